@@ -1,4 +1,4 @@
-//! Compiles the kernels for the host. Their PTX is checked in: `scripts/kernels` makes it.
+//! Compiles the kernels for the host. Their PTX is checked in; `scripts/kernels` generates it.
 
 fn main() {
     println!("cargo:rerun-if-changed=kernels");
@@ -9,7 +9,7 @@ fn main() {
         .warnings(true)
         .extra_warnings(true)
         .opt_level(2)
-        // A product and a sum are rounded each: the bits must be those of every other processor.
+        // Products and sums are rounded separately, so that every processor computes the same bits.
         .flag("-ffp-contract=off")
         .compile("infeed_kernels");
 }

@@ -1,12 +1,12 @@
-//! A CUDA driver for machines without a GPU: a shared library with the functions of NVIDIA's. Its
-//! GPUs are host memory, its streams are threads, and it interprets the PTX of kernels. Tests load
-//! it instead of `libcuda.so.1`; nothing that is shipped knows it.
+//! A CUDA driver for machines without a GPU: a shared library with the functions of NVIDIA's
+//! driver. Its GPUs are host memory, its streams are threads, and it interprets the PTX of kernels.
+//! Tests load it instead of `libcuda.so.1`; no shipped code refers to it.
 //!
-//! Tests in Rust can link it instead: [`testing`] gives a thread its own driver.
+//! Rust tests can link it instead: [`testing`] starts a separate driver for a thread.
 
-//! `unsafe` code is only where C calls, in `driver::api` and `nvjpeg`, whose callers follow
-//! NVIDIA's manuals, and where `driver::memory` reserves addresses. All other modules forbid or
-//! deny it.
+//! Only these parts are `unsafe`: functions that C calls, in `driver::api` and `nvjpeg`, whose
+//! callers follow NVIDIA's manuals, and the reservation of addresses in `driver::memory`. All other
+//! modules forbid or deny it.
 
 #![deny(unsafe_code, unsafe_op_in_unsafe_fn)]
 

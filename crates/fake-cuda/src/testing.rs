@@ -1,8 +1,8 @@
 //! Drivers for tests in the same program, which link this crate and call its functions by name.
 //!
-//! [`start`] gives the calling thread a driver that no other thread uses, so tests may run concurrently in one
-//! process. The thread's calls are logged with their arguments, and the test can make them fail at any time.
-//! Misuse of such a driver ends the process.
+//! [`start`] sets a driver for the calling thread that no other thread uses, so tests may run
+//! concurrently in one process. The thread's calls are logged with their arguments, and the test
+//! can make them fail at any time. Misuse of such a driver ends the process.
 
 use std::ffi::{c_int, c_uint};
 
@@ -16,7 +16,7 @@ use crate::nvjpeg;
 pub struct Call {
     /// Name of the function in `cuda.h` or `nvjpeg.h`, or the text of a [`note`].
     pub function: &'static str,
-    /// Arguments as numbers; of a pointer, its address.
+    /// Arguments as numbers; for a pointer, its address.
     pub arguments: Vec<u64>,
 }
 
@@ -31,7 +31,8 @@ pub enum FileFault {
     Unsupported,
 }
 
-/// Starts a driver for this thread: two devices of 1 GiB without memory pools, each with an engine for JPEGs.
+/// Starts a driver for this thread: two devices of 1 GiB without memory pools, each with a JPEG
+/// engine.
 ///
 /// # Panics
 ///
@@ -56,17 +57,17 @@ pub fn note(text: &'static str) {
     thread::log(text, &[]);
 }
 
-/// Makes a function return `code` in place of what it does, from now on.
+/// Makes a function return `code` instead of taking effect, from now on.
 pub fn fail(function: &str, code: c_uint) {
     own().fail(function, code, 0);
 }
 
-/// Makes the `nth` call of a function from here return `code` instead of taking effect.
+/// Makes the `nth` call of a function from now on return `code` instead of taking effect.
 pub fn fail_call(function: &str, code: c_uint, nth: u64) {
     own().fail(function, code, nth);
 }
 
-/// Makes no function fail any more.
+/// Removes all failures of functions.
 pub fn fail_nothing() {
     own().fail_nothing();
 }
@@ -81,8 +82,8 @@ pub fn clear_faults() {
     own().nvjpeg.clear_faults();
 }
 
-/// Returns the pixels that the fake nvJPEG makes of a file: red, green and blue of each pixel, or
-/// None if the file is damaged.
+/// Returns the pixels that the fake nvJPEG decodes from a file: red, green and blue of each pixel,
+/// or None if the file is damaged.
 pub fn pixels(file: &[u8]) -> Option<Vec<u8>> {
     nvjpeg::pixels(file)
 }

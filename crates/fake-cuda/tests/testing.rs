@@ -30,7 +30,7 @@ fn init() -> c_uint {
 }
 
 #[test]
-fn threads_have_drivers_logs_and_failures_of_their_own() {
+fn each_thread_has_a_separate_driver_log_and_failures() {
     let (retained, looked) = (Barrier::new(2), Barrier::new(2));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -52,7 +52,7 @@ fn threads_have_drivers_logs_and_failures_of_their_own() {
 }
 
 #[test]
-fn a_call_fails_by_its_number_from_then_on_until_all_work_again() {
+fn a_call_fails_by_its_number_until_failures_are_removed() {
     testing::start();
     assert_eq!((retain(0), release(0)), (0, 0));
 
@@ -85,7 +85,7 @@ fn calls_and_notes_are_logged_in_order_with_arguments_once() {
 }
 
 #[test]
-fn a_new_driver_knows_nothing_of_the_one_before() {
+fn a_new_driver_starts_without_the_state_of_the_previous_one() {
     testing::start();
     testing::fail("cuInit", 3);
     retain(0);

@@ -1,9 +1,8 @@
-//! What the row kernels reach: `cargo bench -p infeed-raw --bench convert [-- FILTER]`.
+//! Throughput of the row kernels: `cargo bench -p infeed-raw --bench convert [-- FILTER]`.
 //!
-//! A case writes the rows of a slab larger than the caches again and again, as an epoch
-//! does. Time is CPU time of the thread, and the figure the median of several rounds, so that
-//! other processes cost less than their share; what they take of the memory's bandwidth
-//! they still take.
+//! A case writes the rows of a slab larger than the caches repeatedly, as an epoch does. The
+//! benchmark measures CPU time of the thread and reports the median of several rounds, so that
+//! other processes distort it little. They still take their share of the memory bandwidth.
 
 use std::env;
 use std::thread;
@@ -91,7 +90,7 @@ fn main() {
     }
 }
 
-/// Writes all rows of a slab per thread, again and again.
+/// Writes all rows of one slab per thread repeatedly.
 fn report(name: &str, threads: usize, row_bytes: usize, write: &(dyn Fn(&mut [u8]) + Sync)) {
     let rows = (96 << 20) / row_bytes;
     let mut slabs: Vec<Slab> = (0..threads)
@@ -106,7 +105,7 @@ fn report(name: &str, threads: usize, row_bytes: usize, write: &(dyn Fn(&mut [u8
                 let running: Vec<_> = slabs.iter_mut().map(start).collect();
                 running
                     .into_iter()
-                    .map(|t| t.join().expect("a kernel does not panic"))
+                    .map(|t| t.join().expect("kernels do not panic"))
                     .sum()
             })
         })

@@ -1,54 +1,54 @@
-/* Colours to the classes they stand for, by a table that travels with the launch. */
+/* Colours to their classes, by a table that is passed with the launch. */
 
 #include "rows.h"
 
-/* Places of the table, the factor of the hash, and its upper bits. As in src/kernel/colours.rs. */
-#define PLACES 512u
+/* Slots of the table, the factor of the hash, and its upper bits. As in src/kernel/colours.rs. */
+#define SLOTS 512u
 #define HASH(colour) (((colour) * 0x9e3779b1u) >> 23)
 
 struct classes {
     struct rows rows;
-    /* One more than the colour; 0 where there is none. */
-    u32 places[PLACES];
-    u8 classes[PLACES];
+    /* One more than the colour; 0 for an empty slot. */
+    u32 slots[SLOTS];
+    u8 classes[SLOTS];
     u32 unknown, unused;
 };
 
 _Static_assert(sizeof(struct classes) == 2664, "as in src/kernel/arguments.rs");
 
-/* Ends: at most half of the places are taken. */
+/* Terminates: at most half of the slots are used. */
 INLINE u32 class_of(const struct classes *args, u32 colour) {
-    for (u32 at = HASH(colour);; at = (at + 1) % PLACES) {
-        if (args->places[at] == colour + 1)
+    for (u32 at = HASH(colour);; at = (at + 1) % SLOTS) {
+        if (args->slots[at] == colour + 1)
             return args->classes[at];
-        if (args->places[at] == 0)
+        if (args->slots[at] == 0)
             return args->unknown;
     }
 }
 
-/* Above all colours. */
+/* Larger than all colours. */
 #define NO_COLOUR 0xffffffffu
 
-/* Colour of pixel `n` in words. */
+/* Returns the colour of pixel `n` in words. */
 INLINE u32 colour_of(const u32 *bytes, u32 n) {
     return byte_of(bytes, 3 * n) | byte_of(bytes, 3 * n + 1) << 8 | byte_of(bytes, 3 * n + 2) << 16;
 }
 
-/* A thread makes 16 pixels. Masks are made of runs, so a pixel's colour is that of the one before
- * more often than not, and threads look up together. */
+/* A thread computes 16 pixels. Masks consist of runs, so a pixel usually has the colour of the
+ * previous one, and the threads look up colours at the same time. */
 INLINE void classes(const struct classes *args, u32 block, u32 thread) {
     const struct rows *rows = &args->rows;
-    const struct place place = place_of(rows, block, thread, U8, 0);
-    const struct part part = part_of(place.first, 16, rows->count);
+    const struct position position = position_of(rows, block, thread, U8, 0);
+    const struct part part = part_of(position.first, 16, rows->count);
     if (part.from >= part.to)
         return;
-    const struct view view = view_of(rows, place.row);
-    const u32 first = (u32)(place.first + (i32)part.from);
+    const struct view view = view_of(rows, position.row);
+    const u32 first = (u32)(position.first + (i32)part.from);
     struct run run = {0, 0};
     if (part.from == 0 && part.to == 16)
         run = pixels_at(rows, &view, first, 16);
 
-    const u64 to = place.output + (i64)place.first;
+    const u64 to = position.output + (i64)position.first;
     u32 colour = NO_COLOUR, class = 0;
     if (run.at != 0) {
         u32 bytes[12], elements[16];

@@ -2,12 +2,13 @@
 
 #include "expand.h"
 
-/* A choice and not an index: threads that read arguments at different places do it in turns. */
+/* A selection and not an index: threads that read arguments at different positions are serialised.
+ */
 INLINE float factor(const float *of, u32 channel) {
     return channel == 0 ? of[0] : channel == 1 ? of[1] : channel == 2 ? of[2] : of[3];
 }
 
-/* Two elements that follow on each other, of their bytes and factors. */
+/* Computes two adjacent elements from their bytes and factors. */
 INLINE void two_elements(enum dtype dtype, u32 byte0, float scale0, float bias0, u32 byte1,
                          float scale1, float bias1, u32 *elements) {
     if (dtype == BF16) {
@@ -18,39 +19,40 @@ INLINE void two_elements(enum dtype dtype, u32 byte0, float scale0, float bias0,
     }
 }
 
-/* Bytes of a unit of a mirrored line with 3 channels, of which the first is `channel` of the pixel that
- * ends at `end`. The pixels before that one follow, each with its channels in order. */
+/* Loads the bytes of a unit of a mirrored line with 3 channels. The first is `channel` of the pixel
+ * that ends at `end`. The pixels before that one follow, each with its channels in order. */
 INLINE void load_mirrored(u64 end, u32 channel, u32 unit, u32 *to) {
-    /* As many as a unit may have a part of, and as this one has. */
+    /* The largest number of pixels in a unit, and the number in this one. */
     const u32 most = (unit + 4) / 3, bytes = 3 * most, count = (bytes + 3) / 4;
     const u32 pixels = most - (channel + unit + 3 <= bytes);
     u32 forward[6], turned[6] = {0, 0, 0, 0, 0, 0};
     load_words(end - bytes, count, end - 3 * pixels, end, forward);
     UNROLL
     for (u32 n = 0; n < bytes; n++)
-        turned[n / 4] |= byte_of(forward, bytes - 3 * (n / 3 + 1) + n % 3) << PLACE(n % 4, 8);
+        turned[n / 4] |= byte_of(forward, bytes - 3 * (n / 3 + 1) + n % 3) << SHIFT(n % 4, 8);
     UNROLL
     for (u32 n = 0; n < unit / 4; n++)
         to[n] = middle(turned[n], turned[n + 1], channel);
 }
 
-/* To [height, width, channels]. A thread makes 16 bytes of the row, wherever in a pixel they are. */
+/* To [height, width, channels]. A thread writes 16 bytes of the row, which may begin inside of a
+ * pixel. */
 INLINE void expand_hwc(const struct expand *args, u32 block, u32 thread, enum dtype dtype) {
     const struct rows *rows = &args->rows;
-    const struct place place = place_of(rows, block, thread, dtype, 0);
+    const struct position position = position_of(rows, block, thread, dtype, 0);
     const u32 unit = UNIT(dtype);
-    const struct part part = part_of(place.first, unit, rows->count);
+    const struct part part = part_of(position.first, unit, rows->count);
     if (part.from >= part.to)
         return;
-    const struct view view = view_of(rows, place.row);
+    const struct view view = view_of(rows, position.row);
     const u32 channels = rows->group.by;
-    const u32 first = (u32)(place.first + (i32)part.from);
+    const u32 first = (u32)(position.first + (i32)part.from);
     const u32 y = view.is_flat ? 0 : divide(first, &rows->line);
     const u32 at = first - y * rows->line.by;
     u32 channel = first - divide(first, &rows->group) * channels;
     const u64 line = line_at(rows, &view, y);
 
-    const u64 to = place.output + (i64)place.first * BYTES(dtype);
+    const u64 to = position.output + (i64)position.first * BYTES(dtype);
 
     u32 bytes[4] = {0, 0, 0, 0}, elements[16];
     const int is_inside = part.from == 0 && part.to == unit &&
@@ -58,8 +60,8 @@ INLINE void expand_hwc(const struct expand *args, u32 block, u32 thread, enum dt
     if (is_inside && !view.flip_x)
         load(line + at, unit, bytes);
     if (is_inside && channels == 3) {
-        /* The channels of all elements follow from that of the first, and so does where each is
-         * found in a mirrored line: pixels stand in the other order, their channels do not. */
+        /* The channels of all elements follow from that of the first, and so do their positions in
+         * a mirrored line: the order of pixels is reversed, the order of channels is not. */
         const u32 second = channel == 2 ? 0 : channel + 1, third = channel == 0 ? 2 : channel - 1;
         const u32 order[3] = {channel, second, third};
         float scale[3], bias[3];
@@ -80,7 +82,7 @@ INLINE void expand_hwc(const struct expand *args, u32 block, u32 thread, enum dt
         return;
     }
     if (!is_inside || view.flip_x) {
-        /* Element by element: the unit is at an end, or lines end inside it. */
+        /* Element by element: the unit is at an end, or a line ends inside of it. */
         u32 in_line = at, of_pixel = channel, below = y;
         u64 from = line;
         UNROLL
@@ -88,7 +90,7 @@ INLINE void expand_hwc(const struct expand *args, u32 block, u32 thread, enum dt
             if (n < part.from || n >= part.to)
                 continue;
             const u32 x = view.flip_x ? rows->line.by - channels - in_line + 2 * of_pixel : in_line;
-            bytes[n / 4] |= load1(from + x) << PLACE(n % 4, 8);
+            bytes[n / 4] |= load1(from + x) << SHIFT(n % 4, 8);
             of_pixel = of_pixel + 1 == channels ? 0 : of_pixel + 1;
             in_line++;
             if (!view.is_flat && in_line == rows->line.by && n + 1 < part.to) {
@@ -108,20 +110,20 @@ INLINE void expand_hwc(const struct expand *args, u32 block, u32 thread, enum dt
     store(to, dtype, elements, part.from, part.to);
 }
 
-/* To [channels, height, width]. A thread makes 16 bytes of every plane, so that each byte of the
+/* To [channels, height, width]. A thread writes 16 bytes of every plane, so that each byte of the
  * input is read once. */
 INLINE void expand_chw(const struct expand *args, u32 block, u32 thread, enum dtype dtype) {
     const struct rows *rows = &args->rows;
-    const struct place place = place_of(rows, block, thread, dtype, 1);
+    const struct position position = position_of(rows, block, thread, dtype, 1);
     const u32 unit = UNIT(dtype);
-    const struct part part = part_of(place.first, unit, rows->count);
+    const struct part part = part_of(position.first, unit, rows->count);
     if (part.from >= part.to)
         return;
-    const struct view view = view_of(rows, place.row);
+    const struct view view = view_of(rows, position.row);
     const u32 channels = rows->pixel;
     const u64 plane = (u64)rows->count * BYTES(dtype);
-    const u32 first = (u32)place.first;
-    u64 to = place.output + first * (u64)BYTES(dtype);
+    const u32 first = (u32)position.first;
+    u64 to = position.output + first * (u64)BYTES(dtype);
 
     const struct run run = pixels_at(rows, &view, first, unit);
     if (channels == 3 && part.to == unit && run.at != 0) {
@@ -157,7 +159,8 @@ INLINE void expand_chw(const struct expand *args, u32 block, u32 thread, enum dt
     }
 }
 
-/* Those whose rounding newer devices have an instruction for are made for them a second time. */
+/* Kernels whose rounding is an instruction of newer devices are compiled for these a second time.
+ */
 #ifndef INFEED_SM80
 KERNEL(expand_u8_hwc, struct expand, expand_hwc(args, block, thread, U8))
 KERNEL(expand_f32_hwc, struct expand, expand_hwc(args, block, thread, F32))

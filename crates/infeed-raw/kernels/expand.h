@@ -1,4 +1,5 @@
-/* The argument of kernels that make elements of bytes by a factor and a term for each channel. */
+/* The argument of kernels that compute elements from bytes, with a factor and a summand for each
+ * channel. */
 
 #ifndef INFEED_EXPAND_H
 #define INFEED_EXPAND_H

@@ -1,4 +1,4 @@
-/* Kernels for compute capability 8.0 and newer, under the names of those that they replace there. */
+/* Kernels for compute capability 8.0 and newer, under the names of those that they replace. */
 
 #define INFEED_SM80
 

@@ -1,17 +1,18 @@
-/* Class indices to one element per class and pixel: 1 where the pixel is of the class. */
+/* Class indices to one element per class and pixel: 1 if the pixel has the class. */
 
 #include "rows.h"
 
-/* To [height, width, classes]: 16 bytes of the row, in which a few pixels' classes lie. */
+/* To [height, width, classes]. A thread writes 16 bytes of the row, with the classes of a few
+ * pixels. */
 INLINE void onehot_hwc(const struct rows *rows, u32 block, u32 thread, enum dtype dtype) {
-    const struct place place = place_of(rows, block, thread, dtype, 0);
+    const struct position position = position_of(rows, block, thread, dtype, 0);
     const u32 unit = UNIT(dtype);
-    const struct part part = part_of(place.first, unit, rows->count);
+    const struct part part = part_of(position.first, unit, rows->count);
     if (part.from >= part.to)
         return;
-    const struct view view = view_of(rows, place.row);
+    const struct view view = view_of(rows, position.row);
     const u32 classes = rows->group.by;
-    const u32 first = (u32)(place.first + (i32)part.from);
+    const u32 first = (u32)(position.first + (i32)part.from);
     u32 pixel = divide(first, &rows->group);
     u32 class = first - pixel * classes;
     u32 index = load1(pixels_at(rows, &view, pixel, 1).at);
@@ -30,19 +31,20 @@ INLINE void onehot_hwc(const struct rows *rows, u32 block, u32 thread, enum dtyp
         elements[n] = class == index ? one_of(dtype) : 0;
         class++;
     }
-    store(place.output + (i64)place.first * BYTES(dtype), dtype, elements, part.from, part.to);
+    const u64 to = position.output + (i64)position.first * BYTES(dtype);
+    store(to, dtype, elements, part.from, part.to);
 }
 
-/* To [classes, height, width]: 16 bytes of the row, which are neighbours in one plane but where it
- * ends. */
+/* To [classes, height, width]. A thread writes 16 bytes of the row, which are adjacent in one plane
+ * except at its end. */
 INLINE void onehot_chw(const struct rows *rows, u32 block, u32 thread, enum dtype dtype) {
-    const struct place place = place_of(rows, block, thread, dtype, 0);
+    const struct position position = position_of(rows, block, thread, dtype, 0);
     const u32 unit = UNIT(dtype);
-    const struct part part = part_of(place.first, unit, rows->count);
+    const struct part part = part_of(position.first, unit, rows->count);
     if (part.from >= part.to)
         return;
-    const struct view view = view_of(rows, place.row);
-    const u32 first = (u32)(place.first + (i32)part.from);
+    const struct view view = view_of(rows, position.row);
+    const u32 first = (u32)(position.first + (i32)part.from);
     const u32 pixels = rows->group.by;
     u32 class = divide(first, &rows->group);
     u32 pixel = first - class * pixels;
@@ -50,7 +52,7 @@ INLINE void onehot_chw(const struct rows *rows, u32 block, u32 thread, enum dtyp
     if (part.from == 0 && part.to == unit && pixel + unit <= pixels)
         run = pixels_at(rows, &view, pixel, unit);
 
-    const u64 to = place.output + (i64)place.first * BYTES(dtype);
+    const u64 to = position.output + (i64)position.first * BYTES(dtype);
     if (run.at != 0) {
         u32 indices[4], elements[16];
         load(run.at, unit, indices);

@@ -1,17 +1,18 @@
-/* Images of any size to elements of one: resized, then what expand.c does with a pixel.
+/* Images of any size to elements of one size: resizes, then converts pixels as expand.c does.
  *
- * Two sums of products with rounded weights, down a column and then along the line, each rounded to
- * a byte: the integer arithmetic of the host's resizer, so its bits. The sums down the columns are
- * made again for every pixel that needs them, which are two for most columns: half of them could be
- * saved by threads that share, and all of them together cost less than the copy over the bus. */
+ * A pixel is two sums of products with rounded weights, along a column and then along the line,
+ * each rounded to a byte. This is the integer arithmetic of the host's resizer, so the bits are the
+ * same. Every pixel computes the sums of its columns again, twice for most columns. Threads that
+ * share sums could save half of them, but all of them together cost less than the copy over the
+ * bus. */
 
 #include "expand.h"
 
 /* Weights along one side of the output; see src/kernel/resize.rs. */
 struct axis {
-    /* Address of the number of the first pixel that contributes, for each pixel of the output. */
+    /* Address of the numbers of the first contributing pixels, one for each pixel of the output. */
     u64 firsts;
-    /* Address of the weights: as many for each pixel as there are taps. */
+    /* Address of the weights: `taps` for each pixel. */
     u64 weights;
     u32 taps;
     u32 precision;
@@ -23,19 +24,20 @@ INLINE struct axis axis_of(u64 table, u64 at, u32 count) {
     return axis;
 }
 
-/* Address of the weights of pixel `n`. */
+/* Returns the address of the weights of pixel `n`. */
 INLINE u64 weights_of(const struct axis *axis, u32 n) {
     return axis->weights + (u64)n * axis->taps * 2;
 }
 
-/* A sum that began with `half` as a byte. */
+/* Rounds a sum that began with `half` to a byte. */
 INLINE u32 half(u32 precision) { return 1u << (precision - 1); }
 INLINE u32 rounded(u32 sum, u32 precision) {
     const i32 value = (i32)sum >> precision;
     return value < 0 ? 0 : value > 255 ? 255 : (u32)value;
 }
 
-/* Bytes of one resized pixel. Sums wrap around, as only weights that no image asks for make them. */
+/* Computes the bytes of one resized pixel. Sums wrap around, which only happens with weights that
+ * no image needs. */
 INLINE void pixel_of(const struct rows *rows, u32 row, u32 x, u32 y, u32 channels, u32 *bytes) {
     const u64 entry = rows->table + (u64)row * 48;
     const u32 row_bytes = load4(entry + 8), flags = load4(entry + 12);
@@ -76,8 +78,8 @@ INLINE void pixel_of(const struct rows *rows, u32 row, u32 x, u32 y, u32 channel
         bytes[c] = rounded(sums[c], columns.precision);
 }
 
-/* A thread makes a pixel: neighbours share weights and lines, and the threads of a warp write next
- * to each other. */
+/* A thread computes one pixel: neighbours share weights and lines, and the threads of a warp write
+ * adjacent bytes. */
 INLINE void resize(const struct expand *args, u32 block, u32 thread, enum dtype dtype,
                    int is_planar) {
     const struct rows *rows = &args->rows;

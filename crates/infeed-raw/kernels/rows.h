@@ -1,11 +1,11 @@
-/* Rows of a batch: where they are read from, where a thread writes, elements. */
+/* Rows of a batch: their positions in the input, the part that a thread writes, elements. */
 
 #ifndef INFEED_ROWS_H
 #define INFEED_ROWS_H
 
 #include "target.h"
 
-/* Elements of the output. */
+/* Element types of the output. */
 enum dtype { U8, F32, F16, BF16, I32, I64 };
 
 /* Bytes of an element, and elements of the 16 bytes that a thread stores at once. */
@@ -13,7 +13,7 @@ enum dtype { U8, F32, F16, BF16, I32, I64 };
     ((dtype) == I64 ? 8u : (dtype) == F32 || (dtype) == I32 ? 4u : (dtype) == U8 ? 1u : 2u)
 #define UNIT(dtype) (16u / BYTES(dtype))
 
-/* Division of numbers below 2^31; see src/kernel/arguments.rs for why it is exact. */
+/* Division of numbers below 2^31; src/kernel/arguments.rs explains why it is exact. */
 struct divider {
     u32 by, factor, shift;
 };
@@ -22,7 +22,7 @@ INLINE u32 divide(u32 n, const struct divider *d) {
     return (u32)(((u64)n * d->factor) >> d->shift);
 }
 
-/* What src/kernel/arguments.rs documents. */
+/* Documented in src/kernel/arguments.rs. */
 struct rows {
     u64 input, output, table;
     u64 input_row, output_row;
@@ -33,32 +33,32 @@ struct rows {
 
 _Static_assert(sizeof(struct rows) == 96, "as in src/kernel/arguments.rs");
 
-/* Where a row of the batch is read from. */
+/* Position of a row of the batch in the input. */
 struct view {
     u64 first;
     u64 line_bytes;
     u32 flip_x, flip_y;
-    /* Whether the lines follow on each other, in order: the row is one line. */
+    /* Whether the lines are contiguous and in order, so that the row is one line. */
     u32 is_flat;
 };
 
-/* A row and the first of the elements, or pixels, that a thread makes of it. The first may be
+/* A row and the first of the elements, or pixels, that a thread computes. The first may be
  * negative, and the last beyond the end: a unit begins where 16 bytes are aligned. */
-struct place {
+struct position {
     u32 row;
     i32 first;
     u64 output;
 };
 
-INLINE struct place place_of(const struct rows *rows, u32 block, u32 thread, enum dtype dtype,
-                             int is_by_pixel) {
-    struct place place;
-    place.row = divide(block, &rows->blocks);
-    place.output = rows->output + place.row * rows->output_row;
-    const u32 unit = (block - place.row * rows->blocks.by) * BLOCK + thread;
-    const u32 before = is_by_pixel ? 0 : (u32)(place.output & 15) / BYTES(dtype);
-    place.first = (i32)(unit * UNIT(dtype)) - (i32)before;
-    return place;
+INLINE struct position position_of(const struct rows *rows, u32 block, u32 thread,
+                                   enum dtype dtype, int is_by_pixel) {
+    struct position position;
+    position.row = divide(block, &rows->blocks);
+    position.output = rows->output + position.row * rows->output_row;
+    const u32 unit = (block - position.row * rows->blocks.by) * BLOCK + thread;
+    const u32 before = is_by_pixel ? 0 : (u32)(position.output & 15) / BYTES(dtype);
+    position.first = (i32)(unit * UNIT(dtype)) - (i32)before;
+    return position;
 }
 
 INLINE struct view view_of(const struct rows *rows, u32 row) {
@@ -76,14 +76,14 @@ INLINE struct view view_of(const struct rows *rows, u32 row) {
     return view;
 }
 
-/* Address of the line that goes to line `y` of the output. */
+/* Returns the address of the line for line `y` of the output. */
 INLINE u64 line_at(const struct rows *rows, const struct view *view, u32 y) {
     return view->first + (view->flip_y ? rows->height - 1 - y : y) * view->line_bytes;
 }
 
-/* Where `count` pixels are found that go to the output's pixels from `first` on, in row-major
- * order: one after another, from the last to the first where `is_reversed`; 0 if they are not
- * neighbours in one line. A single pixel always is found. */
+/* Address of `count` pixels for the output's pixels from `first` on, in row-major order. They are
+ * contiguous; if `is_reversed`, from the last to the first. 0 if they are not adjacent in one line.
+ * A single pixel always has an address. */
 struct run {
     u64 at;
     u32 is_reversed;
@@ -101,7 +101,8 @@ INLINE struct run pixels_at(const struct rows *rows, const struct view *view, u3
     return (struct run){line_at(rows, view, y) + (u64)from * rows->pixel, view->flip_x};
 }
 
-/* Loads bytes, a multiple of 4, into words: as wide as the address allows, and never byte by byte. */
+/* Loads bytes, a multiple of 4, into words: as wide as the alignment allows, and never byte by
+ * byte. */
 INLINE void load(u64 at, u32 bytes, u32 *to) {
     if (bytes % 16 == 0 && at % 16 == 0) {
         UNROLL
@@ -116,14 +117,14 @@ INLINE void load(u64 at, u32 bytes, u32 *to) {
     }
 }
 
-/* Byte `n` of words. */
-INLINE u32 byte_of(const u32 *from, u32 n) { return from[n / 4] >> PLACE(n % 4, 8) & 0xff; }
+/* Returns byte `n` of words. */
+INLINE u32 byte_of(const u32 *from, u32 n) { return from[n / 4] >> SHIFT(n % 4, 8) & 0xff; }
 
 INLINE float value_of(u32 byte, float scale, float bias) {
     return sum(product((float)byte, scale), bias);
 }
 
-/* Bits of an element from a byte and its channel's factors. */
+/* Returns the bits of an element, from a byte and its channel's factors. */
 INLINE u32 element_of(enum dtype dtype, u32 byte, float scale, float bias) {
     if (dtype == U8)
         return byte;
@@ -131,7 +132,7 @@ INLINE u32 element_of(enum dtype dtype, u32 byte, float scale, float bias) {
     return dtype == F32 ? bits_of(value) : dtype == F16 ? half_of(value) : brain_of(value);
 }
 
-/* Bits of the element 1. */
+/* Returns the bits of the element 1. */
 INLINE u32 one_of(enum dtype dtype) {
     return dtype == U8 ? 1 : dtype == F32 ? 0x3f800000 : dtype == F16 ? 0x3c00 : 0x3f80;
 }
@@ -145,14 +146,14 @@ INLINE void store_one(u64 at, enum dtype dtype, u32 element) {
         store2(at, element);
 }
 
-/* Stores elements `from..to` of a unit whose element 0 is, or would be, at `at`. */
+/* Stores elements `from..to` of a unit. `at` is the address of element 0, stored or not. */
 INLINE void store(u64 at, enum dtype dtype, const u32 *elements, u32 from, u32 to) {
     const u32 bytes = BYTES(dtype);
     if (from == 0 && to == UNIT(dtype) && at % 16 == 0) {
         u32 four[4] = {0, 0, 0, 0};
         UNROLL
         for (u32 n = 0; n < UNIT(dtype); n++)
-            four[n * bytes / 4] |= elements[n] << PLACE(n % (4 / bytes), 8 * bytes);
+            four[n * bytes / 4] |= elements[n] << SHIFT(n % (4 / bytes), 8 * bytes);
         store16(at, four);
     } else {
         UNROLL
@@ -162,7 +163,7 @@ INLINE void store(u64 at, enum dtype dtype, const u32 *elements, u32 from, u32 t
     }
 }
 
-/* The part of a unit that begins at `first` which lies in `0..count`, as offsets from `first`. */
+/* The part in `0..count` of a unit that begins at `first`, as offsets from `first`. */
 struct part {
     u32 from, to;
 };

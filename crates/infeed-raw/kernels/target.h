@@ -1,8 +1,8 @@
-/* What differs between a device and the host: names of types and spaces, how a kernel is entered,
- * loads and stores of 16 bytes, and the arithmetic whose rounding is promised.
+/* The differences between a device and the host: names of types and address spaces, the entry of a
+ * kernel, loads and stores of 16 bytes, and the arithmetic with guaranteed rounding.
  *
- * Everything else is written once, and so tested once. Nothing is included: clang needs no SDK for
- * PTX, and the kernels no library. */
+ * All other code is the same for both, so the tests on the host cover it. There are no includes:
+ * clang needs no SDK for PTX, and the kernels need no library. */
 
 #ifndef INFEED_TARGET_H
 #define INFEED_TARGET_H
@@ -20,10 +20,10 @@ _Static_assert(sizeof(u16) == 2 && sizeof(u32) == 4 && sizeof(u64) == 8, "sizes 
 /* Threads of a block. The same number is in src/kernel/mod.rs. */
 #define BLOCK 256
 
-/* Inlined wherever it is used: what is constant for an entry is constant in all it calls. */
+/* Inlined at every call: constants of an entry are constants in all functions that it calls. */
 #define INLINE static inline __attribute__((always_inline))
 
-/* Before a loop over an array: unrolled, so that the array lies in registers. */
+/* Precedes a loop over an array: unrolled, so that the array stays in registers. */
 #ifdef __NVPTX__
 #define UNROLL _Pragma("unroll")
 #else
@@ -38,7 +38,7 @@ INLINE u32 bits_of(float value) {
 
 #ifdef __NVPTX__
 
-/* Memory of the device, so that loads and stores need not ask which memory it is. */
+/* Memory of the device, so that loads and stores need not determine the address space. */
 #define GLOBAL __attribute__((address_space(1)))
 
 typedef u32 words __attribute__((ext_vector_type(4)));
@@ -53,7 +53,7 @@ typedef u32 pair __attribute__((ext_vector_type(2)));
     }
 
 INLINE u32 load1(u64 at) { return *(const GLOBAL u8 *)at; }
-/* A signed number of 16 bits, its sign in all bits above. */
+/* Loads a signed number of 16 bits, extended by its sign. */
 INLINE u32 load_i16(u64 at) { return (u32)(i32)*(const GLOBAL i16 *)at; }
 INLINE u32 load4(u64 at) { return *(const GLOBAL u32 *)at; }
 INLINE void load16(u64 at, u32 *to) {
@@ -70,15 +70,15 @@ INLINE void load_pair(u64 at, u32 *to) {
 }
 INLINE u64 load8(u64 at) { return *(const GLOBAL u64 *)at; }
 
-/* Four bytes of two words that follow on each other, from byte `first` on, which is below 4. */
+/* Returns four bytes of two adjacent words, from byte `first` on, which is below 4. */
 INLINE u32 middle(u32 low, u32 high, u32 first) {
     u32 bytes;
     __asm__("shf.r.wrap.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(8 * first));
     return bytes;
 }
 
-/* Loads `count` words from any address: words at multiples of 4 and a shift, in place of single bytes.
- * Bytes outside of `from..to` are not specified. Of the words of memory, only those are read that hold a
+/* Loads `count` words from any address: words at multiples of 4 and a shift, instead of single
+ * bytes. Bytes outside of `from..to` are unspecified. Reads only words of memory that contain a
  * byte of `from..to`; memory ends with a whole word, see `Context::memory`. */
 INLINE void load_words(u64 at, u32 count, u64 from, u64 to, u32 *words) {
     const u32 first = (u32)at & 3;
@@ -102,7 +102,7 @@ INLINE void store16(u64 at, const u32 *from) {
     *(GLOBAL words *)at = (words){from[0], from[1], from[2], from[3]};
 }
 
-/* Rounded each, whatever assembler comes after: a `mul` without `.rn` may be fused. */
+/* Rounded separately with any assembler: it may fuse a `mul` without `.rn`. */
 INLINE float product(float a, float b) { return __nvvm_mul_rn_f(a, b); }
 INLINE float sum(float a, float b) { return __nvvm_add_rn_f(a, b); }
 
@@ -115,7 +115,7 @@ INLINE u32 half_of(float value) {
 
 #else
 
-/* A grid of threads is two loops. */
+/* Runs a grid of threads as two loops. */
 #define KERNEL(name, type, call)                                                                   \
     void infeed_run_##name(const type *args, u32 from, u32 to);                                    \
     void infeed_run_##name(const type *args, u32 from, u32 to) {                                   \
@@ -124,7 +124,7 @@ INLINE u32 half_of(float value) {
                 call;                                                                              \
     }
 
-/* Through memcpy, which takes any alignment. */
+/* Through memcpy, which accepts any alignment. */
 #define AT(at) ((void *)(__UINTPTR_TYPE__)(at))
 
 INLINE u32 load1(u64 at) { return *(const u8 *)AT(at); }
@@ -146,7 +146,7 @@ INLINE u64 load8(u64 at) {
     return value;
 }
 
-/* As on a device, in either order of bytes. */
+/* As on a device, in either byte order. */
 INLINE u32 middle(u32 low, u32 high, u32 first) {
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
     return (u32)(((u64)low << 32 | high) << 8 * first >> 32);
@@ -155,7 +155,7 @@ INLINE u32 middle(u32 low, u32 high, u32 first) {
 #endif
 }
 
-/* As on a device, but nothing outside of `from..to` is read. */
+/* As on a device, but reads nothing outside of `from..to`. */
 INLINE void load_words(u64 at, u32 count, u64 from, u64 to, u32 *words) {
     const u64 begin = at < from ? from : at, end = at + 4 * count < to ? at + 4 * count : to;
     __builtin_memset(words, 0, 4 * count);
@@ -171,16 +171,16 @@ INLINE void store4(u64 at, u32 value) { __builtin_memcpy(AT(at), &value, 4); }
 INLINE void store8(u64 at, u64 value) { __builtin_memcpy(AT(at), &value, 8); }
 INLINE void store16(u64 at, const u32 *from) { __builtin_memcpy(AT(at), from, 16); }
 
-/* Rounded each: compiled with -ffp-contract=off. */
+/* Rounded separately: compiled with -ffp-contract=off. */
 INLINE float product(float a, float b) { return a * b; }
 INLINE float sum(float a, float b) { return a + b; }
 
 /* float16, rounded to nearest even, from a number that is not NaN.
  *
- * Normal results: half a unit of the 13 bits that go, less one bit if what stays is even, carries
- * exactly when nearest-even rounds up, into the exponent if need be. Smaller ones: the sum with
- * 0.5, whose last bit is 2^-24, is rounded by the processor to multiples of that, which are the
- * denormal numbers of float16. */
+ * Normal results: adds half a unit of the 13 dropped bits, less one bit if the kept part is even.
+ * The sum carries exactly if nearest-even rounds up, into the exponent if necessary. Smaller
+ * results: the processor rounds the sum with 0.5, whose last bit is 2^-24, to multiples of 2^-24,
+ * which are the denormal numbers of float16. */
 INLINE u32 half_of(float value) {
     const u32 bits = bits_of(value);
     const u32 sign = bits >> 16 & 0x8000;
@@ -202,7 +202,7 @@ INLINE u32 brain_of(float value) {
     return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 
-/* The same of two numbers. */
+/* Rounds two numbers to bfloat16. */
 INLINE void two_brains_of(float first, float second, u32 *elements) {
 #ifdef INFEED_SM80
     u32 both;
@@ -215,11 +215,11 @@ INLINE void two_brains_of(float first, float second, u32 *elements) {
 #endif
 }
 
-/* Byte `n` of four, and `count` elements of a word, in the order of memory. */
+/* Shift of element `n` of a word, for elements of `bits` bits in memory order. */
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-#define PLACE(n, bits) (32 - (bits) - (n) * (bits))
+#define SHIFT(n, bits) (32 - (bits) - (n) * (bits))
 #else
-#define PLACE(n, bits) ((n) * (bits))
+#define SHIFT(n, bits) ((n) * (bits))
 #endif
 
 #endif

@@ -1,10 +1,10 @@
-/* Class numbers of a byte to those of 4 or 8 bytes; 255 to a number of its own. */
+/* Class numbers of one byte to numbers of 4 or 8 bytes; 255 to a separate number. */
 
 #include "rows.h"
 
 struct widen {
     struct rows rows;
-    /* What becomes of 255, in as many of the lower bits as an element has. */
+    /* The replacement of 255; only the bits of an element are used. */
     u64 unknown;
 };
 
@@ -12,14 +12,14 @@ _Static_assert(sizeof(struct widen) == 104, "as in src/kernel/arguments.rs");
 
 INLINE void widen(const struct widen *args, u32 block, u32 thread, enum dtype dtype) {
     const struct rows *rows = &args->rows;
-    const struct place place = place_of(rows, block, thread, dtype, 0);
+    const struct position position = position_of(rows, block, thread, dtype, 0);
     const u32 unit = UNIT(dtype);
-    const struct part part = part_of(place.first, unit, rows->count);
+    const struct part part = part_of(position.first, unit, rows->count);
     if (part.from >= part.to)
         return;
-    const struct view view = view_of(rows, place.row);
-    const u32 first = (u32)(place.first + (i32)part.from);
-    const u64 to = place.output + (i64)place.first * BYTES(dtype);
+    const struct view view = view_of(rows, position.row);
+    const u32 first = (u32)(position.first + (i32)part.from);
+    const u64 to = position.output + (i64)position.first * BYTES(dtype);
 
     u64 elements[4];
     UNROLL

@@ -15,16 +15,16 @@ use std::io;
 pub fn anonymous_file(name: &CStr) -> io::Result<File> {
     use std::os::fd::FromRawFd;
 
-    // SAFETY: the name ends with a zero byte, as its type shows, and is only read.
+    // SAFETY: `name` is NUL-terminated, as its type guarantees, and is only read.
     let descriptor = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call succeeded, so the descriptor is open, and only this function knows it.
+    // SAFETY: the call succeeded, so the descriptor is open, and only this function has it.
     Ok(unsafe { File::from_raw_fd(descriptor) })
 }
 
-/// Makes a file in the temporary folder and removes its name at once, on other systems.
+/// Makes a file in the temporary folder and removes its name at once. For systems other than Linux.
 #[cfg(not(target_os = "linux"))]
 pub fn anonymous_file(name: &CStr) -> io::Result<File> {
     let nanos = std::time::SystemTime::now()

@@ -1,10 +1,10 @@
 //! Tables of other libraries, by the Arrow C stream interface and its Python capsules.
 //!
-//! Source: the Arrow PyCapsule interface, `__arrow_c_stream__`; the C stream and C data
-//! interfaces. The structures in a capsule are made by another library of this process, which is
-//! trusted to have made them as the interface says: nothing can be checked before they are
-//! followed. What they hold is then validated in full (offsets within their buffers, text that is
-//! UTF-8), so that a mistake in a table's content is an error and not a read outside of it.
+//! Source: the Arrow PyCapsule interface, `__arrow_c_stream__`; the C stream and C data interfaces.
+//! Another library of this process makes the structures in a capsule. infeed trusts that library to
+//! follow the interface, since pointers cannot be checked before they are followed. The contents
+//! are then validated in full (offsets within their buffers, text that is UTF-8), so that an
+//! invalid table is an error and never a read outside of its buffers.
 
 use std::ffi::CStr;
 
@@ -29,16 +29,16 @@ const STREAM: &CStr = c"arrow_array_stream";
 pub fn record_batches(object: &Bound<'_, PyAny>) -> PyResult<(SchemaRef, Vec<RecordBatch>)> {
     let capsule = object.call_method0("__arrow_c_stream__")?;
     let py = object.py();
-    // SAFETY: attached, as `py` shows. The name is asked for, and null with an exception set is
-    // what any other object gives.
+    // SAFETY: attached, as `py` shows. `PyCapsule_GetPointer` compares the name; for any other
+    // object it returns null and sets an exception.
     let stream = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), STREAM.as_ptr()) };
     if stream.is_null() {
         return Err(PyErr::fetch(py));
     }
-    // SAFETY: under this name a capsule holds a valid `ArrowArrayStream`, aligned and initialised,
-    // as the PyCapsule interface says; the layout is that of the C stream interface. It is moved
-    // out, and an empty one left, so that the capsule's destructor releases nothing. No other
-    // thread can be using it: the capsule was made for this call.
+    // SAFETY: a capsule with this name holds a valid `ArrowArrayStream`, aligned and initialised,
+    // as the PyCapsule interface requires; the layout is that of the C stream interface. The stream
+    // is moved out and an empty one stays in its place, so the capsule's destructor releases
+    // nothing. No other thread can use the stream, because the capsule was made for this call.
     let stream = unsafe { FFI_ArrowArrayStream::from_raw(stream.cast()) };
     drop(capsule);
     let read = py.detach(move || -> Result<_, ArrowError> {
@@ -64,15 +64,15 @@ mod tests {
     use pyo3::types::PyDict;
     use std::sync::Arc;
 
-    /// A Python object whose `__arrow_c_stream__` gives a capsule, once.
+    /// A Python object whose `__arrow_c_stream__` returns a capsule, once.
     fn table<'py>(py: Python<'py>, name: &'static CStr) -> Bound<'py, PyAny> {
         let numbers: Arc<dyn Array> = Arc::new(Int64Array::from(vec![3, 4, 5]));
         let batch = RecordBatch::try_from_iter([("number", numbers)]).unwrap();
         let schema = batch.schema();
         let reader = RecordBatchIterator::new(vec![Ok(batch.clone()), Ok(batch)], schema);
         let stream = Box::new(FFI_ArrowArrayStream::new(Box::new(reader)));
-        // SAFETY: attached; the pointer is not null and the name is static. The destructor is
-        // left out: the box is leaked, as a test may.
+        // SAFETY: attached; the pointer is not null and the name is static. There is no destructor:
+        // the test leaks the box.
         let capsule = unsafe {
             let capsule = ffi::PyCapsule_New(Box::into_raw(stream).cast(), name.as_ptr(), None);
             Bound::from_owned_ptr(py, capsule)

@@ -1,8 +1,8 @@
 //! A host or GPU buffer as a DLPack tensor, which torch, JAX, TensorFlow, CuPy and NumPy use
 //! without a copy.
 //!
-//! The consumer gets a struct with a deleter, which it calls once, on any thread, with or without
-//! the interpreter: everything behind it is memory of Rust.
+//! The consumer receives a struct with a deleter, which it calls once, on any thread, with or
+//! without the interpreter. The struct refers to memory of Rust only.
 //!
 //! Source: `dlpack.h` of DLPack 1.0 and the legacy struct of 0.x.
 
@@ -145,7 +145,7 @@ pub struct DlTensor {
 pub struct Managed {
     pub(crate) tensor: DlTensor,
     context: *mut c_void,
-    /// Frees the struct and its memory; to be called once.
+    /// Frees the struct and its memory; must be called once.
     pub deleter: Option<unsafe extern "C" fn(*mut Managed)>,
 }
 
@@ -156,7 +156,7 @@ pub struct ManagedVersioned {
     pub(crate) major: u32,
     minor: u32,
     context: *mut c_void,
-    /// Frees the struct and its memory; to be called once.
+    /// Frees the struct and its memory; must be called once.
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedVersioned)>,
     pub(crate) flags: u64,
     pub(crate) tensor: DlTensor,
@@ -183,8 +183,8 @@ pub enum TensorError {
 /// Shared bytes, viewed as a C-contiguous array in host or GPU memory.
 ///
 /// The consumer may write to it unless [`read_only`](Tensor::read_only) is set, which legacy
-/// consumers cannot see. So the owner of a writable buffer must neither read it nor hand it out
-/// again: infeed hands out each field of a batch once.
+/// consumers cannot see. So the owner of a writable buffer must neither read the buffer nor share
+/// it again: infeed returns each field of a batch once.
 pub struct Tensor {
     /// Keeps `data` alive.
     _owner: Box<dyn Any + Send + Sync>,
@@ -204,7 +204,7 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`TensorError`] when they are too few or misaligned.
+    /// [`TensorError`] if the bytes are too few or misaligned.
     pub fn new<T: AsRef<[u8]> + Send + Sync + 'static>(
         owner: Arc<T>,
         byte_offset: usize,
@@ -231,7 +231,7 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`TensorError`] when the bytes are too few or misaligned.
+    /// [`TensorError`] if the bytes are too few or misaligned.
     pub fn on_gpu<T: Send + Sync + 'static>(
         memory: Arc<Memory>,
         release: T,
@@ -271,7 +271,7 @@ impl Tensor {
             return Err(failed);
         }
         let product = |n: usize, &extent: &usize| n.checked_mul(extent);
-        // Empty arrays too must have strides that can be written down.
+        // Empty arrays must also have strides that can be represented.
         let strides_fit = shape
             .iter()
             .map(|n| n.max(&1))
@@ -365,13 +365,13 @@ impl TensorContext {
         Box::new(TensorContext { tensor, strides })
     }
 
-    /// The pointers stay valid while `self` does, wherever its box moves: they lead to heap
-    /// memory that nobody resizes. Consumers read shape and strides, and write neither.
+    /// The pointers are valid as long as `self`, wherever its box moves: they point to heap memory
+    /// that is never resized. Consumers read shape and strides, and write neither.
     fn view(&self) -> DlTensor {
         DlTensor {
             data: self.tensor.data.cast(),
             device: self.tensor.device,
-            // Fits, checked in `Tensor::new`.
+            // Fits: checked in `Tensor::new`.
             ndim: self.tensor.shape.len() as i32,
             dtype: self.tensor.dtype,
             shape: self.tensor.shape.as_ptr().cast_mut(),
@@ -385,9 +385,9 @@ impl TensorContext {
 ///
 /// `managed` comes from [`Tensor::into_managed`] and is not used again.
 unsafe extern "C" fn delete_managed(managed: *mut Managed) {
-    // SAFETY: made by `leak` from a box, and the consumer calls the deleter once.
+    // SAFETY: `leak` made the pointer from a box, and the consumer calls the deleter once.
     let managed = unsafe { Box::from_raw(managed) };
-    // SAFETY: made by `Box::into_raw` in `into_managed`, and freed only here.
+    // SAFETY: `Box::into_raw` made the pointer in `into_managed`, and only this function frees it.
     drop(unsafe { Box::from_raw(managed.context.cast::<TensorContext>()) });
 }
 
@@ -395,9 +395,10 @@ unsafe extern "C" fn delete_managed(managed: *mut Managed) {
 ///
 /// `managed` comes from [`Tensor::into_managed_versioned`] and is not used again.
 unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
-    // SAFETY: made by `leak` from a box, and the consumer calls the deleter once.
+    // SAFETY: `leak` made the pointer from a box, and the consumer calls the deleter once.
     let managed = unsafe { Box::from_raw(managed) };
-    // SAFETY: made by `Box::into_raw` in `into_managed_versioned`, and freed only here.
+    // SAFETY: `Box::into_raw` made the pointer in `into_managed_versioned`, and only this function
+    // frees it.
     drop(unsafe { Box::from_raw(managed.context.cast::<TensorContext>()) });
 }
 
@@ -458,7 +459,7 @@ mod tests {
             .expose_provenance();
         let deleted = std::thread::spawn(move || {
             let managed = std::ptr::with_exposed_provenance_mut::<ManagedVersioned>(address);
-            // SAFETY: the only user of what was just made; deleted once.
+            // SAFETY: this thread is the only user of the new tensor; deleted once.
             unsafe {
                 let seen = ((*managed).major, (*managed).flags, (*managed).tensor.ndim);
                 ((*managed).deleter.unwrap())(managed);
@@ -484,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_or_is_misaligned_is_an_error() {
+    fn a_tensor_that_does_not_fit_or_is_misaligned_is_an_error() {
         let fails = |offset, shape: &[usize], dtype| {
             Tensor::new(slab(), offset, shape, dtype).err().unwrap()
         };
@@ -523,7 +524,7 @@ mod tests {
         unsafe { (managed.as_ref().deleter.unwrap())(managed.as_ptr()) };
     }
 
-    /// Reports its drop, as a batch that goes back to its ring does.
+    /// Records its drop, like a batch that returns to its ring.
     struct Release(Arc<std::sync::Mutex<Vec<&'static str>>>);
 
     impl Drop for Release {
@@ -533,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_a_card_is_released_by_the_deleter_and_freed_after() {
+    fn the_deleter_releases_gpu_memory_before_it_is_freed() {
         let context = crate::cuda::testing::context();
         let memory = Arc::new(context.memory(64).unwrap());
         let (start, reported) = (memory.address(), Arc::default());
@@ -555,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn an_array_larger_than_the_cards_memory_is_refused() {
+    fn an_array_larger_than_its_gpu_memory_is_rejected() {
         let context = crate::cuda::testing::context();
         let memory = Arc::new(context.memory(64).unwrap());
         let fails = |offset, shape: &[usize]| {

@@ -3,7 +3,7 @@
 //! **The hazard.** A tensor's address, device and size come from the library that made it, and
 //! cannot be checked. DLPack and CUDA's array interface oblige that library to keep the memory
 //! valid while its capsule or object is held. Code that accesses the tensor during a copy sees old
-//! bytes, new bytes or both, as with every function that fills an array; nothing here reads them.
+//! bytes, new bytes or both, as with every function that fills an array; infeed does not read them.
 //!
 //! Source: `dlpack.h` of DLPack 1.0; the CUDA array interface, version 3.
 
@@ -18,8 +18,8 @@ use crate::cuda::{Context, CudaError, Memory};
 use crate::dlpack::{DataType, DlTensor, Managed, ManagedVersioned, READ_ONLY};
 use crate::python::{LEGACY, VERSIONED};
 
-/// Upper limit of axes, more than any library uses.
-const MOST_AXES: usize = 64;
+/// Upper limit of axes; no library uses more.
+const MAX_AXES: usize = 64;
 
 /// Memory that holds a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,12 +64,12 @@ impl ForeignTensor {
     ///
     /// # Errors
     ///
-    /// `TypeError` if it has neither; what its methods raise, as a tensor that needs gradients does;
-    /// `BufferError` if what they tell makes no sense.
+    /// `TypeError` if it has neither; exceptions of its methods, as for a tensor that needs
+    /// gradients; `BufferError` if the description is inconsistent.
     pub fn of(object: &Bound<'_, PyAny>) -> PyResult<ForeignTensor> {
         if object.hasattr("__dlpack__")? {
-            let (said, capsule) = from_dlpack(object)?;
-            return ForeignTensor::new(said, capsule.unbind());
+            let (description, capsule) = from_dlpack(object)?;
+            return ForeignTensor::new(description, capsule.unbind());
         }
         if let Ok(interface) = object.getattr("__cuda_array_interface__") {
             return ForeignTensor::new(from_interface(&interface)?, object.clone().unbind());
@@ -80,32 +80,37 @@ impl ForeignTensor {
         )))
     }
 
-    fn new(said: TensorDescription, held: Py<PyAny>) -> PyResult<ForeignTensor> {
+    fn new(description: TensorDescription, held: Py<PyAny>) -> PyResult<ForeignTensor> {
         let wrong = |what: &str| PyBufferError::new_err(format!("the tensor's {what}"));
-        let extents = said.shape.iter().map(|&extent| usize::try_from(extent));
+        let extents = description
+            .shape
+            .iter()
+            .map(|&extent| usize::try_from(extent));
         let shape: Vec<usize> = extents
             .collect::<Result<_, _>>()
             .map_err(|_| wrong("shape is negative"))?;
         let bytes = shape
             .iter()
-            .try_fold(said.dtype.bytes(), |n, &extent| n.checked_mul(extent))
-            .filter(|&bytes| said.address.checked_add(bytes).is_some())
+            .try_fold(description.dtype.bytes(), |n, &extent| {
+                n.checked_mul(extent)
+            })
+            .filter(|&bytes| description.address.checked_add(bytes).is_some())
             .ok_or_else(|| wrong("shape is larger than memory"))?;
-        if said.address == 0 && bytes > 0 {
-            return Err(wrong("address is none"));
+        if description.address == 0 && bytes > 0 {
+            return Err(wrong("address is null"));
         }
-        let is_contiguous = match &said.strides {
+        let is_contiguous = match &description.strides {
             None => true,
             Some(strides) => bytes == 0 || is_row_major(&shape, strides),
         };
         Ok(ForeignTensor {
-            location: said.location,
-            address: said.address,
+            location: description.location,
+            address: description.address,
             bytes,
-            dtype: said.dtype,
+            dtype: description.dtype,
             shape,
             is_contiguous,
-            is_read_only: said.is_read_only,
+            is_read_only: description.is_read_only,
             held,
         })
     }
@@ -140,7 +145,7 @@ impl ForeignTensor {
         self.is_contiguous
     }
 
-    /// Whether it is read-only. Old versions of the protocol cannot express that.
+    /// Whether it is read-only. Old versions of the protocol cannot express this.
     pub fn is_read_only(&self) -> bool {
         self.is_read_only
     }
@@ -170,9 +175,9 @@ impl ForeignTensor {
             return Ok(());
         }
         let start = std::ptr::with_exposed_provenance_mut::<u8>(self.address);
-        // SAFETY: so many bytes at this address are the tensor's, row-major and without gaps, and stay
-        // while `held` is; that its library tells the truth is the hazard at the head of this file.
-        // `bytes` are not its: they are ours and only read.
+        // SAFETY: the tensor's `bytes.len()` bytes start at this address, row-major and without
+        // gaps, and stay valid while `held` is alive. That the library describes them correctly is
+        // the hazard at the head of this file. `bytes` belongs to the caller and is only read.
         unsafe { std::ptr::copy(bytes.as_ptr(), start, bytes.len()) };
         Ok(())
     }
@@ -190,8 +195,9 @@ impl ForeignTensor {
             return Err(CudaError::Mismatch(what.to_owned()));
         }
         let held = Box::new(self.held);
-        // SAFETY: so many bytes at this address are the tensor's, on this card, and stay while `held`
-        // is; that its library tells the truth is the hazard at the head of this file.
+        // SAFETY: the tensor's bytes start at this address on this GPU and stay valid while `held`
+        // is alive. That the library describes them correctly is the hazard at the head of this
+        // file.
         Ok(unsafe { Memory::foreign(context, self.address as u64, self.bytes, held) })
     }
 }
@@ -215,7 +221,7 @@ fn from_dlpack<'py>(
     let py = object.py();
     let (kind, _): (i32, i32) = object.call_method0("__dlpack_device__")?.extract()?;
     let arguments = PyDict::new(py);
-    // -1: the producer need not wait, since we order the copies. On the CPU there are no streams.
+    // -1: the producer need not wait, since the caller orders the copies. The CPU has no streams.
     if kind == CUDA {
         arguments.set_item("stream", -1)?;
     }
@@ -229,7 +235,8 @@ fn from_dlpack<'py>(
         capsule => capsule?,
     };
     let pointer = |name: &std::ffi::CStr| {
-        // SAFETY: an object of Python's, attached; the pointer is asked for only under a name it has.
+        // SAFETY: a Python object, attached; the pointer is requested only under the capsule's
+        // name.
         unsafe {
             match ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) {
                 0 => std::ptr::null_mut(),
@@ -238,25 +245,26 @@ fn from_dlpack<'py>(
         }
     };
     let (versioned, legacy) = (pointer(VERSIONED), pointer(LEGACY));
-    let said = if !versioned.is_null() {
+    let description = if !versioned.is_null() {
         let managed = versioned.cast::<ManagedVersioned>();
-        // SAFETY: under this name lies such a struct, until its deleter is called, which happens when
-        // the capsule goes: nobody has consumed it. The version is its first field in all versions.
+        // SAFETY: a capsule with this name contains such a struct until its deleter is called. The
+        // deleter runs when the capsule is freed, since no consumer has taken it over. The version
+        // is the first field in all versions.
         unsafe {
             if (*managed).major != 1 {
                 let text = "the DLPack version of the tensor is not supported";
                 return Err(PyBufferError::new_err(text));
             }
-            said_by(&(*managed).tensor, (*managed).flags & READ_ONLY != 0)?
+            description_of(&(*managed).tensor, (*managed).flags & READ_ONLY != 0)?
         }
     } else if !legacy.is_null() {
         // SAFETY: as above.
-        unsafe { said_by(&(*legacy.cast::<Managed>()).tensor, false)? }
+        unsafe { description_of(&(*legacy.cast::<Managed>()).tensor, false)? }
     } else {
         let text = "__dlpack__ did not return an unconsumed DLPack capsule";
         return Err(PyBufferError::new_err(text));
     };
-    Ok((said, capsule))
+    Ok((description, capsule))
 }
 
 /// `kDLCPU`, `kDLCUDA`, `kDLCUDAHost`, `kDLCUDAManaged`.
@@ -267,17 +275,17 @@ const MANAGED: i32 = 13;
 
 /// # Safety
 ///
-/// Shape and strides are null or as long as the tensor says.
-unsafe fn said_by(tensor: &DlTensor, is_read_only: bool) -> PyResult<TensorDescription> {
+/// Shape and strides are null or have as many entries as the tensor's `ndim`.
+unsafe fn description_of(tensor: &DlTensor, is_read_only: bool) -> PyResult<TensorDescription> {
     let wrong = |what: &str| PyBufferError::new_err(format!("the tensor's {what}"));
     let axes = usize::try_from(tensor.ndim).map_err(|_| wrong("number of axes is negative"))?;
-    if axes > MOST_AXES || (axes > 0 && tensor.shape.is_null()) {
-        return Err(wrong("axes are too many, or have no lengths"));
+    if axes > MAX_AXES || (axes > 0 && tensor.shape.is_null()) {
+        return Err(wrong("axes are too many, or its shape is missing"));
     }
     let list = |start: *const i64| -> Vec<i64> {
         match axes {
             0 => Vec::new(),
-            // SAFETY: not null where it is asked for, and as long as the caller says.
+            // SAFETY: not null if it is required, and as long as the caller promises.
             axes => unsafe { std::slice::from_raw_parts(start, axes) }.to_vec(),
         }
     };
@@ -310,7 +318,7 @@ fn from_interface(interface: &Bound<'_, PyAny>) -> PyResult<TensorDescription> {
     let dtype = DataType::from_typestr(&typestr).ok_or_else(unknown)?;
     let strides: Option<Vec<i64>> = match interface.call_method1("get", ("strides",))? {
         none if none.is_none() => None,
-        // Strides in bytes here.
+        // Strides are in bytes here.
         some => {
             let bytes: Vec<i64> = some.extract()?;
             let size = dtype.bytes() as i64;
@@ -338,7 +346,7 @@ mod tests {
     use crate::python::dlpack_capsule;
     use crate::slab::Slab;
 
-    /// A Python object whose methods return a capsule over a slab's rows of eight bytes.
+    /// A Python object whose methods return a capsule for a slab's rows of eight bytes.
     fn object<'py>(
         py: Python<'py>,
         slab: &Arc<Slab>,
@@ -354,7 +362,7 @@ mod tests {
         let capsule = dlpack_capsule(py, tensor, version).unwrap();
         let locals = PyDict::new(py);
         locals.set_item("capsule", capsule).unwrap();
-        // An old library has no version argument, and is called again without it.
+        // An old library does not support the version argument, and is called again without it.
         let code = match version {
             None => c"type('T', (), {'__dlpack_device__': lambda self: (1, 0), '__dlpack__': (lambda capsule: lambda self: capsule)(capsule)})()",
             Some(_) => c"type('T', (), {'__dlpack_device__': lambda self: (1, 0), '__dlpack__': (lambda capsule: lambda self, max_version: capsule)(capsule)})()",
@@ -362,7 +370,7 @@ mod tests {
         py.eval(code, None, Some(&locals)).unwrap()
     }
 
-    /// Frees the types made for the test, which refer to themselves.
+    /// Frees the types of the test, which refer to themselves.
     fn collect(py: Python<'_>) {
         py.import("gc").unwrap().call_method0("collect").unwrap();
     }
@@ -389,7 +397,7 @@ mod tests {
                 assert!(foreign.on_gpu(&context).is_err(), "not on a GPU");
                 collect(py);
             });
-            assert_eq!(Arc::strong_count(&slab), 1, "let go of");
+            assert_eq!(Arc::strong_count(&slab), 1, "released");
         }
     }
 
@@ -407,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tensor_or_a_consumed_one_is_refused() {
+    fn an_object_without_an_unconsumed_tensor_is_rejected() {
         Python::initialize();
         Python::attach(|py| {
             let error = ForeignTensor::of(&py.eval(c"[1]", None, None).unwrap()).unwrap_err();
@@ -423,13 +431,13 @@ mod tests {
             unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), c"used_dltensor".as_ptr()) };
             let error = ForeignTensor::of(&object).unwrap_err();
             assert!(error.to_string().contains("unconsumed"), "{error}");
-            // SAFETY: as before; back under the name with which it is freed.
+            // SAFETY: as above; restores the name under which the capsule is freed.
             unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), LEGACY.as_ptr()) };
         });
     }
 
     #[test]
-    fn an_address_that_no_card_has_is_refused() {
+    fn an_address_on_no_gpu_is_rejected() {
         Python::initialize();
         Python::attach(|py| {
             let code = c"type('T', (), {'__cuda_array_interface__': {'version': 3, 'shape': (2,), 'typestr': '<f4', 'data': (64, False)}})()";
@@ -442,16 +450,16 @@ mod tests {
     }
 
     #[test]
-    fn steps_along_axes_of_one_element_mean_nothing() {
+    fn strides_along_axes_of_one_element_are_ignored() {
         assert!(is_row_major(&[4, 3, 2], &[6, 2, 1]));
         assert!(is_row_major(&[4, 1, 2], &[2, 77, 1]));
         assert!(is_row_major(&[], &[]));
         assert!(!is_row_major(&[4, 3], &[1, 4]), "transposed");
-        assert!(!is_row_major(&[4, 3], &[6, 2]), "every other one");
+        assert!(!is_row_major(&[4, 3], &[6, 2]), "every other element");
     }
 
     #[test]
-    fn memory_of_others_is_held_until_its_commands_are_done_and_never_freed() {
+    fn foreign_memory_is_held_until_its_commands_are_done_and_never_freed() {
         Python::initialize();
         let context = crate::cuda::testing::context();
         let queue = context.stream().unwrap();
@@ -460,7 +468,7 @@ mod tests {
             Python::attach(|py| ForeignTensor::of(&object(py, &slab, false, None)).unwrap());
         let other = Arc::new(context.memory(16).unwrap());
         let held = Box::new(foreign.held);
-        // SAFETY: there are as many bytes, and they live longer.
+        // SAFETY: the memory has that many bytes, and outlives this one.
         let memory = Arc::new(unsafe { Memory::foreign(&context, other.address(), 16, held) });
         let source = Arc::new(vec![9_u8; 16]);
         let from = Arc::new(context.memory(16).unwrap());

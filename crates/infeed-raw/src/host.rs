@@ -1,9 +1,9 @@
-//! Host memory for batches: aligned, zeroed, and an error instead of an abort
-//! when there is none left.
+//! Host memory for batches: aligned and zeroed. Returns an error instead of aborting when the
+//! system has no memory left.
 //!
-//! From 2 MiB up it is mapped from the system and offered to transparent huge
-//! pages: a slab of batches is written once from end to end, and with 4 KiB
-//! pages that first pass is mostly page faults.
+//! From 2 MiB up, memory is mapped from the system and may use transparent huge pages: a slab of
+//! batches is written once from end to end, and with 4 KiB pages that first pass is mostly page
+//! faults.
 
 use std::alloc::{self, Layout};
 use std::any::Any;
@@ -55,7 +55,7 @@ impl HostBytes {
     ///
     /// # Cost
     ///
-    /// From 2 MiB up no page is touched: the first write pays for it.
+    /// From 2 MiB up, no page is touched: the page faults happen at the first write.
     pub fn zeroed(len: usize) -> Result<HostBytes, OutOfMemory> {
         if len == 0 {
             let layout = Layout::new::<CacheLine>();
@@ -85,8 +85,8 @@ impl HostBytes {
         })
     }
 
-    /// Address of the first byte; valid for `len` bytes, reads and writes, until drop.
-    /// Rows of a slab are cut from it, so it does not go through a reference.
+    /// Address of the first byte; valid for `len` bytes, reads and writes, until drop. Rows of a
+    /// slab are cut from it, so it must not be derived from a reference.
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }
@@ -102,12 +102,12 @@ impl HostBytes {
         self.held.is_some()
     }
 
-    /// Excludes the memory's own pages from what forked children share, so that children see zeros
-    /// there; or includes them again. Does nothing where the system cannot do it, or where the
-    /// memory shares its pages with other allocations.
+    /// Excludes the memory's own pages from those that forked children inherit, so that children
+    /// see zeros there; or includes them again. Does nothing if the system does not support this,
+    /// or if the memory shares its pages with other allocations.
     ///
-    /// Zeros and not unmapped: dropping the memory in a child unmaps the pages, which must not be
-    /// other memory by then.
+    /// The pages are zeroed and not unmapped: dropping the memory in a child unmaps the pages,
+    /// which must not be other memory by then.
     pub(crate) fn withhold(&mut self, is_withheld: bool) {
         #[cfg(all(target_os = "linux", not(miri)))]
         if let Allocation::Mapping { .. } = self.home {
@@ -116,17 +116,18 @@ impl HostBytes {
                 false => libc::MADV_KEEPONFORK,
             };
             let len = self.len.next_multiple_of(page_bytes());
-            // SAFETY: whole pages of a private mapping that this alone has, as in `whole_pages`. What
-            // is in them changes for children alone, which find them initialised.
+            // SAFETY: whole pages of a private mapping that belongs to this value alone, as in
+            // `whole_pages`. Their contents change only for children, where they are initialised to
+            // zero.
             unsafe { libc::madvise(self.start.as_ptr().cast(), len, advice) };
         }
         #[cfg(not(all(target_os = "linux", not(miri))))]
         let _ = is_withheld;
     }
 
-    /// Returns the whole pages that hold these bytes and nothing else, until drop. Bytes that share
-    /// pages with other data move to separate pages first. None for no bytes, and on systems that
-    /// map no pages.
+    /// Returns the whole pages that contain only these bytes, valid until drop. Bytes that share
+    /// pages with other data first move to separate pages. None for no bytes, and on systems
+    /// without mapped pages.
     pub(crate) fn whole_pages(&mut self) -> Result<Option<(NonNull<u8>, usize)>, OutOfMemory> {
         #[cfg(all(unix, not(miri)))]
         {
@@ -137,8 +138,8 @@ impl HostBytes {
                 *self = moved;
             }
             if let Allocation::Mapping { .. } = self.home {
-                // `mapped` left more than a page behind the bytes: it maps one huge page more
-                // than they need, and starts at most at its last page.
+                // `mapped` left more than a page after the bytes: it maps one huge page more than
+                // necessary, and the bytes start at most at its last page.
                 let len = self.len.next_multiple_of(page_bytes());
                 return Ok(Some((self.start, len)));
             }
@@ -150,7 +151,7 @@ impl HostBytes {
 /// Size of a page. A huge page holds a whole number of them.
 #[cfg(all(unix, not(miri)))]
 fn page_bytes() -> usize {
-    // SAFETY: asks for a number.
+    // SAFETY: only returns a number.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).map_or(4096, |bytes| bytes.clamp(4096, HUGE_PAGE))
 }
@@ -159,16 +160,16 @@ fn page_bytes() -> usize {
 #[repr(align(64))]
 struct CacheLine;
 
-/// Anonymous pages with one huge page to spare, of which the aligned part is used.
-/// The spare is address space only: a page never touched costs no memory.
+/// Maps anonymous pages with one extra huge page, and uses the aligned part. The extra page is
+/// address space only: a page that is never touched costs no memory.
 #[cfg(all(unix, not(miri)))]
 fn mapped(len: usize) -> Result<HostBytes, OutOfMemory> {
     let failed = OutOfMemory {
         requested_bytes: len,
     };
     let map_len = len.checked_add(HUGE_PAGE).ok_or(failed)?;
-    // SAFETY: a new private anonymous mapping at an address the kernel chooses
-    // touches no existing memory.
+    // SAFETY: a new private anonymous mapping at an address that the kernel chooses touches no
+    // existing memory.
     let base = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -189,11 +190,11 @@ fn mapped(len: usize) -> Result<HostBytes, OutOfMemory> {
     let start = unsafe { base.add(skip) };
     #[cfg(target_os = "linux")]
     {
-        // The part behind the last whole huge page stays in small pages, so that
-        // resident memory is what was asked for.
+        // The part after the last whole huge page stays in small pages, so that resident memory
+        // does not exceed the requested size.
         let whole = len / HUGE_PAGE * HUGE_PAGE;
-        // SAFETY: the range is within the mapping; the advice changes speed only,
-        // which is also why its failure (no huge pages here) is of no interest.
+        // SAFETY: the range is within the mapping. The advice only affects speed, so a failure (no
+        // huge pages on this system) is ignored.
         unsafe { libc::madvise(start.as_ptr().cast(), whole, libc::MADV_HUGEPAGE) };
     }
     Ok(HostBytes {
@@ -209,12 +210,12 @@ impl Drop for HostBytes {
         drop(self.held.take());
         match self.home {
             Allocation::Empty => {}
-            // SAFETY: `start` came from this allocator with this layout, and the one
-            // owner is being dropped.
+            // SAFETY: this allocator returned `start` for this layout, and its only owner is being
+            // dropped.
             Allocation::Allocator(layout) => unsafe { alloc::dealloc(self.start.as_ptr(), layout) },
             #[cfg(all(unix, not(miri)))]
-            // SAFETY: exactly the range that `mapped` got from mmap, unmapped once, by
-            // its one owner.
+            // SAFETY: exactly the range that `mapped` got from mmap, unmapped once, by its only
+            // owner.
             Allocation::Mapping { base, len } => unsafe {
                 libc::munmap(base.as_ptr().cast(), len);
             },
@@ -226,9 +227,9 @@ impl Deref for HostBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `start` is valid for `len` bytes until drop, zeroed at allocation and so
-        // initialised. Writes need `&mut self`, or a row of a slab, which keeps the
-        // `HostBytes` itself out of reach while it lives.
+        // SAFETY: `start` is valid for `len` bytes until drop, and zeroed at allocation, so
+        // initialised. Writes need `&mut self` or a row of a slab, and while a row lives no code
+        // can reach the `HostBytes` itself.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -254,7 +255,7 @@ impl fmt::Debug for HostBytes {
     }
 }
 
-// SAFETY: plain memory with one owner; nothing in it belongs to a thread.
+// SAFETY: plain memory with one owner; no part of it is bound to a thread.
 unsafe impl Send for HostBytes {}
 // SAFETY: through a shared reference the bytes are only read.
 unsafe impl Sync for HostBytes {}
@@ -266,7 +267,7 @@ mod tests {
     #[test]
     fn bytes_of_every_size_class_are_zero_aligned_and_writable() {
         for len in [0, 1, 63, 64, 4097, HUGE_PAGE - 1, HUGE_PAGE, HUGE_PAGE + 5] {
-            // Under Miri a megabyte of bytes one by one takes minutes.
+            // Under Miri, a megabyte byte by byte takes minutes.
             if cfg!(miri) && len > 4097 {
                 continue;
             }
@@ -289,7 +290,7 @@ mod tests {
 
     #[cfg(all(unix, not(miri)))]
     #[test]
-    fn bytes_move_to_pages_of_their_own_with_what_is_in_them() {
+    fn bytes_keep_their_contents_when_they_move_to_separate_pages() {
         for len in [1, 4096, 5000, HUGE_PAGE, HUGE_PAGE + 7] {
             let mut bytes = HostBytes::zeroed(len).unwrap();
             bytes.fill(5);
@@ -300,8 +301,9 @@ mod tests {
             assert!(whole >= len && whole.is_multiple_of(page_bytes()));
             assert_eq!(bytes.as_ptr(), start.as_ptr());
             assert!(bytes.len() == len && bytes.iter().all(|&byte| byte == 5));
-            // The last of the pages is mapped, and not read-only.
-            // SAFETY: inside of the pages, which are the memory's alone.
+            // The last of the pages is mapped and writable.
+            //
+            // SAFETY: inside of the pages, which belong to this memory alone.
             unsafe { start.add(whole - 1).write(6) };
         }
         assert_eq!(HostBytes::zeroed(0).unwrap().whole_pages(), Ok(None));
@@ -309,10 +311,11 @@ mod tests {
 
     #[cfg(all(target_os = "linux", not(miri)))]
     #[test]
-    fn a_child_of_a_fork_finds_zeros_in_what_is_withheld() {
+    fn a_forked_child_reads_zeros_from_withheld_memory() {
         let seen_by_child = |bytes: &HostBytes| {
             let (first, last) = (bytes[0], bytes[bytes.len() - 1]);
-            // SAFETY: the child reads memory and ends, which needs no thread and no lock.
+            // SAFETY: the child only reads memory and exits, which needs no other thread and no
+            // lock.
             let child = unsafe { libc::fork() };
             if child == 0 {
                 let zero = bytes.first() == Some(&0) && bytes.last() == Some(&0);
@@ -321,7 +324,7 @@ mod tests {
                 unsafe { libc::_exit(i32::from(zero) + 2 * i32::from(same)) };
             }
             let mut status = 0;
-            // SAFETY: waits for the child, and writes one integer.
+            // SAFETY: waits for the child; writes one integer.
             assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
             libc::WEXITSTATUS(status)
         };
@@ -338,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_memory_holds_is_dropped_with_it() {
+    fn an_attached_object_is_dropped_with_the_memory() {
         let guard = std::sync::Arc::new(());
         let mut bytes = HostBytes::zeroed(100).unwrap();
 
@@ -350,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_there_is_gives_an_error() {
+    fn more_bytes_than_the_system_has_are_an_error() {
         for len in [usize::MAX, usize::MAX - HUGE_PAGE, isize::MAX as usize] {
             let error = HostBytes::zeroed(len).unwrap_err();
 

@@ -1,8 +1,8 @@
-//! Windows of JPEG images through libjpeg-turbo, behind safe slices.
+//! Decodes windows of JPEG images with libjpeg-turbo, through safe slices.
 //!
-//! Relies on the TurboJPEG 3 interface (`tj3*`), which keeps libjpeg's `longjmp` on its own side of
-//! the border. A JPEG is always decoded with the accurate inverse DCT and with "fancy" chroma
-//! upsampling, so the pixels are those of every other program on libjpeg(-turbo)'s defaults.
+//! Relies on the TurboJPEG 3 interface (`tj3*`), which handles libjpeg's `longjmp` internally.
+//! JPEGs are always decoded with the accurate inverse DCT and with "fancy" chroma upsampling, so
+//! the pixels are those of every other program with libjpeg(-turbo)'s defaults.
 
 use std::ffi::{CStr, c_int};
 use std::ptr::NonNull;
@@ -12,13 +12,14 @@ use turbojpeg_sys as tj;
 /// Samples of one pixel as libjpeg-turbo writes them, 8 bits each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PixelFormat {
-    /// Luma alone; from YCbCr files the Y channel, without any arithmetic.
+    /// Luma only; for YCbCr files the stored Y channel.
     Gray,
     /// Red, green, blue.
     Rgb,
     /// Red, green, blue, 255.
     Rgba,
-    /// The four stored inks, YCCK already turned into CMYK; files as Adobe writes them are inverted.
+    /// The four stored inks, with YCCK converted to CMYK; files written by Adobe's programs are
+    /// inverted.
     Cmyk,
 }
 
@@ -55,7 +56,7 @@ pub struct Window {
     pub width: u32,
 }
 
-/// What to decode, and within which bounds.
+/// The part of an image to decode, and limits.
 #[derive(Clone, Copy, Debug)]
 pub struct JpegTask {
     /// Width of the whole image at full scale, as the caller read it from the file.
@@ -64,67 +65,67 @@ pub struct JpegTask {
     pub height: u32,
     /// Eighths of full size: 1, 2, 4 or 8.
     pub eighths: u8,
-    /// Part of the scaled image that is wanted.
+    /// Part of the scaled image to decode.
     pub window: Window,
-    /// Samples of a pixel.
+    /// Format of a pixel.
     pub format: PixelFormat,
-    /// Most scans of a progressive file.
+    /// Maximum number of scans of a progressive file.
     pub max_scans: u16,
-    /// Most memory libjpeg-turbo may take for coefficients, in MiB.
+    /// Maximum memory that libjpeg-turbo may use for coefficients, in MiB.
     pub max_memory_mib: u16,
 }
 
-/// Why a JPEG did not decode.
+/// Reason why a JPEG was not decoded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JpegError {
     /// libjpeg-turbo could not allocate its state.
     #[error("libjpeg-turbo cannot allocate a decoder")]
     NoDecoder,
-    /// The scan data ended before the last pixel that was asked for.
+    /// The scan data ended before the last requested pixel.
     #[error("{message}")]
     PrematureEnd {
-        /// libjpeg-turbo's own words.
+        /// libjpeg-turbo's message.
         message: String,
     },
-    /// libjpeg-turbo refused the bytes, or lost its place in them.
+    /// libjpeg-turbo rejected the bytes, or lost its position in them.
     #[error("{message}")]
     Damaged {
-        /// libjpeg-turbo's own words.
+        /// libjpeg-turbo's message.
         message: String,
     },
-    /// The size in the file is not the one the caller read.
-    #[error("the header says {width}x{height}")]
+    /// The file has another size than the caller read.
+    #[error("the header has the size {width}x{height}")]
     OtherSize {
         /// Width in the file.
         width: u32,
         /// Height in the file.
         height: u32,
     },
-    /// The window is empty, misaligned or leaves the image, or the output has another length.
+    /// The window is empty, misaligned or exceeds the image, or the output has another length.
     #[error("the window does not fit the image or its buffer")]
     BadWindow,
 }
 
-/// Parts of the texts of libjpeg's warnings after which pixels are made up. All others (stray
-/// bytes between segments, an unknown version or transform number) leave the pixels whole.
+/// Parts of the texts of libjpeg's warnings after which pixels are invented. All other warnings
+/// (stray bytes between segments, an unknown version or transform number) do not affect pixels.
 const LOSSES: [&str; 3] = ["bad Huffman code", "bad arithmetic code", "found marker"];
 
 fn is_loss(warning: &str) -> bool {
-    // Bytes skipped on the way to a restart marker belonged to the scan.
+    // Bytes skipped before a restart marker belonged to the scan.
     let skipped = |marker: u8| warning.ends_with(&format!("bytes before marker {marker:#04x}"));
     LOSSES.iter().any(|loss| warning.contains(loss)) || (0xD0..=0xD7).any(skipped)
 }
 
-/// A decompressor of libjpeg-turbo; one for each thread that decodes.
+/// A decompressor of libjpeg-turbo; each decoding thread has one.
 #[derive(Debug)]
 pub struct JpegDecoder {
     handle: NonNull<libc::c_void>,
 }
 
-// SAFETY: a TurboJPEG handle may be used from any thread, one at a time, and every method that
-// touches it takes `&mut self`. The one thing kept per thread, the text of the last message, is
-// read directly after the call that wrote it, within one method.
+// SAFETY: a TurboJPEG handle may be used from any thread, one at a time, and every method that uses
+// it takes `&mut self`. Only the text of the last message is kept per thread; it is read directly
+// after the call that wrote it, within one method.
 unsafe impl Send for JpegDecoder {}
 
 impl JpegDecoder {
@@ -132,7 +133,7 @@ impl JpegDecoder {
     ///
     /// # Errors
     ///
-    /// `NoDecoder` when there is no memory for it.
+    /// `NoDecoder` if there is not enough memory.
     pub fn new() -> Result<JpegDecoder, JpegError> {
         Ok(JpegDecoder {
             handle: new_handle()?,
@@ -141,7 +142,7 @@ impl JpegDecoder {
 
     /// Decodes a window of the scaled image into `out`, row after row without padding.
     ///
-    /// Returns how many harmless warnings there were: 0, or 1 for one or more.
+    /// Returns the number of harmless warnings: 0, or 1 for one or more.
     ///
     /// # Errors
     ///
@@ -150,8 +151,9 @@ impl JpegDecoder {
     /// # Cost
     ///
     /// Rows below the window are not decoded (in a progressive file they are, up to the inverse
-    /// DCT). A file with harmless warnings is decoded twice: libjpeg keeps the text of the first
-    /// warning only, so the first attempt stops at it, and if it is harmless a second one goes on.
+    /// DCT). A file with harmless warnings is decoded twice: libjpeg keeps only the text of the
+    /// first warning, so the first attempt stops at that warning, and if it is harmless a second
+    /// attempt continues after it.
     pub fn decode(
         &mut self,
         bytes: &[u8],
@@ -160,26 +162,29 @@ impl JpegDecoder {
     ) -> Result<u32, JpegError> {
         let first = match self.attempt(bytes, task, out, None) {
             Ok(()) => return Ok(0),
-            Err(CallFailure::Error(error)) => return Err(self.renewed(error)),
+            Err(CallFailure::Error(error)) => return Err(self.reset_after(error)),
             Err(CallFailure::Warning(first)) => first,
         };
         if first.to_ascii_lowercase().contains("premature end") {
-            return Err(self.renewed(JpegError::PrematureEnd { message: first }));
+            return Err(self.reset_after(JpegError::PrematureEnd { message: first }));
         }
         if is_loss(&first) {
-            return Err(self.renewed(JpegError::Damaged { message: first }));
+            return Err(self.reset_after(JpegError::Damaged { message: first }));
         }
-        // What can slip: a loss *behind* a harmless warning, since libjpeg does not tell the
-        // second one's text. The same bytes and window always end the same way.
-        self.handle = self.fresh()?;
+        // A loss *after* a harmless warning is not detected, since libjpeg keeps only the first
+        // text. The same bytes and window always end the same way.
+        self.handle = self.reset()?;
         match self.attempt(bytes, task, out, Some(&first)) {
             Ok(()) => Ok(1),
-            Err(CallFailure::Error(error)) => Err(self.renewed(error)),
-            Err(CallFailure::Warning(message)) => Err(self.renewed(JpegError::Damaged { message })),
+            Err(CallFailure::Error(error)) => Err(self.reset_after(error)),
+            Err(CallFailure::Warning(message)) => {
+                Err(self.reset_after(JpegError::Damaged { message }))
+            }
         }
     }
 
-    /// One decode; with `tolerate`, the first warning is known to be that one and does not stop it.
+    /// Decodes once. `tolerate` is the text of a harmless first warning, at which this attempt does
+    /// not stop.
     fn attempt(
         &mut self,
         bytes: &[u8],
@@ -223,7 +228,7 @@ impl JpegDecoder {
             tj::TJPARAM_TJPARAM_MAXPIXELS,
             c_int::try_from(pixels).unwrap_or(c_int::MAX),
         )?;
-        // Colour profiles are not used; without this libjpeg copies them.
+        // Colour profiles are not used; by default, libjpeg copies them.
         self.set(tj::TJPARAM_TJPARAM_SAVEMARKERS, 0)?;
 
         // SAFETY: `handle` is live from `new` to `drop`; pointer and length are those of `bytes`,
@@ -259,7 +264,7 @@ impl JpegDecoder {
         // SAFETY: `handle` is live; the factor is passed by value.
         let rc = unsafe { tj::tj3SetScalingFactor(self.handle.as_ptr(), factor) };
         self.outcome(rc, None)?;
-        // The whole image needs no region, and unusual sampling factors allow none.
+        // The whole image needs no region, and unusual sampling factors do not support one.
         let region = if is_whole {
             tj::tjregion {
                 x: 0,
@@ -275,8 +280,8 @@ impl JpegDecoder {
         self.outcome(rc, None)?;
 
         // SAFETY: `handle` and `bytes` as above. TurboJPEG writes the region's rows, each at most
-        // the region's width, `pitch` 0 meaning no padding. It reads the header anew from the same
-        // bytes, so the region is the one checked above: `height * width` pixels of
+        // as long as the region's width; a `pitch` of 0 means no padding. It reads the header again
+        // from the same bytes, so the region is the one checked above: `height * width` pixels of
         // `format.bytes()`, which is the length of `out`, checked at the top.
         let rc = unsafe {
             tj::tj3Decompress8(
@@ -303,17 +308,18 @@ impl JpegDecoder {
         u32::try_from(value).unwrap_or(0)
     }
 
-    /// What a return code means; must follow the call directly, on its thread.
+    /// Converts a return code to a result. Must directly follow the call, on its thread.
     fn outcome(&mut self, rc: c_int, tolerate: Option<&str>) -> Result<(), CallFailure> {
         if rc == 0 {
             return Ok(());
         }
-        // SAFETY: `handle` is live; the text is zero-terminated and lives until the next call on
+        // SAFETY: `handle` is live; the text is NUL-terminated and lives until the next call on
         // this handle or thread, and is copied before that.
         let message = unsafe { CStr::from_ptr(tj::tj3GetErrorStr(self.handle.as_ptr())) }
             .to_string_lossy()
             .into_owned();
-        // The code stays "warning" when an error follows a warning, but the text is the error's.
+        // The code stays "warning" if an error follows a warning, but the text is that of the
+        // error.
         if tolerate == Some(message.as_str()) {
             return Ok(());
         }
@@ -326,18 +332,18 @@ impl JpegDecoder {
         }
     }
 
-    /// A decoder without the memory of a failed call: libjpeg leaves its marker reader half way
-    /// when a header breaks off, and the next header would be read as its continuation.
-    fn fresh(&mut self) -> Result<NonNull<libc::c_void>, JpegError> {
-        let fresh = new_handle()?;
-        // SAFETY: the old handle is live, destroyed once, and replaced by the caller at once;
+    /// Replaces the decoder after a failed call: libjpeg's marker reader keeps its state when a
+    /// header is truncated, and would read the next header as its continuation.
+    fn reset(&mut self) -> Result<NonNull<libc::c_void>, JpegError> {
+        let handle = new_handle()?;
+        // SAFETY: the old handle is live, destroyed once, and replaced by the caller immediately;
         // `destroy` is only called here and in `drop`.
         unsafe { tj::tj3Destroy(self.handle.as_ptr()) };
-        Ok(fresh)
+        Ok(handle)
     }
 
-    fn renewed(&mut self, error: JpegError) -> JpegError {
-        match self.fresh() {
+    fn reset_after(&mut self, error: JpegError) -> JpegError {
+        match self.reset() {
             Ok(handle) => {
                 self.handle = handle;
                 error
@@ -349,7 +355,7 @@ impl JpegDecoder {
 
 impl Drop for JpegDecoder {
     fn drop(&mut self) {
-        // SAFETY: `handle` is live, and nothing can use it afterwards.
+        // SAFETY: `handle` is live and is not used afterwards.
         unsafe { tj::tj3Destroy(self.handle.as_ptr()) };
     }
 }
@@ -360,7 +366,7 @@ enum CallFailure {
 }
 
 fn new_handle() -> Result<NonNull<libc::c_void>, JpegError> {
-    // SAFETY: no arguments but a constant; null means failure and is checked.
+    // SAFETY: takes only a constant; null means failure and is checked.
     let handle = unsafe { tj::tj3Init(tj::TJINIT_TJINIT_DECOMPRESS as c_int) };
     NonNull::new(handle).ok_or(JpegError::NoDecoder)
 }
@@ -398,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inner_pixels_of_a_window_are_those_of_the_whole() {
+    fn the_inner_pixels_of_a_window_are_those_of_the_whole_image() {
         let mut decoder = JpegDecoder::new().unwrap();
         let whole = decode(&mut decoder, &task(WHOLE)).unwrap();
 
@@ -417,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_leaves_the_image_or_begins_within_an_imcu_is_refused() {
+    fn a_window_outside_of_the_image_or_within_an_imcu_is_rejected() {
         let mut decoder = JpegDecoder::new().unwrap();
         for window in [
             Window {
@@ -462,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_of_another_length_is_refused() {
+    fn an_output_of_another_length_is_rejected() {
         let mut decoder = JpegDecoder::new().unwrap();
         let mut out = vec![0; 67 * 45 * 3 - 1];
 
@@ -472,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_other_than_the_callers_is_refused() {
+    fn a_size_other_than_the_callers_is_rejected() {
         let mut decoder = JpegDecoder::new().unwrap();
         let window = Window {
             height: 44,
@@ -501,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decoder_is_as_new_after_any_broken_header() {
+    fn a_decoder_works_after_any_broken_header() {
         let mut decoder = JpegDecoder::new().unwrap();
         let whole = decode(&mut decoder, &task(WHOLE)).unwrap();
         let mut out = vec![0; whole.len()];

@@ -1,30 +1,30 @@
 //! JPEG encoding through libjpeg-turbo, for synthetic data and for tests.
 //!
-//! Relies on the TurboJPEG 3 C API; the handle and the output buffer are owned here, so nothing
-//! leaks when encoding fails.
+//! Relies on the TurboJPEG 3 C API. The types here own the handle and the output buffer, so nothing
+//! leaks if encoding fails.
 
 use std::ffi::{CStr, c_int};
 use std::ptr;
 
 use turbojpeg_sys as sys;
 
-/// How often the chroma channels are sampled.
+/// Chroma subsampling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subsampling {
-    /// 4:4:4, at every pixel.
+    /// 4:4:4, a chroma sample for every pixel.
     None,
-    /// 4:2:2, at every second column.
+    /// 4:2:2, for every second column.
     Half,
-    /// 4:4:0, at every second row.
+    /// 4:4:0, for every second row.
     HalfRows,
-    /// 4:2:0, at every second column and row.
+    /// 4:2:0, for every second column and row.
     Quarter,
-    /// No chroma: a file of one channel.
+    /// No chroma: a file with one channel.
     Gray,
 }
 
 impl Subsampling {
-    /// Columns of the image under one MCU.
+    /// Columns of the image in one MCU.
     pub fn mcu_width(self) -> u32 {
         match self {
             Subsampling::None | Subsampling::HalfRows | Subsampling::Gray => 8,
@@ -43,7 +43,7 @@ impl Subsampling {
     }
 }
 
-/// Why an image was not encoded.
+/// Reason why an image was not encoded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
@@ -60,12 +60,12 @@ pub enum EncodeError {
     /// The quality is outside 1 to 100.
     #[error("JPEG quality {0} is not in 1 to 100")]
     Quality(u8),
-    /// libjpeg-turbo's own reason, such as too little memory.
+    /// libjpeg-turbo's reason, such as too little memory.
     #[error("libjpeg-turbo: {0}")]
     Library(String),
 }
 
-/// The longest side the baseline format and libjpeg-turbo allow.
+/// Longest side that the baseline format and libjpeg-turbo support.
 const MAX_SIDE: u32 = 65_500;
 
 /// Encodes RGB pixels as a baseline JPEG; the same bytes at every SIMD level.
@@ -76,7 +76,7 @@ const MAX_SIDE: u32 = 65_500;
 ///
 /// # Errors
 ///
-/// A shape or a quality (1 to 100) out of range, or what libjpeg-turbo says.
+/// A shape or a quality (1 to 100) out of range, or libjpeg-turbo's error.
 pub fn encode(
     rgb: &[u8],
     width: u32,
@@ -119,10 +119,10 @@ pub fn encode_with_restarts(
     encoder.set(sys::TJPARAM_TJPARAM_RESTARTBLOCKS, c_int::from(interval))?;
     let mut out = JpegBuffer::default();
     let mut len = 0;
-    // SAFETY: the handle is live for the life of `encoder`. The library reads `height` rows of
-    // `width * 3` bytes (pitch 0 means no padding), which is the length of `rgb` as checked
-    // above; both sides fit a `c_int`. With a null buffer it allocates one and stores the pointer
-    // in `out`, which frees it.
+    // SAFETY: the handle is live as long as `encoder`. The library reads `height` rows of `width *
+    // 3` bytes (pitch 0 means no padding), which is the length of `rgb` as checked above; both
+    // sides fit a `c_int`. With a null buffer, the library allocates one and stores the pointer in
+    // `out`, which frees it.
     let failed = unsafe {
         sys::tj3Compress8(
             encoder.handle,
@@ -168,7 +168,8 @@ impl Encoder {
 
     pub(crate) fn error(&self) -> EncodeError {
         // SAFETY: the handle is live, and the library returns a NUL-terminated string that stays
-        // valid until the next call with this handle, which this `&self` outlives.
+        // valid until the next call with this handle. `&self` excludes such a call until the string
+        // is copied.
         let text = unsafe { CStr::from_ptr(sys::tj3GetErrorStr(self.handle)) };
         EncodeError::Library(text.to_string_lossy().into_owned())
     }
@@ -176,16 +177,16 @@ impl Encoder {
 
 impl Drop for Encoder {
     fn drop(&mut self) {
-        // SAFETY: the handle is live and never used again: `drop` runs once, last.
+        // SAFETY: the handle is live and never used again, since `drop` runs once.
         unsafe { sys::tj3Destroy(self.handle) }
     }
 }
 
-/// The buffer libjpeg-turbo allocates, freed when dropped.
+/// A buffer that libjpeg-turbo allocates, freed when dropped.
 pub(crate) struct JpegBuffer {
-    /// Null until the library sets it; then of the library's allocator.
+    /// Null until the library sets it; then allocated by the library.
     pub(crate) bytes: *mut u8,
-    /// Bytes that were written there.
+    /// Number of bytes that the library wrote.
     pub(crate) len: usize,
 }
 
@@ -203,8 +204,8 @@ impl JpegBuffer {
         if self.bytes.is_null() {
             return Vec::new();
         }
-        // SAFETY: a non-null pointer was set by `tj3Compress8` or `tj3Transform`, and their callers
-        // in this crate stored the number of bytes that the library wrote there; nothing else frees
+        // SAFETY: `tj3Compress8` or `tj3Transform` set the non-null pointer, and their callers in
+        // this crate stored the number of bytes that the library wrote there. No other code frees
         // or writes them before `drop`.
         unsafe { std::slice::from_raw_parts(self.bytes, self.len) }.to_vec()
     }
@@ -212,7 +213,7 @@ impl JpegBuffer {
 
 impl Drop for JpegBuffer {
     fn drop(&mut self) {
-        // SAFETY: null, or a buffer of the library's own allocator that only this value owns.
+        // SAFETY: null, or a buffer of the library's allocator that only this value owns.
         unsafe { sys::tj3Free(self.bytes.cast()) }
     }
 }
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn pixels_that_do_not_fill_the_shape_are_refused() {
+    fn pixels_that_do_not_fill_the_shape_are_rejected() {
         assert!(matches!(
             encode(&[0; 26], 3, 3, 90, Subsampling::None),
             Err(EncodeError::Shape {
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quality_out_of_range_is_refused() {
+    fn a_quality_out_of_range_is_rejected() {
         for quality in [0, 101] {
             assert!(matches!(
                 encode(&[0; 27], 3, 3, quality, Subsampling::None),

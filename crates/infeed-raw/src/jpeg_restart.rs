@@ -1,8 +1,8 @@
-//! JPEGs rewritten with restart markers, their coefficients untouched, through libjpeg-turbo.
+//! Rewrites JPEGs with restart markers through libjpeg-turbo. Their coefficients stay the same.
 //!
-//! Relies on `tj3Transform` of the TurboJPEG 3 interface with no operation asked for: entropy decode
-//! and encode, nothing between. Every file becomes a sequential, Huffman-coded one of one scan with
-//! tables made for it. Colour profile, EXIF and comments come along.
+//! Relies on `tj3Transform` of the TurboJPEG 3 interface without an operation: entropy decoding and
+//! encoding only. Every file becomes a sequential, Huffman-coded file of one scan with optimised
+//! tables. Colour profile, EXIF and comments are kept.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -11,27 +11,27 @@ use turbojpeg_sys as sys;
 
 use crate::jpeg_encode::{EncodeError, Encoder, JpegBuffer};
 
-/// How a JPEG is rewritten, and within which bounds.
+/// Settings and limits of a rewrite.
 #[derive(Clone, Copy, Debug)]
 pub struct RestartTask {
     /// MCUs between two restart markers, at least 1.
     pub interval: u16,
-    /// Most pixels of the image.
+    /// Maximum number of pixels of the image.
     pub max_pixels: u64,
-    /// Most scans of a progressive file.
+    /// Maximum number of scans of a progressive file.
     pub max_scans: u16,
-    /// Most memory libjpeg-turbo may take for coefficients, in MiB, at least 1.
+    /// Maximum memory that libjpeg-turbo may use for coefficients, in MiB, at least 1.
     pub max_memory_mib: u16,
 }
 
-/// Why a JPEG was not rewritten.
+/// Reason why a JPEG was not rewritten.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestartError {
-    /// No interval.
+    /// The interval is 0.
     #[error("a restart interval is 1 to 65535 MCUs, not 0")]
     Interval,
-    /// The file is damaged, over a bound, or of a kind that has no sequential form of one scan.
+    /// The file is damaged, exceeds a limit, or cannot be stored as one sequential scan.
     #[error(transparent)]
     Library(#[from] EncodeError),
 }
@@ -40,12 +40,12 @@ pub enum RestartError {
 ///
 /// # Errors
 ///
-/// `Library` for whatever libjpeg-turbo refuses or warns of: a file is rewritten only if nothing in
-/// it had to be made up or skipped.
+/// `Library` for everything that libjpeg-turbo rejects or warns of: a file is rewritten only if no
+/// part of it had to be invented or skipped.
 ///
 /// # Cost
 ///
-/// Holds the coefficients of the whole image, two bytes each.
+/// Keeps the coefficients of the whole image in memory, two bytes each.
 pub fn with_restarts(bytes: &[u8], task: &RestartTask) -> Result<Vec<u8>, RestartError> {
     if task.interval == 0 {
         return Err(RestartError::Interval);
@@ -60,7 +60,7 @@ pub fn with_restarts(bytes: &[u8], task: &RestartTask) -> Result<Vec<u8>, Restar
         sys::TJPARAM_TJPARAM_SCANLIMIT,
         c_int::from(task.max_scans.max(1)),
     )?;
-    // 0 would be no limit.
+    // 0 would mean no limit.
     encoder.set(
         sys::TJPARAM_TJPARAM_MAXMEMORY,
         c_int::from(task.max_memory_mib.max(1)),
@@ -83,10 +83,10 @@ pub fn with_restarts(bytes: &[u8], task: &RestartTask) -> Result<Vec<u8>, Restar
     };
     let mut out = JpegBuffer::default();
     let mut len = 0;
-    // SAFETY: the handle is live for the life of `encoder`, which was made for transforms. Pointer
-    // and length are those of `bytes`. One transform is announced, and there is one pointer, one
-    // length and one `transform` (without callback) for it, all outliving the call. With a null
-    // buffer the library allocates one and stores the pointer in `out`, which frees it, also after
+    // SAFETY: the handle is live as long as `encoder`, which was made for transforms. Pointer and
+    // length are those of `bytes`. The call passes a count of one transform, and one pointer, one
+    // length and one `transform` (without callback) for it, which all outlive the call. With a null
+    // buffer, the library allocates one and stores the pointer in `out`, which frees it, also after
     // an error.
     let failed = unsafe {
         sys::tj3Transform(
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_file_was_its_pixels_stay_and_it_becomes_sequential_huffman_of_one_scan() {
+    fn a_rewritten_file_keeps_its_pixels_and_is_sequential_huffman_of_one_scan() {
         for (name, format) in [
             ("s420.jpg", PixelFormat::Rgb),
             ("s420p.jpg", PixelFormat::Rgb),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn orientation_and_profile_come_along() {
+    fn rewriting_keeps_orientation_and_profile() {
         let bytes = file("orientation6.jpg");
         let mut with_profile = bytes[..2].to_vec();
         let profile = [&b"ICC_PROFILE\0\x01\x01"[..], &[7; 40]].concat();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_kept() {
+    fn limits_are_enforced() {
         let bytes = file("s420p.jpg");
         let pixels = RestartTask {
             max_pixels: 67 * 45 - 1,

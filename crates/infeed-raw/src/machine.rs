@@ -1,8 +1,8 @@
 //! Resources of the machine that this process may use and has used.
 //!
-//! In a container the machine's core count and memory are not the process's: the
-//! affinity mask and the cgroup say what it may have. A loader that starts a worker
-//! for each of 64 cores under a quota of 4 is throttled for most of every period.
+//! In a container, the machine's core count and memory are not those of the process: the affinity
+//! mask and the cgroup limit them. A loader that starts a worker for each of 64 cores under a quota
+//! of 4 is throttled for most of every period.
 //!
 //! Source: `cgroups(7)`, and `cpu.max`, `memory.max` in the kernel's "Control Group v2".
 
@@ -16,7 +16,7 @@ use std::{fs, io, thread};
 ///
 /// # Cost
 ///
-/// Reads a few files under `/proc` and `/sys`; ask once, not per batch.
+/// Reads a few files under `/proc` and `/sys`; call it once, not per batch.
 pub fn usable_cores() -> usize {
     let allowed = affinity_cores();
     let quota = cgroups().iter().filter_map(|c| c.cpu_quota_cores()).min();
@@ -47,22 +47,22 @@ pub fn cores_from_list(list: &str) -> Option<Vec<u32>> {
     for part in list.trim().split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        if last >= MOST_CORES {
+        if last >= MAX_CORES {
             return None;
         }
         cores.extend(first..=last);
-        if cores.len() > MOST_CORES as usize {
+        if cores.len() > MAX_CORES as usize {
             return None;
         }
     }
     Some(cores)
 }
 
-/// More cores than Linux can count (`NR_CPUS` is 8192 at most).
-const MOST_CORES: u32 = 1 << 16;
+/// Upper limit of cores, above what Linux supports (`NR_CPUS` is 8192 at most).
+const MAX_CORES: u32 = 1 << 16;
 
-/// Bytes of memory this process can use: the machine's, and no more than the limit of
-/// any of its cgroups. `u64::MAX` where the platform does not say.
+/// Bytes of memory this process can use: the machine's, and no more than the limit of any of its
+/// cgroups. `u64::MAX` if the platform does not report it.
 ///
 /// # Cost
 ///
@@ -85,7 +85,7 @@ pub fn memory_domain() -> String {
     let groups = cgroups().into_iter();
     let limited = groups.filter_map(|group| Some((group.memory_limit_bytes()?, group)));
     let physical = physical_memory_bytes();
-    // Of cgroups with the same limit, the outermost, which comes last: it has the most processes.
+    // Of cgroups with the same limit, the outermost, which comes last, has the most processes.
     let least = limited
         .filter(|(bytes, _)| *bytes < physical)
         .reduce(|least, next| if next.0 <= least.0 { next } else { least });
@@ -109,7 +109,7 @@ fn identity(dir: &Path) -> String {
     dir.display().to_string()
 }
 
-/// CPU time the calling thread has used; zero where the platform does not say.
+/// CPU time the calling thread has used; zero if the platform does not report it.
 ///
 /// # Cost
 ///
@@ -125,19 +125,19 @@ pub fn thread_cpu_time() -> Duration {
 /// the processor stays the same. No-op on other systems.
 ///
 /// Background threads wake up because the consumer took a batch. Without this, they take the
-/// consumer's core at that moment, and with all cores busy it waits for a time slice.
+/// consumer's core at that moment, and if all cores are busy the consumer waits for a time slice.
 pub fn never_preempt() {
     #[cfg(target_os = "linux")]
     {
         // SAFETY: an all-zero `sched_param` is a valid one; its only field is an integer.
         let param: libc::sched_param = unsafe { std::mem::zeroed() };
-        // SAFETY: 0 names the calling thread, and `param` lives through the call, which only
-        // reads it. A refusal changes nothing.
+        // SAFETY: 0 is the calling thread, and `param` outlives the call, which only reads it. A
+        // failed call changes nothing.
         unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &param) };
     }
 }
 
-/// CPU time all threads of this process have used; zero where the platform does not say.
+/// CPU time all threads of this process have used; zero if the platform does not report it.
 pub fn process_cpu_time() -> Duration {
     #[cfg(unix)]
     return clock(libc::CLOCK_PROCESS_CPUTIME_ID);
@@ -154,7 +154,7 @@ pub fn machine_cpu_time() -> Option<Duration> {
     (usable_cores() >= cores).then_some(busy)
 }
 
-/// From `/proc/stat`: user, nice, system, irq and softirq time of all cores, and their number.
+/// Parses `/proc/stat`: user, nice, system, irq and softirq time of all cores, and their number.
 fn busy_from_stat(stat: &str) -> Option<(Duration, usize)> {
     let mut fields = stat.lines().next()?.split_ascii_whitespace();
     (fields.next()? == "cpu").then_some(())?;
@@ -166,27 +166,26 @@ fn busy_from_stat(stat: &str) -> Option<(Duration, usize)> {
     Some((Duration::from_millis(ticks.saturating_mul(10)), cores))
 }
 
-/// The most memory this process ever had resident, in bytes; 0 where the platform does
-/// not say.
+/// Peak resident memory of this process in bytes; 0 if the platform does not report it.
 pub fn peak_rss_bytes() -> u64 {
-    // On Linux `getrusage` would do too, but its maximum survives `exec`: a process
-    // started by a large one would report its parent's.
+    // On Linux, the maximum of `getrusage` survives `exec`: a process started by a large one would
+    // report its parent's.
     status_bytes("VmHWM:").unwrap_or_else(rusage_peak_bytes)
 }
 
-/// Memory this process has resident now, in bytes. Where only the peak is known (macOS),
-/// the peak; 0 where neither is.
+/// Resident memory of this process now, in bytes. The peak if only the peak is known (macOS); 0 if
+/// neither is.
 pub fn resident_bytes() -> u64 {
     status_bytes("VmRSS:").unwrap_or_else(rusage_peak_bytes)
 }
 
 /// Drops the system's cached pages of an open file, so that the next read comes from storage. Dirty
-/// or mapped pages stay, and so do caches of a host or of the disk. Changes no data, and needs no
-/// rights beyond reading.
+/// or mapped pages stay, and so do caches of a host or of the disk. Changes no data, and needs only
+/// read permission.
 ///
 /// # Errors
 ///
-/// The operating system's error, or `Unsupported` where there is no such call.
+/// The operating system's error, or `Unsupported` if the system has no such call.
 pub fn drop_pages(file: &File) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
@@ -223,7 +222,7 @@ fn clock(id: libc::clockid_t) -> Duration {
 
 #[cfg(unix)]
 fn rusage_peak_bytes() -> u64 {
-    // SAFETY: `rusage` is integers only, for which all zeros is a value.
+    // SAFETY: `rusage` has only integers, for which all zeros is a valid value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `usage` is a valid rusage that outlives the call.
     if unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) } != 0 {
@@ -244,7 +243,7 @@ fn rusage_peak_bytes() -> u64 {
 
 #[cfg(unix)]
 fn physical_memory_bytes() -> u64 {
-    // SAFETY: asks for two numbers, with names that exist on every unix.
+    // SAFETY: only returns two numbers, for names that exist on every unix.
     let (pages, page) = unsafe {
         (
             libc::sysconf(libc::_SC_PHYS_PAGES),
@@ -264,15 +263,15 @@ fn physical_memory_bytes() -> u64 {
 
 #[cfg(target_os = "linux")]
 fn affinity_cores() -> usize {
-    // SAFETY: `cpu_set_t` is an array of integers, for which all zeros is a value.
+    // SAFETY: `cpu_set_t` is an array of integers, for which all zeros is a valid value.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `set` is valid for writes of the size given and outlives the call.
+    // SAFETY: `set` is valid for writes of the given size and outlives the call.
     let failed = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) } != 0;
     if failed {
-        // More cores than the fixed set has bits.
+        // The machine has more cores than the fixed set has bits.
         return other_cores();
     }
-    // SAFETY: counts the bits of a set that was just written.
+    // SAFETY: counts the bits of an initialised set.
     usize::try_from(unsafe { libc::CPU_COUNT(&set) }).unwrap_or(1)
 }
 
@@ -285,7 +284,7 @@ fn other_cores() -> usize {
     thread::available_parallelism().map_or(1, |n| n.get())
 }
 
-/// A line of `/proc/self/status`, in bytes.
+/// Reads a line of `/proc/self/status`, in bytes.
 fn status_bytes(name: &str) -> Option<u64> {
     status_bytes_from(&fs::read_to_string("/proc/self/status").ok()?, name)
 }
@@ -296,7 +295,7 @@ fn status_bytes_from(status: &str, name: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// A directory of the cgroup tree that this process is in, and how to read it.
+/// A directory of the cgroup tree that this process is in, and its version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Cgroup {
     dir: PathBuf,
@@ -318,7 +317,7 @@ impl Cgroup {
         } else {
             "memory.limit_in_bytes"
         };
-        // "max" is not a number, so it is no limit; version 1 writes a huge number instead.
+        // "max" is not a number, so it means no limit; version 1 writes a huge number instead.
         fs::read_to_string(self.dir.join(name))
             .ok()?
             .trim()
@@ -327,14 +326,14 @@ impl Cgroup {
     }
 }
 
-/// Every cgroup that limits this process: its own and its ancestors.
+/// Lists the cgroups that limit this process: its own and all ancestors.
 fn cgroups() -> Vec<Cgroup> {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     cgroups_from(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"))
 }
 
-/// From the lines `id:controllers:path` of `/proc/self/cgroup` and the mounts of
-/// `/proc/self/mountinfo`: the directories to look at, from the process's own upwards.
+/// Parses the lines `id:controllers:path` of `/proc/self/cgroup` and the mounts of
+/// `/proc/self/mountinfo`. Returns the directories to read, from the process's own upwards.
 fn cgroups_from(membership: &str, mountinfo: &str) -> Vec<Cgroup> {
     let mut found = Vec::new();
     for mount in mountinfo.lines().filter_map(CgroupMount::from_line) {
@@ -357,7 +356,7 @@ fn cgroups_from(membership: &str, mountinfo: &str) -> Vec<Cgroup> {
     found
 }
 
-/// A mounted cgroup hierarchy; `root` is the cgroup that shows at `point`.
+/// A mounted cgroup hierarchy; `root` is the cgroup that is visible at `point`.
 struct CgroupMount<'a> {
     root: &'a str,
     point: &'a str,
@@ -384,11 +383,11 @@ impl<'a> CgroupMount<'a> {
         })
     }
 
-    /// The directory of cgroup `path` and all above it, up to the mount.
+    /// Returns the directory of cgroup `path` and all directories above it, up to the mount.
     fn levels(&self, path: &str) -> Vec<Cgroup> {
         let point = Path::new(self.point);
-        // A container that sees the host's path but mounts its own cgroup as the root
-        // has no directory for the path; its limits are then those at the mount.
+        // A container that sees the host's path but mounts its own cgroup as the root has no
+        // directory for the path; its limits are then those at the mount.
         let inside = Path::new(path)
             .strip_prefix(self.root)
             .unwrap_or(Path::new(""));
@@ -401,15 +400,15 @@ impl<'a> CgroupMount<'a> {
     }
 }
 
-/// From `cpu.max`, `QUOTA PERIOD` in microseconds or `max PERIOD`.
+/// Parses `cpu.max`: `QUOTA PERIOD` in microseconds or `max PERIOD`.
 fn quota_cores_from_max(text: &str) -> Option<usize> {
     let (quota, period) = text.trim().split_once(' ')?;
     quota_cores_from(quota, period)
 }
 
-/// Whole cores that a quota can occupy, rounded up: 1.5 cores keep two workers busy
-/// three quarters of the time, one worker would leave a third of the quota unused.
-/// No quota ("max", or -1 in version 1) is no number.
+/// Returns the number of cores that a quota can occupy, rounded up: 1.5 cores keep two workers busy
+/// three quarters of the time, while one worker would leave a third of the quota unused. None
+/// without a quota ("max", or -1 in version 1).
 fn quota_cores_from(quota_us: &str, period_us: &str) -> Option<usize> {
     let quota: u64 = quota_us.trim().parse().ok()?;
     let period: u64 = period_us.trim().parse().ok().filter(|&period| period > 0)?;
@@ -423,9 +422,9 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     #[cfg_attr(miri, ignore)]
-    fn a_thread_that_never_preempts_keeps_to_itself() {
+    fn never_preempt_affects_only_the_calling_thread() {
         let policy = || {
-            // SAFETY: 0 names the calling thread.
+            // SAFETY: 0 is the calling thread.
             unsafe { libc::sched_getscheduler(0) }
         };
         let before = policy();
@@ -436,11 +435,11 @@ mod tests {
         });
 
         assert_eq!(inside.join().expect("no panic"), libc::SCHED_BATCH);
-        assert_eq!(policy(), before, "the other thread stays as it was");
+        assert_eq!(policy(), before, "the other thread keeps its policy");
     }
 
     #[test]
-    fn busy_time_leaves_out_idling_and_waiting_for_disks() {
+    fn busy_time_excludes_idle_and_disk_wait_time() {
         let stat = "cpu  10 20 30 4000 500 6 7 8 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\n";
 
         assert_eq!(busy_from_stat(stat), Some((Duration::from_millis(730), 1)));
@@ -457,17 +456,17 @@ mod tests {
     fn a_file_whose_pages_were_dropped_reads_the_same() {
         let path = std::env::temp_dir().join(format!("infeed-pages-{}", std::process::id()));
         fs::write(&path, vec![7; 100_000]).expect("a temporary file");
-        let file = File::open(&path).expect("it is there");
+        let file = File::open(&path).expect("the file exists");
 
         drop_pages(&file).expect("Linux has the call");
 
-        let read = fs::read(&path).expect("it is there");
+        let read = fs::read(&path).expect("the file exists");
         fs::remove_file(&path).expect("ours");
         assert_eq!(read, vec![7; 100_000]);
     }
 
     #[test]
-    fn a_list_of_cores_is_read_and_one_without_end_is_refused() {
+    fn core_lists_are_parsed_and_excessive_ranges_are_rejected() {
         assert_eq!(cores_from_list("0-2,8\n"), Some(vec![0, 1, 2, 8]));
         assert_eq!(cores_from_list(""), Some(Vec::new()));
         for wrong in ["0-4294967295", "x", "1-", "-1", "70000"] {
@@ -480,8 +479,8 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     #[cfg_attr(miri, ignore)]
-    fn the_cores_that_are_allowed_are_some_of_the_machines() {
-        let allowed = allowed_cores().expect("Linux says");
+    fn allowed_cores_are_cores_of_the_machine() {
+        let allowed = allowed_cores().expect("Linux reports them");
 
         assert!((usable_cores()..=machine_cores()).contains(&allowed.len()));
     }
@@ -494,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn no_quota_and_nonsense_are_no_limit() {
+    fn a_missing_or_invalid_quota_is_no_limit() {
         for text in ["max 100000\n", "", "7", "1 0", "x y", "-1 100000"] {
             assert_eq!(quota_cores_from_max(text), None, "{text:?}");
         }

@@ -1,12 +1,12 @@
-//! Read-only file mappings, for data that is read where it lies.
+//! Read-only file mappings, for data that is read in place.
 //!
-//! The hazard: Rust requires that bytes behind a shared reference do not change, and nothing on a
-//! usual system keeps another process from writing to or truncating a mapped file. Readers see
-//! changed bytes as they are, which decoders here survive because they trust no byte. A file made
-//! *shorter* while it is mapped ends the process with SIGBUS (Windows rejects the truncation) at
-//! the first read beyond its new end. No check can close that gap, so [`FileMap::open`] is safe
-//! only if nobody edits training data during a run. A caller that cannot promise this should read
-//! the file instead.
+//! The hazard: Rust requires that bytes behind a shared reference do not change, but an operating
+//! system usually lets other processes write to or truncate a mapped file. Readers see changed
+//! bytes, which the decoders tolerate because they trust no byte. A file that is made *shorter*
+//! while it is mapped ends the process with SIGBUS at the first read beyond its new end (Windows
+//! rejects the truncation). No check can prevent that, so [`FileMap::open`] is safe only if no
+//! process edits training data during a run. A caller that cannot promise this should read the file
+//! instead.
 
 use std::fs::File;
 use std::io;
@@ -18,17 +18,17 @@ use memmap2::Mmap;
 /// Distance between two reads of [`FileMap::touch`], in bytes: the smallest page in use.
 const PAGE: usize = 4096;
 
-/// A file's bytes, read-only, for as long as the map lives; an empty file is no bytes.
+/// A file's bytes, read-only, for as long as the map lives. An empty file has no bytes.
 #[derive(Debug)]
 pub struct FileMap {
     map: Mmap,
 }
 
 impl FileMap {
-    /// Maps the whole file at `path`, with its length as it is now.
+    /// Maps the whole file at `path`, with its current length.
     ///
-    /// The file must not be changed or truncated meanwhile; the head of this module says
-    /// what happens if it is.
+    /// No process may change or truncate the file meanwhile; the module documentation describes the
+    /// consequences.
     ///
     /// # Errors
     ///
@@ -37,33 +37,32 @@ impl FileMap {
         FileMap::of(&File::open(path)?)
     }
 
-    /// Maps the whole of an open file; otherwise as [`open`](FileMap::open). The map stays
-    /// valid after the file is closed.
+    /// Maps the whole of an open file; otherwise as [`open`](FileMap::open). The map stays valid
+    /// after the file is closed.
     ///
     /// # Errors
     ///
     /// As for `open`, without the opening.
     pub fn of(file: &File) -> io::Result<FileMap> {
-        // SAFETY: the mapping is private to this value, read-only and unmapped on drop.
-        // That nobody changes the file meanwhile is upheld by the user, who is told so;
-        // it cannot be checked.
+        // SAFETY: the mapping belongs to this value, is read-only and is unmapped on drop. The user
+        // ensures that no process changes the file meanwhile, as the documentation requires; this
+        // cannot be checked.
         let map = unsafe { Mmap::map(file)? };
         Ok(FileMap { map })
     }
 
-    /// Reads one byte of every page in `range`, so that page faults, and with them the
-    /// waiting for storage, happen here, on this thread. What lies outside the file is
-    /// left out.
+    /// Reads one byte of every page in `range`, so that page faults and the wait for storage happen
+    /// on this thread. Ignores the part outside of the file.
     ///
     /// # Cost
     ///
-    /// Blocks until the range is in memory; without faults, about a nanosecond a page.
+    /// Blocks until the range is in memory; without faults, takes about a nanosecond per page.
     pub fn touch(&self, range: Range<usize>) {
         let end = range.end.min(self.map.len());
         let mut at = range.start;
         while at < end {
-            // SAFETY: a reference to a byte of the map, checked by indexing. The read is
-            // volatile because its effect, the fault, is all that is wanted of it.
+            // SAFETY: a reference to a byte of the map, checked by indexing. The read is volatile
+            // because only its side effect, the page fault, is needed.
             unsafe { std::ptr::read_volatile(&self.map[at]) };
             // The map starts on a page, so the next page starts at the next multiple.
             at = (at / PAGE + 1) * PAGE;
@@ -83,7 +82,7 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
-    /// A file of its own for one test, gone with it.
+    /// A file for one test, removed when dropped.
     struct Scratch(PathBuf);
 
     impl Scratch {

@@ -17,7 +17,7 @@ use crate::machine::cores_from_list;
 pub struct Node {
     /// Number of the node.
     pub number: u32,
-    /// Number of nodes.
+    /// Total number of nodes.
     pub of: usize,
     /// Numbers of its cores.
     pub cores: Vec<u32>,
@@ -30,7 +30,7 @@ pub fn node_of(bus: &str) -> Option<Node> {
 }
 
 fn node_under(sys: &Path, bus: &str) -> Option<Node> {
-    // The name becomes part of a path.
+    // The name becomes a part of a path.
     let is_name = |byte: u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');
     if bus.is_empty() || bus.contains("..") || !bus.bytes().all(is_name) {
         return None;
@@ -57,15 +57,15 @@ pub struct CoreBinding {
 }
 
 /// Restricts the calling thread to those of these cores that it may use. Does nothing and returns
-/// None if there are none, or if the system has no such call.
+/// None if it may use none of them, or if the system has no such call.
 pub fn bind(cores: &[u32]) -> Option<CoreBinding> {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
         let size = size_of::<libc::cpu_set_t>();
-        // SAFETY: a set of bits, of which all zeros is one.
-        let (mut before, mut wanted): (libc::cpu_set_t, libc::cpu_set_t) =
+        // SAFETY: a set of bits, for which all zeros is a valid value.
+        let (mut before, mut allowed): (libc::cpu_set_t, libc::cpu_set_t) =
             unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-        // SAFETY: writes a set of so many bytes; 0 is the calling thread.
+        // SAFETY: writes a set of `size` bytes; 0 is the calling thread.
         if unsafe { libc::sched_getaffinity(0, size, &raw mut before) } != 0 {
             return None;
         }
@@ -76,11 +76,11 @@ pub fn bind(cores: &[u32]) -> Option<CoreBinding> {
             if core < 8 * size && unsafe { libc::CPU_ISSET(core, &before) } {
                 some = true;
                 // SAFETY: as above.
-                unsafe { libc::CPU_SET(core, &mut wanted) };
+                unsafe { libc::CPU_SET(core, &mut allowed) };
             }
         }
-        // SAFETY: reads a set of so many bytes; 0 is the calling thread.
-        if !some || unsafe { libc::sched_setaffinity(0, size, &raw const wanted) } != 0 {
+        // SAFETY: reads a set of `size` bytes; 0 is the calling thread.
+        if !some || unsafe { libc::sched_setaffinity(0, size, &raw const allowed) } != 0 {
             return None;
         }
         Some(CoreBinding {
@@ -100,7 +100,8 @@ impl Drop for CoreBinding {
         #[cfg(all(target_os = "linux", not(miri)))]
         {
             let size = size_of::<libc::cpu_set_t>();
-            // SAFETY: reads a set of so many bytes, which the system gave; 0 is the calling thread.
+            // SAFETY: reads a set of `size` bytes, which the system returned; 0 is the calling
+            // thread.
             unsafe { libc::sched_setaffinity(0, size, &raw const self.before) };
         }
     }
@@ -127,7 +128,7 @@ mod tests {
         }
     }
 
-    /// A folder like `/sys`, with one device.
+    /// A folder with the structure of `/sys`, with one device.
     fn sys(nodes: &str, node: &str, cores: &str) -> Folder {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let (process, made) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_near_the_node_that_the_system_tells() {
+    fn the_node_of_a_device_is_read_from_sysfs() {
         let sys = sys("0-1\n", "1\n", "4-6,9\n");
 
         let node = node_under(sys.path(), "0000:3b:00.0").unwrap();
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn one_node_or_none_that_is_told_is_no_node_and_neither_is_nonsense() {
+    fn one_node_and_invalid_files_give_no_node() {
         for (nodes, node, cores) in [
             ("0\n", "0\n", "0-3\n"),
             ("0-1\n", "-1\n", "0-3\n"),
@@ -181,14 +182,14 @@ mod tests {
 
     #[cfg(all(target_os = "linux", not(miri)))]
     #[test]
-    fn a_thread_stays_on_cores_it_may_use_until_it_is_let_go() {
+    fn a_thread_is_bound_to_allowed_cores_until_the_guard_is_dropped() {
         std::thread::spawn(|| {
             let before = allowed_cores().unwrap();
             let one = before[0];
 
             let bound = bind(&[one, 4000]).unwrap();
             assert_eq!(allowed_cores().unwrap(), [one]);
-            assert!(bind(&[4000]).is_none(), "none that it may use");
+            assert!(bind(&[4000]).is_none(), "none of these cores exists");
             drop(bound);
 
             assert_eq!(allowed_cores().unwrap(), before);

@@ -4,8 +4,8 @@
 //! Every `unsafe` here is a call through the table below. Its functions have these signatures in
 //! every version of the library that has these names. They write only to the pointer that is
 //! passed, do not keep it, and are safe to call from any thread. Handles are pointers that only the
-//! library follows, valid until the process ends, since the library is initialised once and never
-//! shut down.
+//! library follows. They are valid until the process ends, since the library is initialised once
+//! and never shut down.
 //!
 //! Source: `nvml.h` of CUDA 11.0, whose functions every later library still has under these names.
 
@@ -58,15 +58,16 @@ impl MonitoredGpu {
     fn of(table: &'static NvmlFunctions, bus: &str) -> Option<MonitoredGpu> {
         let bus = CString::new(bus).ok()?;
         let mut handle = 0;
-        // SAFETY: as the head says; the string has an end, and `handle` is a pointer's size.
+        // SAFETY: as the module documentation states; the string is NUL-terminated, and `handle`
+        // has the size of a pointer.
         let code = unsafe { (table.by_bus)(bus.as_ptr(), &mut handle) };
         (code == SUCCESS && handle != 0).then_some(MonitoredGpu { table, handle })
     }
 
-    /// Returns the utilisation; None if the GPU has no counters, as MIG instances.
+    /// Returns the utilisation; None if the GPU has no counters, as for MIG instances.
     pub fn utilisation(&self) -> Option<Utilisation> {
         let mut rates = UtilizationRates::default();
-        // SAFETY: as the head says; the handle is the library's own.
+        // SAFETY: as the module documentation states; the handle comes from the library.
         let code = unsafe { (self.table.rates)(self.handle, &mut rates) };
         let share = |percent: c_uint| f64::from(percent.min(100)) / 100.0;
         (code == SUCCESS).then(|| Utilisation {
@@ -78,7 +79,7 @@ impl MonitoredGpu {
 
 impl std::fmt::Debug for MonitoredGpu {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Card").finish_non_exhaustive()
+        f.debug_struct("MonitoredGpu").finish_non_exhaustive()
     }
 }
 
@@ -87,8 +88,9 @@ impl NvmlFunctions {
     fn load() -> Option<NvmlFunctions> {
         // Drivers install the first name; the name without a version comes with development
         // packages.
-        // SAFETY: a string with an end. Loading runs the library's initialisers; it is the driver's
-        // library under the name that the system knows it by.
+        //
+        // SAFETY: the name is NUL-terminated. Loading runs the library's initialisers; the library
+        // is the driver's, under its system name.
         let library = unsafe {
             libc::dlopen(
                 c"libnvidia-ml.so.1".as_ptr(),
@@ -99,7 +101,7 @@ impl NvmlFunctions {
             return None;
         }
         let function = |name: &CStr| -> Option<*mut c_void> {
-            // SAFETY: an open library, which stays open, and a string with an end.
+            // SAFETY: the library is open and stays open; the name is NUL-terminated.
             let address = unsafe { libc::dlsym(library, name.as_ptr()) };
             (!address.is_null()).then_some(address)
         };
@@ -108,8 +110,8 @@ impl NvmlFunctions {
             function(c"nvmlDeviceGetHandleByPciBusId_v2")?,
             function(c"nvmlDeviceGetUtilizationRates")?,
         );
-        // SAFETY: addresses of functions with these signatures, as the head says. A data pointer and a
-        // function pointer are of one size here.
+        // SAFETY: addresses of functions with these signatures, as the module documentation states.
+        // Data pointers and function pointers have the same size on these systems.
         let table = unsafe {
             NvmlFunctions {
                 init: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> c_uint>(init),
@@ -131,9 +133,9 @@ impl NvmlFunctions {
         None
     }
 
-    /// The table, if the library can be initialised.
+    /// Returns the table, if the library can be initialised.
     fn started(self) -> Option<NvmlFunctions> {
-        // SAFETY: as the head says; it takes nothing.
+        // SAFETY: as the module documentation states; the function takes no arguments.
         let code = unsafe { (self.init)() };
         (code == SUCCESS).then_some(self)
     }
@@ -143,7 +145,7 @@ impl NvmlFunctions {
 mod tests {
     use super::*;
 
-    /// A fake library that knows one GPU, which is 97 % busy, and another without counters.
+    /// A fake library with two GPUs: one is 97 % busy, the other has no counters.
     static FAKE: NvmlFunctions = NvmlFunctions {
         init: started,
         by_bus,
@@ -159,7 +161,7 @@ mod tests {
     }
 
     unsafe extern "C" fn by_bus(bus: *const c_char, handle: *mut usize) -> c_uint {
-        // SAFETY: the caller hands over a string with an end and a place for the handle.
+        // SAFETY: the caller passes a NUL-terminated string and a pointer for the handle.
         let (bus, handle) = unsafe { (CStr::from_ptr(bus), &mut *handle) };
         *handle = match bus.to_bytes() {
             b"0000:3b:00.0" => 1,
@@ -173,32 +175,32 @@ mod tests {
         if handle != 1 {
             return 3;
         }
-        // SAFETY: the caller hands over a place for two numbers.
+        // SAFETY: the caller passes a pointer to two numbers.
         let rates = unsafe { &mut *rates };
         (rates.kernels, rates.memory) = (97, 140);
         SUCCESS
     }
 
     #[test]
-    fn a_card_is_found_by_its_place_on_the_bus_and_tells_shares() {
-        let gpu = MonitoredGpu::of(&FAKE, "0000:3b:00.0").expect("it is there");
+    fn a_gpu_is_found_by_its_pci_address_and_reports_utilisation() {
+        let gpu = MonitoredGpu::of(&FAKE, "0000:3b:00.0").expect("the GPU exists");
 
         let found = gpu.utilisation().expect("it counts");
 
         assert_eq!(found.busy, 0.97);
-        assert_eq!(found.memory, 1.0, "a share is no more than all");
+        assert_eq!(found.memory, 1.0, "a share is at most 1");
     }
 
     #[test]
-    fn what_is_not_known_is_none_and_no_error() {
+    fn an_unknown_gpu_and_missing_counters_are_none() {
         assert!(MonitoredGpu::of(&FAKE, "0000:00:00.0").is_none());
         assert!(MonitoredGpu::of(&FAKE, "a\0b").is_none());
-        let silent = MonitoredGpu::of(&FAKE, "0000:af:00.0").expect("it is there");
+        let silent = MonitoredGpu::of(&FAKE, "0000:af:00.0").expect("the GPU exists");
         assert_eq!(silent.utilisation(), None);
     }
 
     #[test]
-    fn a_library_that_does_not_start_is_as_good_as_none() {
+    fn a_library_that_fails_to_initialise_is_ignored() {
         let table = NvmlFunctions {
             init: rejected,
             by_bus,
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_that_no_machine_has_is_not_found_with_or_without_the_library() {
+    fn an_address_without_a_gpu_is_none() {
         assert!(MonitoredGpu::at("ffff:ff:1f.7").is_none());
     }
 }

@@ -19,8 +19,8 @@ pub(crate) const LEGACY: &CStr = c"dltensor";
 /// Name of a capsule with a struct of version 1.
 pub(crate) const VERSIONED: &CStr = c"dltensor_versioned";
 
-/// The capsule that `__dlpack__(max_version=...)` returns: versioned if the consumer can
-/// take version 1, else legacy.
+/// Returns the capsule for `__dlpack__(max_version=...)`: versioned if the consumer accepts version
+/// 1, else legacy.
 ///
 /// A consumer renames the capsule and takes over the deleter. A capsule that is never consumed
 /// frees the tensor itself.
@@ -59,7 +59,7 @@ fn capsule<'py, T>(
         Bound::from_owned_ptr_or_err(py, object)
     };
     if object.is_err() {
-        // SAFETY: no capsule was made, so this is its only owner.
+        // SAFETY: no capsule was made, so this is the only owner.
         unsafe { delete(managed) };
     }
     object
@@ -69,9 +69,9 @@ fn capsule<'py, T>(
 ///
 /// `managed` is valid and not used again.
 unsafe fn delete_legacy(managed: NonNull<Managed>) {
-    // SAFETY: valid, as the caller says.
+    // SAFETY: valid, as the caller promises.
     if let Some(deleter) = unsafe { managed.as_ref() }.deleter {
-        // SAFETY: the deleter that was made with it, called once, as the caller says.
+        // SAFETY: the deleter of this struct, called once, as the caller promises.
         unsafe { deleter(managed.as_ptr()) };
     }
 }
@@ -80,43 +80,43 @@ unsafe fn delete_legacy(managed: NonNull<Managed>) {
 ///
 /// `managed` is valid and not used again.
 unsafe fn delete_versioned(managed: NonNull<ManagedVersioned>) {
-    // SAFETY: valid, as the caller says.
+    // SAFETY: valid, as the caller promises.
     if let Some(deleter) = unsafe { managed.as_ref() }.deleter {
-        // SAFETY: the deleter that was made with it, called once, as the caller says.
+        // SAFETY: the deleter of this struct, called once, as the caller promises.
         unsafe { deleter(managed.as_ptr()) };
     }
 }
 
 /// # Safety
 ///
-/// Called by Python, once, with a capsule made in [`capsule`] under the name [`LEGACY`].
+/// Python calls this once, with a capsule made in [`capsule`] under the name [`LEGACY`].
 unsafe extern "C" fn free_legacy(capsule: *mut ffi::PyObject) {
-    // SAFETY: a capsule, and attached, as destructors are.
+    // SAFETY: a capsule; Python attaches the thread before it calls a destructor.
     if let Some(managed) = unsafe { unconsumed(capsule, LEGACY) } {
-        // SAFETY: still under its first name, so no consumer has taken it over.
+        // SAFETY: the capsule has its first name, so no consumer has taken over the struct.
         unsafe { delete_legacy(managed) };
     }
 }
 
 /// # Safety
 ///
-/// Called by Python, once, with a capsule made in [`capsule`] under the name [`VERSIONED`].
+/// Python calls this once, with a capsule made in [`capsule`] under the name [`VERSIONED`].
 unsafe extern "C" fn free_versioned(capsule: *mut ffi::PyObject) {
-    // SAFETY: a capsule, and attached, as destructors are.
+    // SAFETY: a capsule; Python attaches the thread before it calls a destructor.
     if let Some(managed) = unsafe { unconsumed(capsule, VERSIONED) } {
-        // SAFETY: still under its first name, so no consumer has taken it over.
+        // SAFETY: the capsule has its first name, so no consumer has taken over the struct.
         unsafe { delete_versioned(managed) };
     }
 }
 
-/// What the capsule holds, unless a consumer has renamed it. Raises no exception: one may
-/// be under way when a destructor runs.
+/// Returns the capsule's pointer, unless a consumer has renamed the capsule. Raises no exception,
+/// since one may be in flight when a destructor runs.
 ///
 /// # Safety
 ///
 /// `capsule` is a capsule whose pointer under `name` is a `T`; the thread is attached.
 unsafe fn unconsumed<T>(capsule: *mut ffi::PyObject, name: &CStr) -> Option<NonNull<T>> {
-    // SAFETY: as the caller says; the pointer is asked for only under a name it has.
+    // SAFETY: as the caller promises; the pointer is requested only under the capsule's name.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, name.as_ptr()) == 0 {
             return None;
@@ -173,18 +173,18 @@ fn handle_of(stream: &Bound<'_, PyAny>) -> PyResult<i64> {
     )))
 }
 
-/// The bytes of a Python object, in place: a C-contiguous uint8 buffer such as a NumPy
-/// array, a `bytes`, a memory-mapped `.npy`.
+/// The bytes of a Python object, in place: a C-contiguous uint8 buffer such as a NumPy array, a
+/// `bytes` object or a memory-mapped `.npy`.
 ///
-/// The hazard: while this lives the object cannot be resized or freed, but Python code can
-/// write to its elements, on another thread even while they are read here. Pixels are then
-/// old, new or mixed; nothing else follows, since nothing here trusts a byte. The user is
-/// told not to; an array set read-only cannot be written to.
+/// The hazard: while this lives, the object cannot be resized or freed, but Python code can write
+/// to its elements, on another thread even while they are read here. Pixels are then old, new or
+/// mixed. There are no other consequences, since the readers trust no byte. The documentation asks
+/// users not to do this; an array set read-only cannot be written to.
 ///
 /// # Cost
 ///
-/// No copy. Dropping it attaches to the interpreter, so it must not happen while holding a
-/// lock that a Python thread waits for; if the interpreter is gone, the memory stays.
+/// No copy. Dropping it attaches to the interpreter, so it must not happen while holding a lock
+/// that a Python thread waits for. If the interpreter has ended, the memory is leaked.
 pub struct BufferView {
     bytes: NonNull<[u8]>,
     /// Keeps `bytes` in place.
@@ -192,11 +192,12 @@ pub struct BufferView {
 }
 
 impl BufferView {
-    /// Takes hold of the object's buffer.
+    /// Acquires the object's buffer.
     ///
     /// # Errors
     ///
-    /// `BufferError` or `TypeError` when it has none, or not of uint8, or not C-contiguous.
+    /// `BufferError` or `TypeError` if the object has no buffer, or if the buffer is not uint8 or
+    /// not C-contiguous.
     pub fn new(object: &Bound<'_, PyAny>) -> PyResult<BufferView> {
         let buffer = PyBuffer::<u8>::get(object)?;
         let failed = "the array is not C-contiguous; pass numpy.ascontiguousarray(array)";
@@ -212,9 +213,9 @@ impl BufferView {
 
 impl AsRef<[u8]> for BufferView {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the buffer is held, so the object keeps the memory valid, initialised
-        // and in place. That nobody writes meanwhile is upheld by the user, as the type
-        // says; it cannot be checked.
+        // SAFETY: the buffer is held, so the object keeps the memory valid, initialised and at its
+        // address. The user ensures that no code writes to it meanwhile, as the documentation of
+        // the type requires; this cannot be checked.
         unsafe { self.bytes.as_ref() }
     }
 }
@@ -227,7 +228,7 @@ impl fmt::Debug for BufferView {
     }
 }
 
-// SAFETY: `bytes` is only read, and belongs to no thread; `PyBuffer` is `Send` itself and
+// SAFETY: `bytes` is only read, and is not bound to a thread; `PyBuffer` is `Send` itself and
 // attaches before it releases.
 unsafe impl Send for BufferView {}
 // SAFETY: as above.
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capsule_that_nobody_consumed_frees_its_tensor() {
+    fn an_unconsumed_capsule_frees_its_tensor() {
         Python::initialize();
         for (max_version, name) in [(None, LEGACY), (Some((1, 0)), VERSIONED)] {
             let (slab, tensor) = slab_and_tensor();
@@ -279,7 +280,7 @@ mod tests {
         });
 
         assert_eq!(Arc::strong_count(&slab), 2);
-        // SAFETY: the consumer's one call.
+        // SAFETY: the consumer's only call.
         unsafe { delete_legacy(managed) };
         assert_eq!(Arc::strong_count(&slab), 1);
     }
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn stream_objects_of_frameworks_are_known_by_what_they_have() {
+    fn stream_objects_of_frameworks_are_recognised_by_their_attributes() {
         Python::initialize();
         Python::attach(|py| {
             let stream = |code| stream_from(&py.eval(code, None, None).unwrap());
@@ -345,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_contiguous_uint8_buffer_is_refused() {
+    fn objects_other_than_contiguous_uint8_buffers_are_rejected() {
         Python::initialize();
         Python::attach(|py| {
             assert!(BufferView::new(py.None().bind(py)).is_err());

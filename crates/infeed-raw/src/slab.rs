@@ -1,11 +1,10 @@
 //! One batch of memory, cut into rows that are filled in parallel.
 //!
 //! A [`Slab`] is either whole, and then owned and readable like any buffer, or cut:
-//! [`Slab::into_rows`] takes it apart into one [`Row`] per sample and a
-//! [`CutSlab`], which gives the slab back once no row is left. Every row shares
-//! ownership of the memory, so a row on a thread that outlives everything else is
-//! still valid; and the memory cannot be read while a row could write it, because
-//! reading needs the slab and the slab needs the rows gone.
+//! [`Slab::into_rows`] divides it into one [`Row`] per sample and a [`CutSlab`], which returns the
+//! slab when no row is left. Every row shares ownership of the memory, so a row on a thread that
+//! outlives everything else stays valid. The memory cannot be read while a row could write it,
+//! because reading needs the slab, and the slab exists only after all rows are dropped.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -13,8 +12,8 @@ use std::sync::Arc;
 
 use crate::host::{HostBytes, OutOfMemory};
 
-/// `rows` rows of `row_bytes` bytes each, one after another without gaps, at the beginning of memory
-/// that may be longer.
+/// `rows` rows of `row_bytes` bytes each, one after another without gaps, at the beginning of
+/// memory that may be longer.
 #[derive(Debug)]
 pub struct Slab {
     bytes: HostBytes,
@@ -24,7 +23,7 @@ pub struct Slab {
 }
 
 impl Slab {
-    /// A slab of zeros; its first row is aligned to 64 bytes.
+    /// Makes a slab of zeros. Its first row is aligned to 64 bytes.
     ///
     /// # Errors
     ///
@@ -63,8 +62,8 @@ impl Slab {
         &mut self.bytes
     }
 
-    /// Takes the slab apart: row *n* is the *n*-th of the vector. What the slab held
-    /// before is still in the rows.
+    /// Cuts the slab into rows: row *n* is the *n*-th element of the vector. The rows keep the
+    /// slab's contents.
     pub fn into_rows(self) -> (CutSlab, Vec<Row>) {
         let Slab {
             bytes,
@@ -76,7 +75,8 @@ impl Slab {
         let cut = (0..rows)
             .map(|n| Row {
                 // SAFETY: `rows * row_bytes` is at most the length of the allocation, checked in
-                // `zeroed` and in `with_rows_of`, which alone set them; so the row lies within it.
+                // `zeroed` and in `with_rows_of`, the only functions that set them; so the row is
+                // inside of the allocation.
                 start: unsafe { start.add(n * row_bytes) },
                 len: row_bytes,
                 _memory: Arc::clone(&memory),
@@ -109,24 +109,24 @@ impl AsMut<[u8]> for Slab {
 pub struct Row {
     start: NonNull<u8>,
     len: usize,
-    /// Keeps the memory alive, and, while it exists, the slab in pieces. It is never
-    /// dereferenced: a reference to all bytes would overlap the other rows.
+    /// Keeps the memory alive and, while it exists, the slab cut. It is never dereferenced: a
+    /// reference to all bytes would overlap the other rows.
     _memory: Arc<HostBytes>,
 }
 
 impl Row {
-    /// The bytes of this row, with whatever an earlier use of the slab left in them.
+    /// Returns the bytes of this row. An earlier use of the slab may have left contents in them.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the row lies within memory that `_memory` keeps alive, initialised at
-        // allocation. No other reference overlaps: `into_rows` makes one row per range,
-        // a row is not `Clone`, `&mut self` excludes a second slice of this one, and
-        // nobody reads through the `Arc` until `seal` has found every row dropped.
+        // SAFETY: the row is inside of memory that `_memory` keeps alive, initialised at
+        // allocation. No other reference overlaps: `into_rows` makes one row per range, a row is
+        // not `Clone`, `&mut self` excludes a second slice of this row, and no code reads through
+        // the `Arc` until `seal` has verified that every row is dropped.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
-    /// The bytes of this row.
+    /// Returns the bytes of this row.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: as in `bytes_mut`; `&self` excludes writing meanwhile.
+        // SAFETY: as in `bytes_mut`; `&self` excludes writes meanwhile.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -139,13 +139,13 @@ impl fmt::Debug for Row {
     }
 }
 
-// SAFETY: a row is the only way to its bytes, like a `Box<[u8]>`; the memory it shares
-// is freed by whichever thread drops the last `Arc`, and `HostBytes` is `Send`.
+// SAFETY: only a row gives access to its bytes, like a `Box<[u8]>`. The thread that drops the last
+// `Arc` frees the shared memory, and `HostBytes` is `Send`.
 unsafe impl Send for Row {}
 // SAFETY: through a shared reference the bytes are only read.
 unsafe impl Sync for Row {}
 
-/// A slab whose rows are handed out; becomes a slab again when they are dropped.
+/// A slab that is cut into rows; becomes a slab again when all rows are dropped.
 pub struct CutSlab {
     memory: Arc<HostBytes>,
     rows: usize,
@@ -169,8 +169,8 @@ impl CutSlab {
             rows,
             row_bytes,
         } = self;
-        // `try_unwrap` acquires what every dropped `Arc` released: the writes made
-        // through the rows are visible, on whatever thread they were made.
+        // `try_unwrap` acquires the releases of all dropped `Arc`s: writes through the rows are
+        // visible, on whatever thread they were made.
         match Arc::try_unwrap(memory) {
             Ok(bytes) => Ok(Slab {
                 bytes,
@@ -202,7 +202,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn rows_written_on_many_threads_come_back_in_their_places() {
+    fn rows_written_on_many_threads_keep_their_positions() {
         let (filling, rows) = Slab::zeroed(16, 33).unwrap().into_rows();
 
         let threads: Vec<_> = rows
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn whichever_thread_drops_the_last_row_the_seal_sees_all_writes() {
+    fn seal_sees_all_writes_whichever_thread_drops_the_last_row() {
         let (mut filling, rows) = Slab::zeroed(4, 8).unwrap().into_rows();
         let (dropped, done) = mpsc::channel();
         for mut row in rows {
@@ -231,7 +231,7 @@ mod tests {
             });
         }
 
-        // Sealed by spinning, without the order that joining the threads would give.
+        // Sealed by spinning, without the ordering of a thread join.
         let slab = loop {
             match filling.seal() {
                 Ok(slab) => break slab,
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slab_is_not_given_back_while_a_row_is_out() {
+    fn a_slab_cannot_be_sealed_while_a_row_exists() {
         let (filling, mut rows) = Slab::zeroed(2, 4).unwrap().into_rows();
         let last = rows.pop();
         drop(rows);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_outlives_the_filling_it_came_from() {
+    fn a_row_outlives_its_cut_slab() {
         let (filling, mut rows) = Slab::zeroed(3, 4).unwrap().into_rows();
         drop(filling);
 
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_memory_has_rows_of_another_length_as_far_as_they_fit() {
+    fn memory_is_divided_into_rows_of_another_length_if_they_fit() {
         let slab = Slab::zeroed(3, 8).unwrap();
         let address = slab.as_ref().as_ptr();
 

@@ -1,4 +1,4 @@
-//! What kernels refuse, and that what is launched is what the PTX has.
+//! Errors of kernels, and the agreement of launches with the PTX.
 
 use infeed_raw::kernel::{
     BLOCK, ENTRIES, Integer, Kernel, KernelError, MAX_ELEMENTS, PTX, RowView, Table,
@@ -40,7 +40,7 @@ fn palette(colours: Vec<[u8; 3]>, classes: Vec<u8>) -> Kernel {
     }
 }
 
-/// One of each entry but those of resizes, whose rows are of any size.
+/// One kernel for each entry except those of resizes, which take rows of any size.
 fn all() -> Vec<Kernel> {
     let mut all = vec![palette(vec![[1, 2, 3]], vec![7])];
     all.extend([Integer::I32, Integer::I64].map(|dtype| Kernel::Widen {
@@ -89,7 +89,7 @@ fn resizes() -> Vec<Kernel> {
 }
 
 #[test]
-fn a_wrong_length_is_an_error_that_says_the_right_one_and_writes_nothing() {
+fn a_wrong_length_is_an_error_with_the_right_one_and_writes_nothing() {
     for kernel in all() {
         let (input, output) = (
             kernel.input_bytes(2).unwrap(),
@@ -127,7 +127,7 @@ fn a_view_beyond_the_input_is_an_error_that_names_its_row() {
         flags: 3,
     };
     let output = kernel.output_bytes(2).unwrap();
-    // The last line ends where the input does: 10 + 3 * 20 + 15.
+    // The last line ends at the end of the input: 10 + 3 * 20 + 15.
     let check = |view, input| kernel.check(2, input, Some(Table::Views(&[fitting, view])), output);
     assert_eq!(check(fitting, 85), Ok(()));
 
@@ -152,7 +152,7 @@ fn a_view_beyond_the_input_is_an_error_that_names_its_row() {
             row_bytes: u32::MAX,
             ..fitting
         },
-        // Lines that overlap, and flips that do not exist.
+        // Overlapping lines, and unknown flips.
         RowView {
             row_bytes: 14,
             ..fitting
@@ -192,7 +192,7 @@ fn a_view_beyond_the_input_is_an_error_that_names_its_row() {
 }
 
 #[test]
-fn sizes_that_overflow_are_errors_and_no_panics() {
+fn sizes_that_overflow_are_errors() {
     let huge = [
         1 << 15,
         1 << 16,
@@ -229,7 +229,7 @@ fn sizes_that_overflow_are_errors_and_no_panics() {
             }
         }
     }
-    // One side may be empty and the other of any length, up to where indices end.
+    // One side may be 0 and the other of any length, up to the limit of indices.
     assert_eq!(expand(0, 1000, 3).run(2, &[], None, &mut []), Ok(()));
     assert!(expand(0, usize::MAX, 3).check(1, 0, None, 0).is_err());
     assert!(expand(usize::MAX, 0, 3).check(1, 0, None, 0).is_err());
@@ -247,8 +247,8 @@ fn more_rows_than_a_grid_has_blocks_are_an_error() {
 }
 
 #[test]
-fn the_largest_row_has_a_grid_that_holds_it() {
-    // Bytes, so that a thread has 16 of them.
+fn the_largest_row_fits_its_grid() {
+    // Bytes, so that a thread writes 16 of them.
     let kernel = Kernel::OneHot {
         height: 1,
         width: MAX_ELEMENTS,
@@ -263,7 +263,7 @@ fn the_largest_row_has_a_grid_that_holds_it() {
 }
 
 #[test]
-fn nothing_to_do_is_done() {
+fn a_launch_of_no_elements_succeeds() {
     for kernel in all() {
         assert_eq!(kernel.run(0, &[], None, &mut []), Ok(()));
         assert_eq!(kernel.run(0, &[], Some(Table::Views(&[])), &mut []), Ok(()));
@@ -278,7 +278,7 @@ fn nothing_to_do_is_done() {
 }
 
 #[test]
-fn kernels_that_make_no_sense_are_refused() {
+fn invalid_kernels_are_rejected() {
     let rejected = |kernel: Kernel| kernel.check(0, 0, None, 0).unwrap_err().to_string();
     assert_eq!(
         rejected(expand(4, 5, 0)),
@@ -321,7 +321,7 @@ fn kernels_that_make_no_sense_are_refused() {
         "the number 2147483648 for pixels without a class does not fit int32; use int64"
     );
     assert_eq!(wide(Integer::I64, i64::MIN).check(0, 0, None, 0), Ok(()));
-    // Said twice is not said differently.
+    // The same colour and class twice is allowed.
     assert_eq!(
         palette(vec![[1, 2, 3]; 2], vec![5, 5]).check(0, 0, None, 0),
         Ok(())
@@ -329,7 +329,7 @@ fn kernels_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn addresses_between_elements_are_refused_before_a_device_faults() {
+fn misaligned_addresses_are_rejected_before_a_device_faults() {
     let kernel = expand(4, 5, 3);
     assert!(kernel.launch(1, 3, Some(8), 4).is_ok());
     for (table, output, what) in [(None, 2, "output"), (Some(12), 4, "table")] {
@@ -365,15 +365,15 @@ fn the_ptx_rounds_every_product_and_sum_and_keeps_its_arrays_in_registers() {
     for allowed in [".version 6.0", ".target sm_60", "mul.rn.f32", "add.rn.f32"] {
         assert!(ptx.contains(allowed), "{allowed}");
     }
-    // Fused operations, operations that an assembler may fuse, denormal numbers taken for zero,
-    // and memory of a thread's own.
+    // Fused operations, operations that an assembler may fuse, denormal numbers flushed to zero,
+    // and local memory of a thread.
     for forbidden in ["fma.", "mul.f32", "add.f32", ".ftz", ".local"] {
         assert!(!ptx.contains(forbidden), "{forbidden}");
     }
 }
 
 #[test]
-fn views_travel_as_the_bytes_that_a_kernel_reads() {
+fn views_are_stored_as_the_bytes_that_a_kernel_reads() {
     let view = RowView {
         offset: 0x1_0000_0002,
         row_bytes: 3,

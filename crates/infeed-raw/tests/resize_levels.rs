@@ -1,7 +1,7 @@
 //! Resizes have the same bits at every SIMD level.
 //!
-//! The engine's promise rests on its resizer here. It stands in this crate because forcing a
-//! level is `unsafe`: what is forced must be there.
+//! infeed promises this for its resizer. The test is in this crate because forcing a level is
+//! `unsafe`: the processor must support it.
 
 use fast_image_resize::images::Image;
 use infeed_resize::{CpuExtensions, FilterType, Part, PixelType, Resizer};
@@ -36,13 +36,13 @@ fn resized_at(
 ) -> Vec<u8> {
     assert!(level.is_supported());
     let mut resizer = Resizer::new();
-    // SAFETY: the processor has this level, asserted above.
+    // SAFETY: the processor supports this level, asserted above.
     unsafe { resizer.set_cpu_extensions(level) };
     let mut out = Image::new(to.0, to.1, from.pixel_type());
     let part = Part::whole(from.buffer(), from.width(), from.height());
     let kind = from.pixel_type();
     infeed_resize::resize(&mut resizer, kind, filter, &part, out.buffer_mut(), to)
-        .expect("pixels that are resized");
+        .expect("an image that can be resized");
     out.into_vec()
 }
 

@@ -6,8 +6,8 @@ macro_rules! codes {
     ($($name:ident = $value:literal $text:literal;)*) => {
         $(pub(crate) const $name: c_uint = $value;)*
 
-        /// Name and text of a code, as the driver returns them.
-        pub(crate) fn words(code: c_uint) -> Option<(&'static CStr, &'static CStr)> {
+        /// Returns name and text of a code, as the driver does.
+        pub(crate) fn describe(code: c_uint) -> Option<(&'static CStr, &'static CStr)> {
             const NAMES: &[(c_uint, &str, &str)] = &[$(($value, concat!("CUDA_ERROR_", stringify!($name), "\0"), concat!($text, "\0"))),*];
             let (_, name, text) = NAMES.iter().find(|(value, ..)| *value == code)?;
             let ended = |text: &'static str| CStr::from_bytes_with_nul(text.as_bytes()).ok();
@@ -45,12 +45,12 @@ mod tests {
 
     #[test]
     fn codes_have_the_drivers_names_and_texts() {
-        let (name, text) = words(OUT_OF_MEMORY).expect("it is one");
+        let (name, text) = describe(OUT_OF_MEMORY).expect("the code exists");
 
         assert_eq!(
             (name, text),
             (c"CUDA_ERROR_OUT_OF_MEMORY", c"out of memory")
         );
-        assert_eq!(words(12_345), None);
+        assert_eq!(describe(12_345), None);
     }
 }

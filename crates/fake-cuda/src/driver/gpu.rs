@@ -13,11 +13,11 @@ use super::memory::GpuMemory;
 use super::stream::{Capture, Stream};
 use crate::ptx::AddressFault;
 
-/// One of the GPUs.
+/// A GPU of the driver.
 pub(crate) struct Gpu {
     pub(crate) ordinal: usize,
     pub(crate) memory: GpuMemory,
-    /// Number of unreleased retains of its primary context.
+    /// Number of retains of its primary context that are not released.
     retained: AtomicUsize,
     /// Code that every call returns after a command failed, with the reason; None before.
     lost: Mutex<Option<(c_uint, String)>>,
@@ -57,7 +57,7 @@ impl Gpu {
         self.retained.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Whether it was retained.
+    /// Releases the context once. Returns whether it was retained.
     pub(crate) fn release(&self) -> bool {
         let less = |count: usize| count.checked_sub(1);
         let (set, get) = (Ordering::SeqCst, Ordering::SeqCst);
@@ -68,14 +68,14 @@ impl Gpu {
         self.retained.load(Ordering::SeqCst) > 0
     }
 
-    /// Ends the GPU's use. The first reason is kept.
+    /// Marks the GPU as unusable. The first reason is kept.
     pub(crate) fn lose(&self, code: c_uint, why: String) {
         lock(&self.lost).get_or_insert((code, why));
     }
 
     /// # Errors
     ///
-    /// The code of the error that ended the GPU's use.
+    /// The code of the error that made the GPU unusable.
     pub(crate) fn works(&self) -> Result<(), c_uint> {
         match &*lock(&self.lost) {
             None => Ok(()),
@@ -83,22 +83,22 @@ impl Gpu {
         }
     }
 
-    /// Reason why the GPU's use ended.
-    pub(crate) fn why_lost(&self) -> Option<String> {
+    /// Returns the reason why the GPU is unusable.
+    pub(crate) fn lost_reason(&self) -> Option<String> {
         let lost = lock(&self.lost);
         lost.as_ref()
             .map(|(_, why)| format!("cuda:{}: {why}", self.ordinal))
     }
 
-    /// Reads the GPU's memory for a command; None if the GPU's use has ended, or ends because the
-    /// address is invalid.
+    /// Reads the GPU's memory for a command. None if the GPU is unusable, or becomes unusable
+    /// because the address is invalid.
     pub(crate) fn read(&self, command: &str, address: u64, len: usize) -> Option<Vec<u8>> {
         self.works().ok()?;
         let mut bytes = vec![0; len];
         match self.memory.read(address, &mut bytes) {
             Ok(()) => Some(bytes),
             Err(AddressFault) => {
-                let why = format!("{command} reads what is no memory, at {address:#x}");
+                let why = format!("{command} reads invalid memory, at {address:#x}");
                 self.lose(code::ILLEGAL_ADDRESS, why);
                 None
             }
@@ -108,7 +108,7 @@ impl Gpu {
     /// Writes the GPU's memory for a command.
     pub(crate) fn write(&self, command: &str, address: u64, bytes: &[u8]) {
         if self.works().is_ok() && self.memory.write(address, bytes).is_err() {
-            let why = format!("{command} writes what is no memory, at {address:#x}");
+            let why = format!("{command} writes invalid memory, at {address:#x}");
             self.lose(code::ILLEGAL_ADDRESS, why);
         }
     }
@@ -133,7 +133,7 @@ impl Gpu {
         Arc::clone(ordered.legacy.get_or_insert_with(start))
     }
 
-    /// The default stream of the calling thread.
+    /// Returns the default stream of the calling thread.
     pub(crate) fn per_thread(&self) -> Arc<Stream> {
         let mut ordered = lock(&self.ordered);
         let start = || Stream::start(self.ordinal, true, self.delay);
@@ -167,14 +167,14 @@ impl Gpu {
         }));
     }
 
-    /// The legacy stream, and the streams that wait for it.
+    /// Returns the legacy stream and the streams that wait for it.
     pub(crate) fn ordered(&self) -> Vec<Arc<Stream>> {
         let ordered = lock(&self.ordered);
         let named = ordered.legacy.iter().chain(ordered.threads.values());
         named.chain(&ordered.others).cloned().collect()
     }
 
-    /// Whether a stream that the legacy one would wait for is captured.
+    /// Whether a stream that the legacy stream would wait for is captured.
     pub(crate) fn is_captured(&self) -> bool {
         let ordered = self.ordered();
         ordered

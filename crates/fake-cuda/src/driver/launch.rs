@@ -1,4 +1,4 @@
-//! Kernel launches: checked as a driver does, then run as PTX on their stream.
+//! Kernel launches: checked as by a driver, then run as PTX on their stream.
 
 use std::ffi::c_uint;
 use std::sync::Arc;

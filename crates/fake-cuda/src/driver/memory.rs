@@ -12,10 +12,10 @@ use crate::ptx::{AddressFault, Memory as Global};
 /// Size of a GPU's address range.
 const ADDRESSES: u64 = 64 << 30;
 
-/// Gap between two blocks, so that an access beyond one is in no other.
+/// Gap between two blocks, so that an access beyond one block reaches no other.
 const GAP: u64 = 4096;
 
-/// Contents of new memory, since programs may not rely on zeros.
+/// Contents of new memory. Not zero, since programs may not rely on zeros.
 const UNWRITTEN: u8 = 0xa5;
 
 /// A block: bytes that any thread may read and write, as on a GPU.
@@ -25,24 +25,24 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// The bytes from an address on, if all of them are inside.
+    /// Returns the bytes from an address on, if all of them are inside of the block.
     fn part(&self, address: u64, len: usize) -> Option<&[AtomicU8]> {
         let from = usize::try_from(address.checked_sub(self.base)?).ok()?;
         self.bytes.get(from..from.checked_add(len)?)
     }
 }
 
-/// Memory of a GPU. Addresses are the host's, reserved without access: the processor stops a
-/// program that follows one on the host, as on a machine with a GPU. No address is used twice.
+/// Memory of a GPU. Its addresses are reserved in the process without access: a program that
+/// follows one on the host faults, as on a machine with a GPU. No address is used twice.
 pub(crate) struct GpuMemory {
     base: u64,
     capacity: usize,
     next: AtomicU64,
     used: AtomicUsize,
     blocks: Mutex<BTreeMap<u64, Arc<Block>>>,
-    /// Blocks of pools whose allocation no stream has reached, and blocks whose free is enqueued.
+    /// Blocks of pools whose allocation is enqueued, and blocks whose free is enqueued.
     reserved: Mutex<BTreeMap<u64, usize>>,
-    leaving: Mutex<BTreeSet<u64>>,
+    freeing: Mutex<BTreeSet<u64>>,
 }
 
 impl GpuMemory {
@@ -65,11 +65,11 @@ impl GpuMemory {
             used: AtomicUsize::new(0),
             blocks: Mutex::default(),
             reserved: Mutex::default(),
-            leaving: Mutex::default(),
+            freeing: Mutex::default(),
         })
     }
 
-    /// Free and total bytes.
+    /// Returns free and total bytes.
     pub(crate) fn info(&self) -> (usize, usize) {
         let used = self.used.load(Ordering::SeqCst);
         (self.capacity.saturating_sub(used), self.capacity)
@@ -113,7 +113,7 @@ impl GpuMemory {
         Ok(base)
     }
 
-    /// Makes an address valid: a stream reached its allocation.
+    /// Makes an address valid when a stream has reached its allocation.
     pub(crate) fn arrive(&self, base: u64) {
         let Some(len) = lock(&self.reserved).remove(&base) else {
             return;
@@ -122,16 +122,16 @@ impl GpuMemory {
         lock(&self.blocks).insert(base, Arc::new(Block { base, bytes }));
     }
 
-    /// Records that the free of an address was enqueued; the stream then calls
+    /// Records that the free of an address was enqueued; the stream later calls
     /// [`free`](GpuMemory::free).
     ///
     /// # Errors
     ///
     /// The code for an address that was never allocated, or that is being freed.
-    pub(crate) fn leave(&self, address: u64) -> Result<(), u32> {
-        let is_one = lock(&self.blocks).contains_key(&address)
+    pub(crate) fn begin_free(&self, address: u64) -> Result<(), u32> {
+        let is_block = lock(&self.blocks).contains_key(&address)
             || lock(&self.reserved).contains_key(&address);
-        match is_one && lock(&self.leaving).insert(address) {
+        match is_block && lock(&self.freeing).insert(address) {
             true => Ok(()),
             false => Err(code::INVALID_VALUE),
         }
@@ -141,14 +141,14 @@ impl GpuMemory {
     ///
     /// The code for an address that was never allocated, or was freed.
     pub(crate) fn free(&self, address: u64) -> Result<(), u32> {
-        lock(&self.leaving).remove(&address);
+        lock(&self.freeing).remove(&address);
         let block = lock(&self.blocks).remove(&address);
         let block = block.ok_or(code::INVALID_VALUE)?;
         self.used.fetch_sub(block.bytes.len(), Ordering::SeqCst);
         Ok(())
     }
 
-    /// The block that contains an address.
+    /// Returns the block that contains an address.
     pub(crate) fn block(&self, address: u64) -> Option<Arc<Block>> {
         let blocks = lock(&self.blocks);
         let (_, block) = blocks.range(..=address).next_back()?;
@@ -180,7 +180,7 @@ impl GpuMemory {
     }
 }
 
-/// A kernel's view of a GPU's memory, which looks each block up once and not for each access.
+/// A kernel's view of a GPU's memory, which looks up each block once and not for each access.
 pub(crate) struct View<'a> {
     memory: &'a GpuMemory,
     blocks: RefCell<Vec<Arc<Block>>>,
@@ -237,7 +237,7 @@ pub(crate) struct Pinned {
 impl Pinned {
     /// # Errors
     ///
-    /// The code for bytes of which some are already registered.
+    /// The code for a range that overlaps registered memory.
     pub(crate) fn register(&self, start: usize, len: usize) -> Result<(), u32> {
         let mut ranges = lock(&self.ranges);
         let end = start.checked_add(len).filter(|_| len > 0);
@@ -258,7 +258,7 @@ impl Pinned {
         removed.map(drop).ok_or(code::HOST_MEMORY_NOT_REGISTERED)
     }
 
-    /// Whether all of these bytes were registered with one call.
+    /// Whether one call registered all of these bytes.
     pub(crate) fn has(&self, start: usize, len: usize) -> bool {
         let ranges = lock(&self.ranges);
         let before = ranges.range(..=start).next_back();
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_access_beyond_a_block_is_in_no_other() {
+    fn an_access_beyond_a_block_reaches_no_other_block() {
         let memory = GpuMemory::new(1 << 20).expect("addresses");
         let first = memory.allocate(100).expect("room");
         let second = memory.allocate(100).expect("room");

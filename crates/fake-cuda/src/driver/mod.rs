@@ -1,10 +1,10 @@
-//! The driver: functions of `cuda.h` over GPUs made of threads and host memory.
+//! The driver: functions of `cuda.h` for GPUs that consist of threads and host memory.
 //!
 //! It guarantees what NVIDIA's documentation guarantees, and no more: new memory is not zero,
 //! addresses cannot be followed on the host, freeing waits for nothing, copies read the host's
-//! memory when their turn comes, and a kernel that reads an invalid address ends the GPU's use for
-//! the process. Errors that real drivers sometimes tolerate (a handle of another GPU, a context
-//! left on a thread) are recorded as misuse.
+//! memory when the stream reaches them, and a kernel that reads an invalid address makes the GPU
+//! unusable for the process. Errors that real drivers sometimes tolerate (a handle of another GPU,
+//! a context left on a thread) are recorded as misuse.
 //!
 //! Source: the CUDA Driver API's reference manual, version 12.
 
@@ -26,7 +26,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) use gpu::Gpu;
 
-/// Locks, also after another thread's panic.
+/// Locks a mutex, even after a panic of another thread.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

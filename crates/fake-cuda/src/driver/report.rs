@@ -11,7 +11,7 @@ use super::world::Driver;
 pub(crate) fn report(world: &Driver) -> String {
     let seen = &world.seen;
     let mut misuse = lock(&seen.misuse).clone();
-    misuse.extend(world.gpus.iter().filter_map(Gpu::why_lost));
+    misuse.extend(world.gpus.iter().filter_map(Gpu::lost_reason));
     let report = json!({
         "calls": *lock(&seen.calls),
         "live": live(world),

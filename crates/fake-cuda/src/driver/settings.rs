@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_that_fail_are_read_from_text() {
+    fn failing_calls_are_parsed_from_text() {
         let failing = Failing::parse("cuMemAlloc_v2:2:3, cuEventQuery:700:0").expect("two");
 
         let expected = [("cuMemAlloc_v2", 2, 3), ("cuEventQuery", 700, 0)];

@@ -14,7 +14,7 @@ pub(crate) type Command = Box<dyn FnOnce() + Send>;
 /// A stream of a GPU. Its thread ends when the stream is closed and all commands are done.
 pub(crate) struct Stream {
     pub(crate) gpu: usize,
-    /// Whether it and the legacy stream wait for each other.
+    /// Whether this stream and the legacy stream wait for each other.
     pub(crate) is_blocking: bool,
     state: Mutex<StreamState>,
     changed: Condvar,
@@ -35,11 +35,11 @@ pub(crate) enum Capture {
     #[default]
     None,
     Active,
-    /// A call was made that a capture forbids.
+    /// The capture is invalid: a call that a capture forbids was made.
     Broken,
 }
 
-/// The commands of a stream up to a moment.
+/// The commands of a stream up to a point in time.
 #[derive(Clone)]
 pub(crate) struct StreamTail {
     stream: Arc<Stream>,
@@ -47,7 +47,7 @@ pub(crate) struct StreamTail {
 }
 
 impl StreamTail {
-    /// Waits until all of them are done.
+    /// Waits until all of these commands are done.
     pub(crate) fn wait(&self) {
         let mut state = lock(&self.stream.state);
         while state.done < self.given {
@@ -58,7 +58,7 @@ impl StreamTail {
 }
 
 impl Stream {
-    /// Starts a stream whose commands begin late by up to `delay`.
+    /// Starts a stream that delays each command by up to `delay`.
     pub(crate) fn start(gpu: usize, is_blocking: bool, delay: Duration) -> Arc<Stream> {
         let stream = Arc::new(Stream {
             gpu,
@@ -106,7 +106,7 @@ impl Stream {
         self.changed.notify_all();
     }
 
-    /// The commands added so far.
+    /// Returns the commands added so far.
     pub(crate) fn tail(self: &Arc<Stream>) -> StreamTail {
         let given = lock(&self.state).given;
         let stream = Arc::clone(self);
@@ -129,7 +129,7 @@ impl Stream {
     }
 }
 
-/// A position in a stream; past once the stream reaches it.
+/// A position in a stream, which is past after the stream reached it.
 #[derive(Default)]
 pub(crate) struct StreamMark {
     past: Mutex<Option<Instant>>,
@@ -143,7 +143,7 @@ impl StreamMark {
         self.changed.notify_all();
     }
 
-    /// The time when the position was reached, if it was.
+    /// Returns the time when the position was reached, if it was.
     pub(crate) fn past(&self) -> Option<Instant> {
         *lock(&self.past)
     }
@@ -164,7 +164,7 @@ pub(crate) struct Event {
     pub(crate) mark: Mutex<Option<Arc<StreamMark>>>,
 }
 
-/// The next number, from 0 to 1, of a sequence of the process (splitmix64).
+/// Returns the next number, from 0 to 1, of a sequence of the process (splitmix64).
 fn random() -> f64 {
     static STATE: AtomicU64 = AtomicU64::new(0);
     let mut z = STATE.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);

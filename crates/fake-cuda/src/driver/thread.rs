@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use crate::testing::Call;
 
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`: calls of this thread break no capture.
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: calls of this thread do not invalidate a capture.
 pub(crate) const RELAXED: u32 = 2;
 
 /// `CU_STREAM_CAPTURE_MODE_GLOBAL`, the initial mode of a thread.
@@ -16,14 +16,14 @@ thread_local! {
     static CALLS: RefCell<Vec<Call>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Forgets the contexts, the mode and the log of this thread.
+/// Removes the contexts, the mode and the log of this thread.
 pub(crate) fn reset() {
     CONTEXTS.with_borrow_mut(Vec::clear);
     MODE.set(GLOBAL);
     take_log();
 }
 
-/// Appends a call to the log. It takes no lock, so that it works in a child of a fork.
+/// Appends a call to the log. Takes no lock, so it works in a forked child.
 pub(crate) fn log(function: &'static str, arguments: &[u64]) {
     let arguments = arguments.to_vec();
     CALLS.with_borrow_mut(|calls| {
@@ -39,7 +39,7 @@ pub(crate) fn take_log() -> Vec<Call> {
     CALLS.take()
 }
 
-/// Number of contexts on the stack.
+/// Returns the number of contexts on the stack.
 pub(crate) fn depth() -> usize {
     CONTEXTS.with_borrow(Vec::len)
 }
@@ -52,7 +52,7 @@ pub(crate) fn pop() -> Option<usize> {
     CONTEXTS.with_borrow_mut(Vec::pop)
 }
 
-/// The context on top of the stack, which this thread's calls use.
+/// Returns the context on top of the stack, which this thread's calls use.
 pub(crate) fn top() -> Option<usize> {
     CONTEXTS.with_borrow(|stack| stack.last().copied())
 }

@@ -20,7 +20,7 @@ use crate::ptx::Module;
 /// An initialised driver.
 pub(crate) struct Driver {
     pub(crate) settings: Settings,
-    /// The process that initialised it; child processes cannot use it.
+    /// The process that initialised the driver; child processes cannot use it.
     process: u32,
     pub(crate) gpus: Vec<Gpu>,
     pub(crate) pinned: Pinned,
@@ -31,9 +31,9 @@ pub(crate) struct Driver {
     pub(crate) functions: Handles<Function>,
     pub(crate) pools: Handles<Pool>,
     pub(crate) nvjpeg: Library,
-    /// Calls that fail: from the settings, and added by a test.
+    /// Calls that fail: from the settings, and those that a test added.
     failing: Mutex<Vec<Failing>>,
-    /// Captures that forbid calls of threads that are not relaxed.
+    /// Captures, which forbid some calls on threads that are not relaxed.
     captures: Mutex<Vec<Arc<Stream>>>,
 }
 
@@ -62,9 +62,9 @@ impl<T> Handles<T> {
         Handles { what, things }
     }
 
-    /// Adds an object. Returns a handle that no object of any kind ever had.
+    /// Adds an object. Returns a handle that was never used for an object of any kind.
     pub(crate) fn add(&self, thing: Arc<T>) -> usize {
-        // Above the handles of the default streams.
+        // Larger than the handles of the default streams.
         static NEXT: AtomicUsize = AtomicUsize::new(0x1000);
         let handle = NEXT.fetch_add(0x10, Ordering::SeqCst);
         lock(&self.things).insert(handle, thing);
@@ -113,19 +113,19 @@ thread_local! {
     static OWN: Cell<Option<&'static Driver>> = const { Cell::new(None) };
 }
 
-/// Gives this thread a driver that no other thread uses, until the thread ends.
+/// Sets a separate driver for this thread, until the thread ends.
 pub(crate) fn set_own(world: Driver) -> &'static Driver {
     let world = Box::leak(Box::new(world));
     OWN.set(Some(world));
     world
 }
 
-/// The driver, after [`initialise`] was called.
+/// Returns the driver, after [`initialise`] was called.
 pub(crate) fn current() -> &'static Driver {
     get().expect("calls are made after cuInit")
 }
 
-/// The driver, if it was initialised.
+/// Returns the driver, if it was initialised.
 pub(crate) fn get() -> Option<&'static Driver> {
     let shared = || WORLD.get().and_then(|world| world.as_ref().ok());
     OWN.get().or_else(shared)
@@ -135,7 +135,7 @@ pub(crate) fn get() -> Option<&'static Driver> {
 ///
 /// # Errors
 ///
-/// The code for a child of an initialised process, for no GPUs, and for invalid settings.
+/// The code for a child of an initialised process, for no GPUs, or for invalid settings.
 pub(crate) fn initialise() -> Result<(), c_uint> {
     let world = match OWN.get() {
         Some(world) => Ok(world),
@@ -152,8 +152,8 @@ pub(crate) fn initialise() -> Result<(), c_uint> {
     }
 }
 
-/// Checks a call before it runs: counts it, returns the code that it is set to fail with, and
-/// rejects it before `cuInit` and in child processes.
+/// Checks a call before it runs: counts it, returns the code that it is configured to fail with,
+/// and rejects it before `cuInit` and in child processes.
 pub(crate) fn called(
     function: &'static str,
     arguments: &[u64],
@@ -163,7 +163,8 @@ pub(crate) fn called(
     if OWN.get().is_some() {
         thread::log(function, arguments);
     }
-    // Child processes first: a lock that another thread of the parent held is never released here.
+    // Child processes first: if another thread of the parent held a lock, it is never released
+    // here.
     let Some(world) = get().filter(|world| !world.is_forked()) else {
         return uninitialised;
     };
@@ -206,7 +207,7 @@ impl Driver {
         self.process != std::process::id()
     }
 
-    /// Returns the code that a call is set to fail with. Counts the call.
+    /// Returns the code that a call is configured to fail with. Counts the call.
     fn fails(&self, function: &'static str) -> Option<c_uint> {
         let nth = self.seen.call(function);
         let failing = lock(&self.failing);
@@ -215,7 +216,7 @@ impl Driver {
         one.map(|one| one.code)
     }
 
-    /// Makes calls fail from now on: the `nth` from here, or all if it is 0.
+    /// Makes calls fail from now on: the `nth` after this, or all if `nth` is 0.
     pub(crate) fn fail(&self, function: &str, code: c_uint, nth: u64) {
         let made = lock(&self.seen.calls).get(function).copied();
         let nth = if nth == 0 { 0 } else { made.unwrap_or(0) + nth };
@@ -228,13 +229,13 @@ impl Driver {
         lock(&self.failing).push(failing);
     }
 
-    /// Makes no call fail any more.
+    /// Removes all failures.
     pub(crate) fn fail_nothing(&self) {
         lock(&self.failing).clear();
     }
 
-    /// Records what a caller did wrong. In a test's own driver it ends the process: the call may come from
-    /// C, or from the thread of a stream, so the test cannot fail otherwise.
+    /// Records a caller's mistake. In a test's separate driver, this ends the process: the call may
+    /// come from C, or from the thread of a stream, so the test cannot fail otherwise.
     pub(crate) fn misuse(&self, what: String) {
         if self.settings.is_strict {
             eprintln!("the fake driver was misused: {what}");
@@ -243,7 +244,7 @@ impl Driver {
         self.seen.misuse(what);
     }
 
-    /// The GPU with this number.
+    /// Returns the GPU with this number.
     ///
     /// # Errors
     ///
@@ -254,7 +255,7 @@ impl Driver {
         gpu.ok_or(code::INVALID_DEVICE)
     }
 
-    /// The GPU of a retained context.
+    /// Returns the GPU of a retained context.
     ///
     /// # Errors
     ///
@@ -265,22 +266,22 @@ impl Driver {
         gpu.ok_or(code::INVALID_CONTEXT)
     }
 
-    /// The GPU of this thread's current context.
+    /// Returns the GPU of this thread's current context.
     ///
     /// # Errors
     ///
-    /// The code for no context, or the code that ended the GPU's use.
+    /// The code for no context, or the code of the error that made the GPU unusable.
     pub(crate) fn here(&'static self) -> Result<&'static Gpu, c_uint> {
         let gpu = self.gpu_of(thread::top().ok_or(code::INVALID_CONTEXT)?)?;
         gpu.works()?;
         Ok(gpu)
     }
 
-    /// The stream with this handle, for a call that enqueues a command.
+    /// Returns the stream with this handle, for a call that enqueues a command.
     ///
     /// # Errors
     ///
-    /// The code for an invalid handle, and for a stream of another GPU than this thread's.
+    /// The code for an invalid handle, or for a stream of another GPU than this thread's.
     pub(crate) fn stream(
         &'static self,
         handle: usize,
@@ -301,8 +302,8 @@ impl Driver {
         Ok((gpu, stream))
     }
 
-    /// As [`stream`](Driver::stream), for a stream that is not captured: nothing here is recorded
-    /// into graphs.
+    /// As [`stream`](Driver::stream), for a stream that is not captured: this driver does not
+    /// record commands into graphs.
     ///
     /// # Errors
     ///
@@ -314,7 +315,7 @@ impl Driver {
         let (gpu, stream) = self.stream(handle)?;
         if stream.capture() != Capture::None {
             stream.set_capture(Capture::Broken);
-            self.misuse("something was put on a stream that is captured".to_owned());
+            self.misuse("a command was put on a stream that is captured".to_owned());
             return Err(code::STREAM_CAPTURE_UNSUPPORTED);
         }
         if handle < 2 && gpu.is_captured() {
@@ -327,7 +328,7 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// The code for a broken capture, if this thread is not relaxed.
+    /// The code for an invalid capture, if this thread is not relaxed.
     pub(crate) fn not_captured(&self) -> Result<(), c_uint> {
         if thread::is_relaxed() {
             return Ok(());
@@ -339,7 +340,7 @@ impl Driver {
         for stream in captures.iter() {
             stream.set_capture(Capture::Broken);
         }
-        self.misuse("a call has broken a capture".to_owned());
+        self.misuse("a call has invalidated a capture".to_owned());
         Err(code::STREAM_CAPTURE_UNSUPPORTED)
     }
 
@@ -348,13 +349,13 @@ impl Driver {
         lock(&self.captures).push(Arc::clone(stream));
     }
 
-    /// Ends a capture. Returns its state before.
+    /// Ends a capture. Returns its previous state.
     pub(crate) fn end_capture(&self, stream: &Arc<Stream>) -> Capture {
         lock(&self.captures).retain(|other| !Arc::ptr_eq(other, stream));
         stream.set_capture(Capture::None)
     }
 
-    /// The GPU that has an address.
+    /// Returns the GPU that owns an address.
     pub(crate) fn gpu_with(&self, address: u64) -> Option<&Gpu> {
         let mut gpus = self.gpus.iter();
         gpus.find(|gpu| gpu.memory.block(address).is_some())

@@ -1,4 +1,4 @@
-//! Decodes JPEGs with a library that neither nvJPEG nor the engine uses.
+//! Decodes JPEGs with another library than nvJPEG and infeed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -15,9 +15,9 @@ pub(super) struct Header {
     pub(super) components: u32,
 }
 
-/// Reads the header; None if the file is no JPEG or is damaged.
+/// Reads the header; None if the file is not a JPEG or is damaged.
 pub(super) fn header(bytes: &[u8]) -> Option<Header> {
-    unharmed(|| {
+    catch_panic(|| {
         let mut decoder = JpegDecoder::new(ZCursor::new(bytes));
         decoder.decode_headers().ok()?;
         let info = decoder.info()?;
@@ -29,7 +29,7 @@ pub(super) fn header(bytes: &[u8]) -> Option<Header> {
     })
 }
 
-/// Sampling factors of the components in the frame header; None without a frame header.
+/// Returns the sampling factors of the components in the frame header; None without a frame header.
 pub(super) fn sampling(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut rest = bytes.get(2..)?;
     loop {
@@ -45,7 +45,7 @@ pub(super) fn sampling(bytes: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Red, green and blue of each pixel; None if the file is damaged or truncated.
+/// Returns red, green and blue of each pixel; None if the file is damaged or truncated.
 pub(crate) fn pixels(bytes: &[u8]) -> Option<Vec<u8>> {
     let header = header(bytes)?;
     let colours = match header.components {
@@ -53,7 +53,7 @@ pub(crate) fn pixels(bytes: &[u8]) -> Option<Vec<u8>> {
         3 => ColorSpace::RGB,
         _ => return None,
     };
-    let decoded = unharmed(|| {
+    let decoded = catch_panic(|| {
         let options = DecoderOptions::default()
             .set_strict_mode(true)
             .jpeg_set_out_colorspace(colours);
@@ -67,6 +67,6 @@ pub(crate) fn pixels(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Returns None if the library panics, which its authors do not rule out.
-fn unharmed<T>(body: impl FnOnce() -> Option<T>) -> Option<T> {
+fn catch_panic<T>(body: impl FnOnce() -> Option<T>) -> Option<T> {
     catch_unwind(AssertUnwindSafe(body)).ok().flatten()
 }

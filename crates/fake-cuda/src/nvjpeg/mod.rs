@@ -1,8 +1,8 @@
 //! nvJPEG: the functions of `nvjpeg.h` that decode batches, on the fake GPUs.
 //!
-//! Its pixels differ from NVIDIA's, as NVIDIA's differ from libjpeg's: tests that compare allow for
-//! that. A file that does not decode makes the call fail for its batch. The files are read again
-//! when the stream reaches the batch, so that files that are freed too early are detected.
+//! Its pixels differ from NVIDIA's, as NVIDIA's differ from libjpeg's: tests that compare pixels
+//! allow for that. A file that cannot be decoded makes the call fail for its batch. The files are
+//! read again when the stream reaches the batch, to detect files that are freed too early.
 //!
 //! The hardware backend writes as soon as it is called, even if the stream waits, as NVIDIA's does;
 //! the other backend writes in the order of its stream.
@@ -60,7 +60,7 @@ enum LibraryObject {
     /// `nvjpegHandle_t`, with its backend.
     Handle(c_uint),
     State(Arc<DecoderState>),
-    /// `nvjpegJpegStream_t`: the file that was parsed last.
+    /// `nvjpegJpegStream_t`: the last parsed file.
     File(Arc<Mutex<Option<Parsed>>>),
 }
 
@@ -157,7 +157,7 @@ macro_rules! functions {
 
 functions! {
     fn nvjpegGetProperty(_world, _library, which: c_uint, value: *mut c_int) {
-        // 12.4.
+        // Version 12.4.
         value.write(match which { 0 => 12, 1 => 4, _ => 0 });
         Ok(())
     }
@@ -284,7 +284,7 @@ functions! {
         let jobs: Vec<Job> = (0..count)
             .map(|n| Job { world, data: *data.add(n), len: *lengths.add(n), to: *images.add(n) })
             .collect();
-        // A faulty file is detected at once, and fails its batch.
+        // A faulty file is detected immediately and fails its batch.
         for job in &jobs {
             if let Some(FileFault::Broken(code)) = library.fault(job.len) {
                 return Err(code);
@@ -332,7 +332,7 @@ impl Job {
     /// The file is still in memory.
     unsafe fn bytes(&self) -> &[u8] {
         let data = std::ptr::with_exposed_provenance(self.data);
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller promises.
         unsafe { std::slice::from_raw_parts(data, self.len) }
     }
 }

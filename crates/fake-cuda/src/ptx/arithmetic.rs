@@ -1,12 +1,12 @@
-//! Results of instructions, by the manual's definitions. Values have no bits above their width; the
-//! widths are the instruction's.
+//! Results of instructions, by the manual's definitions. Values have no bits above their width;
+//! widths are those of the instruction.
 
 use super::instruction::{BinaryOp, Compare, IntegerType, TernaryOp, UnaryOp};
 
 /// The manual's result for every f32 that is NaN.
 const NAN: u32 = 0x7fff_ffff;
 
-/// The lower bits of a value.
+/// Returns the lower bits of a value.
 pub(super) fn low(value: u64, bits: u8) -> u64 {
     if bits >= 64 {
         value
@@ -15,7 +15,7 @@ pub(super) fn low(value: u64, bits: u8) -> u64 {
     }
 }
 
-/// The lower bits as a signed number.
+/// Returns the lower bits as a signed number.
 pub(super) fn signed(value: u64, bits: u8) -> i64 {
     let above = 64 - u32::from(bits.clamp(1, 64));
     ((value << above) as i64) >> above
@@ -77,7 +77,7 @@ pub(super) fn two(how: BinaryOp, bits: u8, a: u64, b: u64) -> u64 {
         BinaryOp::And => a & b,
         BinaryOp::Or => a | b,
         BinaryOp::Xor => a ^ b,
-        // Larger amounts shift by the width.
+        // Larger shift amounts count as the width.
         BinaryOp::ShiftLeft if b >= u64::from(bits) => 0,
         BinaryOp::ShiftLeft => low(a << b, bits),
         BinaryOp::ShiftRight { is_signed: false } if b >= u64::from(bits) => 0,
@@ -87,10 +87,10 @@ pub(super) fn two(how: BinaryOp, bits: u8, a: u64, b: u64) -> u64 {
         }
         BinaryOp::AddFloat => float(a, b, |a, b| a + b),
         BinaryOp::MulFloat => float(a, b, |a, b| a * b),
-        BinaryOp::Brains => brain(a) << 16 | brain(b),
+        BinaryOp::PackBf16 => bf16_bits(a) << 16 | bf16_bits(b),
         BinaryOp::Compare { how, is_signed } => {
             let (a, b) = match is_signed {
-                // Order of unsigned numbers.
+                // The order of unsigned numbers.
                 true => (flipped(a, bits), flipped(b, bits)),
                 false => (a, b),
             };
@@ -139,7 +139,7 @@ fn float(a: u64, b: u64, of: impl Fn(f32, f32) -> f32) -> u64 {
     })
 }
 
-fn brain(value: u64) -> u64 {
+fn bf16_bits(value: u64) -> u64 {
     let float = f32::from_bits(value as u32);
     match float.is_nan() {
         true => 0x7fff,
@@ -147,8 +147,8 @@ fn brain(value: u64) -> u64 {
     }
 }
 
-/// `length` bits from `position` on. Positions beyond a signed number, or an empty field, repeat
-/// the last bit before them, or 0.
+/// Extracts `length` bits from `position` on. Positions beyond a signed number, or an empty field,
+/// repeat the last bit before them, or 0.
 fn extract(is_signed: bool, bits: u8, a: u64, position: u64, length: u64) -> u64 {
     let width = u64::from(bits);
     let there = width.saturating_sub(position).min(length) as u8;

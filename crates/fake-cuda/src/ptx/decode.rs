@@ -18,7 +18,7 @@ pub(super) fn decode(reading: &mut InstructionReader<'_, '_>) -> Result<Operatio
     let opcode = reading.opcode;
     let parts: Vec<&str> = opcode.split('.').collect();
     let line = reading.line;
-    let unknown = || BadPtx::new(line, format!("no instruction `{opcode}` is known"));
+    let unknown = || BadPtx::new(line, format!("the instruction `{opcode}` is not supported"));
     if let ["ret"] = parts[..] {
         reading.exactly::<0>()?;
         return Ok(Operation::Return);
@@ -33,7 +33,7 @@ pub(super) fn decode(reading: &mut InstructionReader<'_, '_>) -> Result<Operatio
         return mov(reading, kind)?.ok_or_else(unknown);
     }
     if let (["cvt", "rn", "bf16x2"], Float) = (modifiers, kind.kind) {
-        return two(reading, BinaryOp::Brains, 32);
+        return two(reading, BinaryOp::PackBf16, 32);
     }
     if let ["cvt", to @ ..] = modifiers {
         return convert(reading, to, kind)?.ok_or_else(unknown);
@@ -87,7 +87,7 @@ fn two_of(modifiers: &[&str], kind: Type) -> Option<BinaryOp> {
     })
 }
 
-/// Unsigned numbers have separate names for their comparisons; bits have none.
+/// Unsigned numbers have separate names for their comparisons; untyped bits have none.
 fn compare(how: &str, kind: Type) -> Option<Compare> {
     match (how, kind.kind) {
         ("eq", _) => Some(Compare::Equal),
@@ -199,11 +199,11 @@ fn mov(reading: &mut InstructionReader<'_, '_>, kind: Type) -> Result<Option<Ope
 
 fn halves_of(reading: &InstructionReader<'_, '_>, names: &[&str]) -> Result<[Slot; 2], BadPtx> {
     let [low, high] = names else {
-        return Err(reading.bad("64 bits are two halves"));
+        return Err(reading.bad("a value of 64 bits has two halves"));
     };
     let half = |name: &&str| match reading.values.register(reading.line, name)? {
         (slot, 32) => Ok(slot),
-        (_, bits) => Err(reading.bad(format!("{name} has {bits} bits where 32 have to be"))),
+        (_, bits) => Err(reading.bad(format!("{name} has {bits} bits, expected 32"))),
     };
     Ok([half(low)?, half(high)?])
 }
@@ -224,7 +224,7 @@ fn convert(
         [name] if is_integer(from) => match Type::of(name) {
             Some(to) if is_integer(to) => {
                 let (from, to) = (from.number(), to.number());
-                // The register may be wider; its width follows below.
+                // The register may be wider; its width is checked below.
                 (
                     UnaryOp::Integer {
                         from,
@@ -240,7 +240,7 @@ fn convert(
     };
     let [target, source] = reading.exactly()?;
     let (Operand::Name(target_name), Operand::Name(source_name)) = (&target, &source) else {
-        return Err(reading.bad("what is converted has to be a register"));
+        return Err(reading.bad("the source of a conversion is not a register"));
     };
     let (a, _) = match source_name.contains('.') {
         true => (reading.from(&source, from.bits)?, from.bits),
@@ -287,19 +287,19 @@ fn memory(
     let names = match names {
         Operand::Name(name) if count == 1 => vec![name],
         Operand::Vector(names) if names.len() == usize::from(count) && count > 1 => names,
-        _ => return Err(reading.bad(format!("it takes {count} registers"))),
+        _ => return Err(reading.bad(format!("expected {count} registers"))),
     };
     let Operand::Address { base, offset } = address else {
-        return Err(reading.bad("it takes an address in brackets"));
+        return Err(reading.bad("expected an address in brackets"));
     };
     let mut registers = [0; 4];
     let mut register = 0;
-    for (place, name) in registers.iter_mut().zip(names) {
+    for (register_slot, name) in registers.iter_mut().zip(names) {
         let (slot, bits) = reading.wide(name, kind.bits)?;
         if bits > kind.bits && kind.kind == Float || register != 0 && register != bits {
             return Err(reading.bad(format!("{name} has {bits} bits")));
         }
-        (*place, register) = (slot, bits);
+        (*register_slot, register) = (slot, bits);
     }
     let access = Access {
         address: reading.from(&Operand::Name(base), 64)?,

@@ -1,4 +1,4 @@
-//! Instructions in the form in which they run: registers and labels are numbers.
+//! Instructions as they run: registers and labels are numbers.
 
 /// Index among a thread's values: a register, a special register or a constant. A value has no bits
 /// above its width.
@@ -9,9 +9,9 @@ pub(super) type Slot = u16;
 pub(super) struct Instruction {
     /// Line in the text, from 1.
     pub(super) line: u32,
-    /// Runs only if the guard's value equals `wanted`.
+    /// Runs only if the guard's value equals `expected`.
     pub(super) guard: Slot,
-    pub(super) wanted: u64,
+    pub(super) expected: u64,
     pub(super) what: Operation,
 }
 
@@ -138,7 +138,7 @@ pub(super) enum BinaryOp {
     AddFloat,
     MulFloat,
     /// Converts two f32 to the nearest bf16, the first in the upper half.
-    Brains,
+    PackBf16,
     Compare {
         how: Compare,
         is_signed: bool,

@@ -1,12 +1,12 @@
-//! A PTX interpreter: runs the text that a driver compiles for a GPU thread by thread on the host.
+//! A PTX interpreter: runs PTX text thread by thread on the host.
 //!
-//! Source: NVIDIA, "Parallel Thread Execution ISA", version 8. The definitions of instructions are
-//! followed to the bit: integers wrap, shifts by more than the width shift everything out, float32
-//! rounds to nearest even and keeps denormal numbers, and every NaN result has the bit pattern that
-//! the manual names.
+//! Source: NVIDIA, "Parallel Thread Execution ISA", version 8. Instructions follow their
+//! definitions to the bit: integers wrap, shifts by more than the width shift everything out,
+//! float32 rounds to nearest even and keeps denormal numbers, and every NaN result has the bit
+//! pattern that the manual specifies.
 //!
-//! **Supported PTX** is what clang emits for kernels like those of this workspace, and no more.
-//! [`Module::parse`] returns an error for everything else and skips nothing.
+//! **Supported PTX** is the PTX that clang emits for kernels like those of this workspace, and no
+//! more. [`Module::parse`] returns an error for everything else and skips nothing.
 //!
 //! | part | forms |
 //! |---|---|
@@ -22,8 +22,8 @@
 //!
 //! **More checks than a GPU.** An access outside of memory, or at an address that is not a multiple
 //! of its size (of the whole vector's), is a [`Fault`] with the thread and the line. A register
-//! holds noise until it is written. Threads run one after another, so races between threads are not
-//! detected.
+//! contains noise until it is written. Threads run one after another, so races between threads are
+//! not detected.
 
 #![forbid(unsafe_code)]
 
@@ -52,7 +52,7 @@ use std::fmt;
 
 use instruction::Instruction;
 
-/// Default limit of instructions that a thread may run: some seconds.
+/// Default limit of instructions per thread: a few seconds.
 const LIMIT: u64 = 1 << 28;
 
 /// A parsed text, whose entries can be run.
@@ -189,7 +189,7 @@ pub trait Memory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressFault;
 
-/// A text that is not supported.
+/// Text that is not supported.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} of the PTX: {what}")]
 pub struct BadPtx {
@@ -257,7 +257,7 @@ pub enum Fault {
     },
 
     /// An access at an address that is not a multiple of its size.
-    #[error("{site}: {bytes} bytes at {address:#x}, which is no multiple of that")]
+    #[error("{site}: {bytes} bytes at {address:#x}, which is not a multiple of that size")]
     Misaligned {
         site: Site,
         address: u64,

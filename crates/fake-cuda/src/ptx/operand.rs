@@ -20,7 +20,7 @@ pub(super) enum Operand<'a> {
     Vector(Vec<&'a str>),
 }
 
-/// An instruction being parsed: its name, its operands and the values that they may name.
+/// An instruction being parsed: its name, its operands and the values that they may refer to.
 pub(super) struct InstructionReader<'a, 'v> {
     pub(super) line: u32,
     pub(super) opcode: &'a str,
@@ -69,7 +69,7 @@ fn operand<'a>(tokens: &mut Tokens<'a>) -> Result<Operand<'a>, BadPtx> {
             tokens.next();
             let bits = Some(&word[2..]).filter(|digits| digits.len() == 8);
             let bits = bits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
-            let wrong = || BadPtx::new(tokens.line(), format!("`{word}` is no number"));
+            let wrong = || BadPtx::new(tokens.line(), format!("`{word}` is not a number"));
             Ok(Operand::Float(bits.ok_or_else(wrong)?))
         }
         Some(Token::Word(word)) if !begins_number(word) => {
@@ -91,7 +91,7 @@ fn number(tokens: &mut Tokens<'_>) -> Result<i128, BadPtx> {
         None if word.len() > 1 && word.starts_with('0') => u64::from_str_radix(word, 8),
         None => word.parse(),
     };
-    let value = value.map_err(|_| BadPtx::new(line, format!("`{word}` is no number")))?;
+    let value = value.map_err(|_| BadPtx::new(line, format!("`{word}` is not a number")))?;
     Ok(if is_negative {
         -i128::from(value)
     } else {
@@ -108,20 +108,20 @@ impl<'a> InstructionReader<'a, '_> {
     pub(super) fn exactly<const N: usize>(&self) -> Result<[Operand<'a>; N], BadPtx> {
         let found = self.operands.len();
         let operands = self.operands.clone().try_into();
-        operands.map_err(|_| self.bad(format!("{found} operands where {N} have to be")))
+        operands.map_err(|_| self.bad(format!("expected {N} operands, found {found}")))
     }
 
-    /// A register with this width, to write to.
+    /// Returns a target register with this width.
     pub(super) fn to(&self, operand: &Operand<'a>, bits: u8) -> Result<Slot, BadPtx> {
         let Operand::Name(name) = *operand else {
-            return Err(self.bad("what is written to has to be a register"));
+            return Err(self.bad("the target is not a register"));
         };
         let (slot, found) = self.values.register(self.line, name)?;
         self.same(name, found, bits)?;
         Ok(slot)
     }
 
-    /// A value with this width: a register, a special register, or a number that fits.
+    /// Returns a value with this width: a register, a special register, or a number that fits.
     pub(super) fn from(&mut self, operand: &Operand<'a>, bits: u8) -> Result<Slot, BadPtx> {
         match *operand {
             Operand::Name(name) => {
@@ -144,11 +144,11 @@ impl<'a> InstructionReader<'a, '_> {
             Operand::Float(value) if bits == 32 => {
                 self.values.constant(self.line, u64::from(value))
             }
-            _ => Err(self.bad(format!("{operand:?} is no value of {bits} bits"))),
+            _ => Err(self.bad(format!("{operand:?} is not a value of {bits} bits"))),
         }
     }
 
-    /// A register with at least this width, and its width.
+    /// Returns a register with at least this width, and its width.
     pub(super) fn wide(&self, name: &str, bits: u8) -> Result<(Slot, u8), BadPtx> {
         let (slot, found) = self.values.register(self.line, name)?;
         if found < bits {
@@ -161,6 +161,6 @@ impl<'a> InstructionReader<'a, '_> {
         if found == bits {
             return Ok(());
         }
-        Err(self.bad(format!("{name} has {found} bits where {bits} have to be")))
+        Err(self.bad(format!("{name} has {found} bits, expected {bits}")))
     }
 }

@@ -20,7 +20,10 @@ pub(super) fn module(text: &str) -> Result<Module, BadPtx> {
     let version = tokens.word()?;
     let major = version.split_once('.').map(|(major, _)| major.parse());
     if !matches!(major, Some(Ok(1_u32..=8))) {
-        return Err(BadPtx::new(line, format!("version {version} is not known")));
+        return Err(BadPtx::new(
+            line,
+            format!("version {version} is not supported"),
+        ));
     }
     tokens.keyword(".target")?;
     let line = tokens.line();
@@ -28,7 +31,7 @@ pub(super) fn module(text: &str) -> Result<Module, BadPtx> {
     let number = target
         .strip_prefix("sm_")
         .and_then(|number| number.parse().ok());
-    let wrong = || BadPtx::new(line, format!("the target `{target}` is not known"));
+    let wrong = || BadPtx::new(line, format!("the target `{target}` is not supported"));
     let target = number.ok_or_else(wrong)?;
     tokens.keyword(".address_size")?;
     tokens.keyword("64")?;
@@ -44,7 +47,7 @@ pub(super) fn module(text: &str) -> Result<Module, BadPtx> {
         if entries.iter().any(|other| other.name == entry.name) {
             return Err(BadPtx::new(
                 line,
-                format!("there are two of {}", entry.name),
+                format!("{} is defined twice", entry.name),
             ));
         }
         entries.push(entry);
@@ -64,10 +67,13 @@ fn entry(tokens: &mut Tokens<'_>) -> Result<Entry, BadPtx> {
         let line = tokens.line();
         let align = tokens.count()?;
         if !align.is_power_of_two() || align > 128 {
-            return Err(BadPtx::new(line, format!("nothing is aligned to {align}")));
+            return Err(BadPtx::new(
+                line,
+                format!("{align} is not a valid alignment"),
+            ));
         }
         tokens.keyword(".b8")?;
-        // Aligned to this and no more.
+        // Aligned to exactly `align`, not to a larger power of two.
         parameter = Some((tokens.word()?, PARAMETER + align as u64));
         tokens.sign('[')?;
         parameter_bytes = tokens.count()?;
@@ -114,18 +120,18 @@ impl<'a> EntryBody<'a> {
         }
         let mut guard = (ALWAYS, 1);
         if tokens.takes('@') {
-            let wanted = u64::from(!tokens.takes('!'));
+            let expected = u64::from(!tokens.takes('!'));
             let name = tokens.word()?;
             let (slot, bits) = self.values.register(line, name)?;
             if bits != 1 {
-                return Err(BadPtx::new(line, format!("`{name}` is no predicate")));
+                return Err(BadPtx::new(line, format!("`{name}` is not a predicate")));
             }
-            guard = (slot, wanted);
+            guard = (slot, expected);
         } else if tokens.peek_second() == Some(Token::Sign(':')) {
             let label = tokens.word()?;
             tokens.sign(':')?;
             if self.labels.insert(label, self.code.len() as u32).is_some() {
-                return Err(BadPtx::new(line, format!("`{label}` is there twice")));
+                return Err(BadPtx::new(line, format!("`{label}` is defined twice")));
             }
             return Ok(true);
         }
@@ -134,24 +140,24 @@ impl<'a> EntryBody<'a> {
             ".pragma" if guard.0 == ALWAYS => {
                 // A hint for compilers that unroll loops.
                 if tokens.next() != Some(Token::Text("nounroll")) {
-                    return Err(BadPtx::new(line, "this pragma is not known"));
+                    return Err(BadPtx::new(line, "this pragma is not supported"));
                 }
                 tokens.sign(';')?;
             }
             directive if directive.starts_with('.') => {
                 return Err(BadPtx::new(
                     line,
-                    format!("`{directive}` is not known here"),
+                    format!("`{directive}` is not supported here"),
                 ));
             }
             opcode => {
                 let operands = operands(tokens)?;
                 let what = self.instruction(line, opcode, operands)?;
-                let (guard, wanted) = guard;
+                let (guard, expected) = guard;
                 self.code.push(Instruction {
                     line,
                     guard,
-                    wanted,
+                    expected,
                     what,
                 });
             }
@@ -205,7 +211,7 @@ impl<'a> EntryBody<'a> {
                 self.branches.push((self.code.len(), label));
                 Ok(Operation::Branch { to: 0 })
             }
-            _ => Err(reading.bad("it goes to a label")),
+            _ => Err(reading.bad("the target is not a label")),
         }
     }
 

@@ -87,8 +87,8 @@ impl<M: Memory> Thread<'_, M> {
         self.values[usize::from(slot)] = value;
     }
 
-    /// Runs to the end. An error without a reason means that the limit was reached; `at` stays at
-    /// the instruction.
+    /// Runs to the end. An error without a reason means that the thread reached the limit; `at`
+    /// stays at the instruction.
     fn run(
         &mut self,
         code: &[Instruction],
@@ -103,7 +103,7 @@ impl<M: Memory> Thread<'_, M> {
                 return Err(None);
             }
             ran += 1;
-            if self.get(instruction.guard) != instruction.wanted {
+            if self.get(instruction.guard) != instruction.expected {
                 *at += 1;
                 continue;
             }
@@ -162,7 +162,7 @@ impl<M: Memory> Thread<'_, M> {
         register: u8,
         is_signed: bool,
     ) -> Result<(), ThreadFault> {
-        let (address, len) = self.place(access)?;
+        let (address, len) = self.locate(access)?;
         let mut bytes = [0; 16];
         let bytes = &mut bytes[..len];
         let loaded = match space {
@@ -192,7 +192,7 @@ impl<M: Memory> Thread<'_, M> {
     }
 
     fn store(&mut self, access: Access) -> Result<(), ThreadFault> {
-        let (address, len) = self.place(access)?;
+        let (address, len) = self.locate(access)?;
         let mut bytes = [0; 16];
         let elements = bytes[..len].chunks_exact_mut(usize::from(access.bytes));
         for (element, slot) in elements.zip(access.registers) {
@@ -206,8 +206,8 @@ impl<M: Memory> Thread<'_, M> {
         })
     }
 
-    /// The address and the length of an access, at most 16 bytes; the address is aligned.
-    fn place(&self, access: Access) -> Result<(u64, usize), ThreadFault> {
+    /// Returns the address and the length of an access, at most 16 bytes; the address is aligned.
+    fn locate(&self, access: Access) -> Result<(u64, usize), ThreadFault> {
         let bytes = usize::from(access.bytes) * usize::from(access.count);
         let address = self
             .get(access.address)

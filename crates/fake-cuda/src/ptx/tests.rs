@@ -14,7 +14,7 @@ impl Bytes {
         Bytes(at, RefCell::new(vec![0; len]))
     }
 
-    fn place(&self, address: u64, len: usize) -> Result<std::ops::Range<usize>, AddressFault> {
+    fn locate(&self, address: u64, len: usize) -> Result<std::ops::Range<usize>, AddressFault> {
         let begin = address.checked_sub(self.0).ok_or(AddressFault)? as usize;
         let end = begin.checked_add(len).ok_or(AddressFault)?;
         (end <= self.1.borrow().len())
@@ -25,13 +25,13 @@ impl Bytes {
 
 impl Memory for Bytes {
     fn load(&self, address: u64, to: &mut [u8]) -> Result<(), AddressFault> {
-        to.copy_from_slice(&self.1.borrow()[self.place(address, to.len())?]);
+        to.copy_from_slice(&self.1.borrow()[self.locate(address, to.len())?]);
         Ok(())
     }
 
     fn store(&self, address: u64, from: &[u8]) -> Result<(), AddressFault> {
-        let place = self.place(address, from.len())?;
-        self.1.borrow_mut()[place].copy_from_slice(from);
+        let range = self.locate(address, from.len())?;
+        self.1.borrow_mut()[range].copy_from_slice(from);
         Ok(())
     }
 }
@@ -55,8 +55,8 @@ pub(super) fn run(body: &str, argument: [u64; 4], memory: &Bytes) -> Result<(), 
     module.with_limit(1000).run("test", 1, 1, &argument, memory)
 }
 
-/// Returns register 0 of its kind after an instruction that reads registers 1 to 3, which hold the
-/// lower bits of these numbers in all kinds.
+/// Returns register 0 of its kind after an instruction that reads registers 1 to 3, which contain
+/// the lower bits of these numbers in all kinds.
 pub(super) fn value(instruction: &str, numbers: [u64; 3]) -> u64 {
     let target = instruction.split_once("%").expect("a register").1;
     let store = match &target[..1] {
@@ -113,7 +113,7 @@ fn integers_wrap_at_their_width() {
 }
 
 #[test]
-fn wide_products_are_of_signed_or_of_unsigned_numbers() {
+fn wide_products_follow_the_sign_of_their_type() {
     let minus_one = 0xffff_ffff;
     assert_eq!(
         of_two("mul.wide.u32 %d0, %r1, %r2", minus_one, minus_one),
@@ -135,7 +135,7 @@ fn wide_products_are_of_signed_or_of_unsigned_numbers() {
 }
 
 #[test]
-fn orders_are_those_of_signed_or_of_unsigned_numbers() {
+fn comparisons_follow_the_sign_of_their_type() {
     for (kind, bits) in [("h", 16), ("r", 32), ("d", 64)] {
         let top = 1_u64 << (bits - 1);
         let edges = [0, 1, top - 1, top, top + 1, low(u64::MAX, bits)];
@@ -184,7 +184,7 @@ fn orders_are_those_of_signed_or_of_unsigned_numbers() {
 }
 
 #[test]
-fn integers_are_cut_or_extended_by_the_sign_of_their_type() {
+fn integers_are_truncated_or_extended_by_the_sign_of_their_type() {
     let wide = 0x8877_8665_c433_9281;
     assert_eq!(of_two("cvt.u64.u32 %d0, %r1", wide, 0), 0xc433_9281);
     assert_eq!(

@@ -53,7 +53,7 @@ fn shifts_by_more_than_the_width_shift_everything_out() {
 }
 
 #[test]
-fn fields_of_bits_are_those_of_the_manuals_loop() {
+fn bit_fields_equal_those_of_the_manuals_loop() {
     let expected = |is_signed: bool, msb: u64, a: u64, b: u64, c: u64| {
         let (pos, len) = (b & 0xff, c & 0xff);
         let bit = |n: u64| a >> n & 1;
@@ -75,10 +75,10 @@ fn fields_of_bits_are_those_of_the_manuals_loop() {
         0xfedc_ba98_7654_3210,
         u64::MAX,
     ];
-    let places = (0..70).chain([127, 200, 255, 256, 261, 0xffff_ff03]);
-    for (position, length) in places
+    let positions = (0..70).chain([127, 200, 255, 256, 261, 0xffff_ff03]);
+    for (position, length) in positions
         .clone()
-        .flat_map(|p| places.clone().map(move |l| (p, l)))
+        .flat_map(|p| positions.clone().map(move |l| (p, l)))
     {
         for a in numbers {
             for (bits, is_signed) in [(32, false), (32, true), (64, false), (64, true)] {
@@ -99,15 +99,15 @@ fn fields_of_bits_are_those_of_the_manuals_loop() {
 }
 
 #[test]
-fn funnels_shift_two_words_as_one() {
+fn funnel_shifts_treat_two_words_as_one() {
     let (a, b) = (0x89ab_cdef_u64, 0x0123_4567_u64);
     for amount in 0..70_u64 {
         for (mode, n) in [("wrap", amount & 31), ("clamp", amount.min(32))] {
-            // The manual's loop, with shifts of 32-bit values by 32 that give 0.
+            // The manual's loop, where shifts of 32-bit values by 32 give 0.
             let left = low(b << n, 32) | a >> (32 - n);
             let right = low(b << (32 - n), 32) | a >> n;
-            let of = |way: &str| {
-                let instruction = format!("shf.{way}.{mode}.b32 %r0, %r1, %r2, %r3");
+            let of = |direction: &str| {
+                let instruction = format!("shf.{direction}.{mode}.b32 %r0, %r1, %r2, %r3");
                 value(&instruction, [a, b, amount])
             };
             assert_eq!((of("l"), of("r")), (left, right), "{mode} {amount}");
@@ -116,7 +116,7 @@ fn funnels_shift_two_words_as_one() {
 }
 
 #[test]
-fn bits_and_predicates_are_combined_and_chosen() {
+fn bits_and_predicates_are_combined_and_selected() {
     assert_eq!(of_two("and.b32 %r0, %r1, %r2", 12, 10), 8);
     assert_eq!(of_two("or.b64 %d0, %d1, %d2", 12, 10), 14);
     assert_eq!(of_two("xor.b16 %h0, %h1, %h2", 12, 10), 6);

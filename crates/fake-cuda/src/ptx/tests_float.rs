@@ -5,7 +5,7 @@ use super::instruction::UnaryOp;
 use super::tests::of_two;
 
 #[test]
-fn floats_are_rounded_at_every_step_and_what_is_no_number_is_one_pattern() {
+fn floats_are_rounded_at_every_step_and_nan_has_one_pattern() {
     let two = |name: &str, a: f32, b: f32| {
         let instruction = format!("{name}.rn.f32 %r0, %r1, %r2");
         f32::from_bits(of_two(&instruction, a.to_bits().into(), b.to_bits().into()) as u32)
@@ -59,10 +59,10 @@ fn half(bits: u32) -> f32 {
 }
 
 #[test]
-fn halves_are_the_nearest_and_of_two_the_even_one() {
+fn halves_are_rounded_to_nearest_even() {
     let of = |value: f32| arithmetic::one(UnaryOp::Half, value.to_bits().into()) as u32;
     for bits in 0..0x7c00_u32 {
-        // After the largest number, the value that the next would have if it were not infinite.
+        // After the largest number: the value of the next one if it were not infinite.
         let (this, next) = (
             half(bits),
             if bits == 0x7bff {
@@ -84,11 +84,7 @@ fn halves_are_the_nearest_and_of_two_the_even_one() {
         (0x7c00, 0xfc00, 0x7c00)
     );
     assert_eq!((of(-0.0), of(f32::from_bits(1))), (0x8000, 0));
-    assert_eq!(
-        of(f32::from_bits(0xff80_0001)),
-        0x7fff,
-        "no number, whatever its sign"
-    );
+    assert_eq!(of(f32::from_bits(0xff80_0001)), 0x7fff, "NaN of any sign");
     let instruction = "cvt.rn.f16.f32 %h0, %r1";
     assert_eq!(of_two(instruction, 1.5_f32.to_bits().into(), 0), 0x3e00);
 }

@@ -5,7 +5,8 @@ use super::*;
 
 const AT: u64 = 0x1000;
 
-/// Runs with 64 bytes from [`AT`], each its index with the upper bit set; `%d1` is their address.
+/// Runs with 64 bytes from [`AT`], each its index with the upper bit set; `%d1` contains their
+/// address.
 fn over_bytes(body: &str) -> Result<Vec<u8>, Fault> {
     let memory = Bytes(AT, (0x80..0xc0).collect::<Vec<u8>>().into());
     run(
@@ -17,7 +18,7 @@ fn over_bytes(body: &str) -> Result<Vec<u8>, Fault> {
 }
 
 #[test]
-fn elements_are_extended_by_their_type_and_cut_to_it() {
+fn elements_are_extended_or_truncated_by_their_type() {
     for (load, register, expected) in [
         ("ld.global.b8", "%h1", 0x81_u64),
         ("ld.global.s8", "%h1", 0xff81),
@@ -43,7 +44,7 @@ fn elements_are_extended_by_their_type_and_cut_to_it() {
     }
     let found = over_bytes("ld.global.s16 %r1, [%d1+2]; st.global.b32 [%d1+16], %r1;");
     assert_eq!(found.expect("aligned")[16..20], [0x82, 0x83, 0xff, 0xff]);
-    // Not beyond the register's width.
+    // Not extended beyond the register's width.
     let found = over_bytes(
         "ld.global.s8 %h1, [%d1+1]; setp.eq.b16 %p1, %h1, -127;\n\
          selp.b32 %r1, 1, 0, %p1; st.global.b32 [%d1], %r1;",
@@ -54,7 +55,7 @@ fn elements_are_extended_by_their_type_and_cut_to_it() {
 }
 
 #[test]
-fn vectors_are_elements_in_their_order() {
+fn vectors_keep_the_order_of_their_elements() {
     let found = over_bytes(
         "ld.global.v4.b32 {%r0, %r1, %r2, %r3}, [%d1+16];\n\
          st.global.v4.b32 [%d1+32], {%r3, %r2, %r1, %r0};\n\
@@ -100,7 +101,7 @@ fn accesses_must_be_aligned_to_their_whole_size() {
             };
             assert_eq!((address, found, site.line), (AT + offset as u64, bytes, 7));
         }
-        // The parameter is aligned to 8 and no more.
+        // The parameter is aligned to exactly 8.
         if let Some(load) = access.strip_prefix("ld.global").filter(|_| bytes == 16) {
             let ran = over_bytes(&format!("ld.param{};", load.replace("AT", "given")));
             assert!(matches!(ran, Err(Fault::Misaligned { .. })), "{ran:?}");
@@ -121,7 +122,7 @@ fn an_access_outside_of_memory_names_its_thread_and_line() {
         ("ld.param.b64 %d2, [given+24]", true),
         ("ld.param.b64 %d2, [given+32]", false),
         ("ld.param.b64 %d2, [given+-8]", false),
-        // The parameter is in a separate memory.
+        // The parameter has a separate address space.
         ("mov.b64 %d2, given; ld.param.b8 %r1, [%d2+31]", true),
         ("mov.b64 %d2, given; ld.global.b8 %r1, [%d2]", false),
     ] {
@@ -144,7 +145,7 @@ fn an_access_outside_of_memory_names_its_thread_and_line() {
 }
 
 #[test]
-fn every_thread_knows_its_thread_and_block_number() {
+fn every_thread_has_its_thread_and_block_number() {
     let body = "mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x;\n\
                 mad.lo.s32 %r4, %r2, %r3, %r1; mul.wide.u32 %d1, %r4, 16; mov.u32 %r0, %nctaid.x;\n\
                 st.global.v4.b32 [%d1], {%r1, %r2, %r3, %r0};";
@@ -189,7 +190,7 @@ fn an_unwritten_register_holds_noise() {
         assert!(found[..bytes].iter().any(|&byte| byte != 0), "{store}");
         assert_eq!(found[bytes], 0x80 + bytes as u8);
     }
-    // A thread does not see the registers of the thread before it either.
+    // The registers of the previous thread are not visible either.
     let body = "mov.u32 %r1, %tid.x; mul.wide.u32 %d1, %r1, 4; st.global.b32 [%d1], %r5;\n\
                 mov.b32 %r5, %r1;";
     let module = Module::parse(&text(body)).expect("understood");

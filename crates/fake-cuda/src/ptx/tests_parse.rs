@@ -8,62 +8,68 @@ fn unsupported_text_is_an_error_with_its_line() {
     for (body, what) in [
         (
             "fma.rn.f32 %r0, %r1, %r2, %r3;",
-            "no instruction `fma.rn.f32` is known",
+            "the instruction `fma.rn.f32` is not supported",
         ),
         (
             "add.b32 %r0, %r1, %r2;",
-            "no instruction `add.b32` is known",
+            "the instruction `add.b32` is not supported",
         ),
         (
             "add.f32 %r0, %r1, %r2;",
-            "no instruction `add.f32` is known",
+            "the instruction `add.f32` is not supported",
         ),
         (
             "mul.s32 %r0, %r1, %r2;",
-            "no instruction `mul.s32` is known",
+            "the instruction `mul.s32` is not supported",
         ),
-        ("shl.u32 %r0, %r1, 1;", "no instruction `shl.u32` is known"),
+        (
+            "shl.u32 %r0, %r1, 1;",
+            "the instruction `shl.u32` is not supported",
+        ),
         (
             "setp.lt.b32 %p0, %r1, %r2;",
-            "no instruction `setp.lt.b32` is known",
+            "the instruction `setp.lt.b32` is not supported",
         ),
         (
             "setp.lo.s32 %p0, %r1, %r2;",
-            "no instruction `setp.lo.s32` is known",
+            "the instruction `setp.lo.s32` is not supported",
         ),
         (
             "cvt.f32.u32 %r0, %r1;",
-            "no instruction `cvt.f32.u32` is known",
+            "the instruction `cvt.f32.u32` is not supported",
         ),
-        ("ld.b32 %r0, [%d1];", "no instruction `ld.b32` is known"),
+        (
+            "ld.b32 %r0, [%d1];",
+            "the instruction `ld.b32` is not supported",
+        ),
         (
             "ld.global.nc.b32 %r0, [%d1];",
-            "no instruction `ld.global.nc.b32` is known",
+            "the instruction `ld.global.nc.b32` is not supported",
         ),
         (
             "ld.shared.b32 %r0, [%d1];",
-            "no instruction `ld.shared.b32` is known",
+            "the instruction `ld.shared.b32` is not supported",
         ),
         (
             "ld.global.v4.b64 {%d0, %d1, %d2, %d3}, [%d1];",
-            "no instruction `ld.global.v4.b64`",
+            "the instruction `ld.global.v4.b64`",
         ),
-        ("bar.sync 0;", "no instruction `bar.sync` is known"),
-        ("bra.div $a;", "no instruction `bra.div` is known"),
+        ("bar.sync 0;", "the instruction `bar.sync` is not supported"),
+        ("bra.div $a;", "the instruction `bra.div` is not supported"),
         (
             "add.s32 %r0, %r1;",
-            "`add.s32`: 2 operands where 3 have to be",
+            "`add.s32`: expected 3 operands, found 2",
         ),
         (
             "add.s32 %r0, %r1, %d1;",
-            "`add.s32`: %d1 has 64 bits where 32 have to be",
+            "`add.s32`: %d1 has 64 bits, expected 32",
         ),
         (
             "add.s32 %r0, %r1, %p1;",
-            "`add.s32`: %p1 has 1 bits where 32 have to be",
+            "`add.s32`: %p1 has 1 bits, expected 32",
         ),
-        ("add.s32 %r8, %r1, %r2;", "`%r8` is no register here"),
-        ("add.s32 %r01, %r1, %r2;", "`%r01` is no register here"),
+        ("add.s32 %r8, %r1, %r2;", "`%r8` is not a register here"),
+        ("add.s32 %r01, %r1, %r2;", "`%r01` is not a register here"),
         (
             "add.s32 %r0, %r1, 4294967296;",
             "`add.s32`: 4294967296 does not fit 32 bits",
@@ -74,17 +80,17 @@ fn unsupported_text_is_an_error_with_its_line() {
         ),
         (
             "add.s32 5, %r1, %r2;",
-            "`add.s32`: what is written to has to be a register",
+            "`add.s32`: the target is not a register",
         ),
-        ("mov.u32 %tid.x, %r1;", "`%tid.x` is no register here"),
-        ("mov.u32 %r1, %tid.y;", "`%tid.y` is no register here"),
+        ("mov.u32 %tid.x, %r1;", "`%tid.x` is not a register here"),
+        ("mov.u32 %r1, %tid.y;", "`%tid.y` is not a register here"),
         (
             "shl.b64 %d0, %d1, %d2;",
-            "`shl.b64`: %d2 has 64 bits where 32 have to be",
+            "`shl.b64`: %d2 has 64 bits, expected 32",
         ),
         (
             "mul.wide.u32 %r0, %r1, %r2;",
-            "`mul.wide.u32`: %r0 has 32 bits where 64 have to be",
+            "`mul.wide.u32`: %r0 has 32 bits, expected 64",
         ),
         (
             "ld.global.b32 %h0, [%d1];",
@@ -92,48 +98,57 @@ fn unsupported_text_is_an_error_with_its_line() {
         ),
         (
             "ld.global.b32 %r0, [%r1];",
-            "`ld.global.b32`: %r1 has 32 bits where 64 have to be",
+            "`ld.global.b32`: %r1 has 32 bits, expected 64",
         ),
         (
             "ld.global.b32 %r0, %d1;",
-            "`ld.global.b32`: it takes an address in brackets",
+            "`ld.global.b32`: expected an address in brackets",
         ),
         (
             "ld.global.v2.b32 {%r0}, [%d1];",
-            "`ld.global.v2.b32`: it takes 2 registers",
+            "`ld.global.v2.b32`: expected 2 registers",
         ),
-        ("ld.param.b32 %r0, [other];", "`other` is no register here"),
-        ("ld.global.b32 %r0, [%d1-4];", "`-` where `]` has to be"),
-        ("@%r1 bra $a;", "`%r1` is no predicate"),
+        (
+            "ld.param.b32 %r0, [other];",
+            "`other` is not a register here",
+        ),
+        ("ld.global.b32 %r0, [%d1-4];", "expected `]`, found `-`"),
+        ("@%r1 bra $a;", "`%r1` is not a predicate"),
         ("bra $nowhere;", "no instruction has the label `$nowhere`"),
-        ("$a: $a: ret;", "`$a` is there twice"),
+        ("$a: $a: ret;", "`$a` is defined twice"),
         (
             ".reg .f32 %f<3>;",
-            "`.f32` where `.pred`, `.b16`, `.b32` or `.b64` has to be",
+            "expected `.pred`, `.b16`, `.b32` or `.b64`, found `.f32`",
         ),
         (".reg .b32 %r<3>;", "`%r` is declared twice"),
         (
             ".reg .b32 %many<70000>;",
             "the entry has more than 65536 values",
         ),
-        (".shared .align 4 .b8 s[4];", "`.shared` is not known here"),
-        ("@%p1 .pragma \"nounroll\";", "`.pragma` is not known here"),
-        (".pragma \"unroll\";", "this pragma is not known"),
+        (
+            ".shared .align 4 .b8 s[4];",
+            "`.shared` is not supported here",
+        ),
+        (
+            "@%p1 .pragma \"nounroll\";",
+            "`.pragma` is not supported here",
+        ),
+        (".pragma \"unroll\";", "this pragma is not supported"),
         (
             "{ .reg .b32 t; mov.b32 t, 0; } mov.b32 t, 1;",
-            "`t` is no register here",
+            "`t` is not a register here",
         ),
-        ("mov.b32 %r0, 1.5;", "`1.5` is no number"),
-        ("mov.b32 %r0, 08;", "`08` is no number"),
-        ("mov.b32 %r0, 0f3F8;", "`0f3F8` is no number"),
+        ("mov.b32 %r0, 1.5;", "`1.5` is not a number"),
+        ("mov.b32 %r0, 08;", "`08` is not a number"),
+        ("mov.b32 %r0, 0f3F8;", "`0f3F8` is not a number"),
         ("mov.b32 %r0, ?;", "no token begins with `?`"),
         ("/* add", "a comment does not end"),
-        ("ret; add.s32 %r0, %r0, 1", "where `,` has to be"),
+        ("ret; add.s32 %r0, %r0, 1", "expected `,`, found"),
     ] {
         let error = Module::parse(&text(&format!("ret;\n{body}"))).expect_err(body);
         assert!(error.what.contains(what), "{body}: {error}");
         assert!(error.to_string().starts_with("line "), "{error}");
-        // The brace of the last statement may be the first error.
+        // The error may be at the brace after the last statement.
         assert!((7..=8).contains(&error.line), "{body}: {error}");
     }
 }
@@ -171,18 +186,18 @@ fn modules_for_other_targets_are_rejected() {
         ".entry u() { ret; $end: }",
         ".entry u() { ret; ",
     ] {
-        // An unused label may stand at the end.
+        // An unused label may be at the end.
         let is_bad = Module::parse(&format!("{}\n{rest}", head("6.0", "sm_60", 64))).is_err();
         assert_eq!(is_bad, !rest.contains("$end"), "{rest}");
     }
 }
 
 #[test]
-fn numbers_comments_and_inner_registers_are_read() {
-    let body = "{ .reg .b32 t, %r<2>; // their own\nmov.b32 t, 0x1F; /* 31\n */ mov.b32 %r1, 017;\n\
+fn numbers_comments_and_inner_registers_are_parsed() {
+    let body = "{ .reg .b32 t, %r<2>; // inner ones\nmov.b32 t, 0x1F; /* 31\n */ mov.b32 %r1, 017;\n\
                 add.s32 t, t, %r1; st.global.b32 [%d1], t; mov.b64 %d2, -1; }\n\
                 st.global.b32 [%d1+4], 0; ";
-    // Only registers are stored.
+    // Only registers can be stored.
     assert!(Module::parse(&text(body)).is_err());
     let body = body.replace("0; ", "%r1;");
     let body = format!("mov.b64 %d1, 0; mov.b32 %r1, 7;\n{body}");
@@ -195,7 +210,7 @@ fn numbers_comments_and_inner_registers_are_read() {
 }
 
 #[test]
-fn no_text_makes_it_panic() {
+fn no_text_causes_a_panic() {
     let shipped = infeed_raw::kernel::PTX.to_str().expect("text");
     let end = shipped.find("\n}\n").expect("an entry") + 3;
     let text = &shipped.as_bytes()[..end];
@@ -208,7 +223,7 @@ fn no_text_makes_it_panic() {
     for _ in 0..1500 {
         let mut bytes = text.to_vec();
         for _ in 0..1 + below(3) {
-            // Any byte may be changed, or be the last one.
+            // Any byte may be changed or be the last one.
             let (at, from) = (below(bytes.len()), below(bytes.len()));
             match below(4) {
                 0 => bytes
@@ -224,10 +239,13 @@ fn no_text_makes_it_panic() {
         let entry = module.entries().next().expect("an entry").to_owned();
         let argument = vec![0x11; module.parameter_bytes(&entry).expect("there")];
         let memory = Bytes::zeroed(0x1111_1111_1111_1111, 64);
-        // It must not panic.
+        // The run must not panic.
         let _ = module
             .with_limit(2000)
             .run(&entry, 1, 4, &argument, &memory);
     }
-    assert!(understood > 100, "some are still PTX: {understood}");
+    assert!(
+        understood > 100,
+        "some texts are still valid PTX: {understood}"
+    );
 }

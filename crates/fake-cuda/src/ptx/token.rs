@@ -13,7 +13,7 @@ pub(super) enum Token<'a> {
     Sign(char),
 }
 
-/// Characters that are a token each.
+/// Characters that form a token each.
 const SIGNS: &str = ",;:{}[]()<>+-@!";
 
 /// Splits a text into tokens with their lines, from 1. Comments are left out.
@@ -41,7 +41,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<(u32, Token<'_>)>, BadPtx> {
                 .find(['"', '\n'])
                 .filter(|&end| quoted[end..].starts_with('"'))
             else {
-                return Err(BadPtx::new(line, "a quotation does not end on its line"));
+                return Err(BadPtx::new(line, "a quoted text does not end on its line"));
             };
             tokens.push((line, Token::Text(&quoted[..end])));
             end + 2
@@ -78,18 +78,18 @@ impl<'a> Tokens<'a> {
         })
     }
 
-    /// The line of the next token, or of the last one.
+    /// Returns the line of the next token, or of the last one.
     pub(super) fn line(&self) -> u32 {
         let here = self.all.get(self.at).or(self.all.last());
         here.map_or(1, |&(line, _)| line)
     }
 
-    /// The next token, without consuming it.
+    /// Returns the next token, without consuming it.
     pub(super) fn peek(&self) -> Option<Token<'a>> {
         self.all.get(self.at).map(|&(_, token)| token)
     }
 
-    /// The token after the next, without consuming it.
+    /// Returns the token after the next, without consuming it.
     pub(super) fn peek_second(&self) -> Option<Token<'a>> {
         self.all.get(self.at + 1).map(|&(_, token)| token)
     }
@@ -139,10 +139,10 @@ impl<'a> Tokens<'a> {
         let word = self.word()?;
         let is_count = word.bytes().all(|byte| byte.is_ascii_digit());
         let count = word.parse().ok().filter(|_| is_count);
-        count.ok_or_else(|| BadPtx::new(line, format!("`{word}` is no count")))
+        count.ok_or_else(|| BadPtx::new(line, format!("`{word}` is not a count")))
     }
 
-    /// Error for an unexpected next token.
+    /// Returns the error for an unexpected next token.
     pub(super) fn unexpected(&self, expected: &str) -> BadPtx {
         let found = match self.peek() {
             None => "the end".to_owned(),
@@ -150,6 +150,6 @@ impl<'a> Tokens<'a> {
             Some(Token::Text(text)) => format!("\"{text}\""),
             Some(Token::Sign(sign)) => format!("`{sign}`"),
         };
-        BadPtx::new(self.line(), format!("{found} where {expected} has to be"))
+        BadPtx::new(self.line(), format!("expected {expected}, found {found}"))
     }
 }

@@ -31,11 +31,11 @@ struct Registers {
     bits: u8,
 }
 
-/// All values that instructions of an entry may name.
+/// All values that instructions of an entry may refer to.
 pub(super) struct Values<'a> {
     /// Initial contents of every slot.
     begin: Vec<u64>,
-    /// Registers by name, those of the innermost braces last.
+    /// Registers by name, with those of the innermost braces last.
     scopes: Vec<HashMap<&'a str, Registers>>,
     constants: HashMap<u64, Slot>,
     /// The parameter and its address.
@@ -52,8 +52,8 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Initial contents of every slot. An unwritten register is undefined, so it holds noise: a
-    /// program must not rely on zeros.
+    /// Returns the initial contents of every slot. An unwritten register is undefined, so it
+    /// contains noise: a program must not rely on zeros.
     pub(super) fn into_begin(self) -> Vec<u64> {
         self.begin
     }
@@ -90,7 +90,7 @@ impl<'a> Values<'a> {
         Ok(())
     }
 
-    /// The slot and the width of a register, to write to.
+    /// Returns the slot and the width of a target register.
     pub(super) fn register(&self, line: u32, name: &str) -> Result<(Slot, u8), BadPtx> {
         let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
         let (prefix, number) = name.split_at(name.len() - digits);
@@ -106,10 +106,13 @@ impl<'a> Values<'a> {
                 return Ok((many.first + n as Slot, many.bits));
             }
         }
-        Err(BadPtx::new(line, format!("`{name}` is no register here")))
+        Err(BadPtx::new(
+            line,
+            format!("`{name}` is not a register here"),
+        ))
     }
 
-    /// The slot and the width of any readable name.
+    /// Returns the slot and the width of any readable name.
     pub(super) fn named(&mut self, line: u32, name: &str) -> Result<(Slot, u8), BadPtx> {
         if let Some(&(_, slot)) = SPECIAL.iter().find(|(special, _)| *special == name) {
             return Ok((slot, 32));
@@ -122,7 +125,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// The slot of a number.
+    /// Returns the slot of a number.
     pub(super) fn constant(&mut self, line: u32, value: u64) -> Result<Slot, BadPtx> {
         if let Some(&slot) = self.constants.get(&value) {
             return Ok(slot);

@@ -1,4 +1,4 @@
-//! One launch: on the host as it is, as PTX at addresses that a card might have.
+//! One launch: on the host, and as PTX at addresses that a GPU may use.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,23 +9,23 @@ use infeed_raw::kernel::{Bilinear, Kernel, Launch, ResizeTable, ResizeView, RowV
 use crate::gpu::TestGpu;
 use crate::noise::Noise;
 
-/// Where rows are read from.
+/// Positions of rows in the input.
 #[derive(Debug)]
 pub(crate) enum Rows {
-    /// So many, one after another.
+    /// A number of contiguous rows.
     Dense(usize),
     Views(Vec<RowView>),
     Images(Images),
 }
 
-/// Images that are brought to a height and a width.
+/// Images to resize to a height and a width.
 #[derive(Clone, Debug)]
 pub(crate) struct Images {
     pub(crate) height: usize,
     pub(crate) width: usize,
     pub(crate) views: Vec<ResizeView>,
-    /// In place of the weights of a bilinear filter, and of where they begin, what comes of this
-    /// noise: a table may hold anything that asks for pixels of its image only.
+    /// Seed of random weights and first pixels, in place of those of a bilinear filter: a table may
+    /// contain any that refer only to pixels of its image.
     pub(crate) wild: Option<u64>,
 }
 
@@ -80,7 +80,7 @@ impl Rows {
         }
     }
 
-    /// What a kernel is given.
+    /// Calls `run` with the table of the rows.
     fn with_table<T>(&self, run: impl FnOnce(Option<Table<'_>>) -> T) -> T {
         match self {
             Rows::Dense(_) => run(None),
@@ -90,35 +90,35 @@ impl Rows {
     }
 }
 
-/// A kernel, what it reads, and where on a card.
+/// A kernel, its input, and its addresses on a GPU.
 pub(crate) struct Case {
     pub(crate) kernel: Kernel,
     pub(crate) rows: Rows,
-    /// Bytes of a line of the input, if it has rows of one size, and its lines.
+    /// Bytes of a line of the input, if it has rows of one size, and the number of its lines.
     pub(crate) line: (usize, usize),
     pub(crate) input: Vec<u8>,
-    pub(crate) place: Place,
+    pub(crate) addresses: GpuAddresses,
 }
 
-/// Addresses on a card.
+/// Addresses on a GPU.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct GpuAddresses {
     pub(crate) input: u64,
-    /// A multiple of an element.
+    /// A multiple of an element's size.
     pub(crate) output: u64,
-    /// What lies between rows that are looked at through views, and between their lines, beside
-    /// what is there on the host: together more than 32 bits count.
+    /// Additional distances on the GPU between rows with views, and between their lines. Together
+    /// they exceed 32 bits.
     pub(crate) rows_apart: u64,
     pub(crate) lines_apart: u32,
 }
 
-impl Place {
-    /// Any alignment of the input, any of the output that its elements have, and some outputs in
-    /// the midst of which the upper 32 bits of an address change.
-    pub(crate) fn any(noise: &mut Noise, element: usize, output_len: usize) -> Place {
+impl GpuAddresses {
+    /// Returns random addresses: any alignment of the input, any valid alignment of the output, and
+    /// some outputs inside of which the upper 32 bits of an address change.
+    pub(crate) fn any(noise: &mut Noise, element: usize, output_len: usize) -> GpuAddresses {
         let shift = (element * noise.below(16 / element)) as u64;
         let half = (output_len as u64 / 2).next_multiple_of(16);
-        Place {
+        GpuAddresses {
             input: 0x1000_0000_0000 + noise.choice(&[0, 0, 0, 4, 8, 1, 7, 14]),
             output: noise.choice(&[0x7100_0000_0000, 0x7101_0000_0000 - half])
                 + noise.choice(&[0, shift]),
@@ -142,13 +142,16 @@ impl Case {
             Rows::Dense(_) => None,
             _ => Some(TABLE),
         };
-        let launch = self
-            .kernel
-            .launch(rows.count(), self.place.input, table, self.place.output);
+        let launch = self.kernel.launch(
+            rows.count(),
+            self.addresses.input,
+            table,
+            self.addresses.output,
+        );
         launch.expect("everything fits")
     }
 
-    /// What the host makes of it.
+    /// Computes the output on the host.
     pub(crate) fn on_host(&self) -> Vec<u8> {
         let rows = self.rows.count();
         let mut output = vec![0; self.kernel.output_bytes(rows).expect("small")];
@@ -159,9 +162,8 @@ impl Case {
         output
     }
 
-    /// What the PTX makes of it, telling `watch` the lines of all
-    /// instructions. Nothing but the lines of the rows and
-    /// the table can be read, nothing but the output written, and that once.
+    /// Computes the output with the PTX. Calls `watch` with the line of every instruction. Only the
+    /// lines of the rows and the table can be read. Only the output can be written, each byte once.
     pub(crate) fn on_ptx(
         &self,
         module: &Module,
@@ -170,7 +172,7 @@ impl Case {
         let rows = self.on_gpu();
         let launch = self.launch(&rows);
         let len = self.kernel.output_bytes(rows.count()).expect("small");
-        let mut gpu = TestGpu::new(self.place.output, len);
+        let mut gpu = TestGpu::new(self.addresses.output, len);
         self.fill(&mut gpu, &rows);
         let argument: Vec<u8> = launch
             .arguments
@@ -181,17 +183,17 @@ impl Case {
         let ([grid, _, _], [block, _, _]) = (launch.grid, launch.block);
         let ran = module.run_watched(entry, grid, block, &argument, &gpu, watch);
         ran.map_err(|fault| fault.to_string())?;
-        let missing = "there are bytes that nothing was written to";
+        let missing = "some bytes were not written";
         gpu.output().ok_or_else(|| missing.to_owned())
     }
 
-    /// The rows as they lie on the card.
+    /// Returns the rows with their positions on the GPU.
     fn on_gpu(&self) -> Rows {
-        let Place {
+        let GpuAddresses {
             rows_apart,
             lines_apart,
             ..
-        } = self.place;
+        } = self.addresses;
         match &self.rows {
             Rows::Dense(rows) => Rows::Dense(*rows),
             Rows::Views(views) => Rows::Views(
@@ -219,18 +221,18 @@ impl Case {
         }
     }
 
-    /// Puts lines and table where they can be read.
+    /// Adds lines and table to the readable memory.
     fn fill(&self, gpu: &mut TestGpu, on_gpu: &Rows) {
         on_gpu.with_table(|table| {
             if let Some(table) = table {
                 gpu.add(TABLE, table.bytes());
             }
         });
-        // Of a row: where it begins and from line to line, on the host and on the card.
+        // For each row: its start and the distance between lines, on the host and on the GPU.
         let mut lines = |host: (u64, u32), there: (u64, u32), height: usize, line: usize| {
             for y in 0..height as u64 {
                 let from = (host.0 + y * u64::from(host.1)) as usize;
-                let to = self.place.input + there.0 + y * u64::from(there.1);
+                let to = self.addresses.input + there.0 + y * u64::from(there.1);
                 gpu.add(to, &self.input[from..from + line]);
             }
         };
@@ -258,7 +260,7 @@ impl Case {
                     );
                 }
             }
-            _ => gpu.add(self.place.input, &self.input),
+            _ => gpu.add(self.addresses.input, &self.input),
         }
     }
 }
@@ -268,9 +270,9 @@ impl fmt::Display for Case {
         let Case {
             kernel,
             rows,
-            place,
+            addresses,
             ..
         } = self;
-        write!(f, "{kernel:?}\n{rows:?}\n{place:x?}")
+        write!(f, "{kernel:?}\n{rows:?}\n{addresses:x?}")
     }
 }

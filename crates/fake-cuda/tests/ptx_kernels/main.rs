@@ -1,5 +1,4 @@
-//! The PTX that is shipped, instruction by instruction, against the same kernels built for the
-//! host.
+//! The shipped PTX, instruction by instruction, compared with the same kernels built for the host.
 
 mod case;
 mod gpu;
@@ -14,17 +13,17 @@ use fake_cuda::ptx::Module;
 use infeed_raw::kernel::{ENTRIES, PTX, PTX_SM80, RowView};
 use infeed_raw::simd::{Dtype, Layout};
 
-use case::{Case, Place, Rows};
+use case::{Case, GpuAddresses, Rows};
 use noise::Noise;
 
-/// Of the cases that all tests but the random ones share.
+/// Seed of the cases that all tests except the random ones share.
 const SEED: u64 = 0x5eed_0b01;
 
 fn shipped() -> Module {
-    Module::parse(PTX.to_str().expect("text")).expect("all of it is understood")
+    Module::parse(PTX.to_str().expect("text")).expect("all of it is supported")
 }
 
-/// Runs a case on both, and tells of the lines of all instructions.
+/// Runs a case on both and compares the results. Calls `watch` with the lines of all instructions.
 fn check(module: &Module, case: &Case, watch: impl FnMut(u32)) {
     let found = match case.on_ptx(module, watch) {
         Ok(found) => found,
@@ -35,7 +34,7 @@ fn check(module: &Module, case: &Case, watch: impl FnMut(u32)) {
     assert_eq!(differs, None, "the first byte that differs\n{case}");
 }
 
-/// Lines of a text that hold instructions.
+/// Returns the lines of a text that contain instructions.
 fn instructions(text: &str) -> BTreeSet<u32> {
     let numbered = (1..).zip(text.lines().map(str::trim));
     let instructions = numbered.filter(|(_, line)| line.ends_with(';') && !line.starts_with('.'));
@@ -65,14 +64,14 @@ fn every_entry_gives_the_bytes_of_the_host_for_every_shape() {
     never.retain(|&line| !ran[line as usize]);
     let (never_ran, all) = (never.len(), instructions.len());
     println!("{never_ran} of {all} instructions are never run");
-    // What is left is what no launch comes to, and the compiler cannot know it: units of 16 bytes
-    // that are not aligned, the fourth factor of three channels, a first class that is none, a
-    // single pixel that is not in its line, images without channels.
+    // The rest is unreachable, but the compiler cannot know that: unaligned units of 16 bytes, the
+    // fourth factor of three channels, a first class that is none, a single pixel that is not in
+    // its line, images without channels.
     assert!(never_ran * 20 < all, "never run are lines {never:?}");
 }
 
 fn for_sm80() -> Module {
-    Module::parse(PTX_SM80.to_str().expect("text")).expect("all of it is understood")
+    Module::parse(PTX_SM80.to_str().expect("text")).expect("all of it is supported")
 }
 
 #[test]
@@ -93,7 +92,8 @@ fn kernels_of_newer_devices_give_the_bytes_of_the_host() {
     );
 }
 
-/// Crops that begin at every byte of a word, mirrored or not, to outputs that begin at every element.
+/// Crops that begin at every byte of a word, mirrored or not, with outputs that begin at every
+/// element.
 #[test]
 fn every_alignment_gives_the_bytes_of_the_host() {
     let (old, new) = (shipped(), for_sm80());
@@ -117,7 +117,7 @@ fn every_alignment_gives_the_bytes_of_the_host() {
                 rows: Rows::Views(vec![view]),
                 line: (height, 3 * width),
                 input: (0..height * line).map(|_| noise.next() as u8).collect(),
-                place: Place {
+                addresses: GpuAddresses {
                     input: 0x1000_0000_0000 + input,
                     output: 0x7100_0000_0000 + (output * dtype.bytes()) as u64,
                     rows_apart: 0,
@@ -132,7 +132,7 @@ fn every_alignment_gives_the_bytes_of_the_host() {
     }
 }
 
-/// What a thread runs for 8 elements, which a GPU does in as many issue slots.
+/// Counts instructions of a thread for 8 elements; a GPU needs an issue slot for each.
 #[test]
 fn bytes_of_crops_are_loaded_by_the_word() {
     let mut noise = Noise(SEED);
@@ -151,7 +151,7 @@ fn bytes_of_crops_are_loaded_by_the_word() {
                 rows: Rows::Views(vec![view]),
                 line: (height, 3 * width),
                 input: vec![7; height * (3 * width + 32)],
-                place: Place {
+                addresses: GpuAddresses {
                     input: 0x1000_0000_0000 + input,
                     output: 0x7100_0000_0000,
                     rows_apart: 0,
@@ -187,10 +187,11 @@ fn shapes_and_views_of_any_size_give_the_bytes_of_the_host() {
     println!("{ran} instructions in {:?}", begin.elapsed());
 }
 
-/// Cases of an entry, and what the host makes of each.
+/// Cases of an entry with the host's results.
 type Known = Vec<(Case, Vec<u8>)>;
 
-/// The mutants of an entry that no case tells from what is shipped, of so many.
+/// Returns the mutants of an entry that behave like the shipped PTX in all cases, of `mutants`
+/// tried.
 fn survivors(noise: &mut Noise, entry: &str, cases: &Known, mutants: usize) -> Vec<String> {
     let text = PTX.to_str().expect("text");
     let mut survivors = Vec::new();
@@ -211,10 +212,10 @@ fn survivors(noise: &mut Noise, entry: &str, cases: &Known, mutants: usize) -> V
     survivors
 }
 
-/// The PTX is not compared with itself: nearly everything that could be otherwise shows.
+/// Verifies the cases: nearly every changed instruction changes a result.
 #[test]
-fn one_instruction_changed_is_found_out() {
-    // More of them: MUTANTS=100, for an entry.
+fn changed_instructions_are_detected() {
+    // `MUTANTS=100` tries 100 mutants for each entry.
     let each = std::env::var("MUTANTS").map_or(6, |each| each.parse().expect("a number"));
     let mut noise = Noise(SEED);
     let mut cases: BTreeMap<&str, Known> = BTreeMap::new();
@@ -230,8 +231,8 @@ fn one_instruction_changed_is_found_out() {
         live.extend(survivors(&mut noise, entry, cases, each));
     }
     let all = each * cases.len();
-    println!("{} of {all} live:\n{}", live.len(), live.join("\n"));
-    // Those that live come to the same by another way (a fast path is not taken, a thread finds
-    // late that it has nothing to do), or change what is not used or never run.
-    assert!(live.len() * 6 <= all, "{} of {all} live", live.len());
+    println!("{} of {all} survive:\n{}", live.len(), live.join("\n"));
+    // The survivors compute the same result differently (a fast path is not taken, a thread finds
+    // its range empty later), or change unused or unreachable code.
+    assert!(live.len() * 6 <= all, "{} of {all} survive", live.len());
 }

@@ -6,15 +6,15 @@ use crate::noise::Noise;
 
 /// A change of one line.
 pub(crate) struct Mutant {
-    /// A module of the one entry, changed.
+    /// A module with only the changed entry.
     pub(crate) text: String,
-    /// Counted from 1, in the whole text.
+    /// Line in the whole text, from 1.
     pub(crate) line: usize,
     pub(crate) was: String,
     pub(crate) is: String,
 }
 
-/// The lines of an entry in a text, from its first to its last.
+/// Returns the lines of an entry in a text.
 fn lines_of(lines: &[&str], entry: &str) -> Range<usize> {
     let head = format!(".visible .entry {entry}(");
     let begin = lines
@@ -28,7 +28,7 @@ fn lines_of(lines: &[&str], entry: &str) -> Range<usize> {
     begin..begin + end + 1
 }
 
-/// An entry with one of its instructions changed, at a place and in a way that the noise says.
+/// Changes a random instruction of an entry.
 pub(crate) fn mutant(noise: &mut Noise, text: &str, entry: &str) -> Mutant {
     let lines: Vec<&str> = text.lines().collect();
     let range = lines_of(&lines, entry);
@@ -44,7 +44,7 @@ pub(crate) fn mutant(noise: &mut Noise, text: &str, entry: &str) -> Mutant {
     }
 }
 
-/// A module of the entry in these lines, one of which is another.
+/// Returns a module of the entry in these lines, with one line replaced.
 fn changed(lines: &[&str], range: Range<usize>, line: usize, is: String) -> Mutant {
     let directives = |line: &&&str| {
         [".version", ".target", ".address_size"]
@@ -61,8 +61,8 @@ fn changed(lines: &[&str], range: Range<usize>, line: usize, is: String) -> Muta
     }
 }
 
-/// Opcodes, and others that take the same operands. Those of signed numbers are not given for those
-/// of unsigned ones: indices are below 2^31, where they are the same.
+/// Opcodes, and others that take the same operands. Opcodes for signed numbers are not replaced
+/// with those for unsigned ones: indices are below 2^31, where both behave the same.
 const OTHERS: &[(&str, &str)] = &[
     ("add.s32", "sub.s32"),
     ("add.s64", "sub.s64"),
@@ -114,7 +114,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("bra.uni", "ret; //"),
 ];
 
-/// What a line can be changed to.
+/// Returns the possible changes of a line.
 fn changes(line: &str) -> Vec<String> {
     let is_instruction =
         line.ends_with(';') && line.starts_with(|c: char| c.is_ascii_lowercase() || c == '@');
@@ -139,11 +139,11 @@ fn changes(line: &str) -> Vec<String> {
         return changes;
     };
     let operands: Vec<&str> = operands.split(", ").collect();
-    // The two that are chosen from.
+    // Swaps the two values of a selection.
     if let ("selp.b16" | "selp.b32" | "selp.b64", [to, a, b, c]) = (opcode, &operands[..]) {
         changes.push(format!("{opcode} {to}, {b}, {a}, {c};"));
     }
-    // Without the sum.
+    // Omits the summand.
     if let ("mad.lo.s32" | "mad.lo.s64", [to, a, b, _]) = (opcode, &operands[..]) {
         changes.push(format!("{opcode} {to}, {a}, {b}, 0;"));
     }

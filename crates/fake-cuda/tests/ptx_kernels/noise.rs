@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same on every run.
+//! Pseudorandom numbers, the same on every run.
 
 pub(crate) struct Noise(pub(crate) u64);
 

@@ -1,15 +1,15 @@
-//! Kernels of every kind over rows of every kind.
+//! Cases for all kernels and all kinds of rows.
 
 use infeed_raw::kernel::{Integer, Kernel, ResizeView, RowView};
 use infeed_raw::simd::{Dtype, Layout};
 
-use crate::case::{Case, Images, Place, Rows};
+use crate::case::{Case, GpuAddresses, Images, Rows};
 use crate::noise::Noise;
 
 const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::BF16];
 const LAYOUTS: [Layout; 2] = [Layout::Hwc, Layout::Chw];
-/// Odd ones, ones that 16 divides, ones whose rows are no multiple of 16 bytes, and ones whose
-/// lines are a byte or two.
+/// Odd sizes, sizes that 16 divides, sizes whose rows are not a multiple of 16 bytes, and sizes
+/// whose lines have one or two bytes.
 const SIZES: [(usize, usize); 11] = [
     (1, 1),
     (32, 1),
@@ -24,10 +24,10 @@ const SIZES: [(usize, usize); 11] = [
     (20, 64),
 ];
 
-/// Bytes that colours are made of.
+/// Values of the colours' bytes.
 const SHADES: [u8; 7] = [0, 1, 77, 128, 200, 254, 255];
 
-/// Every entry over every size.
+/// Returns cases for every entry and every size.
 pub(crate) fn all(noise: &mut Noise) -> Vec<Case> {
     let mut cases = Vec::new();
     for (height, width) in SIZES {
@@ -76,7 +76,8 @@ pub(crate) fn all(noise: &mut Noise) -> Vec<Case> {
             cases.push(through_views(noise, kernel()));
         }
     }
-    // Every place in 16 bytes that rows begin and end at, lines that end anywhere between.
+    // Rows that begin and end at every position in 16 bytes, with lines that end anywhere in
+    // between.
     for shift in 0..16 {
         for (height, width) in [(32, 1), (11, 3)] {
             let mut kernels = vec![palette((height, width), 32)];
@@ -103,12 +104,12 @@ pub(crate) fn all(noise: &mut Noise) -> Vec<Case> {
             kernels.retain(|kernel| shift % element(kernel) == 0);
             for kernel in kernels {
                 let mut case = through_views(noise, kernel);
-                case.place.output = 0x7100_0000_0000 + shift as u64;
+                case.addresses.output = 0x7100_0000_0000 + shift as u64;
                 cases.push(case);
             }
         }
     }
-    // Rows that take more than one block, of numbers halfway between two of 16 bits.
+    // Rows of more than one block, with numbers halfway between two numbers of 16 bits.
     let (height, width) = (67, 63);
     for dtype in DTYPES {
         for layout in LAYOUTS {
@@ -147,7 +148,7 @@ pub(crate) fn all(noise: &mut Noise) -> Vec<Case> {
     }
     cases.push(dense(noise, palette((height, width), 255)));
     cases.push(through_views(noise, palette((height, width), 255)));
-    // Sides that 16 bits do not count, and as many weights.
+    // Sides and numbers of weights that exceed 16 bits.
     for dtype in DTYPES {
         for layout in LAYOUTS {
             for size in [(1, 70_000), (70_000, 1)] {
@@ -163,7 +164,7 @@ pub(crate) fn all(noise: &mut Noise) -> Vec<Case> {
     cases
 }
 
-/// Any of them, of any size.
+/// Returns a random case of any size.
 pub(crate) fn any(noise: &mut Noise) -> Case {
     let size = (1 + noise.below(24), 1 + noise.below(70));
     let (dtype, layout) = (noise.choice(&DTYPES), noise.choice(&LAYOUTS));
@@ -199,8 +200,8 @@ pub(crate) fn any(noise: &mut Noise) -> Case {
     }
 }
 
-/// Factors that are ordinary, or whose results are denormal or infinite, or are halfway between two
-/// numbers of 16 bits for every odd byte.
+/// Returns ordinary factors, or factors whose results are denormal or infinite, or halfway between
+/// two numbers of 16 bits for every odd byte.
 fn factors(noise: &mut Noise) -> ([f32; 4], [f32; 4]) {
     const SCALES: [f32; 9] = [
         1.0,
@@ -269,7 +270,7 @@ fn resize(
     }
 }
 
-/// `count` colours of few bytes, which the input's meet often.
+/// Returns a palette of `count` colours of few different bytes, which random inputs often match.
 fn palette((height, width): (usize, usize), count: usize) -> Kernel {
     let colour = |n: usize| [n % 7, n / 7 % 7, n / 49].map(|n| SHADES[n]);
     Kernel::Classes {
@@ -281,7 +282,7 @@ fn palette((height, width): (usize, usize), count: usize) -> Kernel {
     }
 }
 
-/// Height, width and bytes of a pixel of the input.
+/// Returns height, width and bytes of a pixel of the input.
 fn shape(kernel: &Kernel) -> (usize, usize, usize) {
     match *kernel {
         Kernel::Expand {
@@ -303,7 +304,7 @@ fn shape(kernel: &Kernel) -> (usize, usize, usize) {
     }
 }
 
-/// Bytes of an element of the output.
+/// Returns the bytes of an element of the output.
 fn element(kernel: &Kernel) -> usize {
     match kernel {
         Kernel::Expand { dtype, .. }
@@ -314,17 +315,17 @@ fn element(kernel: &Kernel) -> usize {
     }
 }
 
-/// Bytes that make a kernel do all it can.
+/// Returns bytes that reach all branches of a kernel.
 fn bytes(noise: &mut Noise, kernel: &Kernel, len: usize) -> Vec<u8> {
     let kind = noise.below(4);
     let mut run = (0, 0);
     let mut byte = || match kernel {
-        // Extremes too: where sums come out above a byte, or are cut.
+        // Includes extremes, where sums exceed a byte or are clipped.
         Kernel::Resize { .. } if kind == 0 => noise.choice(&[0, 255]),
         Kernel::Expand { .. } | Kernel::Resize { .. } => noise.next() as u8,
         // Some indices are not below the number of classes.
         Kernel::OneHot { classes, .. } => noise.below((classes + 2).min(256)) as u8,
-        // Pixels alike, and ones that are not.
+        // Runs of equal pixels, and different pixels.
         Kernel::Classes { .. } if kind < 2 => {
             if run.0 == 0 {
                 run = (noise.below(40), noise.choice(&SHADES));
@@ -349,20 +350,21 @@ fn case(noise: &mut Noise, kernel: Kernel, rows: Rows, input: usize) -> Case {
             _ => (height, width * pixel),
         },
         input: bytes(noise, &kernel, input),
-        place: Place::any(noise, element(&kernel), output),
+        addresses: GpuAddresses::any(noise, element(&kernel), output),
         kernel,
         rows,
     }
 }
 
-/// Up to three rows, one after another.
+/// Returns a case of up to three contiguous rows.
 fn dense(noise: &mut Noise, kernel: Kernel) -> Case {
     let rows = 1 + noise.below(3);
     let len = kernel.input_bytes(rows).expect("small");
     case(noise, kernel, Rows::Dense(rows), len)
 }
 
-/// Rows in an input that has other things around them, some the same as those before, mirrored.
+/// Returns a case of rows in an input with other bytes around them, some the same as the rows
+/// before, mirrored.
 fn through_views(noise: &mut Noise, kernel: Kernel) -> Case {
     let (height, width, pixel) = shape(&kernel);
     let mut end = 0;
@@ -383,7 +385,7 @@ fn through_views(noise: &mut Noise, kernel: Kernel) -> Case {
     case(noise, kernel, Rows::Views(views), end)
 }
 
-/// Images with sides up to `longest`.
+/// Returns a case of images with sides up to `longest`.
 fn of_images(noise: &mut Noise, kernel: Kernel, longest: usize) -> Case {
     let sizes = (0..1 + noise.below(3)).map(|_| {
         let longest = noise.choice(&[4, longest, longest]);

@@ -20,7 +20,7 @@ const NON_BLOCKING: c_uint = 1;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 const RELAXED: c_uint = 2;
 
-/// Attributes that `cuDeviceGetAttribute` is asked for.
+/// Attributes that are queried with `cuDeviceGetAttribute`.
 mod attribute {
     use std::ffi::c_uint;
 
@@ -70,7 +70,7 @@ pub fn probe() -> Result<Vec<Gpu>, NoCuda> {
             code,
             name: format!(" {name}"),
         },
-        _ => NoCuda::NoCard,
+        _ => NoCuda::NoGpu,
     })
 }
 
@@ -101,7 +101,7 @@ pub(super) fn gpus(driver: &Driver) -> Result<Vec<Gpu>, CudaError> {
         .map(|ordinal| gpu(driver, ordinal))
         .collect::<Result<Vec<_>, _>>()?;
     if gpus.is_empty() {
-        return Err(NoCuda::NoCard.into());
+        return Err(NoCuda::NoGpu.into());
     }
     Ok(gpus)
 }
@@ -110,20 +110,20 @@ fn gpu(driver: &Driver, ordinal: c_int) -> Result<Gpu, CudaError> {
     let device = device(driver, ordinal)?;
     let attribute = |which: c_uint| {
         let mut value = 0;
-        // SAFETY: writes one integer; the device is one that `cuDeviceGet` gave.
+        // SAFETY: writes one integer; the device comes from `cuDeviceGet`.
         let code = unsafe { (driver.device_attribute)(&raw mut value, which, device) };
         driver.check("cuDeviceGetAttribute", code).map(|()| value)
     };
     let text = |call, function: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_uint| {
         let mut bytes = [0_u8; 256];
-        // SAFETY: writes a string with its end into at most the bytes there are.
+        // SAFETY: writes a NUL-terminated string into at most `bytes.len()` bytes.
         let code = unsafe { function(bytes.as_mut_ptr().cast(), bytes.len() as c_int, device) };
         driver.check(call, code)?;
-        let text = CStr::from_bytes_until_nul(&bytes).unwrap_or(c"(a name without an end)");
+        let text = CStr::from_bytes_until_nul(&bytes).unwrap_or(c"(a name without a NUL)");
         Ok::<_, CudaError>(text.to_string_lossy().into_owned())
     };
     let mut memory_bytes = 0;
-    // SAFETY: writes one integer; the device is one that `cuDeviceGet` gave.
+    // SAFETY: writes one integer; the device comes from `cuDeviceGet`.
     let code = unsafe { (driver.device_memory)(&raw mut memory_bytes, device) };
     driver.check("cuDeviceTotalMem", code)?;
     Ok(Gpu {
@@ -135,7 +135,7 @@ fn gpu(driver: &Driver, ordinal: c_int) -> Result<Gpu, CudaError> {
             attribute(attribute::CAPABILITY_MINOR)?,
         ),
         multiprocessors: attribute(attribute::MULTIPROCESSORS)?,
-        // The driver writes capitals, the folders in `/sys` are lower case.
+        // The driver writes upper case; the folders in `/sys` are lower case.
         bus: text("cuDeviceGetPCIBusId", driver.device_bus)?.to_ascii_lowercase(),
         driver: driver.version(),
     })
@@ -181,8 +181,8 @@ pub struct Context {
     pub(super) entries: Entries,
     /// Streams made by this context, destroyed with it.
     streams: Mutex<Streams>,
-    /// Unused events without timing. Making and destroying them for each copy would be a fifth of
-    /// the calls of a step.
+    /// Unused events without timing. Creating and destroying events for each copy would be a fifth
+    /// of the calls of a step.
     events: Mutex<Vec<usize>>,
     /// None if the driver has no pools.
     pub(super) pool: Option<Pool>,
@@ -197,14 +197,14 @@ struct Streams {
 }
 
 impl Context {
-    /// Opens a GPU: retains its primary context, loads the kernels and runs each once. While a GPU is
-    /// open in this process, this returns a share of the same context: a second loader loads nothing and
-    /// launches nothing, which would delay the training of the first.
+    /// Opens a GPU: retains its primary context, loads the kernels and runs each once. While a GPU
+    /// is open in this process, this returns a share of the same context: a second loader loads and
+    /// launches nothing, which would delay the training that uses the first.
     ///
     /// # Errors
     ///
-    /// [`CudaError::NoCuda`], [`CudaError::NoSuchGpu`], [`CudaError::Kernels`] when the GPU is
-    /// too old for them, and what the driver returns otherwise.
+    /// [`CudaError::NoCuda`], [`CudaError::NoSuchGpu`], [`CudaError::Kernels`] if the GPU is too
+    /// old for the kernels; otherwise the driver's error.
     ///
     /// # Cost
     ///
@@ -213,8 +213,8 @@ impl Context {
     /// when they are loaded (about 0.5 s), and keeps the result on disk for the next process.
     pub fn open(ordinal: usize) -> Result<Arc<Context>, CudaError> {
         let driver = Driver::get()?;
-        // `check_process` has returned an error in a forked child, where another thread's lock
-        // would never be released. Held while the GPU is opened, so that two threads do not open it
+        // `Driver::get` returns an error in a forked child, where another thread's lock would never
+        // be released. The lock is held while the GPU is opened, so that two threads do not open it
         // twice.
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|(_, context)| context.strong_count() > 0);
@@ -241,10 +241,11 @@ impl Context {
             .ok_or(CudaError::NoSuchGpu { ordinal, found })?;
         let device = device(driver, ordinal as c_int)?;
         let mut handle = 0;
-        // SAFETY: writes one handle; the device is one that `cuDeviceGet` gave.
+        // SAFETY: writes one handle; the device comes from `cuDeviceGet`.
         let code = unsafe { (driver.primary_retain)(&raw mut handle, device) };
         driver.check("cuDevicePrimaryCtxRetain", code)?;
-        // From here on, dropping the context releases what was taken if a later call fails.
+        // From here on, dropping the context releases everything that was acquired if a later call
+        // fails.
         let mut context = Context {
             driver,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -287,8 +288,8 @@ impl Context {
         Ok((free, total))
     }
 
-    /// Makes a stream, which lives as long as the context. It does not wait for the legacy default
-    /// stream, which frameworks without stream support use.
+    /// Makes a stream that lives as long as the context. The stream does not wait for the legacy
+    /// default stream, which frameworks without stream support use.
     ///
     /// # Errors
     ///
@@ -349,7 +350,7 @@ impl Context {
     /// [`CudaError::Capturing`]; the driver's error, of this call or of an earlier command.
     pub fn finish_all(&self) -> Result<(), CudaError> {
         let _bound = self.bind()?;
-        // SAFETY: the context is current, which is all that it needs.
+        // SAFETY: the context is current, which is the only requirement.
         let code = unsafe { (self.driver.context_synchronize)() };
         if super::driver::code::OF_CAPTURES.contains(&code) {
             return Err(CudaError::Capturing);
@@ -359,22 +360,22 @@ impl Context {
 
     /// Returns the handle of a queue's stream, for a command of this context.
     ///
-    /// The handle is alive: this context destroys its own streams only when it is dropped, and
-    /// the caller that made a consumer's queue promised that its stream lives. If the caller broke
-    /// the promise, the driver usually notices, and this returns the error.
+    /// The handle is valid: this context destroys its own streams only when it is dropped, and the
+    /// caller that made a consumer's queue promised that its stream lives. If the caller broke that
+    /// promise, the driver usually detects it, and this returns the driver's error.
     pub(super) fn stream_of(&self, queue: Queue) -> Result<usize, CudaError> {
         let Some(stream) = queue.handle_in(self.id) else {
             return Err(CudaError::Foreign { what: "stream" });
         };
         if queue.is_own() {
-            // Its handle is never given away, so no consumer can capture it.
+            // The handle is never exposed, so no consumer can capture the stream.
             return Ok(stream);
         }
         let mut status = 0;
-        // SAFETY: a live stream, and writes one integer.
+        // SAFETY: a live stream; writes one integer.
         let code = unsafe { (self.driver.stream_capturing)(stream, &raw mut status) };
         // For the legacy stream, the driver returns this code while another stream that waits for
-        // it is captured. The question has not disturbed the capture.
+        // the legacy stream is captured. The query does not disturb the capture.
         if code == super::driver::code::CAPTURE_IMPLICIT {
             return Err(CudaError::Capturing);
         }
@@ -405,7 +406,7 @@ impl Context {
             });
         }
         self.check_process()?;
-        // SAFETY: a context that was retained and not released.
+        // SAFETY: the context was retained and not released.
         let code = unsafe { (self.driver.context_push)(self.handle) };
         self.driver.check("cuCtxPushCurrent", code)?;
         let mut mode = RELAXED;
@@ -413,7 +414,7 @@ impl Context {
         // a query of an event would break its capture. No call here is part of a graph, so the
         // thread uses the relaxed mode.
         //
-        // SAFETY: reads and writes one integer; concerns this thread alone.
+        // SAFETY: reads and writes one integer; affects only this thread.
         let code = unsafe { (self.driver.capture_mode)(&raw mut mode) };
         let mode = (code == super::driver::code::SUCCESS).then_some(mode);
         CURRENT.set(self.id);
@@ -442,10 +443,10 @@ impl Context {
     }
 
     /// Waits until all streams of this context are done. Ignores errors of their commands: callers
-    /// that wait for a result get them.
+    /// that wait for a result receive them.
     pub(super) fn finish_own(&self, _bound: &CurrentContext<'_>) {
         for &stream in &self.streams().all {
-            // SAFETY: made here and destroyed in drop alone.
+            // SAFETY: created by this context, which destroys it only in `drop`.
             unsafe { (self.driver.stream_synchronize)(stream) };
         }
     }
@@ -468,27 +469,30 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         let Ok(bound) = self.bind() else {
-            // A forked child, or a driver that shuts down with the process: the handles are invalid
-            // here, and end with the process that owns them.
+            // In a forked child, or while the driver shuts down with the process, the handles are
+            // invalid. They end with the process that owns them.
             return;
         };
         self.finish_own(&bound);
         for event in std::mem::take(&mut *self.idle_events()) {
-            // SAFETY: made in `event`, and put here by the one that was dropped; destroyed once.
+            // SAFETY: created in `event` and stored here when the event was dropped; destroyed
+            // once.
             unsafe { (self.driver.event_destroy)(event) };
         }
         for stream in std::mem::take(&mut *self.streams()).all {
-            // SAFETY: made here, destroyed once; queues that name it need this context.
+            // SAFETY: created by this context, destroyed once; queues with this handle need this
+            // context.
             unsafe { (self.driver.stream_destroy)(stream) };
         }
         if let Some(pool) = &self.pool {
             pool.close(self.driver);
         }
-        // SAFETY: called once; nothing that could launch a kernel holds a share of this any more.
+        // SAFETY: called once; no object that could launch a kernel holds a share of this context
+        // any more.
         unsafe { self.entries.unload(self.driver) };
         drop(bound);
-        // SAFETY: retained once in `open_with`, released once. Memory, events and transfers hold
-        // a share of this, so none of them is left.
+        // SAFETY: retained once in `open_with`, released once. Memory, events and transfers hold a
+        // share of this context, so none of them exists any more.
         unsafe { (self.driver.primary_release)(self.device) };
     }
 }
@@ -529,9 +533,9 @@ impl Drop for CurrentContext<'_> {
             unsafe { (self.context.driver.capture_mode)(&raw mut mode) };
         }
         let mut popped = 0;
-        // SAFETY: takes off what `bind` put on; guards of one thread are dropped in the reverse
-        // order of their making, being locals. If they were not, the thread's own context would
-        // still be below all of them.
+        // SAFETY: pops the context that `bind` pushed. Guards of one thread are local variables, so
+        // they are dropped in reverse order. Even if they were not, the thread's previous context
+        // would still be below all of them.
         unsafe { (self.context.driver.context_pop)(&raw mut popped) };
     }
 }

@@ -12,10 +12,10 @@ use super::reading::{HostSource, PendingRead};
 use crate::slab::Slab;
 
 /// A copy to the GPU that may be in flight. It holds the source bytes and the target memory until
-/// the copy is done: dropping it waits. Forgetting it only leaks both.
+/// the copy is done: dropping the transfer waits. Forgetting the transfer only leaks both.
 #[must_use = "dropping it waits for the copy"]
 pub struct Transfer {
-    // Fields are dropped in order: the memory once nothing writes to it.
+    // Fields are dropped in order: the target memory only after the copy is done.
     reading: PendingRead,
     _to: Arc<Memory>,
 }
@@ -40,7 +40,7 @@ impl Transfer {
         self.reading.is_done()
     }
 
-    /// Releases the target memory, for a transfer that this memory itself keeps.
+    /// Releases the target memory. For a transfer that the target memory itself keeps.
     pub(super) fn within(self) -> PendingRead {
         self.reading
     }
@@ -64,8 +64,8 @@ impl Context {
     ///
     /// # Cost
     ///
-    /// Microseconds, if `from` is pinned. Otherwise the driver copies the bytes to its own buffer
-    /// first, and returns when the last part is there.
+    /// Microseconds, if `from` is pinned. Otherwise the driver first copies the bytes to its own
+    /// buffer, and returns after the last part.
     pub fn copy(
         self: &Arc<Context>,
         queue: Queue,
@@ -99,7 +99,7 @@ impl Context {
         to.check(at, bytes)?;
         self.same(to)?;
         let start = source.as_ptr().cast();
-        // Made first: if it fails, no copy is in flight.
+        // Created first: if this fails, no copy is in flight.
         let transfer = Transfer {
             reading: PendingRead::new(self.event(false)?, from),
             _to: Arc::clone(to),
@@ -107,10 +107,11 @@ impl Context {
         let _bound = self.bind()?;
         let stream = self.stream_of(queue)?;
         if bytes > 0 {
-            // SAFETY: `bytes` bytes from `start` on are inside of `source`, and as many from `at`
-            // on inside of `to`; both were checked above, and both live as long as `transfer`,
-            // which is let go of only when the copy is done. Nobody writes to `source` meanwhile,
-            // since this share of it is alive. The stream is alive and of this context.
+            // SAFETY: the `bytes` bytes from `start` are inside of `source`, and the `bytes` bytes
+            // from `at` are inside of `to`; both were checked above. Both live as long as
+            // `transfer`, which releases them only when the copy is done. No code writes to
+            // `source` meanwhile, since this share of it is alive. The stream is alive and belongs
+            // to this context.
             let code = unsafe {
                 (self.driver.copy_to_device)(to.address() + at as u64, start, bytes, stream)
             };
@@ -128,7 +129,7 @@ impl Context {
 
     /// Copies the first `bytes` bytes of one memory to another, in the order of a queue.
     ///
-    /// Both may be dropped at once; that waits for the copy.
+    /// Both may be dropped at once; the drop waits for the copy.
     ///
     /// # Errors
     ///
@@ -154,8 +155,8 @@ impl Context {
             return Ok(());
         }
         let writing = to.to_write(queue)?;
-        // SAFETY: both ranges are inside of their memories, which are of this context and apart
-        // from each other; the stream is alive.
+        // SAFETY: both ranges are inside of their memories, which belong to this context and do not
+        // overlap; the stream is alive.
         let code =
             unsafe { (self.driver.copy_on_device)(to.address(), from.address(), bytes, stream) };
         self.driver.check("cuMemcpyDtoDAsync", code)?;
@@ -164,12 +165,12 @@ impl Context {
     }
 
     /// Fills a slab from the beginning of a memory, after the commands on a queue, and waits. For
-    /// checks and measurements only: a loader copies nothing back to the host.
+    /// checks and measurements only: a loader never copies back to the host.
     ///
     /// # Errors
     ///
     /// As for [`copy`](Context::copy); [`CudaError::OutOfRange`] if the slab is longer than the
-    /// memory. The slab is lost on an error.
+    /// memory. On an error, the slab is not returned.
     pub fn read(
         self: &Arc<Context>,
         queue: Queue,
@@ -185,14 +186,14 @@ impl Context {
         if bytes == 0 {
             return Ok(into);
         }
-        // SAFETY: `bytes` bytes of `into`, which this function owns until they are written, and as
-        // many of `from`, which is borrowed until then; the stream is alive.
+        // SAFETY: `bytes` bytes of `into`, which this function owns until they are written, and
+        // `bytes` bytes of `from`, which is borrowed until then; the stream is alive.
         let code = unsafe { (self.driver.copy_to_host)(start, from.address(), bytes, stream) };
         self.driver.check("cuMemcpyDtoHAsync", code)?;
         match self.finish(queue) {
             Ok(()) => Ok(into),
             Err(error) => {
-                // The GPU may still write to it.
+                // The GPU may still write to the slab.
                 std::mem::forget(into);
                 Err(error)
             }

@@ -1,6 +1,6 @@
 //! The functions of the CUDA driver used here, looked up at the first use.
 //!
-//! Nothing is linked, so a program with these modules runs on a machine without a driver.
+//! Nothing is linked, so a program that contains these modules runs on a machine without a driver.
 //!
 //! Source: `cuda.h` of CUDA 11.0; every later driver has these functions under the same names.
 
@@ -33,7 +33,7 @@ pub(super) mod code {
     pub(crate) const OF_CAPTURES: std::ops::RangeInclusive<c_uint> = 900..=908;
 
     /// For an image of kernels: invalid, not for this GPU, or PTX that is invalid, unsupported, of
-    /// a later version, or without a compiler.
+    /// a later version, or that the driver has no compiler for.
     pub(crate) const OF_KERNELS: [c_uint; 6] = [200, 209, 218, 221, 222, 223];
 }
 
@@ -127,7 +127,7 @@ impl Driver {
             Some((name, why)) => (name.to_string_lossy().into_owned(), why),
             None => (
                 "libcuda.so.1".to_owned(),
-                "nothing was looked for".to_owned(),
+                "no file name was given".to_owned(),
             ),
         };
         Err(NoCuda::NoDriver { library, why })
@@ -136,7 +136,7 @@ impl Driver {
     /// Initialises the driver and checks its version.
     pub(super) fn start(&self) -> Result<(), NoCuda> {
         let failed = |call, code| match code {
-            code::NO_DEVICE => NoCuda::NoCard,
+            code::NO_DEVICE => NoCuda::NoGpu,
             code::NOT_INITIALIZED => NoCuda::Forked,
             code => NoCuda::Failed {
                 call,
@@ -159,7 +159,7 @@ impl Driver {
                 minor: version % 1000 / 10,
             });
         }
-        // SAFETY: flags must be 0, and are; any thread may call it, at any time, repeatedly.
+        // SAFETY: the flags must be 0, and are; any thread may call this at any time, repeatedly.
         match unsafe { (self.init)(0) } {
             code::SUCCESS => Ok(()),
             code => Err(failed("cuInit", code)),

@@ -26,7 +26,7 @@ impl Entries {
     /// May be called once, after the last launch.
     pub(super) unsafe fn unload(&self, driver: &Driver) {
         for &module in &self.modules {
-            // SAFETY: loaded in `load`; the caller promises that nothing else unloads it.
+            // SAFETY: loaded in `load`; the caller promises that this is the only unload.
             unsafe { (driver.module_unload)(module) };
         }
     }

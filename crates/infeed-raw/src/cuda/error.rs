@@ -39,7 +39,7 @@ pub enum NoCuda {
         "the CUDA driver finds no GPU; `nvidia-smi -L` lists them, and CUDA_VISIBLE_DEVICES may \
          hide them"
     )]
-    NoCard,
+    NoGpu,
     /// The process was forked from one that had initialised CUDA.
     #[error(
         "CUDA does not survive a fork, and the parent of this process had initialised it; start \
@@ -227,7 +227,9 @@ fn fix(code: c_uint) -> &'static str {
             "; an earlier kernel failed, and this process can no longer use the GPU: run it again \
              with CUDA_LAUNCH_BLOCKING=1 to find the kernel"
         }
-        214 | 220 | 226 => "; the GPU reports broken memory or links: `nvidia-smi -q` says more",
+        214 | 220 | 226 => {
+            "; the GPU reports broken memory or links: run `nvidia-smi -q` for details"
+        }
         712 => "; the memory is already pinned by another library",
         802 => {
             "; the machine's fabric manager may not run: `systemctl status nvidia-fabricmanager`"

@@ -16,8 +16,9 @@ const SLEEPING: c_uint = 1;
 /// `CU_EVENT_DISABLE_TIMING`, which makes recording and waiting cheaper.
 const NO_TIMING: c_uint = 2;
 
-/// A mark on a stream. Recording it again replaces the mark. An event that was never recorded
-/// counts as done, or keeps the mark of an earlier event, since events without timing are reused.
+/// A mark on a stream. Recording the event again replaces the mark. An event that was never
+/// recorded counts as done, or keeps the mark of an earlier event, since events without timing are
+/// reused.
 pub struct Event {
     context: Arc<Context>,
     handle: usize,
@@ -42,7 +43,7 @@ impl Event {
         context.driver.check("cuEventRecord", code)
     }
 
-    /// Makes commands put on a queue from now on wait, on the GPU, for the last record.
+    /// Makes commands that are put on a queue from now on wait, on the GPU, for the last record.
     ///
     /// # Errors
     ///
@@ -86,8 +87,8 @@ impl Event {
         self.context.driver.check("cuEventSynchronize", code)
     }
 
-    /// Time on the GPU's clock from this event to a later one; zero if the other is earlier.
-    /// Its resolution is half a microsecond.
+    /// Returns the time on the GPU's clock from this event to a later one; zero if `later` is
+    /// earlier. The resolution is half a microsecond.
     ///
     /// # Errors
     ///
@@ -98,11 +99,11 @@ impl Event {
         }
         let _bound = self.context.bind()?;
         let mut ms = 0.0_f32;
-        // SAFETY: events that live as long as they are borrowed, and writes one number.
+        // SAFETY: both events live as long as they are borrowed; writes one number.
         let code =
             unsafe { (self.context.driver.event_elapsed)(&raw mut ms, self.handle, later.handle) };
         self.context.driver.check("cuEventElapsedTime", code)?;
-        // Negative if the other event is earlier.
+        // Negative if `later` is earlier.
         Ok(Duration::try_from_secs_f64(f64::from(ms) / 1e3).unwrap_or_default())
     }
 
@@ -113,7 +114,7 @@ impl Event {
 }
 
 impl Context {
-    /// Makes an event of this GPU. Only `timed` events have a clock.
+    /// Makes an event of this GPU. Only `timed` events measure time.
     ///
     /// # Errors
     ///
@@ -148,13 +149,13 @@ impl Drop for Event {
             return;
         }
         if !self.is_timed {
-            // A wait for an earlier record of the event is not changed by a new record.
+            // A new record of the event does not affect commands that wait for an earlier record.
             self.context.idle_events().push(self.handle);
             return;
         }
         if let Ok(_bound) = self.context.bind() {
-            // SAFETY: made in `event`, destroyed once. The driver keeps what is under way of it
-            // until that is done, so nobody has to wait here.
+            // SAFETY: created in `event`, destroyed once. The driver keeps pending records until
+            // they are done, so no wait is necessary.
             unsafe { (self.context.driver.event_destroy)(self.handle) };
         }
     }

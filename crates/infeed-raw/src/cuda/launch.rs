@@ -27,12 +27,12 @@ const SM80: (i32, i32) = (8, 0);
 const PIXEL: usize = 64;
 
 impl Context {
-    /// Loads the kernels. The driver compiles them, or uses its cached result.
+    /// Loads the kernels. The driver compiles them or uses its cached result.
     ///
-    /// The build has no code for single GPU generations: compiling takes 0.5 s of one core, once
-    /// for each machine and driver (`ptxas` 12.9 and 13.5, 2026-11). Cubins of 260 to 370 KB for
-    /// each of seven generations would add 2.0 MB, would have to be rebuilt by NVIDIA's assembler
-    /// after each change of a kernel, and could not be tested without a GPU.
+    /// The build contains no code for single GPU generations: compiling takes 0.5 s on one core,
+    /// once for each machine and driver (`ptxas` 12.9 and 13.5, 2026-11). Cubins of 260 to 370 KB
+    /// for each of seven generations would add 2.0 MB. They would have to be rebuilt by NVIDIA's
+    /// assembler after each change of a kernel, and could not be tested without a GPU.
     pub(super) fn load(&mut self) -> Result<(), CudaError> {
         self.load_module(PTX, ENTRIES)?;
         if self.gpu().capability >= SM80 {
@@ -41,7 +41,7 @@ impl Context {
         Ok(())
     }
 
-    /// Loads a module, whose kernels replace those with the same names.
+    /// Loads a module. Its kernels replace those with the same names.
     fn load_module(&mut self, ptx: &CStr, entries: &[&'static CStr]) -> Result<(), CudaError> {
         let bound = self.bind()?;
         let (driver, gpu) = (self.driver, self.gpu().clone());
@@ -69,9 +69,9 @@ impl Context {
             }
         };
         let mut module = 0;
-        // SAFETY: writes one handle. The image is text with an end. Two options and a value for
-        // each: a buffer, and its length in place of a pointer, as these options want it; the
-        // buffer outlives the call, which is the last to write to it.
+        // SAFETY: writes one handle. The image is NUL-terminated text. There are two options with a
+        // value each: a buffer, and its length in place of a pointer, as these options require. The
+        // buffer outlives the call, after which nothing writes to it.
         let code = unsafe {
             (driver.module_load)(
                 &raw mut module,
@@ -89,7 +89,7 @@ impl Context {
         let mut missing = None;
         for &entry in entries {
             let mut function = 0;
-            // SAFETY: writes one handle; a module that is loaded, and a name with an end.
+            // SAFETY: writes one handle; the module is loaded, and the name is NUL-terminated.
             let code =
                 unsafe { (driver.module_function)(&raw mut function, module, entry.as_ptr()) };
             if code != code::SUCCESS {
@@ -115,13 +115,13 @@ impl Context {
         let queue = self.stream()?;
         let mismatch = |error: KernelError| CudaError::Mismatch(error.to_string());
         let image = one_image().map_err(mismatch)?;
-        // Size of one pixel's memory: no kernel reads or writes more.
+        // One pixel fits: no kernel reads or writes more.
         let (input, output) = (Arc::new(self.memory(PIXEL)?), Arc::new(self.memory(PIXEL)?));
-        let position = Arc::new(self.memory(image.bytes().len())?);
+        let table_memory = Arc::new(self.memory(image.bytes().len())?);
         let launched = self.with_current(|| {
             one_of_each().iter().try_for_each(|kernel| {
                 let is_resize = matches!(kernel, Kernel::Resize { .. });
-                let table = is_resize.then(|| (Table::from(&image), &position));
+                let table = is_resize.then(|| (Table::from(&image), &table_memory));
                 self.launch(queue, kernel, 1, &input, table, &output)
             })
         });
@@ -131,10 +131,10 @@ impl Context {
     }
 
     /// Runs a kernel over `rows` rows of `input` into `output`, in the order of a queue. A `table`
-    /// gives the positions of the rows; it is copied to the memory given with it first, so that the
-    /// GPU reads the table that was checked.
+    /// gives the positions of the rows. It is first copied to the memory passed with it, so that
+    /// the GPU reads the table that was checked.
     ///
-    /// The memories may be dropped at once; dropping them waits for the kernel.
+    /// The memories may be dropped at once; the drop waits for the kernel.
     ///
     /// # Errors
     ///
@@ -151,11 +151,11 @@ impl Context {
         output: &Arc<Memory>,
     ) -> Result<(), CudaError> {
         let mismatch = |error: KernelError| CudaError::Mismatch(error.to_string());
-        let (reported, position) = (
+        let (reported, table_memory) = (
             table.map(|(table, _)| table),
-            table.map(|(_, position)| position),
+            table.map(|(_, table_memory)| table_memory),
         );
-        // The memories may have room for more rows.
+        // The memories may be longer than the rows.
         let dense = kernel.input_bytes(rows).filter(|_| reported.is_none());
         let from_bytes = dense.unwrap_or(input.len());
         let to_bytes = kernel.output_bytes(rows).unwrap_or(usize::MAX);
@@ -164,7 +164,7 @@ impl Context {
             .map_err(mismatch)?;
         input.check(0, from_bytes)?;
         output.check(0, to_bytes)?;
-        let all = [Some(input), position, Some(output)];
+        let all = [Some(input), table_memory, Some(output)];
         let mut seen: Vec<&Arc<Memory>> = Vec::with_capacity(all.len());
         for memory in all.into_iter().flatten() {
             self.same(memory)?;
@@ -177,7 +177,7 @@ impl Context {
         }
         let addresses = (
             input.address(),
-            position.map(|p| p.address()),
+            table_memory.map(|p| p.address()),
             output.address(),
         );
         let mut launch = kernel
@@ -190,22 +190,22 @@ impl Context {
             let name = launch.entry.to_string_lossy();
             CudaError::Mismatch(format!("no kernel {name} is loaded"))
         })?;
-        // Both locks are always taken in this order, so that two threads cannot deadlock.
-        let (writing, table_leave) = match position {
-            Some(position) if position.address() < output.address() => {
-                let leave = position.to_write_table(queue)?;
-                (output.to_write(queue)?, Some(leave))
+        // All threads take both locks in this order, so that two threads cannot deadlock.
+        let (writing, table_guard) = match table_memory {
+            Some(table_memory) if table_memory.address() < output.address() => {
+                let guard = table_memory.to_write_table(queue)?;
+                (output.to_write(queue)?, Some(guard))
             }
-            Some(position) => {
+            Some(table_memory) => {
                 let writing = output.to_write(queue)?;
-                (writing, Some(position.to_write_table(queue)?))
+                (writing, Some(table_memory.to_write_table(queue)?))
             }
             None => (output.to_write(queue)?, None),
         };
         let _bound = self.bind()?;
         let stream = self.stream_of(queue)?;
-        if let Some((table, position)) = table {
-            self.send(queue, table, position)?;
+        if let Some((table, table_memory)) = table {
+            self.send(queue, table, table_memory)?;
         }
         let mut bytes = size_of_val(launch.arguments.as_slice());
         let [pointer, size, end] = PARAMETERS.map(std::ptr::without_provenance_mut::<c_void>);
@@ -217,13 +217,13 @@ impl Context {
             end,
         ];
         let ([x, y, z], [bx, by, bz]) = (launch.grid, launch.block);
-        // SAFETY: a function of a module that is loaded as long as this context, and the one
-        // parameter it takes, which the driver copies before it returns, with its length. The
-        // kernel stays inside of its memories, by the argument at the head of `kernel`: `check`
-        // has held it against these lengths, the memories are that long, and the table that it
-        // reads is the one that was checked, put there on the same stream just before, and nobody
-        // writes there until the kernel is done, which `table_leave` sees to. The memories are of
-        // this context; the stream is alive.
+        // SAFETY: the function belongs to a module that is loaded as long as this context. It takes
+        // one parameter, which is passed with its length and which the driver copies before it
+        // returns. The kernel stays inside of its memories, by the argument at the head of
+        // `kernel`: `check` compared the kernel with these lengths, and the memories are that long.
+        // The table that the kernel reads is the one that was checked: it was copied just before on
+        // the same stream, and `table_guard` ensures that no command writes to it until the kernel
+        // is done. The memories belong to this context; the stream is alive.
         let code = unsafe {
             (self.driver.launch)(
                 function,
@@ -239,8 +239,8 @@ impl Context {
                 extra.as_mut_ptr(),
             )
         };
-        // Recorded after the table's copy, even if the kernel was not launched.
-        let marked = table_leave.map_or(Ok(()), MemoryWriteGuard::done);
+        // Recorded after the table's copy, even if the launch failed.
+        let marked = table_guard.map_or(Ok(()), MemoryWriteGuard::done);
         self.driver.check("cuLaunchKernel", code)?;
         writing.done().and(marked)?;
         // The table's copy is already on the queue, so the table is kept until the copy and the
@@ -253,19 +253,19 @@ impl Context {
         self: &Arc<Context>,
         queue: Queue,
         table: Table<'_>,
-        position: &Arc<Memory>,
+        table_memory: &Arc<Memory>,
     ) -> Result<(), CudaError> {
         let bytes = table.bytes().len();
-        let staged = position.stage(table.bytes());
+        let staged = table_memory.stage(table.bytes());
         let from = staged.unwrap_or_else(|| table.shared());
-        let transfer = self.put(queue, from, bytes, position, 0)?;
+        let transfer = self.put(queue, from, bytes, table_memory, 0)?;
         // Waiting for the copy would mean waiting for the whole queue.
-        position.keep(transfer.within());
+        table_memory.keep(transfer.within());
         Ok(())
     }
 }
 
-/// Compute capability of the kernels, as their text states.
+/// Returns the minimum compute capability of the kernels, as their PTX states it.
 fn least_capability(ptx: &CStr) -> String {
     let text = ptx.to_string_lossy();
     let digits = text

@@ -1,4 +1,4 @@
-//! Shared libraries, loaded at their first use: nothing of NVIDIA's is linked.
+//! Shared libraries, loaded at their first use: no library of NVIDIA is linked.
 
 use std::ffi::{CStr, CString, c_void};
 
@@ -16,9 +16,9 @@ impl Library {
     /// The system's error.
     #[cfg(unix)]
     pub(super) fn open(name: &CStr) -> Result<Library, String> {
-        // SAFETY: a string with an end. Loading runs the library's initialisers; it is one of
-        // NVIDIA's under the name that the system knows it by, or that the user gave, or, in tests,
-        // the C library.
+        // SAFETY: the name is NUL-terminated. Loading runs the library's initialisers. The library
+        // is one of NVIDIA's under its system name, or the file that the user configured, or, in
+        // tests, the C library.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         match handle.is_null() {
             true => Err(last_error()),
@@ -26,11 +26,11 @@ impl Library {
         }
     }
 
-    /// Finds a library that the process has already loaded, by its own name.
+    /// Finds a library that the process has already loaded, by its name.
     #[cfg(unix)]
     pub(super) fn loaded(name: &CStr) -> Option<Library> {
         let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NOLOAD;
-        // SAFETY: a string with an end; with this flag nothing is loaded.
+        // SAFETY: the name is NUL-terminated; with this flag nothing is loaded.
         let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
         (!handle.is_null()).then_some(Library { handle })
     }
@@ -39,7 +39,7 @@ impl Library {
     #[cfg(unix)]
     pub(super) fn function(&self, name: &str) -> Option<*mut c_void> {
         let symbol = CString::new(name).ok()?;
-        // SAFETY: an open library and a string with an end.
+        // SAFETY: the library is open, and the name is NUL-terminated.
         let address = unsafe { libc::dlsym(self.handle, symbol.as_ptr()) };
         (!address.is_null()).then_some(address)
     }
@@ -61,11 +61,11 @@ impl Library {
     }
 }
 
-/// The loader's text for its last failure on this thread.
+/// Returns the loader's text for its last failure on this thread.
 #[cfg(unix)]
 fn last_error() -> String {
     // SAFETY: returns null or a string that is valid until the next call of this family on this
-    // thread; it is copied at once.
+    // thread; the string is copied at once.
     unsafe {
         let text = libc::dlerror();
         if text.is_null() {
@@ -78,9 +78,10 @@ fn last_error() -> String {
 /// Declares a table of functions, and fills it from a library. Functions after a `?`, which come
 /// last, may be missing.
 ///
-/// Each function returns a code, 0 for success, as a number: a newer library returns codes that are
-/// not known here, and an enum with an unknown value is undefined behaviour. Handles are `usize`:
-/// they are pointers that only the library follows, and 0 is none. Addresses on a GPU are `u64`.
+/// Each function returns its code as a number, 0 for success, and not as an enum: a newer library
+/// returns codes that are unknown here, and an enum with an unknown value is undefined behaviour.
+/// Handles are `usize`: they are pointers that only the library follows; 0 means none. Addresses on
+/// a GPU are `u64`.
 macro_rules! table {
     (
         $(#[$doc:meta])* $table:ident;
@@ -118,10 +119,10 @@ macro_rules! table {
                 Ok($table {
                     $($name: {
                         let address = library.function($symbol).ok_or($symbol)?;
-                        // SAFETY: the address of a function with this signature: the lists are
-                        // those of the headers that the table's module names, and what ever
-                        // changed its signature has another name since. A data pointer and a
-                        // function pointer are of one size here.
+                        // SAFETY: the address belongs to a function with this signature: the lists
+                        // follow the headers that the table's module names, and a function with a
+                        // changed signature has received a new name. Data pointers and function
+                        // pointers have the same size on these systems.
                         unsafe {
                             std::mem::transmute::<
                                 *mut std::ffi::c_void,

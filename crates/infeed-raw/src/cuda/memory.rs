@@ -25,18 +25,19 @@ pub struct Memory {
     context: Arc<Context>,
     address: u64,
     len: usize,
-    /// Keeps the owner of memory that is not freed here.
+    /// Keeps the owner of foreign memory, which this type does not free.
     held: Option<Box<dyn Any + Send + Sync>>,
     kept: Mutex<FreeAfter>,
     table: Mutex<TableState>,
 }
 
-/// Whether a memory holds a kernel's table, and the event after which it may be overwritten. The
-/// host checked the table that a kernel reads, so it must not change before the kernel ends.
+/// Whether a memory holds a kernel's table, and the event after which the table may be overwritten.
+/// The host checked the table that a kernel reads, so the table must not change before the kernel
+/// ends.
 #[derive(Default)]
 struct TableState {
-    is_one: bool,
-    /// Whether anything else was ever written there.
+    holds_table: bool,
+    /// Whether any other data was ever written to this memory.
     is_written: bool,
     /// Recorded after the last command that used the table.
     last: Option<Event>,
@@ -50,8 +51,8 @@ pub(super) struct MemoryWriteGuard<'a> {
 }
 
 impl MemoryWriteGuard<'_> {
-    /// Waits on the host for the kernels that read a table here. For commands that their stream
-    /// does not hold back.
+    /// Waits on the host for the kernels that read a table in this memory. For commands that ignore
+    /// the order of their stream.
     pub(super) fn wait(&self) -> Result<(), CudaError> {
         match &self.table.last {
             Some(last) => last.synchronize(),
@@ -61,7 +62,7 @@ impl MemoryWriteGuard<'_> {
 
     /// Records the end of the commands that were put on the queue under this guard.
     pub(super) fn done(mut self) -> Result<(), CudaError> {
-        if !self.table.is_one {
+        if !self.table.holds_table {
             return Ok(());
         }
         let marked = self.context.event(false).and_then(|event| {
@@ -73,7 +74,7 @@ impl MemoryWriteGuard<'_> {
                 self.table.last = Some(event);
                 Ok(())
             }
-            // If that fails too, the GPU runs no more commands.
+            // If this fails too, the GPU runs no more commands.
             Err(_) => self.context.finish(self.queue),
         }
     }
@@ -82,7 +83,7 @@ impl MemoryWriteGuard<'_> {
 /// Commands to wait for before a memory is freed, in addition to the streams of its context.
 #[derive(Default)]
 struct FreeAfter {
-    /// The last table written here, until the next one is.
+    /// The last table written to this memory, until the next one is written.
     table: Option<PendingRead>,
     /// Pinned memory from which tables are copied.
     staging: Staging,
@@ -95,10 +96,10 @@ struct FreeAfter {
 #[derive(Default)]
 enum Staging {
     #[default]
-    Unmade,
-    Made(Arc<Slab>),
+    NotAllocated,
+    Allocated(Arc<Slab>),
     /// The driver cannot pin more memory.
-    Refused,
+    Unavailable,
 }
 
 impl Memory {
@@ -112,7 +113,7 @@ impl Memory {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// Whether the memory has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -122,27 +123,27 @@ impl Memory {
         &self.context
     }
 
-    /// Returns bytes in pinned memory, to be copied here and then [kept](Memory::keep); None if the
-    /// driver cannot pin more. Waits for the copy that was kept before, which is normally long
-    /// done.
+    /// Returns bytes in pinned memory, which the caller copies to this memory and then
+    /// [keeps](Memory::keep); None if the driver cannot pin more. Waits for the copy that was kept
+    /// before, which is normally long done.
     pub(super) fn stage(&self, bytes: &[u8]) -> Option<HostSource> {
         let mut kept = self.kept();
         drop(kept.table.take());
         let has_room = match &kept.staging {
-            Staging::Unmade => false,
-            Staging::Made(slab) => slab.row_bytes() >= bytes.len(),
-            Staging::Refused => return None,
+            Staging::NotAllocated => false,
+            Staging::Allocated(slab) => slab.row_bytes() >= bytes.len(),
+            Staging::Unavailable => return None,
         };
         if !has_room {
-            // Sized for the table at hand, not for the longest possible one.
+            // Sized for this table, not for the longest possible one.
             let len = bytes.len().next_power_of_two().min(self.len);
             let pinned = Slab::zeroed(1, len).ok().and_then(|mut slab| {
                 self.context.pin(&mut slab).ok()?;
                 Some(Arc::new(slab))
             });
-            kept.staging = pinned.map_or(Staging::Refused, Staging::Made);
+            kept.staging = pinned.map_or(Staging::Unavailable, Staging::Allocated);
         }
-        let Staging::Made(slab) = &mut kept.staging else {
+        let Staging::Allocated(slab) = &mut kept.staging else {
             return None;
         };
         // No copy holds a share, except one whose end is unknown.
@@ -152,19 +153,19 @@ impl Memory {
         Some(staged)
     }
 
-    /// Keeps a copy into this memory until the next one, when it is long done, so that nothing
-    /// waits for it.
+    /// Keeps a copy into this memory until the next one. By then the copy is normally done, so
+    /// nothing waits for it.
     pub(super) fn keep(&self, reading: PendingRead) {
         self.kept().table = Some(reading);
     }
 
-    /// Wraps another owner's memory, which is not freed here. Commands that use it are waited for
-    /// before `held` is dropped.
+    /// Wraps another owner's memory, which this type does not free. Waits for all commands that use
+    /// the memory before it drops `held`.
     ///
     /// # Safety
     ///
-    /// While `held` lives, there are `len` bytes at `address` on the context's GPU that may be read
-    /// and written.
+    /// While `held` lives, there are `len` bytes at `address` on the context's GPU, and these may
+    /// be read and written.
     #[cfg(feature = "python")]
     pub(crate) unsafe fn foreign(
         context: &Arc<Context>,
@@ -182,7 +183,8 @@ impl Memory {
         }
     }
 
-    /// Whether no command on a queue uses the memory any more, as far as is known without a wait.
+    /// Whether no command on a queue uses the memory any more, as far as this is known without a
+    /// wait.
     pub fn is_idle(&self) -> bool {
         let kept = self.kept();
         kept.table.is_none()
@@ -192,8 +194,8 @@ impl Memory {
                 .all(|used| matches!(used.is_done(), Ok(true)))
     }
 
-    /// Records that a command just put on a queue uses the memory. Frees wait for the context's own
-    /// streams anyway.
+    /// Records that a command just put on a queue uses the memory. A free always waits for the
+    /// context's own streams.
     pub(super) fn used_on(&self, queue: Queue) -> Result<(), CudaError> {
         if queue.is_own() && self.held.is_none() {
             return Ok(());
@@ -206,15 +208,15 @@ impl Memory {
         Ok(())
     }
 
-    /// Permission to put a command on a queue that writes the memory, after the kernels that read a
-    /// table here.
+    /// Returns the permission to put a command on a queue that writes the memory, after the kernels
+    /// that read a table in it.
     pub(super) fn to_write(&self, queue: Queue) -> Result<MemoryWriteGuard<'_>, CudaError> {
-        let mut writing = self.leave(queue)?;
+        let mut writing = self.write_guard(queue)?;
         writing.table.is_written = true;
         Ok(writing)
     }
 
-    fn leave(&self, queue: Queue) -> Result<MemoryWriteGuard<'_>, CudaError> {
+    fn write_guard(&self, queue: Queue) -> Result<MemoryWriteGuard<'_>, CudaError> {
         let table = self.table();
         if let Some(last) = &table.last {
             last.hold(queue)?;
@@ -227,18 +229,19 @@ impl Memory {
         })
     }
 
-    /// Permission to write a table here and to launch the kernel that reads it.
+    /// Returns the permission to write a table to this memory and to launch the kernel that reads
+    /// it.
     pub(super) fn to_write_table(&self, queue: Queue) -> Result<MemoryWriteGuard<'_>, CudaError> {
-        let mut writing = self.leave(queue)?;
-        if !writing.table.is_one && writing.table.is_written {
-            // Earlier writes of other commands must not come between. Needed once for each memory.
+        let mut writing = self.write_guard(queue)?;
+        if !writing.table.holds_table && writing.table.is_written {
+            // Earlier writes by other commands must be done first. Needed once for each memory.
             let bound = self.context.bind()?;
             self.context.finish_own(&bound);
             for used in &self.kept().used {
                 used.synchronize()?;
             }
         }
-        writing.table.is_one = true;
+        writing.table.holds_table = true;
         Ok(writing)
     }
 
@@ -250,7 +253,7 @@ impl Memory {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks that `bytes` bytes from `at` on are inside.
+    /// Checks that the `bytes` bytes from `at` are inside of the memory.
     pub(super) fn check(&self, at: usize, bytes: usize) -> Result<(), CudaError> {
         let len = self.len;
         if at.checked_add(bytes).is_none_or(|end| end > len) {
@@ -273,7 +276,7 @@ impl Context {
     pub fn memory(self: &Arc<Context>, len: usize) -> Result<Memory, CudaError> {
         let bound = self.bind()?;
         let mut address = 0;
-        // The driver cannot allocate zero bytes, and kernels read the last bytes by the word.
+        // The driver cannot allocate zero bytes, and kernels read the last bytes in words.
         let bytes = len.max(1).next_multiple_of(WORD);
         let code = match &self.pool {
             Some(pool) => {
@@ -306,11 +309,11 @@ impl Context {
     }
 
     /// Pins a slab, so that the GPU reads and writes it directly and at the full rate of the bus.
-    /// It stays pinned for every GPU until its memory is freed, also while it is cut into rows. The
-    /// contents of a slab below 2 MiB move to separate pages for that.
+    /// The slab stays pinned for every GPU until its memory is freed, also while it is cut into
+    /// rows. To pin a slab below 2 MiB, its contents move to separate pages.
     ///
     /// The host reads and writes the memory at full speed: it is not write-combined. On Linux, a
-    /// forked child sees zeros there, so the pages belong to this process alone.
+    /// forked child reads zeros from it, so the pages belong to this process alone.
     ///
     /// # Errors
     ///
@@ -333,13 +336,13 @@ impl Context {
                 "memory cannot be pinned on this system".to_owned(),
             ));
         };
-        // A fork would share the pages copy-on-write: the next write here would go to a new page
-        // while the GPU keeps reading the old one.
+        // A fork would share the pages copy-on-write: the next write in this process would go to a
+        // new page while the GPU keeps reading the old one.
         bytes.withhold(true);
         let _bound = self.bind()?;
         let start = start.as_ptr().cast::<c_void>();
-        // SAFETY: whole pages that this slab alone has, valid until it frees them; the guard that
-        // it gets below undoes this before that.
+        // SAFETY: whole pages that belong to this slab alone, valid until it frees them. The guard
+        // attached below unregisters them before that.
         let code = unsafe { (self.driver.host_register)(start, len, PORTABLE) };
         if let Err(error) = self.driver.check("cuMemHostRegister", code) {
             bytes.withhold(false);
@@ -363,8 +366,8 @@ impl Drop for Memory {
         if self.held.is_none()
             && let Some(pool) = &self.context.pool
         {
-            // The kernel that reads a table here is on one of the context's streams, or before
-            // `last`.
+            // The kernel that reads a table here is on one of the context's streams, or is done
+            // before `last`.
             let mut used = kept.used;
             used.extend(table.last);
             // A failed device frees nothing, and in a forked child the address belongs to other
@@ -373,7 +376,7 @@ impl Drop for Memory {
             return;
         }
         for used in kept.used {
-            // The error of an earlier command, which other calls return.
+            // An error here is that of an earlier command, which other calls return.
             let _ = used.synchronize();
         }
         drop(table);
@@ -385,8 +388,8 @@ impl Drop for Memory {
         if self.held.is_some() {
             return;
         }
-        // Commands of other libraries on their streams are not known here. The driver waits for all
-        // work of the GPU before it frees, but does not promise to.
+        // Commands of other libraries on their own streams are unknown here. The driver waits for
+        // all work of the GPU before it frees memory, but does not guarantee that.
         self.context.finish_own(&bound);
         // SAFETY: allocated in `memory`, freed once.
         unsafe { (self.context.driver.memory_free)(self.address) };
@@ -402,8 +405,8 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// Host memory registered with the driver. The slab's memory holds this and drops it before it
-/// frees its pages.
+/// Host memory registered with the driver. The slab's memory holds this guard and drops it before
+/// it frees its pages.
 struct Pinned {
     context: Arc<Context>,
     address: usize,
@@ -413,8 +416,8 @@ impl Drop for Pinned {
     fn drop(&mut self) {
         if let Ok(_bound) = self.context.bind() {
             let start = std::ptr::with_exposed_provenance_mut(self.address);
-            // SAFETY: registered in `pin`, undone once, and its pages are still there. No copy is
-            // under way: each holds a share of the memory it reads.
+            // SAFETY: registered in `pin`, unregistered once, and its pages are still mapped. No
+            // copy is in flight: each holds a share of the memory that it reads.
             unsafe { (self.context.driver.host_unregister)(start) };
         }
     }

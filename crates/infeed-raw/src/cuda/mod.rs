@@ -1,15 +1,15 @@
 //! CUDA: memory, copies, events and the embedded kernels on NVIDIA GPUs.
 //!
-//! Nothing is linked. [`probe`] and [`Context::open`] look for the driver, and [`NoCuda`] gives the
-//! reason if there is none, so one build serves machines with and without a GPU.
+//! Nothing is linked. [`probe`] and [`Context::open`] look for the driver and return [`NoCuda`]
+//! with the reason if there is none, so one build serves machines with and without a GPU.
 //!
 //! **Soundness.**
 //!
-//! - The GPU writes host memory only in [`Context::read`], which owns it meanwhile, and reads it
-//!   only in copies: a [`Transfer`] holds a share of the bytes until the GPU is done with them, and
-//!   leaks that share if it cannot find out.
-//! - Memory of another owner is a tensor that is held until the commands that use it are done.
-//!   Nothing can prove that it is where it claims to be; see `foreign`.
+//! - The GPU writes host memory only in [`Context::read`], which owns the memory meanwhile. The GPU
+//!   reads host memory only in copies: a [`Transfer`] holds a share of the bytes until the GPU is
+//!   done with them, and leaks that share if it cannot determine that.
+//! - Memory of another owner is a tensor that is held until the commands that use it are done. Its
+//!   address cannot be verified; see `foreign`.
 //! - Memory, events and transfers hold a share of their [`Context`], whose handles are valid until
 //!   the last share is dropped. A call rejects objects of another context by its number.
 //! - Pinned pages belong to one slab, which unpins them before it frees them.
@@ -22,7 +22,7 @@
 //! the process destroys the GPU's primary context (`cudaDeviceReset`); frameworks never do.
 //!
 //! Other libraries may read a device's memory through its address. Events order their accesses and
-//! ours; `infeed-device` records them, not the types here.
+//! those of infeed; `infeed-device` records the events, not the types here.
 
 mod context;
 mod copy;

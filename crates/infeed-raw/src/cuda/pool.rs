@@ -1,23 +1,23 @@
 //! Memory of a GPU that is allocated and freed without a wait for the GPU.
 //!
-//! `cuMemFree` waits for all work of the GPU, and so does every thread that launches something
-//! meanwhile. So memory comes from a pool of the driver, and is freed in stream order. The pool
+//! `cuMemFree` waits for all work of the GPU, and so does every thread that launches a command
+//! meanwhile. So memory comes from a pool of the driver and is freed in stream order. The pool
 //! keeps freed memory until a loader closes and trims it.
 //!
 //! **Allocations** go to a stream with no other commands and no waits, and the host waits for it at
-//! once: when `memory` returns, every stream and the host may use the memory. So consumers, whose
+//! once: when `memory` returns, every stream and the host may use the memory. Consumers, whose
 //! streams are unknown, need no order beyond the one that DLPack requires. The pool must not make
 //! an allocation wait for another stream's free, since that would be a wait for a consumer.
 //!
 //! **Frees** go to a stream that waits, on the GPU, for everything that may use the memory: the
 //! context's streams, and the events after consumers' commands.
 //!
-//! **Consumers.** Addresses are ordinary: `cuPointerGetAttribute` reports the device and its kind
-//! of memory. Two things differ from `cuMemAlloc`, and no framework uses them on memory that it did
-//! not allocate: legacy IPC handles, and the context of an address, which is none. Other GPUs may
-//! read pool memory only with access rights, which all peers get. If some visible GPUs are not
-//! peers, only `cuMemAlloc` memory can be copied between them (see PyTorch's `Copy.cu`), so no pool
-//! is used there.
+//! **Consumers.** Addresses are ordinary: `cuPointerGetAttribute` reports the device and the kind
+//! of memory. Two features of `cuMemAlloc` memory are missing, and no framework uses them on memory
+//! that it did not allocate: legacy IPC handles, and the context of an address. Other GPUs may read
+//! pool memory only with access rights, which all peers get. If some visible GPUs are not peers,
+//! only `cuMemAlloc` memory can be copied between them (see PyTorch's `Copy.cu`), so no pool is
+//! used there.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -116,7 +116,7 @@ impl Pool {
             reserved: [0; 64],
         };
         let mut handle = 0;
-        // SAFETY: writes one handle, and reads a struct as long as every version of it.
+        // SAFETY: writes one handle, and reads a struct that is as long as in every version.
         is_done(unsafe { create(&raw mut handle, &raw const properties) })?;
         let mut pool = Pool {
             handle,
@@ -129,9 +129,9 @@ impl Pool {
             location: at(other),
             flags: 3,
         };
-        let leave: Vec<PoolAccess> = others.iter().map(access_of).collect();
-        // SAFETY: an attribute of 64 bits and one of 32, a list of that many structs, and two handles that
-        // are written; the context is current. The flag is `CU_STREAM_NON_BLOCKING`.
+        let rights: Vec<PoolAccess> = others.iter().map(access_of).collect();
+        // SAFETY: an attribute of 64 bits and one of 32, a list of `rights.len()` structs, and two
+        // handles that are written; the context is current. The flag is `CU_STREAM_NON_BLOCKING`.
         let codes = unsafe {
             [
                 set(handle, RELEASE_THRESHOLD, (&raw mut kept).cast()),
@@ -140,9 +140,9 @@ impl Pool {
                     INTERNAL_DEPENDENCIES,
                     (&raw mut dependencies).cast(),
                 ),
-                match leave.is_empty() {
+                match rights.is_empty() {
                     true => code::SUCCESS,
-                    false => access(handle, leave.as_ptr(), leave.len()),
+                    false => access(handle, rights.as_ptr(), rights.len()),
                 },
                 (driver.stream_create)(&raw mut pool.allocations, 1),
                 (driver.stream_create)(&raw mut pool.frees, 1),
@@ -155,18 +155,19 @@ impl Pool {
         Some(pool)
     }
 
-    /// Destroys the pool, once nothing uses it. The context is current.
+    /// Destroys the pool. Call this when no memory of the pool is in use and the context is
+    /// current.
     pub(super) fn close(&self, driver: &Driver) {
         for stream in [self.allocations, self.frees] {
             if stream != 0 {
-                // SAFETY: made in `new`; nothing is put there any more.
+                // SAFETY: created in `new`; no more commands are put on it.
                 unsafe {
                     (driver.stream_synchronize)(stream);
                     (driver.stream_destroy)(stream);
                 }
             }
         }
-        // SAFETY: made in `new`, and all its memory was freed before.
+        // SAFETY: created in `new`; all its memory was freed before.
         unsafe { (self.functions.destroy)(self.handle) };
     }
 
@@ -179,7 +180,7 @@ impl Pool {
     ) -> (u64, c_uint) {
         let mut address = 0;
         let mut allocate = || {
-            // SAFETY: writes one address; a pool and a stream that live as long as this.
+            // SAFETY: writes one address; the pool and the stream live as long as `self`.
             let code = unsafe {
                 (self.functions.allocate)(&raw mut address, bytes, self.handle, self.allocations)
             };
@@ -191,7 +192,7 @@ impl Pool {
         };
         let mut code = allocate();
         if code == code::OUT_OF_MEMORY {
-            // Freed memory may be kept for streams that have not reached the free.
+            // The pool may keep freed memory because its stream has not reached the free.
             //
             // SAFETY: as above.
             unsafe {
@@ -205,14 +206,14 @@ impl Pool {
 }
 
 impl Context {
-    /// The stream of frees, if memory is freed in stream order.
+    /// Returns the stream of frees, if memory is freed in stream order.
     fn frees(&self) -> Option<Queue> {
         let pool = self.pool.as_ref()?;
         Some(Queue::own(pool.frees, self.id))
     }
 
     /// Makes memory that is dropped from now on wait, on the GPU, for the event's last record
-    /// before it is freed; without pools, waits here for the event.
+    /// before it is freed. Without pools, waits here for the event.
     ///
     /// # Errors
     ///
@@ -242,7 +243,8 @@ impl Context {
     /// Returns freed memory to the GPU, for other libraries and processes.
     pub fn trim(&self) {
         if let (Some(pool), Ok(_bound)) = (&self.pool, self.bind()) {
-            // SAFETY: a pool that lives as long as this. What cannot be given back now stays.
+            // SAFETY: the pool lives as long as `self`. Memory that cannot be returned now stays in
+            // the pool.
             unsafe { (pool.functions.trim)(pool.handle, 0) };
         }
     }
@@ -266,7 +268,8 @@ impl Context {
             event.record(stream)?;
             event.hold(frees)?;
         }
-        // SAFETY: allocated from the pool, freed once; what uses it is before this in the stream.
+        // SAFETY: allocated from the pool, freed once; all commands that use it come before in the
+        // stream.
         let code = unsafe { (pool.functions.free)(address, pool.frees) };
         self.driver.check("cuMemFreeAsync", code)
     }

@@ -3,7 +3,7 @@
 /// Handle of a GPU's stream.
 ///
 /// Commands on one queue run in order. An own queue belongs to the [`Context`](super::Context) that
-/// made it; every other rejects it. A consumer's queue is a number that Python passed; see
+/// made it; other contexts reject it. A consumer's queue is a number that Python passed; see
 /// [`Queue::consumers`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Queue {
@@ -52,12 +52,13 @@ impl Queue {
         Queue { handle, context }
     }
 
-    /// A consumer's stream, by its handle.
+    /// Wraps a consumer's stream, given by its handle.
     ///
     /// # Safety
     ///
-    /// `handle` is a stream of this process on the GPU that it is used with. It lives until no more
-    /// commands are put on it: for an array that was handed over, until the array was released.
+    /// `handle` is a stream of this process on the GPU that it is used with. The stream lives until
+    /// no more commands are put on it: for an array that a consumer received, until the array is
+    /// released.
     pub const unsafe fn consumers(handle: usize) -> Queue {
         Queue { handle, context: 0 }
     }
@@ -107,17 +108,18 @@ impl Queue {
         }
     }
 
-    /// Whether a context made it.
+    /// Whether a context made the queue.
     pub fn is_own(self) -> bool {
         self.context != 0
     }
 
-    /// The handle, for the context with this number; None if another context made it.
+    /// Returns the handle for the context with this number; None if another context made the queue.
     pub(super) fn handle_in(self, context: u64) -> Option<usize> {
         (self.context == 0 || self.context == context).then_some(self.handle)
     }
 
-    /// The queue on which any thread can record an event that covers the commands of this one.
+    /// Returns the queue on which any thread can record an event that covers the commands of this
+    /// one.
     ///
     /// The default stream of a thread differs on every thread, and a release may happen on any. The
     /// legacy stream waits for all of them.
@@ -134,7 +136,7 @@ mod tests {
     use super::*;
 
     fn parsed(stream: Option<i64>) -> Result<Consumer, StreamError> {
-        // SAFETY: nothing is put on these queues.
+        // SAFETY: no command is put on these queues.
         unsafe { Queue::from_dlpack(stream) }
     }
 
@@ -163,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_framework_calls_its_default_stream_zero() {
-        // SAFETY: nothing is put on these queues.
+        // SAFETY: no command is put on these queues.
         let (default, negative) = unsafe { (Queue::from_handle(0), Queue::from_handle(-1)) };
 
         assert_eq!(default, Ok(Queue::LEGACY));

@@ -38,10 +38,10 @@ impl PendingRead {
 impl Drop for PendingRead {
     fn drop(&mut self) {
         if self.done.synchronize().is_ok() {
-            // SAFETY: dropped here alone, and `self` is not used after.
+            // SAFETY: dropped only here, and `self` is not used after.
             unsafe { ManuallyDrop::drop(&mut self.source) };
         }
-        // If the wait fails, the GPU may still read the bytes, so they are leaked. In a forked
-        // child too, whose bytes are a copy of those that the parent's GPU reads.
+        // If the wait fails, the GPU may still read the bytes, so they are leaked. They are also
+        // leaked in a forked child, which has a copy of the bytes that the parent's GPU reads.
     }
 }

@@ -18,7 +18,7 @@ unsafe extern "C" {
 }
 
 /// Returns the calls since the last time as text: commands, and calls that make, wait for or free
-/// something, with the arguments that tests check.
+/// an object, with the arguments that tests check.
 pub(super) fn calls() -> Vec<String> {
     testing::calls().iter().filter_map(text).collect()
 }
@@ -30,7 +30,7 @@ fn text(
     }: &Call,
 ) -> Option<String> {
     let detail = match *function {
-        // Queries, and calls that surround every other call.
+        // Queries, and calls around every other call.
         "cuInit"
         | "cuDeviceGetCount"
         | "cuDeviceGet"
@@ -81,7 +81,8 @@ pub(crate) fn context() -> Arc<Context> {
     Context::open_with(&FAKE, 1).expect("the fake driver's device opens")
 }
 
-/// Makes a consumer's stream on the context's device, which waits for the legacy default stream.
+/// Makes a consumer's stream on the context's device. The stream waits for the legacy default
+/// stream.
 pub(super) fn consumers_stream(context: &Context) -> Queue {
     let bound = context.bind().expect("the context is alive");
     let mut stream = 0;
@@ -89,7 +90,7 @@ pub(super) fn consumers_stream(context: &Context) -> Queue {
     let code = unsafe { (FAKE.stream_create)(&raw mut stream, 0) };
     assert_eq!(code, 0);
     drop(bound);
-    // SAFETY: just made, and never destroyed.
+    // SAFETY: the stream was just made and is never destroyed.
     unsafe { Queue::consumers(stream) }
 }
 
@@ -97,7 +98,7 @@ pub(super) fn consumers_stream(context: &Context) -> Queue {
 pub(super) fn begin_capture(context: &Context, queue: Queue) {
     let stream = queue.handle_in(0).expect("a consumer's stream");
     let _bound = context.bind().expect("the context is alive");
-    // SAFETY: a live stream, in the mode that concerns all threads.
+    // SAFETY: a live stream, in the mode that affects all threads.
     assert_eq!(unsafe { cuStreamBeginCapture_v2(stream, 0) }, 0);
 }
 
@@ -106,11 +107,11 @@ pub(super) fn end_capture(context: &Context, queue: Queue) {
     let stream = queue.handle_in(0).expect("a consumer's stream");
     let _bound = context.bind().expect("the context is alive");
     let mut graph = 0;
-    // SAFETY: a live stream, and writes one handle.
+    // SAFETY: a live stream; writes one handle.
     assert_eq!(unsafe { cuStreamEndCapture(stream, &raw mut graph) }, 0);
 }
 
-/// The handle of a queue, as in the log of calls.
+/// Returns the handle of a queue, as in the log of calls.
 pub(super) fn handle(queue: Queue, context: &Context) -> String {
     format!(
         "{:#x}",

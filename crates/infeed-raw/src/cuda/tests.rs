@@ -10,14 +10,14 @@ use crate::kernel::{ENTRIES, ENTRIES_SM80, Kernel, RowView, Table};
 use crate::simd::{Dtype, Layout};
 use crate::slab::Slab;
 
-/// Opens a device of a new driver, with an empty log of calls.
+/// Opens a device of a new driver and clears the log of calls.
 fn open() -> Arc<Context> {
     let context = super::testing::context();
     calls();
     context
 }
 
-/// Makes calls of this function fail, and no others.
+/// Makes calls of this function fail, and no other calls.
 fn fail(function: &str, code: u32) {
     fail_nothing();
     testing::fail(function, code);
@@ -65,17 +65,13 @@ fn expand() -> Kernel {
 #[test]
 fn without_a_driver_probing_is_an_error() {
     let Err(error) = probe() else {
-        // This machine has a GPU, so it has a name.
+        // This machine has a GPU with a name.
         assert!(!probe().unwrap()[0].name.is_empty());
         return;
     };
 
     assert!(!error.to_string().is_empty());
-    assert_eq!(
-        probe().unwrap_err(),
-        error,
-        "the second answer is the first"
-    );
+    assert_eq!(probe().unwrap_err(), error, "the result is cached");
     assert_eq!(Context::open(0).unwrap_err(), CudaError::NoCuda(error));
 }
 
@@ -95,7 +91,7 @@ fn the_error_of_a_missing_library_has_its_name_and_the_systems_reason() {
 #[test]
 fn a_library_without_the_functions_is_too_old_and_names_the_first() {
     let Err(error) = Driver::load(&[c"libc.so.6"]) else {
-        panic!("the C library is no driver");
+        panic!("the C library is not a driver");
     };
 
     let function = "cuInit".to_owned();
@@ -111,7 +107,7 @@ fn the_error_of_a_driver_that_does_not_start_has_the_reason() {
         FAKE.start().unwrap_err()
     };
 
-    assert_eq!(start(100), NoCuda::NoCard);
+    assert_eq!(start(100), NoCuda::NoGpu);
     assert_eq!(start(3), NoCuda::Forked);
     let broken = start(700).to_string();
     assert!(
@@ -126,7 +122,7 @@ fn a_gpu_has_its_properties_and_a_missing_gpu_is_an_error() {
     let context = open();
 
     let gpu = context.gpu();
-    assert_eq!((gpu.ordinal, gpu.name.as_str()), (1, "Stand-in"));
+    assert_eq!((gpu.ordinal, gpu.name.as_str()), (1, "Fake GPU"));
     assert_eq!((gpu.capability, gpu.driver), ((9, 0), (12, 8)));
     assert_eq!((gpu.multiprocessors, gpu.bus.as_str()), (4, "ffff:01:00.0"));
     let error = Context::open_with(&FAKE, 2).unwrap_err();
@@ -151,7 +147,7 @@ fn a_context_is_closed_last_and_in_reverse_order() {
     calls();
 
     drop(context);
-    assert!(calls().is_empty(), "memory and event are still there");
+    assert!(calls().is_empty(), "memory and event still exist");
     drop((kept, event));
 
     assert_eq!(
@@ -174,14 +170,14 @@ fn a_context_is_closed_last_and_in_reverse_order() {
 }
 
 #[test]
-fn kernels_that_cannot_be_loaded_leave_nothing_behind_and_tell_the_compilers_words() {
+fn kernels_that_cannot_be_loaded_are_an_error_with_the_compilers_log() {
     testing::start();
     fail("cuModuleLoadDataEx", 222);
 
     let error = Context::open_with(&FAKE, 0).unwrap_err();
 
     let text = error.to_string();
-    assert!(text.contains("Stand-in (compute capability 9.0)"), "{text}");
+    assert!(text.contains("Fake GPU (compute capability 9.0)"), "{text}");
     assert!(
         text.contains("222") && text.contains("(the fake driver returns 222)"),
         "{text}"
@@ -262,7 +258,7 @@ fn a_source_that_may_still_be_read_is_never_freed() {
 
     fail("cuEventSynchronize", 700);
     drop(transfer);
-    assert_eq!(Arc::strong_count(&source), 2, "its share stays for good");
+    assert_eq!(Arc::strong_count(&source), 2, "the share is leaked");
 
     // The same if the copy was enqueued and its event could not be recorded.
     fail("cuEventRecord", 700);
@@ -270,7 +266,7 @@ fn a_source_that_may_still_be_read_is_never_freed() {
     assert!(context.copy(queue, source.clone(), 3, &to, 0).is_err());
     assert_eq!(Arc::strong_count(&source), 3);
 
-    // If the stream can be waited for, the source is freed.
+    // If the wait for the stream succeeds, the source is freed.
     fail("cuEventRecord", 700);
     assert!(context.copy(queue, source.clone(), 3, &to, 0).is_err());
     assert_eq!(Arc::strong_count(&source), 3);
@@ -386,7 +382,7 @@ fn a_kernel_runs_over_the_views_that_were_checked() {
         .flat_map(|&pixel: &u8| f32::from(pixel).to_le_bytes())
         .collect();
     assert_eq!(bytes(&context, queue, &output), expected);
-    // The table keeps its copy, and drops it before it is freed.
+    // The table keeps its copy, and drops it before the table itself is freed.
     calls();
     drop(table);
     let reported = calls();
@@ -395,7 +391,7 @@ fn a_kernel_runs_over_the_views_that_were_checked() {
 }
 
 #[test]
-fn a_pinned_slab_is_unpinned_before_it_is_freed_and_only_once_pinned() {
+fn a_slab_is_pinned_once_and_unpinned_before_it_is_freed() {
     let context = open();
     for bytes in [100, 3 << 20] {
         let mut slab = Slab::zeroed(2, bytes / 2).unwrap();
@@ -406,7 +402,7 @@ fn a_pinned_slab_is_unpinned_before_it_is_freed_and_only_once_pinned() {
         let whole = bytes.next_multiple_of(4096);
         assert_eq!(calls(), [format!("cuMemHostRegister_v2 {whole} 1")]);
         assert!(slab.as_ref().iter().all(|&byte| byte == 9));
-        // Cut into rows and joined again, it is the same memory.
+        // Cut into rows and sealed again, it is the same memory.
         let (filling, rows) = slab.into_rows();
         drop(rows);
         let slab = filling.seal().unwrap();
@@ -443,13 +439,13 @@ fn out_of_memory_reports_the_requested_and_the_free_bytes() {
 
     assert_eq!(
         error.to_string(),
-        "Stand-in is out of memory: cannot allocate 5000 bytes (1073741824 of 1073741824 are \
+        "Fake GPU is out of memory: cannot allocate 5000 bytes (1073741824 of 1073741824 are \
          free); use smaller or fewer batches, or a smaller model"
     );
 }
 
 #[test]
-fn events_order_streams_and_have_a_clock_where_asked() {
+fn events_order_streams_and_timed_events_measure_time() {
     let context = open();
     let (ours, theirs) = (context.stream().unwrap(), context.stream().unwrap());
     let (start, end) = (context.event(true).unwrap(), context.event(true).unwrap());
@@ -479,7 +475,7 @@ fn events_order_streams_and_have_a_clock_where_asked() {
     assert_eq!(
         end.until(&start).unwrap(),
         Duration::ZERO,
-        "no time runs backwards"
+        "elapsed time is never negative"
     );
     fail("cuEventQuery", 600);
     assert!(!plain.is_done().unwrap());
@@ -519,7 +515,7 @@ fn memory_is_freed_after_the_consumers_stream_that_uses_it() {
     assert_eq!(
         calls(),
         ["cuEventSynchronize", "cuMemFree_v2"],
-        "one mark, since the first was past"
+        "one mark, since the first was already reached"
     );
 }
 
@@ -589,7 +585,7 @@ fn calls_of_a_forked_child_are_errors_and_free_nothing() {
         unsafe { libc::_exit(if rejected && silent { 0 } else { 1 }) };
     }
     let mut status = 0;
-    // SAFETY: waits for the child just made, and writes one integer.
+    // SAFETY: waits for the child that was just made; writes one integer.
     let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
 
     assert_eq!((waited, libc::WEXITSTATUS(status)), (child, 0));
@@ -601,7 +597,7 @@ fn calls_of_a_forked_child_are_errors_and_free_nothing() {
 fn a_table_on_two_queues_is_written_after_the_kernel_that_reads_it() {
     let context = open();
     let (one, other) = (context.stream().unwrap(), context.stream().unwrap());
-    let (input, position) = (memory(&context, 6), memory(&context, 32));
+    let (input, table_memory) = (memory(&context, 6), memory(&context, 32));
     let outputs = [memory(&context, 12), memory(&context, 12)];
     let view = [RowView {
         offset: 0,
@@ -610,7 +606,7 @@ fn a_table_on_two_queues_is_written_after_the_kernel_that_reads_it() {
     }];
     let waits = |queue| format!("cuStreamWaitEvent {}", handle(queue, &context));
     let launch = |queue, output| {
-        let table = Some((Table::Views(&view), &position));
+        let table = Some((Table::Views(&view), &table_memory));
         context
             .launch(queue, &expand(), 1, &input, table, output)
             .unwrap();
@@ -636,9 +632,9 @@ fn a_table_on_two_queues_is_written_after_the_kernel_that_reads_it() {
     );
     assert!(launched < marked, "{reported:?}");
 
-    // Other commands write there only after it, too.
+    // Other commands also write there only after the kernel.
     let source: HostSource = Arc::new(vec![0_u8; 8]);
-    drop(context.copy(one, source, 8, &position, 0).unwrap());
+    drop(context.copy(one, source, 8, &table_memory, 0).unwrap());
     assert_eq!(
         calls()
             .iter()
@@ -646,7 +642,9 @@ fn a_table_on_two_queues_is_written_after_the_kernel_that_reads_it() {
             .unwrap(),
         &waits(one)
     );
-    context.copy_within(other, &input, &position, 6).unwrap();
+    context
+        .copy_within(other, &input, &table_memory, 6)
+        .unwrap();
     assert!(calls().contains(&waits(other)));
 }
 
@@ -660,9 +658,9 @@ fn written_memory_becomes_a_table_after_pending_writes() {
         row_bytes: 3,
         flags: 0,
     }];
-    let waited = |position: &Arc<Memory>| {
+    let waited = |table_memory: &Arc<Memory>| {
         calls();
-        let table = Some((Table::Views(&view), position));
+        let table = Some((Table::Views(&view), table_memory));
         let launched = context.launch(queue, &expand(), 1, &input, table, &output);
         launched.unwrap();
         calls().contains(&format!("cuStreamSynchronize {}", handle(queue, &context)))
@@ -672,7 +670,7 @@ fn written_memory_becomes_a_table_after_pending_writes() {
     drop(context.copy(queue, source, 8, &written, 0).unwrap());
 
     assert!(!waited(&fresh));
-    assert!(waited(&written), "the first time");
+    assert!(waited(&written), "the host waits the first time");
     assert!(!waited(&written), "the host does not wait again");
 }
 
@@ -686,14 +684,14 @@ fn tables_go_through_pinned_memory_that_grows_with_them() {
         row_bytes: 3,
         flags: 0,
     };
-    let pinned = |position: &Arc<Memory>, rows: usize| {
+    let pinned = |table_memory: &Arc<Memory>, rows: usize| {
         calls();
         let views = vec![view; rows];
-        let table = Some((Table::Views(&views), position));
+        let table = Some((Table::Views(&views), table_memory));
         let launched = context.launch(queue, &expand(), rows, &input, table, &output);
         launched.unwrap();
         assert_eq!(
-            bytes(&context, queue, position)[..16 * rows],
+            bytes(&context, queue, table_memory)[..16 * rows],
             *RowView::bytes(&views)
         );
         let reported = calls();
@@ -703,23 +701,23 @@ fn tables_go_through_pinned_memory_that_grows_with_them() {
             .count()
     };
 
-    let position = memory(&context, 16_000);
-    assert_eq!(pinned(&position, 2), 1);
-    assert_eq!(pinned(&position, 1), 0, "there is room");
+    let table_memory = memory(&context, 16_000);
+    assert_eq!(pinned(&table_memory, 2), 1);
+    assert_eq!(pinned(&table_memory, 1), 0, "the buffer is large enough");
     assert_eq!(
-        pinned(&position, 900),
+        pinned(&table_memory, 900),
         2,
-        "the next, and the end of the one before"
+        "the copy of the next table, after the previous one ends"
     );
-    assert_eq!(pinned(&position, 900), 0);
+    assert_eq!(pinned(&table_memory, 900), 0);
 
     fail("cuMemHostRegister_v2", 1);
-    let position = memory(&context, 64);
-    assert_eq!(pinned(&position, 2), 1);
+    let table_memory = memory(&context, 64);
+    assert_eq!(pinned(&table_memory, 2), 1);
     assert_eq!(
-        pinned(&position, 2),
+        pinned(&table_memory, 2),
         0,
-        "a driver that cannot pin is not asked again"
+        "pinning is not tried again after it failed"
     );
 }
 
@@ -727,7 +725,7 @@ fn tables_go_through_pinned_memory_that_grows_with_them() {
 fn a_destroyed_stream_is_an_error_with_the_fix() {
     let context = open();
     let event = context.event(false).unwrap();
-    // SAFETY: the fake driver looks handles up.
+    // SAFETY: the fake driver looks up handles and does not follow them.
     let gone = unsafe { Queue::consumers(0x7777) };
 
     let error = event.record(gone).unwrap_err();

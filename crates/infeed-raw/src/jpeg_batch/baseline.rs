@@ -1,49 +1,49 @@
-//! The plainest kind of JPEG, read from its first marker to its last.
+//! Parses baseline JPEGs, the simplest kind, from the first marker to the last.
 //!
 //! Source: ITU-T T.81, Annex B (markers and segments), C.2 (code lengths), F.1 (baseline).
 
 use crate::jpeg_encode::Subsampling;
 
-/// What a file says that a decoder in hardware takes: baseline, 8 bits, YCbCr or gray, one scan.
+/// Properties of a file that a hardware decoder accepts: baseline, 8 bits, YCbCr or gray, one scan.
 ///
-/// All of the file was looked at: it has one frame, one scan with nothing but restart markers in
-/// it, an end, and tables that are what they say. Its pixels were not, so it may still be damaged.
+/// The whole file was checked: it has one frame, one scan with only restart markers in it, an end,
+/// and valid tables. The pixels were not checked, so the file may still be damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Baseline {
     /// Columns.
     pub width: u32,
     /// Rows.
     pub height: u32,
-    /// How often chroma is sampled.
+    /// Chroma subsampling.
     pub subsampling: Subsampling,
-    /// Bytes up to the end of the image; what follows is not of it.
+    /// Bytes up to the end of the image; later bytes do not belong to it.
     pub len: usize,
 }
 
-/// Why a file is not a [`Baseline`] one.
+/// Reason why a file is not a [`Baseline`] file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotBaseline {
-    /// It is of a kind that the host decodes.
+    /// The file is of a kind that the host decodes.
     #[error("the device decodes only baseline JPEG, but this file {0}; the host decodes it")]
     Other(&'static str),
-    /// It is no whole JPEG.
+    /// The file is not a complete JPEG.
     #[error("the file {0}")]
     Damaged(&'static str),
-    /// It has more pixels than it may.
+    /// The file has too many pixels.
     #[error("{width}x{height} pixels are more than {limit}")]
     TooLarge {
         /// Columns.
         width: u32,
         /// Rows.
         height: u32,
-        /// Most pixels.
+        /// Maximum number of pixels.
         limit: u64,
     },
 }
 
 impl NotBaseline {
-    /// Whether the host's decoder is likely to take the file.
+    /// Whether the host's decoder is likely to accept the file.
     pub fn is_for_the_host(&self) -> bool {
         matches!(self, NotBaseline::Other(_))
     }
@@ -52,11 +52,11 @@ impl NotBaseline {
 use NotBaseline::{Damaged, Other};
 
 impl Baseline {
-    /// Walks over a file. Allocates nothing.
+    /// Parses a file. Allocates nothing.
     ///
     /// # Errors
     ///
-    /// [`NotBaseline`], with the first reason met.
+    /// [`NotBaseline`] with the first reason found.
     ///
     /// # Cost
     ///
@@ -74,7 +74,7 @@ impl Baseline {
     }
 }
 
-/// Tables that were defined so far, by their numbers.
+/// Tables defined so far, by their numbers.
 #[derive(Default)]
 struct Tables {
     quantization: [bool; 4],
@@ -82,7 +82,7 @@ struct Tables {
     ac: [bool; 2],
 }
 
-/// What the frame header says.
+/// Contents of the frame header.
 #[derive(Clone, Copy)]
 struct FrameHeader {
     width: u32,
@@ -98,7 +98,7 @@ impl FrameHeader {
         self.components == 1
     }
 
-    /// MCUs of the only scan.
+    /// Number of MCUs of the only scan.
     fn mcus(&self) -> u64 {
         let down = match self.subsampling {
             Subsampling::HalfRows | Subsampling::Quarter => 16,
@@ -108,7 +108,7 @@ impl FrameHeader {
         u64::from(across) * u64::from(self.height.div_ceil(down))
     }
 
-    /// Blocks of 8x8 samples in an MCU.
+    /// Number of blocks of 8x8 samples in an MCU.
     fn blocks(&self) -> u64 {
         match self.subsampling {
             Subsampling::Gray => 1,
@@ -126,7 +126,7 @@ struct MarkerReader<'a> {
     frame: Option<FrameHeader>,
     /// MCUs between restart markers; 0 for none.
     interval: u16,
-    /// Whether a marker says that the samples are red, green and blue.
+    /// Whether a marker declares that the samples are red, green and blue.
     is_rgb: bool,
 }
 
@@ -167,7 +167,7 @@ impl<'a> MarkerReader<'a> {
         }
     }
 
-    /// The payload of the segment that begins here.
+    /// Returns the payload of the segment that begins here.
     fn segment(&mut self) -> Result<&'a [u8], NotBaseline> {
         let Some(&[high, low]) = self.take(2) else {
             return Err(CUT);
@@ -196,7 +196,7 @@ impl<'a> MarkerReader<'a> {
             return Err(Other("states its height at the end"));
         }
         if width == 0 {
-            return Err(Damaged("claims an image without pixels"));
+            return Err(Damaged("has an image without pixels"));
         }
         if u64::from(width) * u64::from(height) > max_pixels {
             return Err(NotBaseline::TooLarge {
@@ -210,7 +210,7 @@ impl<'a> MarkerReader<'a> {
             return Err(Other("has other than 1 or 3 components"));
         }
         if rest.len() != 3 * components {
-            return Err(Damaged("has a frame header of another length"));
+            return Err(Damaged("has a frame header of the wrong length"));
         }
         let mut ids = [(0, 0); 3];
         let mut factors = [0; 3];
@@ -240,7 +240,7 @@ impl<'a> MarkerReader<'a> {
         Ok(())
     }
 
-    /// Huffman tables.
+    /// Reads Huffman tables.
     fn codes(&mut self) -> Result<(), NotBaseline> {
         let mut segment = self.segment()?;
         while let [kind, rest @ ..] = segment {
@@ -249,14 +249,14 @@ impl<'a> MarkerReader<'a> {
                 return Err(Damaged("has a Huffman table that is too short"));
             };
             let symbols: usize = counts.iter().map(|&count| usize::from(count)).sum();
-            // Of the codes of 16 bits, those that begin with a shorter one are taken by it.
+            // A code of 16 bits is used up if it begins with a shorter code.
             let used: u32 = counts
                 .iter()
                 .enumerate()
                 .map(|(n, &count)| u32::from(count) << (15 - n))
                 .sum();
             if symbols == 0 || symbols > 256 || used > 1 << 16 {
-                return Err(Damaged("has a Huffman table that no code has"));
+                return Err(Damaged("has a Huffman table with impossible code lengths"));
             }
             let Some((symbols, rest)) = rest.split_at_checked(symbols) else {
                 return Err(Damaged("has a Huffman table that is too short"));
@@ -264,7 +264,7 @@ impl<'a> MarkerReader<'a> {
             let defined = match class {
                 0 => &mut self.tables.dc,
                 1 => &mut self.tables.ac,
-                _ => return Err(Damaged("has a Huffman table of no class")),
+                _ => return Err(Damaged("has a Huffman table of an unknown class")),
             };
             // Differences of 8-bit samples have at most 11 bits.
             if class == 0 && symbols.iter().any(|&bits| bits > 11) {
@@ -286,7 +286,7 @@ impl<'a> MarkerReader<'a> {
                 return Err(Other("has quantization tables of 16 bits"));
             }
             let Some(defined) = self.tables.quantization.get_mut(usize::from(*kind)) else {
-                return Err(Damaged("has a quantization table of no number"));
+                return Err(Damaged("has a quantization table with an invalid number"));
             };
             let Some((_, rest)) = rest.split_at_checked(64) else {
                 return Err(Damaged("has a quantization table that is too short"));
@@ -305,7 +305,7 @@ impl<'a> MarkerReader<'a> {
         Ok(())
     }
 
-    /// APP14, where Adobe's programs say what the samples are.
+    /// Reads APP14, in which Adobe's programs declare the colour space of the samples.
     fn adobe(&mut self) -> Result<(), NotBaseline> {
         let segment = self.segment()?;
         if segment.starts_with(b"Adobe") && segment.get(11) == Some(&0) {
@@ -314,7 +314,7 @@ impl<'a> MarkerReader<'a> {
         Ok(())
     }
 
-    /// The header of the scan, the scan, and the end.
+    /// Reads the header of the scan, the scan, and the end.
     fn scan(&mut self) -> Result<Baseline, NotBaseline> {
         let segment = self.segment()?;
         let Some(frame) = self.frame else {
@@ -322,7 +322,9 @@ impl<'a> MarkerReader<'a> {
         };
         let ids = &frame.ids[..frame.components];
         if !frame.is_gray() && (self.is_rgb || ids.iter().map(|id| id.0).eq(*b"RGB")) {
-            return Err(Other("holds red, green and blue as they are"));
+            return Err(Other(
+                "stores red, green and blue without a conversion to YCbCr",
+            ));
         }
         let Some((&count, rest)) = segment.split_first() else {
             return Err(Damaged("has a scan header that is too short"));
@@ -350,7 +352,7 @@ impl<'a> MarkerReader<'a> {
         }
         let start = self.at;
         let end = self.entropy_coded(&frame)?;
-        // A block takes two codes, of one bit or more each.
+        // A block has at least two codes of at least one bit.
         if (end - start) as u64 * 8 < frame.mcus() * frame.blocks() * 2 {
             return Err(Damaged("has too few bytes for its pixels"));
         }
@@ -362,7 +364,7 @@ impl<'a> MarkerReader<'a> {
         })
     }
 
-    /// Goes over the scan; where the marker behind it begins.
+    /// Reads the scan. Returns the position of the marker after it.
     fn entropy_coded(&mut self, frame: &FrameHeader) -> Result<usize, NotBaseline> {
         let restarts = match self.interval {
             0 => 0,
@@ -374,12 +376,12 @@ impl<'a> MarkerReader<'a> {
             let found = find_ff(rest).ok_or(Damaged("ends within its scan"))?;
             let at = self.at + found;
             match self.bytes.get(at + 1) {
-                // A byte 255 of the scan, and one that fills up before a marker.
+                // A byte 255 of the scan, and a fill byte before a marker.
                 Some(0x00) => self.at = at + 2,
                 Some(0xFF) => self.at = at + 1,
                 Some(&marker @ 0xD0..=0xD7) => {
                     if seen >= restarts || u64::from(marker - 0xD0) != seen % 8 {
-                        return Err(Damaged("has restart markers out of their order"));
+                        return Err(Damaged("has restart markers in the wrong order"));
                     }
                     seen += 1;
                     self.at = at + 2;
@@ -393,7 +395,7 @@ impl<'a> MarkerReader<'a> {
     }
 }
 
-/// What a marker means that is not of a baseline file.
+/// Returns the error for a marker that baseline files do not have.
 fn rejected(marker: u8) -> NotBaseline {
     match marker {
         0xC1 => Other("is extended sequential"),
@@ -403,13 +405,13 @@ fn rejected(marker: u8) -> NotBaseline {
         0xC9..=0xCC => Other("is coded arithmetically"),
         0xD8 => Damaged("begins twice"),
         0xD9 => Damaged("ends before its scan"),
-        _ => Other("has segments of a kind that baseline files have not"),
+        _ => Other("has a segment that baseline files do not have"),
     }
 }
 
-/// Where the first byte 255 is.
+/// Returns the index of the first byte 255.
 fn find_ff(bytes: &[u8]) -> Option<usize> {
-    // The compiler compares the bytes of a chunk at once.
+    // The compiler vectorises the comparison of a chunk.
     const CHUNK: usize = 64;
     let chunks = bytes.chunks_exact(CHUNK);
     let has_none = |chunk: &[u8]| !chunk.iter().fold(false, |any, &byte| any | (byte == 0xFF));

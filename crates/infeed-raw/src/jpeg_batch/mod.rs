@@ -1,7 +1,8 @@
-//! Batches of JPEGs for a decoder on a device: which files it takes, and where their pixels go.
+//! Batches of JPEGs for a decoder on a device: accepted files, and the positions of their pixels.
 //!
-//! A device's decoder takes plain files only ([`Baseline`]); the host decodes every other file. This
-//! module is the same for all devices, so the simulated device takes and refuses the same files as a GPU.
+//! A device's decoder accepts baseline files only ([`Baseline`]); the host decodes every other
+//! file. All devices use this module, so the simulated device accepts and rejects the same files as
+//! a GPU.
 
 mod baseline;
 #[cfg(test)]
@@ -14,22 +15,22 @@ use crate::cuda::HostSource;
 
 pub use baseline::{Baseline, NotBaseline};
 
-/// Where the pixels of one image go: rows of red, green and blue, 8 bits each, in a memory of a
-/// device.
+/// Position of the pixels of one image: rows of red, green and blue, 8 bits each, in the memory of
+/// a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImagePosition {
     /// First byte.
     pub offset: usize,
-    /// Bytes from the beginning of a row to that of the next, at least three a column.
+    /// Bytes from the start of a row to the start of the next, at least three for each column.
     pub row_bytes: usize,
-    /// Rows. The file must have as many.
+    /// Rows. The file must have the same number.
     pub height: u32,
-    /// Columns. The file must have as many.
+    /// Columns. The file must have the same number.
     pub width: u32,
 }
 
 impl ImagePosition {
-    /// For an image whose rows lie one after another, from `offset` on.
+    /// Position of an image with contiguous rows, from `offset` on.
     pub fn dense(offset: usize, height: u32, width: u32) -> ImagePosition {
         ImagePosition {
             offset,
@@ -39,8 +40,9 @@ impl ImagePosition {
         }
     }
 
-    /// Its bytes in the memory, those behind the last pixel of its last row included, which a
-    /// decoder may write too; none if that is no number, or a row is too short for its columns.
+    /// Returns the range of its bytes in the memory. It includes the bytes after the last pixel of
+    /// the last row, which a decoder may also write. None if the range overflows, or a row is too
+    /// short for its columns.
     pub fn bytes(&self) -> Option<Range<usize>> {
         let (height, width) = (self.height as usize, self.width as usize);
         let is_wide = width.checked_mul(3)? <= self.row_bytes;
@@ -51,29 +53,29 @@ impl ImagePosition {
     }
 }
 
-/// Places that cannot be decoded to.
+/// Invalid positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadPositions {
-    /// Not one place for each file.
+    /// The numbers of files and positions differ.
     #[error("{files} files have {positions} positions; give one position per file")]
     Count {
-        /// Files there are.
+        /// Number of files.
         files: usize,
-        /// Places there are.
+        /// Number of positions.
         positions: usize,
     },
-    /// A place that leaves the memory, or is too narrow for its own size.
+    /// A position that exceeds the memory, or whose rows are too short.
     #[error(
         "row {row}: {height} rows of {row_bytes} bytes for {width} pixels, from byte {offset} on, do \
          not fit into {len} bytes"
     )]
     Outside {
-        /// Which file's.
+        /// Number of the file.
         row: usize,
         /// First byte.
         offset: usize,
-        /// From row to row.
+        /// Bytes from the start of a row to the start of the next.
         row_bytes: usize,
         /// Rows.
         height: u32,
@@ -82,22 +84,22 @@ pub enum BadPositions {
         /// Bytes of the memory.
         len: usize,
     },
-    /// Two places share bytes.
+    /// Two positions overlap.
     #[error("the positions of rows {row} and {other} overlap")]
     Shared {
-        /// One of them.
+        /// First of the two rows.
         row: usize,
-        /// The other.
+        /// Second of the two rows.
         other: usize,
     },
 }
 
-/// Checks that every place lies inside of `len` bytes and shares none with another; the bytes from
-/// the first to the last of them all, empty if there are none.
+/// Checks that every position is inside of `len` bytes and overlaps no other. Returns the range
+/// from the first byte of all to the last, empty if there are none.
 ///
 /// # Errors
 ///
-/// [`BadPositions`], for the first that is wrong.
+/// [`BadPositions`] for the first invalid position.
 pub fn span(positions: &[ImagePosition], len: usize) -> Result<Range<usize>, BadPositions> {
     let mut ranges = Vec::with_capacity(positions.len());
     for (row, position) in positions.iter().enumerate() {
@@ -129,58 +131,59 @@ pub fn span(positions: &[ImagePosition], len: usize) -> Result<Range<usize>, Bad
     Ok(first..last)
 }
 
-/// Why one file was not decoded. Others of its batch were.
+/// Reason why a file was not decoded. Others of its batch were.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Rejection {
-    /// The decoder does not take such files, or nobody would take this one.
+    /// No device decodes such files, or the file is damaged.
     #[error(transparent)]
     NotBaseline(#[from] NotBaseline),
-    /// The file has another size than its place.
+    /// The file's size differs from that of its position.
     #[error("the file is {found_width}x{found_height}, but its position is for {width}x{height}")]
     OtherSize {
-        /// Columns of the place.
+        /// Columns of the position.
         width: u32,
-        /// Rows of the place.
+        /// Rows of the position.
         height: u32,
         /// Columns of the file.
         found_width: u32,
         /// Rows of the file.
         found_height: u32,
     },
-    /// The decoder's library refused it.
+    /// The decoder's library rejected the file.
     #[error("{decoder} rejects the file: {what}")]
     Decoder {
-        /// Which library.
+        /// Name of the library.
         decoder: &'static str,
-        /// What it says.
+        /// The library's reason.
         what: String,
     },
 }
 
 impl Rejection {
-    /// Whether the host's decoder is likely to take the file: nothing says that it is broken.
+    /// Whether the host's decoder is likely to accept the file: no check found damage.
     pub fn is_for_the_host(&self) -> bool {
         match self {
             Rejection::NotBaseline(why) => why.is_for_the_host(),
             Rejection::OtherSize { .. } => false,
-            // It is the host's decoder that can tell what is wrong, if anything is.
+            // If the file is damaged, the host's decoder determines the reason.
             Rejection::Decoder { .. } => true,
         }
     }
 }
 
-/// A file that was not decoded, by its number in the batch. What its place holds is not specified.
+/// A file that was not decoded. The bytes at its position are unspecified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RejectedFile {
-    /// Its number.
+    /// Number of the file in the batch.
     pub row: usize,
-    /// Why.
+    /// Reason.
     pub why: Rejection,
 }
 
-/// A file for a device's decoder, with the result of its scan. A scan reads every byte, so it is done
-/// once per file, by the worker that has the file in its cache, and not by the thread that sends batches.
+/// A file for a device's decoder, with the result of its scan. A scan reads every byte, so it is
+/// done once per file, by the worker that has the file in its cache and not by the thread that
+/// sends batches.
 #[derive(Clone)]
 pub struct ScannedJpeg {
     /// Bytes of the file, the same for as long as the source lives.
@@ -200,18 +203,19 @@ impl ScannedJpeg {
         Ok(ScannedJpeg { source, header })
     }
 
-    /// Bytes up to the end of the image; fewer if the source is shorter than its header says.
+    /// Returns the bytes up to the end of the image; fewer if the source is shorter than its header
+    /// requires.
     pub fn bytes(&self) -> &[u8] {
         let bytes = (*self.source).as_ref();
         bytes.get(..self.header.len).unwrap_or(bytes)
     }
 
-    /// Checks the result of the scan against a place, without another scan.
+    /// Checks the result of the scan against a position, without another scan.
     ///
     /// # Errors
     ///
-    /// [`Rejection::OtherSize`] for a place of another size, [`Rejection::NotBaseline`] for a source that is
-    /// shorter than its header says.
+    /// [`Rejection::OtherSize`] for a position of another size, [`Rejection::NotBaseline`] for a
+    /// source that is shorter than its header requires.
     pub fn check(&self, position: &ImagePosition) -> Result<(), Rejection> {
         let header = &self.header;
         if (header.width, header.height) != (position.width, position.height) {

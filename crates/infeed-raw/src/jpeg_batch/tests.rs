@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::jpeg_encode::{Subsampling, encode, encode_with_restarts};
 
-/// A picture that is smooth and has an edge.
+/// A smooth picture with an edge.
 fn picture(width: u32, height: u32) -> Vec<u8> {
     let pixel = |y: u32, x: u32| {
         let edge = if x > y { 90 } else { 0 };
@@ -21,7 +21,7 @@ fn read(bytes: &[u8]) -> Result<Baseline, NotBaseline> {
     Baseline::read(bytes, 1 << 20)
 }
 
-/// Where a marker is first.
+/// Index of the first marker of a kind.
 fn find(bytes: &[u8], marker: u8) -> usize {
     let found = bytes.windows(2).position(|pair| pair == [0xFF, marker]);
     found.expect("the file has such a marker")
@@ -36,7 +36,7 @@ const ALL: [Subsampling; 5] = [
 ];
 
 #[test]
-fn plain_files_of_every_sampling_are_taken_with_what_they_say() {
+fn baseline_files_of_every_subsampling_are_accepted() {
     for subsampling in ALL {
         let mut bytes = jpeg(subsampling);
         let len = bytes.len();
@@ -56,7 +56,7 @@ fn plain_files_of_every_sampling_are_taken_with_what_they_say() {
 }
 
 #[test]
-fn files_of_other_kinds_are_for_the_host_and_say_of_which() {
+fn other_kinds_of_files_are_left_to_the_host_with_the_reason() {
     macro_rules! file {
         ($name:literal) => {
             include_bytes!(concat!("../../../../testdata/conformance/", $name)).as_slice()
@@ -92,7 +92,7 @@ fn files_of_other_kinds_are_for_the_host_and_say_of_which() {
 }
 
 #[test]
-fn other_frame_headers_are_told_apart() {
+fn other_frame_headers_are_distinguished() {
     for (marker, word) in [
         (0xC1, "extended"),
         (0xC2, "progressive"),
@@ -127,7 +127,7 @@ fn a_file_cut_anywhere_is_damaged() {
 }
 
 #[test]
-fn a_byte_changed_anywhere_makes_no_panic_and_no_other_end() {
+fn a_changed_byte_causes_no_panic_and_no_later_end() {
     let pixels = picture(67, 45);
     let bytes = encode_with_restarts(&pixels, 67, 45, 80, Subsampling::Quarter, 4).unwrap();
     for at in 0..bytes.len() {
@@ -157,7 +157,7 @@ fn limits_and_header_bombs_are_found_before_anything_is_allocated() {
 }
 
 #[test]
-fn restart_markers_that_are_missing_or_in_disorder_are_damage() {
+fn missing_or_misordered_restart_markers_are_damage() {
     let pixels = picture(67, 45);
     let bytes = encode_with_restarts(&pixels, 67, 45, 80, Subsampling::Quarter, 4).unwrap();
     let at = find(&bytes, 0xD1);
@@ -171,10 +171,10 @@ fn restart_markers_that_are_missing_or_in_disorder_are_damage() {
 }
 
 #[test]
-fn codes_that_no_table_can_have_are_damage() {
+fn impossible_code_lengths_are_damage() {
     let bytes = jpeg(Subsampling::Gray);
     let at = find(&bytes, 0xC4);
-    // Three codes of one bit, in place of what is there; as many symbols.
+    // Replaces the counts with three codes of one bit and as many symbols as before.
     let mut over = bytes.clone();
     let counts = &mut over[at + 5..at + 21];
     let symbols: u8 = counts.iter().sum();
@@ -184,14 +184,22 @@ fn codes_that_no_table_can_have_are_damage() {
 
     let rejected = read(&over).unwrap_err();
 
-    assert!(rejected.to_string().contains("no code has"), "{rejected}");
+    assert!(
+        rejected.to_string().contains("impossible code lengths"),
+        "{rejected}"
+    );
     let mut many = bytes;
     many[at + 5..at + 21].fill(255);
-    assert!(read(&many).unwrap_err().to_string().contains("no code has"));
+    assert!(
+        read(&many)
+            .unwrap_err()
+            .to_string()
+            .contains("impossible code lengths")
+    );
 }
 
 #[test]
-fn a_table_that_is_named_and_not_there_is_damage() {
+fn a_missing_table_is_damage() {
     let mut bytes = jpeg(Subsampling::Gray);
     let scan = find(&bytes, 0xDA);
     bytes[scan + 6] = 0x11;
@@ -205,7 +213,7 @@ fn a_table_that_is_named_and_not_there_is_damage() {
 }
 
 #[test]
-fn places_outside_of_the_memory_or_over_each_other_are_refused() {
+fn positions_outside_of_the_memory_or_overlapping_are_rejected() {
     let position = |offset, row_bytes| ImagePosition {
         offset,
         row_bytes,
@@ -232,7 +240,7 @@ fn places_outside_of_the_memory_or_over_each_other_are_refused() {
 }
 
 #[test]
-fn a_scan_is_held_against_the_place_and_the_length_of_the_file() {
+fn a_scan_is_checked_against_the_position_and_the_file_length() {
     let bytes = jpeg(Subsampling::Half);
     let mut longer = bytes.clone();
     longer.extend(b"appended by a camera");

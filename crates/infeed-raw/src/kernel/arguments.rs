@@ -1,9 +1,9 @@
-//! The one argument of every kernel, a struct by value: what `kernels/rows.h` declares, in Rust.
+//! The argument of every kernel, a struct passed by value: the structs of `kernels/rows.h` in Rust.
 
 use super::colours::Colours;
 
-/// Divides numbers below 2^31 by one that is known before the launch: with a product and a shift,
-/// where a device would take twenty instructions for an element.
+/// Divides numbers below 2^31 by a divisor that is known before the launch, with a product and a
+/// shift. A device would need twenty instructions for each division.
 ///
 /// Source: Granlund and Montgomery, "Division by invariant integers using multiplication", 1994.
 #[repr(C)]
@@ -15,12 +15,13 @@ pub(super) struct Divider {
 }
 
 impl Divider {
-    /// For a divisor below 2^31; 1 in place of 0, which is asked for where nothing is divided.
+    /// Returns the divider for a divisor below 2^31. 0, which is passed if nothing is divided,
+    /// counts as 1.
     ///
-    /// With `l` the logarithm of the divisor, rounded up, and `factor` the divisor's part of
-    /// `2^(31+l)`, rounded up: the factor is too large by less than one part, which moves a quotient
-    /// of a number below 2^31 by less than the distance to the next. It fits 32 bits, since the
-    /// divisor is more than `2^(l-1)`.
+    /// Let `l` be the logarithm of the divisor, rounded up, and `factor` be `2^(31+l) / divisor`,
+    /// rounded up. Rounding makes the factor too large by less than 1, which changes the quotient
+    /// of a number below 2^31 by less than the distance to the next integer. The factor fits 32
+    /// bits, since the divisor is more than `2^(l-1)`.
     pub(super) fn of(by: usize) -> Divider {
         let by = u32::try_from(by).unwrap_or(u32::MAX).clamp(1, 1 << 31);
         let shift = 31 + by.next_power_of_two().trailing_zeros();
@@ -32,7 +33,7 @@ impl Divider {
         }
     }
 
-    /// The quotient, as the kernels compute it.
+    /// Returns the quotient, as the kernels compute it.
     #[cfg(all(test, not(miri)))]
     pub(super) fn divide(self, n: u32) -> u32 {
         ((u64::from(n) * u64::from(self.factor)) >> self.shift) as u32
@@ -47,7 +48,7 @@ pub(super) struct KernelRows {
     pub(super) input: u64,
     /// Address of the first element.
     pub(super) output: u64,
-    /// Address of the table, 0 without.
+    /// Address of the table; 0 without a table.
     pub(super) table: u64,
     /// Bytes from row to row of the input, without views.
     pub(super) input_row: u64,
@@ -57,14 +58,14 @@ pub(super) struct KernelRows {
     pub(super) width: u32,
     /// Bytes of a pixel of the input.
     pub(super) pixel: u32,
-    /// What the threads of a row share out: elements of the output or, where a thread writes to
-    /// all planes, pixels.
+    /// Number of items that the threads of a row divide: elements of the output or, if a thread
+    /// writes to all planes, pixels.
     pub(super) count: u32,
-    /// By blocks a row.
+    /// Divides by the blocks of a row.
     pub(super) blocks: Divider,
-    /// By the elements (or pixels) of a line.
+    /// Divides by the elements (or pixels) of a line.
     pub(super) line: Divider,
-    /// By the elements of a pixel, or by the pixels of a plane.
+    /// Divides by the elements of a pixel, or by the pixels of a plane.
     pub(super) group: Divider,
     pub(super) unused: u32,
 }
@@ -96,13 +97,13 @@ pub(super) struct Widen {
     pub(super) unknown: u64,
 }
 
-// What the assertions in `kernels/*.c` say of their side. Kernels take 4096 bytes at most.
+// The same sizes as in the assertions of `kernels/*.c`. Kernels accept at most 4096 bytes.
 const _: () = assert!(size_of::<KernelRows>() == 96);
 const _: () = assert!(size_of::<Expand>() == 128);
 const _: () = assert!(size_of::<Classes>() == 2664);
 const _: () = assert!(size_of::<Widen>() == 104);
 
-/// An argument as words.
+/// Argument that can be passed as words.
 ///
 /// # Safety
 ///
@@ -110,8 +111,8 @@ const _: () = assert!(size_of::<Widen>() == 104);
 pub(super) unsafe trait Argument: Copy {
     fn words(&self) -> Vec<u64> {
         let mut words = vec![0_u64; size_of::<Self>() / 8];
-        // SAFETY: every byte of `self` is initialised, since the type has no gaps; the words are as
-        // many bytes, and new.
+        // SAFETY: every byte of `self` is initialised, since the type has no gaps; the vector is
+        // new and has the same number of bytes.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 std::ptr::from_ref(self).cast::<u8>(),
@@ -123,11 +124,11 @@ pub(super) unsafe trait Argument: Copy {
     }
 }
 
-// SAFETY: 5 * 8 + 4 * 4 + 9 * 4 + 4 bytes of members are the 96 bytes asserted above.
+// SAFETY: the members' 5 * 8 + 4 * 4 + 9 * 4 + 4 bytes are the 96 bytes asserted above.
 unsafe impl Argument for KernelRows {}
-// SAFETY: 96 + 4 * 4 + 4 * 4 are the 128 asserted above.
+// SAFETY: 96 + 4 * 4 + 4 * 4 are the 128 bytes asserted above.
 unsafe impl Argument for Expand {}
-// SAFETY: 96 + 512 * 4 + 512 + 4 + 4 are the 2664 asserted above.
+// SAFETY: 96 + 512 * 4 + 512 + 4 + 4 are the 2664 bytes asserted above.
 unsafe impl Argument for Classes {}
-// SAFETY: 96 + 8 are the 104 asserted above.
+// SAFETY: 96 + 8 are the 104 bytes asserted above.
 unsafe impl Argument for Widen {}

@@ -1,11 +1,11 @@
-//! The kernels as the host compiler built them: the same grid, one block after another.
+//! The kernels as built by the host compiler: the same grid, one block after another.
 
 use std::ffi::CStr;
 
 use super::launch::Launch;
 use super::{Kernel, KernelError, Table};
 
-/// Runs blocks `from..to` of a launch whose argument is behind the pointer.
+/// Runs blocks `from..to` of a launch. The pointer is that of the launch's argument.
 type BlockRunner = unsafe extern "C" fn(arguments: *const u64, from: u32, to: u32);
 
 macro_rules! entries {
@@ -17,7 +17,7 @@ macro_rules! entries {
         /// Names of all kernels in [`PTX`](super::PTX).
         pub const ENTRIES: &[&CStr] = &[$($name),*];
 
-        /// What the host runs for each of them.
+        /// The host function for each of them.
         const RUNS: &[BlockRunner] = &[$($run),*];
     };
 }
@@ -55,7 +55,7 @@ entries! {
 /// Names of the kernels in [`PTX_SM80`](super::PTX_SM80).
 pub(crate) const ENTRIES_SM80: &[&CStr] = &[c"infeed_expand_bf16_hwc", c"infeed_expand_bf16_chw"];
 
-/// Runs a kernel whose lengths [`Kernel::check`] has found to fit.
+/// Runs a kernel whose lengths [`Kernel::check`] has accepted.
 pub(super) fn run(
     kernel: &Kernel,
     rows: usize,
@@ -73,9 +73,9 @@ pub(super) fn run(
     let at = ENTRIES.iter().position(|&entry| entry == launch.entry);
     let run = RUNS[at.expect("every entry is listed")];
     // SAFETY: the argument is the struct that the entry takes, with the addresses of slices that
-    // are borrowed until this function returns, the output exclusively. `check` has found every
-    // byte that the kernel touches for this shape to be inside them, by the argument at the head
-    // of the module; loads and stores on the host need no alignment.
+    // are borrowed until this function returns, the output exclusively. `check` has verified that
+    // every byte that the kernel accesses for this shape is inside of them, by the argument at the
+    // head of the module. Loads and stores on the host need no alignment.
     unsafe { run(launch.arguments.as_ptr(), 0, launch.grid[0]) };
     Ok(())
 }

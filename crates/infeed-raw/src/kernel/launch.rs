@@ -1,4 +1,4 @@
-//! A kernel, a number of rows and addresses become an entry, a grid and an argument.
+//! Converts a kernel, a number of rows and addresses to an entry, a grid and an argument.
 
 use std::ffi::CStr;
 
@@ -8,21 +8,21 @@ use super::shape::LaunchShape;
 use super::{BLOCK, Integer, Kernel, KernelError, NO_IMAGES};
 use crate::simd::{Dtype, Layout};
 
-/// What a driver is told to run.
+/// A launch, as passed to a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
     /// Name in [`PTX`](super::PTX), one of [`ENTRIES`](super::ENTRIES).
     pub entry: &'static CStr,
-    /// Blocks. Where the first is 0 there is nothing to do, and drivers refuse it.
+    /// Blocks. If the first number is 0, there is no work, and drivers reject the launch.
     pub grid: [u32; 3],
     /// Threads of a block.
     pub block: [u32; 3],
-    /// The one parameter, a struct by value: as many bytes as it has, aligned to 8.
+    /// The only parameter, a struct by value: exactly its bytes, aligned to 8.
     pub arguments: Vec<u64>,
 }
 
 impl Launch {
-    /// Whether nothing would be written.
+    /// Whether the launch would write nothing.
     pub fn is_empty(&self) -> bool {
         self.grid[0] == 0
     }
@@ -86,7 +86,7 @@ fn images(kernel: &Kernel, shape: &LaunchShape, input: u64, table: u64, output: 
         Kernel::OneHot { .. } => (shape.width, shape.height * shape.width),
         Kernel::Classes { .. } | Kernel::Resize { .. } | Kernel::Widen { .. } => (shape.width, 1),
     };
-    // Every number is at most `MAX_ELEMENTS`: `Shape::of` has seen to it.
+    // Every number is at most `MAX_ELEMENTS`, which `LaunchShape::of` ensures.
     KernelRows {
         input,
         output,
@@ -104,7 +104,7 @@ fn images(kernel: &Kernel, shape: &LaunchShape, input: u64, table: u64, output: 
     }
 }
 
-/// The entry for a kernel's type and layout. One channel is the same in both.
+/// Returns the entry for a kernel's type and layout. For one channel, both layouts are the same.
 fn entry(kernel: &Kernel) -> &'static CStr {
     match *kernel {
         Kernel::Expand {
@@ -161,7 +161,7 @@ fn entry(kernel: &Kernel) -> &'static CStr {
 
 /// # Errors
 ///
-/// `Address`, for one that the kernel's loads and stores cannot take.
+/// `Address` for an address that the kernel's loads and stores do not support.
 pub(super) fn check_addresses(
     kernel: &Kernel,
     table: Option<u64>,

@@ -1,16 +1,16 @@
-//! Where the images lie that a device resizes, and the weights it does it with.
+//! Positions of the images that a device resizes, and the weights.
 //!
-//! The arithmetic is that of the host's resizer, `fast_image_resize` in its form for bytes: a
-//! triangle as wide as the image shrinks is laid over the pixels for each pixel of the output, its
-//! values are normalised in f64, and rounded to 16 bits with as many binary places as the largest of
-//! them allows. What is left are sums of integers, which come out the same everywhere: first down
-//! each column, rounded to a byte, then along the line. A side that keeps its length has one weight
-//! of 1 a pixel, and so does not change.
+//! The arithmetic is that of the host's resizer, `fast_image_resize` for bytes. For each pixel of
+//! the output, a triangle that widens as the image shrinks gives the weights of the input's pixels.
+//! The weights are normalised in f64, and rounded to 16 bits with as many binary places as the
+//! largest weight allows. The rest are sums of integers, which are the same on every device: first
+//! along each column, rounded to a byte, then along the line. A side that keeps its length has one
+//! weight of 1 for each pixel, so it does not change.
 //!
-//! A table is one run of bytes, since a device gets it in one copy: an entry of 48 bytes for each
-//! image, then axes. An axis is a side's way to its new length: the number of the first pixel that
-//! contributes, 4 bytes for each pixel of the output, then the weights, 2 bytes each, as many for
-//! every pixel. Images share the axes of lengths that they have in common.
+//! A table is contiguous, so that it needs one copy to a device: an entry of 48 bytes for each
+//! image, then axes. An axis describes how a side gets its new length: the number of the first
+//! contributing pixel, 4 bytes for each pixel of the output, then the weights, 2 bytes each, the
+//! same number for every pixel. Images with sides of the same length share axes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,26 +21,26 @@ use super::{KernelError, RowView};
 /// Bytes of an entry. The same number is in `kernels/resize.c`.
 const ENTRY: usize = 48;
 
-/// Longest side of an image, before or after.
+/// Maximum length of a side of an image, before or after.
 pub const MAX_SIDE: u32 = 1 << 20;
 
 /// Weights are below 2 to this power.
 const WEIGHT_BITS: u8 = 15;
 
-/// Binary places of a sum: a byte and two bits more have room above them.
-const MOST_PLACES: u8 = 21;
+/// Maximum binary places of a sum: a byte and two more bits fit above them.
+const MAX_PRECISION: u8 = 21;
 
-/// Weights that are kept for the next table, in bytes; more than all lengths up to 512 have.
+/// Weights kept for the next table, in bytes; enough for all lengths up to 512.
 const KEPT_BYTES: usize = 16 << 20;
 
 /// An image in the input of a resize.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResizeView {
-    /// Of the first byte of the first line, in bytes from the start of the input.
+    /// First byte of the first line, in bytes from the start of the input.
     pub offset: u64,
-    /// From the start of a line to the start of the next, at least a line's own bytes.
+    /// Bytes from the start of a line to the start of the next, at least the length of a line.
     pub row_bytes: u32,
-    /// [`RowView::FLIP_X`] and [`RowView::FLIP_Y`], or 0: how the resized image is mirrored.
+    /// [`RowView::FLIP_X`] and [`RowView::FLIP_Y`], or 0: mirrors the resized image.
     pub flags: u32,
     /// Lines.
     pub height: u32,
@@ -48,8 +48,8 @@ pub struct ResizeView {
     pub width: u32,
 }
 
-/// Images, and the weights that bring each to the size of the output. What is in it holds: every
-/// axis lies inside, and asks for pixels of its image only.
+/// Images, and the weights that resize each to the size of the output. Every table is valid: all
+/// its axes are inside of it and refer only to pixels of their image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResizeTable {
     height: usize,
@@ -58,38 +58,38 @@ pub struct ResizeTable {
     bytes: Arc<Vec<u8>>,
 }
 
-/// Weights of bilinear filters, kept from table to table.
+/// Weights of bilinear filters, kept for later tables.
 #[derive(Debug, Default)]
 pub struct Bilinear {
     known: HashMap<(u32, u32), Arc<Axis>>,
     bytes: usize,
 }
 
-/// How a side gets to its new length.
+/// Weights that resize a side to its new length.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Axis {
-    /// The first pixel that contributes.
+    /// The first contributing pixel, for each pixel of the output.
     pub(super) firsts: Vec<u32>,
-    /// Weights of each pixel of the output, as many as there are `taps`.
+    /// Weights of each pixel of the output; `taps` for each.
     pub(super) weights: Vec<i16>,
     pub(super) taps: usize,
     /// Binary places of the weights.
-    pub(super) positions: u8,
+    pub(super) precision: u8,
 }
 
-/// An axis as an entry names it.
+/// An axis as an entry refers to it.
 #[derive(Clone, Copy, Debug)]
 struct AxisEntry {
-    /// Where it lies in the table, in words of 4 bytes.
+    /// Position in the table, in words of 4 bytes.
     at: u32,
     taps: u32,
-    positions: u32,
-    /// Length of the side before.
+    precision: u32,
+    /// Length of the side before the resize.
     from: u32,
 }
 
 impl Bilinear {
-    /// Nothing is known yet.
+    /// Makes an empty cache.
     pub fn new() -> Bilinear {
         Bilinear::default()
     }
@@ -110,12 +110,13 @@ impl Bilinear {
 }
 
 impl Axis {
-    /// From a length to another; neither is 0.
+    /// Computes the axis from a length to another; neither is 0.
     pub(super) fn bilinear(from: u32, to: u32) -> Axis {
         let scale = f64::from(from) / f64::from(to);
         let reach = scale.max(1.0);
         let steepness = 1.0 / reach;
-        // All weights, one pixel's after another's, and where each begins and has its first pixel.
+        // All weights, one output pixel after another, and for each output pixel the start of its
+        // weights and its first input pixel.
         let mut values: Vec<f64> = Vec::new();
         let mut windows = Vec::with_capacity(to as usize);
         for n in 0..to {
@@ -133,7 +134,7 @@ impl Axis {
             while values.len() > start + 1 && values.last() == Some(&0.0) {
                 values.pop();
             }
-            // Added up in this order, with the zeros at the ends or without.
+            // Added in this order, with or without the zeros at the ends.
             let sum: f64 = values[start..].iter().sum();
             if sum != 0.0 {
                 values[start..].iter_mut().for_each(|value| *value /= sum);
@@ -141,7 +142,7 @@ impl Axis {
             windows.push((start, first));
         }
         let largest = values.iter().copied().fold(0.0, f64::max);
-        let positions = positions(largest);
+        let precision = precision_for(largest);
         let ends = windows[1..].iter().map(|&(start, _)| start);
         let ends: Vec<usize> = ends.chain([values.len()]).collect();
         let counts = windows
@@ -153,12 +154,12 @@ impl Axis {
             firsts: Vec::with_capacity(windows.len()),
             weights: vec![0; taps * windows.len()],
             taps,
-            positions,
+            precision,
         };
-        let of = f64::from(1_u32 << positions);
+        let of = f64::from(1_u32 << precision);
         let rows = axis.weights.chunks_exact_mut(taps.max(1));
         for ((&(start, first), &end), weights) in windows.iter().zip(&ends).zip(rows) {
-            // At the end of the side it begins earlier, with weights of 0.
+            // At the end of the side the window begins earlier, with weights of 0.
             let moved = first.min(from - taps as u32);
             axis.firsts.push(moved);
             let weights = &mut weights[(first - moved) as usize..];
@@ -181,28 +182,29 @@ impl Axis {
     }
 }
 
-/// Binary places for weights of which this is the largest: as many as keep it below
+/// Returns the binary places for weights with this maximum: the largest number that keeps it below
 /// 2^[`WEIGHT_BITS`].
-fn positions(largest: f64) -> u8 {
-    let fits = |&positions: &u8| {
-        let next = (largest * f64::from(1_u32 << (positions + 1))).round();
+fn precision_for(largest: f64) -> u8 {
+    let fits = |&precision: &u8| {
+        let next = (largest * f64::from(1_u32 << (precision + 1))).round();
         next < f64::from(1_u32 << WEIGHT_BITS)
     };
-    (0..MOST_PLACES).take_while(fits).count() as u8
+    (0..MAX_PRECISION).take_while(fits).count() as u8
 }
 
 impl ResizeTable {
-    /// A table that brings images to one size by a bilinear filter that widens as they shrink.
+    /// Makes a table that resizes images to one size, by a bilinear filter that widens as they
+    /// shrink.
     ///
     /// # Errors
     ///
     /// [`KernelError::Side`] for a side that is longer than [`MAX_SIDE`], or an image without
-    /// pixels; [`KernelError::Image`] for flags that there are not.
+    /// pixels; [`KernelError::Image`] for unknown flags.
     ///
     /// # Cost
     ///
-    /// Some nanoseconds for a weight, of which there are about two for each pixel of a side; those
-    /// of lengths met before are only copied.
+    /// A few nanoseconds for each weight, about two for each pixel of a side. Weights of lengths
+    /// used before are only copied.
     pub fn of(
         height: usize,
         width: usize,
@@ -223,34 +225,34 @@ impl ResizeTable {
             entry.extend(view.flags.to_ne_bytes());
             for (from, to) in [(view.width, width), (view.height, height)] {
                 let (from, to) = (side(row, from as usize)?, side(row, to)?);
-                let position = match met.get(&(from, to)) {
-                    Some(position) => *position,
+                let axis_entry = match met.get(&(from, to)) {
+                    Some(axis_entry) => *axis_entry,
                     None => {
                         let axis = weights.axis(from, to);
                         let at = u32::try_from(bytes.len() / 4)
                             .map_err(|_| KernelError::Table { row })?;
                         axis.write(&mut bytes);
-                        let position = AxisEntry {
+                        let axis_entry = AxisEntry {
                             at,
                             taps: axis.taps as u32,
-                            positions: u32::from(axis.positions),
+                            precision: u32::from(axis.precision),
                             from,
                         };
-                        met.insert((from, to), position);
-                        position
+                        met.insert((from, to), axis_entry);
+                        axis_entry
                     }
                 };
                 let words = [
-                    position.at,
-                    position.taps,
-                    position.positions,
-                    position.from,
+                    axis_entry.at,
+                    axis_entry.taps,
+                    axis_entry.precision,
+                    axis_entry.from,
                 ];
                 entry.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
             }
             bytes[row * ENTRY..][..ENTRY].copy_from_slice(&entry);
         }
-        // Padded, so that what follows it in one memory is aligned.
+        // Padded, so that the bytes after it in one memory are aligned.
         bytes.resize(bytes.len().next_multiple_of(8), 0);
         Ok(ResizeTable {
             height,
@@ -260,12 +262,12 @@ impl ResizeTable {
         })
     }
 
-    /// The table of so many images that these bytes are.
+    /// Parses the table of `rows` images from bytes.
     ///
     /// # Errors
     ///
-    /// [`KernelError::Table`] if a kernel would read outside of it, or of an image;
-    /// [`KernelError::Image`] for flags that there are not.
+    /// [`KernelError::Table`] if a kernel would read outside of the table, or of an image;
+    /// [`KernelError::Image`] for unknown flags.
     pub fn from_bytes(
         height: usize,
         width: usize,
@@ -284,18 +286,18 @@ impl ResizeTable {
         for (row, entry) in bytes.chunks_exact(ENTRY).take(rows).enumerate() {
             let (view, columns, lines) = ResizeView::read(entry);
             view.check_flags(row)?;
-            for (position, to) in [(columns, width), (lines, height)] {
-                // One that many images share is looked through once for each length it has.
+            for (axis_entry, to) in [(columns, width), (lines, height)] {
+                // An axis that many images share is checked once for each length.
                 let key = (
-                    position.at,
-                    position.taps,
-                    position.positions,
-                    position.from,
+                    axis_entry.at,
+                    axis_entry.taps,
+                    axis_entry.precision,
+                    axis_entry.from,
                     to,
                 );
                 let is_sound = *sound
                     .entry(key)
-                    .or_insert_with(|| position.is_sound(to, &bytes).is_some());
+                    .or_insert_with(|| axis_entry.is_sound(to, &bytes).is_some());
                 if !is_sound {
                     return Err(KernelError::Table { row });
                 }
@@ -310,23 +312,23 @@ impl ResizeTable {
         })
     }
 
-    /// The images.
+    /// Returns the images.
     pub fn views(&self) -> &[ResizeView] {
         &self.views
     }
 
-    /// What a device reads.
+    /// Returns the bytes that a device reads.
     pub fn bytes(&self) -> &Arc<Vec<u8>> {
         &self.bytes
     }
 
-    /// Bytes of the input that the images reach to; `None` if that is no number.
+    /// Returns the bytes of the input up to the last byte of all images; `None` if that overflows.
     pub fn input_bytes(&self, channels: usize) -> Option<usize> {
         let mut ends = self.views.iter().map(|view| view.end(channels));
         ends.try_fold(0, |end, next| Some(end.max(next?)))
     }
 
-    /// Checks that this is a table for such an output, and that its images are inside the input.
+    /// Checks that this is a table for such an output, and that its images are inside of the input.
     pub(super) fn check(
         &self,
         rows: usize,
@@ -358,7 +360,7 @@ impl ResizeTable {
 }
 
 impl ResizeView {
-    /// An entry of a table, which has [`ENTRY`] bytes.
+    /// Parses an entry of a table, which has [`ENTRY`] bytes.
     fn read(entry: &[u8]) -> (ResizeView, AxisEntry, AxisEntry) {
         let word = |n: usize| {
             let mut word = [0; 4];
@@ -367,13 +369,13 @@ impl ResizeView {
         };
         let mut offset = [0; 8];
         offset.copy_from_slice(&entry[..8]);
-        let position = |n: usize| AxisEntry {
+        let axis_entry = |n: usize| AxisEntry {
             at: word(n),
             taps: word(n + 1),
-            positions: word(n + 2),
+            precision: word(n + 2),
             from: word(n + 3),
         };
-        let (columns, lines) = (position(4), position(8));
+        let (columns, lines) = (axis_entry(4), axis_entry(8));
         let view = ResizeView {
             offset: u64::from_ne_bytes(offset),
             row_bytes: word(2),
@@ -384,7 +386,7 @@ impl ResizeView {
         (view, columns, lines)
     }
 
-    /// Bytes of the input that it reaches to.
+    /// Returns the end of its last line in the input.
     fn end(&self, channels: usize) -> Option<usize> {
         let offset = usize::try_from(self.offset).ok()?;
         let Some(lines_before) = self.height.checked_sub(1) else {
@@ -412,19 +414,19 @@ impl ResizeView {
 }
 
 impl AxisEntry {
-    /// Whether the axis lies in these bytes, and every pixel's weights in its side.
+    /// Whether the axis is inside of these bytes, and every pixel's weights inside of its side.
     fn is_sound(&self, to: usize, bytes: &[u8]) -> Option<()> {
         let begin = (self.at as usize).checked_mul(4)?;
         let end = begin.checked_add(to.checked_mul(4)?)?;
         let firsts = bytes.get(begin..end)?;
         let weights = to.checked_mul(self.taps as usize)?.checked_mul(2)?;
         let is_inside = end.checked_add(weights)? <= bytes.len();
-        let has_places = (1..=u32::from(MOST_PLACES)).contains(&self.positions);
+        let has_precision = (1..=u32::from(MAX_PRECISION)).contains(&self.precision);
         let last = self.from.checked_sub(self.taps)?;
         let (firsts, _) = firsts.as_chunks::<4>();
         let are_inside = firsts
             .iter()
             .all(|&first| u32::from_ne_bytes(first) <= last);
-        (is_inside && has_places && are_inside).then_some(())
+        (is_inside && has_precision && are_inside).then_some(())
     }
 }

@@ -1,4 +1,4 @@
-//! The numbers of a kernel's rows, each known to fit before anything is computed with it.
+//! Sizes of a kernel's rows, each checked for overflow before it is used.
 
 use super::{BLOCK, Integer, Kernel, KernelError, MAX_ELEMENTS, colours};
 use crate::simd::Layout;
@@ -6,14 +6,14 @@ use crate::simd::Layout;
 /// Bytes that a thread writes at once.
 const UNIT_BYTES: usize = 16;
 
-/// What a kernel and a number of rows come to.
+/// Sizes for a kernel and a number of rows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LaunchShape {
     pub(super) height: usize,
     pub(super) width: usize,
     /// Bytes of a pixel of the input.
     pub(super) pixel_bytes: usize,
-    /// Bytes of a line of the input, without what lies between lines.
+    /// Bytes of a line of the input, without the bytes between lines.
     pub(super) line_bytes: usize,
     /// Elements of a pixel of the output.
     pub(super) pixel_elements: usize,
@@ -21,24 +21,24 @@ pub(super) struct LaunchShape {
     pub(super) elements: usize,
     /// Bytes of an element of the output.
     pub(super) element_bytes: usize,
-    /// Bytes of all rows of the input; None if a table says how large each is.
+    /// Bytes of all rows of the input; None if a table gives the size of each.
     pub(super) input_bytes: Option<usize>,
     /// Bytes of all rows of the output.
     pub(super) output_bytes: usize,
-    /// Whether a thread writes to all planes of its pixels, and not a piece of the row.
+    /// Whether a thread writes its pixels to all planes, and not a part of the row.
     pub(super) is_by_pixel: bool,
-    /// What the threads of a row share out: pixels or elements.
+    /// Number of items that the threads of a row divide: pixels or elements.
     pub(super) count: usize,
-    /// Blocks of threads for a row; for all rows they are less than 2^31.
+    /// Blocks of threads for a row; fewer than 2^31 for all rows.
     pub(super) blocks: u32,
 }
 
 impl LaunchShape {
     /// # Errors
     ///
-    /// `TooLarge` where a number does not fit, and whatever about the kernel makes no sense.
+    /// `TooLarge` if a number overflows; the error for an invalid kernel.
     pub(super) fn of(kernel: &Kernel, rows: usize) -> Result<LaunchShape, KernelError> {
-        sensible(kernel)?;
+        check_kernel(kernel)?;
         let (height, width) = kernel.size();
         let (pixel_bytes, pixel_elements) = (kernel.pixel_bytes(), kernel.pixel_elements());
         let too_large = KernelError::TooLarge {
@@ -51,7 +51,7 @@ impl LaunchShape {
             let pixels = height.checked_mul(width)?;
             let elements = pixels.checked_mul(pixel_elements)?;
             let input = pixels.checked_mul(pixel_bytes)?;
-            // An empty image may have one side of any length, which indices must hold all the same.
+            // An empty image may have one side of any length, which must still fit an index.
             let line_bytes = width.checked_mul(pixel_bytes)?;
             let sides = height.max(line_bytes).max(pixel_bytes.max(pixel_elements));
             if sides.max(elements).max(input) > MAX_ELEMENTS {
@@ -62,9 +62,9 @@ impl LaunchShape {
             let unit = UNIT_BYTES / kernel.element_bytes();
             let units = match count {
                 0 => 0,
-                // A thread makes one.
+                // A thread makes one item.
                 count if kernel.is_resize() => count,
-                // A row that begins between units needs one more.
+                // A row that begins inside of a unit needs one more unit.
                 count => (count + unit - 1).div_ceil(unit),
             };
             let blocks = u32::try_from(units.div_ceil(BLOCK as usize)).ok()?;
@@ -104,7 +104,7 @@ fn is_by_pixel(kernel: &Kernel) -> bool {
     )
 }
 
-fn sensible(kernel: &Kernel) -> Result<(), KernelError> {
+fn check_kernel(kernel: &Kernel) -> Result<(), KernelError> {
     match kernel {
         Kernel::Expand { channels: 0, .. } | Kernel::Resize { channels: 0, .. } => {
             Err(KernelError::Nothing { what: "channels" })

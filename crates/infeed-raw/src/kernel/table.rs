@@ -1,12 +1,12 @@
-//! Where rows lie that are not one after another: crops of larger images, mirrored ones, and those
-//! that are to be resized.
+//! Positions of rows that are not contiguous: crops of larger images, mirrored images, and images
+//! to resize.
 
 use std::sync::Arc;
 
 use super::shape::LaunchShape;
 use super::{KernelError, ResizeTable};
 
-/// What a kernel is given beside the rows, and reads from a memory of its own.
+/// Positions of rows, which a kernel reads from a separate memory.
 #[derive(Clone, Copy, Debug)]
 pub enum Table<'a> {
     /// Rows of one size. All kernels but [`Kernel::Resize`](super::Kernel::Resize) take them.
@@ -16,7 +16,7 @@ pub enum Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// What a device reads.
+    /// Returns the bytes that a device reads.
     pub fn bytes(&self) -> &'a [u8] {
         match self {
             Table::Views(views) => RowView::bytes(views),
@@ -24,7 +24,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The same, to be kept while it is copied.
+    /// Returns the same bytes, shared, so that they can be kept while they are copied.
     pub fn shared(&self) -> Arc<Vec<u8>> {
         match self {
             Table::Views(views) => Arc::new(RowView::bytes(views).to_vec()),
@@ -45,14 +45,14 @@ impl<'a> From<&'a ResizeTable> for Table<'a> {
     }
 }
 
-/// Where one row of the batch is read from. A table holds one for each row and, on a device, is
-/// read by the kernel, so its form is fixed: 16 bytes, native byte order.
+/// Position of one row of the batch in the input. A table has one view for each row. The kernel
+/// reads it on the device, so its layout is fixed: 16 bytes, native byte order.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowView {
-    /// Of the first byte of the first line, in bytes from the start of the input.
+    /// First byte of the first line, in bytes from the start of the input.
     pub offset: u64,
-    /// From the start of a line to the start of the next, at least a line's own bytes.
+    /// Bytes from the start of a line to the start of the next, at least the length of a line.
     pub row_bytes: u32,
     /// [`RowView::FLIP_X`] and [`RowView::FLIP_Y`], or 0.
     pub flags: u32,
@@ -61,21 +61,21 @@ pub struct RowView {
 const _: () = assert!(size_of::<RowView>() == 16 && align_of::<RowView>() == 8);
 
 impl RowView {
-    /// Left and right are mirrored.
+    /// Mirrors left and right.
     pub const FLIP_X: u32 = 1;
-    /// Top and bottom are mirrored.
+    /// Mirrors top and bottom.
     pub const FLIP_Y: u32 = 2;
     /// Bytes of a view in a table.
     pub const BYTES: usize = size_of::<RowView>();
 
-    /// The views as bytes, as a device reads them.
+    /// Returns the views as bytes, as a device reads them.
     pub fn bytes(table: &[RowView]) -> &[u8] {
         // SAFETY: a view is two words of 8 bytes without gaps (the assertion above: 8 + 4 + 4), so
         // every byte is initialised; the length is that of the slice, which is borrowed.
         unsafe { std::slice::from_raw_parts(table.as_ptr().cast(), size_of_val(table)) }
     }
 
-    /// Bytes that the view's lines reach to, of images of this shape.
+    /// Returns the end of the view's last line in the input, for images of this shape.
     fn end(&self, shape: &LaunchShape) -> Option<usize> {
         let offset = usize::try_from(self.offset).ok()?;
         let (Some(lines_before), true) = (shape.height.checked_sub(1), shape.width > 0) else {
@@ -86,13 +86,13 @@ impl RowView {
     }
 }
 
-/// Bytes that all views reach to.
+/// Returns the end of the last line of all views.
 pub(super) fn reach(views: &[RowView], shape: &LaunchShape) -> Option<usize> {
     let mut ends = views.iter().map(|view| view.end(shape));
     ends.try_fold(0, |end, next| Some(end.max(next?)))
 }
 
-/// Checks that there is a view for every row, and that its lines are inside the input.
+/// Checks that there is a view for every row, and that its lines are inside of the input.
 pub(super) fn check(
     views: &[RowView],
     rows: usize,

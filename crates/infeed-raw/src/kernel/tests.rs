@@ -1,4 +1,4 @@
-//! The kernels as the host runs them, against the passes that write rows and against plain loops.
+//! Kernels on the host, compared with the SIMD passes and with plain loops.
 
 use super::arguments::Divider;
 use super::*;
@@ -6,7 +6,7 @@ use crate::simd::{self, Convert, Level, Source};
 
 const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::BF16];
 const LAYOUTS: [Layout; 2] = [Layout::Hwc, Layout::Chw];
-/// Odd ones, ones that 16 divides, and ones whose rows are no multiple of 16 bytes.
+/// Odd sizes, sizes that 16 divides, and sizes whose rows are not a multiple of 16 bytes.
 const SIZES: [(usize, usize); 9] = [
     (1, 1),
     (1, 17),
@@ -20,10 +20,10 @@ const SIZES: [(usize, usize); 9] = [
 ];
 const SCALE: [f32; 4] = [1.0 / 58.4, 1.0 / 57.1, 1.0 / 57.4, 0.1];
 const BIAS: [f32; 4] = [-2.118, -2.036, -1.804, 7.0];
-/// Bytes around an output that nothing may write to, and one it is moved by.
+/// Bytes around an output that no kernel may write to; the output is also shifted by one byte.
 const GUARD: usize = 64;
 
-/// Numbers that look random and are the same on every run.
+/// Pseudorandom numbers, the same on every run.
 pub(super) struct Noise(pub(super) u64);
 
 impl Noise {
@@ -43,7 +43,7 @@ impl Noise {
     }
 }
 
-/// Runs into memory whose surroundings are looked at afterwards, `shift` bytes off alignment.
+/// Runs a kernel `shift` bytes off alignment, and checks the memory around the output afterwards.
 fn run(
     kernel: &Kernel,
     rows: usize,
@@ -65,7 +65,7 @@ fn run(
     host[range].to_vec()
 }
 
-/// Views into an input that holds each image with something around it.
+/// Views of images in an input with other bytes between them.
 fn views(noise: &mut Noise, kernel: &Kernel, rows: usize) -> (Vec<RowView>, usize) {
     let ((height, width), pixel) = (kernel.size(), kernel.pixel_bytes());
     let mut end = 0;
@@ -82,7 +82,7 @@ fn views(noise: &mut Noise, kernel: &Kernel, rows: usize) -> (Vec<RowView>, usiz
     (views.collect(), end)
 }
 
-/// The rows as images, one after another, flipped as the views say.
+/// Copies the rows as images, one after another, flipped as in the views.
 fn dense(kernel: &Kernel, input: &[u8], views: &[RowView]) -> Vec<u8> {
     let ((height, width), pixel) = (kernel.size(), kernel.pixel_bytes());
     let mut out = Vec::new();
@@ -101,7 +101,7 @@ fn dense(kernel: &Kernel, input: &[u8], views: &[RowView]) -> Vec<u8> {
     out
 }
 
-/// What the passes on the host make of dense rows.
+/// Computes the result for dense rows with the passes on the host.
 fn reference(kernel: &Kernel, rows: usize, input: &[u8]) -> Vec<u8> {
     let mut out = vec![0; kernel.output_bytes(rows).expect("small")];
     let (height, width) = kernel.size();
@@ -189,7 +189,7 @@ fn reference(kernel: &Kernel, rows: usize, input: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Dense rows and rows through views, at every alignment that an element or a unit may have.
+/// Compares dense rows and rows of views, at every alignment of an element or a unit.
 fn check(noise: &mut Noise, kernel: &Kernel, rows: usize, bytes: impl Fn(&mut Noise) -> u8) {
     let len = kernel.input_bytes(rows).expect("small");
     let input: Vec<u8> = (0..len).map(|_| bytes(noise)).collect();
@@ -242,7 +242,7 @@ fn one_hot(
     }
 }
 
-/// A palette of `count` colours near each other, and bytes that meet it often.
+/// A palette of `count` similar colours, and bytes that often match them.
 fn classes((height, width): (usize, usize), count: usize) -> Kernel {
     Kernel::Classes {
         height,
@@ -291,7 +291,7 @@ fn one_hot_rows_equal_the_rows_that_the_host_writes() {
 }
 
 #[test]
-fn classes_are_those_of_a_search_through_the_palette() {
+fn classes_equal_those_of_a_search_through_the_palette() {
     let mut noise = Noise(3);
     for size in SIZES {
         for count in [0, 1, 2, 32, MAX_COLOURS] {
@@ -302,7 +302,7 @@ fn classes_are_those_of_a_search_through_the_palette() {
 }
 
 #[test]
-fn class_numbers_are_the_same_in_more_bytes_and_255_is_the_number_for_none() {
+fn widening_keeps_class_numbers_and_replaces_255() {
     let mut noise = Noise(5);
     for (height, width) in SIZES {
         for (dtype, unknown) in [
@@ -323,7 +323,7 @@ fn class_numbers_are_the_same_in_more_bytes_and_255_is_the_number_for_none() {
 }
 
 #[test]
-fn every_colour_of_the_largest_palette_is_found_and_its_neighbours_are_not() {
+fn the_largest_palette_finds_its_colours_and_no_neighbours() {
     let colours: Vec<[u8; 3]> = (0..MAX_COLOURS as u32)
         .map(|n| [n as u8 & 0xfe, (n * 77) as u8, 255 - (n * 5) as u8])
         .collect();
@@ -402,8 +402,8 @@ fn every_byte_rounds_alike_for_ordinary_and_extreme_factors() {
 
 #[test]
 fn float16_and_bfloat16_round_as_the_library_does() {
-    // One times a factor is the factor: four numbers a run. Every upper half of a float, with lower
-    // halves around the seams that decide how the upper one rounds.
+    // A product of one and a factor is the factor: four numbers a run. Every upper half of a float,
+    // with lower halves around the boundaries that decide how the upper half is rounded.
     let lower = [0, 1, 0xfff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001, 0xffff];
     let numbers = (0..=u16::MAX).flat_map(|upper| {
         let number = move |low: u32| f32::from_bits(u32::from(upper) << 16 | low);
@@ -413,7 +413,7 @@ fn float16_and_bfloat16_round_as_the_library_does() {
     for four in numbers.chunks(4) {
         let mut scale = [1.0; 4];
         scale[..four.len()].copy_from_slice(four);
-        // What a sum with zero is.
+        // The result of adding zero.
         let value = scale.map(|factor| factor + 0.0);
         for dtype in [Dtype::F16, Dtype::BF16] {
             let kernel = Kernel::Expand {

@@ -1,4 +1,5 @@
-//! Resizes on the host against the resizer whose bits they promise, and against hostile tables.
+//! Resizes on the host, compared with the host's resizer, which has the same bits, and hostile
+//! tables.
 
 use infeed_resize::{FilterType, Part, PixelType, Resizer};
 
@@ -22,7 +23,7 @@ fn kernel((height, width): (usize, usize), channels: usize) -> Kernel {
     }
 }
 
-/// An image in the midst of others: what is beside it must not contribute.
+/// An image among others: the bytes around it must not contribute.
 fn view(
     noise: &mut Noise,
     end: &mut usize,
@@ -41,7 +42,7 @@ fn view(
     }
 }
 
-/// What the host's resizer, and the pass that writes rows, make of an image.
+/// Computes the result for an image with the host's resizer and the SIMD pass.
 fn reference(kernel: &Kernel, view: &ResizeView, input: &[u8]) -> Vec<u8> {
     let Kernel::Resize {
         height,
@@ -101,7 +102,7 @@ fn reference(kernel: &Kernel, view: &ResizeView, input: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Runs over images of these sizes and compares each, and what is around the output.
+/// Resizes images of these sizes, compares each, and checks the bytes around the output.
 fn check(noise: &mut Noise, kernel: &Kernel, sizes: &[(u32, u32)], weights: &mut Bilinear) {
     const GUARD: usize = 24;
     let (height, width) = kernel.size();
@@ -111,7 +112,7 @@ fn check(noise: &mut Noise, kernel: &Kernel, sizes: &[(u32, u32)], weights: &mut
         .iter()
         .map(|&size| view(noise, &mut end, size, channels))
         .collect();
-    // Extremes too: where sums come out above a byte, or are cut.
+    // Includes extremes, where sums exceed a byte or are clipped.
     let input: Vec<u8> = match noise.below(4) {
         0 => (0..end).map(|_| noise.choice(&[0, 255])).collect(),
         1 => vec![255; end],
@@ -120,7 +121,7 @@ fn check(noise: &mut Noise, kernel: &Kernel, sizes: &[(u32, u32)], weights: &mut
     let table = ResizeTable::of(height, width, &views, weights).expect("sides of images");
     assert_eq!(table.input_bytes(channels), Some(end));
     let read = ResizeTable::from_bytes(height, width, views.len(), table.bytes().to_vec());
-    assert_eq!(read.as_ref(), Ok(&table), "as a device has it");
+    assert_eq!(read.as_ref(), Ok(&table), "as a device reads it");
 
     let len = kernel.output_bytes(sizes.len()).expect("small");
     let shift = kernel.element_bytes() * noise.below(5);
@@ -185,13 +186,13 @@ fn crops_of_photographs_equal_those_of_the_hosts_resizer() {
 
 #[test]
 fn sides_of_every_length_have_the_weights_of_the_hosts_resizer() {
-    // Through it: a line of one bright pixel shows the weights of that pixel, so all lines together
-    // show all weights, to the 8 bits that are left of them.
+    // A line with one bright pixel shows the weights of that pixel, so all lines together show all
+    // weights, to 8 bits.
     let mut resizer = Resizer::new();
     for from in (1..=70_u32).chain([127, 333]) {
         for to in [1, 2, 3, 5, 7, 16, 31, 64, 100] {
             let axis = Axis::bilinear(from, to);
-            // Line n has pixel n bright.
+            // In line n, pixel n is bright.
             let mut pixels = vec![0_u8; (from * from) as usize];
             pixels
                 .iter_mut()
@@ -208,8 +209,8 @@ fn sides_of_every_length_have_the_weights_of_the_hosts_resizer() {
                 for y in 0..from as usize {
                     let tap = y.checked_sub(axis.firsts[x] as usize);
                     let weight = tap.and_then(|tap| weights.get(tap)).copied().unwrap_or(0);
-                    let half = 1 << (axis.positions - 1);
-                    let byte = ((255 * i32::from(weight) + half) >> axis.positions).min(255);
+                    let half = 1 << (axis.precision - 1);
+                    let byte = ((255 * i32::from(weight) + half) >> axis.precision).min(255);
                     let found = out[y * to as usize + x];
                     assert_eq!(byte, i32::from(found), "{from} to {to}: {x} of {y}");
                 }
@@ -219,7 +220,7 @@ fn sides_of_every_length_have_the_weights_of_the_hosts_resizer() {
 }
 
 #[test]
-fn images_share_the_axes_they_have_in_common_and_keep_them_for_the_next_table() {
+fn images_of_one_length_share_axes_which_are_kept_for_the_next_table() {
     let view = |height, width| ResizeView {
         offset: 0,
         row_bytes: 3 * width,
@@ -232,7 +233,7 @@ fn images_share_the_axes_they_have_in_common_and_keep_them_for_the_next_table() 
     let views = [view(20, 30), view(30, 20), view(20, 20)];
     let three = ResizeTable::of(8, 8, &views, &mut weights).expect("images");
 
-    // Two entries more, and no axis.
+    // Two more entries and no more axes.
     assert_eq!(three.bytes().len(), one.bytes().len() + 2 * 48);
     assert_eq!(
         three,
@@ -241,7 +242,7 @@ fn images_share_the_axes_they_have_in_common_and_keep_them_for_the_next_table() 
 }
 
 #[test]
-fn what_is_no_image_is_refused() {
+fn views_that_are_not_images_are_rejected() {
     let fitting = ResizeView {
         offset: 10,
         row_bytes: 20,
@@ -269,7 +270,7 @@ fn what_is_no_image_is_refused() {
         "{error}"
     );
 
-    // The last line ends where the input does: 10 + 3 * 20 + 15.
+    // The last line ends at the end of the input: 10 + 3 * 20 + 15.
     let kernel = kernel((3, 3), 3);
     let check = |view: ResizeView, input| {
         let table = of(view).expect("a table");
@@ -312,7 +313,7 @@ fn what_is_no_image_is_refused() {
 }
 
 #[test]
-fn a_resize_takes_a_table_of_its_own_and_nothing_else_does() {
+fn only_a_resize_accepts_a_resize_table() {
     let view = ResizeView {
         offset: 0,
         row_bytes: 6,
@@ -351,14 +352,14 @@ fn a_resize_takes_a_table_of_its_own_and_nothing_else_does() {
 }
 
 #[test]
-fn a_table_with_any_word_changed_is_refused_or_harmless() {
+fn a_table_with_any_word_changed_is_rejected_or_harmless() {
     let mut noise = Noise(46);
     let kernel = kernel((5, 4), 3);
     let mut end = 0;
     let sizes = [(7, 9), (3, 2), (12, 5)];
     let views = sizes.map(|size| view(&mut noise, &mut end, size, 3));
     let table = ResizeTable::of(5, 4, &views, &mut Bilinear::new()).expect("a table");
-    // What is around the input must make no difference.
+    // The bytes around the input must not affect the result.
     let surrounded = [0_u8, 0xa5].map(|byte| {
         let mut memory = vec![byte; end + 2 * 4096];
         memory[4096..][..end].fill(255);
@@ -384,7 +385,7 @@ fn a_table_with_any_word_changed_is_refused_or_harmless() {
         let Ok(table) = ResizeTable::from_bytes(5, 4, 3, bytes) else {
             continue;
         };
-        // Weights of any kind make sums of any kind; they stay bytes.
+        // Any weights make any sums; the results stay bytes.
         let [one, other] = surrounded.each_ref().map(|memory| {
             let mut out = vec![0; kernel.output_bytes(3).expect("small")];
             let input = &memory[4096..][..end];
@@ -394,11 +395,11 @@ fn a_table_with_any_word_changed_is_refused_or_harmless() {
         assert_eq!(one, other, "word {position}: {word:#x}");
         taken += usize::from(one.is_ok());
     }
-    assert!(taken > words, "only some are refused: {taken}");
+    assert!(taken > words, "only some are rejected: {taken}");
 }
 
 #[test]
-fn lengths_at_which_nothing_can_be_counted_are_errors() {
+fn lengths_that_overflow_are_errors() {
     for rows in [1, usize::MAX / 48, usize::MAX / 48 + 1, usize::MAX] {
         let error = ResizeTable::from_bytes(4, 4, rows, Vec::new()).unwrap_err();
         assert_eq!(error, KernelError::Table { row: 0 });
@@ -416,6 +417,6 @@ fn lengths_at_which_nothing_can_be_counted_are_errors() {
         assert!(ResizeTable::from_bytes(side, 2, 1, bytes).is_err());
         assert!(ResizeTable::of(side.saturating_add(1), 2, &[view], &mut Bilinear::new()).is_err());
     }
-    // A size of nothing has nothing to read.
+    // An image without pixels has nothing to read.
     assert!(ResizeTable::from_bytes(0, 0, 1, table.bytes().to_vec()).is_ok());
 }

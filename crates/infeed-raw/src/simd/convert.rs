@@ -1,8 +1,8 @@
-//! Pixels to a row of a batch: checks, the choice of level, the loops.
+//! Converts pixels to a row of a batch: checks, the choice of level, the loops.
 //!
-//! The unit of work is 16 pixels. The last block of a line is moved left to end where
-//! the line ends, and writes a few elements a second time, the same as the first; only
-//! lines shorter than a block go through a padded copy.
+//! The unit of work is 16 pixels. The last block of a line starts earlier, so that it ends at the
+//! end of the line; it writes a few elements a second time, with the same values. Only lines
+//! shorter than a block are copied with padding.
 
 use super::isa::{Isa, Permutation, Plain};
 use super::{Convert, Dtype, Layout, Level, Source};
@@ -10,8 +10,8 @@ use super::{Convert, Dtype, Layout, Level, Source};
 /// Pixels of a block.
 const BLOCK: usize = 16;
 
-/// Writes `source` into `out` as `how` says, at `level` or, where the processor does not
-/// have it, plainly; the bits are the same.
+/// Writes `source` into `out` as `how` specifies, at `level`, or with plain code if the processor
+/// does not support it; the bits are the same.
 ///
 /// # Shape
 ///
@@ -20,7 +20,7 @@ const BLOCK: usize = 16;
 ///
 /// # Panics
 ///
-/// If `out` is not exactly as long as that, or `source` is inconsistent: no channels, rows
+/// If `out` does not have exactly this length, or `source` is inconsistent: no channels, rows
 /// closer than they are long, or data that ends before the last row does.
 ///
 /// # Cost
@@ -57,7 +57,7 @@ pub fn convert(level: Level, source: &Source<'_>, how: &Convert, out: &mut [u8])
         Level::Scalar => run(Plain, job),
         #[cfg(target_arch = "aarch64")]
         Level::Neon => run(super::neon::Neon, job),
-        // SAFETY: the processor has the level, checked above.
+        // SAFETY: the processor supports the level, checked above.
         #[cfg(target_arch = "x86_64")]
         Level::Sse41 => unsafe { run_sse41(job) },
         // SAFETY: as above.
@@ -83,25 +83,25 @@ struct ConvertJob<'a> {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "ssse3,sse4.1")]
 fn run_sse41(job: ConvertJob<'_>) {
-    // SAFETY: this function runs only where the processor has its features.
+    // SAFETY: this function runs only on processors with its features.
     run(unsafe { super::x86::Sse41::new() }, job);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
 fn run_avx2(job: ConvertJob<'_>) {
-    // SAFETY: this function runs only where the processor has its features.
+    // SAFETY: this function runs only on processors with its features.
     run(unsafe { super::x86::Avx2::new() }, job);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,f16c")]
 fn run_avx512(job: ConvertJob<'_>) {
-    // SAFETY: this function runs only where the processor has its features.
+    // SAFETY: this function runs only on processors with its features.
     run(unsafe { super::x86::Avx512::new() }, job);
 }
 
-/// What an element is made of, and how many bytes it has.
+/// Element type of the output, and its size in bytes.
 trait Element {
     const BYTES: usize;
 
@@ -161,7 +161,7 @@ fn run<I: Isa>(isa: I, job: ConvertJob<'_>) {
 #[inline(always)]
 fn image<I: Isa, E: Element, const FLIP_X: bool>(isa: I, job: ConvertJob<'_>) {
     match (job.how.layout, job.source.channels) {
-        // One channel is the same in both layouts.
+        // For one channel, both layouts are the same.
         (_, 1) => interleaved::<I, E, FLIP_X, 1>(isa, job),
         (Layout::Hwc, 2) => interleaved::<I, E, FLIP_X, 2>(isa, job),
         (Layout::Hwc, 3) => interleaved::<I, E, FLIP_X, 3>(isa, job),
@@ -171,16 +171,16 @@ fn image<I: Isa, E: Element, const FLIP_X: bool>(isa: I, job: ConvertJob<'_>) {
     }
 }
 
-/// The source's line that goes to line `y` of the output.
+/// Returns the source's line for line `y` of the output.
 #[inline(always)]
 fn line_for<'a>(source: &Source<'a>, how: &Convert, y: usize) -> &'a [u8] {
     let from = if how.flip_y { source.height - 1 - y } else { y };
     &source.data[from * source.row_bytes..][..source.width * source.channels]
 }
 
-/// Distance, wrapping, from a line to the one to ask for while it is read: mirrored lines
-/// are read backwards, which the processor's own prefetcher does not foresee. Four lines
-/// of 224 pixels are about the latency of memory.
+/// Returns the wrapping distance from a line to the one to prefetch while it is read. Mirrored
+/// lines are read backwards, which the processor's own prefetcher does not predict. Four lines of
+/// 224 pixels take about the latency of memory.
 #[inline(always)]
 fn lines_ahead(source: &Source<'_>, how: &Convert) -> usize {
     let distance = source.row_bytes.wrapping_mul(4);
@@ -191,15 +191,14 @@ fn lines_ahead(source: &Source<'_>, how: &Convert) -> usize {
     }
 }
 
-/// Start of block `n` in the output, and of the pixels that go there.
+/// Returns the start of block `n` in the output, and of its pixels in the source.
 #[inline(always)]
 fn block_at(n: usize, width: usize, flip_x: bool) -> (usize, usize) {
     let to = (n * BLOCK).min(width - BLOCK);
     (to, if flip_x { width - BLOCK - to } else { to })
 }
 
-/// A line shorter than a block, as a block: on the side where the first pixels written
-/// come from.
+/// Copies a line shorter than a block into a block, on the side that is written first.
 #[inline(always)]
 fn padded(line: &[u8], block: &mut [u8], flip_x: bool) {
     let free = block.len() - line.len();
@@ -217,8 +216,8 @@ fn interleaved<I: Isa, E: Element, const FLIP_X: bool, const C: usize>(
     let width = source.width;
     let ahead = lines_ahead(source, how);
     let line_bytes = width * C * E::BYTES;
-    // A block is C vectors of 16 bytes, in each of which the channels lie as they lie in
-    // that vector of every other block.
+    // A block is C vectors of 16 bytes. Each vector has its channels in the same lanes in every
+    // block.
     let scale: [[f32; 16]; C] = pattern(&how.scale, |vector, lane| (vector * 16 + lane) % C);
     let bias: [[f32; 16]; C] = pattern(&how.bias, |vector, lane| (vector * 16 + lane) % C);
 
@@ -249,7 +248,7 @@ fn interleaved<I: Isa, E: Element, const FLIP_X: bool, const C: usize>(
     }
 }
 
-/// 16 pixels of `C` channels.
+/// Converts 16 pixels of `C` channels.
 #[inline(always)]
 fn interleaved_block<I: Isa, E: Element, const FLIP_X: bool, const C: usize>(
     isa: I,
@@ -351,7 +350,7 @@ fn planar_from_three<I: Isa, E: Element, const FLIP_X: bool>(isa: I, job: Conver
     }
 }
 
-/// What the other two do not: any number of channels, byte by byte.
+/// Handles all other cases: any number of channels, byte by byte.
 #[inline(always)]
 fn gathered<I: Isa, E: Element>(isa: I, job: ConvertJob<'_>) {
     let ConvertJob { source, how, out } = job;
@@ -391,7 +390,7 @@ fn gathered<I: Isa, E: Element>(isa: I, job: ConvertJob<'_>) {
     }
 }
 
-/// The values of the channel that `channel` says lies in each lane of each vector.
+/// Returns the values for each lane of each vector, by the lane's channel.
 #[inline(always)]
 fn pattern<const V: usize>(
     values: &[f32; 4],

@@ -1,8 +1,8 @@
-//! The few vector operations the passes are made of, on 16 bytes or 16 floats at a
-//! time whatever the width of the registers, and their plain implementation.
+//! The vector operations of the passes, on 16 bytes or 16 floats at a time for any register width,
+//! and their plain implementation.
 
-/// Operations of one level. A value of an implementing type is proof that the processor
-/// has the instructions: outside of the plain one they are made only behind a check.
+/// Operations of one level. A value of an implementing type proves that the processor has the
+/// instructions: except for the plain one, values are made only after a check.
 pub(super) trait Isa: Copy {
     /// 16 bytes.
     type Bytes: Copy;
@@ -25,18 +25,18 @@ pub(super) trait Isa: Copy {
 
     fn put_bf16(self, v: Self::Floats, out: &mut [u8; 32]);
 
-    /// Asks for the cache line at `data[at]`, if there is an instruction for it; `at` may lie
-    /// outside.
+    /// Prefetches the cache line at `data[at]`, if there is an instruction for it; `at` may be out
+    /// of bounds.
     #[inline(always)]
     fn prefetch(self, _data: &[u8], _at: usize) {}
 }
 
-/// Where each of 48 bytes comes from, as an index and as masks for 16-byte shuffles.
+/// Source of each of 48 bytes, as an index and as masks for 16-byte shuffles.
 pub(super) struct Permutation {
     /// Output byte *n* is input byte `index[n]`.
     pub(super) index: [[u8; 16]; 3],
-    /// `masks[out][in]`: a shuffle of input vector `in` with its share of output vector
-    /// `out`, and zero (the high bit set) elsewhere.
+    /// `masks[out][in]`: a shuffle of input vector `in` for the bytes of output vector `out` that
+    /// come from it; zero (the high bit set) elsewhere.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub(super) masks: [[[u8; 16]; 3]; 3],
 }
@@ -82,7 +82,7 @@ impl Permutation {
     }
 }
 
-/// 16 float16 from 16 float32, where no instruction does it.
+/// Converts 16 float32 to float16 without a special instruction.
 #[inline(always)]
 pub(super) fn soft_f16(v: &[f32; 16], out: &mut [u8; 32]) {
     for (out, v) in out.as_chunks_mut::<2>().0.iter_mut().zip(v) {
@@ -90,7 +90,7 @@ pub(super) fn soft_f16(v: &[f32; 16], out: &mut [u8; 32]) {
     }
 }
 
-/// No instructions beyond those of the target.
+/// Only instructions that every processor of the target has.
 #[derive(Clone, Copy)]
 pub(super) struct Plain;
 
@@ -133,8 +133,8 @@ impl Isa for Plain {
     #[inline(always)]
     fn put_bf16(self, v: [f32; 16], out: &mut [u8; 32]) {
         for (out, v) in out.as_chunks_mut::<2>().0.iter_mut().zip(v) {
-            // Half a unit in the last place, less one bit if the result would be even,
-            // carries into the upper half exactly when nearest-even rounds up.
+            // Adds half a unit in the last place, less one bit if the result would be even. The sum
+            // carries into the upper half exactly if nearest-even rounds up.
             let bits = v.to_bits();
             let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
             *out = (rounded as u16).to_ne_bytes();

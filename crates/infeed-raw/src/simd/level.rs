@@ -1,12 +1,12 @@
-//! Which vector instructions this processor has.
+//! Vector instructions of this processor.
 
 use std::env;
 use std::sync::OnceLock;
 
-/// A set of vector instructions, from the least to the most; results never depend on it.
+/// A set of vector instructions, in increasing order; results never depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// No more than every processor of the target has.
+    /// Only instructions that every processor of the target has.
     Scalar,
     /// x86-64 with SSSE3 and SSE4.1.
     Sse41,
@@ -19,15 +19,15 @@ pub enum Level {
 }
 
 impl Level {
-    /// The best level of this processor, or what the environment variable `INFEED_SIMD`
-    /// (`scalar`, `sse`, `avx2`, `avx512`, `neon`) lowers it to; a name that is unknown or
-    /// not available here changes nothing. Looked up once per process.
+    /// Returns the best level of this processor, or the lower one that the environment variable
+    /// `INFEED_SIMD` names (`scalar`, `sse`, `avx2`, `avx512`, `neon`). An unknown or unavailable
+    /// name has no effect. Determined once per process.
     pub fn detect() -> Level {
         static DETECTED: OnceLock<Level> = OnceLock::new();
         *DETECTED.get_or_init(|| choose(env::var("INFEED_SIMD").ok().as_deref()))
     }
 
-    /// Every level this processor can run, the least first.
+    /// Returns every level that this processor supports, lowest first.
     pub fn available() -> Vec<Level> {
         let all = [
             Level::Scalar,
@@ -41,7 +41,7 @@ impl Level {
             .collect()
     }
 
-    /// Whether this processor can run the level.
+    /// Whether this processor supports the level.
     pub fn is_available(self) -> bool {
         match self {
             Level::Scalar => true,
@@ -60,13 +60,13 @@ impl Level {
             Level::Neon => true,
             #[allow(
                 unreachable_patterns,
-                reason = "which levels are left depends on the target"
+                reason = "the remaining levels depend on the target"
             )]
             _ => false,
         }
     }
 
-    /// Its name in `INFEED_SIMD` and in reports.
+    /// Name in `INFEED_SIMD` and in reports.
     pub fn name(self) -> &'static str {
         match self {
             Level::Scalar => "scalar",
@@ -78,9 +78,11 @@ impl Level {
     }
 }
 
-fn choose(wanted: Option<&str>) -> Level {
+fn choose(requested: Option<&str>) -> Level {
     let available = Level::available();
-    let named = available.iter().find(|level| Some(level.name()) == wanted);
+    let named = available
+        .iter()
+        .find(|level| Some(level.name()) == requested);
     named.or(available.last()).copied().unwrap_or(Level::Scalar)
 }
 

@@ -1,13 +1,13 @@
-//! The pass that writes a row of a batch: flip, layout, normalize and cast in one
-//! read of the pixels and one write of the row, and the same for one-hot masks.
+//! The pass that writes a row of a batch: flip, layout, normalize and cast in one read of the
+//! pixels and one write of the row; and the pass for one-hot masks.
 //!
-//! One formula, the same bits at every level and on every processor:
-//! `y = f32(v) * scale + bias`, rounded after the product and after the sum, never
-//! fused; float16 and bfloat16 are that `y`, rounded to nearest, ties to even.
+//! All levels and processors compute one formula to the same bits: `y = f32(v) * scale + bias`,
+//! rounded after the product and after the sum, never fused; float16 and bfloat16 are that `y`,
+//! rounded to nearest, ties to even.
 //!
-//! The level is looked at once per image. Everything below that call is
-//! `#[inline(always)]` into a function compiled for the level: an intrinsic that is
-//! not inlined is a call per 16 bytes and costs seven times the whole pass.
+//! The level is selected once per image. Everything below that call is `#[inline(always)]` into a
+//! function compiled for the level: an intrinsic that is not inlined is a call per 16 bytes and
+//! costs seven times the whole pass.
 
 mod convert;
 mod isa;
@@ -27,7 +27,7 @@ pub use onehot::one_hot;
 /// Element type of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dtype {
-    /// Bytes as they are.
+    /// Unchanged bytes.
     U8,
     /// IEEE binary32.
     F32,
@@ -51,16 +51,16 @@ impl Dtype {
 /// Order of an image's axes in memory, slowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// Rows, columns, channels: as images are decoded.
+    /// Rows, columns, channels: the order of decoded images.
     Hwc,
-    /// Channels, rows, columns: as convolutions want them.
+    /// Channels, rows, columns: the order for convolutions.
     Chw,
 }
 
 /// Pixels to read: uint8, HWC, rows `row_bytes` apart.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
-    /// From the first byte of the first row; bytes behind the last row are ignored.
+    /// Bytes from the first byte of the first row; bytes after the last row are ignored.
     pub data: &'a [u8],
     /// Pixels in a row.
     pub width: usize,
@@ -68,11 +68,11 @@ pub struct Source<'a> {
     pub height: usize,
     /// Bytes of a pixel, at least 1. Fast for 1, 3 and 4.
     pub channels: usize,
-    /// From the start of a row to the start of the next, at least `width * channels`.
+    /// Bytes from the start of a row to the start of the next, at least `width * channels`.
     pub row_bytes: usize,
 }
 
-/// What becomes of the pixels.
+/// Conversion of the pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Convert {
     /// Type of the elements written.
@@ -83,9 +83,9 @@ pub struct Convert {
     pub flip_x: bool,
     /// Mirrors top and bottom.
     pub flip_y: bool,
-    /// Factor of each channel, finite; the last one also for channels beyond the fourth.
-    /// Not used for [`Dtype::U8`].
+    /// Factor of each channel, finite; the last one also applies to channels beyond the fourth. Not
+    /// used for [`Dtype::U8`].
     pub scale: [f32; 4],
-    /// Summand of each channel, in the same way.
+    /// Summand of each channel, likewise.
     pub bias: [f32; 4],
 }

@@ -37,8 +37,9 @@ impl Isa for Neon {
 
     #[inline(always)]
     fn affine(self, v: uint8x16_t, scale: &[f32; 16], bias: &[f32; 16]) -> [float32x4_t; 4] {
-        // Not `vfmaq`: the product is rounded too. SAFETY: NEON is in the baseline; each
-        // load reads the four floats from `4 * n` on, of 16.
+        // Not `vfmaq`: the product is rounded too.
+        //
+        // SAFETY: NEON is in the baseline; each load reads four of the 16 floats, from `4 * n` on.
         unsafe {
             let part = |v, n: usize| {
                 let product = vmulq_f32(vcvtq_f32_u32(v), vld1q_f32(scale.as_ptr().add(4 * n)));

@@ -1,9 +1,9 @@
-//! Class indices to one-hot masks: one element per class and pixel, 1 where the pixel is
-//! of the class.
+//! Converts class indices to one-hot masks: one element per class and pixel, 1 if the pixel has the
+//! class.
 //!
-//! What is written is up to 48 times what is read, so the pass is a fill of memory with a
-//! little thought. No intrinsics: a comparison and a selection per element are what
-//! compilers vectorise well once they may use the level's instructions.
+//! The output is up to 48 times as large as the input, so the pass is mostly a fill of memory. It
+//! uses no intrinsics: compilers vectorise a comparison and a selection per element well with the
+//! level's instructions.
 
 use super::{Dtype, Layout, Level};
 
@@ -17,14 +17,14 @@ use super::{Dtype, Layout, Level};
 ///
 /// # Panics
 ///
-/// If `indices` or `out` is not exactly as long as that.
+/// If `indices` or `out` does not have exactly this length.
 ///
 /// # Cost
 ///
-/// No allocation; about that of zeroing `out`.
+/// No allocation; takes about as long as zeroing `out`.
 #[allow(
     clippy::too_many_arguments,
-    reason = "an image and what becomes of it, said once"
+    reason = "an image and its conversion, at one level"
 )]
 pub fn one_hot(
     level: Level,
@@ -82,17 +82,17 @@ struct OneHotJob<'a> {
     flip_y: bool,
 }
 
-/// Runs at `level` if the processor has it, else plainly; `one` is the element 1.
+/// Runs at `level` if the processor supports it, else with plain code; `one` is the element 1.
 fn at_level<const N: usize>(level: Level, job: OneHotJob<'_>, one: [u8; N], out: &mut [u8]) -> u64 {
     let (out, _) = out.as_chunks_mut::<N>();
     match level {
-        // SAFETY: the processor has the level, checked in the guard.
+        // SAFETY: the processor supports the level, checked in the guard.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 if level.is_available() => unsafe { run_avx512(job, one, out) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 if level.is_available() => unsafe { run_avx2(job, one, out) },
-        // The other levels have nothing here that the target's own instructions lack.
+        // The other levels have no instructions for this that the target's baseline lacks.
         _ => run(job, one, out),
     }
 }
@@ -123,7 +123,7 @@ fn run<const N: usize>(job: OneHotJob<'_>, one: [u8; N], out: &mut [[u8; N]]) ->
         .sum()
 }
 
-/// The indices of output line `y`, before `flip_x`.
+/// Returns the indices of output line `y`, before `flip_x`.
 #[inline(always)]
 fn line_for<'a>(job: &OneHotJob<'a>, y: usize) -> &'a [u8] {
     let height = job.indices.len() / job.width;
@@ -131,12 +131,12 @@ fn line_for<'a>(job: &OneHotJob<'a>, y: usize) -> &'a [u8] {
     &job.indices[from * job.width..][..job.width]
 }
 
-/// One plane after another: each is a stream of stores, and the indices, read once per
+/// Writes one plane after another: each is a stream of stores, and the indices, read once per
 /// class, stay in the cache.
 #[inline(always)]
 fn planes<const N: usize>(job: &OneHotJob<'_>, one: [u8; N], out: &mut [[u8; N]]) {
     for (class, plane) in out.chunks_exact_mut(job.indices.len()).enumerate() {
-        // No index is above 255, so neither is a class that a pixel can be of.
+        // No index is above 255, so a class above 255 has no pixels.
         let Ok(class) = u8::try_from(class) else {
             plane.fill([0; N]);
             continue;
@@ -167,7 +167,7 @@ fn select<'a, const N: usize>(
     }
 }
 
-/// Pixel by pixel: zeros for a line, which stays in the cache, then the ones.
+/// Writes pixel by pixel: zeros for a line, which stays in the cache, then the ones.
 #[inline(always)]
 fn pixels<const N: usize>(job: &OneHotJob<'_>, one: [u8; N], out: &mut [[u8; N]]) {
     for (y, to) in out.chunks_exact_mut(job.width * job.classes).enumerate() {

@@ -1,4 +1,4 @@
-//! Every level against a reference that is as plain as the formula.
+//! Every level, compared with a plain implementation of the formula.
 
 use super::*;
 use crate::host::HostBytes;
@@ -7,7 +7,7 @@ const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::BF16];
 const LAYOUTS: [Layout; 2] = [Layout::Hwc, Layout::Chw];
 const FLIPS: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (true, true)];
 
-/// Bytes that repeat at no small distance; the same on every run.
+/// Pseudorandom bytes without a short period; the same on every run.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_u32;
     let next = |_| {
@@ -58,7 +58,7 @@ fn reference(source: &Source<'_>, how: &Convert) -> Vec<u8> {
 fn check(source: &Source<'_>, how: &Convert) {
     let expected = reference(source, how);
     for level in Level::available() {
-        // One byte off, so that nothing may rely on alignment.
+        // One byte off, to detect code that relies on alignment.
         let mut out = vec![0xaa; expected.len() + 1];
 
         convert(level, source, how, &mut out[1..]);
@@ -120,8 +120,8 @@ fn every_level_gives_the_bits_of_the_reference_for_every_width_and_channel_count
 #[test]
 fn every_byte_rounds_alike_for_ordinary_and_extreme_factors() {
     let data: Vec<u8> = (0..=255).collect();
-    // Among them denormal float16 and bfloat16, halfway cases, overflow to infinity, and
-    // products whose rounding a fused operation would skip.
+    // Includes denormal float16 and bfloat16, halfway cases, overflow to infinity, and products
+    // whose rounding a fused operation would skip.
     let scales = [
         1.0,
         1.0 / 255.0,
@@ -212,7 +212,7 @@ fn reference_one_hot(
 }
 
 #[test]
-fn every_level_gives_the_same_one_hot_and_counts_what_is_no_class() {
+fn every_level_gives_the_same_one_hot_mask_and_count_of_invalid_indices() {
     for width in [1, 5, 16, 63, 70] {
         for classes in [1, 12, 256, 300] {
             let indices: Vec<u8> = noise(width * 3);
@@ -242,7 +242,7 @@ fn every_level_gives_the_same_one_hot_and_counts_what_is_no_class() {
 }
 
 #[test]
-fn nothing_to_write_is_no_error() {
+fn an_empty_image_is_no_error() {
     let how = Convert {
         dtype: Dtype::F32,
         layout: Layout::Chw,
@@ -278,7 +278,7 @@ fn nothing_to_write_is_no_error() {
 
 #[test]
 #[should_panic(expected = "as long as the converted image")]
-fn a_row_of_the_wrong_length_is_refused() {
+fn a_row_of_the_wrong_length_panics() {
     let source = Source {
         data: &[0; 12],
         width: 2,
@@ -306,7 +306,7 @@ fn a_row_of_the_wrong_length_is_refused() {
 
 #[test]
 #[should_panic(expected = "hold every row")]
-fn data_that_ends_before_the_last_row_does_is_refused() {
+fn data_that_ends_before_the_last_row_panics() {
     let source = Source {
         data: &[0; 13],
         width: 2,

@@ -1,7 +1,7 @@
 //! The operations with SSE4.1, AVX2 and AVX-512.
 //!
-//! Every method here is inlined into a function compiled with the level's features, in
-//! `convert`; the values that stand for a level are made there only.
+//! Every method here is inlined into a function compiled with the level's features, in `convert`;
+//! only these functions make the values of a level.
 
 use std::arch::x86_64::*;
 
@@ -15,7 +15,7 @@ pub(super) struct Sse41(());
 #[derive(Clone, Copy)]
 pub(super) struct Avx2(());
 
-/// AVX-512 F, BW and VL, and what AVX2 has.
+/// AVX-512 F, BW and VL, and the instructions of AVX2.
 #[derive(Clone, Copy)]
 pub(super) struct Avx512(());
 
@@ -35,11 +35,11 @@ macro_rules! proof_of_level {
 
 proof_of_level!(Sse41 Avx2 Avx512);
 
-/// One output vector of a permutation. As a closure it would now and then not be inlined.
+/// Computes one output vector of a permutation. A closure would not always be inlined.
 #[inline(always)]
 fn pick<I: Isa<Bytes = __m128i>>(isa: I, from: [__m128i; 3], masks: &[[u8; 16]; 3]) -> __m128i {
-    // SAFETY: every type in this file that implements `Isa` stands for SSSE3 and more, and
-    // its maker has vouched for it.
+    // SAFETY: every type in this file that implements `Isa` guarantees at least SSSE3, which the
+    // code that made the value has checked.
     unsafe {
         let a = _mm_shuffle_epi8(from[0], isa.load(&masks[0]));
         let b = _mm_shuffle_epi8(from[1], isa.load(&masks[1]));
@@ -48,7 +48,7 @@ fn pick<I: Isa<Bytes = __m128i>>(isa: I, from: [__m128i; 3], masks: &[[u8; 16]; 
     }
 }
 
-/// What all three levels do alike, on 16 bytes.
+/// Operations that are the same for all three levels, on 16 bytes.
 macro_rules! bytes_in_xmm {
     () => {
         type Bytes = __m128i;
@@ -83,7 +83,7 @@ macro_rules! bytes_in_xmm {
 
         #[inline(always)]
         fn prefetch(self, data: &[u8], at: usize) {
-            // SAFETY: a hint that faults at no address; SSE is in the baseline.
+            // SAFETY: a hint that cannot fault at any address; SSE is in the baseline.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(data.as_ptr().wrapping_add(at).cast()) }
         }
     };
@@ -96,8 +96,8 @@ impl Isa for Sse41 {
 
     #[inline(always)]
     fn affine(self, v: __m128i, scale: &[f32; 16], bias: &[f32; 16]) -> [__m128; 4] {
-        // SAFETY: `self` exists, so its maker has vouched for SSE4.1; each load reads the
-        // four floats from `4 * n` on, of 16.
+        // SAFETY: `self` exists, so its maker has checked for SSE4.1; each load reads four of the
+        // 16 floats, from `4 * n` on.
         unsafe {
             let mut floats = [
                 _mm_cvtepi32_ps(_mm_cvtepu8_epi32(v)),
@@ -133,8 +133,8 @@ impl Isa for Sse41 {
 
     #[inline(always)]
     fn put_bf16(self, v: [__m128; 4], out: &mut [u8; 32]) {
-        // SAFETY: `self` exists, so its maker has vouched for SSE4.1; each store writes
-        // 16 of the 32 bytes.
+        // SAFETY: `self` exists, so its maker has checked for SSE4.1; each store writes 16 of the
+        // 32 bytes.
         unsafe {
             let mut rounded = [_mm_setzero_si128(); 4];
             for (rounded, v) in rounded.iter_mut().zip(v) {
@@ -158,8 +158,8 @@ impl Isa for Avx2 {
 
     #[inline(always)]
     fn affine(self, v: __m128i, scale: &[f32; 16], bias: &[f32; 16]) -> [__m256; 2] {
-        // SAFETY: `self` exists, so its maker has vouched for AVX2; each load reads the
-        // eight floats from `8 * n` on, of 16.
+        // SAFETY: `self` exists, so its maker has checked for AVX2; each load reads eight of the 16
+        // floats, from `8 * n` on.
         unsafe {
             let mut floats = [
                 _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(v)),
@@ -176,7 +176,7 @@ impl Isa for Avx2 {
     #[inline(always)]
     fn put_f32(self, v: [__m256; 2], out: &mut [u8; 64]) {
         for (v, out) in v.into_iter().zip(out.as_chunks_mut::<32>().0) {
-            // SAFETY: writes the 32 bytes of the chunk; `self` vouches for AVX.
+            // SAFETY: writes the 32 bytes of the chunk; `self` guarantees AVX.
             unsafe { _mm256_storeu_ps(out.as_mut_ptr().cast(), v) }
         }
     }
@@ -184,7 +184,7 @@ impl Isa for Avx2 {
     #[inline(always)]
     fn put_f16(self, v: [__m256; 2], out: &mut [u8; 32]) {
         for (v, out) in v.into_iter().zip(out.as_chunks_mut::<16>().0) {
-            // SAFETY: writes the 16 bytes of the chunk; `self` vouches for F16C.
+            // SAFETY: writes the 16 bytes of the chunk; `self` guarantees F16C.
             unsafe {
                 _mm_storeu_si128(
                     out.as_mut_ptr().cast(),
@@ -196,8 +196,8 @@ impl Isa for Avx2 {
 
     #[inline(always)]
     fn put_bf16(self, v: [__m256; 2], out: &mut [u8; 32]) {
-        // SAFETY: `self` exists, so its maker has vouched for AVX2; the store writes the 32
-        // bytes of the array.
+        // SAFETY: `self` exists, so its maker has checked for AVX2; the store writes the 32 bytes
+        // of the array.
         unsafe {
             let mut rounded = [_mm256_setzero_si256(); 2];
             for (rounded, v) in rounded.iter_mut().zip(v) {
@@ -206,7 +206,7 @@ impl Isa for Avx2 {
                 let half = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
                 *rounded = _mm256_srli_epi32::<16>(_mm256_add_epi32(bits, half));
             }
-            // The pack works within 128-bit lanes; the permutation puts them in order.
+            // The pack instruction works within 128-bit lanes; the permutation restores the order.
             let packed = _mm256_packus_epi32(rounded[0], rounded[1]);
             let ordered = _mm256_permute4x64_epi64::<0b11_01_10_00>(packed);
             _mm256_storeu_si256(out.as_mut_ptr().cast(), ordered);
@@ -221,8 +221,8 @@ impl Isa for Avx512 {
 
     #[inline(always)]
     fn affine(self, v: __m128i, scale: &[f32; 16], bias: &[f32; 16]) -> __m512 {
-        // SAFETY: `self` exists, so its maker has vouched for AVX-512F; the loads read the
-        // 16 floats of each array.
+        // SAFETY: `self` exists, so its maker has checked for AVX-512F; the loads read the 16
+        // floats of each array.
         unsafe {
             let v = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(v));
             let product = _mm512_mul_ps(v, _mm512_loadu_ps(scale.as_ptr()));
@@ -232,21 +232,22 @@ impl Isa for Avx512 {
 
     #[inline(always)]
     fn put_f32(self, v: __m512, out: &mut [u8; 64]) {
-        // SAFETY: writes the 64 bytes of the array; `self` vouches for AVX-512F.
+        // SAFETY: writes the 64 bytes of the array; `self` guarantees AVX-512F.
         unsafe { _mm512_storeu_ps(out.as_mut_ptr().cast(), v) }
     }
 
     #[inline(always)]
     fn put_f16(self, v: __m512, out: &mut [u8; 32]) {
         const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-        // SAFETY: writes the 32 bytes of the array; `self` vouches for AVX-512F.
+        // SAFETY: writes the 32 bytes of the array; `self` guarantees AVX-512F.
         unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm512_cvtps_ph::<NEAREST>(v)) }
     }
 
     #[inline(always)]
     fn put_bf16(self, v: __m512, out: &mut [u8; 32]) {
-        // Not VCVTNEPS2BF16: it takes denormals for zero, and so gives other bits.
-        // SAFETY: writes the 32 bytes of the array; `self` vouches for AVX-512F.
+        // Not VCVTNEPS2BF16: it treats denormals as zero, which gives other bits.
+        //
+        // SAFETY: writes the 32 bytes of the array; `self` guarantees AVX-512F.
         unsafe {
             let bits = _mm512_castps_si512(v);
             let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));

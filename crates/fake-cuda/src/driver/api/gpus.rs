@@ -16,7 +16,7 @@ functions! {
 
     fn cuDeviceGetName(world, name: *mut c_char, room: c_int, device: c_int) {
         world.gpu(device)?;
-        give_text(name, room, "Stand-in")
+        give_text(name, room, "Fake GPU")
     }
 
     fn cuDeviceTotalMem_v2(world, bytes: *mut usize, device: c_int) {
@@ -25,8 +25,7 @@ functions! {
 
     fn cuDeviceGetAttribute(world, value: *mut c_int, which: c_uint, device: c_int) {
         world.gpu(device)?;
-        // Multiprocessors, both numbers of the compute capability, and whether the device has
-        // pools.
+        // Multiprocessors, both numbers of the compute capability, and support of memory pools.
         let pools = i32::from(world.settings.pools != 0);
         let found = match which { 16 => 4, 75 => 9, 76 => 0, 115 => pools, _ => return Err(code::INVALID_VALUE) };
         give(value, found)
@@ -93,8 +92,8 @@ functions! {
         gpu.works()
     }
 
-    // Not in any real driver: writes the report as text into at most `room` bytes with a final
-    // zero, for tests that look while the process runs.
+    // Not in any real driver: writes the report as NUL-terminated text into at most `room` bytes,
+    // for tests that check it while the process runs.
     fn fake_report(world, text: *mut c_char, room: usize) {
         let report = report(world);
         give_text(text, c_int::try_from(room).unwrap_or(c_int::MAX), &report)

@@ -22,7 +22,7 @@ const SIZE: usize = 2;
 ///
 /// # Safety
 ///
-/// `extra` is such a list: names and values in turns. The values point to the buffer and its
+/// `extra` is such a list: alternating names and values. The values point to the buffer and its
 /// length.
 unsafe fn parameters(extra: *const *mut c_void) -> Result<Vec<u8>, c_uint> {
     let (mut bytes, mut len) = (None, None);
@@ -35,7 +35,7 @@ unsafe fn parameters(extra: *const *mut c_void) -> Result<Vec<u8>, c_uint> {
         if name.is_null() {
             break;
         }
-        // SAFETY: after each name but the last stands a value.
+        // SAFETY: every name except the last is followed by a value.
         let value = unsafe { *extra.add(2 * pair + 1) };
         match name.addr() {
             POINTER => bytes = Some(value.cast::<u8>().cast_const()),
@@ -49,7 +49,7 @@ unsafe fn parameters(extra: *const *mut c_void) -> Result<Vec<u8>, c_uint> {
     let (Some(bytes), Some(len)) = (bytes, len) else {
         return Err(code::INVALID_VALUE);
     };
-    // SAFETY: as many bytes as the list says.
+    // SAFETY: the buffer has this length.
     Ok(unsafe { std::slice::from_raw_parts(bytes, len) }.to_vec())
 }
 
@@ -74,14 +74,14 @@ unsafe extern "C" fn cuModuleLoadDataEx(
         code::NOT_INITIALIZED,
         |world| {
             world.here()?;
-            // SAFETY: text with an end, which is what this driver loads.
+            // SAFETY: NUL-terminated text, the only kind of image that this driver loads.
             let text = unsafe { CStr::from_ptr(image.cast()) };
             let text = text.to_str().map_err(|_| code::INVALID_PTX)?;
             let parsed = Module::parse(text).map_err(|error| {
                 world.misuse(error.to_string());
                 code::INVALID_PTX
             })?;
-            // SAFETY: a pointer to write to, says the manual.
+            // SAFETY: the manual requires a pointer that can be written to.
             unsafe { give(module, world.modules.add(Arc::new(parsed))) }
         },
     );
@@ -92,7 +92,7 @@ unsafe extern "C" fn cuModuleLoadDataEx(
         let (log, room) = unsafe { (values.read(), values.add(1).read().addr()) };
         let room = c_int::try_from(room).unwrap_or(c_int::MAX);
         let text = format!("the fake driver returns {code}\n");
-        // SAFETY: as above. A log without room stays empty.
+        // SAFETY: as above. A log without space stays empty.
         let _ = unsafe { give_text(log.cast(), room, &text) };
     }
     code

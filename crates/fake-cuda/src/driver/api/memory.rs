@@ -41,7 +41,7 @@ functions! {
     fn cuMemPoolSetAttribute(world, pool: usize, which: c_uint, value: *mut c_void) {
         world.pools.get(pool)?;
         match which {
-            // Whether an allocation may wait for another stream: none does here.
+            // Whether an allocation may wait for another stream; here, none does.
             1..=3 if [0, 1].contains(&value.cast::<c_int>().read()) => Ok(()),
             4 => Ok(()),
             _ => Err(code::INVALID_VALUE),
@@ -72,8 +72,8 @@ functions! {
 
     fn cuMemFreeAsync(world, address: u64, stream: usize) {
         let (gpu, stream) = world.to_put(stream)?;
-        let left = gpu.memory.leave(address);
-        left.inspect_err(|_| world.misuse(format!("{address:#x} was freed, but is not allocated")))?;
+        let begun = gpu.memory.begin_free(address);
+        begun.inspect_err(|_| world.misuse(format!("{address:#x} was freed, but is not allocated")))?;
         gpu.put(&stream, Box::new(move || {
             if gpu.memory.free(address).is_err() {
                 gpu.lose(code::ILLEGAL_ADDRESS, "memory was freed before its stream reached the allocation".to_owned());
@@ -114,7 +114,7 @@ functions! {
         }
         gpu.put(&stream, Box::new(move || {
             let from = std::ptr::with_exposed_provenance(from);
-            // SAFETY: the caller of the copy keeps the bytes until it is done.
+            // SAFETY: the caller of the copy keeps the bytes until the copy is done.
             gpu.write("a copy to the GPU", to, std::slice::from_raw_parts(from, bytes));
         }));
         Ok(())
@@ -126,7 +126,7 @@ functions! {
         gpu.put(&stream, Box::new(move || {
             if let Some(read) = gpu.read("a copy to the host", from, bytes) {
                 let to = std::ptr::with_exposed_provenance_mut::<u8>(to);
-                // SAFETY: the caller of the copy keeps the room until it is done.
+                // SAFETY: the caller of the copy keeps the target until the copy is done.
                 to.copy_from(read.as_ptr(), bytes);
             }
         }));

@@ -19,20 +19,20 @@ unsafe fn give<T>(to: *mut T, value: T) -> Result<(), c_uint> {
     if to.is_null() {
         return Err(code::INVALID_VALUE);
     }
-    // SAFETY: as the caller says, and not null.
+    // SAFETY: not null, and valid as the caller promises.
     unsafe { to.write(value) };
     Ok(())
 }
 
 /// # Safety
 ///
-/// `to` has room for `room` bytes.
+/// `to` has space for `room` bytes.
 unsafe fn give_text(to: *mut c_char, room: c_int, text: &str) -> Result<(), c_uint> {
     let room = usize::try_from(room).unwrap_or(0);
     if room <= text.len() {
         return Err(code::INVALID_VALUE);
     }
-    // SAFETY: as the caller promises; the text and its end are not longer.
+    // SAFETY: as the caller promises; the text with its NUL is not longer.
     unsafe {
         to.cast::<u8>().copy_from(text.as_ptr(), text.len());
         to.cast::<u8>().add(text.len()).write(0);
@@ -40,7 +40,7 @@ unsafe fn give_text(to: *mut c_char, room: c_int, text: &str) -> Result<(), c_ui
     Ok(())
 }
 
-/// Functions of the driver: each body returns a code where it fails.
+/// Functions of the driver: each body returns a code if it fails.
 macro_rules! functions {
     ($(fn $symbol:ident($world:ident $(, $argument:ident: $ty:ty)*) $body:block)*) => {
         $(
@@ -105,7 +105,7 @@ extern "C" fn at_exit() {
 unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> c_uint {
     let settings = super::settings::Settings::of_environment();
     let found = settings.map_or(0, |settings| settings.version);
-    // SAFETY: a pointer to write to, says the manual.
+    // SAFETY: the manual requires a pointer that can be written to.
     unsafe { give(version, found) }.err().unwrap_or(0)
 }
 
@@ -113,8 +113,8 @@ unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> c_uint {
 #[allow(non_snake_case, reason = "a name of cuda.h")]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuGetErrorName(error: c_uint, text: *mut *const c_char) -> c_uint {
-    let name = code::words(error).map(|(name, _)| name.as_ptr());
-    // SAFETY: a pointer to write to, says the manual.
+    let name = code::describe(error).map(|(name, _)| name.as_ptr());
+    // SAFETY: the manual requires a pointer that can be written to.
     unsafe { give_or_null(text, name) }
 }
 
@@ -122,8 +122,8 @@ unsafe extern "C" fn cuGetErrorName(error: c_uint, text: *mut *const c_char) -> 
 #[allow(non_snake_case, reason = "a name of cuda.h")]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuGetErrorString(error: c_uint, text: *mut *const c_char) -> c_uint {
-    let what = code::words(error).map(|(_, what)| what.as_ptr());
-    // SAFETY: a pointer to write to, says the manual.
+    let what = code::describe(error).map(|(_, what)| what.as_ptr());
+    // SAFETY: the manual requires a pointer that can be written to.
     unsafe { give_or_null(text, what) }
 }
 
@@ -131,7 +131,7 @@ unsafe extern "C" fn cuGetErrorString(error: c_uint, text: *mut *const c_char) -
 ///
 /// `to` can be written to.
 unsafe fn give_or_null(to: *mut *const c_char, text: Option<*const c_char>) -> c_uint {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller promises.
     let given = unsafe { give(to, text.unwrap_or(std::ptr::null())) };
     given.err().unwrap_or(match text {
         Some(_) => 0,

@@ -65,7 +65,7 @@ functions! {
     }
 
     fn cuStreamBeginCapture_v2(world, stream: usize, mode: c_uint) {
-        // Other modes concern only the calling thread; the tests need the global mode.
+        // Other modes only affect the calling thread; the tests need the global mode.
         if mode != 0 || stream < 2 {
             return Err(code::INVALID_VALUE);
         }

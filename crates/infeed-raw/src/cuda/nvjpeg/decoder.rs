@@ -24,7 +24,7 @@ use crate::jpeg_encode::Subsampling;
 /// Maximum number of batches in flight: while the GPU decodes one, the host reads the next.
 const LANES: usize = 2;
 
-/// Granularity of blocks on the GPU in bytes: sizes differ between batches, and allocating a block
+/// Granularity of blocks on the GPU in bytes. Sizes differ between batches, and allocating a block
 /// waits for the GPU.
 const DEVICE_PADDING: usize = 8 << 20;
 
@@ -102,7 +102,7 @@ impl Decoder {
         };
         let mut why = Vec::new();
         for &backend in backends {
-            // Dropped, with everything it created, if a call below fails.
+            // Dropped, with everything that it created, if a call below fails.
             let mut decoder = Decoder {
                 context: Arc::clone(context),
                 library,
@@ -128,7 +128,7 @@ impl Decoder {
                 Err(BackendFailure::NoEngine) => why.push(format!("{backend}: not available")),
             }
         }
-        Err(NoDecoder::NotOnThisCard {
+        Err(NoDecoder::NotOnThisGpu {
             file: library.file.clone(),
             gpu: context.gpu().name.clone(),
             why: why.join("; "),
@@ -144,8 +144,8 @@ impl Decoder {
         };
         for &flags in flags {
             let (backend, none, mut handle) = (self.backend.code(), ptr::null(), 0);
-            // SAFETY: no allocators, which means its own, and writes one handle. The context is
-            // current, which the runtime inside of the library takes.
+            // SAFETY: null allocators select the library's own; writes one handle. The context is
+            // current, and the CUDA runtime inside of the library uses it.
             let code = unsafe { (functions.create)(backend, none, none, flags, &raw mut handle) };
             match failure("nvjpegCreateEx", code) {
                 Err(NvjpegFailure { code, .. })
@@ -162,14 +162,14 @@ impl Decoder {
         {
             return Err(BackendFailure::NoEngine);
         }
-        // SAFETY: a live handle; takes a number.
+        // SAFETY: a live handle and a number.
         let code = unsafe { (functions.device_padding)(DEVICE_PADDING, self.handle) };
         failure("nvjpegSetDeviceMemoryPadding", code)?;
         // SAFETY: as above.
         let code = unsafe { (functions.pinned_padding)(PINNED_PADDING, self.handle) };
         failure("nvjpegSetPinnedMemoryPadding", code)?;
         let mut header = 0;
-        // SAFETY: a live handle, and writes one handle.
+        // SAFETY: a live handle; writes one handle.
         let code = unsafe { (functions.stream_create)(self.handle, &raw mut header) };
         failure("nvjpegJpegStreamCreate", code)?;
         self.header = header;
@@ -180,14 +180,15 @@ impl Decoder {
                 done,
                 arguments: Arguments::default(),
             });
-            // Created for the most frequent kind; others are created when a batch needs them.
+            // Created for the most frequent kind; states for other kinds are created when a batch
+            // needs them.
             let kind = self.kind(Subsampling::Quarter);
             self.state(self.lanes.len() - 1, kind)?;
         }
         Ok(())
     }
 
-    /// Subsamplings that may share a call, each by the one that represents the group.
+    /// Returns the representative of the group of subsamplings that may share a call.
     fn kind(&self, subsampling: Subsampling) -> Subsampling {
         match self.backend {
             Backend::Engine => subsampling,
@@ -195,14 +196,15 @@ impl Decoder {
         }
     }
 
-    /// Index of a lane's state for files of a kind, which is created for the first of them.
+    /// Returns the index of a lane's state for files of a kind. Creates the state for the first
+    /// such file.
     fn state(&mut self, turn: usize, kind: Subsampling) -> Result<usize, NvjpegFailure> {
         let states = &mut self.lanes[turn].states;
         if let Some(at) = states.iter().position(|state| state.subsampling == kind) {
             return Ok(at);
         }
         let mut handle = 0;
-        // SAFETY: a live handle, and writes one handle.
+        // SAFETY: a live handle; writes one handle.
         let code = unsafe { (self.library.functions.state_create)(self.handle, &raw mut handle) };
         failure("nvjpegJpegStateCreate", code)?;
         states.push(LaneState {
@@ -225,13 +227,14 @@ impl Decoder {
             return;
         }
         state.reserved = state.reserved.grown(needed);
-        // Initialised for the reserved sizes.
+        // A state must be initialised for the reserved sizes.
         state.files = 0;
         let MemoryNeed { files, width, .. } = state.reserved;
         let number = |n: u64| c_int::try_from(n).unwrap_or(c_int::MAX);
-        // If this fails, the library allocates during the call, which reports a lack of memory.
+        // If this fails, the library allocates during the call, which then reports a lack of
+        // memory.
         //
-        // SAFETY: a live handle and a state of it with nothing under way; takes numbers.
+        // SAFETY: a live handle and one of its states with no work in flight; takes numbers.
         unsafe {
             function(
                 self.handle,
@@ -245,26 +248,27 @@ impl Decoder {
         };
     }
 
-    /// The part of the GPU that decodes.
+    /// Returns the part of the GPU that decodes.
     pub fn backend(&self) -> Backend {
         self.backend
     }
 
-    /// File of the library.
+    /// Returns the file of the library.
     pub fn file(&self) -> &str {
         &self.library.file
     }
 
-    /// Version of the library, major and minor.
+    /// Returns the version of the library, major and minor.
     pub fn version(&self) -> (i32, i32) {
         self.library.version()
     }
 
-    /// Number of engines of the GPU, and cores of each; None if the library does not report them.
+    /// Returns the number of engines of the GPU, and the cores of each; None if the library does
+    /// not report them.
     pub fn engines(&self) -> Option<(u32, u32)> {
         let function = self.library.functions.engines?;
         let (mut engines, mut cores) = (0, 0);
-        // SAFETY: a live handle, and writes two integers.
+        // SAFETY: a live handle; writes two integers.
         let code = unsafe { function(self.handle, &raw mut engines, &raw mut cores) };
         (code == status::SUCCESS).then_some((engines, cores))
     }
@@ -324,9 +328,9 @@ impl Decoder {
                 Err(why) => rejected.push(RejectedFile { row, why }),
             }
         }
-        // One call for each kind.
+        // One call decodes the files of one kind.
         taken.sort_by_key(|file| chroma(self.kind(file.header.subsampling)));
-        // Made first: if they fail, nothing is in flight.
+        // Created first: if this fails, nothing is in flight.
         let reading = PendingRead::new(context.event(false)?, FileBytes::shared(jpegs));
         let transfer = Transfer::new(reading, Arc::clone(to));
         let turn = (self.turn + 1) % LANES;
@@ -335,7 +339,7 @@ impl Decoder {
         self.turn = turn;
         self.lanes[turn].arguments = Arguments::of(&taken, &bytes, to, positions);
 
-        // Waits for kernels that still read a table there.
+        // Waits for kernels that still read a table in this memory.
         let writing = to.to_write(queue)?;
         writing.wait()?;
         let ran = self.run(turn, &taken, queue, stream).and_then(|left| {
@@ -365,7 +369,7 @@ impl Decoder {
         }
     }
 
-    /// Checks that the library reads the same header from a file as its scan.
+    /// Checks that the library reads the same header from a file as the scan did.
     fn agrees(&self, bytes: &[u8], header: &Baseline) -> Result<(), Rejection> {
         let functions = &self.library.functions;
         let failure = |code| match code {
@@ -373,14 +377,15 @@ impl Decoder {
             code => Err(refusal(describe(code))),
         };
         // SAFETY: a live handle and stream; pointer and length are those of `bytes`, which outlives
-        // the call. Nothing of it is kept: neither metadata nor the stream are to be saved.
+        // the call. The library keeps no pointer to the bytes: the arguments disable saving of
+        // metadata and stream.
         failure(unsafe {
             (functions.parse)(self.handle, bytes.as_ptr(), bytes.len(), 0, 0, self.header)
         })?;
         let (mut width, mut height, mut components) = (0, 0, 0);
-        // SAFETY: a live stream that was parsed, and writes two integers.
+        // SAFETY: a live stream that has parsed a file; writes two integers.
         failure(unsafe { (functions.frame_size)(self.header, &raw mut width, &raw mut height) })?;
-        // SAFETY: a live stream that was parsed, and writes one integer.
+        // SAFETY: a live stream that has parsed a file; writes one integer.
         failure(unsafe { (functions.components)(self.header, &raw mut components) })?;
         let expected = match header.subsampling {
             Subsampling::Gray => 1,
@@ -388,7 +393,7 @@ impl Decoder {
         };
         if (width, height, components) != (header.width, header.height, expected) {
             return Err(refusal(format!(
-                "it reads {width}x{height} of {components} components"
+                "it reads {width}x{height} with {components} components"
             )));
         }
         let Some(supported) = functions
@@ -398,16 +403,16 @@ impl Decoder {
             return Ok(());
         };
         let mut is_not = -1;
-        // SAFETY: a live handle and a stream that was parsed, and writes one integer.
+        // SAFETY: a live handle and a stream that has parsed a file; writes one integer.
         failure(unsafe { supported(self.handle, self.header, &raw mut is_not) })?;
         match is_not {
             0 => Ok(()),
-            _ => Err(refusal("the engine does not decode such a file".to_owned())),
+            _ => Err(refusal("the engine does not support this file".to_owned())),
         }
     }
 
     /// Decodes the files of a lane's arguments, with one call for each kind if possible. Finds the
-    /// files that cannot be decoded, each with a status, by halving.
+    /// files that cannot be decoded by halving, each with its status.
     fn run(
         &mut self,
         turn: usize,
@@ -459,7 +464,7 @@ impl Decoder {
         let mut is_first = true;
         while let Some(range) = ranges.pop() {
             if !is_first {
-                // The state is reused, and the failed call may have started something.
+                // The state is reused, and the failed call may have started work.
                 self.context.finish(queue)?;
             }
             is_first = false;
@@ -467,7 +472,7 @@ impl Decoder {
             let Err(NvjpegFailure { call, code }) = called else {
                 continue;
             };
-            // The event is reset before it is used again.
+            // The event is reset before it is reused.
             self.lanes[turn].states[at].files = 0;
             if code == status::ALLOCATOR_FAILURE {
                 return Err(self.no_memory(call));
@@ -502,7 +507,7 @@ impl Decoder {
                 call: "nvjpegDecodeBatchedInitialize",
                 code: status::INVALID_PARAMETER,
             })?;
-            // SAFETY: a live handle and a state of it with nothing under way; takes numbers.
+            // SAFETY: a live handle and one of its states with no work in flight; takes numbers.
             let code = unsafe {
                 (functions.initialize)(self.handle, state.handle, count, self.threads, INTERLEAVED)
             };
@@ -516,12 +521,13 @@ impl Decoder {
         } = &mut lane.arguments;
         let (data, lengths) = (&data[range.clone()], &lengths[range.clone()]);
         let images = &mut images[range];
-        // SAFETY: three arrays of as many entries as the state is initialised for, which stay until
-        // the lane's event is past. Each address and length is that of a file's bytes, which the
-        // caller's transfer holds, and nobody writes to them meanwhile. Each image has an address
-        // from which on `height * pitch` bytes are inside of a memory of this context, which that
-        // transfer holds, too; they are in no other image. Height, width and components are those
-        // that this library has read from the same bytes. The stream is alive and of this context.
+        // SAFETY: the three arrays have as many entries as the state is initialised for, and are
+        // kept until the lane's event is done. Each address and length is that of a file's bytes,
+        // which the caller's transfer holds and no code writes to meanwhile. Each image has an
+        // address from which `height * pitch` bytes are inside of a memory of this context; the
+        // same transfer holds that memory, and no two images overlap. Height, width and components
+        // are those that this library has read from the same bytes. The stream is alive and belongs
+        // to this context.
         let code = unsafe {
             (functions.decode)(
                 self.handle,
@@ -578,8 +584,8 @@ impl Drop for Decoder {
                 .all(|lane| lane.done.synchronize().is_ok());
         let bound = match is_idle {
             true => self.context.bind().ok(),
-            // Whether the GPU still works for the decoder is unknown, so it is leaked. In a forked
-            // child, it belongs to the parent.
+            // It is unknown whether the GPU still works for the decoder, so the decoder is leaked.
+            // In a forked child, the decoder belongs to the parent.
             false => None,
         };
         if bound.is_none() {
@@ -588,15 +594,15 @@ impl Drop for Decoder {
         }
         let functions = &self.library.functions;
         for state in self.lanes.iter().flat_map(|lane| &lane.states) {
-            // SAFETY: a state that was made and has nothing under way, destroyed once.
+            // SAFETY: a state that was created and has no work in flight, destroyed once.
             unsafe { (functions.state_destroy)(state.handle) };
         }
         if self.header != 0 {
-            // SAFETY: made, and destroyed once.
+            // SAFETY: created before, destroyed once.
             unsafe { (functions.stream_destroy)(self.header) };
         }
         if self.handle != 0 {
-            // SAFETY: made, and destroyed once, after what is of it.
+            // SAFETY: created before, destroyed once, after its states and streams.
             unsafe { (functions.destroy)(self.handle) };
         }
     }

@@ -22,7 +22,7 @@ pub enum NoDecoder {
         why: String,
     },
     /// The library lacks a function, or has a bug that a later version fixed.
-    #[error("{file} is too old: {why}; install that of CUDA 12 or 13")]
+    #[error("{file} is too old: {why}; install the one of CUDA 12 or 13")]
     TooOld {
         /// File of the library.
         file: String,
@@ -31,7 +31,7 @@ pub enum NoDecoder {
     },
     /// The library cannot create a decoder on this GPU.
     #[error("{file} has no decoder for {gpu}: {why}")]
-    NotOnThisCard {
+    NotOnThisGpu {
         /// File of the library.
         file: String,
         /// Name of the GPU.
@@ -44,7 +44,7 @@ pub enum NoDecoder {
     Cuda(#[from] CudaError),
 }
 
-/// Text of a status, for a sentence that begins with the call.
+/// Returns the text of a status, for a sentence that begins with the call.
 pub(super) fn describe(code: c_uint) -> String {
     let known = match code {
         1 => "it is not initialised",

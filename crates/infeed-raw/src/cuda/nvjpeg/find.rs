@@ -29,14 +29,14 @@ pub struct Search {
 pub(super) enum Candidate {
     /// A library that the process has loaded under this name.
     Loaded(String),
-    /// A file, or a name that the system looks for.
+    /// A file, or a name that the system searches for.
     File(String),
 }
 
 impl Search {
-    /// Candidates in order, for a driver of this CUDA version: the given file; libraries that the
-    /// process has loaded; the folders; the system. Libraries newer than the driver do not work
-    /// with it.
+    /// Returns the candidates in order, for a driver of this CUDA version: the given file;
+    /// libraries that the process has loaded; the folders; the system. Libraries newer than the
+    /// driver do not work with it.
     pub(super) fn candidates(&self, driver_major: i32) -> Vec<Candidate> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         if let Some(file) = &self.file {
@@ -68,7 +68,7 @@ impl Search {
         for candidate in self.candidates(driver_major) {
             match load(candidate) {
                 Ok(library) => return Ok(library),
-                // That a library is too old is more useful than that another is missing.
+                // The error of a library that is too old is more useful than that of a missing one.
                 Err(NoDecoder::NoLibrary { .. }) if matches!(last, NoDecoder::TooOld { .. }) => {}
                 Err(error) => last = error,
             }

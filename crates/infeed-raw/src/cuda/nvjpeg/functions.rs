@@ -1,7 +1,7 @@
 //! The functions of nvJPEG used here, with their structs and constants.
 //!
-//! Source: `nvjpeg.h` of CUDA 12 and 13, which agree on all of them; the required functions are in
-//! that of CUDA 11, too.
+//! Source: `nvjpeg.h` of CUDA 12 and 13, which agree on all of them; `nvjpeg.h` of CUDA 11 has the
+//! required functions, too.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -60,8 +60,8 @@ pub(super) mod status {
     pub(crate) const INTERNAL_ERROR: c_uint = 8;
     pub(crate) const INCOMPLETE_BITSTREAM: c_uint = 10;
 
-    /// Statuses that one file can cause, so that it is left out. Different versions have returned
-    /// each of these for files that they could not decode.
+    /// Statuses that a single file can cause; the decoder then rejects that file. Different
+    /// versions have returned each of these for files that they could not decode.
     pub(crate) const OF_A_FILE: [c_uint; 6] = [
         INVALID_PARAMETER,
         BAD_JPEG,
@@ -99,7 +99,7 @@ table! {
 /// The loaded library.
 pub(super) struct Nvjpeg {
     pub(super) functions: Functions,
-    /// File that it was loaded from.
+    /// File from which the library was loaded.
     pub(super) file: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a batch needs until the card is done with it.
+//! Resources of a batch until the GPU has decoded it.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::jpeg_encode::Subsampling;
 
 /// States of the library that decode one batch, and the arguments of its calls.
 pub(super) struct Lane {
-    /// One for each kind of files that a batch of this lane had. A state has one call under way, so the
-    /// calls for the kinds of a batch follow each other without a wait.
+    /// One state for each kind of file that a batch of this lane had. A state has one call in
+    /// flight, so the calls for the kinds of a batch follow each other without a wait.
     pub(super) states: Vec<LaneState>,
-    /// Behind its last batch.
+    /// Recorded after the lane's last batch.
     pub(super) done: Event,
     pub(super) arguments: Arguments,
 }
@@ -21,14 +21,14 @@ pub(super) struct Lane {
 pub(super) struct LaneState {
     /// `nvjpegJpegState_t`.
     pub(super) handle: usize,
-    /// Chroma subsampling of its files; [`Subsampling::None`] where one call takes all.
+    /// Chroma subsampling of its files; [`Subsampling::None`] if one call takes all subsamplings.
     pub(super) subsampling: Subsampling,
-    /// Files it is initialised for; 0 if it is not.
+    /// Number of files that the state is initialised for; 0 if it is not initialised.
     pub(super) files: usize,
     pub(super) reserved: MemoryNeed,
 }
 
-/// Memory that the library needs for a call, in the numbers that it depends on.
+/// Memory that the library needs for a call, as the numbers that determine it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct MemoryNeed {
     pub(super) files: usize,
@@ -39,7 +39,7 @@ pub(super) struct MemoryNeed {
 }
 
 impl MemoryNeed {
-    /// The room that files need.
+    /// Returns the memory that files need.
     pub(super) fn of(files: &[AcceptedFile]) -> MemoryNeed {
         let pixels =
             |file: &AcceptedFile| u64::from(file.header.width) * u64::from(file.header.height);
@@ -54,12 +54,13 @@ impl MemoryNeed {
         }
     }
 
-    /// Whether other files fit into it.
+    /// Whether this memory is enough for `other`.
     pub(super) fn holds(&self, other: &MemoryNeed) -> bool {
         other.files <= self.files && other.pixels <= self.pixels && other.width <= self.width
     }
 
-    /// Room for both, and a quarter more pixels: batches differ, and each growth waits for the device.
+    /// Returns memory for both, with a quarter more pixels: batches differ, and each growth waits
+    /// for the device.
     pub(super) fn grown(&self, other: &MemoryNeed) -> MemoryNeed {
         let pixels = self.pixels.max(other.pixels);
         MemoryNeed {
@@ -69,8 +70,9 @@ impl MemoryNeed {
         }
     }
 
-    /// Rows of files of this width whose pixels are those of all. Not the rows of the highest file: one
-    /// large file among many small ones would reserve as much for each of them.
+    /// Returns the rows that files of this width have if they have these pixels together. Not the
+    /// rows of the highest file: one large file among many small ones would reserve its height for
+    /// each of them.
     pub(super) fn height(&self) -> u64 {
         let across = u64::from(self.width.max(1)).saturating_mul(self.files.max(1) as u64);
         self.pixels.div_ceil(across).max(1)
@@ -80,12 +82,13 @@ impl MemoryNeed {
 /// A file that is decoded.
 #[derive(Clone, Copy)]
 pub(super) struct AcceptedFile {
-    /// Its number in the batch.
+    /// Number of the file in the batch.
     pub(super) row: usize,
     pub(super) header: Baseline,
 }
 
-/// What the library is given of a batch, by file: it need not have copied that when it returns.
+/// Arguments of the library for a batch, by file. They are kept, since the library need not have
+/// copied them when it returns.
 #[derive(Default)]
 pub(super) struct Arguments {
     /// Addresses of the bytes.
@@ -123,7 +126,7 @@ pub(super) struct FileBytes {
 }
 
 impl FileBytes {
-    /// Shared by all that read them.
+    /// Shares the bytes with all copies that read them.
     pub(super) fn shared(files: &[ScannedJpeg]) -> HostSource {
         Arc::new(FileBytes {
             _files: files.iter().map(|file| Arc::clone(&file.source)).collect(),

@@ -1,45 +1,48 @@
-//! JPEGs decoded by NVIDIA cards: batches of files into one memory, through nvJPEG.
+//! JPEG decoding on NVIDIA GPUs: batches of files into one memory, through nvJPEG.
 //!
-//! Nothing is linked. The library is looked for when [`Decoder::open`] is called ([`Search`]), and
-//! [`NoDecoder`] says why there is none.
+//! Nothing is linked. [`Decoder::open`] looks for the library ([`Search`]) and returns
+//! [`NoDecoder`] with the reason if there is none.
 //!
-//! **Which files.** Plain ones ([`Baseline`](crate::jpeg_batch::Baseline)): they are read from header
-//! to end on the host before the library sees them, and again by the library, and both must find the
-//! same size, which is that of the place in memory. All others are refused by their number, and the
-//! rest of the batch is decoded.
+//! **Accepted files.** Baseline files only ([`Baseline`](crate::jpeg_batch::Baseline)). The host
+//! reads them from the header to the end before the library sees them. Then the library reads the
+//! header, and both must find the same size, which must be that of the position in memory. The
+//! decoder rejects all other files by their number and decodes the rest of the batch.
 //!
-//! **Which pixels.** Not those of libjpeg-turbo: the inverse transform and the chroma between samples
-//! are computed otherwise. Where the library can (12.1 and newer), chroma is interpolated, which is
-//! nearer to it.
+//! **Pixels.** They differ from those of libjpeg-turbo: the inverse transform and the interpolation
+//! of chroma are computed differently. Libraries from version 12.1 on interpolate chroma, which is
+//! nearer to libjpeg-turbo.
 //!
-//! **What is not noticed.** A file that is whole by its markers and damaged between them: the
-//! card decodes something, and the library may not tell. The host's decoder does tell. And engines
-//! are known to have left out an image and reported success; whoever relies on each can look at the
-//! pixels, as `gpu-check` does.
+//! **Undetected damage.** If the markers of a file are intact and the data between them is damaged,
+//! the GPU decodes wrong pixels, and the library may not report it. The host's decoder does report
+//! it. Engines are also known to have left out an image and reported success. If every image
+//! matters, compare pixels, as `gpu-check` does.
 //!
-//! **Why it is sound.**
+//! **Soundness.**
 //!
-//! - What the library writes is bounded by its promise: `height * pitch` bytes from the address on,
-//!   for the size that it reads from the header. That size was asked of the same library, compared
-//!   with our own reading, and the bytes are inside of the memory and in nobody else's place.
-//! - What it reads is held until an event behind the work is past, and so is the memory it writes.
-//! - A state of the library is used for one batch at a time. It is used again, and destroyed, only
-//!   when the event behind its last batch is past. If that cannot be found out, it stays for good.
-//! - The engine writes as soon as it is called: neither the stream of the call nor a wait that is pending
-//!   there holds it back (nvJPEG 12.3 to 13.2). The decoder waits on the host for kernels that read a
-//!   table in the memory; for all other commands that use it, its caller waits on the host.
+//! - The library promises to write only `height * pitch` bytes from an address on, for the size
+//!   that it reads from the header. That size was queried from the same library and compared with
+//!   the host's own reading. The bytes are inside of the memory and in no other file's position.
+//! - The bytes that the library reads and the memory that it writes are held until the GPU has
+//!   reached an event after the work.
+//! - A state of the library is used for one batch at a time. It is reused and destroyed only after
+//!   the event of its last batch is done. If that cannot be determined, the state is leaked.
+//! - The engine writes as soon as it is called: neither the stream of the call nor a pending wait
+//!   on that stream delays it (nvJPEG 12.3 to 13.2). The decoder waits on the host for kernels that
+//!   read a table in the memory; its caller waits on the host for all other commands that use the
+//!   memory.
 //! - Results are numbers of any value, not an enum.
 //!
-//! **What cannot be proved.** That the library keeps its promise for every file. It is NVIDIA's, in
-//! binary form, as the driver is; the files that reach it are cut down to the plainest kind.
+//! **Unproved assumption.** The library keeps its promise for every file. It is NVIDIA's, in binary
+//! form, as the driver is; only files of the simplest kind reach it.
 //!
-//! **Whose memory.** The library allocates what it needs on the card and the host by itself. Callbacks
-//! would tell how much that is, but would run our code in its threads and under its locks, and could
-//! free no better than it does: after the device is done. So that it seldom has to grow, its blocks are
-//! padded, and the decoder reserves room for the largest batch so far and a quarter more.
+//! **Memory.** The library allocates memory on the GPU and the host by itself. Callbacks would
+//! report the amount, but would run infeed's code in the library's threads and under its locks, and
+//! could not free memory earlier: the library frees it after the device is done. To make growth
+//! rare, blocks are padded, and the decoder reserves memory for the largest batch so far and a
+//! quarter more.
 //!
-//! **Kinds of files.** The engine gets files of one chroma subsampling in a call: on GPUs with several
-//! engines, calls that mix them are known to fail.
+//! **Kinds of files.** A call on the engine has files of one chroma subsampling: on GPUs with
+//! several engines, calls that mix them are known to fail.
 
 mod decoder;
 mod error;

@@ -1,4 +1,4 @@
-//! How a decoder is to be opened.
+//! Settings of a decoder.
 
 use std::ffi::c_uint;
 use std::fmt;
@@ -6,12 +6,12 @@ use std::fmt;
 use super::find::Search;
 use super::functions::backend;
 
-/// What of a card decodes.
+/// Part of a GPU that decodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// The engine for JPEGs, which some cards have.
+    /// The JPEG engine, which some GPUs have.
     Engine,
-    /// The cores that train, too.
+    /// The cores that also run the training.
     Cores,
 }
 
@@ -33,15 +33,15 @@ impl fmt::Display for Backend {
     }
 }
 
-/// How to decode.
+/// Settings for opening a decoder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Where the library may be.
+    /// Where to look for the library.
     pub search: Search,
-    /// By what; if none is given, by the engine where there is one, else by the cores.
+    /// The backend; None selects the engine if the GPU has one, else the cores.
     pub backend: Option<Backend>,
-    /// Threads of the host that the library may use for a batch, of those that read Huffman codes
-    /// where the card does not.
+    /// Number of host threads that the library may use for a batch. The cores backend uses them to
+    /// decode Huffman codes.
     pub threads: u16,
 }
 

@@ -17,7 +17,7 @@ static FAKE: LazyLock<Nvjpeg> = LazyLock::new(|| Nvjpeg {
     file: String::new(),
 });
 
-/// The same without the functions that not every version has.
+/// The same without the functions that some versions lack.
 static OLD: LazyLock<Nvjpeg> = LazyLock::new(|| Nvjpeg {
     functions: Functions {
         supported: None,
@@ -28,7 +28,7 @@ static OLD: LazyLock<Nvjpeg> = LazyLock::new(|| Nvjpeg {
     file: String::new(),
 });
 
-/// Opens a device of a new driver, with an empty log of calls.
+/// Opens a device of a new driver and clears the log of calls.
 fn gpu() -> Arc<Context> {
     let context = crate::cuda::testing::context();
     calls();
@@ -41,13 +41,13 @@ fn open(context: &Arc<Context>) -> Decoder {
     decoder
 }
 
-/// A JPEG of 16x8, whose length differs from quality to quality.
+/// A JPEG of 16x8. Its length differs for each quality.
 fn jpeg(quality: u8) -> Vec<u8> {
     let rgb: Vec<u8> = (0..16 * 8 * 3_u32).map(|n| (n * 37 % 251) as u8).collect();
     encode(&rgb, 16, 8, quality, Subsampling::Quarter).unwrap()
 }
 
-/// Bytes whose drop is in the log of calls.
+/// Bytes whose drop appears in the log of calls.
 struct LoggedBytes(Vec<u8>);
 
 impl AsRef<[u8]> for LoggedBytes {
@@ -67,7 +67,7 @@ fn sources(files: &[Vec<u8>]) -> Vec<ScannedJpeg> {
     files.iter().map(source).collect()
 }
 
-/// Files of lengths that all differ, with a place for each.
+/// Files with different lengths, and a position for each.
 fn files(count: u8) -> (Vec<Vec<u8>>, Vec<ImagePosition>) {
     let files: Vec<_> = (0..count).map(|n| jpeg(20 + 8 * n)).collect();
     let lengths: std::collections::HashSet<_> = files.iter().map(Vec::len).collect();
@@ -86,9 +86,10 @@ fn bytes(context: &Arc<Context>, queue: Queue, memory: &Memory) -> Vec<u8> {
     slab.as_ref().to_vec()
 }
 
-/// Checks that each file's pixels are in its place, except those of the rows named, and nothing next to them.
+/// Checks that each file's pixels are in its position, except for the rows in `but`, and that no
+/// other byte was written.
 fn check(seen: &[u8], files: &[Vec<u8>], positions: &[ImagePosition], but: &[usize]) {
-    // What the fake driver's memory holds before it is written.
+    // Contents of the fake driver's memory before it is written.
     let mut expected = vec![0xa5; seen.len()];
     for (row, (file, position)) in files.iter().zip(positions).enumerate() {
         if but.contains(&row) {
@@ -108,7 +109,7 @@ fn rows(rejected: &[RejectedFile]) -> Vec<usize> {
 }
 
 #[test]
-fn an_image_is_laid_out_as_the_header_says() {
+fn the_image_struct_has_the_layout_of_the_header() {
     assert_eq!(
         (size_of::<NvjpegImage>(), offset_of!(NvjpegImage, pitch)),
         (64, 32)
@@ -116,7 +117,7 @@ fn an_image_is_laid_out_as_the_header_says() {
 }
 
 #[test]
-fn the_engine_is_taken_first_and_the_cores_where_there_is_none() {
+fn a_decoder_prefers_the_engine_and_falls_back_to_the_cores() {
     let context = gpu();
     let decoder = Decoder::open_with(&context, &FAKE, &Settings::default()).unwrap();
     assert_eq!(decoder.backend(), Backend::Engine);
@@ -127,7 +128,7 @@ fn the_engine_is_taken_first_and_the_cores_where_there_is_none() {
     assert_eq!(calls()[0], "nvjpegCreateEx 3 32", "chroma is interpolated");
     drop(decoder);
 
-    // Status 7: the card is of another kind.
+    // Status 7: the GPU has no engine.
     testing::fail_call("nvjpegCreateEx", 7, 1);
     let decoder = Decoder::open_with(&context, &FAKE, &Settings::default()).unwrap();
     assert_eq!(decoder.backend(), Backend::Cores);
@@ -140,7 +141,7 @@ fn the_engine_is_taken_first_and_the_cores_where_there_is_none() {
     assert_eq!(calls(), ["nvjpegCreateEx 3 32", "nvjpegCreateEx 2 32"]);
     let text = error.to_string();
     assert!(
-        text.contains("for Stand-in: the engine: nvjpegCreateEx: the GPU does"),
+        text.contains("for Fake GPU: the engine: nvjpegCreateEx: the GPU does"),
         "{text}"
     );
     assert!(text.contains("(status 7); the GPU's cores: "), "{text}");
@@ -155,12 +156,12 @@ fn the_engine_is_taken_first_and_the_cores_where_there_is_none() {
     assert_eq!(
         calls()[0],
         "nvjpegCreateEx 2 32",
-        "a way that is asked for is the only one"
+        "a configured backend has no fallback"
     );
 }
 
 #[test]
-fn a_library_that_knows_no_interpolation_is_asked_without_it() {
+fn a_library_without_interpolation_gets_no_flag_for_it() {
     let context = gpu();
     testing::fail_call("nvjpegCreateEx", 2, 1);
 
@@ -171,7 +172,7 @@ fn a_library_that_knows_no_interpolation_is_asked_without_it() {
 }
 
 #[test]
-fn room_is_reserved_for_the_largest_batch_so_far_and_a_quarter_more() {
+fn memory_is_reserved_for_the_largest_batch_so_far_and_a_quarter_more() {
     let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
@@ -190,22 +191,23 @@ fn room_is_reserved_for_the_largest_batch_so_far_and_a_quarter_more() {
         reserved
     };
 
-    // Two lanes in turn. 4 files of 16x8 and a quarter more are 640 pixels: 10 rows of 4 times 16.
+    // Two lanes take turns. 4 files of 16x8 and a quarter more are 640 pixels: 10 rows of 4 times
+    // 16.
     let four = ["4 of 16x10, chroma 2"];
     assert_eq!(reserved(4), four);
     assert_eq!(reserved(4), four);
-    assert!(reserved(3).is_empty(), "there is room");
-    assert!(reserved(4).is_empty(), "there is room");
+    assert!(reserved(3).is_empty(), "no growth");
+    assert!(reserved(4).is_empty(), "no growth");
     assert_eq!(reserved(8), ["8 of 16x10, chroma 2"]);
 
-    // What it cannot reserve it allocates when it must.
+    // The library allocates memory that it could not reserve.
     fail("nvjpegDecodeBatchedPreAllocate", 5);
     assert_eq!(reserved(8).len(), 1);
-    assert!(reserved(8).is_empty(), "it is not asked again");
+    assert!(reserved(8).is_empty(), "it is not called again");
 }
 
 #[test]
-fn the_engine_gets_files_of_one_subsampling_in_a_call_and_the_cores_get_all() {
+fn a_call_has_one_subsampling_on_the_engine_and_all_on_the_cores() {
     let context = gpu();
     let kinds = [
         Subsampling::Quarter,
@@ -238,13 +240,13 @@ fn the_engine_gets_files_of_one_subsampling_in_a_call_and_the_cores_get_all() {
             let made = calls();
             let count = |name: &str| made.iter().filter(|call| call.starts_with(name)).count();
             assert_eq!(count("nvjpegDecodeBatched "), expected, "{backend}");
-            assert_eq!(count("cuStreamSynchronize"), 0, "no call waits for another");
+            assert_eq!(count("cuStreamSynchronize"), 0, "no call waits");
             if turn == 2 {
-                assert_eq!(count("nvjpegJpegStateCreate"), 0, "states are used again");
+                assert_eq!(count("nvjpegJpegStateCreate"), 0, "states are reused");
                 assert_eq!(
                     count("nvjpegDecodeBatchedInitialize"),
                     0,
-                    "states are used again"
+                    "states are reused"
                 );
             }
             drop(decoding);
@@ -255,7 +257,7 @@ fn the_engine_gets_files_of_one_subsampling_in_a_call_and_the_cores_get_all() {
 }
 
 #[test]
-fn a_failure_at_any_call_of_opening_leaves_nothing_behind() {
+fn a_failed_open_destroys_everything_it_created() {
     for call in [
         "nvjpegSetDeviceMemoryPadding",
         "nvjpegSetPinnedMemoryPadding",
@@ -268,7 +270,7 @@ fn a_failure_at_any_call_of_opening_leaves_nothing_behind() {
         let error = Decoder::open_with(&context, &FAKE, &Settings::default()).unwrap_err();
 
         assert!(
-            matches!(error, NoDecoder::NotOnThisCard { .. }),
+            matches!(error, NoDecoder::NotOnThisGpu { .. }),
             "{call}: {error}"
         );
         assert!(error.to_string().contains("internal error"), "{error}");
@@ -283,12 +285,12 @@ fn a_failure_at_any_call_of_opening_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_batch_is_decoded_by_one_call_into_the_places_of_its_rows() {
+fn one_call_decodes_a_batch_into_the_positions_of_its_rows() {
     let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
     let (files, mut positions) = files(3);
-    // Rows longer than needed, and in another order than the files.
+    // Longer rows than necessary, and another order than the files.
     positions.swap(0, 2);
     positions[1].row_bytes = 50;
     calls();
@@ -318,11 +320,7 @@ fn a_batch_is_decoded_by_one_call_into_the_places_of_its_rows() {
     );
     drop(decoding);
     check(&bytes(&context, queue, &to), &files, &positions, &[]);
-    assert_eq!(
-        testing::context_depth(),
-        0,
-        "the context is taken off again"
-    );
+    assert_eq!(testing::context_depth(), 0, "the context is popped");
 }
 
 #[test]
@@ -354,7 +352,7 @@ fn files_and_memory_are_held_until_the_batch_is_done() {
 }
 
 #[test]
-fn a_state_is_used_again_only_after_its_last_batch_and_made_ready_when_the_size_changes() {
+fn a_state_is_reused_after_its_last_batch_and_initialised_when_the_size_changes() {
     let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
@@ -382,7 +380,7 @@ fn a_state_is_used_again_only_after_its_last_batch_and_made_ready_when_the_size_
 }
 
 #[test]
-fn files_that_are_not_what_their_scan_says_never_reach_the_library() {
+fn files_that_differ_from_their_scan_never_reach_the_library() {
     let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
@@ -412,7 +410,7 @@ fn files_that_are_not_what_their_scan_says_never_reach_the_library() {
 }
 
 #[test]
-fn a_batch_without_a_file_that_is_taken_makes_no_call_to_decode() {
+fn a_batch_without_accepted_files_makes_no_decode_call() {
     let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
@@ -433,7 +431,7 @@ fn a_batch_without_a_file_that_is_taken_makes_no_call_to_decode() {
 }
 
 #[test]
-fn broken_files_are_found_by_halving_and_the_others_are_decoded() {
+fn halving_finds_broken_files_and_decodes_the_others() {
     let context = gpu();
     for broken in [&[0][..], &[8], &[3, 4], &[0, 2, 4, 6, 8]] {
         clear_faults();
@@ -455,7 +453,7 @@ fn broken_files_are_found_by_halving_and_the_others_are_decoded() {
             text,
             "nvJPEG rejects the file: the JPEG is damaged (status 3)"
         );
-        // Every call behind one that failed is made when nothing is under way.
+        // A call after a failed one is made when nothing is in flight.
         let made = calls();
         let tries: Vec<_> = made
             .iter()
@@ -471,7 +469,7 @@ fn broken_files_are_found_by_halving_and_the_others_are_decoded() {
         drop(decoding);
         check(&bytes(&context, queue, &to), &files, &positions, broken);
 
-        // The next batches are whole again.
+        // The next batches are decoded completely.
         clear_faults();
         for _ in 0..2 {
             let next = decoder
@@ -484,7 +482,7 @@ fn broken_files_are_found_by_halving_and_the_others_are_decoded() {
 }
 
 #[test]
-fn a_card_that_decodes_nothing_is_an_error_and_no_row_of_broken_files() {
+fn a_gpu_that_decodes_no_file_is_an_error_of_the_batch() {
     let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
@@ -505,7 +503,7 @@ fn a_card_that_decodes_nothing_is_an_error_and_no_row_of_broken_files() {
 }
 
 #[test]
-fn no_memory_and_unknown_statuses_are_errors_that_say_what_is_free() {
+fn out_of_memory_and_unknown_statuses_are_errors_with_the_free_memory() {
     let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
@@ -540,11 +538,11 @@ fn no_memory_and_unknown_statuses_are_errors_that_say_what_is_free() {
     let decoding = decoder
         .decode(queue, &sources(&files), &to, &positions)
         .unwrap();
-    assert!(decoding.rejected.is_empty(), "the decoder works on");
+    assert!(decoding.rejected.is_empty(), "the decoder still works");
 }
 
 #[test]
-fn a_file_that_the_library_reads_otherwise_is_never_decoded() {
+fn a_file_that_the_library_reads_differently_is_never_decoded() {
     let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
@@ -563,12 +561,12 @@ fn a_file_that_the_library_reads_otherwise_is_never_decoded() {
         .map(|r| r.why.to_string())
         .collect();
     assert!(
-        texts[0].contains("it reads 17x8 of 3 components"),
+        texts[0].contains("it reads 17x8 with 3 components"),
         "{}",
         texts[0]
     );
     assert!(
-        texts[1].contains("the engine does not decode such"),
+        texts[1].contains("the engine does not support this"),
         "{}",
         texts[1]
     );
@@ -583,7 +581,7 @@ fn a_file_that_the_library_reads_otherwise_is_never_decoded() {
 }
 
 #[test]
-fn a_library_without_the_newer_functions_decodes_too() {
+fn a_library_without_the_newer_functions_decodes() {
     let context = gpu();
     let mut decoder = Decoder::open_with(&context, &OLD, &Settings::default()).unwrap();
     let (queue, to) = (context.stream().unwrap(), memory(&context));
@@ -598,7 +596,7 @@ fn a_library_without_the_newer_functions_decodes_too() {
 }
 
 #[test]
-fn what_cannot_be_right_is_refused_before_the_library_is_called() {
+fn invalid_arguments_are_rejected_before_the_library_is_called() {
     let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
@@ -639,7 +637,7 @@ fn what_cannot_be_right_is_refused_before_the_library_is_called() {
 }
 
 #[test]
-fn a_memory_that_a_consumers_stream_decodes_to_is_freed_after_that() {
+fn memory_is_freed_after_the_consumers_stream_that_decodes_to_it() {
     let context = gpu();
     let mut decoder = open(&context);
     let to = memory(&context);
@@ -657,12 +655,12 @@ fn a_memory_that_a_consumers_stream_decodes_to_is_freed_after_that() {
         .iter()
         .filter(|call| *call == "cuEventSynchronize")
         .count();
-    assert_eq!(waits, 2, "for the files, and for the stream: {seen:?}");
+    assert_eq!(waits, 2, "one for the files, one for the stream: {seen:?}");
     assert_eq!(seen.last().unwrap(), "cuMemFree_v2");
 }
 
 #[test]
-fn an_end_that_cannot_be_marked_is_waited_for() {
+fn a_decoder_waits_if_it_cannot_record_the_event() {
     let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
@@ -687,7 +685,7 @@ fn an_end_that_cannot_be_marked_is_waited_for() {
 }
 
 #[test]
-fn what_is_under_way_on_a_card_that_is_lost_stays_for_good() {
+fn a_batch_on_a_failed_gpu_is_leaked() {
     let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
@@ -718,7 +716,7 @@ fn what_is_under_way_on_a_card_that_is_lost_stays_for_good() {
 }
 
 #[test]
-fn a_decoder_waits_for_its_batches_and_is_taken_apart_in_reverse() {
+fn a_dropped_decoder_waits_and_destroys_in_reverse_order() {
     let context = gpu();
     let mut decoder = open(&context);
     let (queue, to) = (context.stream().unwrap(), memory(&context));
@@ -747,9 +745,5 @@ fn a_decoder_waits_for_its_batches_and_is_taken_apart_in_reverse() {
     let decoder = open(&context);
     fail("cuEventSynchronize", 700);
     drop(decoder);
-    assert_eq!(
-        testing::live("decoders"),
-        4,
-        "nobody knows whether it is idle"
-    );
+    assert_eq!(testing::live("decoders"), 4, "it may still be busy");
 }

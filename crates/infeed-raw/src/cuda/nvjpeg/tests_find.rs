@@ -1,4 +1,4 @@
-//! Where nvJPEG is looked for.
+//! The search for nvJPEG.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use super::find::Candidate;
 use super::*;
 
 #[test]
-fn the_search_prefers_a_file_then_what_is_loaded_then_folders_then_the_system() {
+fn the_search_prefers_a_file_then_loaded_libraries_then_folders_then_the_system() {
     let folder = std::env::temp_dir().join(format!("infeed-nvjpeg-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("libnvjpeg.so.12"), "").unwrap();
@@ -46,7 +46,7 @@ fn the_search_prefers_a_file_then_what_is_loaded_then_folders_then_the_system() 
 
 #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
 #[test]
-fn what_is_no_nvjpeg_is_named_with_what_it_lacks() {
+fn another_library_is_rejected_with_the_missing_function() {
     let search = |file: &str| Search {
         file: Some(file.into()),
         folders: Vec::new(),
@@ -67,10 +67,10 @@ fn what_is_no_nvjpeg_is_named_with_what_it_lacks() {
     assert!(search("a\0b").find(12).is_err());
 }
 
-/// If the machine has the library, with or without a GPU.
+/// Runs if the machine has the library, with or without a GPU.
 #[cfg(not(miri))]
 #[test]
-fn the_library_of_this_machine_has_every_function_and_says_its_version() {
+fn the_library_of_this_machine_has_every_function_and_a_version() {
     let file = std::env::var_os("INFEED_NVJPEG").map(Into::into);
     let search = Search {
         file,
@@ -81,7 +81,7 @@ fn the_library_of_this_machine_has_every_function_and_says_its_version() {
             assert!(library.version() >= (11, 6), "{:?}", library.version());
             assert!(
                 std::ptr::eq(search.find(0).ok().unwrap(), library),
-                "it is loaded once"
+                "the library is loaded once"
             );
         }
         Err(error) => assert!(!error.to_string().is_empty()),
