@@ -13,7 +13,7 @@ _TIME = "Thu, 01 Jan 2026 00:00:00 GMT"
 
 
 class Bucket(ThreadingHTTPServer):
-    """Objects by key, with Amazon S3's requests, without checks of signatures."""
+    """Objects by key, with Amazon S3's requests but without checks of signatures."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -24,7 +24,7 @@ class Bucket(ThreadingHTTPServer):
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment that makes this the S3 endpoint."""
+        """Returns the environment variables that make this the S3 endpoint."""
         return {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.server_port}",
             "AWS_SKIP_SIGNATURE": "true",

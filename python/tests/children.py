@@ -22,7 +22,7 @@ def result_in_fork(tell: Callable[[], object]) -> str:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        # pytest must continue in the parent alone.
+        # pytest must continue in the parent only.
         try:
             os.write(writer, str(tell()).encode())
         except BaseException as error:
@@ -49,7 +49,7 @@ def interrupted(script: str, *arguments: str, after_s: float = 0) -> Stopped:
             except subprocess.TimeoutExpired:
                 pass
             else:
-                raise AssertionError("it ended before it was interrupted")
+                raise AssertionError("the script ended before it was interrupted")
         asked = time.monotonic()
         process.send_signal(signal.SIGINT)
         reported = process.stdout.readline()

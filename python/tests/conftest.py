@@ -52,7 +52,7 @@ class Segmentation:
 
 @dataclass(frozen=True)
 class Classification:
-    """A folder of classes, and its files with their labels in the order of records."""
+    """A folder of classes, and its files with their labels in record order."""
 
     path: Path
     files: list[tuple[Path, int]]
@@ -60,7 +60,7 @@ class Classification:
 
 @pytest.fixture(scope="session")
 def segmentation(tmp_path_factory) -> Segmentation:
-    """Ten PNG pairs of 48x64 px. A fifth of each mask has a colour of no class."""
+    """Ten PNG pairs of 48x64 px. A fifth of each mask has a colour without a class."""
     root = tmp_path_factory.mktemp("segmentation")
     colours = np.array([*PALETTE.values(), (1, 2, 3)], np.uint8)
     images, classes = [], []
@@ -82,7 +82,7 @@ def segmentation(tmp_path_factory) -> Segmentation:
 
 @pytest.fixture(scope="session")
 def classification(tmp_path_factory) -> Classification:
-    """Thirty JPEGs in three classes, no two of one size."""
+    """Thirty JPEGs in three classes, all of different sizes."""
     root = tmp_path_factory.mktemp("classification")
     files = []
     for label, name in enumerate(["ant", "bee", "cat"]):
@@ -97,7 +97,7 @@ def classification(tmp_path_factory) -> Classification:
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Prints why tests were skipped, and the number for each absent framework."""
+    """Prints the reasons for skipped tests, and a count for each absent framework."""
     skipped = terminalreporter.stats.get("skipped", [])
     for line in skip_summary(report.longrepr[2] for report in skipped):
         terminalreporter.write_line(line)

@@ -14,7 +14,7 @@ TOKEN = "0123456789abcdef"
 
 
 def arguments(pipeline: infeed.Pipeline, folder: Path) -> list[str]:
-    """Returns the command that feeds a pipeline, with its files in a folder."""
+    """Returns the command that feeds a pipeline; writes its files into a folder."""
     pipeline.save(folder / "pipeline.toml")
     (folder / "token").write_text(TOKEN)
     token = ["--token-file", str(folder / "token")]

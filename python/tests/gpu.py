@@ -1,7 +1,7 @@
 """A GPU for tests, as a framework uses it: streams, memory, tensors through DLPack.
 
 It calls the CUDA driver that this process loads: in tests the fake driver
-(crates/fake-cuda), which is built here; under `scripts/gpu-check` NVIDIA's.
+(crates/fake-cuda), which this module builds; under `scripts/gpu-check` NVIDIA's.
 """
 
 import ctypes
@@ -43,7 +43,7 @@ def environment(
 ) -> dict[str, str]:
     """Returns the environment of a process with the fake CUDA driver and nvJPEG.
 
-    nvJPEG is named by its file, or found in a folder of packages.
+    nvJPEG is given by its file, or found in a folder of packages.
     """
     found = folder / "driver"
     found.mkdir(exist_ok=True)
@@ -154,7 +154,7 @@ class Gpu:
     def call(self, name, *arguments):
         """Calls the driver; an error fails the test."""
         code = getattr(self.cuda, name)(*arguments)
-        assert code == 0, f"{name} gave {code}"
+        assert code == 0, f"{name} returned {code}"
 
     def stream(self, ordered: bool = False) -> int:
         """Makes a stream; an `ordered` one waits for the default stream."""
@@ -171,7 +171,7 @@ class Gpu:
         self.call("cuStreamSynchronize", ctypes.c_size_t(stream))
 
     def hang(self, stream: int):
-        """Queues work that never ends."""
+        """Enqueues work that never ends."""
         self.call("fake_hang", ctypes.c_size_t(stream))
 
     def pinned(self, shape, dtype) -> np.ndarray:
@@ -208,7 +208,7 @@ class Gpu:
         self.call("cuStreamBeginCapture_v2", ctypes.c_size_t(stream), 0)
 
     def end_capture(self, stream: int):
-        """Ends the capture; fails if other work has broken it."""
+        """Ends the capture; fails if other work has invalidated it."""
         graph = ctypes.c_size_t()
         self.call("cuStreamEndCapture", ctypes.c_size_t(stream), ctypes.byref(graph))
         # The fake driver returns no graph.
@@ -216,7 +216,7 @@ class Gpu:
             self.call("cuGraphDestroy", graph)
 
     def close(self):
-        """Releases everything that was opened and pinned here."""
+        """Releases everything that this object opened and pinned."""
         self.use()
         for array in self._pinned:
             self.call("cuMemHostUnregister", ctypes.c_void_p(array.ctypes.data))
@@ -265,7 +265,7 @@ def count() -> int:
 
 
 def report() -> dict:
-    """Returns the calls, live objects and misuse that the fake driver has seen."""
+    """Returns the fake driver's report of calls, live objects and misuse."""
     text = ctypes.create_string_buffer(1 << 16)
     code = ctypes.CDLL("libcuda.so.1").fake_report(text, ctypes.c_size_t(len(text)))
     assert code == 0, code

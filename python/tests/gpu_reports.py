@@ -36,7 +36,7 @@ def kill_at_random(command: list[str], environment: dict[str, str]) -> None:
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, text=True
     )
-    # One line for each step that has ended.
+    # A finished step adds one line.
     for _ in range(draw.randrange(1, 4)):
         assert process.stdout.readline()
     try:

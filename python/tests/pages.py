@@ -1,8 +1,8 @@
-"""The pages of the documentation, and the blocks of Python on them that run.
+"""The pages of the documentation, and their blocks of Python.
 
-A page is run as a reader follows it: its blocks one after another in one program. Where
+A page runs as a reader follows it: its blocks run one after another in one program. If
 a block needs a framework, each section is a separate program, after the blocks above
-the first section. `<!-- not run: REASON -->` above a block leaves it out. A block whose
+the first section. `<!-- not run: REASON -->` above a block excludes it. A block whose
 first line is a comment with a file name is that file.
 """
 
@@ -15,7 +15,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 
-# Packages that the tests without frameworks have.
+# Packages that are installed for the tests without frameworks.
 PRESENT = {"infeed", "numpy", "PIL"}
 
 _LINE = re.compile(
@@ -28,7 +28,7 @@ _FILE = re.compile(r"# (\w+\.py)\n")
 
 
 class Program(NamedTuple):
-    """Code from one page, and what it needs next to it."""
+    """Code from one page, and the files that it needs."""
 
     name: str
     code: str
@@ -42,7 +42,7 @@ class Program(NamedTuple):
             adapter if top == "infeed" and adapter else top for top, adapter in found
         }
         local = {name.removesuffix(".py") for name in self.files}
-        # Modules of infeed that are no adapter, such as `infeed.sources`.
+        # Modules of infeed that are not adapters, such as `infeed.sources`.
         ours = PRESENT | local | {"sources", "transforms"}
         return sorted(named - ours - set(sys.stdlib_module_names))
 

@@ -23,7 +23,7 @@ def noisy(sample, rng):
 
 
 def keyed(sample, *, rng):
-    """Takes the generator by name."""
+    """Receives the generator as a keyword."""
     return {"noise": rng.standard_normal(4)}
 
 
@@ -41,7 +41,7 @@ def kept(sample, seen=[]):  # noqa: B006
 
 
 def texts(sample):
-    """Takes and returns text and bytes."""
+    """Receives and returns text and bytes."""
     return {"name": sample["name"].upper(), "data": sample["data"] + b"!"}
 
 
@@ -53,12 +53,12 @@ def picky(sample):
 
 
 def where(sample):
-    """Returns the process that runs it."""
+    """Returns the number of the process that runs it."""
     return {"x": sample["x"], "process": np.int64(os.getpid())}
 
 
 def killed_once(sample):
-    """Crashes at one sample, the first time."""
+    """Crashes at one sample the first time."""
     path = os.environ[CRASHED]
     if sample["x"] == 7 and not os.path.exists(path):
         with open(path, "w"):
@@ -67,7 +67,7 @@ def killed_once(sample):
 
 
 def exits(sample):
-    """Crashes at one sample, every time."""
+    """Crashes at one sample every time."""
     if sample["x"] == 7:
         os._exit(3)
     return {"x": sample["x"] * 2}
@@ -81,7 +81,7 @@ def stuck(sample):
 
 
 def busy(sample):
-    """Holds the interpreter's lock for some milliseconds."""
+    """Holds the interpreter's lock for a few milliseconds."""
     total = 0
     for n in range(60_000):
         total += n
@@ -90,7 +90,7 @@ def busy(sample):
 
 def printing(sample):
     """Prints, which must not break the protocol with the engine."""
-    print("a line of the function's")
+    print("a line of the function")
     return {"x": sample["x"]}
 
 
@@ -128,5 +128,5 @@ def brightened_label(batch):
 
 
 def unchanged(fields):
-    """Takes a sample or a batch."""
+    """Returns a sample or a batch unchanged."""
     return fields

@@ -29,7 +29,7 @@ def records(batches) -> list[list[int]]:
     return [[record for record, _ in batch.records] for batch in batches]
 
 
-def test_stop_raises_at_its_place_and_names_file_and_reason(damaged):
+def test_stop_raises_at_the_bad_record_with_file_and_reason(damaged):
     with damaged.open() as loader:
         with pytest.raises(infeed.DecodeError, match=r"003\.png") as caught:
             next(iter(loader))
@@ -38,7 +38,7 @@ def test_stop_raises_at_its_place_and_names_file_and_reason(damaged):
         assert "image" in str(caught.value)
 
 
-def test_batches_before_a_bad_record_come_out_first(damaged):
+def test_batches_before_a_bad_record_are_delivered(damaged):
     with damaged.batch(3).open() as loader:
         batches = iter(loader)
         assert records([next(batches)]) == [[0, 1, 2]]
@@ -46,7 +46,7 @@ def test_batches_before_a_bad_record_come_out_first(damaged):
             next(batches)
 
 
-def test_skip_closes_up_the_rows(damaged, segmentation):
+def test_skip_fills_the_rows_with_the_next_records(damaged, segmentation):
     with damaged.open(on_error="skip") as loader:
         batches = [(b.records, b["image"].copy()) for b in loader]
         bad = loader.bad_records
@@ -79,7 +79,7 @@ def test_substitute_keeps_batches_full_and_is_the_same_on_every_run(damaged):
     assert not {3, 7} & {record for batch in runs[0] for record in batch}
 
 
-def test_max_bad_stops_a_run_that_is_mostly_broken(damaged):
+def test_max_bad_stops_a_run_with_mostly_bad_records(damaged):
     with (
         damaged.open(on_error="skip", max_bad=1) as loader,
         pytest.raises(infeed.TooManyBadRecordsError, match="max_bad=1"),
@@ -87,7 +87,7 @@ def test_max_bad_stops_a_run_that_is_mostly_broken(damaged):
         records(loader)
 
 
-def test_a_record_is_bad_once_whatever_is_read_again(damaged):
+def test_a_bad_record_is_listed_once_if_it_is_read_again(damaged):
     with damaged.open(on_error="substitute", max_bad=2) as loader:
         first = records(loader)
         records(loader)
@@ -102,7 +102,7 @@ def test_a_record_is_bad_once_whatever_is_read_again(damaged):
         assert [record for _, _, record in loader.state_dict()["bad"]] == listed
 
 
-def test_a_state_says_of_bad_records_where_there_are_none_too(damaged):
+def test_a_state_without_bad_records_has_the_same_keys(damaged):
     with damaged.open(on_error="substitute") as loader:
         before = loader.state_dict()
         records(loader)
@@ -110,7 +110,7 @@ def test_a_state_says_of_bad_records_where_there_are_none_too(damaged):
         assert before["bad"] == []
         assert loader.state_dict()["bad"] == [[0, 3, 3], [0, 7, 7]]
         assert before.keys() == loader.state_dict().keys()
-        # A state from before there was such a key.
+        # A state of a version without this key.
         del before["bad"]
         loader.load_state_dict(before)
         assert loader.bad_records == []
@@ -127,7 +127,7 @@ def test_a_missing_partner_is_named(segmentation, tmp_path):
         pipeline.decode().transform(T.CenterCrop(8)).batch(2).open()
 
 
-def test_a_folder_that_is_not_there_is_an_os_error(tmp_path):
+def test_a_missing_folder_is_an_os_error(tmp_path):
     pipeline = infeed.Pipeline(sources.Folder(tmp_path / "nothing"))
 
     with pytest.raises(infeed.OpenError, match="nothing") as caught:

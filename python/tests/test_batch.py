@@ -1,4 +1,4 @@
-"""Batches: unpacking, names, memory that is shared and stays valid."""
+"""Batches: unpacking, names, shared memory that stays valid."""
 
 import gc
 
@@ -12,7 +12,7 @@ from infeed import transforms as T
 
 @pytest.fixture
 def batch() -> infeed.Batch:
-    """One batch of everything that a field may be."""
+    """One batch with every kind of field."""
     pipeline = infeed.Pipeline(
         sources.Memory(
             image=np.arange(2 * 4 * 5 * 3, dtype=np.uint8).reshape(2, 4, 5, 3),
@@ -29,7 +29,7 @@ def batch() -> infeed.Batch:
     return only
 
 
-def test_it_unpacks_in_field_order_and_indexes_by_name(batch):
+def test_a_batch_unpacks_in_field_order_and_indexes_by_name(batch):
     image, *_, boxes = batch
 
     assert batch.keys() == (
@@ -52,7 +52,7 @@ def test_it_unpacks_in_field_order_and_indexes_by_name(batch):
     assert [name for name, _ in batch.items()] == list(batch.keys())
 
 
-def test_every_kind_of_field_comes_out_as_it_went_in(batch):
+def test_every_kind_of_field_keeps_its_values(batch):
     assert batch["image"].dtype == np.uint8
     assert batch["image"].reshape(-1).tolist() == list(range(120))
     assert batch["mask"].dtype == np.uint16
@@ -73,7 +73,7 @@ def test_an_unknown_field_is_a_key_error(batch):
         batch["labels"]
 
 
-def test_it_names_the_records_behind_its_rows(batch):
+def test_a_batch_names_the_records_of_its_rows(batch):
     assert [record for record, _ in batch.records] == [0, 1]
 
 
@@ -96,7 +96,7 @@ def test_dlpack_carries_type_and_shape(batch):
     assert batch.array("image").__dlpack_device__() == (1, 0)
 
 
-def test_dlpack_refuses_another_device_and_a_copy(batch):
+def test_dlpack_rejects_another_device_and_a_copy(batch):
     with pytest.raises(BufferError):
         batch.array("image").__dlpack__(dl_device=(2, 0))
     with pytest.raises(BufferError):
@@ -109,7 +109,7 @@ def test_an_unused_capsule_frees_its_memory(batch):
     gc.collect()
 
 
-def test_lists_are_no_arrays(batch):
+def test_list_fields_are_not_arrays(batch):
     for name in ("text", "blob", "boxes"):
         with pytest.raises(TypeError, match=name):
             batch.array(name)
@@ -128,7 +128,7 @@ def test_arrays_outlive_batch_loader_and_pipeline():
     assert (array == values).all()
 
 
-def test_bfloat16_goes_through_dlpack_or_ml_dtypes():
+def test_bfloat16_is_exported_through_dlpack_or_ml_dtypes():
     pipeline = (
         infeed.Pipeline(sources.Memory(image=np.full((2, 4, 4, 3), 255, np.uint8)))
         .transform(T.ToFloat(), dtype="bfloat16")

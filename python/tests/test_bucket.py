@@ -1,4 +1,4 @@
-"""Packing into a bucket gives the bytes of packing into a folder."""
+"""Packing into a bucket writes the same bytes as packing into a folder."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ URL = "s3://packed/of/photos"
 
 @pytest.fixture
 def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
-    """A bucket in place of S3."""
+    """A bucket that replaces S3."""
     with bucket() as server:
         for name, value in server.variables.items():
             monkeypatch.setenv(name, value)
@@ -56,7 +56,7 @@ def test_a_bucket_gets_the_bytes_that_a_folder_gets(photos, there, tmp_path):
 
 
 @pytest.mark.parametrize("lives", [1, 3, 6])
-def test_a_call_that_was_killed_is_taken_up(photos, there, tmp_path, lives):
+def test_a_killed_call_is_continued(photos, there, tmp_path, lives):
     options = {"to": "tfrecord", "resize_short": 64, "shard_size": 9_000}
     infeed.pack(photos, tmp_path / "one", **options)
     with pytest.raises(Died):

@@ -1,4 +1,4 @@
-"""Masks to classes: pixels of no class are an error, unless they are declared."""
+"""Masks to classes: pixels without a class are an error unless declared."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def test_a_foreground_of_255_is_an_error_that_names_file_value_and_share(binary)
     assert "values=(0, 255)" in message
 
 
-def test_the_user_says_what_the_foreground_is(binary):
+def test_settings_declare_the_foreground(binary):
     channels = first(masks(binary, T.OneHot("mask", values=(0, 255))))
     void = first(masks(binary, T.OneHot("mask", classes=1, ignore_index=255)))
     index = first(masks(binary, T.ClassIndex("mask", values=(0, 255), dtype="int64")))
@@ -56,7 +56,7 @@ def test_the_user_says_what_the_foreground_is(binary):
     assert index.sum() == 3 * 80
 
 
-def test_a_foreign_palette_is_an_error_and_ignored_where_that_is_asked(segmentation):
+def test_a_foreign_palette_is_an_error_unless_it_is_ignored(segmentation):
     def step(**settings):
         return masks(
             segmentation.palette.parent,

@@ -8,7 +8,7 @@ import infeed
 COMMAND = [sys.executable, "-c", "import infeed._cli as c, sys; sys.exit(c.main())"]
 
 
-def test_it_says_its_version():
+def test_the_command_prints_its_version():
     ended = subprocess.run([*COMMAND, "--version"], capture_output=True, text=True)
 
     assert (ended.returncode, ended.stdout) == (0, f"infeed {infeed.__version__}\n")

@@ -35,7 +35,7 @@ def drawn(pipeline: infeed.Pipeline, **options) -> list[int]:
         return [record for batch in loader for record, _ in batch.records]
 
 
-def test_parts_of_a_split_share_no_record_and_have_all(classification):
+def test_parts_of_a_split_are_disjoint_and_complete(classification):
     train, val, test = photos(classification).shuffle(1).split((0.7, 0.2, 0.1), seed=5)
 
     parts = [drawn(part) for part in (train, val, test)]
@@ -78,7 +78,7 @@ def test_weights_are_exact_by_class_and_by_record(classification):
     assert counts == {1: 1, 2: 3, 3: 2, 5: 1}
 
 
-def test_weights_are_those_of_the_source_whatever_is_selected():
+def test_weights_refer_to_the_source_for_any_selection():
     weights = np.zeros(30)
     weights[[4, 7, 21]] = 1, 1, 2
     pipeline = numbers(30).weights(weights, epoch=6)
@@ -90,7 +90,7 @@ def test_weights_are_those_of_the_source_whatever_is_selected():
     assert Counter(drawn(pipeline.take(8))) == {4: 3, 7: 3}
 
 
-def test_an_epoch_of_passes_is_as_many_epochs():
+def test_an_epoch_of_two_passes_equals_two_epochs():
     pipeline = numbers(10).shuffle(2)
     with pipeline.open() as loader:
         epochs = [[r for b in loader for r, _ in b.records] for _ in range(4)]
@@ -126,7 +126,7 @@ def test_a_run_continues_in_the_middle_of_a_curriculum(classification, workers):
     assert rest == whole[7:]
 
 
-def test_ranks_share_out_a_curriculum(classification):
+def test_ranks_divide_a_curriculum(classification):
     pipeline = curriculum(classification)
     ranks = [drawn(pipeline, rank=rank, world_size=2) for rank in range(2)]
 
@@ -151,7 +151,7 @@ def test_a_state_of_another_selection_raises(classification):
             changed.open().load_state_dict(state)
 
 
-def test_the_plan_says_what_is_selected(classification):
+def test_the_plan_shows_the_selection(classification):
     plan = curriculum(classification).explain()
 
     assert plan.startswith("records: 20 of 30\n  filter     not name 005.jpg\n")
@@ -166,7 +166,7 @@ def test_the_plan_says_what_is_selected(classification):
     )
 
 
-def test_it_prints_saves_and_pickles(classification, tmp_path):
+def test_a_selection_is_printed_saved_and_pickled(classification, tmp_path):
     pipeline = curriculum(classification)
 
     assert eval(repr(pipeline), NAMES) == pipeline
@@ -194,7 +194,7 @@ def test_a_mapped_array_of_weights_is_saved_and_one_in_memory_is_not(
     assert drawn(loaded) == drawn(pipeline.weights(weights))
 
 
-def test_packing_writes_what_is_selected(classification, tmp_path):
+def test_packing_writes_the_selected_records(classification, tmp_path):
     packed = infeed.pack(curriculum(classification), tmp_path / "packed", to="folder")
 
     assert packed.records == 20
@@ -202,7 +202,7 @@ def test_packing_writes_what_is_selected(classification, tmp_path):
         assert sum(len(batch.records) for batch in loader) == 40
 
 
-def test_an_order_of_calls_that_would_mean_something_else_raises():
+def test_an_order_of_calls_with_another_meaning_raises():
     train, val = numbers(20).split((0.5, 0.5))
     for call, fix in (
         (lambda: train.filter(label=1), "before .split"),

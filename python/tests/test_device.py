@@ -1,4 +1,4 @@
-"""Batches on a device: a simulated one, which every machine has."""
+"""Batches on a device: the simulated device, which works on every machine."""
 
 import ctypes
 import gc
@@ -50,7 +50,7 @@ def ending(loader):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("placement", ["auto", "host", "device", "device-resize"])
-def test_a_device_has_the_bits_that_the_host_has(classification, placement, dtype):
+def test_a_device_has_the_bits_of_the_host(classification, placement, dtype):
     pipeline = pipeline_of(classification.path, dtype)
     with pipeline.open() as loader:
         wanted = epoch(loader)
@@ -58,7 +58,7 @@ def test_a_device_has_the_bits_that_the_host_has(classification, placement, dtyp
         assert equal(epoch(loader), wanted)
 
 
-def test_bytes_cross_the_bus_and_floats_are_made_behind_it(photos):
+def test_bytes_cross_the_bus_and_the_device_computes_floats(photos):
     with photos.open(device="sim") as loader:
         batches = epoch(loader)
         sent = loader.stats()["device"]
@@ -66,7 +66,7 @@ def test_bytes_cross_the_bus_and_floats_are_made_behind_it(photos):
     labels = sum(batch["label"].nbytes for batch in batches)
     assert batches[0]["image"].dtype == np.float32
     assert sent["bytes"] >= images + labels
-    # Batches of the next epoch are in flight already.
+    # Batches of the next epoch are already in flight.
     assert sent["bytes"] <= (images + labels) * (STEPS + 3) / STEPS
     assert sent["transfers"] == 2 * sent["batches"]
     with photos.open(device="sim", placement="host") as loader:
@@ -76,10 +76,10 @@ def test_bytes_cross_the_bus_and_floats_are_made_behind_it(photos):
     assert floats["bytes"] / floats["batches"] > 3.5 * sent["bytes"] / sent["batches"]
 
 
-def test_a_device_that_is_slow_is_left_in_peace_and_stats_say_so(photos):
+def test_the_host_takes_over_for_a_slow_device_and_stats_report_it(photos):
     with photos.open() as loader:
         wanted = epoch(loader)
-    # A batch takes the kernel 23 ms, and the bus nothing.
+    # The kernel takes 23 ms for a batch, and the bus takes no time.
     slow = "sim:bandwidth=1e10,kernel=1.5e6,latency=5us"
     end = time.monotonic() + 90
     with photos.open(device=slow, workers=2) as loader:
@@ -130,7 +130,7 @@ def test_masks_cross_the_bus_as_class_numbers(segmentation):
     assert sent["bytes"] <= per_batch * sent["batches"]
 
 
-def test_a_state_counts_what_was_taken_and_not_what_was_sent(photos):
+def test_a_state_counts_batches_taken_and_not_batches_sent(photos):
     with photos.open(device="sim", slots=4) as loader:
         whole = epoch(loader) + epoch(loader)
     with photos.open(device="sim", slots=4) as loader:
@@ -150,7 +150,7 @@ def test_a_state_counts_what_was_taken_and_not_what_was_sent(photos):
         assert equal(epoch(loader), whole[STEPS + 2 :])
 
 
-def test_a_loop_that_is_left_ends_its_epoch(photos):
+def test_leaving_a_loop_ends_its_epoch(photos):
     with photos.open(device="sim") as loader:
         for batch in loader:
             assert batch.epoch == 0
@@ -162,7 +162,7 @@ def test_a_loop_that_is_left_ends_its_epoch(photos):
             break
 
 
-def test_batches_that_are_kept_stay_as_they_are(photos):
+def test_kept_batches_do_not_change(photos):
     with photos.open() as loader:
         wanted = epoch(loader) + epoch(loader)
     with photos.open(device="sim", slots=2) as loader:
@@ -181,7 +181,7 @@ def test_batches_outlive_their_loader(photos):
     assert np.array_equal(host(batch, "image"), wanted["image"])
 
 
-def test_a_bad_record_stops_the_run_at_its_place(classification, tmp_path):
+def test_a_bad_record_stops_the_run_at_its_position(classification, tmp_path):
     shutil.copytree(classification.path, tmp_path / "photos")
     bad = sorted((tmp_path / "photos").rglob("*.jpg"))[7]
     bad.write_bytes(bad.read_bytes()[:200])
@@ -192,7 +192,7 @@ def test_a_bad_record_stops_the_run_at_its_place(classification, tmp_path):
         found = ending(loader)
         assert (found[0], str(found[1])) == (wanted[0], str(wanted[1]))
         assert type(found[1]) is type(wanted[1])
-        # The same until it is put elsewhere.
+        # The same until other tensors are passed.
         assert str(ending(loader)[1]) == str(wanted[1])
         loader.seek(1)
         assert len(list(zip(range(1), loader, strict=False))) == 1
@@ -208,7 +208,7 @@ def even(photos):
 
 
 def joined(parts):
-    """The batch whose parts several devices have."""
+    """Joins the parts of a batch on several devices."""
     names = parts[0].keys()
     return {n: np.concatenate([host(part, n) for part in parts]) for n in names}
 
@@ -247,7 +247,7 @@ def test_metrics_count_the_copies_to_each_device(even):
     for at, device in enumerate(sent):
         labels = f'{{loader="train",device="{at}",name="sim"}}'
         reported = re.search(rf"^infeed_device_bytes_total{labels} (\d+)$", text, re.M)
-        # A batch more may have been sent since.
+        # Another batch may have been sent meanwhile.
         assert 0 < int(reported[1]) <= device["bytes"]
         assert f"infeed_device_late_batches_total{labels} 0\n" in text
 
@@ -272,9 +272,7 @@ def test_a_run_on_several_devices_continues_on_one_and_on_the_host(even):
         assert equal([joined(parts) for parts in loader], wanted[5:])
 
 
-def test_batches_that_devices_do_not_divide_raise_with_those_that_they_would(
-    photos, even
-):
+def test_batches_that_devices_cannot_divide_raise_with_valid_sizes(photos, even):
     for pipeline, options, text in [
         (even, {"devices": ["sim"] * 3}, "4 rows cannot be divided .* 3 or 6"),
         (photos.batch(7), {"devices": ["sim"] * 2}, "7 rows cannot .* 6 or 8"),
@@ -286,7 +284,8 @@ def test_batches_that_devices_do_not_divide_raise_with_those_that_they_would(
     ]:
         with pytest.raises(infeed.ConfigError, match=text):
             pipeline.open(**options)
-    # The last of 30 records in batches of 9 are three, which three devices divide.
+    # The last batch of 30 records in batches of 9 has three, which three devices
+    # divide.
     with photos.batch(9).open(devices=["sim"] * 3) as loader:
         assert [part.rows for part in list(loader)[-1]] == [1, 1, 1]
     uneven = photos.batch(8)
@@ -294,7 +293,7 @@ def test_batches_that_devices_do_not_divide_raise_with_those_that_they_would(
         uneven.open(devices=["sim"] * 4)
 
 
-def test_tensors_of_each_of_several_devices_are_filled_with_its_part(photos, even):
+def test_tensors_of_several_devices_are_filled_with_their_parts(photos, even):
     with even.open() as loader:
         wanted = epoch(loader) + epoch(loader)
         steps = len(loader)
@@ -305,10 +304,10 @@ def test_tensors_of_each_of_several_devices_are_filled_with_its_part(photos, eve
             assert filled == (*divmod(number, steps), ROWS)
             both = {name: np.concatenate([of[name] for of in each]) for name in one}
             assert equal([both], [one])
-        # The memory on the devices was free at once, every time.
+        # The memory on the devices was free immediately, every time.
         assert loader.stats()["device"]["overflow"] == 0
         assert [first.epoch for first, _ in loader] == [2] * steps
-        # Not every field, nor the same of each device.
+        # Neither every field, nor the same fields of each device.
         assert loader.next_into([{"label": each[0]["label"]}, {}]) == (3, 0, ROWS)
     padded = photos.batch(ROWS, tail="pad")
     with padded.open(devices=["sim", "sim"]) as loader:
@@ -360,11 +359,11 @@ class OnCard:
 
 
 def on_gpu(capsule, number):
-    """A capsule of host memory whose tensor reports a GPU."""
+    """Changes the device of a tensor in a capsule of host memory to a GPU."""
     name = b"dltensor"
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    # The address of the data, then kind and number of the device.
+    # Address of the data, followed by kind and number of the device.
     device = ctypes.c_int32.from_address(get(capsule, name) + 8)
     device.value = 2
     ctypes.c_int32.from_address(get(capsule, name) + 12).value = number
@@ -372,7 +371,7 @@ def on_gpu(capsule, number):
 
 
 def elsewhere(tensors):
-    """Tensors, one of them on another device."""
+    """Returns the tensors, one of them on another device."""
     return tensors | {"image": OnCard(tensors["image"], 1)}
 
 
@@ -397,7 +396,7 @@ def test_a_loader_of_torch_fills_tensors_of_several_devices(even):
 
 
 @pytest.mark.frameworks
-def test_a_step_of_torch_is_a_tuple_of_what_several_devices_have(even):
+def test_a_step_of_torch_is_a_tuple_with_a_part_for_each_device(even):
     torch = pytest.importorskip("torch")
     from infeed.torch import Loader
 
@@ -428,7 +427,7 @@ def test_tensors_at_fixed_addresses_are_filled_step_by_step_and_epoch_by_epoch(e
             filled = loader.next_into(tensors)
             assert filled == (*divmod(number, steps), ROWS)
             assert equal([tensors], [one])
-        # The memory on the device was free at once, every time.
+        # The memory on the device was free immediately, every time.
         assert loader.stats()["device"]["overflow"] == 0
         assert [batch.epoch for batch in loader] == [2] * steps
         tensors = {"label": tensors["label"]}
@@ -448,7 +447,7 @@ def test_a_state_counts_the_steps_that_filled_tensors(even):
         assert equal(epoch(loader), wanted[3:])
 
 
-def test_rows_of_padding_are_no_samples(photos):
+def test_padding_rows_are_not_counted_as_samples(photos):
     padded = photos.batch(ROWS, tail="pad")
     with padded.open(device="sim") as loader:
         loader.seek(0, len(loader) - 1)
@@ -492,7 +491,7 @@ def test_a_tensor_of_a_wrong_shape_raises_with_the_right_call(even):
             loader.next_into(good)
 
 
-def test_batches_of_differing_sizes_fill_no_tensors(photos, even):
+def test_batches_of_different_sizes_cannot_fill_tensors(photos, even):
     last = 'last batch of an epoch has 2 rows, but targets have 4; .*tail="drop"'
     for pipeline, options, text in [
         (photos, {"device": "sim"}, last),
@@ -507,7 +506,7 @@ def test_batches_of_differing_sizes_fill_no_tensors(photos, even):
 
 
 @pytest.mark.frameworks
-def test_tensors_of_torch_are_filled_where_they_are(even):
+def test_tensors_of_torch_are_filled_in_place(even):
     torch = pytest.importorskip("torch")
     from infeed.torch import Loader
 
@@ -518,7 +517,7 @@ def test_tensors_of_torch_are_filled_where_they_are(even):
     static = {"image": image, "label": torch.zeros(ROWS, dtype=torch.int64)}
     address = image.data_ptr()
     with Loader(even, device="sim") as loader:
-        # A loop that was left has ended its epoch.
+        # Leaving a loop has ended its epoch.
         next(iter(loader))
         for one in wanted:
             loader.next_into(static)
@@ -537,7 +536,7 @@ def test_threads_of_a_device_end_with_the_loader(photos):
 
 
 @pytest.mark.frameworks
-def test_a_tensor_of_torch_shares_what_a_device_delivered(photos):
+def test_a_tensor_of_torch_shares_the_memory_of_a_batch(photos):
     torch = pytest.importorskip("torch")
     from infeed.torch import Loader
 
@@ -572,8 +571,8 @@ def test_an_unknown_device_raises_and_names_valid_ones(photos):
         photos.open(device="sim", placement="gpu")
 
 
-def test_a_loop_whose_stream_has_no_name_does_not_count_the_bus_as_its_step(photos):
-    # A batch takes this bus 70 ms.
+def test_a_loop_with_an_unknown_stream_does_not_count_the_bus_as_its_step(photos):
+    # The bus takes 70 ms for a batch.
     slow = "sim:bandwidth=1e5,latency=5us"
     with photos.open(device=slow, placement="device", slots=2) as loader:
         for batch in loader:
@@ -583,7 +582,7 @@ def test_a_loop_whose_stream_has_no_name_does_not_count_the_bus_as_its_step(phot
     assert found.limit == "copy"
     assert sent["gap_batches"] == 0
     assert sent["late_batches"] == STEPS
-    # Of the batch on its way when it is asked for, what is left of its copy.
+    # If a batch is in flight when it is requested, only the rest of its copy counts.
     reported = found.to_dict()
     assert sent["late_s"] > 0.01 * STEPS
     assert reported["run"]["step_s"] < 0.3 * reported["run"]["seconds"]
@@ -592,7 +591,7 @@ def test_a_loop_whose_stream_has_no_name_does_not_count_the_bus_as_its_step(phot
     )
 
 
-def test_a_machine_without_a_gpu_says_so(photos):
+def test_a_machine_without_a_gpu_raises_with_the_reason(photos):
     try:
         photos.open(device="cuda").close()
     except infeed.DeviceError as error:
@@ -629,7 +628,7 @@ def test_a_simulated_device_decodes_the_pixels_of_the_cpu(photos):
         assert loader.stats()["device"]["jpegs"] == 0
 
 
-def test_a_state_of_a_run_that_a_device_decoded_raises_by_another(photos, caplog):
+def test_a_state_of_another_decoder_raises(photos, caplog):
     with photos.open(device="sim", decode="gpu") as loader:
         next(iter(loader))
         state = loader.state_dict()

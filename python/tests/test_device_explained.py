@@ -33,7 +33,7 @@ def explained(loader, epochs=2):
     return loader.explain()
 
 
-def test_a_loop_on_a_device_accounts_for_its_copies(photos):
+def test_a_loop_on_a_device_reports_its_copies(photos):
     with photos.open(device="sim") as loader:
         found = explained(loader)
 
@@ -51,7 +51,7 @@ def test_a_loop_on_a_device_accounts_for_its_copies(photos):
     )
 
 
-def test_floats_that_cross_are_seen_as_floats(photos):
+def test_floats_that_cross_the_bus_are_reported_as_floats(photos):
     with photos.open(device="sim", placement="host") as loader:
         crossed = explained(loader).to_dict()["transfers"]
 
@@ -63,8 +63,8 @@ def test_a_running_loop_reports_the_rate_of_a_slow_bus(photos):
     with photos.open(device="sim:bandwidth=1e6,latency=1us") as loader:
         found = explained(loader, epochs=4)
 
-    # What the loop waits for on the device counts as its step here: its stream has no
-    # name, so its wait was not measured.
+    # Waits of the loop for the device count as its step here: its stream is unknown, so
+    # they were not measured.
     resources = {r["limit"]: r for r in found.to_dict()["resources"]}
     expected = 1e6 / (SIDE * SIDE * 3 + 8)
     assert resources["copy"]["rate"]["mid"] == pytest.approx(expected, rel=0.1)
@@ -80,7 +80,7 @@ def test_a_loop_on_the_host_sends_nothing(photos):
     assert "placement" not in found
 
 
-def test_the_command_line_says_which_side_the_work_belongs_on(classification, tmp_path):
+def test_the_command_line_reports_the_best_placement(classification, tmp_path):
     page, description = tmp_path / "report.html", tmp_path / "small.toml"
     pipeline = infeed.Pipeline(sources.Folder(classification.path)).decode()
     small = pipeline.transform(T.Resize((SIDE, SIDE)), T.ToFloat("image"))
@@ -102,7 +102,7 @@ def test_the_command_line_says_which_side_the_work_belongs_on(classification, tm
     assert "Placement of the work" in page.read_text()
 
 
-def test_the_command_line_says_what_a_decoder_would_gain(classification, tmp_path):
+def test_the_command_line_reports_the_gain_of_a_decoder(classification, tmp_path):
     page = tmp_path / "report.html"
     reported = subprocess.run(
         [
@@ -120,7 +120,7 @@ def test_the_command_line_says_what_a_decoder_would_gain(classification, tmp_pat
     assert "JPEG decoding" in page.read_text()
 
 
-def test_the_plan_for_a_device_says_what_is_left_to_it(classification):
+def test_the_plan_shows_the_work_of_the_device(classification):
     pipeline = infeed.Pipeline(sources.Folder(classification.path)).decode()
     crop = T.RandomResizedCrop(SIDE)
     normalize = T.Normalize(mean=T.IMAGENET_MEAN, std=T.IMAGENET_STD)
@@ -149,7 +149,7 @@ def test_the_plan_for_a_device_says_what_is_left_to_it(classification):
         (["--device", "sim", "--on", "h100x8"], "use one of the two"),
     ],
 )
-def test_devices_that_cannot_be_raise(classification, arguments, said):
+def test_invalid_devices_raise(classification, arguments, said):
     path = str(classification.path)
     reported = subprocess.run(
         [*COMMAND, "explain", path, *arguments],

@@ -22,7 +22,7 @@ PIPELINES = [(name, text) for name, text in pages.blocks("toml") if "[source]" i
 
 @pytest.fixture
 def folder(classification, segmentation, tmp_path) -> Path:
-    """A folder with the data that the pages name."""
+    """A folder with the data that the pages refer to."""
     (tmp_path / "photos").symlink_to(classification.path)
     (tmp_path / "streets").mkdir()
     (tmp_path / "streets" / "images").symlink_to(segmentation.image)
@@ -102,7 +102,7 @@ def test_troubleshooting_quotes_messages_that_exist():
     quoted = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
     sources = [*pages.ROOT.glob("crates/*/src/**/*.rs")]
     sources += pages.ROOT.glob("python/infeed/**/*.py")
-    # A literal that is continued on the next line reads as one.
+    # A literal that continues on the next line reads as one.
     code = "\n".join(path.read_text() for path in sources)
     code = re.sub(r'"\s*\n\s*f?"|\\\n\s*', "", code)
 
@@ -116,7 +116,7 @@ def test_console_blocks_use_options_that_exist():
         section.partition("\n")[0]: set(re.findall(r"--[a-z][\w-]*", section))
         for section in page.split("\n## infeed ")[1:]
     }
-    # Each experiment has separate options, in a help that the page leaves out.
+    # Each experiment has separate options; the page omits their help.
     del options["experiment"]
 
     used = 0

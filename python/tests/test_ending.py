@@ -20,8 +20,8 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="memfd_create")
 
 
 @linux
-def test_a_process_of_functions_prints_nothing_when_its_parent_goes():
-    # Without the thread that watches the parent, which may be faster.
+def test_a_process_of_functions_prints_nothing_when_its_parent_ends():
+    # Without the thread that watches the parent, which may end the process earlier.
     code = "from infeed import _process as p; p._watch = lambda *_: None; p.main()"
     ours, theirs = socket.socketpair()
     memory = os.memfd_create("values")
@@ -168,7 +168,7 @@ loader.close()
 
 
 @pytest.mark.parametrize("timeout", [-1, "soon", float("nan")])
-def test_close_rejects_a_timeout_that_is_no_time(timeout):
+def test_close_rejects_an_invalid_timeout(timeout):
     loader = infeed.Pipeline(sources.Items([{"number": 1}])).batch(1).open()
 
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""The two pipelines of the README, against NumPy and Pillow."""
+"""The two pipelines of the README, compared with NumPy and Pillow."""
 
 import re
 
@@ -10,7 +10,7 @@ import infeed
 from infeed import sources
 from infeed import transforms as T
 
-# Of a level of 255 on the way through Normalize with the smallest deviation.
+# A level of 255 after Normalize with the smallest deviation.
 LEVEL = 1 / 255 / min(T.IMAGENET_STD)
 
 
@@ -80,7 +80,7 @@ def test_random_resized_crops_equal_pillow_after_the_same_draws(classification):
             assert name.endswith(str(path.relative_to(classification.path)))
             assert labels[row] == labels_of[record]
             np.testing.assert_allclose(images[row], expected, rtol=0, atol=LEVEL + 1e-6)
-            # The resize is held to a level; what follows it to a millionth.
+            # The resize may differ by a level; later steps by a millionth.
             resized = preview["RandomResizedCrop"].fields["image"]
             if "RandomHorizontalFlip" in [stage.name for stage in preview]:
                 resized = resized[:, ::-1]

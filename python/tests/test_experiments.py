@@ -41,7 +41,7 @@ def ran(capsys, *arguments: str) -> dict:
 
 
 @pytest.mark.parametrize("name", ["overlap", "transfer", "formats", "placement"])
-def test_an_experiment_prints_its_table_and_what_it_means(capsys, name):
+def test_an_experiment_prints_its_table_and_its_meaning(capsys, name):
     assert command.main([name, "--quick"]) == 0
 
     text = capsys.readouterr().out
@@ -62,7 +62,7 @@ def test_overlap_predicts_from_both_times_and_draws_the_threads(capsys):
     assert all(way["measured_s"] >= step_s / 2 for way in figures["ways"])
 
 
-def test_overlap_hands_out_batches_in_order_each_after_it_was_loaded():
+def test_overlap_yields_batches_in_order_after_they_are_loaded():
     spans: list[overlap.Span] = []
 
     overlap._loop(lambda: None, lambda: None, 20, 3, spans)
@@ -74,7 +74,7 @@ def test_overlap_hands_out_batches_in_order_each_after_it_was_loaded():
     assert all(loads[step.batch].end_s <= step.end_s for step in steps)
 
 
-def test_in_turn_nothing_overlaps():
+def test_without_overlap_load_and_step_alternate():
     spans: list[overlap.Span] = []
 
     overlap._loop(lambda: None, lambda: None, 5, 0, spans)
@@ -84,7 +84,7 @@ def test_in_turn_nothing_overlaps():
     assert all(a.end_s <= b.start_s for a, b in itertools.pairwise(spans))
 
 
-def test_transfer_without_a_device_says_what_needs_one(capsys, monkeypatch):
+def test_transfer_without_a_device_reports_the_missing_rows(capsys, monkeypatch):
     monkeypatch.setattr(transfer, "device", lambda: (None, "PyTorch sees no device"))
 
     assert command.main(["transfer", "--quick"]) == 0
@@ -96,7 +96,7 @@ def test_transfer_without_a_device_says_what_needs_one(capsys, monkeypatch):
     assert "modelled" not in text.splitlines()[2]
 
 
-def test_transfer_on_a_gpu_that_cannot_be_used_says_why(capsys, monkeypatch):
+def test_transfer_on_an_unusable_gpu_reports_the_reason(capsys, monkeypatch):
     monkeypatch.setattr(
         transfer, "device", lambda number: (None, "PyTorch sees no device")
     )
@@ -120,14 +120,14 @@ def test_transfer_models_a_named_device(capsys, name):
     assert [row["n"] for row in figures["sizes"]] == [50, 100, 200]
 
 
-def test_a_modelled_product_takes_the_longer_of_arithmetic_and_memory():
+def test_a_modelled_product_takes_the_longer_time_of_arithmetic_and_memory():
     profile = machines.Profile("x", "x", 1e9, 0.0, 1e12, 1e11, "x")
 
     assert profile.product_s(1000) == pytest.approx(2e9 / 1e12)
     assert profile.product_s(10) == pytest.approx(1200 / 1e11)
 
 
-def test_formats_measures_all_six_and_says_what_has_no_source(capsys):
+def test_formats_measures_all_six_and_names_those_without_a_source(capsys):
     figures = ran(capsys, "formats")
 
     by_name = {f["name"]: f for f in figures["formats"]}
@@ -140,7 +140,7 @@ def test_formats_measures_all_six_and_says_what_has_no_source(capsys):
     assert by_name["PNG"]["infeed_samples_per_s"] > 0
 
 
-def test_every_format_gives_back_the_images(tmp_path):
+def test_every_format_restores_the_images(tmp_path):
     images = [np.full((16, 24, 3), 40 * n, np.uint8) for n in range(5)]
 
     for form in formats._written(images, tmp_path, quality=100):
@@ -151,7 +151,7 @@ def test_every_format_gives_back_the_images(tmp_path):
             assert np.abs(image.astype(int) - decoded).max() <= 1, form.name
 
 
-def test_formats_takes_a_folder_and_refuses_an_empty_one(
+def test_formats_accepts_a_folder_and_rejects_an_empty_one(
     capsys, tmp_path, classification
 ):
     figures = ran(capsys, "formats", "--data", str(classification.path))
@@ -161,7 +161,7 @@ def test_formats_takes_a_folder_and_refuses_an_empty_one(
     assert f"{tmp_path} has no images" in capsys.readouterr().err
 
 
-def test_without_pillow_formats_names_what_to_install(capsys, monkeypatch):
+def test_without_pillow_formats_names_the_package_to_install(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
 
     assert command.main(["formats", "--quick"]) == 1
@@ -169,7 +169,7 @@ def test_without_pillow_formats_names_what_to_install(capsys, monkeypatch):
     assert "pip install pillow" in capsys.readouterr().err
 
 
-def test_placement_models_without_a_device_and_says_so(capsys):
+def test_placement_without_a_device_is_modelled_and_labelled(capsys):
     figures = ran(capsys, "placement", "--on", "h100", "--small-ms", "0.1")
 
     assert figures["modelled"]
@@ -184,7 +184,7 @@ def test_placement_models_without_a_device_and_says_so(capsys):
     assert "modelled, not measured" in capsys.readouterr().out
 
 
-def test_placement_runs_infeed_on_a_simulated_device_and_calls_it_that(capsys):
+def test_placement_runs_infeed_on_a_simulated_device_and_labels_it(capsys):
     figures = ran(
         capsys, "placement", "--device", "sim:bandwidth=1e8", "--side", "64",
         "--small-ms", "1", "--large-ms", "40",
@@ -205,13 +205,13 @@ def test_placement_runs_infeed_on_a_simulated_device_and_calls_it_that(capsys):
     assert "not those of a GPU" in text
 
 
-def test_placement_names_a_device_that_there_is_not(capsys):
+def test_placement_rejects_an_unknown_device(capsys):
     assert command.main(["placement", "--quick", "--device", "moon"]) == 1
 
     assert "is not a device" in capsys.readouterr().err
 
 
-def test_normalized_is_what_the_formula_says():
+def test_normalized_follows_the_formula():
     pixels = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
 
     mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
@@ -219,7 +219,7 @@ def test_normalized_is_what_the_formula_says():
     np.testing.assert_allclose(placement.normalized(pixels), expected, atol=1e-6)
 
 
-def test_keras_runs_infeed_and_names_what_is_missing(capsys, monkeypatch):
+def test_keras_runs_infeed_and_names_missing_packages(capsys, monkeypatch):
     figures = ran(capsys, "keras", "--loaders", "infeed", "--light-ms", "1",
                   "--heavy-ms", "2")  # fmt: skip
 
@@ -231,7 +231,7 @@ def test_keras_runs_infeed_and_names_what_is_missing(capsys, monkeypatch):
     assert all(len(r["epochs_s"]) == 2 and 0 <= r["waiting"] <= 1 for r in runs)
 
 
-def test_a_folder_that_is_no_segmentation_set_is_named(capsys, tmp_path):
+def test_a_folder_without_images_is_an_error_with_its_name(capsys, tmp_path):
     assert command.main(["keras", "--data", str(tmp_path)]) == 1
 
     assert f"{tmp_path} has no images" in capsys.readouterr().err
@@ -249,14 +249,14 @@ def test_peers_check_the_shapes_of_their_batches():
         peers._check(job, (np.zeros((2, 4, 4, 3)), np.zeros((2, 4, 4, 7))))
 
 
-def test_crc32c_is_that_of_the_standard():
+def test_crc32c_follows_the_standard():
     # RFC 3720, B.4.
     assert tfrecord.crc32c(b"123456789") == 0xE3069283
     assert tfrecord.crc32c(bytes(32)) == 0x8A9136AA
     assert tfrecord.crc32c(bytes(range(32))) == 0x46DD794E
 
 
-def test_records_and_examples_survive_the_way(tmp_path):
+def test_records_and_examples_survive_a_round_trip(tmp_path):
     records = [
         tfrecord.example(image=bytes([n]) * (300 * n), mask=b"m") for n in range(4)
     ]
@@ -271,7 +271,7 @@ def test_records_and_examples_survive_the_way(tmp_path):
 
 
 @pytest.mark.parametrize("place", [3, 9, 40])
-def test_a_damaged_record_is_an_error_that_names_its_place(tmp_path, place):
+def test_a_damaged_record_is_an_error_with_its_position(tmp_path, place):
     path = tmp_path / "x.tfrecord"
     with open(path, "wb") as file:
         tfrecord.write(file, [bytes(60)])
@@ -284,7 +284,7 @@ def test_a_damaged_record_is_an_error_that_names_its_place(tmp_path, place):
         list(tfrecord.read(path.read_bytes()[:-1], verify=True))
 
 
-def test_the_console_script_takes_experiments(capsys, monkeypatch):
+def test_the_console_script_runs_experiments(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["infeed", "experiment", "--help"])
 
     assert _cli.main() == 0
@@ -294,7 +294,7 @@ def test_the_console_script_takes_experiments(capsys, monkeypatch):
         assert f"\n  {name} " in text
 
 
-def test_help_is_asked_for_as_of_other_commands(capsys, monkeypatch):
+def test_help_works_as_for_other_commands(capsys, monkeypatch):
     for asked, shown in (
         (["help", "experiment"], "usage: infeed experiment [-h] NAME"),
         (["help", "experiment", "overlap"], "usage: infeed experiment overlap"),
@@ -315,7 +315,7 @@ def test_help_is_asked_for_as_of_other_commands(capsys, monkeypatch):
         ["placement", "--device", "sim", "--on", "h100"],
     ],
 )
-def test_arguments_that_make_no_sense_are_a_usage_error(capsys, arguments):
+def test_invalid_arguments_are_a_usage_error(capsys, arguments):
     assert command.main(arguments) == 2
     assert "usage: infeed experiment" in capsys.readouterr().err
 
@@ -330,7 +330,7 @@ def test_ctrl_c_ends_an_experiment_without_a_traceback(capsys, monkeypatch):
     assert capsys.readouterr().err == "interrupted\n"
 
 
-def test_an_experiment_loads_no_framework_it_does_not_need():
+def test_an_experiment_loads_only_the_frameworks_it_needs():
     code = (
         "import sys; from infeed.experiments import command; "
         "command.main(['overlap', '--quick']); "
@@ -341,7 +341,7 @@ def test_an_experiment_loads_no_framework_it_does_not_need():
     assert ended.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_result_says_how_busy_other_programs_were():
+def test_a_result_reports_the_load_of_other_programs():
     before = ProcessorTimes(10.0, 1.0, 0.0, 2.0, 100.0)
     after = ProcessorTimes(20.0, 4.0, 0.0, 3.0, 120.0)
 
@@ -365,7 +365,7 @@ def test_columns_are_aligned_with_their_titles():
     assert "- said" in Result("x", "What?", [table], ["said"], {}).text()
 
 
-def test_interleaved_runs_begin_with_another_each_turn():
+def test_interleaved_runs_begin_with_another_contender_each_turn():
     seen: list[str] = []
 
     def noted(name: str) -> float:

@@ -60,7 +60,7 @@ def test_a_feeder_makes_the_batches_of_this_process(
         assert reported(loader)["declined"] == 0
 
 
-def test_functions_on_batches_are_called_here_and_need_no_module(
+def test_functions_on_batches_run_in_the_trainer_and_need_no_module(
     classification, tmp_path
 ):
     rows = photographs(classification)
@@ -75,7 +75,7 @@ def test_functions_on_batches_are_called_here_and_need_no_module(
         expected = delivered(loader)
     last["seen"] = 0
 
-    # The feeder's file has no functions, and it finds no modules.
+    # The feeder's file has no functions, and the feeder finds no modules.
     with (
         feeding(rows, tmp_path) as (host, _),
         pipeline.open(workers=fed(host)) as loader,
@@ -85,7 +85,7 @@ def test_functions_on_batches_are_called_here_and_need_no_module(
     assert last["seen"] >= len(expected)
 
 
-def test_an_error_on_a_feeder_is_the_error_of_this_process(tmp_path):
+def test_an_error_on_a_feeder_equals_the_local_error(tmp_path):
     np.save(tmp_path / "x.npy", np.arange(40))
     arrays = np.load(tmp_path / "x.npy", mmap_mode="r")
     pipeline = infeed.Pipeline(sources.Memory(x=arrays)).batch(8)
@@ -122,7 +122,7 @@ def test_a_function_whose_file_differs_raises_with_both_hashes(
             pipeline.open(workers=fed(host))
 
 
-def test_a_feeder_that_cannot_import_a_function_says_so_and_ends(
+def test_a_feeder_that_cannot_import_a_function_ends_with_the_reason(
     classification, tmp_path
 ):
     pipeline = photographs(classification).python(steps.noisy)

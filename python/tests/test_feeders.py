@@ -1,4 +1,4 @@
-"""Other machines that make batches, here other processes."""
+"""Feeders, which make batches on other machines; here in other processes."""
 
 import urllib.request
 
@@ -48,7 +48,7 @@ def test_batches_are_those_of_a_run_without_feeders(served, local):
         None,
     )
     if local == "fallback":
-        # With "help", a fast machine may be done before the feeder has sent a batch.
+        # With "help", a fast trainer may be done before the feeder has sent a batch.
         assert reported["batches"] > 0
     assert reported["bytes"] > 0
 
@@ -71,7 +71,7 @@ def test_a_running_loop_reports_its_feeders_and_the_wire(served):
     assert "remote" in str(explanation)
 
 
-def test_a_feeder_that_is_killed_costs_no_batch(served):
+def test_a_killed_feeder_loses_no_batch(served):
     pipeline, host, feeder = served
     with pipeline.open(workers=1) as loader:
         expected = contents(loader, 2)

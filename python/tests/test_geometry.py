@@ -1,4 +1,4 @@
-"""Coordinates next to images: transforms do not move them, and report that."""
+"""Coordinates next to images: transforms do not move them and report that."""
 
 import logging
 
@@ -52,7 +52,7 @@ def test_boxes_next_to_a_transform_that_moves_pixels_are_an_error(source, step):
     assert 'keep=("boxes",)' in message
 
 
-def test_fields_that_are_kept_come_as_they_are(tmp_path):
+def test_kept_fields_do_not_change(tmp_path):
     pipeline = infeed.Pipeline(memory(boxes=BOXES)).transform(
         T.Resize((8, 8)), keep=("boxes",)
     )
@@ -95,7 +95,7 @@ def test_lists_of_numbers_are_coordinates_by_their_name():
         infeed.Pipeline(memory(**ragged)).transform(T.Resize((8, 8))).open()
 
 
-def test_the_shape_alone_is_one_warning(caplog):
+def test_coordinates_recognised_by_shape_alone_are_one_warning(caplog):
     pose = np.ones((4, 17, 2), np.float32)
     pipeline = infeed.Pipeline(memory(pose_of_this_test=pose)).transform(
         T.Resize((8, 8))
@@ -111,7 +111,7 @@ def test_the_shape_alone_is_one_warning(caplog):
     assert 'keep=("pose_of_this_test",)' in reported[0]
 
 
-def test_a_kept_field_that_there_is_not_is_named():
+def test_an_unknown_field_to_keep_raises_with_its_name():
     with pytest.raises(infeed.ConfigError, match=r"no field `box`.*boxes"):
         infeed.Pipeline(memory(boxes=BOXES)).transform(keep=["box"]).open()
     with pytest.raises(infeed.ConfigError, match="keep must be a list"):

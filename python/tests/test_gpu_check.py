@@ -18,7 +18,7 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 @pytest.fixture
 def parts(monkeypatch):
-    """The package of its parts."""
+    """The package with the parts of the script."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
     # No caches next to scripts.
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
@@ -34,7 +34,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """That of a process which has the package that is tested."""
+    """The environment of a process that imports the tested package."""
     return {**os.environ, "PYTHONPATH": str(Path(infeed.__file__).parents[1])}
 
 
@@ -101,7 +101,7 @@ def test_decoders_that_the_device_lacks_are_not_run(tmp_path):
     assert page.read_text().count("| not run | JPEG decoding | ") >= 4
 
 
-# Steps as modules that the test writes.
+# Modules with steps, which the test writes.
 STEPS = """
 import os, signal, subprocess, sys, time
 
@@ -160,7 +160,7 @@ def run_steps(parts, tmp_path):
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process runs; one that ended and that no parent has read does not."""
+    """Whether a process runs. An ended process that was not waited for does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -193,14 +193,14 @@ def test_steps_that_crash_hang_and_find_nothing_are_each_reported(run_steps, par
     assert "1 of 2 checks failed" in text
     found = parts.findings.read(files.findings)
     figures = [one["name"] for one in found if one["kind"] == "figure"]
-    # What steps found before they crashed or hung is kept, and lines stay apart.
+    # Findings of steps before they crashed or hung are kept, and lines stay separate.
     expected = ["answer | of it", "before the crash", "before the hang"]
     assert figures == [*expected, "answer | of it"]
     (grandchild,) = (one["value"] for one in found if one["name"] == "grandchild")
     assert not is_running(int(grandchild))
 
 
-def test_the_deadline_ends_a_step_and_those_behind_it_are_not_run(run_steps):
+def test_the_deadline_ends_a_step_and_later_steps_do_not_run(run_steps):
     passed, files = run_steps(
         ("good", 0, 30), ("hangs", 1, 600), ("absent", 20, 30), deadline_s=15
     )
@@ -213,7 +213,7 @@ def test_the_deadline_ends_a_step_and_those_behind_it_are_not_run(run_steps):
     assert "deadline: 0 s left, it takes 20 s" in text
 
 
-def test_a_killed_run_leaves_a_whole_report_and_whole_findings(tmp_path):
+def test_a_killed_run_leaves_a_complete_report_and_complete_findings(tmp_path):
     page = tmp_path / "results.md"
     options = ["--device", "sim", "--quick", "--report", str(page)]
     for _ in range(3):
@@ -226,7 +226,7 @@ def figure(name: str, value: float) -> dict:
     return {"kind": "figure", "step": "", "name": name, "value": value, "unit": ""}
 
 
-def test_ratios_are_taken_to_copies_that_no_cache_holds(parts):
+def test_ratios_use_copies_larger_than_any_cache(parts):
     figures = [
         figure("copy/on=device/bytes=4194304", 90.0),
         figure(f"copy/on=device/bytes={256 << 20}", 40.0),

@@ -108,7 +108,7 @@ def test_a_file_that_was_changed_after_it_was_imported_raises(module):
     steps = module("own_steps", "def f(sample): return sample\n")
     module("own_steps", "def f(sample): return dict(sample)\n", imported=False)
 
-    # As the process has it that imported the module before.
+    # The state of a process that has imported the module before.
     sys.modules["own_steps"] = steps
     with pytest.raises(infeed.ConfigError, match="changed after it was imported"):
         code("own_steps:f", steps.f)
@@ -126,7 +126,7 @@ def test_the_identity_is_kept_while_the_function_is_the_same(module):
     assert code("own_steps:f", again.f) != reported
 
 
-def test_a_part_that_is_of_the_script_raises(module):
+def test_a_part_defined_in_the_script_raises(module):
     steps = module("own_steps", "def f(sample): return sample\n")
     outer = functools.wraps(steps.f)(lambda sample: sample)
     outer.__module__ = "__main__"

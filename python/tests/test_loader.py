@@ -1,4 +1,4 @@
-"""Epochs, their ends, and what a loader reports while it runs."""
+"""Epochs, their ends, and the reports of a running loader."""
 
 import json
 import logging
@@ -49,7 +49,7 @@ def test_break_ends_the_epoch(numbers):
         ]
 
 
-def test_an_iterator_that_took_nothing_ends_nothing(numbers):
+def test_an_unused_iterator_ends_no_epoch(numbers):
     with numbers.open() as loader:
         iter(loader)
 
@@ -90,7 +90,7 @@ def test_the_last_batch_is_short_or_left_out(numbers):
     assert len(numbers.batch(5).open()) == 3
 
 
-def test_a_closed_loader_says_so(numbers):
+def test_a_closed_loader_raises(numbers):
     loader = numbers.open()
     with loader:
         pass
@@ -135,7 +135,7 @@ def test_stats_count_samples_and_bytes_by_stage(classification):
     }
 
 
-def test_held_batches_stay_as_they_are_and_are_warned_about_once(caplog):
+def test_held_batches_do_not_change_and_cause_one_warning(caplog):
     pixels = np.arange(400 * 64, dtype=np.int64).reshape(400, 64)
     pipeline = infeed.Pipeline(sources.Memory(x=pixels)).batch(4)
 
@@ -148,7 +148,7 @@ def test_held_batches_stay_as_they_are_and_are_warned_about_once(caplog):
     )
 
 
-def test_letting_go_of_batches_is_not_warned_about(caplog):
+def test_released_batches_cause_no_warning(caplog):
     pipeline = infeed.Pipeline(sources.Memory(x=np.zeros((400, 64)))).batch(4)
 
     with caplog.at_level(logging.WARNING, logger="infeed"), pipeline.open() as loader:
@@ -158,7 +158,7 @@ def test_letting_go_of_batches_is_not_warned_about(caplog):
     assert caplog.records == []
 
 
-def test_the_share_of_a_rank_is_said_once(numbers, caplog):
+def test_the_share_of_a_rank_is_logged_once(numbers, caplog):
     with (
         caplog.at_level(logging.INFO, logger="infeed"),
         numbers.open(rank=1, world_size=2) as loader,
@@ -199,7 +199,7 @@ def test_a_run_continues_where_its_state_was_taken(numbers, taken):
         assert following == whole[1]
 
 
-def test_a_pipeline_continues_too(numbers):
+def test_a_pipeline_continues_from_a_state(numbers):
     batches = iter(numbers)
     next(batches)
     state = numbers.state_dict()
@@ -221,7 +221,7 @@ def test_a_state_of_another_run_raises_with_what_differs(numbers):
         numbers.open().load_state_dict({"epoch": 3})
 
 
-def test_a_pipeline_takes_a_state_of_another_run_if_asked(numbers, caplog):
+def test_a_pipeline_accepts_a_state_of_another_run_on_request(numbers, caplog):
     state = numbers.shuffle(seed=1).state_dict() | {"position": 4}
 
     with caplog.at_level(logging.WARNING, logger="infeed.loader"):
@@ -231,7 +231,7 @@ def test_a_pipeline_takes_a_state_of_another_run_if_asked(numbers, caplog):
     assert drain(numbers) == WHOLE[1:]
 
 
-def test_seek_ends_the_loop_that_runs_and_continues_at_a_step(numbers):
+def test_seek_ends_the_running_loop_and_continues_at_a_step(numbers):
     with numbers.open() as loader:
         batches = iter(loader)
         next(batches)
@@ -276,7 +276,7 @@ def test_a_stall_is_logged_with_the_stages_that_wait(classification, caplog):
     assert all("workers" in line for line in reported)
 
 
-def test_a_running_loader_explains_itself(numbers, tmp_path):
+def test_a_running_loader_is_explained(numbers, tmp_path):
     with numbers.open(timeline=1.0) as loader:
         with pytest.raises(infeed.ConfigError, match="not delivered a batch"):
             loader.explain()
@@ -297,7 +297,7 @@ def test_the_plan_is_explained_without_running(numbers):
     assert numbers.explain() == "x: copied -> int64 [], 8 B per sample\n"
 
 
-def test_the_number_of_workers_is_found_unless_it_is_given(numbers):
+def test_the_number_of_workers_is_tuned_unless_it_is_set(numbers):
     with numbers.open() as default, numbers.open(workers="auto") as auto:
         for loader in (default, auto):
             assert drain(loader) == WHOLE

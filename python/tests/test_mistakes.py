@@ -1,4 +1,4 @@
-"""Code that users of other libraries write by mistake, and the error for each."""
+"""Mistakes of users of other libraries, and the error for each."""
 
 import logging
 import re
@@ -123,7 +123,7 @@ def test_a_pipeline_has_no_length_and_names_what_has_one():
     assert len(list(pipeline)) == 4
 
 
-def test_the_cpu_is_where_batches_are_without_a_device():
+def test_batches_without_a_device_are_on_the_cpu():
     with infeed.Pipeline(memory()).open(device="cpu") as loader:
         assert next(iter(loader))["image"].shape == (1, 12, 16, 3)
 

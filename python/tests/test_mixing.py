@@ -1,4 +1,4 @@
-"""MixUp and CutMix against NumPy, computed from the rows of the unmixed pipeline."""
+"""MixUp and CutMix, compared with NumPy on the rows of the unmixed pipeline."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,9 @@ def epochs(pipeline, count, **options):
 
 
 def partner(label, record):
-    """The other record of a soft label and the share of the first; None if unmixed."""
+    """Returns the other record of a soft label and the share of the first; None if
+    unmixed.
+    """
     others = [other for other in np.flatnonzero(label) if other != record]
     assert len(others) <= 1
     return (others[0], label[record]) if others else None
@@ -106,7 +108,7 @@ def test_rectangles_are_the_partners_and_labels_are_their_area(data):
     assert pasted > 50
 
 
-def test_of_both_at_most_one_is_done_and_other_workers_give_the_same(data):
+def test_at_most_one_of_both_is_applied_with_any_number_of_workers(data):
     both = T.MixUp(0.4, p=0.4, classes=COUNT), T.CutMix(p=0.4, classes=COUNT)
     one = list(epochs(pipeline(data, *both), 2, workers=1))
     four = list(epochs(pipeline(data, *both), 2, workers=4))
@@ -118,12 +120,10 @@ def test_of_both_at_most_one_is_done_and_other_workers_give_the_same(data):
         np.testing.assert_array_equal(labels, other[2])
         unmixed += sum(label.max() == 1 for label in labels)
 
-    assert 2 <= unmixed <= 22, "a fifth of 48 stays as it is"
+    assert 2 <= unmixed <= 22, "a fifth of 48 stays unmixed"
 
 
-def test_float_labels_are_mixed_as_they_are_and_a_file_keeps_the_settings(
-    data, tmp_path
-):
+def test_float_labels_are_mixed_directly_and_a_file_keeps_the_settings(data, tmp_path):
     shares = np.eye(COUNT, dtype=np.float32)
     with_shares = pipeline({**data, "label": shares}, T.MixUp(0.4))
     numbers = pipeline(data, T.MixUp(0.4, classes=COUNT))

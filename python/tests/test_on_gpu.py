@@ -1,6 +1,6 @@
 """Batches on CUDA devices, with a fake CUDA driver in place of NVIDIA's.
 
-Each test runs in a separate process, because a process loads a driver once.
+Each test runs in a separate process, because a process loads a driver only once.
 """
 
 import json
@@ -61,7 +61,7 @@ def test_a_loop_on_a_gpu(driver, settings):
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-def test_streams_that_wait_for_nothing_are_found_out(driver):
+def test_streams_without_waits_are_detected(driver):
     """The cases can fail: without waits, batches are read too early."""
     runs = [
         "-m",
@@ -71,7 +71,7 @@ def test_streams_that_wait_for_nothing_are_found_out(driver):
         "no:cacheprovider",
         str(CASES),
         "-k",
-        "used_again",
+        "reused",
     ]
     ran = driver(*runs, DELAY_US=3000, FAIL="cuStreamWaitEvent:0:0")
 
@@ -100,12 +100,12 @@ def test_gpu_check_passes_on_the_fake_driver(driver, tmp_path):
     assert [one for one in failed if one["name"] not in timed] == []
     assert ran.returncode == int(bool(failed)), ran.stdout + ran.stderr
     cases = [one["name"] for one in checks if one["step"] == "loop cases"]
-    assert "test_a_capture_of_another_thread_is_left_whole" in cases
+    assert "test_a_capture_of_another_thread_stays_valid" in cases
     steps = [one for one in found if one["kind"] == "step"]
     assert [one["name"] for one in steps if one["outcome"] == "not_run"] == []
 
 
-def test_a_killed_run_of_gpu_check_leaves_a_whole_report(library, tmp_path):
+def test_a_killed_run_of_gpu_check_leaves_a_complete_report(library, tmp_path):
     page = tmp_path / "report.md"
     run = [sys.executable, str(GPU_CHECK), "--quick", "--report", str(page)]
 
@@ -196,7 +196,7 @@ def test_a_failing_gpu_raises_with_a_fix(driver, classification, settings, text)
     assert ran.stdout.startswith("DeviceError"), ran.stdout
     assert text in ran.stdout
     assert device in ran.stdout
-    # Everything is released, except when the GPU is lost.
+    # Everything is released, except if the GPU is lost.
     if ran.seen is not None and "LaunchKernel" not in settings.get("FAIL", ""):
         assert set(ran.seen["live"].values()) == {0}, ran.seen
 
@@ -264,7 +264,7 @@ def test_closing_does_not_wait_for_a_consumer_that_never_ends(
     assert len(reported) == 1, ran.stderr
     assert "  " not in reported[0]
     assert ran.seen["misuse"] == []
-    assert ran.seen["live"]["memory"] > 0, "it may be in use"
+    assert ran.seen["live"]["memory"] > 0, "the memory may be in use"
 
 
 SECOND = """
@@ -344,7 +344,7 @@ def test_memory_is_allocated_in_a_stream_and_late_allocations_are_logged(
     assert made > 0
     assert len(logged) >= made, ran.stderr
     assert all("bytes on cuda:0 at batch" in line for line in logged)
-    # Neither of the two waits for the device.
+    # Neither call waits for the device.
     assert "cuMemAlloc_v2" not in closed
     assert "cuMemFree_v2" not in closed
     assert closed["cuMemFreeAsync"] >= made
@@ -389,7 +389,8 @@ def test_a_step_binds_the_context_a_few_times(driver, classification):
     assert ran.returncode == 0, ran.stderr
     calls = json.loads(ran.stdout)
     print({call: count for call, count in calls.items() if count}, sum(calls.values()))
-    # Once for the sender and for each request of the consumer, not for each command.
+    # Once for the sender and once for each request of the consumer, not once for each
+    # command.
     assert calls["cuCtxPushCurrent_v2"] <= 6, calls
     # Events are reused; a late stream may need one more.
     assert calls["cuEventCreate"] <= 0.1, calls
@@ -406,7 +407,7 @@ def description(classification, tmp_path):
     return str(path)
 
 
-def test_bench_on_gpus_says_what_crossed_to_each(driver, description):
+def test_bench_on_gpus_reports_the_bytes_to_each(driver, description):
     gpus = ["--device", "cuda:0", "--device", "cuda:1"]
     ran = driver(*COMMAND[1:], "bench", description, *gpus, "--seconds", "1")
 
@@ -418,9 +419,7 @@ def test_bench_on_gpus_says_what_crossed_to_each(driver, description):
     assert set(ran.seen["live"].values()) == {0}
 
 
-def test_explain_on_a_gpu_says_on_which_side_of_the_bus_work_belongs(
-    driver, description
-):
+def test_explain_on_a_gpu_reports_the_best_placement(driver, description):
     options = ["--device", "cuda:0", "--seconds", "1", "--no-remedies", "--json"]
     ran = driver(*COMMAND[1:], "explain", description, *options)
 

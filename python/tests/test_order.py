@@ -19,7 +19,7 @@ print([[r for b in pipeline for r, _ in b.records] for _ in range(2)])
 
 
 def epochs(pipeline, count: int = 2, **options) -> list[np.ndarray]:
-    """All images of some epochs, one array an epoch."""
+    """Returns all images of some epochs, one array per epoch."""
     with pipeline.open(**options) as loader:
         return [
             np.concatenate([batch["image"].copy() for batch in loader])
@@ -70,7 +70,7 @@ def test_another_seed_is_another_order(classification):
         assert order(a) != order(b)
 
 
-def test_without_shuffle_records_come_as_the_source_has_them(segmentation):
+def test_without_shuffle_records_keep_the_order_of_the_source(segmentation):
     pipeline = infeed.Pipeline(
         sources.Pairs(image=segmentation.image, mask=segmentation.mask)
     )
@@ -78,7 +78,7 @@ def test_without_shuffle_records_come_as_the_source_has_them(segmentation):
     assert order(pipeline.decode(mask="rgb").batch(4, pad=True)) == list(range(10))
 
 
-def test_ranks_share_out_each_global_batch(classification):
+def test_ranks_divide_each_global_batch(classification):
     pipeline = classification_pipeline(classification)
 
     with pipeline.open() as loader:
@@ -102,7 +102,7 @@ def test_a_batch_per_rank_is_the_same_as_its_global_batch(classification):
 
 
 @pytest.mark.parametrize("count", [9, 5000])
-def test_the_order_can_be_had_without_reading(count):
+def test_the_order_is_available_without_reading(count):
     pipeline = infeed.Pipeline(sources.Memory(x=list(range(count)))).batch(count)
 
     for seed, described in ((None, pipeline), (7, pipeline.shuffle(seed=7))):

@@ -21,11 +21,11 @@ class Died(Exception):
 
 
 class Workers:
-    """Does tasks one by one, in an order that a seed draws, some of them twice."""
+    """Does tasks one by one, in an order drawn from a seed, some of them twice."""
 
     def __init__(self, out: Path, pipeline: infeed.Pipeline, asked: dict, seed: int):
         what = (pipeline._json(), str(out), json.dumps(asked))
-        # In place of two processes.
+        # Replaces two processes.
         self.parts = [_core.PackParts(*what, False) for _ in range(2)]
         self.rng = random.Random(seed)
         self.done: list[tuple] = []
@@ -65,7 +65,7 @@ def asked_for(pipeline, **options) -> dict:
 
 
 def apart(pipeline, out, jobs=3, lives=None, seed=0, reported=None, **options):
-    """Packs as `infeed.ray.pack` does; gives the workers and the result."""
+    """Packs as `infeed.ray.pack` does; returns the workers and the result."""
     asked = asked_for(pipeline, **options)
     parts = _core.PackParts(pipeline._json(), str(out), json.dumps(asked), True)
     workers = Workers(out, pipeline, asked, seed)
@@ -88,7 +88,7 @@ def photos(classification) -> infeed.Pipeline:
 
 @pytest.fixture
 def many(tmp_path) -> infeed.Pipeline:
-    """Seven hundred small images of many lengths, with bad ones here and there."""
+    """Seven hundred small images of many lengths, with some bad ones."""
     from PIL import Image
 
     rng = np.random.default_rng(1)
@@ -105,7 +105,7 @@ def many(tmp_path) -> infeed.Pipeline:
 
 
 @pytest.mark.parametrize("to", FORMS)
-def test_many_write_the_bytes_that_one_writes(photos, to, tmp_path):
+def test_several_processes_write_the_bytes_of_one(photos, to, tmp_path):
     options = {"to": to, "fit": 24, "shard_size": 9000, "encode": "png"}
     if to == "npz":
         options |= {"encode": "keep", "rows": 4}
@@ -122,7 +122,7 @@ def test_many_write_the_bytes_that_one_writes(photos, to, tmp_path):
 
 
 @pytest.mark.parametrize("shuffle", [None, 7])
-def test_bad_records_are_left_out_at_their_places(many, shuffle, tmp_path):
+def test_bad_records_are_left_out_at_their_positions(many, shuffle, tmp_path):
     options = {"to": "webdataset", "shard_size": 20_000, "shuffle": shuffle}
     infeed.pack(many, tmp_path / "one", **options)
 
@@ -137,7 +137,7 @@ def test_bad_records_are_left_out_at_their_places(many, shuffle, tmp_path):
     assert sum(end - begin for begin, end in weighed) == 700
 
 
-def test_killed_anywhere_and_run_again_it_ends_with_the_same_bytes(many, tmp_path):
+def test_a_run_killed_anywhere_and_repeated_ends_with_the_same_bytes(many, tmp_path):
     options = {"to": "tfrecord", "shard_size": 15_000}
     infeed.pack(many, tmp_path / "one", **options)
     expected = files(tmp_path / "one")
@@ -148,7 +148,7 @@ def test_killed_anywhere_and_run_again_it_ends_with_the_same_bytes(many, tmp_pat
             apart(many, out, lives=lives, seed=lives, **options)
         with pytest.raises(infeed.ConfigError, match="not finished"):
             infeed.Pipeline.load(out)
-        # What a writer leaves that was killed.
+        # A killed writer leaves such a file.
         (out / ".shard-000001.tfrecord.0123456789abcdef.part").write_bytes(b"half")
         kept = {p.name for p in out.glob("shard-*.noted")}
 
@@ -162,7 +162,7 @@ def test_killed_anywhere_and_run_again_it_ends_with_the_same_bytes(many, tmp_pat
         assert (totals.reused > 0) == (len(kept) > 0)
 
 
-def test_a_single_process_continues_with_what_many_have_begun(many, tmp_path):
+def test_one_process_continues_the_work_of_several(many, tmp_path):
     options = {"to": "webdataset", "shard_size": 15_000}
     infeed.pack(many, tmp_path / "one", **options)
     with pytest.raises(Died):
@@ -174,12 +174,12 @@ def test_a_single_process_continues_with_what_many_have_begun(many, tmp_path):
     assert 0 < packed.reused < 694
 
 
-def test_many_continue_with_what_a_single_process_has_begun(many, tmp_path):
+def test_several_processes_continue_the_work_of_one(many, tmp_path):
     options = {"to": "webdataset", "shard_size": 15_000}
     infeed.pack(many, tmp_path / "one", **options)
     out = tmp_path / "out"
     infeed.pack(many, out, **options)
-    # Complete, but for two shards that were lost.
+    # Complete except for two lost shards.
     (out / "shard-000003.tar").unlink()
     (out / "shard-000007.tar").unlink()
 
@@ -188,7 +188,7 @@ def test_many_continue_with_what_a_single_process_has_begun(many, tmp_path):
     assert files(out) == files(tmp_path / "one")
 
 
-def test_a_shard_that_was_damaged_is_written_again_alone(many, tmp_path):
+def test_only_a_damaged_shard_is_written_again(many, tmp_path):
     options = {"to": "webdataset", "shard_size": 15_000}
     infeed.pack(many, tmp_path / "one", **options)
     out = tmp_path / "out"

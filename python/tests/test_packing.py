@@ -17,7 +17,7 @@ def photos(classification) -> infeed.Pipeline:
     return infeed.Pipeline(source).decode().transform(T.CenterCrop(24)).batch(4)
 
 
-def test_a_packed_folder_loads_as_the_pipeline_for_the_rest(
+def test_a_packed_folder_loads_with_the_rest_of_the_pipeline(
     photos: infeed.Pipeline, tmp_path: Path
 ) -> None:
     packed = infeed.pack(photos, tmp_path / "out", to="folder", encode="png", bake=1)
@@ -28,7 +28,7 @@ def test_a_packed_folder_loads_as_the_pipeline_for_the_rest(
         np.testing.assert_array_equal(before.array("image"), after.array("image"))
 
 
-def test_every_form_is_written_and_says_so(
+def test_every_format_is_written_and_reported(
     photos: infeed.Pipeline, tmp_path: Path
 ) -> None:
     for form in ("tfrecord", "arrow", "parquet", "npz", "arrays", "webdataset"):
@@ -88,7 +88,7 @@ def test_wrong_options_raise_with_the_valid_ones(
     assert not (tmp_path / "out").exists()
 
 
-def test_numbers_of_numpy_are_numbers(photos: infeed.Pipeline, tmp_path: Path) -> None:
+def test_numpy_numbers_are_accepted(photos: infeed.Pipeline, tmp_path: Path) -> None:
     two = np.int64(2)
 
     packed = infeed.pack(

@@ -27,7 +27,7 @@ def train(segmentation) -> infeed.Pipeline:
     )
 
 
-def test_its_repr_is_the_code_that_makes_it(segmentation):
+def test_the_repr_of_a_pipeline_is_its_code(segmentation):
     pipeline = train(segmentation)
 
     assert eval(repr(pipeline), NAMES) == pipeline
@@ -44,7 +44,7 @@ def test_a_short_pipeline_prints_on_few_lines():
     ]
 
 
-def test_it_survives_a_file(segmentation, tmp_path):
+def test_a_pipeline_survives_a_file(segmentation, tmp_path):
     pipeline = train(segmentation)
 
     pipeline.save(tmp_path / "pipeline.toml")
@@ -72,7 +72,7 @@ def test_arrays_in_memory_cannot_be_saved(tmp_path):
         pipeline.save(tmp_path / "pipeline.toml")
 
 
-def test_a_typo_in_a_file_is_named(segmentation, tmp_path):
+def test_a_typo_in_a_file_raises_with_its_name(segmentation, tmp_path):
     file = tmp_path / "pipeline.toml"
     train(segmentation).save(file)
     file.write_text(file.read_text().replace("[shuffle]", "[shufle]"))
@@ -90,7 +90,7 @@ def test_a_memory_field_in_a_file_must_name_its_array(tmp_path):
         infeed.Pipeline.load(file)
 
 
-def test_each_method_leaves_the_pipeline_as_it_is():
+def test_methods_do_not_change_their_pipeline():
     pipeline = infeed.Pipeline(sources.Folder("x"))
     before = repr(pipeline)
 
@@ -105,14 +105,14 @@ def test_equal_settings_are_equal_pipelines(segmentation):
     assert train(segmentation) != train(segmentation).shuffle(seed=1)
 
 
-def test_pickling_leaves_the_loader_behind(segmentation):
+def test_pickling_omits_the_loader(segmentation):
     pipeline = train(segmentation)
     next(iter(pipeline))
 
     assert pickle.loads(pickle.dumps(pipeline)) == pipeline
 
 
-def test_its_shapes_are_those_of_its_batches(segmentation):
+def test_shapes_of_a_pipeline_equal_those_of_its_batches(segmentation):
     pipeline = train(segmentation)
 
     shapes = pipeline.shapes
@@ -141,7 +141,7 @@ def test_its_shapes_are_those_of_its_batches(segmentation):
         (lambda p: p.batch(4, per_rank=2), "and not both"),
     ],
 )
-def test_a_wrong_argument_is_named_at_the_call(build, named):
+def test_a_wrong_argument_raises_with_its_name_at_the_call(build, named):
     with pytest.raises(ConfigError, match=named):
         build(infeed.Pipeline(sources.Folder("x")))
 

@@ -95,7 +95,7 @@ class MadeIterator:
 
 
 def reached(made: Made, asked: int) -> bool:
-    """Whether a number of items is asked for soon."""
+    """Whether a number of items is requested soon."""
     until = time.monotonic() + 5
     while made.asked < asked and time.monotonic() < until:
         time.sleep(0.001)
@@ -113,7 +113,7 @@ def test_items_come_in_order_from_another_thread_each_time():
     assert ahead.stats()["items"] == 100
 
 
-def test_it_runs_ahead_by_as_many_as_asked_and_no_further():
+def test_a_prefetch_stays_within_its_number_of_batches():
     made = Made(50)
     batches = iter(infeed.prefetch(made, batches=3))
 
@@ -126,14 +126,14 @@ def test_it_runs_ahead_by_as_many_as_asked_and_no_further():
     assert made.asked == 4
 
 
-def test_an_error_comes_at_its_place_and_the_loop_may_go_on():
+def test_an_error_is_raised_at_its_item_and_the_loop_may_continue():
     made = Made(6, broken=(2, 5))
     items = iter(infeed.prefetch(made, batches=4))
     assert [next(items), next(items)] == [0, 1]
 
     with pytest.raises(ValueError, match="item 2 is broken"):
         next(items)
-    # The loop has not asked for more, as without the prefetch.
+    # The loop has not requested more, as without the prefetch.
     time.sleep(0.05)
     assert made.asked == 3
 
@@ -143,7 +143,7 @@ def test_an_error_comes_at_its_place_and_the_loop_may_go_on():
     assert list(items) == []
 
 
-def test_a_generator_that_fails_is_over():
+def test_a_failed_generator_has_ended():
     def generator():
         yield 1
         raise OSError("disk")
@@ -160,7 +160,7 @@ def test_an_error_of_iter_is_raised_at_once():
         iter(infeed.prefetch(3))
 
 
-def test_waiting_is_counted():
+def test_waiting_time_is_counted():
     ahead = infeed.prefetch(Made(5, pause_s=0.02), batches=1)
     for _ in ahead:
         pass
@@ -203,7 +203,7 @@ def test_a_generator_is_closed_by_the_thread_that_ran_it():
     assert ran_by[0] != threading.get_ident()
 
 
-def test_closing_ends_a_loop_that_goes_on():
+def test_close_ends_a_running_loop():
     with infeed.prefetch(Made(1000)) as ahead:
         items = iter(ahead)
         next(items)
@@ -213,7 +213,7 @@ def test_closing_ends_a_loop_that_goes_on():
         next(items)
 
 
-def test_items_are_not_held_once_they_are_taken():
+def test_taken_items_are_released():
     class Item:
         alive = 0
 
@@ -227,7 +227,8 @@ def test_items_are_not_held_once_they_are_taken():
     for _ in infeed.prefetch((Item() for _ in range(50)), batches=2):
         most = max(most, Item.alive)
 
-    # Two ready or being made, the loop's own, and the one before it while `for` asks.
+    # Two items ready or being made, the loop's item, and the previous one while `for`
+    # requests the next.
     assert most <= 4
 
 
@@ -250,7 +251,7 @@ def test_an_interpreter_that_ends_in_mid_loop_ends():
     assert ended.stderr == ""
 
 
-# Python 3.12 and later, and JAX, advise against what is tested here.
+# Python 3.12 and later, and JAX, warn about forks.
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_a_forked_child_raises_and_can_iterate_again():
     ahead = infeed.prefetch(Made(50))
@@ -267,7 +268,7 @@ def test_a_forked_child_raises_and_can_iterate_again():
 
 
 class Stateful:
-    """A loader with a state, whose every epoch is ten numbers."""
+    """A loader with a state and ten numbers per epoch."""
 
     def __init__(self, pause_s=0.0):
         self.at, self.pause_s, self.inside = 0, pause_s, 0
@@ -290,7 +291,7 @@ class Stateful:
         self.at = state["at"]
 
 
-def test_a_state_counts_what_the_loop_took():
+def test_a_state_counts_the_items_that_the_loop_took():
     loader = Stateful()
     ahead = infeed.prefetch(loader, batches=4)
     items = iter(ahead)
@@ -316,7 +317,7 @@ def made_ahead(loader: Stateful, at: int) -> bool:
     return loader.at >= at
 
 
-def test_a_state_counts_what_the_loop_took_also_once_it_is_left():
+def test_a_state_counts_the_items_that_a_loop_took_before_it_was_left():
     loader = Stateful()
     ahead = infeed.prefetch(loader, batches=4)
     for item in ahead:
@@ -331,7 +332,7 @@ def test_a_state_counts_what_the_loop_took_also_once_it_is_left():
     assert list(again) == list(range(2, 10))
 
 
-def test_an_iterable_that_moved_after_its_loop_was_left_is_asked_itself():
+def test_an_iterable_used_after_the_loop_reports_its_own_state():
     loader = Stateful()
     ahead = infeed.prefetch(loader, batches=3)
     for _ in ahead:
@@ -346,13 +347,13 @@ def test_an_iterable_that_moved_after_its_loop_was_left_is_asked_itself():
         assert made_ahead(loader, last + 3)
         break
     ahead.close()
-    # What is loaded counts, also where it is as far as the thread was.
+    # A loaded state counts, even if it equals the position of the thread.
     ahead.load_state_dict({"at": loader.at})
     assert ahead.state_dict() == {"at": loader.at}
     assert ahead.stats()["items"] == 2
 
 
-def test_an_item_that_fails_ahead_is_not_taken_for_a_move():
+def test_a_failing_item_is_not_mistaken_for_other_use():
     class Failing(Stateful):
         def __iter__(self):
             yield from (item for item in super().__iter__() if self.checked(item))
@@ -387,7 +388,7 @@ def test_states_with_arrays_are_compared_by_their_elements():
     assert ahead.state_dict()["at"][0].tolist() == [loader.at, 0]
 
 
-def test_a_pipeline_that_is_left_ends_its_epoch_in_its_state_too():
+def test_leaving_a_pipeline_ends_the_epoch_in_its_state():
     numbers = infeed.Pipeline(infeed.sources.Memory(x=list(range(40)))).batch(4)
     with numbers.open() as loader:
         ahead = infeed.prefetch(loader, batches=3)
@@ -399,7 +400,7 @@ def test_a_pipeline_that_is_left_ends_its_epoch_in_its_state_too():
     assert (state["epoch"], state["position"]) == (1, 0)
 
 
-def test_loading_a_state_ends_the_loop_that_runs():
+def test_loading_a_state_ends_the_running_loop():
     ahead = infeed.prefetch(Stateful())
     items = iter(ahead)
     next(items)
@@ -411,24 +412,24 @@ def test_loading_a_state_ends_the_loop_that_runs():
     assert list(ahead) == [7, 8, 9]
 
 
-def test_an_iterable_without_state_gives_a_prefetch_without_state():
+def test_a_prefetch_of_an_iterable_without_state_has_no_state():
     assert not hasattr(infeed.prefetch([1]), "state_dict")
 
 
-def test_a_loop_that_begins_waits_for_the_one_that_was_left():
+def test_a_new_loop_waits_for_the_end_of_the_previous_one():
     loader = Stateful(pause_s=0.02)
 
     for _ in range(3):
         for _ in infeed.prefetch(loader):
             break
-    # Fails in its thread where two are inside at once.
+    # The thread fails if two loops are inside at once.
     items = iter(infeed.prefetch(loader))
     first = next(items)
 
     assert [next(items), next(items)] == [first + 1, first + 2]
 
 
-def test_leaving_and_beginning_again_loses_no_batch_of_a_pipeline():
+def test_leaving_and_restarting_a_loop_loses_no_batch_of_a_pipeline():
     numbers = infeed.Pipeline(infeed.sources.Memory(x=list(range(40)))).shuffle(seed=1)
     pipeline = numbers.batch(4)
     expected = [[b["x"].tolist() for b in pipeline] for _ in range(7)]
@@ -457,7 +458,7 @@ def test_a_device_needs_pytorch(monkeypatch):
 
 
 class MadeUpTorch:
-    """The calls of PyTorch that a move to CUDA makes, noted in their order."""
+    """The calls of PyTorch for a move to CUDA, recorded in order."""
 
     class Tensor:
         def __init__(self, torch, name):
@@ -495,7 +496,7 @@ class MadeUpTorch:
         return threading.current_thread().name
 
 
-def test_copies_to_cuda_have_a_stream_of_their_own_and_are_there_when_handed_over(
+def test_copies_to_cuda_use_a_separate_stream_and_are_complete_on_delivery(
     monkeypatch,
 ):
     torch = MadeUpTorch()
@@ -506,12 +507,12 @@ def test_copies_to_cuda_have_a_stream_of_their_own_and_are_there_when_handed_ove
 
     device = "namespace(type='cuda', index=3)"
     assert torch.calls == [
-        # The device that is current where the loop is, not in the thread.
+        # The device that is current in the loop, not in the thread.
         ("stream", 3),
         ("to", "a", device, True),
         ("to", "b", device, True),
         "synchronize",
-        # The loop's own stream works on them.
+        # The loop's own stream uses them.
         ("record", "a", threading.current_thread().name),
         ("record", "b", threading.current_thread().name),
     ]
@@ -531,7 +532,7 @@ def test_overlap_yields_results_in_order_and_loads_during_the_step():
 
     def step(value):
         assert threading.get_ident() == here
-        # The next one is loaded while this one's step runs.
+        # The next item is loaded during this item's step.
         assert value != 0 or beside.wait(5)
         steps.append(len(loaded) - len(steps))
         return value + 1
@@ -544,7 +545,7 @@ def test_overlap_yields_results_in_order_and_loads_during_the_step():
     assert results.stats()["items"] == 4
 
 
-def test_errors_of_load_and_step_come_at_their_place():
+def test_errors_of_load_and_step_are_raised_at_their_item():
     def load(item):
         if item == 1:
             raise OSError("load")

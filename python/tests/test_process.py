@@ -13,7 +13,7 @@ import infeed
 from infeed import sources
 
 pytestmark = pytest.mark.skipif(
-    not Path("/proc/self/task").exists(), reason="counts threads as Linux shows them"
+    not Path("/proc/self/task").exists(), reason="counts threads in /proc"
 )
 
 # The first batch takes minutes, so that the caller waits.
@@ -37,7 +37,7 @@ except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
 
-# Leaves the loop, the loader, an array and a thread of the engine's to the interpreter.
+# Leaves the loop, the loader, an array and an engine thread to the interpreter.
 LEFT_OPEN = """
 import os, sys, infeed
 from infeed import sources
@@ -61,7 +61,7 @@ def threads() -> set[str]:
             name = (task / "comm").read_text().strip()
         except OSError:
             continue
-        # What talks to buckets is the process's, and stays.
+        # The thread for buckets belongs to the process and stays.
         if name.startswith("infeed") and name != "infeed-net":
             names.add(name)
     return names
@@ -115,7 +115,7 @@ def test_ctrl_c_works_at_once():
     assert stopped.answered_s < 5
 
 
-# Python 3.12 and later, and JAX, advise against what is tested here.
+# Python 3.12 and later, and JAX, warn about forks.
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_a_fork_of_an_open_loader_raises_in_the_child(pipeline):
     loader = pipeline.open(workers=2)

@@ -21,7 +21,7 @@ from infeed import transforms as T
 
 linux = pytest.mark.skipif(
     not Path("/proc/self/task").exists(),
-    reason="looks at processes as Linux shows them",
+    reason="lists processes in /proc",
 )
 
 # Two workers wait in the function, in this process or in others, when the parent is
@@ -84,7 +84,7 @@ def left_behind() -> set[object]:
     gc.collect()
     files = set()
     for number in os.listdir("/proc/self/fd"):
-        # The one that lists them is closed again.
+        # The file that lists them is closed again.
         with contextlib.suppress(FileNotFoundError):
             files.add((number, os.readlink(f"/proc/self/fd/{number}")))
     return children() | files | set(os.listdir("/dev/shm"))
@@ -106,7 +106,7 @@ def gone(pid: int, timeout_s: float = 10) -> bool:
     return False
 
 
-def test_a_function_gets_the_sample_as_it_would_lie_in_the_batch(classification):
+def test_a_function_receives_the_sample_as_stored_in_the_batch(classification):
     plain = photographs(classification).batch(6)
 
     pairs = zip(plain.open(), plain.python(steps.halved).open(), strict=True)
@@ -153,7 +153,7 @@ def test_the_generator_belongs_to_the_sample_and_the_seed(classification):
     assert len({*first.values(), *other.values()}) == 120
 
 
-def test_a_function_may_change_and_keep_what_it_is_given(classification):
+def test_a_function_may_change_and_keep_its_input(classification):
     plain = photographs(classification).batch(6)
 
     for processes in (0, 1):
@@ -257,7 +257,7 @@ def test_an_exception_names_record_function_and_line_and_brings_its_traceback():
 
 
 @pytest.mark.parametrize("processes", [0, 2])
-def test_records_that_a_function_does_not_take_are_substituted_or_left_out(processes):
+def test_records_that_a_function_rejects_are_substituted_or_skipped(processes):
     pipeline = numbers().shuffle(1).python(steps.picky, processes=processes).batch(5)
 
     seen = []
@@ -376,11 +376,11 @@ def test_functions_that_take_other_arguments_raise_where_they_are_added():
         list(numbers(2).python(function))
 
 
-def test_functions_that_no_process_can_load_raise_with_a_fix():
+def test_functions_that_processes_cannot_load_raise_with_a_fix():
     with pytest.raises(infeed.ConfigError, match="move it to a module"):
         numbers().python(lambda sample: sample, processes=2)
 
-    # One that no other process can import is found out when it is opened.
+    # A function that no other process can import is detected at open.
     namespace = {"__name__": "nowhere"}
     exec("def lost(sample): return sample", namespace)
     module = type(sys)("nowhere")
@@ -418,7 +418,7 @@ def test_the_plan_and_the_counters_show_the_function(classification):
     assert stage["bytes_out"] > 30 * 8 * 8 * 3
 
 
-def test_explain_says_that_a_slow_function_is_the_limit_and_what_to_do():
+def test_explain_reports_a_slow_function_as_the_limit_with_a_fix():
     pipeline = numbers(400).python(steps.busy).batch(10)
 
     with pipeline.open(workers=2) as loader:
@@ -460,7 +460,7 @@ def test_the_command_line_explains_a_pipeline_with_a_function_and_tries_processe
 
 @linux
 @pytest.mark.parametrize("workers", [1, 3])
-def test_a_process_that_is_killed_is_replaced_and_its_sample_tried_again(
+def test_a_killed_process_is_replaced_and_its_sample_is_retried(
     tmp_path, monkeypatch, workers
 ):
     monkeypatch.setenv(steps.CRASHED, str(tmp_path / "crashed"))
@@ -474,7 +474,7 @@ def test_a_process_that_is_killed_is_replaced_and_its_sample_tried_again(
 
 
 @linux
-def test_a_sample_that_ends_two_processes_is_a_bad_record_that_says_how():
+def test_a_sample_that_ends_two_processes_is_a_bad_record_with_the_reason():
     pipeline = numbers().python(steps.exits, processes=2).batch(5)
 
     with pipeline.open(workers=2) as loader:
@@ -484,14 +484,15 @@ def test_a_sample_that_ends_two_processes_is_a_bad_record_that_says_how():
         assert "exit status: 3" in str(caught.value)
     with pipeline.open(workers=2, on_error="skip") as loader:
         seen = [x for batch in loader for x in batch["x"]]
-        # Processes that ended were replaced: the next epoch goes the same way.
+        # Replacements work like the processes before: the next epoch has the same
+        # result.
         again = [x for batch in loader for x in batch["x"]]
 
     assert seen == again == [2 * x for x in range(20) if x != 7]
 
 
 @linux
-def test_a_process_that_was_killed_while_it_was_idle_is_replaced():
+def test_a_process_killed_while_idle_is_replaced():
     pipeline = numbers().python(steps.where, processes=1).batch(20)
     processes = set()
     full = 1
@@ -499,8 +500,8 @@ def test_a_process_that_was_killed_while_it_was_idle_is_replaced():
         for _ in range(6):
             (batch,) = loader
             processes |= {*batch["process"].tolist()}
-            # Batches of the next epochs are made until all that may be ready is:
-            # as many as before the last kill, and no more for a second.
+            # Batches of the next epochs are made until all permitted ones are ready: as
+            # many as before the last kill, and no more for a second.
             ready, since = 0, time.monotonic()
             while ready < full or time.monotonic() < since + 1:
                 now = loader.stats()["ready"]
@@ -545,7 +546,7 @@ def test_nothing_is_left_after_close_or_an_exception_or_when_it_is_dropped(capfd
     with pytest.raises(infeed.FunctionError):
         numbers().python(steps.Added("text"), processes=2).open()
     assert left_behind() <= before
-    assert "a line of the function's" in capfd.readouterr().err
+    assert "a line of the function" in capfd.readouterr().err
 
 
 @linux
@@ -566,7 +567,7 @@ def test_a_loader_closes_although_its_processes_are_stuck():
 
 
 def waiting() -> tuple[subprocess.Popen, set[int]]:
-    """A process whose functions never end, and its children."""
+    """Starts a process whose functions never end; returns it and its children."""
     path = os.pathsep.join(sys.path)
     process = subprocess.Popen(
         [sys.executable, "-c", WAITING],

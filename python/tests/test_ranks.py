@@ -1,4 +1,4 @@
-"""Several ranks on one machine that do not know of each other."""
+"""Ranks on one machine without a launcher."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.skipif(
-    not Path("/proc/self/task").exists(), reason="asks for cores as Linux reports them"
+    not Path("/proc/self/task").exists(), reason="reads cores from /proc"
 )
 
 # Variables that launchers set; these processes have no launcher.
@@ -25,7 +25,7 @@ REPORTED = (
     "SLURM_TASKS_PER_NODE",
 )
 
-# Opens as one rank, waits until all have, and trains until it has seen its neighbours.
+# Opens as one rank, waits until all have, and trains until it has detected the others.
 RANK = """
 import json, sys, threading, time
 import infeed
@@ -55,8 +55,8 @@ with pipeline.open(rank=rank, world_size=ranks, workers="auto") as loader:
     sys.stdin.readline()
 """
 
-# Opens with batches of several rows of 64 KiB, few of which there are, so that what is
-# reserved is not touched.
+# Opens with batches of several rows of 64 KiB. There are few rows, so that the reserved
+# memory is not touched.
 GREEDY = """
 import json, sys
 import infeed, numpy as np
@@ -75,7 +75,7 @@ def processes(
 ) -> Iterator[list[subprocess.Popen[str]]]:
     """Runs a script once for each list of arguments, all at once, and ends them.
 
-    They know of each other by files in ``folder``, and of no others.
+    They detect each other by files in ``folder``, and detect no other processes.
     """
     environment = {key: text for key, text in os.environ.items() if key not in REPORTED}
     environment["TMPDIR"] = str(folder)
@@ -106,7 +106,7 @@ def go_on(started: list[subprocess.Popen[str]]) -> None:
 
 
 def memory_limit() -> int:
-    """Bytes that a process may use here."""
+    """Returns the bytes that a process may use on this machine."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         file = Path("/sys/fs/cgroup", name)
@@ -129,7 +129,7 @@ def test_ranks_see_each_other_and_share_cores_and_records(tmp_path, ranks):
 
     for rank in found:
         assert rank["cores"] <= share
-        # Up to two a core, where those do not fill it.
+        # Up to two workers per core, if one does not fill a core.
         assert 1 <= rank["workers"] <= 2 * rank["cores"]
     for epoch in range(2):
         seen = [record for rank in found for record in rank["epochs"][epoch]]
@@ -137,14 +137,15 @@ def test_ranks_see_each_other_and_share_cores_and_records(tmp_path, ranks):
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_budgets_of_processes_add_up_to_no_more_than_one_may_have(tmp_path, count):
+def test_budgets_of_processes_add_up_to_at_most_that_of_one(tmp_path, count):
     limit = memory_limit()
-    # Four batches are under way: each would like more than an eighth of the limit.
+    # Four batches are in flight: each process requests more than an eighth of the
+    # limit.
     rows = int(limit / 32 * 1.1) >> 16
 
     with processes(tmp_path, GREEDY, *([(rows,)] * count)) as started:
         budgets = [json.loads(one.stdout.readline()) for one in started]
-        # One that is killed holds nothing any more.
+        # A killed process holds no memory any more.
         for one in started[1:]:
             one.kill()
             one.wait()

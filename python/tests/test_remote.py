@@ -1,4 +1,4 @@
-"""Data on a web server: batches as from a disk, and a fork that begins again."""
+"""Data on a web server: the batches of a disk, and forks with new connections."""
 
 import functools
 import os
@@ -80,7 +80,7 @@ def test_a_folder_on_a_web_server_gives_the_batches_of_the_folder_on_a_disk(
     after = storage()
     here = batches(str(folder))
 
-    # The list of labels, and the images, of which some were read ahead.
+    # The list of labels, and the images, some of which were read ahead.
     assert after["requests"] - before["requests"] >= 13
     read = sum(path.stat().st_size for path in folder.iterdir())
     assert after["bytes"] - before["bytes"] >= read
@@ -106,7 +106,7 @@ def test_a_second_read_comes_from_the_cache(
         infeed.cache(kept, limit="1 GB")
         images_asked()
         first = batches(url)
-        # What is read ahead of later epochs may be asked for before it is kept.
+        # Images read ahead for later epochs may be requested before they are cached.
         assert images_asked() >= 12
         second = batches(url)
         assert images_asked() == 0

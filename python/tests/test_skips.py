@@ -8,7 +8,7 @@ from conftest import skip_summary
 
 FRAMEWORKS = Path(__file__).parent / "frameworks"
 
-# A test that needs a module which is not installed, directly or through another one.
+# A test that needs a missing module, directly or through another one.
 TESTS = """
 import sys
 sys.path.insert(0, {frameworks!r})

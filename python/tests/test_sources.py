@@ -21,7 +21,7 @@ def test_a_path_object_is_the_same_as_its_text():
     assert sources.Folder(Path("data")) == sources.Folder("data")
 
 
-def test_its_repr_is_the_code_that_makes_it():
+def test_the_repr_of_a_source_is_its_code():
     for source in (
         sources.Folder("data"),
         sources.Folder("data", labels="none"),
@@ -75,7 +75,7 @@ def test_gray_images_have_one_channel():
     assert (field["kind"], field["shape"]) == ("image", [28, 28, 1])
 
 
-def test_kinds_overrule_the_guess():
+def test_kinds_override_the_default():
     pixels = np.zeros((2, 4, 4, 3), np.uint8)
     fields = described(
         sources.Memory(x=[b"1", b"2"], y=pixels, kinds={"x": "image", "y": "tensor"})
@@ -92,7 +92,7 @@ def test_an_array_is_not_copied():
     assert np.shares_memory(held, pixels)
 
 
-def test_a_mapped_array_is_named_by_its_file_and_place(tmp_path):
+def test_a_mapped_array_is_described_by_its_file_and_offset(tmp_path):
     pixels = np.arange(6 * 4 * 5 * 3, dtype=np.uint8).reshape(6, 4, 5, 3)
     np.save(tmp_path / "x.npy", pixels)
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
@@ -117,7 +117,7 @@ def test_an_array_that_is_not_contiguous_is_copied_once_with_a_warning(caplog):
     assert [record.message.split(":")[0] for record in caplog.records] == ["image"]
 
 
-def test_numbers_of_the_other_byte_order_are_turned():
+def test_numbers_of_the_other_byte_order_are_converted():
     values = np.array([1, 2, 3], ">i4")
 
     source = sources.Memory(label=values)
@@ -126,7 +126,7 @@ def test_numbers_of_the_other_byte_order_are_turned():
     assert source._buffers()[0].view(np.int32).tolist() == [1, 2, 3]
 
 
-def test_ragged_fields_come_as_values_and_offsets():
+def test_ragged_fields_are_values_and_offsets():
     values, offsets = np.arange(5, dtype=np.float32), np.array([0, 2, 2, 5])
 
     held = sources.Memory(boxes=(values, offsets))._buffers()
@@ -187,7 +187,7 @@ def test_shards_are_the_code_that_makes_them_and_survive_a_description():
     assert sources.Field(dtype=np.float32).dtype == "float32"
 
 
-def test_fields_of_shards_that_cannot_be_raise():
+def test_invalid_fields_of_shards_raise():
     with pytest.raises(ConfigError, match="shards must be a path or pattern"):
         sources.WebDataset([])
     with pytest.raises(ConfigError, match=r"fields\['image'\] must be a name"):
@@ -219,7 +219,7 @@ def test_records_of_a_tar_come_in_batches(tmp_path):
     assert batch["key"] == [f"{n:03}" for n in range(5)]
 
 
-def test_a_shard_that_is_cut_says_so_with_its_byte(tmp_path):
+def test_a_truncated_shard_raises_with_its_byte(tmp_path):
     path = tmp_path / "a.tar"
     with tarfile.open(path, "w") as tar:
         member = tarfile.TarInfo("0.txt")
@@ -254,6 +254,6 @@ def test_a_mix_holds_each_source_by_its_weight_and_is_saved(tmp_path):
 @pytest.mark.parametrize(
     "parts", [(), ("photos",), ((sources.Folder("a"), 1.0), sources.Folder("b"))]
 )
-def test_a_mix_of_other_things_raises(parts):
+def test_an_invalid_mix_raises(parts):
     with pytest.raises(infeed.ConfigError, match="Mix"):
         sources.Mix(*parts)

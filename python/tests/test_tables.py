@@ -35,7 +35,7 @@ class Squares:
         return {"image": pixels, "label": index % 3, "name": f"square {index}"}
 
 
-def test_items_come_as_batches_in_the_order_of_the_seed():
+def test_items_are_batched_in_the_order_of_the_seed():
     pipeline = infeed.Pipeline(sources.Items(Squares(20))).shuffle(seed=1).batch(5)
 
     batches = drain(pipeline)
@@ -78,7 +78,7 @@ def test_an_exception_in_an_item_is_a_bad_record_with_its_line():
     assert rows == 5
 
 
-def test_an_item_unlike_the_first_is_a_bad_record_that_says_so():
+def test_an_item_unlike_the_first_is_a_bad_record_with_the_difference():
     items = [{"x": np.zeros(3)}, {"x": np.zeros(4)}]
 
     with pytest.raises(infeed.DamagedError, match=r"float64 \[4\] where item 0 has"):
@@ -137,7 +137,7 @@ def with_palette(alpha: bool) -> Image.Image:
     ],
     ids=lambda image: f"{image.mode}{len(image.info)}",
 )
-def test_images_of_pillow_come_as_the_colours_that_pillow_shows(image):
+def test_images_of_pillow_have_the_colours_that_pillow_shows(image):
     items = [{"image": Image.new("RGB", (5, 4))}, {"image": image}]
     pipeline = infeed.Pipeline(sources.Items(items)).decode(image="rgb")
 
@@ -193,7 +193,7 @@ def test_bytes_lists_and_scalars_have_their_kinds():
     }
 
 
-def test_only_the_fields_that_are_named_are_taken():
+def test_only_the_named_fields_are_read():
     source = sources.Items(Squares(3), fields={"class": sources.Field("label")})
 
     (batch,) = drain(infeed.Pipeline(source).batch(3))
@@ -203,7 +203,7 @@ def test_only_the_fields_that_are_named_are_taken():
 
 
 @pytest.mark.parametrize("name", ["mask", "Annotation", "segmentation_map"])
-def test_a_field_that_is_called_a_mask_is_one_as_it_is_in_a_table(name):
+def test_a_field_named_mask_is_a_mask_as_in_a_table(name):
     array = np.arange(20, dtype=np.uint8).reshape(4, 5)
     items = [{"image": Image.new("RGB", (5, 4)), name: Image.fromarray(array)}]
 
@@ -221,7 +221,7 @@ def test_a_field_that_is_called_a_mask_is_one_as_it_is_in_a_table(name):
         (sources.Field(kind="tensor", dtype="int64", shape=(2, 2)), (2, 2)),
     ],
 )
-def test_lists_become_tensors_if_the_field_asks_for_it(field, shape):
+def test_lists_become_tensors_if_the_field_declares_it(field, shape):
     items = [{"box": [n, n + 1, n + 2, n + 3]} for n in range(3)]
     source = sources.Items(items, fields={"box": field})
 
@@ -275,7 +275,7 @@ def test_an_error_of_an_object_at_open_has_its_name():
         infeed.Pipeline(sources.Items([{3: 4}])).open()
 
 
-def test_an_interrupt_of_what_is_opened_stays_one():
+def test_an_interrupt_at_open_stays_an_interrupt():
     for kind in (sources.Items, sources.Arrow):
         with pytest.raises(KeyboardInterrupt):
             infeed.Pipeline(kind(Failing(KeyboardInterrupt()))).open()
@@ -312,8 +312,8 @@ def test_a_run_over_items_continues_from_its_state():
     assert first + rest == whole
 
 
-# Closes while items wait for an event, without the interpreter's lock. Were the lock
-# held by what closes, the main thread would wait for it for ever.
+# Closes while items wait for an event, without the interpreter's lock. If the closing
+# thread held the lock, the main thread would wait for it forever.
 STUCK = """
 import threading
 import infeed
@@ -343,7 +343,7 @@ print("waits" if closer.is_alive() else "closed")
 """
 
 
-def test_closing_while_an_item_is_under_way_waits_for_it_without_the_lock():
+def test_close_waits_for_an_item_in_flight_without_the_lock():
     done = subprocess.run(
         [sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=90
     )
@@ -386,7 +386,7 @@ def test_an_object_is_freed_with_its_pipeline():
     drain(pipeline)
     del dataset, pipeline
     gc.collect()
-    # What was dropped by threads without the lock is freed by the next call.
+    # Objects that threads without the lock dropped are freed by the next call.
     drain(infeed.Pipeline(sources.Memory(x=np.zeros(2))))
     gc.collect()
 
@@ -408,7 +408,7 @@ def test_items_need_a_length():
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_numpy_archives_are_batches_again(tmp_path, save):
+def test_numpy_archives_are_read_as_batches(tmp_path, save):
     rng = np.random.default_rng(1)
     images = rng.integers(0, 256, (10, 4, 6, 3), dtype=np.uint8)
     labels = np.arange(10, dtype=np.int32)
@@ -437,6 +437,6 @@ def test_sources_of_files_are_settings_that_are_saved(tmp_path):
         assert infeed.Pipeline.load(tmp_path / "p.toml").source == source
 
 
-def test_a_table_that_is_none_raises():
+def test_an_object_that_is_not_a_table_raises():
     with pytest.raises(ConfigError, match="__arrow_c_stream__"):
         sources.Arrow(object())

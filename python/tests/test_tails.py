@@ -21,7 +21,7 @@ def drain(pipeline, **options) -> list[list[int]]:
         return [batch["x"].tolist() for batch in loader]
 
 
-def test_each_tail_by_its_name(numbers):
+def test_tails_are_selected_by_name(numbers):
     full = [[1, 2, 3, 4], [5, 6, 7, 8]]
 
     assert drain(numbers.batch(4, tail="keep")) == [*full, [9, 10]]
@@ -57,7 +57,7 @@ def test_ranks_have_equal_steps_and_share_the_same_batches(numbers, tail, world)
     assert joined == drain(pipeline)
 
 
-def test_contradicting_tails_and_taken_names_raise(numbers):
+def test_contradicting_tails_and_reserved_names_raise(numbers):
     with pytest.raises(ConfigError, match="set only one of them"):
         numbers.batch(4, drop_last=True, tail="wrap")
     with pytest.raises(ConfigError, match="tail must be one of"):

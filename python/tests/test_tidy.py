@@ -10,8 +10,8 @@ from pathlib import Path
 
 import infeed
 
-# Modules for frameworks, and packages that each may import. They share the top rung,
-# so no other module imports them.
+# Modules for frameworks, and the packages that each may import. They share the top
+# rung, so no other module imports them.
 ADAPTERS = {
     "jax": {"jax"},
     # On a device, Keras returns arrays of its backend.
@@ -48,7 +48,7 @@ PACKAGE = Path(infeed.__file__).parent
 
 
 def modules() -> list[tuple[str, Path]]:
-    """Returns each file with its module: its own, or that of its folder."""
+    """Returns each file with its module: the file's own name, or that of its folder."""
     files = PACKAGE.rglob("*.py")
     return [(f.relative_to(PACKAGE).parts[0].removesuffix(".py"), f) for f in files]
 
@@ -110,12 +110,6 @@ WORDS = re.compile(
 # Lines that may use them, such as names of another project.
 ALLOWED: set[str] = set()
 
-# Folders and files that still use them. Remove an entry when it is clean.
-TO_DO = (
-    "crates/fake-cuda/",
-    "crates/infeed-raw/",
-)
-
 TEXTS = (".md", ".py", ".pyi", ".rs", ".toml", ".yml", "")
 CHECKOUT = Path(__file__).parents[2]
 
@@ -148,22 +142,14 @@ def offences() -> list[str]:
 
 
 def test_no_file_uses_words_of_the_list():
-    assert [line for line in offences() if not line.startswith(TO_DO)] == []
-
-
-def test_entries_of_the_to_do_list_still_use_them():
-    found = offences()
-
-    clean = [entry for entry in TO_DO if not any(o.startswith(entry) for o in found)]
-    assert clean == []
+    assert offences() == []
 
 
 def test_no_doc_comment_starts_with_what():
     # At the start of a docstring, or of the first line of a Rust doc comment.
     pattern = re.compile(r'"""What |(?:^|\n)(?!\s*//[/!])[^\n]*\n\s*//[/!] What ')
 
-    found = [name for name, text in texts() if pattern.search(text)]
-    assert [name for name in found if not name.startswith(TO_DO)] == []
+    assert [name for name, text in texts() if pattern.search(text)] == []
 
 
 def test_test_names_are_statements():
@@ -174,7 +160,7 @@ def test_test_names_are_statements():
         for name, text in texts()
         for match in [*pattern.finditer(text)][:1]
     ]
-    assert [line for line in found if not line.startswith(TO_DO)] == []
+    assert found == []
 
 
 def test_class_names_are_unique_in_the_package():

@@ -1,4 +1,4 @@
-"""Transforms as settings: what they accept, how they print, how they compare."""
+"""Transforms as settings: valid values, printing, comparison."""
 
 import numpy as np
 import pytest
@@ -33,12 +33,12 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("transform", EXAMPLES, ids=repr)
-def test_its_repr_is_the_code_that_makes_it(transform):
+def test_the_repr_of_a_transform_is_its_code(transform):
     assert eval(repr(transform), {"T": T}) == transform
 
 
 @pytest.mark.parametrize("transform", EXAMPLES, ids=repr)
-def test_it_survives_its_description(transform):
+def test_a_transform_survives_its_description(transform):
     assert T.from_dict(transform._to_dict()) == transform
 
 
@@ -81,7 +81,7 @@ def test_it_survives_its_description(transform):
         (lambda: T.CutMix(classes=0), "classes is"),
     ],
 )
-def test_a_wrong_parameter_is_named_with_what_it_may_be(make, named):
+def test_a_wrong_parameter_raises_with_its_valid_values(make, named):
     with pytest.raises(ConfigError, match=named) as caught:
         make()
     assert isinstance(caught.value, ValueError)

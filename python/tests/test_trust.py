@@ -35,7 +35,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 def pipeline_file(folder: Path, function: str) -> Path:
-    """A pipeline file that names a function."""
+    """Writes a pipeline file that names a function."""
     source = sources.Memory(x=np.load(folder / "x.npy", mmap_mode="r"))
     file = folder / "pipeline.toml"
     infeed.Pipeline(source).batch(4).save(file)
@@ -101,7 +101,7 @@ def test_a_command_runs_a_function_that_is_listed(folder):
     assert (folder / "imported").exists()
 
 
-def test_a_function_that_the_caller_gives_is_used_without_an_import(folder):
+def test_a_function_passed_by_the_caller_is_used_without_an_import(folder):
     file = pipeline_file(folder, "hostile:same")
 
     functions = {"hostile:same": lambda sample: {"x": sample["x"] * 2}}
@@ -111,7 +111,7 @@ def test_a_function_that_the_caller_gives_is_used_without_an_import(folder):
     assert not (folder / "imported").exists()
 
 
-def test_a_pattern_allows_what_a_module_defines_and_not_what_it_imports(folder):
+def test_a_pattern_allows_definitions_of_a_module_and_not_its_imports(folder):
     def load(function: str, *patterns: str) -> infeed.Pipeline:
         file = pipeline_file(folder, function)
         return infeed.Pipeline.load(file, allow_functions=patterns)
@@ -127,7 +127,7 @@ def test_a_pattern_allows_what_a_module_defines_and_not_what_it_imports(folder):
     assert load("hostile:basename", "hostile:basename")
 
 
-def test_patterns_that_cannot_be_patterns_are_rejected(folder):
+def test_invalid_patterns_are_rejected(folder):
     file = pipeline_file(folder, "hostile:same")
 
     for patterns in ("hostile:*", ["hostile"], [1]):

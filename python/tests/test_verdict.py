@@ -1,4 +1,4 @@
-"""Verdicts of made-up figures: each limit, ties, and their texts."""
+"""Verdicts for given figures: each limit, ties, and their texts."""
 
 from dataclasses import replace
 
@@ -53,7 +53,7 @@ def test_rates_follow_from_the_times():
     assert found.waiting == pytest.approx(0.375)
 
 
-def test_waiting_with_cores_idle_asks_for_workers():
+def test_waiting_with_idle_cores_suggests_workers():
     found = verdict(figures(0.006, 0.010))
 
     assert (found.limit, found.next_limit) == ("loader", "step")
@@ -65,7 +65,7 @@ def test_waiting_with_cores_idle_asks_for_workers():
     assert not any("more workers" in line for line in found.not_worth)
 
 
-def test_waiting_with_all_cores_busy_asks_for_less_work():
+def test_waiting_with_all_cores_busy_suggests_less_work():
     busy = replace(IDLE, children=7.5, machine=8)
 
     found = verdict(figures(0.006, 0.010, processor=busy))
@@ -74,7 +74,7 @@ def test_waiting_with_all_cores_busy_asks_for_less_work():
     assert any("more workers: 8.0 of 8" in line for line in found.not_worth)
 
 
-def test_without_sampling_no_core_is_said_to_be_idle():
+def test_without_sampling_no_core_is_reported_as_idle():
     found = figures(0.006, 0.010, processor=replace(IDLE, sampled=False), lock=None)
 
     assert any("if cores are idle" in line for line in verdict(found).advice)
@@ -99,7 +99,7 @@ def test_a_loader_that_works_between_steps_gets_the_advice_to_overlap():
     )
 
 
-def test_waiting_for_code_that_holds_the_lock_is_pythons():
+def test_waiting_for_code_that_holds_the_lock_is_attributed_to_python():
     found = verdict(figures(0.006, 0.010, lock=LockShares(0.95, 0.3, None, 0)))
 
     assert found.limit == "python"
@@ -114,7 +114,7 @@ def test_a_step_slowed_by_the_loader_is_interference():
     assert found.next_rate == pytest.approx(3200, rel=0.02)
 
 
-def test_interference_through_the_lock_is_pythons():
+def test_interference_through_the_lock_is_attributed_to_python():
     threads = replace(IDLE, threads=0.9, python=0.9, children=0)
 
     found = verdict(

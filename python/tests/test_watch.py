@@ -17,7 +17,7 @@ from infeed.watching.processor import _quotas_of
 
 
 def batches(count: int = 40, rows: int = 4, pause_s: float = 0.0):
-    """Yields arrays after a pause, as a loader that reads slowly."""
+    """Yields arrays after a pause, like a loader that reads slowly."""
     for _ in range(count):
         if pause_s:
             time.sleep(pause_s)
@@ -76,7 +76,7 @@ def test_a_slow_loader_is_the_limit_with_its_share_of_waiting():
     assert str(report).startswith("the loader limits this run: the loop waited")
 
 
-def test_a_slow_step_limits_when_batches_are_there_at_once():
+def test_a_slow_step_limits_if_batches_are_ready():
     watch = infeed.watch(batches())
 
     for _ in watch:
@@ -235,7 +235,7 @@ def test_without_lock_there_is_no_thread():
     assert watch.report().to_dict()["lock"] is None
 
 
-def test_the_ceiling_repeats_the_last_batch_of_the_first_epoch_and_only_if_asked():
+def test_the_ceiling_repeats_the_last_batch_of_the_first_epoch_on_request():
     data = [np.full((2,), n) for n in range(4)]
     watch = infeed.watch(data, ceiling=5)
 
@@ -279,7 +279,7 @@ def test_the_ceiling_needs_a_batch_first():
         infeed.watch(batches()).ceiling(print)
 
 
-def test_epochs_end_after_as_many_batches_as_asked():
+def test_epochs_end_after_the_given_number_of_batches():
     watch = infeed.watch([1, 2, 3, 4], batches=2)
 
     assert [list(watch), list(watch)] == [[1, 2], [1, 2]]
@@ -313,7 +313,7 @@ def test_samples_are_counted_by_the_first_array(batch, count):
     assert loaders.samples(batch) == count
 
 
-def test_samples_are_counted_as_the_user_says():
+def test_samples_are_counted_by_the_given_batch_size():
     watch = infeed.watch([1, 2], batch_size=8)
     list(iter(watch))
     assert watch.report().figures.samples == 16
@@ -332,7 +332,7 @@ def test_rates_are_batches_where_samples_cannot_be_counted():
     assert "batches/s" in str(watch.report())
 
 
-def test_a_data_set_that_gives_batches_by_number_is_run_to_its_end():
+def test_a_dataset_indexed_by_batch_runs_to_its_end():
     class Numbered:
         def __init__(self):
             self.ended = 0
@@ -403,7 +403,7 @@ def test_pairs_of_folders_and_pipelines_can_be_named_too(segmentation):
     assert "Crop(8, 8)" in watch.report(seconds=0.1).figures.throughput.pipeline
 
 
-def test_files_without_images_in_the_batches_ask_for_a_pipeline(classification):
+def test_files_without_images_in_the_batches_need_a_pipeline(classification):
     watch = infeed.watch([np.zeros((4, 2))] * 3, files=classification.path)
     list(iter(watch))
 
@@ -422,13 +422,13 @@ def test_files_without_images_in_the_batches_ask_for_a_pipeline(classification):
         {"lock": 1},
     ],
 )
-def test_settings_that_make_no_sense_raise_by_name(settings):
+def test_invalid_settings_raise_with_their_name(settings):
     (name,) = settings
     with pytest.raises(infeed.ConfigError, match=name):
         infeed.watch([1], **settings)
 
 
-def test_nothing_watched_is_said_plainly():
+def test_a_report_without_batches_states_that():
     report = infeed.watch([]).report()
 
     assert "too short" in report.verdict.claim
@@ -450,7 +450,7 @@ def test_the_report_is_one_screen_and_also_json():
     assert re.match(r"\d", plain["infeed"])
 
 
-def test_quantiles_are_of_a_fair_sample():
+def test_quantiles_come_from_a_fair_sample():
     durations = Durations()
     for number in range(100_000):
         durations.add(float(number))

@@ -1,6 +1,7 @@
-"""A cluster of three nodes in processes of this machine, and what trainers got on it.
+"""A cluster of three nodes in processes of this machine, and results of trainers on it.
 
-Run by `test_ray_feeders` with a folder of photographs and a seed; prints JSON at last.
+`test_ray_feeders` runs it with a folder of photographs and a seed; it prints JSON at
+the end.
 """
 
 import gc
@@ -24,12 +25,13 @@ import infeed.ray
 from infeed import sources
 from infeed import transforms as T
 
-# Where the module of a function is, which only who is reported finds.
+# Folder with the module of a function. Only processes that add it to their path find
+# the module.
 SENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sent")
 
 SIZE = {"object_store_memory": 100_000_000, "num_cpus": 1}
 
-# Far more than anything takes here.
+# Far longer than any step takes.
 GENEROUS_S = 90
 
 # A separate driver: the trainer that is started again.
@@ -83,7 +85,7 @@ def pipeline(photos, seed=3):
 
 
 class Trainer:
-    """A loader, what it delivered, and how it goes on."""
+    """A loader with the batches that it delivered."""
 
     def __init__(self, made, feeders, **options):
         begun = time.monotonic()
@@ -93,7 +95,7 @@ class Trainer:
         self.found, self.met = [], True
 
     def step(self):
-        """The next batch: records, and a hash of the bytes."""
+        """Takes the next batch; stores its records, and a hash of its bytes."""
         batch = next(self.batches)
         data = b"".join(batch[name].tobytes() for name in ("image", "label"))
         records = [number for number, _ in batch.records]
@@ -103,7 +105,7 @@ class Trainer:
         return self.loader.stats()["feeders"]
 
     def until(self, what):
-        """Steps until something is so of what feeders did."""
+        """Takes steps until a condition on the feeders' counters holds."""
         begun = time.monotonic()
         while not what(self.feeders()):
             if time.monotonic() - begun > GENEROUS_S:
@@ -113,7 +115,7 @@ class Trainer:
             time.sleep(0.02)
 
     def finish(self):
-        """Goes to the end of an epoch."""
+        """Continues to the end of an epoch."""
         while self.loader.state_dict()["position"] or not self.found:
             self.step()
         self.last = self.feeders()
@@ -165,7 +167,7 @@ def killed(made, cluster, nodes, count, dice):
 
 
 def restarted(made):
-    """A feeder whose process is killed: Ray starts it again, and it is found."""
+    """A feeder whose process is killed: Ray restarts it, and the trainer finds it."""
     with infeed.ray.Feeders(num=1, local="fallback", workers=1) as feeders:
         trainer = Trainer(made, feeders)
         trainer.until(all_feed)
@@ -183,7 +185,7 @@ def restarted(made):
 
 
 def several(photos):
-    """More pipelines than a feeder serves at a time, beside one that stays."""
+    """More pipelines than a feeder serves at a time, next to one that stays."""
     with infeed.ray.Feeders(num=1, local="fallback", workers=1) as feeders:
         stays = Trainer(pipeline(photos), feeders)
         stays.until(all_feed)
@@ -251,7 +253,7 @@ def unplaceable(made):
 
 
 def other(photos, meant, part):
-    """Feeders that mean something else than the trainer, as where files differ."""
+    """Feeders with other data than the trainer, as if files differed."""
     feeders = infeed.ray.Feeders(num=1, local="help", workers=1)
     begin = feeders._begin
     feeders._begin = lambda _, hosts: begin(meant._json(), hosts)
@@ -271,7 +273,7 @@ def closed(made):
     kept = left(trainer.feeders())
     trainer.finish()
     after = left(trainer.last, wait=True)
-    # They begin again with the next loader, here one that is not closed.
+    # They start again with the next loader, which is not closed here.
     third = Trainer(made, feeders)
     third.until(all_feed)
     again = third.feeders()
@@ -287,7 +289,7 @@ def closed(made):
 
 
 def ended(made):
-    """A run whose feeders are ended under it."""
+    """A run whose feeders are ended while it uses them."""
     before = len(LOGGED.texts)
     feeders = infeed.ray.Feeders(num=1, local="fallback", workers=1).start()
     trainer = Trainer(made, feeders)
@@ -332,7 +334,7 @@ LOGGED = Lines()
 
 
 def hear():
-    """Keeps what is logged from now on."""
+    """Collects log messages from now on."""
     logging.getLogger("infeed").addHandler(LOGGED)
 
 

@@ -1,4 +1,4 @@
-"""Imports of frameworks; skips tests, by name, where one is not installed."""
+"""Imports frameworks; skips tests, by name, if one is not installed."""
 
 import contextlib
 import importlib
@@ -13,7 +13,7 @@ import pytest
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-# What frameworks warn about on their own account is not what is tested.
+# Warnings of the frameworks themselves are not tested.
 framework_test = [pytest.mark.frameworks, pytest.mark.filterwarnings("ignore")]
 
 
@@ -27,12 +27,13 @@ def needed(name: str) -> None:
 
 
 def imported(name: str) -> ModuleType:
-    """Imports module `name`; skips the test or file that calls it if that needs a
-    framework that is not installed: the module itself, or one that it imports.
+    """Imports module `name`; skips the calling test or file if a framework is not
+    installed: the module itself, or one that it imports.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # TensorFlow's LLVM and that of PyTorch's compiler bear one order only.
+        # TensorFlow's LLVM and that of PyTorch's compiler work in one order of imports
+        # only.
         with contextlib.suppress(ImportError):
             importlib.import_module("triton")
         try:

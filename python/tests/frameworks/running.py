@@ -1,4 +1,4 @@
-"""Scripts run in processes of their own: for their variables, forks and backends."""
+"""Scripts that run in separate processes: for their variables, forks and backends."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """The variables of this process and of the frameworks' silence, and `variables`."""
+    """Returns the variables of this process, of `QUIET`, and `variables`."""
     return {**os.environ, **QUIET, **variables}
 
 

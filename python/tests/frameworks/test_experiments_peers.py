@@ -1,4 +1,4 @@
-"""Experiments that use a framework where there is one."""
+"""Experiments with frameworks that are installed."""
 
 import json
 
@@ -44,12 +44,12 @@ def test_tensorflow_reads_the_records_that_are_written(tf, tmp_path):
 
 @pytest.fixture
 def on_cpu():
-    """PyTorch's processor in the place of a device: the same calls, no bus."""
+    """Uses PyTorch's CPU in place of a device: the same calls, no bus."""
     torch = imported("torch")
     return machines.Device("made up", "PyTorch", torch, where="cpu")
 
 
-def test_placement_measures_each_way_on_a_device(on_cpu, monkeypatch, capsys):
+def test_placement_measures_each_placement_on_a_device(on_cpu, monkeypatch, capsys):
     monkeypatch.setattr(placement, "device", lambda: (on_cpu, ""))
     arguments = ["placement", "--quick", "--json", "--side", "16"]
     arguments += ["--small-ms", "1", "--large-ms", "2"]
@@ -74,7 +74,7 @@ def test_transfer_measures_resident_and_copied_operands(on_cpu, monkeypatch, cap
     assert all(row["resident_s"] > 0 and row["copying_s"] > 0 for row in rows)
 
 
-def test_arrays_come_back_from_a_device_as_they_went(on_cpu):
+def test_arrays_survive_a_round_trip_to_a_device(on_cpu):
     array = np.arange(6, dtype=np.uint8).reshape(2, 3)
 
     there = on_cpu.put(array)

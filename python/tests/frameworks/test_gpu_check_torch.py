@@ -1,4 +1,4 @@
-"""The steps of `scripts/gpu-check` that need PyTorch, as far as no GPU is needed."""
+"""The steps of `scripts/gpu-check` that need PyTorch and no GPU."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ SCRIPTS = Path(__file__).parents[3] / "scripts"
 
 @pytest.fixture
 def parts(monkeypatch):
-    """The package of its parts."""
+    """The package with the parts of the script."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
     # No caches next to scripts.
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
@@ -57,8 +57,8 @@ def test_steps_of_pytorch_pass_on_the_simulated_device(parts, tmp_path):
     assert sorted(at_addresses) == ["not_run"] * 3 + ["passed"] * 2
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
-def test_a_machine_without_nvidias_decoder_gets_the_reason(
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_machine_without_nvidias_decoder_reports_the_reason(
     parts, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("INFEED_NVJPEG", "/nowhere/libnvjpeg.so")

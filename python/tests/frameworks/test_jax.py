@@ -62,7 +62,7 @@ def test_batches_are_arrays_on_a_device(jax, adapter):
     assert (len(values), offsets.tolist()) == (15, [0, 0, 1, 3, 6, 10, 15])
 
 
-def test_bfloat16_arrives_as_it_is(adapter):
+def test_bfloat16_is_delivered_unchanged(adapter):
     from infeed import transforms as T
 
     image = np.full((2, 4, 4, 3), 255, np.uint8)
@@ -76,7 +76,7 @@ def test_bfloat16_arrives_as_it_is(adapter):
 
 
 def test_arrays_keep_their_memory_after_the_batch_is_dropped(adapter):
-    # Large enough that JAX uses the memory as it is, where it can.
+    # Large enough that JAX shares the memory, if it can.
     values = np.arange(64 * 4096, dtype=np.int32).reshape(64, 4096)
     loader = adapter.Loader(infeed.Pipeline(sources.Memory(x=values)).batch(4))
 
@@ -90,7 +90,7 @@ def test_arrays_keep_their_memory_after_the_batch_is_dropped(adapter):
         np.testing.assert_array_equal(array, values[row : row + 4])
 
 
-def test_memory_goes_back_with_the_last_array_of_a_batch(adapter):
+def test_memory_is_released_with_the_last_array_of_a_batch(adapter):
     values = np.zeros((64, 4096), np.int32)
     loader = adapter.Loader(infeed.Pipeline(sources.Memory(x=values)).batch(4))
     for _ in range(3):
@@ -102,7 +102,7 @@ def test_memory_goes_back_with_the_last_array_of_a_batch(adapter):
     assert loader.loader.stats()["held"] == 0
 
 
-def test_a_step_that_takes_its_batch_over_disturbs_no_other(jax, adapter):
+def test_a_step_that_donates_its_batch_affects_no_other(jax, adapter):
     values = np.arange(64 * 4096, dtype=np.float32).reshape(64, 4096)
     loader = adapter.Loader(infeed.Pipeline(sources.Memory(x=values)).batch(4))
     step = jax.jit(lambda x: x * 0 - 1, donate_argnums=0)
@@ -113,7 +113,7 @@ def test_a_step_that_takes_its_batch_over_disturbs_no_other(jax, adapter):
             assert (step(batch.pop("x")) == -1).all()
 
 
-def test_epochs_and_states_are_those_of_the_pipeline(adapter, pipeline):
+def test_epochs_and_states_equal_those_of_the_pipeline(adapter, pipeline):
     expected = [epoch(pipeline) for _ in range(3)]
     loader = adapter.Loader(pipeline)
 
@@ -247,7 +247,7 @@ source = sources.Memory(x=np.arange(16, dtype=np.int32))
 pipeline = infeed.Pipeline(source).shuffle(seed=2).batch(8)
 devices = np.array(jax.devices()).reshape(2, 2)
 found = []
-# Beside what JAX moves from the host, what comes over the buses of two devices.
+# Batches that JAX moves from the host, and those over the buses of two devices.
 by_rows = NamedSharding(Mesh(devices, ("a", "b")), P(("a", "b")))
 sent = infeed.jax.Loader(pipeline, by_rows, devices=["sim", "sim"])
 for one, other in zip(sent, infeed.jax.Loader(pipeline, by_rows), strict=True):
@@ -307,7 +307,7 @@ def test_processes_read_the_rows_of_their_own_devices(pipeline):
     apart = [rank.pop() for rank in found]
     assert "has rows [0 2] of 4 in the sharding" in apart[0]
     assert all("order the devices of the mesh by process" in said for said in apart)
-    # Which share of the batch each process read, for each of the three meshes.
+    # Share of the batch that each process read, for each of the three meshes.
     shares = [[case[0] for case in rank] for rank in found]
     assert shares == [[[0, 2], [0, 2], [0, 1]], [[1, 2], [1, 2], [0, 1]]]
     for rank in found:
@@ -429,7 +429,7 @@ def test_several_devices_give_global_arrays_of_their_parts():
 
 @dataclass(frozen=True)
 class Gpu:
-    """A gpu as JAX reports of it."""
+    """A GPU as JAX describes it."""
 
     local_hardware_id: int
     platform: str = "gpu"

@@ -12,9 +12,9 @@ from infeed import sources
 needed("keras")
 pytestmark = framework_test
 
-# A model that notes the records it trains and is evaluated on: their numbers are its
-# input, and its loss, computed without them, is the target. An argument is the device
-# on which batches are delivered.
+# A model that records which records it trains and is evaluated on: their numbers are
+# its input, and its loss, computed without them, is the target. An argument is the
+# device to which batches are delivered.
 SCRIPT = """
 import json, os, sys, threading
 import keras
@@ -90,7 +90,7 @@ more = dict(later=later, parts=trained, workers=data.workers, sent=sent)
 print(json.dumps(begun | more))
 """
 
-# Padded rows weigh nothing where the mask is the weight.
+# Padded rows have no weight if the mask is the weight.
 PADDED = """
 import json
 import keras
@@ -112,7 +112,7 @@ except infeed.ConfigError as error:
     print(json.dumps([score, str(error)]))
 """
 
-# What needs no training: fields, states, errors.
+# Fields, states and errors, which need no training.
 FIELDS = """
 import json
 import infeed, infeed.keras
@@ -157,7 +157,7 @@ class Broken:
             raise ValueError("no one")
         return {"x": index, "y": index}
 
-# As Keras does: a look at the first batch, and then the epoch.
+# As Keras does: reads the first batch, and then the epoch.
 broken = Dataset(
     infeed.Pipeline(sources.Items(Broken())).batch(2), on_error="substitute", max_bad=1
 )
@@ -211,7 +211,7 @@ def test_fit_sees_each_epoch_of_the_pipeline_once_and_in_its_order(backend, devi
 
     found = json.loads(run(SCRIPT, *on, KERAS_BACKEND=backend, CUDA_VISIBLE_DEVICES=""))
 
-    # What Keras looks at before it trains comes first; what it trains on comes last.
+    # Keras first inspects a batch; the records of the training come last.
     assert found["trained"][-18:] == epochs[0] + epochs[1] + epochs[2]
     looked_at = found["trained"][:-18]
     assert len(looked_at) <= 2
@@ -255,15 +255,15 @@ def test_fields_are_inputs_targets_and_weights_as_named(found):
     assert "pipeline must be an infeed.Pipeline" in other
 
 
-def test_bad_records_of_batches_that_keras_looked_at_count_once(found):
+def test_bad_records_of_batches_that_keras_inspected_count_once(found):
     assert found["bad"] == [1, 1, [[0, 1, 1]]]
 
 
-def test_a_state_of_another_run_is_taken_if_asked(found):
+def test_a_state_of_another_run_is_accepted_on_request(found):
     assert found["other"] == 2
 
 
-def test_a_state_is_taken_up_at_the_beginning_of_its_epoch(found):
+def test_a_state_is_restored_at_the_beginning_of_its_epoch(found):
     epochs = made(6, 2, seed=1)
 
     assert found["epochs"] == epochs[:2]
@@ -272,8 +272,8 @@ def test_a_state_is_taken_up_at_the_beginning_of_its_epoch(found):
     assert found["fresh"] == epochs[2]
 
 
-# Keras keeps its own backups, at the ends of epochs. The first run is a process of its
-# own that dies in the middle of the third one.
+# Keras keeps its own backups, at the ends of epochs. The first run is a separate
+# process that is killed in the middle of the third epoch.
 KILLED = """
 import os, signal, sys, json
 import keras
@@ -373,7 +373,7 @@ def trained(**options):
 
 assert trained(devices=sims) == trained()
 
-# Keras finds the arrays where it wants them, and moves nothing.
+# Keras finds the arrays on the expected devices, and moves nothing.
 data = infeed.keras.Dataset(pipeline, devices=sims)
 data.num_batches
 inputs, targets = data[0]

@@ -12,8 +12,8 @@ needed("torch")
 needed("lightning")
 pytestmark = framework_test
 
-# Writes a checkpoint every second step. The first run is a separate process that dies
-# in its tenth step; the second goes on from the eighth.
+# Writes a checkpoint every second step. The first run is a separate process that is
+# killed in its tenth step; the second continues from the eighth.
 SCRIPT = """
 import json, os, signal, sys
 import lightning as L

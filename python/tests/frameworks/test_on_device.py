@@ -1,4 +1,4 @@
-"""Batches of a device as memory of JAX's and TensorFlow's own: copies, one ahead."""
+"""Batches of a device, copied to memory of JAX and TensorFlow, one batch ahead."""
 
 import gc
 import json
@@ -90,7 +90,7 @@ def ready(loader) -> None:
 
 
 @pytest.mark.parametrize("form", ["dict", "tuple", "named"])
-def test_a_device_gives_every_field_as_the_host_does(framework, form):
+def test_a_device_delivers_every_field_as_the_host_does(framework, form):
     rng = np.random.default_rng(5)
     columns = {f"n{k}": rng.integers(0, 2, (22, 3)).astype(k) for k in NUMBERS}
     source = sources.Memory(
@@ -115,7 +115,7 @@ def test_a_device_gives_every_field_as_the_host_does(framework, form):
     assert sent["name"] == "sim"
 
 
-def test_bfloat16_arrives_as_it_is(framework):
+def test_bfloat16_is_delivered_unchanged(framework):
     image = np.arange(2 * 4 * 4 * 3, dtype=np.uint8).reshape(2, 4, 4, 3)
     pipeline = infeed.Pipeline(sources.Memory(image=image))
     pipeline = pipeline.transform(T.ToFloat(), dtype="bfloat16").batch(2)
@@ -128,7 +128,7 @@ def test_bfloat16_arrives_as_it_is(framework):
 
 
 def aligned(values: np.ndarray) -> np.ndarray:
-    """The values where every framework shares the memory instead of copying it."""
+    """Returns the values at an address that every framework shares without a copy."""
     room = np.zeros(values.nbytes + 64, np.uint8)
     begin = -room.ctypes.data % 64
     array = room[begin : begin + values.nbytes].view(values.dtype)
@@ -137,7 +137,7 @@ def aligned(values: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", NUMBERS)
-def test_copies_stay_as_they_are_when_the_memory_is_written_again(framework, kind):
+def test_copies_do_not_change_when_the_memory_is_reused(framework, kind):
     given = [aligned(np.arange(256).astype(kind)), aligned(np.ones(4096, kind))]
     expected = [array.copy() for array in given]
 
@@ -191,7 +191,7 @@ def test_a_copy_that_tensorflow_makes_on_another_device_is_an_error(monkeypatch)
         framework.adapter._copied(tf.constant(["text"]))
 
 
-def test_slots_go_back_though_batches_are_kept(framework, pipeline):
+def test_slots_are_released_while_batches_are_kept(framework, pipeline):
     with framework.device(pipeline, slots=2) as loader:
         kept = [batch for _ in range(2) for batch in loader]
         sent = loader.loader.stats()["device"]
@@ -223,7 +223,7 @@ def test_a_thread_is_one_batch_ahead_and_the_state_is_not(framework, pipeline):
     assert len(rest) == STEPS - 3
 
 
-def test_epochs_come_in_order_and_one_that_is_left_is_over(framework, pipeline):
+def test_epochs_are_in_order_and_leaving_one_ends_it(framework, pipeline):
     host = framework.host(pipeline)
     expected = [epoch(host) for _ in range(5)]
     loader = framework.device(pipeline)
@@ -233,7 +233,7 @@ def test_epochs_come_in_order_and_one_that_is_left_is_over(framework, pipeline):
         assert np.asarray(batch["x"]).tolist() == expected[2][0]
         break
     del batch
-    # A loop over the number of steps does not ask for the end.
+    # A loop over the number of steps does not request the end.
     assert loader.epoch == 3
     counted = iter(loader)
     assert epoch(next(counted) for _ in range(STEPS)) == expected[3]
@@ -259,7 +259,7 @@ def test_a_moved_loop_raises_and_the_next_one_continues(framework, pipeline):
     state = loader.state_dict()
     with pytest.raises(infeed.ConfigError, match="batch"):
         loader.load_state_dict(state | {"batch": 3})
-    # What was refused moved nothing.
+    # The rejected call moved nothing.
     assert np.asarray(next(steps)["x"]).tolist() == expected[7][1]
     loader.load_state_dict(state)
     with pytest.raises(infeed.IteratorError):
@@ -276,7 +276,9 @@ def test_a_moved_loop_raises_and_the_next_one_continues(framework, pipeline):
     assert loader.epoch == 9
 
 
-def test_a_bad_record_stops_the_run_at_its_place(framework, classification, tmp_path):
+def test_a_bad_record_stops_the_run_at_its_position(
+    framework, classification, tmp_path
+):
     shutil.copytree(classification.path, tmp_path / "photos")
     bad = sorted((tmp_path / "photos").rglob("*.jpg"))[9]
     bad.write_bytes(bad.read_bytes()[:200])
@@ -320,7 +322,7 @@ def test_an_error_of_a_copy_is_raised_at_its_batch(framework, pipeline, monkeypa
         assert loader.loader.stats()["device"]["overflow"] == 0
 
 
-def test_a_closed_loader_has_no_thread_and_says_so(framework, pipeline):
+def test_a_closed_loader_has_no_thread_and_raises(framework, pipeline):
     before = threading.active_count()
     loader = framework.device(pipeline)
     steps = iter(loader)
@@ -345,7 +347,7 @@ def test_a_dropped_loop_ends_its_thread(framework, pipeline):
     del loader
     gc.collect()
     assert np.asarray(next(steps)["x"]).shape == (ROWS,)
-    # The rest is for `no_thread_is_left`.
+    # `no_thread_is_left` checks the rest.
 
 
 # A loop that waits for its batches, and one that is left in the middle.
@@ -423,7 +425,7 @@ def test_a_dataset_of_tensorflow_works_on_the_host(pipeline):
         loader.dataset()
 
 
-# Two CPUs stand in for the gpus of the replicas.
+# Two CPUs replace the GPUs of the replicas.
 REPLICAS = """
 import numpy as np
 import tensorflow as tf
@@ -466,7 +468,7 @@ except infeed.ConfigError as error:
 """
 
 
-def test_replicas_of_tensorflow_get_what_several_devices_have():
+def test_replicas_of_tensorflow_get_the_parts_of_several_devices():
     needed("tensorflow")
 
     said = run(REPLICAS)
@@ -511,7 +513,7 @@ def test_a_framework_that_sees_no_gpu_raises_with_the_package_to_install(
 
 def test_without_any_gpu_the_engine_reports_the_reason(framework, pipeline):
     if json.loads(infeed._core.gpus())["gpus"]:
-        pytest.skip("there is a gpu here")
+        pytest.skip("this machine has a GPU")
     for device, part in [("cuda", "driver"), ("cuda:first", "cuda:0")]:
         with pytest.raises(infeed.InfeedError, match=part):
             next(iter(framework.device(pipeline, device=device)))

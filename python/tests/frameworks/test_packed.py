@@ -130,7 +130,7 @@ def test_the_index_next_to_a_tfrecord_shard_is_used(
         lines = Path(path).with_suffix(".idx").read_text().splitlines()
         records = [record.numpy() for record in tf.data.TFRecordDataset(path)]
         spans = [tuple(map(int, line.split())) for line in lines]
-        # Length and checksum before a record, a checksum behind it.
+        # Length and checksum before a record, a checksum after it.
         cut = [whole[begin + 12 : begin + size - 4] for begin, size in spans]
         assert cut == records
 
@@ -189,7 +189,7 @@ def test_datasets_shows_images_and_class_names_from_parquet(
         np.testing.assert_array_equal(np.asarray(one["image"].convert("RGB")), expected)
 
 
-def test_pyarrow_sees_row_groups_and_names_of_files_in_parquet(
+def test_pyarrow_finds_row_groups_and_file_names_in_parquet(
     photos: infeed.Pipeline, classification: Any, tmp_path: Path
 ) -> None:
     parquet = imported("pyarrow.parquet")
@@ -220,7 +220,7 @@ def test_numpy_loads_the_batches(photos: infeed.Pipeline, tmp_path: Path) -> Non
             np.testing.assert_array_equal(arrays["label"], batch.array("label"))
 
 
-def test_pillow_opens_what_a_lossy_pack_wrote(
+def test_pillow_opens_images_of_a_lossy_pack(
     photos: infeed.Pipeline, tmp_path: Path
 ) -> None:
     packed = infeed.pack(photos, tmp_path / "out", encode="jpeg:80")

@@ -1,4 +1,4 @@
-"""infeed.ray.pack on a cluster of several nodes, one of which is killed on the way."""
+"""infeed.ray.pack on a cluster of several nodes; one is killed during the run."""
 
 import json
 import subprocess
@@ -17,8 +17,8 @@ from infeed import transforms as T
 needed("ray")
 pytestmark = framework_test
 
-# A cluster in processes of this machine. Once a few shards are there, a node is killed
-# that has tasks, and once more the call itself.
+# A cluster in processes of this machine. After the first shards, a node with tasks is
+# killed; in another case, the call itself is stopped.
 CLUSTER = """
 import json, os, sys, threading, time
 from pathlib import Path
@@ -82,7 +82,7 @@ def one(classification, tmp_path) -> Path:
 
 
 def on_cluster(*arguments: object) -> dict:
-    # Ray takes a while to begin, and to tell that a node is gone.
+    # Ray takes a while to start, and to report a lost node.
     return json.loads(run(CLUSTER, *arguments, timeout_s=400).splitlines()[-1])
 
 
@@ -99,9 +99,7 @@ def test_a_cluster_that_loses_a_node_writes_the_bytes_of_one_process(
     assert found["bar"][-1] == 30
 
 
-def test_a_call_that_was_stopped_is_taken_up_by_another_cluster(
-    classification, one, tmp_path
-):
+def test_a_stopped_call_is_continued_by_another_cluster(classification, one, tmp_path):
     stopped = on_cluster(classification.path, tmp_path / "out", "stopped")
     assert "continues from there" in stopped["stopped"]
 
@@ -151,8 +149,8 @@ def test_data_in_memory_raises_before_ray_starts(tmp_path):
     assert reported[-1] == "False"
 
 
-def test_without_ray_one_line_says_what_to_install(tmp_path):
-    # A finder that has no Ray.
+def test_without_ray_one_line_names_the_package_to_install(tmp_path):
+    # Makes imports of Ray fail.
     script = "import sys\nsys.modules['ray'] = None\nimport infeed\nimport infeed.ray\n"
     ended = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60

@@ -10,7 +10,7 @@ from running import run
 needed("ray")
 pytestmark = framework_test
 
-# One Ray for all that a test asks; each prints a line.
+# One Ray instance per test; each script prints a line.
 BEGIN = """
 import json, os, sys, warnings
 from pathlib import Path
@@ -55,9 +55,7 @@ def reported(script: str, *arguments: object) -> dict:
     return json.loads(text.splitlines()[-1])
 
 
-def test_a_source_goes_to_ray_and_comes_back_with_its_pixels_and_classes(
-    classification, tmp_path
-):
+def test_a_source_keeps_its_pixels_and_classes_through_ray(classification, tmp_path):
     found = reported(
         """
 data = infeed.ray.read(photos, parallelism=3, ids=True)
@@ -96,7 +94,7 @@ tell(
     assert found["still"] == 30
 
 
-def test_a_pipeline_gives_tensors_in_its_own_order(classification):
+def test_a_pipeline_yields_tensors_in_its_own_order(classification):
     found = reported(
         """
 shuffled = decoded.shuffle(seed=3).transform(T.RandomHorizontalFlip(0.5))
@@ -126,7 +124,9 @@ tell(
     assert found["rows"] == 30
 
 
-def test_numbers_text_lists_and_memory_go_both_ways(classification, tmp_path):
+def test_numbers_text_lists_and_memory_are_converted_both_ways(
+    classification, tmp_path
+):
     found = reported(
         """
 values = np.arange(60, dtype=np.float32).reshape(10, 2, 3)

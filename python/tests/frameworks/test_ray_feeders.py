@@ -1,4 +1,4 @@
-"""Feeders on a Ray cluster: who makes a batch, and who dies, is not seen in it."""
+"""Feeders on a Ray cluster: batches do not depend on the feeder, or on failures."""
 
 import json
 import os
@@ -18,7 +18,7 @@ pytestmark = framework_test
 
 SCRIPT = Path(__file__).parent / "fed_by_ray.py"
 
-# Five seconds are what is promised on a machine that does nothing else.
+# The promise is five seconds on a machine that does nothing else.
 PAUSE_S = 30
 
 
@@ -58,7 +58,7 @@ def local(classification):
 
 
 def same(report, local, **of):
-    """Whether a run delivered what it does without feeders, by records and bytes."""
+    """Whether a run delivered the same records and bytes as without feeders."""
     return report["met"] and report["found"] == local(len(report["found"]), **of)
 
 
@@ -88,7 +88,7 @@ def test_feeders_serve_several_pipelines_and_drop_unused_ones(on_cluster, local)
     report = on_cluster["several"]
 
     assert same(report, local)
-    assert report["feeders"][0]["lost"] == 0, "the one that was fed all the while"
+    assert report["feeders"][0]["lost"] == 0, "the pipeline that was fed all the time"
     assert report["served"] == 8
     *hosts, again = report["hosts"]
     assert len(set(hosts)) == 10
@@ -104,7 +104,7 @@ def test_two_ranks_share_feeders_that_another_process_began(on_cluster, local):
         assert same(report, local, rank=rank, world_size=2)
 
 
-def test_a_trainer_that_is_started_again_finds_its_feeders_running(on_cluster, local):
+def test_a_restarted_trainer_finds_its_feeders_running(on_cluster, local):
     first, second = on_cluster["resumed"]
 
     both = first["found"] + second["found"]
@@ -115,7 +115,7 @@ def test_a_trainer_that_is_started_again_finds_its_feeders_running(on_cluster, l
     assert (before["host"], before["node"]) == (after["host"], after["node"])
 
 
-def test_feeders_without_a_place_are_one_warning_and_the_run_goes_on(on_cluster, local):
+def test_feeders_without_room_are_one_warning_and_the_run_continues(on_cluster, local):
     report = on_cluster["unplaceable"]
 
     assert same(report, local)
@@ -188,7 +188,7 @@ def test_the_last_loader_ends_its_feeders_and_their_watch(on_cluster, local):
     assert same(report, local)
     assert report["kept"] == 2, "another loader needs them"
     assert report["left"] == []
-    assert report["moved"], "they were begun again"
+    assert report["moved"], "they were started again"
     assert report["threads"] == []
 
 
@@ -196,7 +196,7 @@ def test_a_run_whose_feeders_are_ended_on_purpose_continues_without(on_cluster, 
     report = on_cluster["ended"]
 
     assert same(report, local)
-    # That the connection ended is said, and nothing of Ray.
+    # The end of the connection is reported, and nothing from Ray.
     assert not [text for text in report["reported"] if text.startswith("feeder 0")]
 
 

@@ -1,4 +1,4 @@
-"""Files that the tools of the record formats write, read bit for bit."""
+"""Files of the tools of the record formats, read bit for bit."""
 
 import importlib.util
 import io
@@ -17,12 +17,12 @@ RECORDS = 23
 
 
 def image(n):
-    """Bytes that begin as a JPEG does; they are not decoded here."""
+    """Returns bytes that begin like a JPEG; no test decodes them."""
     return b"\xff\xd8\xff" + np.random.default_rng(n).bytes(1000 + 37 * n)
 
 
 def rows(source):
-    """All records, shuffled, by name of the field in the order of the records."""
+    """Returns all records, shuffled, by field name in record order."""
     pipeline = infeed.Pipeline(source).shuffle(3).batch(5)
     columns = {}
     with pipeline.open(workers=2) as loader:
@@ -37,7 +37,7 @@ def rows(source):
 
 
 @pytest.mark.parametrize("packing", ["", "GZIP", "ZLIB"])
-def test_tensorflow_writes_tfrecords_that_are_read(tmp_path, packing):
+def test_tfrecords_of_tensorflow_are_read(tmp_path, packing):
     tf = imported("tensorflow")
 
     def example(n):
@@ -74,7 +74,7 @@ def test_tensorflow_writes_tfrecords_that_are_read(tmp_path, packing):
     assert [list(map(int, one)) for one in read["ids"]] == ids
 
 
-def test_the_webdataset_package_writes_tars_that_are_read(tmp_path):
+def test_tars_of_the_webdataset_package_are_read(tmp_path):
     wds = imported("webdataset")
 
     with wds.ShardWriter(str(tmp_path / "train-%04d.tar"), maxcount=10) as writer:
@@ -98,14 +98,14 @@ def test_the_webdataset_package_writes_tars_that_are_read(tmp_path):
     vectors = np.arange(3, dtype=np.float32) + np.arange(RECORDS)[:, None]
     assert np.array_equal(np.array(read["vector.npy"]), vectors.astype(np.float32))
 
-    # And as that package reads them itself.
+    # The same as that package reads.
     shards = str(tmp_path / "train-{0000..0002}.tar")
     theirs = wds.WebDataset(shards, shardshuffle=False)
     assert [sample["jpg"] for sample in theirs] == read["image"]
 
 
 def streaming_writer():
-    """The writer, without what the package imports for training."""
+    """Returns the writer, without the imports that only training needs."""
     imported("torch")
     for name in ("streaming", "streaming.base"):
         if name not in sys.modules:
@@ -121,7 +121,7 @@ def streaming_writer():
 
 
 @pytest.mark.parametrize("compression", [None, "zstd", "zstd:7", "gz"])
-def test_mosaicml_streaming_writes_mds_that_is_read(tmp_path, compression):
+def test_mds_of_mosaicml_streaming_is_read(tmp_path, compression):
     columns = {
         "image": "bytes",
         "label": "int",

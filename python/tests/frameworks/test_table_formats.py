@@ -1,4 +1,4 @@
-"""Tables of other libraries, and the files that they write, read by infeed."""
+"""Tables of other libraries, and their files, read by infeed."""
 
 import io
 
@@ -36,7 +36,7 @@ def photos(count: int) -> "pa.Table":
 
 
 def check(source: sources.Source, count: int = 20) -> None:
-    """Whether a source holds `photos`, in order and shuffled."""
+    """Checks that a source has `photos`, in order and shuffled."""
     pipeline = infeed.Pipeline(source).decode().batch(count, pad=True)
     for seed in (None, 1):
         run = pipeline if seed is None else pipeline.shuffle(seed=seed)
@@ -53,7 +53,7 @@ def check(source: sources.Source, count: int = 20) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "snappy", "zstd", "lz4", "gzip", "brotli"])
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_parquet_that_pyarrow_wrote(tmp_path, codec, version):
+def test_parquet_of_pyarrow_is_read(tmp_path, codec, version):
     parquet = imported("pyarrow.parquet")
     parquet.write_table(
         photos(20),
@@ -96,7 +96,7 @@ def test_a_page_without_its_checksum_is_a_bad_record(tmp_path):
 
 @pytest.mark.parametrize("codec", [None, "lz4", "zstd"])
 @pytest.mark.parametrize("form", ["new_file", "new_stream"])
-def test_arrow_files_that_pyarrow_wrote(tmp_path, codec, form):
+def test_arrow_files_of_pyarrow_are_read(tmp_path, codec, form):
     ipc = imported("pyarrow.ipc")
     table = photos(20)
     options = ipc.IpcWriteOptions(compression=codec)
@@ -122,7 +122,7 @@ def test_tensors_of_a_fixed_shape_are_tensors(tmp_path):
         np.testing.assert_array_equal(batch["depth"], arrays)
 
 
-def test_a_table_of_pyarrow_is_read_where_it_lies():
+def test_a_table_of_pyarrow_is_read_in_place():
     check(sources.Arrow(photos(20)))
     check(sources.Arrow(photos(20).slice(0, 20)))
 
@@ -139,7 +139,7 @@ def test_words_of_a_dictionary_are_classes():
     assert batch["breed"].tolist() == [0, 1, 0]
 
 
-def test_a_data_frame_of_polars(tmp_path):
+def test_a_data_frame_of_polars_is_read(tmp_path):
     polars = imported("polars")
     frame = polars.from_arrow(photos(20))
 
@@ -151,7 +151,7 @@ def test_a_data_frame_of_polars(tmp_path):
         check(sources.Arrow(tmp_path / "t.arrow"))
 
 
-def test_a_relation_of_duckdb(tmp_path):
+def test_a_relation_of_duckdb_is_read(tmp_path):
     duckdb = imported("duckdb")
     table = photos(20)
     connection = duckdb.connect()
@@ -188,7 +188,7 @@ def hugging_face(count: int):
     return datasets.Dataset.from_list(photos(count).to_pylist(), features=features)
 
 
-def test_a_dataset_of_hugging_face_comes_without_python(tmp_path):
+def test_a_dataset_of_hugging_face_is_read_without_python(tmp_path):
     dataset = hugging_face(20)
 
     check(sources.Arrow(dataset))
@@ -202,19 +202,19 @@ def test_a_dataset_of_hugging_face_comes_without_python(tmp_path):
     check(sources.Parquet(tmp_path / "t.parquet"))
 
 
-def test_a_shuffled_dataset_of_hugging_face_comes_by_its_items():
+def test_a_shuffled_dataset_of_hugging_face_is_read_by_items():
     dataset = hugging_face(20).shuffle(seed=2)
 
     source = sources.Items(dataset)
     with infeed.Pipeline(source).decode().batch(20, pad=True).open() as loader:
         (batch,) = list(loader)
-        # The next epoch may be under way.
+        # The next epoch may be in flight.
         assert loader.stats()["python"]["items"] >= 20
 
     assert batch["label"].tolist() == dataset["label"]
 
 
-def test_a_dataset_of_hugging_face_with_columns_left_out_comes_without_them():
+def test_removed_columns_of_a_hugging_face_dataset_are_not_read():
     dataset = hugging_face(20).with_format(None, columns=["image", "label"])
 
     pipeline = infeed.Pipeline(sources.Items(dataset)).decode().batch(20, pad=True)
@@ -229,7 +229,7 @@ def test_a_dataset_of_hugging_face_with_columns_left_out_comes_without_them():
     check(sources.Arrow(everything))
 
 
-def test_a_mask_of_hugging_face_is_one_by_its_rows_and_by_its_items():
+def test_a_mask_of_hugging_face_is_a_mask_by_rows_and_by_items():
     datasets = imported("datasets")
     features = datasets.Features(
         {"image": datasets.Image(), "annotation": datasets.Image()}
@@ -248,7 +248,7 @@ def test_a_mask_of_hugging_face_is_one_by_its_rows_and_by_its_items():
     )
 
 
-def test_a_dataset_of_torch_comes_by_its_items():
+def test_a_dataset_of_torch_is_read_by_items():
     torch = imported("torch")
 
     class Numbers(torch.utils.data.Dataset):

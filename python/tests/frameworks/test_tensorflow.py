@@ -18,7 +18,7 @@ pytestmark = framework_test
 
 
 def everything(rows=6, **fields) -> infeed.Pipeline:
-    """One batch of everything that a field may be."""
+    """One batch with every kind of field."""
     pixels = np.arange(rows * 4 * 5 * 3, dtype=np.uint8).reshape(rows, 4, 5, 3)
     source = sources.Memory(
         image=pixels,
@@ -72,7 +72,7 @@ def test_every_kind_of_field_becomes_a_tensor(form, as_dataset):
         assert shapes[1:] == [[6], [6], [6], [6], [6, None]]
 
 
-def test_bfloat16_arrives_as_it_is():
+def test_bfloat16_is_delivered_unchanged():
     pipeline = everything().transform(dtype="bfloat16")
 
     (eager,), (mapped,) = (
@@ -113,7 +113,7 @@ def test_each_pass_is_the_next_epoch_and_ends_alone(pipeline):
     assert epoch(repeated) == expected[0] + expected[1]
 
 
-def test_a_last_batch_that_is_shorter_has_no_number_of_rows():
+def test_a_shorter_last_batch_makes_the_number_of_rows_unknown():
     numbers = infeed.Pipeline(sources.Memory(x=list(range(10))))
 
     short = adapter.Loader(numbers.batch(4)).dataset()
@@ -129,7 +129,7 @@ def test_a_last_batch_that_is_shorter_has_no_number_of_rows():
     assert epoch(shared) == [[2, 3], [6, 7]]
 
 
-def test_a_last_batch_that_is_filled_up_has_as_many_rows_and_its_mask():
+def test_a_padded_last_batch_has_all_rows_and_a_mask():
     numbers = infeed.Pipeline(sources.Memory(x=list(range(10))))
 
     padded = adapter.Loader(numbers.batch(4, tail="pad"))
@@ -144,7 +144,7 @@ def test_a_last_batch_that_is_filled_up_has_as_many_rows_and_its_mask():
 
 
 @pytest.mark.parametrize("ragged", [False, True])
-def test_the_state_counts_what_was_taken_and_a_run_continues_there(ragged):
+def test_the_state_counts_taken_batches_and_a_run_continues_there(ragged):
     fields = {"x": list(range(40))}
     if ragged:
         fields["boxes"] = [[1.0] * (n % 3) for n in range(40)]
@@ -154,7 +154,7 @@ def test_the_state_counts_what_was_taken_and_a_run_continues_there(ragged):
     batches = iter(loader.dataset())
     for _ in range(3):
         next(batches)
-    # Long enough for what would be taken ahead.
+    # Long enough for batches to be taken ahead.
     time.sleep(0.1)
     state = loader.state_dict()
 
@@ -178,7 +178,7 @@ def test_leaving_a_pass_ends_its_epoch(pipeline):
     assert epoch(dataset) == expected[1]
 
 
-def test_a_dataset_holds_its_loader_and_nothing_else_does(pipeline):
+def test_only_a_dataset_holds_its_loader(pipeline):
     expected = [epoch(pipeline) for _ in range(2)]
     dataset = adapter.Loader(pipeline).dataset().map(lambda batch: batch).prefetch(1)
     gc.collect()
@@ -203,7 +203,7 @@ def test_an_error_of_the_data_reaches_the_loop():
         next(iter(adapter.Loader(pipeline).dataset()))
 
 
-def test_a_keras_model_fits_it():
+def test_a_keras_model_trains_on_the_dataset():
     keras = imported("keras")
     if keras.backend.backend() != "tensorflow":
         pytest.skip("Keras runs on another backend")

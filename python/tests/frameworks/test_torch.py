@@ -1,4 +1,4 @@
-"""infeed.torch with PyTorch alone: tensors, epochs, state, ranks, DataLoader."""
+"""infeed.torch with PyTorch only: tensors, epochs, state, ranks, DataLoader."""
 
 import copy
 import gc
@@ -56,7 +56,7 @@ def test_batches_are_tensors_over_the_memory_of_the_batch():
     assert batch["blob"] == [b"x"] * 6
     values, offsets = batch["boxes"]
     assert (len(values), offsets.tolist()) == (15, [0, 0, 1, 3, 6, 10, 15])
-    # No copy: what NumPy sees of the same batch changes with the tensor.
+    # No copy: NumPy's view of the same batch changes with the tensor.
     (whole,) = pipeline
     view = whole["label"]
     torch.from_dlpack(whole.array("label"))[0] = 77
@@ -95,7 +95,7 @@ def test_a_batch_is_a_dict_a_tuple_or_named(pipeline):
         adapter.Loader(pipeline, form="list")
 
 
-def test_a_field_that_is_no_name_in_python_needs_another_form():
+def test_a_field_that_is_not_a_python_name_needs_another_form():
     pipeline = infeed.Pipeline(sources.Memory(**{"a b": [1, 2]})).batch(2)
 
     with pytest.raises(infeed.ConfigError, match='use form="dict"'):
@@ -111,7 +111,7 @@ def test_tensors_outlive_the_loader(pipeline):
     assert sorted(torch.cat(held).tolist()) == list(range(12))
 
 
-def test_memory_goes_back_with_the_last_tensor_of_a_batch(pipeline):
+def test_memory_is_released_with_the_last_tensor_of_a_batch(pipeline):
     loader = adapter.Loader(pipeline, "tuple")
     held = [next(iter(loader))[0]]
     held.append(held[0][:2])
@@ -127,7 +127,7 @@ def test_memory_goes_back_with_the_last_tensor_of_a_batch(pipeline):
     assert loader.loader.stats()["held"] == 0
 
 
-def test_epochs_are_those_of_the_pipeline(pipeline):
+def test_epochs_equal_those_of_the_pipeline(pipeline):
     expected = [epoch(pipeline) for _ in range(3)]
     loader = adapter.Loader(pipeline)
 
@@ -136,7 +136,7 @@ def test_epochs_are_those_of_the_pipeline(pipeline):
     assert loader.epoch == 3
 
 
-def test_set_epoch_changes_nothing_where_that_epoch_comes_next(pipeline):
+def test_set_epoch_changes_nothing_if_that_epoch_is_next(pipeline):
     expected = [epoch(pipeline) for _ in range(4)]
     loader = adapter.Loader(pipeline)
 
@@ -150,7 +150,7 @@ def test_set_epoch_changes_nothing_where_that_epoch_comes_next(pipeline):
 
 
 @pytest.mark.parametrize("held", [False, True])
-def test_set_epoch_after_a_look_at_a_batch_begins_that_epoch_again(pipeline, held):
+def test_set_epoch_after_reading_a_batch_restarts_that_epoch(pipeline, held):
     expected = [epoch(pipeline) for _ in range(3)]
     loader = adapter.Loader(pipeline)
     look = iter(loader)
@@ -187,7 +187,7 @@ def broken():
     return adapter.Loader(pipeline, on_error="substitute", max_bad=1)
 
 
-def test_set_epoch_forgets_no_bad_record_and_counts_none_again(broken):
+def test_set_epoch_keeps_bad_records_and_counts_none_twice(broken):
     first = epoch(broken)
 
     broken.set_epoch(5)
@@ -199,7 +199,7 @@ def test_set_epoch_forgets_no_bad_record_and_counts_none_again(broken):
     assert broken.state_dict()["bad"] == [[0, 5, 5]]
 
 
-# Without processes around it, PyTorch says so.
+# PyTorch warns if there are no other processes.
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_distributed_checkpoints_hold_bad_records_or_none(broken, tmp_path):
     checkpoint = imported("torch.distributed.checkpoint")
@@ -218,7 +218,7 @@ def test_distributed_checkpoints_hold_bad_records_or_none(broken, tmp_path):
     assert broken.epoch == 0
 
 
-def test_set_epoch_leaves_a_resumed_epoch_where_it_is(pipeline):
+def test_set_epoch_keeps_the_position_of_a_resumed_epoch(pipeline):
     whole = epoch(pipeline)
     loader = adapter.Loader(pipeline)
     batches = iter(loader)
@@ -232,14 +232,14 @@ def test_set_epoch_leaves_a_resumed_epoch_where_it_is(pipeline):
     assert epoch(again) == whole[1:]
 
 
-def test_a_loop_that_counts_its_steps_leaves_the_next_epoch_alone(pipeline):
+def test_a_loop_that_counts_its_steps_does_not_start_the_next_epoch(pipeline):
     expected = [epoch(pipeline) for _ in range(3)]
     loader = adapter.Loader(pipeline)
 
     kept = []
     for _ in range(3):
         batches = iter(loader)
-        # Held, and never asked for a fourth batch: as trainers do.
+        # Held, and a fourth batch is never requested, as in trainers.
         kept.append(batches)
         seen = [next(batches)["x"].tolist() for _ in range(len(loader))]
         assert seen == expected[len(kept) - 1]
@@ -247,7 +247,7 @@ def test_a_loop_that_counts_its_steps_leaves_the_next_epoch_alone(pipeline):
     assert [list(batches) for batches in kept] == [[], [], []]
 
 
-def test_a_second_loop_ends_the_epoch_of_the_first_which_says_so(pipeline):
+def test_a_second_loop_ends_the_epoch_of_the_first_which_raises(pipeline):
     expected = [epoch(pipeline) for _ in range(2)]
     loader = adapter.Loader(pipeline)
     first = iter(loader)
@@ -292,7 +292,7 @@ def test_a_state_of_another_run_raises(pipeline):
         adapter.Loader(pipeline.shuffle(seed=4)).load_state_dict(state)
 
 
-def test_a_state_of_another_run_is_taken_if_asked_and_ends_the_loop(pipeline):
+def test_a_state_of_another_run_is_accepted_on_request_and_ends_the_loop(pipeline):
     state = adapter.Loader(pipeline).state_dict() | {"position": 4}
     other = pipeline.shuffle(seed=4)
     loader = adapter.Loader(other)
@@ -308,7 +308,7 @@ def test_a_state_of_another_run_is_taken_if_asked_and_ends_the_loop(pipeline):
     assert loader.state_dict()["position"] == 4
 
 
-def test_it_is_an_iterable_dataset_for_a_data_loader(pipeline):
+def test_a_loader_is_an_iterable_dataset_for_a_data_loader(pipeline):
     whole = [epoch(pipeline) for _ in range(2)]
     loader = torch.utils.data.DataLoader(adapter.Loader(pipeline), batch_size=None)
 
@@ -326,7 +326,7 @@ def test_workers_of_a_data_loader_raise(pipeline):
         next(iter(loader))
 
 
-def test_it_is_pickled_as_it_was_described(pipeline):
+def test_a_loader_is_pickled_with_its_settings(pipeline):
     loader = adapter.Loader(pipeline, form="named")
     next(iter(loader))
 
@@ -343,7 +343,7 @@ def test_another_object_than_a_pipeline_raises(pipeline):
         adapter.Loader(pipeline, rank=1)
 
 
-def test_a_closed_loader_says_so(pipeline):
+def test_a_closed_loader_raises(pipeline):
     loader = adapter.Loader(pipeline)
     with loader:
         next(iter(loader))
@@ -413,7 +413,7 @@ def test_prefetch_moves_tensors_in_its_thread(pipeline):
     assert [rows.tolist() for rows, _ in plain] == [[0, 1, 2], [3, 4, 5]]
 
 
-def test_a_prefetch_has_the_state_of_what_its_loop_took(pipeline):
+def test_a_prefetch_has_the_state_of_the_items_that_its_loop_took(pipeline):
     whole = epoch(pipeline)
     ahead = infeed.prefetch(adapter.Loader(pipeline), batches=3, device="cpu")
     batches = iter(ahead)
@@ -428,14 +428,14 @@ def test_a_prefetch_has_the_state_of_what_its_loop_took(pipeline):
     assert again.state_dict()["epoch"] == 1
 
 
-def test_prefetch_to_a_device_refuses_items_without_tensors():
+def test_prefetch_to_a_device_rejects_items_without_tensors():
     with pytest.raises(infeed.ConfigError, match="of type dict has no tensor"):
         list(infeed.prefetch([{"x": 1}], device="cpu"))
     with pytest.raises(infeed.ConfigError, match="prefetch: device='gpu'"):
         infeed.prefetch([], device="gpu")
 
 
-def test_arguments_of_a_data_loader_name_what_to_use(pipeline):
+def test_arguments_of_a_data_loader_raise_with_their_replacement(pipeline):
     with pytest.raises(infeed.ConfigError, match=r"num_workers=4 .* use workers=n"):
         adapter.Loader(pipeline, num_workers=4)
     with pytest.raises(TypeError, match=r"use infeed\.torch\.Loader\(pipeline\)"):

@@ -14,7 +14,7 @@ needed("torch")
 pytestmark = framework_test
 
 # Forks before PyTorch has any thread. Each rank takes two steps, saves, takes the rest
-# of its epoch and the next; a fresh loader goes on from the checkpoint.
+# of its epoch and the next; a new loader continues from the checkpoint.
 SCRIPT = """
 import json, os, sys
 import torch
@@ -30,7 +30,7 @@ def made():
     return infeed.torch.Loader(infeed.Pipeline(source).shuffle(seed=5).batch(8))
 
 def main(rank):
-    # Before the group is there: the rank is asked for later.
+    # Before the group exists: the rank is determined later.
     loader = made()
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world
@@ -70,7 +70,7 @@ sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
 
 
 def together(ranks) -> list[list[int]]:
-    """Global batches, from the batches of each rank."""
+    """Returns the global batches, from the batches of each rank."""
     return [list(chain(*parts)) for parts in zip(*ranks, strict=True)]
 
 
@@ -90,7 +90,7 @@ def test_ranks_see_each_record_once_an_epoch_and_resume_from_a_checkpoint(
     states = [rank[2] for rank in ranks]
     assert all(state == states[0] for state in states)
 
-    # Another number of ranks goes on with the same global batches.
+    # Another number of ranks continues with the same global batches.
     again = pipeline.open(rank=0, world_size=1)
     again.load_state_dict(states[0] | {"epoch": 0, "position": 16})
     assert [batch["x"].tolist() for batch in again] == whole[2:6]

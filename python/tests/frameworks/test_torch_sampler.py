@@ -15,7 +15,7 @@ pytestmark = framework_test
 
 
 class Numbers(torch.utils.data.Dataset):
-    """Records that are their numbers."""
+    """Records that equal their numbers."""
 
     def __init__(self, count):
         self.count = count
@@ -43,7 +43,9 @@ def expected(count, batch, seed=None, epochs=3, rank=0, world_size=1, **settings
     ("count", "batch", "seed", "drop_last"),
     [(12, 4, 1, False), (13, 4, 2**64 - 1, False), (13, 4, 2, True), (9, 2, None, 0)],
 )
-def test_its_epochs_are_those_of_the_pipeline(count, batch, seed, drop_last):
+def test_epochs_of_the_sampler_equal_those_of_the_pipeline(
+    count, batch, seed, drop_last
+):
     drop_last = bool(drop_last)
     sampler = adapter.Sampler(count, batch, seed, drop_last=drop_last)
     loader = torch.utils.data.DataLoader(Numbers(count), batch, sampler=sampler)
@@ -54,14 +56,14 @@ def test_its_epochs_are_those_of_the_pipeline(count, batch, seed, drop_last):
     assert len(sampler) == sum(map(len, epochs[0]))
 
 
-def test_a_large_order_is_that_of_the_pipeline_too():
+def test_a_large_order_equals_that_of_the_pipeline():
     sampler = adapter.Sampler(5000, 1000, seed=3)
 
     assert list(sampler) == list(chain(*expected(5000, 1000, 3, 1)[0]))
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_ranks_share_a_batch_as_the_pipelines_do(rank, monkeypatch):
+def test_ranks_divide_a_batch_as_in_the_pipeline(rank, monkeypatch):
     place = {"rank": rank, "world_size": 2}
     monkeypatch.setenv("RANK", str(rank))
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -76,7 +78,7 @@ def test_ranks_share_a_batch_as_the_pipelines_do(rank, monkeypatch):
 
 @pytest.mark.parametrize("count", [13, 3, 12])
 @pytest.mark.parametrize("world", [1, 2, 4])
-def test_a_wrapped_tail_is_that_of_the_pipelines(count, world):
+def test_a_wrapped_tail_equals_that_of_the_pipeline(count, world):
     for rank in range(world):
         place = {"rank": rank, "world_size": world}
         sampler = adapter.Sampler(count, 8, seed=1, tail="wrap", **place)
@@ -113,7 +115,7 @@ def test_a_batch_that_ranks_cannot_share_evenly_raises():
 
 @pytest.mark.parametrize("taken", [1, 2, 3, 4])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_torchdata_saves_and_resumes_it(taken, workers):
+def test_torchdata_saves_and_resumes_the_sampler(taken, workers):
     stateful = imported("torchdata.stateful_dataloader")
     epochs = expected(14, 4, seed=2)
 
@@ -143,7 +145,7 @@ def test_a_data_loader_resumes_at_a_number_of_steps():
     assert sampler.state_at(1, 4) == sampler.state_at(2, 0)
 
 
-def test_set_epoch_is_accepted_and_changes_nothing_where_it_need_not():
+def test_set_epoch_selects_an_epoch_and_keeps_a_loaded_position():
     epochs = expected(14, 4, seed=2)
     sampler = adapter.Sampler(14, 4, seed=2)
     loader = torch.utils.data.DataLoader(Numbers(14), 4, sampler=sampler)
@@ -161,7 +163,7 @@ def test_set_epoch_is_accepted_and_changes_nothing_where_it_need_not():
 
 
 @pytest.mark.parametrize("held", [False, True])
-def test_set_epoch_after_a_look_at_a_batch_begins_that_epoch_again(held):
+def test_set_epoch_after_reading_a_batch_restarts_that_epoch(held):
     epochs = expected(14, 4, seed=2)
     sampler = adapter.Sampler(14, 4, seed=2)
     loader = torch.utils.data.DataLoader(Numbers(14), 4, sampler=sampler)
@@ -180,14 +182,14 @@ def test_set_epoch_after_a_look_at_a_batch_begins_that_epoch_again(held):
     assert lists(loader) == expected(14, 4, seed=2, epochs=4)[3]
 
 
-def test_set_epoch_leaves_alone_what_a_trainer_has_begun_before_it():
+def test_set_epoch_keeps_an_epoch_that_a_trainer_has_begun():
     epochs = expected(40, 4, seed=2)
     sampler = adapter.Sampler(40, 4, seed=2)
     loader = torch.utils.data.DataLoader(Numbers(40), 4, sampler=sampler, num_workers=2)
 
     seen = []
     for epoch in range(3):
-        # Its workers have asked for four batches.
+        # Its workers have requested four batches.
         batches = iter(loader)
         sampler.set_epoch(epoch)
         seen.append([batch.tolist() for batch in batches])

@@ -21,7 +21,7 @@ def made():
 
 
 @pytest.mark.parametrize("taken", [1, 3, 6])
-def test_it_saves_and_resumes_the_loader_as_its_dataset(taken):
+def test_torchdata_saves_and_resumes_the_loader_as_its_dataset(taken):
     loader = made()
     whole, following = ([b["x"].tolist() for b in loader] for _ in range(2))
     loader = made()
@@ -38,7 +38,7 @@ def test_it_saves_and_resumes_the_loader_as_its_dataset(taken):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_prefetch_that_was_left_resumes_at_what_its_loop_took(workers):
+def test_a_prefetch_that_was_left_resumes_after_the_items_taken(workers):
     def numbers():
         return stateful.StatefulDataLoader(
             list(range(40)), batch_size=4, num_workers=workers
@@ -58,7 +58,7 @@ def test_a_prefetch_that_was_left_resumes_at_what_its_loop_took(workers):
     assert [b.tolist() for b in numbers()] == seen + [b.tolist() for b in again]
 
 
-def test_a_prefetch_of_it_keeps_its_state():
+def test_a_prefetch_of_a_stateful_data_loader_keeps_its_state():
     whole = [batch["x"].tolist() for batch in made()]
     ahead = infeed.prefetch(made(), batches=3)
     batches = iter(ahead)

@@ -1,4 +1,4 @@
-"""The trainings of examples: each learns what it says, on data the command makes."""
+"""The trainings of the examples, on generated data."""
 
 import importlib.util
 import os
@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def made(folder: Path, kind: str, *options: object) -> Path:
-    """A dataset that the command writes."""
+    """Makes a dataset with the command."""
     arguments = ["infeed", "sample", kind, folder, *options]
     assert _core.main([str(argument) for argument in arguments]) == 0
     return folder
@@ -30,7 +30,7 @@ def made(folder: Path, kind: str, *options: object) -> Path:
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory) -> Path:
-    """Four classes, to train with and to validate with."""
+    """Four classes, for training and for validation."""
     root = tmp_path_factory.mktemp("photos")
     common = ("--classes", 4, "--size", "160x120")
     made(root / "train", "classification", "--count", 240, *common)
@@ -48,7 +48,7 @@ def trained(name: str, *arguments: object, **variables: str) -> str:
 
 
 def result(printed: str) -> float:
-    """The accuracy that an example ends with."""
+    """Returns the final accuracy of an example."""
     return float(printed.split("accuracy: ")[-1])
 
 
@@ -71,7 +71,7 @@ def test_pytorch_trains_in_two_processes(photos):
     )
 
     assert ended.returncode == 0, ended.stderr[-4000:]
-    assert ended.stdout.count("epoch 0: loss") == 2, "each process says its own"
+    assert ended.stdout.count("epoch 0: loss") == 2, "each process prints its own"
     assert ended.stdout.count("\naccuracy: ") == 1
 
 
@@ -97,7 +97,7 @@ def test_ray_train_continues_when_a_worker_is_killed_in_the_middle_of_an_epoch(
             printed.append(line)
             worker = re.search(r"RayTrainWorker pid=(\d+).*Checkpoint success", line)
             saved += worker is not None
-            # By the third, Ray has taken note of the first.
+            # By the third checkpoint, Ray has registered the first.
             if worker is not None and saved == 3:
                 os.kill(int(worker[1]), signal.SIGKILL)
     late.cancel()
@@ -106,7 +106,7 @@ def test_ray_train_continues_when_a_worker_is_killed_in_the_middle_of_an_epoch(
     assert running.returncode == 0, text[-4000:]
     assert "goes on in epoch" in text, text[-8000:]
     assert float(re.findall(r"^accuracy: ([\d.]+)$", text, re.M)[-1]) > 0.8
-    # What was delivered before counts: no step is taken twice, and none left out.
+    # Batches delivered before count: no step is taken twice, and none is left out.
     epoch, samples = re.findall(r"goes on in epoch (\d+) after (\d+) samples", text)[-1]
     _, batches = re.findall(r"made by feeders: (\d+) of (\d+) batches", text)[-1]
     assert int(samples) in (3 * 32, 6 * 32)
@@ -129,7 +129,7 @@ def test_keras_learns_where_streets_and_sky_are(tmp_path):
     assert result(printed) > 0.7
 
 
-def test_losses_are_those_of_pytorchs_own_loader_over_the_same_order(photos):
+def test_losses_equal_those_of_pytorchs_loader_over_the_same_order(photos):
     needed("torch")
     import torch
 
@@ -174,7 +174,7 @@ def test_losses_are_those_of_pytorchs_own_loader_over_the_same_order(photos):
 
 
 def module(name: str):
-    """An example, imported."""
+    """Imports an example."""
     spec = importlib.util.spec_from_file_location(Path(name).stem, EXAMPLES / name)
     assert spec is not None
     assert spec.loader is not None

@@ -78,9 +78,7 @@ def test_a_run_sees_the_epochs_of_the_pipeline(trained, whole):
 
 
 @pytest.mark.parametrize("step", [4, 6, 10])
-def test_a_resumed_run_continues_where_its_checkpoint_was(
-    trained, whole, tmp_path, step
-):
+def test_a_resumed_run_continues_at_its_checkpoint(trained, whole, tmp_path, step):
     again = trainer(tmp_path)
 
     again.train(resume_from_checkpoint=str(trained[0] / f"checkpoint-{step}"))
@@ -89,7 +87,7 @@ def test_a_resumed_run_continues_where_its_checkpoint_was(
     assert again.state.global_step == 12
 
 
-def test_gradient_accumulation_resumes_too(tmp_path, whole):
+def test_gradient_accumulation_resumes(tmp_path, whole):
     settings = {"gradient_accumulation_steps": 3, "save_steps": 1}
     trainer(tmp_path / "first", **settings).train()
     again = trainer(tmp_path / "again", **settings)
@@ -100,7 +98,7 @@ def test_gradient_accumulation_resumes_too(tmp_path, whole):
     assert again.state.global_step == 4
 
 
-def test_callbacks_restored_from_the_checkpoint_continue_too(trained, whole, tmp_path):
+def test_callbacks_restored_from_the_checkpoint_continue(trained, whole, tmp_path):
     again = trainer(tmp_path, restore_callback_states_from_checkpoint=True)
 
     again.train(resume_from_checkpoint=str(trained[0] / "checkpoint-4"))
@@ -108,7 +106,7 @@ def test_callbacks_restored_from_the_checkpoint_continue_too(trained, whole, tmp
     assert again.model.seen == whole[4:]
 
 
-def test_the_state_lies_in_the_trainers_own_file(trained):
+def test_the_state_is_stored_in_the_trainers_own_file(trained):
     path = trained[0] / "checkpoint-4" / "trainer_state.json"
     saved = json.loads(path.read_text())["stateful_callbacks"]["LoaderState"]
 

@@ -1,4 +1,4 @@
-"""A watch round a Keras PyDataset, run with the workers that `model.fit` would use."""
+"""A watch around a Keras PyDataset, run with the workers that `model.fit` would use."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ pytestmark = framework_test
 
 
 class Numbers(keras.utils.PyDataset):
-    """Batches that tell their number, and which thread made them."""
+    """Batches with their number, and the thread that made them."""
 
     def __init__(self, pause_s=0.0, broken=None, **settings):
         super().__init__(**settings)
@@ -36,7 +36,7 @@ class Numbers(keras.utils.PyDataset):
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_batches_come_in_order_from_as_many_workers_as_the_data_set_asks(workers):
+def test_batches_are_in_order_with_the_workers_that_the_dataset_sets(workers):
     data = Numbers(workers=workers, pause_s=0.01)
     watch = infeed.watch(data)
 
@@ -53,7 +53,7 @@ def test_batches_come_in_order_from_as_many_workers_as_the_data_set_asks(workers
         assert threading.get_ident() not in data.threads
 
 
-def test_a_data_set_without_an_end_goes_on():
+def test_an_endless_dataset_continues():
     class Endless(Numbers):
         __len__ = None
         num_batches = None
@@ -72,7 +72,7 @@ def test_slow_workers_limit_the_loop():
     assert watch.report().verdict.limit == "loader"
 
 
-def test_an_error_of_the_data_set_passes_through():
+def test_an_error_of_the_dataset_passes_through():
     watch = infeed.watch(Numbers(workers=4, broken=3))
 
     with pytest.raises(ValueError, match="batch 3 is broken"):

@@ -1,4 +1,4 @@
-"""A watch round a tf.data dataset."""
+"""A watch around a tf.data dataset."""
 
 import time
 
@@ -54,12 +54,12 @@ def test_a_slow_step_limits_while_batches_are_prefetched():
     assert watch.report().verdict.limit == "step"
 
 
-def test_the_length_of_an_endless_dataset_is_the_error_it_is():
+def test_the_length_of_an_endless_dataset_raises_its_error():
     with pytest.raises(TypeError, match="infinite"):
         len(infeed.watch(dataset().repeat()))
 
 
-def test_an_endless_dataset_can_be_cut():
+def test_an_endless_dataset_can_be_limited():
     watch = infeed.watch(dataset().repeat(), batches=20)
 
     assert sum(1 for _ in watch) == 20

@@ -1,4 +1,4 @@
-"""A watch round a PyTorch DataLoader."""
+"""A watch around a PyTorch DataLoader."""
 
 import multiprocessing
 import time
@@ -14,7 +14,7 @@ pytestmark = framework_test
 
 
 class Numbers(torch.utils.data.Dataset):
-    """Rows that tell their number, each after a pause; one of them may be broken."""
+    """Rows with their number, each after a pause; one of them may be broken."""
 
     def __init__(self, count=48, pause_s=0.0, broken=None):
         self.count, self.pause_s, self.broken = count, pause_s, broken
@@ -80,7 +80,7 @@ def test_an_error_in_a_worker_passes_through():
 
 
 def test_leaving_the_loop_ends_the_workers():
-    # The error of another test may still hold the workers it came from.
+    # The error of another test may still hold its workers.
     before = set(multiprocessing.active_children())
     watch = infeed.watch(loader(workers=2))
 

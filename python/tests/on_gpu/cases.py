@@ -35,7 +35,7 @@ def gpu():
 
 @pytest.fixture(autouse=True)
 def nothing_is_left():
-    """Checks that each test releases its GPU memory and misuses nothing."""
+    """Checks that each test frees its GPU memory and causes no misuse."""
     yield
     gc.collect()
     if not is_fake():
@@ -71,7 +71,9 @@ def fetched(gpu, batch, stream, names=FIELDS, handle=None):
 
 
 def late(gpu, batch, stream, handle=None):
-    """Copies columns to pinned memory, which is filled when the stream gets there."""
+    """Copies columns to pinned memory, which is filled when the stream reaches the
+    copy.
+    """
     places = {}
     for name in FIELDS:
         taken = Taken(batch.array(name), stream)
@@ -83,7 +85,7 @@ def late(gpu, batch, stream, handle=None):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("placement", ["auto", "host", "device", "device-resize"])
-def test_a_gpu_has_the_bits_that_the_host_has(gpu, classification, placement, dtype):
+def test_a_gpu_has_the_bits_of_the_host(gpu, classification, placement, dtype):
     pipeline = pipeline_of(classification.path, dtype)
     wanted = on_host(pipeline)
     stream = gpu.stream()
@@ -97,7 +99,7 @@ def test_a_gpu_has_the_bits_that_the_host_has(gpu, classification, placement, dt
 
 
 @pytest.mark.parametrize("kind", ["one-hot", "int64", "uint8"])
-def test_masks_are_made_larger_on_the_gpu(gpu, segmentation, kind):
+def test_masks_are_expanded_on_the_gpu(gpu, segmentation, kind):
     palette = str(segmentation.palette)
     last = T.OneHot(palette=palette, unknown="ignore")
     if kind != "one-hot":
@@ -113,13 +115,13 @@ def test_masks_are_made_larger_on_the_gpu(gpu, segmentation, kind):
     with pipeline.open(device="cuda:0") as loader:
         assert equal([fetched(gpu, b, stream, fields) for b in loader], wanted)
         sent = loader.stats()["device"]
-    # One uint8 per channel and pixel, and labels that are wider already.
+    # One uint8 per channel and pixel, and labels that are already wide.
     assert sent["bytes"] <= 4 * 16 * 20 * (3 + 1) * sent["batches"]
     gpu.end(stream)
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_memory_is_not_used_again_before_streams_are_done_with_it(gpu, photos, ordered):
+def test_memory_is_not_reused_before_streams_are_done_with_it(gpu, photos, ordered):
     """Batches are read late and released before that, and are still correct."""
     wanted = on_host(photos, 3)
     streams = [gpu.stream(ordered) for _ in range(3)]
@@ -136,7 +138,7 @@ def test_memory_is_not_used_again_before_streams_are_done_with_it(gpu, photos, o
 
 
 @pytest.mark.parametrize("stream", [None, 1, 2])
-def test_default_streams_wait_as_others_do(gpu, photos, stream):
+def test_default_streams_wait_like_others(gpu, photos, stream):
     wanted = on_host(photos)
     # Stream 1 of DLPack is the driver's legacy stream, and so is None.
     handle = {None: 1, 1: 1, 2: 2}[stream]
@@ -149,7 +151,7 @@ def test_default_streams_wait_as_others_do(gpu, photos, stream):
 def test_a_consumer_without_synchronization_gets_complete_batches(gpu, photos):
     wanted = on_host(photos)
     with photos.open(device="cuda:0", slots=2) as loader:
-        # To pageable memory, for which the host waits.
+        # To pageable memory; the host waits for these copies.
         found = [fetched(gpu, batch, -1, handle=1) for batch in loader]
         assert equal(found, wanted)
 
@@ -173,7 +175,7 @@ def test_a_second_stream_that_reads_a_batch_is_named(gpu, photos):
     gpu.end(second)
 
 
-def test_batches_that_are_kept_stay_and_outlive_their_loader(gpu, photos):
+def test_kept_batches_do_not_change_and_outlive_their_loader(gpu, photos):
     wanted = on_host(photos)
     stream = gpu.stream()
     with photos.open(device="cuda:0", slots=2) as loader:
@@ -184,7 +186,7 @@ def test_batches_that_are_kept_stay_and_outlive_their_loader(gpu, photos):
     gpu.end(stream)
 
 
-def test_a_stream_that_is_gone_costs_a_wait_and_no_batch(gpu, photos):
+def test_a_destroyed_stream_causes_a_wait_and_loses_no_batch(gpu, photos):
     wanted = on_host(photos)
     with photos.open(device="cuda:0", slots=2) as loader:
         found = []
@@ -199,7 +201,7 @@ def test_a_stream_that_is_gone_costs_a_wait_and_no_batch(gpu, photos):
 def two():
     """Skips a test on a machine with one GPU."""
     if count() < 2:
-        pytest.skip("there is one GPU here")
+        pytest.skip("this machine has one GPU")
 
 
 def test_several_gpus_have_their_rows_of_every_batch(two, photos):
@@ -245,7 +247,7 @@ def test_tensors_at_fixed_addresses_are_filled(gpu, photos):
             found.append(one)
         gpu.wait(stream)
         assert equal(found, wanted)
-        # Each batch's memory on the GPU was free at once.
+        # Each batch's memory on the GPU was free immediately.
         assert loader.stats()["device"]["overflow"] == 0
     gpu.end(stream)
     for tensor in tensors.values():
@@ -263,8 +265,8 @@ def test_a_tensor_on_another_gpu_raises_with_the_right_call(two, gpu, photos):
     other.close()
 
 
-def test_a_capture_of_another_thread_is_left_whole(gpu, photos):
-    """Frameworks capture in a mode in which a query on another thread breaks it."""
+def test_a_capture_of_another_thread_stays_valid(gpu, photos):
+    """In the default mode of frameworks, a query on another thread breaks a capture."""
     wanted = on_host(photos)
     stream, captured = gpu.stream(), gpu.stream()
     with photos.open(device="cuda:0", slots=2) as loader:
@@ -344,7 +346,7 @@ def plain(classification):
 
 
 def assert_near(found, wanted):
-    """Checks that labels are equal, and images as close as two decoders' are."""
+    """Checks that labels are equal, and images as close as two decoders' images."""
     for one, other in zip(found, wanted, strict=True):
         assert np.array_equal(one["label"], other["label"])
         far = np.abs(one["image"].astype(int) - other["image"].astype(int))
@@ -378,8 +380,8 @@ def test_jpegs_are_decoded_on_the_gpu(decoder, gpu, plain, decode):
     gpu.end(stream)
 
 
-def test_files_are_decoded_after_the_resize_of_those_before(decoder, gpu, plain):
-    """The engine writes at once, and the loop reads late."""
+def test_files_are_decoded_after_the_resize_of_earlier_ones(decoder, gpu, plain):
+    """The engine writes immediately, and the loop reads late."""
     wanted = on_host(plain, 2)
     stream = gpu.stream()
     found = []
@@ -433,5 +435,5 @@ def test_the_selftest_passes():
     # Thread times depend on other programs on the same cores.
     timed = ["the measured gap is as long as an injected delay"]
     assert [check for check in failed if check["name"] not in timed] == []
-    # Eight of the device, and five of each of its two decoders.
+    # Eight checks of the device, and five of each of its two decoders.
     assert len(found["checks"]) == 18

@@ -1,10 +1,10 @@
-"""A function in a folder that no process of the tests' cluster finds by itself."""
+"""A function in a folder that is not on the path of the cluster's processes."""
 
 import numpy as np
 
 
 def speckled(sample, rng):
-    """Noise on an image, drawn by sample."""
+    """Adds noise to an image, drawn for each sample."""
     image = sample["image"]
     noise = rng.integers(0, 8, image.shape, dtype=np.uint8)
     return {"image": image ^ noise, "label": sample["label"]}
