@@ -31,7 +31,7 @@ from infeed import transforms as T
 TOKEN = "0123456789abcdef0123456789abcdef"
 COMMAND = [sys.executable, "-c", "import infeed._cli as c, sys; sys.exit(c.main())"]
 
-# How a request to the web server goes wrong.
+# Faults of answers of the web server.
 FAULTS = ["cut", "delay", "500", "503", "whole", "other range", "short"]
 DELAY_S = 0.3
 
@@ -40,7 +40,7 @@ SHARD_RECORDS = 25
 
 
 def cases(parser: argparse.ArgumentParser) -> None:
-    """Adds the options by which a case is replayed."""
+    """Adds the options that replay a case."""
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument(
         "--case", type=int, metavar="N", help="tries case N of this seed, and no other"
@@ -54,7 +54,7 @@ def chance_of(seed: int, case: int) -> random.Random:
 
 @dataclass
 class Tally:
-    """Cases that were tried, and what was found."""
+    """Cases that were tried, and the findings."""
 
     tried: dict[str, int] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
@@ -84,7 +84,7 @@ def photos(folder: Path, count: int) -> None:
 
 
 def damaged(folder: Path, chance: random.Random, share: float) -> int:
-    """Cuts some files short, which makes them bad records; returns their number."""
+    """Truncates some files, which makes them bad records; returns their number."""
     files = sorted(folder.rglob("*.jpg"))
     chosen = chance.sample(files, max(1, int(share * len(files))))
     for file in chosen:
@@ -94,7 +94,7 @@ def damaged(folder: Path, chance: random.Random, share: float) -> int:
 
 
 def listed(folder: Path) -> None:
-    """Writes `labels.csv`, by which a web server's folder is read."""
+    """Writes `labels.csv`, the list of files of a web server's folder."""
     with (folder / "labels.csv").open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["path", "label"])
@@ -105,7 +105,9 @@ def listed(folder: Path) -> None:
 
 
 def tars(folder: Path, out: Path) -> int:
-    """Puts all files, bad ones too, into tar shards; returns the number of shards."""
+    """Puts all files, including bad ones, into tar shards; returns the number of
+    shards.
+    """
     out.mkdir(parents=True)
     files = sorted(folder.glob("*/*.jpg"))
     classes = sorted({path.parent.name for path in files})
@@ -126,14 +128,14 @@ def tars(folder: Path, out: Path) -> int:
 
 @dataclass
 class Data:
-    """One dataset in several forms."""
+    """One dataset in several formats."""
 
     root: Path
     shards: int
     parquet: int
 
     def source(self, kind: str, at: str | None = None) -> sources.Source:
-        """The dataset in one form, from a web server if `at` is its URL."""
+        """Returns the dataset in one format, from a web server if `at` is its URL."""
         below = at or str(self.root)
         if kind == "folder":
             if at is None:
@@ -162,7 +164,7 @@ def data(root: Path, count: int, chance: random.Random, bad: float) -> Data:
 
 
 def transformed(pipeline: infeed.Pipeline, chance: random.Random) -> infeed.Pipeline:
-    """Adds transforms, which end in images of one size."""
+    """Adds transforms that end in images of one size."""
     side = chance.choice([32, 48, 64])
     first: list[T.Transform] = [
         T.RandomResizedCrop(side),
@@ -185,7 +187,7 @@ def transformed(pipeline: infeed.Pipeline, chance: random.Random) -> infeed.Pipe
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """Hash of each file below a folder."""
+    """Returns the hash of each file below a folder."""
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(
             path.read_bytes()
@@ -196,7 +198,7 @@ def hashes(folder: Path) -> dict[str, str]:
 
 
 def endless(loader: infeed.Loader) -> Iterator[Any]:
-    """Batches of one epoch after another."""
+    """Yields the batches of one epoch after another."""
     while True:
         yield from loader
 
@@ -206,12 +208,12 @@ def endless(loader: infeed.Loader) -> Iterator[Any]:
 
 @dataclass
 class Feeder:
-    """A feeder on a loopback address. It can be killed, stopped and started again."""
+    """A feeder on a loopback address. It can be killed, stopped and restarted."""
 
     pipeline: Path
     token: Path
     address: str
-    # Before the command, such as `ip netns exec NAME`.
+    # Prefix of the command, such as `ip netns exec NAME`.
     inside: list[str] = field(default_factory=list)
     workers: int = 1
     env: dict[str, str] = field(default_factory=dict)
@@ -264,7 +266,7 @@ def free_port() -> int:
 def feeders(
     pipeline: infeed.Pipeline, work: Path, count: int, env: dict[str, str] | None = None
 ) -> Iterator[list[Feeder]]:
-    """Feeders of a pipeline on loopback addresses."""
+    """Starts feeders of a pipeline on loopback addresses."""
     path, token = work / "feeders.toml", work / "token"
     pipeline.save(path)
     token.write_text(TOKEN)
@@ -350,7 +352,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class FaultyServer(ThreadingHTTPServer):
-    """Serves a folder; a share of the reads goes wrong."""
+    """Serves a folder; a share of the reads fails."""
 
     daemon_threads = True
 
@@ -372,7 +374,7 @@ class FaultyServer(ThreadingHTTPServer):
 
 @contextmanager
 def web(folder: Path, seed: int, share: int) -> Iterator[str]:
-    """Serves a folder from another process; gives its URL."""
+    """Serves a folder from another process; yields its URL."""
     process = subprocess.Popen(
         [sys.executable, __file__, str(folder), str(seed), str(share)],
         stdout=subprocess.PIPE,

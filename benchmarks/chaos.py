@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Kills packers and feeders, and breaks answers of a web server; compares the results.
 
-See README.md, "Campaigns". Needs the `infeed` package and Python's standard library, and
-no special rights: all processes are on loopback addresses of this machine.
+See README.md, "Campaigns". Needs the `infeed` package and Python's standard library,
+and no special rights: all processes are on loopback addresses of this machine.
 
 | kind | disturbance | comparison |
 |---|---|---|
 | pack | `infeed pack` is killed at random moments and repeated | bytes of every file with an undisturbed run |
-| feeders | feeders are killed, started again, stopped and continued | pixels and records of every step |
+| feeders | feeders are killed, restarted, stopped and continued | pixels and records of every step |
 | storage | answers are cut, late, short, errors, of another range or of the whole file; files of the disk cache are damaged | pixels and records of every step |
 """  # noqa: E501
 
@@ -27,7 +27,7 @@ from typing import Any
 import campaign
 import infeed
 
-# Kills of one packer at most; then it may finish.
+# Maximum number of kills of one packer; then it may finish.
 MOST_KILLS = 6
 
 # Steps of a run.
@@ -37,7 +37,7 @@ FORMS = ["webdataset", "tfrecord", "arrow", "parquet", "npz", "folder", "arrays"
 
 
 class Differs(Exception):
-    """A disturbed run gave something else than the undisturbed one."""
+    """The result of a disturbed run differs from that of the undisturbed run."""
 
 
 def pack(
@@ -112,7 +112,7 @@ def described(
 
 
 def digests(pipeline: infeed.Pipeline, workers: Any, each: Any) -> list[str]:
-    """Digests of steps; calls `each` before every step."""
+    """Returns the digests of steps; calls `each` before every step."""
     found = []
     with pipeline.open(
         workers=workers, on_error="substitute", digest="pixels", memory="64MiB"
@@ -170,7 +170,7 @@ def feeders(
 def storage(
     chance: random.Random, data: campaign.Data, work: Path, tally: campaign.Tally
 ) -> None:
-    """Reads from a server whose answers are wrong, through a cache that is damaged."""
+    """Reads from a server with wrong answers, through a damaged cache."""
     share = chance.choice([2, 10, 25])
     with ExitStack() as stack:
         served = campaign.web(data.root, chance.randrange(1 << 32), share)
@@ -193,7 +193,7 @@ def storage(
 
 
 def damage(cache: Path, chance: random.Random, tally: campaign.Tally) -> None:
-    """Cuts, changes or removes a file of the cache."""
+    """Truncates, changes or removes a file of the cache."""
     files = [path for path in sorted(cache.rglob("*")) if path.is_file()]
     if not files:
         return
@@ -225,7 +225,7 @@ def main() -> int:
     campaign.cases(parser)
     args = parser.parse_args()
     print(f"seed {args.seed}", flush=True)
-    # Lost feeders, failed requests and bad records are what this is about.
+    # Lost feeders, failed requests and bad records are expected.
     logging.getLogger("infeed").setLevel(logging.CRITICAL)
     tally = campaign.Tally()
     with tempfile.TemporaryDirectory(prefix="infeed-chaos-") as folder:

@@ -1,31 +1,31 @@
-"""Whether the first batch of a loader is right; asked when the clock has stopped."""
+"""Checks the first batch of a loader, after the clock has stopped."""
 
 import numpy as np
 
 from workloads import CROP, SIDE, Data, Workload, normalize, one_hot
 
-# Pairs up to which a shuffled batch is looked for among all of them.
+# Maximum number of pairs that are all compared with a shuffled batch.
 MANY = 64
 
 
 class WrongBatch(Exception):
-    """A loader was fast, but not at this job."""
+    """A loader delivered the wrong batch, however fast."""
 
 
 def check(work: Workload, data: Data, x: np.ndarray, y: np.ndarray) -> dict:
-    """Checks a batch against what the workload says it holds.
+    """Checks a batch against the workload's description.
 
     Args:
-        work: The workload the batch belongs to.
-        data: Where its data lies.
+        work: The workload of the batch.
+        data: The workload's data.
         x: The images of the batch.
         y: The masks or labels of the batch.
 
     Returns:
-        What was found, for the result file: shape, dtype, mean, how it was compared.
+        The findings for the result file: shape, dtype, mean, kind of comparison.
 
     Raises:
-        WrongBatch: Shape, dtype, range or content are not the workload's.
+        WrongBatch: Shape, dtype, range or content differ from the workload's.
     """
     compared = CHECKS[work.data](work, data, x, y)
     return {
@@ -58,7 +58,7 @@ def segmentation(work: Workload, data: Data, x: np.ndarray, y: np.ndarray) -> st
         for p in data.pairs()[: MANY if work.shuffled else work.batch]
     ]
     for n in range(work.batch):
-        # A shuffled batch may hold any pair; the image that is nearest names it.
+        # A shuffled batch may contain any pair; the nearest image identifies it.
         candidates = references if work.shuffled else [references[n]]
         image, mask = min(candidates, key=lambda pair: distance(x[n], pair[0]))
         if (far := distance(x[n], image)) > 1e-6:
@@ -85,7 +85,8 @@ def classification(work: Workload, data: Data, x: np.ndarray, y: np.ndarray) -> 
         raise WrongBatch(f"images are {x.dtype} {x.shape}")
     expect("labels", y.shape[0], work.batch)
     within("images", x, -2.2, 2.7)
-    # Photographs normalized with ImageNet's constants: near 0 and 1 as a whole.
+    # Photographs normalized with ImageNet's constants have a mean near 0 and a
+    # deviation near 1.
     if abs(float(x.mean())) > 0.6 or not 0.7 < float(x.std()) < 1.5:
         raise WrongBatch(
             f"mean {x.mean():.2f} and deviation {x.std():.2f} are no photographs'"

@@ -38,13 +38,15 @@ def row(file: Path) -> bytes:
     with Image.open(file) as image:
         classes = image.mode in ("L", "P")
         image = image if classes else image.convert("RGB")
-        # Between two classes lies no third.
+        # Interpolation between two classes has no meaning.
         how = Image.Resampling.NEAREST if classes else Image.Resampling.BILINEAR
         return np.asarray(image.resize((SIDE, SIDE), how)).tobytes()
 
 
 def measured(rows: list[bytes]) -> tuple[float, float, float]:
-    """Share of the bytes that is left, and bytes a second of one thread each way."""
+    """Returns the compressed share of the bytes, and bytes per second of one thread,
+    both ways.
+    """
     total = sum(map(len, rows))
     begun = time.perf_counter()
     packed = [lz4.block.compress(row) for row in rows]

@@ -1,7 +1,7 @@
-"""The data sets of the workloads: taken from where the user says, or made once.
+"""The datasets of the workloads: given by the user, or made once.
 
-Standard library only. All of it is read once before anything is measured, so that
-every loader finds it in the page cache.
+Standard library only. All data is read once before the measurement, so that every
+loader finds it in the page cache.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# Which data set a workload reads.
+# The dataset of each workload.
 READS = {
     "segmentation": "segmentation",
     "segmentation-ordered": "segmentation",
@@ -28,7 +28,7 @@ ROWS, SIDE = 20_000, 224
 
 @dataclass(frozen=True)
 class Paths:
-    """Where the data sets lie."""
+    """Paths of the datasets."""
 
     segmentation: Path
     classification: Path
@@ -36,7 +36,7 @@ class Paths:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that say where the data lies."""
+    """Adds the options for the paths of the data."""
     parser.add_argument(
         "--data",
         type=Path,
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def prepare(args: argparse.Namespace) -> Paths:
-    """Makes what is missing, reads everything once, and says where it lies."""
+    """Makes missing datasets, reads everything once, and returns the paths."""
     paths = Paths(
         (args.segmentation or args.data / "segmentation").absolute(),
         (args.classification or args.data / "classification").absolute(),
@@ -91,7 +91,7 @@ def make(kind: str, path: Path, args: argparse.Namespace) -> None:
 
 
 def make_decoded(path: Path, rows: int = ROWS) -> None:
-    """Random pixels: nothing is compressed, so their values do not matter."""
+    """Writes random pixels: nothing is compressed, so their values do not matter."""
     shape = (rows, SIDE, SIDE, 3)
     header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".encode()
     header += b" " * (-(len(header) + 11) % 64) + b"\n"
@@ -105,7 +105,7 @@ def make_decoded(path: Path, rows: int = ROWS) -> None:
 
 
 def files_of(path: Path) -> list[Path]:
-    """A file, or the files below a folder, linked folders included."""
+    """Returns a file, or the files below a folder, including linked folders."""
     if path.is_file():
         return [path]
     walk = os.walk(path, followlinks=True)
@@ -120,7 +120,7 @@ def read_once(path: Path) -> None:
 
 
 def describe(paths: Paths) -> dict:
-    """Files, bytes and place of each data set that exists."""
+    """Returns files, bytes and path of each dataset that exists."""
     found = {}
     for kind, path in vars(paths).items():
         if path.exists():

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the trainer's cost of a batch from a feeder, and the rate of the wire.
 
-See README.md, "Feeders". Needs Python 3.11 and its standard library alone, and the
+See README.md, "Feeders". Needs only Python 3.11 and its standard library, and the
 `infeed` command.
 """
 
@@ -35,7 +35,7 @@ def main() -> int:
             for turn in range(args.turns + 1):
                 for name, more in ways.items():
                     run = bench(args, pipeline, more)
-                    # The first turn brings files into memory.
+                    # The first turn reads files into memory.
                     if turn > 0:
                         runs[name].append(run)
         finally:
@@ -65,7 +65,7 @@ def parse() -> argparse.Namespace:
 def start(
     args: argparse.Namespace, pipeline: Path, token: Path
 ) -> tuple[subprocess.Popen[str], str]:
-    """A feeder, and where it listens."""
+    """Starts a feeder; returns it and its address."""
     command = [args.infeed, "feed", str(pipeline), "--listen", "127.0.0.1:0"]
     feeder = subprocess.Popen(
         [*command, "--token-file", str(token)],
@@ -79,7 +79,9 @@ def start(
 
 
 def bench(args: argparse.Namespace, pipeline: Path, more: list[str]) -> dict[str, Any]:
-    """A run, with the processor time of the trainer's process alone."""
+    """Returns the result of a run, with the processor time of the trainer's process
+    only.
+    """
     before = spent()
     command = [args.infeed, "bench", str(pipeline), "--json", *more]
     command += ["--seconds", str(args.seconds)]
@@ -90,7 +92,7 @@ def bench(args: argparse.Namespace, pipeline: Path, more: list[str]) -> dict[str
 
 
 def spent() -> float:
-    # Of children that have ended: feeders have not.
+    # Only of children that have ended, so without the feeders.
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

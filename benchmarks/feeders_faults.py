@@ -28,7 +28,7 @@ from pipelines import classification
 
 PORT = 7077
 
-# What becomes of feeders on the way.
+# Faults of feeders during a run.
 FAULTS = {
     "none": [],
     "one killed": ["kill"],
@@ -53,7 +53,7 @@ class Machine:
         self.feeder.kill()
 
     def cut(self) -> None:
-        """Drops all packets without an error to either side."""
+        """Drops all packets without an error on either side."""
         sh(f"ip link set infeed{self.number}h down")
 
 
@@ -108,7 +108,7 @@ def once(
     faults: list[str],
     expected: list[str],
 ) -> dict[str, Any]:
-    """A run with feeders, some of which fail at random steps."""
+    """Runs with feeders, some of which fail at random steps."""
     with ExitStack() as stack:
         machines = [
             stack.enter_context(fed(number, work, args.delay_ms))
@@ -117,7 +117,7 @@ def once(
         feeders = infeed.Feeders(
             [m.host for m in machines], token=TOKEN, local="fallback", workers=1
         )
-        # Not before all feeders work, not where the run ends anyway.
+        # Faults happen after all feeders work, and before the run ends.
         at = sorted(
             rng.sample(range(args.steps // 4, args.steps * 3 // 4), len(faults))
         )
@@ -135,7 +135,7 @@ def once(
         "equal": [seen for seen, _ in steps] == expected,
         "usual_s": statistics.median(waits),
         "longest_s": max(waits[5:]),
-        # A network that is cut is noticed by silence, some steps later.
+        # A disconnected network is detected by a timeout, some steps later.
         "pause_s": max((max(waits[step:]) for step in at), default=0.0),
         "feeders": counters,
     }
@@ -148,7 +148,7 @@ def run(
     workers: infeed.Feeders | int,
     counters: list[dict[str, Any]] | None = None,
 ) -> Iterator[tuple[str, float]]:
-    """Digest of each batch, its records included, and how long it was waited for."""
+    """Returns the digest of each batch with its records, and the wait for it."""
     with pipeline.open(workers=workers) as loader:
         batches = endless(loader)
         for step in range(steps):
@@ -170,7 +170,7 @@ def address(number: int, end: int = 2) -> str:
 
 @contextmanager
 def fed(number: int, work: Path, delay_ms: float) -> Iterator[Machine]:
-    """A namespace with a feeder; its link has two ends, `h` here and `n` there."""
+    """Makes a namespace with a feeder; its link has the ends `h` here and `n` there."""
     space, here, there = (f"infeed{number}{end}" for end in ("", "h", "n"))
     for left in (f"link del {here}", f"netns del {space}"):
         subprocess.run(["ip", *left.split()], stderr=subprocess.DEVNULL)
@@ -196,7 +196,7 @@ def fed(number: int, work: Path, delay_ms: float) -> Iterator[Machine]:
     finally:
         if feeder is not None:
             feeder.kill()
-        # By itself the link would go with the namespace, but some time later.
+        # Without this, the link disappears with the namespace, but some time later.
         sh(f"ip link del {here}")
         sh(f"ip netns del {space}")
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""How fast the wire of feeders is, and how many of them a trainer takes.
+"""Measures the rate of the wire of feeders, and how many feeders a trainer can use.
 
-See README.md, "Feeders". Needs Python 3.11 and its standard library alone, the `infeed`
-command, and `cargo` for feeders whose machines are not there.
+See README.md, "Feeders". Needs only Python 3.11 and its standard library, the `infeed`
+command, and `cargo` for simulated feeders.
 """
 
 import argparse
@@ -29,7 +29,7 @@ SIDE = 224
 IMAGE = SIDE * SIDE * 3
 BATCH = 64
 
-# Pixels of a mapped file: what a feeder does for a batch is to copy and to send it.
+# Pixels of a mapped file: a feeder only copies and sends a batch.
 PIPELINE = """\
 [source]
 kind = "memory"
@@ -48,10 +48,10 @@ size = {batch}
 
 SIMULATED = "cargo run --quiet --release -p infeed-feed --example simulated_feeders --"
 
-# Of a trainer.
+# Memory of a trainer.
 MEMORY = "512MB"
 
-# Of a control group's quota: short, so that a trainer never rests long.
+# Period of a control group's quota: short, so that a trainer never pauses for long.
 PERIOD_US = 10_000
 
 # Bytes that a bare connection sends at once.
@@ -110,14 +110,14 @@ def parse() -> argparse.Namespace:
 
 
 def wire(args: argparse.Namespace, pipeline: Path) -> list[dict[str, float]]:
-    """One connection, encrypted and not, and in the same turn a bare one and a copy in
-    memory.
+    """Measures one connection, encrypted and not, and in the same turn a bare one and a
+    copy in memory.
     """
     turns = []
     for _ in range(args.turns):
         with feeder(args, pipeline, "127.0.0.1") as host:
             run = bench(args, pipeline, [host], token=True)
-        # At an address that is no loopback one, connections are encrypted.
+        # Connections to addresses other than loopback are encrypted.
         with feeder(args, pipeline, own_address()) as host:
             secret = bench(args, pipeline, [host], token=True)
         turns.append(
@@ -135,9 +135,9 @@ def wire(args: argparse.Namespace, pipeline: Path) -> list[dict[str, float]]:
 
 
 def many(args: argparse.Namespace, pipeline: Path) -> list[dict[str, Any]]:
-    """More and more feeders. They have one half of the cores, the trainer the other, or
-    of that a share: what plays the feeders works as hard as the trainer, and it is the
-    trainer whose limit is wanted.
+    """Measures an increasing number of feeders. They have one half of the cores, the
+    trainer the other half or a share of it: simulated feeders work as hard as the
+    trainer, and the measurement is for the trainer's limit.
     """
     cores = sorted(os.sched_getaffinity(0))
     half = max(1, len(cores) // 2)
@@ -161,7 +161,7 @@ def many(args: argparse.Namespace, pipeline: Path) -> list[dict[str, Any]]:
 
 @contextmanager
 def feeder(args: argparse.Namespace, pipeline: Path, address: str) -> Iterator[str]:
-    """A feeder that makes batches as fast as it can, and where it listens."""
+    """Starts a feeder that makes batches as fast as it can; yields its address."""
     token = ["--token-file", str(token_file(pipeline))]
     command = [args.infeed, "feed", str(pipeline), "--listen", f"{address}:0", *token]
     process = subprocess.Popen(
@@ -176,10 +176,10 @@ def feeder(args: argparse.Namespace, pipeline: Path, address: str) -> Iterator[s
 
 
 def own_address() -> str:
-    """An address of this machine that is not a loopback address."""
+    """Returns an address of this machine that is not a loopback address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            # Sends nothing; the system chooses the address it would send from.
+            # Sends nothing; the system selects the address that it would send from.
             probe.connect(("192.0.2.1", 9))
         except OSError:
             sys.exit("this machine has no address besides loopback ones")
@@ -197,7 +197,7 @@ def token_file(pipeline: Path) -> Path:
 def simulated(
     args: argparse.Namespace, pipeline: Path, count: int, cores: set[int]
 ) -> Iterator[tuple[list[str], int]]:
-    """Feeders in one process that sleep where machines would work, and its number."""
+    """Starts a process of feeders that sleep instead of working; yields its number."""
     command = [*shlex.split(args.simulated), str(pipeline), str(count)]
     command.append(str(args.rate * IMAGE))
     process = subprocess.Popen(
@@ -227,7 +227,7 @@ def bench(
     limit: Callable[[], None] = lambda: None,
     token: bool = False,
 ) -> dict[str, float]:
-    """A run of a trainer that makes nothing itself."""
+    """Runs a trainer that makes no batches itself."""
 
     def begin() -> None:
         if cores:
@@ -238,7 +238,7 @@ def bench(
     command += ["--feeders", ",".join(hosts), "--seconds", str(args.seconds)]
     if token:
         command += ["--token-file", str(token_file(pipeline))]
-    # A trainer makes all its slabs with its first batches, which is not what is asked.
+    # A trainer makes all its slabs with its first batches, which is not measured here.
     command += ["--memory", MEMORY]
     before = children()
     done = subprocess.run(
@@ -304,14 +304,16 @@ def children() -> float:
 
 
 def processor_time(pid: int) -> float:
-    """Seconds of a process and of the children it waited for."""
-    # After the name, which may hold anything, in parentheses.
+    """Returns the seconds of a process and of the children it waited for."""
+    # After the name in parentheses, which may contain any characters.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(int(field) for field in fields[11:15]) / machine.TICK
 
 
 def bare(seconds: float) -> float:
-    """Bytes a second of a connection that nothing looks at, between two processes."""
+    """Returns bytes per second of a connection between two processes that ignore the
+    data.
+    """
     here, there = socket.create_server(("127.0.0.1", 0)), None
     child = os.fork()
     if child == 0:
@@ -332,7 +334,7 @@ def bare(seconds: float) -> float:
 
 
 def copies(seconds: float) -> float:
-    """Bytes a second that one thread copies from memory to memory."""
+    """Returns bytes per second that one thread copies from memory to memory."""
     source = memoryview(bytes(os.urandom(64 << 20)))
     target = memoryview(bytearray(64 << 20))
     done, begun = 0, time.monotonic()
@@ -386,6 +388,6 @@ def many_table(rows: list[dict[str, Any]], args: argparse.Namespace) -> str:
 
 
 if __name__ == "__main__":
-    # Threads of this process are none: it forks.
+    # The process forks, so it must not have other threads.
     assert threading.active_count() == 1
     sys.exit(main())

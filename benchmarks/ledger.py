@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Holds infeed's predictions to what happens: applies every remedy and measures it.
+"""Compares infeed's predictions with measurements: applies every remedy and measures
+it.
 
-See README.md, "How good the predictions are". Needs Python 3.11 and its standard
-library alone, and the `infeed` command.
+See README.md, "How good the predictions are". Needs only Python 3.11 and its standard
+library, and the `infeed` command.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import machine
 
-# What the predictions are held to; set before the data for judging was looked at.
+# Limits of the errors, set before the data for judging was used.
 MEDIAN_ERROR = 0.10
 WORST_ERROR = 0.25
 HELD = 0.80
@@ -29,7 +30,7 @@ BEST = 0.95
 
 @dataclass(frozen=True)
 class Case:
-    """One pipeline to explain, and how."""
+    """One pipeline to explain, with its options."""
 
     name: str
     path: Path
@@ -79,7 +80,7 @@ def parse() -> argparse.Namespace:
 
 
 def cases_of(args: argparse.Namespace, work: Path) -> list[Case]:
-    """The pipelines: limited by decoding, transforming, storage and the step."""
+    """Returns pipelines that decoding, transforming, storage or the step limits."""
     photos = half_of(args.classification, work / "photos", args.group)
     street = copied(args.segmentation, work / "street")
     jitter = work / "jitter.toml"
@@ -151,7 +152,7 @@ size = 3
 
 
 def folders_of(root: Path) -> tuple[Path, Path]:
-    """The folders of images and of masks."""
+    """Returns the folders of images and of masks."""
     folders = sorted(path for path in root.iterdir() if path.is_dir())
     masks = [f for f in folders if any(w in f.name for w in ("mask", "label", "index"))]
     images = [f for f in folders if f not in masks]
@@ -159,7 +160,9 @@ def folders_of(root: Path) -> tuple[Path, Path]:
 
 
 def half_of(source: Path, to: Path, group: str) -> Path:
-    """Every second file: the even ones for developing, the odd ones for judging."""
+    """Returns every second file: the even ones for developing, the odd ones for
+    judging.
+    """
     files = sorted(path for path in source.rglob("*") if path.is_file())
     for path in files[0 if group == "developing" else 1 :: 2]:
         target = to / path.relative_to(source)
@@ -169,7 +172,7 @@ def half_of(source: Path, to: Path, group: str) -> Path:
 
 
 def copied(source: Path, to: Path) -> Path:
-    """The pairs beside which remedies may write."""
+    """Copies the pairs to a folder in which remedies may write."""
     shutil.copytree(source, to)
     return to
 
@@ -183,7 +186,7 @@ def run(case: Case, infeed: str, work: Path) -> dict:
     print(f"{case.name} ...", file=sys.stderr, flush=True)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     for made in work.iterdir():
-        # What a remedy wrote is named after its data, which stays for the next case.
+        # The output of a remedy is named after its data, which the next case uses, too.
         if made.is_dir() and made.name.rpartition("-")[0]:
             shutil.rmtree(made)
     if done.returncode != 0:

@@ -1,6 +1,6 @@
-"""The machine a figure was taken on, and what ran on it meanwhile, from /proc.
+"""The machine of a measurement, and its load meanwhile, from /proc.
 
-Standard library only. Where there is no /proc, loads and memory are None.
+Standard library only. Without /proc, loads and memory are None.
 """
 
 import os
@@ -14,7 +14,9 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def cores() -> int:
-    """Cores this process may use: its affinity, and its cgroup's quota."""
+    """Returns the number of cores this process may use: its affinity, and its cgroup's
+    quota.
+    """
     allowed = (
         len(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
@@ -29,7 +31,7 @@ def cores() -> int:
 
 
 def describe() -> dict:
-    """Processor, cores, memory and system of this machine."""
+    """Returns processor, cores, memory and system of this machine."""
     return {
         "processor": first_field("/proc/cpuinfo", "model name") or platform.processor(),
         "simd": [f for f in ("avx2", "avx512bw", "asimd") if f in flags()],
@@ -73,7 +75,9 @@ class Load:
         self.peak_rss = 0
 
     def now(self) -> dict | None:
-        """CPU seconds so far: of the machine, stolen by its host, and of the tree."""
+        """Returns CPU seconds so far: of the machine, stolen by its host, and of the
+        tree.
+        """
         try:
             first = (PROC / "stat").read_text().split("\n", 1)[0].split()[1:9]
         except OSError:
@@ -87,13 +91,15 @@ class Load:
         }
 
     def sample_memory(self) -> None:
-        """Notes the tree's resident memory; shared pages count once a process."""
+        """Records the tree's resident memory; shared pages count once per process."""
         self.peak_rss = max(
             self.peak_rss, sum(resident_bytes(p) for p in descendants(self.root))
         )
 
     def since_start(self, wall_s: float) -> dict:
-        """Cores used by the tree, by others and by the host, on average since then."""
+        """Returns the cores used by the tree, by others and by the host, on average
+        since then.
+        """
         end = self.now()
         if self.start is None or end is None:
             return {"own_cores": None, "foreign_cores": None, "stolen_cores": None}
@@ -106,9 +112,9 @@ class Load:
 
 
 def descendants(root: int) -> list[int]:
-    """A process and all below it.
+    """Returns a process and all its descendants.
 
-    Asks each thread for its children: walking all of /proc would cost a run several
+    Reads the children of each thread: walking all of /proc would cost several
     milliseconds of CPU time each time.
     """
     found, rest = [], [root]
@@ -122,7 +128,7 @@ def descendants(root: int) -> list[int]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time of a process and of its ended children."""
+    """Returns the CPU time of a process and of its ended children."""
     fields = stat_fields(pid)
     return sum(int(v) for v in fields[11:15]) / TICK if fields else 0.0
 
@@ -135,7 +141,9 @@ def resident_bytes(pid: int) -> int:
 
 
 def stat_fields(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat after the command's name, which may hold spaces."""
+    """Returns the fields of /proc/PID/stat after the command's name, which may have
+    spaces.
+    """
     try:
         return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,10 +1,10 @@
-"""One run of one loader: the clock, and the line of JSON it prints.
+"""One run of one loader: the clock, and the line of JSON that it prints.
 
 A peer's script builds an endless iterator of ``(images, masks or labels)`` for a
-workload and hands it to `main`. Time to the first batch counts from before the loader
-is built, imports excluded. Then the loader warms up, and then the batches of a fixed
+workload and passes it to `main`. Time to the first batch counts from before the loader
+is built, without imports. Then the loader warms up, and then the batches of a fixed
 span are counted; each is touched, and dropped when the next arrives. The first batch is
-checked when the clock has stopped.
+checked after the clock has stopped.
 """
 
 import argparse
@@ -45,8 +45,8 @@ def main(packages: list[str], builders: dict[str, Build]) -> None:
     """Runs the workload named on the command line and prints one line of JSON.
 
     Args:
-        packages: Distributions whose versions go with the result.
-        builders: For each data set the peer can read, what builds its loader.
+        packages: Distributions whose versions are part of the result.
+        builders: The function that builds the loader, for each dataset it supports.
     """
     args = parse()
     job = Job(
@@ -72,7 +72,7 @@ def main(packages: list[str], builders: dict[str, Build]) -> None:
 
 
 def run(job: Job, build: Build, warm_up_s: float, seconds: float) -> tuple[tuple, dict]:
-    """The first batch as NumPy arrays, and the figures of a measured span."""
+    """Returns the first batch as NumPy arrays, and the figures of a measured span."""
     started = time.perf_counter()
     batches = build(job)
     x, y = next(batches)
@@ -106,9 +106,9 @@ def run(job: Job, build: Build, warm_up_s: float, seconds: float) -> tuple[tuple
 
 
 def warm(job: Job, batches: Iterator, seconds: float) -> None:
-    """Takes batches for a while, and where a file is mapped, for an epoch.
+    """Takes batches for a while; for a mapped file, for an epoch.
 
-    The first look at a mapped page costs more than the work on its rows.
+    The first access to a mapped page costs more than the work on its rows.
     """
     rows = len(job.data.array()[1]) if job.work.data == "decoded" else 0
     started, taken = time.perf_counter(), 1
@@ -140,7 +140,7 @@ class Sampler:
 
 
 def touch(array: Any) -> None:
-    """Looks at one element, as the least a consumer does."""
+    """Reads one element, the least that a consumer does."""
     array[(0,) * len(array.shape)]
 
 
@@ -149,7 +149,7 @@ def as_numpy(array: Any) -> np.ndarray:
 
 
 def epochs(epoch: Callable[[int], Iterator]) -> Iterator:
-    """Epoch after epoch without end, for loaders that know one epoch at a time."""
+    """Yields epoch after epoch without end, for loaders of single epochs."""
     number = 0
     while True:
         yield from epoch(number)

@@ -20,7 +20,7 @@ from typing import Any
 
 import machine
 
-# Shards of `infeed pack`, by form; `tar` is what they are compared with.
+# Shards of `infeed pack`, by format; they are compared with `tar`.
 FORMS = ("webdataset", "tfrecord", "parquet", "arrow")
 
 
@@ -29,7 +29,7 @@ def main() -> int:
     files = [path for path in args.folder.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files)
     for path in files:
-        # Both find the files in memory: what they do themselves is compared.
+        # Both find the files in memory, so that only their own work is compared.
         path.read_bytes()
     seconds: dict[str, list[float]] = {name: [] for name in ("tar", *args.forms)}
     with tempfile.TemporaryDirectory(dir=args.data, prefix="pack-") as folder:
@@ -39,7 +39,7 @@ def main() -> int:
             runs[form] = lambda out, form=form: pack(args, form, out)
         names = list(runs)
         for turn in range(args.turns + 1):
-            # Machines drift: each turn begins with another one.
+            # The speed of machines drifts: each turn begins with another contender.
             for nth in range(len(names)):
                 name = names[(nth + turn) % len(names)]
                 out = work / name
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def tar(args: argparse.Namespace, out: Path) -> None:
-    """`tar cf`, and the file on the disk as the packer's shards are."""
+    """Runs `tar cf`, and flushes the file to the disk as the packer does its shards."""
     command = ["tar", "-C", str(args.folder), "-cf", str(out), "."]
     subprocess.run(command, check=True)
     with open(out, "rb") as file:

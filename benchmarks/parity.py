@@ -64,7 +64,7 @@ MODES = {
 
 @dataclass
 class Case:
-    """One transform, and the same on what torchvision takes, given infeed's draws."""
+    """One transform, and its counterparts in torchvision, given infeed's draws."""
 
     name: str
     step: T.Transform
@@ -94,7 +94,7 @@ def photographs(count: int, height: int, width: int) -> np.ndarray:
 
 
 def numbers(draws: str) -> list[int]:
-    """The whole numbers of a text of draws, in their order."""
+    """Returns the whole numbers of a text of draws, in order."""
     return [int(number) for number in re.findall(r"\d+", draws)]
 
 
@@ -136,7 +136,7 @@ def factor(change: Callable[..., object]) -> Callable[..., object]:
 
 
 def cases() -> list[Case]:
-    """All that is compared."""
+    """Returns all cases."""
     all_cases = [
         Case(
             "CenterCrop(224)",
@@ -222,7 +222,7 @@ def cases() -> list[Case]:
 
 
 def as_array(image: object) -> np.ndarray:
-    """An image as ``[H, W, C]``, wider than its own type so that differences fit."""
+    """Returns an image as ``[H, W, C]``, in a wider type so that differences fit."""
     if isinstance(image, torch.Tensor):
         array = image.permute(1, 2, 0).numpy()
     else:
@@ -232,7 +232,9 @@ def as_array(image: object) -> np.ndarray:
 
 
 def difference(found: list[np.ndarray], other: list[np.ndarray], case: Case) -> str:
-    """Largest and mean difference and share that differs, as cells of the table."""
+    """Returns largest and mean difference and share that differs, as cells of the
+    table.
+    """
     apart = np.concatenate(
         [np.abs(a - b).ravel() for a, b in zip(found, other, strict=True)]
     )
@@ -245,7 +247,7 @@ def difference(found: list[np.ndarray], other: list[np.ndarray], case: Case) -> 
 
 
 def row(case: Case, images: np.ndarray) -> str:
-    """The line of the table for one case."""
+    """Returns the line of the table for one case."""
     pipeline = infeed.Pipeline(sources.Memory(image=images)).transform(case.step)
     found, tensors, pillow = [], [], []
     for at, pixels in enumerate(images):
@@ -265,7 +267,7 @@ def row(case: Case, images: np.ndarray) -> str:
 
 
 def plain(module: ModuleType) -> str:
-    """A version without what build it is."""
+    """Returns a version without its build."""
     return str(module.__version__).partition("+")[0]
 
 

@@ -1,6 +1,6 @@
-"""The pipeline that benchmarks of one change run: classification on a folder of JPEGs.
+"""The pipeline of benchmarks of a single change: classification on a folder of JPEGs.
 
-Decoding and resizing dominate in it, as in training on photographs.
+Decoding and resizing dominate, as in training on photographs.
 """
 
 import json
@@ -26,7 +26,7 @@ drop_last = {drop_last}
 
 
 def classification(folder: Path, *, batch: int = 64, drop_last: bool = False) -> str:
-    """Of uint8 images of 224x224, as TOML."""
+    """Returns the pipeline for uint8 images of 224x224, as TOML."""
     return _CLASSIFICATION.format(
         path=json.dumps(str(folder)),
         batch=batch,

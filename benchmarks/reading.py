@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Reading alone: encoded records from files and shards, against a plain read.
+"""Measures reading alone: encoded records from files and shards, and a plain read.
 
-Packs a folder of JPEGs once into each form, then measures each contender in its own
-process, in turn, several times: records a second up to, and without, decoding. The
-bound is one thread that reads the tar shards from first to last byte into memory it
-uses again. Everything lies in the page cache. README.md says where peers' environments
-come from.
+Packs a folder of JPEGs once into each format, then measures each contender in a
+separate process, in turn, several times: records per second up to, and without,
+decoding. The bound is one thread that reads the tar shards from the first to the last
+byte into a reused buffer. All data is in the page cache. README.md describes the peers'
+environments.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from datasets import files_of, read_once
 BATCH = 64
 BUFFER = 8 << 20
 SHARD = "64MB"
-# What is packed by which command-line word, and where it lies below the data folder.
+# Formats of `infeed pack`, and names of their folders below the data folder.
 FORMS = ("webdataset", "tfrecord", "parquet", "arrow")
 
 
@@ -33,7 +33,7 @@ def shards(root: Path, suffix: str) -> list[str]:
 
 
 def plain_read(data: Path, _shuffle: bool) -> Iterator[int]:
-    """One thread, one buffer, no records: what the page cache gives."""
+    """Reads with one thread, one buffer, no records: the rate of the page cache."""
     tars = shards(data / "webdataset", ".tar")
     records = json.loads((data / "webdataset/infeed-pack.json").read_text())["records"]
     buffer = memoryview(bytearray(BUFFER))
@@ -107,7 +107,8 @@ def through_tf(data: Path, shuffle: bool) -> Iterator[int]:
         yield BATCH
 
 
-# Environment below --venvs ("": infeed's own), and what yields numbers of records read.
+# Environment below --venvs ("": infeed's own), and the function that yields the numbers
+# of records read.
 CONTENDERS: dict[str, tuple[str, Callable[[Path, bool], Iterator[int]]]] = {
     "read": ("", plain_read),
     **{f"infeed {form}": ("", through_infeed(form)) for form in ("files", *FORMS)},
@@ -131,7 +132,7 @@ def one(args: argparse.Namespace) -> None:
 
 
 def prepare(args: argparse.Namespace) -> None:
-    """Packs the photos once into each form."""
+    """Packs the photos once into each format."""
     args.data.mkdir(parents=True, exist_ok=True)
     files = args.data / "files"
     if args.photos and not files.exists():
@@ -183,7 +184,8 @@ def main() -> int:
     names = args.contenders or list(CONTENDERS)
     rates: dict[tuple[str, bool], list[float]] = {}
     for turn in range(args.repeats):
-        # Each turn starts with another, so that none always has the same place.
+        # Each turn starts with another contender, so that none always has the same
+        # position.
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             for shuffle in (False, True) if name != "read" else (False,):
                 rate = measured(name, args, shuffle)

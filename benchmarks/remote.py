@@ -2,9 +2,9 @@
 """Measures the cost of latency: a bucket on loopback, with and without a delay.
 
 Packs a folder of JPEGs once into tar shards, serves the files and the shards with the
-server of our tests (`cargo run --release --example range_server`) as S3 would, and runs
-`infeed bench` on both with each latency in turn, several times. What counts is the rate
-with latency as a share of the rate without; 0.90 is asked for.
+server of the tests (`cargo run --release --example range_server`) like S3, and runs
+`infeed bench` on both with each latency in turn, several times. The result is the rate
+with latency as a share of the rate without; the goal is 0.90.
 """
 
 import argparse
@@ -44,14 +44,14 @@ size = 64
 
 @dataclass
 class Form:
-    """One form of the data, and the rates of its runs by latency."""
+    """One format of the data, and the rates of its runs by latency."""
 
     name: str
     pipeline: Path
     rates: dict[float, list[float]] = field(default_factory=dict)
 
     def share(self, latency: float) -> float:
-        """Rate with this latency, of the rate with the lowest."""
+        """Returns the rate with this latency, relative to the rate with the lowest."""
         return median(self.rates[latency]) / median(self.rates[min(self.rates)])
 
 
@@ -148,12 +148,12 @@ def form(args: argparse.Namespace, work: Path, name: str) -> Form:
 def measure(args: argparse.Namespace, forms: list[Form], server: Server) -> None:
     cases = [(each, latency) for each in forms for latency in args.latency]
     for turn in range(args.turns + 1):
-        # Machines drift: each turn begins with another case.
+        # The speed of machines drifts: each turn begins with another case.
         for nth in range(len(cases)):
             each, latency = cases[(nth + turn) % len(cases)]
             server.latency(latency)
             run = bench(args, each.pipeline, server.url)
-            # The first turn brings the command and the server into memory.
+            # The first turn loads the command and the server into memory.
             if turn > 0:
                 each.rates[latency].append(run["samples_per_s"])
 

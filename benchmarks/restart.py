@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Measures gain and cost of `infeed pack --restart-index` over a folder of JPEGs.
+"""Measures gain and cost of `infeed pack --restart-index` for a folder of JPEGs.
 
-See README.md, "Restart markers". Needs Python 3.11 and its standard library alone,
-the `infeed` command, and for the bare loop `cargo`.
+See README.md, "Restart markers". Needs only Python 3.11 and its standard library, the
+`infeed` command, and for the bare loop `cargo`.
 """
 
 import argparse
@@ -25,7 +25,7 @@ LOOP = "cargo run --quiet --release -p infeed --example restart_tiles --"
 
 @dataclass
 class Way:
-    """One form of the data, and what its runs gave."""
+    """One format of the data, and the results of its runs."""
 
     name: str
     pipeline: Path
@@ -37,7 +37,9 @@ class Way:
         return [run["samples_per_s"] for run in self.runs]
 
     def cpu_ms(self, *stages: str) -> float:
-        """Processor time of stages a sample, or of all; median over the runs."""
+        """Returns the processor time of stages per sample, or of all; median over the
+        runs.
+        """
         each = []
         for run in self.runs:
             spent = [s for s in run["stages"] if not stages or s["name"] in stages]
@@ -55,11 +57,11 @@ def main() -> int:
         ways = [Way("as they are", original)]
         ways += [packed(args, original, work, width) for width in args.widths]
         for turn in range(args.turns + 1):
-            # Machines drift: each turn begins with another way.
+            # The speed of machines drifts: each turn begins with another format.
             for nth in range(len(ways)):
                 way = ways[(nth + turn) % len(ways)]
                 run = bench(args, way)
-                # The first turn brings files into memory.
+                # The first turn reads files into memory.
                 if turn > 0:
                     way.runs.append(run)
     print(table(ways))
@@ -98,7 +100,9 @@ def parse() -> argparse.Namespace:
 
 
 def bare_loop(args: argparse.Namespace) -> str | None:
-    """Decoding alone, by processor time of one thread; printed as it comes."""
+    """Measures decoding alone, by processor time of one thread; returns the printed
+    text.
+    """
     if not args.loop:
         return None
     command = [*shlex.split(args.loop), str(args.folder)]
@@ -109,7 +113,7 @@ def bare_loop(args: argparse.Namespace) -> str | None:
 
 
 def packed(args: argparse.Namespace, original: Path, work: Path, width: int) -> Way:
-    """The data rewritten with tiles of a width."""
+    """Rewrites the data with tiles of a width."""
     out = work / f"tiles-{width}"
     found = run_json(
         args.infeed,

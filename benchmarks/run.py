@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Measures infeed, its peers and the bare loops on the same data, interleaved.
 
-See README.md for how the numbers are taken. Needs Python 3.11 and its standard library
-alone; each loader runs in the environment it was installed in.
+README.md describes how the numbers are measured. Needs only Python 3.11 and its
+standard library; each loader runs in the environment in which it is installed.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import machine
 import table
 
 HERE = Path(__file__).resolve().parent
-# Which environment below --venvs a peer's packages are in.
+# The environment below --venvs for each peer.
 VENVS = {
     "tf": "tf",
     "keras": "tf",
@@ -30,7 +30,7 @@ VENVS = {
     "ffcv": "torch",
     "streaming": "torch",
 }
-# Everything that is measured unless --loaders says otherwise; NAME:VARIANT.
+# Loaders measured by default; NAME:VARIANT.
 LOADERS = {
     "segmentation": "bare infeed infeed:unverified tf grain dali keras keras:packed "
     "torch spdl",
@@ -54,7 +54,8 @@ def main() -> int:
     runs: list[dict] = []
     out = args.results / f"{time.strftime('%Y-%m-%d-%H%M%S', time.gmtime())}.json"
     for turn in range(args.repeats + args.retries):
-        # Each turn starts with another loader, so that none always has the same place.
+        # Each turn starts with another loader, so that none always has the same
+        # position.
         shift = turn % max(1, len(wanted))
         for workload, name in wanted[shift:] + wanted[:shift]:
             mine = [r for r in runs if (r["workload"], r["loader"]) == (workload, name)]
@@ -66,7 +67,7 @@ def main() -> int:
             run["dropped"] = (run.get("foreign_cores") or 0) > args.max_foreign
             print(table.line_of(run), file=sys.stderr, flush=True)
             runs.append(run)
-            # After every run: a long measurement that is broken off keeps what it has.
+            # After every run: an interrupted measurement keeps its results.
             out.write_text(json.dumps(head | {"runs": runs}, indent=1) + "\n")
     print(table.markdown(head, runs))
     print(f"\nraw runs: {out}", file=sys.stderr)
@@ -76,7 +77,7 @@ def main() -> int:
 def run_one(
     workload: str, name: str, data: datasets.Paths, args: argparse.Namespace
 ) -> dict:
-    """One process of one loader, and what it printed."""
+    """Runs one process of one loader; returns its output."""
     loader, _, variant = name.partition(":")
     command, environment = command_of(loader, variant, workload, data, args)
     run = {
@@ -151,13 +152,15 @@ def build_bare() -> None:
 
 
 def loaders_of(workload: str, wanted: list[str] | None) -> list[str]:
-    """The loaders to measure, in the order given, without those that cannot."""
+    """Returns the loaders to measure, in the given order, without unsuitable ones."""
     usual = LOADERS[workload].split()
     return usual if wanted is None else [name for name in wanted if name in usual]
 
 
 def head_of(args: argparse.Namespace, data: datasets.Paths) -> dict:
-    """Returns the context of a number: machine, data, command, state of the source."""
+    """Returns the context of a measurement: machine, data, command, state of the
+    source.
+    """
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
         cwd=HERE,

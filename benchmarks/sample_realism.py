@@ -1,9 +1,9 @@
-"""Compares what `infeed sample` writes with real photographs.
+"""Compares the output of `infeed sample` with real photographs.
 
 For each pair of folders: bytes per pixel (mean over all bytes and pixels, and the
-spread over files) and decode rate in megapixels per second on one core, with the
-files in memory. Pillow decodes, so that the comparison does not depend on infeed;
-real and made-up files take turns, so that a busy machine slows both alike.
+spread over files) and decode rate in megapixels per second on one core, with the files
+in memory. Pillow decodes, so that the comparison does not depend on infeed. Real and
+synthetic files take turns, so that a busy machine slows both equally.
 
     infeed sample classification /tmp/photos --count 300
     infeed sample segmentation /tmp/streets --count 46
@@ -29,13 +29,13 @@ TOLERANCE = 1.25
 
 
 class Folder:
-    """The image files of a folder, in memory, and what decoding them cost so far."""
+    """The image files of a folder, in memory, and the time spent on decoding them."""
 
     def __init__(self, root: Path, limit: int) -> None:
         paths = sorted(p for p in root.rglob("*") if p.suffix.lower() in SUFFIXES)
         if not paths:
             sys.exit(f"{root}: no images")
-        # Every class is met: a stride over the sorted names, not their head.
+        # A stride over the sorted names, so that every class is included.
         stride = max(1, len(paths) // limit)
         self.root = root
         self.files = [p.read_bytes() for p in paths[::stride][:limit]]

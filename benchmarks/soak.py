@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs random pipelines with kills and restarts for hours, and compares every step.
 
-See README.md, "Campaigns". Needs the `infeed` package and Python's standard library. On
-Linux alone: the process's memory, threads and files are read from /proc.
+See README.md, "Campaigns". Needs the `infeed` package and Python's standard library.
+Runs on Linux only: it reads the process's memory, threads and files from /proc.
 
-A case has a source, transforms, ranks, a policy for bad records, and in part a web
+A case has a source, transforms, ranks, a policy for bad records, and sometimes a web
 server with faults, a disk cache and feeders. It runs once without disturbance. Then it
 runs in legs: each ends by closing, by a crash that leaves an earlier state, or by a
 kill of its process, and the next one resumes with another number of workers.
@@ -32,20 +32,21 @@ import infeed
 
 PROC = Path("/proc/self")
 
-# Share of the run in which pools and arenas fill up, and nothing is compared.
+# Share of the run in which pools and arenas fill up, and growth is not checked.
 WARM_UP = 0.25
 
-# Longest time between two lines: a minute in a run of half an hour.
+# Maximum time between two lines: a minute in a run of half an hour.
 EVERY_S = 60.0
 
-# How a leg ends: closed, as a crash leaves it (an earlier state), or killed.
+# End of a leg: closed, crashed (an earlier state remains), or killed.
 ENDS = {"closed": 0.5, "crashed": 0.25, "killed": 0.25}
 
-# Chance at each step that something happens to a feeder.
+# Probability of a feeder fault at each step.
 FEEDER_FAULT = 0.06
 
-# Growth of memory that is none: what the allocator keeps depends on the last requests,
-# which differ between cases. Medians of the first and last quarter are compared.
+# Permitted growth of memory: the memory that the allocator keeps depends on the last
+# requests, which differ between cases. Medians of the first and last quarter are
+# compared.
 SLACK = 0.10
 SLACK_BYTES = 24 << 20
 
@@ -76,7 +77,7 @@ class Run:
 
 @dataclass
 class Case:
-    """One random run, and how it is disturbed."""
+    """One random run, and its disturbances."""
 
     number: int
     source: str
@@ -100,7 +101,7 @@ class Case:
 
 
 class Differs(Exception):
-    """A step of a disturbed run is not that of the undisturbed run."""
+    """A step of a disturbed run differs from that of the undisturbed run."""
 
 
 def held(since: float) -> Held:
@@ -234,7 +235,7 @@ def once(
             whole = group.digests()
         env = {}
         if case.cache:
-            # A small one throws pieces away all the time.
+            # A small cache evicts pieces all the time.
             limit = chance.choice(["3MiB", "1GiB"])
             env = {
                 "INFEED_CACHE_DIR": str(work / "cache"),
@@ -262,7 +263,7 @@ def disturbed(
     feeders: list[campaign.Feeder],
     env: dict[str, str],
 ) -> None:
-    """Runs a case in legs, and compares."""
+    """Runs a case in legs, and compares the results."""
     expected, whole = wanted
     missing = set(expected)
     states: list[dict[str, Any]] | None = None
@@ -312,7 +313,7 @@ def disturbed(
 
 
 def position(expected: Digests, states: list[dict[str, Any]] | None) -> int:
-    """Number of steps of the case before the next one of these states."""
+    """Returns the number of steps of the case before the next one of these states."""
     if states is None:
         return 0
     at = (states[0]["epoch"], states[0]["position"] // BATCH)
@@ -320,7 +321,7 @@ def position(expected: Digests, states: list[dict[str, Any]] | None) -> int:
 
 
 def disturb(feeders: list[campaign.Feeder], chance: random.Random, run: Run) -> None:
-    """Kills, starts, stops or continues a feeder, sometimes."""
+    """Kills, starts, stops or continues a feeder, with some probability."""
     for feeder in feeders:
         if chance.random() < FEEDER_FAULT:
             if not feeder.runs:
@@ -380,7 +381,7 @@ def killed(
 
 
 def leg(words: list[str]) -> int:
-    """Runs a leg in this process, which another one is going to kill."""
+    """Runs a leg in this process, which another process will kill."""
     path, saved, ranks, on_error, workers, steps = words
     at = Path(saved)
     states = json.loads(at.read_text()) if at.exists() else None
@@ -481,12 +482,12 @@ def main() -> int:
     if args.hours is not None:
         args.minutes = 60 * args.hours
     print(f"seed {args.seed}", flush=True)
-    # Every loader would name the same bad records again, and every lost feeder.
+    # Every loader would log the same bad records again, and every lost feeder.
     logging.getLogger("infeed").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory(prefix="infeed-soak-") as folder:
         run, history = soak(args, Path(folder))
     text, grew = table(history)
-    # One case says nothing about growth.
+    # A single case does not show growth.
     grew = grew and args.case is None
     print(f"\n{line(history[-1], run)}\n\n{run.tally.text()}\n\n{text}")
     print("\ngrowth" if grew else "\nno growth")

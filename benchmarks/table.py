@@ -6,12 +6,12 @@ UNITS = {"segmentation": "pairs/s", "segmentation-ordered": "pairs/s"}
 
 
 def is_clean(run: dict) -> bool:
-    """Whether a run counts: it ended, did the job, and had the machine to itself."""
+    """Whether a run counts: it ended, was correct, and had the machine for itself."""
     return "samples_per_s" in run and "wrong" not in run and not run["dropped"]
 
 
 def line_of(run: dict) -> str:
-    """One run in one line, as progress."""
+    """Returns one run in one line, as progress."""
     name = f"{run['workload']:22} {run['loader']:18}"
     if "error" in run:
         return f"{name} failed: {run['error'].splitlines()[-1]}"
@@ -28,7 +28,7 @@ def line_of(run: dict) -> str:
 
 
 def markdown(head: dict, runs: list[dict]) -> str:
-    """A table a workload, under what a number needs beside it."""
+    """Returns a table for each workload, after the context of the numbers."""
     on = head["machine"]
     simd = "+".join(on["simd"])
     lines = [

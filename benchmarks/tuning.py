@@ -28,7 +28,7 @@ CASES = {
     "python": "items that take 3 ms each under the interpreter's lock",
     "torch": "photographs, training a small network on the cores",
 }
-# A step that is kept within this of the best fixed number's is as asked for.
+# A step within this factor of the best fixed number's meets the goal.
 ASKED = 1.05
 BATCH = 32
 WARM_UP_S = 2.0
@@ -64,7 +64,7 @@ def main() -> int:
     for case in args.cases:
         settings = [Setting(str(workers)) for workers in [*sweep, "auto"]]
         for turn in range(args.turns):
-            # Machines drift: each turn begins with another setting.
+            # The speed of machines drifts: each turn begins with another setting.
             for nth in range(len(settings)):
                 setting = settings[(nth + turn) % len(settings)]
                 done = one(args, case, setting.workers, photos, calibrated)
@@ -109,12 +109,12 @@ def powers(cores: int) -> Iterator[int]:
     workers = 1
     while workers < cores:
         yield workers
-        # Every number where there are few, and then as many as tell a curve.
+        # Every number up to 4, then enough for a curve.
         workers = workers + 1 if cores <= 4 else 2 * workers
 
 
 def prepared(args: argparse.Namespace) -> Path:
-    """The photographs, in memory."""
+    """Returns the photographs, in memory."""
     if args.photos is None:
         args.photos = args.data / "classification"
         args.classification, args.segmentation = None, None
@@ -177,7 +177,7 @@ def busy(load: machine.Load, wall_s: float) -> float:
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
-    """The loop of one case, measured once its number of workers has settled."""
+    """Runs the loop of one case, measured after its number of workers has settled."""
     (case,) = args.cases
     workers = args.workers if args.workers == "auto" else int(args.workers)
     step = stepper(case, args.step_s)
@@ -230,7 +230,7 @@ def pipeline(case: str, photos: Path) -> Any:
 
 
 class Slow:
-    """Items made in Python, each of which keeps the interpreter for a while."""
+    """Items made in Python; each keeps the interpreter busy for a while."""
 
     def __init__(self) -> None:
         import numpy as np
@@ -257,7 +257,7 @@ def stepper(case: str, step_s: float) -> Callable[[Any], None]:
 
 
 def training() -> Callable[[Any], None]:
-    """A step of a network whose work takes all cores."""
+    """Returns a step of a network whose work uses all cores."""
     import torch
 
     torch.manual_seed(0)

@@ -1,7 +1,7 @@
 """The workloads of the benchmark: their data and batches.
 
-Needs NumPy alone (Pillow for the reference of the segmentation workload), so that it
-runs inside every peer's environment.
+Needs only NumPy (and Pillow for the reference of the segmentation workload), so that it
+runs in every peer's environment.
 """
 
 import csv
@@ -15,7 +15,7 @@ CROP = 512
 SIDE = 224
 MEAN = np.array([0.485, 0.456, 0.406], np.float32)
 STD = np.array([0.229, 0.224, 0.225], np.float32)
-# x * SCALE + BIAS is (x / 255 - MEAN) / STD, in one multiplication and one addition.
+# x * SCALE + BIAS is (x / 255 - MEAN) / STD, with one multiplication and one addition.
 SCALE = (1 / (255 * STD)).astype(np.float32)
 BIAS = (-MEAN / STD).astype(np.float32)
 IMAGES = {".png", ".jpg", ".jpeg", ".webp"}
@@ -66,37 +66,43 @@ WORKLOADS = {
 
 @dataclass(frozen=True)
 class Data:
-    """Where the data sets lie."""
+    """Paths of the datasets."""
 
     segmentation: Path
     classification: Path
     decoded: Path
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Image and mask paths of the segmentation set, by equal name, sorted."""
+        """Returns sorted pairs of image and mask paths of the segmentation set."""
         images, masks = split_of(self.segmentation)
         return [(str(p), str(masks / p.name)) for p in files_below(images)]
 
     def colours(self) -> np.ndarray:
-        """The palette of the segmentation set: int64 ``[classes, 3]``."""
+        """Returns the palette of the segmentation set: int64 ``[classes, 3]``."""
         with open(self.segmentation / "class_dict.csv", newline="") as lines:
             rows = csv.DictReader(lines, skipinitialspace=True)
             return np.array([[int(row[c]) for c in "rgb"] for row in rows], np.int64)
 
     def images(self) -> tuple[list[str], list[int]]:
-        """Paths of the classification set, sorted; each one's folder as a number."""
+        """Returns paths of the classification set, sorted, and the number of each
+        folder.
+        """
         files = files_below(self.classification)
         folders = {d: n for n, d in enumerate(sorted({f.parent for f in files}))}
         return [str(f) for f in files], [folders[f.parent] for f in files]
 
     def array(self) -> tuple[np.ndarray, np.ndarray]:
-        """The decoded set, mapped uint8 ``[N, 224, 224, 3]``, and each row's number."""
+        """Returns the decoded set, mapped uint8 ``[N, 224, 224, 3]``, and each row's
+        number.
+        """
         pixels = np.load(self.decoded, mmap_mode="r")
         return pixels, np.arange(len(pixels), dtype=np.int64)
 
 
 def split_of(root: Path) -> tuple[Path, Path]:
-    """The folders of images and of masks: images and masks, or NAME and NAME_labels."""
+    """Returns the folders of images and masks: images and masks, or NAME and
+    NAME_labels.
+    """
     if (root / "masks").is_dir():
         return root / "images", root / "masks"
     for masks in sorted(root.glob("*_labels")):
@@ -105,14 +111,14 @@ def split_of(root: Path) -> tuple[Path, Path]:
 
 
 def files_below(root: Path) -> list[Path]:
-    """Image files below `root`, linked folders included, sorted."""
+    """Returns image files below `root`, including linked folders, sorted."""
     walk = os.walk(root, followlinks=True)
     files = (Path(folder, name) for folder, _, names in walk for name in names)
     return sorted(file for file in files if file.suffix.lower() in IMAGES)
 
 
 def colour_codes(colours: np.ndarray) -> np.ndarray:
-    """Each colour as one int32, red highest."""
+    """Returns each colour as one int32, red highest."""
     c = colours.astype(np.int32)
     return (c[:, 0] << 16) | (c[:, 1] << 8) | c[:, 2]
 
@@ -128,7 +134,7 @@ def one_hot(mask: np.ndarray, colours: np.ndarray) -> np.ndarray:
 
 
 def normalize(pixels: np.ndarray) -> np.ndarray:
-    """uint8 ``[..., 3]`` to ImageNet-normalized float32."""
+    """Converts uint8 ``[..., 3]`` to ImageNet-normalized float32."""
     x = np.multiply(pixels, SCALE, dtype=np.float32)
     x += BIAS
     return x

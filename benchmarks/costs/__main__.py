@@ -1,7 +1,7 @@
-"""Measures what infeed costs beside the work itself, and holds it to its promises.
+"""Measures the overhead of infeed, and compares it with the promised limits.
 
-`python -m costs [NAME ...]`, in `benchmarks/`, with the interpreter infeed is in. Each
-measurement runs in a separate process; see README.md.
+`python -m costs [NAME ...]`, in `benchmarks/`, with the interpreter that has infeed.
+Each measurement runs in a separate process; see README.md.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from costs.figures import many_files
 
 HERE = Path(__file__).resolve().parent.parent
 NAMES = ("index", "first_batch", "resume", "consumer", "step", "memory")
-# Folders of many files that a measurement reads, below --data.
+# Folders of many files for a measurement, below --data.
 TREES = {
     "index": {"thousand": 1000, "million": 1_000_000},
     "first_batch": {"hundred-thousand": 100_000},
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def run_one(name: str, args: argparse.Namespace, paths: datasets.Paths) -> list[dict]:
-    """One process; it prints a list of figures: what, limit, measured, unit."""
+    """Runs one process, which prints a list of figures: what, limit, measured, unit."""
     command = [
         sys.executable,
         "-m",
@@ -82,7 +82,7 @@ def run_one(name: str, args: argparse.Namespace, paths: datasets.Paths) -> list[
 
 
 def merged(runs: list[list[dict]]) -> list[dict]:
-    """The figures of several runs as their medians."""
+    """Returns the figures of several runs as their medians."""
     result = []
     for same in zip(*runs, strict=True):
         values = [f["measured"] for f in same]

@@ -1,6 +1,7 @@
 """Measures the cost of a batch of 64 samples of 1 kB for the consumer's thread.
 
-The consumer computes for a millisecond between batches, so that the next one is ready.
+The consumer computes for a millisecond between batches, so that the next batch is
+ready.
 """
 
 import statistics

@@ -31,12 +31,12 @@ def report(*figures: dict) -> None:
 
 
 def many_files(root: Path, count: int, originals: Path) -> Path:
-    """A tree of images in folders of a thousand, made once: links to a few files."""
+    """Makes a tree of images in folders of a thousand, once: links to a few files."""
     if root.exists():
         return root
     sources = files_below(originals)[: max(64, -(-count // LINKS))]
     unfinished = root.with_suffix(".unfinished")
-    # Copies, so that no other data gains links.
+    # Copies, so that no other files gain links.
     copies = unfinished.with_suffix(".originals")
     copies.mkdir(parents=True, exist_ok=True)
     for n, source in enumerate(sources):
@@ -53,7 +53,7 @@ def many_files(root: Path, count: int, originals: Path) -> Path:
 
 
 def memory_bytes(key: str) -> int:
-    """A line of /proc/self/status: VmRSS is now, VmHWM the peak."""
+    """Returns a line of /proc/self/status: VmRSS is the size now, VmHWM the peak."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{key}:"):
             return int(line.split()[1]) * 1024

@@ -1,7 +1,7 @@
 """The index of a million files, with a warm directory cache: its time and its memory.
 
-A loader over the million is opened and closed, and one over a thousand such files; the
-difference is the index. What is opened reads and decodes one small batch.
+The measurement opens and closes a loader over a million files and one over a thousand;
+the difference is the index. Opening reads and decodes one small batch.
 """
 
 import time
@@ -13,7 +13,7 @@ from infeed import transforms as T
 
 
 def opened(path) -> tuple[float, int]:
-    """Seconds to open a loader, and resident bytes while it is."""
+    """Returns the seconds to open a loader, and its resident bytes while open."""
     started = time.perf_counter()
     pipeline = (
         infeed.Pipeline(sources.Folder(str(path)))

@@ -1,6 +1,6 @@
 """Memory over 20 epochs: under the byte budget, and flat.
 
-Peak of the process from before the loader is opened, without what was resident then.
+Peak of the process from before the loader is opened, minus the resident size then.
 """
 
 import infeed

@@ -1,4 +1,4 @@
-"""First batch of a resumed run against that of a fresh one, over 100 000 files."""
+"""First batch of a resumed run compared with that of a fresh run, for 100 000 files."""
 
 import statistics
 import time

@@ -1,6 +1,6 @@
-"""A device slower than the cores: how long it is waited for, how long an epoch takes.
+"""A device slower than the cores: the waiting time, and the time of an epoch.
 
-The step is a third longer than the cores need for a batch, measured first.
+The step takes a third longer than the cores need for a batch, which is measured first.
 """
 
 import time
@@ -32,7 +32,7 @@ def main() -> None:
         waited, steps = 0.0, 0
         began = now = time.perf_counter()
         while now - began < SPAN_S:
-            # The seam between epochs is waited for like any other batch.
+            # The wait between epochs counts like any other.
             for _ in loader:
                 waited += time.perf_counter() - now
                 time.sleep(step_s)

@@ -1,4 +1,4 @@
-"""NVIDIA DALI on the CPU alone: crops inside the decoders, fused crop-mirror-normalize.
+"""NVIDIA DALI on the CPU only: crops inside the decoders, fused crop-mirror-normalize.
 
 Variants: "fast" for JPEGs with plain upsampling and the fast, less exact inverse DCT.
 """
@@ -20,8 +20,8 @@ NORMALIZE = {
 
 
 def running(job: Job, graph, *args) -> Iterator:
-    # Reading sometimes needs another thread: one more than cores was its best in a
-    # sweep on two cores for whole files; for the others it made no difference.
+    # Reading sometimes needs another thread: one more than cores was best in a sweep on
+    # two cores for whole files; for the others it made no difference.
     pipe = dali.pipeline_def(graph)(
         *args,
         batch_size=job.work.batch,
@@ -38,7 +38,7 @@ def running(job: Job, graph, *args) -> Iterator:
 
 def segmentation(job: Job) -> Iterator:
     def graph(pairs, codes):
-        # Two readers with one seed draw one order.
+        # Two readers with one seed draw the same order.
         order = {
             "random_shuffle": job.work.shuffled,
             "seed": 7,
@@ -82,7 +82,7 @@ def classification(job: Job) -> Iterator:
 
 
 class Rows:
-    """Rows of the mapped array in a new random order each epoch, one a call."""
+    """Rows of the mapped array in a new random order each epoch, one per call."""
 
     def __init__(self, pixels: np.ndarray, labels: np.ndarray):
         self.pixels, self.labels = pixels, labels

@@ -32,7 +32,7 @@ class Rows:
 
 
 def packed(job: Job) -> Path:
-    """The data set in FFCV's form, written once beside the array."""
+    """Writes the dataset in FFCV's format once, next to the array."""
     path = job.data.decoded.with_suffix(".beton")
     if not path.exists():
         unfinished = path.with_suffix(".unfinished")

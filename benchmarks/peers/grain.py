@@ -1,7 +1,7 @@
 """Grain: a MapDataset read by threads; images by OpenCV, outside the interpreter.
 
-Threads rather than worker processes: with batches of tens of megabytes, handing them
-over from a process costs it half its rate.
+Threads instead of worker processes: with batches of tens of megabytes, passing them on
+from a process costs half of its rate.
 """
 
 import random

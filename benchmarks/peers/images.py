@@ -10,13 +10,15 @@ from workloads import CROP, SIDE, normalize, one_hot
 
 
 def segmentation_sample(pair: tuple[str, str], colours: np.ndarray):
-    """Float image and one-hot mask, cropped."""
+    """Returns float image and one-hot mask, cropped."""
     image, mask = (cv2.imread(p, cv2.IMREAD_COLOR_RGB)[:CROP, :CROP] for p in pair)
     return np.float32(image) / np.float32(255), one_hot(mask, colours)
 
 
 def classification_sample(sample: tuple[str, int]):
-    """Random resized crop, flip, normalize; channels last, and the label."""
+    """Applies random resized crop, flip, normalize; returns channels last, and the
+    label.
+    """
     path, label = sample
     with open(path, "rb") as file:
         image = cv2.imdecode(np.frombuffer(file.read(), np.uint8), cv2.IMREAD_COLOR_RGB)

@@ -1,7 +1,7 @@
 """infeed itself, through its public API.
 
 Variants: "" as documented; "unverified" without the check of PNG checksums, which the
-bare loop does not make either; "arrow" from Arrow files packed once instead of .npy.
+bare loop omits, too; "arrow" from Arrow files packed once instead of .npy.
 """
 
 import struct
@@ -45,7 +45,7 @@ def segmentation(job: Job) -> Iterator:
 
 def whole_png(job: Job) -> Iterator:
     images, _ = split_of(job.data.segmentation)
-    # A batch needs one size; a crop to the size of all images leaves nothing out.
+    # A batch needs one size; a crop to the size of all images removes nothing.
     with open(files_below(images)[0], "rb") as first:
         width, height = struct.unpack(">II", first.read(24)[16:])
     pipeline = (

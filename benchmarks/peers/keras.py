@@ -1,7 +1,7 @@
 """A common first version: a Keras PyDataset over OpenCV, run as `model.fit` does.
 
-Variants: "" compares the mask with each colour, as in the example this code is found in
-everywhere; "packed" compares colours packed to integers.
+Variants: "" compares the mask with each colour, as in the widespread example of this
+code; "packed" compares colours packed into integers.
 """
 
 import os
@@ -22,7 +22,7 @@ from workloads import CROP
 
 
 class Batches(keras.utils.PyDataset):
-    """Batches of samples, each sample made by a function."""
+    """Batches of samples; a function makes each sample."""
 
     def __init__(self, job: Job, samples: list, one):
         super().__init__(workers=job.threads, max_queue_size=10)
@@ -58,7 +58,7 @@ def running(batches: Batches) -> Iterator:
 
 
 def one_hot_by_class(mask: np.ndarray, colours: np.ndarray) -> np.ndarray:
-    """One comparison of three channels a class."""
+    """Compares the three channels once for each class."""
     planes = [np.all(np.equal(mask, colour), axis=-1) for colour in colours]
     return np.stack(planes, axis=-1).astype(np.float32)
 

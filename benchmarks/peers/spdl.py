@@ -75,7 +75,7 @@ def classification(job: Job) -> Iterator:
 
 
 def decoded(job: Job) -> Iterator:
-    """Whole batches by one thread each, so that nothing is stacked."""
+    """Loads whole batches with one thread each, so that nothing is stacked."""
     pixels, labels = job.data.array()
     size = job.work.batch
     dtype = np.float32 if job.work.name == "decoded" else np.uint8

@@ -14,7 +14,7 @@ from workloads import BIAS, SCALE, SIDE
 
 
 def packed(job: Job) -> Path:
-    """The data set in MDS shards, written once beside the array."""
+    """Writes the dataset into MDS shards once, next to the array."""
     path = job.data.decoded.with_suffix(".mds")
     if not path.exists():
         unfinished = path.with_suffix(".unfinished")

@@ -1,8 +1,8 @@
 """tf.data as its performance guide recommends: parallel map and prefetch, autotuned.
 
-It reads crops of JPEGs through `decode_and_crop_jpeg`. Batches are channels last, as
-TensorFlow wants them. Variants: "fast" for JPEGs with the fast, less exact inverse DCT.
-One iterator runs over a repeated data set, because tearing an epoch's iterator down can
+It reads crops of JPEGs through `decode_and_crop_jpeg`. Batches are channels last,
+TensorFlow's layout. Variants: "fast" for JPEGs with the fast, less exact inverse DCT.
+One iterator runs over a repeated dataset, because destroying an epoch's iterator can
 stall for seconds while the autotuner's thread ends.
 """
 
@@ -73,7 +73,7 @@ def classification(job: Job) -> Iterator:
 
 
 def decoded(job: Job) -> Iterator:
-    """Rows fetched from the mapped array by batch: one call into Python a batch."""
+    """Fetches rows from the mapped array by batch: one call into Python per batch."""
     pixels, labels = job.data.array()
     floats = job.work.name == "decoded"
 

@@ -1,6 +1,6 @@
-"""torch DataLoader with workers that persist, images by torchvision's own decoders.
+"""torch DataLoader with persistent workers, images by torchvision's decoders.
 
-Segmentation by OpenCV and packed colours: faster there than torchvision's decoder.
+Segmentation uses OpenCV and packed colours, which is faster than torchvision's decoder.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ cv2.setNumThreads(0)  # a worker is a core
 
 
 class Samples(Dataset):
-    """Samples, each made by a function."""
+    """Samples; a function makes each."""
 
     def __init__(self, samples: list, one):
         self.samples, self.one = samples, one
@@ -66,14 +66,14 @@ def classification(job: Job) -> Iterator:
         path, label = sample
         return transform(decode_jpeg(read_file(path), ImageReadMode.RGB)), label
 
-    # One worker more than cores was its best in a sweep on two cores.
+    # One worker more than cores was best in a sweep on two cores.
     return running(
         job, Samples(list(zip(*job.data.images(), strict=True)), one), job.threads + 1
     )
 
 
 class Rows(Dataset):
-    """Rows of the mapped array, fetched, flipped and normalized a batch at a time."""
+    """Rows of the mapped array, fetched, flipped and normalized per batch."""
 
     def __init__(self, job: Job):
         self.data, self.floats, self.arrays = job.data, job.work.name == "decoded", None

@@ -1,4 +1,4 @@
-"""A plugin of pytest that writes each case's result as a finding as soon as it ends."""
+"""A plugin of pytest that writes each case's result as a finding at once."""
 
 import faulthandler
 import os
@@ -13,37 +13,37 @@ PROGRESS = "GPU_CHECK_PROGRESS"
 
 STEP = "loop cases"
 
-# A case that takes longer hangs; its process ends with a traceback.
+# A case that takes longer counts as hanging; its process ends with a traceback.
 CASE_SECONDS = 90
 
 _reports: list = []
 
 
 def note(word: str, case: str) -> None:
-    """Says how far the run is."""
+    """Records the progress of the run."""
     with open(os.environ[PROGRESS], "a") as file:
         file.write(f"{word} {case}\n")
 
 
 def pytest_configure(config) -> None:
-    """Ends with the step."""
+    """Makes the process end with the step."""
     end_with_parent()
 
 
 def pytest_runtest_logstart(nodeid: str, location) -> None:
-    """A case begins."""
+    """Records that a case begins."""
     _reports.clear()
     note("begin", nodeid)
     faulthandler.dump_traceback_later(CASE_SECONDS, exit=True)
 
 
 def pytest_runtest_logreport(report) -> None:
-    """A phase of a case ended."""
+    """Writes the result of a phase of a case."""
     _reports.append(report)
 
 
 def pytest_runtest_logfinish(nodeid: str, location) -> None:
-    """A case ended."""
+    """Records that a case ended."""
     faulthandler.cancel_dump_traceback_later()
     seconds = sum(report.duration for report in _reports)
     outcome, detail = "passed", ""

@@ -1,6 +1,7 @@
 """The loop cases of `python/tests/on_gpu`, on the driver of this machine.
 
-A case that crashes or hangs is a failed check; the rest then run in another process.
+A case that crashes or hangs is a failed check; the remaining cases run in another
+process.
 """
 
 import importlib.util
@@ -12,10 +13,10 @@ from .case_log import FINDINGS, PROGRESS
 from .findings import Findings
 from .steps import Settings
 
-# Processes at most: each but the last lost a case.
+# Maximum number of processes: each except the last lost a case.
 PROCESSES = 6
 
-# The whole step is limited, too.
+# Limit of the whole step.
 SECONDS = 600
 
 
@@ -33,9 +34,9 @@ def run(findings: Findings, settings: Settings) -> None:
     environment["PYTHONPATH"] = os.pathsep.join(paths)
     command = [sys.executable, "-m", "pytest", str(tests / "on_gpu" / "cases.py")]
     command += ["-q", "-p", "no:cacheprovider", "-p", "gpu_parts.case_log"]
-    # Warnings of other versions of libraries are not what is checked.
+    # Warnings of other versions of libraries are not part of the check.
     command += ["--rootdir", str(settings.checkout), "-o", "filterwarnings=default"]
-    # Separate steps.
+    # These are separate steps.
     command += ["-k", "not selftest"]
     if settings.quick:
         command[-1] += " and (fixed_addresses or second_stream or capture)"
@@ -47,7 +48,7 @@ def run(findings: Findings, settings: Settings) -> None:
         ended = process.run(
             [*command, *skipped], SECONDS, output, environment, own_group=False
         )
-        # Failed cases are status 1, and no case left is 5.
+        # Status 1 means failed cases, 5 no remaining cases.
         if ended.status in (0, 1, 5):
             break
         text = f"{ended.problem}: {process.tail(output)}"
@@ -61,7 +62,7 @@ def run(findings: Findings, settings: Settings) -> None:
 
 
 def lines(progress, word: str) -> list[str]:
-    """Cases of which the progress says that they began, or ended."""
+    """Returns the cases that began or ended, according to the progress file."""
     if not progress.exists():
         return []
     found = (line.split(" ", 1) for line in progress.read_text().splitlines())
@@ -69,10 +70,10 @@ def lines(progress, word: str) -> list[str]:
 
 
 def done(progress) -> list[str]:
-    """Cases that need not run again."""
+    """Returns the cases that need not run again."""
     return lines(progress, "begin")
 
 
 def unfinished(progress) -> set[str]:
-    """Cases that began and did not end."""
+    """Returns the cases that began and did not end."""
     return set(lines(progress, "begin")) - set(lines(progress, "end"))

@@ -10,14 +10,14 @@ import infeed
 from infeed import sources
 from infeed import transforms as T
 
-# The command of the package that is imported, installed or not.
+# The command of the imported package, installed or not.
 COMMAND = "import sys; from infeed._cli import main; sys.exit(main())"
 
 FLOATS = T.Normalize(mean=T.IMAGENET_MEAN, std=T.IMAGENET_STD)
 
 
 def images(count: int, side: int) -> tuple[np.ndarray, np.ndarray]:
-    """Images uint8 [count, side, side, 3] and their classes int64 [count]."""
+    """Returns images uint8 [count, side, side, 3] and their classes int64 [count]."""
     random = np.random.default_rng(0)
     pixels = random.integers(0, 256, (count, side, side, 3), dtype=np.uint8)
     return pixels, np.arange(count) % 1000
@@ -62,6 +62,6 @@ def cropped(folder: Path, side: int, batch: int) -> infeed.Pipeline:
 
 
 def forever(loader):
-    """Its batches, epoch after epoch."""
+    """Yields its batches, epoch after epoch."""
     while True:
         yield from loader

@@ -1,4 +1,4 @@
-"""The same images by PyTorch's DataLoader."""
+"""The same images from PyTorch's DataLoader."""
 
 from collections.abc import Iterator
 
@@ -29,7 +29,7 @@ class Decoded(Dataset):
 
 
 def normalized(images: torch.Tensor) -> torch.Tensor:
-    """Bytes [..., 3, H, W] as normalized bfloat16, by PyTorch's own operations."""
+    """Converts bytes [..., 3, H, W] to normalized bfloat16 with PyTorch."""
     mean = torch.tensor(T.IMAGENET_MEAN, device=images.device).view(3, 1, 1) * 255
     std = torch.tensor(T.IMAGENET_STD, device=images.device).view(3, 1, 1) * 255
     return ((images.float() - mean) / std).to(torch.bfloat16)
@@ -38,7 +38,7 @@ def normalized(images: torch.Tensor) -> torch.Tensor:
 def batches(
     pixels, classes, batch: int, here: torch.device, floats: bool, workers: int
 ) -> Iterator:
-    """Batches on the device, with floats from the workers or made on the device."""
+    """Yields batches on the device; the workers or the device compute the floats."""
     on_gpu = here.type == "cuda"
     loader = DataLoader(
         Decoded(pixels, classes, floats),

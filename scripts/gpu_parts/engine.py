@@ -8,7 +8,7 @@ from .findings import Findings
 from .machine import tool
 from .steps import Settings
 
-# From 10 seconds on, the engine takes the sizes of training.
+# From 10 seconds on, the engine uses the sizes of training.
 SECONDS = {"quick": 0.3, "normal": 10.0, "full": 60.0}
 STRESS_SECONDS = {"quick": 0.3, "normal": 25.0, "full": 200.0}
 
@@ -32,8 +32,9 @@ def selftest(
 
 
 def kernels(findings: Findings, settings: Settings) -> None:
-    """Kernels against the host, with a JIT cache that only this run uses: the first
-    time it is empty."""
+    """Compares kernels with the host, with a JIT cache for this run only, which is
+    empty at first.
+    """
     cache = settings.scratch / "jit-cache"
     cache.mkdir(exist_ok=True)
     os.environ["CUDA_CACHE_PATH"] = str(cache)
@@ -41,28 +42,31 @@ def kernels(findings: Findings, settings: Settings) -> None:
 
 
 def rates(findings: Findings, settings: Settings) -> None:
-    """Copies and kernels, each layout and dtype; the host's cost of a step."""
+    """Measures copies and kernels, each layout and dtype, and the host's cost of a
+    step.
+    """
     selftest(findings, settings, "rates", SECONDS[settings.effort])
 
 
 def stress(findings: Findings, settings: Settings) -> None:
-    """A late consumer, with its release and without."""
+    """Tests a late consumer, with its release and without."""
     selftest(findings, settings, "stress", STRESS_SECONDS[settings.effort])
 
 
 def ordering(findings: Findings, settings: Settings) -> None:
-    """Whether nvJPEG's decoders write in the order of their stream, and infeed's
-    batches are right all the same."""
+    """Determines whether nvJPEG's decoders write in the order of their stream; infeed's
+    batches must be correct in either case.
+    """
     selftest(findings, settings, "ordering", SECONDS[settings.effort])
 
 
 def jpegs(findings: Findings, settings: Settings) -> None:
-    """Pixels, rejected files and rates of the device's decoders of JPEGs."""
+    """Checks pixels, rejected files and rates of the device's JPEG decoders."""
     selftest(findings, settings, "jpegs", SECONDS[settings.effort])
 
 
 def sanitizer(findings: Findings, settings: Settings) -> None:
-    """The kernels and the stress test under compute-sanitizer."""
+    """Runs the kernels and the stress test under compute-sanitizer."""
     program = tool("compute-sanitizer")
     if program is None:
         findings.not_run("compute-sanitizer finds nothing", "it is not installed")

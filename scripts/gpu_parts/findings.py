@@ -1,4 +1,4 @@
-"""Findings of steps: JSON Lines, of which each is written whole before the next begins.
+"""Findings of steps in JSON Lines; each is written completely before the next begins.
 
 A finding has a ``kind`` and a ``name``. Kinds: ``fact`` (``value``), ``check``
 (``outcome``: passed, failed or not_run; ``detail``, ``seconds``), ``figure``
@@ -27,7 +27,9 @@ class Findings:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def add(self, finding: dict) -> None:
-        """Appends a finding with one write, so that a killed process leaves no half."""
+        """Appends a finding with one write, so that a killed process leaves no partial
+        one.
+        """
         line = json.dumps({"step": self.step, **finding}) + "\n"
         os.write(self._file, line.encode())
 
@@ -66,7 +68,7 @@ class Findings:
     def check(self, name: str, run: Callable[[], str]) -> None:
         """Runs a check, which returns its observation.
 
-        `NotRun` says that it cannot run here; any other exception is a failure.
+        `NotRun` means that the check cannot run here; any other exception is a failure.
         """
         start = time.perf_counter()
         try:
@@ -83,7 +85,9 @@ class NotRun(Exception):
 
 
 def read(path: Path) -> list[dict]:
-    """The findings of a file, without a line that a killed process left unfinished."""
+    """Returns the findings of a file, without a line that a killed process left
+    unfinished.
+    """
     if not path.exists():
         return []
     found = []

@@ -28,7 +28,7 @@ LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1", "libnvjpeg.so.13", "libnvjpeg.
 
 
 def facts(findings: Findings, settings: Settings) -> None:
-    """Reports the facts one by one: any of them may hang or fail."""
+    """Reports the facts one by one, since any query may hang or fail."""
     findings.fact("date", datetime.date.today().isoformat())
     findings.fact("device", settings.device)
     findings.fact("commit", commit(settings.checkout))
@@ -70,7 +70,7 @@ def distributions() -> list[importlib.metadata.Distribution]:
 
 
 def commit(checkout: Path) -> str:
-    """The commit of the checkout; marked where files differ from it."""
+    """Returns the commit of the checkout; marked if files differ from it."""
     hash_ = output(["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"])
     if hash_ and output(["git", "-C", str(checkout), "status", "--porcelain", "-uno"]):
         hash_ += ", with changes"
@@ -78,7 +78,7 @@ def commit(checkout: Path) -> str:
 
 
 def caches(findings: Findings) -> None:
-    """Whether the driver can keep compiled kernels."""
+    """Reports whether the driver can keep compiled kernels."""
     home = os.environ.get("HOME", "/")
     default = Path(home) / ".nv" / "ComputeCache"
     folder = Path(os.environ.get("CUDA_CACHE_PATH", default))
@@ -88,13 +88,13 @@ def caches(findings: Findings) -> None:
 
 
 def tool(name: str) -> str | None:
-    """Path of one of CUDA's programs."""
+    """Returns the path of one of CUDA's programs."""
     folders = [os.environ.get("PATH", ""), "/usr/local/cuda/bin"]
     return shutil.which(name, path=os.pathsep.join(folders))
 
 
 def loaded_from(name: str, folders: tuple[Path, ...]) -> str:
-    """The file that a library is loaded from."""
+    """Returns the file from which a library is loaded."""
     candidates = [str(folder / name) for folder in folders if (folder / name).exists()]
     for candidate in (name, *candidates):
         try:
@@ -109,7 +109,7 @@ def loaded_from(name: str, folders: tuple[Path, ...]) -> str:
 
 
 def gpus() -> str:
-    """The GPUs that the engine finds."""
+    """Returns the GPUs that the engine finds."""
     from infeed import _core
 
     found = json.loads(_core.gpus())

@@ -1,8 +1,8 @@
-"""NVIDIA's JPEG decoders by themselves: engines, images per second, and the effect on
+"""NVIDIA's JPEG decoders without infeed: engines, images per second, and the effect on
 matrix products at the same time.
 
-The engine's own rates are in the step of JPEG decoding; these are what the library
-gives without infeed.
+The step of JPEG decoding measures the rates through the engine; these are the rates of
+the library alone.
 
 Source of the calls: ``nvjpeg.h`` of CUDA 12 and 13, which agree on them.
 """
@@ -19,16 +19,16 @@ from .findings import Findings, NotRun
 from .steps import Settings
 from .with_torch import torch_for
 
-# Files, files of a batch, and turns over all files.
+# Files, files of a batch, and rounds over all files.
 COUNT, BATCH, TURNS = 512, 64, 3
 
 # Numbers of `nvjpegBackend_t`.
 BACKENDS = {"the engine": 3, "the GPU's cores": 2, "both, Huffman on the host": 1}
 
-# `NVJPEG_OUTPUT_RGBI`: red, green and blue side by side.
+# `NVJPEG_OUTPUT_RGBI`: interleaved red, green and blue.
 INTERLEAVED = 5
 
-# `nvjpegStatus_t`, as far as they say something about the machine.
+# Codes of `nvjpegStatus_t` that depend on the machine.
 STATUS = {
     1: "it is not initialised",
     2: "an argument is not valid",
@@ -51,7 +51,7 @@ class Refused(RuntimeError):
 
 
 class Library:
-    """The library's functions, each of which raises when it fails."""
+    """The library's functions; each raises an exception when it fails."""
 
     def __init__(self, settings: Settings) -> None:
         tried = []
@@ -64,10 +64,10 @@ class Library:
         raise Refused("; ".join(tried))
 
     def __call__(self, function: str, *arguments) -> None:
-        """Calls one.
+        """Calls a function.
 
         Raises:
-            Refused: It returns another status than success.
+            Refused: The function returns another status than success.
         """
         status = getattr(self._library, function)(*arguments)
         if status != 0:
@@ -75,7 +75,7 @@ class Library:
 
 
 def candidates(settings: Settings) -> list[str]:
-    """Files of the library, the surest first."""
+    """Returns files of the library, the most specific first."""
     if "INFEED_NVJPEG" in os.environ:
         return [os.environ["INFEED_NVJPEG"]]
     names = ["libnvjpeg.so.13", "libnvjpeg.so.12"]
@@ -84,7 +84,7 @@ def candidates(settings: Settings) -> list[str]:
 
 
 class Decoder:
-    """One of the library's decoders, for batches of a size."""
+    """One of the library's decoders, for batches of one size."""
 
     def __init__(self, library: Library, backend: int, batch: int):
         self.library, self.batch = library, batch
@@ -103,7 +103,7 @@ class Decoder:
             raise
 
     def size(self, jpeg: bytes) -> tuple[int, int]:
-        """Height and width in the header of a JPEG."""
+        """Returns height and width in the header of a JPEG."""
         components, subsampling = c_int(), c_int()
         widths, heights = (c_int * 4)(), (c_int * 4)()
         self.library(
@@ -139,7 +139,7 @@ class Decoder:
 
 
 def measure(findings: Findings, settings: Settings) -> None:
-    """Engines, rates of each decoder, and matrix products at the same time."""
+    """Measures engines, rates of each decoder, and matrix products at the same time."""
     try:
         torch = torch_for(settings)
         library = Library(settings)
@@ -165,7 +165,7 @@ def measure(findings: Findings, settings: Settings) -> None:
 
 
 def engines(findings: Findings, decoder: Decoder) -> None:
-    """Engines of the GPU, and cores of each."""
+    """Reports the engines of the GPU, and the cores of each."""
     engines, cores = c_uint(), c_uint()
     decoder.library(
         "nvjpegGetHardwareDecoderInfo", decoder.handle, byref(engines), byref(cores)
@@ -177,7 +177,9 @@ def engines(findings: Findings, decoder: Decoder) -> None:
 def rates(
     findings: Findings, torch, name: str, decoder: Decoder, jpegs: list, device: str
 ) -> None:
-    """Images per second, the slowest batches, and what matrix products lose."""
+    """Reports images per second, the slowest batches, and the slowdown of matrix
+    products.
+    """
     ready = []
     for first in range(0, len(jpegs) - BATCH + 1, BATCH):
         batch = jpegs[first : first + BATCH]
@@ -229,12 +231,12 @@ def rates(
 
 
 def products(torch, device: str) -> float:
-    """Seconds that matrix products take on the GPU."""
+    """Returns the seconds of a matrix product on the GPU."""
     left = torch.randn(4096, 4096, dtype=torch.bfloat16, device=device)
     right = torch.randn(4096, 4096, dtype=torch.bfloat16, device=device)
     start = torch.cuda.Event(enable_timing=True)
     end = torch.cuda.Event(enable_timing=True)
-    # 200 of them raise the clocks.
+    # The first 200 products raise the clocks.
     for times in (200, 400):
         start.record()
         for _ in range(times):

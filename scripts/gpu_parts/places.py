@@ -1,4 +1,4 @@
-"""Batches at addresses that stay, in captured graphs, and on several devices."""
+"""Batches at fixed addresses, in captured graphs, and on several devices."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,9 @@ ROWS, SIDE, COUNT = 64, 32, 2048
 
 
 def measure(findings: Findings, settings: Settings) -> None:
-    """Compares what a user's own tensors, graphs and devices get with the host's."""
+    """Compares the contents of a user's own tensors, graphs and devices with the
+    host's.
+    """
     pipeline, device = described(), settings.device
     with pipeline.open() as loader:
         expected = [(b["image"].copy(), b["label"].copy()) for b in loader]
@@ -45,7 +47,7 @@ def measure(findings: Findings, settings: Settings) -> None:
 
 
 def described() -> infeed.Pipeline:
-    """Normalized images in batches of one size."""
+    """Returns normalized images in batches of one size."""
     random = np.random.default_rng(1)
     images = random.integers(0, 256, (COUNT, SIDE, SIDE, 3), dtype=np.uint8)
     source = sources.Memory(image=images, label=np.arange(COUNT))
@@ -55,14 +57,14 @@ def described() -> infeed.Pipeline:
 
 
 def tensors(device: str) -> dict[str, torch.Tensor]:
-    """Tensors that hold a batch."""
+    """Returns tensors for a batch."""
     here = "cpu" if device.split(":")[0] == "sim" else device
     image = torch.zeros(ROWS, 3, SIDE, SIDE, device=here)
     return {"image": image, "label": torch.zeros(ROWS, dtype=torch.int64, device=here)}
 
 
 def late(device: str, step: int) -> None:
-    """Delays the stream by some milliseconds, which differ from step to step."""
+    """Delays the stream by a few milliseconds, which differ from step to step."""
     if device.split(":")[0] != "sim":
         torch.cuda._sleep((step * 7919 % 5) * 1_000_000)
 
@@ -74,7 +76,7 @@ def differ(found: tuple, expected: tuple) -> bool:
 
 
 def filled(pipeline, device: str, expected: list) -> tuple[int, int]:
-    """Every step is copied to the same tensors, while the stream is late."""
+    """Copies every step to the same tensors, while the stream is late."""
     static, kept = tensors(device), []
     with infeed.torch.Loader(pipeline, device=device) as loader:
         for step in range(len(expected)):
@@ -86,7 +88,7 @@ def filled(pipeline, device: str, expected: list) -> tuple[int, int]:
 
 
 def replayed(pipeline, device: str, expected: list) -> tuple[int, int]:
-    """A graph that was captured once works on what is copied there each step."""
+    """Replays a graph, captured once, on the tensors that each step is copied to."""
     static, kept = tensors(device), []
     image, label = static["image"], static["label"]
     # The first kernels are loaded outside of the capture.
@@ -107,7 +109,7 @@ def replayed(pipeline, device: str, expected: list) -> tuple[int, int]:
 
 
 def dropped(pipeline, device: str, expected: list) -> tuple[int, int]:
-    """Slots of batches dropped while their stream was captured are used again."""
+    """Drops batches while their stream is captured; their slots must be reused."""
     side = torch.cuda.Stream(device)
     with pipeline.open(device=device) as loader:
         steps = iter(loader)
@@ -130,7 +132,7 @@ def dropped(pipeline, device: str, expected: list) -> tuple[int, int]:
 
 
 def unsynchronized(pipeline, device: str, expected: list) -> tuple[int, int]:
-    """A consumer that waits for nothing gets the bytes all the same."""
+    """A consumer that does not wait receives the right bytes."""
     wrong = steps = 0
     with pipeline.open(device=device) as loader:
         for batch, wanted in zip(loader, expected, strict=True):
@@ -144,7 +146,7 @@ def unsynchronized(pipeline, device: str, expected: list) -> tuple[int, int]:
 
 
 def shared(pipeline, device: str, expected: list) -> tuple[int, int]:
-    """The rows of a batch, in order, on two devices."""
+    """Compares the rows of a batch on two devices, in order."""
     names = ["sim", "sim"] if device.split(":")[0] == "sim" else ["cuda:0", "cuda:1"]
     wrong = steps = 0
     with infeed.torch.Loader(pipeline, devices=names) as loader:

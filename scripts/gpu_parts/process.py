@@ -1,9 +1,9 @@
-"""Commands with a hard timeout that nothing they do can exceed.
+"""Commands with a hard timeout that they cannot exceed.
 
-A command has its own session and process group, reads nothing, and writes to a file:
-no pipe keeps the caller waiting, whatever the command or its children hold open. At the
-timeout the group is killed. A process that even then does not end, because a driver
-holds it inside the kernel, is left behind.
+A command has a separate session and process group, reads nothing, and writes to a file,
+so no pipe that the command or its children hold open delays the caller. At the timeout
+the group is killed. A process that does not end even then, because a driver holds it
+inside the kernel, is left running.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-# A killed process ends at once unless the kernel holds it.
+# A killed process ends immediately unless the kernel holds it.
 REAP_SECONDS = 5
 
 # `PR_SET_PDEATHSIG` of prctl(2).
@@ -23,11 +23,11 @@ _PARENT_DEATH_SIGNAL = 1
 
 
 class Ended:
-    """How a command ended.
+    """Result of a command.
 
     Attributes:
         status: Exit status; negative: the signal that ended it; None: timeout.
-        problem: Why it did not end well; empty if it did.
+        problem: Reason why the command failed; empty if it did not.
     """
 
     def __init__(self, status: int | None, problem: str):
@@ -44,7 +44,7 @@ def run(
 ) -> Ended:
     """Runs a command; its output and errors go to a file.
 
-    Without its own group the command ends with the caller's group; its children then
+    Without its own group, the command ends with the caller's group; its children then
     outlive a timeout.
     """
     with open(output, "wb") as file:
@@ -61,7 +61,8 @@ def run(
     except subprocess.TimeoutExpired:
         status = None
     finally:
-        # Whether the command ended or this process is interrupted: its children, too.
+        # The children are killed, too, if the command ended or this process is
+        # interrupted.
         if own_group:
             kill_group(child.pid)
         elif child.returncode is None:
@@ -91,14 +92,14 @@ def kill_group(group: int) -> None:
 
 
 def end_with_parent() -> None:
-    """Makes the kernel end this process when its parent ends, however that happens."""
+    """Makes the kernel end this process when its parent ends for any reason."""
     if sys.platform.startswith("linux"):
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
 
 
 def tail(path: Path, characters: int = 2000) -> str:
-    """The end of a command's output."""
+    """Returns the end of a command's output."""
     try:
         text = path.read_bytes()[-4 * characters :].decode(errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""The report: a page of Markdown made of the findings so far."""
+"""The report: a page of Markdown with the findings so far."""
 
 import os
 import time
@@ -11,11 +11,11 @@ from .steps import Settings, Step
 if TYPE_CHECKING:
     from .runner import Files
 
-# Bytes of a copy that measures memory and not a cache.
+# Bytes of a copy that is larger than any cache.
 LARGE_COPY = 256 << 20
 
-# What a run should show: name, figure or ratio, and the bound. Below or above it, the
-# figures that it is computed from say why.
+# Expected results of a run: name, figure or ratio, and the bound. For a missed target,
+# the figures behind it give the reason.
 TARGETS = [
     (
         "pinned copies over PyTorch's best",
@@ -55,14 +55,14 @@ class Page:
         self._started = started
 
     def write(self, files: "Files") -> None:
-        """Replaces the report in one step, so that no reader finds half of it."""
+        """Replaces the report in one step, so that it is never incomplete."""
         text = self.text(read(files.findings))
         unfinished = files.report.with_name(files.report.name + ".unfinished")
         unfinished.write_text(text)
         os.replace(unfinished, files.report)
 
     def text(self, findings: list[dict]) -> str:
-        """The page."""
+        """Returns the page."""
         figures = [one for one in findings if one["kind"] == "figure"]
         figures += ratios(figures)
         lines = ["# Results of `scripts/gpu-check`", ""]
@@ -126,12 +126,12 @@ class Page:
 
 
 def word(outcome: str) -> str:
-    """An outcome in a table."""
+    """Returns an outcome for a table."""
     return {"failed": "**failed**", "not_run": "not run"}.get(outcome, outcome)
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:
-    """Lines of a table; none of its cells breaks it."""
+    """Returns the lines of a table; cell contents cannot break it."""
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for row in rows:
         lines.append(f"| {' | '.join(map(cell, row))} |")
@@ -139,13 +139,13 @@ def table(head: list[str], rows: list[list[str]]) -> list[str]:
 
 
 def cell(value: object) -> str:
-    """Text that a cell can hold."""
+    """Returns text for a cell."""
     text = " ".join(str(value).split()).replace("|", "\\|")
     return text if len(text) <= 600 else text[:600] + " ..."
 
 
 def target_rows(figures: list[dict], judged: bool = True) -> list[list[str]]:
-    """Each target: met, missed, not measured, or not judged."""
+    """Returns the state of each target: met, missed, not measured, or not judged."""
     rows = []
     for name, start, sign, bound in TARGETS:
         values = [one["value"] for one in figures if one["name"].startswith(start)]
@@ -163,7 +163,9 @@ def target_rows(figures: list[dict], judged: bool = True) -> list[list[str]]:
 
 
 def ratios(figures: list[dict]) -> list[dict]:
-    """Figures computed from those of several steps; none where one side is missing."""
+    """Returns figures computed from those of several steps; none if one side is
+    missing.
+    """
     values = {one["name"]: one["value"] for one in figures}
 
     def best(start: str) -> float:

@@ -9,12 +9,12 @@ from torch import nn
 # Blocks of a stage, and channels between their convolutions.
 STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
 
-# Channels that a block gives for each between its convolutions.
+# Ratio of a block's output channels to those between its convolutions.
 WIDER = 4
 
 
 class Block(nn.Module):
-    """Three convolutions beside a shortcut."""
+    """Three convolutions with a shortcut."""
 
     def __init__(self, inputs: int, between: int, stride: int):
         super().__init__()
@@ -32,18 +32,20 @@ class Block(nn.Module):
         self.last = nn.ReLU(inplace=True)
 
     def forward(self, images):
-        """Images [N, C, H, W] to images of the stage's channels and size."""
+        """Converts images [N, C, H, W] to images of the stage's channels and size."""
         return self.last(self.path(images) + self.shortcut(images))
 
 
 def convolution(inputs: int, outputs: int, side: int, stride: int) -> list[nn.Module]:
-    """One without bias, and the normalization behind it."""
+    """Returns a convolution without bias, and the normalization after it."""
     layer = nn.Conv2d(inputs, outputs, side, stride, side // 2, bias=False)
     return [layer, nn.BatchNorm2d(outputs)]
 
 
 def resnet(stages=STAGES, classes: int = 1000) -> nn.Module:
-    """Images [N, 3, H, W] to scores [N, classes]; ResNet-50 unless stages are given."""
+    """Maps images [N, 3, H, W] to scores [N, classes]; ResNet-50 with the default
+    stages.
+    """
     layers = [
         *convolution(3, 64, 7, 2),
         nn.ReLU(inplace=True),

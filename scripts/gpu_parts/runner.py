@@ -105,13 +105,13 @@ def _outcome(
 
 
 def environment_of_steps(folders: Sequence[Path]) -> dict[str, str]:
-    """The environment of steps, which import modules from these folders first."""
+    """Returns the environment of steps; they search these folders for modules first."""
     environment = dict(os.environ)
     before = environment.get("PYTHONPATH")
     paths = [*map(str, folders), *([before] if before else [])]
     environment["PYTHONPATH"] = os.pathsep.join(paths)
-    # No caches next to scripts that are part of a checkout.
+    # No caches next to scripts of a checkout.
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
-    # JAX would take most of the GPU's memory at its first operation.
+    # JAX would allocate most of the GPU's memory at its first operation.
     environment.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     return environment

@@ -1,4 +1,4 @@
-"""The steps of `scripts/gpu-check`, in their order, and the settings they share."""
+"""The steps of `scripts/gpu-check`, in order, and the settings they share."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -7,14 +7,14 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Step:
-    """A step: one process.
+    """A step, run as one process.
 
     Args:
-        name: Its name in findings and in the report.
+        name: Name in findings and in the report.
         function: ``module:function``, called with `Findings` and `Settings`.
-        expected_s: Seconds that it takes on a GPU; it does not begin if fewer are left.
-        limit_s: Seconds after which it is killed.
-        needs_gpu: Whether there is nothing to do on the simulated device.
+        expected_s: Expected seconds on a GPU; the step needs as many to begin.
+        limit_s: Seconds after which the step is killed.
+        needs_gpu: Whether the step does nothing on the simulated device.
     """
 
     name: str
@@ -54,12 +54,12 @@ class Settings:
         return self.effort == "quick"
 
     def text(self) -> str:
-        """These settings for another process."""
+        """Returns these settings as text for another process."""
         return json.dumps(asdict(self), default=str)
 
 
 def settings_from_text(text: str) -> Settings:
-    """The settings that `Settings.text` wrote."""
+    """Parses the settings that `Settings.text` wrote."""
     values = json.loads(text)
     values["scratch"] = Path(values["scratch"])
     values["checkout"] = Path(values["checkout"])
@@ -68,7 +68,7 @@ def settings_from_text(text: str) -> Settings:
 
 
 # Expected seconds are estimates for a normal run. Findings that cost little and explain
-# the others come first, the longest measurements last.
+# others come first, the longest measurements last.
 STEPS = [
     Step("machine", "gpu_parts.machine:facts", 5, 45),
     Step("self-test, cold JIT", "gpu_parts.engine:kernels", 10, 60),
@@ -89,5 +89,5 @@ STEPS = [
     Step("compute-sanitizer", "gpu_parts.engine:sanitizer", 20, 90, needs_gpu=True),
 ]
 
-# What `--full` multiplies the limits by.
+# Factor of the limits with `--full`.
 FULL_LIMIT = 4

@@ -1,7 +1,8 @@
-"""A ResNet-50 fed by infeed and by PyTorch's DataLoader, against one resident batch.
+"""A ResNet-50 fed by infeed and by PyTorch's DataLoader, compared with one resident
+batch.
 
-Every feed is measured in turns with the resident batch, so that drift of the machine's
-clocks cancels. The resident batch measured against itself is the noise of a ratio.
+Every feed takes turns with the resident batch, so that drift of the machine's clocks
+cancels. The resident batch compared with itself gives the noise of a ratio.
 """
 
 import os
@@ -18,7 +19,7 @@ from .findings import Findings, NotRun
 from .steps import Settings
 from .with_torch import torch_for
 
-# The simulated device only shows that all of it runs.
+# On the simulated device, the step only checks that all code runs.
 SIZES = {
     "quick": {"batch": 4, "side": 32, "count": 32, "steps": 2, "skip": 1, "turns": 1},
     "normal": {
@@ -40,12 +41,12 @@ SIZES = {
 }
 
 
-# Blocks and channels of a network that a CPU trains in no time.
+# Blocks and channels of a network that a CPU trains quickly.
 STAGES_OF_A_CPU = ((1, 8), (1, 16))
 
 
 def measure(findings: Findings, settings: Settings) -> None:
-    """Seconds of the same training step with each feed."""
+    """Measures the seconds of the same training step with each feed."""
     try:
         torch = torch_for(settings)
     except NotRun as reason:
@@ -67,7 +68,7 @@ def measure(findings: Findings, settings: Settings) -> None:
         wait()
         return (time.perf_counter() - start) / size["steps"]
 
-    # PyTorch tries algorithms, and the clocks rise.
+    # PyTorch selects algorithms, and the clocks rise.
     seconds_of_a_step(resident)
     for name, opened in feeds(torch, here, settings, size).items():
 
@@ -93,13 +94,13 @@ def measure(findings: Findings, settings: Settings) -> None:
 
 
 def forever(batch: tuple) -> Iterator:
-    """The same batch again and again."""
+    """Yields the same batch repeatedly."""
     while True:
         yield batch
 
 
 def random_batch(torch, here, size: dict) -> tuple:
-    """Normal numbers as images, and labels."""
+    """Returns normally distributed images, and labels."""
     shape = (size["batch"], 3, size["side"], size["side"])
     images = torch.randn(shape, device=here).to(torch.bfloat16)
     images = images.contiguous(memory_format=torch.channels_last)
@@ -107,7 +108,7 @@ def random_batch(torch, here, size: dict) -> tuple:
 
 
 def feeds(torch, here, settings: Settings, size: dict) -> dict[str, Callable]:
-    """Each feed by its name; opened with a stack that closes it."""
+    """Returns each feed by its name; a stack closes the opened ones."""
     pixels, classes = data.images(size["count"], size["side"])
     pipeline = data.in_memory(pixels, classes, size["batch"])
     made: list[Path] = []
@@ -127,7 +128,7 @@ def feeds(torch, here, settings: Settings, size: dict) -> dict[str, Callable]:
         )
         closing.callback(loader.close)
         for images, labels in data.forever(loader):
-            # Channels last in memory, under PyTorch's shape.
+            # Channels last in memory, in PyTorch's shape.
             yield images.permute(0, 3, 1, 2), labels
 
     def in_memory(placement: str) -> Callable:
@@ -137,7 +138,7 @@ def feeds(torch, here, settings: Settings, size: dict) -> dict[str, Callable]:
         def opened(closing: ExitStack) -> Iterator:
             crops = data.cropped(photographs(), size["side"], size["batch"])
             if options.get("decode") == "gpu":
-                # A device without a decoder says so when it is opened.
+                # Opening raises an exception if the device has no decoder.
                 try:
                     crops.open(device=settings.device, decode="gpu").close()
                 except infeed.DeviceError as error:
@@ -168,12 +169,12 @@ def feeds(torch, here, settings: Settings, size: dict) -> dict[str, Callable]:
 
 
 def workers() -> int:
-    """Workers of every loader: one a core, but for the one that trains."""
+    """Returns the workers of every loader: one per core except the training core."""
     return max(1, len(os.sched_getaffinity(0)) - 1)
 
 
 class Step:
-    """One step of training, and whether its loss was a number every time."""
+    """One training step; records whether its loss was always finite."""
 
     def __init__(self, torch, here):
         from .resnet import STAGES, resnet
@@ -195,10 +196,10 @@ class Step:
             loss = self.torch.nn.functional.cross_entropy(scores, labels)
         loss.backward()
         self.optimizer.step()
-        # A loss that is not a number stays in the sum.
+        # A loss that is not finite stays in the sum.
         self.worst += loss.detach().float()
 
     @property
     def finite(self) -> bool:
-        """Whether all losses so far are numbers."""
+        """Whether all losses so far are finite."""
         return bool(self.torch.isfinite(self.worst))

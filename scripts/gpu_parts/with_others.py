@@ -1,5 +1,6 @@
-"""Batches handed over to JAX, TensorFlow and CuPy, and processes that end without
-closing their loader."""
+"""Batches passed to JAX, TensorFlow and CuPy, and processes that end without closing
+their loader.
+"""
 
 import importlib
 import importlib.util
@@ -14,7 +15,7 @@ COUNT, ROWS = 512, 64
 
 
 def pipeline_and_batches():
-    """Bytes, floats and labels in batches, and the host's arrays of one epoch."""
+    """Returns batches of bytes, floats and labels, and an epoch of host arrays."""
     import numpy as np
 
     import infeed
@@ -36,10 +37,10 @@ def pipeline_and_batches():
 
 
 def installed(name: str):
-    """A framework, imported.
+    """Imports a framework.
 
     Raises:
-        NotRun: It is not installed.
+        NotRun: The framework is not installed.
     """
     if importlib.util.find_spec(name) is None:
         raise NotRun(f"{name} is not installed here")
@@ -47,7 +48,7 @@ def installed(name: str):
 
 
 def jax(findings: Findings, settings: Settings) -> None:
-    """Arrays of JAX, committed to the device."""
+    """Checks arrays of JAX, committed to the device."""
 
     def on_gpu(array) -> bool:
         return all(device.platform == "gpu" for device in array.devices())
@@ -59,7 +60,7 @@ def jax(findings: Findings, settings: Settings) -> None:
 
 
 def tensorflow(findings: Findings, settings: Settings) -> None:
-    """Tensors of TensorFlow on the device, bytes among them."""
+    """Checks tensors of TensorFlow on the device, including bytes."""
     findings.check(
         "TensorFlow gets every batch as the host has it",
         lambda: adapter_batches("tensorflow", settings, lambda t: "GPU" in t.device),
@@ -67,7 +68,7 @@ def tensorflow(findings: Findings, settings: Settings) -> None:
 
 
 def adapter_batches(name: str, settings: Settings, on_gpu) -> str:
-    """Batches of an adapter, kept until the epoch is over, against the host's."""
+    """Compares an adapter's batches, kept until the epoch ends, with the host's."""
     import numpy as np
 
     framework = installed(name)
@@ -100,7 +101,7 @@ def gpu_of(framework) -> bool:
 
 
 def cupy(findings: Findings, settings: Settings) -> None:
-    """Arrays of CuPy over a batch's memory, and CuPy's memory filled by infeed."""
+    """Checks CuPy arrays over a batch's memory, and CuPy memory filled by infeed."""
 
     def ready():
         if settings.simulated:
@@ -121,7 +122,7 @@ def cupy(findings: Findings, settings: Settings) -> None:
 
 
 def cupy_takes(module, settings: Settings) -> str:
-    """Batches taken over by DLPack in a stream of CuPy's."""
+    """Takes batches through DLPack in a stream of CuPy."""
     pipeline, expected = pipeline_and_batches()
     kept, stream = [], module.cuda.Stream(non_blocking=True)
     with pipeline.open(device=settings.device, slots=2) as loader, stream:
@@ -138,7 +139,7 @@ def cupy_takes(module, settings: Settings) -> str:
 
 
 def cupy_is_filled(module, settings: Settings) -> str:
-    """Batches copied into the same arrays each step."""
+    """Copies batches into the same arrays each step."""
     pipeline, expected = pipeline_and_batches()
     kept, stream = [], module.cuda.Stream(non_blocking=True)
     with pipeline.open(device=settings.device) as loader, stream:
@@ -154,10 +155,10 @@ def cupy_is_filled(module, settings: Settings) -> str:
 
 
 def equal(module, kept: list[dict], expected: list[dict]) -> str:
-    """The number of batches.
+    """Returns the number of batches.
 
     Raises:
-        AssertionError: Not all of them are the host's.
+        AssertionError: A batch differs from the host's.
     """
     wrong = sum(
         any((module.asnumpy(found[n]) != wanted[n]).any() for n in wanted)
@@ -168,7 +169,7 @@ def equal(module, kept: list[dict], expected: list[dict]) -> str:
     return f"{len(kept)} batches"
 
 
-# Batches under way, one held, and nothing closed.
+# Batches are in flight, one is held, and nothing is closed.
 EXIT = """
 import sys, importlib
 import numpy as np
@@ -191,7 +192,7 @@ EXIT_SECONDS = 30
 
 
 def exits(findings: Findings, settings: Settings) -> None:
-    """Interpreters that end while a loader is open and batches are under way."""
+    """Checks interpreters that end while a loader is open and batches are in flight."""
 
     def ends(name: str) -> str:
         if name == "torch":

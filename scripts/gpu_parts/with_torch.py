@@ -1,4 +1,4 @@
-"""Batches handed over to PyTorch, and PyTorch's own copies for comparison."""
+"""Batches passed to PyTorch, and PyTorch's own copies for comparison."""
 
 import time
 
@@ -8,10 +8,10 @@ from .steps import Settings
 
 
 def torch_for(settings: Settings):
-    """PyTorch, if it is installed and sees the GPU.
+    """Returns PyTorch, if it is installed and finds the GPU.
 
     Raises:
-        NotRun: It is not, or does not.
+        NotRun: PyTorch is not installed or finds no GPU.
     """
     try:
         import torch
@@ -25,7 +25,9 @@ def torch_for(settings: Settings):
 
 
 def copies(findings: Findings, settings: Settings) -> None:
-    """PyTorch's copies to the device: after 200 ms of warm-up, over at least 20 ms."""
+    """Measures PyTorch's copies to the device, over at least 20 ms after 200 ms of
+    warm-up.
+    """
     try:
         torch = torch_for(settings)
     except NotRun as reason:
@@ -52,7 +54,7 @@ def copies(findings: Findings, settings: Settings) -> None:
 
 
 def timed(torch, there, here, times: int) -> float:
-    """Seconds that copies take on the device's clock."""
+    """Returns the seconds of copies on the device's clock."""
     start = torch.cuda.Event(enable_timing=True)
     end = torch.cuda.Event(enable_timing=True)
     start.record()
@@ -64,7 +66,9 @@ def timed(torch, there, here, times: int) -> float:
 
 
 def handover(findings: Findings, settings: Settings) -> None:
-    """Batches in PyTorch's tensors, at fixed addresses, in graphs, on two devices."""
+    """Checks batches in PyTorch's tensors, at fixed addresses, in graphs, on two
+    devices.
+    """
     try:
         torch = torch_for(settings)
     except NotRun as reason:
@@ -81,7 +85,7 @@ def handover(findings: Findings, settings: Settings) -> None:
 
 
 def taken_over(torch, findings: Findings, settings: Settings) -> str:
-    """Batches taken over by DLPack on a stream that is late at random."""
+    """Checks batches taken through DLPack on a stream with random delays."""
     import numpy as np
 
     import infeed
@@ -110,7 +114,7 @@ def taken_over(torch, findings: Findings, settings: Settings) -> str:
             image = torch.from_dlpack(batch["image"])
             label = torch.from_dlpack(batch["label"])
             taking.append(time.perf_counter() - start)
-            # The stream is late by up to some milliseconds, at random.
+            # Delays the stream by up to a few milliseconds, at random.
             torch.cuda._sleep(int(random.integers(0, 4_000_000)))
             kept.append((step, image.clone(), label.clone()))
             del image, label, batch

@@ -64,7 +64,7 @@ impl Worker {
     fn sample(&mut self, random: &mut Random, out: &mut [u8]) -> Result<()> {
         let frame = Frame::of(&self.bytes).context("no JPEG")?;
         let crop = random_window(random, frame.height, frame.width);
-        // One block of chroma more on every side than the crop needs: upsampling looks there.
+        // One more block of chroma on every side than the crop needs: upsampling reads it.
         let left = (crop.left / frame.block_width).saturating_sub(1) * frame.block_width;
         let top = crop.top.saturating_sub(frame.block_height);
         let right = (crop.left + crop.width + frame.block_width).min(frame.width);
@@ -129,7 +129,7 @@ impl Worker {
     }
 }
 
-/// Size of a JPEG and of the blocks it is cut into.
+/// Size of a JPEG and of its blocks.
 struct Frame {
     height: u32,
     width: u32,
@@ -138,7 +138,7 @@ struct Frame {
 }
 
 impl Frame {
-    /// Reads the frame header (ITU-T T.81, B.2.2), passing over the segments before it.
+    /// Reads the frame header (ITU-T T.81, B.2.2) and skips the segments before it.
     fn of(bytes: &[u8]) -> Option<Frame> {
         let mut at = 2;
         loop {
@@ -146,14 +146,14 @@ impl Frame {
                 return None;
             };
             let body = bytes.get(at + 4..)?;
-            // Frame headers are C0 to CF but for DHT, JPG and DAC.
+            // Frame headers are C0 to CF except DHT, JPG and DAC.
             if (0xc0..=0xcf).contains(&marker) && ![0xc4, 0xc8, 0xcc].contains(&marker) {
                 let side =
                     |n: usize| Some(u32::from(*body.get(n)?) << 8 | u32::from(*body.get(n + 1)?));
                 let factors = (0..usize::from(*body.get(5)?))
                     .map(|component| body.get(7 + 3 * component).map(|f| (f >> 4, f & 15)))
                     .collect::<Option<Vec<_>>>()?;
-                // One component alone is not interleaved: its block is 8 by 8.
+                // A single component is not interleaved: its block is 8 by 8.
                 let single = factors.len() == 1;
                 let block = |largest: Option<u8>| {
                     if single {
@@ -174,7 +174,7 @@ impl Frame {
     }
 }
 
-/// A random window as torchvision's RandomResizedCrop draws it.
+/// Draws a random window as torchvision's RandomResizedCrop does.
 fn random_window(random: &mut Random, height: u32, width: u32) -> Window {
     let area = f64::from(height) * f64::from(width);
     for _ in 0..10 {

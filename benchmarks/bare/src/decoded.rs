@@ -16,10 +16,10 @@ const SIDE: usize = 224;
 const ROW: usize = SIDE * SIDE * 3;
 const BATCH: usize = 256;
 
-/// Flip, and where `floats`, normalize to float32; channels last.
+/// Flip and, if `floats`, normalize to float32; channels last.
 pub fn job(path: &Path, floats: bool) -> Result<Job> {
     let map = FileMap::open(path)?;
-    // An .npy header ends on a multiple of 64 bytes, and its length stands in bytes 8 and 9.
+    // An .npy header ends on a multiple of 64 bytes, and its length is in bytes 8 and 9.
     let length = fs::metadata(path)?.len() as usize;
     let header = map
         .as_ref()
@@ -29,7 +29,7 @@ pub fn job(path: &Path, floats: bool) -> Result<Job> {
         length > header && (length - header).is_multiple_of(ROW),
         "{path:?} does not hold 224x224x3"
     );
-    // The first look at a mapped page costs more than the work on its rows.
+    // The first access to a mapped page costs more than the work on its rows.
     map.touch(0..length);
     let shared = Arc::new((map, Turn::default()));
     Ok(Box::new(move |thread| {
@@ -67,7 +67,7 @@ pub fn job(path: &Path, floats: bool) -> Result<Job> {
     }))
 }
 
-/// ImageNet's normalization of bytes, as one multiplication and one addition a channel.
+/// ImageNet's normalization of bytes, as one multiplication and one addition per channel.
 pub fn normalize() -> ([f32; 4], [f32; 4]) {
     let (mean, std) = ([0.485f32, 0.456, 0.406, 0.0], [0.229f32, 0.224, 0.225, 1.0]);
     let scale = std.map(|s| 1.0 / (255.0 * s));

@@ -1,8 +1,8 @@
-//! The bare loops: what the decoders and kernels under infeed do when nothing is between them.
+//! The bare loops: the rate of infeed's decoders and kernels without the engine.
 //!
-//! n threads, each decoding records from the page cache into its own memory that is used
-//! again for every batch. No order, no queues, no hand-over: what an engine loses
-//! against these numbers is its own cost. Prints one line of JSON, as `measure.py` does.
+//! n threads each decode records from the page cache into their own memory, which is reused for
+//! every batch. No order, no queues, no hand-over: the difference of an engine to these numbers is
+//! the cost of the engine. Prints one line of JSON, as `measure.py` does.
 
 mod classification;
 mod decoded;
@@ -23,7 +23,7 @@ use serde_json::json;
 #[derive(Parser)]
 struct Args {
     workload: Workload,
-    /// Folder of the data set; the .npy file of the decoded one.
+    /// Folder of the dataset; for the decoded one, its .npy file.
     #[arg(long)]
     data: PathBuf,
     #[arg(long, default_value_t = machine::usable_cores())]
@@ -31,7 +31,7 @@ struct Args {
     /// Length of the measured span.
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
-    /// Seconds before it, so that all memory has been touched.
+    /// Seconds before the span, in which all memory is touched.
     #[arg(long, default_value_t = 3.0)]
     warm_up: f64,
 }

@@ -1,4 +1,4 @@
-//! Records from the page cache, and the order they are taken in.
+//! Records from the page cache, and their order.
 
 use std::fs::File;
 use std::io::Read;
@@ -41,14 +41,14 @@ pub fn read(path: &Path, into: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// Deals positions to threads, over and over.
+/// Assigns positions to threads, repeatedly.
 #[derive(Default)]
 pub struct Turn(AtomicUsize);
 
 impl Turn {
-    /// The next position among `len`.
+    /// Returns the next position below `len`.
     pub fn next(&self, len: usize) -> usize {
-        // Steps of a large prime visit all positions, scattered as a shuffle scatters them.
+        // Steps of a large prime visit all positions, scattered like a shuffle.
         self.0
             .fetch_add(1, Ordering::Relaxed)
             .wrapping_mul(1_000_003)
@@ -56,13 +56,13 @@ impl Turn {
     }
 }
 
-/// Random numbers that cost nothing: SplitMix64.
+/// Fast random numbers: SplitMix64.
 ///
 /// Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
 pub struct Random(pub u64);
 
 impl Random {
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -71,12 +71,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number in `low..high`.
+    /// Returns a number in `low..high`.
     pub fn uniform(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// True half the time.
+    /// Returns true with a probability of one half.
     pub fn coin(&mut self) -> bool {
         self.bits() >> 63 == 1
     }

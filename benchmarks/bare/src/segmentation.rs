@@ -1,4 +1,4 @@
-//! Pairs of PNGs: rows up to the crop and no further, checksums not verified.
+//! Pairs of PNGs: decodes rows up to the end of the crop, without verifying checksums.
 
 use std::fs;
 use std::io::Cursor;
@@ -51,7 +51,7 @@ pub fn pairs(root: &Path) -> Result<Job> {
     }))
 }
 
-/// The images alone, decoded whole into uint8.
+/// Only the images, decoded completely to uint8.
 pub fn whole(root: &Path) -> Result<Job> {
     let (images, _) = folders(root)?;
     let shared = Arc::new((files(&images)?, Turn::default()));
@@ -83,7 +83,7 @@ fn open(bytes: &[u8]) -> Result<Reader<Cursor<&[u8]>>> {
     decoder.ignore_checksums(true);
     let reader = decoder.read_info()?;
     if reader.output_color_type() != (ColorType::Rgb, BitDepth::Eight) {
-        bail!("the bare loop knows 8-bit RGB alone");
+        bail!("the bare loop supports only 8-bit RGB");
     }
     Ok(reader)
 }
@@ -106,7 +106,7 @@ fn rows(bytes: &[u8], out: &mut [f32], mut write: impl FnMut(&[u8], &mut [f32]))
     Ok(())
 }
 
-/// Masks are areas of one colour: the last one is right nearly always.
+/// Masks have areas of one colour, so the last colour usually matches.
 fn one_hot(row: &[u8], palette: &[[u8; 3]], out: &mut [f32]) {
     let mut last = ([0u8; 3], palette.iter().position(|c| *c == [0; 3]));
     out.fill(0.0);
@@ -121,7 +121,7 @@ fn one_hot(row: &[u8], palette: &[[u8; 3]], out: &mut [f32]) {
     }
 }
 
-/// The folders of images and of masks: NAME and NAME_labels, or images and masks.
+/// Returns the folders of images and of masks: NAME and NAME_labels, or images and masks.
 fn folders(root: &Path) -> Result<(PathBuf, PathBuf)> {
     if root.join("masks").is_dir() {
         return Ok((root.join("images"), root.join("masks")));
