@@ -25,7 +25,7 @@ impl Default for Stop {
 
 impl Stop {
     /// Requests the stop.
-    pub fn wish(&self) {
+    pub fn request(&self) {
         self.0.send_replace(true);
     }
 
@@ -45,13 +45,13 @@ impl Stop {
     }
 
     /// Whether a stop is requested.
-    pub fn is_wished(&self) -> bool {
+    pub fn is_requested(&self) -> bool {
         *self.0.borrow()
     }
 
     /// Completes once a stop is requested.
-    pub async fn wished(&self) {
+    pub async fn requested(&self) {
         // `wait_for` fails only after the sender is dropped, and `self` holds the sender.
-        let _ = self.0.subscribe().wait_for(|wished| *wished).await;
+        let _ = self.0.subscribe().wait_for(|requested| *requested).await;
     }
 }

@@ -15,7 +15,7 @@ use infeed_core::error::Error;
 const ENOUGH: Duration = Duration::from_millis(20);
 
 /// Maximum number of runs of a command timed together: a kernel of 20 us still lasts [`ENOUGH`].
-const MOST: u32 = 1000;
+const MAX_REPETITIONS: u32 = 1000;
 
 /// Number of repetitions. The minimum is used, because delays only add time.
 const ROUNDS: usize = 3;
@@ -93,7 +93,7 @@ fn each(
 ) -> Result<Duration, DeviceError> {
     take(1)?;
     let one = take(1)?;
-    let times = (ENOUGH.as_nanos() / one.as_nanos().max(1)).clamp(1, MOST.into()) as u32;
+    let times = (ENOUGH.as_nanos() / one.as_nanos().max(1)).clamp(1, MAX_REPETITIONS.into()) as u32;
     let mut least = one;
     for _ in 0..ROUNDS {
         least = least.min(take(times)? / times);

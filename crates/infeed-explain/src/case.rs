@@ -21,12 +21,12 @@ use infeed_source::throttled::{Throttle, ThrottledSource};
 /// few percent, because both variants read the same records.
 const SAMPLE: u64 = 256;
 
-/// Maximum bytes of a trial's records, because trials encode them several times. [`LEAST_SAMPLE`]
+/// Maximum bytes of a trial's records, because trials encode them several times. [`MIN_SAMPLE`]
 /// records are used even if they are larger.
 const SAMPLE_BYTES: f64 = 40e6;
 
 /// Minimum number of records in a trial, if the source has that many.
-const LEAST_SAMPLE: u64 = 32;
+const MIN_SAMPLE: u64 = 32;
 
 /// Number of records read to measure the storage.
 const COLD_SAMPLE: u64 = 400;
@@ -246,7 +246,7 @@ impl Case {
     /// Picks random records for trials, enough to hold about [`SAMPLE_BYTES`].
     pub(super) fn sample(&self, record_bytes: f64) -> Vec<u64> {
         let by_bytes = (SAMPLE_BYTES / record_bytes.max(1.0)) as u64;
-        let count = by_bytes.clamp(LEAST_SAMPLE, SAMPLE);
+        let count = by_bytes.clamp(MIN_SAMPLE, SAMPLE);
         match self.own.groups().filter(|groups| groups.whole) {
             Some(groups) => pick_groups(&groups, count),
             None => pick(self.own.len(), count, 0),

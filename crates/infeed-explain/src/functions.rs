@@ -1,10 +1,10 @@
 //! The rate of workers that run the user's Python functions: bounded by the cores, or by the
 //! interpreter lock that the functions share.
 
-use super::supply::COUNTED;
 use super::findings::Run;
 use super::interval::Interval;
 use super::limit::Limit;
+use super::supply::COUNTED;
 use infeed::function::FunctionScope;
 use infeed::pipeline::Pipeline;
 

@@ -37,7 +37,7 @@ const QUIET: f64 = 0.15;
 
 /// Minimum half-width of an interval, as a share. Of 17 predictions on two datasets, 16 were within
 /// it of the measured gain. The spread of a trial's own turns is smaller.
-const LEAST_SPREAD: f64 = 0.12;
+const MIN_SPREAD: f64 = 0.12;
 
 /// A pipeline with its source and options.
 #[derive(Clone, Debug)]
@@ -214,7 +214,7 @@ fn quiet_slice(variant: &Variant, length: Duration, spare: &mut usize) -> Result
 pub(super) fn interval(numbers: &[f64]) -> Interval {
     let noise = Noise::Robust {
         errors: 1.5,
-        least: LEAST_SPREAD,
+        least: MIN_SPREAD,
     };
     let Estimate { low, mid, high } = Estimate::new(numbers, noise);
     Interval {
@@ -250,6 +250,6 @@ mod tests {
         let same = interval(&[5.0; 5]);
 
         assert_eq!(same.mid, 5.0);
-        assert!((same.high / same.mid - 1.0 - LEAST_SPREAD).abs() < 1e-9);
+        assert!((same.high / same.mid - 1.0 - MIN_SPREAD).abs() < 1e-9);
     }
 }

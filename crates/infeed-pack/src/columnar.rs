@@ -28,7 +28,7 @@ use infeed_core::error::Error;
 use infeed_core::sample::{DType, FieldKind};
 
 /// Maximum bytes of a column of variable-length values in one batch, because offsets have 32 bits.
-const MOST_BYTES: u64 = i32::MAX as u64;
+const MAX_BYTES: u64 = i32::MAX as u64;
 
 /// Converts fields to columns.
 #[derive(Clone, Debug)]
@@ -61,8 +61,8 @@ impl Columns {
     pub(super) fn check(&self, made: &PackedRecord) -> Result<(), PackError> {
         for (column, product) in self.columns.iter().zip(&made.products) {
             let bytes = product.bytes.len() as u64;
-            if bytes > MOST_BYTES {
-                let limit = MOST_BYTES;
+            if bytes > MAX_BYTES {
+                let limit = MAX_BYTES;
                 return Err(PackError::TooLong { bytes, limit });
             }
             if column.kind == FieldKind::Text && std::str::from_utf8(&product.bytes).is_err() {

@@ -19,7 +19,7 @@ use infeed_core::error::Error;
 pub(super) const EXTENSION: &str = "noted";
 
 /// Maximum size of a note in bytes: one with a bad record at every position of a large shard.
-const MOST_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 
 /// A complete shard.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ pub(super) fn read_all(
     let names: Vec<String> = numbers.iter().map(|&n| shard_name(n, EXTENSION)).collect();
     let mut all = BTreeMap::new();
     let mut numbers = numbers.into_iter();
-    location.read_each(&names, MOST_BYTES, |_, bytes| {
+    location.read_each(&names, MAX_BYTES, |_, bytes| {
         let (Some(number), Some(bytes)) = (numbers.next(), bytes) else {
             return;
         };

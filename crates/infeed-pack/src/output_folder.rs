@@ -27,7 +27,7 @@ use infeed_source::store;
 const VERSION: u32 = 1;
 
 /// Maximum size in bytes of a manifest in a bucket: one with a million shards.
-const MOST_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 
 /// The output folder. A local folder is locked while this value exists.
 pub(super) struct OutputFolder {
@@ -171,7 +171,7 @@ impl OutputFolder {
         let mut was_complete = false;
         if files.length(MANIFEST).is_some() {
             // If it was removed meanwhile, the empty text fails the check.
-            let text = location.read(MANIFEST, MOST_BYTES)?.unwrap_or_default();
+            let text = location.read(MANIFEST, MAX_BYTES)?.unwrap_or_default();
             shards = is_same(location.path(), &text, &description)?;
             was_complete = true;
         } else if files.length(BEGUN).is_none() && !files.is_empty() {
@@ -184,7 +184,7 @@ impl OutputFolder {
         }
         // Two runs with different options may begin at the same time. One then reads the other's
         // mark.
-        let text = location.read(BEGUN, MOST_BYTES)?.unwrap_or_default();
+        let text = location.read(BEGUN, MAX_BYTES)?.unwrap_or_default();
         is_same(location.path(), &text, &description)?;
         let mut out = OutputFolder {
             location,
@@ -238,7 +238,7 @@ impl OutputFolder {
     ) -> Result<OutputFolder, Error> {
         let description = describe(pipeline, chosen, options, values);
         let location = OutputLocation::of(path)?;
-        let Some(text) = location.read(BEGUN, MOST_BYTES)? else {
+        let Some(text) = location.read(BEGUN, MAX_BYTES)? else {
             let problem = format!(
                 "no process is packing into {}, or this machine does not see the folder; use a \
                  folder that all machines share",
@@ -357,10 +357,10 @@ impl OutputFolder {
 
     /// Rejects finishing in a bucket if another dataset has replaced this one.
     fn check_mark(&self) -> Result<(), Error> {
-        let mut mark = self.location.read(BEGUN, MOST_BYTES)?;
+        let mut mark = self.location.read(BEGUN, MAX_BYTES)?;
         if mark.is_none() {
             // Another packer may have finished the same dataset.
-            mark = self.location.read(MANIFEST, MOST_BYTES)?;
+            mark = self.location.read(MANIFEST, MAX_BYTES)?;
         }
         let Some(mark) = mark else {
             let problem = format!(

@@ -11,7 +11,7 @@ use infeed_core::order::window::Groups;
 const SHARE: u64 = 8;
 
 /// Minimum of the bytes that they may hold.
-const LEAST_BYTES: u64 = 64 << 20;
+const MIN_BYTES: u64 = 64 << 20;
 
 /// Boundaries of the claims of a walk.
 ///
@@ -77,7 +77,7 @@ pub struct HeldBytes<'a> {
 impl Default for WalkBudget {
     /// Allows an eighth of the memory that this process may use.
     fn default() -> WalkBudget {
-        WalkBudget::new((infeed_raw::machine::memory_limit_bytes() / SHARE).max(LEAST_BYTES))
+        WalkBudget::new((infeed_raw::machine::memory_limit_bytes() / SHARE).max(MIN_BYTES))
     }
 }
 

@@ -343,7 +343,7 @@ impl Loader {
             .checked_mul(steps)
             .and_then(|first| first.checked_add(step));
         // Sequence numbers continue over all epochs; leave room after the requested one.
-        let countable = epoch < u64::MAX / 2 / executor.job().partition().rows_an_epoch().max(1);
+        let countable = epoch < u64::MAX / 2 / executor.job().partition().rows_per_epoch().max(1);
         let Some(in_flight) = in_flight.filter(|_| step < steps && countable) else {
             let problem = format!("epoch {epoch} has no step {step}; it has {steps}");
             return Err(Error::config("seek", problem));

@@ -83,7 +83,7 @@ impl<J: Job> BatchLeases<J> {
 
     /// Whether to stop: a reset waits for the rows, or the executor ends.
     pub fn is_stopping(&self) -> bool {
-        self.shared.stop.is_wished()
+        self.shared.stop.is_requested()
     }
 
     /// Takes the next available batch. Waits for one at most `timeout`.

@@ -625,7 +625,7 @@ impl<J: Job> Executor<J> {
         state.urgent.clear();
         let fetched_records = state.take_fetched_records();
         shared.budget.close();
-        shared.stop.wish();
+        shared.stop.request();
         drop(state);
         drop(fetched_records);
 
@@ -662,7 +662,7 @@ impl<J: Job> Executor<J> {
             state.running = false;
             state.generation += 1;
             self.shared.budget.close();
-            self.shared.stop.wish();
+            self.shared.stop.request();
             self.shared.work_wanted.notify_all();
             self.shared.parked.notify_all();
             self.shared.reads_wanted.notify_all();

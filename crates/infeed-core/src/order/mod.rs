@@ -21,7 +21,7 @@ use window::{Groups, Windowed};
 pub const ORDER: &str = "feistel8";
 
 /// Maximum positions of an epoch with passes or weights: ranks, steps and epochs multiply it.
-pub const MOST_POSITIONS: u64 = 1 << 48;
+pub const MAX_POSITIONS: u64 = 1 << 48;
 
 /// Separates the key of the order from those of substitutes and transforms.
 const SHUFFLE: u64 = 1;
@@ -225,7 +225,7 @@ impl Order {
     /// positions overflows.
     pub fn repeated(order: Order, passes: u64) -> Option<Order> {
         let len = order.len().checked_mul(passes);
-        let len = len.filter(|&len| len <= MOST_POSITIONS)?;
+        let len = len.filter(|&len| len <= MAX_POSITIONS)?;
         let mut repeated = Order::new(len, order.seed);
         repeated.how = OrderKind::Repeated(Arc::new(order), passes);
         Some(repeated)

@@ -85,7 +85,7 @@ pub enum PartitionError {
 
 /// A row of a rank's batch, located in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spot {
+pub struct RowPosition {
     /// Epoch, from 0.
     pub epoch: u64,
     /// Step in the epoch, from 0.
@@ -168,7 +168,7 @@ impl Partition {
     }
 
     /// Rows this rank sees in an epoch.
-    pub fn rows_an_epoch(&self) -> u64 {
+    pub fn rows_per_epoch(&self) -> u64 {
         match self.tail {
             // A short last batch exists only with a single rank.
             Tail::Keep => self.len / self.global * self.rows() + self.len % self.global,
@@ -188,9 +188,9 @@ impl Partition {
     }
 
     /// Locates the row with sequence number `sequence` of this rank, counted across epochs.
-    pub fn spot(&self, sequence: u64) -> Spot {
-        let epoch = sequence / self.rows_an_epoch();
-        let within = sequence % self.rows_an_epoch();
+    pub fn row_position(&self, sequence: u64) -> RowPosition {
+        let epoch = sequence / self.rows_per_epoch();
+        let within = sequence % self.rows_per_epoch();
         let step = within / self.rows();
         let row = within % self.rows();
         let position = step * self.global + self.rank * self.rows() + row;
@@ -199,7 +199,7 @@ impl Partition {
             Tail::Wrap => Some(position % self.len),
             Tail::Keep | Tail::Drop | Tail::Pad => Some(position),
         };
-        Spot {
+        RowPosition {
             epoch,
             step,
             row: row as usize,
@@ -210,7 +210,7 @@ impl Partition {
 
     /// Sequence number of the first row of a step.
     pub fn sequence(&self, epoch: u64, step: u64) -> u64 {
-        epoch * self.rows_an_epoch() + step * self.rows()
+        epoch * self.rows_per_epoch() + step * self.rows()
     }
 }
 
@@ -225,7 +225,9 @@ mod tests {
             for rank in 0..world_size {
                 let part = Partition::new(26, 8, rank, world_size, Tail::Drop).expect("divides");
                 assert_eq!(part.steps(), 3);
-                seen.extend((0..part.rows_an_epoch()).map(|sequence| part.spot(sequence).position));
+                seen.extend(
+                    (0..part.rows_per_epoch()).map(|sequence| part.row_position(sequence).position),
+                );
             }
             seen.sort_unstable();
             assert_eq!(seen, (0..24).collect::<Vec<_>>(), "world size {world_size}");
@@ -236,13 +238,26 @@ mod tests {
     fn sequence_numbers_continue_across_epochs_with_a_short_last_batch() {
         let part = Partition::new(7, 3, 0, 1, Tail::Keep).expect("one rank");
 
-        let spots: Vec<_> = (0..14).map(|sequence| part.spot(sequence)).collect();
+        let row_positions: Vec<_> = (0..14)
+            .map(|sequence| part.row_position(sequence))
+            .collect();
 
         assert_eq!(part.steps(), 3);
         assert_eq!(part.rows_at(2), 1);
-        assert_eq!((spots[6].epoch, spots[6].step, spots[6].row), (0, 2, 0));
         assert_eq!(
-            (spots[7].epoch, spots[7].step, spots[7].position),
+            (
+                row_positions[6].epoch,
+                row_positions[6].step,
+                row_positions[6].row
+            ),
+            (0, 2, 0)
+        );
+        assert_eq!(
+            (
+                row_positions[7].epoch,
+                row_positions[7].step,
+                row_positions[7].position
+            ),
             (1, 0, 0)
         );
         assert_eq!(part.sequence(1, 0), 7);
@@ -279,9 +294,16 @@ mod tests {
                 assert_eq!(part.steps(), ranks[0].steps(), "equal steps");
                 let first = part.sequence(3, step);
                 for row in 0..part.rows_at(step) {
-                    let spot = part.spot(first + row);
-                    assert_eq!((spot.epoch, spot.step, spot.row as u64), (3, step, row));
-                    rows.push((spot.position, spot.taken_from));
+                    let row_position = part.row_position(first + row);
+                    assert_eq!(
+                        (
+                            row_position.epoch,
+                            row_position.step,
+                            row_position.row as u64
+                        ),
+                        (3, step, row)
+                    );
+                    rows.push((row_position.position, row_position.taken_from));
                 }
             }
         }

@@ -9,7 +9,7 @@ use crate::timing::timed;
 use crate::{Device, DeviceError};
 
 /// Maximum number of runs measured together.
-const MOST: u32 = 4096;
+const MAX_REPETITIONS: u32 = 4096;
 
 /// Maximum number of buffers of a command.
 const BUFFERS: usize = 64;
@@ -60,10 +60,10 @@ impl Pace {
             let warm = start.elapsed() >= self.warm_up;
             // Use a quarter more than needed, because runs become faster as clocks rise.
             let needed = self.least.as_nanos() * 5 / 4 / one.as_nanos().max(1) + 1;
-            times = needed.min(MOST.into()).max(times.into()) as u32;
+            times = needed.min(MAX_REPETITIONS.into()).max(times.into()) as u32;
             let taken = take(times)?;
             one = taken / times;
-            if warm && (taken >= self.least || times == MOST) {
+            if warm && (taken >= self.least || times == MAX_REPETITIONS) {
                 return Ok(one);
             }
         }
@@ -148,7 +148,10 @@ mod tests {
 
             let last = *taken.last().expect("it ran");
             assert_eq!(each, one);
-            assert!(one * last >= pace.least || last == MOST, "{us}: {taken:?}");
+            assert!(
+                one * last >= pace.least || last == MAX_REPETITIONS,
+                "{us}: {taken:?}"
+            );
         }
     }
 

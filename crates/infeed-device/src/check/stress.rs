@@ -22,7 +22,7 @@ use infeed_core::sample::DType;
 const STEPS: u64 = 2000;
 
 /// Minimum number of steps: every slot is reused several times.
-const LEAST: u64 = 16;
+const MIN_STEPS: u64 = 16;
 
 /// Most batches by which the consumer lags.
 const BEHIND: usize = 8;
@@ -188,7 +188,7 @@ fn stress<D: CheckedDevice>(
         ahead.push_back(send(step)?);
     }
     for step in 0..STEPS {
-        if start.elapsed() >= lasting && step >= LEAST {
+        if start.elapsed() >= lasting && step >= MIN_STEPS {
             break;
         }
         let mut copies = match free.pop() {

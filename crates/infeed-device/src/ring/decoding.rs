@@ -10,7 +10,7 @@ use infeed_codec::decode::{self, ColorMode, Limits, Request};
 use infeed_core::batch::Array;
 use infeed_core::sample::{Image, Size};
 
-use super::files::{MOST_PIXELS, StagedFile, StagingLayout};
+use super::files::{MAX_PIXELS, StagedFile, StagingLayout};
 
 /// Decoders of a ring.
 #[derive(Debug)]
@@ -168,7 +168,7 @@ impl<D: Device> RingDecoders<D> {
     /// loader then decodes the record on the host, which reports the reason.
     fn on_host(&mut self, file: &[u8], position: &ImagePosition) -> Option<Vec<u8>> {
         let limits = Limits {
-            max_pixels: MOST_PIXELS,
+            max_pixels: MAX_PIXELS,
         };
         let header = self.host.header(file, false, &limits).ok()?;
         let size = Size {

@@ -40,7 +40,7 @@ const ONE_COPY_FROM: usize = 16;
 
 /// Most pixels of an image that a device decodes. This bounds the device memory of a batch. The
 /// host decodes the crop of a larger image.
-pub const MOST_PIXELS: u64 = 1 << 22;
+pub const MAX_PIXELS: u64 = 1 << 22;
 
 /// Channels of a decoded image.
 const CHANNELS: usize = 3;
@@ -62,7 +62,7 @@ pub struct ImageCrop {
 impl ImageCrop {
     /// Whether a device can decode the image and resize the region to this size.
     pub fn is_for_device(&self, to: Size) -> bool {
-        self.image.pixels() <= MOST_PIXELS
+        self.image.pixels() <= MAX_PIXELS
             && self.region.fits(self.image)
             && crops::shrinks(self.region.size, to)
     }

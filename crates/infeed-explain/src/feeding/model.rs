@@ -8,7 +8,7 @@ use crate::limit::Limit;
 use crate::supply::{End, Supply};
 
 /// Maximum number of feeders that is computed.
-pub(super) const MOST: u32 = 1024;
+pub(super) const MAX_FEEDERS: u32 = 1024;
 
 /// Share of the step's rate at which the step counts as fed.
 const FED: f64 = 0.99;
@@ -132,7 +132,7 @@ impl FeedingModel {
 
     /// Returns the smallest number of feeders at which `holds` is true.
     fn fewest(&self, holds: impl Fn(&FeederCount) -> bool) -> Option<u32> {
-        (0..=MOST).find(|&feeders| holds(&self.with(feeders)))
+        (0..=MAX_FEEDERS).find(|&feeders| holds(&self.with(feeders)))
     }
 
     /// Returns the smallest number of feeders that feeds a step of `step` samples per second.
@@ -152,7 +152,7 @@ impl FeedingModel {
     /// Returns the rates for 0, 1, 2, 4 and so on feeders until another resource is the limit, and
     /// for the `wanted` numbers.
     pub(crate) fn counts(&self, wanted: &[u32]) -> Vec<FeederCount> {
-        let last = self.saturated().unwrap_or(MOST);
+        let last = self.saturated().unwrap_or(MAX_FEEDERS);
         let mut numbers: Vec<u32> = vec![0];
         let mut next = 1;
         while next < last {

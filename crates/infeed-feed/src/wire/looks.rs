@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 /// Maximum number of entries in a text.
-const MOST: usize = 64;
+const MAX_LOOKS: usize = 64;
 
 /// Marks records that could not be read.
 const UNKNOWN: &str = "-";
@@ -23,7 +23,7 @@ pub struct Look {
 /// Formats all hashes as a text.
 pub fn text(looks: &[Look]) -> String {
     let mut text = String::new();
-    for Look { first, last, held } in looks.iter().take(MOST) {
+    for Look { first, last, held } in looks.iter().take(MAX_LOOKS) {
         // Writing to memory does not fail.
         let _ = match first == last {
             true => write!(text, "{first}:"),
@@ -54,7 +54,7 @@ fn looks(text: &str) -> Option<Vec<Look>> {
         })
     };
     let words = text.split_ascii_whitespace();
-    words.take(MOST).map(look).collect()
+    words.take(MAX_LOOKS).map(look).collect()
 }
 
 /// Returns the first hash that differs at the feeder, as texts of the trainer's and the feeder's

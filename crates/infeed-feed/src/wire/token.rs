@@ -23,7 +23,7 @@ pub const MAC_BYTES: usize = 32;
 pub const NONCE_BYTES: usize = 32;
 
 /// Minimum number of characters in a token.
-const LEAST: usize = 16;
+const MIN_TOKEN_BYTES: usize = 16;
 
 /// A random number that is used once.
 pub type Nonce = [u8; NONCE_BYTES];
@@ -60,9 +60,9 @@ impl Token {
     /// [`Error::Config`] if the token is shorter.
     pub fn new(text: &str) -> Result<Token, Error> {
         let text = text.trim();
-        if text.len() < LEAST {
+        if text.len() < MIN_TOKEN_BYTES {
             let problem = format!(
-                "it has {} characters; use at least {LEAST}, such as 32 random hexadecimal digits",
+                "it has {} characters; use at least {MIN_TOKEN_BYTES}, such as 32 random hexadecimal digits",
                 text.len()
             );
             return Err(Error::config("token", problem));

@@ -20,7 +20,7 @@ const LEVEL: u32 = 6;
 
 /// Maximum bytes of one array and of one file, because sizes in a zip without extensions have 32
 /// bits.
-const MOST_BYTES: u64 = u32::MAX as u64 / 2;
+const MAX_BYTES: u64 = u32::MAX as u64 / 2;
 
 /// The format in the table of output formats.
 pub(super) static FORMAT: OutputFormat = OutputFormat {
@@ -54,7 +54,7 @@ impl Npz {
             });
             bytes = bytes.saturating_add(row);
         }
-        if rows == 0 || bytes.saturating_mul(rows) > MOST_BYTES {
+        if rows == 0 || bytes.saturating_mul(rows) > MAX_BYTES {
             let problem = format!(
                 "a file of {rows} rows of {bytes} bytes each; a batch has at least 1 row and at \
                  most 2 GiB"

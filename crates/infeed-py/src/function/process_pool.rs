@@ -79,7 +79,7 @@ impl ProcessPool {
                 drop(state);
                 return self.another();
             }
-            if Stop::here().is_some_and(|stop| stop.is_wished()) {
+            if Stop::here().is_some_and(|stop| stop.is_requested()) {
                 return Err(FunctionFailure::Closed);
             }
             let woken = self.freed.wait_timeout(state, POLL_INTERVAL);

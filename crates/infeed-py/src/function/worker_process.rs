@@ -218,9 +218,9 @@ impl WorkerProcess {
                 Ok(read) => into = &mut into[read..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if is_timeout(&error) => {
-                    let wished = Stop::here().is_some_and(|stop| stop.is_wished());
+                    let requested = Stop::here().is_some_and(|stop| stop.is_requested());
                     let since = unwanted.get_or_insert_with(Instant::now);
-                    if !wished {
+                    if !requested {
                         unwanted = None;
                     } else if since.elapsed() > GRACE_PERIOD {
                         // The process is still in the call and cannot take another one.

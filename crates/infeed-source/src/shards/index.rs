@@ -95,7 +95,7 @@ pub(crate) trait ShardBytes {
 
 /// Minimum read-ahead if most bytes are used; and the maximum, if requests are expensive.
 const AHEAD_BYTES: u64 = 1 << 20;
-const MOST_AHEAD_BYTES: u64 = 8 << 20;
+const MAX_AHEAD_BYTES: u64 = 8 << 20;
 
 /// Bytes per read if most bytes are skipped.
 const PIECE_BYTES: u64 = 4 << 10;
@@ -136,7 +136,7 @@ impl ShardBytes for PieceReader<'_> {
             let gap = self.blob.gap_bytes();
             let ahead = match skipped > gap {
                 true => PIECE_BYTES,
-                false => gap.saturating_mul(4).clamp(AHEAD_BYTES, MOST_AHEAD_BYTES),
+                false => gap.saturating_mul(4).clamp(AHEAD_BYTES, MAX_AHEAD_BYTES),
             };
             let until = end.max(offset.saturating_add(ahead)).min(self.blob.len());
             self.window = self.blob.read(offset..until)?;

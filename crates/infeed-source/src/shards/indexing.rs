@@ -13,7 +13,7 @@ use infeed_core::error::Error;
 /// Threads that index shards: on a disk, and the maximum if each read is slow and many run in
 /// parallel.
 const INDEXERS: usize = 8;
-const MOST_INDEXERS: usize = 64;
+const MAX_INDEXERS: usize = 64;
 
 /// Returns the indexes of all shards, in order; indexes several at a time.
 ///
@@ -26,7 +26,7 @@ pub(super) fn index_all(
 ) -> Result<Vec<ShardIndex>, Error> {
     let next = AtomicUsize::new(0);
     let reads = blobs.first().and_then(|blob| blob.parallel_reads());
-    let threads = reads.unwrap_or(INDEXERS).clamp(INDEXERS, MOST_INDEXERS);
+    let threads = reads.unwrap_or(INDEXERS).clamp(INDEXERS, MAX_INDEXERS);
     let body = || {
         let mut mine: Vec<(usize, io::Result<ShardIndex>)> = Vec::new();
         loop {

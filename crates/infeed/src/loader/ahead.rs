@@ -31,7 +31,7 @@ pub use crate::plan::device::Placement;
 const SLICE: Duration = Duration::from_millis(20);
 
 /// Minimum number of slots: one for the consumer, one in transfer.
-pub const LEAST_SLOTS: usize = 2;
+pub const MIN_SLOTS: usize = 2;
 
 /// Result of a call with a timeout, on one device.
 #[derive(Debug)]
@@ -140,10 +140,10 @@ impl Pipeline {
         handles: &[Handle],
         options: &Options,
     ) -> Result<DeviceLoader<D>, Error> {
-        if slots < LEAST_SLOTS {
+        if slots < MIN_SLOTS {
             let problem = format!(
                 "{slots} slots cannot hold a batch for the consumer and one in transfer; use at \
-                 least {LEAST_SLOTS}"
+                 least {MIN_SLOTS}"
             );
             return Err(Error::config("slots", problem));
         }

@@ -25,7 +25,7 @@ const WINDOWS: u64 = 2;
 const SCRATCH: u64 = 64 << 20;
 
 /// Minimum bytes for reading ahead, and for each worker's scratch.
-const LEAST: u64 = 4 << 20;
+const MIN_BYTES: u64 = 4 << 20;
 
 /// Scratch per worker below which a loader that tunes its workers stays at one per core. A sample
 /// that needs more takes memory from a pool, where workers wait for each other.
@@ -86,7 +86,7 @@ impl Shares {
         let slabs = slabs.into();
         let slab_bytes = slabs.bytes;
         let workers = workers as u64;
-        let least = LEAST * (1 + workers) + if own_cells { LEAST } else { 0 };
+        let least = MIN_BYTES * (1 + workers) + if own_cells { MIN_BYTES } else { 0 };
         let batches = 2 * slab_bytes + least;
         let needed = batches.saturating_add(least_bytes(whole));
         let wanted = (slabs.in_flight_batches.saturating_mul(slab_bytes))
@@ -164,7 +164,7 @@ impl Shares {
     ) -> Shares {
         let slab_bytes = slabs.bytes;
         let groups = least_bytes(whole);
-        let least = LEAST * (1 + workers) + if own_cells { LEAST } else { 0 };
+        let least = MIN_BYTES * (1 + workers) + if own_cells { MIN_BYTES } else { 0 };
         let beyond = total.saturating_sub(2 * slab_bytes + least + groups);
         let third = (beyond / 3)
             .checked_div(slab_bytes)

@@ -35,7 +35,7 @@ use infeed_core::exec::{
     FillOutcome, Job, JoinedReads, MemoryReservation, ReadRun, RowLocation, Sequence,
 };
 use infeed_core::order::Order;
-use infeed_core::order::partition::{Partition, Spot, Tail};
+use infeed_core::order::partition::{Partition, RowPosition, Tail};
 use infeed_core::sample::Record;
 use infeed_source::{self as source, Read, ReadError, RecordResult, Source};
 
@@ -140,8 +140,8 @@ impl RecordJob {
     }
 
     /// Returns the location of a sequence number's row in the order.
-    pub(super) fn spot(&self, sequence: Sequence) -> Spot {
-        self.schedule.spot(sequence)
+    pub(super) fn row_position(&self, sequence: Sequence) -> RowPosition {
+        self.schedule.row_position(sequence)
     }
 
     /// Returns the size limits of records on this machine. `again` limits reads of substitutes.
@@ -218,17 +218,17 @@ impl Job for RecordJob {
         let mut epoch = None;
         let (mut records, mut wants, mut padding) = (Vec::new(), Vec::new(), Vec::new());
         for sequence in from..end {
-            let spot = self.spot(sequence);
-            let Some(taken_from) = spot.taken_from else {
+            let row_position = self.row_position(sequence);
+            let Some(taken_from) = row_position.taken_from else {
                 padding.push(ReadPurpose::padding(sequence));
                 continue;
             };
-            let (known, permutation) =
-                epoch.get_or_insert_with(|| (spot.epoch, self.order.epoch(spot.epoch)));
-            if *known != spot.epoch {
-                (*known, *permutation) = (spot.epoch, self.order.epoch(spot.epoch));
+            let (known, permutation) = epoch
+                .get_or_insert_with(|| (row_position.epoch, self.order.epoch(row_position.epoch)));
+            if *known != row_position.epoch {
+                (*known, *permutation) = (row_position.epoch, self.order.epoch(row_position.epoch));
             }
-            let mixing = self.mixing(spot);
+            let mixing = self.mixing(row_position);
             let mut want = |place, role| {
                 records.push(permutation.get(place));
                 wants.push(ReadPurpose {
@@ -421,16 +421,16 @@ impl Job for RecordJob {
             mut tried,
             ..
         } = fetched;
-        let spot = self.spot(sequence);
-        let in_flight = spot.epoch * self.partition().steps() + spot.step;
+        let row_position = self.row_position(sequence);
+        let in_flight = row_position.epoch * self.partition().steps() + row_position.step;
         let rules = self.schedule.rules(sequence);
         worker.counters.work_for(in_flight);
-        if spot.taken_from.is_none() && own.is_none() {
+        if row_position.taken_from.is_none() && own.is_none() {
             let blank = Some(row.blank());
             return FillOutcome::Done(FilledRow::without_record(blank, Vec::new(), &rules));
         }
-        let at = position(spot);
-        let mixing = self.mixing(spot);
+        let at = position(row_position);
+        let mixing = self.mixing(row_position);
         if let Some(FetchedContent { found, _permit }) = own {
             let made = found.and_then(|record| {
                 self.sample(&record, at, row, worker, rules.limits)?;
@@ -471,7 +471,7 @@ impl Job for RecordJob {
         rows: Vec<Result<FilledRow, Error>>,
     ) -> Result<FinishedBatch, Error> {
         let partition = self.partition();
-        let first = partition.spot(partition.sequence(open.epoch, open.step));
+        let first = partition.row_position(partition.sequence(open.epoch, open.step));
         self.assembler
             .finish(&self.plan, open, rows, first.position)
     }

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 /// Limits on the bytes read per file and on the number of files. Every process that can write to
 /// the folder controls both.
-const MOST_BYTES: u64 = 16 << 10;
-const MOST_FILES: usize = 4096;
+const MAX_BYTES: u64 = 16 << 10;
+const MAX_FILES: usize = 4096;
 
 /// File whose lock makes reading and entering atomic.
 const TURN: &str = ".turn";
@@ -97,7 +97,7 @@ impl ProcessRegister {
         let Ok(entries) = fs::read_dir(&self.0) else {
             return Vec::new();
         };
-        let paths = entries.take(MOST_FILES).flatten().map(|entry| entry.path());
+        let paths = entries.take(MAX_FILES).flatten().map(|entry| entry.path());
         let hidden = |path: &PathBuf| {
             let name = path.file_name().and_then(|name| name.to_str());
             name.is_none_or(|name| name.starts_with('.'))
@@ -183,7 +183,7 @@ fn held(path: &Path) -> Option<String> {
         }
         Err(TryLockError::WouldBlock) => {
             let mut text = String::new();
-            file.take(MOST_BYTES).read_to_string(&mut text).ok()?;
+            file.take(MAX_BYTES).read_to_string(&mut text).ok()?;
             Some(text)
         }
         Err(TryLockError::Error(_)) => None,

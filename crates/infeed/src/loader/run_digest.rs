@@ -71,7 +71,9 @@ impl Loader {
     pub(super) fn positions(&self, epoch: u64, step: u64) -> Result<Range<u64>, Error> {
         let executor = self.executor()?;
         let partition = executor.job().partition();
-        let first = partition.spot(partition.sequence(epoch, step)).position;
+        let first = partition
+            .row_position(partition.sequence(epoch, step))
+            .position;
         Ok(first..first + partition.rows_at(step))
     }
 

@@ -6,7 +6,7 @@ use super::digest::DigestScope;
 use super::remote::requests::RequestedBatches;
 use super::rules::BatchRules;
 use infeed_core::exec::{RowLocation, Sequence};
-use infeed_core::order::partition::{Partition, Spot};
+use infeed_core::order::partition::{Partition, RowPosition};
 
 /// The order in which a job makes batches.
 #[derive(Debug)]
@@ -68,10 +68,10 @@ impl BatchSchedule {
     }
 
     /// Returns the location of a sequence number's row in the order.
-    pub(super) fn spot(&self, sequence: Sequence) -> Spot {
+    pub(super) fn row_position(&self, sequence: Sequence) -> RowPosition {
         match &self.requests {
-            None => self.partition.spot(sequence),
-            Some(requests) => requests.spot(sequence),
+            None => self.partition.row_position(sequence),
+            Some(requests) => requests.row_position(sequence),
         }
     }
 
@@ -80,10 +80,10 @@ impl BatchSchedule {
         if let Some(requests) = &self.requests {
             return requests.place(sequence);
         }
-        let spot = self.partition.spot(sequence);
+        let row_position = self.partition.row_position(sequence);
         RowLocation {
-            in_flight: spot.epoch * self.partition.steps() + spot.step,
-            row: spot.row,
+            in_flight: row_position.epoch * self.partition.steps() + row_position.step,
+            row: row_position.row,
         }
     }
 
@@ -144,8 +144,8 @@ mod tests {
         let first = in_order.first(3 * partition(1).steps() + 2);
         for row in 0..partition(1).rows() {
             assert_eq!(
-                schedule.spot(row).position,
-                in_order.spot(first + row).position
+                schedule.row_position(row).position,
+                in_order.row_position(first + row).position
             );
         }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::filter::{Class, no_labels};
 use super::{Handle, MemoryField};
 use infeed_core::error::Error;
-use infeed_core::order::MOST_POSITIONS;
+use infeed_core::order::MAX_POSITIONS;
 use infeed_core::order::weighted::{Weighted, WeightsError};
 use infeed_core::sample::{DType, FieldKind};
 use infeed_source::Source;
@@ -80,11 +80,9 @@ impl Weights {
         }
         if self
             .epoch
-            .is_some_and(|epoch| !(1..=MOST_POSITIONS).contains(&epoch))
+            .is_some_and(|epoch| !(1..=MAX_POSITIONS).contains(&epoch))
         {
-            return wrong(format!(
-                "an epoch must have 1 to {MOST_POSITIONS} positions"
-            ));
+            return wrong(format!("an epoch must have 1 to {MAX_POSITIONS} positions"));
         }
         Ok(())
     }

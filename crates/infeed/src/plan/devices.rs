@@ -16,7 +16,7 @@ use infeed_codec::decode::{DctScale, Format, Request};
 use infeed_codec::transform::{Filter, Step};
 use infeed_core::random;
 use infeed_core::sample::Size;
-use infeed_device::ring::files::{ImageCrop, MOST_PIXELS};
+use infeed_device::ring::files::{ImageCrop, MAX_PIXELS};
 
 /// Separates this hash from the random draws.
 const DECODING: u64 = 0x6465_636f_6465_7273;
@@ -91,7 +91,7 @@ impl VisualField<'_> {
         if !is_plain || !is_resized(folded, to) || !cut.is_for_device(to) {
             return None;
         }
-        let file = Baseline::read(self.bytes, MOST_PIXELS).ok()?;
+        let file = Baseline::read(self.bytes, MAX_PIXELS).ok()?;
         let Size { height, width } = header.size;
         let bytes = self.bytes.get(..file.len)?;
         let is_one =

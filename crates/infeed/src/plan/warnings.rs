@@ -10,7 +10,7 @@ use infeed_core::sample::{Field, FieldKind};
 
 /// Largest plausible mean or deviation in units of 0 to 1. Those of real images are below 1; those
 /// in units of 0 to 255 are far above 2.
-const MOST: f64 = 2.0;
+const MAX_PLAUSIBLE: f64 = 2.0;
 
 /// Logs probable mistakes in a description.
 pub(crate) fn log(pipeline: &Pipeline, fields: &[Field]) {
@@ -64,7 +64,10 @@ fn twice(pipeline: &Pipeline, first: usize, field: &str) -> String {
 fn wrong_unit(normalize: &Normalize, is_float: bool) -> Option<String> {
     let parameters = [("mean", &normalize.mean), ("std", &normalize.std)];
     let too_large = |(name, values): (&'static str, &Vec<f64>)| {
-        let value = values.iter().copied().find(|value| value.abs() > MOST)?;
+        let value = values
+            .iter()
+            .copied()
+            .find(|value| value.abs() > MAX_PLAUSIBLE)?;
         Some((name, value))
     };
     let (name, value) = parameters.into_iter().find_map(too_large)?;

@@ -59,7 +59,7 @@ impl NetworkThreads {
         let work = async {
             tokio::select! {
                 done = work => done,
-                () = wished(stop.as_ref()) => Err(stopped()),
+                () = requested(stop.as_ref()) => Err(stopped()),
             }
         };
         // `Runtime::block_on` would panic on a thread of a runtime of the program.
@@ -86,9 +86,9 @@ fn parked<T>(work: impl Future<Output = T>) -> T {
     }
 }
 
-async fn wished(stop: Option<&Stop>) {
+async fn requested(stop: Option<&Stop>) {
     match stop {
-        Some(stop) => stop.wished().await,
+        Some(stop) => stop.requested().await,
         None => std::future::pending().await,
     }
 }
@@ -112,7 +112,7 @@ mod tests {
             }
         });
 
-        stop.wish();
+        stop.request();
 
         let error = waiting.join().expect("no panic").expect_err("nothing came");
         assert_eq!(error.kind(), io::ErrorKind::Interrupted);

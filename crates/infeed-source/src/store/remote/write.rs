@@ -30,9 +30,9 @@ use infeed_core::error::Error;
 /// Maximum length of an object that is written in one request.
 const WHOLE_BYTES: u64 = 16 << 20;
 
-/// Length of a part; larger if there would be more than [`MOST_PARTS`]. The minimum of S3 is 5 MiB.
+/// Length of a part; larger if there would be more than [`MAX_PARTS`]. The minimum of S3 is 5 MiB.
 const PART_BYTES: u64 = 8 << 20;
-const MOST_PARTS: u64 = 10_000;
+const MAX_PARTS: u64 = 10_000;
 
 /// Parts of one object in flight.
 const PARTS_AT_ONCE: usize = 4;
@@ -399,7 +399,7 @@ impl BucketFolder {
 /// Length of the parts of an object.
 fn part_bytes(length: u64) -> u64 {
     length
-        .div_ceil(MOST_PARTS)
+        .div_ceil(MAX_PARTS)
         .next_multiple_of(1 << 20)
         .max(PART_BYTES)
 }

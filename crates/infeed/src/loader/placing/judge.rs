@@ -24,7 +24,7 @@ const WAIT_CHANGE: f64 = 0.05;
 /// Number of consecutive windows that make a change permanent. Doubles after each trial without a
 /// new choice, up to a limit.
 const LASTING: u32 = 10;
-const MOST_LASTING: u32 = 80;
+const MAX_LASTING: u32 = 80;
 
 /// A placement on trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +166,7 @@ impl Judge {
             return;
         };
         self.lasting = match trial.before == Some(finding.choice) {
-            true => (2 * self.lasting).min(MOST_LASTING),
+            true => (2 * self.lasting).min(MAX_LASTING),
             false => LASTING,
         };
         self.phase = TrialPhase::Settled {

@@ -5,11 +5,11 @@ use super::*;
 impl RecordJob {
     /// Returns the mixing of a position's sample, if there is any. After the end of the order, the
     /// partner is near the repeated record.
-    pub(super) fn mixing(&self, spot: Spot) -> Option<Mixing> {
-        let taken_from = spot.taken_from?;
-        let beyond = spot.position - taken_from;
-        let mut mixing = self.plan.mixing(position(spot), || {
-            let near = self.order.near(spot.epoch, taken_from);
+    pub(super) fn mixing(&self, row_position: RowPosition) -> Option<Mixing> {
+        let taken_from = row_position.taken_from?;
+        let beyond = row_position.position - taken_from;
+        let mut mixing = self.plan.mixing(position(row_position), || {
+            let near = self.order.near(row_position.epoch, taken_from);
             near.start + beyond..near.end + beyond
         })?;
         mixing.partner -= beyond;
@@ -60,7 +60,7 @@ impl RecordJob {
         tried.bad.push(BadRecord {
             record,
             epoch: at.epoch,
-            position: self.spot(sequence).position,
+            position: self.row_position(sequence).position,
             reason: error.clone(),
         });
         if rules.on_error == OnError::Skip {
@@ -148,7 +148,7 @@ impl RecordJob {
         if !self.schedule.is_in_order() {
             return until;
         }
-        let begin = self.partition().spot(from);
+        let begin = self.partition().row_position(from);
         // With a filled tail, the beginning of the epoch, or padding, follows its end.
         let window_end = begin.taken_from.map_or(u64::MAX, |position| {
             let epoch_start = begin.position - position;
@@ -159,8 +159,8 @@ impl RecordJob {
         // number.
         while low < high {
             let middle = low + (high - low) / 2;
-            let spot = self.partition().spot(middle);
-            match (spot.epoch, spot.position) < (begin.epoch, window_end) {
+            let row_position = self.partition().row_position(middle);
+            match (row_position.epoch, row_position.position) < (begin.epoch, window_end) {
                 true => low = middle + 1,
                 false => high = middle,
             }
@@ -242,9 +242,9 @@ impl RecordJob {
 }
 
 /// Returns the position that keys a row's random draws.
-pub(super) fn position(spot: Spot) -> Position {
+pub(super) fn position(row_position: RowPosition) -> Position {
     Position {
-        epoch: spot.epoch,
-        position: spot.position,
+        epoch: row_position.epoch,
+        position: row_position.position,
     }
 }

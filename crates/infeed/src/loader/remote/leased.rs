@@ -46,7 +46,7 @@ impl RemoteBatches {
     /// Returns the position in its epoch of a row of an in-flight batch.
     pub fn position(&self, in_flight: u64, row: usize) -> u64 {
         let job = self.leases.job();
-        job.spot(job.first(in_flight) + row as u64).position
+        job.row_position(job.first(in_flight) + row as u64).position
     }
 
     /// Takes the next available batch. Waits for one at most `timeout`.

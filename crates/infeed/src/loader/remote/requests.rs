@@ -5,10 +5,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::loader::rules::BatchRules;
 use infeed_core::exec::{RowLocation, Sequence};
-use infeed_core::order::partition::{Partition, Spot};
+use infeed_core::order::partition::{Partition, RowPosition};
 
 /// Location of a row whose batch is no longer requested.
-const NOWHERE: Spot = Spot {
+const NOWHERE: RowPosition = RowPosition {
     epoch: 0,
     step: 0,
     row: 0,
@@ -35,7 +35,7 @@ impl BatchRequest {
     /// Whether the order has such a batch.
     pub fn is_there(&self) -> bool {
         // Sequence numbers continue over all epochs.
-        let countable = u64::MAX / 2 / self.partition.rows_an_epoch().max(1);
+        let countable = u64::MAX / 2 / self.partition.rows_per_epoch().max(1);
         self.step < self.partition.steps() && self.epoch < countable
     }
 }
@@ -106,7 +106,7 @@ impl RequestedBatches {
 
     /// Returns the location of a sequence number's row in the order; [`NOWHERE`] if its batch is
     /// not in flight.
-    pub(in crate::loader) fn spot(&self, sequence: Sequence) -> Spot {
+    pub(in crate::loader) fn row_position(&self, sequence: Sequence) -> RowPosition {
         let Some(BatchRequest {
             partition,
             epoch,
@@ -116,7 +116,7 @@ impl RequestedBatches {
         else {
             return NOWHERE;
         };
-        partition.spot(partition.sequence(epoch, step) + sequence % self.stride)
+        partition.row_position(partition.sequence(epoch, step) + sequence % self.stride)
     }
 
     /// Returns the sequence number after the last row of a batch. All partitions differ only in

@@ -22,7 +22,7 @@ const SLURM_TASKS: [&str; 2] = ["SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NO
 const SLURM_NODE: &str = "SLURM_NODEID";
 
 /// Upper bound for the number of ranks on one machine.
-const MOST_RANKS: usize = 4096;
+const MAX_RANKS: usize = 4096;
 
 /// Cores of this process, and the processes that share them.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ fn ranks_from(world_size: u64, env: impl Fn(&str) -> Option<String>) -> usize {
         let node = number(&SLURM_NODE).unwrap_or(0);
         ranks = tasks.and_then(|tasks| slurm_tasks(&tasks, node));
     }
-    let ranks = ranks.unwrap_or(1).clamp(1, MOST_RANKS);
+    let ranks = ranks.unwrap_or(1).clamp(1, MAX_RANKS);
     // Ignore larger values that the parent's launcher left in the environment.
     match usize::try_from(world_size) {
         Ok(world) if world > 1 => ranks.min(world),

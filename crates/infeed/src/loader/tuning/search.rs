@@ -45,7 +45,7 @@ const WAIT_CHANGE: f64 = 0.05;
 /// Number of consecutive windows that make a change permanent. Doubles after each search without a
 /// new number, up to a limit.
 const LASTING: u32 = 10;
-const MOST_LASTING: u32 = 80;
+const MAX_LASTING: u32 = 80;
 
 /// The limiting part of the training loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,7 +257,7 @@ impl WorkerSearch {
     fn settle(&mut self, seen: &StepWindow, limit: LoopLimit) {
         let again = self.settled_at.replace(self.base);
         self.lasting = match again {
-            Some(number) if number == self.base => (2 * self.lasting).min(MOST_LASTING),
+            Some(number) if number == self.base => (2 * self.lasting).min(MAX_LASTING),
             _ => LASTING,
         };
         self.phase = SearchPhase::Settled {
