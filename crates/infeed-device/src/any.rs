@@ -20,7 +20,7 @@ use super::sim::Sim;
 use super::{Device, DeviceError, HostSource};
 use infeed_core::error::Error;
 
-/// What a kind of device adds to [`Device`], so that users can choose it by its name.
+/// A kind of device that users choose by its name.
 pub(super) trait NamedDevice: CheckedDevice {
     /// Name of the kind: the part of a device's name before the colon.
     const KIND: &'static str;
