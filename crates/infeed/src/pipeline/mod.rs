@@ -11,10 +11,12 @@ mod select;
 mod source;
 mod weights;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use infeed_codec::decode::{ColorMode, Limits};
@@ -468,9 +470,9 @@ impl Pipeline {
         let pipeline: Pipeline = toml::from_str(text)
             .map_err(|error| Error::config("pipeline file", error.to_string().trim_end()))?;
         // TOML has `nan` and `inf`, JSON has not, and no setting accepts them.
-        let table: toml::Table = toml::from_str(text)
+        let node: TextNode = toml::from_str(text)
             .map_err(|error| Error::config("pipeline file", error.to_string().trim_end()))?;
-        if let Some(name) = non_finite(&toml::Value::Table(table)) {
+        if let Some(name) = node.non_finite() {
             let problem = format!("{name} is not a finite number");
             return Err(Error::config("pipeline file", problem));
         }
@@ -614,22 +616,34 @@ fn window_bytes(window: Option<ShuffleWindow>, groups: &Groups) -> Option<u64> {
     }
 }
 
-/// Returns the path of the first number that is not finite, such as `transforms[1].p`.
-fn non_finite(value: &toml::Value) -> Option<String> {
-    let join = |key: String, rest: String| match rest.chars().next() {
-        None | Some('[') => key + &rest,
-        Some(_) => format!("{key}.{rest}"),
-    };
-    match value {
-        toml::Value::Float(number) => (!number.is_finite()).then(String::new),
-        toml::Value::Array(items) => items
-            .iter()
-            .enumerate()
-            .find_map(|(at, item)| Some(join(format!("[{at}]"), non_finite(item)?))),
-        toml::Value::Table(table) => table
-            .iter()
-            .find_map(|(key, item)| Some(join(key.clone(), non_finite(item)?))),
-        _ => None,
+/// Text of a description, as far as its numbers are concerned.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum TextNode {
+    Number(f64),
+    Array(Vec<TextNode>),
+    Table(BTreeMap<String, TextNode>),
+    Other(IgnoredAny),
+}
+
+impl TextNode {
+    /// Returns the path of the first number that is not finite, such as `transforms[1].p`.
+    fn non_finite(&self) -> Option<String> {
+        let join = |key: String, rest: String| match rest.chars().next() {
+            None | Some('[') => key + &rest,
+            Some(_) => format!("{key}.{rest}"),
+        };
+        match self {
+            TextNode::Number(number) => (!number.is_finite()).then(String::new),
+            TextNode::Array(items) => items
+                .iter()
+                .enumerate()
+                .find_map(|(at, item)| Some(join(format!("[{at}]"), item.non_finite()?))),
+            TextNode::Table(table) => table
+                .iter()
+                .find_map(|(key, item)| Some(join(key.clone(), item.non_finite()?))),
+            TextNode::Other(_) => None,
+        }
     }
 }
 
@@ -640,15 +654,19 @@ mod tests {
 
     #[test]
     fn a_number_that_is_not_finite_is_named() {
-        let text = "[source]\nkind = \"folder\"\npath = \"train\"\n\
-            [[transforms]]\nkind = \"RandomHorizontalFlip\"\np = nan\n";
-        let error = Pipeline::from_toml(text)
-            .expect_err("not finite")
-            .to_string();
+        let text = |seed, p| {
+            format!(
+                "[source]\nkind = \"folder\"\npath = \"train\"\n[shuffle]\nseed = {seed}\n\
+                 [[transforms]]\nkind = \"RandomHorizontalFlip\"\np = {p}\n"
+            )
+        };
+        let error = Pipeline::from_toml(&text(7, "nan")).expect_err("not finite");
+        let message = error.to_string();
         assert!(
-            error.contains("transforms[0].p is not a finite number"),
-            "{error}"
+            message.contains("transforms[0].p is not a finite number"),
+            "{message}"
         );
+        Pipeline::from_toml(&text(u64::MAX, "0.5")).expect("a seed that no float holds");
     }
 
     #[test]
