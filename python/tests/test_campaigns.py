@@ -50,7 +50,9 @@ def test_a_run_without_a_fault_has_no_finding(one_case):
     assert done.restarts > 1
 
 
-def test_a_resumed_run_that_starts_anew_is_reported(soak, one_case, monkeypatch):
+def test_a_resumed_run_that_starts_at_the_beginning_is_reported(
+    soak, one_case, monkeypatch
+):
     class Forgetful(soak.Group):
         def __init__(self, pipeline, ranks, on_error, workers, states):
             super().__init__(pipeline, ranks, on_error, workers, None)
