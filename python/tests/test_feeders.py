@@ -50,7 +50,7 @@ def test_batches_are_those_of_a_run_without_feeders(served, local):
     if local == "fallback":
         # With "help", a fast trainer may be done before the feeder has sent a batch.
         assert reported["batches"] > 0
-    assert reported["bytes"] > 0
+        assert reported["bytes"] > 0
 
 
 def test_a_running_loop_reports_its_feeders_and_the_wire(served):
