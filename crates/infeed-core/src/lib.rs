@@ -1,5 +1,5 @@
-//! Common parts of all infeed crates: samples, errors, counters, the order of records, the executor
-//! and batches.
+//! Common parts of all infeed crates: samples, errors, counters, the order of records, the executor,
+//! batches, comparisons and log messages.
 //!
 //! This crate does not depend on codecs, storage or devices.
 #![forbid(unsafe_code)]
