@@ -13,7 +13,7 @@ use infeed::device::busy::UtilisationMonitor;
 use infeed::loader::DecodeBy;
 use infeed::loader::ahead::{DeviceLoader, Placement};
 use infeed::loader::any::{AnyLoader, AnyStep};
-use infeed::{OnError, Options};
+use infeed::{Loader, OnError, Options};
 use infeed_feed::{Feeders, Local};
 use infeed_raw::machine::{peak_rss_bytes, usable_cores};
 
@@ -34,6 +34,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 #[command(after_help = "Examples:
   infeed bench pipeline.toml
   infeed bench photos                      a default pipeline for the folder
+  infeed bench photos --plan               also print that pipeline and its plan
   infeed bench photos --step-ms 50         consume with a step of 50 ms
   infeed bench photos --epochs 2 --json    numbers for a script
   infeed bench photos --device cuda        batches on the GPU, as a training loop gets them
@@ -90,6 +91,9 @@ pub(crate) struct Args {
         requires = "device"
     )]
     decode: DecodeBy,
+    /// Print the plan after the result, and the default pipeline if the path is no pipeline file
+    #[arg(long, conflicts_with = "json")]
+    plan: bool,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -196,28 +200,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
         .open_any(&args.device, args.placement.into(), SLOTS, &[], &options)
         .map_err(|error| CliError::failed(&error))?;
     let loader = feed.loader();
-
-    if !args.json {
-        let source = loader.source().map_err(|error| CliError::failed(&error))?;
-        let stats = loader.stats().map_err(|error| CliError::failed(&error))?;
-        if target.guessed {
-            putln!(
-                "{} is not a pipeline file; using this default pipeline:\n",
-                args.path.display()
-            )?;
-            putln!("{}", indented(&target.text()))?;
-        }
-        putln!(
-            "{}",
-            indented(&loader.plan().map_err(|error| CliError::failed(&error))?)
-        )?;
-        putln!(
-            "{} records, {} workers, {} I/O threads, {} for batches\n",
-            source.len(),
-            stats.workers,
-            stats.readers,
-            human_bytes(stats.budget_bytes),
-        )?;
+    if target.guessed && !args.json {
+        print_err!(
+            "{} is not a pipeline file; measuring a default pipeline, which --plan prints",
+            args.path.display()
+        );
     }
 
     let (measured, failure) = measure(&feed, args, start)?;
@@ -229,10 +216,32 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if let Some(tuned) = measured.stats.tuned.as_ref().filter(|_| !args.json) {
         putln!("{}", tuned.text)?;
     }
+    if args.plan {
+        put!("{}", plan(&target, loader)?)?;
+    }
     for notice in loader.take_notices() {
         print_err!("infeed: {notice}");
     }
     failure.map_or(Ok(()), Err)
+}
+
+/// Returns the default pipeline, if the target is no pipeline file, and the plan.
+fn plan(target: &Target, loader: &Loader) -> Result<String, CliError> {
+    let failed = |error: infeed::Error| CliError::failed(&error);
+    let stats = loader.stats().map_err(failed)?;
+    let mut text = String::new();
+    if target.guessed {
+        text += &format!("\ndefault pipeline\n{}", indented(&target.text()));
+    }
+    text += &format!(
+        "\nplan\n{}  {} records, {} workers, {} I/O threads, {} for batches\n",
+        indented(&loader.plan().map_err(failed)?),
+        loader.source().map_err(failed)?.len(),
+        stats.workers,
+        stats.readers,
+        human_bytes(stats.budget_bytes),
+    );
+    Ok(text)
 }
 
 fn indented(text: &str) -> String {

@@ -16,6 +16,7 @@ use infeed::transform::{Palette, Transform};
 use crate::error::CliError;
 use crate::files::images_below;
 use crate::target::{FunctionArgs, Target, path_help};
+use crate::terminal::width;
 use crate::{Outcome, args, interrupt};
 use check::{FolderCheck, Labels, check_files};
 use report::Report;
@@ -57,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if args.json {
         putln!("{}", report.json())?;
     } else {
-        put!("{}", report.text())?;
+        put!("{}", report.text(width()))?;
     }
     if let Some(out) = &args.sheet {
         let shown = sheet::write(&target, out, args.samples)?;

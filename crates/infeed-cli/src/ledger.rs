@@ -3,12 +3,16 @@
 use std::path::PathBuf;
 
 use clap::Parser;
-use infeed_explain::LedgerEntry;
 use infeed_explain::ledger::{self, Accuracy};
+use infeed_explain::{Interval, LedgerEntry};
 use serde_json::json;
 
 use crate::Outcome;
 use crate::error::CliError;
+
+/// Width of the columns of names.
+const DATA: usize = 20;
+const REMEDY: usize = 16;
 
 #[derive(Parser)]
 #[command(after_help = "Examples:
@@ -60,35 +64,33 @@ pub(crate) fn run(args: &Args) -> Outcome {
         return Ok(());
     }
     putln!(
-        "{:<28} {:<18} {:>9} {:>17} {:>9} {:>8}",
+        "{:<DATA$} {:<REMEDY$} {:>19} {:>9} {:>9}",
         "data",
         "remedy",
         "predicted",
-        "interval",
         "measured",
         "error"
     )?;
     for entry in &entries {
-        let inside = if entry.predicted.holds(entry.measured) {
+        let Interval { low, mid, high } = entry.predicted;
+        let outside = if entry.predicted.holds(entry.measured) {
             ""
         } else {
-            "  outside"
+            " *"
         };
         putln!(
-            "{:<28} {:<18} {:>8.2}x {:>7.2}x to {:>5.2}x {:>8.2}x {:>+7.1} %{inside}",
-            tail(&entry.subject, 28),
-            tail(&entry.remedy, 18),
-            entry.predicted.mid,
-            entry.predicted.low,
-            entry.predicted.high,
+            "{:<DATA$} {:<REMEDY$} {:>19} {:>8.2}x {:>+7.1} %{outside}",
+            tail(&entry.subject, DATA),
+            tail(&entry.remedy, REMEDY),
+            format!("{mid:.2}x ({low:.2}-{high:.2})"),
             entry.measured,
             100.0 * entry.error(),
         )?;
     }
     if let Some(accuracy) = accuracy {
         putln!(
-            "\n{} checked: median error {:.1} %, worst {:.1} %; intervals held {:.0} %, half-width \
-             {:.1} %",
+            "\n{} checked: median error {:.1} %, worst {:.1} %\n{:.0} % of the results are in their \
+             interval, the others have a *; half-width {:.1} %",
             accuracy.checked,
             100.0 * accuracy.median_error,
             100.0 * accuracy.worst_error,

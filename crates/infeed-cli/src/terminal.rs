@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use infeed::printable::printable_page;
+use infeed::units::format_bytes;
+pub(crate) use infeed::units::format_seconds as human_seconds;
 
 use crate::error::CliError;
 
@@ -76,58 +78,13 @@ pub(crate) fn spinner() -> ProgressBar {
     bar
 }
 
-/// Returns the columns of the terminal, at least 60. Without a terminal, 100.
+/// Returns the columns of the terminal, at least 60. Without a terminal, 80.
 pub(crate) fn width() -> usize {
-    let (_, columns) = console::Term::stdout().size_checked().unwrap_or((0, 100));
+    let (_, columns) = console::Term::stdout().size_checked().unwrap_or((0, 80));
     usize::from(columns).max(60)
 }
 
-/// Formats a size such as `1.5 GiB` with at most three digits.
+/// Formats a size such as `1.5 GB` with at most three digits.
 pub(crate) fn human_bytes(bytes: u64) -> String {
-    let mut value = bytes as f64;
-    let mut unit = "B";
-    for next in ["KiB", "MiB", "GiB", "TiB"] {
-        if value < 1024.0 {
-            break;
-        }
-        value /= 1024.0;
-        unit = next;
-    }
-    match value {
-        _ if unit == "B" => format!("{bytes} B"),
-        v if v < 10.0 => format!("{v:.2} {unit}"),
-        v if v < 100.0 => format!("{v:.1} {unit}"),
-        v => format!("{v:.0} {unit}"),
-    }
-}
-
-/// Formats a time such as `12.3 s`, `45 ms`, `870 us` or `60 ns`.
-pub(crate) fn human_seconds(seconds: f64) -> String {
-    match seconds {
-        0.0 => "0".to_owned(),
-        s if s < 1e-6 => format!("{:.0} ns", s * 1e9),
-        s if s < 1e-3 => format!("{:.0} us", s * 1e6),
-        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
-        s => format!("{s:.2} s"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_written_with_three_figures() {
-        assert_eq!(human_bytes(0), "0 B");
-        assert_eq!(human_bytes(1023), "1023 B");
-        assert_eq!(human_bytes(110_000), "107 KiB");
-        assert_eq!(human_bytes(3 << 29), "1.50 GiB");
-    }
-
-    #[test]
-    fn times_are_written_in_the_unit_that_fits() {
-        assert_eq!(human_seconds(0.0), "0");
-        assert_eq!(human_seconds(0.000_87), "870 us");
-        assert_eq!(human_seconds(2.0), "2.00 s");
-    }
+    format_bytes(bytes as f64)
 }

@@ -1,4 +1,4 @@
-//! Sizes in bytes, written with units.
+//! Sizes and times with units, as users write and read them.
 
 /// Parses a size: `2GiB`, `512 MB`, `1.5G` or plain bytes. `G` and `GiB` are 2^30 bytes, `GB` is
 /// 10^9 bytes; K, M and T follow the same rule. Case does not matter.
@@ -33,9 +33,88 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
+/// Formats bytes such as `1.2 GB`, with powers of 1000 like disks and networks.
+pub fn format_bytes(count: f64) -> String {
+    if let Some(word) = unbounded(count) {
+        return word;
+    }
+    let mut value = count;
+    let mut unit = "B";
+    for next in ["kB", "MB", "GB", "TB", "PB"] {
+        // A value that would round to 1000 of one unit is 1 of the next.
+        if value < 999.5 {
+            break;
+        }
+        value /= 1000.0;
+        unit = next;
+    }
+    match unit {
+        "B" => format!("{value:.0} B"),
+        _ => format!("{} {unit}", figures(value)),
+    }
+}
+
+/// Formats a time such as `6.4 ms`, `42 s` or `3.4 h`.
+pub fn format_seconds(s: f64) -> String {
+    if let Some(word) = unbounded(s) {
+        return word;
+    }
+    let (value, unit) = match s.abs() {
+        0.0 => return "0".to_owned(),
+        a if a < 1e-6 => (s * 1e9, "ns"),
+        a if a < 1e-3 => (s * 1e6, "µs"),
+        a if a < 1.0 => (s * 1e3, "ms"),
+        a if a < 120.0 => (s, "s"),
+        a if a < 7200.0 => (s / 60.0, "min"),
+        _ => (s / 3600.0, "h"),
+    };
+    format!("{} {unit}", figures(value))
+}
+
+/// Formats a number with at most three digits, without trailing zeros: `6.4`, `42`, `312`, `12400`.
+pub fn figures(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let digits = match value.abs() {
+        a if a < 0.0995 => 3,
+        a if a < 9.995 => 2,
+        a if a < 99.95 => 1,
+        _ => 0,
+    };
+    let text = format!("{value:.digits$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+/// Returns the word for NaN or infinity. None for finite numbers.
+pub fn unbounded(value: f64) -> Option<String> {
+    if value.is_nan() {
+        return Some("unknown".to_owned());
+    }
+    value.is_infinite().then(|| "no limit".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::parse_bytes;
+    use super::{figures, format_bytes, format_seconds, parse_bytes};
+
+    #[test]
+    fn numbers_have_three_figures_and_the_unit_that_fits() {
+        assert_eq!(figures(12_412.0), "12412");
+        assert_eq!(format_seconds(0.0064), "6.4 ms");
+        assert_eq!(format_seconds(0.000_087_3), "87.3 µs");
+        assert_eq!(format_seconds(6e-8), "60 ns");
+        assert_eq!(format_seconds(42.0), "42 s");
+        assert_eq!(format_seconds(12_240.0), "3.4 h");
+        assert_eq!(format_seconds(f64::NAN), "unknown");
+        assert_eq!(format_bytes(1_240_000_000.0), "1.24 GB");
+        assert_eq!(format_bytes(999_600.0), "1 MB");
+        assert_eq!(format_bytes(17.0), "17 B");
+        assert_eq!(format_bytes(f64::INFINITY), "no limit");
+    }
 
     #[test]
     fn units_without_a_b_are_powers_of_1024() {

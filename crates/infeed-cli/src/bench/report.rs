@@ -238,26 +238,20 @@ impl BenchResult {
         out
     }
 
-    /// One line per stage: cost of a sample, share of all processor time, waits.
+    /// One line per stage: wall time, processor time and bytes of a sample, the share of all
+    /// processor time, and the time that all threads waited.
     fn stages(&self) -> String {
         let mut out = String::new();
         let mut row = |cells: [&str; 8]| {
             let [name, rest @ ..] = cells;
             let _ = write!(out, "{name:<10}");
-            for (cell, width) in rest.iter().zip([9, 13, 13, 7, 10, 13, 13]) {
+            for (cell, width) in rest.iter().zip([9, 10, 10, 7, 10, 10, 10]) {
                 let _ = write!(out, "{cell:>width$}");
             }
             out.push('\n');
         };
         row([
-            "stage",
-            "samples",
-            "wall/sample",
-            "CPU/sample",
-            "CPU",
-            "wait",
-            "in/sample",
-            "out/sample",
+            "stage", "samples", "wall", "CPU", "share", "waited", "in", "out",
         ]);
         let all: f64 = self
             .stats
@@ -280,6 +274,7 @@ impl BenchResult {
                 &human_bytes(s.bytes_out / samples),
             ]);
         }
+        out.push_str("wall, CPU, in and out are per sample; waited is the sum over threads\n");
         out
     }
 }

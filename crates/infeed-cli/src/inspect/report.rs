@@ -11,9 +11,13 @@ use serde_json::{Value, json};
 
 use super::check::FolderCheck;
 use crate::terminal::human_bytes;
+use infeed_explain::report::wrap;
 
 /// Maximum number of list entries in the text. JSON has all.
 const LISTED: usize = 12;
+
+/// Width of the labels.
+const LABEL: usize = 12;
 
 /// The contents of a dataset.
 #[derive(Default)]
@@ -94,7 +98,8 @@ impl Report {
         .to_string()
     }
 
-    pub(super) fn text(&self) -> String {
+    /// Returns the contents in lines of at most `width` characters, except for long names.
+    pub(super) fn text(&self, width: usize) -> String {
         let mut lines = Vec::new();
         if let Some(records) = &self.records {
             records_text(records, &mut lines);
@@ -143,8 +148,8 @@ impl Report {
                 self.mismatched.len()
             ));
         }
-        lines.push(String::new());
-        lines.join("\n")
+        let lines = lines.iter().flat_map(|line| folded(line, width));
+        lines.map(|line| line + "\n").collect()
     }
 
     fn classes_text(&self, lines: &mut Vec<String>) {
@@ -167,6 +172,22 @@ impl Report {
         ));
         lines.push(format!("            {}", listed(&names, ", ")));
     }
+}
+
+/// Breaks a line between words. Continuation lines begin below the text, behind the label.
+fn folded(line: &str, width: usize) -> Vec<String> {
+    if line.chars().count() <= width || line.contains('\n') {
+        return vec![line.to_owned()];
+    }
+    let label: String = line.chars().take(LABEL).collect();
+    let text: String = line.chars().skip(LABEL).collect();
+    let pad = " ".repeat(LABEL);
+    let parts = wrap(&text, width.saturating_sub(LABEL));
+    let indent = |(at, part)| match at {
+        0 => format!("{label}{part}"),
+        _ => format!("{pad}{part}"),
+    };
+    parts.into_iter().enumerate().map(indent).collect()
 }
 
 fn listed(all: &[String], separator: &str) -> String {

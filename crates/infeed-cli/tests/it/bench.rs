@@ -12,10 +12,11 @@ fn a_folder_of_photos_is_run_with_a_default_pipeline_that_is_shown() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 12);
 
-    let output = infeed(["bench", &photos, "--epochs", "1"]);
+    let output = infeed(["bench", &photos, "--epochs", "1", "--plan"]);
 
     assert!(output.status.success(), "{}", stderr(&output));
     let text = stdout(&output);
+    assert!(text.starts_with("samples/s"), "the result is first: {text}");
     for part in [
         "RandomResizedCrop",
         "samples/s",
@@ -26,7 +27,12 @@ fn a_folder_of_photos_is_run_with_a_default_pipeline_that_is_shown() {
         assert!(text.contains(part), "{part} is missing in {text}");
     }
     assert!(!text.contains('\u{1b}'), "colours in a pipe: {text:?}");
-    assert_eq!(stderr(&output), "");
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
+    let without = stdout(&infeed(["bench", &photos, "--epochs", "1"]));
+    assert!(!without.contains("RandomResizedCrop"), "{without}");
 }
 
 #[test]
@@ -182,15 +188,16 @@ fn an_interrupt_stops_the_run_and_prints_the_measurements() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_infeed"))
         .args(["bench", &photos, "--seconds", "1000"])
         .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // The command prints the plan before it measures, so its last line marks the start.
-    let mut out = child.stdout.take().unwrap();
-    let mut text = String::new();
+    // The note about the default pipeline comes before the measurement and marks the start.
+    let mut notes = child.stderr.take().unwrap();
+    let mut note = String::new();
     let mut byte = [0];
-    while !text.ends_with("for batches\n\n") {
-        assert_eq!(out.read(&mut byte).unwrap(), 1, "it ended early: {text}");
-        text.push(char::from(byte[0]));
+    while !note.ends_with('\n') {
+        assert_eq!(notes.read(&mut byte).unwrap(), 1, "it ended early: {note}");
+        note.push(char::from(byte[0]));
     }
 
     let status = Command::new("kill")
@@ -198,11 +205,13 @@ fn an_interrupt_stops_the_run_and_prints_the_measurements() {
         .status()
         .unwrap();
     assert!(status.success());
+    let mut text = String::new();
+    let mut out = child.stdout.take().unwrap();
     out.read_to_string(&mut text).unwrap();
 
     assert!(child.wait().unwrap().success());
     let measured = text.contains("interrupted; measured so far") && text.contains("samples/s");
-    let stopped_before_the_first = text.ends_with("for batches\n\n");
+    let stopped_before_the_first = text.is_empty();
     assert!(measured || stopped_before_the_first, "{text}");
 }
 

@@ -1,6 +1,8 @@
 //! Formats numbers for people: three digits and a suitable unit.
 
 use crate::Interval;
+use infeed_core::units::unbounded;
+pub(super) use infeed_core::units::{figures, format_bytes as bytes, format_seconds as seconds};
 
 /// Formats a rate such as `312 samples/s`, or `no limit` if it is infinite.
 pub(super) fn rate(per_s: f64) -> String {
@@ -10,44 +12,6 @@ pub(super) fn rate(per_s: f64) -> String {
 /// Formats a rate such as `312/s`, for columns whose header has the unit.
 pub(super) fn short_rate(per_s: f64) -> String {
     unbounded(per_s).unwrap_or_else(|| format!("{}/s", figures(per_s)))
-}
-
-/// Formats a time such as `6.4 ms`, `42 s` or `3.4 h`.
-pub(super) fn seconds(s: f64) -> String {
-    if let Some(word) = unbounded(s) {
-        return word;
-    }
-    let (value, unit) = match s.abs() {
-        0.0 => return "0".to_owned(),
-        a if a < 1e-6 => (s * 1e9, "ns"),
-        a if a < 1e-3 => (s * 1e6, "µs"),
-        a if a < 1.0 => (s * 1e3, "ms"),
-        a if a < 120.0 => (s, "s"),
-        a if a < 7200.0 => (s / 60.0, "min"),
-        _ => (s / 3600.0, "h"),
-    };
-    format!("{} {unit}", figures(value))
-}
-
-/// Formats bytes such as `1.2 GB`, with powers of 1000 like disks and networks.
-pub(super) fn bytes(count: f64) -> String {
-    if let Some(word) = unbounded(count) {
-        return word;
-    }
-    let mut value = count;
-    let mut unit = "B";
-    for next in ["kB", "MB", "GB", "TB", "PB"] {
-        // A value that would round to 1000 of one unit is 1 of the next.
-        if value < 999.5 {
-            break;
-        }
-        value /= 1000.0;
-        unit = next;
-    }
-    match unit {
-        "B" => format!("{value:.0} B"),
-        _ => format!("{} {unit}", figures(value)),
-    }
 }
 
 /// Formats a cost with `write`, or `none` for 0.
@@ -96,24 +60,6 @@ pub(super) fn interval(i: Interval, write: impl Fn(f64) -> String) -> String {
     format!("{mid} ({low} to {high})")
 }
 
-/// Formats a number with at most three digits, without trailing zeros: `6.4`, `42`, `312`, `12400`.
-pub(super) fn figures(value: f64) -> String {
-    if value == 0.0 {
-        return "0".to_owned();
-    }
-    let digits = match value.abs() {
-        a if a < 0.0995 => 3,
-        a if a < 9.995 => 2,
-        a if a < 99.95 => 1,
-        _ => 0,
-    };
-    let text = format!("{value:.digits$}");
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
-    }
-}
-
 /// Formats a time such as `2026-11-21 05:27 UTC`.
 pub(super) fn moment(s_since_1970: u64) -> String {
     let minute = s_since_1970 % 86_400 / 60;
@@ -143,30 +89,15 @@ fn bare(factor: &str) -> &str {
     factor.trim_end_matches('x')
 }
 
-/// Returns the word for NaN or infinity. None for finite numbers.
-fn unbounded(value: f64) -> Option<String> {
-    if value.is_nan() {
-        return Some("unknown".to_owned());
-    }
-    value.is_infinite().then(|| "no limit".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_three_figures_and_the_unit_that_fits() {
+    fn rates_have_three_figures() {
         assert_eq!(rate(312.44), "312 samples/s");
         assert_eq!(rate(12_412.0), "12412 samples/s");
         assert_eq!(short_rate(4.0), "4/s");
-        assert_eq!(seconds(0.0064), "6.4 ms");
-        assert_eq!(seconds(0.000_087_3), "87.3 µs");
-        assert_eq!(seconds(42.0), "42 s");
-        assert_eq!(seconds(12_240.0), "3.4 h");
-        assert_eq!(bytes(1_240_000_000.0), "1.24 GB");
-        assert_eq!(bytes(999_600.0), "1 MB");
-        assert_eq!(bytes(17.0), "17 B");
     }
 
     #[test]
@@ -179,8 +110,6 @@ mod tests {
     #[test]
     fn nan_and_infinity_are_words() {
         assert_eq!(rate(f64::INFINITY), "no limit");
-        assert_eq!(seconds(f64::NAN), "unknown");
-        assert_eq!(bytes(f64::INFINITY), "no limit");
         assert_eq!(factor(f64::INFINITY), "no limit");
     }
 

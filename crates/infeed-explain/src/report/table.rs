@@ -85,7 +85,7 @@ pub(super) fn set(columns: &[Column], rows: &[Vec<String>], width: usize) -> Tab
 
 /// Breaks text into lines of at most `width` characters, between words, or within a word that is
 /// too long. Returns at least one line.
-pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let mut lines = vec![String::new()];
     let mut filled = 0;
