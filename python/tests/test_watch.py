@@ -89,6 +89,19 @@ def test_a_slow_step_limits_if_batches_are_ready():
     assert any("more workers" in line for line in report.verdict.not_worth)
 
 
+def test_a_short_wait_for_a_loader_with_room_is_no_tie():
+    watch = infeed.watch(batches(pause_s=0.001))
+
+    for _ in watch:
+        time.sleep(0.05)
+
+    report = watch.report()
+    assert 0.01 < report.figures.waiting < 0.05
+    assert report.verdict.limit == "step"
+    assert not report.verdict.tie
+    assert "step limits" in str(report)
+
+
 def test_a_loader_that_computes_in_python_limits_by_the_lock():
     def loader():
         for batch in batches():

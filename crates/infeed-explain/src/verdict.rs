@@ -13,11 +13,6 @@ const ADVICE: usize = 3;
 /// Relative difference of two rates below which the limits count as equal.
 const TIE: f64 = 0.05;
 
-/// Returns whether the rate of the next limit is too close to that of the limit to separate them.
-pub(super) fn too_close(rate: f64, next_rate: f64) -> bool {
-    next_rate < rate * (1.0 + TIE)
-}
-
 /// Builds the verdict from the measurements.
 pub(super) fn verdict(
     case: &Case,
@@ -31,7 +26,7 @@ pub(super) fn verdict(
     let limit = capacities.limit();
     let rate = first.map_or(run.samples_per_s, |resource| resource.rate.mid);
     let next_rate = next.map(|resource| resource.rate.mid);
-    let tie = next_rate.is_some_and(|next| too_close(rate, next));
+    let tie = next_rate.is_some_and(|next| next < rate * (1.0 + TIE));
     let waited = 1.0 - stall.compute;
     Verdict {
         limit,

@@ -10,13 +10,10 @@ use serde::Deserialize;
 use super::findings::Verdict;
 use super::limit::Limit;
 use super::units::{milliseconds, percent};
-use super::verdict::too_close;
 
 /// Share of waiting time below which it is not the limit: without it the loop would be faster by no
 /// more than that.
 const WAITING: f64 = 0.05;
-/// Waiting time, relative to the step, below which nothing limits next to the step.
-const ALMOST_NONE: f64 = 0.01;
 /// Relative slowdown of the step by the loader below which it is not reported.
 const SLOWED: f64 = 0.05;
 /// Share of requests that found the interpreter's lock held, above which it is reported.
@@ -180,25 +177,17 @@ pub fn watched(measured: &WatchedLoop) -> Verdict {
             not_worth: Vec::new(),
         };
     }
-    let (limit, mut next_limit) = limits(measured);
+    let (limit, next_limit) = limits(measured);
     let next_rate = rate_without(measured, limit);
-    let other = match limit {
-        Limit::Step => Some(Limit::Loader),
-        Limit::Loader => Some(Limit::Step),
-        _ => None,
-    };
-    let differs = next_rate > (1.0 + ALMOST_NONE) * measured.rate;
-    let tie = other.is_some() && differs && too_close(measured.rate, next_rate);
-    if tie {
-        next_limit = other;
-    }
     Verdict {
         limit,
         rate: measured.rate,
         next_limit,
         next_rate: next_limit.map(|_| next_rate),
-        tie,
-        claim: claim(measured, limit, tie),
+        // A short wait is no evidence that the loader is only as fast as the step: handing over a
+        // batch takes time, too.
+        tie: false,
+        claim: claim(measured, limit),
         evidence: evidence::evidence(measured),
         capacity: evidence::capacity(measured),
         advice: advice::advice(measured, limit, next_rate),
@@ -277,11 +266,8 @@ fn rate_without(measured: &WatchedLoop, limit: Limit) -> f64 {
     }
 }
 
-fn claim(measured: &WatchedLoop, limit: Limit, tie: bool) -> String {
+fn claim(measured: &WatchedLoop, limit: Limit) -> String {
     let waited = format!("the loop waited {} of its time", percent(measured.waiting));
-    if tie {
-        return format!("step and loader are equally fast here: {waited}");
-    }
     let longer = format!(
         "{} with the loader, {} alone",
         milliseconds(measured.step.middle_s),
