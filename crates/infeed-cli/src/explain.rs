@@ -2,11 +2,12 @@
 //! checks remedies.
 
 mod apply;
+mod last;
 
 use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use indicatif::ProgressBar;
@@ -15,7 +16,9 @@ use infeed::loader::DecodeBy;
 use infeed::probe;
 use infeed::source::throttled::Throttle;
 use infeed_explain::report;
-use infeed_explain::{Case, Conditions, Explanation, PlannedMachine, applies, explain, ledger};
+use infeed_explain::{
+    Case, Conditions, Explanation, PlannedMachine, applies, check_id, explain, ledger,
+};
 use infeed_feed::Feeders;
 
 use crate::bench::{LocalCores, Policy};
@@ -39,11 +42,12 @@ const DEFAULT_SECONDS: f64 = 6.0;
   infeed explain photos --on h100x8         placement of the work for 8 H100
   infeed explain train.toml --step-ms 12 --network 10Gbit    number of feeders that feeds the step
   infeed explain train.toml --feeders 10.0.0.7:7077 --token-file token    rate of a feeder
+  infeed explain photos --full              all figures: stages, evidence, arithmetic, ledger
   infeed explain photos --html report.html  with plots and the timeline
-  infeed explain photos --apply 1           apply the best remedy, measure it, update the ledger
+  infeed explain photos --apply 1           apply remedy 1 of the report just printed, and check it
 
 Every remedy is tried on a few hundred of your records. Rewritten data goes next to the original,
-never over it. Ctrl-C stops.")]
+never over it. Ctrl-C stops and prints the results so far.")]
 pub(crate) struct Args {
     #[arg(help = path_help())]
     path: PathBuf,
@@ -101,7 +105,11 @@ pub(crate) struct Args {
     /// Skip the remedies: print only the limits, in a third of the time
     #[arg(long, conflicts_with = "apply")]
     no_remedies: bool,
-    /// Apply a remedy by number or id, or `all`, and measure its gain; may be repeated
+    /// Rank remedies by gain, even if they change pixels [default: remedies without loss first]
+    #[arg(long)]
+    lossy: bool,
+    /// Apply a remedy and measure its gain: its number in the report just printed, its id, or
+    /// `all`; may be repeated
     #[arg(long, value_name = "N|ID|all")]
     apply: Vec<String>,
     /// Output of an applied remedy [default: next to the data, named after the remedy]
@@ -110,6 +118,9 @@ pub(crate) struct Args {
     /// Ledger file [default: in the user's data folder]
     #[arg(long, value_name = "FILE")]
     ledger: Option<PathBuf>,
+    /// Print everything, each thing once
+    #[arg(long)]
+    full: bool,
     /// Write a report with plots and the timeline
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -165,6 +176,19 @@ pub(crate) fn run(args: &Args) -> Outcome {
         );
         return Err(CliError::Usage(problem));
     }
+    let path = match &args.ledger {
+        Some(path) => path.clone(),
+        None => default_path()?,
+    };
+    // An unknown remedy is an error before anything is measured.
+    let mut wanted: Vec<String> = args.apply.clone();
+    for wanted in wanted.iter_mut().filter(|wanted| *wanted != "all") {
+        check_id(wanted).map_err(apply::usage)?;
+        if let Some(id) = last::id_of(&path, &args.path, wanted) {
+            print_err!("remedy {wanted} of the last report is {id}");
+            *wanted = id;
+        }
+    }
     let target = Target::with_functions(&args.path, &args.functions)?;
     let mut conditions = Conditions::default();
     conditions.open.workers = args.workers;
@@ -178,6 +202,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let device = args.device.as_deref().map(AnyDevice::open).transpose();
     conditions.device = device.map_err(cli_error)?;
     conditions.try_remedies = !args.no_remedies;
+    conditions.lossy = args.lossy;
     conditions.network = args.network;
     conditions.feeder_cores = args.feeder_cores;
     if !args.feeders.is_empty() {
@@ -188,33 +213,38 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     let name = args.path.display().to_string();
     let case = Case::new(name, &target.pipeline, &[], conditions).map_err(cli_error)?;
-    if target.guessed && !args.json {
-        print_err!(
-            "{} is not a pipeline file; explaining a default pipeline (`infeed bench` prints it)",
-            args.path.display()
-        );
-    }
-
     let progress = spinner();
+    let begun = Instant::now();
     let mut explanation = explain(&case, &|what, share| {
-        say(&progress, what, share);
+        say(&progress, what, share, begun);
         !interrupt::asked()
     })
     .map_err(cli_error)?;
     progress.finish_and_clear();
-    let path = match &args.ledger {
-        Some(path) => path.clone(),
-        None => default_path()?,
-    };
+    if target.guessed {
+        let note = "this is a default pipeline for these data (`infeed bench --plan` prints it); \
+                    remedies and applied data fit it, and may not fit yours: explain your pipeline \
+                    file instead";
+        explanation.notes.insert(0, note.to_owned());
+    }
     let known = ledger::read(&path).map_err(|error| at(&path, &error))?;
     let mine = |entry: &infeed_explain::LedgerEntry| entry.subject == explanation.subject.name;
     explanation.ledger = known.into_iter().filter(mine).collect();
     if !args.json {
         let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        put!("{}", report::text(&explanation, width(), colour))?;
+        let text = match args.full {
+            true => report::text(&explanation, width(), colour),
+            false => {
+                let network = args.network.is_some() || args.feeder_cores.is_some();
+                let feeders = network || !args.feeders.is_empty();
+                report::summary(&explanation, width(), colour, feeders)
+            }
+        };
+        put!("{text}")?;
+        let ids = explanation.remedies.iter().map(|remedy| remedy.id.as_str());
+        last::keep(&path, &args.path, ids);
     }
 
-    let mut wanted = args.apply.clone();
     if wanted.iter().any(|wanted| wanted == "all") {
         let remedies = explanation.remedies.iter();
         let there = remedies.filter(|remedy| applies(&case, remedy).is_ok());
@@ -254,8 +284,17 @@ fn at(path: &Path, error: &dyn std::fmt::Display) -> CliError {
     CliError::Failed(format!("{}: {error}", path.display()))
 }
 
-fn say(progress: &ProgressBar, what: &str, share: f64) {
-    progress.set_message(format!("{what}  {:.0} %", 100.0 * share.clamp(0.0, 1.0)));
+/// Shows the phase, the share of the whole that is done, and the time left.
+fn say(progress: &ProgressBar, what: &str, share: f64, begun: Instant) {
+    let share = share.clamp(0.0, 1.0);
+    let left = match share > 0.0 {
+        true => {
+            let left = begun.elapsed().as_secs_f64() * (1.0 - share) / share;
+            format!(", about {left:.0} s left")
+        }
+        false => String::new(),
+    };
+    progress.set_message(format!("{what}  {:.0} %{left}", 100.0 * share));
 }
 
 fn write(

@@ -9,6 +9,7 @@ use super::findings::{Explanation, LedgerEntry, Remedy};
 use super::interval::Interval;
 use super::now_s;
 use super::prepare::RecordSubset;
+use super::progress::{MEASURING, Phases, REWRITING};
 use super::remedies::by_id;
 use super::survey::survey;
 use super::trial::{interleave, ratio};
@@ -89,19 +90,24 @@ pub fn apply(
         );
         return Err(Error::config("apply", problem));
     };
-    let writing = |done: u64, total: u64| {
-        progress("writing the new dataset", done as f64 / total.max(1) as f64)
-    };
+    let slowest = explanation.verdict.rate.min(remedy.rate.low).max(1e-3);
+    let turn = Duration::from_secs_f64((BATCHES * case.rows() as f64 / slowest).min(60.0));
+    let turn = case.turn(SLICE).max(turn);
+    let lengths = vec![
+        (REWRITING, remedy.convert_s),
+        (MEASURING, 2.0 * ROUNDS as f64 * turn.as_secs_f64()),
+    ];
+    let phases = Phases::new(progress, lengths);
+    let writing =
+        |done: u64, total: u64| phases.report(REWRITING, done as f64 / total.max(1) as f64);
     let prepared = case.prepare(&candidate, &RecordSubset::All, out, &writing)?;
     let original = case.variant(&RecordSubset::All)?;
     let pipeline = prepared.variant.pipeline.clone();
     let options = prepared.variant.options.clone();
-    let slowest = explanation.verdict.rate.min(remedy.rate.low).max(1e-3);
-    let turn = Duration::from_secs_f64((BATCHES * case.rows() as f64 / slowest).min(60.0));
     let bad = prepared.written.as_ref().map_or(0, |written| written.bad);
     let both = [original, prepared.variant];
-    let going = |share| progress("measuring without and with it, in turn", share);
-    let mut rates = interleave(&both, ROUNDS, case.turn(SLICE).max(turn), &going);
+    let going = |share| phases.report(MEASURING, share);
+    let mut rates = interleave(&both, ROUNDS, turn, &going);
     let with = rates.pop().unwrap_or_else(|| Ok(Vec::new()))?;
     let without = rates.pop().unwrap_or_else(|| Ok(Vec::new()))?;
     if with.is_empty() || without.is_empty() {

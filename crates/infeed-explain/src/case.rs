@@ -68,6 +68,9 @@ pub struct Conditions {
     pub device: Option<AnyDevice>,
     /// Whether to try remedies.
     pub try_remedies: bool,
+    /// Whether remedies that change pixels are ranked by their gain alone. Otherwise they come
+    /// after those that gain and change no pixel.
+    pub lossy: bool,
     /// Feeders to measure next to this machine's cores. All other parts of the explanation cover
     /// this machine alone.
     pub feeders: Option<Feeders>,
@@ -86,6 +89,7 @@ impl Default for Conditions {
             planned_machine: None,
             device: None,
             try_remedies: true,
+            lossy: false,
             feeders: None,
             feeder_cores: None,
             network: None,

@@ -41,7 +41,13 @@ pub struct Explanation {
     pub resources: Vec<Resource>,
     /// The limit with its evidence.
     pub verdict: Verdict,
-    /// Remedies, best first. Remedies that need feeders that do not exist are last.
+    /// The unchanged pipeline divided by itself, in the same turns as the remedies: 1 on a quiet
+    /// machine. Its difference from 1 widens the gain of each remedy. None without trials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<Interval>,
+    /// Remedies, best first: those that gain before the others, then those that change no pixel
+    /// before the others (unless the user allowed a loss), then by gain. Remedies that need more
+    /// feeders are last.
     pub remedies: Vec<Remedy>,
     /// Remedies that were not tried, with the reason.
     pub not_tried: Vec<NotTried>,
@@ -68,6 +74,9 @@ pub struct Explanation {
     pub timeline: Vec<Span>,
     /// Checked predictions on this dataset, oldest first.
     pub ledger: Vec<LedgerEntry>,
+    /// Reasons to doubt the numbers, one sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// Further notes, one sentence each.
     pub notes: Vec<String>,
 }
@@ -249,8 +258,13 @@ pub struct Remedy {
     pub disk_bytes: u64,
     /// Time to apply it to the whole dataset, in seconds.
     pub convert_s: f64,
-    /// Effect on the pixels: `identical`, or a loss with its measure.
+    /// Effect on the pixels: `identical`, or the loss with PSNR and SSIM against the present pixels.
     pub quality: String,
+    /// Whether the pixels differ from the present ones, or could not be compared.
+    pub lossy: bool,
+    /// Whether it needs feeders that do not run yet.
+    #[serde(default)]
+    pub needs_feeders: bool,
     /// The limit with the remedy.
     pub limit: Limit,
     /// Arithmetic of the rate.

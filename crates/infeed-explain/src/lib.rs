@@ -38,6 +38,7 @@ mod measure;
 mod placement;
 mod placement_trials;
 mod prepare;
+mod progress;
 mod ready;
 mod remedies;
 mod run;
@@ -72,13 +73,14 @@ pub use measure::explain;
 pub use placement::{
     AllowedRate, DeviceOrigin, PlacementRate, PlacementReport, ResourceChange, Split,
 };
+pub use remedies::check_id;
 pub use running::{running, running_on};
 pub use transfers::{FieldTransfer, Transfers};
 pub use watch::{
     Ceiling, DurationSummary, LockShares, PipelineThroughput, ProcessorLoad, WatchedLoop, watched,
 };
 
-/// Receives the name of the current part of the work and the share of it that is done, 0 to 1.
+/// Receives the name of the current phase and the share of the whole work that is done, 0 to 1.
 /// Returns whether to continue.
 pub type Progress<'a> = &'a (dyn Fn(&str, f64) -> bool + Sync);
 

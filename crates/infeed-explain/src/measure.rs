@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::case::Case;
 use super::decoding::Decoding;
-use super::difference::difference;
+use super::difference::{PixelDifference, difference};
 use super::feed::Feed;
 use super::findings::{Explanation, Machine, NotTried, Remedy, Run, Subject, VERSION};
 use super::interval::Interval;
@@ -13,8 +13,11 @@ use super::limit::{Limit, Resource};
 use super::placement::{PlacementRate, PlacementReport};
 use super::placement_trials::PlacementTrial;
 use super::prepare::{RecordSubset, RewriteStats};
+use super::progress::{
+    COPYING, DECODING, FEEDING, Phases, READING, RUNNING, SENDING, TRYING, WRITING,
+};
 use super::ready::{ready, refused};
-use super::remedies::{Candidate, RemedyChange, candidates};
+use super::remedies::{Candidate, PixelChange, RemedyChange, candidates};
 use super::storage::Storage;
 use super::supply::{Supply, costliest, in_python};
 use super::survey::{Survey, survey};
@@ -40,6 +43,15 @@ const STAYS: f64 = 0.5;
 /// Cores used by other processes above which the report has a note.
 const DISTURBED: f64 = 0.1;
 
+/// Difference of the unchanged pipeline from itself above which the report has a note.
+const UNSTEADY: f64 = 0.1;
+
+/// Spread of the cores' rate if it was computed from processor time.
+const UNTRIED: f64 = 0.3;
+
+/// Minimum share of the predicted rate that the plain run reaches if both agree.
+const AGREES: f64 = 0.85;
+
 /// Spread of a bus rate or step time that the user gave.
 const GIVEN: f64 = 0.02;
 
@@ -50,6 +62,7 @@ const GIVEN: f64 = 0.02;
 /// As opening and running the pipeline.
 pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error> {
     case.check_decode()?;
+    let phases = phases(case, progress);
     let others = OtherProcesses::watch();
     let looked = survey(case)?;
     let mut options = fixed(&case.conditions.open);
@@ -60,7 +73,7 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
     let feed = Feed::open(case, &pipeline, &options)?;
     let loader = feed.loader();
     let plan = format!("{selection}{}", loader.plan()?);
-    let running = |share| progress("running the pipeline as it is", share);
+    let running = |share| phases.report(RUNNING, share);
     let seconds = case.conditions.seconds;
     let watch = case
         .conditions
@@ -75,16 +88,27 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
     notes.extend(run::selected(&selection));
     drop(feed);
 
-    progress("reading records cold", 0.0);
-    let storage = case.storage()?;
-    let trials = Trials::run(case, &looked, &run, storage.as_ref(), progress)?;
+    let storage = match phases.report(READING, 0.0) {
+        true => case.storage()?,
+        false => None,
+    };
+    let trials = Trials::run(case, &looked, &run, storage.as_ref(), &phases)?;
+    let mut warnings = Vec::new();
+    if phases.is_stopped() {
+        let tried = trials.tried.len();
+        warnings.push(format!("stopped early: {tried} remedies were tried"));
+    }
+    warnings.extend(trials.unsteady());
     let subject = subject(case, &looked);
     let mut capacities = capacities(case, &run, storage.as_ref(), &trials, subject.bytes as f64);
     let reading = capacities.rate_of(Limit::Storage);
     let mut untried = Vec::new();
-    let timing = |share| _ = progress("timing copies and kernels", share);
-    let placement = case.place_work(&trials.ways, reading, &mut untried, &timing)?;
-    let timing = |share| _ = progress("timing the device's decoder", share);
+    let timing = |share| _ = phases.report(COPYING, share);
+    let placement = match phases.is_stopped() {
+        true => None,
+        false => case.place_work(&trials.ways, reading, &mut untried, &timing)?,
+    };
+    let timing = |share| _ = phases.report(DECODING, share);
     let decoding = match &placement {
         Some(placement) => {
             case.decoding(&trials.ways, placement, reading, &mut untried, &timing)?
@@ -109,9 +133,9 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
         );
     }
     if let Some(cores) = others.cores().filter(|&cores| cores > DISTURBED) {
-        notes.push(format!(
-            "other processes used {cores:.1} cores during the run; rates and gains are less \
-             certain than their intervals"
+        warnings.push(format!(
+            "other processes used {cores:.1} cores meanwhile; rates and gains are less certain \
+             than their intervals"
         ));
     }
     let mut lasting = capacities.clone();
@@ -127,22 +151,25 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
             lasting = capacities.clone();
         }
     }
+    let (own, control) = (trials.base, trials.control);
+    let (mut remedies, mut not_tried) = trials.remedies(case, &lasting, storage.as_ref(), &subject);
     let known = feeders::PlanInputs {
         run: &run,
         subject: &subject,
-        own: trials.base,
+        own,
         capacities: &lasting,
+        remedies: &remedies,
     };
-    let fed = feeders::feeding(case, &known, progress)?;
-    let (mut remedies, mut not_tried) = trials.remedies(case, &lasting, storage.as_ref(), &subject);
-    // Existing feeders are ranked with the other remedies. Planned feeders come last.
+    let fed = match phases.is_stopped() {
+        true => Default::default(),
+        false => feeders::feeding(case, &known, &|phase, share| phases.report(phase, share))?,
+    };
     remedies.extend(fed.remedies);
-    if case.conditions.feeders.is_some() {
-        remedies.sort_by(|a, b| b.gain.mid.total_cmp(&a.gain.mid));
-    }
+    rank(&mut remedies, case.conditions.lossy);
     not_tried.extend(untried);
     not_tried.extend(fed.not_tried);
     notes.extend(fed.notes);
+    warnings.extend(slower_than_predicted(case, &run, &capacities));
     let waited = run.wait_s / (run.seconds - run.first_batch_s).max(1e-9);
     let stall = capacities.stall(waited.clamp(0.0, 1.0));
     Ok(Explanation {
@@ -155,6 +182,7 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
         run,
         stall,
         resources: capacities.all().to_vec(),
+        control,
         remedies,
         not_tried,
         placement,
@@ -165,9 +193,53 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
         utilisation,
         timeline,
         ledger: Vec::new(),
+        warnings,
         notes,
         subject,
     })
+}
+
+/// Returns a warning if the plain run was slower than all resources allow. Something else then
+/// limited it, or the trials met a faster machine.
+fn slower_than_predicted(case: &Case, run: &Run, capacities: &Supply) -> Option<String> {
+    let predicted = capacities.least().mid;
+    let slow = run.samples_per_s < AGREES * predicted;
+    // Too few batches to compare.
+    (slow && run.batches >= 10 && case.conditions.planned_machine.is_none()).then(|| {
+        format!(
+            "the run reached {:.0} samples/s, and the limits predict {predicted:.0}: the machine \
+             was busy, or a resource that is not listed is the limit; repeat on a quiet machine",
+            run.samples_per_s
+        )
+    })
+}
+
+/// Returns the phases of an explanation with their usual lengths.
+fn phases<'a>(case: &Case, progress: Progress<'a>) -> Phases<'a> {
+    let conditions = &case.conditions;
+    let remedies = if conditions.try_remedies { 10.0 } else { 0.0 };
+    let turns = ROUNDS as f64 * case.turn(SLICE).as_secs_f64();
+    let device = if conditions.device.is_some() {
+        3.0
+    } else {
+        0.0
+    };
+    let feeders = if conditions.feeders.is_some() {
+        12.0
+    } else {
+        0.0
+    };
+    let phases = vec![
+        (RUNNING, conditions.seconds),
+        (READING, 1.0),
+        (WRITING, 0.7 * remedies),
+        (TRYING, (2.0 + remedies) * turns),
+        (COPYING, device),
+        (DECODING, device),
+        (SENDING, 0.5),
+        (FEEDING, feeders),
+    ];
+    Phases::new(progress, phases)
 }
 
 /// Returns the placement that ran, with the host's or the device's decoder.
@@ -271,6 +343,9 @@ struct Trials {
     /// Samples per second of the pipeline as it is, from memory, with a consumer that is always
     /// ready.
     base: Interval,
+    /// The unchanged pipeline against itself, in the same turns as the remedies. 1 without noise.
+    /// None if the trials were stopped.
+    control: Option<Interval>,
     /// The placements on host and device, with the rate of the cores in each.
     ways: Vec<PlacementTrial>,
     tried: Vec<TrialResult>,
@@ -282,6 +357,7 @@ struct TrialResult {
     gain: Interval,
     written: Option<RewriteStats>,
     quality: String,
+    lossy: bool,
 }
 
 impl Trials {
@@ -290,7 +366,7 @@ impl Trials {
         looked: &Survey,
         run: &Run,
         storage: Option<&Storage>,
-        progress: Progress<'_>,
+        phases: &Phases<'_>,
     ) -> Result<Trials, Error> {
         let (found, mut not) = if case.conditions.try_remedies {
             candidates(case, looked.records, storage)
@@ -299,7 +375,7 @@ impl Trials {
         };
         let scratch =
             tempfile::tempdir().map_err(|error| Error::open("a temporary folder", error))?;
-        let writing = |share| progress("trying remedies on a few records: writing", share);
+        let writing = |share| phases.report(WRITING, share);
         let (kept, sample) = ready(
             case,
             (found, &mut not),
@@ -317,11 +393,7 @@ impl Trials {
         let ways = case.ways(&base);
         variants.extend(ways.variants().cloned());
         variants.push(base);
-        let running = match kept.is_empty() {
-            true => "running a few records",
-            false => "trying remedies on a few records: running",
-        };
-        let going = |share| progress(running, share);
+        let going = |share| phases.report(TRYING, share);
         let mut rates = interleave(&variants, ROUNDS, case.turn(SLICE), &going);
         let last = rates.pop().unwrap_or_else(|| Ok(Vec::new()))?;
         let shared = rates.split_off(1 + kept.len());
@@ -330,9 +402,10 @@ impl Trials {
         let both = first.iter().zip(&last);
         let base_rates: Vec<f64> = both.map(|(a, b)| (a + b) / 2.0).collect();
         if base_rates.is_empty() {
-            let problem = "stopped before the rate of the cores was measured";
-            return Err(Error::config("explain", problem));
+            return Ok(Trials::none(case, run, not));
         }
+        let control = ratio(&first, &last);
+        let unsteady = (control.mid - 1.0).abs();
         let mut tried = Vec::new();
         for ((candidate, prepared, left_out), rates) in kept.into_iter().zip(rates) {
             let rates = match rates {
@@ -343,28 +416,58 @@ impl Trials {
                     continue;
                 }
             };
-            let mut quality = match candidate.quality {
-                Some(known) => known.to_owned(),
-                None => difference(&variants[0], &prepared.variant)
-                    .unwrap_or_else(|error| format!("not compared: {}", error.chain())),
+            let (mut quality, lossy) = match candidate.pixels {
+                PixelChange::Identical(text) => (text.to_owned(), false),
+                PixelChange::Compared(loss) => match difference(&variants[0], &prepared.variant) {
+                    Ok(PixelDifference::None) => ("identical".to_owned(), false),
+                    Ok(PixelDifference::Lossy(text)) => (format!("{loss}; {text}"), true),
+                    Err(error) => (format!("{loss}; not compared: {}", error.chain()), true),
+                },
             };
             if left_out > 0 {
                 let all = looked.sample.len();
                 quality = format!("{quality}; leaves out {left_out} of {all} records tried");
             }
             tried.push(TrialResult {
-                gain: ratio(&rates, &base_rates),
+                gain: ratio(&rates, &base_rates).widen(unsteady),
                 candidate,
                 written: prepared.written,
                 quality,
+                lossy,
             });
         }
         let base = interval(&base_rates);
         Ok(Trials {
             base,
+            control: Some(control),
             ways: ways.tried(shared, (&base_rates, base), &mut not),
             tried,
             not,
+        })
+    }
+
+    /// Returns the result without trials. The rate of the cores follows from the processor time of
+    /// the plain run, which a full load of all cores may not reach.
+    fn none(case: &Case, run: &Run, not: Vec<NotTried>) -> Trials {
+        let cpu_s: f64 = run.stages.iter().map(|stage| stage.cpu_s).sum();
+        let rate = case.workers() as f64 * run.samples as f64 / cpu_s.max(1e-9);
+        Trials {
+            base: Interval::exact(rate).widen(UNTRIED),
+            control: None,
+            ways: Vec::new(),
+            tried: Vec::new(),
+            not,
+        }
+    }
+
+    /// Returns a note if two runs of the same pipeline differ too much to compare remedies.
+    fn unsteady(&self) -> Option<String> {
+        let control = self.control?;
+        ((control.mid - 1.0).abs() > UNSTEADY).then(|| {
+            format!(
+                "two runs of the unchanged pipeline in the same turns differed by {:.0} %: this                  machine is too busy now for narrow intervals; close other programs and repeat",
+                100.0 * (control.mid - 1.0).abs()
+            )
         })
     }
 
@@ -376,14 +479,23 @@ impl Trials {
         storage: Option<&Storage>,
         subject: &Subject,
     ) -> (Vec<Remedy>, Vec<NotTried>) {
-        let mut remedies: Vec<Remedy> = self
-            .tried
-            .into_iter()
-            .map(|tried| remedy(case, now, storage, subject, tried))
-            .collect();
-        remedies.sort_by(|a, b| b.gain.mid.total_cmp(&a.gain.mid));
-        (remedies, self.not)
+        let tried = self.tried.into_iter();
+        let remedies = tried.map(|tried| remedy(case, now, storage, subject, tried));
+        (remedies.collect(), self.not)
     }
+}
+
+/// Sorts remedies: those that gain first, then those that lose no pixel unless `lossy` allows a
+/// loss, then by gain. Remedies that need more feeders come last.
+fn rank(remedies: &mut [Remedy], lossy: bool) {
+    let class = |remedy: &Remedy| {
+        let after = remedy.lossy && !lossy;
+        (remedy.needs_feeders, !remedy.gains(), after)
+    };
+    remedies.sort_by(|a, b| {
+        let by_class = class(a).cmp(&class(b));
+        by_class.then(b.gain.mid.total_cmp(&a.gain.mid))
+    });
 }
 
 fn remedy(
@@ -398,6 +510,7 @@ fn remedy(
         gain,
         written,
         quality,
+        lossy,
     } = tried;
     let readers = match candidate.change {
         RemedyChange::Readers(readers) => readers,
@@ -463,6 +576,8 @@ fn remedy(
             w.seconds * subject.records as f64 / w.records.max(1) as f64
         }),
         quality,
+        lossy,
+        needs_feeders: false,
         id: candidate.id,
         name: candidate.name,
         command: candidate.command,

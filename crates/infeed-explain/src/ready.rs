@@ -7,7 +7,7 @@ use std::path::Path;
 use super::case::Case;
 use super::findings::NotTried;
 use super::prepare::{PreparedRemedy, RecordSubset};
-use super::remedies::Candidate;
+use super::remedies::{Candidate, check_id};
 use infeed_core::error::Error;
 
 /// A prepared remedy, and the number of records that it leaves out.
@@ -37,6 +37,11 @@ pub(super) fn ready(
         let mut missing = BTreeSet::new();
         let count = found.len().max(1) as f64;
         for (at, candidate) in found.into_iter().enumerate() {
+            debug_assert!(
+                check_id(&candidate.id).is_ok(),
+                "{} is not listed",
+                candidate.id
+            );
             let share = at as f64 / count;
             let going = |_, _| progress(share);
             let out = folder.join(&candidate.id);

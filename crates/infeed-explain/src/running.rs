@@ -141,6 +141,7 @@ fn explained(
             feeding.as_ref(),
         ),
         resources: capacities.all().to_vec(),
+        control: None,
         remedies: Vec::new(),
         not_tried: vec![NotTried {
             id: "all".to_owned(),
@@ -155,6 +156,7 @@ fn explained(
         utilisation: None,
         timeline: run::spans(loader.timeline()?),
         ledger: Vec::new(),
+        warnings: Vec::new(),
         // `take_notices` is for the consumer, which has not read the notices yet.
         notes: run::selected(loader.selection())
             .into_iter()

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use infeed::Pipeline;
 use infeed::store;
@@ -42,17 +43,15 @@ pub(super) fn apply(
     args: &Args,
     path: &Path,
 ) -> Result<AppliedReport, CliError> {
-    let remedy = remedy(explanation, wanted).map_err(|error| match error {
-        infeed::Error::Config { problem, .. } => CliError::Usage(format!("--apply: {problem}")),
-        other => cli_error(other),
-    })?;
+    let remedy = remedy(explanation, wanted).map_err(usage)?;
     let out = match &args.out {
         Some(out) => out.clone(),
         None => next_to(&args.path, &remedy.id),
     };
     let progress = spinner();
+    let begun = Instant::now();
     let applied = explain::apply(case, explanation, remedy, &out, &|what, share| {
-        say(&progress, what, share);
+        say(&progress, what, share, begun);
         !interrupt::asked()
     });
     progress.finish_and_clear();
@@ -64,6 +63,14 @@ pub(super) fn apply(
         describe(&applied.pipeline, toml)?;
     }
     Ok(AppliedReport { applied, pipeline })
+}
+
+/// Converts the error of an unknown remedy.
+pub(super) fn usage(error: infeed::Error) -> CliError {
+    match error {
+        infeed::Error::Config { problem, .. } => CliError::Usage(format!("--apply: {problem}")),
+        other => cli_error(other),
+    }
 }
 
 /// Returns a path next to the data: `photos-resize` for `photos`, `train-uint8` for `train.toml`.

@@ -18,20 +18,59 @@ fn the_verdict_comes_with_stages_and_remedies() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 12);
 
+    let output = explain(dir.path(), &photos, &["--full"]);
+
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(names_a_limit(&text), "{text}");
+    for part in ["capacity", "stage", "decode", "workers", "default pipeline"] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    assert!(!text.contains('\u{1b}'), "colours in a pipe: {text:?}");
+    assert_fits(&text);
+}
+
+/// Checks that lines fit 80 columns, except for commands, which a user copies.
+fn assert_fits(text: &str) {
+    let is_command = |line: &str| line.contains("infeed pack");
+    let wide = |line: &&str| line.chars().count() > 80 && !is_command(line);
+    assert_eq!(text.lines().find(wide), None, "{text}");
+}
+
+#[test]
+fn the_answer_fits_one_screen_and_its_numbers_are_those_to_apply() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 12);
+
     let output = explain(dir.path(), &photos, &[]);
 
     assert!(output.status.success(), "{}", stderr(&output));
     let text = stdout(&output);
     assert!(names_a_limit(&text), "{text}");
-    for part in ["capacity", "stage", "decode", "workers"] {
+    for part in ["  resource ", "  decode ", "headroom", "  more "] {
         assert!(text.contains(part), "{part} is missing in {text}");
     }
-    assert!(!text.contains('\u{1b}'), "colours in a pipe: {text:?}");
+    assert!(text.lines().count() <= 24, "{text}");
+    assert_fits(&text);
+
+    // A number is a remedy of this report, even if the next run ranks them differently.
+    let last = dir.path().join("last-reports.json");
+    let kept = fs::read_to_string(&last).unwrap();
+    let reports: serde_json::Value = serde_json::from_str(&kept).unwrap();
+    let first = reports.as_object().unwrap().values().next().unwrap();
+    let ids = first["remedies"].as_array().unwrap();
+    let at = ids.iter().position(|id| id == "unverified").unwrap() + 1;
+    let output = explain(dir.path(), &photos, &["--apply", &at.to_string()]);
+    let message = stderr(&output);
     assert!(
-        text.lines().all(|line| line.chars().count() <= 100),
+        message.contains("of the last report is unverified"),
+        "{message}"
+    );
+    let text = stdout(&output);
+    assert!(
+        text.contains("applied: leave checksums unverified"),
         "{text}"
     );
-    assert!(stderr(&output).contains("is not a pipeline file"));
 }
 
 #[test]
@@ -261,7 +300,11 @@ fn invalid_options_are_one_line_with_the_fix() {
         (&empty.display().to_string(), &[], "no images"),
         (&typo.display().to_string(), &[], "bacth"),
         (&photos, &["--on", "floppy"], "known machines are hdd"),
-        (&photos, &["--apply", "magic"], "no remedy `magic`; 1 to"),
+        (
+            &photos,
+            &["--apply", "magic"],
+            "no remedy `magic`; use a number",
+        ),
         (&photos, &["--workers", "0"], "1 to 4096"),
         (&photos, &["--network", "fast"], "such as 10Gbit"),
         (&photos, &["--token-file", "token"], "--feeders"),
@@ -298,10 +341,7 @@ fn feeders_are_planned_for_a_network_and_printed_as_a_table() {
     for part in ["  feeders ", "receiving", "  parts ", "1.18 GB/s /"] {
         assert!(text.contains(part), "{part} is missing in {text}");
     }
-    assert!(
-        text.lines().all(|line| line.chars().count() <= 100),
-        "{text}"
-    );
+    assert_fits(&text);
 }
 
 #[test]
@@ -351,10 +391,7 @@ fn decoders_are_compared_for_a_device_that_has_one() {
     ] {
         assert!(text.contains(part), "{part} is missing in {text}");
     }
-    assert!(
-        text.lines().all(|line| line.chars().count() <= 100),
-        "{text}"
-    );
+    assert_fits(&text);
     let found = json(&with("auto", &["--json"]));
     assert_eq!(found["decoding"]["now"], 0);
     assert_eq!(found["decoding"]["ways"][0]["share"], 0);

@@ -9,11 +9,15 @@ use crate::feeding::{FeederGain, FeederOrigin, Feeding, FeedingModel, Network, N
 use crate::findings::{NotTried, Remedy, Run, Subject};
 use crate::interval::Interval;
 use crate::limit::Limit;
+use crate::progress::{FEEDING, SENDING};
 use crate::remedies::{add_feeders, count_of};
 use crate::supply::Supply;
 use crate::words::{FeedingContext, describe_feeding};
 use infeed_core::error::Error;
 use infeed_feed::Local;
+
+/// Share of a step's rate that a remedy may lack and still feed it.
+const GIVEN_STEP: f64 = 0.02;
 
 /// Bytes of a row's header on the wire: a flag, the record number and its hash.
 const HEAD_BYTES: f64 = 17.0;
@@ -28,6 +32,8 @@ pub(crate) struct PlanInputs<'a> {
     /// Samples per second of this machine's cores, from memory.
     pub(crate) own: Interval,
     pub(crate) capacities: &'a Supply,
+    /// The other remedies.
+    pub(crate) remedies: &'a [Remedy],
 }
 
 /// Results of the feeder analysis.
@@ -39,8 +45,8 @@ pub(crate) struct FeederFindings {
     pub(crate) notes: Vec<String>,
 }
 
-/// Predicts the rate with feeders if this machine's cores are the limit or the user asked for it.
-/// Measures the feeders that the user named.
+/// Predicts the rate with feeders if the user asked for it, or if this machine's cores are the limit
+/// and no remedy feeds the step. Measures the feeders that the user named.
 ///
 /// # Errors
 ///
@@ -54,13 +60,13 @@ pub(crate) fn feeding(
     let named = conditions.feeders.as_ref();
     let asked =
         named.is_some() || conditions.network.is_some() || conditions.feeder_cores.is_some();
-    if !asked && !conditions.try_remedies {
+    if !asked && is_fed(case, known) {
         return Ok(FeederFindings::default());
     }
     if let Some(why) = useless(case, known.capacities.limit(), asked) {
         return Ok(why.map_or_else(FeederFindings::default, not_tried));
     }
-    progress("sending batches over loopback", 0.0);
+    progress(SENDING, 0.0);
     let bytes = case.wire_bytes(known.run);
     let wire = match loopback(bytes.0, case.rows()) {
         Ok(wire) => wire,
@@ -80,7 +86,7 @@ pub(crate) fn feeding(
     let mut notes = Vec::new();
     let mut measured = None;
     if let Some(named) = named {
-        let going = |share| progress("running with feeders and without, in turn", share);
+        let going = |share| progress(FEEDING, share);
         let found = measure_feeders(case, named, &going)?;
         let predicted = model.with(context.there).gain;
         measured = add(case, &mut feeding, &model, (found, predicted), &mut notes);
@@ -93,6 +99,23 @@ pub(crate) fn feeding(
         notes,
         ..FeederFindings::default()
     })
+}
+
+/// Returns whether the step is fed, with or without a remedy. Without a step there is nothing to
+/// feed, and without remedies it is not known.
+fn is_fed(case: &Case, known: &PlanInputs<'_>) -> bool {
+    let Some(step) = case
+        .conditions
+        .step
+        .filter(|_| case.conditions.try_remedies)
+    else {
+        return true;
+    };
+    let demand = case.rows() as f64 / step.as_secs_f64().max(1e-9);
+    let useful = known.remedies.iter().filter(|remedy| remedy.gains());
+    let rates = useful.map(|remedy| remedy.rate.mid);
+    let best = rates.fold(known.capacities.least().mid, f64::max);
+    best >= (1.0 - GIVEN_STEP) * demand
 }
 
 fn not_tried(why: String) -> FeederFindings {
@@ -293,11 +316,17 @@ fn remedies(
     counts.dedup();
     counts
         .into_iter()
-        .map(|count| remedy(case, known, model, count))
+        .map(|count| remedy(case, known, model, context, count))
         .collect()
 }
 
-fn remedy(case: &Case, known: &PlanInputs<'_>, model: &FeedingModel, count: u32) -> Remedy {
+fn remedy(
+    case: &Case,
+    known: &PlanInputs<'_>,
+    model: &FeedingModel,
+    context: &FeedingContext,
+    count: u32,
+) -> Remedy {
     let candidate = add_feeders(count);
     let found = model.with(count);
     let rows = known.subject.batch_rows as f64;
@@ -317,7 +346,9 @@ fn remedy(case: &Case, known: &PlanInputs<'_>, model: &FeedingModel, count: u32)
         },
         disk_bytes: 0,
         convert_s: 0.0,
-        quality: candidate.quality.unwrap_or_default().to_owned(),
+        quality: "identical".to_owned(),
+        lossy: false,
+        needs_feeders: count > context.there,
         limit: found.limit,
         arithmetic: format!(
             "{:.0} here + {:.0} of feeders = {:.0} samples/s, limited by {}",

@@ -1,6 +1,6 @@
 //! Remedies that change the description of the pipeline and keep the data.
 
-use super::{Candidate, RemedyChange};
+use super::{Candidate, PixelChange, RemedyChange};
 use crate::case::Case;
 use infeed::pipeline::Pipeline;
 use infeed_codec::transform::{ClassIndex, Effect, OneHot, Transform};
@@ -24,7 +24,7 @@ pub(super) fn add(case: &Case, found: &mut Vec<Candidate>) {
             name: "leave checksums unverified".to_owned(),
             command: ".decode(verify=False)".to_owned(),
             change: RemedyChange::Description(Box::new(other)),
-            quality: Some("identical; a damaged PNG may go undetected"),
+            pixels: PixelChange::Identical("identical; a damaged PNG may go undetected"),
         });
     }
     let resizes = pipeline
@@ -39,7 +39,7 @@ pub(super) fn add(case: &Case, found: &mut Vec<Candidate>) {
             name: "decode JPEGs at a reduced scale before a large downscale".to_owned(),
             command: ".decode(dct_scale=True)".to_owned(),
             change: RemedyChange::Description(Box::new(other)),
-            quality: None,
+            pixels: PixelChange::Compared("JPEGs decoded at a reduced scale"),
         });
     }
 }
@@ -77,7 +77,9 @@ fn class_index(pipeline: &Pipeline) -> Option<Candidate> {
         name: "class indices instead of one-hot masks".to_owned(),
         command: format!("T.ClassIndex({palette:?}) in place of T.OneHot; one-hot on the device"),
         change: RemedyChange::Description(Box::new(other)),
-        quality: Some("identical; one byte per pixel instead of one number per class"),
+        pixels: PixelChange::Identical(
+            "identical; one byte per pixel instead of one number per class",
+        ),
     })
 }
 
@@ -112,7 +114,7 @@ fn uint8(pipeline: &Pipeline) -> Option<Candidate> {
         name: "uint8 batches; cast and normalize behind the copy".to_owned(),
         command: "leave out T.ToFloat and T.Normalize, and do them on the device".to_owned(),
         change: RemedyChange::Description(Box::new(other)),
-        quality: Some("identical once the device has cast and normalized"),
+        pixels: PixelChange::Identical("identical once the device has cast and normalized"),
     })
 }
 

@@ -1,8 +1,8 @@
 //! The remedy against a lack of cores: other machines that make batches, too.
 
-use super::{Candidate, RemedyChange};
+use super::{Candidate, PixelChange, RemedyChange};
 
-const FEEDERS: &str = "feeders-";
+pub(super) const FEEDERS: &str = "feeders-";
 
 /// Returns the remedy with `count` feeders.
 pub(crate) fn candidate(count: u32) -> Candidate {
@@ -15,7 +15,7 @@ pub(crate) fn candidate(count: u32) -> Candidate {
         name,
         command: "infeed feed PIPELINE --listen ADDRESS:7077 --token-file TOKEN".to_owned(),
         change: RemedyChange::Feeders,
-        quality: Some("identical"),
+        pixels: PixelChange::Identical("identical"),
     }
 }
 

@@ -13,6 +13,7 @@ use infeed_pack::PackOptions;
 use super::case::Case;
 use super::findings::NotTried;
 use super::storage::Storage;
+use infeed_core::error::Error;
 
 pub(super) use feeders::{candidate as add_feeders, count_of};
 
@@ -39,8 +40,16 @@ pub(super) struct Candidate {
     /// Command or code that applies it. `OUT` is a placeholder for the new dataset.
     pub(super) command: String,
     pub(super) change: RemedyChange,
-    /// Its effect on the pixels, if that is known without a measurement.
-    pub(super) quality: Option<&'static str>,
+    pub(super) pixels: PixelChange,
+}
+
+/// Effect of a remedy on the pixels that the consumer receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PixelChange {
+    /// None, with a remark that begins with `identical`.
+    Identical(&'static str),
+    /// Known only after a comparison. The text describes what a loss means.
+    Compared(&'static str),
 }
 
 /// Facts about the records that decide which remedies make sense.
@@ -77,6 +86,52 @@ pub(super) fn by_id(case: &Case, records: Records, id: &str) -> Option<Candidate
         let (found, _) = candidates(case, records, None);
         found.into_iter().find(|candidate| candidate.id == id)
     })
+}
+
+/// Ids of remedies without a number. Images can also be resized or cropped and written as JPEG.
+const IDS: &[&str] = &[
+    "class-index",
+    "crop",
+    "crop-jpeg-95",
+    "dct-scale",
+    "decoded",
+    "jpeg-90",
+    "jpeg-95",
+    "png-stored",
+    "png-up",
+    "resize",
+    "resize-jpeg-95",
+    "restart-index",
+    "shards",
+    "uint8",
+    "unverified",
+];
+
+/// Checks the id of a remedy, or its number in a report, before anything is measured. Whether the
+/// remedy fits the pipeline is only known afterwards.
+///
+/// # Errors
+///
+/// [`Error::Config`] with the list of ids.
+pub fn check_id(id: &str) -> Result<(), Error> {
+    let counted = [
+        open::WORKERS,
+        open::READERS,
+        processes::PROCESSES,
+        feeders::FEEDERS,
+    ];
+    let is_count = |text: &str| text.parse::<usize>().is_ok_and(|count| count > 0);
+    let numbered = |prefix: &&str| id.strip_prefix(*prefix).is_some_and(is_count);
+    if is_count(id) || IDS.contains(&id) || counted.iter().any(numbered) {
+        return Ok(());
+    }
+    let counted = counted.map(|prefix| format!("{prefix}N"));
+    let problem = format!(
+        "no remedy `{id}`; use a number of the report, or one of {}, {}",
+        IDS.join(", "),
+        counted.join(", "),
+    );
+    Err(Error::config("apply", problem))
 }
 
 /// Builds the entry of a remedy that is not tried.

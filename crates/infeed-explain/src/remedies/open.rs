@@ -2,12 +2,12 @@
 
 use infeed_raw::machine::usable_cores;
 
-use super::{Candidate, RemedyChange};
+use super::{Candidate, PixelChange, RemedyChange};
 use crate::case::Case;
 use crate::storage::Storage;
 
-const WORKERS: &str = "workers-";
-const READERS: &str = "io-threads-";
+pub(super) const WORKERS: &str = "workers-";
+pub(super) const READERS: &str = "io-threads-";
 
 pub(super) fn add(case: &Case, storage: Option<&Storage>, found: &mut Vec<Candidate>) {
     let counts = worker_counts(case.workers(), usable_cores());
@@ -36,7 +36,7 @@ fn workers(case: &Case, count: usize) -> Candidate {
         name: format!("{word} workers: {count} instead of {}", case.workers()),
         command: format!("open(workers={count})"),
         change: RemedyChange::Workers(count),
-        quality: Some("identical"),
+        pixels: PixelChange::Identical("identical"),
     }
 }
 
@@ -46,7 +46,7 @@ fn readers(case: &Case, count: usize) -> Candidate {
         name: format!("more I/O threads: {count} instead of {}", case.readers()),
         command: format!("open(io_threads={count})"),
         change: RemedyChange::Readers(count),
-        quality: Some("identical"),
+        pixels: PixelChange::Identical("identical"),
     }
 }
 

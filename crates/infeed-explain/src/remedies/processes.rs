@@ -1,12 +1,12 @@
 //! The remedy for functions that hold the interpreter lock: separate processes.
 
-use super::{Candidate, RemedyChange, not_tried};
+use super::{Candidate, PixelChange, RemedyChange, not_tried};
 use crate::case::Case;
 use crate::findings::NotTried;
 use infeed::function::FunctionScope;
 use infeed::pipeline::FunctionSpec;
 
-const PROCESSES: &str = "processes-";
+pub(super) const PROCESSES: &str = "processes-";
 
 pub(super) fn add(case: &Case, found: &mut Vec<Candidate>, not: &mut Vec<NotTried>) {
     let here = || case.pipeline.python.iter().filter(|spec| is_here(spec));
@@ -42,6 +42,6 @@ fn candidate(case: &Case, count: usize) -> Candidate {
         name: format!("functions in {count} worker processes"),
         command: names.join(""),
         change: RemedyChange::Description(Box::new(pipeline)),
-        quality: Some("identical"),
+        pixels: PixelChange::Identical("identical"),
     }
 }

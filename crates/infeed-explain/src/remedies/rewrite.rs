@@ -1,6 +1,6 @@
 //! Remedies that rewrite the data once, next to the original.
 
-use super::{Candidate, Records, RemedyChange, not_tried};
+use super::{Candidate, PixelChange, Records, RemedyChange, not_tried};
 use crate::case::Case;
 use crate::findings::NotTried;
 use infeed::pipeline::Pipeline;
@@ -22,6 +22,7 @@ struct GeometryChange {
     transforms: Vec<Transform>,
     /// Whether every decoded image then has the same size.
     one_size: bool,
+    pixels: PixelChange,
 }
 
 pub(super) fn add(
@@ -61,7 +62,7 @@ struct ImageFormat {
     flag: &'static str,
     image: Encoding,
     mask: Encoding,
-    quality: Option<&'static str>,
+    pixels: PixelChange,
 }
 
 /// Keeps the format of the images.
@@ -71,7 +72,7 @@ const KEPT: ImageFormat = ImageFormat {
     flag: "keep",
     image: Encoding::Keep,
     mask: Encoding::Keep,
-    quality: None,
+    pixels: PixelChange::Identical("identical"),
 };
 
 /// Returns formats worth a trial. Masks keep their format or become a faster PNG, and never a lossy
@@ -94,7 +95,7 @@ fn encodings(records: Records) -> Vec<ImageFormat> {
         flag,
         image: Encoding::Jpeg { quality },
         mask: up,
-        quality: None,
+        pixels: PixelChange::Compared("images as JPEG"),
     };
     vec![
         ImageFormat {
@@ -103,7 +104,7 @@ fn encodings(records: Records) -> Vec<ImageFormat> {
             flag: "png:up:fast",
             image: up,
             mask: up,
-            quality: Some("identical"),
+            pixels: PixelChange::Identical("identical"),
         },
         ImageFormat {
             id: "png-stored",
@@ -111,7 +112,7 @@ fn encodings(records: Records) -> Vec<ImageFormat> {
             flag: "png:none:stored",
             image: stored,
             mask: up,
-            quality: Some("identical"),
+            pixels: PixelChange::Identical("identical"),
         },
         jpeg("jpeg-95", "images as JPEG, quality 95", "jpeg:95", 95),
         jpeg("jpeg-90", "images as JPEG, quality 90", "jpeg:90", 90),
@@ -145,7 +146,7 @@ fn rewrite(case: &Case, bake: Option<&GeometryChange>, format: &ImageFormat) -> 
                 ..PackOptions::new(Target::Folder)
             },
         },
-        quality: if bake.is_some() { None } else { format.quality },
+        pixels: bake.map_or(format.pixels, |bake| bake.pixels),
         id,
         name,
     }
@@ -164,7 +165,7 @@ fn restart_index(case: &Case, records: Records) -> Option<Candidate> {
         name: "JPEGs with restart markers: a crop decodes only its tiles".to_owned(),
         command: format!("infeed pack {} OUT --to folder --restart-index", case.name),
         change: RemedyChange::Pack { options },
-        quality: Some("identical"),
+        pixels: PixelChange::Identical("identical"),
     })
 }
 
@@ -178,7 +179,7 @@ fn shards(case: &Case) -> Candidate {
         change: RemedyChange::Pack {
             options: PackOptions::new(to),
         },
-        quality: Some(match case.pipeline.shuffle {
+        pixels: PixelChange::Identical(match case.pipeline.shuffle {
             Some(_) => "identical; shuffled within windows of shards",
             None => "identical",
         }),
@@ -196,6 +197,7 @@ fn bake(pipeline: &Pipeline, short_side: u32) -> Option<GeometryChange> {
         flags: "--bake 1".to_owned(),
         transforms: vec![first.clone()],
         one_size,
+        pixels: PixelChange::Compared("stored after this transform"),
     };
     match first {
         Transform::Crop(crop) => {
@@ -223,6 +225,7 @@ fn bake(pipeline: &Pipeline, short_side: u32) -> Option<GeometryChange> {
                 flags: format!("--short-side {side}"),
                 transforms: vec![Transform::Resize(Resize::new(side))],
                 one_size: false,
+                pixels: PixelChange::Compared("smaller images: a small random crop is enlarged"),
             })
         }
         _ => None,
@@ -234,9 +237,10 @@ fn arrays(case: &Case, bake: Option<&GeometryChange>) -> Result<Candidate, &'sta
     let mut transforms = bake.map_or(Vec::new(), |bake| bake.transforms.clone());
     let mut flags = bake.map_or(String::new(), |bake| format!(" {}", bake.flags));
     let mut name = "decoded pixels on disk".to_owned();
-    let mut quality = "identical";
+    let mut pixels = PixelChange::Identical("identical");
     if let Some(bake) = bake {
         name = format!("decoded pixels on disk, {}", bake.name);
+        pixels = bake.pixels;
         if !bake.one_size {
             let Some(Transform::Resize(resize)) = bake.transforms.first() else {
                 return Err("the images differ in size");
@@ -246,7 +250,9 @@ fn arrays(case: &Case, bake: Option<&GeometryChange>) -> Result<Candidate, &'sta
             };
             transforms.push(Transform::CenterCrop(CenterCrop::new(side)));
             flags += &format!(" --center-crop {side}x{side}");
-            quality = "shrunk and cropped to the central square: the rest of the image is lost";
+            pixels = PixelChange::Compared(
+                "smaller images, central square only: random crops cannot draw the rest",
+            );
         }
     }
     Ok(Candidate {
@@ -259,6 +265,6 @@ fn arrays(case: &Case, bake: Option<&GeometryChange>) -> Result<Candidate, &'sta
                 ..PackOptions::new(Target::Arrays)
             },
         },
-        quality: Some(quality),
+        pixels,
     })
 }

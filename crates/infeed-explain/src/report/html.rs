@@ -27,9 +27,11 @@ const LICENSE: &str = include_str!("html/vendor/LICENSE.txt");
 /// of it for the plots.
 pub fn html(e: &Explanation) -> String {
     let sections = [
+        resources(e),
+        remedies(e),
+        evidence(e),
         consumer(e),
         stages(e),
-        resources(e),
         queue(e),
         timeline(e),
         device::placement(e),
@@ -37,7 +39,6 @@ pub fn html(e: &Explanation) -> String {
         device::transfers(e),
         feeders::hosts(e),
         feeders::counts(e),
-        remedies(e),
         ledger(e),
         notes(e),
         circumstances(e),
@@ -101,6 +102,8 @@ fn head(e: &Explanation) -> String {
             format!("predicted: {}", best.name),
         ));
     }
+    let warning = |text: &String| format!("<p class=\"warning\">{}</p>\n", escaped(text));
+    let warnings: String = e.warnings.iter().map(warning).collect();
     let tile = |(number, what): &(String, String)| {
         format!(
             "<div class=\"tile\"><b>{}</b><span>{}</span></div>\n",
@@ -109,25 +112,38 @@ fn head(e: &Explanation) -> String {
         )
     };
     let tiles: String = tiles.iter().map(tile).collect();
+    format!(
+        "<header>\n<p class=\"about\">infeed explain · {} · {}</p>\n<h1>{}</h1>\n\
+         <p class=\"lead\">{}</p>\n{warnings}<div class=\"tiles\">\n\
+         {tiles}</div>\n</header>",
+        escaped(&e.subject.name),
+        numbers::moment(e.made_at_s),
+        escaped(&v.claim),
+        escaped(&lead),
+    )
+}
+
+/// The observations and the arithmetic behind the verdict.
+fn evidence(e: &Explanation) -> String {
+    let v = &e.verdict;
+    // The section on remedies has the advice if there are remedies.
+    let advice = match e.remedies.is_empty() {
+        true => v.advice.as_slice(),
+        false => &[],
+    };
     let said = [
         ("evidence", v.evidence.as_slice()),
         ("capacity", &v.capacity),
-        ("try", &v.advice),
-        ("not worth", &v.not_worth),
+        ("try", advice),
     ];
     let said: String = said
         .iter()
         .filter(|(_, lines)| lines.iter().any(|line| !line.is_empty()))
         .map(|(label, lines)| format!("<dt>{label}</dt><dd>{}</dd>\n", list(lines)))
         .collect();
-    format!(
-        "<header>\n<p class=\"about\">infeed explain · {} · {}</p>\n<h1>{}</h1>\n\
-         <p class=\"lead\">{}</p>\n<div class=\"tiles\">\n{tiles}</div>\n\
-         <dl class=\"verdict\">\n{said}</dl>\n</header>",
-        escaped(&e.subject.name),
-        numbers::moment(e.made_at_s),
-        escaped(&v.claim),
-        escaped(&lead),
+    section(
+        "Evidence",
+        &format!("<dl class=\"verdict\">\n{said}</dl>\n"),
     )
 }
 

@@ -1,8 +1,11 @@
-//! The terminal report: the verdict, the cost of each stage, the gain of each remedy, and the
+//! The full terminal report: the verdict, the cost of each stage, the gain of each remedy, and the
 //! accuracy of earlier predictions.
 
 mod device;
 mod feeders;
+mod summary;
+
+pub use summary::summary;
 
 use super::numbers;
 use super::table::{ALWAYS, Column, length, set, wrap};
@@ -14,6 +17,8 @@ use infeed_core::printable::{BOLD, DIM, RESET, printable};
 const LABEL: usize = 13;
 /// Minimum width. Narrower terminals get lines of this width.
 const NARROWEST: usize = 40;
+/// Indentation of the lines below a remedy's name.
+const SET_IN: &str = "     ";
 /// Maximum number of ledger entries to show. The others are counted.
 const SHOWN: usize = 5;
 
@@ -24,6 +29,7 @@ const SHOWN: usize = 5;
 /// the shell, because the user copies it.
 pub fn text(e: &Explanation, width: usize, colour: bool) -> String {
     let mut page = TextPage::new(width, colour);
+    page.warnings(e);
     let measured = match said_stall(e) {
         split if split.is_empty() => numbers::rate(e.run.samples_per_s),
         split => format!(
@@ -31,7 +37,12 @@ pub fn text(e: &Explanation, width: usize, colour: bool) -> String {
             numbers::rate(e.run.samples_per_s)
         ),
     };
-    verdict(&mut page, &e.verdict, Some(measured), behind(&e.verdict));
+    let mut said = e.verdict.clone();
+    if e.remedies.iter().any(Remedy::gains) {
+        // The table of remedies has them.
+        said.advice.clear();
+    }
+    verdict(&mut page, &said, Some(measured), behind(&e.verdict));
     stages(&mut page, &e.run.stages);
     device::placement(&mut page, e);
     device::decoding(&mut page, e);
@@ -265,10 +276,25 @@ impl TextPage {
         }
     }
 
+    /// Writes the reasons to doubt the numbers, before the numbers.
+    fn warnings(&mut self, e: &Explanation) {
+        self.labelled("warning", &e.warnings);
+    }
+
+    /// Writes `  label   text` on one line, and cuts the text with `…` where the line ends.
+    fn one_line(&mut self, label: &str, text: &str) {
+        let room = self.width - LABEL;
+        let text = clean(text);
+        let text = match length(&text) <= room {
+            true => text,
+            false => text.chars().take(room - 1).chain(['…']).collect(),
+        };
+        self.labelled(label, &[text]);
+    }
+
     /// Writes below a remedy's row its effect on the pixels, its cost if no column has it, and the
     /// command that applies it.
     fn how(&mut self, remedy: &Remedy, with_costs: bool) {
-        const SET_IN: &str = "     ";
         let room = self.width - SET_IN.len();
         let mut about = vec![clean(&remedy.quality)];
         if with_costs && remedy.disk_bytes > 0 {

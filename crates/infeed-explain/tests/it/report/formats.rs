@@ -29,7 +29,7 @@ fn at(output: &str, text: &str) -> usize {
 }
 
 #[test]
-fn the_verdict_comes_first_with_evidence_and_advice() {
+fn the_verdict_comes_first_with_its_evidence() {
     let output = report::text(&synthetic::usual(), 80, false);
 
     assert!(output.starts_with("decode limits this run: prep stall 58 % of the time\n"));
@@ -38,7 +38,6 @@ fn the_verdict_comes_first_with_evidence_and_advice() {
         "  evidence   2 workers busy 97 % of the run",
         "  capacity   2 cores / 6.84 ms",
         "  next       storage at 655 samples/s, 2.48x as much",
-        "  try        store the images as PNG",
         "  not worth  8 I/O threads",
         "  stage ",
         "  remedy ",
@@ -279,4 +278,42 @@ fn a_limit_has_one_name_in_text_and_json() {
     let json = serde_json::to_value(Limit::Transform).expect("a name");
 
     assert_eq!(json, Limit::Transform.name());
+}
+
+#[test]
+fn a_summary_has_at_most_24_lines_of_80_columns() {
+    for e in all() {
+        let output = report::summary(&e, 80, false, false);
+
+        assert!(output.lines().count() <= 24, "{output}");
+        for line in output.lines() {
+            assert!(line.chars().count() <= 80, "{line:?}");
+            assert_eq!(line.trim_end(), line);
+        }
+    }
+}
+
+#[test]
+fn a_summary_has_the_limit_then_resources_then_remedies() {
+    let output = report::summary(&synthetic::usual(), 80, false, false);
+
+    assert!(output.starts_with("decode limits this run: prep stall 58 % of the time\n"));
+    let order = [
+        "258 samples/s; the consumer: 58 % waiting for cores",
+        "  resource ",
+        "  decode ",
+        "  storage ",
+        "  1  keep decoded pixels on disk",
+        "  no gain    more-readers",
+        "  more       --full",
+    ];
+    let places: Vec<usize> = order.iter().map(|text| at(&output, text)).collect();
+    assert!(places.is_sorted(), "{output}");
+    assert_eq!(
+        line(&output, "decode ").as_deref(),
+        Some("decode 264 samples/s 98 % 1.02x"),
+        "{output}"
+    );
+    let output = report::summary(&synthetic::step_bound(), 80, false, false);
+    assert!(output.contains("The loader keeps up."), "{output}");
 }

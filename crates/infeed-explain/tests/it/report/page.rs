@@ -40,7 +40,6 @@ fn the_page_is_complete_without_scripts() {
     let sentences = [
         &e.verdict.claim,
         &e.verdict.evidence[1],
-        &e.verdict.advice[0],
         &e.resources[1].arithmetic,
         &e.remedies[1].command,
         &e.remedies[2].quality,

@@ -74,6 +74,11 @@ pub(crate) fn usual() -> Explanation {
         stall,
         resources: resources(),
         verdict: verdict(),
+        control: Some(Interval {
+            low: 0.98,
+            mid: 1.01,
+            high: 1.04,
+        }),
         remedies: remedies(),
         not_tried: vec![NotTried {
             id: "half-float-behind-copy".into(),
@@ -89,6 +94,7 @@ pub(crate) fn usual() -> Explanation {
         utilisation: None,
         timeline,
         ledger: ledger(),
+        warnings: Vec::new(),
         notes: vec![
             "Reads came from the page cache after the first epoch; cold, the same files gave \
              890 samples/s."
@@ -430,6 +436,8 @@ fn remedies() -> Vec<Remedy> {
             disk_bytes,
             convert_s,
             quality: quality.into(),
+            lossy: !quality.starts_with("identical"),
+            needs_feeders: false,
             limit,
             arithmetic: format!(
                 "2 cores / {:.2} ms per sample = {:.0} samples/s",

@@ -1,0 +1,161 @@
+//! The answer on one screen: the limit, the resources, the best remedies, and what to run next.
+
+use super::{SET_IN, TextPage, clean, column, device, feeders, said_stall, wrap};
+use crate::report::numbers;
+use crate::report::table::{ALWAYS, Column, length, set};
+use crate::{Explanation, Limit, Remedy};
+use infeed_core::printable::BOLD;
+
+/// Maximum number of lines of a summary that is at least 80 columns wide.
+const LINES: usize = 24;
+
+/// Maximum number of remedies.
+const REMEDIES: usize = 3;
+
+/// Maximum number of resources. The lowest capacities come first.
+const RESOURCES: usize = 5;
+
+/// Returns the answer in at most 24 lines of 80 columns: the limit and the waiting, each resource
+/// with its headroom, the best remedies, and the options that show more. [`text`](super::text) has
+/// everything.
+///
+/// A remedy that does not fit is left out, and so is a note. Sections about a device follow if the
+/// explanation has them, and those about feeders on request.
+pub fn summary(e: &Explanation, width: usize, colour: bool, with_feeders: bool) -> String {
+    let section = |write: &dyn Fn(&mut TextPage)| {
+        let mut page = TextPage::new(width, colour);
+        write(&mut page);
+        page.out
+    };
+    let head = section(&|page| head(page, e));
+    let resources = section(&|page| resources(page, e));
+    let tail = section(&|page| tail(page, e));
+    let lines = |text: &str| text.lines().count();
+    let mut room = LINES.saturating_sub(lines(&head) + lines(&resources) + lines(&tail));
+    let mut shown = String::new();
+    let useful = useful(e);
+    for (at, (number, remedy)) in useful.iter().take(REMEDIES).enumerate() {
+        let text = section(&|page| {
+            if at == 0 {
+                page.line("");
+            }
+            one_remedy(page, *number, remedy);
+        });
+        if at > 0 && lines(&text) > room {
+            break;
+        }
+        room = room.saturating_sub(lines(&text));
+        shown += &text;
+    }
+    for note in &e.notes {
+        let text = section(&|page| page.labelled("note", std::slice::from_ref(note)));
+        if lines(&text) <= room {
+            room -= lines(&text);
+            shown += &text;
+        }
+    }
+    let asked = section(&|page| {
+        device::placement(page, e);
+        device::decoding(page, e);
+        device::transfers(page, e);
+        if with_feeders {
+            feeders::feeders(page, e);
+        }
+    });
+    head + &resources + &shown + &tail + &asked
+}
+
+/// Returns the remedies that gain, with their numbers for `--apply`. Feeders that do not exist are
+/// left out.
+fn useful(e: &Explanation) -> Vec<(usize, &Remedy)> {
+    let numbered = e.remedies.iter().enumerate();
+    let useful = numbered.filter(|(_, remedy)| remedy.gains() && !remedy.needs_feeders);
+    useful.map(|(at, remedy)| (at + 1, remedy)).collect()
+}
+
+fn head(page: &mut TextPage, e: &Explanation) {
+    for line in wrap(&clean(&e.verdict.claim), page.width) {
+        page.styled(BOLD, &line);
+    }
+    page.warnings(e);
+    let mut measured = format!("  {}", numbers::rate(e.run.samples_per_s));
+    let stall = said_stall(e);
+    if !stall.is_empty() {
+        measured += &format!("; the consumer: {stall}");
+    }
+    wrap(&measured, page.width - 2)
+        .iter()
+        .for_each(|line| page.line(&format!("  {line}")));
+}
+
+fn resources(page: &mut TextPage, e: &Explanation) {
+    const COLUMNS: [Column; 4] = [
+        column("resource", ALWAYS),
+        column("allows", ALWAYS),
+        column("in use", 1),
+        column("headroom", 1),
+    ];
+    let rows: Vec<Vec<String>> = e
+        .resources
+        .iter()
+        .filter(|resource| resource.rate.mid.is_finite() && resource.rate.mid > 0.0)
+        .take(RESOURCES)
+        .map(|resource| {
+            let used = e.run.samples_per_s / resource.rate.mid;
+            vec![
+                resource.limit.name().to_owned(),
+                numbers::rate(resource.rate.mid),
+                numbers::percent(used.min(1.0)),
+                numbers::factor((1.0 / used.max(1e-9)).max(1.0)),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return;
+    }
+    let table = set(&COLUMNS, &rows, page.width);
+    page.line("");
+    page.styled(BOLD, &table.head);
+    table.rows.iter().flatten().for_each(|line| page.line(line));
+}
+
+/// Writes number, name and gain on a line, and cost, effect and command below.
+fn one_remedy(page: &mut TextPage, number: usize, remedy: &Remedy) {
+    let gain = numbers::factor_interval(remedy.gain);
+    let name = clean(&remedy.name);
+    let room = page.width.saturating_sub(length(&gain) + 2);
+    let mut lines = wrap(&format!("{number}  {name}"), room - 2).into_iter();
+    let first = lines.next().unwrap_or_default();
+    let pad = " ".repeat(room.saturating_sub(2 + length(&first)));
+    page.styled(BOLD, &format!("  {first}{pad}  {gain}"));
+    lines.for_each(|line| page.styled(BOLD, &format!("{SET_IN}{line}")));
+    page.how(remedy, true);
+}
+
+/// Writes the remedies that do not help and the options that show more.
+fn tail(page: &mut TextPage, e: &Explanation) {
+    let useful = useful(e);
+    page.line("");
+    if useful.is_empty() {
+        page.line(match (e.remedies.is_empty(), e.verdict.limit) {
+            (_, Limit::Step) => "  The loader keeps up. Make the step faster, or the batch larger.",
+            (true, _) => "  No remedy was tried.",
+            (false, _) => "  No tried remedy gains more than its trials vary.",
+        });
+    }
+    let idle = e.remedies.iter().filter(|remedy| !remedy.gains());
+    let idle: Vec<&str> = idle.map(|remedy| remedy.id.as_str()).collect();
+    if !idle.is_empty() {
+        page.one_line("no gain", &idle.join(", "));
+    }
+    // The first sentence is about the step.
+    let feeders = e.feeding.as_ref().filter(|_| e.subject.step_s.is_some());
+    if let Some(first) = feeders.and_then(|feeding| feeding.said.first()) {
+        page.labelled("feeders", std::slice::from_ref(first));
+    }
+    let apply = match useful.first() {
+        Some((number, _)) => format!("; --apply {number} applies and checks a remedy"),
+        None => String::new(),
+    };
+    page.one_line("more", &format!("--full, --html FILE{apply}"));
+}
