@@ -9,7 +9,7 @@ use super::placement::{Cost, PlacementReport, Split};
 use super::placement_trials::{PlacementTrial, SENDING, SendingCost};
 use super::sides::left;
 use infeed::loader::DecodeBy;
-use infeed::loader::ahead::Placement;
+use infeed::loader::device::Placement;
 use infeed::plan::Plan;
 use infeed_core::error::Error;
 use infeed_device::{AnyDevice, Device};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::case::Case;
 use super::transfers::{Transfers, transfers};
-use infeed::loader::ahead::{DeviceLoader, Placement};
 use infeed::loader::any::{AnyLoader, AnyStep};
+use infeed::loader::device::{DeviceLoader, Placement};
 use infeed::loader::{Loader, Options};
 use infeed::pipeline::Pipeline;
 use infeed_core::error::Error;

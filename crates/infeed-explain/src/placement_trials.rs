@@ -10,7 +10,7 @@ use super::interval::Interval;
 use super::placement::Split;
 use super::trial::{Variant, fixed, ratio};
 use infeed::loader::DecodeBy;
-use infeed::loader::ahead::{DeviceStep, Placement};
+use infeed::loader::device::{DeviceStep, Placement};
 use infeed_core::counters::Stage;
 use infeed_core::error::Error;
 use infeed_device::ring::{Route, Upload};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::case::Case;
 use super::remedies::{Candidate, RemedyChange};
 use super::trial::Variant;
-use infeed::loader::ahead::Placement;
+use infeed::loader::device::Placement;
 use infeed::loader::{DecodeBy, OnError};
 use infeed::pipeline::Pipeline;
 use infeed::plan::Plan;

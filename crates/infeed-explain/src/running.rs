@@ -16,7 +16,7 @@ use super::transfers::Transfers;
 use super::units::{bytes, per_s};
 use super::verdict::verdict;
 use super::{functions, now_s, run};
-use infeed::loader::ahead::{self, DeviceLoader, PlacementState};
+use infeed::loader::device::{DeviceLoader, PlacementState, TriedPlacement};
 use infeed::loader::{Loader, Stats};
 use infeed::pipeline::Pipeline;
 use infeed_core::error::Error;
@@ -63,7 +63,7 @@ pub fn running_on<D: Device>(
 }
 
 fn tried(placed: &PlacementState) -> TunedPlacement {
-    let of = |other: &ahead::TriedPlacement| (other.placement.name().to_owned(), other.ratio);
+    let of = |other: &TriedPlacement| (other.placement.name().to_owned(), other.ratio);
     TunedPlacement {
         choice: placed.choice.name().to_owned(),
         settled: placed.settled,

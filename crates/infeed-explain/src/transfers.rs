@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::units::{bytes, per_s, time};
-use infeed::loader::ahead::{Placement, PlacementState};
+use infeed::loader::device::{Placement, PlacementState};
 use infeed_core::batch::ColumnSpec;
 use infeed_device::ring::{RingStats, Route, Upload};
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use infeed_raw::machine::{machine_cpu_time, process_cpu_time, usable_cores};
 
 use super::interval::Interval;
-use infeed::loader::ahead::Placement;
+use infeed::loader::device::Placement;
 use infeed::loader::{Loader, Options, Stats};
 use infeed::pipeline::Pipeline;
 use infeed_core::compare::{Estimate, Noise};

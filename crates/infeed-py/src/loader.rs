@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use infeed::device::AnyDevice;
 use infeed::device::ring::Ring;
-use infeed::loader::ahead::DeviceLoader;
 use infeed::loader::any::{AnyLoader, AnyStep};
+use infeed::loader::device::DeviceLoader;
 use infeed::loader::digest::DigestScope;
 use infeed::loader::{BadRecord, LoaderState};
 use infeed::source::Source;

@@ -1,17 +1,17 @@
 //! A running pipeline: batches, epochs, statistics, close.
 
-pub mod ahead;
 pub mod any;
 mod assemble;
 mod bad_records;
+mod batch_functions;
 mod budget;
 mod decoders;
+pub mod device;
 pub mod digest;
 pub mod digest_file;
 mod failed;
 mod fetched;
-mod finish;
-pub mod into;
+mod function_outputs;
 mod made;
 mod open;
 mod options;
@@ -23,13 +23,13 @@ pub mod remote;
 mod rules;
 mod run_digest;
 mod schedule;
-mod settle;
 mod several;
 mod state;
 mod stats;
+pub mod targets;
 mod tuning;
 pub mod verify;
-mod whole;
+mod whole_groups;
 mod window;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -8,7 +8,7 @@ use infeed::Stats;
 use infeed::device::RingStats;
 use infeed::device::busy::Utilisation;
 use infeed::loader::BadRecord;
-use infeed::loader::ahead::PlacementState;
+use infeed::loader::device::PlacementState;
 use serde_json::json;
 
 use crate::terminal::{human_bytes, human_seconds};

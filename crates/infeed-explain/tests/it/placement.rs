@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use infeed::device::AnyDevice;
-use infeed::loader::ahead::Placement;
+use infeed::loader::device::Placement;
 use infeed::pipeline::SourceSpec;
 use infeed::source::throttled::Throttle;
 use infeed::transform::{Filter, Normalize, RandomResizedCrop};
@@ -346,7 +346,7 @@ fn bound_by_its_bus(is_named: bool) -> Explanation {
     let mut kept = Vec::new();
     for _ in 0..9 {
         let step = loader.next_within(Duration::from_secs(60), is_named.then_some(stream));
-        let infeed::loader::ahead::DeviceStep::Batch(batch) = step.expect("no fault") else {
+        let infeed::loader::device::DeviceStep::Batch(batch) = step.expect("no fault") else {
             continue;
         };
         batch.ready_on(stream).expect("a stream");

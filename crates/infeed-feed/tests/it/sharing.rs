@@ -275,7 +275,7 @@ fn a_restarted_trainer_resumes_with_the_same_feeder() {
 #[test]
 fn rows_for_a_device_arrive_as_bytes_and_become_the_same_floats() {
     use infeed::device::sim::{Sim, SimConfig};
-    use infeed::loader::ahead::Placement;
+    use infeed::loader::device::Placement;
 
     let root = photos(24);
     let pipeline = Pipeline::new(SourceSpec::folder(root.path()))

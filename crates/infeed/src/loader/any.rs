@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::ahead::{DeviceLoader, PartsStep, Placement, PlacementState};
+use super::device::{DeviceLoader, PartsStep, Placement, PlacementState};
 use super::{Loader, LoaderState, Options, Step};
 use crate::pipeline::{Handle, Pipeline};
 use infeed_core::batch::Batch;

@@ -3,8 +3,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::batch_functions::Finisher;
 use super::digest::{Digest, DigestScope};
-use super::finish::Finisher;
 use super::made::{FilledRow, FinishedBatch};
 use crate::plan::Plan;
 use infeed_core::batch::{Array, BatchRow, Batcher, InFlightBatch};

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::register::{ProcessRegister, RegisterEntry};
-use super::whole::WholeGroups;
+use super::whole_groups::WholeGroups;
 use infeed_core::error::Error;
 
 /// Loaders without their own budget share this fraction of the process's memory limit: one half.

@@ -8,7 +8,7 @@ use super::options::Options;
 use super::prepare::{PreparedRun, TargetDevice, prepare};
 use super::remote::{RemoteBatches, RunDescription};
 use super::run_digest::RunDigest;
-use super::{ConsumerProgress, Loader, decoders, settle, tuning};
+use super::{ConsumerProgress, Loader, decoders, function_outputs, tuning};
 use crate::pipeline::{Handle, Pipeline};
 use crate::plan::device::{BatchLayouts, Placement};
 use crate::plan::preview::PreviewStage;
@@ -103,7 +103,7 @@ impl Pipeline {
             plan.preview_mix(&mixing, &source.id(partner, None), &mut own, other)
                 .map_err(|failure| super::failed::sample_error(&*source, partner, failure))?;
         }
-        let own = settle::through_functions(&plan, at, own)
+        let own = function_outputs::through_functions(&plan, at, own)
             .map_err(|failure| super::failed::sample_error(&*source, index, failure))?;
         Ok((id, own))
     }

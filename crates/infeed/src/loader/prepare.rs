@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use super::assemble::BatchAssembler;
+use super::batch_functions::Finisher;
 use super::budget::{IN_FLIGHT_BATCHES, Shares, SlabPlan};
 use super::digest::DigestScope;
-use super::finish::Finisher;
 use super::options::{OnError, Options};
 use super::records::RecordJob;
 use super::state::{self, LoaderState};
 use super::tuning::{self, Tuning};
-use super::whole::WholeGroups;
+use super::whole_groups::WholeGroups;
 use super::window::BatchesInFlight;
 use crate::pipeline::{Handle, Pipeline};
 use crate::plan::Plan;

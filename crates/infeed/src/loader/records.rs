@@ -21,7 +21,7 @@ use super::made::{FilledRow, FinishedBatch};
 use super::remote::requests::RequestedBatches;
 use super::rules::{BatchRules, RecordLimits};
 use super::schedule::BatchSchedule;
-use super::whole::fits;
+use super::whole_groups::fits;
 use super::{OnError, Options};
 use crate::plan::Plan;
 use crate::plan::failure::SampleError;

@@ -21,7 +21,7 @@ use infeed_raw::machine::process_cpu_time;
 use super::Options;
 use super::budget::{Shares, SlabPlan};
 use super::records::RecordJob;
-use super::whole::WholeGroups;
+use super::whole_groups::WholeGroups;
 use super::window::{BatchesInFlight, ConsumerStep, LoaderCounters, WindowCollector};
 use infeed_core::counters::{Stage, StageStats};
 use infeed_core::error::Error;

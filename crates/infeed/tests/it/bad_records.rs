@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use infeed::device::sim::Sim;
-use infeed::loader::ahead::Placement;
+use infeed::loader::device::Placement;
 use infeed::pipeline::SourceSpec;
 use infeed::transform::RandomResizedCrop;
 use infeed::{Error, Loader, OnError, Options, Pipeline};

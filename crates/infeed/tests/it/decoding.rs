@@ -8,7 +8,7 @@ use std::time::Duration;
 use infeed::device::Upload;
 use infeed::device::sim::Sim;
 use infeed::loader::DecodeBy;
-use infeed::loader::ahead::{DeviceLoader, PartsStep, Placement};
+use infeed::loader::device::{DeviceLoader, PartsStep, Placement};
 use infeed::loader::digest::DigestScope;
 use infeed::pipeline::{Layout, SourceSpec, Tail};
 use infeed::sample::DType;

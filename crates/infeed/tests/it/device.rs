@@ -7,8 +7,8 @@ use infeed::counters::Stage;
 use infeed::decode::ColorMode;
 use infeed::device::sim::Sim;
 use infeed::device::{Device, DeviceBatch, Route, Upload};
-use infeed::loader::ahead::{DeviceLoader, PartsStep, Placement};
-use infeed::loader::into::{FilledTargets, IntoStep};
+use infeed::loader::device::{DeviceLoader, PartsStep, Placement};
+use infeed::loader::targets::{FilledTargets, IntoStep};
 use infeed::pipeline::{Layout, SourceSpec, Tail};
 use infeed::sample::DType;
 use infeed::transform::{

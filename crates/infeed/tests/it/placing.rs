@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use infeed::batch::Values;
 use infeed::device::sim::Sim;
 use infeed::device::{DeviceBatch, Upload};
-use infeed::loader::ahead::{DeviceLoader, Placement, PlacementState};
+use infeed::loader::device::{DeviceLoader, Placement, PlacementState};
 use infeed::loader::digest::DigestScope;
 use infeed::pipeline::{SourceSpec, Tail};
 use infeed::transform::{CenterCrop, MixUp, Normalize, RandomHorizontalFlip, RandomResizedCrop};

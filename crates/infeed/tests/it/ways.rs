@@ -10,7 +10,7 @@ use std::time::Instant;
 use infeed::batch::ColumnKind;
 use infeed::device::DeviceBatch;
 use infeed::device::sim::Sim;
-use infeed::loader::ahead::{DeviceLoader, PartsStep, Placement, PlacementState};
+use infeed::loader::device::{DeviceLoader, PartsStep, Placement, PlacementState};
 use infeed::pipeline::SourceSpec;
 use infeed::sample::{DType, Depth, Image, Size};
 use infeed::transform::{OneHot, RandomHorizontalFlip, RandomResizedCrop, Resize, ToFloat};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::OnError;
-use super::ahead::{DeviceLoader, PartsStep};
+use super::device::{DeviceLoader, PartsStep};
 use infeed_core::batch::ColumnKind;
 use infeed_core::error::Error;
 use infeed_core::order::partition::Tail;
