@@ -77,7 +77,10 @@ impl WholeGroups {
             return WholeGroups::default();
         };
         let sizes = GroupSizes::of(source, &groups);
-        let window = match pipeline.window_bytes(&groups) {
+        let window = match pipeline
+            .shuffle
+            .and_then(|shuffle| shuffle.window_bytes(&groups))
+        {
             // Two groups never fit into a window together.
             Some(bytes) if sizes.two_least > bytes => sizes.largest,
             Some(bytes) => sizes.held(bytes).max(sizes.largest),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FieldSpec, Handle, Pipeline};
+use super::{FieldSpec, Handle};
 use crate::function::{self, Function, FunctionScope};
 use infeed_core::error::Error;
 
@@ -83,8 +83,16 @@ impl FunctionSpec {
         }
     }
 
+    /// Imports the function if its name matches one of the patterns in `allowed`.
+    pub(super) fn import(&mut self, allowed: &[String]) -> Result<(), Error> {
+        if self.bound.0.is_none() && self.handle.is_none() {
+            self.bound = BoundFunction(function::import(&self.function, self.on, allowed)?);
+        }
+        Ok(())
+    }
+
     /// Takes the function from `handles` by index, or by name if it has no index. Imports nothing.
-    fn bind(&mut self, handles: &[Handle]) -> Result<(), Error> {
+    pub(super) fn bind(&mut self, handles: &[Handle]) -> Result<(), Error> {
         if self.bound.0.is_some() {
             return Ok(());
         }
@@ -118,74 +126,10 @@ impl FunctionSpec {
     }
 }
 
-impl Pipeline {
-    /// Adds a function on samples or batches.
-    pub fn function(mut self, function: FunctionSpec) -> Pipeline {
-        self.python.push(function);
-        self
-    }
-
-    /// Imports the functions whose names match one of the patterns in `allowed`. Other functions
-    /// stay unbound, and opening the pipeline fails.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] that names an allowed function that cannot be imported.
-    pub fn import_functions(&mut self, allowed: &[String]) -> Result<(), Error> {
-        for spec in &mut self.python {
-            if spec.bound.0.is_none() && spec.handle.is_none() {
-                spec.bound = BoundFunction(function::import(&spec.function, spec.on, allowed)?);
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes the functions of the description from `handles`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] that names a function that is neither imported nor in `handles`.
-    pub fn bind(&mut self, handles: &[Handle]) -> Result<(), Error> {
-        self.python
-            .iter_mut()
-            .try_for_each(|function| function.bind(handles))
-    }
-
-    /// Returns the description without functions on batches, which the trainer calls when it
-    /// assembles a batch. The rows depend only on the remaining description.
-    pub fn without_batch_functions(&self) -> Pipeline {
-        let mut pipeline = self.clone();
-        pipeline
-            .python
-            .retain(|spec| spec.on != FunctionScope::Batch);
-        pipeline
-    }
-
-    /// Whether any function is called with batches. Its rows then depend on the number of ranks.
-    pub fn has_batch_functions(&self) -> bool {
-        self.python
-            .iter()
-            .any(|spec| spec.on == FunctionScope::Batch)
-    }
-
-    /// Names of functions that no file can contain.
-    pub(super) fn held_functions(&self) -> Vec<&str> {
-        let held = self.python.iter().filter(|spec| spec.handle.is_some());
-        held.map(|spec| spec.function.as_str()).collect()
-    }
-
-    /// Returns the description without functions that no file can contain.
-    pub fn without_held_functions(&self) -> Pipeline {
-        let mut pipeline = self.clone();
-        pipeline.python.retain(|spec| spec.handle.is_none());
-        pipeline
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::SourceSpec;
+    use crate::pipeline::{Pipeline, SourceSpec};
 
     #[test]
     fn a_function_survives_toml_by_name_and_is_rejected_by_handle() {

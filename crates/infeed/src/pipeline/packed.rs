@@ -4,7 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{Pipeline, SourceSpec};
+use super::SourceSpec;
 use infeed_core::error::Error;
 use infeed_source::store;
 
@@ -90,35 +90,23 @@ fn is_missing(error: &(dyn std::error::Error + 'static)) -> bool {
     error.is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-impl Pipeline {
-    /// Resolves relative paths of the source against a folder.
-    #[must_use]
-    pub fn from_folder(mut self, folder: &Path) -> Pipeline {
-        self.source.map_paths(|path| folder.join(path));
-        self
-    }
-
-    /// Makes paths of the source relative to a folder if they are below it.
-    #[must_use]
-    pub fn within_folder(mut self, folder: &Path) -> Pipeline {
+impl SourceSpec {
+    /// Makes paths relative to a folder if they are below it.
+    pub(super) fn make_relative_to(&mut self, folder: &Path) {
         if store::is_url(folder) {
-            self.source.change_names(&mut |name| {
+            self.change_names(&mut |name| {
                 let below = Path::new(name).strip_prefix(folder).ok();
                 below.map_or_else(|| name.to_owned(), |below| below.to_string_lossy().into())
             });
-            return self;
+            return;
         }
-        self.source
-            .map_paths(|path| match path.strip_prefix(folder) {
-                Ok(below) if below.as_os_str().is_empty() => PathBuf::from("."),
-                Ok(below) => below.to_owned(),
-                Err(_) => path.to_owned(),
-            });
-        self
+        self.map_paths(|path| match path.strip_prefix(folder) {
+            Ok(below) if below.as_os_str().is_empty() => PathBuf::from("."),
+            Ok(below) => below.to_owned(),
+            Err(_) => path.to_owned(),
+        });
     }
-}
 
-impl SourceSpec {
     /// Changes every path of the source; URLs stay unchanged.
     pub fn map_paths(&mut self, mut change: impl FnMut(&Path) -> PathBuf) {
         self.change_paths(&mut change);
@@ -168,6 +156,7 @@ impl SourceSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pipeline::Pipeline;
 
     #[test]
     fn paths_below_a_folder_become_relative_and_other_paths_and_urls_stay() {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::Pipeline;
 use super::filter::RecordFilter;
-use super::{Handle, Pipeline};
 use infeed_core::error::Error;
 use infeed_core::order::Order;
 use infeed_core::order::mixture::shares;
@@ -99,182 +99,132 @@ fn of_part(at: usize, error: Error) -> Error {
     }
 }
 
-impl Pipeline {
-    /// Adds a filter. A record stays if every filter keeps it.
-    pub fn filter(mut self, filter: RecordFilter) -> Pipeline {
-        self.filter.push(filter);
-        self
+/// Selects the records of a source. In a weighted mix, selects in each part.
+pub(super) fn select(
+    pipeline: &Pipeline,
+    source: Arc<dyn Source>,
+) -> Result<Arc<dyn Source>, Error> {
+    if !pipeline.selects() {
+        return Ok(source);
     }
+    check(pipeline)?;
+    select_in(pipeline, source).map(|(selected, _)| selected)
+}
 
-    /// Keeps one part of the records, counted from 0. The sum of the shares is 1.
-    pub fn split(mut self, shares: &[f64], part: usize, seed: u64) -> Pipeline {
-        let shares = shares.to_vec();
-        self.split = Some(Split { shares, part, seed });
-        self
+/// Returns the numbers of the selected records in a source; `None` if all are selected.
+pub(super) fn numbers(pipeline: &Pipeline, source: &dyn Source) -> Result<Option<Subset>, Error> {
+    if !pipeline.selects() {
+        return Ok(None);
     }
+    check(pipeline)?;
+    numbers_in(pipeline, source).map(Some)
+}
 
-    /// Keeps the first `records` records that filter and split leave.
-    pub fn take(mut self, records: u64) -> Pipeline {
-        self.take = Some(records);
-        self
+/// Checks the selection as far as possible without a source.
+pub(super) fn check(pipeline: &Pipeline) -> Result<(), Error> {
+    pipeline.filter.iter().try_for_each(RecordFilter::check)?;
+    if pipeline.take == Some(0) {
+        return Err(Error::config("take", "it must be at least 1"));
     }
+    pipeline.split.as_ref().map_or(Ok(()), Split::check)
+}
 
-    /// Returns the description without selection, weights and repeat: each record of the source
-    /// once per epoch.
-    pub fn plain(&self) -> Pipeline {
-        Pipeline {
-            filter: Vec::new(),
-            split: None,
-            take: None,
-            weights: None,
-            repeat: None,
-            ..self.clone()
-        }
+/// Returns the selected records as a source and by number; for a weighted mix, of each part.
+fn select_in(
+    pipeline: &Pipeline,
+    source: Arc<dyn Source>,
+) -> Result<(Arc<dyn Source>, Subset), Error> {
+    let Some((parts, weights)) = source.mixed() else {
+        let subset = subset_of(pipeline, &*source)?;
+        let selected = SelectedRecords::new(source, subset.clone());
+        return Ok((Arc::new(selected), subset));
+    };
+    refuse_take(pipeline)?;
+    let parts = parts.iter().enumerate().map(|(at, part)| {
+        let selected = select_in(pipeline, Arc::clone(part));
+        selected.map_err(|error| of_part(at, error))
+    });
+    let (parts, subsets): (Vec<_>, Vec<_>) = parts
+        .collect::<Result<Vec<_>, Error>>()?
+        .into_iter()
+        .unzip();
+    let (subset, weights) = (Subset::joined(&subsets), weights.clone());
+    let selected = SelectedRecords::mixed(Arc::clone(&source), subset.clone(), parts, weights);
+    Ok((Arc::new(selected), subset))
+}
+
+fn numbers_in(pipeline: &Pipeline, source: &dyn Source) -> Result<Subset, Error> {
+    let Some((parts, _)) = source.mixed() else {
+        return subset_of(pipeline, source);
+    };
+    refuse_take(pipeline)?;
+    let parts = parts.iter().enumerate().map(|(at, part)| {
+        let numbers = numbers_in(pipeline, &**part);
+        numbers.map_err(|error| of_part(at, error))
+    });
+    Ok(Subset::joined(&parts.collect::<Result<Vec<_>, _>>()?))
+}
+
+fn refuse_take(pipeline: &Pipeline) -> Result<(), Error> {
+    if pipeline.take.is_none() {
+        return Ok(());
     }
+    let problem = "a weighted mix has no first records; set the epoch of the mix instead";
+    Err(Error::config("take", problem))
+}
 
-    /// Whether the description selects only some records of the source.
-    pub fn selects(&self) -> bool {
-        !self.filter.is_empty() || self.split.is_some() || self.take.is_some()
+fn subset_of(pipeline: &Pipeline, source: &dyn Source) -> Result<Subset, Error> {
+    if source.len() > MAX_RECORDS {
+        let problem = format!(
+            "records can be selected from at most {MAX_RECORDS}, not {}",
+            source.len()
+        );
+        return Err(Error::config("source", problem));
     }
-
-    /// Opens the source and selects its records.
-    ///
-    /// # Errors
-    ///
-    /// As [`SourceSpec::open`](super::SourceSpec::open) and [`Pipeline::select`].
-    pub fn open_source(&self, handles: &[Handle]) -> Result<Arc<dyn Source>, Error> {
-        self.select(self.source.open(handles)?)
+    let mut subset = Subset::whole(source.len());
+    for filter in &pipeline.filter {
+        subset = filter.apply(source, &subset)?;
     }
-
-    /// Selects the records of a source. In a weighted mix, selects in each part.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] if the source lacks what a condition needs, or if no record is left.
-    pub fn select(&self, source: Arc<dyn Source>) -> Result<Arc<dyn Source>, Error> {
-        if !self.selects() {
-            return Ok(source);
-        }
-        self.check_chosen()?;
-        self.select_in(source).map(|(selected, _)| selected)
+    if let Some(split) = &pipeline.split {
+        subset = split.apply(&subset)?;
     }
+    Ok(match pipeline.take {
+        Some(records) => subset.first(records),
+        None => subset,
+    })
+}
 
-    /// Returns the numbers of the selected records in a source; `None` if all are selected.
-    ///
-    /// # Errors
-    ///
-    /// As [`Pipeline::select`].
-    pub fn selected(&self, source: &dyn Source) -> Result<Option<Subset>, Error> {
-        if !self.selects() {
-            return Ok(None);
-        }
-        self.check_chosen()?;
-        self.numbers_in(source).map(Some)
-    }
-
-    /// Returns the selected records as a source and by number; for a weighted mix, of each part.
-    fn select_in(&self, source: Arc<dyn Source>) -> Result<(Arc<dyn Source>, Subset), Error> {
-        let Some((parts, weights)) = source.mixed() else {
-            let subset = self.subset(&*source)?;
-            let selected = SelectedRecords::new(source, subset.clone());
-            return Ok((Arc::new(selected), subset));
+/// Describes selection and weights as lines of the plan. Empty if each record occurs once per
+/// epoch.
+pub(super) fn describe(pipeline: &Pipeline, source: &dyn Source, order: &Order) -> String {
+    let mut text = String::new();
+    let mut line = |stage: &str, what: String| {
+        let _ = match what.is_empty() {
+            true => writeln!(text, "{stage}"),
+            false => writeln!(text, "  {stage:<10} {what}"),
         };
-        self.refuse_take()?;
-        let parts = parts.iter().enumerate().map(|(at, part)| {
-            let selected = self.select_in(Arc::clone(part));
-            selected.map_err(|error| of_part(at, error))
-        });
-        let (parts, subsets): (Vec<_>, Vec<_>) = parts
-            .collect::<Result<Vec<_>, Error>>()?
-            .into_iter()
-            .unzip();
-        let (subset, weights) = (Subset::joined(&subsets), weights.clone());
-        let selected = SelectedRecords::mixed(Arc::clone(&source), subset.clone(), parts, weights);
-        Ok((Arc::new(selected), subset))
+    };
+    if let Some(subset) = source.selection() {
+        let (kept, all) = (subset.len(), subset.all());
+        line(&format!("records: {kept} of {all}"), String::new());
     }
-
-    fn numbers_in(&self, source: &dyn Source) -> Result<Subset, Error> {
-        let Some((parts, _)) = source.mixed() else {
-            return self.subset(source);
-        };
-        self.refuse_take()?;
-        let parts = parts.iter().enumerate().map(|(at, part)| {
-            let numbers = self.numbers_in(&**part);
-            numbers.map_err(|error| of_part(at, error))
-        });
-        Ok(Subset::joined(&parts.collect::<Result<Vec<_>, _>>()?))
+    for filter in &pipeline.filter {
+        line("filter", filter.to_string());
     }
-
-    fn refuse_take(&self) -> Result<(), Error> {
-        if self.take.is_none() {
-            return Ok(());
-        }
-        let problem = "a weighted mix has no first records; set the epoch of the mix instead";
-        Err(Error::config("take", problem))
+    if let Some(split) = &pipeline.split {
+        line("split", split.to_string());
     }
-
-    fn subset(&self, source: &dyn Source) -> Result<Subset, Error> {
-        if source.len() > MAX_RECORDS {
-            let problem = format!(
-                "records can be selected from at most {MAX_RECORDS}, not {}",
-                source.len()
-            );
-            return Err(Error::config("source", problem));
-        }
-        let mut subset = Subset::whole(source.len());
-        for filter in &self.filter {
-            subset = filter.apply(source, &subset)?;
-        }
-        if let Some(split) = &self.split {
-            subset = split.apply(&subset)?;
-        }
-        Ok(match self.take {
-            Some(records) => subset.first(records),
-            None => subset,
-        })
+    if let Some(records) = pipeline.take {
+        line("take", format!("the first {records}"));
     }
-
-    /// Checks the selection as far as possible without a source.
-    pub(super) fn check_chosen(&self) -> Result<(), Error> {
-        self.filter.iter().try_for_each(RecordFilter::check)?;
-        if self.take == Some(0) {
-            return Err(Error::config("take", "it must be at least 1"));
-        }
-        self.split.as_ref().map_or(Ok(()), Split::check)
+    if pipeline.weights.is_some() || pipeline.repeat.is_some() {
+        line(&format!("epoch: {} positions", order.len()), String::new());
     }
-
-    /// Describes selection and weights as lines of the plan. Empty if each record occurs once per
-    /// epoch.
-    pub fn selection(&self, source: &dyn Source, order: &Order) -> String {
-        let mut text = String::new();
-        let mut line = |stage: &str, what: String| {
-            let _ = match what.is_empty() {
-                true => writeln!(text, "{stage}"),
-                false => writeln!(text, "  {stage:<10} {what}"),
-            };
-        };
-        if let Some(subset) = source.selection() {
-            let (kept, all) = (subset.len(), subset.all());
-            line(&format!("records: {kept} of {all}"), String::new());
-        }
-        for filter in &self.filter {
-            line("filter", filter.to_string());
-        }
-        if let Some(split) = &self.split {
-            line("split", split.to_string());
-        }
-        if let Some(records) = self.take {
-            line("take", format!("the first {records}"));
-        }
-        if self.weights.is_some() || self.repeat.is_some() {
-            line(&format!("epoch: {} positions", order.len()), String::new());
-        }
-        if let Some(weights) = &self.weights {
-            line("weights", weights.to_string());
-        }
-        if let Some(passes) = self.repeat {
-            line("repeat", format!("{passes} passes"));
-        }
-        text
+    if let Some(weights) = &pipeline.weights {
+        line("weights", weights.to_string());
     }
+    if let Some(passes) = pipeline.repeat {
+        line("repeat", format!("{passes} passes"));
+    }
+    text
 }

@@ -1,0 +1,128 @@
+//! Order of the records: shuffling, windows over shards, weights and passes.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Handle, Pipeline};
+use infeed_core::error::Error;
+use infeed_core::order::window::Groups;
+use infeed_core::order::{MixturePart, Order};
+use infeed_core::random::hash;
+use infeed_source::Source;
+
+/// Separates the seeds of a mix's parts from all other seeds.
+const PART: u64 = 4;
+
+/// Order of records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shuffle {
+    /// Seed of the order and of every random parameter.
+    pub seed: u64,
+    /// How far records of shards are mixed. Absent: [`WINDOW_BYTES`], or [`WHOLE_WINDOW_BYTES`]
+    /// where a shard or row group can only be read whole. Has no effect on sources without shards,
+    /// which are always shuffled as a whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<ShuffleWindow>,
+}
+
+/// How far records of shards are mixed. Shards are permuted, then records are permuted within a
+/// window of successive shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", untagged)]
+pub enum ShuffleWindow {
+    /// Size of a window in bytes. A window has at least one shard.
+    Bytes(u64),
+    /// The whole dataset is one window: `"all"`.
+    All(AllKeyword),
+}
+
+/// The keyword `all`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AllKeyword {
+    /// `"all"`.
+    All,
+}
+
+/// Default window, in bytes, over shards whose records can be read one by one. It does not depend
+/// on the machine, because the order must not.
+pub const WINDOW_BYTES: u64 = 512 << 20;
+
+/// Default window, in bytes, over shards that can only be read whole. Memory holds this window and
+/// the next one.
+pub const WHOLE_WINDOW_BYTES: u64 = 64 << 20;
+
+impl Shuffle {
+    /// Returns the window size in bytes for shuffling groups; `None` if records are shuffled one by
+    /// one.
+    pub(crate) fn window_bytes(self, groups: &Groups) -> Option<u64> {
+        window_bytes(self.window, groups)
+    }
+}
+
+/// Returns the order of a source's records.
+pub(super) fn order(
+    pipeline: &Pipeline,
+    source: &dyn Source,
+    handles: &[Handle],
+) -> Result<Order, Error> {
+    let window = pipeline.shuffle.and_then(|shuffle| shuffle.window);
+    let seed = pipeline.shuffle.map(|shuffle| shuffle.seed);
+    let once = match &pipeline.weights {
+        Some(weights) => {
+            let weighted = weights.resolve(source, handles)?;
+            Order::weighted(weighted, windows(source, window), seed)
+        }
+        None => one_pass(source, window, seed),
+    };
+    let Some(passes) = pipeline.repeat else {
+        return Ok(once);
+    };
+    let len = once.len();
+    Order::repeated(once, passes).ok_or_else(|| {
+        let problem = format!("{passes} passes of {len} positions exceed the limit of 2^64");
+        Error::config("repeat", problem)
+    })
+}
+
+fn one_pass(source: &dyn Source, window: Option<ShuffleWindow>, seed: Option<u64>) -> Order {
+    if let Some((sources, weights)) = source.mixed() {
+        let part = |(at, (source, &weight)): (usize, (&Arc<dyn Source>, &f64))| MixturePart {
+            // Two parts of equal length must not have the same order.
+            order: one_pass(
+                &**source,
+                window,
+                seed.map(|seed| hash(&[PART, seed, at as u64])),
+            ),
+            weight,
+        };
+        let parts = sources.iter().zip(&weights.shares).enumerate().map(part);
+        let epoch = weights.epoch.unwrap_or_else(|| source.len());
+        return Order::mixed(parts.collect(), epoch, seed);
+    }
+    match windows(source, window) {
+        Some((groups, bytes)) => Order::windowed(groups, bytes, seed),
+        None => Order::new(source.len(), seed),
+    }
+}
+
+/// Returns the groups of a source and the window size in bytes; `None` if records are shuffled one
+/// by one.
+fn windows(source: &dyn Source, window: Option<ShuffleWindow>) -> Option<(Arc<Groups>, u64)> {
+    let groups = source.groups()?;
+    let bytes = window_bytes(window, &groups)?;
+    Some((groups, bytes))
+}
+
+/// Returns the window size in bytes; `None` to shuffle records one by one.
+fn window_bytes(window: Option<ShuffleWindow>, groups: &Groups) -> Option<u64> {
+    match window {
+        Some(ShuffleWindow::All(_)) if !groups.whole => None,
+        Some(ShuffleWindow::All(_)) => Some(u64::MAX),
+        Some(ShuffleWindow::Bytes(bytes)) => Some(bytes),
+        None if groups.whole => Some(WHOLE_WINDOW_BYTES),
+        None => Some(WINDOW_BYTES),
+    }
+}
