@@ -2,7 +2,8 @@
 //! in an order that is a function of the seed, within a memory budget in bytes.
 //!
 //! A [`Pipeline`] is a description, plain data. [`Pipeline::open`] plans it and returns a
-//! [`Loader`], which delivers [`Batch`]es. See the example at [`Pipeline`].
+//! [`Loader`], which delivers [`Batch`]es. See the example at [`Pipeline`]. `open.rs` lists the steps
+//! from a description to a running loader.
 //!
 //! One image passes through six functions:
 //!
@@ -21,6 +22,7 @@
 
 pub mod function;
 pub mod loader;
+mod open;
 pub mod pipeline;
 pub mod plan;
 

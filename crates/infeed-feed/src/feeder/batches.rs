@@ -27,7 +27,7 @@ pub(super) struct RowsMaker {
 }
 
 impl RowsMaker {
-    /// Opens a pipeline, as [`BatchMaker::open`]. `looks` are hashes of some records of the source.
+    /// Opens a pipeline, as [`Pipeline::open_on_request`]. `looks` are hashes of some records of the source.
     pub(super) fn open(
         pipeline: &Pipeline,
         source: Arc<dyn Source>,
@@ -36,7 +36,7 @@ impl RowsMaker {
         options: &Options,
         for_device: bool,
     ) -> Result<RowsMaker, Error> {
-        let maker = BatchMaker::open(pipeline, source, handles, options, for_device)?;
+        let maker = pipeline.open_on_request(source, handles, options, for_device)?;
         let facts = facts::facts(maker.run(), looks)?;
         Ok(RowsMaker { maker, facts })
     }

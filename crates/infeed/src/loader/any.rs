@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::device::{DeviceLoader, PartsStep, Placement, PlacementState};
-use super::{Loader, LoaderState, Options, Step};
-use crate::pipeline::{Handle, Pipeline};
+use super::device::{DeviceLoader, PartsStep, PlacementState};
+use super::{Loader, LoaderState, Step};
 use infeed_core::batch::Batch;
 use infeed_core::error::Error;
 use infeed_device::any::AnyQueue;
@@ -31,31 +30,6 @@ pub enum AnyStep {
     End,
     /// No batch was ready in time.
     Timeout,
-}
-
-impl Pipeline {
-    /// Opens the pipeline for devices by name, or for the host if there are no names.
-    ///
-    /// # Errors
-    ///
-    /// As [`Pipeline::open_with`] and [`Pipeline::open_on_all`]; [`Error::Device`] for a name that
-    /// is no device of this machine.
-    pub fn open_any(
-        &self,
-        devices: &[String],
-        placement: Placement,
-        slots: usize,
-        handles: &[Handle],
-        options: &Options,
-    ) -> Result<AnyLoader, Error> {
-        if devices.is_empty() {
-            return Ok(AnyLoader::from(self.open_with(handles, options)?));
-        }
-        let devices = devices.iter().map(|name| AnyDevice::open(name));
-        let devices = devices.collect::<Result<Vec<_>, Error>>()?;
-        let loader = self.open_on_all(devices, placement, slots, handles, options)?;
-        Ok(AnyLoader::from(loader))
-    }
 }
 
 impl From<Loader> for AnyLoader {

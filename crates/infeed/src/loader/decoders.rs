@@ -21,7 +21,7 @@ use infeed_device::Device;
 /// # Errors
 ///
 /// [`Error::Config`] with the reason and the fix.
-pub(super) fn check(options: &Options, placement: Option<Placement>) -> Result<(), Error> {
+pub(crate) fn check(options: &Options, placement: Option<Placement>) -> Result<(), Error> {
     if !options.decode.is_by_device() {
         return Ok(());
     }

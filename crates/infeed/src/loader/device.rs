@@ -13,16 +13,16 @@ use std::time::{Duration, Instant};
 
 use super::made::BatchFacts;
 use super::placing::{DeliveredBatch, DeviceTotals, PlacementControl};
-use super::prepare::TargetDevice;
 use super::records::RecordJob;
+use super::start::TargetDevice;
 use super::{Loader, LoaderState, Options, decoders, several};
-use crate::pipeline::{Handle, Pipeline};
+use crate::plan::device::BatchLayouts;
 use infeed_core::batch::PrepareSlab;
 use infeed_core::error::Error;
 use infeed_core::exec::{Executor, NextBatch, panic_text};
 use infeed_device::ring::{BatchRequest, DeviceBatch, Ring, RingSettings, Route, SentBatch};
 use infeed_device::{Device, DeviceError};
-use infeed_source::Source;
+use infeed_raw::near::Node;
 
 pub use super::placing::{PlacementState, TriedPlacement};
 pub use crate::plan::device::Placement;
@@ -106,81 +106,58 @@ enum SendFailure {
     Forked,
 }
 
-impl Pipeline {
-    /// As [`Pipeline::open_with`], but delivers batches on `device`. At most `slots` batches exist
-    /// there at once, including the consumer's current batch, unless the consumer holds more.
+/// Checks the number of slots of a device.
+///
+/// # Errors
+///
+/// [`Error::Config`] if there are fewer than [`MIN_SLOTS`].
+pub(crate) fn check_slots(slots: usize) -> Result<(), Error> {
+    if slots >= MIN_SLOTS {
+        return Ok(());
+    }
+    let problem = format!(
+        "{slots} slots cannot hold a batch for the consumer and one in transfer; use at least \
+         {MIN_SLOTS}"
+    );
+    Err(Error::config("slots", problem))
+}
+
+/// Devices with their decoders, before a run is planned for them.
+pub(crate) struct DevicesWithDecoders<D: Device> {
+    devices: Vec<D>,
+    decoders: Vec<Option<D::Decoder>>,
+    node: Option<Node>,
+    slots: usize,
+}
+
+impl<D: Device> DevicesWithDecoders<D> {
+    /// Creates the decoders, if devices decode.
     ///
     /// # Errors
     ///
-    /// As [`Pipeline::open`], and [`Error::Device`].
-    pub fn open_on<D: Device>(
-        &self,
-        device: D,
-        placement: Placement,
-        slots: usize,
-        handles: &[Handle],
-        options: &Options,
-    ) -> Result<DeviceLoader<D>, Error> {
-        self.open_on_all(vec![device], placement, slots, handles, options)
-    }
-
-    /// As [`Pipeline::open_on`], with each batch split into equal parts, one per device, in order.
-    /// One loader reads and prepares the same rows as for one device. Each device has `slots`
-    /// slots.
-    ///
-    /// # Errors
-    ///
-    /// As [`Pipeline::open_on`], and [`Error::Config`] if the devices do not divide the batch
-    /// evenly.
-    pub fn open_on_all<D: Device>(
-        &self,
+    /// [`Error::Config`] or [`Error::Device`] if the devices cannot decode with these options.
+    pub(crate) fn new(
         devices: Vec<D>,
         placement: Placement,
         slots: usize,
-        handles: &[Handle],
         options: &Options,
-    ) -> Result<DeviceLoader<D>, Error> {
-        if slots < MIN_SLOTS {
-            let problem = format!(
-                "{slots} slots cannot hold a batch for the consumer and one in transfer; use at \
-                 least {MIN_SLOTS}"
-            );
-            return Err(Error::config("slots", problem));
-        }
-        let source = self.open_source(handles)?;
-        self.sent_over(devices, placement, slots, source, handles, options)
-    }
-
-    /// As [`Pipeline::open_on`], over the caller's source. The description's selection applies to
-    /// it.
-    pub fn open_on_over<D: Device>(
-        &self,
-        device: D,
-        placement: Placement,
-        slots: usize,
-        source: Arc<dyn Source>,
-        options: &Options,
-    ) -> Result<DeviceLoader<D>, Error> {
-        let source = self.select(source)?;
-        self.sent_over(vec![device], placement, slots, source, &[], options)
-    }
-
-    fn sent_over<D: Device>(
-        &self,
-        devices: Vec<D>,
-        placement: Placement,
-        slots: usize,
-        source: Arc<dyn Source>,
-        handles: &[Handle],
-        options: &Options,
-    ) -> Result<DeviceLoader<D>, Error> {
+    ) -> Result<DevicesWithDecoders<D>, Error> {
         decoders::check(options, Some(placement))?;
-        let with = decoders::of(&devices, options)?;
-        let decoder = decoders::named(&devices, &with);
+        let decoders = decoders::of(&devices, options)?;
         let node = several::node(&devices);
-        let near = node.clone();
-        let (pinning, warned) = (devices.clone(), AtomicBool::new(false));
-        let target_device = TargetDevice {
+        Ok(DevicesWithDecoders {
+            devices,
+            decoders,
+            node,
+            slots,
+        })
+    }
+
+    /// Describes the devices to the planner.
+    pub(crate) fn target(&self, placement: Placement) -> TargetDevice {
+        let near = self.node.clone();
+        let (pinning, warned) = (self.devices.clone(), AtomicBool::new(false));
+        TargetDevice {
             placement,
             ready: PrepareSlab(Arc::new(move |slab| {
                 // Pinning touches the pages first, so the kernel allocates them on this NUMA node.
@@ -194,18 +171,37 @@ impl Pipeline {
                     }
                 }
             })),
+            slots: self.slots,
+            decoder: decoders::named(&self.devices, &self.decoders),
+        }
+    }
+}
+
+impl<D: Device> DeviceLoader<D> {
+    /// Creates the rings of the devices, and starts the thread that sends the loader's batches.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if the devices do not divide the batch evenly, [`Error::Device`] or
+    /// [`Error::Thread`].
+    pub(crate) fn start(
+        loader: Loader,
+        layouts: BatchLayouts,
+        target: DevicesWithDecoders<D>,
+    ) -> Result<DeviceLoader<D>, Error> {
+        let DevicesWithDecoders {
+            devices,
+            decoders,
+            node,
             slots,
-            decoder,
-        };
-        let (loader, forms) =
-            Loader::open_for(self, source, handles, options, Some(target_device))?;
+        } = target;
         let rows = several::share(&loader, devices.len())?;
         let settings = RingSettings {
             slots,
             ..RingSettings::new(rows)
         };
-        let placing = PlacementControl::new(&forms, &loader);
-        let routes: Vec<_> = forms.each.into_iter().map(|(_, routes)| routes).collect();
+        let placing = PlacementControl::new(&layouts, &loader);
+        let routes: Vec<_> = layouts.each.into_iter().map(|(_, routes)| routes).collect();
         let ring = |(device, decoder): (D, Option<D::Decoder>)| {
             let ring = Ring::with_layouts(device, routes.clone(), settings)?;
             Ok(match decoder {
@@ -213,7 +209,7 @@ impl Pipeline {
                 None => ring,
             })
         };
-        let rings = devices.into_iter().zip(with).map(ring);
+        let rings = devices.into_iter().zip(decoders).map(ring);
         let rings = rings.collect::<Result<_, Error>>()?;
         let shared = Arc::new(DeviceShared {
             loader,
@@ -250,9 +246,7 @@ impl Pipeline {
             marks: Mutex::new(Vec::new()),
         })
     }
-}
 
-impl<D: Device> DeviceLoader<D> {
     /// The underlying loader, for everything except batches and seeks, which must go through this
     /// type.
     pub fn loader(&self) -> &Loader {

@@ -1,11 +1,9 @@
 //! Outputs of user functions, found by one call with the first record before any thread runs.
 
 use super::failed::sample_error;
-use super::{Options, decoders};
 use crate::function::{FunctionFailure, FunctionScope, ValueForm, ValueSink};
 use crate::pipeline::{FieldSpec, FunctionSpec, Handle, Pipeline};
 use crate::plan::Plan;
-use crate::plan::device::{DecodeBy, Placement};
 use crate::plan::failure::{SampleError, StageFailure};
 use crate::plan::function::{ColumnOrigin, FunctionCall, form_bytes, takes};
 use crate::plan::preview::PreviewStage;
@@ -18,167 +16,107 @@ use infeed_source::{Source, read_one};
 /// Number of records tried until one is good.
 const ATTEMPTS: u64 = 8;
 
-impl Pipeline {
-    /// Returns the description with its functions bound and their outputs filled in. For unknown
-    /// outputs, reads the first record, makes a sample and calls the functions with it. Functions
-    /// on batches get a batch of that sample, with as many rows as a rank's batch if there are
-    /// `ranks`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] for a function that is not available; the exception of a function; or the
-    /// error of the first records if all of them are bad.
-    pub fn settled(
-        &self,
-        source: &dyn Source,
-        handles: &[Handle],
-        ranks: u64,
-    ) -> Result<Pipeline, Error> {
-        let mut pipeline = self.clone();
-        pipeline.bind(handles)?;
-        let Some(unknown) = pipeline.python.iter().find(|spec| spec.output.is_empty()) else {
-            return Ok(pipeline);
-        };
-        let mut first = None;
-        for record in 0..ATTEMPTS.min(source.len()) {
-            match pipeline.settled_by(source, record, ranks) {
-                Err(error) if error.is_bad_record() => {
-                    first.get_or_insert(error);
-                }
-                settled => return settled,
+/// Returns a description with its functions bound and their outputs filled in. For unknown outputs,
+/// reads the first record, makes a sample and calls the functions with it. Functions on batches get
+/// a batch of that sample, with as many rows as a rank's batch if there are `ranks`.
+///
+/// # Errors
+///
+/// [`Error::Config`] for a function that is not available; the exception of a function; or the error
+/// of the first records if all of them are bad.
+pub(crate) fn resolve(
+    pipeline: &Pipeline,
+    source: &dyn Source,
+    handles: &[Handle],
+    ranks: u64,
+) -> Result<Pipeline, Error> {
+    let mut pipeline = pipeline.clone();
+    pipeline.bind(handles)?;
+    let Some(unknown) = pipeline.python.iter().find(|spec| spec.output.is_empty()) else {
+        return Ok(pipeline);
+    };
+    let mut first = None;
+    for record in 0..ATTEMPTS.min(source.len()) {
+        match resolve_by(&pipeline, source, record, ranks) {
+            Err(error) if error.is_bad_record() => {
+                first.get_or_insert(error);
             }
+            resolved => return resolved,
         }
-        Err(first.unwrap_or_else(|| {
-            let problem = "the source has no record for a test call; declare its output";
-            Error::config(unknown.part(), problem)
-        }))
     }
+    Err(first.unwrap_or_else(|| {
+        let problem = "the source has no record for a test call; declare its output";
+        Error::config(unknown.part(), problem)
+    }))
+}
 
-    /// Opens the source and returns the columns of a batch, in field order.
-    ///
-    /// # Errors
-    ///
-    /// As [`Plan::new`], [`Pipeline::settled`], or the source's own errors.
-    pub fn describe(&self, handles: &[Handle]) -> Result<Vec<ColumnSpec>, Error> {
-        let (plan, _) = self.planned(handles)?;
-        Ok(plan.delivered().to_vec())
-    }
-
-    /// Opens the source and describes the selected records and the stages.
-    ///
-    /// # Errors
-    ///
-    /// As [`Pipeline::describe`], [`Pipeline::select`] and [`Pipeline::order`].
-    pub fn explain(&self, handles: &[Handle]) -> Result<String, Error> {
-        let (plan, source) = self.planned(handles)?;
-        let order = self.order(&*source, handles)?;
-        Ok(format!("{}{plan}", self.selection(&*source, &order)))
-    }
-
-    /// As [`Pipeline::explain`], for batches on a device with `placement`. `decode` selects the
-    /// decoder of image files.
-    ///
-    /// # Errors
-    ///
-    /// As [`Pipeline::explain`]; [`Error::Config`] if the device cannot decode any file.
-    pub fn explain_on(
-        &self,
-        handles: &[Handle],
-        placement: Placement,
-        decode: DecodeBy,
-    ) -> Result<String, Error> {
-        let options = Options {
-            decode,
-            ..Options::default()
+/// Finds the outputs with one record.
+fn resolve_by(
+    pipeline: &Pipeline,
+    source: &dyn Source,
+    record: u64,
+    ranks: u64,
+) -> Result<Pipeline, Error> {
+    let mut resolved = pipeline.clone();
+    let plan = Plan::as_far_as_known(pipeline, source.fields(), Some(source))?;
+    let at = Position {
+        epoch: 0,
+        position: record,
+    };
+    let found = read_one(source, record)?;
+    let stages = plan.preview(&found, at, &mut SampleScratch::new());
+    let stages = stages.map_err(|failure| sample_error(source, record, failure))?;
+    let mut values = stages.into_iter().last().map_or(Vec::new(), columns_of);
+    let mut columns = plan.decoded().to_vec();
+    let pad = pipeline.batch.pad;
+    let rows = pipeline
+        .batch
+        .per_rank
+        .or(pipeline.batch.size.map(|size| size / ranks.max(1)));
+    let rows = rows.unwrap_or(1).clamp(1, source.len().max(1)) as usize;
+    let mut batches = false;
+    for number in 0..pipeline.python.len() {
+        let spec = &mut resolved.python[number];
+        if spec.on == FunctionScope::Batch && !batches {
+            batches = true;
+            let both = values.iter().zip(&columns);
+            values = both.map(|(one, spec)| repeated(one, spec, rows)).collect();
+        }
+        let known = resolved.python[number..]
+            .iter()
+            .all(|spec| !spec.output.is_empty());
+        if known {
+            break;
+        }
+        let spec = &mut resolved.python[number];
+        let failed = |error| match spec.on {
+            FunctionScope::Sample => sample_error(source, record, function_failed(spec, error)),
+            FunctionScope::Batch => batch_error(spec, error),
         };
-        decoders::check(&options, Some(placement))?;
-        let (mut plan, source) = self.planned(handles)?;
-        let placement = match decode.is_by_device() {
-            true => Placement::Resize,
-            false => placement,
-        };
-        plan.for_device_by(decode, placement, false)?;
-        let order = self.order(&*source, handles)?;
-        Ok(format!("{}{plan}", self.selection(&*source, &order)))
-    }
-
-    /// Returns the plan and its source; no thread runs.
-    pub(super) fn planned(
-        &self,
-        handles: &[Handle],
-    ) -> Result<(Plan, std::sync::Arc<dyn Source>), Error> {
-        let source = self.open_source(handles)?;
-        let settled = self.settled(&*source, handles, 1)?;
-        let plan = Plan::over(&settled, &*source)?;
-        Ok((plan, source))
-    }
-
-    /// Finds the outputs with one record.
-    fn settled_by(&self, source: &dyn Source, record: u64, ranks: u64) -> Result<Pipeline, Error> {
-        let mut pipeline = self.clone();
-        let plan = Plan::as_far_as_known(self, source.fields(), Some(source))?;
-        let at = Position {
-            epoch: 0,
-            position: record,
-        };
-        let found = read_one(source, record)?;
-        let stages = plan.preview(&found, at, &mut SampleScratch::new());
-        let stages = stages.map_err(|failure| sample_error(source, record, failure))?;
-        let mut values = stages.into_iter().last().map_or(Vec::new(), columns_of);
-        let mut columns = plan.decoded().to_vec();
-        let pad = self.batch.pad;
-        let rows = self
-            .batch
-            .per_rank
-            .or(self.batch.size.map(|size| size / ranks.max(1)));
-        let rows = rows.unwrap_or(1).clamp(1, source.len().max(1)) as usize;
-        let mut batches = false;
-        for number in 0..self.python.len() {
-            let spec = &mut pipeline.python[number];
-            if spec.on == FunctionScope::Batch && !batches {
-                batches = true;
-                let both = values.iter().zip(&columns);
-                values = both.map(|(one, spec)| repeated(one, spec, rows)).collect();
-            }
-            let known = pipeline.python[number..]
-                .iter()
-                .all(|spec| !spec.output.is_empty());
-            if known {
-                break;
-            }
-            let spec = &mut pipeline.python[number];
+        let mut found = ReturnedValues::default();
+        let taken = takes(spec, &columns)?;
+        let inputs: Vec<Column> = taken.iter().map(|&at| values[at].clone()).collect();
+        let running = start(spec)?;
+        let seed = pipeline.shuffle.map_or(0, |shuffle| shuffle.seed);
+        let draw = crate::function::DrawKey::new(spec.on, seed, 0, record, number as u64);
+        let called = running.call(&inputs, draw, &mut found);
+        drop(running);
+        called.map_err(failed)?;
+        if spec.output.is_empty() {
+            let before: Vec<&ColumnSpec> = taken.iter().map(|&at| &columns[at]).collect();
+            let output = found.output(&before, (spec.on == FunctionScope::Batch).then_some(rows));
             let failed = |error| match spec.on {
                 FunctionScope::Sample => sample_error(source, record, function_failed(spec, error)),
                 FunctionScope::Batch => batch_error(spec, error),
             };
-            let mut found = ReturnedValues::default();
-            let taken = takes(spec, &columns)?;
-            let inputs: Vec<Column> = taken.iter().map(|&at| values[at].clone()).collect();
-            let running = start(spec)?;
-            let seed = self.shuffle.map_or(0, |shuffle| shuffle.seed);
-            let draw = crate::function::DrawKey::new(spec.on, seed, 0, record, number as u64);
-            let called = running.call(&inputs, draw, &mut found);
-            drop(running);
-            called.map_err(failed)?;
-            if spec.output.is_empty() {
-                let before: Vec<&ColumnSpec> = taken.iter().map(|&at| &columns[at]).collect();
-                let output =
-                    found.output(&before, (spec.on == FunctionScope::Batch).then_some(rows));
-                let failed = |error| match spec.on {
-                    FunctionScope::Sample => {
-                        sample_error(source, record, function_failed(spec, error))
-                    }
-                    FunctionScope::Batch => batch_error(spec, error),
-                };
-                let output = output.map_err(|problem| failed(FunctionFailure::wrong(problem)))?;
-                spec.output = output;
-            }
-            let call = FunctionCall::new(spec, number, &columns, pad)?;
-            values = found.values(&call, &values, &inputs)?;
-            columns = call.columns;
+            let output = output.map_err(|problem| failed(FunctionFailure::wrong(problem)))?;
+            spec.output = output;
         }
-        Ok(pipeline)
+        let call = FunctionCall::new(spec, number, &columns, pad)?;
+        values = found.values(&call, &values, &inputs)?;
+        columns = call.columns;
     }
+    Ok(resolved)
 }
 
 /// Starts a function for one call.
@@ -217,7 +155,7 @@ fn batch_error(spec: &FunctionSpec, error: FunctionFailure) -> Error {
     }
 }
 
-fn columns_of(stage: PreviewStage) -> Vec<Column> {
+pub(super) fn columns_of(stage: PreviewStage) -> Vec<Column> {
     let column = |(name, values)| Column { name, values };
     stage.fields.into_iter().map(column).collect()
 }
@@ -409,50 +347,4 @@ impl ReturnedValues {
         }
         Ok(values)
     }
-}
-
-/// Adds the stages of the functions to a preview: the input of the first one, the output of each,
-/// and the final row.
-pub(super) fn through_functions(
-    plan: &Plan,
-    at: Position,
-    mut stages: Vec<PreviewStage>,
-) -> Result<Vec<PreviewStage>, StageFailure> {
-    let calls = plan.sample_calls();
-    let Some(row) = stages.last_mut().filter(|_| !calls.is_empty()) else {
-        return Ok(stages);
-    };
-    row.name = "row";
-    let mut values = columns_of(row.clone());
-    for call in calls {
-        let failed = |error| StageFailure {
-            field: 0,
-            transform: None,
-            error: SampleError::Function {
-                function: call.name.clone(),
-                error,
-            },
-        };
-        let mut found = ReturnedValues::default();
-        let inputs = call.inputs(&values);
-        let called = call.call(&inputs, plan.seed(), at, &mut found);
-        called.map_err(failed)?;
-        values = found
-            .values(call, &values, &inputs)
-            .map_err(|error| failed(FunctionFailure::wrong(error.to_string())))?;
-        let field = |column: &Column| (column.name.clone(), column.values.clone());
-        stages.push(PreviewStage {
-            name: "python",
-            draws: call.name.clone(),
-            fields: values.iter().map(field).collect(),
-        });
-    }
-    if let Some(last) = stages.last().cloned() {
-        stages.push(PreviewStage {
-            name: "output",
-            draws: String::new(),
-            ..last
-        });
-    }
-    Ok(stages)
 }

@@ -2,7 +2,7 @@
 
 use super::digest::Digest;
 use super::fetched::{BadRecord, RowAttempts};
-use super::rules::BatchRules;
+use super::schedule::BatchRules;
 use crate::plan::sample::Position;
 use infeed_core::batch::{Batch, BatchRow, RowDone};
 

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::digest::DigestScope;
 use super::remote::RemoteRows;
-use crate::plan::device::DecodeBy;
+use super::tuning;
+use crate::plan::device::{DecodeBy, Placement};
 
 /// Default wait before a warning is logged: longer than a short storage delay, and soon enough to
 /// help the user.
@@ -65,6 +66,35 @@ impl Default for Options {
             remote: None,
             decode: DecodeBy::Auto,
         }
+    }
+}
+
+impl Options {
+    /// Returns these options with the number of workers fixed if there are remote workers: tuning
+    /// would attribute their batches to local workers.
+    pub(crate) fn with_fixed_workers(&self) -> Options {
+        let mut options = self.clone();
+        if options.remote.is_some() && options.workers.is_none() {
+            options.workers = Some(tuning::cores(options.world_size));
+        }
+        options
+    }
+
+    /// Returns the placement with which a run begins; `wanted` is the requested one.
+    pub(crate) fn placement(&self, wanted: Placement) -> Placement {
+        match wanted {
+            // Remote workers learn the row layout only once. They resize on their own cores, so that
+            // they send fewer bytes.
+            Placement::Auto | Placement::Resize if self.remote.is_some() => Placement::Device,
+            Placement::Auto if self.decode.is_by_device() => Placement::Resize,
+            placement => placement,
+        }
+    }
+
+    /// Number of batches that remote workers may make at once.
+    pub(crate) fn remote_batches(&self) -> usize {
+        let remote = self.remote.as_ref();
+        remote.map_or(0, |remote| remote.in_flight_batches())
     }
 }
 

@@ -19,8 +19,7 @@ use super::fetched::{
 };
 use super::made::{FilledRow, FinishedBatch};
 use super::remote::requests::RequestedBatches;
-use super::rules::{BatchRules, RecordLimits};
-use super::schedule::BatchSchedule;
+use super::schedule::{BatchRules, BatchSchedule, RecordLimits};
 use super::whole_groups::fits;
 use super::{OnError, Options};
 use crate::plan::Plan;

@@ -1,12 +1,90 @@
-//! Batch, row and rules of each sequence number of a loader's job.
+//! Division of an epoch into batches, and the batch, row and rules of each sequence number.
 
 use std::sync::Arc;
 
 use super::digest::DigestScope;
+use super::options::{OnError, Options};
 use super::remote::requests::RequestedBatches;
-use super::rules::BatchRules;
+use crate::plan::Plan;
+use infeed_core::batch::{ColumnKind, ColumnSpec};
+use infeed_core::error::Error;
 use infeed_core::exec::{RowLocation, Sequence};
-use infeed_core::order::partition::{Partition, RowPosition};
+use infeed_core::order::partition::{Partition, RowPosition, Tail};
+
+/// Rules of a batch: those of the run that consumes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchRules {
+    /// Policy for bad records.
+    pub on_error: OnError,
+    /// Content of row digests.
+    pub digested: DigestScope,
+    /// Size limits; a larger record is bad.
+    pub limits: RecordLimits,
+}
+
+impl BatchRules {
+    /// Whether digests cover the bytes of rows.
+    pub(super) fn hashes_rows(&self) -> bool {
+        self.digested == DigestScope::Pixels
+    }
+}
+
+/// Maximum needs of a record; a record above them is bad. The limits of the process that consumes
+/// the batch apply in every process, because a batch must not depend on the machine that makes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordLimits {
+    /// Bytes of a read in the run's order.
+    pub read: u64,
+    /// Bytes of a read for a substitute.
+    pub again: u64,
+    /// Bytes of scratch.
+    pub scratch: u64,
+    /// Bytes of a row outside slabs.
+    pub row: u64,
+}
+
+impl RecordLimits {
+    /// Only the machine's own limits.
+    pub const NONE: RecordLimits = RecordLimits {
+        read: u64::MAX,
+        again: u64::MAX,
+        scratch: u64::MAX,
+        row: u64::MAX,
+    };
+}
+
+/// Divides an epoch of `positions` into batches of `global` rows, and each batch among the ranks.
+///
+/// # Errors
+///
+/// [`Error::Config`] if the options or the plan do not allow a last batch with this `tail`.
+pub(crate) fn divide_epoch(
+    plan: &Plan,
+    positions: u64,
+    global: u64,
+    tail: Tail,
+    options: &Options,
+) -> Result<Partition, Error> {
+    let partition = Partition::new(positions, global, options.rank, options.world_size, tail)
+        .map_err(|error| Error::config("batch", error.to_string()))?;
+    if options.on_error == OnError::Skip && (tail != Tail::Keep || options.world_size > 1) {
+        let problem = "\"skip\" makes batches shorter, which drop_last, tail=\"pad\" or \"wrap\" \
+                       and several ranks do not allow; use on_error=\"substitute\"";
+        return Err(Error::config("on_error", problem));
+    }
+    let padded = |column: &&ColumnSpec| matches!(column.kind, ColumnKind::Padded { .. });
+    if partition.leaves_a_rank_empty()
+        && let Some(column) = plan.columns().iter().find(padded)
+    {
+        let problem = format!(
+            "the last batch of a rank would be only padding, so `{}`, which is padded to the \
+             largest row, would have no size; use tail=\"wrap\" or \"drop\"",
+            column.name
+        );
+        return Err(Error::config("batch", problem));
+    }
+    Ok(partition)
+}
 
 /// The order in which a job makes batches.
 #[derive(Debug)]
@@ -109,9 +187,7 @@ impl BatchSchedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loader::OnError;
-    use crate::loader::remote::{BatchRequest, RecordLimits};
-    use infeed_core::order::partition::Tail;
+    use crate::loader::remote::BatchRequest;
 
     fn partition(rank: u64) -> Partition {
         Partition::new(20, 4, rank, 2, Tail::Keep).expect("two ranks")

@@ -2,16 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Loader;
 use super::digest::Digest;
+use super::{Loader, Options};
 use crate::pipeline::Pipeline;
 use crate::plan::device::DecodeBy;
 use infeed_core::error::Error;
-use infeed_core::order::partition::Tail;
+use infeed_core::order::partition::{Partition, Tail};
+use infeed_core::order::{ORDER, Order};
 use infeed_core::random::{hash, hash_bytes};
+use infeed_source::Source;
 
 /// Version of the state format.
-pub(super) const VERSION: u32 = 1;
+const VERSION: u32 = 1;
 
 /// State from which a run resumes. It is equal on all ranks, except for the bad records, which each
 /// rank met itself. They only continue the count and change no batch.
@@ -69,6 +71,41 @@ pub struct LoaderState {
 }
 
 impl LoaderState {
+    /// Creates the state before the first step.
+    pub(super) fn begin(
+        pipeline: &Pipeline,
+        source: &dyn Source,
+        order: &Order,
+        global: u64,
+        partition: &Partition,
+        options: &Options,
+    ) -> LoaderState {
+        let tail = partition.tail();
+        LoaderState {
+            version: VERSION,
+            order: ORDER.to_owned(),
+            seed: pipeline.shuffle.map(|shuffle| shuffle.seed),
+            window: order.window(),
+            records: order.len(),
+            batch: global,
+            drop_last: tail == Tail::Drop,
+            tail: matches!(tail, Tail::Pad | Tail::Wrap).then_some(tail),
+            epoch: 0,
+            position: 0,
+            data: hex(source.fingerprint()),
+            description: hex(fingerprint(pipeline, order.fingerprint())),
+            digest: None,
+            decoder: None,
+            decoder_share: match options.decode {
+                DecodeBy::Mix(1..) => Some(options.decode.share()),
+                _ => None,
+            },
+            python: functions(pipeline),
+            ranks: pipeline.has_batch_functions().then_some(options.world_size),
+            bad: Vec::new(),
+        }
+    }
+
     /// Returns the state as JSON: under 300 bytes, plus bad records, plus 17 for a digest of
     /// pixels.
     pub fn to_json(&self) -> String {
@@ -167,7 +204,7 @@ pub(super) fn fingerprint(pipeline: &Pipeline, order: Option<u64>) -> u64 {
 }
 
 /// Names of all functions, for states.
-pub(super) fn functions(pipeline: &Pipeline) -> Vec<String> {
+fn functions(pipeline: &Pipeline) -> Vec<String> {
     let names = pipeline.python.iter();
     names.map(|spec| spec.function.clone()).collect()
 }

@@ -3,13 +3,11 @@
 use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::digest::{Digest, DigestScope};
 use super::digest_file::{DigestFile, DigestWriter, Header};
 use super::{Loader, OnError, Options, Step};
-use crate::pipeline::{Handle, Pipeline};
 use infeed_core::batch::{Array, Batch, PADDING, Values};
 use infeed_core::error::Error;
 use infeed_core::sample::RecordId;
@@ -150,58 +148,52 @@ fn place(f: &mut fmt::Formatter<'_>, position: Option<u64>) -> fmt::Result {
     }
 }
 
-impl Pipeline {
-    /// Replays steps and compares them. Calls `go_on` after each step, and about ten times per
-    /// second, with the number of finished steps and the number to replay. The replay ends when
-    /// `go_on` returns false.
-    ///
-    /// # Errors
-    ///
-    /// As [`Pipeline::open`]; [`Error::Config`] for a file of another run; [`Error::Write`] if the
-    /// file cannot be written; or the error that stopped a replay.
-    pub fn verify(
-        &self,
-        handles: &[Handle],
-        verify: &VerifyOptions,
-        go_on: &mut dyn FnMut(u64, u64) -> bool,
-    ) -> Result<VerifyReport, Error> {
-        let source = self.open_source(handles)?;
-        let mut options = verify.options.clone();
-        let recorded = match &verify.against {
-            VerifyReference::Recorded(path) => Some(DigestFile::read(path)?),
-            VerifyReference::Itself | VerifyReference::Nothing => None,
-        };
-        if let Some(DigestFile { header, .. }) = &recorded {
-            options.digest = header.of;
-            options.on_error = header.on_error;
-            (options.rank, options.world_size) = (header.rank, header.world_size);
-        } else if verify.against == VerifyReference::Itself {
-            options.digest = DigestScope::Pixels;
-        }
-        let loader = Loader::open(self, Arc::clone(&source), handles, &options)?;
-        let header = Header::new(&options, &loader.begin);
-        let writer = verify.write.as_deref();
-        let writer = writer.map(|path| DigestWriter::create(path, &header));
-        let mut replay = Replay::new(&loader, writer.transpose()?, go_on)?;
-        let Some(recorded) = recorded else {
-            let second = match verify.against {
-                VerifyReference::Itself => {
-                    options.workers = Some(1);
-                    Some(Loader::open(self, source, handles, &options)?)
-                }
-                _ => None,
-            };
-            replay.beside(verify.steps, second.as_ref())?;
-            return Ok(replay.result);
-        };
-        let differences = loader.begin.differences(&recorded.header.run);
-        if !differences.is_empty() {
-            let problem = format!("it belongs to another run ({})", differences.join("; "));
-            return Err(Error::config("against", problem));
-        }
-        replay.recorded(verify.steps, &recorded)?;
-        Ok(replay.result)
+/// Replays steps of the loader that `open` returns, and compares them.
+///
+/// # Errors
+///
+/// As `open`; [`Error::Config`] for a file of another run; [`Error::Write`] if the file cannot be
+/// written; or the error that stopped a replay.
+pub(crate) fn replay(
+    verify: &VerifyOptions,
+    open: impl Fn(&Options) -> Result<Loader, Error>,
+    go_on: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<VerifyReport, Error> {
+    let mut options = verify.options.clone();
+    let recorded = match &verify.against {
+        VerifyReference::Recorded(path) => Some(DigestFile::read(path)?),
+        VerifyReference::Itself | VerifyReference::Nothing => None,
+    };
+    if let Some(DigestFile { header, .. }) = &recorded {
+        options.digest = header.of;
+        options.on_error = header.on_error;
+        (options.rank, options.world_size) = (header.rank, header.world_size);
+    } else if verify.against == VerifyReference::Itself {
+        options.digest = DigestScope::Pixels;
     }
+    let loader = open(&options)?;
+    let header = Header::new(&options, &loader.begin);
+    let writer = verify.write.as_deref();
+    let writer = writer.map(|path| DigestWriter::create(path, &header));
+    let mut replay = Replay::new(&loader, writer.transpose()?, go_on)?;
+    let Some(recorded) = recorded else {
+        let second = match verify.against {
+            VerifyReference::Itself => {
+                options.workers = Some(1);
+                Some(open(&options)?)
+            }
+            _ => None,
+        };
+        replay.beside(verify.steps, second.as_ref())?;
+        return Ok(replay.result);
+    };
+    let differences = loader.begin.differences(&recorded.header.run);
+    if !differences.is_empty() {
+        let problem = format!("it belongs to another run ({})", differences.join("; "));
+        return Err(Error::config("against", problem));
+    }
+    replay.recorded(verify.steps, &recorded)?;
+    Ok(replay.result)
 }
 
 /// A running replay.

@@ -42,6 +42,10 @@ pub const VERSION: u32 = 1;
 
 /// Description of a pipeline: data source, order of records, decoding, transforms and batches.
 ///
+/// It is plain data, and this file has all methods that only read or change it. All methods that
+/// check, plan, open or replay a pipeline are in `open.rs`. That file lists the steps from a
+/// description to a running loader, each with its file.
+///
 /// ```no_run
 /// use infeed::pipeline::{Pipeline, SourceSpec};
 /// use infeed::transform::{RandomHorizontalFlip, RandomResizedCrop};
@@ -213,6 +217,23 @@ impl BatchSpec {
             (self.size, self.per_rank),
             (Some(1), None) | (None, Some(1))
         )
+    }
+
+    /// Returns the rows of the global batch of `ranks` ranks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if both sizes are given.
+    pub(crate) fn global_rows(&self, ranks: u64) -> Result<u64, Error> {
+        match (self.size, self.per_rank) {
+            (Some(size), None) => Ok(size),
+            (None, Some(rows)) => Ok(rows.saturating_mul(ranks)),
+            (None, None) => Ok(1),
+            (Some(_), Some(_)) => {
+                let problem = "give the global size or per_rank, not both";
+                Err(Error::config("batch", problem))
+            }
+        }
     }
 
     /// Returns the handling of an incomplete last batch, from `tail` or `drop_last`.

@@ -275,23 +275,21 @@ impl Plan {
     }
 }
 
-impl Pipeline {
-    /// Checks the description as far as possible without reading its data. Palettes are read.
-    ///
-    /// # Errors
-    ///
-    /// As [`Plan::new`].
-    pub fn check(&self) -> Result<(), Error> {
-        self.check_selection()?;
-        match self.source.known_fields()? {
-            Some(fields) => Plan::as_far_as_known(self, &fields, None).map(drop),
-            // Only records show the fields; opening the source checks the rest.
-            None => self
-                .batch
-                .settled_tail()
-                .and_then(|_| in_order(self))
-                .and_then(|()| CheckedTransforms::alone(self)),
-        }
+/// Checks a description as far as possible without reading its data. Palettes are read.
+///
+/// # Errors
+///
+/// As [`Plan::new`].
+pub(crate) fn check(pipeline: &Pipeline) -> Result<(), Error> {
+    pipeline.check_selection()?;
+    match pipeline.source.known_fields()? {
+        Some(fields) => Plan::as_far_as_known(pipeline, &fields, None).map(drop),
+        // Only records show the fields; opening the source checks the rest.
+        None => pipeline
+            .batch
+            .settled_tail()
+            .and_then(|_| in_order(pipeline))
+            .and_then(|()| CheckedTransforms::alone(pipeline)),
     }
 }
 

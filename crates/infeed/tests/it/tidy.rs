@@ -64,7 +64,17 @@ const CRATES: &[(&str, &[&str])] = &[
 
 /// Modules of the engine, lowest first. A module may use lower modules and itself, never a
 /// neighbour.
-const MODULES: &[&[&str]] = &[&["function"], &["pipeline"], &["plan"], &["loader"]];
+const MODULES: &[&[&str]] = &[
+    &["function"],
+    &["pipeline"],
+    &["plan"],
+    &["loader"],
+    &["open"],
+];
+
+/// Files with methods of `Pipeline`: those that only read or change the description, and those that
+/// check, plan, open or replay it.
+const PIPELINE_FILES: &[&str] = &["open.rs", "pipeline/mod.rs"];
 
 /// Maximum lines of code in a file, inline tests not counted.
 const MAX_LINES: usize = 800;
@@ -285,6 +295,18 @@ fn modules_of_the_engine_use_lower_modules_only() {
         }
     }
     assert!(arrows > 30, "the test finds the imports");
+}
+
+#[test]
+fn methods_of_a_pipeline_are_in_two_files() {
+    let src = crates().join("infeed/src");
+    let has_methods = |text: &str| code(text).any(|line| line.starts_with("impl Pipeline {"));
+    let files = rust_files(&src).into_iter();
+    let files = files.filter(|(_, text)| has_methods(text));
+    let below = |path: PathBuf| path.strip_prefix(&src).expect("below src").to_owned();
+    let found: BTreeSet<PathBuf> = files.map(|(path, _)| below(path)).collect();
+
+    assert_eq!(found, PIPELINE_FILES.iter().map(PathBuf::from).collect());
 }
 
 #[test]

@@ -9,10 +9,8 @@ use crate::loader::assemble::OpenBatch;
 use crate::loader::fetched::{FetchedRecords, ReadPurpose, RowAttempts};
 use crate::loader::made::FilledRow;
 use crate::loader::options::Options;
-use crate::loader::prepare::prepare;
 use crate::loader::records::{RecordJob, RecordRead, WorkerScratch};
-use crate::pipeline::{Handle, Pipeline};
-use crate::plan::device::Placement;
+use crate::loader::start::PreparedRun;
 use infeed_core::batch::{Array, BatchRow};
 use infeed_core::error::Error;
 use infeed_core::exec::{
@@ -20,10 +18,9 @@ use infeed_core::exec::{
     RowLocation, Sequence,
 };
 use infeed_core::order::partition::{Partition, PartitionError};
-use infeed_source::Source;
 
 /// In-flight batches in transfer, in addition to those that keep all cores busy.
-const BESIDE: usize = 4;
+pub(crate) const IN_TRANSFER: usize = 4;
 
 impl RecordJob {
     /// Returns the reads of sequence numbers whose reads cannot be planned.
@@ -150,25 +147,12 @@ pub struct BatchMaker {
 }
 
 impl BatchMaker {
-    /// Opens a pipeline for batches of one of `options.world_size` ranks. With `for_device`, rows
-    /// have the layout for a device that expands them. The pipeline has no functions on batches,
-    /// because the process that consumes the batches calls them.
+    /// Starts the threads of a run.
     ///
     /// # Errors
     ///
-    /// As [`Pipeline::open`].
-    pub fn open(
-        pipeline: &Pipeline,
-        source: Arc<dyn Source>,
-        handles: &[Handle],
-        options: &Options,
-        for_device: bool,
-    ) -> Result<BatchMaker, Error> {
-        let placement = match for_device {
-            true => Placement::Device,
-            false => Placement::Host,
-        };
-        let prepared = prepare(pipeline, source, handles, options, None, placement, BESIDE)?;
+    /// [`Error::Thread`].
+    pub(crate) fn start(prepared: PreparedRun, options: &Options) -> Result<BatchMaker, Error> {
         let run = RunDescription::new(&prepared, options);
         let requests = Arc::new(RequestedBatches::new(run.partition.rows()));
         let job = RowsJob(prepared.job.on_request(Arc::clone(&requests)));

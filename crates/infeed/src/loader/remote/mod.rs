@@ -18,8 +18,9 @@ use std::time::Duration;
 use infeed_core::error::Error;
 
 pub use super::made::FilledRow;
-pub use super::rules::{BatchRules, RecordLimits};
+pub use super::schedule::{BatchRules, RecordLimits};
 pub use leased::{RemoteBatch, RemoteBatches};
+pub(crate) use maker::IN_TRANSFER;
 pub use maker::{BatchMaker, UnassembledBatch, UnassembledRows};
 pub use requests::BatchRequest;
 pub use run::RunDescription;

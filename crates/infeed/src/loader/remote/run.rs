@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::loader::options::Options;
-use crate::loader::prepare::PreparedRun;
-use crate::loader::rules::BatchRules;
+use crate::loader::schedule::BatchRules;
+use crate::loader::start::PreparedRun;
 use crate::loader::state::{self, LoaderState};
 use crate::pipeline::Pipeline;
 use crate::plan::function::kind_text;

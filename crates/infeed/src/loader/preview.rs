@@ -1,0 +1,100 @@
+//! One sample after each stage, made on the calling thread.
+
+use super::failed::sample_error;
+use super::function_outputs::{ReturnedValues, columns_of};
+use crate::function::FunctionFailure;
+use crate::plan::Plan;
+use crate::plan::failure::{SampleError, StageFailure};
+use crate::plan::preview::PreviewStage;
+use crate::plan::sample::{Position, SampleScratch};
+use infeed_core::batch::Column;
+use infeed_core::error::Error;
+use infeed_core::order::Order;
+use infeed_core::sample::{Record, RecordId};
+use infeed_source::{Source, read_one};
+
+/// Returns the record at a position, and its sample after each stage.
+///
+/// # Errors
+///
+/// [`Error::Config`] for a position that the order does not have, or the error of the record.
+pub(crate) fn stages(
+    plan: &Plan,
+    source: &dyn Source,
+    order: &Order,
+    at: Position,
+) -> Result<(RecordId, Vec<PreviewStage>), Error> {
+    let Position { epoch, position } = at;
+    if position >= order.len() {
+        let problem = format!("position {position} is not below {} records", order.len());
+        return Err(Error::config("preview", problem));
+    }
+    let index = order.epoch(epoch).get(position);
+    let id = source.id(index, None);
+    let record = read_one(source, index)?;
+    plan.start(1)?;
+    let stages = |index: u64, record: &Record, at: Position| {
+        plan.preview(record, at, &mut SampleScratch::new())
+            .map_err(|failure| sample_error(source, index, failure))
+    };
+    let mut own = stages(index, &record, at)?;
+    if let Some(mixing) = plan.mixing(at, || order.near(epoch, position)) {
+        let partner = order.epoch(epoch).get(mixing.partner);
+        let at = Position {
+            epoch,
+            position: mixing.partner,
+        };
+        let other = stages(partner, &read_one(source, partner)?, at)?;
+        plan.preview_mix(&mixing, &source.id(partner, None), &mut own, other)
+            .map_err(|failure| sample_error(source, partner, failure))?;
+    }
+    let own =
+        through_functions(plan, at, own).map_err(|failure| sample_error(source, index, failure))?;
+    Ok((id, own))
+}
+
+/// Adds the stages of the functions to a preview: the input of the first one, the output of each,
+/// and the final row.
+fn through_functions(
+    plan: &Plan,
+    at: Position,
+    mut stages: Vec<PreviewStage>,
+) -> Result<Vec<PreviewStage>, StageFailure> {
+    let calls = plan.sample_calls();
+    let Some(row) = stages.last_mut().filter(|_| !calls.is_empty()) else {
+        return Ok(stages);
+    };
+    row.name = "row";
+    let mut values = columns_of(row.clone());
+    for call in calls {
+        let failed = |error| StageFailure {
+            field: 0,
+            transform: None,
+            error: SampleError::Function {
+                function: call.name.clone(),
+                error,
+            },
+        };
+        let mut found = ReturnedValues::default();
+        let inputs = call.inputs(&values);
+        let called = call.call(&inputs, plan.seed(), at, &mut found);
+        called.map_err(failed)?;
+        values = found
+            .values(call, &values, &inputs)
+            .map_err(|error| failed(FunctionFailure::wrong(error.to_string())))?;
+        let field = |column: &Column| (column.name.clone(), column.values.clone());
+        stages.push(PreviewStage {
+            name: "python",
+            draws: call.name.clone(),
+            fields: values.iter().map(field).collect(),
+        });
+    }
+    if let Some(last) = stages.last().cloned() {
+        stages.push(PreviewStage {
+            name: "output",
+            draws: String::new(),
+            ..last
+        });
+    }
+    Ok(stages)
+}

@@ -1,0 +1,191 @@
+//! Memory and threads of a run, divided before any thread runs.
+
+use super::batch_functions::Finisher;
+use super::budget::{IN_FLIGHT_BATCHES, Shares, SlabPlan};
+use super::options::Options;
+use super::tuning::{self, Tuning};
+use super::whole_groups::WholeGroups;
+use crate::pipeline::Pipeline;
+use crate::plan::Plan;
+use crate::plan::device::{BatchLayouts, Placement};
+use infeed_core::batch::Batcher;
+use infeed_core::error::Error;
+use infeed_core::order::partition::Partition;
+use infeed_source::Source;
+
+/// Memory and threads of a run.
+pub(crate) struct Resources {
+    /// Rows of a full batch.
+    pub(super) rows: usize,
+    pub(super) shares: Shares,
+    /// Number of worker threads.
+    pub(super) workers: usize,
+    /// Number of concurrent reads.
+    pub(super) readers: usize,
+    /// None if the options fix the number of workers.
+    pub(super) tuning: Option<Tuning>,
+}
+
+/// Divides memory and threads. A layout of batches for which memory is short is left out. `beside`
+/// in-flight batches are added to those of one machine's threads.
+///
+/// # Errors
+///
+/// [`Error::Budget`] or [`Error::Config`].
+pub(crate) fn divide(
+    pipeline: &Pipeline,
+    source: &dyn Source,
+    plan: &mut Plan,
+    layouts: &mut BatchLayouts,
+    partition: &Partition,
+    options: &Options,
+    beside: usize,
+) -> Result<Resources, Error> {
+    let readers = options.readers.or(source.parallel_reads()).unwrap_or(4);
+    if options.workers == Some(0) || readers == 0 {
+        return Err(Error::config(
+            "open",
+            "at least one worker and one I/O thread are needed",
+        ));
+    }
+    let rows = usize::try_from(partition.rows())
+        .map_err(|_| Error::config("batch", "it has more rows than fit in memory"))?;
+    let whole = WholeGroups::of(pipeline, source, options.on_error);
+    let in_flight_batches = IN_FLIGHT_BATCHES + beside as u64;
+    let (shares, workers, tuning) = divide_memory(plan, layouts, rows, |bytes, own_cells| {
+        let slabs = SlabPlan {
+            bytes,
+            in_flight_batches,
+        };
+        tuning::divide_memory(options, slabs, own_cells, whole)
+    })?;
+    Ok(Resources {
+        rows,
+        shares,
+        workers,
+        readers,
+        tuning,
+    })
+}
+
+/// Divided memory: the shares, the maximum number of workers, and the tuning of their number.
+type MemoryDivision = (Shares, usize, Option<Tuning>);
+
+/// Divides memory between slabs and everything else. `ask` tries a division for slab bytes per
+/// batch. The largest batch layout counts, because batches may change their layout. A device that
+/// resizes needs larger slabs. If they would cost in-flight batches or workers, that layout is left
+/// out, because a trial must not slow the run.
+fn divide_memory(
+    plan: &mut Plan,
+    forms: &mut BatchLayouts,
+    rows: usize,
+    ask: impl Fn(u64, bool) -> Result<MemoryDivision, Error>,
+) -> Result<MemoryDivision, Error> {
+    let of = |plan: &Plan, forms: usize| {
+        let forms: Vec<_> = plan.forms().into_iter().take(forms).collect();
+        Batcher::of_forms(forms, rows, 0, None).slab_bytes()
+            + Finisher::new(plan, rows, 0, None).slab_bytes()
+    };
+    let own_cells = plan.has_own_cells();
+    let count = forms.each.len();
+    let all = of(plan, count);
+    let smaller = matches!(forms.each.last(), Some((Placement::Resize, _)) if count > 1)
+        .then(|| of(plan, count - 1))
+        .filter(|&smaller| smaller < all);
+    let Some(smaller) = smaller else {
+        return ask(all, own_cells);
+    };
+    // One after the other: a division reserves memory from other loaders until it is dropped.
+    let size = |(shares, most, _): MemoryDivision| (shares.in_flight_batches, most);
+    let (in_flight_batches, most) = size(ask(smaller, own_cells)?);
+    let fits = ask(all, own_cells).map(size);
+    if fits.is_ok_and(|fits| fits.0 >= in_flight_batches && fits.1 >= most) {
+        return ask(all, own_cells);
+    }
+    plan.leave_out_resize(
+        forms,
+        "memory does not suffice for its larger rows with the same number of in-flight batches",
+    );
+    ask(smaller, own_cells)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::SourceSpec;
+    use infeed_codec::transform::{RandomResizedCrop, ToFloat};
+    use infeed_core::order::partition::Tail;
+    use infeed_core::sample::{DType, Depth, Image, Size};
+    use infeed_sample::png;
+
+    /// A pipeline of float16 rows: they have twice the bytes of uint8 rows, and crops have four
+    /// times.
+    fn halves(root: &std::path::Path) -> Pipeline {
+        let (height, width) = (8, 8);
+        let mut image = Image::default();
+        image.reset(Size { height, width }, 3, Depth::U8);
+        let bytes = png(&image).expect("encodes");
+        for n in 0..128 {
+            std::fs::write(root.join(format!("{n}.png")), &bytes).expect("writes");
+        }
+        Pipeline::new(SourceSpec::folder(root))
+            .decode()
+            .transform(RandomResizedCrop::new(128))
+            .transform(ToFloat::default())
+            .dtype(DType::Float16)
+            .batch(64)
+    }
+
+    #[test]
+    fn crop_rows_never_cost_in_flight_batches_or_workers() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let pipeline = halves(root.path());
+        let source = pipeline.open_source(&[]).expect("opens");
+        let partition = Partition::new(128, 64, 0, 1, Tail::Keep).expect("one rank");
+        let divided = |memory, workers, placement| {
+            let mut options = Options::default();
+            (options.memory, options.workers) = (Some(memory), workers);
+            let mut plan = Plan::over(&pipeline, &*source)?;
+            let mut layouts = plan.for_device(placement, false);
+            let (plan_ref, forms) = (&mut plan, &mut layouts);
+            let resources = divide(
+                &pipeline, &*source, plan_ref, forms, &partition, &options, 0,
+            )?;
+            Ok::<_, Error>((resources, plan, layouts))
+        };
+        // Slab bytes of expanded rows, which apply if crops are left out.
+        let slab = 64 * 128 * 128 * 3 * 2;
+        for workers in [Some(2), None] {
+            let mut outs = Vec::new();
+            for memory in (1..24).map(|n| n * slab) {
+                let host = divided(memory, workers, Placement::Host);
+                let auto = divided(memory, workers, Placement::Auto);
+                let (Ok((host, ..)), Ok((auto, plan, layouts))) = (&host, &auto) else {
+                    assert_eq!(host.is_ok(), auto.is_ok(), "{memory}");
+                    continue;
+                };
+                let in_flight_batches = auto.shares.in_flight_batches;
+                assert!(
+                    in_flight_batches >= host.shares.in_flight_batches
+                        && auto.workers >= host.workers
+                );
+                let is_out = layouts.left_out.is_some();
+                assert_eq!(
+                    (plan.forms().len(), layouts.each.len()),
+                    match is_out {
+                        true => (2, 2),
+                        false => (3, 3),
+                    }
+                );
+                let bytes = if is_out { slab } else { 2 * slab };
+                assert!((bytes..=bytes + 64 * 32).contains(&auto.shares.slab_bytes));
+                assert!(auto.shares.in_flight_batches as u64 * auto.shares.slab_bytes <= memory);
+                outs.push(is_out);
+            }
+            assert!(
+                outs.first() == Some(&true) && outs.last() == Some(&false),
+                "{outs:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Starts a planned run: creates the executor's job and its limits, then the threads and the loader.
+
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use super::assemble::BatchAssembler;
+use super::batch_functions::Finisher;
+use super::budget::{IN_FLIGHT_BATCHES, Shares};
+use super::options::Options;
+use super::records::RecordJob;
+use super::remote::{RemoteBatches, RunDescription};
+use super::resources::Resources;
+use super::run_digest::RunDigest;
+use super::state::LoaderState;
+use super::tuning::Tuning;
+use super::window::BatchesInFlight;
+use super::{ConsumerProgress, Loader};
+use crate::pipeline::Pipeline;
+use crate::plan::Plan;
+use crate::plan::device::{BatchLayouts, Placement};
+use infeed_core::batch::{Batcher, PrepareSlab};
+use infeed_core::counters::Timeline;
+use infeed_core::error::Error;
+use infeed_core::exec::{BatchChoice, Config, Executor};
+use infeed_core::order::Order;
+use infeed_core::order::partition::Partition;
+use infeed_source::Source;
+
+/// Target device of batches.
+pub(crate) struct TargetDevice {
+    /// Whether host or device expands rows.
+    pub(crate) placement: Placement,
+    /// Prepares slabs for the transfer.
+    pub(crate) ready: PrepareSlab,
+    /// Maximum number of batches in transfer to the device.
+    pub(crate) slots: usize,
+    /// Name of the device's JPEG decoder, if it decodes.
+    pub(crate) decoder: Option<String>,
+}
+
+/// Results of planning a run.
+pub(crate) struct PlannedRun {
+    /// The description, with the resolved outputs of its functions.
+    pub(crate) pipeline: Pipeline,
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) plan: Plan,
+    pub(crate) layouts: BatchLayouts,
+    pub(crate) order: Order,
+    /// Rows of the global batch.
+    pub(crate) global: u64,
+    pub(crate) partition: Partition,
+    pub(crate) resources: Resources,
+    pub(crate) target: Option<TargetDevice>,
+}
+
+/// Everything that is fixed before a thread runs.
+pub(crate) struct PreparedRun {
+    pub(super) job: RecordJob,
+    pub(super) config: Config,
+    /// The state before the first step.
+    pub(super) begin: LoaderState,
+    pub(super) for_device: bool,
+    pub(super) shares: Shares,
+    layouts: BatchLayouts,
+    flight: BatchesInFlight,
+    tuning: Option<Tuning>,
+    /// Number of in-flight batches for local threads, if remote workers take the others.
+    own: usize,
+    held: usize,
+    pub(super) pipeline: Pipeline,
+    selection: String,
+}
+
+impl PreparedRun {
+    /// Creates the job of a planned run, and starts the processes of its functions.
+    ///
+    /// # Errors
+    ///
+    /// The error of a function that cannot be started.
+    pub(crate) fn new(planned: PlannedRun, options: &Options) -> Result<PreparedRun, Error> {
+        let PlannedRun {
+            pipeline,
+            source,
+            plan,
+            layouts,
+            order,
+            global,
+            partition,
+            resources,
+            target,
+        } = planned;
+        let Resources {
+            rows,
+            shares,
+            workers,
+            readers,
+            tuning,
+        } = resources;
+        // The consumer has one batch, and for a moment also the next one.
+        let slots = target.as_ref().map_or(0, |target| target.slots);
+        let held = 2 + slots;
+        let (ready, decoder) = match target {
+            Some(target) => (Some(target.ready), target.decoder),
+            None => (None, None),
+        };
+        let keep = shares.in_flight_batches + held;
+        let batcher = Batcher::of_forms(plan.forms(), rows, keep, ready.as_ref());
+        // Remote workers' in-flight batches are in addition to those of local threads.
+        let remote = options.remote.as_ref();
+        let remote_workers = remote.map_or(0, |remote| remote.workers());
+        let own = shares
+            .in_flight_batches
+            .saturating_sub(remote_workers)
+            .clamp(1, IN_FLIGHT_BATCHES as usize);
+        let config = Config {
+            workers,
+            working: tuning.as_ref().map_or(workers, Tuning::workers),
+            readers,
+            in_flight_batches: shares.in_flight_batches,
+            ahead: shares.in_flight_batches as u64 * partition.rows()
+                + (2 * partition.rows()).max(256),
+            fetched_bytes: shares.fetched_bytes,
+            spare_bytes: shares.spare_bytes,
+            taking: match remote {
+                None => BatchChoice::All,
+                Some(_) => BatchChoice::Shared { own: 0 },
+            },
+        };
+        let flight = BatchesInFlight::new(
+            config.in_flight_batches,
+            slots.saturating_sub(1),
+            config.ahead,
+            partition.rows(),
+        );
+        let begin = LoaderState {
+            decoder,
+            ..LoaderState::begin(&pipeline, &*source, &order, global, &partition, options)
+        };
+        let selection = pipeline.selection(&*source, &order);
+        let for_device = layouts.each.iter().any(|(by, _)| *by == Placement::Device);
+        let row_bytes = shares.row_bytes(rows);
+        let timeline = options
+            .timeline
+            .map(|length| Arc::new(Timeline::new(length)));
+        let finisher = Finisher::new(&plan, rows, keep, timeline.clone());
+        let assembler = BatchAssembler::new(batcher, finisher, options.digest);
+        plan.start(workers)?;
+        let job = RecordJob::new(
+            source, plan, order, partition, assembler, options, &shares, row_bytes, timeline,
+        );
+        Ok(PreparedRun {
+            job,
+            config,
+            begin,
+            for_device,
+            shares,
+            layouts,
+            flight,
+            tuning,
+            own,
+            held,
+            pipeline,
+            selection,
+        })
+    }
+}
+
+impl Loader {
+    /// Starts the threads of a run. Also returns the layouts in which batches reach the target
+    /// device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Thread`], or an error of remote workers that cannot make equal rows.
+    pub(crate) fn start(
+        run: PreparedRun,
+        options: Options,
+    ) -> Result<(Loader, BatchLayouts), Error> {
+        let remote = options
+            .remote
+            .clone()
+            .map(|remote| (remote, RunDescription::new(&run, &options)));
+        let PreparedRun {
+            job,
+            config,
+            begin,
+            layouts,
+            flight,
+            shares,
+            tuning,
+            own,
+            held,
+            pipeline,
+            selection,
+            ..
+        } = run;
+        let (global, partition) = (begin.batch, *job.partition());
+        let digests = RunDigest::new(options.digest);
+        let executor = Executor::start(job, config, 0).map_err(|source| Error::Thread {
+            source: Arc::new(source),
+        })?;
+        let remote = remote
+            .map(|(remote, run)| remote.start(&run, RemoteBatches::new(executor.leases(), own)))
+            .transpose()?;
+        let ranks = options.world_size;
+        let mut notices = Vec::new();
+        if ranks > 1 {
+            let text = format!("global batch {global} = {ranks} x {}", partition.rows());
+            tracing::info!(target: "infeed::loader", "{text}");
+            notices.push(text);
+        }
+        tracing::info!(
+            target: "infeed::loader",
+            "opened: {} records, {} steps per epoch, {} workers, {} in-flight batches, {} MiB",
+            executor.job().source().len(),
+            executor.job().partition().steps(),
+            config.working,
+            shares.in_flight_batches,
+            shares.total_bytes >> 20,
+        );
+        let loader = Loader {
+            remote: Mutex::new(remote),
+            executor: Mutex::new(Some(Arc::new(executor))),
+            progress: Mutex::new(ConsumerProgress {
+                notices,
+                digests,
+                ..ConsumerProgress::default()
+            }),
+            first_batch_ns: AtomicU64::new(0),
+            first_wait_ns: AtomicU64::new(0),
+            waited_ns: AtomicU64::new(0),
+            seeks: AtomicU64::new(0),
+            opened: Instant::now(),
+            closed: AtomicBool::new(false),
+            options,
+            shares,
+            tuning: tuning.map(Mutex::new),
+            tuning_waits: AtomicBool::new(false),
+            flight,
+            readers: config.readers,
+            begin,
+            pipeline,
+            selection,
+            held,
+        };
+        Ok((loader, layouts))
+    }
+}
