@@ -12,7 +12,6 @@ pub mod digest_file;
 mod failed;
 mod fetched;
 pub(crate) mod function_outputs;
-mod made;
 mod options;
 mod placing;
 pub(crate) mod preview;
@@ -45,11 +44,11 @@ use infeed_source::Source;
 
 pub use crate::plan::device::DecodeBy;
 
+use assemble::BatchFacts;
 use bad_records::BadRecords;
 use budget::Shares;
 pub use failed::sample_error;
 pub use fetched::BadRecord;
-use made::BatchFacts;
 pub use options::{OnError, Options};
 use records::RecordJob;
 use remote::RemoteWorkers;

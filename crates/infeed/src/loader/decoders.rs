@@ -6,8 +6,8 @@
 //! usual. If the device finds the failure late, that batch and the batches after it are made again,
 //! once per record.
 
+use super::assemble::BatchFacts;
 use super::digest::DigestScope;
-use super::made::BatchFacts;
 use super::records::RecordJob;
 use super::{Loader, Options, lock};
 use crate::plan::device::Placement;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::made::BatchFacts;
+use super::assemble::BatchFacts;
 use super::placing::{DeliveredBatch, DeviceTotals, PlacementControl};
 use super::records::RecordJob;
 use super::start::TargetDevice;

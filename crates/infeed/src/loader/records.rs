@@ -11,13 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use self::rows::position;
-use super::assemble::{BatchAssembler, OpenBatch};
+use super::assemble::{BatchAssembler, FilledRow, FinishedBatch, OpenBatch};
 use super::budget::Shares;
 use super::failed::sample_error;
 use super::fetched::{
     BadRecord, FetchedContent, FetchedRecords, ReadPurpose, RecordRole, RowAttempts,
 };
-use super::made::{FilledRow, FinishedBatch};
 use super::remote::requests::RequestedBatches;
 use super::schedule::{BatchRules, BatchSchedule, RecordLimits};
 use super::whole_groups::fits;

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::Loader;
+use super::assemble::BatchFacts;
 use super::digest::{Digest, DigestScope};
-use super::made::BatchFacts;
 use super::state::LoaderState;
 use infeed_core::error::Error;
 

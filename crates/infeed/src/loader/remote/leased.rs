@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::loader::assemble::FilledRow;
 use crate::loader::digest::DigestScope;
-use crate::loader::made::FilledRow;
 use crate::loader::records::RecordJob;
 use infeed_core::batch::BatchRow;
 use infeed_core::exec::Job;

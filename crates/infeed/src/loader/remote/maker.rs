@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use super::requests::{BatchRequest, RequestedBatches};
 use super::run::RunDescription;
-use crate::loader::assemble::OpenBatch;
+use crate::loader::assemble::{FilledRow, OpenBatch};
 use crate::loader::fetched::{FetchedRecords, ReadPurpose, RowAttempts};
-use crate::loader::made::FilledRow;
 use crate::loader::options::Options;
 use crate::loader::records::{RecordJob, RecordRead, WorkerScratch};
 use crate::loader::start::PreparedRun;
