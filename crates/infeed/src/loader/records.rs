@@ -4,13 +4,12 @@
 //! If samples are mixed, a row needs two records: its own, and the one at its partner's position.
 //! The partner's sample is made as it would be at its own position and then mixed in.
 
-mod rows;
+mod substitutes;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use self::rows::position;
 use super::assemble::{BatchAssembler, FilledRow, FinishedBatch, OpenBatch};
 use super::budget::Shares;
 use super::failed::sample_error;
@@ -189,6 +188,132 @@ impl RecordJob {
 
     pub(super) fn timeline(&self) -> Option<&Timeline> {
         self.timeline.as_deref()
+    }
+
+    /// Returns the sequence number after the run that begins with `from`. The source decides the
+    /// length. Groups that can only be read whole form one run, so that no group is read twice.
+    fn run_end(&self, from: Sequence, until: Sequence) -> Sequence {
+        if !self.source.groups().is_some_and(|groups| groups.whole) {
+            return from + self.source.run_length().max(1);
+        }
+        if !self.schedule.is_in_order() {
+            return until;
+        }
+        let begin = self.partition().row_position(from);
+        // With a filled tail, the beginning of the epoch, or padding, follows its end.
+        let window_end = begin.taken_from.map_or(u64::MAX, |position| {
+            let epoch_start = begin.position - position;
+            epoch_start + self.order.epoch(begin.epoch).window_end(position)
+        });
+        let (mut low, mut high) = (from + 1, from + self.order.len().max(1));
+        // Binary search for the end of the window: epoch and position grow with the sequence
+        // number.
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let row_position = self.partition().row_position(middle);
+            match (row_position.epoch, row_position.position) < (begin.epoch, window_end) {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        low
+    }
+
+    /// Makes the sample of a record within the memory limits of workers.
+    fn sample(
+        &self,
+        record: &Record,
+        at: Position,
+        row: &mut BatchRow,
+        worker: &mut WorkerScratch,
+        limits: RecordLimits,
+    ) -> Result<(), Error> {
+        let WorkerScratch {
+            scratch, counters, ..
+        } = worker;
+        // The partner's row counts as scratch.
+        let beside = match self.plan.mixes() {
+            true => self.plan.spare_row_bytes(),
+            false => 0,
+        };
+        let mut large = None;
+        let mut admit = |needed: u64| {
+            let needed = needed.saturating_add(beside);
+            if needed <= self.kept_bytes.min(limits.scratch) {
+                return Ok(());
+            }
+            let refused = |limit_bytes| SampleError::TooLarge {
+                purpose: "decoding",
+                needed_bytes: needed,
+                limit_bytes,
+            };
+            if needed > limits.scratch {
+                return Err(refused(limits.scratch));
+            }
+            let granted = self.large.take(needed);
+            large = Some(granted.map_err(|_| refused(self.large.limit_bytes()))?);
+            Ok(())
+        };
+        let result = self
+            .plan
+            .run(record, at, row, scratch, counters, &mut admit);
+        if large.is_some() {
+            scratch.shrink();
+        }
+        let warnings = std::mem::take(&mut scratch.warnings);
+        if warnings > 0 {
+            self.warnings.fetch_add(warnings, Ordering::Relaxed);
+        }
+        result.map_err(|failure| sample_error(&*self.source, record.index, failure))
+    }
+
+    /// Checks the size of a row outside slabs. A limit per row bounds the total of all rows.
+    fn within_row_limit(
+        &self,
+        record: &Record,
+        row: &BatchRow,
+        limits: RecordLimits,
+    ) -> Result<(), Error> {
+        let own = row.cells.iter().map(|cell| match cell {
+            RowCell::Own { bytes, .. } => bytes.len() as u64,
+            RowCell::Slab(_) => 0,
+        });
+        let needed_bytes = own.sum();
+        let limit_bytes = self.row_bytes.min(limits.row);
+        if needed_bytes <= limit_bytes {
+            return Ok(());
+        }
+        Err(Error::RecordTooLarge {
+            record: self.source.id(record.index, None),
+            purpose: "a row of its batch",
+            needed_bytes,
+            limit_bytes,
+        })
+    }
+
+    /// Completes a row: sets the mark of a valid row if there is a sample in it.
+    fn finished(
+        &self,
+        tried: RowAttempts,
+        at: Position,
+        row: &mut BatchRow,
+        worker: &mut WorkerScratch,
+        rules: &BatchRules,
+    ) -> FilledRow {
+        if tried.written.is_some()
+            && self.partition().tail() == Tail::Pad
+            && let Some(RowCell::Slab(valid)) = row.cells.last_mut()
+        {
+            valid.bytes_mut().fill(1);
+        }
+        if !rules.hashes_rows() {
+            return FilledRow::new(tried, at, row, rules);
+        }
+        worker.scratch.meter.start();
+        let filled = FilledRow::new(tried, at, row, rules);
+        worker.scratch.meter.lap(Stage::Write, &worker.counters);
+        worker.scratch.meter.settle(&worker.counters);
+        filled
     }
 }
 
@@ -472,6 +597,14 @@ impl Job for RecordJob {
         let first = partition.row_position(partition.sequence(open.epoch, open.step));
         self.assembler
             .finish(&self.plan, open, rows, first.position)
+    }
+}
+
+/// Returns the position that keys a row's random draws.
+fn position(row_position: RowPosition) -> Position {
+    Position {
+        epoch: row_position.epoch,
+        position: row_position.position,
     }
 }
 
