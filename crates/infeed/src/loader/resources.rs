@@ -3,7 +3,7 @@
 use super::batch_functions::Finisher;
 use super::budget::{IN_FLIGHT_BATCHES, Shares, SlabPlan};
 use super::options::Options;
-use super::tuning::{self, Tuning};
+use super::tuning::{SharedCores, Tuning, ranks_here};
 use super::whole_groups::WholeGroups;
 use crate::pipeline::Pipeline;
 use crate::plan::Plan;
@@ -12,6 +12,10 @@ use infeed_core::batch::Batcher;
 use infeed_core::error::Error;
 use infeed_core::order::partition::Partition;
 use infeed_source::Source;
+
+/// Worker threads per usable core, most of them parked. Workers that wait (for pages of a mapped
+/// file, or a function's process) can be more than cores.
+const PER_CORE: usize = 2;
 
 /// Memory and threads of a run.
 pub(crate) struct Resources {
@@ -57,7 +61,7 @@ pub(crate) fn divide(
             bytes,
             in_flight_batches,
         };
-        tuning::divide_memory(options, slabs, own_cells, whole)
+        divide_rest(options, slabs, own_cells, whole)
     })?;
     Ok(Resources {
         rows,
@@ -107,6 +111,26 @@ fn divide_memory(
         "memory does not suffice for its larger rows with the same number of in-flight batches",
     );
     ask(smaller, own_cells)
+}
+
+/// Divides the memory that slabs leave, with the number of workers of the options, or up to
+/// [`PER_CORE`] workers per core.
+fn divide_rest(
+    options: &Options,
+    slabs: SlabPlan,
+    own_cells: bool,
+    whole: WholeGroups,
+) -> Result<MemoryDivision, Error> {
+    let (memory, processes) = (options.memory, ranks_here(options.world_size));
+    if let Some(workers) = options.workers {
+        let shares = Shares::new(memory, processes, slabs, workers, own_cells, whole)?;
+        return Ok((shares, workers, None));
+    }
+    let cores = SharedCores::join(options.world_size);
+    let now = cores.now();
+    let counts = (now, PER_CORE * now);
+    let (shares, most) = Shares::for_at_most(memory, processes, slabs, counts, own_cells, whole)?;
+    Ok((shares, most, Some(Tuning::new(cores, now, most))))
 }
 
 #[cfg(test)]

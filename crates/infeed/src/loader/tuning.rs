@@ -18,21 +18,13 @@ use std::time::{Duration, Instant};
 
 use infeed_raw::machine::process_cpu_time;
 
-use super::Options;
-use super::budget::{Shares, SlabPlan};
 use super::records::RecordJob;
-use super::whole_groups::WholeGroups;
 use super::window::{BatchesInFlight, ConsumerStep, LoaderCounters, WindowCollector};
 use infeed_core::counters::{Stage, StageStats};
-use infeed_core::error::Error;
 use infeed_core::exec::Executor;
 
-use cores::SharedCores;
+pub(super) use cores::{SharedCores, ranks_here};
 use search::WorkerSearch;
-
-/// Worker threads per usable core, most of them parked. Workers that wait (for pages of a mapped
-/// file, or a function's process) can be more than cores.
-const PER_CORE: usize = 2;
 
 /// Batches skipped at the beginning in addition to in-flight batches, because they touch memory for
 /// the first time.
@@ -67,39 +59,14 @@ pub(super) struct Tuning {
     looked_around: Instant,
 }
 
-/// Divides the memory of a loader with these options. Also returns the number of worker threads,
-/// and the tuning of active workers unless the options fix their number.
-///
-/// # Errors
-///
-/// [`Error::Budget`].
-pub(super) fn divide_memory(
-    options: &Options,
-    slabs: SlabPlan,
-    own_cells: bool,
-    whole: WholeGroups,
-) -> Result<(Shares, usize, Option<Tuning>), Error> {
-    let beside = cores::ranks_here(options.world_size);
-    if let Some(workers) = options.workers {
-        let memory = options.memory;
-        let shares = Shares::new(memory, beside, slabs, workers, own_cells, whole)?;
-        return Ok((shares, workers, None));
-    }
-    let cores = SharedCores::join(options.world_size);
-    let now = cores.now();
-    let counts = (now, PER_CORE * now);
-    let (shares, most) =
-        Shares::for_at_most(options.memory, beside, slabs, counts, own_cells, whole)?;
-    Ok((shares, most, Some(Tuning::new(cores, now, most))))
-}
-
 /// Number of cores for a loader without tuning, in a run of `world_size` ranks.
 pub(super) fn cores(world_size: u64) -> usize {
     SharedCores::join(world_size).now()
 }
 
 impl Tuning {
-    fn new(cores: SharedCores, now: usize, most: usize) -> Tuning {
+    /// Begins with `now` active workers, one per usable core, of at most `most`.
+    pub(super) fn new(cores: SharedCores, now: usize, most: usize) -> Tuning {
         let opened = Instant::now();
         Tuning {
             search: WorkerSearch::new(now, most),

@@ -26,7 +26,7 @@ const MAX_RANKS: usize = 4096;
 
 /// Cores of this process, and the processes that share them.
 #[derive(Debug)]
-pub(super) struct SharedCores {
+pub(in crate::loader) struct SharedCores {
     /// Number of cores that affinity and quota allow.
     usable: usize,
     /// Number of ranks on this machine that share these cores, from the environment.
@@ -41,7 +41,7 @@ impl SharedCores {
     }
 
     /// Registers this process with its neighbours.
-    pub(super) fn join(world_size: u64) -> SharedCores {
+    pub(in crate::loader) fn join(world_size: u64) -> SharedCores {
         let allowed = allowed_cores().map_or(0, |cores| cores.len());
         SharedCores {
             usable: usable_cores(),
@@ -55,7 +55,7 @@ impl SharedCores {
     /// # Cost
     ///
     /// A few system calls per process that shares the cores; not for every batch.
-    pub(super) fn now(&self) -> usize {
+    pub(in crate::loader) fn now(&self) -> usize {
         let (share, seen) = match &self.neighbours {
             Some(neighbours) => neighbours.share(),
             None => (1.0, 1),
@@ -65,7 +65,7 @@ impl SharedCores {
 }
 
 /// Returns the number of this run's ranks on this machine, from the environment; 1 if unknown.
-pub(super) fn ranks_here(world_size: u64) -> usize {
+pub(in crate::loader) fn ranks_here(world_size: u64) -> usize {
     ranks_from(world_size, |name| std::env::var(name).ok())
 }
 
