@@ -1,18 +1,18 @@
 //! Opening a pipeline: the path from a description to a running loader.
 //!
 //! [`Pipeline::open`] takes these steps. The two functions at the end of this file, `start` and
-//! `prepare`, call them in this order. No thread runs before step 8.
+//! `prepare`, call steps 2 to 8 in this order. No thread of the loader runs before step 8.
 //!
 //! | # | step | call | file |
 //! |--:|---|---|---|
-//! | 1 | list the records, select some | [`SourceSpec::open`], [`Pipeline::select`] | `pipeline/source.rs`, `pipeline/select.rs`; for a folder `infeed-source/src/folder.rs` |
+//! | 1 | list the records, select some | [`SourceSpec::open`], [`Pipeline::select`] | `pipeline/source.rs`, `pipeline/select.rs` |
 //! | 2 | bind user functions, find their outputs | `function_outputs::resolve` | `loader/function_outputs.rs` |
 //! | 3 | check the description, plan each field | [`Plan::over`] | `plan/mod.rs` |
-//! | 4 | choose the layouts of batches for the placement | [`Plan::for_device_by`] | `plan/device.rs` |
+//! | 4 | choose the placement, plan the batch layouts | `Options::placement`, [`Plan::for_device_by`] | `loader/options.rs`, `plan/device.rs` |
 //! | 5 | compute the order, divide an epoch into batches | [`Pipeline::order`], `schedule::divide_epoch` | `pipeline/order.rs`, `loader/schedule.rs` |
 //! | 6 | divide memory and threads | `resources::divide` | `loader/resources.rs`, `loader/budget.rs` |
-//! | 7 | create the job and its limits | `PreparedRun::new` | `loader/start.rs`, `loader/records.rs` |
-//! | 8 | start the threads | `Loader::start` | `loader/start.rs`, `infeed-core/src/exec/mod.rs` |
+//! | 7 | create the job and its limits | `PreparedRun::new` | `loader/start.rs` |
+//! | 8 | start the threads, return the loader | `Loader::start` | `loader/start.rs`, `infeed-core/src/exec/mod.rs` |
 //! | 9 | for devices: create rings, start the sender | `DeviceLoader::start` | `loader/device.rs` |
 //!
 //! [`SourceSpec::open`]: crate::pipeline::SourceSpec::open
@@ -357,21 +357,25 @@ fn prepare(
     placement: Placement,
     beside: usize,
 ) -> Result<PreparedRun, Error> {
+    // Step 2: functions.
     let pipeline = function_outputs::resolve(pipeline, &*source, handles, options.world_size)?;
 
+    // Step 3: the plan.
     let mut plan = Plan::over(&pipeline, &*source)?;
     warnings::log(&pipeline, source.fields());
 
-    // A digest of bytes covers expanded rows, which are equal for all placements.
+    // Step 4: layouts. A digest of bytes covers expanded rows, which are equal for all placements.
     let by_bytes = options.digest != DigestScope::Ids;
     let mut layouts = plan.for_device_by(options.decode, placement, by_bytes)?;
 
+    // Step 5: order and batches.
     let global = pipeline.batch.global_rows(options.world_size)?;
     let tail = pipeline.batch.settled_tail()?;
     pipeline.check_selection()?;
     let order = pipeline.order(&*source, handles)?;
     let partition = schedule::divide_epoch(&plan, order.len(), global, tail, options)?;
 
+    // Step 6: memory and threads.
     let resources = resources::divide(
         &pipeline,
         &*source,
@@ -382,6 +386,7 @@ fn prepare(
         beside,
     )?;
 
+    // Step 7: the job.
     let planned = PlannedRun {
         pipeline,
         source,
