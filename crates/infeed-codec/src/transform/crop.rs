@@ -152,6 +152,10 @@ impl Operation for CenterCrop {
         Effect::Crop
     }
 
+    fn parts(&self) -> Vec<Effect> {
+        vec![Effect::Pad, Effect::Crop]
+    }
+
     fn fixed_size(&self) -> Option<Size> {
         Some(self.size.square())
     }
@@ -257,8 +261,11 @@ impl Operation for RandomCrop {
         true
     }
 
-    fn crops_first(&self) -> bool {
-        true
+    fn parts(&self) -> Vec<Effect> {
+        match self.mask_fill() {
+            Some(_) => vec![Effect::Pad, Effect::Crop],
+            None => vec![Effect::Crop],
+        }
     }
 
     fn fixed_size(&self) -> Option<Size> {
@@ -361,6 +368,10 @@ impl CropOrPad {
 impl Operation for CropOrPad {
     fn effect(&self) -> Effect {
         Effect::Pad
+    }
+
+    fn parts(&self) -> Vec<Effect> {
+        vec![Effect::Crop, Effect::Pad]
     }
 
     fn fixed_size(&self) -> Option<Size> {

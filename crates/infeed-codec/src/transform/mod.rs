@@ -197,9 +197,10 @@ impl Transform {
         self.operation().is_random()
     }
 
-    /// Whether the transform begins with a crop, so that the rest of an image need not be decoded.
-    pub fn crops_first(&self) -> bool {
-        self.operation().crops_first()
+    /// Returns the effects of the steps that the transform may draw, in their order; its own effect
+    /// if it draws none. A transform with [`Effect::Crop`] pads only images that are too small.
+    pub fn parts(&self) -> Vec<Effect> {
+        self.operation().parts()
     }
 
     /// Whether every pixel of the result is a pixel of the image.
@@ -214,10 +215,7 @@ impl Transform {
 
     /// Whether the transform moves pixels or changes the size, in images and masks alike.
     pub fn changes_geometry(&self) -> bool {
-        matches!(
-            self.effect(),
-            Effect::Crop | Effect::Flip | Effect::Resize | Effect::Pad
-        )
+        self.effect().is_geometric()
     }
 
     /// Whether each pixel of the result depends only on the same pixel of the image. `ColorJitter`

@@ -26,6 +26,16 @@ pub enum Effect {
     Mix,
 }
 
+impl Effect {
+    /// Whether images and masks are changed together.
+    pub fn is_geometric(self) -> bool {
+        matches!(
+            self,
+            Effect::Crop | Effect::Flip | Effect::Resize | Effect::Pad
+        )
+    }
+}
+
 /// The properties of a transform. The planner, the packer and the remedies ask for these and not
 /// for names, so a new transform is a file with an implementation, a line in the list of
 /// [`super::Transform`], and its Python dataclass.
@@ -53,9 +63,10 @@ pub(super) trait Operation {
         false
     }
 
-    /// Whether the transform begins with a crop, so that the rest of an image need not be decoded.
-    fn crops_first(&self) -> bool {
-        self.effect() == Effect::Crop
+    /// Effects of the steps that `draw` may append, in their order. A transform with
+    /// [`Effect::Crop`] pads only images that are too small for it.
+    fn parts(&self) -> Vec<Effect> {
+        vec![self.effect()]
     }
 
     /// Whether every pixel of the result is a pixel of the image.

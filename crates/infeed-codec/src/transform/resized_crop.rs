@@ -91,8 +91,8 @@ impl Operation for RandomResizedCrop {
         true
     }
 
-    fn crops_first(&self) -> bool {
-        true
+    fn parts(&self) -> Vec<Effect> {
+        vec![Effect::Crop, Effect::Resize]
     }
 
     fn fixed_size(&self) -> Option<Size> {

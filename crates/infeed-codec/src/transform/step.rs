@@ -7,7 +7,7 @@ use super::flip::{flip_x, flip_y};
 use super::pad::{pad, pixel_from_values};
 use super::params::MAX_PIXELS;
 use super::resize::{ResizeScratch, resize};
-use super::{ColorStep, Filter, PadMode, PixelView, TransformError, Values};
+use super::{ColorStep, Effect, Filter, PadMode, PixelView, TransformError, Values};
 use infeed_core::sample::{Image, Region, Size};
 
 /// An operation on the pixels of a sample, with all its random parameters.
@@ -129,11 +129,18 @@ impl Step {
 
     /// Whether the step changes masks together with the image. Other steps leave masks unchanged.
     pub fn applies_to_masks(&self) -> bool {
+        self.effect().is_geometric()
+    }
+
+    /// Returns the change that the step makes, one of its transform's parts.
+    pub fn effect(&self) -> Effect {
         match self {
-            Step::Crop(_) | Step::Resize { .. } | Step::Pad { .. } | Step::FlipX | Step::FlipY => {
-                true
-            }
-            Step::Color(_) | Step::Gray { .. } | Step::Erase { .. } => false,
+            Step::Crop(_) => Effect::Crop,
+            Step::Resize { .. } => Effect::Resize,
+            Step::Pad { .. } => Effect::Pad,
+            Step::FlipX | Step::FlipY => Effect::Flip,
+            Step::Color(_) | Step::Gray { .. } => Effect::Color,
+            Step::Erase { .. } => Effect::Erase,
         }
     }
 

@@ -4,6 +4,7 @@ use super::{Candidate, PixelChange, Records, RemedyChange, not_tried};
 use crate::case::Case;
 use crate::findings::NotTried;
 use infeed::pipeline::Pipeline;
+use infeed::plan::Plan;
 use infeed_codec::transform::{CenterCrop, Resize, Sides, Transform};
 use infeed_pack::{Encoding, PackOptions, PngFilter, PngLevel, TILE, Target};
 
@@ -155,7 +156,8 @@ fn rewrite(case: &Case, bake: Option<&GeometryChange>, format: &ImageFormat) -> 
 /// Returns the remedy of restart markers, if most images are JPEGs that the pipeline decodes in
 /// part.
 fn restart_index(case: &Case, records: Records) -> Option<Candidate> {
-    if !case.pipeline.transforms.first()?.crops_first() || records.jpeg <= records.png {
+    let plan = Plan::over(&case.pipeline, &*case.own).ok()?;
+    if !plan.decodes_regions() || records.jpeg <= records.png {
         return None;
     }
     let mut options = PackOptions::new(Target::Folder);

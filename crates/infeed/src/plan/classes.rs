@@ -43,7 +43,7 @@ impl ClassMap {
         content: MaskContent<'_>,
         accepted: Accepted,
         transform: &Transform,
-        before: &[&Transform],
+        before: &[Transform],
         depth: Depth,
     ) -> Result<ClassMap, TransformError> {
         let values = match depth {

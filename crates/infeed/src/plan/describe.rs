@@ -3,77 +3,14 @@
 
 use std::fmt;
 
+use super::fold::{FieldStep, StepStage};
 use super::function::{ColumnOrigin, FunctionCall};
-use super::{FieldPlan, PixelPlan, Plan, PlannedTransform, RowPass};
+use super::{FieldPlan, PixelPlan, Plan};
 use crate::function::FunctionScope;
 use crate::pipeline::Layout;
 use infeed_codec::transform::Effect;
 use infeed_core::batch::{ColumnKind, ColumnSpec};
 use infeed_core::sample::Pixels;
-
-/// Stages of one pixel field, by where they run.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct FieldPlacement {
-    /// In the decoder, or as a view of raw pixels.
-    decode: Vec<String>,
-    /// In a separate pass.
-    middle: Vec<String>,
-    /// In the pass that writes the row.
-    write: Vec<String>,
-    /// On a device, after the transfer.
-    device: Vec<String>,
-}
-
-impl FieldPlacement {
-    /// Applies the rules of `fold`, which arranges each sample's steps: leading crops and flips
-    /// move into the decoder or the writing pass, trailing ones into the writing pass.
-    fn of(transforms: &[PlannedTransform], plan: &PixelPlan) -> FieldPlacement {
-        let mut places = FieldPlacement::default();
-        // Crops and flips that may turn out to be trailing.
-        let mut tail: Vec<String> = Vec::new();
-        let mut head = true;
-        for planned in transforms {
-            let transform = &planned.transform;
-            let named = transform.field().is_none_or(|name| name == plan.name);
-            let applies = if plan.is_mask {
-                transform.applies_to_masks()
-            } else {
-                transform.applies_to_images()
-            };
-            if !named || !applies || transform.mixes() {
-                continue;
-            }
-            let name = transform.name().to_owned();
-            match transform.effect() {
-                Effect::Crop if head => places.decode.push(region(&name)),
-                Effect::Crop | Effect::Flip => tail.push(name),
-                Effect::Scale | Effect::Classes if plan.on_device.is_some() => {
-                    places.device.push(name);
-                }
-                Effect::Scale | Effect::Classes => places.write.push(name),
-                Effect::Erase if planned.finished => places.write.push(name),
-                Effect::Resize if head && transform.crops_first() => {
-                    places.decode.push(region(&name));
-                    places.middle.append(&mut tail);
-                    places.middle.push(format!("{name}'s resize"));
-                    head = false;
-                }
-                _ => {
-                    places.middle.append(&mut tail);
-                    places.middle.push(name);
-                    head = false;
-                }
-            }
-        }
-        tail.append(&mut places.write);
-        places.write = tail;
-        places
-    }
-}
-
-fn region(transform: &str) -> String {
-    format!("the region of {transform}")
-}
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -121,6 +58,27 @@ fn mark(f: &mut fmt::Formatter<'_>, column: &ColumnSpec) -> fmt::Result {
 }
 
 impl Plan {
+    /// Names the steps of a field that run in a stage. Several parts of a transform are one name.
+    fn names(&self, plan: &PixelPlan, stage: StepStage) -> Vec<String> {
+        let usual = || plan.steps.iter().filter(|step| !step.is_rare);
+        let here: Vec<&FieldStep> = usual().filter(|step| step.stage == stage).collect();
+        let named = here
+            .chunk_by(|a, b| a.transform == b.transform)
+            .map(|parts| {
+                let first = parts[0];
+                let name = self.transforms[first.transform].name();
+                let all = usual().filter(|step| step.transform == first.transform);
+                match (first.stage, first.effect) {
+                    (StepStage::Decode, _) => format!("the region of {name}"),
+                    _ if all.count() == parts.len() => name.to_owned(),
+                    (_, Effect::Crop) => format!("{name}'s crop"),
+                    (_, Effect::Pad) => format!("{name}'s padding"),
+                    _ => format!("{name}'s resize"),
+                }
+            });
+        named.collect()
+    }
+
     /// Describes a function, its output, and the columns that pass unchanged.
     fn function(&self, f: &mut fmt::Formatter<'_>, call: &FunctionCall) -> fmt::Result {
         let what = match call.on {
@@ -149,15 +107,16 @@ impl Plan {
         plan: &PixelPlan,
         column: &ColumnSpec,
     ) -> fmt::Result {
-        let mut places = FieldPlacement::of(&self.transforms, plan);
+        let at = |stage| self.names(plan, stage);
+        let (decode, pass) = (at(StepStage::Decode), at(StepStage::Pass));
         writeln!(f, "{}: -> {}", column.name, shape(&column.kind))?;
         let mut line =
             |stage: &str, parts: &[String]| writeln!(f, "  {stage:<10} {}", parts.join(", "));
         match plan.stored {
             Pixels::Encoded => {
                 let mut parts = vec![plan.mode.name().to_owned()];
-                if !places.decode.is_empty() {
-                    parts.push(format!("only {}", places.decode.join(", ")));
+                if !decode.is_empty() {
+                    parts.push(format!("only {}", decode.join(", ")));
                 }
                 if let Some(devices) = self.devices.as_ref().filter(|_| plan.leaves_files) {
                     parts.push(devices.describe());
@@ -172,35 +131,24 @@ impl Plan {
             }
             Pixels::Raw { .. } => {
                 let mut parts = vec!["in place".to_owned()];
-                parts.extend(places.decode.iter().map(|name| format!("{name} as a view")));
+                parts.extend(decode.iter().map(|name| format!("{name} as a view")));
                 line("read", &parts)?;
             }
         }
-        if plan.crop_bytes.is_some() {
-            let left = places.middle.drain(..).chain(places.write.drain(..));
-            places.device.splice(0..0, left);
+        if !pass.is_empty() {
+            line("transform", &pass)?;
         }
-        if !places.middle.is_empty() {
-            line("transform", &places.middle)?;
-        }
-        let mut parts = places.write;
-        let layout = match &plan.finish {
-            RowPass::Convert { layout, .. } | RowPass::OneHot { layout, .. } => Some(*layout),
-            RowPass::Classes { .. } => None,
-        };
+        let mut parts = at(StepStage::Row);
         let axes = |layout: Layout| match layout {
             Layout::Hwc => "HWC".to_owned(),
             Layout::Chw => "CHW".to_owned(),
         };
-        parts.extend(layout.map(axes));
+        parts.extend(plan.finish.layout().map(axes));
         parts.push("in one pass".to_owned());
         line("write", &parts)?;
         if let Some((layout, kind)) = &plan.on_device {
-            let mut parts = places.device;
-            match parts.is_empty() {
-                true => parts.push("ClassIndex's numbers".to_owned()),
-                false => parts.push(axes(*layout)),
-            }
+            let mut parts = at(StepStage::Device);
+            parts.extend(layout.map(axes));
             parts.push(format!("in one pass after the transfer -> {}", shape(kind)));
             line("device", &parts)?;
         }

@@ -11,11 +11,12 @@ use infeed_raw::simd;
 
 use super::classes::ClassMap;
 use super::devices::Devices;
+use super::fold::{FieldStep, StepStage};
 use super::write::simd_layout;
-use super::{FieldPlan, PixelPlan, Plan, PlannedTransform, RowPass};
+use super::{FieldPlan, PixelPlan, Plan, RowPass};
 use crate::pipeline::Layout;
 use infeed_codec::decode::ColorMode;
-use infeed_codec::transform::{Effect, Filter};
+use infeed_codec::transform::{Effect, Filter, Transform};
 use infeed_core::batch::{ColumnKind, ColumnSpec};
 use infeed_core::error::Error;
 use infeed_core::sample::{DType, Depth, Pixels, Size};
@@ -63,6 +64,14 @@ pub enum DecodeBy {
 }
 
 const NO_RESIZE: &str = "because no uint8 image has a bilinear resize followed only by flips";
+
+/// The host's pass over pixels that a device expands.
+const BYTES: RowPass = RowPass::Convert {
+    dtype: DType::UInt8,
+    layout: Layout::Hwc,
+    scale: [1.0; 4],
+    bias: [0.0; 4],
+};
 
 /// Denominator of shares.
 const PARTS: u8 = 16;
@@ -283,21 +292,16 @@ impl Plan {
     /// Returns the layout without the work that a device can do. `None` if nothing changes compared
     /// with `whole`.
     fn left_to_device(&self, resizes: bool, whole: &[Route]) -> Option<RowLayout> {
-        let erased = self
-            .transforms
-            .iter()
-            .any(|planned| planned.transform.effect() == Effect::Erase && planned.finished);
         let (mut fields, mut columns) = (self.fields.clone(), self.columns.clone());
         let mut routes = Vec::with_capacity(columns.len());
-        let resizes = resizes && resizes_last(&self.transforms);
         let decodes = self.devices.is_some();
         for (at, column) in columns.iter_mut().enumerate() {
             let route = if resizes
                 && let Some(FieldPlan::Pixels(plan)) = fields.get_mut(at)
-                && let Some((kernel, layout)) = plan.leave_resize()
+                && plan.resizes_last(&self.transforms)
+                && let Some(kernel) = plan.leave_resize(&column.kind)
             {
                 let device = column.clone();
-                plan.on_device = Some((layout, device.kind.clone()));
                 column.kind = plan.kind();
                 plan.leaves_files = decodes && plan.is_file_of_colours();
                 match plan.leaves_files {
@@ -305,11 +309,10 @@ impl Plan {
                     false => Route::resize(column.clone(), kernel, device),
                 }
             } else if let Some(FieldPlan::Pixels(plan)) = fields.get_mut(at)
-                && (!erased || plan.is_mask)
-                && let Some((kernel, layout)) = plan.leave_to_device()
+                && !plan.steps.iter().any(FieldStep::erases_row)
+                && let Some(kernel) = plan.leave_to_device(&column.kind)
             {
                 let device = column.clone();
-                plan.on_device = Some((layout, device.kind.clone()));
                 column.kind = plan.kind();
                 Route::expand(column.clone(), kernel, device)
             } else {
@@ -330,24 +333,6 @@ impl Plan {
     }
 }
 
-/// Whether a single bilinear resize, of a part of the stored image, gives images their size, and
-/// only flip, cast and scale follow.
-fn resizes_last(transforms: &[PlannedTransform]) -> bool {
-    let mut resized = false;
-    for PlannedTransform { transform, .. } in transforms {
-        match transform.effect() {
-            Effect::Scale | Effect::Classes => {}
-            Effect::Crop if !resized && !transform.is_random() => {}
-            Effect::Flip if resized => {}
-            Effect::Resize if !resized && transform.filter() == Some(Filter::Bilinear) => {
-                resized = true;
-            }
-            _ => return false,
-        }
-    }
-    resized
-}
-
 /// Returns the route of a column that no kernel changes.
 fn unchanged(column: &ColumnSpec) -> Route {
     match column.kind.row_bytes() {
@@ -358,12 +343,41 @@ fn unchanged(column: &ColumnSpec) -> Route {
 }
 
 impl PixelPlan {
+    /// Whether a single bilinear resize, of a part of the stored image, gives images their size,
+    /// and only flip, cast and scale follow.
+    fn resizes_last(&self, transforms: &[Transform]) -> bool {
+        let mut resizes = 0;
+        self.steps.iter().all(|step| {
+            let transform = &transforms[step.transform];
+            match (step.stage, step.effect) {
+                (StepStage::Decode, _) => {
+                    transform.effect() != Effect::Crop || !transform.is_random()
+                }
+                (StepStage::Row, Effect::Flip | Effect::Scale) => true,
+                (StepStage::Pass, Effect::Resize) => {
+                    resizes += 1;
+                    transform.filter() == Some(Filter::Bilinear)
+                }
+                _ => step.is_rare,
+            }
+        }) && resizes == 1
+    }
+
+    /// Moves steps to a device, which makes `kind`. The host's pass becomes `finish`.
+    fn leave(&mut self, kind: &ColumnKind, finish: RowPass, moves: impl Fn(&FieldStep) -> bool) {
+        self.on_device = Some((self.finish.layout(), kind.clone()));
+        self.finish = finish;
+        for step in self.steps.iter_mut().filter(|step| moves(step)) {
+            step.stage = StepStage::Device;
+        }
+    }
+
     /// Changes the plan so that the host writes bytes, and returns the device's kernel. `None` if
     /// that saves nothing or no kernel exists.
-    fn leave_to_device(&mut self) -> Option<(Kernel, Layout)> {
+    fn leave_to_device(&mut self, kind: &ColumnKind) -> Option<Kernel> {
         let Size { height, width } = self.size?;
         let (height, width) = (height as usize, width as usize);
-        let (kernel, layout, finish) = match &self.finish {
+        let (kernel, finish) = match &self.finish {
             RowPass::Convert {
                 dtype: dtype @ (DType::Float32 | DType::Float16 | DType::BFloat16),
                 layout,
@@ -379,13 +393,7 @@ impl PixelPlan {
                     scale: *scale,
                     bias: *bias,
                 };
-                let bytes = RowPass::Convert {
-                    dtype: DType::UInt8,
-                    layout: Layout::Hwc,
-                    scale: [1.0; 4],
-                    bias: [0.0; 4],
-                };
-                (kernel, *layout, bytes)
+                (kernel, BYTES)
             }
             // The value 255 is then no class and becomes zeros.
             RowPass::OneHot {
@@ -400,7 +408,7 @@ impl PixelPlan {
                     dtype: element(*dtype)?,
                     layout: simd_layout(*layout),
                 };
-                (kernel, *layout, class_bytes(classes))
+                (kernel, class_bytes(classes))
             }
             // A byte holds all classes, and 255 for unknown pixels.
             RowPass::Classes {
@@ -414,17 +422,19 @@ impl PixelPlan {
                     dtype: Integer::I64,
                     unknown: *none,
                 };
-                (kernel, Layout::Hwc, class_bytes(classes))
+                (kernel, class_bytes(classes))
             }
             _ => return None,
         };
-        self.finish = finish;
-        Some((kernel, layout))
+        self.leave(kind, finish, |step| {
+            matches!(step.effect, Effect::Scale | Effect::Classes)
+        });
+        Some(kernel)
     }
 
     /// Changes the plan so that the host need not resize, and returns the device's kernel. `None`
     /// if no kernel exists.
-    fn leave_resize(&mut self) -> Option<(Kernel, Layout)> {
+    fn leave_resize(&mut self, kind: &ColumnKind) -> Option<Kernel> {
         let to = self.size?;
         let RowPass::Convert {
             dtype,
@@ -449,15 +459,9 @@ impl PixelPlan {
             scale: *scale,
             bias: *bias,
         };
-        let layout = *layout;
         self.crop_bytes = Some(crops::row_bytes(to, channels)?);
-        self.finish = RowPass::Convert {
-            dtype: DType::UInt8,
-            layout: Layout::Hwc,
-            scale: [1.0; 4],
-            bias: [0.0; 4],
-        };
-        Some((kernel, layout))
+        self.leave(kind, BYTES, |step| step.stage != StepStage::Decode);
+        Some(kernel)
     }
 
     /// Whether records contain files that the device's decoder can decode to RGB.

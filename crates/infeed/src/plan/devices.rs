@@ -13,7 +13,6 @@ use super::Plan;
 use super::fold::FoldedSteps;
 use super::sample::VisualField;
 use infeed_codec::decode::{DctScale, Format, Request};
-use infeed_codec::transform::{Filter, Step};
 use infeed_core::random;
 use infeed_core::sample::Size;
 use infeed_device::ring::files::{ImageCrop, MAX_PIXELS};
@@ -86,9 +85,11 @@ impl VisualField<'_> {
         let cut = ImageCrop {
             image: header.size,
             region: folded.region,
-            flips: (folded.flip_x, folded.flip_y),
+            flips: (folded.flips.x, folded.flips.y),
         };
-        if !is_plain || !is_resized(folded, to) || !cut.is_for_device(to) {
+        let keeps = folded.middle.is_empty() && folded.region.size == to;
+        let is_resize = folded.is_resize(to) || (keeps && folded.view == to.whole());
+        if !is_plain || !is_resize || !cut.is_for_device(to) {
             return None;
         }
         let file = Baseline::read(self.bytes, MAX_PIXELS).ok()?;
@@ -98,16 +99,6 @@ impl VisualField<'_> {
             (file.height, file.width) == (height, width) && cut.write(bytes, file.subsampling, row);
         is_one.then_some(bytes.len() as u64)
     }
-}
-
-/// Whether the decoded region is only resized to this size and possibly mirrored.
-fn is_resized(folded: &FoldedSteps, to: Size) -> bool {
-    let resize = Step::Resize {
-        size: to,
-        filter: Filter::Bilinear,
-    };
-    let keeps = folded.middle.is_empty() && folded.region.size == to;
-    (keeps || folded.middle == [resize]) && folded.view == to.whole()
 }
 
 #[cfg(test)]

@@ -1,39 +1,136 @@
-//! Push-down and fusion for one sample: the drawn steps, arranged for a decoder that crops and a
-//! writing pass that flips.
+//! Push-down and fusion: where the steps of a field run.
 //!
-//! Leading crops and flips move into the decoded region. Trailing flips and crops move into the
-//! pass that writes the row. A step moves only if the pixels stay the same: a flip never moves past
-//! a resize or a pad.
+//! Leading crops move into the decoded region. Trailing crops and flips move into the pass that
+//! writes the row. A step moves only if the pixels stay the same: a flip never moves past a resize
+//! or a pad.
+//!
+//! The planner arranges the steps that the transforms may draw. The text of the plan and the
+//! placement on a device read the result. A sample runs the steps that it draws. A step that is not
+//! drawn, such as a resize to the present size, can only let crops and flips move further.
 
-use infeed_codec::transform::Step;
+use infeed_codec::transform::{Effect, Filter, Step, Transform};
 use infeed_core::sample::{Region, Size};
+
+/// Where a step runs, in the order of the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum StepStage {
+    /// In the decoder, or as a view of raw pixels.
+    Decode,
+    /// In a separate pass.
+    Pass,
+    /// In the pass that writes the row.
+    Row,
+    /// On a device, after the transfer. The host runs what the device cannot.
+    Device,
+}
+
+/// A part of a transform on one field, and where it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FieldStep {
+    /// Index of the transform.
+    pub(super) transform: usize,
+    pub(super) effect: Effect,
+    pub(super) stage: StepStage,
+    /// Whether only images that are too small need it.
+    pub(super) is_rare: bool,
+}
+
+impl FieldStep {
+    /// Returns the parts of a transform, before they are arranged. `finished` says that an earlier
+    /// transform changes values while they are written.
+    pub(super) fn of(
+        number: usize,
+        transform: &Transform,
+        finished: bool,
+    ) -> impl Iterator<Item = FieldStep> {
+        let crops = transform.effect() == Effect::Crop;
+        transform.parts().into_iter().map(move |effect| FieldStep {
+            transform: number,
+            effect,
+            stage: match effect {
+                Effect::Scale | Effect::Classes => StepStage::Row,
+                Effect::Erase if finished => StepStage::Row,
+                _ => StepStage::Pass,
+            },
+            is_rare: crops && effect == Effect::Pad,
+        })
+    }
+
+    /// Sorts steps by stage, and in the writing pass geometry before values.
+    pub(super) fn order(&self) -> (StepStage, bool) {
+        (self.stage, self.stage == StepStage::Row && !self.moves())
+    }
+
+    /// Whether the step erases in the written row.
+    pub(super) fn erases_row(&self) -> bool {
+        (self.effect, self.stage) == (Effect::Erase, StepStage::Row)
+    }
+
+    /// Whether the step needs no pass over the pixels.
+    fn moves(&self) -> bool {
+        matches!(self.effect, Effect::Crop | Effect::Flip)
+    }
+}
+
+/// Moves crops and flips as far as they can move.
+pub(super) fn arrange(steps: &mut [FieldStep]) {
+    let stays = |step: &FieldStep| !step.moves() && !step.is_rare && step.stage != StepStage::Row;
+    let first = steps.iter().position(stays);
+    let last = steps.iter().rposition(stays);
+    for (at, step) in steps.iter_mut().enumerate() {
+        step.stage = match step.effect {
+            Effect::Crop if first.is_none_or(|first| at < first) => StepStage::Decode,
+            Effect::Crop | Effect::Flip if last.is_none_or(|last| at > last) => StepStage::Row,
+            Effect::Crop | Effect::Flip => StepStage::Pass,
+            _ => step.stage,
+        };
+    }
+}
 
 /// Arranged steps of one sample.
 #[derive(Clone, Debug, PartialEq)]
-pub struct FoldedSteps {
+pub(super) struct FoldedSteps {
     /// Decoded region, in pixels of the record.
-    pub region: Region,
+    pub(super) region: Region,
     /// Steps that need a separate pass.
-    pub middle: Vec<Step>,
+    pub(super) middle: Vec<Step>,
     /// Written region, in pixels after `middle`.
-    pub view: Region,
-    /// Whether rows are mirrored.
-    pub flip_x: bool,
-    /// Whether the last row is written first.
-    pub flip_y: bool,
+    pub(super) view: Region,
+    /// Axes that the writing pass mirrors.
+    pub(super) flips: Flips,
+    /// Rectangles to erase in the written row, and their values.
+    pub(super) erase: Vec<(Region, Vec<f64>)>,
 }
 
 impl FoldedSteps {
-    /// Returns the remaining work if a device runs `middle`: the image of this size is written
-    /// whole, with the final flips.
+    /// Whether only a resize to this size needs a pass, and the result is written whole.
+    pub(super) fn is_resize(&self, to: Size) -> bool {
+        let is_one = |step: &Step| matches!(step, Step::Resize { size, filter: Filter::Bilinear } if *size == to);
+        matches!(&self.middle[..], [step] if is_one(step)) && self.view == to.whole()
+    }
+
+    /// Leaves the pass to a device: the image of this size is written whole.
     pub(super) fn without_middle(&self, size: Size) -> FoldedSteps {
         FoldedSteps {
-            region: self.region,
             middle: Vec::new(),
             view: size.whole(),
-            flip_x: self.flip_x,
-            flip_y: self.flip_y,
+            ..self.clone()
         }
+    }
+}
+
+/// Axes that are mirrored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flips {
+    pub(super) x: bool,
+    pub(super) y: bool,
+}
+
+impl Flips {
+    /// Includes a step if it is a flip.
+    fn add(&mut self, step: &Step) {
+        self.x ^= *step == Step::FlipX;
+        self.y ^= *step == Step::FlipY;
     }
 }
 
@@ -41,177 +138,261 @@ impl FoldedSteps {
 #[derive(Clone, Copy, Debug)]
 struct CropWindow {
     region: Region,
-    flip_x: bool,
-    flip_y: bool,
+    flips: Flips,
 }
 
 impl CropWindow {
     fn whole(size: Size) -> CropWindow {
         CropWindow {
             region: size.whole(),
-            flip_x: false,
-            flip_y: false,
+            flips: Flips::default(),
         }
     }
 
-    /// Includes a step if it needs no pass over the pixels.
-    fn absorb(&mut self, step: &Step) -> bool {
-        match step {
-            Step::FlipX => self.flip_x = !self.flip_x,
-            Step::FlipY => self.flip_y = !self.flip_y,
-            Step::Crop(crop) => {
-                let Size { height, width } = self.region.size;
-                let left = if self.flip_x {
-                    width - crop.left - crop.size.width
-                } else {
-                    crop.left
-                };
-                let top = if self.flip_y {
-                    height - crop.top - crop.size.height
-                } else {
-                    crop.top
-                };
-                self.region = Region {
-                    top: self.region.top + top,
-                    left: self.region.left + left,
-                    size: crop.size,
-                };
-            }
-            _ => return false,
+    /// Includes a crop or a flip.
+    fn add(&mut self, step: &Step) {
+        self.flips.add(step);
+        if let Step::Crop(crop) = step {
+            let Size { height, width } = self.region.size;
+            let left = match self.flips.x {
+                true => width - crop.left - crop.size.width,
+                false => crop.left,
+            };
+            let top = match self.flips.y {
+                true => height - crop.top - crop.size.height,
+                false => crop.top,
+            };
+            self.region = Region {
+                top: self.region.top + top,
+                left: self.region.left + left,
+                size: crop.size,
+            };
         }
-        true
     }
 }
 
-/// Arranges `steps` for an image of `size`. Each step must be valid for the size before it.
-pub fn fold(steps: &[Step], size: Size) -> FoldedSteps {
-    let mut first = CropWindow::whole(size);
-    let head = steps.iter().take_while(|step| first.absorb(step)).count();
-    let movable = |step: &Step| matches!(step, Step::FlipX | Step::FlipY | Step::Crop(_));
-    let tail = steps[head..]
+/// Arranges the drawn steps that are planned for a field, whose pixels have this size. Each step
+/// has the index of its transform and is valid for the size before it.
+pub(super) fn fold(planned: &[FieldStep], drawn: &[(usize, Step)], size: Size) -> FoldedSteps {
+    let of_field = |(transform, step): &'_ (usize, Step)| {
+        let part = (*transform, step.effect());
+        let mut planned = planned.iter();
+        let planned = planned.find(|planned| (planned.transform, planned.effect) == part)?;
+        let is_rare = false;
+        Some(FieldStep {
+            is_rare,
+            ..*planned
+        })
+    };
+    let own = drawn
         .iter()
-        .rev()
-        .take_while(|step| movable(step))
-        .count();
-    let kept = &steps[head..steps.len() - tail];
-    if kept.is_empty() {
-        let view = first.region.size.whole();
-        let CropWindow {
-            region,
-            flip_x,
-            flip_y,
-        } = first;
-        return FoldedSteps {
-            region,
-            middle: Vec::new(),
-            view,
-            flip_x,
-            flip_y,
-        };
+        .filter_map(|drawn| Some((of_field(drawn)?, &drawn.1)));
+    let (mut arranged, steps): (Vec<FieldStep>, Vec<&Step>) = own.unzip();
+    arrange(&mut arranged);
+    let mut decoded = CropWindow::whole(size);
+    let (mut middle, mut row, mut erase) = (Vec::new(), Vec::new(), Vec::new());
+    for (planned, step) in arranged.iter().zip(steps) {
+        match (planned.stage, step) {
+            (StepStage::Decode, _) => decoded.add(step),
+            (StepStage::Row, Step::Erase { region, value }) => erase.push((*region, value.clone())),
+            (stage, _) => {
+                // A later crop of the decoder is mirrored.
+                decoded.flips.add(step);
+                match stage {
+                    StepStage::Row => row.push(step),
+                    _ => middle.push(step.clone()),
+                }
+            }
+        }
     }
-    let mut middle = Vec::with_capacity(kept.len() + 2);
-    middle.extend(first.flip_x.then_some(Step::FlipX));
-    middle.extend(first.flip_y.then_some(Step::FlipY));
-    middle.extend_from_slice(kept);
-    let end = middle
-        .iter()
-        .fold(first.region.size, |size, step| step.output_size(size));
-    let mut last = CropWindow::whole(end);
-    for step in &steps[steps.len() - tail..] {
-        last.absorb(step);
-    }
-    let CropWindow {
-        region: view,
-        flip_x,
-        flip_y,
-    } = last;
+    let sizes = middle.iter();
+    let size = sizes.fold(decoded.region.size, |size, step| step.output_size(size));
+    let mut written = CropWindow::whole(size);
+    row.into_iter().for_each(|step| written.add(step));
     FoldedSteps {
-        region: first.region,
+        region: decoded.region,
         middle,
-        view,
-        flip_x,
-        flip_y,
+        view: written.region,
+        flips: written.flips,
+        erase,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use infeed_codec::transform::Filter;
+    use infeed_codec::transform::{
+        CenterCrop, ColorJitter, Crop, CropOrPad, Jitter, Normalize, Padding, RandomCrop,
+        RandomErasing, RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, Resize, Rng,
+    };
 
     fn size(height: u32, width: u32) -> Size {
         Size { height, width }
     }
 
     fn crop(top: u32, left: u32, height: u32, width: u32) -> Step {
-        Step::Crop(Region {
-            top,
-            left,
-            size: size(height, width),
-        })
+        Step::Crop(region(top, left, height, width))
+    }
+
+    fn region(top: u32, left: u32, height: u32, width: u32) -> Region {
+        let size = size(height, width);
+        Region { top, left, size }
+    }
+
+    fn resize() -> Step {
+        Step::Resize {
+            size: size(8, 8),
+            filter: Filter::Bilinear,
+        }
+    }
+
+    /// Plans and folds steps, each of its own transform.
+    fn folded(steps: &[Step], size: Size) -> FoldedSteps {
+        let drawn: Vec<(usize, Step)> = steps.iter().cloned().enumerate().collect();
+        let planned = drawn.iter().map(|(transform, step)| FieldStep {
+            transform: *transform,
+            effect: step.effect(),
+            stage: StepStage::Pass,
+            is_rare: false,
+        });
+        fold(&planned.collect::<Vec<_>>(), &drawn, size)
     }
 
     #[test]
     fn a_leading_crop_becomes_the_decoded_region_and_a_trailing_flip_the_written_order() {
-        let resize = Step::Resize {
-            size: size(8, 8),
-            filter: Filter::Bilinear,
-        };
+        let folded = folded(&[crop(2, 3, 10, 20), resize(), Step::FlipX], size(40, 50));
 
-        let folded = fold(
-            &[crop(2, 3, 10, 20), resize.clone(), Step::FlipX],
-            size(40, 50),
-        );
-
-        assert_eq!(
-            folded.region,
-            Region {
-                top: 2,
-                left: 3,
-                size: size(10, 20)
-            }
-        );
-        assert_eq!(folded.middle, [resize]);
-        assert!(folded.flip_x && !folded.flip_y);
+        assert_eq!(folded.region, region(2, 3, 10, 20));
+        assert_eq!(folded.middle, [resize()]);
+        assert_eq!(folded.flips, Flips { x: true, y: false });
         assert_eq!(folded.view, size(8, 8).whole());
     }
 
     #[test]
     fn a_crop_after_a_flip_is_cut_from_the_other_side() {
-        let folded = fold(&[Step::FlipX, crop(0, 1, 4, 3)], size(4, 10));
+        let steps = [Step::FlipX, crop(0, 1, 4, 3), resize()];
 
-        assert_eq!(
-            folded.region,
-            Region {
-                top: 0,
-                left: 6,
-                size: size(4, 3)
-            }
-        );
-        assert!(folded.flip_x && folded.middle.is_empty());
+        let alone = folded(&steps[..2], size(4, 10));
+        assert_eq!(alone.region, region(0, 6, 4, 3));
+        assert!(alone.flips.x && alone.middle.is_empty());
+
+        let resized = folded(&steps, size(4, 10));
+        assert_eq!(resized.region, region(0, 6, 4, 3));
+        assert_eq!(resized.middle, [Step::FlipX, resize()]);
     }
 
     #[test]
     fn a_flip_does_not_pass_a_resize() {
-        let resize = Step::Resize {
-            size: size(8, 8),
-            filter: Filter::Bilinear,
-        };
+        let folded = folded(&[Step::FlipY, resize(), crop(0, 0, 4, 4)], size(40, 50));
 
-        let folded = fold(
-            &[Step::FlipY, resize.clone(), crop(0, 0, 4, 4)],
-            size(40, 50),
-        );
+        assert_eq!(folded.middle, [Step::FlipY, resize()]);
+        assert!(!folded.flips.y);
+        assert_eq!(folded.view, region(0, 0, 4, 4));
+    }
 
-        assert_eq!(folded.middle, [Step::FlipY, resize]);
-        assert!(!folded.flip_y);
-        assert_eq!(
-            folded.view,
-            Region {
-                top: 0,
-                left: 0,
-                size: size(4, 4)
+    /// Returns the planned steps of an image.
+    fn planned(transforms: &[Transform]) -> Vec<FieldStep> {
+        let mut finished = false;
+        let mut steps = Vec::new();
+        for (number, transform) in transforms.iter().enumerate() {
+            steps.extend(FieldStep::of(number, transform, finished));
+            finished |= transform.effect() == Effect::Scale;
+        }
+        arrange(&mut steps);
+        steps
+    }
+
+    #[test]
+    fn every_sample_runs_its_steps_in_their_order_and_where_the_plan_puts_them() {
+        let kinds: [Transform; 12] = [
+            Crop::new(20, 22).into(),
+            CenterCrop::new(24).into(),
+            RandomCrop::new(20).into(),
+            RandomCrop {
+                padding: Some(Padding::All(2)),
+                ..RandomCrop::new(20)
             }
-        );
+            .into(),
+            CropOrPad::new(26, 22).into(),
+            RandomResizedCrop::new(24).into(),
+            Resize::new(25).into(),
+            RandomHorizontalFlip::new(0.7).into(),
+            RandomVerticalFlip::new(0.7).into(),
+            ColorJitter {
+                hue: Jitter::By(0.1),
+                ..ColorJitter::default()
+            }
+            .into(),
+            RandomErasing::new(0.7).into(),
+            Normalize::new([0.5], [0.5]).into(),
+        ];
+        let mut rng = Rng::new(5, 0, 0, 0);
+        let (mut as_planned, mut tried) = (0, 0);
+        while tried < 3000 {
+            let count = rng.below(6);
+            let any = |_| kinds[rng.below(kinds.len() as u32) as usize].clone();
+            let transforms: Vec<Transform> = (0..count).map(any).collect();
+            let mut image = size(20 + rng.below(12), 20 + rng.below(12));
+            let input = image;
+            let mut drawn = Vec::new();
+            let is_valid = transforms.iter().enumerate().all(|(number, transform)| {
+                let draw = transform.draw(image, &mut Rng::new(6, 0, tried, number as u64));
+                let finished = transforms[..number].iter().any(Transform::is_pointwise);
+                let may_follow = !finished || transform.only_moves_pixels();
+                for step in draw.iter().flatten() {
+                    image = step.output_size(image);
+                    drawn.push((number, step.clone()));
+                }
+                draw.is_ok() && (may_follow || transform.effect() == Effect::Erase)
+            });
+            if !is_valid {
+                continue;
+            }
+            tried += 1;
+            let planned = planned(&transforms);
+
+            let folded = fold(&planned, &drawn, input);
+
+            // All steps in sequence give what the stages give one after the other.
+            let shown = format!("{planned:?}, {drawn:?}, {folded:?}");
+            let parts: Vec<&FieldStep> = drawn
+                .iter()
+                .map(|(number, step)| {
+                    let is_planned =
+                        |of: &&FieldStep| (of.transform, of.effect) == (*number, step.effect());
+                    planned.iter().find(is_planned).expect("it is planned")
+                })
+                .collect();
+            assert!(parts.is_sorted_by_key(|part| {
+                let at = |of: &FieldStep| of == *part;
+                planned.iter().position(at)
+            }));
+            let sizes = folded.middle.iter();
+            let middle = sizes.fold(folded.region.size, |size, step| step.output_size(size));
+            assert!(
+                folded.region.fits(input) && folded.view.fits(middle),
+                "{shown}"
+            );
+            assert_eq!(folded.view.size, image, "{shown}");
+            let usual = planned.iter().filter(|step| !step.is_rare);
+            let drawable = usual.filter(|step| step.effect != Effect::Scale);
+            if !drawable.eq(parts.iter().copied()) {
+                continue;
+            }
+            // With all usual steps drawn, each runs in its planned stage.
+            as_planned += 1;
+            let has = |stage| parts.iter().filter(|part| part.stage == stage).count();
+            let flipped = folded.flips != Flips::default();
+            let cut = folded.view.size != middle;
+            assert_eq!(folded.middle.len(), has(StepStage::Pass), "{shown}");
+            assert_eq!(
+                folded.region.size != input,
+                has(StepStage::Decode) > 0,
+                "{shown}"
+            );
+            let in_row = usize::from(cut) + usize::from(flipped) + folded.erase.len();
+            assert!(in_row <= has(StepStage::Row), "{shown}");
+        }
+        assert!(as_planned > 300, "{as_planned}");
     }
 }

@@ -9,7 +9,7 @@ mod describe;
 pub mod device;
 mod devices;
 pub mod failure;
-pub mod fold;
+mod fold;
 pub(crate) mod function;
 mod mix;
 pub mod preview;
@@ -27,6 +27,7 @@ use infeed_core::sample::{DType, Depth, Field, FieldKind, Pixels, Size};
 use infeed_source::Source;
 
 use classes::ClassMap;
+use fold::{FieldStep, StepStage};
 
 /// Boolean column of batches with `Tail::Pad`: whether a row has a record. The last column.
 pub const VALID: &str = "valid";
@@ -39,7 +40,7 @@ pub struct Plan {
     /// Fields and columns of further batch layouts, in which the host does more or less of the
     /// row's work.
     others: Vec<(Vec<FieldPlan>, Vec<ColumnSpec>)>,
-    transforms: Vec<PlannedTransform>,
+    transforms: Vec<Transform>,
     decode: Decode,
     limits: Limits,
     seed: u64,
@@ -52,14 +53,6 @@ pub struct Plan {
     /// Row columns when `tail="pad"` appends the `valid` mask after the last sample function.
     /// Functions do not see that mask.
     marked: Option<Vec<ColumnSpec>>,
-}
-
-/// A transform with its planned properties.
-#[derive(Debug)]
-struct PlannedTransform {
-    transform: Transform,
-    /// Whether images are floats at this point, so that `RandomErasing` writes final values.
-    finished: bool,
 }
 
 /// Processing of one field.
@@ -92,9 +85,11 @@ struct PixelPlan {
     out_channels: usize,
     /// Size after the last transform; `None` if rows differ and are padded.
     size: Option<Size>,
+    /// Parts of the transforms, in the order of the work.
+    steps: Vec<FieldStep>,
     finish: RowPass,
     /// Layout and column on a device that does part of the writing.
-    on_device: Option<(Layout, ColumnKind)>,
+    on_device: Option<(Option<Layout>, ColumnKind)>,
     /// Row bytes if a device resizes. The host writes the unresized crop if it fits.
     crop_bytes: Option<usize>,
     /// Whether rows may contain files for a device that decodes.
@@ -216,7 +211,7 @@ impl Plan {
             fields: plans,
             columns,
             others: Vec::new(),
-            transforms: checked.transforms,
+            transforms: pipeline.transforms.clone(),
             limits: Limits {
                 max_pixels: decode.max_pixels,
             },
@@ -264,6 +259,17 @@ impl Plan {
     /// Seed of the random draws.
     pub(crate) fn seed(&self) -> u64 {
         self.seed
+    }
+
+    /// Whether only a region of some encoded images is decoded.
+    pub fn decodes_regions(&self) -> bool {
+        self.fields.iter().any(|field| match field {
+            FieldPlan::Pixels(plan) if plan.stored == Pixels::Encoded => plan
+                .steps
+                .iter()
+                .any(|step| step.stage == StepStage::Decode),
+            _ => false,
+        })
     }
 
     /// Whether samples have no fixed size, so that rows are stored separately until the batch is
@@ -323,7 +329,6 @@ fn valid<'a>(whose: &str, mut names: impl Iterator<Item = &'a str>) -> Result<Co
 /// The transforms, checked before the individual fields.
 struct CheckedTransforms<'a> {
     pipeline: &'a Pipeline,
-    transforms: Vec<PlannedTransform>,
 }
 
 /// Names a transform by its position in the description.
@@ -360,7 +365,6 @@ impl<'a> CheckedTransforms<'a> {
                 return Err(Error::config("decode", problem));
             }
         }
-        let mut transforms: Vec<PlannedTransform> = Vec::with_capacity(pipeline.transforms.len());
         let (mut finished, mut erased, mut mixed) = (false, false, false);
         for (at, transform) in pipeline.transforms.iter().enumerate() {
             let wrong = |problem: String| Error::config(place(at, transform), problem);
@@ -397,15 +401,8 @@ impl<'a> CheckedTransforms<'a> {
                 Effect::Erase => erased = erased || finished,
                 _ => {}
             }
-            transforms.push(PlannedTransform {
-                transform: transform.clone(),
-                finished,
-            });
         }
-        Ok(CheckedTransforms {
-            pipeline,
-            transforms,
-        })
+        Ok(CheckedTransforms { pipeline })
     }
 
     /// Rejects transforms that are invalid for any input.
@@ -465,7 +462,9 @@ impl<'a> CheckedTransforms<'a> {
         let mut out_channels = channels;
         let mut affine = Affine::identity(channels, depth);
         let mut class_finish = None;
-        for (at, PlannedTransform { transform, .. }) in self.transforms.iter().enumerate() {
+        let (mut steps, mut finished) = (Vec::new(), false);
+        for (at, transform) in self.pipeline.transforms.iter().enumerate() {
+            finished |= matches!(transform.effect(), Effect::Scale | Effect::Classes);
             let wrong = |problem: String| Error::config(place(at, transform), problem);
             size = transform
                 .output_size(size)
@@ -487,6 +486,9 @@ impl<'a> CheckedTransforms<'a> {
                     return Err(wrong(format!("`{}` is an image, not a mask", field.name)));
                 }
                 continue;
+            }
+            if !transform.mixes() {
+                steps.extend(FieldStep::of(at, transform, finished));
             }
             if !is_mask {
                 transform
@@ -554,6 +556,8 @@ impl<'a> CheckedTransforms<'a> {
             Some(finish) => finish,
             None => self.convert(field, is_mask, depth, &affine)?,
         };
+        fold::arrange(&mut steps);
+        steps.sort_by_key(FieldStep::order);
         let (name, stored) = (field.name.clone(), stored.clone());
         Ok(PixelPlan {
             name,
@@ -564,6 +568,7 @@ impl<'a> CheckedTransforms<'a> {
             depth,
             out_channels,
             size,
+            steps,
             finish,
             on_device: None,
             crop_bytes: None,
@@ -579,11 +584,9 @@ impl<'a> CheckedTransforms<'a> {
         accepted: Accepted,
         depth: Depth,
     ) -> Result<ClassMap, Error> {
-        let transform = &self.transforms[at].transform;
-        let content = content.expect("validated with the transform");
-        let before = self.transforms[..at].iter().map(|of| &of.transform);
-        let before: Vec<&Transform> = before.collect();
-        ClassMap::new(content, accepted, transform, &before, depth)
+        let (before, rest) = self.pipeline.transforms.split_at(at);
+        let (transform, content) = (&rest[0], content.expect("validated with the transform"));
+        ClassMap::new(content, accepted, transform, before, depth)
             .map_err(|error| Error::config(place(at, transform), chain(&error)))
     }
 
@@ -680,6 +683,16 @@ fn unsized_image(name: &str) -> Error {
          .batch(n, pad=True)"
     );
     Error::config("batch", problem)
+}
+
+impl RowPass {
+    /// Layout of the channels. None for class numbers.
+    fn layout(&self) -> Option<Layout> {
+        match self {
+            RowPass::Convert { layout, .. } | RowPass::OneHot { layout, .. } => Some(*layout),
+            RowPass::Classes { .. } => None,
+        }
+    }
 }
 
 impl PixelPlan {

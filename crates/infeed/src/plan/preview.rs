@@ -2,8 +2,9 @@
 //! reference of the fast plan.
 
 use super::failure::{SampleError, StageFailure};
+use super::fold::Flips;
 use super::sample::{Position, SampleScratch, VisualField};
-use super::{FieldPlan, Plan, write};
+use super::{FieldPlan, Plan};
 use infeed_codec::decode::Request;
 use infeed_codec::transform::{Mixing, PixelView, Step};
 use infeed_core::batch::{Array, ColumnKind, RowCell, Values};
@@ -66,13 +67,18 @@ impl Plan {
         if looked.iter().any(encoded) {
             stages.push(self.stage("decode", String::new(), &images)?);
         }
-        for (number, planned) in self.transforms.iter().enumerate() {
-            let own = drawn
-                .steps
-                .iter()
-                .filter(|(of, _)| *of == number)
-                .map(|(_, step)| step);
-            let own: Vec<&Step> = own.collect();
+        let mut erase = Vec::new();
+        for (number, transform) in self.transforms.iter().enumerate() {
+            let own = drawn.iter().filter(|(of, _)| *of == number);
+            let own: Vec<&Step> = own.map(|(_, step)| step).collect();
+            let mut planned = looked.iter().flat_map(|look| &look.plan.steps);
+            if planned.any(|step| step.transform == number && step.erases_row()) {
+                erase.extend(own.iter().filter_map(|step| match step {
+                    Step::Erase { region, value } => Some((*region, value.clone())),
+                    _ => None,
+                }));
+                continue;
+            }
             if own.is_empty() {
                 continue;
             }
@@ -98,9 +104,9 @@ impl Plan {
                 }
             }
             let draws: Vec<String> = own.iter().map(|step| step.to_string()).collect();
-            stages.push(self.stage(planned.transform.name(), draws.join(", "), &images)?);
+            stages.push(self.stage(transform.name(), draws.join(", "), &images)?);
         }
-        stages.push(self.output(record, &images, &drawn.erase, scratch)?);
+        stages.push(self.output(record, &images, &erase, scratch)?);
         Ok(stages)
     }
 
@@ -198,10 +204,9 @@ impl Plan {
                         bytes: Vec::new(),
                     };
                     let erase = if plan.is_mask { &[][..] } else { erase };
-                    let flips = write::Flips { x: false, y: false };
                     plan.write(
                         PixelView::from(image),
-                        flips,
+                        Flips::default(),
                         erase,
                         &mut cell,
                         &mut scratch.classes,

@@ -7,7 +7,7 @@ use super::fold::{FoldedSteps, fold};
 use super::{FieldPlan, PixelPlan, Plan, RowPass, write};
 use infeed_codec::decode::{DctScale, Decoder, Format, Header, Request};
 use infeed_codec::transform::{
-    Effect, Filter, PixelView, Rng, Step, TransformError, TransformScratch,
+    Filter, PixelView, Rng, Step, Transform, TransformError, TransformScratch,
 };
 use infeed_core::batch::{BatchRow, RowCell};
 use infeed_core::counters::{Meter, Stage, ThreadCounters};
@@ -20,19 +20,6 @@ pub struct Position {
     pub epoch: u64,
     /// Position in the epoch, from 0.
     pub position: u64,
-}
-
-/// Random draws of one sample.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct SampleDraws {
-    /// Steps on pixels, each with the index of its transform.
-    pub steps: Vec<(usize, Step)>,
-    /// Rectangles to erase in the finished image.
-    pub erase: Vec<(Region, Vec<f64>)>,
-    /// Size before the first step.
-    pub input: Option<Size>,
-    /// Size after the last step.
-    pub output: Option<Size>,
 }
 
 /// Working memory of one worker. Buffers keep their capacity between samples.
@@ -157,12 +144,10 @@ impl Plan {
         let fields = self.fields(row.form);
         let looked = self.look(record, fields, scratch)?;
         let drawn = self.draw(&looked, at)?;
-        let steps: Vec<Step> = drawn.steps.iter().map(|(_, step)| step.clone()).collect();
-        let folded = drawn.input.map(|input| fold(&steps, input));
         let mut arranged = Vec::with_capacity(looked.len());
         let mut needed = 0;
         for look in &looked {
-            let folded = look.own_steps(folded.as_ref(), &steps);
+            let folded = fold(&look.plan.steps, &drawn, look.size);
             let request = self.request(look, &folded);
             needed += look.scratch_bytes(&folded, request.as_ref(), &scratch.decoder);
             if calls_follow {
@@ -184,20 +169,7 @@ impl Plan {
         })?;
         counters.waited(Stage::Decode, scratch.meter.skip());
         for (look, (folded, request)) in looked.iter().zip(&arranged) {
-            let erase = if look.plan.is_mask {
-                &[][..]
-            } else {
-                &drawn.erase
-            };
-            self.make(
-                look,
-                folded,
-                request.as_ref(),
-                erase,
-                row,
-                scratch,
-                counters,
-            )?;
+            self.make(look, folded, request.as_ref(), row, scratch, counters)?;
         }
         for ((field, bytes), cell) in record.fields.iter().enumerate().zip(&mut row.cells) {
             match &fields[field] {
@@ -262,10 +234,7 @@ impl Plan {
             };
             if let Some(first) = looked.first()
                 && first.size != size
-                && self
-                    .transforms
-                    .iter()
-                    .any(|t| t.transform.changes_geometry())
+                && self.transforms.iter().any(Transform::changes_geometry)
             {
                 return Err(failed(SampleError::Shape {
                     found: format!("{size} px"),
@@ -285,40 +254,32 @@ impl Plan {
         Ok(looked)
     }
 
-    /// Draws every random parameter, from sizes alone.
+    /// Draws every random parameter, from sizes alone. Returns the steps, each with the index of
+    /// its transform.
     pub(super) fn draw(
         &self,
         looked: &[VisualField<'_>],
         at: Position,
-    ) -> Result<SampleDraws, StageFailure> {
+    ) -> Result<Vec<(usize, Step)>, StageFailure> {
+        let mut drawn = Vec::new();
         let Some(first) = looked.first() else {
-            return Ok(SampleDraws::default());
+            return Ok(drawn);
         };
         let mut size = first.size;
-        let mut drawn = SampleDraws {
-            input: Some(size),
-            ..SampleDraws::default()
-        };
-        for (number, planned) in self.transforms.iter().enumerate() {
+        for (number, transform) in self.transforms.iter().enumerate() {
             let mut rng = Rng::new(self.seed, at.epoch, at.position, number as u64);
-            let steps = planned
-                .transform
+            let steps = transform
                 .draw(size, &mut rng)
                 .map_err(|error| StageFailure {
                     field: first.field,
-                    transform: Some(planned.transform.name()),
+                    transform: Some(transform.name()),
                     error: SampleError::Transform(error),
                 })?;
-            let after = planned.finished && planned.transform.effect() == Effect::Erase;
             for step in steps {
                 size = step.output_size(size);
-                match step {
-                    Step::Erase { region, value } if after => drawn.erase.push((region, value)),
-                    step => drawn.steps.push((number, step)),
-                }
+                drawn.push((number, step));
             }
         }
-        drawn.output = Some(size);
         Ok(drawn)
     }
 
@@ -349,13 +310,11 @@ impl Plan {
     }
 
     /// Decodes, transforms and writes one visual field.
-    #[allow(clippy::too_many_arguments)]
     fn make(
         &self,
         look: &VisualField<'_>,
         folded: &FoldedSteps,
         request: Option<&Request>,
-        erase: &[(Region, Vec<f64>)],
         row: &mut BatchRow,
         scratch: &mut SampleScratch,
         counters: &ThreadCounters,
@@ -423,13 +382,15 @@ impl Plan {
             .crop(folded.view)
             .map_err(|e| failed(SampleError::Transform(e)))?;
         let cell = &mut row.cells[look.field];
-        let flips = write::Flips {
-            x: folded.flip_x,
-            y: folded.flip_y,
-        };
         let unknown = look
             .plan
-            .write(view, flips, erase, cell, &mut scratch.classes)
+            .write(
+                view,
+                folded.flips,
+                &folded.erase,
+                cell,
+                &mut scratch.classes,
+            )
             .map_err(failed)?;
         scratch.unknown_pixels += unknown;
         let bytes_in = (view.height() * view.width() * view.pixel_bytes()) as u64;
@@ -440,22 +401,6 @@ impl Plan {
 }
 
 impl<'a> VisualField<'a> {
-    /// Returns the arranged steps that apply to this field.
-    fn own_steps(&self, folded: Option<&FoldedSteps>, steps: &[Step]) -> FoldedSteps {
-        let alike = steps.iter().all(Step::applies_to_masks);
-        match folded {
-            Some(folded) if !self.plan.is_mask || alike => folded.clone(),
-            _ => {
-                let own: Vec<Step> = steps
-                    .iter()
-                    .filter(|step| step.applies_to_masks())
-                    .cloned()
-                    .collect();
-                fold(&own, self.size)
-            }
-        }
-    }
-
     /// Upper bound of working memory: decoding, and two images between which steps alternate.
     fn scratch_bytes(
         &self,

@@ -4,10 +4,10 @@ use half::{bf16, f16};
 use infeed_raw::simd;
 
 use super::failure::SampleError;
-use super::fold::FoldedSteps;
+use super::fold::{Flips, FoldedSteps};
 use super::{PixelPlan, RowPass};
 use crate::pipeline::Layout;
-use infeed_codec::transform::{Filter, PixelView, Step};
+use infeed_codec::transform::PixelView;
 use infeed_core::batch::RowCell;
 use infeed_core::sample::{DType, Depth, Region, Size};
 use infeed_device::ring::crops;
@@ -17,13 +17,6 @@ use infeed_device::ring::crops;
 pub(super) struct ClassScratch {
     narrow: Vec<u8>,
     wide: Vec<u16>,
-}
-
-/// Axes that are mirrored.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Flips {
-    pub(super) x: bool,
-    pub(super) y: bool,
 }
 
 impl PixelPlan {
@@ -137,11 +130,7 @@ impl PixelPlan {
         let (Some(_), Some(to)) = (self.crop_bytes, self.size) else {
             return false;
         };
-        let resize = Step::Resize {
-            size: to,
-            filter: Filter::Bilinear,
-        };
-        folded.middle == [resize] && folded.view == to.whole() && crops::takes(size, to)
+        folded.is_resize(to) && crops::takes(size, to)
     }
 
     /// Writes an image that a device resizes (or that has its final size) and mirrors.
@@ -161,8 +150,7 @@ impl PixelPlan {
                 fix: "use placement=\"device\"",
             });
         };
-        let plain = Flips { x: false, y: false };
-        let (scale, bias) = ([1.0; 4], [0.0; 4]);
+        let (plain, scale, bias) = (Flips::default(), [1.0; 4], [0.0; 4]);
         convert(view, DType::UInt8, Layout::Hwc, plain, &scale, &bias, out);
         Ok(())
     }

@@ -1,11 +1,13 @@
 //! Push-down and fusion give the pixels of the plain plan.
 
+use infeed::counters::Stage;
 use infeed::decode::ColorMode;
 use infeed::pipeline::{Layout, SourceSpec};
 use infeed::sample::DType;
 use infeed::transform::{
-    CenterCrop, ClassIndex, Crop, CropOrPad, Normalize, OneHot, Pad, RandomCrop, RandomErasing,
-    RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, Resize, ToFloat, Transform,
+    CenterCrop, ClassIndex, Crop, CropOrPad, Grayscale, Normalize, OneHot, Pad, RandomCrop,
+    RandomErasing, RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, Resize, Rng,
+    ToFloat, Transform,
 };
 use infeed::{Pipeline, Values};
 
@@ -157,4 +159,60 @@ fn masks_move_with_their_images_and_their_classes_survive() {
         )
         .layout(Layout::Chw),
     );
+}
+
+#[test]
+fn the_plan_names_the_stages_in_which_a_run_counts_work() {
+    let root = photos(4);
+    // Every transform changes every image, so that nothing moves further than planned.
+    let kinds: [fn(u32) -> Transform; 6] = [
+        |at| CenterCrop::new(28 - 2 * at).into(),
+        |at| Resize::new([40 + at, 41 + at]).into(),
+        |_| Pad::new(1).into(),
+        |_| RandomHorizontalFlip::new(1.0).into(),
+        |_| RandomVerticalFlip::new(1.0).into(),
+        |_| Grayscale::new(3).into(),
+    ];
+    let least = 3 * 40 * 48;
+    let mut rng = Rng::new(9, 0, 0, 0);
+    for _ in 0..60 {
+        let any = |at| kinds[rng.below(kinds.len() as u32) as usize](at);
+        let mut transforms: Vec<Transform> = (0..4).map(any).collect();
+        transforms.push(CenterCrop::new(12).into());
+        transforms.push(Normalize::new([0.5], [0.5]).into());
+        let pipeline = photo_pipeline(root.path(), transforms.clone());
+        let loader = open(&pipeline, 1);
+        epoch(&loader);
+
+        let (plan, stats) = (loader.plan().expect("open"), loader.stats().expect("open"));
+
+        let of = |wanted| {
+            let mut stages = stats.stages.iter();
+            stages.find(|(stage, _)| *stage == wanted).expect("all").1
+        };
+        let decode = of(Stage::Decode);
+        let decodes_part = decode.bytes_out < least * decode.samples;
+        assert_eq!(plan.contains("only the region"), decodes_part, "{plan}");
+        let passes = of(Stage::Transform).samples > 0;
+        assert_eq!(plan.contains("\n  transform "), passes, "{plan}");
+        equals_plain(&pipeline);
+    }
+}
+
+#[test]
+fn an_image_and_its_mask_may_differ_in_size_if_nothing_moves_pixels() {
+    let root = pairs(3, 37, 53);
+    let larger = pairs(3, 40, 60);
+    let mut pipeline = Pipeline::new(SourceSpec::pairs(
+        root.path().join("images"),
+        larger.path().join("masks"),
+    ))
+    .decode()
+    .transform(Grayscale::new(3))
+    .batch(1);
+    if let Some(decode) = &mut pipeline.decode {
+        decode.modes.insert("mask".to_owned(), ColorMode::Rgb);
+    }
+
+    equals_plain(&pipeline);
 }

@@ -98,6 +98,31 @@ fn every_region_lies_within_the_image_it_is_drawn_for() {
 }
 
 #[test]
+fn every_drawn_step_is_a_part_of_its_transform_and_parts_come_in_order() {
+    let mut drawn = Vec::new();
+    for image in IMAGES {
+        for (at, transform) in every_size().iter().enumerate() {
+            for position in 0..50 {
+                let mut rng = Rng::new(6, 1, position, 0);
+                let parts = transform.parts();
+                let mut left = parts.iter();
+                for step in transform.draw(image, &mut rng).unwrap() {
+                    let effect = step.effect();
+                    assert!(left.any(|part| *part == effect), "{step:?} of {parts:?}");
+                    drawn.push((at, effect));
+                }
+            }
+        }
+    }
+    for (at, transform) in every_size().iter().enumerate() {
+        let draws = |effect: &Effect| drawn.contains(&(at, *effect));
+        let mut parts = transform.parts();
+        parts.retain(|part| *part != Effect::Scale);
+        assert!(parts.iter().all(draws), "{parts:?} of {transform:?}");
+    }
+}
+
+#[test]
 fn properties_of_the_result_hold_for_every_draw() {
     for image in IMAGES {
         for transform in every_size() {
