@@ -532,12 +532,7 @@ fn over(
     }
     // Applied a second time, one of these alone changes nothing, and it states the size of the
     // records.
-    let again = matches!(
-        done[..],
-        [] | [Transform::Crop(_) | Transform::CenterCrop(_) | Transform::CropOrPad(_)]
-            | [Transform::Resize(_)]
-    );
-    if again {
+    if done.len() < 2 && done.iter().all(Transform::is_idempotent) {
         return Ok(pipeline);
     }
     let size = done
@@ -545,7 +540,7 @@ fn over(
         .try_fold(None, |size, transform| transform.output_size(size));
     let size = size.ok().flatten();
     // A crop to the present size changes nothing, and it gives the planner that size.
-    let known = size.map(|size| Transform::Crop(Crop::new(size.height, size.width)));
+    let known = size.map(|size| Crop::new(size.height, size.width).into());
     pipeline.transforms.splice(..done.len(), known);
     Ok(pipeline)
 }

@@ -102,11 +102,10 @@ impl Painter {
                 (field.name.clone(), names)
             });
         let transforms = &target.pipeline.transforms;
-        let normalized = transforms.iter().filter_map(|transform| match transform {
-            Transform::Normalize(n) if n.field.as_ref().is_none_or(|field| *field == image) => {
-                Some((n.mean.clone(), n.std.clone()))
-            }
-            _ => None,
+        let normalized = transforms.iter().filter_map(|transform| {
+            let (mean, std) = transform.normalization()?;
+            let is_about = transform.field().is_none_or(|field| field == image);
+            is_about.then(|| (mean.to_vec(), std.to_vec()))
         });
         let normalized = normalized.collect();
         let palette = transforms.iter().find_map(Transform::palette);
@@ -119,7 +118,8 @@ impl Painter {
             palette: palette.map_err(|error| CliError::failed(&error))?,
             one_hot: transforms
                 .iter()
-                .any(|transform| matches!(transform, Transform::OneHot(_))),
+                .filter_map(Transform::classes)
+                .any(|to| to.index.is_none()),
             image,
         })
     }

@@ -61,7 +61,7 @@ fn one() -> f64 {
 }
 
 macro_rules! mixing_transform {
-    ($kind:ident, $name:literal) => {
+    ($kind:ident, $cuts:literal) => {
         impl $kind {
             /// Mixes every sample, with the classes of the source.
             pub fn new(alpha: f64) -> $kind {
@@ -83,8 +83,20 @@ macro_rules! mixing_transform {
                 true
             }
 
+            fn mixing(&self) -> Option<MixSettings<'_>> {
+                Some(MixSettings {
+                    choice: MixChoice {
+                        p: self.p,
+                        alpha: self.alpha,
+                        cuts: $cuts,
+                    },
+                    field: self.field.as_deref(),
+                    classes: self.classes,
+                })
+            }
+
             fn validate(&self) -> Result<(), TransformError> {
-                let check = Check($name);
+                let check = Check(stringify!($kind));
                 check.holds(
                     (0.001..=1000.0).contains(&self.alpha),
                     "alpha",
@@ -104,8 +116,8 @@ macro_rules! mixing_transform {
     };
 }
 
-mixing_transform!(MixUp, "MixUp");
-mixing_transform!(CutMix, "CutMix");
+mixing_transform!(MixUp, false);
+mixing_transform!(CutMix, true);
 
 /// Operation that mixes two samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -145,6 +157,27 @@ pub struct MixChoice {
     pub alpha: f64,
     /// Whether the transform copies rectangles instead of blending.
     pub cuts: bool,
+}
+
+/// Settings of a mixing transform.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MixSettings<'a> {
+    /// Its probability and its draws.
+    pub choice: MixChoice,
+    /// Field of the labels. None: `label`, if the source has this field.
+    pub field: Option<&'a str>,
+    /// Number of classes. None: the number of class names of the source.
+    pub classes: Option<u32>,
+}
+
+impl MixChoice {
+    /// Returns the name of the transform.
+    pub fn name(&self) -> &'static str {
+        match self.cuts {
+            false => "MixUp",
+            true => "CutMix",
+        }
+    }
 }
 
 impl Mixing {

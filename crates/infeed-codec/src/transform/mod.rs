@@ -37,9 +37,9 @@ pub use crop::{CenterCrop, Corner, Crop, CropOrPad, Place, RandomCrop};
 pub use erase::RandomErasing;
 pub use error::TransformError;
 pub use flip::{RandomHorizontalFlip, RandomVerticalFlip};
-pub use mix::{Blend, CutMix, MixChoice, MixUp, Mixing};
+pub use mix::{Blend, CutMix, MixChoice, MixSettings, MixUp, Mixing};
 pub use normalize::{Affine, Normalize, ToFloat};
-pub use onehot::{Accepted, MaskContent};
+pub use onehot::{Accepted, MaskClasses, MaskContent};
 pub use onehot::{ClassIndex, DEFAULT_IGNORE_INDEX, MAX_CLASSES, OneHot, Unknown};
 pub use operation::Effect;
 pub use pad::Pad;
@@ -238,6 +238,37 @@ impl Transform {
     /// Whether the transform mixes a sample with another one, after both are finished.
     pub fn mixes(&self) -> bool {
         self.effect() == Effect::Mix
+    }
+
+    /// Returns mean and standard deviation of a normalization, in units of 0 to 1: one number per
+    /// channel, or one for all.
+    pub fn normalization(&self) -> Option<(&[f64], &[f64])> {
+        self.operation().normalization()
+    }
+
+    /// Returns the settings of a transform that replaces masks by classes.
+    pub fn classes(&self) -> Option<MaskClasses<'_>> {
+        self.operation().classes()
+    }
+
+    /// Returns the transform to one index per pixel that replaces a transform to one channel per
+    /// class of a palette.
+    pub fn class_index(&self) -> Option<Transform> {
+        self.operation().class_index().map(Transform::from)
+    }
+
+    /// Returns the settings of a transform that mixes samples.
+    pub fn mixing(&self) -> Option<MixSettings<'_>> {
+        self.operation().mixing()
+    }
+
+    /// Whether a second application changes nothing.
+    pub fn is_idempotent(&self) -> bool {
+        let gives_size = match self.operation().fixed_size() {
+            Some(size) => self.needs_at_least().whole().fits(size),
+            None => self.effect() == Effect::Resize,
+        };
+        gives_size && !self.is_random()
     }
 
     /// Returns the fill for pixels that the transform adds to a mask. None if it adds no pixels.

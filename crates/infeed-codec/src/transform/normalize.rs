@@ -71,6 +71,10 @@ impl Operation for Normalize {
         Effect::Scale
     }
 
+    fn normalization(&self) -> Option<(&[f64], &[f64])> {
+        Some((&self.mean, &self.std))
+    }
+
     fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
         Affine::identity(channels, depth).normalize(self)
     }

@@ -127,6 +127,19 @@ pub enum Accepted {
     Everything,
 }
 
+/// Replacement of a mask by its classes.
+#[derive(Clone, Copy, Debug)]
+pub struct MaskClasses<'a> {
+    /// Stored values of the mask. None if the parameters are invalid.
+    pub content: Option<MaskContent<'a>>,
+    /// Pixels without a class that are accepted.
+    pub accepted: Accepted,
+    /// Element type of the result.
+    pub dtype: DType,
+    /// Transform to indices, one per pixel. None: the result has one channel per class.
+    pub index: Option<&'a ClassIndex>,
+}
+
 fn mask() -> String {
     "mask".to_owned()
 }
@@ -248,6 +261,23 @@ impl OneHot {
 impl Operation for OneHot {
     fn effect(&self) -> Effect {
         Effect::Classes
+    }
+
+    fn classes(&self) -> Option<MaskClasses<'_>> {
+        Some(MaskClasses {
+            content: self.content(),
+            accepted: self.accepted(),
+            dtype: self.dtype,
+            index: None,
+        })
+    }
+
+    fn class_index(&self) -> Option<ClassIndex> {
+        Some(ClassIndex {
+            field: self.field.clone(),
+            unknown: self.unknown,
+            ..ClassIndex::new(self.palette.clone()?)
+        })
     }
 
     fn palette(&self) -> Option<&str> {
@@ -380,6 +410,15 @@ impl ClassIndex {
 impl Operation for ClassIndex {
     fn effect(&self) -> Effect {
         Effect::Classes
+    }
+
+    fn classes(&self) -> Option<MaskClasses<'_>> {
+        Some(MaskClasses {
+            content: self.content(),
+            accepted: self.accepted(),
+            dtype: self.dtype,
+            index: Some(self),
+        })
     }
 
     fn palette(&self) -> Option<&str> {

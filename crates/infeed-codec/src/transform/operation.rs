@@ -1,6 +1,8 @@
 //! The properties that every transform declares.
 
-use super::{Affine, Filter, Rng, Step, TransformError, Values};
+use super::{
+    Affine, ClassIndex, Filter, MaskClasses, MixSettings, Rng, Step, TransformError, Values,
+};
 use infeed_core::sample::{Depth, Size};
 
 /// Changes that a transform makes.
@@ -110,6 +112,26 @@ pub(super) trait Operation {
     /// Adds the scale and offset of a transform with [`Effect::Scale`].
     fn scale(&self, _affine: &mut Affine) -> Result<(), TransformError> {
         Ok(())
+    }
+
+    /// Mean and standard deviation by channel of a normalization, in units of 0 to 1.
+    fn normalization(&self) -> Option<(&[f64], &[f64])> {
+        None
+    }
+
+    /// Settings of a transform with [`Effect::Classes`].
+    fn classes(&self) -> Option<MaskClasses<'_>> {
+        None
+    }
+
+    /// Transform to one index per pixel, from the palette of a transform to one channel per class.
+    fn class_index(&self) -> Option<ClassIndex> {
+        None
+    }
+
+    /// Settings of a transform with [`Effect::Mix`].
+    fn mixing(&self) -> Option<MixSettings<'_>> {
+        None
     }
 
     /// Fill for pixels that the transform adds to a mask. None if it adds no pixels.

@@ -3,7 +3,7 @@
 use super::{Candidate, PixelChange, RemedyChange};
 use crate::case::Case;
 use infeed::pipeline::Pipeline;
-use infeed_codec::transform::{ClassIndex, Effect, OneHot, Transform};
+use infeed_codec::transform::{Effect, Transform};
 use infeed_core::sample::DType;
 
 pub(super) fn add(case: &Case, found: &mut Vec<Candidate>) {
@@ -48,27 +48,15 @@ pub(super) fn add(case: &Case, found: &mut Vec<Candidate>) {
 fn class_index(pipeline: &Pipeline) -> Option<Candidate> {
     let mut other = pipeline.clone();
     // MixUp averages masks, and class numbers have no mean.
-    if other
-        .transforms
-        .iter()
-        .any(|t| matches!(t, Transform::MixUp(_)))
-    {
+    let mut mixing = other.transforms.iter().filter_map(Transform::mixing);
+    if mixing.any(|settings| !settings.choice.cuts) {
         return None;
     }
     let mut palette = None;
     for transform in &mut other.transforms {
-        if let Transform::OneHot(OneHot {
-            field,
-            palette: Some(path),
-            unknown,
-            ..
-        }) = transform
-        {
-            palette = Some(path.clone());
-            let mut index = ClassIndex::new(path.clone());
-            index.field = field.clone();
-            index.unknown = *unknown;
-            *transform = Transform::ClassIndex(index);
+        if let Some(index) = transform.class_index() {
+            palette = index.palette().map(str::to_owned);
+            *transform = index;
         }
     }
     let palette = palette?;
@@ -122,7 +110,7 @@ fn uint8(pipeline: &Pipeline) -> Option<Candidate> {
 mod tests {
     use super::*;
     use infeed::pipeline::SourceSpec;
-    use infeed_codec::transform::{Normalize, RandomHorizontalFlip, ToFloat};
+    use infeed_codec::transform::{ClassIndex, Normalize, OneHot, RandomHorizontalFlip, ToFloat};
 
     #[test]
     fn uint8_removes_floats_and_keeps_geometry() {
@@ -151,7 +139,7 @@ mod tests {
         };
         assert_eq!(
             other.transforms[1],
-            Transform::ClassIndex(ClassIndex::new("classes.csv"))
+            Transform::from(ClassIndex::new("classes.csv"))
         );
     }
 }

@@ -73,7 +73,7 @@ pub(super) fn candidates(
     open::add(case, storage, &mut found);
     processes::add(case, &mut found, &mut not);
     arrange::add(case, &mut found);
-    rewrite::add(case, records, &mut found, &mut not);
+    rewrite::add(case, records, &mut found);
     (found, not)
 }
 

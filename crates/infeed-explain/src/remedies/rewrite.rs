@@ -1,11 +1,11 @@
 //! Remedies that rewrite the data once, next to the original.
 
-use super::{Candidate, PixelChange, Records, RemedyChange, not_tried};
+use super::{Candidate, PixelChange, Records, RemedyChange};
 use crate::case::Case;
-use crate::findings::NotTried;
 use infeed::pipeline::Pipeline;
 use infeed::plan::Plan;
-use infeed_codec::transform::{CenterCrop, Resize, Sides, Transform};
+use infeed_codec::transform::{CenterCrop, Effect, Resize, Transform};
+use infeed_core::sample::Size;
 use infeed_pack::{Encoding, PackOptions, PngFilter, PngLevel, TILE, Target};
 
 /// Ratio of the stored shorter side to a random crop's output: 256 for 224, the usual evaluation
@@ -21,17 +21,12 @@ struct GeometryChange {
     name: String,
     flags: String,
     transforms: Vec<Transform>,
-    /// Whether every decoded image then has the same size.
-    one_size: bool,
+    /// Length of the shorter side, if the longer side then differs between images.
+    short_side: Option<u32>,
     pixels: PixelChange,
 }
 
-pub(super) fn add(
-    case: &Case,
-    records: Records,
-    found: &mut Vec<Candidate>,
-    not: &mut Vec<NotTried>,
-) {
+pub(super) fn add(case: &Case, records: Records, found: &mut Vec<Candidate>) {
     if case.own.files(0).is_empty() || case.pipeline.decode.is_none() {
         return;
     }
@@ -50,10 +45,7 @@ pub(super) fn add(
             found.extend(jpeg.map(|format| rewrite(case, Some(bake), &format)));
         }
     }
-    match arrays(case, bake.as_ref()) {
-        Ok(candidate) => found.push(candidate),
-        Err(why) => not.push(not_tried("decoded", "keep decoded pixels on disk", why)),
-    }
+    found.push(arrays(case, bake.as_ref()));
 }
 
 /// An image format to write.
@@ -192,50 +184,47 @@ fn shards(case: &Case) -> Candidate {
 /// needs.
 fn bake(pipeline: &Pipeline, short_side: u32) -> Option<GeometryChange> {
     let first = pipeline.transforms.first()?;
-    // The packer applies the pipeline's own transform, with its position, filter and padding.
-    let as_it_is = |id, name, one_size| GeometryChange {
+    let fixed = first.output_size(None).ok().flatten();
+    if (first.effect(), first.is_random()) == (Effect::Resize, true) {
+        let size = fixed?;
+        let side = size.height.max(size.width) * ROOM.0 / ROOM.1;
+        if f64::from(side) > SMALLER * f64::from(short_side) {
+            return None;
+        }
+        return Some(GeometryChange {
+            id: "resize",
+            name: format!("shorter side {side} px"),
+            flags: format!("--short-side {side}"),
+            transforms: vec![Resize::new(side).into()],
+            short_side: Some(side),
+            pixels: PixelChange::Compared("smaller images: a small random crop is enlarged"),
+        });
+    }
+    let (id, name) = match (first.effect(), fixed) {
+        _ if first.is_random() => return None,
+        (Effect::Crop, Some(size)) => ("crop", format!("cropped to {size} once")),
+        (Effect::Resize, _) => ("resize", "resized once, as the pipeline does".to_owned()),
+        _ => return None,
+    };
+    // Both sides of a square become as long as the shorter side.
+    let square = Size {
+        height: 1,
+        width: 1,
+    };
+    let resized = first.output_size(Some(square)).ok().flatten();
+    Some(GeometryChange {
         id,
         name,
         flags: "--bake 1".to_owned(),
+        // The packer applies the pipeline's own transform, with its position, filter and padding.
         transforms: vec![first.clone()],
-        one_size,
+        short_side: resized.filter(|_| fixed.is_none()).map(|size| size.height),
         pixels: PixelChange::Compared("stored after this transform"),
-    };
-    match first {
-        Transform::Crop(crop) => {
-            let name = format!("cropped to {}x{} once", crop.width, crop.height);
-            Some(as_it_is("crop", name, true))
-        }
-        Transform::CenterCrop(crop) => {
-            let name = format!("cropped to {} once", crop.size.square());
-            Some(as_it_is("crop", name, true))
-        }
-        Transform::Resize(resize) => {
-            let one_size = matches!(resize.size, Sides::Both(_));
-            let name = "resized once, as the pipeline does".to_owned();
-            Some(as_it_is("resize", name, one_size))
-        }
-        Transform::RandomResizedCrop(crop) => {
-            let size = crop.size.square();
-            let side = size.height.max(size.width) * ROOM.0 / ROOM.1;
-            if f64::from(side) > SMALLER * f64::from(short_side) {
-                return None;
-            }
-            Some(GeometryChange {
-                id: "resize",
-                name: format!("shorter side {side} px"),
-                flags: format!("--short-side {side}"),
-                transforms: vec![Transform::Resize(Resize::new(side))],
-                one_size: false,
-                pixels: PixelChange::Compared("smaller images: a small random crop is enlarged"),
-            })
-        }
-        _ => None,
-    }
+    })
 }
 
 /// Returns the remedy of decoded pixels, one array per field. All images must have one size.
-fn arrays(case: &Case, bake: Option<&GeometryChange>) -> Result<Candidate, &'static str> {
+fn arrays(case: &Case, bake: Option<&GeometryChange>) -> Candidate {
     let mut transforms = bake.map_or(Vec::new(), |bake| bake.transforms.clone());
     let mut flags = bake.map_or(String::new(), |bake| format!(" {}", bake.flags));
     let mut name = "decoded pixels on disk".to_owned();
@@ -243,21 +232,15 @@ fn arrays(case: &Case, bake: Option<&GeometryChange>) -> Result<Candidate, &'sta
     if let Some(bake) = bake {
         name = format!("decoded pixels on disk, {}", bake.name);
         pixels = bake.pixels;
-        if !bake.one_size {
-            let Some(Transform::Resize(resize)) = bake.transforms.first() else {
-                return Err("the images differ in size");
-            };
-            let Sides::One(side) = resize.size else {
-                return Err("the images differ in size");
-            };
-            transforms.push(Transform::CenterCrop(CenterCrop::new(side)));
+        if let Some(side) = bake.short_side {
+            transforms.push(CenterCrop::new(side).into());
             flags += &format!(" --center-crop {side}x{side}");
             pixels = PixelChange::Compared(
                 "smaller images, central square only: random crops cannot draw the rest",
             );
         }
     }
-    Ok(Candidate {
+    Candidate {
         id: "decoded".to_owned(),
         name,
         command: format!("infeed pack {} OUT --to arrays{flags}", case.name),
@@ -268,5 +251,5 @@ fn arrays(case: &Case, bake: Option<&GeometryChange>) -> Result<Candidate, &'sta
             },
         },
         pixels,
-    })
+    }
 }

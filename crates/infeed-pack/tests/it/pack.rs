@@ -9,7 +9,7 @@ use infeed::decode::{ColorMode, Decoder, Limits, Request};
 use infeed::error::Error;
 use infeed::pipeline::{Decode, MemoryField, Pipeline, SourceSpec};
 use infeed::sample::{DType, Depth, Image, Size};
-use infeed::transform::{CenterCrop, ClassIndex, Crop, Pad, RandomCrop, Resize, Transform};
+use infeed::transform::{CenterCrop, ClassIndex, Crop, Pad, Place, RandomCrop, Resize, Transform};
 use infeed_pack::{Encoding, MANIFEST, PackOptions, PackedDataset, Target, pack};
 use infeed_sample::png;
 use tempfile::TempDir;
@@ -154,21 +154,27 @@ fn a_resize_done_once_is_the_resize_done_each_time() {
 #[test]
 fn baked_transforms_that_would_change_pixels_again_are_removed() {
     let (_root, pipeline) = photos();
-    let steps: Vec<Transform> = vec![Crop::new(30, 30).into(), Pad::new(2).into()];
-    let pipeline = Pipeline {
-        transforms: steps.clone(),
-        ..pipeline
+    let away = Crop {
+        at: Place::Offset([3, 4]),
+        ..Crop::new(30, 30)
     };
-    let out = tempfile::tempdir().expect("a temporary folder");
+    let padded = vec![Crop::new(30, 30).into(), Pad::new(2).into()];
+    for (steps, side) in [(padded, 34), (vec![away.into()], 30)] {
+        let pipeline = Pipeline {
+            transforms: steps.clone(),
+            ..pipeline.clone()
+        };
+        let out = tempfile::tempdir().expect("a temporary folder");
 
-    let done = packed(&pipeline, out.path(), |o| {
-        o.transforms = steps;
-        o.image = png_up();
-    });
+        let done = packed(&pipeline, out.path(), |o| {
+            o.transforms = steps;
+            o.image = png_up();
+        });
 
-    let done = done.expect("packs");
-    assert_eq!(done.pipeline.transforms, vec![Crop::new(34, 34).into()]);
-    assert_eq!(epoch(&done.pipeline), epoch(&pipeline));
+        let done = done.expect("packs");
+        assert_eq!(done.pipeline.transforms, vec![Crop::new(side, side).into()]);
+        assert_eq!(epoch(&done.pipeline), epoch(&pipeline));
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::failure::{SampleError, StageFailure};
 use super::sample::Position;
 use super::{FieldPlan, PixelPlan, Plan, RowPass, place};
 use crate::pipeline::{Layout, Pipeline};
-use infeed_codec::transform::{CutMix, MixChoice, MixUp, Mixing, Rng, Transform};
+use infeed_codec::transform::{MixChoice, MixSettings, Mixing, Rng, Transform};
 use infeed_core::batch::{BatchRow, ColumnKind, RowCell};
 use infeed_core::error::Error;
 use infeed_core::sample::{DType, Field, FieldKind, Region, Size};
@@ -37,40 +37,10 @@ pub(super) struct SoftLabel {
     classes: usize,
 }
 
-/// A mixing transform, before fields are known.
-struct MixRequest<'a> {
-    at: usize,
-    transform: &'a Transform,
-    field: Option<&'a str>,
-    classes: Option<u32>,
-}
-
-fn asked(pipeline: &Pipeline) -> impl Iterator<Item = (MixRequest<'_>, MixChoice)> {
+/// Returns the mixing transforms with their indices.
+fn asked(pipeline: &Pipeline) -> impl Iterator<Item = (usize, &Transform, MixSettings<'_>)> {
     let all = pipeline.transforms.iter().enumerate();
-    all.filter_map(|(at, transform)| {
-        let (alpha, p, field, classes, cuts) = match transform {
-            Transform::MixUp(MixUp {
-                alpha,
-                p,
-                field,
-                classes,
-            }) => (*alpha, *p, field, *classes, false),
-            Transform::CutMix(CutMix {
-                alpha,
-                p,
-                field,
-                classes,
-            }) => (*alpha, *p, field, *classes, true),
-            _ => return None,
-        };
-        let asked = MixRequest {
-            at,
-            transform,
-            field: field.as_deref(),
-            classes,
-        };
-        Some((asked, MixChoice { p, alpha, cuts }))
-    })
+    all.filter_map(|(at, transform)| Some((at, transform, transform.mixing()?)))
 }
 
 /// Returns the label field of a mixing pipeline, and the conversion of its class numbers to soft
@@ -80,17 +50,17 @@ pub(super) fn labels(
     fields: &[Field],
     source: Option<&dyn Source>,
 ) -> Result<Option<(usize, Option<SoftLabel>)>, Error> {
-    let Some((first, _)) = asked(pipeline).next() else {
+    let Some((at, transform, first)) = asked(pipeline).next() else {
         return Ok(None);
     };
-    let wrong = |problem: String| Err(Error::config(place(first.at, first.transform), problem));
+    let wrong = |problem: String| Err(Error::config(place(at, transform), problem));
     let mut whole = 0.0;
-    for (other, choice) in asked(pipeline) {
-        whole += choice.p;
+    for (at, transform, other) in asked(pipeline) {
+        whole += other.choice.p;
         if (other.field, other.classes) != (first.field, first.classes) {
             return wrong(format!(
                 "its field and classes differ from those of {}; use the same for both",
-                place(other.at, other.transform)
+                place(at, transform)
             ));
         }
     }
@@ -168,8 +138,7 @@ pub(super) fn mixer(
     plans: &[FieldPlan],
     label: Option<usize>,
 ) -> Result<Option<Mixer>, Error> {
-    let choices: Vec<(MixRequest<'_>, MixChoice)> = asked(pipeline).collect();
-    let Some((first, _)) = choices.first() else {
+    let Some((number, first, _)) = asked(pipeline).next() else {
         return Ok(None);
     };
     let pixels = plans.iter().filter_map(|plan| match plan {
@@ -178,7 +147,7 @@ pub(super) fn mixer(
     });
     let mut size = None;
     for plan in pixels {
-        let wrong = |problem| Err(Error::config(place(first.at, first.transform), problem));
+        let wrong = |problem| Err(Error::config(place(number, first), problem));
         let Some(own) = plan.size else {
             return wrong(format!(
                 "the size of `{}` differs by record; add a transform that gives one size before it, \
@@ -187,8 +156,8 @@ pub(super) fn mixer(
             ));
         };
         size = size.or(Some(own));
-        let blended = choices.iter().find(|(_, choice)| !choice.cuts);
-        if let Some((asked, _)) = blended
+        let blended = asked(pipeline).find(|(_, _, settings)| !settings.choice.cuts);
+        if let Some((at, transform, _)) = blended
             && plan.is_mask
             && !plan.is_shares()
         {
@@ -197,15 +166,15 @@ pub(super) fn mixer(
                  dtype before it, or use CutMix",
                 plan.name, plan.name
             );
-            return Err(Error::config(place(asked.at, asked.transform), problem));
+            return Err(Error::config(place(at, transform), problem));
         }
     }
     let Some(size) = size else {
         return Ok(None);
     };
     Ok(Some(Mixer {
-        number: first.at,
-        choices: choices.into_iter().map(|(_, choice)| choice).collect(),
+        number,
+        choices: asked(pipeline).map(|(_, _, of)| of.choice).collect(),
         label,
         size,
     }))
@@ -220,10 +189,7 @@ impl PixelPlan {
     /// Planes of a row, and bytes of a plane's element (a pixel, or one channel of it).
     fn planes(&self, size: Size) -> (usize, usize) {
         let bytes = self.dtype().bytes();
-        let layout = match &self.finish {
-            RowPass::Convert { layout, .. } | RowPass::OneHot { layout, .. } => *layout,
-            RowPass::Classes { .. } => Layout::Hwc,
-        };
+        let layout = self.finish.layout().unwrap_or(Layout::Hwc);
         let shape = self.shape(size);
         match (layout, shape[..].len()) {
             (_, 0..=2) => (1, bytes),
@@ -444,7 +410,7 @@ impl fmt::Display for Mixer {
     /// Writes the line of the plan.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let choices = self.choices.iter().map(|choice| {
-            let name = if choice.cuts { "CutMix" } else { "MixUp" };
+            let name = choice.name();
             let often = match choice.p {
                 p if p < 1.0 => format!(", {p} of the samples"),
                 _ => String::new(),

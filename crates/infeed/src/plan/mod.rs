@@ -20,7 +20,7 @@ mod write;
 use crate::function::FunctionScope;
 use crate::pipeline::{Decode, FunctionSpec, Layout, Pipeline, Tail};
 use infeed_codec::decode::{ColorMode, Limits};
-use infeed_codec::transform::{Accepted, Affine, Effect, MaskContent, Transform};
+use infeed_codec::transform::{Affine, Effect, MaskClasses, Transform};
 use infeed_core::batch::{ColumnKind, ColumnSpec};
 use infeed_core::error::Error;
 use infeed_core::sample::{DType, Depth, Field, FieldKind, Pixels, Size};
@@ -506,27 +506,27 @@ impl<'a> CheckedTransforms<'a> {
             if transform.effect() == Effect::Classes && class_finish.is_some() {
                 return Err(wrong(format!("`{}` has its classes already", field.name)));
             }
-            match transform {
-                Transform::OneHot(t) => {
-                    let classes = self.class_map(at, t.content(), t.accepted(), depth)?;
-                    let layout = self.pipeline.output.layout;
-                    class_finish = Some(RowPass::OneHot {
+            if let Some(to) = transform.classes() {
+                let classes = self.class_map(at, &to, depth)?;
+                let dtype = to.dtype;
+                class_finish = Some(match to.index {
+                    Some(index) => {
+                        index
+                            .validate_count(classes.count())
+                            .map_err(|error| wrong(error.to_string()))?;
+                        let none = index.index_of_none();
+                        RowPass::Classes {
+                            classes,
+                            dtype,
+                            none,
+                        }
+                    }
+                    None => RowPass::OneHot {
                         classes,
-                        dtype: t.dtype,
-                        layout,
-                    });
-                }
-                Transform::ClassIndex(t) => {
-                    let classes = self.class_map(at, t.content(), t.accepted(), depth)?;
-                    t.validate_count(classes.count())
-                        .map_err(|error| wrong(error.to_string()))?;
-                    class_finish = Some(RowPass::Classes {
-                        classes,
-                        dtype: t.dtype,
-                        none: t.index_of_none(),
-                    });
-                }
-                _ => {}
+                        dtype,
+                        layout: self.pipeline.output.layout,
+                    },
+                });
             }
         }
         let wants_rgb = match &class_finish {
@@ -577,16 +577,10 @@ impl<'a> CheckedTransforms<'a> {
     }
 
     /// Creates the class mapping of the mask that transform `at` reads.
-    fn class_map(
-        &self,
-        at: usize,
-        content: Option<MaskContent<'_>>,
-        accepted: Accepted,
-        depth: Depth,
-    ) -> Result<ClassMap, Error> {
+    fn class_map(&self, at: usize, to: &MaskClasses<'_>, depth: Depth) -> Result<ClassMap, Error> {
         let (before, rest) = self.pipeline.transforms.split_at(at);
-        let (transform, content) = (&rest[0], content.expect("validated with the transform"));
-        ClassMap::new(content, accepted, transform, before, depth)
+        let (transform, content) = (&rest[0], to.content.expect("validated with the transform"));
+        ClassMap::new(content, to.accepted, transform, before, depth)
             .map_err(|error| Error::config(place(at, transform), chain(&error)))
     }
 

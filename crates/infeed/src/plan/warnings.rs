@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::{coordinates, place};
 use crate::pipeline::Pipeline;
-use infeed_codec::transform::{Normalize, Transform};
+use infeed_codec::transform::Effect;
 use infeed_core::sample::{Field, FieldKind};
 
 /// Largest plausible mean or deviation in units of 0 to 1. Those of real images are below 1; those
@@ -34,18 +34,19 @@ fn of_normalize(pipeline: &Pipeline, fields: &[Field]) -> Vec<String> {
         let mut is_float = false;
         for (at, transform) in pipeline.transforms.iter().enumerate() {
             let is_about = transform.field().is_none_or(|name| name == field.name);
-            match transform {
-                Transform::ToFloat(_) if is_about => is_float = true,
-                Transform::Normalize(normalize) if is_about => {
-                    let text = match first {
-                        Some(first) => Some(twice(pipeline, first, &field.name)),
-                        None => wrong_unit(normalize, is_float),
-                    };
-                    first = first.or(Some(at));
-                    found.extend(text.map(|text| format!("{}: {text}", place(at, transform))));
-                }
-                _ => {}
+            if !is_about {
+                continue;
             }
+            let Some((mean, std)) = transform.normalization() else {
+                is_float |= transform.effect() == Effect::Scale;
+                continue;
+            };
+            let text = match first {
+                Some(first) => Some(twice(pipeline, first, &field.name)),
+                None => wrong_unit(mean, std, is_float),
+            };
+            first = first.or(Some(at));
+            found.extend(text.map(|text| format!("{}: {text}", place(at, transform))));
         }
     }
     found.dedup();
@@ -61,9 +62,9 @@ fn twice(pipeline: &Pipeline, first: usize, field: &str) -> String {
 }
 
 /// Returns the warning about means and deviations that are not in units of 0 to 1.
-fn wrong_unit(normalize: &Normalize, is_float: bool) -> Option<String> {
-    let parameters = [("mean", &normalize.mean), ("std", &normalize.std)];
-    let too_large = |(name, values): (&'static str, &Vec<f64>)| {
+fn wrong_unit(mean: &[f64], std: &[f64], is_float: bool) -> Option<String> {
+    let parameters = [("mean", mean), ("std", std)];
+    let too_large = |(name, values): (&'static str, &[f64])| {
         let value = values
             .iter()
             .copied()
@@ -89,7 +90,7 @@ fn is_image(field: &Field) -> bool {
 mod tests {
     use super::*;
     use crate::pipeline::SourceSpec;
-    use infeed_codec::transform::ToFloat;
+    use infeed_codec::transform::{Normalize, ToFloat, Transform};
 
     fn found(transforms: impl IntoIterator<Item = Transform>) -> Vec<String> {
         let mut pipeline = Pipeline::new(SourceSpec::folder("x")).decode();
