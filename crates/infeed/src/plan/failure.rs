@@ -38,6 +38,17 @@ pub enum SampleError {
     },
 }
 
+impl SampleError {
+    /// Names the index of the field that failed; 0 if no field is to blame.
+    pub fn in_field(self, field: usize) -> StageFailure {
+        StageFailure {
+            field,
+            transform: None,
+            error: self,
+        }
+    }
+}
+
 /// A [`SampleError`] with its field and transform.
 #[derive(Debug)]
 pub struct StageFailure {

@@ -494,21 +494,13 @@ impl Plan {
                 expected: kind_text(&self.columns[field].kind),
                 fix: "every record must have the shape its source declares",
             };
-            StageFailure {
-                field,
-                transform: None,
-                error,
-            }
+            error.in_field(field)
         })?;
         let calls = self.sample_calls();
         for (number, call) in calls.iter().enumerate() {
-            let failed = |error| StageFailure {
-                field: 0,
-                transform: None,
-                error: SampleError::Function {
-                    function: call.name.clone(),
-                    error,
-                },
+            let failed = |error| {
+                let function = call.name.clone();
+                SampleError::Function { function, error }.in_field(0)
             };
             let is_last = number + 1 == calls.len();
             let mut between = own_cells(if is_last { 0 } else { call.columns.len() });

@@ -318,15 +318,12 @@ impl Plan {
                 continue;
             }
             if own.len() != other.len() {
-                return Err(StageFailure {
-                    field,
-                    transform: None,
-                    error: SampleError::Shape {
-                        found: format!("{} bytes", other.len()),
-                        expected: format!("{}", own.len()),
-                        fix: "all samples must have the same shape to be mixed",
-                    },
-                });
+                let error = SampleError::Shape {
+                    found: format!("{} bytes", other.len()),
+                    expected: format!("{}", own.len()),
+                    fix: "all samples must have the same shape to be mixed",
+                };
+                return Err(error.in_field(field));
             }
             match plan {
                 FieldPlan::Pixels(plan) => {

@@ -39,11 +39,7 @@ impl Plan {
         let mut stages = Vec::new();
         let mut images: Vec<(usize, Image)> = Vec::new();
         for look in &looked {
-            let failed = |error| StageFailure {
-                field: look.field,
-                transform: None,
-                error,
-            };
+            let failed = |error: SampleError| error.in_field(look.field);
             let mut image = Image::default();
             match &look.header {
                 Some(header) => {
@@ -191,11 +187,7 @@ impl Plan {
         for (field, (plan, column)) in self.fields.iter().zip(&self.columns).enumerate() {
             let values = match plan {
                 FieldPlan::Pixels(plan) => {
-                    let failed = |error| StageFailure {
-                        field,
-                        transform: None,
-                        error,
-                    };
+                    let failed = |error: SampleError| error.in_field(field);
                     let Some((_, image)) = images.iter().find(|(of, _)| *of == field) else {
                         continue;
                     };
@@ -224,11 +216,7 @@ impl Plan {
                         bytes: Vec::new(),
                     };
                     let written = label.write(&record.fields[field], &mut cell);
-                    written.map_err(|error| StageFailure {
-                        field,
-                        transform: None,
-                        error,
-                    })?;
+                    written.map_err(|error| error.in_field(field))?;
                     let (RowCell::Own { bytes, .. }, ColumnKind::Fixed { dtype, shape }) =
                         (cell, &column.kind)
                     else {
@@ -272,9 +260,5 @@ fn no_memory(field: usize) -> StageFailure {
         needed_bytes: 0,
         limit_bytes: 0,
     };
-    StageFailure {
-        field,
-        transform: None,
-        error,
-    }
+    error.in_field(field)
 }

@@ -162,11 +162,7 @@ impl Plan {
             needed += self.function_bytes();
         }
         scratch.meter.lap(Stage::Decode, counters);
-        admit(needed).map_err(|error| StageFailure {
-            field: 0,
-            transform: None,
-            error,
-        })?;
+        admit(needed).map_err(|error| error.in_field(0))?;
         counters.waited(Stage::Decode, scratch.meter.skip());
         for (look, (folded, request)) in looked.iter().zip(&arranged) {
             self.make(look, folded, request.as_ref(), row, scratch, counters)?;
@@ -176,11 +172,9 @@ impl Plan {
                 FieldPlan::Pixels(_) => {}
                 FieldPlan::Copy | FieldPlan::Own => copy(field, bytes, cell)?,
                 FieldPlan::Soft(label) => {
-                    label.write(bytes, cell).map_err(|error| StageFailure {
-                        field,
-                        transform: None,
-                        error,
-                    })?;
+                    label
+                        .write(bytes, cell)
+                        .map_err(|error| error.in_field(field))?;
                 }
             }
         }
@@ -202,11 +196,7 @@ impl Plan {
             let FieldPlan::Pixels(plan) = plan else {
                 continue;
             };
-            let failed = |error| StageFailure {
-                field,
-                transform: None,
-                error,
-            };
+            let failed = |error: SampleError| error.in_field(field);
             let (header, size) = match plan.stored {
                 Pixels::Raw { size, .. } => (None, size),
                 Pixels::Encoded => {
@@ -319,11 +309,7 @@ impl Plan {
         scratch: &mut SampleScratch,
         counters: &ThreadCounters,
     ) -> Result<(), StageFailure> {
-        let failed = |error| StageFailure {
-            field: look.field,
-            transform: None,
-            error,
-        };
+        let failed = |error: SampleError| error.in_field(look.field);
         if let (Some(request), RowCell::Slab(cell)) = (request, &mut row.cells[look.field])
             && let Some(bytes) = look.leave_file(folded, request, cell.bytes_mut())
         {
@@ -465,11 +451,7 @@ fn copy(field: usize, bytes: &Bytes, cell: &mut RowCell) -> Result<(), StageFail
                     expected: format!("{}", to.len()),
                     fix: "every record must have the shape its source declares",
                 };
-                return Err(StageFailure {
-                    field,
-                    transform: None,
-                    error,
-                });
+                return Err(error.in_field(field));
             }
             to.copy_from_slice(bytes);
         }
