@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Plans and folds steps, each of its own transform.
+    /// Plans and folds steps, each of another transform.
     fn folded(steps: &[Step], size: Size) -> FoldedSteps {
         let drawn: Vec<(usize, Step)> = steps.iter().cloned().enumerate().collect();
         let planned = drawn.iter().map(|(transform, step)| FieldStep {
