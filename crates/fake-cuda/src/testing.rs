@@ -4,32 +4,16 @@
 //! concurrently in one process. The thread's calls are logged with their arguments, and the test
 //! can make them fail at any time. Misuse of such a driver ends the process.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_uint;
 
+use crate::driver::call_log;
 use crate::driver::settings::Settings;
 use crate::driver::world::{self, Driver};
 use crate::driver::{report, thread};
 use crate::nvjpeg;
 
-/// A call of one of the library's functions.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
-    /// Name of the function in `cuda.h` or `nvjpeg.h`, or the text of a [`note`].
-    pub function: &'static str,
-    /// Arguments as numbers; for a pointer, its address.
-    pub arguments: Vec<u64>,
-}
-
-/// A fault of a JPEG file in nvJPEG only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileFault {
-    /// Calls that decode it return this status.
-    Broken(c_uint),
-    /// Its width is reported one too large.
-    Misread,
-    /// The hardware engine does not decode it.
-    Unsupported,
-}
+pub use crate::driver::call_log::Call;
+pub use crate::nvjpeg::library::FileFault;
 
 /// Starts a driver for this thread: two devices of 1 GiB without memory pools, each with a JPEG
 /// engine.
@@ -39,6 +23,7 @@ pub enum FileFault {
 /// If the system has no addresses left.
 pub fn start() {
     thread::reset();
+    call_log::take();
     let world = Driver::new(Settings::of_test()).expect("the system has addresses");
     world::set_own(world);
 }
@@ -49,12 +34,12 @@ fn own() -> &'static Driver {
 
 /// Returns the calls and notes since `start` or the last time, in order.
 pub fn calls() -> Vec<Call> {
-    thread::take_log()
+    call_log::take()
 }
 
 /// Logs an event of the test between the calls.
 pub fn note(text: &'static str) {
-    thread::log(text, &[]);
+    call_log::log(text, &[]);
 }
 
 /// Makes a function return `code` instead of taking effect, from now on.
@@ -109,45 +94,4 @@ pub fn live(kind: &str) -> u64 {
 /// Returns the number of contexts on this thread's stack.
 pub fn context_depth() -> usize {
     thread::depth()
-}
-
-/// An argument as it is logged.
-pub(crate) trait LoggedArgument {
-    fn word(self) -> u64;
-}
-
-impl LoggedArgument for u64 {
-    fn word(self) -> u64 {
-        self
-    }
-}
-
-impl LoggedArgument for usize {
-    fn word(self) -> u64 {
-        self as u64
-    }
-}
-
-impl LoggedArgument for c_uint {
-    fn word(self) -> u64 {
-        u64::from(self)
-    }
-}
-
-impl LoggedArgument for c_int {
-    fn word(self) -> u64 {
-        i64::from(self).cast_unsigned()
-    }
-}
-
-impl<T> LoggedArgument for *const T {
-    fn word(self) -> u64 {
-        self.addr() as u64
-    }
-}
-
-impl<T> LoggedArgument for *mut T {
-    fn word(self) -> u64 {
-        self.addr() as u64
-    }
 }

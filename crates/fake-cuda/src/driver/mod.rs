@@ -10,6 +10,7 @@
 
 #[allow(unsafe_code, reason = "functions that C calls")]
 mod api;
+pub(crate) mod call_log;
 pub(crate) mod code;
 mod gpu;
 mod launch;

@@ -1,8 +1,6 @@
-//! State of a thread: its stack of contexts, its capture mode, its log of calls.
+//! State of a thread: its stack of contexts and its capture mode.
 
 use std::cell::{Cell, RefCell};
-
-use crate::testing::Call;
 
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`: calls of this thread do not invalidate a capture.
 pub(crate) const RELAXED: u32 = 2;
@@ -13,30 +11,12 @@ const GLOBAL: u32 = 0;
 thread_local! {
     static CONTEXTS: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
     static MODE: Cell<u32> = const { Cell::new(GLOBAL) };
-    static CALLS: RefCell<Vec<Call>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Removes the contexts, the mode and the log of this thread.
+/// Removes the contexts and the mode of this thread.
 pub(crate) fn reset() {
     CONTEXTS.with_borrow_mut(Vec::clear);
     MODE.set(GLOBAL);
-    take_log();
-}
-
-/// Appends a call to the log. Takes no lock, so it works in a forked child.
-pub(crate) fn log(function: &'static str, arguments: &[u64]) {
-    let arguments = arguments.to_vec();
-    CALLS.with_borrow_mut(|calls| {
-        calls.push(Call {
-            function,
-            arguments,
-        })
-    });
-}
-
-/// Returns the log and clears it.
-pub(crate) fn take_log() -> Vec<Call> {
-    CALLS.take()
 }
 
 /// Returns the number of contexts on the stack.

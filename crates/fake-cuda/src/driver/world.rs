@@ -6,6 +6,7 @@ use std::ffi::c_uint;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use super::call_log;
 use super::code;
 use super::gpu::Gpu;
 use super::lock;
@@ -14,7 +15,7 @@ use super::seen::DriverCounts;
 use super::settings::{Failing, Settings};
 use super::stream::{Capture, Event, Stream};
 use super::thread;
-use crate::nvjpeg::Library;
+use crate::nvjpeg::library::Library;
 use crate::ptx::Module;
 
 /// An initialised driver.
@@ -161,7 +162,7 @@ pub(crate) fn called(
     body: impl FnOnce(&'static Driver) -> Result<(), c_uint>,
 ) -> c_uint {
     if OWN.get().is_some() {
-        thread::log(function, arguments);
+        call_log::log(function, arguments);
     }
     // Child processes first: if another thread of the parent held a lock, it is never released
     // here.

@@ -10,27 +10,18 @@
 //! Source: nvJPEG's documentation, version 12.
 
 mod decode;
+pub(crate) mod library;
 
 pub(crate) use decode::pixels;
 
-use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use library::{FileFault, LibraryObject, Parsed, status};
 
 use crate::driver::world::Driver;
 use crate::driver::{Gpu, lock, world};
-use crate::testing::FileFault;
-
-/// Codes of `nvjpegStatus_t`.
-mod status {
-    use std::ffi::c_uint;
-
-    pub(super) const NOT_INITIALIZED: c_uint = 1;
-    pub(super) const INVALID_PARAMETER: c_uint = 2;
-    pub(super) const BAD_JPEG: c_uint = 3;
-    pub(super) const EXECUTION_FAILED: c_uint = 6;
-}
 
 /// `NVJPEG_BACKEND_GPU_HYBRID`.
 const GPU_HYBRID: c_uint = 2;
@@ -46,95 +37,6 @@ struct Image {
     pitch: [usize; 4],
 }
 
-/// Objects of nvJPEG by their handles; each handle is used for one object only.
-#[derive(Default)]
-pub(crate) struct Library {
-    handles: Mutex<HashMap<usize, LibraryObject>>,
-    next: AtomicUsize,
-    /// Faults of files, by their length.
-    faults: Mutex<HashMap<usize, FileFault>>,
-}
-
-#[derive(Clone)]
-enum LibraryObject {
-    /// `nvjpegHandle_t`, with its backend.
-    Handle(c_uint),
-    State(Arc<DecoderState>),
-    /// `nvjpegJpegStream_t`: the last parsed file.
-    File(Arc<Mutex<Option<Parsed>>>),
-}
-
-/// A header as this library reads it.
-#[derive(Clone, Copy)]
-struct Parsed {
-    header: decode::Header,
-    is_supported: bool,
-}
-
-#[derive(Default)]
-struct DecoderState {
-    /// Number of files of a batch, set by the initialization.
-    files: Mutex<usize>,
-    /// Whether a batch is being decoded.
-    is_busy: AtomicBool,
-}
-
-impl Library {
-    fn add(&self, thing: LibraryObject) -> usize {
-        let handle = 0xdec0_0000 + 0x10 * self.next.fetch_add(1, Ordering::SeqCst);
-        lock(&self.handles).insert(handle, thing);
-        handle
-    }
-
-    fn get(&self, handle: usize) -> Result<LibraryObject, c_uint> {
-        let found = lock(&self.handles).get(&handle).cloned();
-        found.ok_or(status::INVALID_PARAMETER)
-    }
-
-    fn backend(&self, handle: usize) -> Result<c_uint, c_uint> {
-        match self.get(handle)? {
-            LibraryObject::Handle(backend) => Ok(backend),
-            _ => Err(status::INVALID_PARAMETER),
-        }
-    }
-
-    fn state(&self, handle: usize) -> Result<Arc<DecoderState>, c_uint> {
-        match self.get(handle)? {
-            LibraryObject::State(state) => Ok(state),
-            _ => Err(status::INVALID_PARAMETER),
-        }
-    }
-
-    fn file(&self, handle: usize) -> Result<Arc<Mutex<Option<Parsed>>>, c_uint> {
-        match self.get(handle)? {
-            LibraryObject::File(file) => Ok(file),
-            _ => Err(status::INVALID_PARAMETER),
-        }
-    }
-
-    fn remove(&self, handle: usize) -> Result<(), c_uint> {
-        let removed = lock(&self.handles).remove(&handle);
-        removed.map(drop).ok_or(status::INVALID_PARAMETER)
-    }
-
-    fn fault(&self, file_bytes: usize) -> Option<FileFault> {
-        lock(&self.faults).get(&file_bytes).copied()
-    }
-
-    pub(crate) fn add_fault(&self, file_bytes: usize, fault: FileFault) {
-        lock(&self.faults).insert(file_bytes, fault);
-    }
-
-    pub(crate) fn clear_faults(&self) {
-        lock(&self.faults).clear();
-    }
-
-    /// Number of handles, states and streams.
-    pub(crate) fn live(&self) -> usize {
-        lock(&self.handles).len()
-    }
-}
-
 /// Functions of nvJPEG, like those of the driver.
 macro_rules! functions {
     ($(fn $symbol:ident($world:ident, $library:ident $(, $argument:ident: $ty:ty)*) $body:block)*) => {
@@ -142,7 +44,7 @@ macro_rules! functions {
             #[allow(non_snake_case, reason = "names of nvjpeg.h")]
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $symbol($($argument: $ty),*) -> c_uint {
-                let arguments: &[u64] = &[$($crate::testing::LoggedArgument::word($argument)),*];
+                let arguments: &[u64] = &[$($crate::driver::call_log::LoggedArgument::word($argument)),*];
                 world::called(stringify!($symbol), arguments, status::NOT_INITIALIZED, |$world| {
                     let $library = &$world.nvjpeg;
                     // SAFETY: callers follow the documentation: pointers are valid, and lengths

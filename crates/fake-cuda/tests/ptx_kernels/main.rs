@@ -14,6 +14,7 @@ use infeed_raw::kernel::{ENTRIES, PTX, PTX_SM80, RowView};
 use infeed_raw::simd::{Dtype, Layout};
 
 use case::{Case, GpuAddresses, Rows};
+use gpu::TestGpu;
 use noise::Noise;
 
 /// Seed of the cases that all tests except the random ones share.
@@ -235,4 +236,46 @@ fn changed_instructions_are_detected() {
     // The survivors compute the same result differently (a fast path is not taken, a thread finds
     // its range empty later), or change unused or unreachable code.
     assert!(live.len() * 6 <= all, "{} of {all} survive", live.len());
+}
+
+#[test]
+fn no_text_causes_a_panic() {
+    let shipped = PTX.to_str().expect("text");
+    let end = shipped.find("\n}\n").expect("an entry") + 3;
+    let text = &shipped.as_bytes()[..end];
+    let mut seed = 0x5eed_0b04_u64;
+    let mut below = |end: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) as usize % end
+    };
+    let mut understood = 0;
+    for _ in 0..1500 {
+        let mut bytes = text.to_vec();
+        for _ in 0..1 + below(3) {
+            // Any byte may be changed or be the last one.
+            let (at, from) = (below(bytes.len()), below(bytes.len()));
+            match below(4) {
+                0 => bytes
+                    .drain(at..(at + below(9)).min(text.len() / 2).max(at))
+                    .for_each(drop),
+                _ => bytes[at] = bytes[from],
+            }
+        }
+        let Ok(module) = Module::parse(&String::from_utf8_lossy(&bytes)) else {
+            continue;
+        };
+        understood += 1;
+        let entry = module.entries().next().expect("an entry").to_owned();
+        let argument = vec![0x11; module.parameter_bytes(&entry).expect("there")];
+        let mut memory = TestGpu::new(0x1111_1111_1111_1111, 64);
+        memory.add(0x1111_1111_1111_1111, &[0; 64]);
+        // The run must not panic.
+        let _ = module
+            .with_limit(2000)
+            .run(&entry, 1, 4, &argument, &memory);
+    }
+    assert!(
+        understood > 100,
+        "some texts are still valid PTX: {understood}"
+    );
 }

@@ -4,11 +4,11 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 
 use super::{functions, give, give_text};
+use crate::driver::call_log::LoggedArgument;
 use crate::driver::code;
 use crate::driver::launch::launch;
 use crate::driver::world::{self, Function};
 use crate::ptx::Module;
-use crate::testing::LoggedArgument;
 
 /// `CU_LAUNCH_PARAM_BUFFER_POINTER` and `CU_LAUNCH_PARAM_BUFFER_SIZE`.
 const POINTER: usize = 1;

@@ -47,7 +47,7 @@ macro_rules! functions {
             #[allow(non_snake_case, reason = "names of cuda.h")]
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $symbol($($argument: $ty),*) -> c_uint {
-                let arguments: &[u64] = &[$($crate::testing::LoggedArgument::word($argument)),*];
+                let arguments: &[u64] = &[$($crate::driver::call_log::LoggedArgument::word($argument)),*];
                 $crate::driver::world::called(stringify!($symbol), arguments, $crate::driver::code::NOT_INITIALIZED, |$world| {
                     // SAFETY: callers of a driver follow its manual: pointers are valid, and
                     // lengths match.
