@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::operation::{Effect, Operation};
-use super::pad::check_fill;
-use super::params::{Check, MAX_PIXELS};
+use super::pad::{check_fill, push_pad};
+use super::params::Check;
 use super::{PadMode, Padding, PixelView, Rng, Sides, Step, TransformError, Values};
 use infeed_core::sample::{Depth, Image, Region, Size};
 
@@ -427,32 +427,6 @@ impl Operation for CropOrPad {
 fn half_to_even(n: u32) -> u32 {
     let half = n / 2;
     half + (n & half & 1)
-}
-
-/// Appends a padding unless it adds nothing. Returns the padded size.
-pub(super) fn push_pad(
-    transform: &'static str,
-    image: Size,
-    [left, top, right, bottom]: [u32; 4],
-    step: Step,
-    steps: &mut Vec<Step>,
-) -> Result<Size, TransformError> {
-    let grown = |side: u32, before: u32, after: u32| {
-        u32::try_from(u64::from(side) + u64::from(before) + u64::from(after)).ok()
-    };
-    let size = grown(image.height, top, bottom)
-        .zip(grown(image.width, left, right))
-        .map(|(height, width)| Size { height, width })
-        .filter(|size| size.pixels() <= MAX_PIXELS)
-        .ok_or(TransformError::TooLarge {
-            transform,
-            found: image,
-            limit: MAX_PIXELS,
-        })?;
-    if size != image {
-        steps.push(step);
-    }
-    Ok(size)
 }
 
 fn need(

@@ -4,9 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::crop::push_pad;
 use super::operation::{Effect, Operation};
-use super::params::Check;
+use super::params::{Check, MAX_PIXELS};
 use super::{PadMode, Padding, PixelView, Rng, Step, TransformError, Values};
 use infeed_core::sample::{Depth, Image, Size};
 
@@ -68,6 +67,32 @@ impl Operation for Pad {
         let step = Step::pad(sides, &self.fill, &self.mask_fill, self.padding_mode);
         push_pad("Pad", image, sides, step, steps).map(|_| ())
     }
+}
+
+/// Appends a padding unless it adds nothing. Returns the padded size.
+pub(super) fn push_pad(
+    transform: &'static str,
+    image: Size,
+    [left, top, right, bottom]: [u32; 4],
+    step: Step,
+    steps: &mut Vec<Step>,
+) -> Result<Size, TransformError> {
+    let grown = |side: u32, before: u32, after: u32| {
+        u32::try_from(u64::from(side) + u64::from(before) + u64::from(after)).ok()
+    };
+    let size = grown(image.height, top, bottom)
+        .zip(grown(image.width, left, right))
+        .map(|(height, width)| Size { height, width })
+        .filter(|size| size.pixels() <= MAX_PIXELS)
+        .ok_or(TransformError::TooLarge {
+            transform,
+            found: image,
+            limit: MAX_PIXELS,
+        })?;
+    if size != image {
+        steps.push(step);
+    }
+    Ok(size)
 }
 
 /// Checks that a fill is valid for images with these channels and this depth.
