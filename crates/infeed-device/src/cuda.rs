@@ -13,9 +13,9 @@ use infeed_raw::slab::Slab;
 
 pub use infeed_raw::cuda::{Gpu, NoCuda, probe};
 
-use super::any::{BusyShare, NamedDevice};
 use super::check::{CheckedDevice, PixelTolerance};
 use super::jpeg::{self, Backend, DecoderSettings, Decoding, ImagePosition, ScannedJpeg};
+use super::named::{BusyShare, NamedDevice};
 use super::{Device, DeviceError, HostSource};
 use infeed_core::error::Error;
 

@@ -10,6 +10,7 @@ pub mod busy;
 pub mod check;
 pub mod cuda;
 pub mod jpeg;
+mod named;
 pub mod ring;
 pub mod sim;
 pub mod timing;

@@ -7,9 +7,9 @@ use infeed_raw::slab::Slab;
 
 use super::{Sim, SimMemory};
 use crate::DeviceError;
-use crate::any::NamedDevice;
 use crate::check::{CheckedDevice, PixelTolerance};
 use crate::jpeg::Backend;
+use crate::named::NamedDevice;
 use infeed_core::error::Error;
 
 impl CheckedDevice for Sim {
