@@ -9,7 +9,6 @@ use std::sync::OnceLock;
 
 use super::error::{CudaError, NoCuda};
 use super::library::{Library, table};
-use super::pool::{PoolAccess, PoolProperties};
 
 /// The oldest driver that has every function of the table, in the format of `cuDriverGetVersion`:
 /// 11.0.
@@ -36,6 +35,36 @@ pub(super) mod code {
     /// a later version, or that the driver has no compiler for.
     pub(crate) const OF_KERNELS: [c_uint; 6] = [200, 209, 218, 221, 222, 223];
 }
+
+/// `CUmemPoolProps`.
+#[repr(C)]
+pub(super) struct PoolProperties {
+    /// `CU_MEM_ALLOCATION_TYPE_PINNED`: memory of the device.
+    pub(super) allocations: c_int,
+    /// `CU_MEM_HANDLE_TYPE_NONE`: not for other processes.
+    pub(super) handles: c_int,
+    pub(super) location: Location,
+    pub(super) security: *const c_void,
+    pub(super) reserved: [u8; 64],
+}
+
+/// `CUmemLocation`.
+#[repr(C)]
+pub(super) struct Location {
+    /// `CU_MEM_LOCATION_TYPE_DEVICE`.
+    pub(super) kind: c_int,
+    pub(super) device: c_int,
+}
+
+/// `CUmemAccessDesc`.
+#[repr(C)]
+pub(super) struct PoolAccess {
+    pub(super) location: Location,
+    /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
+    pub(super) flags: c_int,
+}
+
+const _: () = assert!(size_of::<PoolProperties>() == 88 && size_of::<PoolAccess>() == 12);
 
 table! {
     /// Functions of the driver.

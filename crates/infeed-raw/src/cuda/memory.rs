@@ -280,7 +280,7 @@ impl Context {
         let bytes = len.max(1).next_multiple_of(WORD);
         let code = match &self.pool {
             Some(pool) => {
-                let (found, code) = pool.allocate(self.driver, bytes, &bound);
+                let (found, code) = self.allocate_in_order(pool, bytes, &bound);
                 address = found;
                 code
             }

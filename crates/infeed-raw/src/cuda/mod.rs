@@ -37,6 +37,7 @@ pub mod nvjpeg;
 mod pool;
 mod queue;
 mod reading;
+mod stream_order;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]

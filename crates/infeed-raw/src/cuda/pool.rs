@@ -1,16 +1,8 @@
-//! Memory of a GPU that is allocated and freed without a wait for the GPU.
+//! Pools of memory that the driver allocates and frees without a wait for the GPU.
 //!
 //! `cuMemFree` waits for all work of the GPU, and so does every thread that launches a command
 //! meanwhile. So memory comes from a pool of the driver and is freed in stream order. The pool
 //! keeps freed memory until a loader closes and trims it.
-//!
-//! **Allocations** go to a stream with no other commands and no waits, and the host waits for it at
-//! once: when `memory` returns, every stream and the host may use the memory. Consumers, whose
-//! streams are unknown, need no order beyond the one that DLPack requires. The pool must not make
-//! an allocation wait for another stream's free, since that would be a wait for a consumer.
-//!
-//! **Frees** go to a stream that waits, on the GPU, for everything that may use the memory: the
-//! context's streams, and the events after consumers' commands.
 //!
 //! **Consumers.** Addresses are ordinary: `cuPointerGetAttribute` reports the device and the kind
 //! of memory. Two features of `cuMemAlloc` memory are missing, and no framework uses them on memory
@@ -19,13 +11,9 @@
 //! only `cuMemAlloc` memory can be copied between them (see PyTorch's `Copy.cu`), so no pool is
 //! used there.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
 
-use super::context::{Context, CurrentContext};
-use super::driver::{Driver, code};
-use super::error::CudaError;
-use super::event::Event;
-use super::queue::Queue;
+use super::driver::{Driver, Location, PoolAccess, PoolProperties, code};
 
 /// `CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED`.
 const SUPPORTED: c_uint = 115;
@@ -34,52 +22,22 @@ const SUPPORTED: c_uint = 115;
 const INTERNAL_DEPENDENCIES: c_uint = 3;
 const RELEASE_THRESHOLD: c_uint = 4;
 
-/// `CUmemPoolProps`.
-#[repr(C)]
-pub(super) struct PoolProperties {
-    /// `CU_MEM_ALLOCATION_TYPE_PINNED`: memory of the device.
-    allocations: c_int,
-    /// `CU_MEM_HANDLE_TYPE_NONE`: not for other processes.
-    handles: c_int,
-    location: Location,
-    security: *const c_void,
-    reserved: [u8; 64],
-}
-
-/// `CUmemLocation`.
-#[repr(C)]
-struct Location {
-    /// `CU_MEM_LOCATION_TYPE_DEVICE`.
-    kind: c_int,
-    device: c_int,
-}
-
-/// `CUmemAccessDesc`.
-#[repr(C)]
-pub(super) struct PoolAccess {
-    location: Location,
-    /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
-    flags: c_int,
-}
-
-const _: () = assert!(size_of::<PoolProperties>() == 88 && size_of::<PoolAccess>() == 12);
-
 /// A pool of a context.
 pub(super) struct Pool {
-    handle: usize,
-    functions: Functions,
+    pub(super) handle: usize,
+    pub(super) functions: Functions,
     /// Streams of allocations and of frees.
-    allocations: usize,
-    frees: usize,
+    pub(super) allocations: usize,
+    pub(super) frees: usize,
 }
 
 /// Functions that older drivers lack.
 #[derive(Clone, Copy)]
-struct Functions {
+pub(super) struct Functions {
     destroy: unsafe extern "C" fn(usize) -> c_uint,
-    trim: unsafe extern "C" fn(usize, usize) -> c_uint,
-    allocate: unsafe extern "C" fn(*mut u64, usize, usize, usize) -> c_uint,
-    free: unsafe extern "C" fn(u64, usize) -> c_uint,
+    pub(super) trim: unsafe extern "C" fn(usize, usize) -> c_uint,
+    pub(super) allocate: unsafe extern "C" fn(*mut u64, usize, usize, usize) -> c_uint,
+    pub(super) free: unsafe extern "C" fn(u64, usize) -> c_uint,
 }
 
 impl Pool {
@@ -169,108 +127,5 @@ impl Pool {
         }
         // SAFETY: created in `new`; all its memory was freed before.
         unsafe { (self.functions.destroy)(self.handle) };
-    }
-
-    /// Allocates memory. Returns its address, and a code.
-    pub(super) fn allocate(
-        &self,
-        driver: &Driver,
-        bytes: usize,
-        _: &CurrentContext<'_>,
-    ) -> (u64, c_uint) {
-        let mut address = 0;
-        let mut allocate = || {
-            // SAFETY: writes one address; the pool and the stream live as long as `self`.
-            let code = unsafe {
-                (self.functions.allocate)(&raw mut address, bytes, self.handle, self.allocations)
-            };
-            match code {
-                // SAFETY: as above.
-                code::SUCCESS => unsafe { (driver.stream_synchronize)(self.allocations) },
-                code => code,
-            }
-        };
-        let mut code = allocate();
-        if code == code::OUT_OF_MEMORY {
-            // The pool may keep freed memory because its stream has not reached the free.
-            //
-            // SAFETY: as above.
-            unsafe {
-                (driver.stream_synchronize)(self.frees);
-                (self.functions.trim)(self.handle, 0);
-            }
-            code = allocate();
-        }
-        (address, code)
-    }
-}
-
-impl Context {
-    /// Returns the stream of frees, if memory is freed in stream order.
-    fn frees(&self) -> Option<Queue> {
-        let pool = self.pool.as_ref()?;
-        Some(Queue::own(pool.frees, self.id))
-    }
-
-    /// Makes memory that is dropped from now on wait, on the GPU, for the event's last record
-    /// before it is freed. Without pools, waits here for the event.
-    ///
-    /// # Errors
-    ///
-    /// As [`Event::hold`] and [`Event::synchronize`].
-    pub fn free_behind(&self, event: &Event) -> Result<(), CudaError> {
-        match self.frees() {
-            Some(frees) => event.hold(frees),
-            None => event.synchronize(),
-        }
-    }
-
-    /// Returns an event after the frees of all memory dropped so far; None if memory is freed when
-    /// it is dropped.
-    ///
-    /// # Errors
-    ///
-    /// The driver's error.
-    pub fn freed(self: &std::sync::Arc<Context>) -> Result<Option<Event>, CudaError> {
-        let Some(frees) = self.frees() else {
-            return Ok(None);
-        };
-        let event = self.event(false)?;
-        event.record(frees)?;
-        Ok(Some(event))
-    }
-
-    /// Returns freed memory to the GPU, for other libraries and processes.
-    pub fn trim(&self) {
-        if let (Some(pool), Ok(_bound)) = (&self.pool, self.bind()) {
-            // SAFETY: the pool lives as long as `self`. Memory that cannot be returned now stays in
-            // the pool.
-            unsafe { (pool.functions.trim)(pool.handle, 0) };
-        }
-    }
-
-    /// Frees memory after all commands on the context's streams so far, and after `used`.
-    ///
-    /// # Errors
-    ///
-    /// The driver's error; the memory is then not freed.
-    pub(super) fn free_later(
-        self: &std::sync::Arc<Context>,
-        pool: &Pool,
-        address: u64,
-        used: &[Event],
-    ) -> Result<(), CudaError> {
-        let _bound = self.bind()?;
-        let frees = Queue::own(pool.frees, self.id);
-        used.iter().try_for_each(|event| event.hold(frees))?;
-        let event = self.event(false)?;
-        for stream in self.own_streams() {
-            event.record(stream)?;
-            event.hold(frees)?;
-        }
-        // SAFETY: allocated from the pool, freed once; all commands that use it come before in the
-        // stream.
-        let code = unsafe { (pool.functions.free)(address, pool.frees) };
-        self.driver.check("cuMemFreeAsync", code)
     }
 }
