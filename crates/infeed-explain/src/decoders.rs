@@ -8,6 +8,7 @@ use super::interval::Interval;
 use super::placement::{Cost, PlacementReport, Split};
 use super::placement_trials::{PlacementTrial, SENDING, SendingCost};
 use super::sides::left;
+use super::words::describe_decoding;
 use infeed::loader::DecodeBy;
 use infeed::loader::device::Placement;
 use infeed::plan::Plan;
@@ -121,13 +122,10 @@ impl Case {
         };
         let now = self.conditions.open.decode.share();
         let about = (device.name(), self.known());
-        Ok(Some(weigh(
-            about,
-            now,
-            best,
-            &ends,
-            &self.placement_model(storage, 1),
-        )))
+        let model = self.placement_model(storage, 1);
+        let mut decoding = weigh(about, now, best, &ends, &model);
+        describe_decoding(&mut decoding);
+        Ok(Some(decoding))
     }
 
     /// Returns the reason why the device decodes nothing although the pipeline would leave it

@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 
 use super::interval::Interval;
 use super::placement::{Cost, DeviceOrigin, EQUAL, PlacementModel, PlacementRate, way};
-use super::words::describe_decoding;
 
 /// Number of equal parts that shares are given in.
 pub(super) const PARTS: u8 = 16;
@@ -123,7 +122,7 @@ impl DecodingCosts {
 }
 
 /// Compares all shares with `host`, the best placement with the host's pixels. `now` of 16 records
-/// ran on the decoder.
+/// ran on the decoder. The result has no sentences yet.
 pub(super) fn weigh(
     (device, known): (String, DeviceOrigin),
     now: u8,
@@ -147,7 +146,7 @@ pub(super) fn weigh(
         _ => with.map(|rate| rate / host.rate.mid.max(1e-9)),
     };
     ways.retain(|way| [0, share, now, PARTS].contains(&way.share));
-    let mut decoding = Decoding {
+    Decoding {
         device,
         known,
         taken: ends.taken,
@@ -157,7 +156,5 @@ pub(super) fn weigh(
         gain,
         ways,
         said: Vec::new(),
-    };
-    decoding.said = describe_decoding(&decoding);
-    decoding
+    }
 }

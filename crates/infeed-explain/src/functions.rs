@@ -82,7 +82,7 @@ pub(super) fn advice(run: &Run, pipeline: &Pipeline) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::findings::StageCost;
+    use crate::stages::StageCost;
     use infeed::pipeline::{FunctionSpec, SourceSpec};
 
     fn run(cpu_s: f64) -> Run {

@@ -44,6 +44,7 @@ mod remedies;
 mod run;
 mod running;
 mod sides;
+mod stages;
 mod storage;
 mod supply;
 mod survey;
@@ -64,8 +65,8 @@ pub use feeding::{
     FeederCount, FeederGain, FeederHost, FeederOrigin, Feeding, Network, NetworkOrigin,
 };
 pub use findings::{
-    Explanation, LedgerEntry, Machine, NotTried, QueuePoint, Remedy, Run, Span, StageCost, Stall,
-    Subject, TunedPlacement, VERSION, Verdict,
+    Explanation, LedgerEntry, Machine, NotTried, QueuePoint, Remedy, Run, Span, Subject,
+    TunedPlacement, VERSION, Verdict,
 };
 pub use interval::Interval;
 pub use limit::{Limit, Resource};
@@ -75,6 +76,7 @@ pub use placement::{
 };
 pub use remedies::check_id;
 pub use running::{running, running_on};
+pub use stages::{StageCost, Stall};
 pub use transfers::{FieldTransfer, Transfers};
 pub use watch::{
     Ceiling, DurationSummary, LockShares, PipelineThroughput, ProcessorLoad, WatchedLoop, watched,

@@ -781,7 +781,7 @@ fn memory(case: &Case, run: &Run) -> Option<(Interval, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::findings::StageCost;
+    use crate::stages::StageCost;
 
     #[test]
     fn a_run_whose_workers_waited_for_bytes_was_limited_by_storage() {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::interval::Interval;
 use super::limit::Limit;
 use super::supply::Supply;
-use super::words::{describe_placement, placement_arithmetic};
+use super::units::{bytes, per_s};
 
 /// Ratio below which two rates count as equal. Then less device work wins, then less work of the
 /// host's cores, then fewer bytes.
@@ -197,7 +197,7 @@ pub(super) struct PlacementContext {
     pub(super) decodes: bool,
 }
 
-/// Chooses a placement. None if `costs` is empty.
+/// Chooses a placement, without sentences. None if `costs` is empty.
 pub(super) fn place(
     context: PlacementContext,
     costs: &[Cost],
@@ -209,7 +209,7 @@ pub(super) fn place(
     let chosen = *ranked.first()?;
     let runner_up = ranked.get(1).copied();
     let ways = costs.iter().map(|cost| way(cost, model)).collect();
-    let mut placement = PlacementReport {
+    Some(PlacementReport {
         device: context.device,
         known: context.known,
         devices: model.devices.max(1),
@@ -223,9 +223,7 @@ pub(super) fn place(
         turns_at: turns_at(&costs, model, chosen),
         change: runner_up.and_then(|wanted| change(&costs, model, wanted)),
         said: Vec::new(),
-    };
-    placement.said = describe_placement(&placement);
-    Some(placement)
+    })
 }
 
 /// Computes the rate of a placement.
@@ -244,8 +242,43 @@ pub(super) fn way(cost: &Cost, model: &PlacementModel) -> PlacementRate {
         rate: supply.least(),
         binding: binding(&supply),
         allows: allows.collect(),
-        arithmetic: placement_arithmetic(cost, model),
+        arithmetic: arithmetic(cost, model),
     }
+}
+
+/// Writes out the arithmetic of a placement's rates.
+fn arithmetic(cost: &Cost, model: &PlacementModel) -> String {
+    let mut parts = Vec::new();
+    if cost.bus_s > 0.0 {
+        parts.push(format!(
+            "bus {} / {} per sample",
+            per_s(cost.bus_bytes / cost.bus_s),
+            bytes(cost.bus_bytes)
+        ));
+    }
+    let us = |time: f64| format!("{:.2} µs", 1e6 * time);
+    if cost.decoder_s > 0.0 {
+        parts.push(format!(
+            "decoder {} per sample in the copies' stream",
+            us(cost.decoder_s)
+        ));
+    }
+    let step = model.step_s.filter(|&step| step > 0.0);
+    match (cost.device_s > 0.0, step) {
+        (true, Some(step)) => parts.push(format!(
+            "device 1 / ({} of step + {:.2} x {} of kernels per sample)",
+            us(step),
+            model.contention.mid,
+            us(cost.device_s)
+        )),
+        (true, None) => parts.push(format!(
+            "device 1 / {} of kernels per sample",
+            us(cost.device_s)
+        )),
+        (false, Some(step)) => parts.push(format!("step 1 / {} per sample", us(step))),
+        (false, None) => {}
+    }
+    parts.join("; ")
 }
 
 /// Computes the rate that each resource gives to one device.

@@ -4,7 +4,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::feed::Feed;
-use super::findings::{QueuePoint, Run, Span, StageCost};
+use super::findings::{QueuePoint, Run, Span};
+use super::stages::StageCost;
 use infeed::loader::Stats;
 use infeed_core::counters::TimelineSpan;
 use infeed_core::error::Error;

@@ -16,6 +16,7 @@ use super::placement::{
 use super::placement_trials::{PlacementTrial, SENDING};
 use super::supply::Supply;
 use super::units::{bytes, per_s};
+use super::words::describe_placement;
 use infeed::plan::Plan;
 use infeed::plan::device::Placement;
 use infeed_core::error::Error;
@@ -131,11 +132,10 @@ impl Case {
             now: self.split(),
             decodes: self.decodes(),
         };
-        Ok(place(
-            context,
-            &costs,
-            &self.placement_model(storage, devices),
-        ))
+        let model = self.placement_model(storage, devices);
+        let mut placement = place(context, &costs, &model);
+        placement.iter_mut().for_each(describe_placement);
+        Ok(placement)
     }
 
     /// Returns the origin of the numbers of bus and device.

@@ -1,9 +1,9 @@
 //! The rate that each resource allows: capacity divided by demand. The lowest of these rates is that
 //! of a run, a placement, a share of decoding, or a number of feeders.
 
-use super::findings::{StageCost, Stall};
 use super::interval::Interval;
 use super::limit::{Limit, Resource};
+use super::stages::{StageCost, Stall};
 use infeed_source::PythonTime;
 
 /// Relative error of a capacity that is computed from counters instead of measured alone. Threads

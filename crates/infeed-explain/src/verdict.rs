@@ -1,10 +1,11 @@
 //! Builds the verdict: claim, evidence, arithmetic, advice, and remedies without gain.
 
 use super::case::Case;
-use super::findings::{Remedy, Run, Stall, Verdict};
+use super::findings::{Remedy, Run, Verdict};
 use super::functions;
 use super::interval::Interval;
 use super::limit::Limit;
+use super::stages::Stall;
 use super::supply::Supply;
 
 /// Maximum number of remedies in the advice.

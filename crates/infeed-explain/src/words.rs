@@ -4,9 +4,7 @@ use super::decoding::{Decoding, DecodingRate, PARTS, named};
 use super::feeding::{FeederCount, FeederOrigin, Feeding, FeedingModel, NetworkOrigin};
 use super::interval::Interval;
 use super::limit::{Limit, Resource};
-use super::placement::{
-    Cost, DeviceOrigin, FAR, PlacementModel, PlacementRate, PlacementReport, ResourceChange, Split,
-};
+use super::placement::{DeviceOrigin, FAR, PlacementRate, PlacementReport, ResourceChange, Split};
 use super::units::{bytes, per_s, time};
 
 /// Ratio of two rates below which the report mentions the difference.
@@ -23,8 +21,12 @@ impl Split {
     }
 }
 
-/// Returns sentences about the choice, its basis, and changes that would alter it.
-pub(super) fn describe_placement(placement: &PlacementReport) -> Vec<String> {
+/// Fills in the sentences about the choice, its basis, and changes that would alter it.
+pub(super) fn describe_placement(placement: &mut PlacementReport) {
+    placement.said = placement_sentences(placement);
+}
+
+fn placement_sentences(placement: &PlacementReport) -> Vec<String> {
     let way = |split: Split| placement.ways.iter().find(|way| way.split == split);
     let Some(chosen) = way(placement.chosen) else {
         return Vec::new();
@@ -197,43 +199,12 @@ fn factor(times: f64) -> String {
     }
 }
 
-/// Writes out the arithmetic of a placement's rates.
-pub(super) fn placement_arithmetic(cost: &Cost, model: &PlacementModel) -> String {
-    let mut parts = Vec::new();
-    if cost.bus_s > 0.0 {
-        parts.push(format!(
-            "bus {} / {} per sample",
-            per_s(cost.bus_bytes / cost.bus_s),
-            bytes(cost.bus_bytes)
-        ));
-    }
-    let us = |time: f64| format!("{:.2} µs", 1e6 * time);
-    if cost.decoder_s > 0.0 {
-        parts.push(format!(
-            "decoder {} per sample in the copies' stream",
-            us(cost.decoder_s)
-        ));
-    }
-    let step = model.step_s.filter(|&step| step > 0.0);
-    match (cost.device_s > 0.0, step) {
-        (true, Some(step)) => parts.push(format!(
-            "device 1 / ({} of step + {:.2} x {} of kernels per sample)",
-            us(step),
-            model.contention.mid,
-            us(cost.device_s)
-        )),
-        (true, None) => parts.push(format!(
-            "device 1 / {} of kernels per sample",
-            us(cost.device_s)
-        )),
-        (false, Some(step)) => parts.push(format!("step 1 / {} per sample", us(step))),
-        (false, None) => {}
-    }
-    parts.join("; ")
+/// Fills in the sentences about the result, its basis and its cost.
+pub(super) fn describe_decoding(decoding: &mut Decoding) {
+    decoding.said = decoding_sentences(decoding);
 }
 
-/// Returns sentences about the result, its basis and its cost.
-pub(super) fn describe_decoding(decoding: &Decoding) -> Vec<String> {
+fn decoding_sentences(decoding: &Decoding) -> Vec<String> {
     let way = |share: u8| decoding.ways.iter().find(|way| way.share == share);
     let mut said = Vec::new();
     if let Some(best) = way(decoding.share) {

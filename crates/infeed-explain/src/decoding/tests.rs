@@ -3,6 +3,7 @@
 use super::super::limit::Limit;
 use super::super::placement::{Split, UNKNOWN};
 use super::*;
+use crate::words::describe_decoding;
 
 /// Cores decode 2 000 images per second and prepare 20 000. Crops of 300 kB and files of 100 kB
 /// cross 10 GB/s. The decoder takes 4 000 images per second.
@@ -47,7 +48,9 @@ fn host() -> PlacementRate {
 
 fn weighed(ends: &DecodingCosts, model: &PlacementModel, now: u8) -> Decoding {
     let about = ("a device".to_owned(), DeviceOrigin::Measured);
-    weigh(about, now, &host(), ends, model)
+    let mut decoding = weigh(about, now, &host(), ends, model);
+    describe_decoding(&mut decoding);
+    decoding
 }
 
 fn best(decoding: &Decoding) -> &DecodingRate {

@@ -1,6 +1,7 @@
 //! Tests of the choice with each resource as the limit.
 
 use super::*;
+use crate::words::describe_placement;
 
 /// Images of 100 kB that become floats. The host's cores make 10 000 images/s as floats and 12 000
 /// as bytes. The bus has 8 GB/s, a kernel takes 1 us.
@@ -37,7 +38,9 @@ fn placed(costs: &[Cost], model: &PlacementModel) -> PlacementReport {
         now: Split::Device,
         decodes: false,
     };
-    place(context, costs, model).expect("there are ways")
+    let mut placement = place(context, costs, model).expect("there are ways");
+    describe_placement(&mut placement);
+    placement
 }
 
 fn chosen(placement: &PlacementReport) -> &PlacementRate {
