@@ -85,6 +85,14 @@ impl Depth {
             Depth::U16 => 2,
         }
     }
+
+    /// Returns the element type of values.
+    pub fn dtype(self) -> DType {
+        match self {
+            Depth::U8 => DType::UInt8,
+            Depth::U16 => DType::UInt16,
+        }
+    }
 }
 
 /// Decoded pixels, `[height, width, channels]`, without padding between rows.
@@ -205,6 +213,37 @@ impl DType {
             DType::BFloat16 => "bfloat16",
             DType::Float32 => "float32",
             DType::Float64 => "float64",
+        }
+    }
+
+    /// Returns whether elements are integers.
+    pub fn is_integer(self) -> bool {
+        match self {
+            DType::UInt8 | DType::UInt16 | DType::UInt32 | DType::UInt64 => true,
+            DType::Int8 | DType::Int16 | DType::Int32 | DType::Int64 => true,
+            DType::Bool => false,
+            DType::Float16 | DType::BFloat16 | DType::Float32 | DType::Float64 => false,
+        }
+    }
+
+    /// Reads an integer from its bytes in little-endian order. None for other types, for too many
+    /// bytes, and for values over `i64`.
+    pub fn integer(self, bytes: &[u8]) -> Option<i64> {
+        let wide = |fill: u8| {
+            let mut wide = [fill; 8];
+            wide.get_mut(..bytes.len())?.copy_from_slice(bytes);
+            Some(wide)
+        };
+        let is_negative = bytes.last().is_some_and(|&byte| byte >= 0x80);
+        match self {
+            DType::UInt8 | DType::UInt16 | DType::UInt32 | DType::UInt64 => {
+                i64::try_from(u64::from_le_bytes(wide(0)?)).ok()
+            }
+            DType::Int8 | DType::Int16 | DType::Int32 | DType::Int64 => {
+                let fill = if is_negative { 0xFF } else { 0 };
+                Some(i64::from_le_bytes(wide(fill)?))
+            }
+            _ => None,
         }
     }
 }
@@ -350,5 +389,20 @@ pub struct RecordId {
 impl fmt::Display for RecordId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (record {})", printable(&self.name), self.index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_of_every_width_are_read_with_their_sign() {
+        assert_eq!(DType::UInt8.integer(&[200]), Some(200));
+        assert_eq!(DType::Int8.integer(&[200]), Some(-56));
+        assert_eq!(DType::Int16.integer(&(-3_i16).to_le_bytes()), Some(-3));
+        assert_eq!(DType::UInt32.integer(&7_u32.to_le_bytes()), Some(7));
+        assert_eq!(DType::UInt64.integer(&u64::MAX.to_le_bytes()), None);
+        assert_eq!(DType::Float32.integer(&1_f32.to_le_bytes()), None);
     }
 }

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::fields::bytes_beside;
-use super::form::depth_dtype;
-use super::make::{Maker, PackScratch, Product, Shape};
+use super::make::{Maker, PackScratch};
 use super::npy;
 use super::output_folder::OutputFolder;
+use super::product::{Product, Shape};
 use super::run::{RecordBytes, Writer};
 use super::selection::RecordSelection;
-use super::targets::{FormatWriter, OutputFormat, PixelStorage, Target};
+use super::targets::Target;
 use infeed::pipeline::{MemoryField, SourceSpec};
 use infeed_core::error::Error;
 use infeed_core::sample::{DType, FieldKind, Record, RecordId};
@@ -22,15 +22,6 @@ use infeed_source::{Source, read_one};
 
 /// Bitmap of the written rows, one bit per record, after a line that describes the arrays.
 const PROGRESS: &str = "infeed-pack.rows";
-
-/// The format in the table of output formats.
-pub(super) static FORMAT: OutputFormat = OutputFormat {
-    name: "arrays",
-    summary: "one .npy per field, all images decoded to one size",
-    pixels: PixelStorage::Decoded,
-    writer: FormatWriter::FieldArrays,
-    batch_file: None,
-};
 
 /// Writes records as rows.
 pub(super) struct ArrayWriter<'a> {
@@ -244,7 +235,7 @@ fn layout(kind: &FieldKind, pixels: Option<Shape>) -> (&'static str, DType, Vec<
         _ => "tensor",
     };
     match (kind, pixels) {
-        (_, Some(found)) => (kind_name, depth_dtype(found.depth), found.axes()),
+        (_, Some(found)) => (kind_name, found.depth.dtype(), found.axes()),
         (FieldKind::Tensor { dtype, shape }, None) => (kind_name, *dtype, shape.clone()),
         // The plan rejects kinds without a fixed size before any read.
         (_, None) => (kind_name, DType::UInt8, Vec::new()),

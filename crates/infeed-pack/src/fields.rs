@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use super::PackOptions;
 use super::encoding::Encoding;
+use super::form::Column;
+use super::product::Shape;
 use super::targets::{Target, either};
 use infeed::pipeline::{Pipeline, SourceSpec};
 use infeed::plan::{color_mode, coordinates};
@@ -46,6 +48,11 @@ impl FieldWork {
     /// Returns whether the field is an image or a mask.
     pub(super) fn is_visual(&self) -> bool {
         matches!(self.kind, FieldKind::Image(_) | FieldKind::Mask(_))
+    }
+
+    /// Returns whether the field is written as raw pixels.
+    pub(super) fn is_pixels(&self) -> bool {
+        matches!(self.work, Work::Pixels { .. })
     }
 }
 
@@ -223,7 +230,7 @@ fn one(pipeline: &Pipeline, field: &Field, options: &PackOptions) -> Result<Fiel
             }
         }
         (FieldKind::Tensor { dtype, shape }, Target::Folder) => {
-            let is_label = name == "label" && shape.is_empty() && is_integer(*dtype);
+            let is_label = name == "label" && shape.is_empty() && dtype.is_integer();
             if !is_label {
                 return refused(
                     "not an integer called `label`, the only number that a folder can store",
@@ -248,36 +255,6 @@ fn one(pipeline: &Pipeline, field: &Field, options: &PackOptions) -> Result<Fiel
         kind: field.kind.clone(),
         work,
     })
-}
-
-/// Reads an integer of an array. None for other types and for values over `i64`.
-pub(super) fn integer(dtype: DType, bytes: &[u8]) -> Option<i64> {
-    let wide = |fill: u8| {
-        let mut wide = [fill; 8];
-        wide.get_mut(..bytes.len())?.copy_from_slice(bytes);
-        Some(wide)
-    };
-    let is_negative = bytes.last().is_some_and(|&byte| byte >= 0x80);
-    match dtype {
-        DType::UInt8 | DType::UInt16 | DType::UInt32 | DType::UInt64 => {
-            i64::try_from(u64::from_le_bytes(wide(0)?)).ok()
-        }
-        DType::Int8 | DType::Int16 | DType::Int32 | DType::Int64 => {
-            Some(i64::from_le_bytes(wide(if is_negative {
-                0xFF
-            } else {
-                0
-            })?))
-        }
-        _ => None,
-    }
-}
-
-fn is_integer(dtype: DType) -> bool {
-    !matches!(
-        dtype,
-        DType::Bool | DType::Float16 | DType::BFloat16 | DType::Float32 | DType::Float64
-    )
 }
 
 /// Returns the bytes of a record's fields that are not separate files.
@@ -313,17 +290,21 @@ pub(super) fn modes(fields: &[FieldWork], to: Target) -> BTreeMap<String, ColorM
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn integers_of_every_width_are_read_with_their_sign() {
-        assert_eq!(integer(DType::UInt8, &[200]), Some(200));
-        assert_eq!(integer(DType::Int8, &[200]), Some(-56));
-        assert_eq!(integer(DType::Int16, &(-3_i16).to_le_bytes()), Some(-3));
-        assert_eq!(integer(DType::UInt32, &7_u32.to_le_bytes()), Some(7));
-        assert_eq!(integer(DType::UInt64, &u64::MAX.to_le_bytes()), None);
-        assert_eq!(integer(DType::Float32, &1_f32.to_le_bytes()), None);
-    }
+/// Returns the fields in a shard. `shapes` are the pixel shapes of one record, which all records
+/// share.
+pub(super) fn columns(fields: &[FieldWork], shapes: &[Option<Shape>]) -> Vec<Column> {
+    let column = |(field, shape): (&FieldWork, &Option<Shape>)| {
+        let numbers = match (&field.kind, shape) {
+            (_, Some(shape)) => Some((shape.depth.dtype(), shape.axes())),
+            (FieldKind::Tensor { dtype, shape }, None) => Some((*dtype, shape.clone())),
+            (FieldKind::Ragged { dtype }, None) => Some((*dtype, Vec::new())),
+            _ => None,
+        };
+        Column {
+            name: field.name.clone(),
+            kind: field.kind.clone(),
+            numbers,
+        }
+    };
+    fields.iter().zip(shapes).map(column).collect()
 }

@@ -7,13 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::entry::BAD_LIST;
-use super::fields::{FieldWork, Work, bytes_beside, integer};
-use super::make::Product;
+use super::fields::{FieldWork, Work, bytes_beside};
 use super::names::{Layout, Naming, OutputFile, PAIRS};
 use super::output_folder::OutputFolder;
+use super::product::Product;
 use super::run::{RecordBytes, Writer};
 use super::selection::{CLAIM, ROOM_BYTES, RecordSelection};
-use super::targets::{FormatWriter, OutputFormat, PixelStorage};
 use infeed::pipeline::SourceSpec;
 use infeed_core::error::Error;
 use infeed_core::sample::Record;
@@ -23,15 +22,6 @@ use infeed_source::{RecordResult, Source, damaged};
 
 /// File name of the list of labels.
 const LABELS: &str = "labels.csv";
-
-/// The format in the table of output formats.
-pub(super) static FORMAT: OutputFormat = OutputFormat {
-    name: "folder",
-    summary: "image files: by class, with a list of labels, or in pairs, as in the source",
-    pixels: PixelStorage::Encoded,
-    writer: FormatWriter::ImageFiles,
-    batch_file: None,
-};
 
 /// Writes records as files.
 pub(super) struct FolderWriter<'a> {
@@ -214,7 +204,7 @@ impl<'a> FolderWriter<'a> {
     /// Returns the label in a record.
     fn label(&self, record: &Record) -> Result<i64, Error> {
         let number = |(field, bytes): (&FieldWork, &bytes::Bytes)| match field.work {
-            Work::Label(dtype) => integer(dtype, bytes),
+            Work::Label(dtype) => dtype.integer(bytes),
             _ => None,
         };
         let mut numbers = self.fields.iter().zip(&record.fields).filter_map(number);

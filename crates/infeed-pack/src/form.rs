@@ -6,10 +6,9 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 
 use super::PackError;
-use super::fields::{FieldWork, Work};
-use super::make::{Product, Shape};
+use super::product::Product;
 use infeed::pipeline::{FieldSpec, SourceSpec};
-use infeed_core::sample::{DType, Depth, FieldKind};
+use infeed_core::sample::{DType, FieldKind};
 
 /// Size of the write buffer. Longer pieces are written without a copy.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -148,38 +147,11 @@ impl Write for Sink {
     }
 }
 
-/// Returns the fields in a shard. `shapes` are the pixel shapes of one record, which all records
-/// share.
-pub(super) fn columns(fields: &[FieldWork], shapes: &[Option<Shape>]) -> Vec<Column> {
-    let column = |(field, shape): (&FieldWork, &Option<Shape>)| {
-        let numbers = match (&field.kind, shape) {
-            (_, Some(shape)) => Some((depth_dtype(shape.depth), shape.axes())),
-            (FieldKind::Tensor { dtype, shape }, None) => Some((*dtype, shape.clone())),
-            (FieldKind::Ragged { dtype }, None) => Some((*dtype, Vec::new())),
-            _ => None,
-        };
-        Column {
-            name: field.name.clone(),
-            kind: field.kind.clone(),
-            numbers,
-        }
-    };
-    fields.iter().zip(shapes).map(column).collect()
-}
-
-/// Returns the element type of samples.
-pub(super) fn depth_dtype(depth: Depth) -> DType {
-    match depth {
-        Depth::U8 => DType::UInt8,
-        Depth::U16 => DType::UInt16,
-    }
-}
-
 impl Column {
     /// Returns whether the column is an integer named `label`.
     pub(super) fn is_label(&self) -> bool {
         let is_scalar = matches!(&self.kind, FieldKind::Tensor { dtype, shape }
-            if shape.is_empty() && is_integer(*dtype));
+            if shape.is_empty() && dtype.is_integer());
         is_scalar && self.name == "label"
     }
 
@@ -205,17 +177,4 @@ impl Column {
             shape,
         }
     }
-}
-
-/// Returns whether elements are integers.
-pub(super) fn is_integer(dtype: DType) -> bool {
-    !matches!(
-        dtype,
-        DType::Bool | DType::Float16 | DType::BFloat16 | DType::Float32 | DType::Float64
-    )
-}
-
-/// Returns whether a field is written as raw pixels.
-pub(super) fn is_pixels(field: &FieldWork) -> bool {
-    matches!(field.work, Work::Pixels { .. })
 }

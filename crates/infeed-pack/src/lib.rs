@@ -29,6 +29,7 @@ mod npy;
 mod options_json;
 mod output_folder;
 mod parts;
+mod product;
 pub mod quality;
 mod restart;
 mod run;
@@ -51,7 +52,7 @@ use infeed_core::error::Error;
 use infeed_source::Source;
 use infeed_source::store;
 use selection::RecordSelection;
-use targets::{FormatWriter, NewForm};
+use targets::format::{FormatWriter, NewForm};
 
 pub use count::Progress;
 pub use encode::encode;
@@ -474,7 +475,7 @@ impl Job<'_> {
 struct ShardLayout {
     form: Box<dyn form::Form>,
     /// Shapes of raw pixels.
-    shapes: Vec<Option<make::Shape>>,
+    shapes: Vec<Option<product::Shape>>,
     /// The record that determined them.
     first: u64,
 }
@@ -488,12 +489,12 @@ fn shaped(
 ) -> Result<ShardLayout, Error> {
     let mut first = chosen.at(0);
     let mut shapes = vec![None; maker.fields.len()];
-    if maker.fields.iter().any(form::is_pixels) {
+    if maker.fields.iter().any(fields::FieldWork::is_pixels) {
         let good = arrays::first_good(maker, chosen, options.max_bad)?;
         first = good.0;
         shapes = good.1.iter().map(|product| product.shape).collect();
     }
-    let columns = form::columns(maker.fields, &shapes);
+    let columns = fields::columns(maker.fields, &shapes);
     let classes = maker.source.classes();
     let rows = options.rows(pipeline).unwrap_or(1);
     if options.to.batch_file().is_some() {

@@ -10,6 +10,7 @@ use super::PackError;
 use super::encode::{KEPT_QUALITY, PngPalette, encode_with};
 use super::encoding::Encoding;
 use super::fields::{FieldWork, Work};
+use super::product::{Product, Shape};
 use super::restart::with_restarts;
 use infeed::loader::sample_error;
 use infeed::pipeline::Decode;
@@ -43,36 +44,10 @@ pub(super) struct PackScratch {
     transforms: TransformScratch,
 }
 
-/// The output of one field.
-pub(super) struct Product {
-    pub(super) bytes: Bytes,
-    /// Shape of raw pixels.
-    pub(super) shape: Option<Shape>,
-}
-
 /// An encoded image, and the mode that decodes it to its pixels.
 pub(super) struct EncodedImage {
     pub(super) bytes: Bytes,
     pub(super) mode: ColorMode,
-}
-
-/// Shape of pixels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
-    pub(super) size: Size,
-    pub(super) channels: usize,
-    pub(super) depth: Depth,
-}
-
-impl Shape {
-    /// Returns `[H, W]` or `[H, W, C]`.
-    pub(super) fn axes(&self) -> Vec<usize> {
-        let mut axes = vec![self.size.height as usize, self.size.width as usize];
-        if self.channels > 1 {
-            axes.push(self.channels);
-        }
-        axes
-    }
 }
 
 /// An image or mask of a record, after its header was read.

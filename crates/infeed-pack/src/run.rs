@@ -7,7 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::count::{Progress, RunningTotals, Totals};
-use super::make::{Maker, PackScratch, Product};
+use super::make::{Maker, PackScratch};
+use super::product::Product;
 use super::selection::{CLAIM, ROOM_BYTES, RecordSelection};
 use infeed_core::error::Error;
 use infeed_core::sample::Record;

@@ -317,8 +317,8 @@ impl Drop for SequenceThreadGuard<'_, '_> {
 mod tests {
     use super::*;
     use crate::fields::FieldWork;
-    use crate::targets::FormatWriter;
-    use crate::{Target, form};
+    use crate::targets::format::FormatWriter;
+    use crate::{Target, fields};
     use infeed_core::order::Order;
     use infeed_core::order::window::Groups;
     use infeed_core::sample::{Field, FieldKind, Record, RecordId};
@@ -453,7 +453,7 @@ mod tests {
             unmarked: AtomicU64::new(0),
             verify: false,
         };
-        let columns = form::columns(&fields, &[None]);
+        let columns = fields::columns(&fields, &[None]);
         let FormatWriter::Shards(new_form) = Target::TfRecord.format().writer else {
             panic!("shards expected");
         };

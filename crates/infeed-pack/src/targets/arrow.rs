@@ -8,7 +8,7 @@ use arrow_array::RecordBatch;
 use arrow_ipc::MetadataVersion;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 
-use super::{FormatWriter, OutputFormat, PixelStorage};
+use super::format::{FormatWriter, OutputFormat, PixelStorage};
 use crate::PackError;
 use crate::columnar::{BatchLimits, BatchWriter, BatchedFile, Columns, io_error};
 use crate::form::{Column, Extensions, Form, PackedRecord, Shard, Sink};

@@ -1,9 +1,10 @@
 //! The table of output formats.
 //!
-//! The file of a writer declares its format once, as an [`OutputFormat`]. Everything else asks for
+//! The file of a shard format declares it once, as an [`OutputFormat`]. Everything else asks for
 //! its properties, so that a new format is a writer and a line here.
 
 mod arrow;
+pub(super) mod format;
 mod npz;
 mod parquet;
 mod tfrecord;
@@ -11,9 +12,7 @@ mod webdataset;
 
 use std::str::FromStr;
 
-use super::form::{Column, Form};
-use super::{arrays, folder};
-use infeed_core::error::Error;
+use format::{FormatWriter, OutputFormat, PixelStorage};
 
 /// Defines [`Target`] with one variant for each format.
 macro_rules! targets {
@@ -49,53 +48,28 @@ targets! {
     /// Compressed NumPy files of one batch each, decoded. All records must have one size.
     Npz => npz::FORMAT,
     /// Image files, in the layout of the source: class folders, a list of labels, or pairs.
-    Folder => folder::FORMAT,
+    Folder => FOLDER,
     /// One `.npy` file per field, decoded. All records must have one size.
-    Arrays => arrays::FORMAT,
+    Arrays => ARRAYS,
 }
 
-/// Properties of an output format.
-#[derive(Debug)]
-pub(super) struct OutputFormat {
-    /// Name in options and manifests.
-    pub(super) name: &'static str,
-    /// Description in help texts.
-    pub(super) summary: &'static str,
-    pub(super) pixels: PixelStorage,
-    pub(super) writer: FormatWriter,
-    /// Name of a file in messages, if a file is one batch.
-    pub(super) batch_file: Option<&'static str>,
-}
+/// Image files.
+static FOLDER: OutputFormat = OutputFormat {
+    name: "folder",
+    summary: "image files: by class, with a list of labels, or in pairs, as in the source",
+    pixels: PixelStorage::Encoded,
+    writer: FormatWriter::ImageFiles,
+    batch_file: None,
+};
 
-/// How a format stores the pixels of images and masks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PixelStorage {
-    /// As encoded files only.
-    Encoded,
-    /// As encoded files or as raw pixels.
-    Any,
-    /// As decoded pixels only.
-    Decoded,
-}
-
-/// The code that writes a format.
-#[derive(Debug)]
-pub(super) enum FormatWriter {
-    /// Files of many records, written sequentially.
-    Shards(NewForm),
-    /// The writer of image files.
-    ImageFiles,
-    /// The writer of one array per field.
-    FieldArrays,
-}
-
-/// Prepares shards of these fields: with the class names of the source, and the rows of a file that
-/// is one batch.
-///
-/// # Errors
-///
-/// [`Error::Config`] if the format cannot hold the fields.
-pub(super) type NewForm = fn(Vec<Column>, Option<&[String]>, u64) -> Result<Box<dyn Form>, Error>;
+/// One array per field.
+static ARRAYS: OutputFormat = OutputFormat {
+    name: "arrays",
+    summary: "one .npy per field, all images decoded to one size",
+    pixels: PixelStorage::Decoded,
+    writer: FormatWriter::FieldArrays,
+    batch_file: None,
+};
 
 impl Target {
     /// The format that holds any files unchanged and that most tools read.

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
 
-use super::{FormatWriter, OutputFormat, PixelStorage};
+use super::format::{FormatWriter, OutputFormat, PixelStorage};
 use crate::form::{Column, Extensions, FinishedShard, Form, PackedRecord, Shard, Sink};
 use crate::{PackError, npy};
 use infeed::pipeline::SourceSpec;

@@ -15,7 +15,7 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use serde_json::{Value, json};
 
-use super::{FormatWriter, OutputFormat, PixelStorage};
+use super::format::{FormatWriter, OutputFormat, PixelStorage};
 use crate::PackError;
 use crate::columnar::{BatchLimits, BatchWriter, BatchedFile, Columns};
 use crate::form::{Column, Extensions, Form, PackedRecord, Shard, Sink};

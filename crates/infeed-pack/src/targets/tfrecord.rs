@@ -17,10 +17,9 @@ use std::io::{self, Write};
 use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 use half::f16;
 
-use super::{FormatWriter, OutputFormat, PixelStorage};
+use super::format::{FormatWriter, OutputFormat, PixelStorage};
 use crate::PackError;
-use crate::fields::integer;
-use crate::form::{Column, Extensions, FinishedShard, Form, PackedRecord, Shard, Sink, is_integer};
+use crate::form::{Column, Extensions, FinishedShard, Form, PackedRecord, Shard, Sink};
 use infeed::pipeline::SourceSpec;
 use infeed_codec::decode::Format;
 use infeed_core::error::Error;
@@ -158,7 +157,7 @@ impl Form for TfRecord {
         for (at, _, column) in self.fields() {
             if let Some((dtype @ DType::UInt64, _)) = column.numbers {
                 let mut elements = made.products[at].bytes.chunks_exact(dtype.bytes());
-                if elements.any(|element| integer(dtype, element).is_none()) {
+                if elements.any(|element| dtype.integer(element).is_none()) {
                     let field = column.name.clone();
                     return Err(PackError::WideNumber { field });
                 }
@@ -306,8 +305,8 @@ fn value<'a>(column: &Column, bytes: &'a [u8]) -> Value<'a> {
         _ => {
             let mut ints = Vec::new();
             for element in elements {
-                let number = match is_integer(*dtype) {
-                    true => integer(*dtype, element).unwrap_or(i64::MAX),
+                let number = match dtype.is_integer() {
+                    true => dtype.integer(element).unwrap_or(i64::MAX),
                     false => i64::from(element[0] != 0),
                 };
                 // Negative numbers are stored in 64-bit two's complement.

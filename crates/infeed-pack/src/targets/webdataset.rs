@@ -9,8 +9,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use super::{FormatWriter, OutputFormat, PixelStorage};
-use crate::fields::integer;
+use super::format::{FormatWriter, OutputFormat, PixelStorage};
 use crate::form::{Column, Extensions, FinishedShard, Form, PackedRecord, Shard, Sink};
 use crate::{PackError, npy};
 use infeed::pipeline::SourceSpec;
@@ -138,7 +137,7 @@ impl Member {
             return FieldHeader::Before(Vec::new());
         };
         if self.column.is_label() {
-            let number = integer(*dtype, bytes).unwrap_or(i64::MAX);
+            let number = dtype.integer(bytes).unwrap_or(i64::MAX);
             return FieldHeader::Instead(number.to_string().into_bytes());
         }
         let axes: Vec<u64> = match self.column.kind {
@@ -170,7 +169,7 @@ impl Form for WebDataset {
         for (member, product) in self.members.iter().zip(&made.products) {
             let column = &member.column;
             if let (true, Some((dtype, _))) = (column.is_label(), &column.numbers)
-                && integer(*dtype, &product.bytes).is_none()
+                && dtype.integer(&product.bytes).is_none()
             {
                 let field = column.name.clone();
                 return Err(PackError::WideNumber { field });

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::index::invalid;
 use super::npy::NpyArray;
 use infeed_core::error::Cause;
-use infeed_core::sample::{DType, Depth, Field, FieldKind, Pixels};
+use infeed_core::sample::{DType, Field, FieldKind, Pixels};
 
 /// A requested field of the records of shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,11 +114,7 @@ pub(crate) fn array(kind: &FieldKind, array: NpyArray) -> Result<Bytes, String> 
             let shape = &array.shape[..];
             let gray = *channels == 1 && shape == [height, width];
             let same = gray || shape == [height, width, *channels];
-            same && array.dtype
-                == match depth {
-                    Depth::U8 => DType::UInt8,
-                    Depth::U16 => DType::UInt16,
-                }
+            same && array.dtype == depth.dtype()
         }
         _ => false,
     };

@@ -85,7 +85,7 @@ pub(super) fn labels(
     };
     let kind = &fields[at].kind;
     match kind {
-        FieldKind::Tensor { dtype, shape } if shape.is_empty() && is_integer(*dtype) => {
+        FieldKind::Tensor { dtype, shape } if shape.is_empty() && dtype.is_integer() => {
             let named = source.and_then(|source| source.classes()).map(<[_]>::len);
             let classes = first.classes.map(|n| n as usize).or(named);
             match classes {
@@ -116,20 +116,6 @@ pub(super) fn labels(
             "`{name}` is neither a class number nor float32, so it cannot be mixed"
         )),
     }
-}
-
-fn is_integer(dtype: DType) -> bool {
-    matches!(
-        dtype,
-        DType::UInt8
-            | DType::UInt16
-            | DType::UInt32
-            | DType::UInt64
-            | DType::Int8
-            | DType::Int16
-            | DType::Int32
-            | DType::Int64
-    )
 }
 
 /// Checks that finished rows can be mixed.

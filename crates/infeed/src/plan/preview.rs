@@ -8,7 +8,7 @@ use super::{FieldPlan, Plan};
 use infeed_codec::decode::Request;
 use infeed_codec::transform::{Mixing, PixelView, Step};
 use infeed_core::batch::{Array, ColumnKind, RowCell, Values};
-use infeed_core::sample::{DType, Depth, Image, Pixels, Record, RecordId, Region};
+use infeed_core::sample::{DType, Image, Pixels, Record, RecordId, Region};
 
 /// A sample after one stage.
 #[derive(Clone, Debug)]
@@ -157,12 +157,9 @@ impl Plan {
         images: &[(usize, Image)],
     ) -> Result<PreviewStage, StageFailure> {
         let value = |(field, image): &(usize, Image)| {
-            let dtype = match image.depth {
-                Depth::U8 => DType::UInt8,
-                Depth::U16 => DType::UInt16,
-            };
             let shape = vec![image.height(), image.width(), image.channels];
-            let array = Array::own(&image.data, shape, dtype).map_err(|_| no_memory(*field))?;
+            let array = Array::own(&image.data, shape, image.depth.dtype())
+                .map_err(|_| no_memory(*field))?;
             Ok((self.columns[*field].name.clone(), Values::Array(array)))
         };
         let fields = images
