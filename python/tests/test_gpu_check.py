@@ -149,7 +149,7 @@ def run_steps(parts, tmp_path):
             for name, expected_s, limit_s in steps
         ]
         settings = parts.steps.Settings("sim", effort, tmp_path, SCRIPTS.parent)
-        files = parts.runner.Files(tmp_path / "found.jsonl", tmp_path / "report.md")
+        files = parts.findings.Files(tmp_path / "found.jsonl", tmp_path / "report.md")
         variables = parts.runner.environment_of_steps([SCRIPTS, tmp_path])
         passed = parts.runner.run(
             made, settings, files, deadline_s, variables, lambda line: None

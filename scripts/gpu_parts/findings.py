@@ -10,7 +10,16 @@ import json
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a run: findings as JSON Lines, and the report as Markdown."""
+
+    findings: Path
+    report: Path
 
 
 class Findings:

@@ -3,13 +3,9 @@
 import os
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from .findings import read
+from .findings import Files, read
 from .steps import Settings, Step
-
-if TYPE_CHECKING:
-    from .runner import Files
 
 # Bytes of a copy that is larger than any cache.
 LARGE_COPY = 256 << 20
@@ -54,7 +50,7 @@ class Page:
         self._settings = settings
         self._started = started
 
-    def write(self, files: "Files") -> None:
+    def write(self, files: Files) -> None:
         """Replaces the report in one step, so that it is never incomplete."""
         text = self.text(read(files.findings))
         unfinished = files.report.with_name(files.report.name + ".unfinished")

@@ -4,22 +4,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from . import report
-from .findings import Findings, end_line, read
+from .findings import Files, Findings, end_line, read
 from .process import run as run_process
 from .process import tail
 from .steps import FULL_LIMIT, Settings, Step
-
-
-@dataclass(frozen=True)
-class Files:
-    """The files of a run: findings as JSON Lines, and the report as Markdown."""
-
-    findings: Path
-    report: Path
 
 
 def run(
