@@ -264,7 +264,7 @@ impl<'a> Sequence<'a> {
 fn made(
     source: &dyn Source,
     record: &infeed_core::sample::Record,
-    products: Vec<super::make::Product>,
+    products: Vec<super::product::Product>,
 ) -> PackedRecord {
     let files = source.files(record.index);
     let file = files.first().and_then(|path| path.file_name());
