@@ -3,7 +3,7 @@
 
 use infeed_feed::wire::frame::{self, CONTROL_BYTES, Kind};
 use infeed_feed::wire::hello::Hello;
-use infeed_feed::wire::rows::{Column, RowsHead, RowsLayout};
+use infeed_feed::wire::rows::{ColumnLayout, RowsHead, RowsLayout};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -12,12 +12,12 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let layout = RowsLayout {
         columns: vec![
-            Column::Slab { row_bytes: 12 },
-            Column::Own {
+            ColumnLayout::Slab { row_bytes: 12 },
+            ColumnLayout::Own {
                 rank: Some(usize::from(first % 5)),
                 element: 4,
             },
-            Column::Own {
+            ColumnLayout::Own {
                 rank: None,
                 element: 1,
             },

@@ -8,7 +8,7 @@ use fast_image_resize::images::{Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use infeed_raw::host::HostBytes;
 use infeed_raw::jpeg::{JpegDecoder, JpegTask, PixelFormat, Window};
-use infeed_raw::simd::{Convert, Dtype, Layout, Level, Source, convert};
+use infeed_raw::simd::{Convert, Dtype, Layout, Level, SourcePixels, convert};
 
 use crate::decoded::normalize;
 use crate::records::{Random, Turn, files, read};
@@ -108,7 +108,7 @@ impl Worker {
         self.resizer.resize(&pixels, &mut self.small, &options)?;
 
         let side = SIDE as usize;
-        let source = Source {
+        let source = SourcePixels {
             data: self.small.buffer(),
             width: side,
             height: side,

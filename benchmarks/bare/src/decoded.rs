@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use infeed_raw::host::HostBytes;
 use infeed_raw::map::FileMap;
-use infeed_raw::simd::{Convert, Dtype, Layout, Level, Source, convert};
+use infeed_raw::simd::{Convert, Dtype, Layout, Level, SourcePixels, convert};
 
 use crate::records::{Random, Turn};
 use crate::{Job, Step};
@@ -44,7 +44,7 @@ pub fn job(path: &Path, floats: bool) -> Result<Job> {
             let rows = &map.as_ref()[header..];
             for out in slab.chunks_exact_mut(ROW * element) {
                 let row = &rows[turn.next(rows.len() / ROW) * ROW..][..ROW];
-                let source = Source {
+                let source = SourcePixels {
                     data: row,
                     width: SIDE,
                     height: SIDE,

@@ -7,7 +7,7 @@
 use std::ffi::c_uint;
 
 use crate::driver::call_log;
-use crate::driver::settings::Settings;
+use crate::driver::settings::FakeSettings;
 use crate::driver::world::{self, Driver};
 use crate::driver::{report, thread};
 use crate::nvjpeg;
@@ -24,7 +24,7 @@ pub use crate::nvjpeg::library::FileFault;
 pub fn start() {
     thread::reset();
     call_log::take();
-    let world = Driver::new(Settings::of_test()).expect("the system has addresses");
+    let world = Driver::new(FakeSettings::of_test()).expect("the system has addresses");
     world::set_own(world);
 }
 

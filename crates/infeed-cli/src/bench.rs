@@ -21,7 +21,7 @@ use crate::error::CliError;
 use crate::feed::token;
 use crate::target::{FunctionArgs, Target, path_help};
 use crate::terminal::{human_bytes, spinner};
-use crate::{Outcome, args, interrupt};
+use crate::{CommandResult, args, interrupt};
 use report::BenchResult;
 
 /// Default duration in seconds.
@@ -64,8 +64,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES", value_parser = infeed::units::parse_bytes)]
     memory: Option<u64>,
     /// Treatment of bad records
-    #[arg(long, value_enum, default_value_t = Policy::Stop)]
-    on_error: Policy,
+    #[arg(long, value_enum, default_value_t = OnBadRecord::Stop)]
+    on_error: OnBadRecord,
     /// Feeders that also make batches (`infeed feed`): host:port, separated by commas
     #[arg(long, value_name = "HOSTS", value_delimiter = ',', value_parser = args::feeder)]
     feeders: Vec<String>,
@@ -156,7 +156,7 @@ fn workers(text: &str) -> Result<Workers, String> {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum Policy {
+pub(crate) enum OnBadRecord {
     /// End the run
     Stop,
     /// Replace the record with another one
@@ -165,17 +165,17 @@ pub(crate) enum Policy {
     Skip,
 }
 
-impl From<Policy> for OnError {
-    fn from(policy: Policy) -> OnError {
+impl From<OnBadRecord> for OnError {
+    fn from(policy: OnBadRecord) -> OnError {
         match policy {
-            Policy::Stop => OnError::Stop,
-            Policy::Substitute => OnError::Substitute,
-            Policy::Skip => OnError::Skip,
+            OnBadRecord::Stop => OnError::Stop,
+            OnBadRecord::Substitute => OnError::Substitute,
+            OnBadRecord::Skip => OnError::Skip,
         }
     }
 }
 
-pub(crate) fn run(args: &Args) -> Outcome {
+pub(crate) fn run(args: &Args) -> CommandResult {
     interrupt::watch();
     let start = Instant::now();
     let target = Target::with_functions(&args.path, &args.functions)?;
@@ -265,7 +265,7 @@ fn measure(
     let step_time = args
         .step_ms
         .map(|ms| Duration::from_secs_f64((ms / 1e3).min(1e9)));
-    let mut first: Option<First> = None;
+    let mut first: Option<FirstBatch> = None;
     let (mut wait, mut rows, mut epochs) = (Duration::ZERO, 0_u64, 0_u64);
     let mut failure = None;
     let first_ring = feed.on_device().map(DeviceLoader::ring);
@@ -291,7 +291,7 @@ fn measure(
             Ok(step @ (AnyStep::Host(_) | AnyStep::Device(_))) => {
                 rows += step.samples() as u64;
                 drop(step);
-                let first = first.get_or_insert_with(|| First {
+                let first = first.get_or_insert_with(|| FirstBatch {
                     at: Instant::now(),
                     after: start.elapsed(),
                     rows,
@@ -340,7 +340,7 @@ fn measure(
 }
 
 /// Arrival of the first batch.
-struct First {
+struct FirstBatch {
     at: Instant,
     /// Time since the command started.
     after: Duration,
@@ -348,7 +348,7 @@ struct First {
 }
 
 /// Samples per second after the first batch. A single batch counts from the start.
-fn rate_after(first: &First, rows: u64) -> f64 {
+fn rate_after(first: &FirstBatch, rows: u64) -> f64 {
     let seconds = first.at.elapsed().as_secs_f64();
     if rows > first.rows {
         (rows - first.rows) as f64 / seconds.max(1e-9)

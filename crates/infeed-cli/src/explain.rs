@@ -21,13 +21,13 @@ use infeed_explain::{
 };
 use infeed_feed::Feeders;
 
-use crate::bench::{LocalCores, Policy};
+use crate::bench::{LocalCores, OnBadRecord};
 use crate::error::CliError;
 use crate::feed::token;
 use crate::ledger::default_path;
 use crate::target::{FunctionArgs, Target, path_help};
 use crate::terminal::{spinner, width};
-use crate::{Outcome, args, interrupt};
+use crate::{CommandResult, args, interrupt};
 
 /// Default duration of the plain run in seconds.
 const DEFAULT_SECONDS: f64 = 6.0;
@@ -65,8 +65,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES", value_parser = infeed::units::parse_bytes)]
     memory: Option<u64>,
     /// Treatment of bad records
-    #[arg(long, value_enum, default_value_t = Policy::Stop)]
-    on_error: Policy,
+    #[arg(long, value_enum, default_value_t = OnBadRecord::Stop)]
+    on_error: OnBadRecord,
     /// Seconds of the plain run; less than 1 makes trials shorter, too
     #[arg(long, value_name = "S", value_parser = args::positive, default_value_t = DEFAULT_SECONDS)]
     seconds: f64,
@@ -159,7 +159,7 @@ fn planned_machine(profile: &probe::Profile) -> PlannedMachine {
     }
 }
 
-pub(crate) fn run(args: &Args) -> Outcome {
+pub(crate) fn run(args: &Args) -> CommandResult {
     interrupt::watch();
     let several = args.apply.len() > 1 || args.apply.iter().any(|wanted| wanted == "all");
     if args.out.is_some() && several {
@@ -301,7 +301,7 @@ fn write(
     path: Option<&Path>,
     explanation: &Explanation,
     form: fn(&Explanation) -> String,
-) -> Outcome {
+) -> CommandResult {
     let Some(path) = path else { return Ok(()) };
     fs::write(path, form(explanation)).map_err(|error| at(path, &error))?;
     print_err!("wrote {}", path.display());

@@ -12,7 +12,7 @@ use infeed_feed::{FeedOptions, FeedStats, serve};
 use crate::error::CliError;
 use crate::target::{FunctionArgs, Target};
 use crate::terminal::human_bytes;
-use crate::{Outcome, args, interrupt};
+use crate::{CommandResult, args, interrupt};
 
 /// Time between two checks of Ctrl-C and of the counters.
 const SLICE: Duration = Duration::from_millis(100);
@@ -70,7 +70,7 @@ impl From<Encrypt> for Encryption {
     }
 }
 
-pub(crate) fn run(args: &Args) -> Outcome {
+pub(crate) fn run(args: &Args) -> CommandResult {
     interrupt::watch();
     let target = Target::with_functions(&args.path, &args.functions)?;
     let failed = |error: infeed::Error| CliError::failed(&error);

@@ -39,7 +39,7 @@ const LABEL_FOLDERS: [&str; 6] = [
 
 /// Contents of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Layout {
+pub(crate) enum FolderContents {
     /// Image files, with or without class folders.
     Images(PathBuf),
     /// Images and masks that pair by name.
@@ -57,7 +57,7 @@ pub(crate) enum Layout {
 /// # Errors
 ///
 /// If the folder cannot be listed or has no known contents.
-pub(crate) fn layout(dir: &Path) -> Result<Layout, CliError> {
+pub(crate) fn layout(dir: &Path) -> Result<FolderContents, CliError> {
     let listed = entries(dir)?;
     let folders: Vec<&Path> = listed
         .iter()
@@ -70,7 +70,7 @@ pub(crate) fn layout(dir: &Path) -> Result<Layout, CliError> {
         let palette = palette
             .map(|at| at.join("class_dict.csv"))
             .find(|path| path.is_file());
-        return Ok(Layout::Pairs {
+        return Ok(FolderContents::Pairs {
             image,
             mask,
             palette,
@@ -84,7 +84,7 @@ pub(crate) fn layout(dir: &Path) -> Result<Layout, CliError> {
         .map(|entry| entry.path.clone())
         .collect();
     if !arrays.is_empty() {
-        return Ok(Layout::Arrays(arrays));
+        return Ok(FolderContents::Arrays(arrays));
     }
     // ImageNet's own layout: one folder per split, with a folder per class in it.
     let split = ["train", "training", "val", "valid", "test"]
@@ -92,8 +92,8 @@ pub(crate) fn layout(dir: &Path) -> Result<Layout, CliError> {
         .find_map(|name| folders.iter().find(|path| path.ends_with(name)));
     let has_images = listed.iter().any(|entry| is_image(&entry.path));
     match split {
-        Some(split) if !has_images => Ok(Layout::Images(split.to_path_buf())),
-        _ if has_images || !folders.is_empty() => Ok(Layout::Images(dir.to_owned())),
+        Some(split) if !has_images => Ok(FolderContents::Images(split.to_path_buf())),
+        _ if has_images || !folders.is_empty() => Ok(FolderContents::Images(dir.to_owned())),
         _ => Err(CliError::Failed(format!(
             "{} contains no images, no folders of images and no .npy arrays",
             dir.display()
@@ -142,25 +142,25 @@ pub(crate) fn images_below(dir: &Path) -> Result<(Vec<PathBuf>, usize), CliError
 }
 
 /// An entry of a folder, on a disk or in a bucket.
-struct FolderEntry {
+struct ListedEntry {
     path: PathBuf,
     is_folder: bool,
 }
 
-fn entries(dir: &Path) -> Result<Vec<FolderEntry>, CliError> {
+fn entries(dir: &Path) -> Result<Vec<ListedEntry>, CliError> {
     if !store::is_url(dir) {
         return local_entries(dir).map_err(|error| cannot_list(dir, &error));
     }
     let listed =
         store::entries(&dir.to_string_lossy()).map_err(|error| CliError::failed(&error))?;
-    let entry = |entry: store::FolderEntry| FolderEntry {
+    let entry = |entry: store::FolderEntry| ListedEntry {
         path: dir.join(entry.name),
         is_folder: entry.is_folder,
     };
     Ok(listed.into_iter().map(entry).collect())
 }
 
-fn local_entries(dir: &Path) -> io::Result<Vec<FolderEntry>> {
+fn local_entries(dir: &Path) -> io::Result<Vec<ListedEntry>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -169,7 +169,7 @@ fn local_entries(dir: &Path) -> io::Result<Vec<FolderEntry>> {
         }
     }
     paths.sort();
-    let entry = |path: PathBuf| FolderEntry {
+    let entry = |path: PathBuf| ListedEntry {
         is_folder: path.is_dir(),
         path,
     };
@@ -244,7 +244,7 @@ mod tests {
         ] {
             let dir = folder(&[&format!("{image}/a.png"), &format!("{mask}/a.png")]);
 
-            let expected = Layout::Pairs {
+            let expected = FolderContents::Pairs {
                 image: dir.path().join(image),
                 mask: dir.path().join(mask),
                 palette: None,
@@ -263,7 +263,7 @@ mod tests {
             "class_dict.csv",
         ]);
 
-        let Layout::Pairs { image, palette, .. } = layout(dir.path()).unwrap() else {
+        let FolderContents::Pairs { image, palette, .. } = layout(dir.path()).unwrap() else {
             panic!("pairs expected");
         };
 
@@ -277,9 +277,9 @@ mod tests {
         let splits = folder(&["train/cat/a.jpg", "val/cat/b.jpg"]);
 
         let found = layout(classes.path()).unwrap();
-        assert_eq!(found, Layout::Images(classes.path().to_owned()));
+        assert_eq!(found, FolderContents::Images(classes.path().to_owned()));
         let found = layout(splits.path()).unwrap();
-        assert_eq!(found, Layout::Images(splits.path().join("train")));
+        assert_eq!(found, FolderContents::Images(splits.path().join("train")));
     }
 
     #[test]

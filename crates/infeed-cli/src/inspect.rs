@@ -17,8 +17,8 @@ use crate::error::CliError;
 use crate::files::images_below;
 use crate::target::{FunctionArgs, Target, path_help};
 use crate::terminal::width;
-use crate::{Outcome, args, interrupt};
-use check::{FolderCheck, Labels, check_files};
+use crate::{CommandResult, args, interrupt};
+use check::{FolderCheck, MaskContents, check_files};
 use report::Report;
 
 #[derive(Parser)]
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     functions: FunctionArgs,
 }
 
-pub(crate) fn run(args: &Args) -> Outcome {
+pub(crate) fn run(args: &Args) -> CommandResult {
     interrupt::watch();
     let target = Target::with_functions(&args.path, &args.functions)?;
     let report = look(&target, args.limit.unwrap_or(usize::MAX))?;
@@ -96,7 +96,7 @@ fn folder(root: &Path, by_class: bool, limit: usize) -> Result<Report, CliError>
     }
     let images = FolderCheck {
         root: root.to_owned(),
-        ..check_files(&files, limit, &Labels::None)?
+        ..check_files(&files, limit, &MaskContents::None)?
     };
     Ok(Report {
         images: Some(images),
@@ -121,7 +121,7 @@ fn pairs(target: &Target, image: &Path, mask: &Path, limit: usize) -> Result<Rep
             .collect()
     };
     let labels = labels(target)?;
-    let checked_images = check_files(&images, limit, &Labels::None)?;
+    let checked_images = check_files(&images, limit, &MaskContents::None)?;
     let checked_masks = check_files(&masks, limit, &labels)?;
 
     let mut mismatched = Vec::new();
@@ -159,7 +159,7 @@ fn pairs(target: &Target, image: &Path, mask: &Path, limit: usize) -> Result<Rep
 }
 
 /// Returns the meaning of the mask's pixels in the pipeline.
-fn labels(target: &Target) -> Result<Labels, CliError> {
+fn labels(target: &Target) -> Result<MaskContents, CliError> {
     let palette = target
         .pipeline
         .transforms
@@ -168,8 +168,8 @@ fn labels(target: &Target) -> Result<Labels, CliError> {
     match palette {
         Some(path) => {
             let palette = Palette::from_csv(path).map_err(|error| CliError::failed(&error))?;
-            Ok(Labels::Colours(palette))
+            Ok(MaskContents::Colours(palette))
         }
-        None => Ok(Labels::Indices),
+        None => Ok(MaskContents::Indices),
     }
 }

@@ -7,7 +7,7 @@ use infeed_explain::ledger::{self, Accuracy};
 use infeed_explain::{Interval, LedgerEntry};
 use serde_json::json;
 
-use crate::Outcome;
+use crate::CommandResult;
 use crate::error::CliError;
 
 /// Width of the columns of names.
@@ -44,7 +44,7 @@ pub(crate) fn default_path() -> Result<PathBuf, CliError> {
         })
 }
 
-pub(crate) fn run(args: &Args) -> Outcome {
+pub(crate) fn run(args: &Args) -> CommandResult {
     let path = match &args.path {
         Some(path) => path.clone(),
         None => default_path()?,

@@ -111,4 +111,4 @@ where
 }
 
 /// The result of every command.
-type Outcome = Result<(), CliError>;
+type CommandResult = Result<(), CliError>;

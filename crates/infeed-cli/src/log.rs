@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use infeed::log::{Level, Sink, send_to};
+use infeed::log::{Level, LogSink, send_to};
 
 /// The least important level that is printed. None prints nothing.
 static LEVEL: OnceLock<Option<Level>> = OnceLock::new();
@@ -11,7 +11,7 @@ static LEVEL: OnceLock<Option<Level>> = OnceLock::new();
 ///
 /// The environment variable `INFEED_LOG` chooses the level: `off`, `error`, `warn` (the default),
 /// `info` or `debug`.
-pub(crate) fn start() -> Option<Sink> {
+pub(crate) fn start() -> Option<LogSink> {
     LEVEL.get_or_init(|| {
         let value = std::env::var("INFEED_LOG").unwrap_or_default();
         level(&value).unwrap_or_else(|| {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use infeed::pipeline::MemoryField;
 use infeed::sample::DType;
-use infeed::source::npy::{HEADER_BYTES, Header, header};
+use infeed::source::npy::{HEADER_BYTES, NpyHeader, header};
 
 use crate::error::CliError;
 
@@ -24,7 +24,7 @@ pub(crate) fn field(path: &Path) -> Result<MemoryField, CliError> {
     File::open(path)
         .and_then(|file| file.take(HEADER_BYTES).read_to_end(&mut start))
         .map_err(|error| wrong(&error.to_string()))?;
-    let Header {
+    let NpyHeader {
         dtype,
         shape,
         length,

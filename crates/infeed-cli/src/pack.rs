@@ -10,14 +10,14 @@ use infeed::pipeline::packed::PIPELINE;
 use infeed::sample::Size;
 use infeed::transform::{CenterCrop, Crop, Resize, Transform};
 use infeed_pack::{
-    BAD_LIST, Encoding, Fidelity, PackOptions, PackedDataset, Progress, Target as To,
+    BAD_LIST, Encoding, Fidelity, PackOptions, PackProgress, PackedDataset, Target as To,
 };
 use serde_json::json;
 
 use crate::error::CliError;
 use crate::target::{FunctionArgs, Target, path_help};
 use crate::terminal::{bar, human_bytes, human_seconds};
-use crate::{Outcome, args, interrupt};
+use crate::{CommandResult, args, interrupt};
 
 const EXAMPLES: &str = "Examples:
   infeed pack photos photos-tar --to webdataset
@@ -149,7 +149,7 @@ fn workers(text: &str) -> Result<usize, String> {
     }
 }
 
-pub(crate) fn run(args: &Args) -> Outcome {
+pub(crate) fn run(args: &Args) -> CommandResult {
     interrupt::watch();
     let target = Target::with_functions(&args.source, &args.functions)?;
     let options = options(args, &target.pipeline)?;
@@ -196,7 +196,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 /// Updates the progress bar: records, and bytes in and out with their rate.
-fn show(progress: &ProgressBar, at: &Progress, elapsed: Duration) {
+fn show(progress: &ProgressBar, at: &PackProgress, elapsed: Duration) {
     progress.set_length(at.total);
     progress.set_position(at.done);
     let rate = at.bytes_in as f64 / elapsed.as_secs_f64().max(1e-3);

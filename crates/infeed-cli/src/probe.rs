@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::error::CliError;
 use crate::terminal::spinner;
-use crate::{Outcome, interrupt};
+use crate::{CommandResult, interrupt};
 
 #[derive(Parser)]
 #[command(after_help = "Examples:
@@ -46,7 +46,7 @@ fn named(name: &str) -> Result<&'static Profile, String> {
     })
 }
 
-pub(crate) fn run(args: &Args) -> Outcome {
+pub(crate) fn run(args: &Args) -> CommandResult {
     if args.list {
         return match args.json {
             true => putln!("{}", json!({ "profiles": PROFILES })),

@@ -15,7 +15,7 @@ use infeed_sample::{
 
 use crate::error::CliError;
 use crate::terminal::{bar, human_bytes};
-use crate::{Outcome, args, interrupt};
+use crate::{CommandResult, args, interrupt};
 
 #[derive(Parser)]
 #[command(after_help = "Examples:
@@ -27,11 +27,11 @@ The pictures are synthetic, with file sizes and decode times of photographs. Equ
 bytes. A folder that is not empty is never written to.")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    kind: Kind,
+    kind: SampleKind,
 }
 
 #[derive(Subcommand)]
-enum Kind {
+enum SampleKind {
     /// JPEG photographs of objects, OUT/class/0000.jpg
     Classification {
         /// Output folder; must be empty or missing
@@ -73,10 +73,10 @@ enum Kind {
     },
 }
 
-pub(crate) fn run(args: &Args) -> Outcome {
+pub(crate) fn run(args: &Args) -> CommandResult {
     interrupt::watch();
     let (out, dataset): (&PathBuf, Box<dyn Dataset>) = match &args.kind {
-        Kind::Classification {
+        SampleKind::Classification {
             out,
             count,
             classes,
@@ -97,7 +97,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
                 }),
             )
         }
-        Kind::Segmentation {
+        SampleKind::Segmentation {
             out,
             count,
             classes,

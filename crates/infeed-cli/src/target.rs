@@ -12,7 +12,7 @@ use infeed::transform::{
 use infeed::{Loader, Options};
 
 use crate::error::CliError;
-use crate::files::{self, Layout, images_below, layout, peek};
+use crate::files::{self, FolderContents, images_below, layout, peek};
 use crate::named::{CROP, IMAGENET_MEAN, IMAGENET_STD};
 use crate::{named, npy};
 
@@ -97,7 +97,7 @@ impl Target {
             return Target::default_for(layout(path)?);
         }
         if path.extension().is_some_and(|extension| extension == "npy") {
-            return Target::default_for(Layout::Arrays(vec![path.to_owned()]));
+            return Target::default_for(FolderContents::Arrays(vec![path.to_owned()]));
         }
         if files::is_image(path) {
             return Err(CliError::Usage(format!(
@@ -112,15 +112,15 @@ impl Target {
         })
     }
 
-    fn default_for(layout: Layout) -> Result<Target, CliError> {
+    fn default_for(layout: FolderContents) -> Result<Target, CliError> {
         let pipeline = match layout {
-            Layout::Images(dir) => classification(&dir),
-            Layout::Pairs {
+            FolderContents::Images(dir) => classification(&dir),
+            FolderContents::Pairs {
                 image,
                 mask,
                 palette,
             } => segmentation(&image, &mask, palette.as_deref())?,
-            Layout::Arrays(paths) => arrays(&paths)?,
+            FolderContents::Arrays(paths) => arrays(&paths)?,
         };
         Ok(Target {
             pipeline,

@@ -8,11 +8,11 @@ use infeed::loader::verify::{StepDifference, VerifyOptions, VerifyReference, Ver
 use infeed::sample::RecordId;
 use serde_json::json;
 
-use crate::bench::Policy;
+use crate::bench::OnBadRecord;
 use crate::error::CliError;
 use crate::target::{FunctionArgs, Target, path_help};
 use crate::terminal::bar;
-use crate::{Outcome, args, interrupt};
+use crate::{CommandResult, args, interrupt};
 
 #[derive(Parser)]
 #[command(after_help = "Examples:
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     workers: Option<usize>,
     /// Treatment of bad records [default: stop, or as in the file]
     #[arg(long, value_enum, conflicts_with = "against")]
-    on_error: Option<Policy>,
+    on_error: Option<OnBadRecord>,
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     functions: FunctionArgs,
 }
 
-pub(crate) fn run(args: &Args) -> Outcome {
+pub(crate) fn run(args: &Args) -> CommandResult {
     interrupt::watch();
     let target = Target::with_functions(&args.path, &args.functions)?;
     let mut verify = VerifyOptions::default();

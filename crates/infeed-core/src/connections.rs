@@ -38,7 +38,7 @@ struct Open {
 
 /// A connection in the list. Dropping the entry removes the connection from the list.
 #[derive(Debug)]
-pub struct Entry<'a> {
+pub struct ConnectionEntry<'a> {
     connections: &'a Connections,
     number: u64,
     /// Message to log. Set when another connection was closed for this one and the last message is
@@ -61,7 +61,11 @@ impl Connections {
     /// # Errors
     ///
     /// If the operating system cannot duplicate the socket.
-    pub fn enter(&self, stream: &TcpStream, client: SocketAddr) -> std::io::Result<Entry<'_>> {
+    pub fn enter(
+        &self,
+        stream: &TcpStream,
+        client: SocketAddr,
+    ) -> std::io::Result<ConnectionEntry<'_>> {
         let stream = stream.try_clone()?;
         let address = client.ip().to_canonical();
         let mut state = self.lock();
@@ -88,7 +92,7 @@ impl Connections {
             address,
             stream,
         });
-        Ok(Entry {
+        Ok(ConnectionEntry {
             connections: self,
             number,
             report,
@@ -130,7 +134,7 @@ impl Connections {
     }
 }
 
-impl Drop for Entry<'_> {
+impl Drop for ConnectionEntry<'_> {
     fn drop(&mut self) {
         let mut state = self.connections.lock();
         state.open.retain(|open| open.number != self.number);

@@ -13,13 +13,13 @@ use crate::printable::printable;
 
 /// A function that takes messages: level, module path such as `infeed::loader`, and text. Any
 /// thread of the engine calls it, so it must not block for long.
-pub type Sink = fn(Level, &str, &str);
+pub type LogSink = fn(Level, &str, &str);
 
-static SINK: RwLock<Option<Sink>> = RwLock::new(None);
+static SINK: RwLock<Option<LogSink>> = RwLock::new(None);
 
 /// Passes messages of the engine to `sink` from now on, and returns the previous one. Has no effect
 /// if the application has set its own subscriber of `tracing`.
-pub fn send_to(sink: Option<Sink>) -> Option<Sink> {
+pub fn send_to(sink: Option<LogSink>) -> Option<LogSink> {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // An error means that the application has its own subscriber.

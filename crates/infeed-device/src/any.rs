@@ -12,7 +12,7 @@ use infeed_raw::kernel::{Kernel, Table};
 use infeed_raw::near::Node;
 use infeed_raw::slab::Slab;
 
-use super::check::{self, Log, Plan};
+use super::check::{self, CheckPlan, Log};
 use super::cuda::Cuda;
 use super::jpeg::{DecoderSettings, Decoding, ImagePosition, ScannedJpeg};
 use super::named::{BusyShare, NamedDevice};
@@ -127,7 +127,7 @@ macro_rules! kinds {
                 }
             }
 
-            pub(super) fn check(&self, plan: &Plan, log: &mut Log<'_>) {
+            pub(super) fn check(&self, plan: &CheckPlan, log: &mut Log<'_>) {
                 match self {
                     $(AnyDevice::$kind(device) => check::check(device, plan, log),)*
                 }
@@ -456,7 +456,7 @@ impl AnyDevice {
 
 impl AnyMemory {
     /// Returns the memory of a GPU, if consumers use it with CUDA. Others read a copy on the host.
-    pub fn cuda(&self) -> Option<&Arc<cuda::Memory>> {
+    pub fn cuda(&self) -> Option<&Arc<cuda::GpuMemory>> {
         match self {
             AnyMemory::Cuda(memory) => Some(memory),
             _ => None,

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use infeed_raw::cuda::nvjpeg::{Decoder, NoDecoder};
-use infeed_raw::cuda::{Context, CudaError, Event, Memory, Queue, Transfer};
+use infeed_raw::cuda::nvjpeg::{NoDecoder, NvjpegDecoder};
+use infeed_raw::cuda::{Context, CudaError, Event, GpuMemory, Queue, Transfer};
 use infeed_raw::kernel::{Kernel, Table};
 use infeed_raw::near::{self, Node};
 use infeed_raw::nvml;
@@ -110,7 +110,7 @@ impl Cuda {
     /// # Errors
     ///
     /// [`DeviceError::Bounds`] if the slab is longer than the memory; the driver's error.
-    pub fn read(&self, queue: Queue, from: &Memory, into: Slab) -> Result<Slab, DeviceError> {
+    pub fn read(&self, queue: Queue, from: &GpuMemory, into: Slab) -> Result<Slab, DeviceError> {
         device_result("a copy to the host", self.context.read(queue, from, into))
     }
 }
@@ -158,7 +158,7 @@ impl NamedDevice for Cuda {
         Cuda::open(Cuda::ordinal_of(name)?)
     }
 
-    fn host_copy(&self, memory: &Arc<Memory>, bytes: usize) -> Result<Vec<u8>, Error> {
+    fn host_copy(&self, memory: &Arc<GpuMemory>, bytes: usize) -> Result<Vec<u8>, Error> {
         let into = Slab::zeroed(1, bytes).map_err(|_| Error::OutOfMemory {
             bytes: bytes as u64,
         })?;
@@ -223,11 +223,11 @@ fn device_result<T>(command: &'static str, result: Result<T, CudaError>) -> Resu
 }
 
 impl Device for Cuda {
-    type Memory = Memory;
+    type Memory = GpuMemory;
     type Queue = Queue;
     type Event = Event;
     type Transfer = Transfer;
-    type Decoder = Decoder;
+    type Decoder = NvjpegDecoder;
 
     fn name(&self) -> String {
         name(self.gpu().ordinal)
@@ -241,11 +241,11 @@ impl Device for Cuda {
         device_result("pinning memory", self.context.pin(slab))
     }
 
-    fn memory(&self, bytes: usize) -> Result<Arc<Memory>, DeviceError> {
+    fn memory(&self, bytes: usize) -> Result<Arc<GpuMemory>, DeviceError> {
         device_result("allocating", self.context.memory(bytes)).map(Arc::new)
     }
 
-    fn len(&self, memory: &Memory) -> usize {
+    fn len(&self, memory: &GpuMemory) -> usize {
         memory.len()
     }
 
@@ -262,7 +262,7 @@ impl Device for Cuda {
         queue: Queue,
         from: HostSource,
         bytes: usize,
-        to: &Arc<Memory>,
+        to: &Arc<GpuMemory>,
         at: usize,
     ) -> Result<Transfer, DeviceError> {
         let copied = self.context.copy(queue, from, bytes, to, at);
@@ -272,8 +272,8 @@ impl Device for Cuda {
     fn copy_within(
         &self,
         queue: Queue,
-        from: &Arc<Memory>,
-        to: &Arc<Memory>,
+        from: &Arc<GpuMemory>,
+        to: &Arc<GpuMemory>,
         bytes: usize,
     ) -> Result<(), DeviceError> {
         const COMMAND: &str = "a copy on the device";
@@ -286,9 +286,9 @@ impl Device for Cuda {
         queue: Queue,
         kernel: &Kernel,
         rows: usize,
-        input: &Arc<Memory>,
-        table: Option<(Table<'_>, &Arc<Memory>)>,
-        output: &Arc<Memory>,
+        input: &Arc<GpuMemory>,
+        table: Option<(Table<'_>, &Arc<GpuMemory>)>,
+        output: &Arc<GpuMemory>,
     ) -> Result<(), DeviceError> {
         const COMMAND: &str = "a kernel";
         let writes = kernel.output_bytes(rows).unwrap_or(usize::MAX);
@@ -299,7 +299,7 @@ impl Device for Cuda {
         device_result(COMMAND, launched)
     }
 
-    fn decoder(&self, settings: &DecoderSettings) -> Result<Decoder, DeviceError> {
+    fn decoder(&self, settings: &DecoderSettings) -> Result<NvjpegDecoder, DeviceError> {
         let mut settings = settings.clone();
         let file = &mut settings.search.file;
         *file = file.take().or_else(|| {
@@ -309,7 +309,7 @@ impl Device for Cuda {
         let folders = FOLDERS.read().unwrap_or_else(PoisonError::into_inner);
         settings.search.folders.extend(folders.iter().cloned());
         drop(folders);
-        match Decoder::open(&self.context, &settings) {
+        match NvjpegDecoder::open(&self.context, &settings) {
             Ok(decoder) => Ok(decoder),
             Err(NoDecoder::Cuda(error)) => Err(device_error("opening its decoder", error)),
             Err(none) => Err(DeviceError::NoDecoder {
@@ -318,7 +318,7 @@ impl Device for Cuda {
         }
     }
 
-    fn decoder_name(&self, decoder: &Decoder) -> String {
+    fn decoder_name(&self, decoder: &NvjpegDecoder) -> String {
         let (major, minor) = decoder.version();
         format!("nvJPEG {major}.{minor}, {}", decoder.backend())
     }
@@ -326,9 +326,9 @@ impl Device for Cuda {
     fn decode(
         &self,
         queue: Queue,
-        decoder: &mut Decoder,
+        decoder: &mut NvjpegDecoder,
         jpegs: &[ScannedJpeg],
-        to: &Arc<Memory>,
+        to: &Arc<GpuMemory>,
         positions: &[ImagePosition],
     ) -> Result<Decoding<Transfer>, DeviceError> {
         jpeg::span(jpegs.len(), positions, to.len())?;
@@ -396,8 +396,8 @@ impl Device for Cuda {
 /// Checks that two memories differ.
 fn check_distinct(
     command: &'static str,
-    from: &Arc<Memory>,
-    to: &Arc<Memory>,
+    from: &Arc<GpuMemory>,
+    to: &Arc<GpuMemory>,
     bytes: usize,
 ) -> Result<(), DeviceError> {
     if !Arc::ptr_eq(from, to) {

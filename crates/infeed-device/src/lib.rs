@@ -27,15 +27,13 @@ use infeed_core::error::{Cause, Error};
 
 pub use any::AnyDevice;
 pub use cuda::Cuda;
+pub use infeed_raw::cuda::HostSource;
 pub use jpeg::{DecoderSettings, Decoding, ImagePosition, ScannedJpeg};
 pub use ring::{
     DeviceArray, DeviceBatch, Ring, RingSettings, RingStats, Route, SLOTS, SentBatch, SentTimes,
     Upload,
 };
 pub use sim::Sim;
-
-/// Bytes on the host that a copy reads. Shared ownership keeps them alive until the copy is done.
-pub type HostSource = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// Memory, and copies and kernels in streams that events order.
 ///

@@ -2,7 +2,7 @@
 //! it.
 
 use super::case::Case;
-use super::decoding::{Decoding, DecodingCosts, weigh};
+use super::decoding::{DecodingCosts, DecodingReport, weigh};
 use super::findings::NotTried;
 use super::interval::Interval;
 use super::placement::{Cost, PlacementReport, Split};
@@ -62,7 +62,7 @@ impl Case {
         storage: Option<Interval>,
         not: &mut Vec<NotTried>,
         timing: &dyn Fn(f64),
-    ) -> Result<Option<Decoding>, Error> {
+    ) -> Result<Option<DecodingReport>, Error> {
         let found = |decodes: bool| {
             let mut tried = tried.iter();
             tried.find(|tried| tried.split == Split::Resize && tried.decodes == decodes)

@@ -20,7 +20,7 @@ pub(super) const PARTS: u8 = 16;
 
 /// The gain of each share of JPEGs that the device might decode.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Decoding {
+pub struct DecodingReport {
     /// Name of the device.
     pub device: String,
     /// Origin of the numbers of bus, decoder and device.
@@ -77,7 +77,7 @@ pub(super) fn named(share: u8) -> String {
 pub(super) struct DecodingCosts {
     pub(super) none: Cost,
     pub(super) all: Cost,
-    /// As [`Decoding::taken`].
+    /// As [`DecodingReport::taken`].
     pub(super) taken: f64,
 }
 
@@ -129,7 +129,7 @@ pub(super) fn weigh(
     host: &PlacementRate,
     ends: &DecodingCosts,
     model: &PlacementModel,
-) -> Decoding {
+) -> DecodingReport {
     let mut ways = vec![DecodingRate {
         share: 0,
         decoder_s: 0.0,
@@ -146,7 +146,7 @@ pub(super) fn weigh(
         _ => with.map(|rate| rate / host.rate.mid.max(1e-9)),
     };
     ways.retain(|way| [0, share, now, PARTS].contains(&way.share));
-    Decoding {
+    DecodingReport {
         device,
         known,
         taken: ends.taken,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::decoding::Decoding;
+use super::decoding::DecodingReport;
 use super::feeding::Feeding;
 use super::interval::Interval;
 use super::limit::{Limit, Resource};
@@ -29,7 +29,7 @@ pub struct Explanation {
     /// Seconds since 1970, UTC.
     pub made_at_s: u64,
     /// The machine that ran the measurements.
-    pub machine: Machine,
+    pub machine: MeasuredMachine,
     /// The dataset and pipeline.
     pub subject: Subject,
     /// The plan, one line per field.
@@ -57,7 +57,7 @@ pub struct Explanation {
     pub placement: Option<PlacementReport>,
     /// The gain from decoding JPEGs on the device. None if the device has nothing to decode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decoding: Option<Decoding>,
+    pub decoding: Option<DecodingReport>,
     /// Measured placements of the expansion (cast, one-hot) in a running loop. None if the loop
     /// does not run, and for batches on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -84,7 +84,7 @@ pub struct Explanation {
 
 /// The machine that ran the measurements.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Machine {
+pub struct MeasuredMachine {
     /// Processor model.
     pub cpu: String,
     /// Number of cores that this process may use.

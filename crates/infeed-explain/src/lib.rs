@@ -7,7 +7,7 @@
 //!
 //! With a device, real or planned, the same arithmetic determines which part of the work belongs on
 //! the device ([`PlacementReport`]) and which share of the JPEGs its decoder should take
-//! ([`Decoding`]). [`Transfers`] reports the bytes and copies that went to the device.
+//! ([`DecodingReport`]). [`Transfers`] reports the bytes and copies that went to the device.
 //!
 //! [`watched`] concludes what limits a loop over another loader, from measured times alone.
 //!
@@ -59,13 +59,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use apply::{AppliedRemedy, apply, remedy};
 pub use case::{Case, Conditions, PlannedMachine};
-pub use decoding::{Decoding, DecodingRate};
+pub use decoding::{DecodingRate, DecodingReport};
 pub use feeders::applies;
 pub use feeding::{
     FeederCount, FeederGain, FeederHost, FeederOrigin, Feeding, Network, NetworkOrigin,
 };
 pub use findings::{
-    Explanation, LedgerEntry, Machine, NotTried, QueuePoint, Remedy, Run, Span, Subject,
+    Explanation, LedgerEntry, MeasuredMachine, NotTried, QueuePoint, Remedy, Run, Span, Subject,
     TunedPlacement, VERSION, Verdict,
 };
 pub use interval::Interval;

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use super::case::Case;
-use super::decoding::Decoding;
+use super::decoding::DecodingReport;
 use super::difference::{PixelDifference, difference};
 use super::feed::Feed;
-use super::findings::{Explanation, Machine, NotTried, Remedy, Run, Subject, VERSION};
+use super::findings::{Explanation, MeasuredMachine, NotTried, Remedy, Run, Subject, VERSION};
 use super::interval::Interval;
 use super::limit::{Limit, Resource};
 use super::placement::{PlacementRate, PlacementReport};
@@ -245,7 +245,7 @@ fn phases<'a>(case: &Case, progress: Progress<'a>) -> Phases<'a> {
 /// Returns the placement that ran, with the host's or the device's decoder.
 fn way_now<'a>(
     placement: Option<&'a PlacementReport>,
-    decoding: Option<&'a Decoding>,
+    decoding: Option<&'a DecodingReport>,
 ) -> Option<&'a PlacementRate> {
     let placement = placement?;
     // Without files for the decoder, the device only resizes.
@@ -320,9 +320,9 @@ fn subject(case: &Case, looked: &Survey) -> Subject {
     }
 }
 
-fn machine(case: &Case) -> Machine {
+fn machine(case: &Case) -> MeasuredMachine {
     let found = probe::machine();
-    Machine {
+    MeasuredMachine {
         cpu: found.cpu,
         cores: found.cores,
         memory_bytes: found.memory_bytes,

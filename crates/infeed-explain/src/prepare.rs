@@ -158,7 +158,7 @@ impl Case {
                     RecordSubset::Trial { records, .. } => Some(*records),
                     RecordSubset::All => None,
                 };
-                let progress = |at: &pack::Progress| go_on(at.done, at.total);
+                let progress = |at: &pack::PackProgress| go_on(at.done, at.total);
                 let handles = &self.handles;
                 let packed = pack::pack(&self.pipeline, handles, records, out, options, &progress)?;
                 let source = packed.source.open(&[])?;

@@ -7,7 +7,8 @@ use super::feed::crossed;
 use super::feeders::{counted, made_here};
 use super::feeding::Feeding;
 use super::findings::{
-    Explanation, Machine, NotTried, QueuePoint, Run, Subject, TunedPlacement, VERSION, Verdict,
+    Explanation, MeasuredMachine, NotTried, QueuePoint, Run, Subject, TunedPlacement, VERSION,
+    Verdict,
 };
 use super::interval::Interval;
 use super::limit::Limit;
@@ -116,7 +117,7 @@ fn explained(
         version: VERSION,
         infeed: env!("CARGO_PKG_VERSION").to_owned(),
         made_at_s: now_s(),
-        machine: Machine {
+        machine: MeasuredMachine {
             cpu: found.cpu,
             cores: found.cores,
             memory_bytes: found.memory_bytes,

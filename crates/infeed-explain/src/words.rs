@@ -1,6 +1,6 @@
 //! Writes rates and limits as text: of placements, shares of decoding, and feeders.
 
-use super::decoding::{Decoding, DecodingRate, PARTS, named};
+use super::decoding::{DecodingRate, DecodingReport, PARTS, named};
 use super::feeding::{FeederCount, FeederOrigin, Feeding, FeedingModel, NetworkOrigin};
 use super::interval::Interval;
 use super::limit::{Limit, Resource};
@@ -200,11 +200,11 @@ fn factor(times: f64) -> String {
 }
 
 /// Fills in the sentences about the result, its basis and its cost.
-pub(super) fn describe_decoding(decoding: &mut Decoding) {
+pub(super) fn describe_decoding(decoding: &mut DecodingReport) {
     decoding.said = decoding_sentences(decoding);
 }
 
-fn decoding_sentences(decoding: &Decoding) -> Vec<String> {
+fn decoding_sentences(decoding: &DecodingReport) -> Vec<String> {
     let way = |share: u8| decoding.ways.iter().find(|way| way.share == share);
     let mut said = Vec::new();
     if let Some(best) = way(decoding.share) {
@@ -249,7 +249,7 @@ fn decoding_sentences(decoding: &Decoding) -> Vec<String> {
     said
 }
 
-fn fastest(decoding: &Decoding, best: &DecodingRate) -> String {
+fn fastest(decoding: &DecodingReport, best: &DecodingRate) -> String {
     let (rate, limit) = (best.way.rate.mid, best.way.binding.subject_in_placement());
     let by = match best.share {
         0 => {
@@ -269,7 +269,7 @@ fn fastest(decoding: &Decoding, best: &DecodingRate) -> String {
     )
 }
 
-fn balance(decoding: &Decoding) -> String {
+fn balance(decoding: &DecodingReport) -> String {
     match decoding.balance {
         Some(at) => format!(
             "cores and decoder are equally fast with {:.1} records of {PARTS} on the decoder",

@@ -17,7 +17,7 @@ const SHOWN: usize = 12;
 pub struct Feeders {
     /// Addresses of the feeders.
     pub hosts: Hosts,
-    /// Shared secret of trainer and feeders; [`Token::default`] means no token. A [`Place`] may
+    /// Shared secret of trainer and feeders; [`Token::default`] means no token. A [`FeederAddress`] may
     /// have its own token.
     pub token: Token,
     /// Which connections are encrypted.
@@ -33,12 +33,12 @@ pub struct Feeders {
 /// loaders use the feeders. Clones share the addresses.
 #[derive(Clone, Debug)]
 pub struct Hosts {
-    places: Arc<[Mutex<Arc<Place>>]>,
+    places: Arc<[Mutex<Arc<FeederAddress>>]>,
 }
 
 /// Address of one feeder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct FeederAddress {
     /// `host:port`; empty if the feeder has no address.
     pub host: String,
     /// Name of the machine if `host` does not identify it; else empty.
@@ -79,19 +79,19 @@ impl Feeders {
 impl Hosts {
     /// Creates feeders that listen at `host:port`.
     pub fn new<T: Into<String>>(hosts: impl IntoIterator<Item = T>) -> Hosts {
-        let place = |host: T| Place {
+        let place = |host: T| FeederAddress {
             host: host.into(),
-            ..Place::default()
+            ..FeederAddress::default()
         };
         Hosts::of(hosts.into_iter().map(place))
     }
 
     /// Creates `count` feeders whose addresses are set later.
     pub fn awaited(count: usize) -> Hosts {
-        Hosts::of((0..count).map(|_| Place::default()))
+        Hosts::of((0..count).map(|_| FeederAddress::default()))
     }
 
-    fn of(places: impl Iterator<Item = Place>) -> Hosts {
+    fn of(places: impl Iterator<Item = FeederAddress>) -> Hosts {
         Hosts {
             places: places.map(|place| Mutex::new(Arc::new(place))).collect(),
         }
@@ -99,7 +99,7 @@ impl Hosts {
 
     /// Returns a copy of each address as a separate value.
     pub fn each(&self) -> Vec<Hosts> {
-        let alone = |number| Hosts::of(std::iter::once(Place::clone(&self.place(number))));
+        let alone = |number| Hosts::of(std::iter::once(FeederAddress::clone(&self.place(number))));
         (0..self.count()).map(alone).collect()
     }
 
@@ -114,7 +114,7 @@ impl Hosts {
     /// # Errors
     ///
     /// [`Error::Config`] if `number` is out of range.
-    pub fn set(&self, number: usize, place: Place) -> Result<(), Error> {
+    pub fn set(&self, number: usize, place: FeederAddress) -> Result<(), Error> {
         let Some(known) = self.places.get(number) else {
             let problem = format!("no feeder {number}; there are {}", self.count());
             return Err(Error::config("feeders", problem));
@@ -127,15 +127,15 @@ impl Hosts {
     }
 
     /// Returns the current address of a feeder.
-    pub(crate) fn place(&self, number: usize) -> Arc<Place> {
+    pub(crate) fn place(&self, number: usize) -> Arc<FeederAddress> {
         let known = self.places.get(number);
         known.map_or_else(Arc::default, |place| Arc::clone(&lock(place)))
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FeederAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { host, node, .. } = self;
+        let FeederAddress { host, node, .. } = self;
         match node.is_empty() {
             true => f.write_str(host),
             false => write!(f, "{host} (node {node:.SHOWN$})"),
@@ -143,7 +143,7 @@ impl fmt::Display for Place {
     }
 }
 
-fn lock(place: &Mutex<Arc<Place>>) -> MutexGuard<'_, Arc<Place>> {
+fn lock(place: &Mutex<Arc<FeederAddress>>) -> MutexGuard<'_, Arc<FeederAddress>> {
     // The value is replaced whole, so it is always valid.
     place.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -28,4 +28,4 @@ mod trainer;
 pub mod wire;
 
 pub use feeder::{FeedOptions, FeedStats, Feeder, serve, serve_over};
-pub use hosts::{Feeders, Hosts, Local, Place};
+pub use hosts::{FeederAddress, Feeders, Hosts, Local};

@@ -24,7 +24,7 @@ use infeed_source::{Source, read_one};
 const PROGRESS: &str = "infeed-pack.rows";
 
 /// Writes records as rows.
-pub(super) struct ArrayWriter<'a> {
+pub(super) struct NpyWriter<'a> {
     out: &'a OutputFolder,
     source: &'a dyn Source,
     columns: Vec<ArrayColumn>,
@@ -54,14 +54,14 @@ struct ArrayColumn {
     file: File,
 }
 
-impl<'a> ArrayWriter<'a> {
+impl<'a> NpyWriter<'a> {
     /// Creates the files with the shapes of the first record, or opens those of an earlier run.
     pub(super) fn begin(
         out: &'a OutputFolder,
         maker: &Maker<'a>,
         chosen: &RecordSelection,
         max_bad: Option<u64>,
-    ) -> Result<ArrayWriter<'a>, Error> {
+    ) -> Result<NpyWriter<'a>, Error> {
         let records = chosen.len();
         let (first, products) = first_good(maker, chosen, max_bad)?;
         let mut columns = Vec::with_capacity(products.len());
@@ -95,7 +95,7 @@ impl<'a> ArrayWriter<'a> {
                 file,
             });
         }
-        let mut writer = ArrayWriter {
+        let mut writer = NpyWriter {
             out,
             source: maker.source,
             columns,
@@ -302,7 +302,7 @@ fn write_at(file: &File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
     Ok(())
 }
 
-impl Writer for ArrayWriter<'_> {
+impl Writer for NpyWriter<'_> {
     fn found(&self, position: usize, record: u64) -> Option<RecordBytes> {
         let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         if done[position / 8] & 1 << (position % 8) == 0 {

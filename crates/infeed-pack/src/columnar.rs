@@ -22,7 +22,7 @@ use arrow_schema::{ArrowError, DataType, Field, Fields, Schema, SchemaRef};
 use bytes::Bytes;
 
 use super::PackError;
-use super::form::{Column, Extensions, FinishedShard, PackedRecord, Shard, Sink};
+use super::form::{CountedFile, Extensions, FinishedShard, PackedRecord, ShardColumn, ShardWriter};
 use infeed::pipeline::FieldSpec;
 use infeed_core::error::Error;
 use infeed_core::sample::{DType, FieldKind};
@@ -32,25 +32,25 @@ const MAX_BYTES: u64 = i32::MAX as u64;
 
 /// Converts fields to columns.
 #[derive(Clone, Debug)]
-pub(super) struct Columns {
-    columns: Vec<Column>,
+pub(super) struct ColumnConverters {
+    columns: Vec<ShardColumn>,
     pub(super) schema: SchemaRef,
     /// Whether images are `{bytes, path}`, as in Hugging Face datasets.
     with_paths: bool,
 }
 
-impl Columns {
+impl ColumnConverters {
     /// # Errors
     ///
     /// [`Error::Config`] for a tensor with more elements than a list can have.
     pub(super) fn new(
-        columns: Vec<Column>,
+        columns: Vec<ShardColumn>,
         with_paths: bool,
         metadata: HashMap<String, String>,
-    ) -> Result<Columns, Error> {
+    ) -> Result<ColumnConverters, Error> {
         let fields = columns.iter().map(|column| field(column, with_paths));
         let fields: Fields = fields.collect::<Result<Vec<_>, _>>()?.into();
-        Ok(Columns {
+        Ok(ColumnConverters {
             columns,
             schema: Arc::new(Schema::new_with_metadata(fields, metadata)),
             with_paths,
@@ -98,7 +98,7 @@ impl Columns {
 
     fn array<'a>(
         &self,
-        column: &Column,
+        column: &ShardColumn,
         field: &Field,
         values: impl Iterator<Item = &'a Bytes> + Clone,
         records: &[PackedRecord],
@@ -146,7 +146,7 @@ impl Columns {
     }
 }
 
-fn field(column: &Column, with_paths: bool) -> Result<Field, Error> {
+fn field(column: &ShardColumn, with_paths: bool) -> Result<Field, Error> {
     let name = &column.name;
     let Some((dtype, shape)) = &column.numbers else {
         let is_visual = matches!(column.kind, FieldKind::Image(_) | FieldKind::Mask(_));
@@ -253,19 +253,19 @@ pub(super) trait BatchWriter: Send {
     /// # Errors
     ///
     /// Returns the error of the disk.
-    fn finish(self) -> io::Result<Sink>;
+    fn finish(self) -> io::Result<CountedFile>;
 }
 
 /// A file that is written batch by batch.
 pub(super) struct BatchedFile<W> {
-    columns: Columns,
+    columns: ColumnConverters,
     limits: BatchLimits,
     writer: W,
     waiting: PendingBatch,
 }
 
 impl<W: BatchWriter> BatchedFile<W> {
-    pub(super) fn new(columns: Columns, limits: BatchLimits, writer: W) -> BatchedFile<W> {
+    pub(super) fn new(columns: ColumnConverters, limits: BatchLimits, writer: W) -> BatchedFile<W> {
         BatchedFile {
             columns,
             limits,
@@ -280,7 +280,7 @@ impl<W: BatchWriter> BatchedFile<W> {
     }
 }
 
-impl<W: BatchWriter> Shard for BatchedFile<W> {
+impl<W: BatchWriter> ShardWriter for BatchedFile<W> {
     fn add(&mut self, made: PackedRecord) -> io::Result<()> {
         match self.waiting.add(made, &self.limits) {
             Some(full) => self.write(&full),

@@ -8,7 +8,7 @@ use infeed_core::error::Error;
 /// Progress of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Progress {
+pub struct PackProgress {
     /// Number of finished records, including bad ones.
     pub done: u64,
     /// Number of records to pack.
@@ -83,9 +83,9 @@ impl RunningTotals {
         }
     }
 
-    pub(super) fn progress(&self, total: u64) -> Progress {
+    pub(super) fn progress(&self, total: u64) -> PackProgress {
         let totals = &self.totals;
-        Progress {
+        PackProgress {
             done: totals.done,
             total,
             reused: totals.reused,

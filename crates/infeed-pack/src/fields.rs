@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::PackOptions;
 use super::encoding::Encoding;
-use super::form::Column;
+use super::form::ShardColumn;
 use super::product::Shape;
 use super::targets::{Target, either};
 use infeed::pipeline::{Pipeline, SourceSpec};
@@ -292,7 +292,7 @@ pub(super) fn modes(fields: &[FieldWork], to: Target) -> BTreeMap<String, ColorM
 
 /// Returns the fields in a shard. `shapes` are the pixel shapes of one record, which all records
 /// share.
-pub(super) fn columns(fields: &[FieldWork], shapes: &[Option<Shape>]) -> Vec<Column> {
+pub(super) fn columns(fields: &[FieldWork], shapes: &[Option<Shape>]) -> Vec<ShardColumn> {
     let column = |(field, shape): (&FieldWork, &Option<Shape>)| {
         let numbers = match (&field.kind, shape) {
             (_, Some(shape)) => Some((shape.depth.dtype(), shape.axes())),
@@ -300,7 +300,7 @@ pub(super) fn columns(fields: &[FieldWork], shapes: &[Option<Shape>]) -> Vec<Col
             (FieldKind::Ragged { dtype }, None) => Some((*dtype, Vec::new())),
             _ => None,
         };
-        Column {
+        ShardColumn {
             name: field.name.clone(),
             kind: field.kind.clone(),
             numbers,

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::entry::BAD_LIST;
 use super::fields::{FieldWork, Work, bytes_beside};
-use super::names::{Layout, Naming, OutputFile, PAIRS};
+use super::names::{FolderLayout, Naming, OutputFile, PAIRS};
 use super::output_folder::OutputFolder;
 use super::product::Product;
 use super::run::{RecordBytes, Writer};
@@ -61,16 +61,16 @@ impl<'a> FolderWriter<'a> {
         bad: &BTreeMap<usize, Error>,
     ) -> Result<SourceSpec, Error> {
         let out = self.out.path();
-        if !bad.is_empty() && self.naming.layout == Layout::Listed {
+        if !bad.is_empty() && self.naming.layout == FolderLayout::Listed {
             self.refuse_lost_class(chosen, bad)?;
         }
         Ok(match self.naming.layout {
-            Layout::Listed => SourceSpec::Folder {
+            FolderLayout::Listed => SourceSpec::Folder {
                 path: out.to_owned(),
                 labels: self.naming.labels.clone(),
                 follow_links: true,
             },
-            Layout::Labelled => {
+            FolderLayout::Labelled => {
                 self.write_labels(chosen, bad)?;
                 SourceSpec::Folder {
                     path: out.to_owned(),
@@ -78,7 +78,7 @@ impl<'a> FolderWriter<'a> {
                     follow_links: true,
                 }
             }
-            Layout::Pairs => SourceSpec::pairs(out.join(PAIRS[0]), out.join(PAIRS[1])),
+            FolderLayout::Pairs => SourceSpec::pairs(out.join(PAIRS[0]), out.join(PAIRS[1])),
         })
     }
 
@@ -278,7 +278,7 @@ impl Writer for FolderWriter<'_> {
             self.out.write(&path, &position.to_string(), bytes)?;
             bytes_out += bytes.len() as u64;
         }
-        let is_labelled = self.naming.layout == Layout::Labelled;
+        let is_labelled = self.naming.layout == FolderLayout::Labelled;
         if is_labelled && self.source.label(record.index).is_none() {
             let label = self.label(record)?;
             let mut labels = self.labels.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Traits of shard formats. A [`Form`] begins shards, a [`Shard`] receives the records of one. The
+//! Traits of shard formats. A [`Form`] begins shards, a [`ShardWriter`] receives the records of one. The
 //! bytes of a shard depend only on its records.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ impl PackedRecord {
 
 /// A field in a shard.
 #[derive(Clone, Debug)]
-pub(super) struct Column {
+pub(super) struct ShardColumn {
     pub(super) name: String,
     pub(super) kind: FieldKind,
     /// Element type and shape of data that is not encoded.
@@ -68,14 +68,14 @@ pub(super) trait Form: Send + Sync {
     /// # Errors
     ///
     /// Returns the error of the disk.
-    fn begin(&self, out: Sink) -> io::Result<Box<dyn Shard>>;
+    fn begin(&self, out: CountedFile) -> io::Result<Box<dyn ShardWriter>>;
 
     /// Describes a source that reads the files.
     fn source(&self, files: Vec<String>, extensions: &Extensions) -> SourceSpec;
 }
 
 /// A shard that is being written.
-pub(super) trait Shard: Send {
+pub(super) trait ShardWriter: Send {
     /// Adds a record.
     ///
     /// # Errors
@@ -96,21 +96,21 @@ pub(super) type Extensions = BTreeMap<String, BTreeSet<String>>;
 
 /// A shard with all its bytes written.
 pub(super) struct FinishedShard {
-    pub(super) out: Sink,
+    pub(super) out: CountedFile,
     /// Text of the index file, if the format has one.
     pub(super) index: Option<String>,
     pub(super) extensions: Extensions,
 }
 
 /// A file that is written sequentially, with a byte count.
-pub(super) struct Sink {
+pub(super) struct CountedFile {
     file: BufWriter<File>,
     written: u64,
 }
 
-impl Sink {
-    pub(super) fn new(file: File) -> Sink {
-        Sink {
+impl CountedFile {
+    pub(super) fn new(file: File) -> CountedFile {
+        CountedFile {
             file: BufWriter::with_capacity(BUFFER_BYTES, file),
             written: 0,
         }
@@ -129,7 +129,7 @@ impl Sink {
     }
 }
 
-impl Write for Sink {
+impl Write for CountedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file.write(bytes)?;
         self.written += written as u64;
@@ -147,7 +147,7 @@ impl Write for Sink {
     }
 }
 
-impl Column {
+impl ShardColumn {
     /// Returns whether the column is an integer named `label`.
     pub(super) fn is_label(&self) -> bool {
         let is_scalar = matches!(&self.kind, FieldKind::Tensor { dtype, shape }

@@ -54,7 +54,7 @@ use infeed_source::store;
 use selection::RecordSelection;
 use targets::format::{FormatWriter, NewForm};
 
-pub use count::Progress;
+pub use count::PackProgress;
 pub use encode::encode;
 pub use encoding::{Encoding, PngFilter, PngLevel};
 pub use entry::BAD_LIST;
@@ -208,7 +208,7 @@ pub fn pack(
     records: Option<&[u64]>,
     out: &Path,
     options: &PackOptions,
-    progress: &(dyn Fn(&Progress) -> bool + Sync),
+    progress: &(dyn Fn(&PackProgress) -> bool + Sync),
 ) -> Result<PackedDataset, Error> {
     let start = Instant::now();
     check(options, pipeline, out)?;
@@ -219,7 +219,7 @@ pub fn pack(
     let records = select(pipeline, &*source, records)?;
     let chosen = RecordSelection::new(records.as_deref(), source.len())?;
     let fields = fields::arrange(pipeline, source.fields(), options)?;
-    let job = Job {
+    let job = PackJob {
         pipeline,
         chosen: &chosen,
         maker: make::Maker {
@@ -359,14 +359,14 @@ fn refuse_weights(pipeline: &Pipeline, options: &PackOptions) -> Result<(), Erro
 }
 
 /// The records to pack and the settings.
-struct Job<'a> {
+struct PackJob<'a> {
     pipeline: &'a Pipeline,
     chosen: &'a RecordSelection,
     maker: make::Maker<'a>,
     options: &'a PackOptions,
     /// Checksum that distinguishes the source from other sources in memory.
     values: Option<String>,
-    progress: &'a (dyn Fn(&Progress) -> bool + Sync),
+    progress: &'a (dyn Fn(&PackProgress) -> bool + Sync),
 }
 
 /// Output of a complete run.
@@ -377,7 +377,7 @@ struct PackOutput {
     entries: Vec<entry::Entry>,
 }
 
-impl Job<'_> {
+impl PackJob<'_> {
     fn begin(&self, out: &Path) -> Result<output_folder::OutputFolder, Error> {
         let values = self.values.clone();
         output_folder::OutputFolder::begin(out, self.pipeline, self.chosen, self.options, values)
@@ -414,7 +414,7 @@ impl Job<'_> {
     fn arrays(&self, out: &Path) -> Result<PackOutput, Error> {
         let out = self.begin(out)?;
         let max_bad = self.options.max_bad;
-        let arrays = arrays::ArrayWriter::begin(&out, &self.maker, self.chosen, max_bad);
+        let arrays = arrays::NpyWriter::begin(&out, &self.maker, self.chosen, max_bad);
         let arrays = arrays.inspect_err(|_| out.abandon())?;
         let ran = self.run(&arrays).inspect_err(|error| {
             // Records that differ in shape will differ in every run.

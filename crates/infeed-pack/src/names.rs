@@ -18,7 +18,7 @@ use infeed_source::Source;
 
 /// Layout of the files in a packed folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(super) enum FolderLayout {
     /// The source's layout. The source lists the files.
     Listed,
     /// The source's layout, with labels in a CSV file.
@@ -27,7 +27,7 @@ pub(super) enum Layout {
     Pairs,
 }
 
-/// Folders of [`Layout::Pairs`].
+/// Folders of [`FolderLayout::Pairs`].
 pub(super) const PAIRS: [&str; 2] = ["image", "mask"];
 
 /// Names the files of records.
@@ -36,9 +36,9 @@ pub(super) struct Naming<'a> {
     /// Folder of the original files, per image or mask field. Empty if records have no files.
     roots: Vec<PathBuf>,
     /// Per image or mask field: its index among the fields, and the rule for its extension.
-    visual: Vec<(usize, Rule)>,
+    visual: Vec<(usize, ExtensionRule)>,
     digits: usize,
-    pub(super) layout: Layout,
+    pub(super) layout: FolderLayout,
     /// The labels option of the original: `auto`, `none` or a CSV file.
     pub(super) labels: String,
     /// Whether every record of the source is packed.
@@ -47,7 +47,7 @@ pub(super) struct Naming<'a> {
 
 /// Rule for the extension of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rule {
+enum ExtensionRule {
     Same,
     Jpeg,
     Png,
@@ -56,15 +56,15 @@ enum Rule {
     Own,
 }
 
-impl Rule {
+impl ExtensionRule {
     /// Returns the possible extensions of a file without an original name.
     fn endings(self) -> &'static [&'static str] {
         match self {
-            Rule::Same => &["jpg", "png", "webp", "bmp", "gif", "tiff"],
-            Rule::Own => &["jpg", "png"],
-            Rule::Jpeg => &["jpg"],
-            Rule::Png => &["png"],
-            Rule::Webp => &["webp"],
+            ExtensionRule::Same => &["jpg", "png", "webp", "bmp", "gif", "tiff"],
+            ExtensionRule::Own => &["jpg", "png"],
+            ExtensionRule::Jpeg => &["jpg"],
+            ExtensionRule::Png => &["png"],
+            ExtensionRule::Webp => &["webp"],
         }
     }
 }
@@ -122,18 +122,18 @@ impl<'a> Naming<'a> {
         chosen: &RecordSelection,
     ) -> Result<Naming<'a>, Error> {
         let rule = |field: &FieldWork| match field.work {
-            Work::Copy { .. } => Rule::Same,
+            Work::Copy { .. } => ExtensionRule::Same,
             Work::Encode { encoding, .. } => match encoding {
-                Encoding::Keep if field.is_mask => Rule::Png,
-                Encoding::Keep | Encoding::Raw => Rule::Own,
-                Encoding::Jpeg { .. } => Rule::Jpeg,
-                Encoding::Png { .. } => Rule::Png,
-                Encoding::WebpLossless => Rule::Webp,
+                Encoding::Keep if field.is_mask => ExtensionRule::Png,
+                Encoding::Keep | Encoding::Raw => ExtensionRule::Own,
+                Encoding::Jpeg { .. } => ExtensionRule::Jpeg,
+                Encoding::Png { .. } => ExtensionRule::Png,
+                Encoding::WebpLossless => ExtensionRule::Webp,
             },
-            _ => Rule::Png,
+            _ => ExtensionRule::Png,
         };
         let numbered = fields.iter().enumerate();
-        let visual: Vec<(usize, Rule)> = numbered
+        let visual: Vec<(usize, ExtensionRule)> = numbered
             .filter(|(_, field)| field.is_visual())
             .map(|(at, field)| (at, rule(field)))
             .collect();
@@ -143,20 +143,20 @@ impl<'a> Naming<'a> {
             SourceSpec::Folder { path, labels, .. } => {
                 let is_csv = !matches!(labels.as_str(), "auto" | "none");
                 let layout = match labelled && (is_csv || !is_whole) {
-                    true => Layout::Labelled,
-                    false => Layout::Listed,
+                    true => FolderLayout::Labelled,
+                    false => FolderLayout::Listed,
                 };
                 (vec![path.clone()], layout, labels.clone())
             }
             SourceSpec::Pairs { image, mask, .. } => {
                 let roots = vec![image.clone(), mask.clone()];
-                (roots, Layout::Pairs, "none".to_owned())
+                (roots, FolderLayout::Pairs, "none".to_owned())
             }
             _ => {
                 let layout = match (visual.len(), labelled) {
-                    (2, _) => Layout::Pairs,
-                    (_, true) => Layout::Labelled,
-                    (_, false) => Layout::Listed,
+                    (2, _) => FolderLayout::Pairs,
+                    (_, true) => FolderLayout::Labelled,
+                    (_, false) => FolderLayout::Listed,
                 };
                 (Vec::new(), layout, "none".to_owned())
             }
@@ -192,7 +192,7 @@ impl<'a> Naming<'a> {
                     }
                 };
                 let path = match self.layout {
-                    Layout::Pairs => Path::new(PAIRS[nth.min(1)]).join(own),
+                    FolderLayout::Pairs => Path::new(PAIRS[nth.min(1)]).join(own),
                     _ => own,
                 };
                 OutputFile {
@@ -210,7 +210,7 @@ impl<'a> Naming<'a> {
             // Numbers are unique and ascend with the records.
             return Ok(());
         }
-        let listed = self.layout == Layout::Listed;
+        let listed = self.layout == FolderLayout::Listed;
         let hasher = RandomState::new();
         let mut seen: HashMap<u64, u64> = HashMap::new();
         let mut last: Option<(PathBuf, PathBuf)> = None;
@@ -234,7 +234,7 @@ impl<'a> Naming<'a> {
                 if listed {
                     self.check_order(last.as_ref(), (&path, &original))?;
                     last = Some((path, original));
-                } else if self.layout == Layout::Labelled {
+                } else if self.layout == FolderLayout::Labelled {
                     let other = seen.insert(hasher.hash_one(&path), record);
                     // A list of labels may have several lines for one file.
                     let twin = other.and_then(|other| self.files(other).into_iter().next());
@@ -292,7 +292,7 @@ fn collision(one: &Path, other: &Path, path: &Path) -> Error {
 }
 
 /// Returns the name of a file in its new format. Keeps the name if its extension already fits.
-fn renamed(path: &Path, rule: Rule) -> PathBuf {
+fn renamed(path: &Path, rule: ExtensionRule) -> PathBuf {
     let is = |known: &[&str]| {
         let extension = path.extension().unwrap_or_default();
         known.iter().any(|one| extension.eq_ignore_ascii_case(one))
@@ -300,14 +300,14 @@ fn renamed(path: &Path, rule: Rule) -> PathBuf {
     let jpeg = is(&["jpg", "jpeg", "jpe"]);
     let png = is(&["png"]);
     match rule {
-        Rule::Same => path.to_owned(),
-        Rule::Jpeg if jpeg => path.to_owned(),
-        Rule::Png if png => path.to_owned(),
-        Rule::Webp if is(&["webp"]) => path.to_owned(),
-        Rule::Own if jpeg || png => path.to_owned(),
-        Rule::Jpeg => path.with_extension("jpg"),
-        Rule::Png | Rule::Own => path.with_extension("png"),
-        Rule::Webp => path.with_extension("webp"),
+        ExtensionRule::Same => path.to_owned(),
+        ExtensionRule::Jpeg if jpeg => path.to_owned(),
+        ExtensionRule::Png if png => path.to_owned(),
+        ExtensionRule::Webp if is(&["webp"]) => path.to_owned(),
+        ExtensionRule::Own if jpeg || png => path.to_owned(),
+        ExtensionRule::Jpeg => path.with_extension("jpg"),
+        ExtensionRule::Png | ExtensionRule::Own => path.with_extension("png"),
+        ExtensionRule::Webp => path.with_extension("webp"),
     }
 }
 
@@ -318,15 +318,15 @@ mod tests {
     #[test]
     fn a_name_changes_only_if_its_extension_differs() {
         for (rule, before, after) in [
-            (Rule::Same, "a/b.JPEG", "a/b.JPEG"),
-            (Rule::Jpeg, "a/b.JPEG", "a/b.JPEG"),
-            (Rule::Jpeg, "a/b.c.png", "a/b.c.jpg"),
-            (Rule::Png, "b.jpg", "b.png"),
-            (Rule::Png, "b.PNG", "b.PNG"),
-            (Rule::Webp, "b.png", "b.webp"),
-            (Rule::Webp, "b.WebP", "b.WebP"),
-            (Rule::Own, "b.jpe", "b.jpe"),
-            (Rule::Own, "b.webp", "b.png"),
+            (ExtensionRule::Same, "a/b.JPEG", "a/b.JPEG"),
+            (ExtensionRule::Jpeg, "a/b.JPEG", "a/b.JPEG"),
+            (ExtensionRule::Jpeg, "a/b.c.png", "a/b.c.jpg"),
+            (ExtensionRule::Png, "b.jpg", "b.png"),
+            (ExtensionRule::Png, "b.PNG", "b.PNG"),
+            (ExtensionRule::Webp, "b.png", "b.webp"),
+            (ExtensionRule::Webp, "b.WebP", "b.WebP"),
+            (ExtensionRule::Own, "b.jpe", "b.jpe"),
+            (ExtensionRule::Own, "b.webp", "b.png"),
         ] {
             assert_eq!(
                 renamed(Path::new(before), rule),

@@ -28,7 +28,7 @@ use super::output_folder::{self, OutputFolder};
 use super::product::Shape;
 use super::run::{CorePermits, READERS};
 use super::selection::{CLAIM, RecordSelection};
-use super::sequence::{Outcome, Places, Sequence};
+use super::sequence::{PackedResult, Places, RecordsInProgress};
 use super::shards::{self, FillLevel, OpenShard, ShardLimits};
 use super::targets::format::FormatWriter;
 use super::{PackOptions, check, journal, refuse_weights, select};
@@ -274,7 +274,7 @@ impl Parts {
     fn each(
         &self,
         places: Range<u64>,
-        take: &mut dyn FnMut(Result<Outcome, Error>) -> Result<(), Error>,
+        take: &mut dyn FnMut(Result<PackedResult, Error>) -> Result<(), Error>,
     ) -> Result<u64, Error> {
         let total = self.chosen.len();
         if places.start >= places.end || places.end > total {
@@ -293,7 +293,8 @@ impl Parts {
         let workers = self.options.threads();
         let makers = workers + workers.min(READERS);
         let cores = CorePermits::new(workers);
-        let sequence = Sequence::new(&maker, &*self.form, run, places.start, makers, cores);
+        let sequence =
+            RecordsInProgress::new(&maker, &*self.form, run, places.start, makers, cores);
         let taken = thread::scope(|scope| {
             let mut started = Vec::with_capacity(makers);
             let mut taken = Ok(0);
@@ -334,7 +335,7 @@ impl Parts {
     }
 
     /// Returns a bad record as an outcome, and any other error as an error.
-    fn sorted(&self, maker: &Maker<'_>, outcome: Outcome) -> Result<Outcome, Error> {
+    fn sorted(&self, maker: &Maker<'_>, outcome: PackedResult) -> Result<PackedResult, Error> {
         match outcome {
             Err(error) if !error.is_bad_record() => Err(error),
             Err(error) => Ok(Err(error)),

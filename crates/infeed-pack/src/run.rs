@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::count::{Progress, RunningTotals, Totals};
+use super::count::{PackProgress, RunningTotals, Totals};
 use super::make::{Maker, PackScratch};
 use super::product::Product;
 use super::selection::{CLAIM, ROOM_BYTES, RecordSelection};
@@ -87,7 +87,7 @@ pub(super) fn run(
     chosen: &RecordSelection,
     writer: &dyn Writer,
     (workers, max_bad): (usize, Option<u64>),
-    progress: &(dyn Fn(&Progress) -> bool + Sync),
+    progress: &(dyn Fn(&PackProgress) -> bool + Sync),
 ) -> Result<RunResult, Error> {
     let total = chosen.len();
     let threads = (workers + workers.min(READERS))
@@ -167,7 +167,7 @@ impl SharedRun<'_> {
     fn watch(
         &self,
         total: u64,
-        progress: &(dyn Fn(&Progress) -> bool + Sync),
+        progress: &(dyn Fn(&PackProgress) -> bool + Sync),
     ) -> Result<(), Error> {
         let mut durable = Instant::now();
         loop {
@@ -336,7 +336,7 @@ pub(super) struct CorePermits {
 }
 
 /// A permit that is returned on drop.
-pub(super) struct CorePermit<'a>(&'a CorePermits);
+pub(super) struct HeldPermit<'a>(&'a CorePermits);
 
 impl CorePermits {
     pub(super) fn new(workers: usize) -> CorePermits {
@@ -346,18 +346,18 @@ impl CorePermits {
         }
     }
 
-    pub(super) fn take(&self) -> CorePermit<'_> {
+    pub(super) fn take(&self) -> HeldPermit<'_> {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let mut free = self
             .changed
             .wait_while(free, |free| *free == 0)
             .unwrap_or_else(PoisonError::into_inner);
         *free -= 1;
-        CorePermit(self)
+        HeldPermit(self)
     }
 }
 
-impl Drop for CorePermit<'_> {
+impl Drop for HeldPermit<'_> {
     fn drop(&mut self) {
         *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         self.0.changed.notify_one();

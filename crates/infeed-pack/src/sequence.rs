@@ -53,21 +53,21 @@ impl Places<'_> {
 }
 
 /// A finished record, or its error.
-pub(super) type Outcome = Result<PackedRecord, Error>;
+pub(super) type PackedResult = Result<PackedRecord, Error>;
 
 struct SequenceState {
     /// First position that no thread has claimed.
     next: u64,
     /// The next position to take.
     taken: u64,
-    ready: BTreeMap<u64, Outcome>,
+    ready: BTreeMap<u64, PackedResult>,
     held_bytes: u64,
     makers: usize,
     stopped: bool,
 }
 
 /// The records in progress.
-pub(super) struct Sequence<'a> {
+pub(super) struct RecordsInProgress<'a> {
     maker: &'a Maker<'a>,
     form: &'a dyn Form,
     places: Places<'a>,
@@ -77,8 +77,8 @@ pub(super) struct Sequence<'a> {
     changed: Condvar,
 }
 
-impl<'a> Sequence<'a> {
-    /// Starts at position `from`. `makers` threads must call [`Sequence::work`].
+impl<'a> RecordsInProgress<'a> {
+    /// Starts at position `from`. `makers` threads must call [`RecordsInProgress::work`].
     pub(super) fn new(
         maker: &'a Maker<'a>,
         form: &'a dyn Form,
@@ -86,8 +86,8 @@ impl<'a> Sequence<'a> {
         from: u64,
         makers: usize,
         cores: CorePermits,
-    ) -> Sequence<'a> {
-        Sequence {
+    ) -> RecordsInProgress<'a> {
+        RecordsInProgress {
             maker,
             form,
             places,
@@ -117,7 +117,7 @@ impl<'a> Sequence<'a> {
     }
 
     /// Waits for the outcome at the next position. None at the end, or after a stop.
-    pub(super) fn take(&self) -> Option<Outcome> {
+    pub(super) fn take(&self) -> Option<PackedResult> {
         let mut state = self.lock();
         loop {
             let position = state.taken;
@@ -182,7 +182,7 @@ impl<'a> Sequence<'a> {
             .all(|reads| self.make_read(from, reads, scratch))
     }
 
-    /// Makes the records of several reads, in order. Returns false like [`Sequence::make`].
+    /// Makes the records of several reads, in order. Returns false like [`RecordsInProgress::make`].
     fn make_read(&self, from: u64, reads: &[Read], scratch: &mut PackScratch) -> bool {
         let source = self.maker.source;
         let mut found: BTreeMap<usize, RecordResult> = BTreeMap::new();
@@ -221,7 +221,7 @@ impl<'a> Sequence<'a> {
         true
     }
 
-    fn one(&self, record: &infeed_core::sample::Record, scratch: &mut PackScratch) -> Outcome {
+    fn one(&self, record: &infeed_core::sample::Record, scratch: &mut PackScratch) -> PackedResult {
         let mut products = self.maker.make(record, scratch)?;
         if self.places.whole {
             // A slice would keep its whole group in memory as long as the record waits.
@@ -239,7 +239,7 @@ impl<'a> Sequence<'a> {
     }
 
     /// Delivers a record. Returns false after a stop.
-    fn deliver(&self, position: u64, outcome: Outcome) -> bool {
+    fn deliver(&self, position: u64, outcome: PackedResult) -> bool {
         let bytes = bytes(&outcome);
         let state = self.lock();
         let waits = |state: &mut SequenceState| {
@@ -292,12 +292,12 @@ fn span(read: &Read) -> Range<usize> {
     first..places.max().map_or(first, |last| last + 1)
 }
 
-fn bytes(outcome: &Outcome) -> u64 {
+fn bytes(outcome: &PackedResult) -> u64 {
     RECORD_BYTES + outcome.as_ref().map_or(0, PackedRecord::bytes)
 }
 
 /// Decrements the thread count when a thread ends.
-struct SequenceThreadGuard<'a, 'b>(&'a Sequence<'b>);
+struct SequenceThreadGuard<'a, 'b>(&'a RecordsInProgress<'b>);
 
 impl Drop for SequenceThreadGuard<'_, '_> {
     fn drop(&mut self) {
@@ -437,7 +437,7 @@ mod tests {
         }
     }
 
-    fn with_sequence(source: &Whole, makers: usize, body: impl FnOnce(&Sequence<'_>)) {
+    fn with_sequence(source: &Whole, makers: usize, body: impl FnOnce(&RecordsInProgress<'_>)) {
         let fields = [FieldWork {
             name: "box".to_owned(),
             is_mask: false,
@@ -468,7 +468,9 @@ mod tests {
             end: chosen.len(),
         };
         let cores = CorePermits::new(makers);
-        body(&Sequence::new(&maker, &*form, places, 0, makers, cores));
+        body(&RecordsInProgress::new(
+            &maker, &*form, places, 0, makers, cores,
+        ));
     }
 
     #[test]

@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::count::{Progress, RunningTotals, Totals};
+use super::count::{PackProgress, RunningTotals, Totals};
 use super::entry::{BAD_LIST, Entry, bad_line, shard_name};
-use super::form::{Extensions, Form, PackedRecord, Shard, Sink};
+use super::form::{CountedFile, Extensions, Form, PackedRecord, ShardWriter};
 use super::journal::Journal;
 use super::location::OutputLocation;
 use super::make::Maker;
@@ -23,7 +23,7 @@ use super::output_folder::OutputFolder;
 use super::product::Shape;
 use super::run::{CorePermits, READERS};
 use super::selection::{CLAIM, RecordSelection};
-use super::sequence::{Places, Sequence};
+use super::sequence::{Places, RecordsInProgress};
 use super::{PackOptions, arrays};
 use infeed_core::error::Error;
 use infeed_core::order::Order;
@@ -51,7 +51,7 @@ pub(super) struct ShardRun<'a> {
 /// A shard with all its records.
 struct FullShard {
     number: usize,
-    shard: Box<dyn Shard>,
+    shard: Box<dyn ShardWriter>,
     entry: Entry,
     /// Lines for the list of bad records.
     bad: String,
@@ -60,7 +60,7 @@ struct FullShard {
 /// State shared by all threads.
 struct SharedShards<'a> {
     run: &'a ShardRun<'a>,
-    sequence: Sequence<'a>,
+    sequence: RecordsInProgress<'a>,
     journal: Mutex<Journal>,
     counted: Mutex<RunningTotals>,
     failed: Mutex<Option<Error>>,
@@ -105,7 +105,7 @@ impl ShardRun<'_> {
     /// `max_bad`, or of the first if all are bad; [`Error::Interrupted`].
     pub(super) fn run(
         &self,
-        progress: &(dyn Fn(&Progress) -> bool + Sync),
+        progress: &(dyn Fn(&PackProgress) -> bool + Sync),
     ) -> Result<ShardSet, Error> {
         let journal = Journal::open(self.out, self.form.extension())?;
         let total = self.chosen.len();
@@ -126,7 +126,7 @@ impl ShardRun<'_> {
         let cores = CorePermits::new(workers);
         let shared = SharedShards {
             run: self,
-            sequence: Sequence::new(self.maker, self.form, places, from, makers, cores),
+            sequence: RecordsInProgress::new(self.maker, self.form, places, from, makers, cores),
             journal: Mutex::new(journal),
             counted: Mutex::new(counted),
             failed: Mutex::new(None),
@@ -204,7 +204,7 @@ impl SharedShards<'_> {
         makers: usize,
         finishers: usize,
         total: u64,
-        progress: &(dyn Fn(&Progress) -> bool + Sync),
+        progress: &(dyn Fn(&PackProgress) -> bool + Sync),
     ) -> Result<Option<String>, Error> {
         let (full, finished) = sync_channel::<FullShard>(0);
         let finished = Mutex::new(finished);
@@ -260,7 +260,7 @@ impl SharedShards<'_> {
         Ok(joined.flatten())
     }
 
-    fn progress(&self, total: u64) -> Progress {
+    fn progress(&self, total: u64) -> PackProgress {
         let counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         counted.progress(total)
     }
@@ -416,7 +416,7 @@ impl SharedShards<'_> {
 pub(super) fn put(
     location: &OutputLocation,
     number: usize,
-    shard: Box<dyn Shard>,
+    shard: Box<dyn ShardWriter>,
     mut entry: Entry,
     tag: &str,
 ) -> Result<Entry, Error> {
@@ -505,7 +505,7 @@ impl FillLevel {
 
 /// The current shard.
 pub(super) struct OpenShard {
-    pub(super) shard: Box<dyn Shard>,
+    pub(super) shard: Box<dyn ShardWriter>,
     pub(super) filling: FillLevel,
     bytes_in: u64,
 }
@@ -519,7 +519,7 @@ impl OpenShard {
         tag: &str,
     ) -> Result<OpenShard, Error> {
         let name = shard_name(number, form.extension());
-        let begin = || form.begin(Sink::new(location.begin(&name, tag)?));
+        let begin = || form.begin(CountedFile::new(location.begin(&name, tag)?));
         Ok(OpenShard {
             shard: begin().map_err(|error| location.not_made(&name, error))?,
             filling: FillLevel::default(),

@@ -14,13 +14,13 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 pub(crate) const CPU: (i32, i32) = (1, 0);
 
 /// One column, sharing the engine's memory.
-#[pyclass(frozen, module = "infeed._core")]
-pub(crate) struct Array {
+#[pyclass(frozen, name = "Array", module = "infeed._core")]
+pub(crate) struct PyArray {
     inner: infeed::Array,
 }
 
 #[pymethods]
-impl Array {
+impl PyArray {
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.inner.shape())
@@ -88,7 +88,7 @@ pub(crate) fn object_from<'py>(py: Python<'py>, values: &Values) -> PyResult<Bou
     let array = |inner: &infeed::Array| {
         Bound::new(
             py,
-            Array {
+            PyArray {
                 inner: inner.clone(),
             },
         )

@@ -13,20 +13,20 @@ use crate::device::HostOrDeviceBatch;
 use crate::error::raise;
 
 /// The samples of one step.
-#[pyclass(frozen, module = "infeed._core")]
-pub(crate) struct Batch {
+#[pyclass(frozen, name = "Batch", module = "infeed._core")]
+pub(crate) struct PyBatch {
     inner: HostOrDeviceBatch,
     source: Arc<dyn Source>,
 }
 
-impl Batch {
-    pub(crate) fn new(inner: HostOrDeviceBatch, source: Arc<dyn Source>) -> Batch {
-        Batch { inner, source }
+impl PyBatch {
+    pub(crate) fn new(inner: HostOrDeviceBatch, source: Arc<dyn Source>) -> PyBatch {
+        PyBatch { inner, source }
     }
 }
 
 #[pymethods]
-impl Batch {
+impl PyBatch {
     #[getter]
     fn names<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.inner.names())

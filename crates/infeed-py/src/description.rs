@@ -16,30 +16,30 @@ use pyo3::prelude::*;
 use crate::array::object_from;
 use crate::device::{decode_by, placement};
 use crate::error::raise;
-use crate::function::Function;
+use crate::function::PyFunction;
 use crate::log;
 use crate::python_source::PythonSource;
 
 /// Buffers of Python objects (viewed without a copy), sources made from Python objects, and
 /// functions.
-pub(crate) struct Handles(pub(crate) Vec<Handle>);
+pub(crate) struct PyHandles(pub(crate) Vec<Handle>);
 
-impl<'py> FromPyObject<'_, 'py> for Handles {
+impl<'py> FromPyObject<'_, 'py> for PyHandles {
     type Error = PyErr;
 
-    fn extract(handles: Borrowed<'_, 'py, PyAny>) -> PyResult<Handles> {
+    fn extract(handles: Borrowed<'_, 'py, PyAny>) -> PyResult<PyHandles> {
         let view = |handle: PyResult<Bound<'py, PyAny>>| {
             let handle = handle?;
             if let Ok(source) = handle.cast::<PythonSource>() {
                 return Ok(Handle::Source(Arc::clone(&source.get().source)));
             }
-            if let Ok(function) = handle.cast::<Function>() {
+            if let Ok(function) = handle.cast::<PyFunction>() {
                 return Ok(Handle::Function(function.get().shared()));
             }
             let bytes = Bytes::from_owner(BufferView::new(&handle)?);
             Ok(Handle::Bytes(bytes))
         };
-        Ok(Handles(
+        Ok(PyHandles(
             handles.try_iter()?.map(view).collect::<PyResult<_>>()?,
         ))
     }
@@ -72,7 +72,7 @@ pub(crate) fn check_transform(transform: &str) -> PyResult<()> {
 pub(crate) fn plan(
     py: Python<'_>,
     description: &str,
-    handles: Handles,
+    handles: PyHandles,
     on_device: Option<(&str, &str)>,
 ) -> PyResult<String> {
     let pipeline = parse(py, description)?;
@@ -97,7 +97,7 @@ type ColumnDescription = (
 pub(crate) fn describe(
     py: Python<'_>,
     description: &str,
-    handles: Handles,
+    handles: PyHandles,
 ) -> PyResult<Vec<ColumnDescription>> {
     let pipeline = parse(py, description)?;
     let columns = py.detach(|| pipeline.describe(&handles.0));
@@ -129,7 +129,7 @@ type PreviewStages<'py> = ((u64, String), Vec<(&'static str, String, Fields<'py>
 pub(crate) fn preview<'py>(
     py: Python<'py>,
     description: &str,
-    handles: Handles,
+    handles: PyHandles,
     position: u64,
     epoch: u64,
 ) -> PyResult<PreviewStages<'py>> {

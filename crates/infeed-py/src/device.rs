@@ -106,12 +106,12 @@ impl HostOrDeviceBatch {
     }
 
     /// Returns the column of a field that is on the device.
-    pub(crate) fn array(&self, name: &str) -> Result<Option<DeviceArray>, Error> {
+    pub(crate) fn array(&self, name: &str) -> Result<Option<PyDeviceArray>, Error> {
         match self {
             HostOrDeviceBatch::Host(_) => Ok(None),
             HostOrDeviceBatch::Device(batch) => {
                 let array = batch.array(name)?;
-                Ok(array.map(|inner| DeviceArray { inner }))
+                Ok(array.map(|inner| PyDeviceArray { inner }))
             }
         }
     }
@@ -137,12 +137,12 @@ pub(crate) fn no_streams() -> PyErr {
 }
 
 /// One column of a batch on a device.
-#[pyclass(frozen, module = "infeed._core")]
-pub(crate) struct DeviceArray {
+#[pyclass(frozen, name = "DeviceArray", module = "infeed._core")]
+pub(crate) struct PyDeviceArray {
     inner: OnDevice<AnyDevice>,
 }
 
-impl DeviceArray {
+impl PyDeviceArray {
     /// Ordinal of the GPU. None for a device whose arrays consumers read on the host.
     fn ordinal(&self) -> Option<usize> {
         let gpu = self.inner.device().cuda();
@@ -151,7 +151,7 @@ impl DeviceArray {
 }
 
 #[pymethods]
-impl DeviceArray {
+impl PyDeviceArray {
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.inner.shape())

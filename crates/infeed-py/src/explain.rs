@@ -6,19 +6,19 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 /// The limit of a run, with its evidence.
-#[pyclass(frozen, module = "infeed._core")]
-pub(crate) struct Explanation {
+#[pyclass(frozen, name = "Explanation", module = "infeed._core")]
+pub(crate) struct PyExplanation {
     inner: Inner,
 }
 
-impl Explanation {
-    pub(crate) fn new(inner: Inner) -> Explanation {
-        Explanation { inner }
+impl PyExplanation {
+    pub(crate) fn new(inner: Inner) -> PyExplanation {
+        PyExplanation { inner }
     }
 }
 
 #[pymethods]
-impl Explanation {
+impl PyExplanation {
     fn json(&self) -> String {
         report::json(&self.inner)
     }
@@ -37,13 +37,13 @@ impl Explanation {
 }
 
 /// The limit of a loop, in words and numbers.
-#[pyclass(frozen, module = "infeed._core")]
-pub(crate) struct Verdict {
+#[pyclass(frozen, name = "Verdict", module = "infeed._core")]
+pub(crate) struct PyVerdict {
     inner: InnerVerdict,
 }
 
 #[pymethods]
-impl Verdict {
+impl PyVerdict {
     #[getter]
     fn limit(&self) -> &'static str {
         self.inner.limit.name()
@@ -109,10 +109,10 @@ impl Verdict {
 
 /// Returns the verdict of a watched loop from its measurements as JSON.
 #[pyfunction]
-pub(crate) fn watch_verdict(measurements: &str) -> PyResult<Verdict> {
+pub(crate) fn watch_verdict(measurements: &str) -> PyResult<PyVerdict> {
     let measured: WatchedLoop = serde_json::from_str(measurements)
         .map_err(|error| PyValueError::new_err(format!("watch: invalid measurements: {error}")))?;
-    Ok(Verdict {
+    Ok(PyVerdict {
         inner: watched(&measured),
     })
 }

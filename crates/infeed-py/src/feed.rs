@@ -3,25 +3,25 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use infeed_feed::wire::token::Token;
-use infeed_feed::{FeedOptions, Place, serve};
+use infeed_feed::{FeedOptions, FeederAddress, serve};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::description::{Handles, parse};
+use crate::description::{PyHandles, parse};
 use crate::error::raise;
 use crate::log;
 
 /// Addresses of a loader's feeders, which may change while the loader runs.
-#[pyclass(frozen, module = "infeed._core")]
-pub(crate) struct Hosts {
+#[pyclass(frozen, name = "Hosts", module = "infeed._core")]
+pub(crate) struct PyHosts {
     pub(crate) inner: infeed_feed::Hosts,
 }
 
 #[pymethods]
-impl Hosts {
+impl PyHosts {
     #[new]
-    fn new(count: usize) -> Hosts {
-        Hosts {
+    fn new(count: usize) -> PyHosts {
+        PyHosts {
             inner: infeed_feed::Hosts::awaited(count),
         }
     }
@@ -35,7 +35,7 @@ impl Hosts {
         token: Option<&str>,
         node: &str,
     ) -> PyResult<()> {
-        let place = Place {
+        let place = FeederAddress {
             host: host.to_owned(),
             node: node.to_owned(),
             token: token.map(|text| raise(py, Token::new(text))).transpose()?,
@@ -45,25 +45,25 @@ impl Hosts {
 }
 
 /// A running feeder.
-#[pyclass(frozen, module = "infeed._core")]
-pub(crate) struct Feeder {
+#[pyclass(frozen, name = "Feeder", module = "infeed._core")]
+pub(crate) struct PyFeeder {
     /// None after `close`.
     inner: Mutex<Option<infeed_feed::Feeder>>,
     address: String,
 }
 
 #[pymethods]
-impl Feeder {
+impl PyFeeder {
     #[new]
     fn new(
         py: Python<'_>,
         description: &str,
-        handles: Handles,
+        handles: PyHandles,
         listen: String,
         token: Option<&str>,
         workers: Option<usize>,
         memory: Option<u64>,
-    ) -> PyResult<Feeder> {
+    ) -> PyResult<PyFeeder> {
         log::collect();
         let pipeline = parse(py, description)?;
         let mut options = FeedOptions::default();
@@ -75,7 +75,7 @@ impl Feeder {
         let served = py.detach(|| serve(&pipeline, &handles.0, &options));
         log::hand_over(py)?;
         let feeder = raise(py, served)?;
-        Ok(Feeder {
+        Ok(PyFeeder {
             address: feeder.address().to_string(),
             inner: Mutex::new(Some(feeder)),
         })
@@ -108,7 +108,7 @@ impl Feeder {
     }
 }
 
-impl Feeder {
+impl PyFeeder {
     fn end(&self) {
         // The drop joins threads, so the lock must be free.
         let feeder = self.lock().take();
@@ -121,7 +121,7 @@ impl Feeder {
     }
 }
 
-impl Drop for Feeder {
+impl Drop for PyFeeder {
     fn drop(&mut self) {
         // The feeder's threads may wait for the interpreter to release Python objects.
         Python::attach(|py| py.detach(|| self.end()));

@@ -79,7 +79,7 @@ impl TargetTensors {
         for (at, tensors) in each.into_iter().enumerate() {
             let mut found = Vec::with_capacity(tensors.len());
             for (field, tensor) in tensors {
-                let at = Target::of(on, at, &field);
+                let at = TargetField::of(on, at, &field);
                 let tensor =
                     ForeignTensor::of(&tensor).map_err(|error| tensor_error(py, &at, error))?;
                 raise(py, fits(on, &at, &tensor))?;
@@ -241,7 +241,7 @@ fn copied(
 }
 
 /// A field on one of the loader's devices.
-struct Target<'a> {
+struct TargetField<'a> {
     field: &'a str,
     /// Index of the device. None if the loader has a single device.
     at: Option<usize>,
@@ -250,8 +250,8 @@ struct Target<'a> {
     device: String,
 }
 
-impl<'a> Target<'a> {
-    fn of(on: &DeviceLoader<AnyDevice>, at: usize, field: &'a str) -> Target<'a> {
+impl<'a> TargetField<'a> {
+    fn of(on: &DeviceLoader<AnyDevice>, at: usize, field: &'a str) -> TargetField<'a> {
         let (place, device) = match on.rings()[at].device().cuda() {
             Some(cuda) => {
                 let ordinal = cuda.gpu().ordinal;
@@ -259,7 +259,7 @@ impl<'a> Target<'a> {
             }
             None => (TensorLocation::Host, "cpu".to_owned()),
         };
-        Target {
+        TargetField {
             field,
             at: (on.rings().len() > 1).then_some(at),
             place,
@@ -281,7 +281,7 @@ impl<'a> Target<'a> {
 /// Checks that a tensor has the device, type, shape and layout of a field.
 fn fits(
     on: &DeviceLoader<AnyDevice>,
-    target: &Target<'_>,
+    target: &TargetField<'_>,
     tensor: &ForeignTensor,
 ) -> Result<(), Error> {
     let (dtype, shape) = on.place_of(target.field)?;
@@ -327,7 +327,7 @@ fn problem(field: &str, problem: impl Into<String>) -> Error {
 }
 
 /// Returns the error for an exception that the tensor's methods raised. The error names the field.
-fn tensor_error(py: Python<'_>, target: &Target<'_>, raised: PyErr) -> PyErr {
+fn tensor_error(py: Python<'_>, target: &TargetField<'_>, raised: PyErr) -> PyErr {
     // Ctrl-C and SystemExit are not errors of the tensor.
     if !raised.is_instance_of::<PyException>(py) {
         return raised;

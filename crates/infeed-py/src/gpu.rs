@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use infeed::device::any;
-use infeed::device::check::{self, Finding, Plan};
+use infeed::device::check::{self, CheckPlan, Finding};
 use infeed::device::cuda;
 use pyo3::prelude::*;
 use serde_json::json;
@@ -66,7 +66,7 @@ pub(crate) fn device_selftest(
     groups: Option<Vec<String>>,
     found: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let mut plan = Plan::new(seconds);
+    let mut plan = CheckPlan::new(seconds);
     plan.decoders.search.folders = libraries;
     if let Some(groups) = groups {
         let groups = groups.iter().map(|name| name.parse()).collect();

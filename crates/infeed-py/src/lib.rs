@@ -44,25 +44,25 @@ mod _core {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use super::array::Array;
+    use super::array::PyArray;
     #[pymodule_export]
-    use super::batch::Batch;
+    use super::batch::PyBatch;
     #[pymodule_export]
     use super::description::{
         check, check_transform, describe, load, plan, preview, toml_from_json,
     };
     #[pymodule_export]
-    use super::device::DeviceArray;
+    use super::device::PyDeviceArray;
     #[pymodule_export]
-    use super::explain::{Explanation, Verdict, watch_verdict};
+    use super::explain::{PyExplanation, PyVerdict, watch_verdict};
     #[pymodule_export]
-    use super::feed::{Feeder, Hosts};
+    use super::feed::{PyFeeder, PyHosts};
     #[pymodule_export]
-    use super::function::Function;
+    use super::function::PyFunction;
     #[pymodule_export]
     use super::gpu::{cuda_ordinal, device_selftest, gpus};
     #[pymodule_export]
-    use super::loader::Loader;
+    use super::loader::PyLoader;
     #[pymodule_export]
     use super::order::order;
     #[pymodule_export]

@@ -20,20 +20,20 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::batch::Batch;
-use crate::description::{Handles, parse};
+use crate::batch::PyBatch;
+use crate::description::{PyHandles, parse};
 use crate::device::{self, HostOrDeviceBatch, decode_by, placement, queue_on};
 use crate::error::raise;
-use crate::explain::Explanation;
-use crate::feed::Hosts;
+use crate::explain::PyExplanation;
+use crate::feed::PyHosts;
 use crate::fill::{FieldTensors, TargetTensors};
 use crate::log;
 use crate::stats::dict_from;
 use crate::waiting::{Closing, SIGNAL_INTERVAL, wait_for};
 
 /// A running pipeline.
-#[pyclass(frozen, module = "infeed._core")]
-pub(crate) struct Loader {
+#[pyclass(frozen, name = "Loader", module = "infeed._core")]
+pub(crate) struct PyLoader {
     inner: Arc<AnyLoader>,
     /// Memory of the tensors that `next_into` fills.
     targets: Arc<TargetTensors>,
@@ -45,7 +45,7 @@ pub(crate) struct Loader {
 }
 
 #[pymethods]
-impl Loader {
+impl PyLoader {
     #[new]
     #[pyo3(signature = (
         description, handles, *, workers, memory, rank, world_size, on_error, max_bad, io_threads,
@@ -55,7 +55,7 @@ impl Loader {
     fn new(
         py: Python<'_>,
         description: &str,
-        handles: Handles,
+        handles: PyHandles,
         workers: Option<usize>,
         memory: Option<u64>,
         rank: u64,
@@ -71,7 +71,7 @@ impl Loader {
         decode: &str,
         slots: usize,
         feeders: Option<FedBy<'_>>,
-    ) -> PyResult<Loader> {
+    ) -> PyResult<PyLoader> {
         log::collect();
         let pipeline = parse(py, description)?;
         let mut options = Options::default();
@@ -96,7 +96,7 @@ impl Loader {
         log::hand_over(py)?;
         let steps = raise(py, inner.loader().steps())?;
         let source = raise(py, inner.loader().source())?;
-        Ok(Loader {
+        Ok(PyLoader {
             inner: Arc::new(inner),
             targets: Arc::default(),
             closing: Closing::default(),
@@ -110,7 +110,7 @@ impl Loader {
         &self,
         py: Python<'_>,
         streams: Vec<Option<Bound<'_, PyAny>>>,
-    ) -> PyResult<Option<Vec<Batch>>> {
+    ) -> PyResult<Option<Vec<PyBatch>>> {
         let queue =
             |stream: &Option<Bound<'_, PyAny>>| stream.as_ref().map(stream_from).transpose();
         let queues: Vec<_> = streams.iter().map(queue).collect::<PyResult<_>>()?;
@@ -118,7 +118,7 @@ impl Loader {
         let named = queues.into_iter().chain(std::iter::repeat(None));
         let queue = |(ring, stream): (&Ring<AnyDevice>, _)| queue_on(ring.device(), stream);
         let queues: Vec<_> = rings.iter().zip(named).map(queue).collect();
-        let batch = |batch| Batch::new(batch, Arc::clone(&self.source));
+        let batch = |batch| PyBatch::new(batch, Arc::clone(&self.source));
         loop {
             let step = py.detach(|| self.inner.next_within(SIGNAL_INTERVAL, &queues));
             log::hand_over(py)?;
@@ -220,12 +220,12 @@ impl Loader {
         self.inner.loader().step_digest().to_string()
     }
 
-    fn explain(&self, py: Python<'_>, name: &str) -> PyResult<Explanation> {
+    fn explain(&self, py: Python<'_>, name: &str) -> PyResult<PyExplanation> {
         let made = py.detach(|| match &*self.inner {
             AnyLoader::Host(loader) => running(name, loader.pipeline(), loader),
             AnyLoader::Device(on) => running_on(name, on.loader().pipeline(), on),
         });
-        Ok(Explanation::new(raise(py, made)?))
+        Ok(PyExplanation::new(raise(py, made)?))
     }
 
     fn serve_metrics(&self, py: Python<'_>, address: &str, name: String) -> PyResult<String> {
@@ -267,7 +267,7 @@ impl Loader {
 
 /// Hosts, whether the cores of this machine help, the deadline in seconds, and whether connections
 /// are encrypted.
-type FedBy<'py> = (PyRef<'py, Hosts>, bool, f64, Option<bool>);
+type FedBy<'py> = (PyRef<'py, PyHosts>, bool, f64, Option<bool>);
 
 fn fed_by((hosts, help, deadline, encrypt): &FedBy<'_>) -> Feeders {
     let mut feeders = Feeders::at(hosts.inner.clone());
@@ -310,7 +310,7 @@ fn lock(metrics: &Mutex<Option<MetricsServer>>) -> MutexGuard<'_, Option<Metrics
     metrics.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Drop for Loader {
+impl Drop for PyLoader {
     fn drop(&mut self) {
         // A joined thread may own the last reference to a Python buffer, and needs the interpreter
         // to release it.

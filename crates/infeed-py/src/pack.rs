@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use infeed_pack::{PackOptions, Parts, Progress};
+use infeed_pack::{PackOptions, PackProgress, Parts};
 use pyo3::prelude::*;
 
-use crate::description::{Handles, parse};
+use crate::description::{PyHandles, parse};
 use crate::error::raise;
 use crate::log;
 
@@ -15,7 +15,7 @@ use crate::log;
 pub(crate) fn pack(
     py: Python<'_>,
     description: &str,
-    handles: Handles,
+    handles: PyHandles,
     out: PathBuf,
     options: &str,
     progress: Option<Py<PyAny>>,
@@ -23,7 +23,7 @@ pub(crate) fn pack(
     let pipeline = parse(py, description)?;
     let options = raise(py, PackOptions::from_json(options))?;
     let raised: Mutex<Option<PyErr>> = Mutex::default();
-    let call = |at: &Progress| {
+    let call = |at: &PackProgress| {
         Python::attach(|py| {
             py.check_signals()?;
             let Some(progress) = &progress else {

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use infeed_raw::machine::thread_cpu_time;
-use infeed_raw::simd::{Convert, Dtype, Layout, Level, Source, convert, one_hot};
+use infeed_raw::simd::{Convert, Dtype, Layout, Level, SourcePixels, convert, one_hot};
 use infeed_raw::slab::Slab;
 
 const ROUNDS: usize = 9;
@@ -32,7 +32,7 @@ fn main() {
     let pixels: Vec<u8> = (0..64 * side * side * 3)
         .map(|n| ((n * 7919) >> 3) as u8)
         .collect();
-    let image = |channels: usize, nth: usize| Source {
+    let image = |channels: usize, nth: usize| SourcePixels {
         data: &pixels[nth * side * side * 3..],
         width: side,
         height: side,

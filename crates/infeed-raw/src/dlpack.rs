@@ -11,7 +11,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::cuda::Memory;
+use crate::cuda::GpuMemory;
 
 /// `DLDevice`: the device that holds the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -233,7 +233,7 @@ impl Tensor {
     ///
     /// [`TensorError`] if the bytes are too few or misaligned.
     pub fn on_gpu<T: Send + Sync + 'static>(
-        memory: Arc<Memory>,
+        memory: Arc<GpuMemory>,
         release: T,
         byte_offset: usize,
         shape: &[usize],

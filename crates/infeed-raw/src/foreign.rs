@@ -14,7 +14,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::cuda::{Context, CudaError, Memory};
+use crate::cuda::{Context, CudaError, GpuMemory};
 use crate::dlpack::{DataType, DlTensor, Managed, ManagedVersioned, READ_ONLY};
 use crate::python::{LEGACY, VERSIONED};
 
@@ -188,7 +188,7 @@ impl ForeignTensor {
     /// # Errors
     ///
     /// [`CudaError::Mismatch`] if it is not on that GPU, has gaps or is read-only.
-    pub fn on_gpu(self, context: &Arc<Context>) -> Result<Memory, CudaError> {
+    pub fn on_gpu(self, context: &Arc<Context>) -> Result<GpuMemory, CudaError> {
         self.writable()?;
         if self.location != TensorLocation::Gpu(context.gpu().ordinal) {
             let what = "the tensor is not on that GPU";
@@ -198,7 +198,7 @@ impl ForeignTensor {
         // SAFETY: the tensor's bytes start at this address on this GPU and stay valid while `held`
         // is alive. That the library describes them correctly is the hazard at the head of this
         // file.
-        Ok(unsafe { Memory::foreign(context, self.address as u64, self.bytes, held) })
+        Ok(unsafe { GpuMemory::foreign(context, self.address as u64, self.bytes, held) })
     }
 }
 
@@ -469,7 +469,7 @@ mod tests {
         let other = Arc::new(context.memory(16).unwrap());
         let held = Box::new(foreign.held);
         // SAFETY: the memory has that many bytes, and outlives this one.
-        let memory = Arc::new(unsafe { Memory::foreign(&context, other.address(), 16, held) });
+        let memory = Arc::new(unsafe { GpuMemory::foreign(&context, other.address(), 16, held) });
         let source = Arc::new(vec![9_u8; 16]);
         let from = Arc::new(context.memory(16).unwrap());
         drop(context.copy(queue, source, 16, &from, 0).unwrap());

@@ -17,7 +17,7 @@ const SUCCESS: c_uint = 0;
 
 /// Utilisation of a GPU during the last sixth of a second to second, by its own counters.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Utilisation {
+pub struct GpuUtilisation {
     /// Share of the time in which any kernel ran, however small, 0 to 1.
     pub busy: f64,
     /// Share of the time in which the GPU's memory was read or written, 0 to 1.
@@ -65,12 +65,12 @@ impl MonitoredGpu {
     }
 
     /// Returns the utilisation; None if the GPU has no counters, as for MIG instances.
-    pub fn utilisation(&self) -> Option<Utilisation> {
+    pub fn utilisation(&self) -> Option<GpuUtilisation> {
         let mut rates = UtilizationRates::default();
         // SAFETY: as the module documentation states; the handle comes from the library.
         let code = unsafe { (self.table.rates)(self.handle, &mut rates) };
         let share = |percent: c_uint| f64::from(percent.min(100)) / 100.0;
-        (code == SUCCESS).then(|| Utilisation {
+        (code == SUCCESS).then(|| GpuUtilisation {
             busy: share(rates.kernels),
             memory: share(rates.memory),
         })

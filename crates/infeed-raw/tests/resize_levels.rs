@@ -4,7 +4,7 @@
 //! `unsafe`: the processor must support it.
 
 use fast_image_resize::images::Image;
-use infeed_resize::{CpuExtensions, FilterType, Part, PixelType, Resizer};
+use infeed_resize::{CpuExtensions, FilterType, PixelType, Resizer, RowPart};
 
 const LEVELS: &[CpuExtensions] = &[
     CpuExtensions::None,
@@ -39,7 +39,7 @@ fn resized_at(
     // SAFETY: the processor supports this level, asserted above.
     unsafe { resizer.set_cpu_extensions(level) };
     let mut out = Image::new(to.0, to.1, from.pixel_type());
-    let part = Part::whole(from.buffer(), from.width(), from.height());
+    let part = RowPart::whole(from.buffer(), from.width(), from.height());
     let kind = from.pixel_type();
     infeed_resize::resize(&mut resizer, kind, filter, &part, out.buffer_mut(), to)
         .expect("an image that can be resized");

@@ -14,7 +14,7 @@ pub use fast_image_resize::{CpuExtensions, Filter, FilterType, PixelType, Resize
 
 /// A part of consecutive rows: all rows, from one column to another.
 #[derive(Clone, Copy, Debug)]
-pub struct Part<'a> {
+pub struct RowPart<'a> {
     /// Bytes of the rows, aligned like samples.
     pub data: &'a [u8],
     /// Pixels of a whole row.
@@ -27,11 +27,11 @@ pub struct Part<'a> {
     pub height: u32,
 }
 
-impl<'a> Part<'a> {
+impl<'a> RowPart<'a> {
     /// Returns the part that is a whole image.
-    pub fn whole(data: &'a [u8], width: u32, height: u32) -> Part<'a> {
+    pub fn whole(data: &'a [u8], width: u32, height: u32) -> RowPart<'a> {
         let (row, left) = (width, 0);
-        Part {
+        RowPart {
             data,
             row,
             left,
@@ -48,7 +48,7 @@ pub fn resize(
     resizer: &mut Resizer,
     kind: PixelType,
     filter: FilterType,
-    from: &Part<'_>,
+    from: &RowPart<'_>,
     to: &mut [u8],
     to_size: (u32, u32),
 ) -> Option<()> {
@@ -72,7 +72,7 @@ pub fn resize(
 /// The typed form of the resizer. Its dynamic form would compile all thirteen kinds of pixel.
 fn typed<P: PixelTrait>(
     resizer: &mut Resizer,
-    from: &Part<'_>,
+    from: &RowPart<'_>,
     to: &mut [u8],
     (width, height): (u32, u32),
     options: &ResizeOptions,

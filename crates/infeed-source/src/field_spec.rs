@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::columns::{ColumnKind, ColumnRequest};
+use crate::columns::{ColumnRequest, FieldChoice};
 use crate::shards::{FieldRequest, KindHint};
 use infeed_core::error::Error;
 use infeed_core::sample::{DType, Field, FieldKind, Pixels};
@@ -54,12 +54,12 @@ impl FieldSpec {
     pub fn wanted(&self) -> Result<ColumnRequest, Error> {
         let kind = match self.kind.as_deref() {
             None => None,
-            Some("image") => Some(ColumnKind::Image),
-            Some("mask") => Some(ColumnKind::Mask),
-            Some("tensor") => Some(ColumnKind::Tensor),
-            Some("bytes") => Some(ColumnKind::Bytes),
-            Some("text") => Some(ColumnKind::Text),
-            Some("ragged") => Some(ColumnKind::Ragged),
+            Some("image") => Some(FieldChoice::Image),
+            Some("mask") => Some(FieldChoice::Mask),
+            Some("tensor") => Some(FieldChoice::Tensor),
+            Some("bytes") => Some(FieldChoice::Bytes),
+            Some("text") => Some(FieldChoice::Text),
+            Some("ragged") => Some(FieldChoice::Ragged),
             Some(other) => {
                 let part = format!("source field `{}`", self.name);
                 return Err(Error::config(part, unknown_kind(other)));

@@ -122,7 +122,7 @@ pub trait Source: Send + Sync + Debug {
     }
 
     /// Sources that this one mixes by weights, if it does. Each of them then has its own order.
-    fn mixed(&self) -> Option<(&[Arc<dyn Source>], &mix::Weights)> {
+    fn mixed(&self) -> Option<(&[Arc<dyn Source>], &mix::SourceShares)> {
         None
     }
 

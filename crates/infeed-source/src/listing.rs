@@ -349,21 +349,21 @@ pub(super) struct ListedFolder {
     /// Path relative to the root; empty for the root itself.
     pub(super) path: PathBuf,
     /// Sorted names, in one string since a folder may hold a million.
-    pub(super) names: FileNames,
+    pub(super) names: SortedNames,
     /// Number of files without an image extension.
     pub(super) ignored: usize,
 }
 
 /// Sorted names in one string.
 #[derive(Debug, Default)]
-pub(super) struct FileNames {
+pub(super) struct SortedNames {
     text: String,
     spans: Vec<(u32, u32)>,
     /// Lengths and versions of objects; empty for files.
     metas: Vec<ObjectInfo>,
 }
 
-impl FileNames {
+impl SortedNames {
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, ObjectInfo)> {
         self.spans.iter().enumerate().map(|(at, &(begin, end))| {
             let meta = self.metas.get(at).copied().unwrap_or_default();
@@ -534,7 +534,7 @@ fn list_one(
     Ok((
         ListedFolder {
             path: folder.path.clone(),
-            names: FileNames {
+            names: SortedNames {
                 text,
                 spans,
                 metas: Vec::new(),
@@ -571,7 +571,7 @@ fn sorted(mut found: Vec<ListedObject>) -> io::Result<Vec<ListedFolder>> {
         let place = folders.entry(PathBuf::from(folder));
         let folder = place.or_insert_with_key(|path| ListedFolder {
             path: path.clone(),
-            names: FileNames::default(),
+            names: SortedNames::default(),
             ignored: 0,
         });
         if !has_image_extension(name) {

@@ -19,7 +19,7 @@ const GROUP: u64 = 1024;
 pub struct Mix {
     parts: Vec<Arc<dyn Source>>,
     /// None: every record occurs once in an epoch.
-    weights: Option<Weights>,
+    weights: Option<SourceShares>,
     /// One past the last record of each part.
     ends: Vec<u64>,
     groups: Option<Arc<Groups>>,
@@ -27,7 +27,7 @@ pub struct Mix {
 
 /// Shares of the mixed sources.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Weights {
+pub struct SourceShares {
     /// Share of each part, relative to the others.
     pub shares: Vec<f64>,
     /// Positions of an epoch. None: as many as there are records.
@@ -110,7 +110,7 @@ impl Mix {
                         shares[at]
                     ));
                 }
-                Some(Weights { shares, epoch })
+                Some(SourceShares { shares, epoch })
             }
         };
         let groups = match weights {
@@ -243,7 +243,7 @@ impl Source for Mix {
         self.groups.clone()
     }
 
-    fn mixed(&self) -> Option<(&[Arc<dyn Source>], &Weights)> {
+    fn mixed(&self) -> Option<(&[Arc<dyn Source>], &SourceShares)> {
         let weights = self.weights.as_ref()?;
         Some((&self.parts, weights))
     }

@@ -16,7 +16,7 @@ const AXES: usize = 64;
 
 /// Type and shape of an array, and the offset of its elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct NpyHeader {
     /// Element type.
     pub dtype: DType,
     /// Elements along each axis.
@@ -25,7 +25,7 @@ pub struct Header {
     pub length: usize,
 }
 
-impl Header {
+impl NpyHeader {
     /// Bytes of the whole file; None if the number overflows.
     pub fn file_bytes(&self) -> Option<usize> {
         let elements = self
@@ -47,7 +47,7 @@ pub(crate) fn is(bytes: &[u8]) -> bool {
 /// # Errors
 ///
 /// Reason why the file is not an array of plain little-endian numbers in C order.
-pub fn header(file: &[u8]) -> Result<Header, String> {
+pub fn header(file: &[u8]) -> Result<NpyHeader, String> {
     const CUT: &str = "the array ends within its header";
     let rest = file.strip_prefix(MAGIC).ok_or("it is not a .npy file")?;
     let (start, length) = match rest {
@@ -67,7 +67,7 @@ pub fn header(file: &[u8]) -> Result<Header, String> {
     if value(text, "fortran_order")?.starts_with("True") && !line {
         return Err("it is in Fortran order; save it with np.ascontiguousarray".to_owned());
     }
-    Ok(Header {
+    Ok(NpyHeader {
         dtype,
         shape,
         length: end,

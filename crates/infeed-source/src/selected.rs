@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::mix::Weights;
+use super::mix::SourceShares;
 use super::subset::Subset;
 use super::{Admission, PythonTime, Read, ReadError, Sink, Source};
 use infeed_core::order::window::Groups;
@@ -18,7 +18,7 @@ pub struct SelectedRecords {
     subset: Subset,
     groups: Option<Arc<Groups>>,
     /// Selected records of each mixed source, where the source mixes others by weights.
-    mixed: Option<(Vec<Arc<dyn Source>>, Weights)>,
+    mixed: Option<(Vec<Arc<dyn Source>>, SourceShares)>,
 }
 
 impl SelectedRecords {
@@ -41,7 +41,7 @@ impl SelectedRecords {
         inner: Arc<dyn Source>,
         subset: Subset,
         parts: Vec<Arc<dyn Source>>,
-        weights: Weights,
+        weights: SourceShares,
     ) -> SelectedRecords {
         SelectedRecords {
             mixed: Some((parts, weights)),
@@ -126,7 +126,7 @@ impl Source for SelectedRecords {
         self.groups.clone()
     }
 
-    fn mixed(&self) -> Option<(&[Arc<dyn Source>], &Weights)> {
+    fn mixed(&self) -> Option<(&[Arc<dyn Source>], &SourceShares)> {
         let (parts, weights) = self.mixed.as_ref()?;
         Some((parts, weights))
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::mix::Weights;
+use super::mix::SourceShares;
 use super::subset::Subset;
 use super::{Admission, PythonTime, Read, ReadError, Sink, Source};
 use infeed_core::order::window::Groups;
@@ -126,7 +126,7 @@ impl Source for ThrottledSource {
         self.inner.groups()
     }
 
-    fn mixed(&self) -> Option<(&[Arc<dyn Source>], &Weights)> {
+    fn mixed(&self) -> Option<(&[Arc<dyn Source>], &SourceShares)> {
         self.inner.mixed()
     }
 

@@ -100,7 +100,7 @@ fn tour(folder: &std::path::Path) -> Result<(), Box<dyn Error>> {
             scale: four(&|c| 1.0 / (255.0 * STD[c])),
             bias: four(&|c| -MEAN[c] / STD[c]),
         };
-        let from = simd::Source {
+        let from = simd::SourcePixels {
             data: &resized.data,
             width: resized.width(),
             height: resized.height(),

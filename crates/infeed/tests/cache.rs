@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use infeed::random::mix;
 use infeed::store::{self, Blob};
-use infeed_testkit::server::{Kind, Server};
+use infeed_testkit::server::{RequestKind, Server};
 
 fn noise(length: u64, seed: u64) -> Vec<u8> {
     (0..length)
@@ -42,7 +42,9 @@ fn cached_bytes_are_not_requested_again_until_the_object_changes() {
     };
     let reads = || {
         let log = server.take_log();
-        log.iter().filter(|one| one.kind == Kind::Read).count()
+        log.iter()
+            .filter(|one| one.kind == RequestKind::Read)
+            .count()
     };
 
     let blob = find();

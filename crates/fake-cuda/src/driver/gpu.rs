@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use super::code;
 use super::lock;
-use super::memory::GpuMemory;
+use super::memory::ReservedMemory;
 use super::stream::{Capture, Stream};
 use crate::ptx::AddressFault;
 
 /// A GPU of the driver.
-pub(crate) struct Gpu {
+pub(crate) struct FakeGpu {
     pub(crate) ordinal: usize,
-    pub(crate) memory: GpuMemory,
+    pub(crate) memory: ReservedMemory,
     /// Number of retains of its primary context that are not released.
     retained: AtomicUsize,
     /// Code that every call returns after a command failed, with the reason; None before.
@@ -33,14 +33,14 @@ struct OrderedFrees {
     others: Vec<Arc<Stream>>,
 }
 
-impl Gpu {
+impl FakeGpu {
     /// # Errors
     ///
     /// If the system has no addresses left.
-    pub(crate) fn new(ordinal: usize, bytes: usize, delay: Duration) -> Result<Gpu, String> {
-        Ok(Gpu {
+    pub(crate) fn new(ordinal: usize, bytes: usize, delay: Duration) -> Result<FakeGpu, String> {
+        Ok(FakeGpu {
             ordinal,
-            memory: GpuMemory::new(bytes)?,
+            memory: ReservedMemory::new(bytes)?,
             retained: AtomicUsize::new(0),
             lost: Mutex::default(),
             ordered: Mutex::default(),

@@ -4,10 +4,10 @@ use std::ffi::c_uint;
 use std::sync::Arc;
 
 use super::code;
-use super::gpu::Gpu;
-use super::memory::View;
-use super::world::{Driver, Function};
-use crate::ptx::Fault;
+use super::gpu::FakeGpu;
+use super::memory::MemoryView;
+use super::world::{Driver, LoadedKernel};
+use crate::ptx::KernelFault;
 
 /// Puts a kernel on a stream.
 ///
@@ -16,7 +16,7 @@ use crate::ptx::Fault;
 /// The codes for launches that a GPU rejects.
 pub(crate) fn launch(
     world: &'static Driver,
-    function: &Arc<Function>,
+    function: &Arc<LoadedKernel>,
     grid: [c_uint; 3],
     block: [c_uint; 3],
     stream: usize,
@@ -41,15 +41,15 @@ pub(crate) fn launch(
     Ok(())
 }
 
-fn run(gpu: &Gpu, function: &Function, grid: u32, block: u32, argument: &[u8]) {
+fn run(gpu: &FakeGpu, function: &LoadedKernel, grid: u32, block: u32, argument: &[u8]) {
     if gpu.works().is_err() {
         return;
     }
-    let (memory, entry) = (View::of(&gpu.memory), &function.entry);
+    let (memory, entry) = (MemoryView::of(&gpu.memory), &function.entry);
     if let Err(fault) = function.module.run(entry, grid, block, argument, &memory) {
         let code = match fault {
-            Fault::Outside { .. } => code::ILLEGAL_ADDRESS,
-            Fault::Misaligned { .. } => code::MISALIGNED_ADDRESS,
+            KernelFault::Outside { .. } => code::ILLEGAL_ADDRESS,
+            KernelFault::Misaligned { .. } => code::MISALIGNED_ADDRESS,
             _ => code::LAUNCH_FAILED,
         };
         gpu.lose(code, fault.to_string());

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use super::code;
 use super::lock;
-use crate::ptx::{AddressFault, Memory as Global};
+use crate::ptx::{AddressFault, KernelMemory as Global};
 
 /// Size of a GPU's address range.
 const ADDRESSES: u64 = 64 << 30;
@@ -34,7 +34,7 @@ impl Block {
 
 /// Memory of a GPU. Its addresses are reserved in the process without access: a program that
 /// follows one on the host faults, as on a machine with a GPU. No address is used twice.
-pub(crate) struct GpuMemory {
+pub(crate) struct ReservedMemory {
     base: u64,
     capacity: usize,
     next: AtomicU64,
@@ -45,11 +45,11 @@ pub(crate) struct GpuMemory {
     freeing: Mutex<BTreeSet<u64>>,
 }
 
-impl GpuMemory {
+impl ReservedMemory {
     /// # Errors
     ///
     /// If the system has no addresses left.
-    pub(crate) fn new(capacity: usize) -> Result<GpuMemory, String> {
+    pub(crate) fn new(capacity: usize) -> Result<ReservedMemory, String> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let len = ADDRESSES as usize;
         // SAFETY: a new mapping without access, kept until the process ends.
@@ -58,7 +58,7 @@ impl GpuMemory {
             return Err(std::io::Error::last_os_error().to_string());
         }
         let base = base.expose_provenance() as u64;
-        Ok(GpuMemory {
+        Ok(ReservedMemory {
             base,
             capacity,
             next: AtomicU64::new(base),
@@ -181,15 +181,15 @@ impl GpuMemory {
 }
 
 /// A kernel's view of a GPU's memory, which looks up each block once and not for each access.
-pub(crate) struct View<'a> {
-    memory: &'a GpuMemory,
+pub(crate) struct MemoryView<'a> {
+    memory: &'a ReservedMemory,
     blocks: RefCell<Vec<Arc<Block>>>,
 }
 
-impl<'a> View<'a> {
-    pub(crate) fn of(memory: &'a GpuMemory) -> View<'a> {
+impl<'a> MemoryView<'a> {
+    pub(crate) fn of(memory: &'a ReservedMemory) -> MemoryView<'a> {
         let blocks = RefCell::default();
-        View { memory, blocks }
+        MemoryView { memory, blocks }
     }
 
     fn with(
@@ -210,7 +210,7 @@ impl<'a> View<'a> {
     }
 }
 
-impl Global for View<'_> {
+impl Global for MemoryView<'_> {
     fn load(&self, address: u64, to: &mut [u8]) -> Result<(), AddressFault> {
         self.with(address, to.len(), |part| {
             for (to, from) in to.iter_mut().zip(part) {
@@ -230,11 +230,11 @@ impl Global for View<'_> {
 
 /// Registered memory of the host: lengths by start address.
 #[derive(Default)]
-pub(crate) struct Pinned {
+pub(crate) struct PinnedRanges {
     ranges: Mutex<BTreeMap<usize, usize>>,
 }
 
-impl Pinned {
+impl PinnedRanges {
     /// # Errors
     ///
     /// The code for a range that overlaps registered memory.
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn an_access_beyond_a_block_reaches_no_other_block() {
-        let memory = GpuMemory::new(1 << 20).expect("addresses");
+        let memory = ReservedMemory::new(1 << 20).expect("addresses");
         let first = memory.allocate(100).expect("room");
         let second = memory.allocate(100).expect("room");
 
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn addresses_are_unique_and_memory_is_limited() {
-        let memory = GpuMemory::new(1000).expect("addresses");
+        let memory = ReservedMemory::new(1000).expect("addresses");
         let first = memory.allocate(600).expect("room");
 
         assert_eq!(memory.allocate(600), Err(code::OUT_OF_MEMORY));
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn memory_can_be_pinned_only_once() {
-        let pinned = Pinned::default();
+        let pinned = PinnedRanges::default();
 
         assert_eq!(pinned.register(100, 50), Ok(()));
         for (start, len) in [(100, 50), (60, 41), (149, 1), (120, 5), (90, 100)] {

@@ -25,7 +25,7 @@ pub(crate) mod world;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub(crate) use gpu::Gpu;
+pub(crate) use gpu::FakeGpu;
 
 /// Locks a mutex, even after a panic of another thread.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::gpu::Gpu;
+use super::gpu::FakeGpu;
 use super::lock;
 use super::world::Driver;
 
@@ -11,7 +11,7 @@ use super::world::Driver;
 pub(crate) fn report(world: &Driver) -> String {
     let seen = &world.seen;
     let mut misuse = lock(&seen.misuse).clone();
-    misuse.extend(world.gpus.iter().filter_map(Gpu::lost_reason));
+    misuse.extend(world.gpus.iter().filter_map(FakeGpu::lost_reason));
     let report = json!({
         "calls": *lock(&seen.calls),
         "live": live(world),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Settings of the environment, read when the driver is initialised.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct FakeSettings {
     /// `FAKE_CUDA_GPUS`: number of GPUs; 2 by default.
     pub(crate) gpus: usize,
     /// `FAKE_CUDA_MEMORY`: bytes of memory of each GPU; 1 GiB by default.
@@ -66,13 +66,13 @@ impl Failing {
     }
 }
 
-impl Settings {
+impl FakeSettings {
     /// # Errors
     ///
     /// The variable that cannot be parsed.
-    pub(crate) fn of_environment() -> Result<Settings, String> {
+    pub(crate) fn of_environment() -> Result<FakeSettings, String> {
         let failing = env::var("FAKE_CUDA_FAIL").unwrap_or_default();
-        Ok(Settings {
+        Ok(FakeSettings {
             gpus: number("FAKE_CUDA_GPUS", 2)?,
             memory_bytes: number("FAKE_CUDA_MEMORY", 1 << 30)?,
             engines: number("FAKE_CUDA_ENGINES", 1)?,
@@ -86,8 +86,8 @@ impl Settings {
     }
 
     /// Settings of a test in the same program: two devices without memory pools.
-    pub(crate) fn of_test() -> Settings {
-        Settings {
+    pub(crate) fn of_test() -> FakeSettings {
+        FakeSettings {
             gpus: 2,
             memory_bytes: 1 << 30,
             engines: 1,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::lock;
 
 /// A command of a stream.
-pub(crate) type Command = Box<dyn FnOnce() + Send>;
+pub(crate) type StreamCommand = Box<dyn FnOnce() + Send>;
 
 /// A stream of a GPU. Its thread ends when the stream is closed and all commands are done.
 pub(crate) struct Stream {
@@ -22,7 +22,7 @@ pub(crate) struct Stream {
 
 #[derive(Default)]
 struct StreamState {
-    commands: VecDeque<Command>,
+    commands: VecDeque<StreamCommand>,
     given: u64,
     done: u64,
     is_closed: bool,
@@ -83,7 +83,7 @@ impl Stream {
         }
     }
 
-    fn next(&self) -> Option<Command> {
+    fn next(&self) -> Option<StreamCommand> {
         let mut state = lock(&self.state);
         loop {
             if let Some(command) = state.commands.pop_front() {
@@ -98,7 +98,7 @@ impl Stream {
     }
 
     /// Adds a command after the others.
-    pub(crate) fn put(&self, command: Command) {
+    pub(crate) fn put(&self, command: StreamCommand) {
         let mut state = lock(&self.state);
         state.given += 1;
         state.commands.push_back(command);
@@ -131,12 +131,12 @@ impl Stream {
 
 /// A position in a stream, which is past after the stream reached it.
 #[derive(Default)]
-pub(crate) struct StreamMark {
+pub(crate) struct StreamPosition {
     past: Mutex<Option<Instant>>,
     changed: Condvar,
 }
 
-impl StreamMark {
+impl StreamPosition {
     /// Marks the position as reached.
     pub(crate) fn reach(&self) {
         *lock(&self.past) = Some(Instant::now());
@@ -158,10 +158,10 @@ impl StreamMark {
 }
 
 /// An event: its last recorded mark.
-pub(crate) struct Event {
+pub(crate) struct FakeEvent {
     pub(crate) gpu: usize,
     pub(crate) is_timed: bool,
-    pub(crate) mark: Mutex<Option<Arc<StreamMark>>>,
+    pub(crate) mark: Mutex<Option<Arc<StreamPosition>>>,
 }
 
 /// Returns the next number, from 0 to 1, of a sequence of the process (splitmix64).
@@ -194,7 +194,10 @@ mod tests {
 
     #[test]
     fn a_mark_is_past_once_its_stream_reaches_it() {
-        let (first, second) = (StreamMark::default(), Arc::new(StreamMark::default()));
+        let (first, second) = (
+            StreamPosition::default(),
+            Arc::new(StreamPosition::default()),
+        );
         let stream = Stream::start(0, true, Duration::ZERO);
         let held = Arc::new(first);
         let waits = Arc::clone(&held);

@@ -8,30 +8,30 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use super::call_log;
 use super::code;
-use super::gpu::Gpu;
+use super::gpu::FakeGpu;
 use super::lock;
-use super::memory::Pinned;
+use super::memory::PinnedRanges;
 use super::seen::DriverCounts;
-use super::settings::{Failing, Settings};
-use super::stream::{Capture, Event, Stream};
+use super::settings::{Failing, FakeSettings};
+use super::stream::{Capture, FakeEvent, Stream};
 use super::thread;
-use crate::nvjpeg::library::Library;
+use crate::nvjpeg::library::NvjpegObjects;
 use crate::ptx::Module;
 
 /// An initialised driver.
 pub(crate) struct Driver {
-    pub(crate) settings: Settings,
+    pub(crate) settings: FakeSettings,
     /// The process that initialised the driver; child processes cannot use it.
     process: u32,
-    pub(crate) gpus: Vec<Gpu>,
-    pub(crate) pinned: Pinned,
+    pub(crate) gpus: Vec<FakeGpu>,
+    pub(crate) pinned: PinnedRanges,
     pub(crate) seen: DriverCounts,
-    pub(crate) streams: Handles<Stream>,
-    pub(crate) events: Handles<Event>,
-    pub(crate) modules: Handles<Module>,
-    pub(crate) functions: Handles<Function>,
-    pub(crate) pools: Handles<Pool>,
-    pub(crate) nvjpeg: Library,
+    pub(crate) streams: HandleTable<Stream>,
+    pub(crate) events: HandleTable<FakeEvent>,
+    pub(crate) modules: HandleTable<Module>,
+    pub(crate) functions: HandleTable<LoadedKernel>,
+    pub(crate) pools: HandleTable<FakePool>,
+    pub(crate) nvjpeg: NvjpegObjects,
     /// Calls that fail: from the settings, and those that a test added.
     failing: Mutex<Vec<Failing>>,
     /// Captures, which forbid some calls on threads that are not relaxed.
@@ -39,12 +39,12 @@ pub(crate) struct Driver {
 }
 
 /// A memory pool.
-pub(crate) struct Pool {
+pub(crate) struct FakePool {
     pub(crate) gpu: usize,
 }
 
 /// A kernel of a module.
-pub(crate) struct Function {
+pub(crate) struct LoadedKernel {
     pub(crate) module: Arc<Module>,
     pub(crate) entry: String,
     /// Handle of the module that owns the function.
@@ -52,15 +52,15 @@ pub(crate) struct Function {
 }
 
 /// Objects by their handles.
-pub(crate) struct Handles<T> {
+pub(crate) struct HandleTable<T> {
     what: &'static str,
     things: Mutex<HashMap<usize, Arc<T>>>,
 }
 
-impl<T> Handles<T> {
-    fn of(what: &'static str) -> Handles<T> {
+impl<T> HandleTable<T> {
+    fn of(what: &'static str) -> HandleTable<T> {
         let things = Mutex::default();
-        Handles { what, things }
+        HandleTable { what, things }
     }
 
     /// Adds an object. Returns a handle that was never used for an object of any kind.
@@ -177,28 +177,28 @@ pub(crate) fn called(
 
 impl Driver {
     fn of_environment() -> Result<Driver, String> {
-        Driver::new(Settings::of_environment()?)
+        Driver::new(FakeSettings::of_environment()?)
     }
 
     /// # Errors
     ///
     /// If the system has no addresses left.
-    pub(crate) fn new(settings: Settings) -> Result<Driver, String> {
-        let gpu = |ordinal| Gpu::new(ordinal, settings.memory_bytes, settings.delay);
+    pub(crate) fn new(settings: FakeSettings) -> Result<Driver, String> {
+        let gpu = |ordinal| FakeGpu::new(ordinal, settings.memory_bytes, settings.delay);
         let gpus = (0..settings.gpus).map(gpu).collect::<Result<_, _>>()?;
         Ok(Driver {
             gpus,
             failing: Mutex::new(settings.failing.clone()),
             settings,
             process: std::process::id(),
-            pinned: Pinned::default(),
+            pinned: PinnedRanges::default(),
             seen: DriverCounts::default(),
-            streams: Handles::of("stream"),
-            events: Handles::of("event"),
-            modules: Handles::of("module"),
-            functions: Handles::of("function"),
-            pools: Handles::of("pool"),
-            nvjpeg: Library::default(),
+            streams: HandleTable::of("stream"),
+            events: HandleTable::of("event"),
+            modules: HandleTable::of("module"),
+            functions: HandleTable::of("function"),
+            pools: HandleTable::of("pool"),
+            nvjpeg: NvjpegObjects::default(),
             captures: Mutex::default(),
         })
     }
@@ -250,7 +250,7 @@ impl Driver {
     /// # Errors
     ///
     /// The code for an invalid number.
-    pub(crate) fn gpu(&'static self, device: i32) -> Result<&'static Gpu, c_uint> {
+    pub(crate) fn gpu(&'static self, device: i32) -> Result<&'static FakeGpu, c_uint> {
         let ordinal = usize::try_from(device).ok();
         let gpu = ordinal.and_then(|ordinal| self.gpus.get(ordinal));
         gpu.ok_or(code::INVALID_DEVICE)
@@ -261,7 +261,7 @@ impl Driver {
     /// # Errors
     ///
     /// The code for an invalid context.
-    pub(crate) fn gpu_of(&'static self, context: usize) -> Result<&'static Gpu, c_uint> {
+    pub(crate) fn gpu_of(&'static self, context: usize) -> Result<&'static FakeGpu, c_uint> {
         let mut gpus = self.gpus.iter();
         let gpu = gpus.find(|gpu| gpu.context() == context && gpu.is_retained());
         gpu.ok_or(code::INVALID_CONTEXT)
@@ -272,7 +272,7 @@ impl Driver {
     /// # Errors
     ///
     /// The code for no context, or the code of the error that made the GPU unusable.
-    pub(crate) fn here(&'static self) -> Result<&'static Gpu, c_uint> {
+    pub(crate) fn here(&'static self) -> Result<&'static FakeGpu, c_uint> {
         let gpu = self.gpu_of(thread::top().ok_or(code::INVALID_CONTEXT)?)?;
         gpu.works()?;
         Ok(gpu)
@@ -286,7 +286,7 @@ impl Driver {
     pub(crate) fn stream(
         &'static self,
         handle: usize,
-    ) -> Result<(&'static Gpu, Arc<Stream>), c_uint> {
+    ) -> Result<(&'static FakeGpu, Arc<Stream>), c_uint> {
         let gpu = self.here()?;
         let stream = match handle {
             0 | 1 => gpu.legacy(),
@@ -312,7 +312,7 @@ impl Driver {
     pub(crate) fn to_put(
         &'static self,
         handle: usize,
-    ) -> Result<(&'static Gpu, Arc<Stream>), c_uint> {
+    ) -> Result<(&'static FakeGpu, Arc<Stream>), c_uint> {
         let (gpu, stream) = self.stream(handle)?;
         if stream.capture() != Capture::None {
             stream.set_capture(Capture::Broken);
@@ -357,7 +357,7 @@ impl Driver {
     }
 
     /// Returns the GPU that owns an address.
-    pub(crate) fn gpu_with(&self, address: u64) -> Option<&Gpu> {
+    pub(crate) fn gpu_with(&self, address: u64) -> Option<&FakeGpu> {
         let mut gpus = self.gpus.iter();
         gpus.find(|gpu| gpu.memory.block(address).is_some())
     }

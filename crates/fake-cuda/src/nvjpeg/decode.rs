@@ -9,19 +9,19 @@ use zune_jpeg::zune_core::options::DecoderOptions;
 
 /// Header of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct FileHeader {
     pub(super) width: u32,
     pub(super) height: u32,
     pub(super) components: u32,
 }
 
 /// Reads the header; None if the file is not a JPEG or is damaged.
-pub(super) fn header(bytes: &[u8]) -> Option<Header> {
+pub(super) fn header(bytes: &[u8]) -> Option<FileHeader> {
     catch_panic(|| {
         let mut decoder = JpegDecoder::new(ZCursor::new(bytes));
         decoder.decode_headers().ok()?;
         let info = decoder.info()?;
-        Some(Header {
+        Some(FileHeader {
             width: u32::from(info.width),
             height: u32::from(info.height),
             components: u32::from(info.components),

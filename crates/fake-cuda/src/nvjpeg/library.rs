@@ -5,7 +5,7 @@ use std::ffi::c_uint;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::decode::Header;
+use super::decode::FileHeader;
 use crate::driver::lock;
 
 /// Codes of `nvjpegStatus_t`.
@@ -31,7 +31,7 @@ pub enum FileFault {
 
 /// Objects of nvJPEG by their handles; each handle is used for one object only.
 #[derive(Default)]
-pub(crate) struct Library {
+pub(crate) struct NvjpegObjects {
     handles: Mutex<HashMap<usize, LibraryObject>>,
     next: AtomicUsize,
     /// Faults of files, by their length.
@@ -50,7 +50,7 @@ pub(super) enum LibraryObject {
 /// A header as this library reads it.
 #[derive(Clone, Copy)]
 pub(super) struct Parsed {
-    pub(super) header: Header,
+    pub(super) header: FileHeader,
     pub(super) is_supported: bool,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct DecoderState {
     pub(super) is_busy: AtomicBool,
 }
 
-impl Library {
+impl NvjpegObjects {
     pub(super) fn add(&self, thing: LibraryObject) -> usize {
         let handle = 0xdec0_0000 + 0x10 * self.next.fetch_add(1, Ordering::SeqCst);
         lock(&self.handles).insert(handle, thing);

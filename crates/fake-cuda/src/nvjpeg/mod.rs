@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use library::{FileFault, LibraryObject, Parsed, status};
 
 use crate::driver::world::Driver;
-use crate::driver::{Gpu, lock, world};
+use crate::driver::{FakeGpu, lock, world};
 
 /// `NVJPEG_BACKEND_GPU_HYBRID`.
 const GPU_HYBRID: c_uint = 2;
@@ -32,7 +32,7 @@ const HARDWARE: c_uint = 3;
 /// `nvjpegImage_t`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Image {
+struct OutputImage {
     channel: [u64; 4],
     pitch: [usize; 4],
 }
@@ -175,7 +175,7 @@ functions! {
 
     fn nvjpegDecodeBatched(
         world, library, handle: usize, state: usize, data: *const usize, lengths: *const usize,
-        images: *mut Image, stream: usize
+        images: *mut OutputImage, stream: usize
     ) {
         let is_hardware = library.backend(handle)? == HARDWARE;
         let state = library.state(state)?;
@@ -183,8 +183,8 @@ functions! {
         if count == 0 {
             return Err(status::NOT_INITIALIZED);
         }
-        let jobs: Vec<Job> = (0..count)
-            .map(|n| Job { world, data: *data.add(n), len: *lengths.add(n), to: *images.add(n) })
+        let jobs: Vec<DecodeJob> = (0..count)
+            .map(|n| DecodeJob { world, data: *data.add(n), len: *lengths.add(n), to: *images.add(n) })
             .collect();
         // A faulty file is detected immediately and fails its batch.
         for job in &jobs {
@@ -202,7 +202,7 @@ functions! {
             world.misuse("a decoder's state was used for a second batch before the first is done".to_owned());
         }
         if is_hardware {
-            // SAFETY: as in `Job::bytes`: the caller has just passed the files.
+            // SAFETY: as in `DecodeJob::bytes`: the caller has just passed the files.
             let kinds: Vec<_> = jobs.iter().map(|job| unsafe { decode::sampling(job.bytes()) }).collect();
             if kinds.iter().any(|kind| *kind != kinds[0]) {
                 world.misuse("files of several subsamplings in one call of the hardware".to_owned());
@@ -211,7 +211,7 @@ functions! {
         }
         gpu.put(&stream, Box::new(move || {
             match is_hardware {
-                true => jobs.iter().for_each(Job::reread),
+                true => jobs.iter().for_each(DecodeJob::reread),
                 false => run(gpu, &jobs),
             }
             state.is_busy.store(false, Ordering::SeqCst);
@@ -221,14 +221,14 @@ functions! {
 }
 
 /// A file, and the position of its pixels.
-struct Job {
+struct DecodeJob {
     world: &'static Driver,
     data: usize,
     len: usize,
-    to: Image,
+    to: OutputImage,
 }
 
-impl Job {
+impl DecodeJob {
     /// # Safety
     ///
     /// The file is still in memory.
@@ -239,9 +239,9 @@ impl Job {
     }
 }
 
-impl Job {
+impl DecodeJob {
     /// Header and pixels; None if the file changed since the call.
-    fn decoded(&self) -> Option<(decode::Header, Vec<u8>)> {
+    fn decoded(&self) -> Option<(decode::FileHeader, Vec<u8>)> {
         // SAFETY: the documentation requires files to live until their batch is decoded.
         let bytes = unsafe { self.bytes() };
         let found = decode::header(bytes).zip(decode::pixels(bytes));
@@ -258,7 +258,7 @@ impl Job {
     }
 }
 
-fn run(gpu: &Gpu, jobs: &[Job]) {
+fn run(gpu: &FakeGpu, jobs: &[DecodeJob]) {
     for job in jobs {
         let Some((header, pixels)) = job.decoded() else {
             continue;

@@ -2,26 +2,28 @@
 //! all others are errors.
 
 use super::BadPtx;
-use super::instruction::{Access, BinaryOp, Compare, Operation, Slot, Space, TernaryOp, UnaryOp};
-use super::kind::Kind::{self, Bits, Float, Predicate, Signed, Unsigned};
+use super::instruction::{
+    BinaryOp, Compare, MemoryOperands, Opcode, Space, TernaryOp, UnaryOp, ValueIndex,
+};
+use super::kind::NumberKind::{self, Bits, Float, Predicate, Signed, Unsigned};
 use super::kind::Type;
 use super::operand::{InstructionReader, Operand};
 
-const INTEGERS: &[Kind] = &[Unsigned, Signed];
-const ANY: &[Kind] = &[Bits, Unsigned, Signed];
+const INTEGERS: &[NumberKind] = &[Unsigned, Signed];
+const ANY: &[NumberKind] = &[Bits, Unsigned, Signed];
 const WORDS: &[u8] = &[16, 32, 64];
 const HALVES: &[u8] = &[16, 32];
 const LONG: &[u8] = &[32, 64];
 
 /// Translates an instruction that is not a branch.
-pub(super) fn decode(reading: &mut InstructionReader<'_, '_>) -> Result<Operation, BadPtx> {
+pub(super) fn decode(reading: &mut InstructionReader<'_, '_>) -> Result<Opcode, BadPtx> {
     let opcode = reading.opcode;
     let parts: Vec<&str> = opcode.split('.').collect();
     let line = reading.line;
     let unknown = || BadPtx::new(line, format!("the instruction `{opcode}` is not supported"));
     if let ["ret"] = parts[..] {
         reading.exactly::<0>()?;
-        return Ok(Operation::Return);
+        return Ok(Opcode::Return);
     }
     let last = parts.last().and_then(|name| Type::of(name));
     let kind = last.ok_or_else(unknown)?;
@@ -42,7 +44,7 @@ pub(super) fn decode(reading: &mut InstructionReader<'_, '_>) -> Result<Operatio
         let [to, a] = reading.exactly()?;
         let to = reading.to(&to, kind.bits)?;
         let a = reading.from(&a, kind.bits)?;
-        return Ok(Operation::One { how, to, a });
+        return Ok(Opcode::One { how, to, a });
     }
     if let Some(how) = two_of(modifiers, kind) {
         return two(reading, how, kind.bits);
@@ -117,11 +119,7 @@ fn three_of(modifiers: &[&str], kind: Type) -> Option<TernaryOp> {
     })
 }
 
-fn two(
-    reading: &mut InstructionReader<'_, '_>,
-    how: BinaryOp,
-    bits: u8,
-) -> Result<Operation, BadPtx> {
+fn two(reading: &mut InstructionReader<'_, '_>, how: BinaryOp, bits: u8) -> Result<Opcode, BadPtx> {
     let [to, a, b] = reading.exactly()?;
     let result = match how {
         BinaryOp::MulWide { .. } => 2 * bits,
@@ -133,7 +131,7 @@ fn two(
         BinaryOp::ShiftLeft | BinaryOp::ShiftRight { .. } => 32,
         _ => bits,
     };
-    Ok(Operation::Two {
+    Ok(Opcode::Two {
         how,
         bits,
         to: reading.to(&to, result)?,
@@ -146,14 +144,14 @@ fn three(
     reading: &mut InstructionReader<'_, '_>,
     how: TernaryOp,
     bits: u8,
-) -> Result<Operation, BadPtx> {
+) -> Result<Opcode, BadPtx> {
     let [to, a, b, c] = reading.exactly()?;
     let (second, third) = match how {
         TernaryOp::Extract { .. } => (32, 32),
         TernaryOp::Select => (bits, 1),
         TernaryOp::MulAdd | TernaryOp::Funnel { .. } => (bits, bits),
     };
-    Ok(Operation::Three {
+    Ok(Opcode::Three {
         how,
         bits,
         to: reading.to(&to, bits)?,
@@ -164,7 +162,7 @@ fn three(
 }
 
 /// Translates `mov` of a value, of halves to a whole, and of a whole to halves.
-fn mov(reading: &mut InstructionReader<'_, '_>, kind: Type) -> Result<Option<Operation>, BadPtx> {
+fn mov(reading: &mut InstructionReader<'_, '_>, kind: Type) -> Result<Option<Opcode>, BadPtx> {
     if kind.bits == 8 {
         return Ok(None);
     }
@@ -174,13 +172,13 @@ fn mov(reading: &mut InstructionReader<'_, '_>, kind: Type) -> Result<Option<Ope
         (Operand::Vector(halves), whole) if is_whole => {
             let to = halves_of(reading, halves)?;
             let a = reading.from(whole, 64)?;
-            Ok(Some(Operation::Unpack { to, a }))
+            Ok(Some(Opcode::Unpack { to, a }))
         }
         (whole, Operand::Vector(halves)) if is_whole => {
             let [a, b] = halves_of(reading, halves)?;
             let to = reading.to(whole, 64)?;
             let (how, bits) = (BinaryOp::Pack, 64);
-            Ok(Some(Operation::Two {
+            Ok(Some(Opcode::Two {
                 how,
                 bits,
                 to,
@@ -192,12 +190,15 @@ fn mov(reading: &mut InstructionReader<'_, '_>, kind: Type) -> Result<Option<Ope
             let to = reading.to(&to, kind.bits)?;
             let a = reading.from(&a, kind.bits)?;
             let how = UnaryOp::Move;
-            Ok(Some(Operation::One { how, to, a }))
+            Ok(Some(Opcode::One { how, to, a }))
         }
     }
 }
 
-fn halves_of(reading: &InstructionReader<'_, '_>, names: &[&str]) -> Result<[Slot; 2], BadPtx> {
+fn halves_of(
+    reading: &InstructionReader<'_, '_>,
+    names: &[&str],
+) -> Result<[ValueIndex; 2], BadPtx> {
     let [low, high] = names else {
         return Err(reading.bad("a value of 64 bits has two halves"));
     };
@@ -213,7 +214,7 @@ fn convert(
     reading: &mut InstructionReader<'_, '_>,
     to: &[&str],
     from: Type,
-) -> Result<Option<Operation>, BadPtx> {
+) -> Result<Option<Opcode>, BadPtx> {
     let is_integer = |kind: Type| kind.is(INTEGERS, &[8, 16, 32, 64]);
     let (how, to) = match *to {
         ["rn", "f32"] if is_integer(from) => {
@@ -253,7 +254,7 @@ fn convert(
         }
         how => (how, reading.to(&target, to)?),
     };
-    Ok(Some(Operation::One { how, to, a }))
+    Ok(Some(Opcode::One { how, to, a }))
 }
 
 /// Translates loads and stores. Registers may be wider than the elements in memory.
@@ -261,7 +262,7 @@ fn memory(
     reading: &mut InstructionReader<'_, '_>,
     modifiers: &[&str],
     kind: Type,
-) -> Result<Option<Operation>, BadPtx> {
+) -> Result<Option<Opcode>, BadPtx> {
     let (is_load, space, count) = match *modifiers {
         ["ld", "global"] => (true, Space::Global, 1),
         ["ld", "global", "v2"] => (true, Space::Global, 2),
@@ -301,7 +302,7 @@ fn memory(
         }
         (*register_slot, register) = (slot, bits);
     }
-    let access = Access {
+    let access = MemoryOperands {
         address: reading.from(&Operand::Name(base), 64)?,
         offset,
         bytes: kind.bits / 8,
@@ -310,12 +311,12 @@ fn memory(
     };
     let is_signed = kind.is_signed();
     Ok(Some(match is_load {
-        true => Operation::Load {
+        true => Opcode::Load {
             space,
             access,
             register,
             is_signed,
         },
-        false => Operation::Store { access },
+        false => Opcode::Store { access },
     }))
 }

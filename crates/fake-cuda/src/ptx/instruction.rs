@@ -2,7 +2,7 @@
 
 /// Index among a thread's values: a register, a special register or a constant. A value has no bits
 /// above its width.
-pub(super) type Slot = u16;
+pub(super) type ValueIndex = u16;
 
 /// One instruction.
 #[derive(Clone, Copy, Debug)]
@@ -10,49 +10,49 @@ pub(super) struct Instruction {
     /// Line in the text, from 1.
     pub(super) line: u32,
     /// Runs only if the guard's value equals `expected`.
-    pub(super) guard: Slot,
+    pub(super) guard: ValueIndex,
     pub(super) expected: u64,
-    pub(super) what: Operation,
+    pub(super) what: Opcode,
 }
 
 /// Effect of an instruction.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Operation {
+pub(super) enum Opcode {
     One {
         how: UnaryOp,
-        to: Slot,
-        a: Slot,
+        to: ValueIndex,
+        a: ValueIndex,
     },
     Two {
         how: BinaryOp,
         bits: u8,
-        to: Slot,
-        a: Slot,
-        b: Slot,
+        to: ValueIndex,
+        a: ValueIndex,
+        b: ValueIndex,
     },
     Three {
         how: TernaryOp,
         bits: u8,
-        to: Slot,
-        a: Slot,
-        b: Slot,
-        c: Slot,
+        to: ValueIndex,
+        a: ValueIndex,
+        b: ValueIndex,
+        c: ValueIndex,
     },
     /// Two halves of 32 bits, the lower first.
     Unpack {
-        to: [Slot; 2],
-        a: Slot,
+        to: [ValueIndex; 2],
+        a: ValueIndex,
     },
     Load {
         space: Space,
-        access: Access,
+        access: MemoryOperands,
         /// Width of the registers in bits, to which signed elements are extended.
         register: u8,
         is_signed: bool,
     },
     /// Stores to global memory.
     Store {
-        access: Access,
+        access: MemoryOperands,
     },
     Branch {
         to: u32,
@@ -62,15 +62,15 @@ pub(super) enum Operation {
 
 /// Elements of memory, and registers for them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Access {
+pub(super) struct MemoryOperands {
     /// Register with the address, to which the offset is added.
-    pub(super) address: Slot,
+    pub(super) address: ValueIndex,
     pub(super) offset: i32,
     /// Bytes of an element.
     pub(super) bytes: u8,
     /// Number of elements: 1, 2 or 4.
     pub(super) count: u8,
-    pub(super) registers: [Slot; 4],
+    pub(super) registers: [ValueIndex; 4],
 }
 
 /// Kinds of memory.

@@ -5,13 +5,13 @@ use super::instruction::IntegerType;
 /// Type suffix of an opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Type {
-    pub(super) kind: Kind,
+    pub(super) kind: NumberKind,
     pub(super) bits: u8,
 }
 
 /// Interpretation of the bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum NumberKind {
     Predicate,
     Bits,
     Unsigned,
@@ -19,7 +19,7 @@ pub(super) enum Kind {
     Float,
 }
 
-use Kind::{Bits, Float, Predicate, Signed, Unsigned};
+use NumberKind::{Bits, Float, Predicate, Signed, Unsigned};
 
 impl Type {
     pub(super) fn of(name: &str) -> Option<Type> {
@@ -51,7 +51,7 @@ impl Type {
     }
 
     /// Whether the type is one of these kinds with one of these widths.
-    pub(super) fn is(self, kinds: &[Kind], bits: &[u8]) -> bool {
+    pub(super) fn is(self, kinds: &[NumberKind], bits: &[u8]) -> bool {
         kinds.contains(&self.kind) && bits.contains(&self.bits)
     }
 

@@ -21,7 +21,7 @@
 //! | control | `bra`, `bra.uni`, `ret`; any instruction under `@%p` or `@!%p` |
 //!
 //! **More checks than a GPU.** An access outside of memory, or at an address that is not a multiple
-//! of its size (of the whole vector's), is a [`Fault`] with the thread and the line. A register
+//! of its size (of the whole vector's), is a [`KernelFault`] with the thread and the line. A register
 //! contains noise until it is written. Threads run one after another, so races between threads are
 //! not detected.
 
@@ -59,14 +59,14 @@ const LIMIT: u64 = 1 << 28;
 #[derive(Debug)]
 pub struct Module {
     target: u32,
-    entries: Vec<Entry>,
+    entries: Vec<KernelCode>,
     by_name: HashMap<String, usize>,
     limit: u64,
 }
 
 /// A kernel of a module.
 #[derive(Debug)]
-struct Entry {
+struct KernelCode {
     name: String,
     parameter_bytes: usize,
     /// Address of the parameter.
@@ -87,7 +87,7 @@ impl Module {
         parse::module(text)
     }
 
-    fn of(target: u32, entries: Vec<Entry>) -> Module {
+    fn of(target: u32, entries: Vec<KernelCode>) -> Module {
         let names = entries.iter().map(|entry| entry.name.clone());
         Module {
             target,
@@ -121,15 +121,15 @@ impl Module {
     ///
     /// # Errors
     ///
-    /// The first [`Fault`]; earlier writes remain.
-    pub fn run<M: Memory>(
+    /// The first [`KernelFault`]; earlier writes remain.
+    pub fn run<M: KernelMemory>(
         &self,
         entry: &str,
         grid: u32,
         block: u32,
         argument: &[u8],
         memory: &M,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), KernelFault> {
         self.run_watched(entry, grid, block, argument, memory, |_| ())
     }
 
@@ -138,7 +138,7 @@ impl Module {
     /// # Errors
     ///
     /// As [`Module::run`].
-    pub fn run_watched<M: Memory>(
+    pub fn run_watched<M: KernelMemory>(
         &self,
         entry: &str,
         grid: u32,
@@ -146,13 +146,13 @@ impl Module {
         argument: &[u8],
         memory: &M,
         watch: impl FnMut(u32),
-    ) -> Result<(), Fault> {
+    ) -> Result<(), KernelFault> {
         let Some(entry) = self.entry(entry) else {
             let entry = entry.to_owned();
-            return Err(Fault::NoEntry { entry });
+            return Err(KernelFault::NoEntry { entry });
         };
         if argument.len() != entry.parameter_bytes {
-            return Err(Fault::Argument {
+            return Err(KernelFault::Argument {
                 entry: entry.name.clone(),
                 expected: entry.parameter_bytes,
                 found: argument.len(),
@@ -161,7 +161,7 @@ impl Module {
         run::grid(entry, grid, block, argument, memory, self.limit, watch)
     }
 
-    fn entry(&self, name: &str) -> Option<&Entry> {
+    fn entry(&self, name: &str) -> Option<&KernelCode> {
         self.entries.get(*self.by_name.get(name)?)
     }
 }
@@ -169,7 +169,7 @@ impl Module {
 /// Memory of a GPU (global space). Kernels of several streams may use it at once.
 ///
 /// The interpreter has checked the alignment of addresses, but not their range.
-pub trait Memory {
+pub trait KernelMemory {
     /// Copies the bytes from an address on.
     ///
     /// # Errors
@@ -235,7 +235,7 @@ impl fmt::Display for Site {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
-pub enum Fault {
+pub enum KernelFault {
     /// The module has no entry of that name.
     #[error("there is no entry {entry}")]
     NoEntry { entry: String },

@@ -1,9 +1,9 @@
 //! Operands as written, and their conversion to an instruction's type.
 
 use super::BadPtx;
-use super::instruction::Slot;
-use super::token::{Token, Tokens};
-use super::values::Values;
+use super::instruction::ValueIndex;
+use super::token::{PtxToken, Tokens};
+use super::values::EntryValues;
 
 /// One operand of an instruction.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub(super) struct InstructionReader<'a, 'v> {
     pub(super) line: u32,
     pub(super) opcode: &'a str,
     pub(super) operands: Vec<Operand<'a>>,
-    pub(super) values: &'v mut Values<'a>,
+    pub(super) values: &'v mut EntryValues<'a>,
 }
 
 /// Parses operands up to the semicolon.
@@ -65,14 +65,14 @@ fn operand<'a>(tokens: &mut Tokens<'a>) -> Result<Operand<'a>, BadPtx> {
     }
     let begins_number = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
     match tokens.peek() {
-        Some(Token::Word(word)) if word.starts_with("0f") || word.starts_with("0F") => {
+        Some(PtxToken::Word(word)) if word.starts_with("0f") || word.starts_with("0F") => {
             tokens.next();
             let bits = Some(&word[2..]).filter(|digits| digits.len() == 8);
             let bits = bits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
             let wrong = || BadPtx::new(tokens.line(), format!("`{word}` is not a number"));
             Ok(Operand::Float(bits.ok_or_else(wrong)?))
         }
-        Some(Token::Word(word)) if !begins_number(word) => {
+        Some(PtxToken::Word(word)) if !begins_number(word) => {
             tokens.next();
             Ok(Operand::Name(word))
         }
@@ -112,7 +112,7 @@ impl<'a> InstructionReader<'a, '_> {
     }
 
     /// Returns a target register with this width.
-    pub(super) fn to(&self, operand: &Operand<'a>, bits: u8) -> Result<Slot, BadPtx> {
+    pub(super) fn to(&self, operand: &Operand<'a>, bits: u8) -> Result<ValueIndex, BadPtx> {
         let Operand::Name(name) = *operand else {
             return Err(self.bad("the target is not a register"));
         };
@@ -122,7 +122,7 @@ impl<'a> InstructionReader<'a, '_> {
     }
 
     /// Returns a value with this width: a register, a special register, or a number that fits.
-    pub(super) fn from(&mut self, operand: &Operand<'a>, bits: u8) -> Result<Slot, BadPtx> {
+    pub(super) fn from(&mut self, operand: &Operand<'a>, bits: u8) -> Result<ValueIndex, BadPtx> {
         match *operand {
             Operand::Name(name) => {
                 let (slot, found) = self.values.named(self.line, name)?;
@@ -149,7 +149,7 @@ impl<'a> InstructionReader<'a, '_> {
     }
 
     /// Returns a register with at least this width, and its width.
-    pub(super) fn wide(&self, name: &str, bits: u8) -> Result<(Slot, u8), BadPtx> {
+    pub(super) fn wide(&self, name: &str, bits: u8) -> Result<(ValueIndex, u8), BadPtx> {
         let (slot, found) = self.values.register(self.line, name)?;
         if found < bits {
             return Err(self.bad(format!("{name} has {found} bits, fewer than {bits}")));

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use super::decode::decode;
-use super::instruction::{Instruction, Operation};
+use super::instruction::{Instruction, Opcode};
 use super::operand::{InstructionReader, Operand, operands};
-use super::token::{Token, Tokens};
-use super::values::{ALWAYS, Values};
-use super::{BadPtx, Entry, Module};
+use super::token::{PtxToken, Tokens};
+use super::values::{ALWAYS, EntryValues};
+use super::{BadPtx, KernelCode, Module};
 
 /// Address of the parameter, far from global memory.
 pub(super) const PARAMETER: u64 = 1 << 60;
@@ -36,9 +36,9 @@ pub(super) fn module(text: &str) -> Result<Module, BadPtx> {
     tokens.keyword(".address_size")?;
     tokens.keyword("64")?;
 
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut entries: Vec<KernelCode> = Vec::new();
     while tokens.peek().is_some() {
-        if tokens.peek() == Some(Token::Word(".visible")) {
+        if tokens.peek() == Some(PtxToken::Word(".visible")) {
             tokens.next();
         }
         let line = tokens.line();
@@ -56,7 +56,7 @@ pub(super) fn module(text: &str) -> Result<Module, BadPtx> {
 }
 
 /// Parses an entry from its name on, with at most one parameter, an array.
-fn entry(tokens: &mut Tokens<'_>) -> Result<Entry, BadPtx> {
+fn entry(tokens: &mut Tokens<'_>) -> Result<KernelCode, BadPtx> {
     let name = tokens.word()?;
     let mut parameter = None;
     let mut parameter_bytes = 0;
@@ -82,14 +82,14 @@ fn entry(tokens: &mut Tokens<'_>) -> Result<Entry, BadPtx> {
     }
     tokens.sign('{')?;
     let mut body = EntryBody {
-        values: Values::new(parameter),
+        values: EntryValues::new(parameter),
         code: Vec::new(),
         labels: HashMap::new(),
         branches: Vec::new(),
     };
     while body.statement(tokens)? {}
     body.finish(tokens.line())?;
-    Ok(Entry {
+    Ok(KernelCode {
         name: name.to_owned(),
         parameter_bytes,
         parameter: parameter.map_or(PARAMETER, |(_, address)| address),
@@ -100,7 +100,7 @@ fn entry(tokens: &mut Tokens<'_>) -> Result<Entry, BadPtx> {
 
 /// An entry whose body is being parsed.
 struct EntryBody<'a> {
-    values: Values<'a>,
+    values: EntryValues<'a>,
     code: Vec<Instruction>,
     labels: HashMap<&'a str, u32>,
     /// Branches, and their target labels.
@@ -127,7 +127,7 @@ impl<'a> EntryBody<'a> {
                 return Err(BadPtx::new(line, format!("`{name}` is not a predicate")));
             }
             guard = (slot, expected);
-        } else if tokens.peek_second() == Some(Token::Sign(':')) {
+        } else if tokens.peek_second() == Some(PtxToken::Sign(':')) {
             let label = tokens.word()?;
             tokens.sign(':')?;
             if self.labels.insert(label, self.code.len() as u32).is_some() {
@@ -139,7 +139,7 @@ impl<'a> EntryBody<'a> {
             ".reg" if guard.0 == ALWAYS => self.registers(tokens)?,
             ".pragma" if guard.0 == ALWAYS => {
                 // A hint for compilers that unroll loops.
-                if tokens.next() != Some(Token::Text("nounroll")) {
+                if tokens.next() != Some(PtxToken::Text("nounroll")) {
                     return Err(BadPtx::new(line, "this pragma is not supported"));
                 }
                 tokens.sign(';')?;
@@ -168,10 +168,10 @@ impl<'a> EntryBody<'a> {
     /// Parses register declarations, from the type on.
     fn registers(&mut self, tokens: &mut Tokens<'a>) -> Result<(), BadPtx> {
         let bits = match tokens.peek() {
-            Some(Token::Word(".pred")) => 1,
-            Some(Token::Word(".b16")) => 16,
-            Some(Token::Word(".b32")) => 32,
-            Some(Token::Word(".b64")) => 64,
+            Some(PtxToken::Word(".pred")) => 1,
+            Some(PtxToken::Word(".b16")) => 16,
+            Some(PtxToken::Word(".b32")) => 32,
+            Some(PtxToken::Word(".b64")) => 64,
             _ => return Err(tokens.unexpected("`.pred`, `.b16`, `.b32` or `.b64`")),
         };
         tokens.next();
@@ -195,7 +195,7 @@ impl<'a> EntryBody<'a> {
         line: u32,
         opcode: &'a str,
         operands: Vec<Operand<'a>>,
-    ) -> Result<Operation, BadPtx> {
+    ) -> Result<Opcode, BadPtx> {
         let values = &mut self.values;
         let mut reading = InstructionReader {
             line,
@@ -209,7 +209,7 @@ impl<'a> EntryBody<'a> {
         match reading.exactly()? {
             [Operand::Name(label)] => {
                 self.branches.push((self.code.len(), label));
-                Ok(Operation::Branch { to: 0 })
+                Ok(Opcode::Branch { to: 0 })
             }
             _ => Err(reading.bad("the target is not a label")),
         }
@@ -221,7 +221,7 @@ impl<'a> EntryBody<'a> {
         for &(at, label) in &self.branches {
             let branch = &mut self.code[at];
             match self.labels.get(label) {
-                Some(&to) if (to as usize) < len => branch.what = Operation::Branch { to },
+                Some(&to) if (to as usize) < len => branch.what = Opcode::Branch { to },
                 _ => {
                     let what = format!("no instruction has the label `{label}`");
                     return Err(BadPtx::new(branch.line, what));
@@ -229,8 +229,7 @@ impl<'a> EntryBody<'a> {
             }
         }
         let ends = self.code.last().is_some_and(|last| {
-            last.guard == ALWAYS
-                && matches!(last.what, Operation::Branch { .. } | Operation::Return)
+            last.guard == ALWAYS && matches!(last.what, Opcode::Branch { .. } | Opcode::Return)
         });
         match ends {
             true => Ok(()),

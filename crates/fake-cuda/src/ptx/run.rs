@@ -1,8 +1,8 @@
 //! Runs threads, one after another.
 
-use super::instruction::{Access, Instruction, Operation, Slot, Space};
+use super::instruction::{Instruction, MemoryOperands, Opcode, Space, ValueIndex};
 use super::values::{BLOCK, BLOCKS, THREAD, THREADS};
-use super::{AddressFault, Entry, Fault, Memory, Site, arithmetic};
+use super::{AddressFault, KernelCode, KernelFault, KernelMemory, Site, arithmetic};
 
 /// Reason why a thread stopped, before its location is known.
 enum ThreadFault {
@@ -20,15 +20,15 @@ struct Thread<'a, M> {
 }
 
 /// Runs every thread of every block, and calls `watch` with the line of every instruction.
-pub(super) fn grid<M: Memory>(
-    entry: &Entry,
+pub(super) fn grid<M: KernelMemory>(
+    entry: &KernelCode,
     blocks: u32,
     threads: u32,
     argument: &[u8],
     memory: &M,
     limit: u64,
     mut watch: impl FnMut(u32),
-) -> Result<(), Fault> {
+) -> Result<(), KernelFault> {
     let mut state = Thread {
         values: entry.begin.clone(),
         argument,
@@ -54,7 +54,7 @@ pub(super) fn grid<M: Memory>(
                 .map_err(|wrong| match wrong {
                     Some(ThreadFault::Outside { address, bytes }) => {
                         let site = site(at);
-                        Fault::Outside {
+                        KernelFault::Outside {
                             site,
                             address,
                             bytes,
@@ -62,13 +62,13 @@ pub(super) fn grid<M: Memory>(
                     }
                     Some(ThreadFault::Misaligned { address, bytes }) => {
                         let site = site(at);
-                        Fault::Misaligned {
+                        KernelFault::Misaligned {
                             site,
                             address,
                             bytes,
                         }
                     }
-                    None => Fault::Endless {
+                    None => KernelFault::Endless {
                         site: site(at),
                         instructions: limit,
                     },
@@ -78,12 +78,12 @@ pub(super) fn grid<M: Memory>(
     Ok(())
 }
 
-impl<M: Memory> Thread<'_, M> {
-    fn get(&self, slot: Slot) -> u64 {
+impl<M: KernelMemory> Thread<'_, M> {
+    fn get(&self, slot: ValueIndex) -> u64 {
         self.values[usize::from(slot)]
     }
 
-    fn set(&mut self, slot: Slot, value: u64) {
+    fn set(&mut self, slot: ValueIndex, value: u64) {
         self.values[usize::from(slot)] = value;
     }
 
@@ -109,8 +109,8 @@ impl<M: Memory> Thread<'_, M> {
             }
             watch(instruction.line);
             match instruction.what {
-                Operation::One { how, to, a } => self.set(to, arithmetic::one(how, self.get(a))),
-                Operation::Two {
+                Opcode::One { how, to, a } => self.set(to, arithmetic::one(how, self.get(a))),
+                Opcode::Two {
                     how,
                     bits,
                     to,
@@ -119,7 +119,7 @@ impl<M: Memory> Thread<'_, M> {
                 } => {
                     self.set(to, arithmetic::two(how, bits, self.get(a), self.get(b)));
                 }
-                Operation::Three {
+                Opcode::Three {
                     how,
                     bits,
                     to,
@@ -130,12 +130,12 @@ impl<M: Memory> Thread<'_, M> {
                     let (a, b, c) = (self.get(a), self.get(b), self.get(c));
                     self.set(to, arithmetic::three(how, bits, a, b, c));
                 }
-                Operation::Unpack { to, a } => {
+                Opcode::Unpack { to, a } => {
                     let whole = self.get(a);
                     self.set(to[0], arithmetic::low(whole, 32));
                     self.set(to[1], whole >> 32);
                 }
-                Operation::Load {
+                Opcode::Load {
                     space,
                     access,
                     register,
@@ -143,12 +143,12 @@ impl<M: Memory> Thread<'_, M> {
                 } => {
                     self.load(space, access, register, is_signed)?;
                 }
-                Operation::Store { access } => self.store(access)?,
-                Operation::Branch { to } => {
+                Opcode::Store { access } => self.store(access)?,
+                Opcode::Branch { to } => {
                     *at = to as usize;
                     continue;
                 }
-                Operation::Return => return Ok(()),
+                Opcode::Return => return Ok(()),
             }
             *at += 1;
         }
@@ -158,7 +158,7 @@ impl<M: Memory> Thread<'_, M> {
     fn load(
         &mut self,
         space: Space,
-        access: Access,
+        access: MemoryOperands,
         register: u8,
         is_signed: bool,
     ) -> Result<(), ThreadFault> {
@@ -191,7 +191,7 @@ impl<M: Memory> Thread<'_, M> {
         Ok(())
     }
 
-    fn store(&mut self, access: Access) -> Result<(), ThreadFault> {
+    fn store(&mut self, access: MemoryOperands) -> Result<(), ThreadFault> {
         let (address, len) = self.locate(access)?;
         let mut bytes = [0; 16];
         let elements = bytes[..len].chunks_exact_mut(usize::from(access.bytes));
@@ -207,7 +207,7 @@ impl<M: Memory> Thread<'_, M> {
     }
 
     /// Returns the address and the length of an access, at most 16 bytes; the address is aligned.
-    fn locate(&self, access: Access) -> Result<(u64, usize), ThreadFault> {
+    fn locate(&self, access: MemoryOperands) -> Result<(u64, usize), ThreadFault> {
         let bytes = usize::from(access.bytes) * usize::from(access.count);
         let address = self
             .get(access.address)

@@ -23,7 +23,7 @@ impl Bytes {
     }
 }
 
-impl Memory for Bytes {
+impl KernelMemory for Bytes {
     fn load(&self, address: u64, to: &mut [u8]) -> Result<(), AddressFault> {
         to.copy_from_slice(&self.1.borrow()[self.locate(address, to.len())?]);
         Ok(())
@@ -46,7 +46,7 @@ pub(super) fn text(body: &str) -> String {
 }
 
 /// Runs one thread with an argument and memory.
-pub(super) fn run(body: &str, argument: [u64; 4], memory: &Bytes) -> Result<(), Fault> {
+pub(super) fn run(body: &str, argument: [u64; 4], memory: &Bytes) -> Result<(), KernelFault> {
     let module = Module::parse(&text(body)).expect(body);
     let argument: Vec<u8> = argument
         .iter()

@@ -7,7 +7,7 @@ const AT: u64 = 0x1000;
 
 /// Runs with 64 bytes from [`AT`], each its index with the upper bit set; `%d1` contains their
 /// address.
-fn over_bytes(body: &str) -> Result<Vec<u8>, Fault> {
+fn over_bytes(body: &str) -> Result<Vec<u8>, KernelFault> {
     let memory = Bytes(AT, (0x80..0xc0).collect::<Vec<u8>>().into());
     run(
         &format!("ld.param.b64 %d1, [given];\n{body}"),
@@ -91,7 +91,7 @@ fn accesses_must_be_aligned_to_their_whole_size() {
                 ran.expect(access);
                 continue;
             }
-            let Err(Fault::Misaligned {
+            let Err(KernelFault::Misaligned {
                 address,
                 bytes: found,
                 site,
@@ -104,7 +104,10 @@ fn accesses_must_be_aligned_to_their_whole_size() {
         // The parameter is aligned to exactly 8.
         if let Some(load) = access.strip_prefix("ld.global").filter(|_| bytes == 16) {
             let ran = over_bytes(&format!("ld.param{};", load.replace("AT", "given")));
-            assert!(matches!(ran, Err(Fault::Misaligned { .. })), "{ran:?}");
+            assert!(
+                matches!(ran, Err(KernelFault::Misaligned { .. })),
+                "{ran:?}"
+            );
         }
     }
 }
@@ -130,7 +133,7 @@ fn an_access_outside_of_memory_names_its_thread_and_line() {
         match ends {
             true => assert!(ran.is_ok(), "{access}: {ran:?}"),
             false => assert!(
-                matches!(ran, Err(Fault::Outside { .. })),
+                matches!(ran, Err(KernelFault::Outside { .. })),
                 "{access}: {ran:?}"
             ),
         }
@@ -173,7 +176,7 @@ fn loops_run_until_their_branch_fails_or_the_limit_is_reached() {
         102_u32.to_le_bytes()
     );
     let fault = over_bytes("$again:\nbra $again;").unwrap_err();
-    let Fault::Endless { instructions, site } = fault else {
+    let KernelFault::Endless { instructions, site } = fault else {
         panic!("{fault}")
     };
     assert_eq!((instructions, site.line), (1000, 8));

@@ -4,7 +4,7 @@ use super::BadPtx;
 
 /// A token of PTX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Token<'a> {
+pub(super) enum PtxToken<'a> {
     /// A name, a number, a directive or an opcode with its modifiers.
     Word(&'a str),
     /// Text between quotes.
@@ -17,7 +17,7 @@ pub(super) enum Token<'a> {
 const SIGNS: &str = ",;:{}[]()<>+-@!";
 
 /// Splits a text into tokens with their lines, from 1. Comments are left out.
-pub(super) fn tokens(text: &str) -> Result<Vec<(u32, Token<'_>)>, BadPtx> {
+pub(super) fn tokens(text: &str) -> Result<Vec<(u32, PtxToken<'_>)>, BadPtx> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || "_$%.".contains(c);
     let mut tokens = Vec::new();
     let mut line = 1;
@@ -43,14 +43,14 @@ pub(super) fn tokens(text: &str) -> Result<Vec<(u32, Token<'_>)>, BadPtx> {
             else {
                 return Err(BadPtx::new(line, "a quoted text does not end on its line"));
             };
-            tokens.push((line, Token::Text(&quoted[..end])));
+            tokens.push((line, PtxToken::Text(&quoted[..end])));
             end + 2
         } else if SIGNS.contains(first) {
-            tokens.push((line, Token::Sign(first)));
+            tokens.push((line, PtxToken::Sign(first)));
             1
         } else if is_word(first) {
             let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
-            tokens.push((line, Token::Word(&rest[..end])));
+            tokens.push((line, PtxToken::Word(&rest[..end])));
             end
         } else {
             return Err(BadPtx::new(line, format!("no token begins with `{first}`")));
@@ -66,7 +66,7 @@ fn lines(text: &str) -> u32 {
 
 /// A sequence of tokens with a current position.
 pub(super) struct Tokens<'a> {
-    all: Vec<(u32, Token<'a>)>,
+    all: Vec<(u32, PtxToken<'a>)>,
     at: usize,
 }
 
@@ -85,16 +85,16 @@ impl<'a> Tokens<'a> {
     }
 
     /// Returns the next token, without consuming it.
-    pub(super) fn peek(&self) -> Option<Token<'a>> {
+    pub(super) fn peek(&self) -> Option<PtxToken<'a>> {
         self.all.get(self.at).map(|&(_, token)| token)
     }
 
     /// Returns the token after the next, without consuming it.
-    pub(super) fn peek_second(&self) -> Option<Token<'a>> {
+    pub(super) fn peek_second(&self) -> Option<PtxToken<'a>> {
         self.all.get(self.at + 1).map(|&(_, token)| token)
     }
 
-    pub(super) fn next(&mut self) -> Option<Token<'a>> {
+    pub(super) fn next(&mut self) -> Option<PtxToken<'a>> {
         let token = self.peek();
         self.at += usize::from(token.is_some());
         token
@@ -102,7 +102,7 @@ impl<'a> Tokens<'a> {
 
     /// Consumes the next token if it is this sign. Returns whether it was.
     pub(super) fn takes(&mut self, sign: char) -> bool {
-        let is_next = self.peek() == Some(Token::Sign(sign));
+        let is_next = self.peek() == Some(PtxToken::Sign(sign));
         self.at += usize::from(is_next);
         is_next
     }
@@ -116,7 +116,7 @@ impl<'a> Tokens<'a> {
 
     pub(super) fn word(&mut self) -> Result<&'a str, BadPtx> {
         match self.peek() {
-            Some(Token::Word(word)) => {
+            Some(PtxToken::Word(word)) => {
                 self.at += 1;
                 Ok(word)
             }
@@ -126,7 +126,7 @@ impl<'a> Tokens<'a> {
 
     /// Consumes the next word, which must be this one.
     pub(super) fn keyword(&mut self, expected: &str) -> Result<(), BadPtx> {
-        if self.peek() == Some(Token::Word(expected)) {
+        if self.peek() == Some(PtxToken::Word(expected)) {
             self.at += 1;
             return Ok(());
         }
@@ -146,9 +146,9 @@ impl<'a> Tokens<'a> {
     pub(super) fn unexpected(&self, expected: &str) -> BadPtx {
         let found = match self.peek() {
             None => "the end".to_owned(),
-            Some(Token::Word(word)) => format!("`{word}`"),
-            Some(Token::Text(text)) => format!("\"{text}\""),
-            Some(Token::Sign(sign)) => format!("`{sign}`"),
+            Some(PtxToken::Word(word)) => format!("`{word}`"),
+            Some(PtxToken::Text(text)) => format!("\"{text}\""),
+            Some(PtxToken::Sign(sign)) => format!("`{sign}`"),
         };
         BadPtx::new(self.line(), format!("expected {expected}, found {found}"))
     }

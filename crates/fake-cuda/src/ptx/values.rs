@@ -4,17 +4,17 @@ use std::collections::HashMap;
 
 use super::BadPtx;
 use super::arithmetic::low;
-use super::instruction::Slot;
+use super::instruction::ValueIndex;
 
 /// Special registers, in the first slots.
-pub(super) const THREAD: Slot = 0;
-pub(super) const BLOCK: Slot = 1;
-pub(super) const THREADS: Slot = 2;
-pub(super) const BLOCKS: Slot = 3;
+pub(super) const THREAD: ValueIndex = 0;
+pub(super) const BLOCK: ValueIndex = 1;
+pub(super) const THREADS: ValueIndex = 2;
+pub(super) const BLOCKS: ValueIndex = 3;
 /// A predicate that is always set, for instructions without a guard.
-pub(super) const ALWAYS: Slot = 4;
+pub(super) const ALWAYS: ValueIndex = 4;
 
-const SPECIAL: [(&str, Slot); 4] = [
+const SPECIAL: [(&str, ValueIndex); 4] = [
     ("%tid.x", THREAD),
     ("%ctaid.x", BLOCK),
     ("%ntid.x", THREADS),
@@ -24,7 +24,7 @@ const SPECIAL: [(&str, Slot); 4] = [
 /// Registers declared together, `%r<3>`, or a single one.
 #[derive(Debug)]
 struct Registers {
-    first: Slot,
+    first: ValueIndex,
     /// None for a single register.
     count: Option<usize>,
     /// Width in bits; 1 for predicates.
@@ -32,19 +32,19 @@ struct Registers {
 }
 
 /// All values that instructions of an entry may refer to.
-pub(super) struct Values<'a> {
+pub(super) struct EntryValues<'a> {
     /// Initial contents of every slot.
     begin: Vec<u64>,
     /// Registers by name, with those of the innermost braces last.
     scopes: Vec<HashMap<&'a str, Registers>>,
-    constants: HashMap<u64, Slot>,
+    constants: HashMap<u64, ValueIndex>,
     /// The parameter and its address.
     parameter: Option<(&'a str, u64)>,
 }
 
-impl<'a> Values<'a> {
-    pub(super) fn new(parameter: Option<(&'a str, u64)>) -> Values<'a> {
-        Values {
+impl<'a> EntryValues<'a> {
+    pub(super) fn new(parameter: Option<(&'a str, u64)>) -> EntryValues<'a> {
+        EntryValues {
             begin: vec![0, 0, 0, 0, 1],
             scopes: vec![HashMap::new()],
             constants: HashMap::new(),
@@ -91,7 +91,7 @@ impl<'a> Values<'a> {
     }
 
     /// Returns the slot and the width of a target register.
-    pub(super) fn register(&self, line: u32, name: &str) -> Result<(Slot, u8), BadPtx> {
+    pub(super) fn register(&self, line: u32, name: &str) -> Result<(ValueIndex, u8), BadPtx> {
         let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
         let (prefix, number) = name.split_at(name.len() - digits);
         let is_plain = number == "0" || !number.starts_with('0');
@@ -103,7 +103,7 @@ impl<'a> Values<'a> {
                 (scope.get(prefix), number.parse::<usize>(), is_plain)
                 && many.count.is_some_and(|count| n < count)
             {
-                return Ok((many.first + n as Slot, many.bits));
+                return Ok((many.first + n as ValueIndex, many.bits));
             }
         }
         Err(BadPtx::new(
@@ -113,7 +113,7 @@ impl<'a> Values<'a> {
     }
 
     /// Returns the slot and the width of any readable name.
-    pub(super) fn named(&mut self, line: u32, name: &str) -> Result<(Slot, u8), BadPtx> {
+    pub(super) fn named(&mut self, line: u32, name: &str) -> Result<(ValueIndex, u8), BadPtx> {
         if let Some(&(_, slot)) = SPECIAL.iter().find(|(special, _)| *special == name) {
             return Ok((slot, 32));
         }
@@ -126,7 +126,7 @@ impl<'a> Values<'a> {
     }
 
     /// Returns the slot of a number.
-    pub(super) fn constant(&mut self, line: u32, value: u64) -> Result<Slot, BadPtx> {
+    pub(super) fn constant(&mut self, line: u32, value: u64) -> Result<ValueIndex, BadPtx> {
         if let Some(&slot) = self.constants.get(&value) {
             return Ok(slot);
         }
@@ -136,8 +136,8 @@ impl<'a> Values<'a> {
         Ok(slot)
     }
 
-    fn next(&self, line: u32) -> Result<Slot, BadPtx> {
-        let next = Slot::try_from(self.begin.len());
+    fn next(&self, line: u32) -> Result<ValueIndex, BadPtx> {
+        let next = ValueIndex::try_from(self.begin.len());
         next.map_err(|_| BadPtx::new(line, "the entry has more than 65536 values"))
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use fake_cuda::ptx::{AddressFault, Memory};
+use fake_cuda::ptx::{AddressFault, KernelMemory};
 
 /// Readable bytes by address, and an output that is written once.
 pub(crate) struct TestGpu {
@@ -49,7 +49,7 @@ impl TestGpu {
     }
 }
 
-impl Memory for TestGpu {
+impl KernelMemory for TestGpu {
     fn load(&self, address: u64, to: &mut [u8]) -> Result<(), AddressFault> {
         // Memory ends with a whole word, so a word with any readable byte can be read; its other
         // bytes are unspecified.

@@ -26,7 +26,7 @@ const INDICES: usize = 256;
 const FAR: usize = 32;
 
 /// Meaning of the pixels of the files.
-pub(super) enum Labels {
+pub(super) enum MaskContents {
     /// No classes to count.
     None,
     /// Class numbers as stored.
@@ -35,14 +35,14 @@ pub(super) enum Labels {
     Colours(Palette),
 }
 
-impl Labels {
+impl MaskContents {
     /// Returns the classes with their share of all pixels, most frequent first. Pixels of unknown
     /// colour come last.
     pub(super) fn shares(&self, checked: &FolderCheck) -> Vec<(String, f64)> {
         let all: u64 = checked.classes.iter().sum();
         let share = |count: u64| count as f64 / all.max(1) as f64;
         let name = |class: usize| match self {
-            Labels::Colours(palette) => palette
+            MaskContents::Colours(palette) => palette
                 .names()
                 .get(class)
                 .cloned()
@@ -111,7 +111,7 @@ impl FolderCheck {
 pub(super) fn check_files(
     files: &[PathBuf],
     limit: usize,
-    labels: &Labels,
+    labels: &MaskContents,
 ) -> Result<FolderCheck, CliError> {
     let numbered: Vec<(usize, &PathBuf)> = files.iter().enumerate().collect();
     let chosen: Vec<&(usize, &PathBuf)> = spread(&numbered, limit).collect();
@@ -155,18 +155,18 @@ pub(super) fn check_files(
 
 /// Decoder and results of one thread.
 pub(super) struct Checker<'a> {
-    labels: &'a Labels,
+    labels: &'a MaskContents,
     decoder: Decoder,
     image: Image,
     pub(super) found: FolderCheck,
 }
 
 impl<'a> Checker<'a> {
-    pub(super) fn new(labels: &'a Labels) -> Checker<'a> {
+    pub(super) fn new(labels: &'a MaskContents) -> Checker<'a> {
         let classes = match labels {
-            Labels::None => 0,
-            Labels::Indices => INDICES,
-            Labels::Colours(palette) => palette.classes() + 1,
+            MaskContents::None => 0,
+            MaskContents::Indices => INDICES,
+            MaskContents::Colours(palette) => palette.classes() + 1,
         };
         let found = FolderCheck {
             classes: vec![0; classes],
@@ -202,7 +202,7 @@ impl<'a> Checker<'a> {
             .map_err(text)?;
         self.decoder.check(bytes, &header, true).map_err(text)?;
         let mode = match self.labels {
-            Labels::Colours(_) => ColorMode::Rgb,
+            MaskContents::Colours(_) => ColorMode::Rgb,
             _ if header.depth == Depth::U16 => ColorMode::Stored16,
             _ => ColorMode::Stored,
         };
@@ -231,15 +231,15 @@ impl<'a> Checker<'a> {
 
     fn count_classes(&mut self) {
         match self.labels {
-            Labels::None => {}
+            MaskContents::None => {}
             // Masks of several channels without a palette have no class numbers.
-            Labels::Indices if self.image.channels == 1 && self.image.depth == Depth::U8 => {
+            MaskContents::Indices if self.image.channels == 1 && self.image.depth == Depth::U8 => {
                 for &class in &self.image.data {
                     self.found.classes[usize::from(class)] += 1;
                 }
             }
-            Labels::Indices => {}
-            Labels::Colours(palette) => {
+            MaskContents::Indices => {}
+            MaskContents::Colours(palette) => {
                 // Neighbours mostly have the same colour, so a run of them needs one lookup.
                 let unknown = palette.classes();
                 let (mut last, mut class) = ([0; 3], None);

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use infeed::order::mixing::Mixing;
+use infeed::order::mixing::BatchVariety;
 use infeed::sample::{DType, Field, FieldKind, Pixels, Record};
 use infeed::source::walk::{Claims, WalkBudget};
 use infeed::source::{Source, damaged};
 use infeed_raw::machine::usable_cores;
 
-use super::check::{Checker, FolderCheck, Labels};
-use super::report::{Records, Report};
+use super::check::{Checker, FolderCheck, MaskContents};
+use super::report::{RecordSummary, Report};
 use crate::error::CliError;
 use crate::files::spread;
 use crate::interrupt;
@@ -43,7 +43,11 @@ struct RecordsCheck {
 ///
 /// As opening the source, or an error of the storage. The problems of records are part of the
 /// result.
-pub(super) fn look(target: &Target, limit: usize, labels: &Labels) -> Result<Report, CliError> {
+pub(super) fn look(
+    target: &Target,
+    limit: usize,
+    labels: &MaskContents,
+) -> Result<Report, CliError> {
     let failed = |error: infeed::Error| CliError::failed(&error);
     let source = target.pipeline.open_source(&[]).map_err(failed)?;
     let all: Vec<u64> = (0..source.len()).collect();
@@ -104,7 +108,7 @@ fn report(
     target: &Target,
     source: &dyn Source,
     mut found: RecordsCheck,
-    labels: &Labels,
+    labels: &MaskContents,
 ) -> Result<Report, CliError> {
     found.labels.sort_unstable();
     let mut counts: BTreeMap<i64, u64> = BTreeMap::new();
@@ -128,7 +132,7 @@ fn report(
     let mixing = (order.records() > 0).then(|| {
         // With the labels of only some records, batches would seem less mixed than they are.
         let known = (every.len() as u64 == source.len()).then_some(&every[..]);
-        Mixing::of(&order, rows.unwrap_or(1), groups.as_deref(), known)
+        BatchVariety::of(&order, rows.unwrap_or(1), groups.as_deref(), known)
     });
     let fields = source.fields();
     let kind = |field: &Field| (field.name.clone(), described(&field.kind));
@@ -141,7 +145,7 @@ fn report(
             .into_iter()
             .map(|(label, count)| (name(label), count))
             .collect(),
-        records: Some(Records {
+        records: Some(RecordSummary {
             count: source.len(),
             of: source.selection().map(|subset| subset.all()),
             selection: target.pipeline.selection(source, &order),
@@ -213,11 +217,11 @@ struct Walker<'a> {
 }
 
 impl<'a> Walker<'a> {
-    fn new(source: &'a dyn Source, room: &'a WalkBudget, labels: &'a Labels) -> Walker<'a> {
+    fn new(source: &'a dyn Source, room: &'a WalkBudget, labels: &'a MaskContents) -> Walker<'a> {
         Walker {
             source,
             room,
-            images: Checker::new(&Labels::None),
+            images: Checker::new(&MaskContents::None),
             masks: Checker::new(labels),
             damaged: Vec::new(),
             labels: Vec::new(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use infeed::order::mixing::{Mixing, Variety};
+use infeed::order::mixing::{BatchVariety, Variety};
 use infeed::pipeline::MemoryField;
 use infeed::printable::printable;
 use infeed::sample::Size;
@@ -37,11 +37,11 @@ pub(super) struct Report {
     pub(super) mismatched: Vec<String>,
     pub(super) arrays: Vec<MemoryField>,
     /// Set for a source whose records are not separate files.
-    pub(super) records: Option<Records>,
+    pub(super) records: Option<RecordSummary>,
 }
 
 /// The records of a source.
-pub(super) struct Records {
+pub(super) struct RecordSummary {
     pub(super) count: u64,
     /// Number of records of the source, if the pipeline selects some.
     pub(super) of: Option<u64>,
@@ -54,7 +54,7 @@ pub(super) struct Records {
     pub(super) fields: Vec<(String, String)>,
     /// Name and reason of damaged records.
     pub(super) damaged: Vec<(String, String)>,
-    pub(super) mixing: Option<Mixing>,
+    pub(super) mixing: Option<BatchVariety>,
 }
 
 impl Report {
@@ -203,7 +203,7 @@ fn listed(all: &[String], separator: &str) -> String {
     text
 }
 
-fn records_text(records: &Records, lines: &mut Vec<String>) {
+fn records_text(records: &RecordSummary, lines: &mut Vec<String>) {
     let lie = records.groups.map_or(String::new(), |(groups, bytes)| {
         format!(" in {groups} shards, {}", human_bytes(bytes))
     });
@@ -252,7 +252,7 @@ fn records_text(records: &Records, lines: &mut Vec<String>) {
     }
 }
 
-fn records_json(records: &Records) -> Value {
+fn records_json(records: &RecordSummary) -> Value {
     let named = |all: &[(String, String)], what: &str| -> Vec<Value> {
         let entry = |(name, text): &(String, String)| json!({"name": name, what: text});
         all.iter().map(entry).collect()

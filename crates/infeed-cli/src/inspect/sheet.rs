@@ -55,7 +55,7 @@ pub(super) fn write(target: &Target, out: &Path, samples: usize) -> Result<usize
 }
 
 /// One sample on the sheet.
-struct Cell {
+struct SheetCell {
     /// RGB image.
     image: Image,
     caption: String,
@@ -124,13 +124,13 @@ impl Painter {
         })
     }
 
-    fn cell(&self, batch: &Batch, row: usize) -> Result<Cell, CliError> {
+    fn cell(&self, batch: &Batch, row: usize) -> Result<SheetCell, CliError> {
         let array = |name: &str| {
             batch
                 .array(name)
                 .ok_or_else(|| CliError::Failed(format!("`{name}` is not an array")))
         };
-        let view = View::of(array(&self.image)?, row, self.layout)?;
+        let view = ImageView::of(array(&self.image)?, row, self.layout)?;
         let mut image = self.picture(&view);
         if let Some(mask) = &self.mask {
             let array = array(mask)?;
@@ -140,7 +140,7 @@ impl Painter {
             } else {
                 Layout::Hwc
             };
-            self.overlay(&mut image, &View::of(array, row, layout)?);
+            self.overlay(&mut image, &ImageView::of(array, row, layout)?);
         }
         let label = |(name, names): &(String, Option<Vec<String>>)| {
             let Some(Values::Array(array)) = batch.get(name) else {
@@ -154,7 +154,7 @@ impl Painter {
             if let [_, classes] = *array.shape() {
                 let share = |class: usize| {
                     let index = row * classes + class;
-                    (class, Element { array, index }.value())
+                    (class, ArrayElement { array, index }.value())
                 };
                 let shares = (0..classes).map(share).filter(|(_, share)| *share > 0.0);
                 let texts = shares.map(|(class, share)| match share {
@@ -163,17 +163,17 @@ impl Painter {
                 });
                 return texts.collect::<Vec<_>>().join(" + ");
             }
-            named(Element { array, index: row }.value())
+            named(ArrayElement { array, index: row }.value())
         };
         let captions: Vec<String> = self.labels.iter().map(label).collect();
-        Ok(Cell {
+        Ok(SheetCell {
             image: shrunk(&image),
             caption: captions.join(", "),
         })
     }
 
     /// Returns the image as RGB bytes, with scaling and normalization undone.
-    fn picture(&self, view: &View) -> Image {
+    fn picture(&self, view: &ImageView) -> Image {
         let mut image = Image::default();
         image.reset(view.size, 3, Depth::U8);
         let full = match view.array.dtype() {
@@ -202,7 +202,7 @@ impl Painter {
     }
 
     /// Lays the colours of a mask over an image of the same size.
-    fn overlay(&self, image: &mut Image, mask: &View) {
+    fn overlay(&self, image: &mut Image, mask: &ImageView) {
         if mask.size != image.size {
             return;
         }
@@ -251,7 +251,7 @@ fn can_show(target: &Target, fields: &[infeed::sample::Field]) -> bool {
 }
 
 /// One row of an array of images.
-struct View<'a> {
+struct ImageView<'a> {
     array: &'a Array,
     first: usize,
     size: Size,
@@ -259,8 +259,8 @@ struct View<'a> {
     layout: Layout,
 }
 
-impl<'a> View<'a> {
-    fn of(array: &'a Array, row: usize, layout: Layout) -> Result<View<'a>, CliError> {
+impl<'a> ImageView<'a> {
+    fn of(array: &'a Array, row: usize, layout: Layout) -> Result<ImageView<'a>, CliError> {
         let (height, width, channels) = match (array.shape(), layout) {
             ([_, h, w], _) => (*h, *w, 1),
             ([_, h, w, c], Layout::Hwc) | ([_, c, h, w], Layout::Chw) => (*h, *w, *c),
@@ -276,7 +276,7 @@ impl<'a> View<'a> {
             width: width as u32,
         };
         let first = row * height * width * channels;
-        Ok(View {
+        Ok(ImageView {
             array,
             first,
             size,
@@ -291,7 +291,7 @@ impl<'a> View<'a> {
             Layout::Hwc => at * self.channels + channel,
             Layout::Chw => channel * self.size.pixels() as usize + at,
         };
-        Element {
+        ArrayElement {
             array: self.array,
             index: self.first + index,
         }
@@ -300,12 +300,12 @@ impl<'a> View<'a> {
 }
 
 /// One number of an array.
-struct Element<'a> {
+struct ArrayElement<'a> {
     array: &'a Array,
     index: usize,
 }
 
-impl Element<'_> {
+impl ArrayElement<'_> {
     fn value(&self) -> f64 {
         let width = self.array.dtype().bytes();
         let bytes = &self.array.bytes()[self.index * width..(self.index + 1) * width];
@@ -358,7 +358,7 @@ fn shrunk(image: &Image) -> Image {
 }
 
 /// Arranges cells in a grid that is about as wide as high.
-fn arrange(cells: &[Cell]) -> Image {
+fn arrange(cells: &[SheetCell]) -> Image {
     let side =
         |of: fn(&Image) -> usize| cells.iter().map(|cell| of(&cell.image)).max().unwrap_or(1);
     let caption = if cells.iter().any(|cell| !cell.caption.is_empty()) {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use infeed::probe::{PROFILES, Probe, Profile, Reads, Storage, StorageProfile};
+use infeed::probe::{PROFILES, Probe, Profile, Reads, StorageProfile, StorageRates};
 
 use crate::terminal::{human_bytes, human_seconds};
 
@@ -27,7 +27,7 @@ fn rate(bytes_per_s: f64) -> String {
 /// numbers.
 pub(super) fn table(
     probe: &Probe,
-    storage: Option<&Storage>,
+    storage: Option<&StorageRates>,
     profile: Option<&Profile>,
     kept: Option<&Path>,
 ) -> String {
@@ -122,7 +122,7 @@ pub(super) fn profiles() -> String {
     out
 }
 
-fn reads(out: &mut String, storage: &Storage) {
+fn reads(out: &mut String, storage: &StorageRates) {
     let _ = writeln!(
         out,
         "\nstorage   {}: {} files, {} on average",

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use infeed::Pipeline;
 use infeed::pipeline::SourceSpec;
 use infeed::transform::CenterCrop;
-use infeed_testkit::server::{Fault, Kind, Server};
+use infeed_testkit::server::{RequestFault, RequestKind, Server};
 
 use crate::{json, names_a_limit, photos, stderr, stdout, streets};
 
@@ -109,7 +109,7 @@ fn a_bucket_that_denies_access_or_is_empty_is_named() {
         stderr(&output)
     );
 
-    server.fault(Kind::List, Fault::Status(403), 1);
+    server.fault(RequestKind::List, RequestFault::Status(403), 1);
     let output = run(&["bench", "s3://bucket/photos"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("403"), "{}", stderr(&output));

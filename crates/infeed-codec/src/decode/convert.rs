@@ -5,7 +5,7 @@ use infeed_core::sample::Depth;
 
 /// Layout of the samples of a decoded row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(super) struct SampleLayout {
     /// 1 (gray), 2 (gray, alpha), 3 (RGB) or 4 (RGBA).
     pub(super) channels: usize,
     pub(super) depth: Depth,
@@ -13,10 +13,10 @@ pub(super) struct Layout {
     pub(super) is_big_endian: bool,
 }
 
-impl Layout {
+impl SampleLayout {
     /// Layout with channels of 8 bits.
-    pub(super) fn of_u8(channels: usize) -> Layout {
-        Layout {
+    pub(super) fn of_u8(channels: usize) -> SampleLayout {
+        SampleLayout {
             channels,
             depth: Depth::U8,
             is_big_endian: false,
@@ -51,7 +51,7 @@ pub(super) fn luma(r: u8, g: u8, b: u8) -> u8 {
 ///
 /// `src` and `dst` must hold the same number of pixels. An earlier check rejects a 16-bit `src`
 /// with mode `Stored`.
-pub(super) fn convert(src: &[u8], layout: Layout, mode: ColorMode, dst: &mut [u8]) {
+pub(super) fn convert(src: &[u8], layout: SampleLayout, mode: ColorMode, dst: &mut [u8]) {
     if layout.is(mode) {
         dst.copy_from_slice(src);
         return;
@@ -133,7 +133,7 @@ fn map<'a, const N: usize>(
     }
 }
 
-fn widen(src: &[u8], layout: Layout, dst: &mut [u8]) {
+fn widen(src: &[u8], layout: SampleLayout, dst: &mut [u8]) {
     match layout.depth {
         Depth::U8 => {
             for (&from, to) in src.iter().zip(dst.chunks_exact_mut(2)) {

@@ -11,7 +11,7 @@ mod restart;
 
 use infeed_raw::jpeg::{JpegDecoder, JpegError, JpegTask, PixelFormat, Window};
 
-use super::convert::{Layout, convert, luma};
+use super::convert::{SampleLayout, convert, luma};
 use super::{ColorMode, DctScale, DecodeError, Detail, Format, Header, Request, Scratch, exif};
 use infeed_core::sample::{Depth, Image, Region, Size};
 
@@ -295,7 +295,7 @@ pub(super) fn scratch_bytes(frame: &Frame, header: &Header, request: &Request) -
     }
     let window = window(frame, region, request.scale);
     let format = pixel_format(frame, request.mode);
-    // With tiles, one more row is decoded, see `restart::Part::window`.
+    // With tiles, one more row is decoded, see `restart::TileFile::window`.
     let (tiles, below) = match frame.interval {
         0 => (0, 0),
         _ => (frame.encoded as u64, 1),
@@ -306,7 +306,7 @@ pub(super) fn scratch_bytes(frame: &Frame, header: &Header, request: &Request) -
 }
 
 /// One decode: a region of the stored image at a scale.
-pub(super) struct Job<'a> {
+pub(super) struct RegionDecode<'a> {
     pub(super) frame: &'a Frame,
     pub(super) mode: ColorMode,
     pub(super) region: Region,
@@ -316,13 +316,13 @@ pub(super) struct Job<'a> {
 pub(super) fn decode(
     jpeg: &mut JpegDecoder,
     bytes: &[u8],
-    job: &Job<'_>,
+    job: &RegionDecode<'_>,
     scratch: &mut Scratch,
     out: &mut Image,
 ) -> Result<u32, DecodeError> {
     let mut tiles = std::mem::take(&mut scratch.tiles);
     let done = restart::assemble(bytes, job, &mut tiles).and_then(|part| {
-        let job = Job {
+        let job = RegionDecode {
             frame: &part.frame,
             region: part.region,
             ..*job
@@ -343,12 +343,12 @@ pub(super) fn decode(
 fn decode_window(
     jpeg: &mut JpegDecoder,
     bytes: &[u8],
-    job: &Job<'_>,
+    job: &RegionDecode<'_>,
     window: Window,
     scratch: &mut Scratch,
     out: &mut Image,
 ) -> Result<u32, DecodeError> {
-    let &Job {
+    let &RegionDecode {
         frame,
         mode,
         region,
@@ -387,7 +387,12 @@ fn decode_window(
             PixelFormat::Cmyk => convert_cmyk(row, mode, out.row_mut(y)),
             // Gray, RGB and RGBA are decoded to the mode, or widened.
             _ if mode == ColorMode::Stored16 => {
-                convert(row, Layout::of_u8(format.bytes()), mode, out.row_mut(y));
+                convert(
+                    row,
+                    SampleLayout::of_u8(format.bytes()),
+                    mode,
+                    out.row_mut(y),
+                );
             }
             _ => out.row_mut(y).copy_from_slice(row),
         }
@@ -422,7 +427,7 @@ fn convert_cmyk(row: &[u8], mode: ColorMode, out: &mut [u8]) {
             ColorMode::Gray => to[0] = luma(r, g, b),
             ColorMode::Rgb | ColorMode::Stored => to.copy_from_slice(&[r, g, b]),
             ColorMode::Rgba => to.copy_from_slice(&[r, g, b, 255]),
-            ColorMode::Stored16 => convert(&[r, g, b], Layout::of_u8(3), mode, to),
+            ColorMode::Stored16 => convert(&[r, g, b], SampleLayout::of_u8(3), mode, to),
         }
     }
 }

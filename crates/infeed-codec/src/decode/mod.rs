@@ -521,7 +521,7 @@ impl Decoder {
                     Some(jpeg) => jpeg,
                     slot => slot.insert(JpegDecoder::new().map_err(jpeg::error)?),
                 };
-                let job = jpeg::Job {
+                let job = jpeg::RegionDecode {
                     frame,
                     mode,
                     region,

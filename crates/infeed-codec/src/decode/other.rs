@@ -9,7 +9,7 @@ use image::codecs::gif::GifDecoder;
 use image::error::UnsupportedErrorKind;
 use image::{ColorType, ImageDecoder, ImageError};
 
-use super::convert::{Layout, convert};
+use super::convert::{SampleLayout, convert};
 use super::{ColorMode, DecodeError, Detail, Format, Header, Scratch};
 use infeed_core::sample::{Depth, Image, Region, Size};
 
@@ -28,7 +28,7 @@ fn open<'a>(format: Format, bytes: &'a [u8]) -> Result<Box<dyn ImageDecoder + 'a
     })
 }
 
-fn layout(color: ColorType) -> Result<Layout, DecodeError> {
+fn layout(color: ColorType) -> Result<SampleLayout, DecodeError> {
     let (channels, depth) = match color {
         ColorType::L8 => (1, Depth::U8),
         ColorType::La8 => (2, Depth::U8),
@@ -45,7 +45,7 @@ fn layout(color: ColorType) -> Result<Layout, DecodeError> {
             });
         }
     };
-    Ok(Layout {
+    Ok(SampleLayout {
         channels,
         depth,
         is_big_endian: cfg!(target_endian = "big"),
@@ -119,7 +119,7 @@ pub(super) fn decode(
 /// Converts the region of a whole image in `layout` into `out`.
 pub(super) fn cut(
     whole: &[u8],
-    layout: Layout,
+    layout: SampleLayout,
     size: Size,
     mode: ColorMode,
     region: Region,

@@ -9,7 +9,7 @@ use std::io::Cursor;
 
 use png::{BitDepth, ColorType, DecodeOptions, DecodingError};
 
-use super::convert::{Layout, convert, luma};
+use super::convert::{SampleLayout, convert, luma};
 use super::{ColorMode, DecodeError, Detail, Format, Header, Scratch, exif};
 use infeed_core::sample::{Depth, Image, Region, Size};
 
@@ -304,7 +304,7 @@ fn interlaced(
 struct Samples {
     mode: ColorMode,
     bits: usize,
-    layout: Layout,
+    layout: SampleLayout,
     /// RGBA colour of each index. Empty without a palette, or if the mode stores indices.
     palette: Vec<[u8; 4]>,
     /// The transparent colour, as samples in the file's layout. Set only for RGBA.
@@ -315,7 +315,7 @@ impl Samples {
     fn new(info: &png::Info<'_>, mode: ColorMode) -> Result<Samples, DecodeError> {
         let bits = info.bit_depth as usize;
         let depth = if bits == 16 { Depth::U16 } else { Depth::U8 };
-        let layout = Layout {
+        let layout = SampleLayout {
             channels: info.color_type.samples(),
             depth,
             is_big_endian: true,
@@ -441,7 +441,7 @@ impl Samples {
         let size = to.len() / count.max(1);
         for (i, to) in to.chunks_exact_mut(size).enumerate() {
             let sample = self.sample(row, first + i);
-            convert(&[sample * factor], Layout::of_u8(1), self.mode, to);
+            convert(&[sample * factor], SampleLayout::of_u8(1), self.mode, to);
             if self.key.first() == Some(&sample) {
                 to[3] = 0;
             }

@@ -12,7 +12,7 @@ use tiff::decoder::{ChunkType, Decoder, Limits};
 use tiff::tags::Tag;
 use tiff::{ColorType, TiffError};
 
-use super::convert::{Layout, convert};
+use super::convert::{SampleLayout, convert};
 use super::{ColorMode, DecodeError, Detail, Format, Header, Scratch, other};
 use infeed_core::sample::{Depth, Image, Region, Size};
 
@@ -33,12 +33,12 @@ fn unsupported(what: String) -> DecodeError {
 }
 
 /// Bytes of a file. The crate reads the byte at `gray` as 1, the PhotometricInterpretation of gray.
-struct Source<'a> {
+struct TiffBytes<'a> {
     bytes: Cursor<&'a [u8]>,
     gray: Option<u64>,
 }
 
-impl Read for Source<'_> {
+impl Read for TiffBytes<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let from = self.bytes.position();
         let count = self.bytes.read(buffer)?;
@@ -51,7 +51,7 @@ impl Read for Source<'_> {
     }
 }
 
-impl Seek for Source<'_> {
+impl Seek for TiffBytes<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.bytes.seek(to)
     }
@@ -89,7 +89,7 @@ fn photometric(bytes: &[u8]) -> Option<(u64, u64)> {
 }
 
 /// Meaning of the samples of a pixel.
-enum Pixels {
+enum Photometric {
     /// Gray or RGB, with or without alpha.
     Channels,
     /// Indices into these colours.
@@ -100,9 +100,9 @@ enum Pixels {
 
 /// An open file of a supported kind.
 struct File<'a> {
-    decoder: Decoder<Source<'a>>,
+    decoder: Decoder<TiffBytes<'a>>,
     size: Size,
-    pixels: Pixels,
+    pixels: Photometric,
     /// Bits of a sample: 1, 2, 4, 8 or 16.
     bits: usize,
     /// Samples of a pixel that `read` keeps.
@@ -120,7 +120,7 @@ impl<'a> File<'a> {
     fn open(bytes: &'a [u8]) -> Result<File<'a>, DecodeError> {
         let (meaning, low) = photometric(bytes).unzip();
         let is_palette = meaning == Some(3);
-        let source = Source {
+        let source = TiffBytes {
             bytes: Cursor::new(bytes),
             gray: low.filter(|_| is_palette),
         };
@@ -206,9 +206,9 @@ impl<'a> File<'a> {
             )));
         }
         let pixels = match color {
-            ColorType::CMYK(_) => Pixels::Inks,
-            _ if is_palette => Pixels::Palette(palette(&mut decoder, bits)?),
-            _ => Pixels::Channels,
+            ColorType::CMYK(_) => Photometric::Inks,
+            _ if is_palette => Photometric::Palette(palette(&mut decoder, bits)?),
+            _ => Photometric::Channels,
         };
         let (width, height) = decoder.dimensions().map_err(error)?;
         Ok(File {
@@ -224,10 +224,10 @@ impl<'a> File<'a> {
     }
 
     /// Returns the layout of the pixels after inks become RGB: gray, palette indices or RGB.
-    fn layout(&self) -> Layout {
-        Layout {
+    fn layout(&self) -> SampleLayout {
+        SampleLayout {
             channels: match self.pixels {
-                Pixels::Inks => 3,
+                Photometric::Inks => 3,
                 _ => self.kept,
             },
             ..self.kept_layout()
@@ -235,8 +235,8 @@ impl<'a> File<'a> {
     }
 
     /// Returns the layout of the pixels that `read` writes.
-    fn kept_layout(&self) -> Layout {
-        Layout {
+    fn kept_layout(&self) -> SampleLayout {
+        SampleLayout {
             channels: self.kept,
             depth: if self.bits == 16 {
                 Depth::U16
@@ -333,7 +333,7 @@ impl<'a> File<'a> {
 }
 
 /// Returns the colours of a palette image: the high bytes of ColorMap, as Pillow reads them.
-fn palette(decoder: &mut Decoder<Source<'_>>, bits: u8) -> Result<Vec<[u8; 3]>, DecodeError> {
+fn palette(decoder: &mut Decoder<TiffBytes<'_>>, bits: u8) -> Result<Vec<[u8; 3]>, DecodeError> {
     let map = decoder
         .find_tag_unsigned_vec::<u16>(Tag::ColorMap)
         .map_err(error)?
@@ -391,7 +391,7 @@ pub(super) fn decode(
     wide.resize(length, 0);
     let is_stored = matches!(mode, ColorMode::Stored | ColorMode::Stored16);
     let factor = match (&file.pixels, file.bits) {
-        (Pixels::Channels, bits @ 1..8) if !is_stored => 255 / ((1 << bits) - 1),
+        (Photometric::Channels, bits @ 1..8) if !is_stored => 255 / ((1 << bits) - 1),
         _ => 1,
     };
     file.read(wide, narrow, factor, limit)?;
@@ -403,14 +403,14 @@ pub(super) fn decode(
         &wide[from..from + region.size.width as usize * layout.pixel_bytes()]
     };
     match &file.pixels {
-        Pixels::Palette(colors) if !is_stored => {
+        Photometric::Palette(colors) if !is_stored => {
             for y in 0..out.height() {
                 narrow.clear();
                 narrow.extend(rows(y).iter().flat_map(|index| colors[usize::from(*index)]));
-                convert(narrow, Layout::of_u8(3), mode, out.row_mut(y));
+                convert(narrow, SampleLayout::of_u8(3), mode, out.row_mut(y));
             }
         }
-        Pixels::Inks => {
+        Photometric::Inks => {
             for y in 0..out.height() {
                 narrow.clear();
                 if layout.depth == Depth::U8 {

@@ -7,7 +7,7 @@ use std::io::Cursor;
 
 use image_webp::{DecodingError, WebPDecoder};
 
-use super::convert::Layout;
+use super::convert::SampleLayout;
 use super::{ColorMode, DecodeError, Detail, Format, Header, Scratch, exif, other};
 use infeed_core::sample::{Depth, Image, Region, Size};
 
@@ -103,7 +103,7 @@ pub(super) fn decode(
     out: &mut Image,
 ) -> Result<(), DecodeError> {
     let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(error)?;
-    let layout = Layout::of_u8(header.channels);
+    let layout = SampleLayout::of_u8(header.channels);
     let length = decoder.output_buffer_size().ok_or(DecodeError::Truncated)?;
     if length as u64 != header.coded.pixels() * layout.pixel_bytes() as u64 {
         return Err(DecodeError::damaged("the container contradicts itself"));

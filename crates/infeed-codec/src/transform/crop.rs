@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::operation::{Effect, Operation};
 use super::pad::{check_fill, push_pad};
 use super::params::Check;
-use super::{PadMode, Padding, PixelView, Rng, Sides, Step, TransformError, Values};
+use super::{ChannelValues, PadMode, Padding, PixelView, Rng, Sides, Step, TransformError};
 use infeed_core::sample::{Depth, Image, Region, Size};
 
 /// Crops a region of fixed size at a fixed position. An image that is too small is an error.
@@ -22,7 +22,7 @@ pub struct Crop {
     pub width: u32,
     /// Position of the region.
     #[serde(default)]
-    pub at: Place,
+    pub at: CropPosition,
 }
 
 /// Position of a crop of fixed size.
@@ -31,16 +31,16 @@ pub struct Crop {
     untagged,
     expecting = "\"top_left\", \"top_right\", \"bottom_left\", \"bottom_right\", \"center\" or [top, left]"
 )]
-pub enum Place {
+pub enum CropPosition {
     /// A corner or the centre.
     Named(Corner),
     /// First row and first column.
     Offset([u32; 2]),
 }
 
-impl Default for Place {
-    fn default() -> Place {
-        Place::Named(Corner::Center)
+impl Default for CropPosition {
+    fn default() -> CropPosition {
+        CropPosition::Named(Corner::Center)
     }
 }
 
@@ -63,7 +63,7 @@ impl Crop {
         Crop {
             height,
             width,
-            at: Place::default(),
+            at: CropPosition::default(),
         }
     }
 
@@ -77,8 +77,8 @@ impl Crop {
     /// Minimum size of an image.
     pub(super) fn needs(&self) -> Size {
         let [top, left] = match self.at {
-            Place::Named(_) => [0, 0],
-            Place::Offset(offset) => offset,
+            CropPosition::Named(_) => [0, 0],
+            CropPosition::Offset(offset) => offset,
         };
         Size {
             height: self.height.saturating_add(top),
@@ -120,12 +120,12 @@ impl Operation for Crop {
         let bottom = image.height - size.height;
         let right = image.width - size.width;
         let (top, left) = match self.at {
-            Place::Offset([top, left]) => (top, left),
-            Place::Named(Corner::TopLeft) => (0, 0),
-            Place::Named(Corner::TopRight) => (0, right),
-            Place::Named(Corner::BottomLeft) => (bottom, 0),
-            Place::Named(Corner::BottomRight) => (bottom, right),
-            Place::Named(Corner::Center) => (half_to_even(bottom), half_to_even(right)),
+            CropPosition::Offset([top, left]) => (top, left),
+            CropPosition::Named(Corner::TopLeft) => (0, 0),
+            CropPosition::Named(Corner::TopRight) => (0, right),
+            CropPosition::Named(Corner::BottomLeft) => (bottom, 0),
+            CropPosition::Named(Corner::BottomRight) => (bottom, right),
+            CropPosition::Named(Corner::Center) => (half_to_even(bottom), half_to_even(right)),
         };
         steps.push(Step::Crop(Region { top, left, size }));
         Ok(())
@@ -160,8 +160,8 @@ impl Operation for CenterCrop {
         Some(self.size.square())
     }
 
-    fn mask_fill(&self) -> Option<Values> {
-        Some(Values::default())
+    fn mask_fill(&self) -> Option<ChannelValues> {
+        Some(ChannelValues::default())
     }
 
     fn validate(&self) -> Result<(), TransformError> {
@@ -207,10 +207,10 @@ pub struct RandomCrop {
     pub pad_if_needed: bool,
     /// Fill for images.
     #[serde(default)]
-    pub fill: Values,
+    pub fill: ChannelValues,
     /// Fill for masks.
     #[serde(default)]
-    pub mask_fill: Values,
+    pub mask_fill: ChannelValues,
     /// Content of the added pixels.
     #[serde(default)]
     pub padding_mode: PadMode,
@@ -223,8 +223,8 @@ impl RandomCrop {
             size: size.into(),
             padding: None,
             pad_if_needed: false,
-            fill: Values::default(),
-            mask_fill: Values::default(),
+            fill: ChannelValues::default(),
+            mask_fill: ChannelValues::default(),
             padding_mode: PadMode::default(),
         }
     }
@@ -280,7 +280,7 @@ impl Operation for RandomCrop {
         check_fill("RandomCrop", &self.fill, channels, depth)
     }
 
-    fn mask_fill(&self) -> Option<Values> {
+    fn mask_fill(&self) -> Option<ChannelValues> {
         let pads = self.padding.is_some() || self.pad_if_needed;
         pads.then(|| self.mask_fill.clone())
     }
@@ -340,10 +340,10 @@ pub struct CropOrPad {
     pub width: u32,
     /// Fill for images.
     #[serde(default)]
-    pub fill: Values,
+    pub fill: ChannelValues,
     /// Fill for masks.
     #[serde(default)]
-    pub mask_fill: Values,
+    pub mask_fill: ChannelValues,
 }
 
 impl CropOrPad {
@@ -352,8 +352,8 @@ impl CropOrPad {
         CropOrPad {
             height,
             width,
-            fill: Values::default(),
-            mask_fill: Values::default(),
+            fill: ChannelValues::default(),
+            mask_fill: ChannelValues::default(),
         }
     }
 
@@ -382,7 +382,7 @@ impl Operation for CropOrPad {
         check_fill("CropOrPad", &self.fill, channels, depth)
     }
 
-    fn mask_fill(&self) -> Option<Values> {
+    fn mask_fill(&self) -> Option<ChannelValues> {
         Some(self.mask_fill.clone())
     }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::operation::{Effect, Operation};
 use super::params::Check;
 use super::resized_crop::round;
-use super::{Rng, Step, TransformError, Values};
+use super::{ChannelValues, Rng, Step, TransformError};
 use infeed_core::sample::{Image, Region, Size};
 
 /// Overwrites a rectangle of random area and aspect. Leaves masks unchanged.
@@ -29,7 +29,7 @@ pub struct RandomErasing {
     pub ratio: [f64; 2],
     /// Value to write.
     #[serde(default)]
-    pub value: Values,
+    pub value: ChannelValues,
 }
 
 fn one_half() -> f64 {
@@ -51,7 +51,7 @@ impl RandomErasing {
             p,
             scale: default_scale(),
             ratio: default_ratio(),
-            value: Values::default(),
+            value: ChannelValues::default(),
         }
     }
 }

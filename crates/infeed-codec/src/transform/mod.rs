@@ -33,7 +33,7 @@ mod words;
 mod tests;
 
 pub use color::{ColorJitter, ColorStep, Grayscale, Jitter};
-pub use crop::{CenterCrop, Corner, Crop, CropOrPad, Place, RandomCrop};
+pub use crop::{CenterCrop, Corner, Crop, CropOrPad, CropPosition, RandomCrop};
 pub use erase::RandomErasing;
 pub use error::TransformError;
 pub use flip::{RandomHorizontalFlip, RandomVerticalFlip};
@@ -44,7 +44,7 @@ pub use onehot::{ClassIndex, DEFAULT_IGNORE_INDEX, MAX_CLASSES, OneHot, Unknown}
 pub use operation::Effect;
 pub use pad::Pad;
 pub use palette::{Palette, PaletteError};
-pub use params::{Filter, MAX_PIXELS, PadMode, Padding, Sides, Values};
+pub use params::{ChannelValues, Filter, MAX_PIXELS, PadMode, Padding, Sides};
 pub use resize::Resize;
 pub use resized_crop::RandomResizedCrop;
 pub use rng::Rng;
@@ -168,7 +168,7 @@ impl Transform {
     ///
     /// # Errors
     ///
-    /// `Pixels` if it does not support them; `Values` if a list by channel has the wrong length.
+    /// `Pixels` if it does not support them; `ChannelValues` if a list by channel has the wrong length.
     pub fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
         self.operation().check_pixels(channels, depth)
     }
@@ -177,7 +177,7 @@ impl Transform {
     ///
     /// # Errors
     ///
-    /// `Values` if a list by channel has the wrong length.
+    /// `ChannelValues` if a list by channel has the wrong length.
     pub fn scale(&self, affine: &mut Affine) -> Result<(), TransformError> {
         self.operation().scale(affine)
     }
@@ -272,7 +272,7 @@ impl Transform {
     }
 
     /// Returns the fill for pixels that the transform adds to a mask. None if it adds no pixels.
-    pub fn mask_fill(&self) -> Option<Values> {
+    pub fn mask_fill(&self) -> Option<ChannelValues> {
         self.operation().mask_fill()
     }
 

@@ -110,13 +110,13 @@ impl Operation for Normalize {
 /// by `Normalize` has the same bits as `Normalize` alone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Affine {
-    channels: Vec<Channel>,
+    channels: Vec<ChannelAffine>,
     depth: Depth,
     is_float: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Channel {
+struct ChannelAffine {
     divisor: f64,
     bias: f64,
 }
@@ -125,7 +125,7 @@ impl Affine {
     /// Creates an affine conversion that leaves samples as stored.
     pub fn identity(channels: usize, depth: Depth) -> Affine {
         let channels = vec![
-            Channel {
+            ChannelAffine {
                 divisor: 1.0,
                 bias: 0.0
             };
@@ -155,7 +155,7 @@ impl Affine {
     ///
     /// # Errors
     ///
-    /// `Values` if the number of means or deviations is neither one nor the number of channels.
+    /// `ChannelValues` if the number of means or deviations is neither one nor the number of channels.
     pub fn normalize(&mut self, normalize: &Normalize) -> Result<(), TransformError> {
         let channels = self.channels.len();
         for (parameter, values) in [("mean", &normalize.mean), ("std", &normalize.std)] {

@@ -1,7 +1,7 @@
 //! The properties that every transform declares.
 
 use super::{
-    Affine, ClassIndex, Filter, MaskClasses, MixSettings, Rng, Step, TransformError, Values,
+    Affine, ChannelValues, ClassIndex, Filter, MaskClasses, MixSettings, Rng, Step, TransformError,
 };
 use infeed_core::sample::{Depth, Size};
 
@@ -135,7 +135,7 @@ pub(super) trait Operation {
     }
 
     /// Fill for pixels that the transform adds to a mask. None if it adds no pixels.
-    fn mask_fill(&self) -> Option<Values> {
+    fn mask_fill(&self) -> Option<ChannelValues> {
         None
     }
 

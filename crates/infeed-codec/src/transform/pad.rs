@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::operation::{Effect, Operation};
 use super::params::{Check, MAX_PIXELS};
-use super::{PadMode, Padding, PixelView, Rng, Step, TransformError, Values};
+use super::{ChannelValues, PadMode, Padding, PixelView, Rng, Step, TransformError};
 use infeed_core::sample::{Depth, Image, Size};
 
 /// Adds pixels at the sides of an image.
@@ -17,10 +17,10 @@ pub struct Pad {
     pub padding: Padding,
     /// Fill for images.
     #[serde(default)]
-    pub fill: Values,
+    pub fill: ChannelValues,
     /// Fill for masks.
     #[serde(default)]
-    pub mask_fill: Values,
+    pub mask_fill: ChannelValues,
     /// Content of the added pixels.
     #[serde(default)]
     pub padding_mode: PadMode,
@@ -31,8 +31,8 @@ impl Pad {
     pub fn new(padding: impl Into<Padding>) -> Pad {
         Pad {
             padding: padding.into(),
-            fill: Values::default(),
-            mask_fill: Values::default(),
+            fill: ChannelValues::default(),
+            mask_fill: ChannelValues::default(),
             padding_mode: PadMode::default(),
         }
     }
@@ -47,7 +47,7 @@ impl Operation for Pad {
         check_fill("Pad", &self.fill, channels, depth)
     }
 
-    fn mask_fill(&self) -> Option<Values> {
+    fn mask_fill(&self) -> Option<ChannelValues> {
         Some(self.mask_fill.clone())
     }
 
@@ -102,7 +102,7 @@ pub(super) fn push_pad(
 /// As [`pixel_from_values`].
 pub(super) fn check_fill(
     transform: &'static str,
-    fill: &Values,
+    fill: &ChannelValues,
     channels: usize,
     depth: Depth,
 ) -> Result<(), TransformError> {
@@ -114,7 +114,7 @@ pub(super) fn check_fill(
 ///
 /// # Errors
 ///
-/// `Values` if the number of values is neither 1 nor `channels`; `Pixels` if a number does not fit
+/// `ChannelValues` if the number of values is neither 1 nor `channels`; `Pixels` if a number does not fit
 /// the depth.
 pub(super) fn pixel_from_values(
     transform: &'static str,

@@ -163,12 +163,12 @@ impl Palette {
         out.clear();
         out.reserve(mask.height() * mask.width());
         let mut unknowns = 0;
-        let mut current = Run::of(self, [0; 3], unknown);
+        let mut current = ColorRun::of(self, [0; 3], unknown);
         for y in 0..mask.height() {
             let (mut pixels, _) = mask.row(y).as_chunks::<3>();
             while let Some((&color, _)) = pixels.split_first() {
                 if color != current.color {
-                    current = Run::of(self, color, unknown);
+                    current = ColorRun::of(self, color, unknown);
                 }
                 let length = current.length(pixels);
                 out.resize(out.len() + length, current.class);
@@ -181,7 +181,7 @@ impl Palette {
 }
 
 /// The last colour and its class. Masks consist of runs of one colour.
-struct Run<T> {
+struct ColorRun<T> {
     color: [u8; 3],
     /// The colour repeated eight times.
     pattern: [[u8; 3]; 8],
@@ -189,12 +189,12 @@ struct Run<T> {
     is_unknown: bool,
 }
 
-impl<T: Copy + TryFrom<u16>> Run<T> {
-    fn of(palette: &Palette, color: [u8; 3], unknown: T) -> Run<T> {
+impl<T: Copy + TryFrom<u16>> ColorRun<T> {
+    fn of(palette: &Palette, color: [u8; 3], unknown: T) -> ColorRun<T> {
         let class = palette
             .class(color)
             .and_then(|class| T::try_from(class).ok());
-        Run {
+        ColorRun {
             color,
             pattern: [color; 8],
             class: class.unwrap_or(unknown),

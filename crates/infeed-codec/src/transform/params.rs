@@ -56,25 +56,25 @@ impl From<Size> for Sides {
 /// to 255 for 8 bits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a number or a list of numbers, one by channel")]
-pub enum Values {
+pub enum ChannelValues {
     /// The same in all channels.
     All(f64),
     /// One per channel.
     ByChannel(Vec<f64>),
 }
 
-impl Default for Values {
-    fn default() -> Values {
-        Values::All(0.0)
+impl Default for ChannelValues {
+    fn default() -> ChannelValues {
+        ChannelValues::All(0.0)
     }
 }
 
-impl Values {
+impl ChannelValues {
     /// Returns one number, or one per channel.
     pub fn as_slice(&self) -> &[f64] {
         match self {
-            Values::All(value) => std::slice::from_ref(value),
-            Values::ByChannel(values) => values,
+            ChannelValues::All(value) => std::slice::from_ref(value),
+            ChannelValues::ByChannel(values) => values,
         }
     }
 }
@@ -202,7 +202,7 @@ impl Check {
     pub(super) fn fill(
         &self,
         parameter: &'static str,
-        values: &Values,
+        values: &ChannelValues,
     ) -> Result<(), TransformError> {
         let slice = values.as_slice();
         self.holds(

@@ -5,7 +5,7 @@
 //! Pillow up to version 12 resizes rows before columns; later versions choose the order by the
 //! sizes. The order is visible where a filter overshoots.
 
-use infeed_resize::{FilterType, Part, PixelType, Resizer};
+use infeed_resize::{FilterType, PixelType, Resizer, RowPart};
 use serde::{Deserialize, Serialize};
 
 use super::crop::copy;
@@ -255,7 +255,7 @@ fn resample(
     (rows, size): (Strides<'_>, Size),
     (to, to_size): (&mut [u8], Size),
 ) -> Option<()> {
-    let part = Part {
+    let part = RowPart {
         data: rows.data,
         row: rows.width,
         left: rows.left,

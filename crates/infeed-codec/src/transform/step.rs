@@ -7,7 +7,7 @@ use super::flip::{flip_x, flip_y};
 use super::pad::{pad, pixel_from_values};
 use super::params::MAX_PIXELS;
 use super::resize::{ResizeScratch, resize};
-use super::{ColorStep, Effect, Filter, PadMode, PixelView, TransformError, Values};
+use super::{ChannelValues, ColorStep, Effect, Filter, PadMode, PixelView, TransformError};
 use infeed_core::sample::{Image, Region, Size};
 
 /// An operation on the pixels of a sample, with all its random parameters.
@@ -67,8 +67,8 @@ pub struct TransformScratch {
 impl Step {
     pub(super) fn pad(
         [left, top, right, bottom]: [u32; 4],
-        fill: &Values,
-        mask_fill: &Values,
+        fill: &ChannelValues,
+        mask_fill: &ChannelValues,
         mode: PadMode,
     ) -> Step {
         let [fill, mask_fill] = [fill, mask_fill].map(|values| values.as_slice().to_vec());
@@ -86,8 +86,8 @@ impl Step {
     pub(super) fn zero_pad(sides: [u32; 4]) -> Step {
         Step::pad(
             sides,
-            &Values::default(),
-            &Values::default(),
+            &ChannelValues::default(),
+            &ChannelValues::default(),
             PadMode::Constant,
         )
     }
@@ -153,7 +153,7 @@ impl Step {
     /// # Errors
     ///
     /// `Empty` if there are no pixels; `View` if a region exceeds the image; `TooLarge` before an
-    /// excessive allocation; `Pixels` or `Values` if the step does not support these channels and
+    /// excessive allocation; `Pixels` or `ChannelValues` if the step does not support these channels and
     /// this depth. `out` is unspecified after an error.
     pub fn apply(
         &self,

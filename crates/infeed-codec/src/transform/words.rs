@@ -100,7 +100,7 @@ fn numbers(values: &[f64]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transform::Values;
+    use crate::transform::ChannelValues;
     use infeed_core::sample::Size;
 
     #[test]
@@ -115,7 +115,7 @@ mod tests {
         let filter = Filter::Bilinear;
         let value = vec![0.5, 1.0, 2.0];
         let color = vec![ColorStep::Contrast(1.25), ColorStep::Hue(-0.03)];
-        let fill = &Values::All(7.0);
+        let fill = &ChannelValues::All(7.0);
         for (step, words) in [
             (Step::Crop(region), "crop 354x290 at x 92, y 4"),
             (

@@ -22,7 +22,7 @@ const GOOD: f64 = 0.9;
 
 /// Variety of the batches of an order, averaged over some batches of an epoch.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Mixing {
+pub struct BatchVariety {
     /// Rows of a batch.
     pub batch: u64,
     /// Number of examined batches.
@@ -51,14 +51,14 @@ impl Variety {
     }
 }
 
-impl Mixing {
+impl BatchVariety {
     /// Examines batches of an order's first epoch. `labels` are those of all records by number.
     pub fn of(
         order: &Order,
         batch: u64,
         groups: Option<&Groups>,
         labels: Option<&[i64]>,
-    ) -> Mixing {
+    ) -> BatchVariety {
         let batch = batch.clamp(1, order.len().max(1));
         let steps = (order.len() / batch).max(1);
         let batches = steps.min(BATCHES).min((RECORDS / batch).max(1));
@@ -82,7 +82,7 @@ impl Mixing {
                 shuffled: mean(&|position| shuffle.get(position % order.records())),
             }
         };
-        Mixing {
+        BatchVariety {
             batch,
             batches,
             groups: groups.filter(|groups| groups.ends.len() > 1).map(|groups| {
@@ -139,7 +139,7 @@ mod tests {
         let (groups, labels) = sorted_shards();
         let order = Order::windowed(Arc::clone(&groups), 500, Some(1));
 
-        let mixing = Mixing::of(&order, 50, Some(&groups), Some(&labels));
+        let mixing = BatchVariety::of(&order, 50, Some(&groups), Some(&labels));
 
         let labels = mixing.labels.expect("given");
         assert!((4.0..=7.0).contains(&labels.found), "{labels:?}");
@@ -156,14 +156,14 @@ mod tests {
         let (groups, labels) = sorted_shards();
         let whole = Order::new(5000, Some(1));
         assert_eq!(
-            Mixing::of(&whole, 50, Some(&groups), Some(&labels)).warning(),
+            BatchVariety::of(&whole, 50, Some(&groups), Some(&labels)).warning(),
             None
         );
 
         let narrow = Order::windowed(Arc::clone(&groups), 500, Some(1));
         let mixed: Vec<i64> = (0..5000).map(|n| n % 50).collect();
         assert_eq!(
-            Mixing::of(&narrow, 50, Some(&groups), Some(&mixed)).warning(),
+            BatchVariety::of(&narrow, 50, Some(&groups), Some(&mixed)).warning(),
             None
         );
     }
@@ -172,7 +172,7 @@ mod tests {
     fn unshuffled_records_have_one_label_per_batch() {
         let (_, labels) = sorted_shards();
 
-        let mixing = Mixing::of(&Order::new(5000, None), 50, None, Some(&labels));
+        let mixing = BatchVariety::of(&Order::new(5000, None), 50, None, Some(&labels));
 
         assert_eq!(mixing.labels.expect("given").found, 1.0);
         assert!(mixing.warning().is_some());

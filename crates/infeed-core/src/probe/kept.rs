@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Machine, Storage, machine, memory_bandwidth};
+use super::{Machine, StorageRates, machine, memory_bandwidth};
 
 /// Version of the file format.
 pub const VERSION: u32 = 1;
@@ -29,7 +29,7 @@ pub struct Probe {
     /// Rate of all usable cores together.
     pub memory_all_cores_bytes_per_s: f64,
     /// Storage by path, in the order of the measurements.
-    pub storage: Vec<Storage>,
+    pub storage: Vec<StorageRates>,
 }
 
 impl Probe {
@@ -54,13 +54,13 @@ impl Probe {
     }
 
     /// Returns the measured storage of a path, if any.
-    pub fn storage_of(&self, path: &Path) -> Option<&Storage> {
+    pub fn storage_of(&self, path: &Path) -> Option<&StorageRates> {
         let path = whole(path);
         self.storage.iter().find(|storage| storage.path == path)
     }
 
     /// Adds the storage of a path, and replaces an earlier measurement.
-    pub fn add(&mut self, mut storage: Storage) {
+    pub fn add(&mut self, mut storage: StorageRates) {
         storage.path = whole(&storage.path);
         self.storage.retain(|known| known.path != storage.path);
         self.storage.push(storage);
@@ -127,10 +127,10 @@ mod tests {
         let root = tempfile::tempdir().expect("a temporary folder");
         let path = root.path().join("infeed/probe.json");
         let mut kept = probe();
-        kept.add(Storage {
+        kept.add(StorageRates {
             path: root.path().join("."),
             files: 3,
-            ..Storage::default()
+            ..StorageRates::default()
         });
         let mut moved = kept.clone();
         moved.machine.cores += 1;
@@ -152,10 +152,10 @@ mod tests {
     fn a_path_that_is_measured_again_is_known_once() {
         let mut kept = probe();
         for files in [1, 2] {
-            kept.add(Storage {
+            kept.add(StorageRates {
                 path: PathBuf::from("/data"),
                 files,
-                ..Storage::default()
+                ..StorageRates::default()
             });
         }
 

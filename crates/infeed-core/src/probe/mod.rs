@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub use kept::{Probe, VERSION};
 pub use memory::memory_bandwidth;
 pub use profiles::{PROFILES, Profile, StorageProfile, profile};
-pub use storage::{READERS, Reads, Sequential, Storage, storage};
+pub use storage::{READERS, Reads, Sequential, StorageRates, storage};
 
 /// The machine as this process sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -43,7 +43,7 @@ const SEQUENTIAL: (u64, usize) = (512 << 20, 4 << 20);
 
 /// Measured rates of the storage below a path.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Storage {
+pub struct StorageRates {
     /// The folder or file.
     pub path: PathBuf,
     /// Number of listed files.
@@ -85,7 +85,7 @@ pub struct Sequential {
     pub bytes_per_s: f64,
 }
 
-impl Storage {
+impl StorageRates {
     /// Converts the measurement to a profile: the best rates over all numbers of readers, cold if
     /// measured.
     pub fn profile(&self) -> StorageProfile {
@@ -115,7 +115,7 @@ impl Storage {
 /// # Cost
 ///
 /// At most about 10 seconds, mostly waiting. Drops the pages of the files that it reads.
-pub fn storage(path: &Path, progress: &mut dyn FnMut(&str) -> bool) -> io::Result<Storage> {
+pub fn storage(path: &Path, progress: &mut dyn FnMut(&str) -> bool) -> io::Result<StorageRates> {
     let mut go_on = |what: &str| match progress(what) {
         true => Ok(()),
         false => Err(io::Error::from(io::ErrorKind::Interrupted)),
@@ -128,11 +128,11 @@ pub fn storage(path: &Path, progress: &mut dyn FnMut(&str) -> bool) -> io::Resul
         return Err(io::Error::new(io::ErrorKind::NotFound, problem));
     }
     let bytes: u64 = chosen.iter().map(|(_, length)| length).sum();
-    let mut found = Storage {
+    let mut found = StorageRates {
         path: path.to_owned(),
         files: listed.len(),
         mean_bytes: bytes as f64 / chosen.len() as f64,
-        ..Storage::default()
+        ..StorageRates::default()
     };
     for (path, _) in &chosen {
         // Pages that were just written stay until they are on the disk. A read-only file system

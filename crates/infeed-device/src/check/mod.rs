@@ -68,11 +68,11 @@ pub trait CheckedDevice: Device {
 
 /// All findings about a device.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Report {
+pub struct CheckReport {
     /// Properties of the device, by name and value.
     pub facts: Vec<(&'static str, String)>,
     /// Results of the checks.
-    pub checks: Vec<Check>,
+    pub checks: Vec<CheckResult>,
     /// Measurements.
     pub figures: Vec<Figure>,
 }
@@ -89,14 +89,14 @@ pub enum Finding {
         value: String,
     },
     /// The result of a check.
-    Check(Check),
+    Check(CheckResult),
     /// A measurement.
     Figure(Figure),
 }
 
 /// Result of one check.
 #[derive(Clone, Debug, Serialize)]
-pub struct Check {
+pub struct CheckResult {
     /// The statement that is checked, as a sentence.
     pub name: String,
     /// Whether the statement holds.
@@ -191,7 +191,7 @@ impl FromStr for Group {
 
 /// Groups to check, and the time to spend.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct CheckPlan {
     /// Duration in seconds. From 10 seconds on, sizes are those of training. Below, sizes are small
     /// and the figures mean little. The stress test takes all of this time if it runs alone,
     /// otherwise half.
@@ -202,10 +202,10 @@ pub struct Plan {
     pub decoders: DecoderSettings,
 }
 
-impl Plan {
+impl CheckPlan {
     /// Creates a plan of every group, with the default decoders.
-    pub fn new(seconds: f64) -> Plan {
-        Plan {
+    pub fn new(seconds: f64) -> CheckPlan {
+        CheckPlan {
             seconds,
             groups: Group::ALL.to_vec(),
             decoders: DecoderSettings::default(),
@@ -226,9 +226,13 @@ enum Effort {
 /// # Errors
 ///
 /// [`Error::Config`] if no device has this name; [`Error::Device`] if the device cannot be opened.
-pub fn run(device: &str, plan: &Plan, found: &mut dyn FnMut(&Finding)) -> Result<Report, Error> {
+pub fn run(
+    device: &str,
+    plan: &CheckPlan,
+    found: &mut dyn FnMut(&Finding),
+) -> Result<CheckReport, Error> {
     let mut log = Log {
-        report: Report::default(),
+        report: CheckReport::default(),
         found,
     };
     let start = Instant::now();
@@ -244,7 +248,7 @@ pub fn run(device: &str, plan: &Plan, found: &mut dyn FnMut(&Finding)) -> Result
 
 /// The findings so far, and the function that receives each of them.
 pub(super) struct Log<'a> {
-    report: Report,
+    report: CheckReport,
     found: &'a mut dyn FnMut(&Finding),
 }
 
@@ -273,7 +277,7 @@ impl Log<'_> {
             Err(CheckFailure::Failed(why)) => (Outcome::Failed, why),
             Err(CheckFailure::NotRun(why)) => (Outcome::NotRun, why),
         };
-        let check = Check {
+        let check = CheckResult {
             name: name.into(),
             outcome,
             detail,
@@ -285,7 +289,7 @@ impl Log<'_> {
 }
 
 /// Runs the groups of the plan one after another.
-pub(super) fn check<D: CheckedDevice>(device: &D, plan: &Plan, log: &mut Log<'_>) {
+pub(super) fn check<D: CheckedDevice>(device: &D, plan: &CheckPlan, log: &mut Log<'_>) {
     let seconds = Duration::try_from_secs_f64(plan.seconds).unwrap_or_default();
     let effort = match seconds >= Duration::from_secs(10) {
         true => Effort::Full,

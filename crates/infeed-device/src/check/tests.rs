@@ -5,12 +5,12 @@ use crate::Sim;
 fn the_simulated_device_passes_every_check_and_reports_every_figure() {
     let mut streamed = Vec::new();
 
-    let report = run("sim", &Plan::new(0.3), &mut |finding| {
+    let report = run("sim", &CheckPlan::new(0.3), &mut |finding| {
         streamed.push(serde_json::to_value(finding).unwrap());
     });
 
     let report = report.unwrap();
-    let passed = |check: &Check| check.outcome == Outcome::Passed;
+    let passed = |check: &CheckResult| check.outcome == Outcome::Passed;
     assert!(report.checks.iter().all(passed), "{:#?}", report.checks);
     assert_eq!(report.checks.len(), 13);
     let of_kind = |kind: &str| streamed.iter().filter(|f| f["kind"] == kind).count();
@@ -41,9 +41,9 @@ fn the_simulated_device_passes_every_check_and_reports_every_figure() {
 
 #[test]
 fn a_group_runs_without_the_others() {
-    let plan = Plan {
+    let plan = CheckPlan {
         groups: vec!["stress".parse().unwrap()],
-        ..Plan::new(0.1)
+        ..CheckPlan::new(0.1)
     };
 
     let report = run("sim", &plan, &mut |_| {}).unwrap();
@@ -77,17 +77,17 @@ fn a_release_left_out_is_found_by_the_device_or_by_its_bytes() {
 #[test]
 fn an_unknown_device_name_is_rejected() {
     for name in ["", "cpu", "cuda:", "cuda:x", "cuda:-1", "simulated"] {
-        let error = run(name, &Plan::new(1.0), &mut |_| {});
+        let error = run(name, &CheckPlan::new(1.0), &mut |_| {});
         let error = error.unwrap_err().to_string();
 
         assert!(error.contains("is not a device"), "{name}: {error}");
     }
-    assert!(run("sim:speed=3", &Plan::new(1.0), &mut |_| {}).is_err());
+    assert!(run("sim:speed=3", &CheckPlan::new(1.0), &mut |_| {}).is_err());
 }
 
 #[test]
 fn checks_of_a_decoder_that_the_device_lacks_are_not_run() {
-    let report = run("sim:jpeg=none", &Plan::new(0.1), &mut |_| {}).unwrap();
+    let report = run("sim:jpeg=none", &CheckPlan::new(0.1), &mut |_| {}).unwrap();
 
     let (not_run, run): (Vec<_>, Vec<_>) = report
         .checks

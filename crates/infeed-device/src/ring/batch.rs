@@ -8,7 +8,7 @@ use infeed_core::error::Error;
 use infeed_core::sample::DType;
 
 use super::decoding::UndecodedRows;
-use super::gaps::BatchRequest;
+use super::gaps::TimedRequest;
 use super::shared::SlotHandle;
 use super::sync::Arc;
 
@@ -85,7 +85,7 @@ impl<D: Device> SentBatch<D> {
     /// # Errors
     ///
     /// [`Error::Forked`]; [`Error::Device`] if the device failed.
-    pub fn hand_over(mut self, asked: Option<BatchRequest<D>>) -> Result<DeviceBatch<D>, Error> {
+    pub fn hand_over(mut self, asked: Option<TimedRequest<D>>) -> Result<DeviceBatch<D>, Error> {
         let shared = self.held.shared();
         shared.check()?;
         shared.settle(None);

@@ -14,7 +14,7 @@ const KEPT: usize = 4096;
 /// A consumer's request for a batch. If the step is timed, it has an event after the commands that
 /// were in the consumer's stream at that moment.
 #[derive(Debug)]
-pub struct BatchRequest<D: Device> {
+pub struct TimedRequest<D: Device> {
     pub(super) event: Option<Arc<D::Event>>,
 }
 

@@ -33,7 +33,7 @@ mod sending;
 mod tests;
 
 pub use batch::{DeviceArray, DeviceBatch, SentBatch};
-pub use gaps::{BatchRequest, Gap, GapTotals};
+pub use gaps::{Gap, GapTotals, TimedRequest};
 pub use route::{Route, Upload};
 pub use sending::{Ring, RingSettings, RingStats, SLOTS};
 pub use times::SentTimes;

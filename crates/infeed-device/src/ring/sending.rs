@@ -16,7 +16,7 @@ use infeed_core::error::Error;
 
 use super::batch::SentBatch;
 use super::decoding::{RingDecoders, TransferTotals, UndecodedRows};
-use super::gaps::{BatchRequest, Gap, GapTotals};
+use super::gaps::{Gap, GapTotals, TimedRequest};
 use super::route::{self, ImageTable, Route};
 use super::shared::{BatchCopies, LostSlot, RingState, Slot, SlotColumn, SlotHandle};
 use super::slots::{Slots, TakenSlot, roomy};
@@ -365,7 +365,7 @@ impl<D: Device> Ring<D> {
     /// # Errors
     ///
     /// [`Error::Forked`]; [`Error::Device`] if the device failed, or if the stream does not exist.
-    pub fn ask(&self, queue: D::Queue) -> Result<BatchRequest<D>, Error> {
+    pub fn ask(&self, queue: D::Queue) -> Result<TimedRequest<D>, Error> {
         let shared = &self.shared;
         shared.check()?;
         shared.device.with_current(|| {
@@ -373,11 +373,11 @@ impl<D: Device> Ring<D> {
             let is_trial = self.layouts.len() > 1 && self.kept.load(Ordering::Relaxed) == ALL;
             let ahead = shared.slots.counts().ahead;
             if !is_trial && !sync::lock(&shared.sampling).asks(ahead) {
-                return Ok(BatchRequest { event: None });
+                return Ok(TimedRequest { event: None });
             }
             let event = shared.or_fail(shared.timed.take(&shared.device))?;
             shared.or_fail(shared.device.record(&event, queue))?;
-            Ok(BatchRequest { event: Some(event) })
+            Ok(TimedRequest { event: Some(event) })
         })
     }
 

@@ -10,7 +10,7 @@ use crate::{Device, DeviceError};
 use infeed_core::error::Error;
 
 use super::events::EventPool;
-use super::gaps::{BatchRequest, Gaps};
+use super::gaps::{Gaps, TimedRequest};
 use super::sampling::Sampling;
 use super::slots::Slots;
 use super::sync::{self, Arc, Mutex};
@@ -272,7 +272,7 @@ impl<D: Device> RingState<D> {
     /// The error of the device.
     pub(super) fn given(
         &self,
-        asked: BatchRequest<D>,
+        asked: TimedRequest<D>,
         held: &SlotHandle<D>,
         step: (u64, u64),
     ) -> Result<(), Error> {

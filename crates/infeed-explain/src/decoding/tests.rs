@@ -46,14 +46,14 @@ fn host() -> PlacementRate {
     way(&cost, &model())
 }
 
-fn weighed(ends: &DecodingCosts, model: &PlacementModel, now: u8) -> Decoding {
+fn weighed(ends: &DecodingCosts, model: &PlacementModel, now: u8) -> DecodingReport {
     let about = ("a device".to_owned(), DeviceOrigin::Measured);
     let mut decoding = weigh(about, now, &host(), ends, model);
     describe_decoding(&mut decoding);
     decoding
 }
 
-fn best(decoding: &Decoding) -> &DecodingRate {
+fn best(decoding: &DecodingReport) -> &DecodingRate {
     let mut ways = decoding.ways.iter();
     ways.find(|way| way.share == decoding.share)
         .expect("it is one of them")
@@ -218,7 +218,7 @@ fn a_way_is_read_back_from_json() {
     assert_eq!(json["share"], 11);
     assert_eq!(json["ways"][1]["share"], 4);
     assert_eq!(json["ways"][1]["binding"], "host");
-    let again: Decoding = serde_json::from_value(json).expect("it is read back");
+    let again: DecodingReport = serde_json::from_value(json).expect("it is read back");
     assert_eq!(again.ways.len(), 4);
     assert_eq!(again.ways[3].way.binding, Limit::Decoder);
 }

@@ -8,12 +8,12 @@ mod device;
 mod feeders;
 mod markup;
 
-use markup::{Cell, Row, escaped, list, table};
+use markup::{TableCell, TableRow, escaped, list, table};
 
 use super::numbers;
 use super::timeline;
 use super::words::{behind, error, stall};
-use crate::{Explanation, Machine, Remedy, Subject};
+use crate::{Explanation, MeasuredMachine, Remedy, Subject};
 
 /// Start of the head: the encoding and the content policy. The page may load only its own parts.
 const HEAD: &str = include_str!("html/head.html");
@@ -151,13 +151,13 @@ fn evidence(e: &Explanation) -> String {
 fn consumer(e: &Explanation) -> String {
     let row = |part: &super::words::StallPart| {
         let name = format!("{}{}", swatch(part.colour), escaped(part.what));
-        Row::plain(vec![
-            Cell::markup(name),
-            Cell::text(part.term),
-            Cell::number(numbers::percent(part.share)),
+        TableRow::plain(vec![
+            TableCell::markup(name),
+            TableCell::text(part.term),
+            TableCell::number(numbers::percent(part.share)),
         ])
     };
-    let rows: Vec<Row> = stall(e).iter().map(row).collect();
+    let rows: Vec<TableRow> = stall(e).iter().map(row).collect();
     let first = format!(
         "The run took {}, {} of them up to the first batch; of the rest the consumer waited {} and \
          computed {}.",
@@ -180,19 +180,19 @@ fn consumer(e: &Explanation) -> String {
 fn stages(e: &Explanation) -> String {
     // A stage without samples has no cost, for example the decoding of pixels in memory.
     let used = e.run.stages.iter().filter(|stage| stage.samples > 0);
-    let rows: Vec<Row> = used
+    let rows: Vec<TableRow> = used
         .map(|stage| {
             let n = stage.samples as f64;
             let name = format!("{}{}", swatch(colour(&stage.name)), escaped(&stage.name));
-            Row::plain(vec![
-                Cell::markup(name),
-                Cell::number(numbers::short_rate(stage.rate_per_core)),
-                Cell::number(numbers::seconds(stage.cpu_s / n)),
-                Cell::number(numbers::seconds(stage.wall_s / n)),
-                Cell::number(numbers::seconds(stage.p99_s)),
-                Cell::number(numbers::bytes(stage.bytes_in as f64 / n)),
-                Cell::number(numbers::bytes(stage.bytes_out as f64 / n)),
-                Cell::number(numbers::percent(stage.cpu_share)),
+            TableRow::plain(vec![
+                TableCell::markup(name),
+                TableCell::number(numbers::short_rate(stage.rate_per_core)),
+                TableCell::number(numbers::seconds(stage.cpu_s / n)),
+                TableCell::number(numbers::seconds(stage.wall_s / n)),
+                TableCell::number(numbers::seconds(stage.p99_s)),
+                TableCell::number(numbers::bytes(stage.bytes_in as f64 / n)),
+                TableCell::number(numbers::bytes(stage.bytes_out as f64 / n)),
+                TableCell::number(numbers::percent(stage.cpu_share)),
             ])
         })
         .collect();
@@ -217,19 +217,19 @@ fn stages(e: &Explanation) -> String {
 }
 
 fn resources(e: &Explanation) -> String {
-    let row = |resource: &crate::Resource| Row {
+    let row = |resource: &crate::Resource| TableRow {
         class: match resource.limit == e.verdict.limit {
             true => "limit",
             false => "",
         },
         below: None,
         cells: vec![
-            Cell::markup(resource.limit.name().to_owned()),
-            Cell::number(numbers::interval(resource.rate, numbers::short_rate)).over_all(),
-            Cell::text(&resource.arithmetic).over_all(),
+            TableCell::markup(resource.limit.name().to_owned()),
+            TableCell::number(numbers::interval(resource.rate, numbers::short_rate)).over_all(),
+            TableCell::text(&resource.arithmetic).over_all(),
         ],
     };
-    let rows: Vec<Row> = e.resources.iter().map(row).collect();
+    let rows: Vec<TableRow> = e.resources.iter().map(row).collect();
     if rows.is_empty() {
         return String::new();
     }
@@ -321,7 +321,7 @@ fn remedies(e: &Explanation) -> String {
     // Remedies without gain come last. Their numbers stay, because `--apply N` uses them.
     let mut numbered: Vec<(usize, &Remedy)> = e.remedies.iter().enumerate().collect();
     numbered.sort_by_key(|(_, remedy)| !remedy.gains());
-    let rows: Vec<Row> = numbered.iter().map(|(at, r)| remedy_row(*at, r)).collect();
+    let rows: Vec<TableRow> = numbered.iter().map(|(at, r)| remedy_row(*at, r)).collect();
     let heads = [
         "remedy",
         "gain",
@@ -349,7 +349,7 @@ fn remedies(e: &Explanation) -> String {
     section("Remedies and their gain", &body)
 }
 
-fn remedy_row(at: usize, remedy: &Remedy) -> Row {
+fn remedy_row(at: usize, remedy: &Remedy) -> TableRow {
     let idle = !remedy.gains();
     let name = format!("{}. {}", at + 1, escaped(&remedy.name));
     let mut below = format!("<span class=\"sub\">{}</span>", escaped(&remedy.quality));
@@ -366,17 +366,17 @@ fn remedy_row(at: usize, remedy: &Remedy) -> Row {
         numbers::factor(remedy.gain.low),
         numbers::factor(remedy.gain.high),
     );
-    Row {
+    TableRow {
         class: if idle { "idle" } else { "" },
         below: Some(below),
         cells: vec![
-            Cell::markup(name),
-            Cell::markup(gain),
-            Cell::number(numbers::figures(remedy.rate.mid)),
-            Cell::number(numbers::seconds(remedy.step_time.mid)),
-            Cell::number(numbers::cost(remedy.disk_bytes as f64, numbers::bytes)),
-            Cell::number(numbers::cost(remedy.convert_s, numbers::seconds)),
-            Cell::text(remedy.limit.name()),
+            TableCell::markup(name),
+            TableCell::markup(gain),
+            TableCell::number(numbers::figures(remedy.rate.mid)),
+            TableCell::number(numbers::seconds(remedy.step_time.mid)),
+            TableCell::number(numbers::cost(remedy.disk_bytes as f64, numbers::bytes)),
+            TableCell::number(numbers::cost(remedy.convert_s, numbers::seconds)),
+            TableCell::text(remedy.limit.name()),
         ],
     }
 }
@@ -392,14 +392,14 @@ fn ledger(e: &Explanation) -> String {
             escaped(&entry.subject),
             numbers::day(entry.made_at_s),
         );
-        Row::plain(vec![
-            Cell::markup(name),
-            Cell::number(numbers::factor_interval(entry.predicted)),
-            Cell::number(numbers::factor(entry.measured)),
-            Cell::number(error(entry)),
+        TableRow::plain(vec![
+            TableCell::markup(name),
+            TableCell::number(numbers::factor_interval(entry.predicted)),
+            TableCell::number(numbers::factor(entry.measured)),
+            TableCell::number(error(entry)),
         ])
     };
-    let rows: Vec<Row> = e.ledger.iter().rev().map(row).collect();
+    let rows: Vec<TableRow> = e.ledger.iter().rev().map(row).collect();
     let held = e
         .ledger
         .iter()
@@ -455,7 +455,7 @@ fn circumstances(e: &Explanation) -> String {
     out
 }
 
-fn of_machine<'a>(m: &Machine, infeed: &str) -> Vec<(&'a str, String)> {
+fn of_machine<'a>(m: &MeasuredMachine, infeed: &str) -> Vec<(&'a str, String)> {
     let bytes = |bytes: f64| numbers::bytes(bytes);
     vec![
         ("infeed", infeed.to_owned()),

@@ -165,18 +165,18 @@ fn answer(mut stream: TcpStream, source: &dyn Fn() -> String) -> io::Result<()> 
             "the request is too long\n".to_owned(),
         ),
         Some(head) => match route(head) {
-            Route::Metrics => ("200 OK", PROMETHEUS_TYPE, source()),
-            Route::OtherMethod => (
+            RequestTarget::Metrics => ("200 OK", PROMETHEUS_TYPE, source()),
+            RequestTarget::OtherMethod => (
                 "405 Method Not Allowed\r\nAllow: GET",
                 "text/plain",
                 "only GET is supported\n".to_owned(),
             ),
-            Route::OtherPath => (
+            RequestTarget::OtherPath => (
                 "404 Not Found",
                 "text/plain",
                 "the metrics are at /metrics\n".to_owned(),
             ),
-            Route::NotHttp => (
+            RequestTarget::NotHttp => (
                 "400 Bad Request",
                 "text/plain",
                 "this is not an HTTP/1.1 request\n".to_owned(),
@@ -217,28 +217,28 @@ fn read_head(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
 
 /// Target of a request.
 #[derive(Debug, PartialEq)]
-enum Route {
+enum RequestTarget {
     Metrics,
     OtherMethod,
     OtherPath,
     NotHttp,
 }
 
-fn route(head: &[u8]) -> Route {
+fn route(head: &[u8]) -> RequestTarget {
     let line = head.split(|&byte| byte == b'\r').next().unwrap_or_default();
     let Ok(line) = std::str::from_utf8(line) else {
-        return Route::NotHttp;
+        return RequestTarget::NotHttp;
     };
     let words: Vec<&str> = line.split(' ').collect();
     let [method, target, version] = words[..] else {
-        return Route::NotHttp;
+        return RequestTarget::NotHttp;
     };
     let path = target.split('?').next().unwrap_or_default();
     match (version.starts_with("HTTP/1."), path, method) {
-        (false, _, _) => Route::NotHttp,
-        (_, "/metrics", "GET") => Route::Metrics,
-        (_, "/metrics", _) => Route::OtherMethod,
-        _ => Route::OtherPath,
+        (false, _, _) => RequestTarget::NotHttp,
+        (_, "/metrics", "GET") => RequestTarget::Metrics,
+        (_, "/metrics", _) => RequestTarget::OtherMethod,
+        _ => RequestTarget::OtherPath,
     }
 }
 

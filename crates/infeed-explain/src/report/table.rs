@@ -11,7 +11,7 @@ const SQUEEZED: usize = 12;
 
 /// One column of a table.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Column {
+pub(super) struct TableColumn {
     pub(super) head: &'static str,
     /// Priority. The lowest is dropped first, together with all columns of the same priority.
     pub(super) keep: u8,
@@ -29,7 +29,7 @@ pub(super) struct TableLines {
 
 /// Lays out a table in at most `width` characters. Exceeds the width if the required columns do not
 /// fit.
-pub(super) fn set(columns: &[Column], rows: &[Vec<String>], width: usize) -> TableLines {
+pub(super) fn set(columns: &[TableColumn], rows: &[Vec<String>], width: usize) -> TableLines {
     let mut widths: Vec<usize> = columns
         .iter()
         .enumerate()
@@ -141,16 +141,16 @@ pub(super) fn length(text: &str) -> usize {
 mod tests {
     use super::*;
 
-    const COLUMNS: [Column; 3] = [
-        Column {
+    const COLUMNS: [TableColumn; 3] = [
+        TableColumn {
             head: "name",
             keep: ALWAYS,
         },
-        Column {
+        TableColumn {
             head: "spare",
             keep: 1,
         },
-        Column {
+        TableColumn {
             head: "rate",
             keep: ALWAYS,
         },

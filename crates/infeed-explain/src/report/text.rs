@@ -8,7 +8,7 @@ mod summary;
 pub use summary::summary;
 
 use super::numbers;
-use super::table::{ALWAYS, Column, length, set, wrap};
+use super::table::{ALWAYS, TableColumn, length, set, wrap};
 use super::words::{behind, error, stall};
 use crate::{Explanation, LedgerEntry, NotTried, Remedy, StageCost, Verdict};
 use infeed_core::printable::{BOLD, DIM, RESET, printable};
@@ -92,7 +92,7 @@ fn verdict(page: &mut TextPage, v: &Verdict, measured: Option<String>, next: Opt
 }
 
 fn stages(page: &mut TextPage, stages: &[StageCost]) {
-    const COLUMNS: [Column; 8] = [
+    const COLUMNS: [TableColumn; 8] = [
         column("stage", ALWAYS),
         column("per core", ALWAYS),
         column("CPU", ALWAYS),
@@ -130,7 +130,7 @@ fn stages(page: &mut TextPage, stages: &[StageCost]) {
 }
 
 fn remedies(page: &mut TextPage, e: &Explanation) {
-    const COLUMNS: [Column; 6] = [
+    const COLUMNS: [TableColumn; 6] = [
         column("remedy", ALWAYS),
         column("gain", ALWAYS),
         column("samples/s", ALWAYS),
@@ -182,7 +182,7 @@ fn remedies(page: &mut TextPage, e: &Explanation) {
 }
 
 fn ledger(page: &mut TextPage, entries: &[LedgerEntry]) {
-    const COLUMNS: [Column; 5] = [
+    const COLUMNS: [TableColumn; 5] = [
         column("checked", ALWAYS),
         column("predicted", ALWAYS),
         column("measured", ALWAYS),
@@ -212,8 +212,8 @@ fn ledger(page: &mut TextPage, entries: &[LedgerEntry]) {
     }
 }
 
-const fn column(head: &'static str, keep: u8) -> Column {
-    Column { head, keep }
+const fn column(head: &'static str, keep: u8) -> TableColumn {
+    TableColumn { head, keep }
 }
 
 /// Returns printable text on one line, with blanks for line ends and tabs, so that it can be

@@ -9,7 +9,7 @@ pub(super) const CONSUMER: &str = "consumer";
 
 /// Kind of a track. The order is the order in which data flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum TrackKind {
     /// A reader thread.
     Reader,
     /// Any other thread of the loader.
@@ -23,7 +23,7 @@ pub(super) enum Kind {
 /// One row of a timeline.
 #[derive(Debug)]
 pub(super) struct Track<'a> {
-    pub(super) kind: Kind,
+    pub(super) kind: TrackKind,
     pub(super) name: String,
     /// Ordered by start.
     pub(super) spans: Vec<&'a Span>,
@@ -43,11 +43,11 @@ pub(super) fn tracks(spans: &[Span]) -> Vec<Track<'_>> {
         .map(|((consumer, waits, name), mut spans)| {
             spans.sort_by_key(|span| (span.start_us, span.length_us));
             let (kind, name) = match (consumer, waits) {
-                (true, true) => (Kind::Waits, "waiting for a batch"),
-                (true, false) => (Kind::Steps, "training step"),
+                (true, true) => (TrackKind::Waits, "waiting for a batch"),
+                (true, false) => (TrackKind::Steps, "training step"),
                 // The activity identifies a reader, because names of threads may change.
-                _ if spans.iter().all(|span| span.what == "read") => (Kind::Reader, name),
-                _ => (Kind::Worker, name),
+                _ if spans.iter().all(|span| span.what == "read") => (TrackKind::Reader, name),
+                _ => (TrackKind::Worker, name),
             };
             let name = name.to_owned();
             Track { kind, name, spans }

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::timeline::{Kind, tracks};
+use super::timeline::{TrackKind, tracks};
 use crate::Explanation;
 
 /// Processes of the trace: the loader's threads, and the consumer's loop.
@@ -23,8 +23,8 @@ pub fn trace(e: &Explanation) -> String {
     let mut end_us = 0;
     for (at, track) in tracks(&e.timeline).iter().enumerate() {
         let process = match track.kind {
-            Kind::Reader | Kind::Worker => LOADER,
-            Kind::Waits | Kind::Steps => CONSUMER,
+            TrackKind::Reader | TrackKind::Worker => LOADER,
+            TrackKind::Waits | TrackKind::Steps => CONSUMER,
         };
         // Viewers treat thread 0 as a thread without a name.
         let thread = at as u64 + 1;

@@ -2,8 +2,8 @@
 
 use super::numbers;
 use crate::{
-    Decoding, DecodingRate, Explanation, FeederCount, FeederHost, Feeding, LedgerEntry, Limit,
-    PlacementRate, PlacementReport, Verdict,
+    DecodingRate, DecodingReport, Explanation, FeederCount, FeederHost, Feeding, LedgerEntry,
+    Limit, PlacementRate, PlacementReport, Verdict,
 };
 use infeed_device::busy::Utilisation;
 
@@ -89,7 +89,7 @@ pub(super) fn way_name(placement: &PlacementReport, way: &PlacementRate) -> Stri
 }
 
 /// Formats a decode share such as `5/16 (best, now)`.
-pub(super) fn decoding_name(decoding: &Decoding, way: &DecodingRate) -> String {
+pub(super) fn decoding_name(decoding: &DecodingReport, way: &DecodingRate) -> String {
     let is_best = decoding.share == way.share;
     marked(&way.name(), is_best, decoding.now == way.share)
 }

@@ -10,7 +10,8 @@ use infeed::pipeline::SourceSpec;
 use infeed::transform::{CenterCrop, Normalize, RandomResizedCrop};
 use infeed::{Options, Pipeline};
 use infeed_explain::{
-    Case, Conditions, Decoding, DecodingRate, DeviceOrigin, Explanation, Limit, Split, explain,
+    Case, Conditions, DecodingRate, DecodingReport, DeviceOrigin, Explanation, Limit, Split,
+    explain,
 };
 use infeed_sample::{Subsampling, jpeg};
 use tempfile::TempDir;
@@ -48,11 +49,11 @@ fn explained(pipeline: &Pipeline, conditions: Conditions) -> Explanation {
     explain(&case, &|_, _| true).expect("an explanation")
 }
 
-fn decoding(found: &Explanation) -> &Decoding {
+fn decoding(found: &Explanation) -> &DecodingReport {
     found.decoding.as_ref().expect("it has a decoder")
 }
 
-fn of(decoding: &Decoding, share: u8) -> &DecodingRate {
+fn of(decoding: &DecodingReport, share: u8) -> &DecodingRate {
     let mut ways = decoding.ways.iter();
     let found = ways.find(|way| way.share == share);
     found.unwrap_or_else(|| panic!("{share} in {decoding:?}"))

@@ -10,7 +10,7 @@ use crate::wire::frame::{self, Checksum, Kind};
 use crate::wire::hello::Fact;
 use crate::wire::looks::Look;
 use crate::wire::note::Note;
-use crate::wire::rows::{Column, HEAD_BYTES, KeptRow, RowHead, RowsHead, RowsLayout};
+use crate::wire::rows::{ColumnLayout, HEAD_BYTES, KeptRow, RowHead, RowsHead, RowsLayout};
 use infeed::loader::Options;
 use infeed::loader::remote::{
     BatchMaker, BatchRequest, FilledRow, UnassembledBatch, UnassembledRows,
@@ -145,7 +145,7 @@ fn write(
             to.write_all(bytes)
         };
         match (column, &made.slabs[at]) {
-            (&Column::Slab { row_bytes }, Some(slab)) => {
+            (&ColumnLayout::Slab { row_bytes }, Some(slab)) => {
                 let slab = slab.bytes();
                 // Consecutive rows are written at once.
                 let kept = head.rows.iter().map(|row| row.kept.is_some());

@@ -39,7 +39,7 @@ struct LineShared {
 /// State of all trainers.
 #[derive(Default)]
 struct Floor {
-    tables: HashMap<u64, Table>,
+    tables: HashMap<u64, RequestTable>,
     /// Trainers with requests that are not admitted, in turn.
     waiting: VecDeque<u64>,
     /// Admitted and unsent batches of all trainers, including disconnected ones.
@@ -50,7 +50,7 @@ struct Floor {
 
 /// Requests and batches of one trainer's rank.
 #[derive(Default)]
-struct Table {
+struct RequestTable {
     asked: VecDeque<BatchRequest>,
     admitted: usize,
     made: VecDeque<UnassembledBatch>,
@@ -102,7 +102,10 @@ impl Line {
 
     /// Adds a trainer.
     pub(super) fn sit(&self, number: u64) {
-        self.shared.lock().tables.insert(number, Table::default());
+        self.shared
+            .lock()
+            .tables
+            .insert(number, RequestTable::default());
     }
 
     /// Requests a batch; returns false if too many requests are open.

@@ -18,7 +18,7 @@ use crate::wire::socket::Socket;
 use infeed::loader::OnError;
 use infeed::loader::digest::DigestScope;
 use infeed::loader::remote::{BatchRequest, BatchRules};
-use infeed_core::connections::Entry;
+use infeed_core::connections::ConnectionEntry;
 use infeed_core::order::partition::Partition;
 
 /// Time limit for proving the token.
@@ -44,7 +44,7 @@ pub(super) fn run(
     shared: &FeederShared,
     stream: TcpStream,
     trainer: SocketAddr,
-    entry: Entry<'_>,
+    entry: ConnectionEntry<'_>,
 ) -> Result<(), WireError> {
     let (channel, met) = match meet(shared, stream) {
         Ok(met) => met,

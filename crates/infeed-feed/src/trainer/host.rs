@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::busy::CpuLaps;
 use super::receive::{self, Came};
-use super::{DEPTH, FedShared, First, Host, Place, add, lock};
+use super::{DEPTH, FedShared, FeederAddress, First, Host, add, lock};
 use crate::wire::WireError;
 use crate::wire::bytes::{Put, Take};
 use crate::wire::channel::Channel;
@@ -115,7 +115,7 @@ pub(super) fn run(shared: &FedShared, number: usize, first: &Sender<(usize, Firs
 }
 
 /// Connects. On success, both sides have proved the token.
-fn connect(shared: &FedShared, host: &Host, place: &Place) -> Result<Channel, WireError> {
+fn connect(shared: &FedShared, host: &Host, place: &FeederAddress) -> Result<Channel, WireError> {
     let mut found = Err(io::Error::new(
         io::ErrorKind::NotFound,
         "the host has no address",

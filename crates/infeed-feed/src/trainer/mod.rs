@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::hosts::{Feeders, Hosts, Local, Place};
+use crate::hosts::{FeederAddress, Feeders, Hosts, Local};
 use crate::wire::hello::{Hello, Policy, Refusal};
 use crate::wire::rows::RowsLayout;
 use crate::{contents, facts};
@@ -35,7 +35,7 @@ const OPENING: Duration = Duration::from_secs(5);
 
 /// Handshake and row layout for the feeders, fixed when the loader opens.
 #[derive(Debug)]
-struct Call {
+struct FeederTerms {
     feeders: Feeders,
     hello: Hello,
     layout: RowsLayout,
@@ -53,7 +53,7 @@ struct Fed {
 #[derive(Debug)]
 struct FedShared {
     batches: RemoteBatches,
-    call: Call,
+    call: FeederTerms,
     hosts: Vec<Host>,
     /// Time during which any feeder sends bytes.
     receiving: Busy,
@@ -65,7 +65,7 @@ struct FedShared {
 struct Host {
     number: usize,
     /// Current address.
-    at: Mutex<Arc<Place>>,
+    at: Mutex<Arc<FeederAddress>>,
     /// Whether the feeder is connected and not late.
     able: AtomicBool,
     batches: AtomicU64,
@@ -102,12 +102,12 @@ impl RemoteRows for Feeders {
         run: &RunDescription,
         batches: RemoteBatches,
     ) -> Result<Box<dyn RemoteWorkers>, Error> {
-        Ok(Box::new(Call::new(self, run)?.start(batches)?))
+        Ok(Box::new(FeederTerms::new(self, run)?.start(batches)?))
     }
 }
 
-impl Call {
-    fn new(feeders: &Feeders, run: &RunDescription) -> Result<Call, Error> {
+impl FeederTerms {
+    fn new(feeders: &Feeders, run: &RunDescription) -> Result<FeederTerms, Error> {
         if feeders.hosts.count() == 0 {
             let problem = "no feeder address; give at least one \"host:port\"";
             return Err(Error::config("feeders", problem));
@@ -134,7 +134,7 @@ impl Call {
                  window of groups for each batch; feeders help only if reading is cheap"
             );
         }
-        Ok(Call {
+        Ok(FeederTerms {
             feeders: feeders.clone(),
             layout,
             hello,
@@ -240,7 +240,7 @@ impl FedShared {
 
 impl Host {
     /// Reads and stores the feeder's current address.
-    fn look(&self, hosts: &Hosts) -> Arc<Place> {
+    fn look(&self, hosts: &Hosts) -> Arc<FeederAddress> {
         let place = hosts.place(self.number);
         *lock(&self.at) = Arc::clone(&place);
         place
@@ -255,7 +255,7 @@ impl Host {
         lock(&self.at).to_string()
     }
 
-    fn stats(&self, place: &Place) -> RemoteWorkerStats {
+    fn stats(&self, place: &FeederAddress) -> RemoteWorkerStats {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         RemoteWorkerStats {
             host: place.host.clone(),

@@ -5,7 +5,7 @@ use std::io::Read;
 use crate::wire::WireError;
 use crate::wire::frame::{self, Checksum};
 use crate::wire::hello::Policy;
-use crate::wire::rows::{Column, KeptRow, RowsHead, RowsLayout};
+use crate::wire::rows::{ColumnLayout, KeptRow, RowsHead, RowsLayout};
 use infeed::loader::BadRecord;
 use infeed::loader::digest::Digest;
 use infeed::loader::remote::{FilledRow, RemoteBatch, RemoteBatches};
@@ -76,12 +76,12 @@ pub(super) fn columns(
                 .as_mut()
                 .map(|begun| &mut begun.rows()[number].cells[at]);
             bytes += match column {
-                Column::Slab { row_bytes } => slab(&mut from, *row_bytes, cell, &mut sum)?,
-                Column::Own { .. } => own_cell(&mut from, &kept.own[own], cell, &mut sum)?,
+                ColumnLayout::Slab { row_bytes } => slab(&mut from, *row_bytes, cell, &mut sum)?,
+                ColumnLayout::Own { .. } => own_cell(&mut from, &kept.own[own], cell, &mut sum)?,
             };
         }
         whole &= frame::checked(&mut from, &sum)?;
-        own += usize::from(matches!(column, Column::Own { .. }));
+        own += usize::from(matches!(column, ColumnLayout::Own { .. }));
     }
     let Some(mut begun) = begun else {
         return Ok(Came::Unwanted);

@@ -22,7 +22,7 @@ const NOTED: u8 = 2;
 
 /// Row format of one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Column {
+pub enum ColumnLayout {
     /// Rows of equal size, in a slab.
     Slab {
         /// Bytes of a row.
@@ -41,7 +41,7 @@ pub enum Column {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowsLayout {
     /// Columns of the batch.
-    pub columns: Vec<Column>,
+    pub columns: Vec<ColumnLayout>,
     /// Whether the feeder hashed the rows.
     pub pixels: bool,
     /// Maximum bytes of a row outside slabs.
@@ -87,18 +87,18 @@ impl RowsLayout {
     /// Returns the layout of a run's rows.
     pub fn of(run: &RunDescription, digested: DigestScope) -> RowsLayout {
         let column = |spec: &ColumnSpec| match &spec.kind {
-            ColumnKind::Fixed { dtype, shape } => Column::Slab {
+            ColumnKind::Fixed { dtype, shape } => ColumnLayout::Slab {
                 row_bytes: shape.iter().product::<usize>() * dtype.bytes(),
             },
-            ColumnKind::Padded { dtype, rank } => Column::Own {
+            ColumnKind::Padded { dtype, rank } => ColumnLayout::Own {
                 rank: Some(*rank),
                 element: dtype.bytes(),
             },
-            ColumnKind::Ragged { dtype } => Column::Own {
+            ColumnKind::Ragged { dtype } => ColumnLayout::Own {
                 rank: None,
                 element: dtype.bytes(),
             },
-            ColumnKind::Bytes | ColumnKind::Text => Column::Own {
+            ColumnKind::Bytes | ColumnKind::Text => ColumnLayout::Own {
                 rank: None,
                 element: 1,
             },
@@ -112,8 +112,8 @@ impl RowsLayout {
 
     fn own(&self) -> impl Iterator<Item = (Option<usize>, usize)> {
         self.columns.iter().filter_map(|column| match *column {
-            Column::Slab { .. } => None,
-            Column::Own { rank, element } => Some((rank, element)),
+            ColumnLayout::Slab { .. } => None,
+            ColumnLayout::Own { rank, element } => Some((rank, element)),
         })
     }
 }
@@ -280,12 +280,12 @@ mod tests {
     fn layout() -> RowsLayout {
         RowsLayout {
             columns: vec![
-                Column::Slab { row_bytes: 12 },
-                Column::Own {
+                ColumnLayout::Slab { row_bytes: 12 },
+                ColumnLayout::Own {
                     rank: Some(2),
                     element: 4,
                 },
-                Column::Own {
+                ColumnLayout::Own {
                     rank: None,
                     element: 2,
                 },

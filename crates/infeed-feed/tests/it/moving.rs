@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use infeed_feed::{Feeders, Hosts, Local, Place};
+use infeed_feed::{FeederAddress, Feeders, Hosts, Local};
 
 use super::*;
 use crate::data::photos;
@@ -11,8 +11,8 @@ use crate::data::photos;
 const GENEROUS: Duration = Duration::from_secs(30);
 
 /// Returns a feeder's address with its own token.
-fn place(feeder: &Feeder, node: &str) -> Place {
-    Place {
+fn place(feeder: &Feeder, node: &str) -> FeederAddress {
+    FeederAddress {
         host: host(feeder),
         node: node.to_owned(),
         token: Some(token()),
@@ -73,7 +73,9 @@ fn hosts_that_join_move_and_leave_change_no_batch() {
         assert_eq!(stats(&loader)[0].host, host(&second));
 
         // Both leave: the caller removes one, and the other is killed.
-        hosts.set(0, Place::default()).expect("there is a 0");
+        hosts
+            .set(0, FeederAddress::default())
+            .expect("there is a 0");
         drop(third);
         deliver(&loader, &mut found, |feeder| !feeder.connected, 0);
         deliver(&loader, &mut found, |feeder| !feeder.connected, 1);
@@ -120,13 +122,13 @@ fn a_late_feeder_that_rejects_the_run_is_reported_by_node_and_changes_no_batch()
 #[test]
 fn the_pipeline_opens_with_the_awaited_number_of_feeders() {
     let hosts = Hosts::awaited(2);
-    let error = hosts.set(2, Place::default()).expect_err("0 and 1");
+    let error = hosts.set(2, FeederAddress::default()).expect_err("0 and 1");
 
     assert!(
         error.to_string().contains("no feeder 2; there are 2"),
         "{error}"
     );
-    let named = Place {
+    let named = FeederAddress {
         host: "10.0.0.7:7077".to_owned(),
         node: "0123456789abcdef".to_owned(),
         token: None,

@@ -398,17 +398,17 @@ fn lie_to(stream: &TcpStream, lie: u8) {
 
 #[test]
 fn the_kept_seeds_of_the_fuzz_target_are_read_without_harm() {
-    use infeed_feed::wire::rows::{Column, RowsHead, RowsLayout};
+    use infeed_feed::wire::rows::{ColumnLayout, RowsHead, RowsLayout};
 
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/wire");
     let layout = RowsLayout {
         columns: vec![
-            Column::Slab { row_bytes: 12 },
-            Column::Own {
+            ColumnLayout::Slab { row_bytes: 12 },
+            ColumnLayout::Own {
                 rank: Some(2),
                 element: 4,
             },
-            Column::Own {
+            ColumnLayout::Own {
                 rank: None,
                 element: 1,
             },

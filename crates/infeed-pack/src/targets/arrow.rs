@@ -10,8 +10,8 @@ use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 
 use super::format::{FormatWriter, OutputFormat, PixelStorage};
 use crate::PackError;
-use crate::columnar::{BatchLimits, BatchWriter, BatchedFile, Columns, io_error};
-use crate::form::{Column, Extensions, Form, PackedRecord, Shard, Sink};
+use crate::columnar::{BatchLimits, BatchWriter, BatchedFile, ColumnConverters, io_error};
+use crate::form::{CountedFile, Extensions, Form, PackedRecord, ShardColumn, ShardWriter};
 use infeed::pipeline::SourceSpec;
 use infeed_core::error::Error;
 
@@ -36,15 +36,15 @@ pub(super) static FORMAT: OutputFormat = OutputFormat {
 
 /// Arrow IPC files.
 struct ArrowForm {
-    columns: Columns,
+    columns: ColumnConverters,
 }
 
 impl ArrowForm {
     /// # Errors
     ///
-    /// As [`Columns::new`].
-    fn new(columns: Vec<Column>) -> Result<ArrowForm, Error> {
-        let columns = Columns::new(columns, false, HashMap::new())?;
+    /// As [`ColumnConverters::new`].
+    fn new(columns: Vec<ShardColumn>) -> Result<ArrowForm, Error> {
+        let columns = ColumnConverters::new(columns, false, HashMap::new())?;
         Ok(ArrowForm { columns })
     }
 }
@@ -62,7 +62,7 @@ impl Form for ArrowForm {
         self.columns.check(made)
     }
 
-    fn begin(&self, out: Sink) -> io::Result<Box<dyn Shard>> {
+    fn begin(&self, out: CountedFile) -> io::Result<Box<dyn ShardWriter>> {
         let options = IpcWriteOptions::try_new(ALIGNMENT, false, MetadataVersion::V5);
         let writer = options.and_then(|options| {
             FileWriter::try_new_with_options(out, &self.columns.schema, options)
@@ -83,12 +83,12 @@ impl Form for ArrowForm {
     }
 }
 
-impl BatchWriter for FileWriter<Sink> {
+impl BatchWriter for FileWriter<CountedFile> {
     fn write(&mut self, batch: &RecordBatch) -> io::Result<()> {
         FileWriter::write(self, batch).map_err(io_error)
     }
 
-    fn finish(mut self) -> io::Result<Sink> {
+    fn finish(mut self) -> io::Result<CountedFile> {
         FileWriter::finish(&mut self).map_err(io_error)?;
         self.into_inner().map_err(io_error)
     }

@@ -1,6 +1,6 @@
 //! Properties of an output format.
 
-use crate::form::{Column, Form};
+use crate::form::{Form, ShardColumn};
 use infeed_core::error::Error;
 
 /// Properties of an output format.
@@ -44,4 +44,5 @@ pub(crate) enum FormatWriter {
 /// # Errors
 ///
 /// [`Error::Config`] if the format cannot hold the fields.
-pub(crate) type NewForm = fn(Vec<Column>, Option<&[String]>, u64) -> Result<Box<dyn Form>, Error>;
+pub(crate) type NewForm =
+    fn(Vec<ShardColumn>, Option<&[String]>, u64) -> Result<Box<dyn Form>, Error>;

@@ -10,7 +10,9 @@ use flate2::Compression;
 use flate2::write::DeflateEncoder;
 
 use super::format::{FormatWriter, OutputFormat, PixelStorage};
-use crate::form::{Column, Extensions, FinishedShard, Form, PackedRecord, Shard, Sink};
+use crate::form::{
+    CountedFile, Extensions, FinishedShard, Form, PackedRecord, ShardColumn, ShardWriter,
+};
 use crate::{PackError, npy};
 use infeed::pipeline::SourceSpec;
 use infeed_core::error::Error;
@@ -27,22 +29,22 @@ pub(super) static FORMAT: OutputFormat = OutputFormat {
     name: "npz",
     summary: "one compressed NumPy file per batch, all images decoded to one size",
     pixels: PixelStorage::Decoded,
-    writer: FormatWriter::Shards(|columns, _, rows| Ok(Box::new(Npz::new(columns, rows)?))),
+    writer: FormatWriter::Shards(|columns, _, rows| Ok(Box::new(NpzForm::new(columns, rows)?))),
     batch_file: Some("an npz file"),
 };
 
 /// `.npz` files.
-struct Npz {
-    columns: Vec<Column>,
+struct NpzForm {
+    columns: Vec<ShardColumn>,
     rows: u64,
 }
 
-impl Npz {
+impl NpzForm {
     /// # Errors
     ///
     /// [`Error::Config`] for a field that does not fit an array, for a batch without rows, and for
     /// a batch over 2 GiB.
-    fn new(columns: Vec<Column>, rows: u64) -> Result<Npz, Error> {
+    fn new(columns: Vec<ShardColumn>, rows: u64) -> Result<NpzForm, Error> {
         let mut bytes = 0_u64;
         for column in &columns {
             let Some((dtype, shape)) = &column.numbers else {
@@ -61,11 +63,11 @@ impl Npz {
             );
             return Err(Error::config("rows", problem));
         }
-        Ok(Npz { columns, rows })
+        Ok(NpzForm { columns, rows })
     }
 }
 
-impl Form for Npz {
+impl Form for NpzForm {
     fn extension(&self) -> &'static str {
         "npz"
     }
@@ -83,8 +85,8 @@ impl Form for Npz {
         Ok(())
     }
 
-    fn begin(&self, out: Sink) -> io::Result<Box<dyn Shard>> {
-        Ok(Box::new(Batch {
+    fn begin(&self, out: CountedFile) -> io::Result<Box<dyn ShardWriter>> {
+        Ok(Box::new(NpzRows {
             columns: self.columns.clone(),
             out,
             rows: Vec::new(),
@@ -103,13 +105,13 @@ impl Form for Npz {
 }
 
 /// The rows of one file.
-struct Batch {
-    columns: Vec<Column>,
-    out: Sink,
+struct NpzRows {
+    columns: Vec<ShardColumn>,
+    out: CountedFile,
     rows: Vec<PackedRecord>,
 }
 
-impl Shard for Batch {
+impl ShardWriter for NpzRows {
     fn add(&mut self, made: PackedRecord) -> io::Result<()> {
         self.rows.push(made);
         Ok(())
@@ -155,7 +157,7 @@ struct ZipEntry {
 
 impl ZipEntry {
     fn write<'a>(
-        out: &mut Sink,
+        out: &mut CountedFile,
         name: String,
         parts: impl Iterator<Item = &'a [u8]>,
     ) -> io::Result<ZipEntry> {
@@ -204,7 +206,7 @@ impl ZipEntry {
         bytes
     }
 
-    fn central(&self, out: &mut Sink) -> io::Result<()> {
+    fn central(&self, out: &mut CountedFile) -> io::Result<()> {
         out.write_all(b"PK\x01\x02")?;
         // Made by version 2.0.
         out.write_all(&20_u16.to_le_bytes())?;
@@ -217,7 +219,7 @@ impl ZipEntry {
 }
 
 /// Writes the end of a zip whose central directory begins at `begin`.
-fn end(out: &mut Sink, entries: u16, begin: u64) -> io::Result<()> {
+fn end(out: &mut CountedFile, entries: u16, begin: u64) -> io::Result<()> {
     let size = out.written() - begin;
     out.write_all(b"PK\x05\x06\0\0\0\0")?;
     out.write_all(&entries.to_le_bytes())?;

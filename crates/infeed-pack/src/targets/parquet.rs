@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 
 use super::format::{FormatWriter, OutputFormat, PixelStorage};
 use crate::PackError;
-use crate::columnar::{BatchLimits, BatchWriter, BatchedFile, Columns};
-use crate::form::{Column, Extensions, Form, PackedRecord, Shard, Sink};
+use crate::columnar::{BatchLimits, BatchWriter, BatchedFile, ColumnConverters};
+use crate::form::{CountedFile, Extensions, Form, PackedRecord, ShardColumn, ShardWriter};
 use infeed::pipeline::SourceSpec;
 use infeed_core::error::Error;
 use infeed_core::sample::FieldKind;
@@ -47,15 +47,15 @@ pub(super) static FORMAT: OutputFormat = OutputFormat {
 
 /// Parquet files.
 struct ParquetForm {
-    columns: Columns,
+    columns: ColumnConverters,
     metadata: String,
 }
 
 impl ParquetForm {
     /// # Errors
     ///
-    /// As [`Columns::new`].
-    fn new(columns: Vec<Column>, classes: Option<&[String]>) -> Result<ParquetForm, Error> {
+    /// As [`ColumnConverters::new`].
+    fn new(columns: Vec<ShardColumn>, classes: Option<&[String]>) -> Result<ParquetForm, Error> {
         let features = columns.iter().map(|column| {
             let feature = feature(column, classes);
             (column.name.clone(), feature)
@@ -64,14 +64,14 @@ impl ParquetForm {
         let metadata = json!({ "info": { "features": features } }).to_string();
         let keys = HashMap::from([(KEY.to_owned(), metadata.clone())]);
         Ok(ParquetForm {
-            columns: Columns::new(columns, true, keys)?,
+            columns: ColumnConverters::new(columns, true, keys)?,
             metadata,
         })
     }
 }
 
 /// Returns the `datasets` feature of a field.
-fn feature(column: &Column, classes: Option<&[String]>) -> Value {
+fn feature(column: &ShardColumn, classes: Option<&[String]>) -> Value {
     let value = |dtype: &str| json!({ "dtype": dtype, "_type": "Value" });
     match (&column.kind, &column.numbers) {
         (FieldKind::Image(_) | FieldKind::Mask(_), _) => json!({ "_type": "Image" }),
@@ -113,7 +113,7 @@ impl Form for ParquetForm {
         self.columns.check(made)
     }
 
-    fn begin(&self, out: Sink) -> io::Result<Box<dyn Shard>> {
+    fn begin(&self, out: CountedFile) -> io::Result<Box<dyn ShardWriter>> {
         let properties = WriterProperties::builder()
             // Images are already compressed, and no reader searches them by statistics.
             .set_compression(Compression::UNCOMPRESSED)
@@ -143,14 +143,14 @@ impl Form for ParquetForm {
     }
 }
 
-impl BatchWriter for ArrowWriter<Sink> {
+impl BatchWriter for ArrowWriter<CountedFile> {
     fn write(&mut self, batch: &RecordBatch) -> io::Result<()> {
         ArrowWriter::write(self, batch).map_err(parquet_error)?;
         // Ends the row group.
         self.flush().map_err(parquet_error)
     }
 
-    fn finish(self) -> io::Result<Sink> {
+    fn finish(self) -> io::Result<CountedFile> {
         self.into_inner().map_err(parquet_error)
     }
 }

@@ -19,7 +19,9 @@ use half::f16;
 
 use super::format::{FormatWriter, OutputFormat, PixelStorage};
 use crate::PackError;
-use crate::form::{Column, Extensions, FinishedShard, Form, PackedRecord, Shard, Sink};
+use crate::form::{
+    CountedFile, Extensions, FinishedShard, Form, PackedRecord, ShardColumn, ShardWriter,
+};
 use infeed::pipeline::SourceSpec;
 use infeed_codec::decode::Format;
 use infeed_core::error::Error;
@@ -33,18 +35,18 @@ pub(super) static FORMAT: OutputFormat = OutputFormat {
     name: "tfrecord",
     summary: "tf.train.Example, for TensorFlow and other readers of the format",
     pixels: PixelStorage::Encoded,
-    writer: FormatWriter::Shards(|columns, _, _| Ok(Box::new(TfRecord::new(columns)?))),
+    writer: FormatWriter::Shards(|columns, _, _| Ok(Box::new(TfRecordForm::new(columns)?))),
     batch_file: None,
 };
 
 /// Shards of `tf.train.Example`.
-struct TfRecord {
-    features: Vec<Feature>,
+struct TfRecordForm {
+    features: Vec<FeatureColumn>,
 }
 
 /// A feature and the origin of its values.
 #[derive(Clone, Debug)]
-struct Feature {
+struct FeatureColumn {
     name: String,
     from: FeatureSource,
 }
@@ -52,34 +54,34 @@ struct Feature {
 #[derive(Clone, Debug)]
 enum FeatureSource {
     /// A field of the records.
-    Field { at: usize, column: Column },
+    Field { at: usize, column: ShardColumn },
     /// The format of the image at `image`, spelled as in the format field of the source if there is
     /// one.
     Format {
         image: usize,
-        format_field: Option<(usize, Column)>,
+        format_field: Option<(usize, ShardColumn)>,
     },
 }
 
-impl TfRecord {
+impl TfRecordForm {
     /// # Errors
     ///
     /// [`Error::Config`] for two fields that would be one feature.
-    fn new(columns: Vec<Column>) -> Result<TfRecord, Error> {
+    fn new(columns: Vec<ShardColumn>) -> Result<TfRecordForm, Error> {
         let of_images: Vec<(String, usize)> = columns
             .iter()
             .enumerate()
             .filter(|(_, column)| is_visual(column))
             .map(|(at, column)| (format!("{}/format", column.name), at))
             .collect();
-        let is_format_field = |name: &str, column: &Column| {
+        let is_format_field = |name: &str, column: &ShardColumn| {
             column.name == name && matches!(column.kind, FieldKind::Bytes | FieldKind::Text)
         };
         let mut features = Vec::with_capacity(columns.len() + of_images.len());
         for (name, image) in &of_images {
             let mut format_field = columns.iter().enumerate();
             let format_field = format_field.find(|(_, column)| is_format_field(name, column));
-            features.push(Feature {
+            features.push(FeatureColumn {
                 name: name.clone(),
                 from: FeatureSource::Format {
                     image: *image,
@@ -92,7 +94,7 @@ impl TfRecord {
                 .iter()
                 .any(|(name, _)| is_format_field(name, &column))
             {
-                features.push(Feature {
+                features.push(FeatureColumn {
                     name: feature_name(&column),
                     from: FeatureSource::Field { at, column },
                 });
@@ -109,12 +111,12 @@ impl TfRecord {
             );
             return Err(Error::config("source", problem));
         }
-        Ok(TfRecord { features })
+        Ok(TfRecordForm { features })
     }
 
     /// Returns the fields with their indices.
-    fn fields(&self) -> Vec<(usize, &Feature, &Column)> {
-        let mut fields: Vec<(usize, &Feature, &Column)> = self
+    fn fields(&self) -> Vec<(usize, &FeatureColumn, &ShardColumn)> {
+        let mut fields: Vec<(usize, &FeatureColumn, &ShardColumn)> = self
             .features
             .iter()
             .filter_map(|feature| match &feature.from {
@@ -131,12 +133,12 @@ impl TfRecord {
 }
 
 /// Returns whether a column is an image or a mask.
-fn is_visual(column: &Column) -> bool {
+fn is_visual(column: &ShardColumn) -> bool {
     matches!(column.kind, FieldKind::Image(_) | FieldKind::Mask(_))
 }
 
 /// Returns the feature name of a field.
-fn feature_name(column: &Column) -> String {
+fn feature_name(column: &ShardColumn) -> String {
     match column.kind {
         FieldKind::Image(_) | FieldKind::Mask(_) => format!("{}/encoded", column.name),
         _ if column.is_label() => "image/class/label".to_owned(),
@@ -144,7 +146,7 @@ fn feature_name(column: &Column) -> String {
     }
 }
 
-impl Form for TfRecord {
+impl Form for TfRecordForm {
     fn extension(&self) -> &'static str {
         "tfrecord"
     }
@@ -166,8 +168,8 @@ impl Form for TfRecord {
         Ok(())
     }
 
-    fn begin(&self, out: Sink) -> io::Result<Box<dyn Shard>> {
-        Ok(Box::new(Records {
+    fn begin(&self, out: CountedFile) -> io::Result<Box<dyn ShardWriter>> {
+        Ok(Box::new(RecordFile {
             features: self.features.clone(),
             out,
             index: String::new(),
@@ -186,16 +188,16 @@ impl Form for TfRecord {
 }
 
 /// One file of records.
-struct Records {
-    features: Vec<Feature>,
-    out: Sink,
+struct RecordFile {
+    features: Vec<FeatureColumn>,
+    out: CountedFile,
     index: String,
 }
 
-impl Shard for Records {
+impl ShardWriter for RecordFile {
     fn add(&mut self, made: PackedRecord) -> io::Result<()> {
         let products = &made.products;
-        let of = |feature: &Feature| match &feature.from {
+        let of = |feature: &FeatureColumn| match &feature.from {
             FeatureSource::Field { at, column } => value(column, &products[*at].bytes),
             FeatureSource::Format {
                 image,
@@ -249,7 +251,7 @@ fn masked(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xA282_EAD8)
 }
 
-/// A `Feature` in two parts: the bytes before the value, and the value.
+/// A `FeatureColumn` in two parts: the bytes before the value, and the value.
 struct Value<'a> {
     head: Vec<u8>,
     tail: &'a [u8],
@@ -270,7 +272,7 @@ impl<'a> Value<'a> {
         Value { head, tail: bytes }
     }
 
-    /// A packed list of numbers in a field of `Feature`.
+    /// A packed list of numbers in a field of `FeatureColumn`.
     fn packed(field: u8, numbers: &[u8]) -> Value<'static> {
         let mut list = Vec::new();
         tag(&mut list, 1, numbers.len());
@@ -283,7 +285,7 @@ impl<'a> Value<'a> {
 }
 
 /// Returns the feature of a field.
-fn value<'a>(column: &Column, bytes: &'a [u8]) -> Value<'a> {
+fn value<'a>(column: &ShardColumn, bytes: &'a [u8]) -> Value<'a> {
     const FLOATS: u8 = 2;
     const INTS: u8 = 3;
     let Some((dtype, _)) = &column.numbers else {
@@ -387,8 +389,8 @@ mod tests {
         assert_eq!(masked(crc), 0xC78A_B0E5);
     }
 
-    fn column(name: &str, kind: FieldKind) -> Column {
-        Column {
+    fn column(name: &str, kind: FieldKind) -> ShardColumn {
+        ShardColumn {
             name: name.to_owned(),
             kind,
             numbers: None,
@@ -398,7 +400,7 @@ mod tests {
     #[test]
     fn a_format_field_is_one_feature_and_a_second_of_that_name_is_rejected() {
         let image = || column("image", FieldKind::Image(Pixels::Encoded));
-        let form = TfRecord::new(vec![column("image/format", FieldKind::Bytes), image()]);
+        let form = TfRecordForm::new(vec![column("image/format", FieldKind::Bytes), image()]);
         let form = form.expect("one feature");
         let names: Vec<&str> = form.features.iter().map(|one| &*one.name).collect();
         assert_eq!(names, ["image/encoded", "image/format"]);
@@ -407,7 +409,7 @@ mod tests {
         let ragged = FieldKind::Ragged {
             dtype: DType::Int64,
         };
-        let refused = TfRecord::new(vec![image(), column("image/format", ragged)]);
+        let refused = TfRecordForm::new(vec![image(), column("image/format", ragged)]);
         let refused = refused.err().expect("two features of one name").to_string();
         assert!(refused.contains("`image/format`"), "{refused}");
     }

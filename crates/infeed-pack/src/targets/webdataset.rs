@@ -10,7 +10,9 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use super::format::{FormatWriter, OutputFormat, PixelStorage};
-use crate::form::{Column, Extensions, FinishedShard, Form, PackedRecord, Shard, Sink};
+use crate::form::{
+    CountedFile, Extensions, FinishedShard, Form, PackedRecord, ShardColumn, ShardWriter,
+};
 use crate::{PackError, npy};
 use infeed::pipeline::SourceSpec;
 use infeed_codec::decode::Format;
@@ -28,7 +30,7 @@ const USTAR_BYTES: u64 = 8 << 30;
 /// Naming of a member.
 #[derive(Clone, Debug)]
 struct Member {
-    column: Column,
+    column: ShardColumn,
     /// The part after the first dot, or its beginning if an image's format follows.
     extension: String,
     /// Whether the format of an image is added.
@@ -40,21 +42,21 @@ pub(super) static FORMAT: OutputFormat = OutputFormat {
     name: "webdataset",
     summary: "tar shards, one member per image or number; for any sequential reader",
     pixels: PixelStorage::Encoded,
-    writer: FormatWriter::Shards(|columns, _, _| Ok(Box::new(WebDataset::new(columns)?))),
+    writer: FormatWriter::Shards(|columns, _, _| Ok(Box::new(WebDatasetForm::new(columns)?))),
     batch_file: None,
 };
 
 /// WebDataset shards.
-struct WebDataset {
+struct WebDatasetForm {
     members: Vec<Member>,
 }
 
-impl WebDataset {
+impl WebDatasetForm {
     /// # Errors
     ///
     /// [`Error::Config`] for a field whose name cannot be part of an extension.
-    fn new(columns: Vec<Column>) -> Result<WebDataset, Error> {
-        let member = |column: Column| {
+    fn new(columns: Vec<ShardColumn>) -> Result<WebDatasetForm, Error> {
+        let member = |column: ShardColumn| {
             let name = &column.name;
             if name.contains(['/', ';', '\0']) || name.contains(char::is_whitespace) {
                 let problem = format!(
@@ -95,7 +97,7 @@ impl WebDataset {
             );
             return Err(Error::config("source", problem));
         }
-        Ok(WebDataset { members })
+        Ok(WebDatasetForm { members })
     }
 }
 
@@ -153,7 +155,7 @@ enum FieldHeader {
     Instead(Vec<u8>),
 }
 
-impl Form for WebDataset {
+impl Form for WebDatasetForm {
     fn extension(&self) -> &'static str {
         "tar"
     }
@@ -178,8 +180,8 @@ impl Form for WebDataset {
         Ok(())
     }
 
-    fn begin(&self, out: Sink) -> io::Result<Box<dyn Shard>> {
-        Ok(Box::new(Tar {
+    fn begin(&self, out: CountedFile) -> io::Result<Box<dyn ShardWriter>> {
+        Ok(Box::new(TarFile {
             members: self.members.clone(),
             out,
             records: 0,
@@ -202,16 +204,16 @@ impl Form for WebDataset {
 }
 
 /// One tar file.
-struct Tar {
+struct TarFile {
     members: Vec<Member>,
-    out: Sink,
+    out: CountedFile,
     records: u64,
     /// Lines of the index except the first.
     index: String,
     extensions: Extensions,
 }
 
-impl Tar {
+impl TarFile {
     /// Writes a member. Returns the byte offset of its content.
     fn member(&mut self, name: &str, parts: &[&[u8]]) -> io::Result<u64> {
         let size: u64 = parts.iter().map(|part| part.len() as u64).sum();
@@ -272,7 +274,7 @@ fn pax(key: &str, value: &str) -> String {
     format!("{length}{rest}")
 }
 
-impl Shard for Tar {
+impl ShardWriter for TarFile {
     fn add(&mut self, made: PackedRecord) -> io::Result<()> {
         let members = std::mem::take(&mut self.members);
         for (at, (member, product)) in members.iter().zip(&made.products).enumerate() {
@@ -326,9 +328,9 @@ mod tests {
     #[test]
     fn long_names_are_read_back_by_other_libraries() {
         let long = format!("{}ü.npy", "n".repeat(120));
-        let mut tar = Tar {
+        let mut tar = TarFile {
             members: Vec::new(),
-            out: Sink::new(tempfile::tempfile().expect("a temporary file")),
+            out: CountedFile::new(tempfile::tempfile().expect("a temporary file")),
             records: 0,
             index: String::new(),
             extensions: Extensions::new(),

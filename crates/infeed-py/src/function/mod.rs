@@ -18,26 +18,26 @@ use in_process::InProcess;
 use process_pool::ProcessPool;
 
 /// A function that a description refers to, by number or by name.
-#[pyclass(frozen, module = "infeed._core")]
-pub(crate) struct Function {
+#[pyclass(frozen, name = "Function", module = "infeed._core")]
+pub(crate) struct PyFunction {
     inner: Arc<UserFunction>,
 }
 
 #[pymethods]
-impl Function {
+impl PyFunction {
     #[new]
-    fn new(name: String, adapter: Py<PyAny>, batch: bool) -> Function {
+    fn new(name: String, adapter: Py<PyAny>, batch: bool) -> PyFunction {
         let on = if batch {
             FunctionScope::Batch
         } else {
             FunctionScope::Sample
         };
         let inner = Arc::new(UserFunction { name, adapter, on });
-        Function { inner }
+        PyFunction { inner }
     }
 }
 
-impl Function {
+impl PyFunction {
     pub(crate) fn shared(&self) -> Arc<dyn infeed::function::Function> {
         Arc::clone(&self.inner) as Arc<dyn infeed::function::Function>
     }
@@ -128,7 +128,7 @@ pub(crate) fn import(
         if found.is_none() {
             return Ok(None);
         }
-        Ok(Some(found.cast::<Function>()?.get().shared()))
+        Ok(Some(found.cast::<PyFunction>()?.get().shared()))
     });
     found.map_err(|error| Error::config("python", text(&error)))
 }

@@ -9,7 +9,7 @@ use infeed::batch::Column;
 use infeed::function::{CallCost, DrawKey, FunctionFailure, RunningFunction, ValueSink};
 use infeed::stop::Stop;
 
-use super::worker_process::{CallFailure, LaunchCommand, WorkerProcess};
+use super::worker_process::{LaunchCommand, WorkerFailure, WorkerProcess};
 
 /// Interval at which a thread that waits for a free process checks whether the loader closes.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -122,12 +122,12 @@ impl ProcessPool {
         sink: &mut dyn ValueSink,
     ) -> Result<Result<Duration, FunctionFailure>, Option<ExitStatus>> {
         match process.call(inputs, draw, sink) {
-            Err(CallFailure::Ended(status)) => Err(status),
-            Err(CallFailure::Failed(FunctionFailure::Closed)) => {
+            Err(WorkerFailure::Ended(status)) => Err(status),
+            Err(WorkerFailure::Failed(FunctionFailure::Closed)) => {
                 self.lost();
                 Ok(Err(FunctionFailure::Closed))
             }
-            Err(CallFailure::Failed(failed)) => {
+            Err(WorkerFailure::Failed(failed)) => {
                 self.give_back(process);
                 Ok(Err(failed))
             }
@@ -142,8 +142,8 @@ impl ProcessPool {
 /// Waits until a process has loaded the function.
 fn ready(process: &mut WorkerProcess) -> Result<(), FunctionFailure> {
     process.ready().map_err(|end| match end {
-        CallFailure::Failed(failed) => failed,
-        CallFailure::Ended(status) => FunctionFailure::Raised(Arc::new(EndedAtStart(status))),
+        WorkerFailure::Failed(failed) => failed,
+        WorkerFailure::Ended(status) => FunctionFailure::Raised(Arc::new(EndedAtStart(status))),
     })
 }
 

@@ -51,16 +51,16 @@ pub(super) struct WorkerProcess {
 
 /// Reason why a call has no answer.
 #[derive(Debug)]
-pub(super) enum CallFailure {
+pub(super) enum WorkerFailure {
     /// The function raised an exception, or returned an invalid value.
     Failed(FunctionFailure),
     /// The process ended.
     Ended(Option<ExitStatus>),
 }
 
-impl From<FunctionFailure> for CallFailure {
-    fn from(failed: FunctionFailure) -> CallFailure {
-        CallFailure::Failed(failed)
+impl From<FunctionFailure> for WorkerFailure {
+    fn from(failed: FunctionFailure) -> WorkerFailure {
+        WorkerFailure::Failed(failed)
     }
 }
 
@@ -91,7 +91,7 @@ impl WorkerProcess {
     }
 
     /// Waits until the function is loaded.
-    pub(super) fn ready(&mut self) -> Result<(), CallFailure> {
+    pub(super) fn ready(&mut self) -> Result<(), WorkerFailure> {
         self.answer().map(drop)
     }
 
@@ -101,9 +101,9 @@ impl WorkerProcess {
         inputs: &[Column],
         draw: DrawKey,
         sink: &mut dyn ValueSink,
-    ) -> Result<Duration, CallFailure> {
+    ) -> Result<Duration, WorkerFailure> {
         let broken =
-            |error: io::Error| CallFailure::Failed(FunctionFailure::Process(Arc::new(error)));
+            |error: io::Error| WorkerFailure::Failed(FunctionFailure::Process(Arc::new(error)));
         let mut end = 0;
         let mut descriptions = Vec::with_capacity(inputs.len());
         for Column { name, values } in inputs {
@@ -186,7 +186,7 @@ impl WorkerProcess {
     }
 
     /// Returns the next message, or the failure that it reports.
-    fn answer(&mut self) -> Result<Value, CallFailure> {
+    fn answer(&mut self) -> Result<Value, WorkerFailure> {
         let mut length = [0; 4];
         self.receive(&mut length)?;
         let length = u32::from_le_bytes(length) as usize;
@@ -205,12 +205,12 @@ impl WorkerProcess {
             line: line.to_owned(),
             traceback: answer["traceback"].as_str().unwrap_or_default().to_owned(),
         };
-        Err(CallFailure::Failed(FunctionFailure::Raised(Arc::new(
+        Err(WorkerFailure::Failed(FunctionFailure::Raised(Arc::new(
             raised,
         ))))
     }
 
-    fn receive(&mut self, mut into: &mut [u8]) -> Result<(), CallFailure> {
+    fn receive(&mut self, mut into: &mut [u8]) -> Result<(), WorkerFailure> {
         let mut unwanted: Option<Instant> = None;
         while !into.is_empty() {
             match self.stream.read(into) {
@@ -225,7 +225,7 @@ impl WorkerProcess {
                     } else if since.elapsed() > GRACE_PERIOD {
                         // The process is still in the call and cannot take another one.
                         self.end();
-                        return Err(CallFailure::Failed(FunctionFailure::Closed));
+                        return Err(WorkerFailure::Failed(FunctionFailure::Closed));
                     }
                 }
                 Err(_) => return Err(self.ended()),
@@ -240,10 +240,10 @@ impl WorkerProcess {
     }
 
     /// Returns the exit status, after the socket was closed.
-    fn ended(&mut self) -> CallFailure {
+    fn ended(&mut self) -> WorkerFailure {
         // `wait` would block for a process that closed the socket and still runs.
         let _ = self.process.kill();
-        CallFailure::Ended(self.process.wait().ok())
+        WorkerFailure::Ended(self.process.wait().ok())
     }
 
     fn end(&mut self) {

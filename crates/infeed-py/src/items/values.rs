@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use infeed::decode::Format;
 use infeed::sample::{DType, Field, FieldKind, Pixels};
-use infeed::source::columns::{ColumnKind, ColumnRequest, array_field, names_masks, widened};
+use infeed::source::columns::{ColumnRequest, FieldChoice, array_field, names_masks, widened};
 use infeed_raw::python::BufferView;
 use pyo3::prelude::*;
 use pyo3::types::{
@@ -22,7 +22,7 @@ pub(super) struct ItemPlan {
 struct FieldReader {
     key: FieldKey,
     /// Kind that the user asked for. None: the value decides.
-    kind: Option<ColumnKind>,
+    kind: Option<FieldChoice>,
     wide: Option<DType>,
     /// Kind of the value in item 0, for the message about a value that differs.
     first: ValueKind,
@@ -166,7 +166,7 @@ impl ItemPlan {
             let here = |problem: String| format!("field `{}` of item 0: {problem}", wanted.column);
             let kind = taken_as(wanted);
             let picture = match kind {
-                Some(ColumnKind::Mask) => PixelMeaning::Mask,
+                Some(FieldChoice::Mask) => PixelMeaning::Mask,
                 None if names_masks(&wanted.name) => PixelMeaning::Mask,
                 _ => PixelMeaning::Image,
             };
@@ -182,7 +182,7 @@ impl ItemPlan {
                 key: key.clone(),
                 // The kind of item 0 holds for all others.
                 kind: match settled {
-                    FieldKind::Ragged { .. } => Some(ColumnKind::Ragged),
+                    FieldKind::Ragged { .. } => Some(FieldChoice::Ragged),
                     _ => kind,
                 },
                 wide,
@@ -292,10 +292,10 @@ fn plain(name: &str) -> ColumnRequest {
 }
 
 /// Returns the kind that the user asked for. A field with a shape is a tensor, and not ragged.
-fn taken_as(wanted: &ColumnRequest) -> Option<ColumnKind> {
+fn taken_as(wanted: &ColumnRequest) -> Option<FieldChoice> {
     match wanted.shape.is_empty() {
         true => wanted.kind,
-        false => wanted.kind.or(Some(ColumnKind::Tensor)),
+        false => wanted.kind.or(Some(FieldChoice::Tensor)),
     }
 }
 
@@ -322,7 +322,7 @@ fn settle(
         (ValueKind::Numbers { dtype, shape }, _) => {
             return array_field(*dtype, shape.clone(), wanted);
         }
-        (ValueKind::List { dtype }, None | Some(ColumnKind::Ragged)) => {
+        (ValueKind::List { dtype }, None | Some(FieldChoice::Ragged)) => {
             if let Some(asked) = wanted.dtype.filter(|asked| asked != dtype) {
                 return Err(format!(
                     "it is {}, not of {}; return arrays of that type from the dataset",
@@ -334,17 +334,17 @@ fn settle(
         }
         (ValueKind::Encoded, None) if is_mask => (FieldKind::Mask(Pixels::Encoded), None),
         (ValueKind::Encoded, None) => (FieldKind::Image(Pixels::Encoded), None),
-        (ValueKind::Encoded | ValueKind::Bytes, Some(ColumnKind::Image)) => {
+        (ValueKind::Encoded | ValueKind::Bytes, Some(FieldChoice::Image)) => {
             (FieldKind::Image(Pixels::Encoded), None)
         }
-        (ValueKind::Encoded | ValueKind::Bytes, Some(ColumnKind::Mask)) => {
+        (ValueKind::Encoded | ValueKind::Bytes, Some(FieldChoice::Mask)) => {
             (FieldKind::Mask(Pixels::Encoded), None)
         }
         (ValueKind::Bytes, None)
-        | (ValueKind::Encoded | ValueKind::Bytes, Some(ColumnKind::Bytes)) => {
+        | (ValueKind::Encoded | ValueKind::Bytes, Some(FieldChoice::Bytes)) => {
             (FieldKind::Bytes, None)
         }
-        (ValueKind::Text, None | Some(ColumnKind::Text)) => (FieldKind::Text, None),
+        (ValueKind::Text, None | Some(FieldChoice::Text)) => (FieldKind::Text, None),
         _ => return Err(wrong()),
     })
 }
@@ -364,7 +364,7 @@ enum PixelMeaning {
 
 fn take(
     value: &Bound<'_, PyAny>,
-    kind: Option<ColumnKind>,
+    kind: Option<FieldChoice>,
     what: PixelMeaning,
 ) -> PyResult<FieldValue> {
     let scalar = |dtype, bytes: &[u8]| FieldValue {
@@ -426,7 +426,7 @@ fn encoded(bytes: Bytes) -> FieldValue {
 }
 
 /// Converts a value through `numpy.asarray`.
-fn numbers(value: &Bound<'_, PyAny>, kind: Option<ColumnKind>) -> PyResult<FieldValue> {
+fn numbers(value: &Bound<'_, PyAny>, kind: Option<FieldChoice>) -> PyResult<FieldValue> {
     let numpy = value.py().import("numpy")?;
     let is_list = value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>();
     let mut value = value.clone();
@@ -451,7 +451,7 @@ fn numbers(value: &Bound<'_, PyAny>, kind: Option<ColumnKind>) -> PyResult<Field
     let flat = array.call_method1("reshape", (-1,))?;
     let flat = flat.call_method1("view", (numpy.getattr("uint8")?,))?;
     let bytes = Bytes::copy_from_slice(BufferView::new(&flat)?.as_ref());
-    let ragged = kind == Some(ColumnKind::Ragged) || (kind.is_none() && is_list);
+    let ragged = kind == Some(FieldChoice::Ragged) || (kind.is_none() && is_list);
     let form = match (ragged, shape.len()) {
         (true, 1) => ValueKind::List { dtype },
         _ => ValueKind::Numbers { dtype, shape },

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::context::Context;
 use super::error::CudaError;
 use super::event::Event;
-use super::memory::Memory;
+use super::memory::GpuMemory;
 use super::queue::Queue;
 use super::reading::{HostSource, PendingRead};
 use crate::slab::Slab;
@@ -17,12 +17,12 @@ use crate::slab::Slab;
 pub struct Transfer {
     // Fields are dropped in order: the target memory only after the copy is done.
     reading: PendingRead,
-    _to: Arc<Memory>,
+    _to: Arc<GpuMemory>,
 }
 
 impl Transfer {
     /// Makes a transfer that holds `reading`'s bytes and `to` until the event in `reading` is done.
-    pub(super) fn new(reading: PendingRead, to: Arc<Memory>) -> Transfer {
+    pub(super) fn new(reading: PendingRead, to: Arc<GpuMemory>) -> Transfer {
         Transfer { reading, _to: to }
     }
 
@@ -71,7 +71,7 @@ impl Context {
         queue: Queue,
         from: HostSource,
         bytes: usize,
-        to: &Arc<Memory>,
+        to: &Arc<GpuMemory>,
         at: usize,
     ) -> Result<Transfer, CudaError> {
         to.check(at, bytes)?;
@@ -88,7 +88,7 @@ impl Context {
         queue: Queue,
         from: HostSource,
         bytes: usize,
-        to: &Arc<Memory>,
+        to: &Arc<GpuMemory>,
         at: usize,
     ) -> Result<Transfer, CudaError> {
         let source = (*from).as_ref();
@@ -137,8 +137,8 @@ impl Context {
     pub fn copy_within(
         self: &Arc<Context>,
         queue: Queue,
-        from: &Arc<Memory>,
-        to: &Arc<Memory>,
+        from: &Arc<GpuMemory>,
+        to: &Arc<GpuMemory>,
         bytes: usize,
     ) -> Result<(), CudaError> {
         from.check(0, bytes)?;
@@ -174,7 +174,7 @@ impl Context {
     pub fn read(
         self: &Arc<Context>,
         queue: Queue,
-        from: &Memory,
+        from: &GpuMemory,
         mut into: Slab,
     ) -> Result<Slab, CudaError> {
         let target = into.as_mut();
@@ -201,7 +201,7 @@ impl Context {
     }
 
     /// Checks that a memory belongs to this context.
-    pub(super) fn same(&self, memory: &Memory) -> Result<(), CudaError> {
+    pub(super) fn same(&self, memory: &GpuMemory) -> Result<(), CudaError> {
         if memory.context().id != self.id {
             return Err(CudaError::Foreign { what: "memory" });
         }

@@ -43,14 +43,14 @@ pub(super) struct PoolProperties {
     pub(super) allocations: c_int,
     /// `CU_MEM_HANDLE_TYPE_NONE`: not for other processes.
     pub(super) handles: c_int,
-    pub(super) location: Location,
+    pub(super) location: MemoryLocation,
     pub(super) security: *const c_void,
     pub(super) reserved: [u8; 64],
 }
 
 /// `CUmemLocation`.
 #[repr(C)]
-pub(super) struct Location {
+pub(super) struct MemoryLocation {
     /// `CU_MEM_LOCATION_TYPE_DEVICE`.
     pub(super) kind: c_int,
     pub(super) device: c_int,
@@ -59,7 +59,7 @@ pub(super) struct Location {
 /// `CUmemAccessDesc`.
 #[repr(C)]
 pub(super) struct PoolAccess {
-    pub(super) location: Location,
+    pub(super) location: MemoryLocation,
     /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
     pub(super) flags: c_int,
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::context::Context;
 use super::driver::code;
 use super::error::CudaError;
-use super::memory::{Memory, MemoryWriteGuard};
+use super::memory::{GpuMemory, MemoryWriteGuard};
 use super::queue::Queue;
 use crate::kernel::{
     Bilinear, ENTRIES, ENTRIES_SM80, Integer, Kernel, KernelError, PTX, PTX_SM80, ResizeTable,
@@ -146,9 +146,9 @@ impl Context {
         queue: Queue,
         kernel: &Kernel,
         rows: usize,
-        input: &Arc<Memory>,
-        table: Option<(Table<'_>, &Arc<Memory>)>,
-        output: &Arc<Memory>,
+        input: &Arc<GpuMemory>,
+        table: Option<(Table<'_>, &Arc<GpuMemory>)>,
+        output: &Arc<GpuMemory>,
     ) -> Result<(), CudaError> {
         let mismatch = |error: KernelError| CudaError::Mismatch(error.to_string());
         let (reported, table_memory) = (
@@ -165,7 +165,7 @@ impl Context {
         input.check(0, from_bytes)?;
         output.check(0, to_bytes)?;
         let all = [Some(input), table_memory, Some(output)];
-        let mut seen: Vec<&Arc<Memory>> = Vec::with_capacity(all.len());
+        let mut seen: Vec<&Arc<GpuMemory>> = Vec::with_capacity(all.len());
         for memory in all.into_iter().flatten() {
             self.same(memory)?;
             if seen.iter().any(|other| Arc::ptr_eq(other, memory)) {
@@ -253,7 +253,7 @@ impl Context {
         self: &Arc<Context>,
         queue: Queue,
         table: Table<'_>,
-        table_memory: &Arc<Memory>,
+        table_memory: &Arc<GpuMemory>,
     ) -> Result<(), CudaError> {
         let bytes = table.bytes().len();
         let staged = table_memory.stage(table.bytes());

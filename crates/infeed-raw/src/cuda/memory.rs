@@ -21,7 +21,7 @@ const PORTABLE: c_uint = 1;
 const WORD: usize = 4;
 
 /// Bytes on a GPU. Their initial contents are unspecified.
-pub struct Memory {
+pub struct GpuMemory {
     context: Arc<Context>,
     address: u64,
     len: usize,
@@ -102,7 +102,7 @@ enum Staging {
     Unavailable,
 }
 
-impl Memory {
+impl GpuMemory {
     /// Address on the GPU; a multiple of 256.
     pub fn address(&self) -> u64 {
         self.address
@@ -172,8 +172,8 @@ impl Memory {
         address: u64,
         len: usize,
         held: Box<dyn Any + Send + Sync>,
-    ) -> Memory {
-        Memory {
+    ) -> GpuMemory {
+        GpuMemory {
             context: Arc::clone(context),
             address,
             len,
@@ -273,7 +273,7 @@ impl Context {
     /// # Cost
     ///
     /// A few hundred microseconds; more without a pool (see `pool.rs`) while other work runs.
-    pub fn memory(self: &Arc<Context>, len: usize) -> Result<Memory, CudaError> {
+    pub fn memory(self: &Arc<Context>, len: usize) -> Result<GpuMemory, CudaError> {
         let bound = self.bind()?;
         let mut address = 0;
         // The driver cannot allocate zero bytes, and kernels read the last bytes in words.
@@ -298,7 +298,7 @@ impl Context {
             });
         }
         self.driver.check("cuMemAlloc", code)?;
-        Ok(Memory {
+        Ok(GpuMemory {
             context: Arc::clone(self),
             address,
             len,
@@ -348,7 +348,7 @@ impl Context {
             bytes.withhold(false);
             return Err(error);
         }
-        bytes.hold(Box::new(Pinned {
+        bytes.hold(Box::new(PinnedSlab {
             context: Arc::clone(self),
             address: start.expose_provenance(),
         }));
@@ -356,7 +356,7 @@ impl Context {
     }
 }
 
-impl Drop for Memory {
+impl Drop for GpuMemory {
     fn drop(&mut self) {
         let kept = std::mem::take(&mut *self.kept());
         // Waits for a copy into this memory that is in flight.
@@ -396,7 +396,7 @@ impl Drop for Memory {
     }
 }
 
-impl fmt::Debug for Memory {
+impl fmt::Debug for GpuMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Memory")
             .field("address", &format_args!("{:#x}", self.address))
@@ -407,12 +407,12 @@ impl fmt::Debug for Memory {
 
 /// Host memory registered with the driver. The slab's memory holds this guard and drops it before
 /// it frees its pages.
-struct Pinned {
+struct PinnedSlab {
     context: Arc<Context>,
     address: usize,
 }
 
-impl Drop for Pinned {
+impl Drop for PinnedSlab {
     fn drop(&mut self) {
         if let Ok(_bound) = self.context.bind() {
             let start = std::ptr::with_exposed_provenance_mut(self.address);

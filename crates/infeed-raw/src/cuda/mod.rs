@@ -47,6 +47,6 @@ pub use context::{Context, Gpu, gpu_of, probe};
 pub use copy::Transfer;
 pub use error::{CudaError, NoCuda};
 pub use event::Event;
-pub use memory::Memory;
+pub use memory::GpuMemory;
 pub use queue::{Consumer, Queue, StreamError};
 pub use reading::HostSource;

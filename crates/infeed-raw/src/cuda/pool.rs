@@ -13,7 +13,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use super::driver::{Driver, Location, PoolAccess, PoolProperties, code};
+use super::driver::{Driver, MemoryLocation, PoolAccess, PoolProperties, code};
 
 /// `CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED`.
 const SUPPORTED: c_uint = 115;
@@ -65,7 +65,7 @@ impl Pool {
         if !are_peers {
             return None;
         }
-        let at = |device| Location { kind: 1, device };
+        let at = |device| MemoryLocation { kind: 1, device };
         let properties = PoolProperties {
             allocations: 1,
             handles: 0,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::error::CudaError;
 use super::event::Event;
 
-/// Host bytes with shared ownership.
+/// Bytes on the host that a copy reads. Shared ownership keeps them alive until the copy is done.
 pub type HostSource = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// Keeps bytes until a copy has read them: dropping it waits for the copy.

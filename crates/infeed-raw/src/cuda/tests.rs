@@ -23,12 +23,12 @@ fn fail(function: &str, code: u32) {
     testing::fail(function, code);
 }
 
-fn memory(context: &Arc<Context>, len: usize) -> Arc<Memory> {
+fn memory(context: &Arc<Context>, len: usize) -> Arc<GpuMemory> {
     Arc::new(context.memory(len).unwrap())
 }
 
 /// Contents of a memory.
-fn bytes(context: &Arc<Context>, queue: Queue, memory: &Memory) -> Vec<u8> {
+fn bytes(context: &Arc<Context>, queue: Queue, memory: &GpuMemory) -> Vec<u8> {
     let slab = Slab::zeroed(1, memory.len()).unwrap();
     let slab = context.read(queue, memory, slab).unwrap();
     slab.as_ref().to_vec()
@@ -658,7 +658,7 @@ fn written_memory_becomes_a_table_after_pending_writes() {
         row_bytes: 3,
         flags: 0,
     }];
-    let waited = |table_memory: &Arc<Memory>| {
+    let waited = |table_memory: &Arc<GpuMemory>| {
         calls();
         let table = Some((Table::Views(&view), table_memory));
         let launched = context.launch(queue, &expand(), 1, &input, table, &output);
@@ -684,7 +684,7 @@ fn tables_go_through_pinned_memory_that_grows_with_them() {
         row_bytes: 3,
         flags: 0,
     };
-    let pinned = |table_memory: &Arc<Memory>, rows: usize| {
+    let pinned = |table_memory: &Arc<GpuMemory>, rows: usize| {
         calls();
         let views = vec![view; rows];
         let table = Some((Table::Views(&views), table_memory));

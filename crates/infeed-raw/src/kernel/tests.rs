@@ -2,7 +2,7 @@
 
 use super::arguments::Divider;
 use super::*;
-use crate::simd::{self, Convert, Level, Source};
+use crate::simd::{self, Convert, Level, SourcePixels};
 
 const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::BF16];
 const LAYOUTS: [Layout; 2] = [Layout::Hwc, Layout::Chw];
@@ -116,7 +116,7 @@ fn reference(kernel: &Kernel, rows: usize, input: &[u8]) -> Vec<u8> {
                 bias,
                 ..
             } => {
-                let source = Source {
+                let source = SourcePixels {
                     data: image,
                     width,
                     height,

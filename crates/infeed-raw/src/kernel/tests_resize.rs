@@ -1,12 +1,12 @@
 //! Resizes on the host, compared with the host's resizer, which has the same bits, and hostile
 //! tables.
 
-use infeed_resize::{FilterType, Part, PixelType, Resizer};
+use infeed_resize::{FilterType, PixelType, Resizer, RowPart};
 
 use super::resize::Axis;
 use super::tests::Noise;
 use super::*;
-use crate::simd::{self, Convert, Level, Source};
+use crate::simd::{self, Convert, Level, SourcePixels};
 
 const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::BF16];
 const LAYOUTS: [Layout; 2] = [Layout::Hwc, Layout::Chw];
@@ -71,7 +71,7 @@ fn reference(kernel: &Kernel, view: &ResizeView, input: &[u8]) -> Vec<u8> {
     ][channels - 1];
     let mut to = vec![0; height * width * channels];
     let size = (width as u32, height as u32);
-    let part = Part::whole(&dense, view.width, view.height);
+    let part = RowPart::whole(&dense, view.width, view.height);
     let mut resizer = Resizer::new();
     infeed_resize::resize(
         &mut resizer,
@@ -82,7 +82,7 @@ fn reference(kernel: &Kernel, view: &ResizeView, input: &[u8]) -> Vec<u8> {
         size,
     )
     .expect("its pixels");
-    let source = Source {
+    let source = SourcePixels {
         data: &to,
         width,
         height,
@@ -199,7 +199,7 @@ fn sides_of_every_length_have_the_weights_of_the_hosts_resizer() {
                 .step_by(from as usize + 1)
                 .for_each(|pixel| *pixel = 255);
             let mut out = vec![0; (to * from) as usize];
-            let part = Part::whole(&pixels, from, from);
+            let part = RowPart::whole(&pixels, from, from);
             let (kind, filter) = (PixelType::U8, FilterType::Bilinear);
             infeed_resize::resize(&mut resizer, kind, filter, &part, &mut out, (to, from))
                 .expect("square");

@@ -4,8 +4,8 @@
 //! end of the line; it writes a few elements a second time, with the same values. Only lines
 //! shorter than a block are copied with padding.
 
-use super::isa::{Isa, Permutation, Plain};
-use super::{Convert, Dtype, Layout, Level, Source};
+use super::isa::{ByteShuffle, Isa, Plain};
+use super::{Convert, Dtype, Layout, Level, SourcePixels};
 
 /// Pixels of a block.
 const BLOCK: usize = 16;
@@ -26,7 +26,7 @@ const BLOCK: usize = 16;
 /// # Cost
 ///
 /// Reads and writes memory once; no allocation.
-pub fn convert(level: Level, source: &Source<'_>, how: &Convert, out: &mut [u8]) {
+pub fn convert(level: Level, source: &SourcePixels<'_>, how: &Convert, out: &mut [u8]) {
     let row_bytes = source.width.checked_mul(source.channels);
     let elements = row_bytes.and_then(|row| row.checked_mul(source.height));
     let out_bytes = elements.and_then(|n| n.checked_mul(how.dtype.bytes()));
@@ -75,7 +75,7 @@ pub fn convert(level: Level, source: &Source<'_>, how: &Convert, out: &mut [u8])
 }
 
 struct ConvertJob<'a> {
-    source: &'a Source<'a>,
+    source: &'a SourcePixels<'a>,
     how: &'a Convert,
     out: &'a mut [u8],
 }
@@ -173,7 +173,7 @@ fn image<I: Isa, E: Element, const FLIP_X: bool>(isa: I, job: ConvertJob<'_>) {
 
 /// Returns the source's line for line `y` of the output.
 #[inline(always)]
-fn line_for<'a>(source: &Source<'a>, how: &Convert, y: usize) -> &'a [u8] {
+fn line_for<'a>(source: &SourcePixels<'a>, how: &Convert, y: usize) -> &'a [u8] {
     let from = if how.flip_y { source.height - 1 - y } else { y };
     &source.data[from * source.row_bytes..][..source.width * source.channels]
 }
@@ -182,7 +182,7 @@ fn line_for<'a>(source: &Source<'a>, how: &Convert, y: usize) -> &'a [u8] {
 /// lines are read backwards, which the processor's own prefetcher does not predict. Four lines of
 /// 224 pixels take about the latency of memory.
 #[inline(always)]
-fn lines_ahead(source: &Source<'_>, how: &Convert) -> usize {
+fn lines_ahead(source: &SourcePixels<'_>, how: &Convert) -> usize {
     let distance = source.row_bytes.wrapping_mul(4);
     if how.flip_y {
         distance.wrapping_neg()
@@ -261,7 +261,7 @@ fn interleaved_block<I: Isa, E: Element, const FLIP_X: bool, const C: usize>(
         let block = block
             .first_chunk()
             .expect("a block of three channels is 48 bytes");
-        let vectors = isa.permute(block, &Permutation::REVERSE);
+        let vectors = isa.permute(block, &ByteShuffle::REVERSE);
         for c in 0..C {
             E::put(
                 isa,
@@ -304,11 +304,11 @@ fn planar_from_three<I: Isa, E: Element, const FLIP_X: bool>(isa: I, job: Conver
     let line_bytes = width * E::BYTES;
     let scale: [[f32; 16]; 3] = pattern(&how.scale, |plane, _| plane);
     let bias: [[f32; 16]; 3] = pattern(&how.bias, |plane, _| plane);
-    let order: &Permutation = const {
+    let order: &ByteShuffle = const {
         if FLIP_X {
-            &Permutation::SPLIT_REVERSED
+            &ByteShuffle::SPLIT_REVERSED
         } else {
-            &Permutation::SPLIT
+            &ByteShuffle::SPLIT
         }
     };
     let (first, rest) = out.split_at_mut(source.height * line_bytes);

@@ -12,7 +12,7 @@ pub(super) trait Isa: Copy {
     fn load(self, from: &[u8; 16]) -> Self::Bytes;
 
     /// Rearranges 48 bytes.
-    fn permute(self, from: &[u8; 48], how: &Permutation) -> [Self::Bytes; 3];
+    fn permute(self, from: &[u8; 48], how: &ByteShuffle) -> [Self::Bytes; 3];
 
     /// `f32(v) * scale + bias`, two roundings.
     fn affine(self, v: Self::Bytes, scale: &[f32; 16], bias: &[f32; 16]) -> Self::Floats;
@@ -32,7 +32,7 @@ pub(super) trait Isa: Copy {
 }
 
 /// Source of each of 48 bytes, as an index and as masks for 16-byte shuffles.
-pub(super) struct Permutation {
+pub(super) struct ByteShuffle {
     /// Output byte *n* is input byte `index[n]`.
     pub(super) index: [[u8; 16]; 3],
     /// `masks[out][in]`: a shuffle of input vector `in` for the bytes of output vector `out` that
@@ -41,8 +41,8 @@ pub(super) struct Permutation {
     pub(super) masks: [[[u8; 16]; 3]; 3],
 }
 
-impl Permutation {
-    const fn from_index(index: [[u8; 16]; 3]) -> Permutation {
+impl ByteShuffle {
+    const fn from_index(index: [[u8; 16]; 3]) -> ByteShuffle {
         let mut masks = [[[0x80; 16]; 3]; 3];
         let mut n = 0;
         while n < 48 {
@@ -50,27 +50,27 @@ impl Permutation {
             masks[n / 16][from as usize / 16][n % 16] = from % 16;
             n += 1;
         }
-        Permutation { index, masks }
+        ByteShuffle { index, masks }
     }
 
     /// 16 pixels of three channels into 16 bytes of each channel.
-    pub(super) const SPLIT: Permutation = Permutation::split(false);
+    pub(super) const SPLIT: ByteShuffle = ByteShuffle::split(false);
 
     /// The same, the last pixel first.
-    pub(super) const SPLIT_REVERSED: Permutation = Permutation::split(true);
+    pub(super) const SPLIT_REVERSED: ByteShuffle = ByteShuffle::split(true);
 
     /// 16 pixels of three channels, the last pixel first.
-    pub(super) const REVERSE: Permutation = {
+    pub(super) const REVERSE: ByteShuffle = {
         let mut index = [[0; 16]; 3];
         let mut n = 0;
         while n < 48 {
             index[n / 16][n % 16] = ((15 - n / 3) * 3 + n % 3) as u8;
             n += 1;
         }
-        Permutation::from_index(index)
+        ByteShuffle::from_index(index)
     };
 
-    const fn split(is_reversed: bool) -> Permutation {
+    const fn split(is_reversed: bool) -> ByteShuffle {
         let mut index = [[0; 16]; 3];
         let mut n = 0;
         while n < 48 {
@@ -78,7 +78,7 @@ impl Permutation {
             index[n / 16][n % 16] = (pixel * 3 + n / 16) as u8;
             n += 1;
         }
-        Permutation::from_index(index)
+        ByteShuffle::from_index(index)
     }
 }
 
@@ -104,7 +104,7 @@ impl Isa for Plain {
     }
 
     #[inline(always)]
-    fn permute(self, from: &[u8; 48], how: &Permutation) -> [[u8; 16]; 3] {
+    fn permute(self, from: &[u8; 48], how: &ByteShuffle) -> [[u8; 16]; 3] {
         how.index.map(|index| index.map(|n| from[usize::from(n)]))
     }
 

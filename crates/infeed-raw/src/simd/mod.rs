@@ -59,7 +59,7 @@ pub enum Layout {
 
 /// Pixels to read: uint8, HWC, rows `row_bytes` apart.
 #[derive(Debug, Clone, Copy)]
-pub struct Source<'a> {
+pub struct SourcePixels<'a> {
     /// Bytes from the first byte of the first row; bytes after the last row are ignored.
     pub data: &'a [u8],
     /// Pixels in a row.

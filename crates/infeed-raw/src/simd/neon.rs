@@ -2,7 +2,7 @@
 
 use std::arch::aarch64::*;
 
-use super::isa::{Isa, Permutation, soft_f16};
+use super::isa::{ByteShuffle, Isa, soft_f16};
 
 /// NEON.
 #[derive(Clone, Copy)]
@@ -19,7 +19,7 @@ impl Isa for Neon {
     }
 
     #[inline(always)]
-    fn permute(self, from: &[u8; 48], how: &Permutation) -> [uint8x16_t; 3] {
+    fn permute(self, from: &[u8; 48], how: &ByteShuffle) -> [uint8x16_t; 3] {
         let (parts, _) = from.as_chunks::<16>();
         let table = uint8x16x3_t(
             self.load(&parts[0]),

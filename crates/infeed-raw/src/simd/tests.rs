@@ -26,8 +26,8 @@ fn element_bytes(dtype: Dtype, value: f32, byte: u8) -> Vec<u8> {
     }
 }
 
-fn reference(source: &Source<'_>, how: &Convert) -> Vec<u8> {
-    let Source {
+fn reference(source: &SourcePixels<'_>, how: &Convert) -> Vec<u8> {
+    let SourcePixels {
         data,
         width,
         height,
@@ -55,7 +55,7 @@ fn reference(source: &Source<'_>, how: &Convert) -> Vec<u8> {
     out
 }
 
-fn check(source: &Source<'_>, how: &Convert) {
+fn check(source: &SourcePixels<'_>, how: &Convert) {
     let expected = reference(source, how);
     for level in Level::available() {
         // One byte off, to detect code that relies on alignment.
@@ -88,7 +88,7 @@ fn every_level_gives_the_bits_of_the_reference_for_every_width_and_channel_count
         for channels in 1..=6 {
             let (height, row_bytes) = (3, width * channels + 5);
             let data = noise(height * row_bytes - 5);
-            let source = Source {
+            let source = SourcePixels {
                 data: &data,
                 width,
                 height,
@@ -137,7 +137,7 @@ fn every_byte_rounds_alike_for_ordinary_and_extreme_factors() {
     for dtype in DTYPES {
         for scale in scales {
             for bias in biases {
-                let source = Source {
+                let source = SourcePixels {
                     data: &data,
                     width: 64,
                     height: 4,
@@ -161,7 +161,7 @@ fn every_byte_rounds_alike_for_ordinary_and_extreme_factors() {
 #[test]
 fn the_product_is_rounded_before_the_sum() {
     // 255 * (1/255) rounds to 1, so the difference is exactly 0; fused, it is not.
-    let source = Source {
+    let source = SourcePixels {
         data: &[255; 16],
         width: 16,
         height: 1,
@@ -251,7 +251,7 @@ fn an_empty_image_is_no_error() {
         scale: [1.0; 4],
         bias: [0.0; 4],
     };
-    let source = |width, height| Source {
+    let source = |width, height| SourcePixels {
         data: &[],
         width,
         height,
@@ -279,7 +279,7 @@ fn an_empty_image_is_no_error() {
 #[test]
 #[should_panic(expected = "as long as the converted image")]
 fn a_row_of_the_wrong_length_panics() {
-    let source = Source {
+    let source = SourcePixels {
         data: &[0; 12],
         width: 2,
         height: 2,
@@ -307,7 +307,7 @@ fn a_row_of_the_wrong_length_panics() {
 #[test]
 #[should_panic(expected = "hold every row")]
 fn data_that_ends_before_the_last_row_panics() {
-    let source = Source {
+    let source = SourcePixels {
         data: &[0; 13],
         width: 2,
         height: 2,

@@ -5,7 +5,7 @@
 
 use std::arch::x86_64::*;
 
-use super::isa::{Isa, Permutation, soft_f16};
+use super::isa::{ByteShuffle, Isa, soft_f16};
 
 /// SSSE3 and SSE4.1.
 #[derive(Clone, Copy)]
@@ -60,7 +60,7 @@ macro_rules! bytes_in_xmm {
         }
 
         #[inline(always)]
-        fn permute(self, from: &[u8; 48], how: &Permutation) -> [__m128i; 3] {
+        fn permute(self, from: &[u8; 48], how: &ByteShuffle) -> [__m128i; 3] {
             let (parts, _) = from.as_chunks::<16>();
             let from = [
                 self.load(&parts[0]),

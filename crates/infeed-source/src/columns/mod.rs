@@ -26,7 +26,7 @@ pub(super) const BYTES: &str = "bytes";
 
 /// Kind of field that a column should become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ColumnKind {
+pub enum FieldChoice {
     /// Encoded images, or pixels.
     Image,
     /// Encoded masks, or class labels by pixel.
@@ -49,7 +49,7 @@ pub struct ColumnRequest {
     /// Name of the column, or of an array in an `.npz`.
     pub column: String,
     /// Kind of the field. None: derived from the column's type and first value.
-    pub kind: Option<ColumnKind>,
+    pub kind: Option<FieldChoice>,
     /// Element type. None: that of the column.
     pub dtype: Option<DType>,
     /// Shape of one record. Empty: that of the column.
@@ -77,7 +77,7 @@ pub(super) enum Conversion {
 
 /// A column that is read.
 #[derive(Clone, Debug)]
-pub(super) struct Column {
+pub(super) struct ReadColumn {
     /// Name in the table.
     pub(super) name: String,
     /// Type in the table.
@@ -106,7 +106,7 @@ pub(super) enum ValueCheck {
 #[derive(Clone, Debug)]
 pub(super) struct Columns {
     fields: Vec<Field>,
-    columns: Vec<Column>,
+    columns: Vec<ReadColumn>,
     classes: Option<Vec<String>>,
 }
 
@@ -263,7 +263,7 @@ impl Columns {
             name: wanted.name.clone(),
             kind,
         });
-        self.columns.push(Column {
+        self.columns.push(ReadColumn {
             name: wanted.column.clone(),
             data_type: field.data_type().clone(),
             store,
@@ -283,7 +283,7 @@ impl Columns {
     }
 
     /// Columns of the fields, in the same order.
-    pub(super) fn columns(&self) -> &[Column] {
+    pub(super) fn columns(&self) -> &[ReadColumn] {
         &self.columns
     }
 
@@ -418,7 +418,7 @@ fn settle(
             };
             plain(kind, store)
         }
-        ValueLayout::Words if wanted.kind == Some(ColumnKind::Tensor) => {
+        ValueLayout::Words if wanted.kind == Some(FieldChoice::Tensor) => {
             let Some(words) = first.words(at)? else {
                 let problem = "its words have no common dictionary here; take it as text, or \
                                store numbers";
@@ -433,8 +433,8 @@ fn settle(
         }
         ValueLayout::Text | ValueLayout::Words => {
             let kind = match wanted.kind {
-                None | Some(ColumnKind::Text) => FieldKind::Text,
-                Some(ColumnKind::Bytes) => FieldKind::Bytes,
+                None | Some(FieldChoice::Text) => FieldKind::Text,
+                Some(FieldChoice::Bytes) => FieldKind::Bytes,
                 Some(_) => return Err("it holds text".to_owned().into()),
             };
             plain(kind, Conversion::Bytes { child: None })
@@ -452,21 +452,21 @@ fn scalar(dtype: DType) -> FieldKind {
 }
 
 /// Converts bytes as the user requested.
-fn bytes_kind(kind: ColumnKind, wanted: &ColumnRequest) -> Result<FieldKind, String> {
+fn bytes_kind(kind: FieldChoice, wanted: &ColumnRequest) -> Result<FieldKind, String> {
     let pixels = || match wanted.dtype {
         None => Ok(Pixels::Encoded),
         Some(dtype) => Pixels::raw(dtype, &wanted.shape),
     };
     Ok(match kind {
-        ColumnKind::Image => FieldKind::Image(pixels()?),
-        ColumnKind::Mask => FieldKind::Mask(pixels()?),
-        ColumnKind::Bytes => FieldKind::Bytes,
-        ColumnKind::Text => FieldKind::Text,
-        ColumnKind::Tensor => FieldKind::Tensor {
+        FieldChoice::Image => FieldKind::Image(pixels()?),
+        FieldChoice::Mask => FieldKind::Mask(pixels()?),
+        FieldChoice::Bytes => FieldKind::Bytes,
+        FieldChoice::Text => FieldKind::Text,
+        FieldChoice::Tensor => FieldKind::Tensor {
             dtype: wanted.dtype.ok_or("bytes need a dtype to be a tensor")?,
             shape: wanted.shape.clone(),
         },
-        ColumnKind::Ragged => FieldKind::Ragged {
+        FieldChoice::Ragged => FieldKind::Ragged {
             dtype: wanted.dtype.ok_or("bytes need a dtype to be ragged")?,
         },
     })
@@ -490,7 +490,7 @@ fn numbers(
     let is_label = dims.is_empty() && (classes.is_some() || wanted.name == "label");
     let wide = match wanted.dtype {
         Some(asked) => asked == DType::Int64,
-        None => is_label && wanted.kind.is_none_or(|kind| kind == ColumnKind::Tensor),
+        None => is_label && wanted.kind.is_none_or(|kind| kind == FieldChoice::Tensor),
     };
     if wide && whole && dtype != DType::Int64 && dims.is_empty() {
         return Ok(SettledColumn {
@@ -513,11 +513,11 @@ fn numbers(
         false => return Err(format!("it has shape {dims:?}, not {:?}", wanted.shape)),
     };
     let kind = match wanted.kind {
-        Some(ColumnKind::Image) => FieldKind::Image(Pixels::raw(dtype, &shape)?),
-        Some(ColumnKind::Mask) => FieldKind::Mask(Pixels::raw(dtype, &shape)?),
+        Some(FieldChoice::Image) => FieldKind::Image(Pixels::raw(dtype, &shape)?),
+        Some(FieldChoice::Mask) => FieldKind::Mask(Pixels::raw(dtype, &shape)?),
         None => guess(&wanted.name, dtype, shape),
-        Some(ColumnKind::Tensor) => FieldKind::Tensor { dtype, shape },
-        Some(ColumnKind::Bytes | ColumnKind::Text | ColumnKind::Ragged) => {
+        Some(FieldChoice::Tensor) => FieldKind::Tensor { dtype, shape },
+        Some(FieldChoice::Bytes | FieldChoice::Text | FieldChoice::Ragged) => {
             return Err("it holds numbers of one shape; its kind is tensor".to_owned());
         }
     };
@@ -569,13 +569,13 @@ fn lists(
     };
     let lists = |dims| Conversion::Lists { dtype, depth, dims };
     let (kind, store) = match (wanted.kind, shape) {
-        (None | Some(ColumnKind::Ragged), None) if depth == 1 => {
+        (None | Some(FieldChoice::Ragged), None) if depth == 1 => {
             (FieldKind::Ragged { dtype }, lists(None))
         }
-        (Some(ColumnKind::Ragged), _) => {
+        (Some(FieldChoice::Ragged), _) => {
             return Err("ragged fields are lists of numbers, and these are nested".to_owned());
         }
-        (Some(ColumnKind::Bytes | ColumnKind::Text), _) => {
+        (Some(FieldChoice::Bytes | FieldChoice::Text), _) => {
             return Err("it holds lists of numbers".to_owned());
         }
         (_, None) => {
@@ -592,8 +592,8 @@ fn lists(
                 _ => shape.clone(),
             };
             let kind = match kind {
-                Some(ColumnKind::Image) => FieldKind::Image(Pixels::raw(dtype, &shape)?),
-                Some(ColumnKind::Mask) => FieldKind::Mask(Pixels::raw(dtype, &shape)?),
+                Some(FieldChoice::Image) => FieldKind::Image(Pixels::raw(dtype, &shape)?),
+                Some(FieldChoice::Mask) => FieldKind::Mask(Pixels::raw(dtype, &shape)?),
                 Some(_) => FieldKind::Tensor { dtype, shape },
                 None => guess(&wanted.name, dtype, shape),
             };

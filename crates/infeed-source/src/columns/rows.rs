@@ -10,7 +10,7 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer
 use arrow_schema::DataType;
 use bytes::Bytes;
 
-use super::{Column, Columns, Conversion, ValueCheck, number};
+use super::{Columns, Conversion, ReadColumn, ValueCheck, number};
 use infeed_core::error::Cause;
 use infeed_core::sample::DType;
 
@@ -267,7 +267,7 @@ impl Rows {
 }
 
 impl RowColumn {
-    fn new(array: &ArrayRef, column: &Column) -> Option<RowColumn> {
+    fn new(array: &ArrayRef, column: &ReadColumn) -> Option<RowColumn> {
         let mut child_nulls = None;
         let cells = match &column.store {
             Conversion::Bytes { child: None } => Cells::bytes(array)?,

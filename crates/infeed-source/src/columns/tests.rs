@@ -191,7 +191,7 @@ fn of(columns: Vec<(&str, ArrayRef)>, wanted: &[ColumnRequest]) -> Result<Batche
     )
 }
 
-fn wanted(column: &str, kind: Option<ColumnKind>) -> ColumnRequest {
+fn wanted(column: &str, kind: Option<FieldChoice>) -> ColumnRequest {
     ColumnRequest {
         name: column.to_owned(),
         column: column.to_owned(),
@@ -282,7 +282,7 @@ fn words_of_a_dictionary_are_text_or_the_numbers_of_classes() {
     assert_eq!(text.fields()[0].kind, FieldKind::Text);
     assert_eq!(read_one(&text, 2).expect("a word").fields, ["dog"]);
 
-    let classes = [wanted("breed", Some(ColumnKind::Tensor))];
+    let classes = [wanted("breed", Some(FieldChoice::Tensor))];
     let numbers = of(vec![("breed", column)], &classes).expect("a table");
     assert_eq!(numbers.classes().expect("words"), ["dog", "cat", "cow"]);
     let third = read_one(&numbers, 3).expect("a number");
@@ -294,7 +294,7 @@ fn a_null_among_the_words_of_a_dictionary_is_no_word_and_no_class() {
     let words = StringArray::from(vec![Some("dog"), None, Some("cat")]);
     let keys = Int8Array::from(vec![0, 1, 2]);
     let column: ArrayRef = Arc::new(DictionaryArray::new(keys, Arc::new(words)));
-    let classes = [wanted("breed", Some(ColumnKind::Tensor))];
+    let classes = [wanted("breed", Some(FieldChoice::Tensor))];
 
     for asked in [&[][..], &classes] {
         let source = of(vec![("breed", Arc::clone(&column))], asked).expect("a table");
@@ -317,9 +317,9 @@ fn partial_elements_and_invalid_utf8_are_bad_records() {
     };
     let ragged = ColumnRequest {
         dtype: Some(DType::Float32),
-        ..wanted("tokens", Some(ColumnKind::Ragged))
+        ..wanted("tokens", Some(FieldChoice::Ragged))
     };
-    let text = wanted("tokens", Some(ColumnKind::Text));
+    let text = wanted("tokens", Some(FieldChoice::Text));
 
     for (asked, reason) in [
         (
@@ -387,7 +387,7 @@ fn a_column_whose_first_values_cannot_be_read_is_an_error() {
             assert_eq!(error.contains("with their kinds"), has_fix, "{error}");
         }
 
-        let named = [wanted("scan", Some(ColumnKind::Image))];
+        let named = [wanted("scan", Some(FieldChoice::Image))];
         assert!(Columns::choose(&schema, &named, &mut Silent(kind)).is_ok());
     }
 }
@@ -487,7 +487,7 @@ use arrow_array::Array as _;
 fn nested_lists_are_tensors_where_a_shape_is_given_and_fits() {
     let asked = [ColumnRequest {
         shape: vec![2, 3],
-        ..wanted("grid", Some(ColumnKind::Tensor))
+        ..wanted("grid", Some(FieldChoice::Tensor))
     }];
     let source = of(vec![("grid", nested(&[3, 3, 3, 3]))], &asked).expect("a table");
     let second: Vec<u8> = (6..12).flat_map(|at| (at as f32).to_le_bytes()).collect();
@@ -500,7 +500,7 @@ fn nested_lists_are_tensors_where_a_shape_is_given_and_fits() {
 
     let error = of(
         vec![("grid", nested(&[3; 4]))],
-        &[wanted("grid", Some(ColumnKind::Tensor))],
+        &[wanted("grid", Some(FieldChoice::Tensor))],
     );
     let error = error.expect_err("no shape").to_string();
     assert!(error.contains("give the shape"), "{error}");
@@ -566,11 +566,11 @@ fn an_impossible_request_names_the_column_and_the_reason() {
         wanted("height", None),
         "no column `height`; there are [\"age\"]",
     );
-    refused(wanted("age", Some(ColumnKind::Text)), "its kind is tensor");
-    refused(wanted("age", Some(ColumnKind::Image)), "uint8 or uint16");
+    refused(wanted("age", Some(FieldChoice::Text)), "its kind is tensor");
+    refused(wanted("age", Some(FieldChoice::Image)), "uint8 or uint16");
     let narrow = ColumnRequest {
         dtype: Some(DType::Int8),
-        ..wanted("age", Some(ColumnKind::Tensor))
+        ..wanted("age", Some(FieldChoice::Tensor))
     };
     refused(narrow, "int64, not int8");
 }

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use super::head::{Head, kind};
-use super::{Kind, State};
+use super::head::{RequestHead, kind};
+use super::{BucketState, RequestKind};
 
 /// Modification time of all objects. Only tags distinguish versions.
 const TIME: &str = "Thu, 01 Jan 2026 00:00:00 GMT";
@@ -12,7 +12,7 @@ const TIME_IN_LISTS: &str = "2026-01-01T00:00:00.000Z";
 /// A response.
 #[derive(Debug)]
 pub(super) struct Answer {
-    pub(super) kind: Kind,
+    pub(super) kind: RequestKind,
     pub(super) status: u16,
     pub(super) headers: Vec<(&'static str, String)>,
     /// Value of the content length, if it differs from the body's length.
@@ -41,7 +41,7 @@ impl Body {
 }
 
 impl Answer {
-    pub(super) fn status(kind: Kind, status: u16) -> Answer {
+    pub(super) fn status(kind: RequestKind, status: u16) -> Answer {
         Answer {
             kind,
             status,
@@ -54,7 +54,7 @@ impl Answer {
     }
 
     /// An XML response.
-    pub(super) fn xml(kind: Kind, text: String) -> Answer {
+    pub(super) fn xml(kind: RequestKind, text: String) -> Answer {
         Answer {
             headers: vec![("content-type", "application/xml".to_owned())],
             body: Body {
@@ -77,9 +77,9 @@ impl Answer {
 }
 
 /// Builds the response from the stored objects.
-pub(super) fn answer(state: &State, head: &Head) -> Answer {
+pub(super) fn answer(state: &BucketState, head: &RequestHead) -> Answer {
     let kind = kind(head);
-    if kind == Kind::List {
+    if kind == RequestKind::List {
         return list(state, head);
     }
     if !["GET", "HEAD"].contains(&head.method.as_str()) {
@@ -115,7 +115,7 @@ pub(super) fn answer(state: &State, head: &Head) -> Answer {
         }
         None => object.bytes.clone(),
     };
-    if kind == Kind::Look {
+    if kind == RequestKind::Look {
         answer.length = Some(whole);
     } else {
         answer.body.bytes = bytes;
@@ -134,7 +134,7 @@ fn bounds(text: &str) -> Option<(u64, u64)> {
 }
 
 /// Returns a page of a bucket's list.
-fn list(state: &State, head: &Head) -> Answer {
+fn list(state: &BucketState, head: &RequestHead) -> Answer {
     let bucket = format!("{}/", head.path.trim_end_matches('/'));
     let (prefix, after) = (
         head.asked("prefix").unwrap_or_default(),
@@ -190,7 +190,7 @@ fn list(state: &State, head: &Head) -> Answer {
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult><IsTruncated>{is_cut}\
          </IsTruncated>{contents}{folders}{next}</ListBucketResult>"
     );
-    Answer::xml(Kind::List, text)
+    Answer::xml(RequestKind::List, text)
 }
 
 pub(super) fn escaped(text: &str) -> String {

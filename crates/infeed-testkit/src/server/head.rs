@@ -1,10 +1,10 @@
 //! Parses the head of a request.
 
-use super::Kind;
+use super::RequestKind;
 
 /// The head of a request.
 #[derive(Debug, Default)]
-pub(super) struct Head {
+pub(super) struct RequestHead {
     pub(super) method: String,
     /// Decoded, without the leading slash.
     pub(super) path: String,
@@ -17,7 +17,7 @@ pub(super) struct Head {
     pub(super) length: u64,
 }
 
-impl Head {
+impl RequestHead {
     /// Returns the value of a query parameter.
     pub(super) fn asked(&self, name: &str) -> Option<&str> {
         let mut found = self.query.iter().filter(|(key, _)| key == name);
@@ -26,12 +26,12 @@ impl Head {
 }
 
 /// Parses the head of a request. None if it is invalid.
-pub(super) fn parse(text: &str) -> Option<Head> {
+pub(super) fn parse(text: &str) -> Option<RequestHead> {
     let mut lines = text.split("\r\n");
     let mut words = lines.next()?.split(' ');
-    let mut head = Head {
+    let mut head = RequestHead {
         method: words.next()?.to_owned(),
-        ..Head::default()
+        ..RequestHead::default()
     };
     let (path, query) = match words.next()?.split_once('?') {
         Some((path, query)) => (path.to_owned(), query.to_owned()),
@@ -78,17 +78,17 @@ fn decoded(text: &str) -> String {
 }
 
 /// Returns the kind of a request.
-pub(super) fn kind(head: &Head) -> Kind {
+pub(super) fn kind(head: &RequestHead) -> RequestKind {
     let of_parts = head.asked("uploadId").is_some();
     match head.method.as_str() {
-        "HEAD" => Kind::Look,
-        "PUT" if of_parts => Kind::Part,
-        "PUT" => Kind::Write,
-        "DELETE" => Kind::Remove,
-        "POST" if head.asked("delete").is_some() => Kind::Remove,
-        "POST" if of_parts => Kind::Complete,
-        "POST" => Kind::Begin,
-        _ if head.asked("list-type").is_some() => Kind::List,
-        _ => Kind::Read,
+        "HEAD" => RequestKind::Look,
+        "PUT" if of_parts => RequestKind::Part,
+        "PUT" => RequestKind::Write,
+        "DELETE" => RequestKind::Remove,
+        "POST" if head.asked("delete").is_some() => RequestKind::Remove,
+        "POST" if of_parts => RequestKind::Complete,
+        "POST" => RequestKind::Begin,
+        _ if head.asked("list-type").is_some() => RequestKind::List,
+        _ => RequestKind::Read,
     }
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::answer::{Answer, Body, answer};
-use super::head::{Head, kind, parse};
+use super::head::{RequestHead, kind, parse};
 use super::write::write;
-use super::{Fault, Request, Shared};
+use super::{ReceivedRequest, RequestFault, Shared};
 
 /// Interval at which an idle connection checks whether the server closes.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -49,11 +49,11 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
             let mut state = shared.lock();
             (state.next_fault(kind), state.latency)
         };
-        if fault == Some(Fault::WholeFile) {
+        if fault == Some(RequestFault::WholeFile) {
             head.range = None;
         }
         let body = match fault {
-            Some(Fault::Cut(after)) if kind.changes() => {
+            Some(RequestFault::Cut(after)) if kind.changes() => {
                 body(&mut stream, &mut pending, after.min(head.length), shared)?;
                 break;
             }
@@ -65,17 +65,17 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
             let found = match (kind.changes(), fault) {
                 (false, _) => answer(&state, &head),
                 // A request that fails with a status changes nothing.
-                (true, Some(Fault::Status(status))) => Answer::status(kind, status),
+                (true, Some(RequestFault::Status(status))) => Answer::status(kind, status),
                 (true, _) => write(&mut state, &head, kind, &body),
             };
-            state.log.push(Request {
+            state.log.push(ReceivedRequest {
                 kind,
                 key: head.path.clone(),
                 range: found.range,
             });
             found
         };
-        if fault == Some(Fault::Lost) {
+        if fault == Some(RequestFault::Lost) {
             break;
         }
         if !shared.sleep(latency) || !give(&mut stream, found, fault, &head, shared)? {
@@ -90,7 +90,7 @@ fn next_head(
     stream: &mut TcpStream,
     pending: &mut Vec<u8>,
     shared: &Shared,
-) -> io::Result<Option<Head>> {
+) -> io::Result<Option<RequestHead>> {
     let mut buffer = [0; 4096];
     loop {
         if let Some(end) = pending.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -150,17 +150,17 @@ fn is_timeout(error: &io::Error) -> bool {
 fn give(
     stream: &mut TcpStream,
     answer: Answer,
-    fault: Option<Fault>,
-    head: &Head,
+    fault: Option<RequestFault>,
+    head: &RequestHead,
     shared: &Shared,
 ) -> io::Result<bool> {
     let mut answer = answer;
     let bare = head.method == "HEAD";
     match fault {
-        Some(Fault::Status(status)) => {
+        Some(RequestFault::Status(status)) => {
             answer = Answer::status(answer.kind, status);
         }
-        Some(Fault::Stall) => {
+        Some(RequestFault::Stall) => {
             while shared.sleep(Duration::from_secs(1)) {
                 if gone(stream) {
                     break;
@@ -168,20 +168,20 @@ fn give(
             }
             return Ok(false);
         }
-        Some(Fault::Delay(time)) => {
+        Some(RequestFault::Delay(time)) => {
             shared.sleep(time);
         }
-        Some(Fault::Short(by)) => {
+        Some(RequestFault::Short(by)) => {
             let left = answer.body.bytes.len().saturating_sub(by as usize);
             answer.body.bytes.truncate(left);
         }
-        Some(Fault::Long(by)) => answer.body.more(by as usize),
-        Some(Fault::Trailing(by)) => {
+        Some(RequestFault::Long(by)) => answer.body.more(by as usize),
+        Some(RequestFault::Trailing(by)) => {
             answer.body.more(by as usize);
             answer.body.chunked = true;
         }
-        Some(Fault::Endless) => answer.body.chunked = true,
-        Some(Fault::OtherRange) if answer.status == 206 => answer.shift(),
+        Some(RequestFault::Endless) => answer.body.chunked = true,
+        Some(RequestFault::OtherRange) if answer.status == 206 => answer.shift(),
         _ => {}
     }
     let Body { bytes, chunked } = &answer.body;
@@ -201,12 +201,12 @@ fn give(
         return Ok(true);
     }
     match fault {
-        Some(Fault::Cut(after)) if (after as usize) < bytes.len() => {
+        Some(RequestFault::Cut(after)) if (after as usize) < bytes.len() => {
             stream.write_all(&bytes[..after as usize])?;
             stream.flush()?;
             return Ok(false);
         }
-        Some(Fault::Drip(size, every)) => {
+        Some(RequestFault::Drip(size, every)) => {
             for piece in bytes.chunks(size.max(1)) {
                 if !shared.sleep(every) {
                     return Ok(false);
@@ -217,7 +217,7 @@ fn give(
         _ if *chunked => {
             stream.write_all(format!("{:x}\r\n", bytes.len()).as_bytes())?;
             stream.write_all(bytes)?;
-            if fault == Some(Fault::Endless) {
+            if fault == Some(RequestFault::Endless) {
                 stream.write_all(b"\r\n")?;
                 return Ok(false);
             }

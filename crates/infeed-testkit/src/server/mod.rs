@@ -27,7 +27,7 @@ use infeed_core::random::mix;
 /// A fault of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum RequestFault {
     /// A status instead of a response, such as 503.
     Status(u16),
     /// The connection ends after this number of body bytes: of the response, or of a writing
@@ -59,7 +59,7 @@ pub enum Fault {
 /// Purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum RequestKind {
     /// Reads bytes of an object.
     Read,
     /// Reads length and tag of an object.
@@ -78,18 +78,21 @@ pub enum Kind {
     Remove,
 }
 
-impl Kind {
+impl RequestKind {
     /// Returns whether the request changes stored objects.
     fn changes(self) -> bool {
-        !matches!(self, Kind::Read | Kind::Look | Kind::List)
+        !matches!(
+            self,
+            RequestKind::Read | RequestKind::Look | RequestKind::List
+        )
     }
 }
 
 /// A received request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct ReceivedRequest {
     /// Purpose of the request.
-    pub kind: Kind,
+    pub kind: RequestKind,
     /// Path without the leading slash, decoded.
     pub key: String,
     /// First byte and one past the last of the requested range.
@@ -97,31 +100,31 @@ pub struct Request {
 }
 
 #[derive(Clone, Debug)]
-struct Object {
+struct StoredObject {
     bytes: Bytes,
     tag: String,
 }
 
 /// A multipart upload.
 #[derive(Debug, Default)]
-struct Upload {
+struct MultipartUpload {
     key: String,
     /// Parts by number, with their tags.
-    parts: BTreeMap<u32, Object>,
+    parts: BTreeMap<u32, StoredObject>,
 }
 
 #[derive(Debug)]
-struct Rule {
-    kind: Kind,
-    fault: Fault,
+struct FaultRule {
+    kind: RequestKind,
+    fault: RequestFault,
     left: u32,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    objects: BTreeMap<String, Object>,
-    uploads: BTreeMap<String, Upload>,
-    rules: Vec<Rule>,
+struct BucketState {
+    objects: BTreeMap<String, StoredObject>,
+    uploads: BTreeMap<String, MultipartUpload>,
+    rules: Vec<FaultRule>,
     /// Seed, and percentage of reads that fail at random.
     chaos: Option<(u64, u64)>,
     /// The same for requests that change objects.
@@ -132,7 +135,7 @@ struct State {
     /// Rejects conditional puts as unsupported.
     unconditional: bool,
     latency: Duration,
-    log: Vec<Request>,
+    log: Vec<ReceivedRequest>,
     revisions: u64,
     page: usize,
     ranges: bool,
@@ -140,12 +143,12 @@ struct State {
 
 #[derive(Debug)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<BucketState>,
     closing: AtomicBool,
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BucketState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -182,10 +185,10 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
-            state: Mutex::new(State {
+            state: Mutex::new(BucketState {
                 page: 1000,
                 ranges: true,
-                ..State::default()
+                ..BucketState::default()
             }),
             closing: AtomicBool::new(false),
         });
@@ -215,7 +218,7 @@ impl Server {
     /// Returns the objects whose keys begin with `prefix` and a slash, by the rest of the key.
     pub fn objects(&self, prefix: &str) -> BTreeMap<String, Bytes> {
         let state = self.shared.lock();
-        let below = |(key, object): (&String, &Object)| {
+        let below = |(key, object): (&String, &StoredObject)| {
             let name = key.strip_prefix(prefix)?.strip_prefix('/')?;
             Some((name.to_owned(), object.bytes.clone()))
         };
@@ -251,8 +254,8 @@ impl Server {
     }
 
     /// Makes the next `times` requests of a kind fail. Rules of one kind are used in turn.
-    pub fn fault(&self, kind: Kind, fault: Fault, times: u32) {
-        let rule = Rule {
+    pub fn fault(&self, kind: RequestKind, fault: RequestFault, times: u32) {
+        let rule = FaultRule {
             kind,
             fault,
             left: times,
@@ -303,7 +306,7 @@ impl Server {
     }
 
     /// Returns the requests received so far, in order, and clears the log.
-    pub fn take_log(&self) -> Vec<Request> {
+    pub fn take_log(&self) -> Vec<ReceivedRequest> {
         std::mem::take(&mut self.shared.lock().log)
     }
 }
@@ -320,20 +323,20 @@ impl Drop for Server {
     }
 }
 
-impl State {
+impl BucketState {
     /// Returns an object with a new tag.
-    fn object(&mut self, bytes: Bytes) -> Object {
+    fn object(&mut self, bytes: Bytes) -> StoredObject {
         self.revisions += 1;
         let tag = format!("{:016x}", mix(self.revisions));
-        Object { bytes, tag }
+        StoredObject { bytes, tag }
     }
 
     /// Returns the fault of a request, if any.
-    fn next_fault(&mut self, kind: Kind) -> Option<Fault> {
+    fn next_fault(&mut self, kind: RequestKind) -> Option<RequestFault> {
         if kind.changes() {
             self.writes += 1;
             if self.most_writes.is_some_and(|most| self.writes > most) {
-                return Some(Fault::Status(403));
+                return Some(RequestFault::Status(403));
             }
         }
         if let Some(rule) = self
@@ -347,27 +350,27 @@ impl State {
         if let Some((seed, share)) = self.chaos_of_writes.filter(|_| kind.changes()) {
             let dice = mix(seed ^ mix(self.writes));
             return (dice % 100 < share).then(|| match (dice >> 8) % 5 {
-                0 => Fault::Status(503),
-                1 => Fault::Status(500),
-                2 => Fault::Cut(mix(dice) % 70_000),
-                3 => Fault::Lost,
-                _ => Fault::Delay(Duration::from_millis(mix(dice) % 20)),
+                0 => RequestFault::Status(503),
+                1 => RequestFault::Status(500),
+                2 => RequestFault::Cut(mix(dice) % 70_000),
+                3 => RequestFault::Lost,
+                _ => RequestFault::Delay(Duration::from_millis(mix(dice) % 20)),
             });
         }
-        let (seed, share) = self.chaos.filter(|_| kind == Kind::Read)?;
+        let (seed, share) = self.chaos.filter(|_| kind == RequestKind::Read)?;
         let dice = mix(seed ^ self.log.len() as u64);
         let size = mix(dice) % 70_000;
         (dice % 100 < share).then(|| match (dice >> 8) % 10 {
-            0 => Fault::Status(503),
-            1 => Fault::Status(500),
-            2 => Fault::Cut(size),
-            3 => Fault::Short(1 + size % 100),
-            4 => Fault::Long(1 + size % 100),
-            5 => Fault::OtherRange,
-            6 => Fault::Trailing(1 + size % 100),
-            7 => Fault::Endless,
-            8 => Fault::WholeFile,
-            _ => Fault::Delay(Duration::from_millis(size % 30)),
+            0 => RequestFault::Status(503),
+            1 => RequestFault::Status(500),
+            2 => RequestFault::Cut(size),
+            3 => RequestFault::Short(1 + size % 100),
+            4 => RequestFault::Long(1 + size % 100),
+            5 => RequestFault::OtherRange,
+            6 => RequestFault::Trailing(1 + size % 100),
+            7 => RequestFault::Endless,
+            8 => RequestFault::WholeFile,
+            _ => RequestFault::Delay(Duration::from_millis(size % 30)),
         })
     }
 }

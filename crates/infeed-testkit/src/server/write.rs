@@ -3,69 +3,74 @@
 use bytes::Bytes;
 
 use super::answer::{Answer, escaped};
-use super::head::Head;
-use super::{Kind, State, Upload};
+use super::head::RequestHead;
+use super::{BucketState, MultipartUpload, RequestKind};
 
 /// Executes a request and builds its response.
-pub(super) fn write(state: &mut State, head: &Head, kind: Kind, body: &Bytes) -> Answer {
+pub(super) fn write(
+    state: &mut BucketState,
+    head: &RequestHead,
+    kind: RequestKind,
+    body: &Bytes,
+) -> Answer {
     match kind {
-        Kind::Write => put(state, head, body),
-        Kind::Begin => begin(state, head),
-        Kind::Part => part(state, head, body),
-        Kind::Complete => complete(state, head, body),
+        RequestKind::Write => put(state, head, body),
+        RequestKind::Begin => begin(state, head),
+        RequestKind::Part => part(state, head, body),
+        RequestKind::Complete => complete(state, head, body),
         _ => remove(state, head, body),
     }
 }
 
-fn put(state: &mut State, head: &Head, body: &Bytes) -> Answer {
+fn put(state: &mut BucketState, head: &RequestHead, body: &Bytes) -> Answer {
     match head.if_none_match.as_deref() {
-        Some(_) if state.unconditional => return Answer::status(Kind::Write, 501),
+        Some(_) if state.unconditional => return Answer::status(RequestKind::Write, 501),
         Some("*") if state.objects.contains_key(&head.path) => {
-            return Answer::status(Kind::Write, 412);
+            return Answer::status(RequestKind::Write, 412);
         }
         _ => {}
     }
     let object = state.object(body.clone());
     let tag = format!("\"{}\"", object.tag);
     state.objects.insert(head.path.clone(), object);
-    tagged(Kind::Write, tag)
+    tagged(RequestKind::Write, tag)
 }
 
-fn begin(state: &mut State, head: &Head) -> Answer {
+fn begin(state: &mut BucketState, head: &RequestHead) -> Answer {
     state.revisions += 1;
     let id = format!("upload-{}", state.revisions);
-    let upload = Upload {
+    let upload = MultipartUpload {
         key: head.path.clone(),
-        ..Upload::default()
+        ..MultipartUpload::default()
     };
     state.uploads.insert(id.clone(), upload);
     Answer::xml(
-        Kind::Begin,
+        RequestKind::Begin,
         format!(
             "<InitiateMultipartUploadResult><UploadId>{id}</UploadId></InitiateMultipartUploadResult>"
         ),
     )
 }
 
-fn part(state: &mut State, head: &Head, body: &Bytes) -> Answer {
+fn part(state: &mut BucketState, head: &RequestHead, body: &Bytes) -> Answer {
     let object = state.object(body.clone());
     let number = head.asked("partNumber").and_then(|text| text.parse().ok());
     let id = head.asked("uploadId").unwrap_or_default();
     let upload = state.uploads.get_mut(id).filter(|of| of.key == head.path);
     let (Some(upload), Some(number)) = (upload, number) else {
-        return Answer::status(Kind::Part, 404);
+        return Answer::status(RequestKind::Part, 404);
     };
     let tag = format!("\"{}\"", object.tag);
     upload.parts.insert(number, object);
-    tagged(Kind::Part, tag)
+    tagged(RequestKind::Part, tag)
 }
 
 /// Joins the named parts in the order of their numbers.
-fn complete(state: &mut State, head: &Head, body: &Bytes) -> Answer {
+fn complete(state: &mut BucketState, head: &RequestHead, body: &Bytes) -> Answer {
     let id = head.asked("uploadId").unwrap_or_default();
     let known = state.uploads.get(id).filter(|of| of.key == head.path);
     let Some(upload) = known else {
-        return Answer::status(Kind::Complete, 404);
+        return Answer::status(RequestKind::Complete, 404);
     };
     let text = String::from_utf8_lossy(body);
     let numbers = between(&text, "PartNumber");
@@ -78,7 +83,7 @@ fn complete(state: &mut State, head: &Head, body: &Bytes) -> Answer {
         let is_it = |tag: &str, of: &str| tag.trim_matches('"') == of;
         match part.filter(|part| number > before && is_it(tag, &part.tag)) {
             Some(part) => whole.extend_from_slice(&part.bytes),
-            None => return Answer::status(Kind::Complete, 400),
+            None => return Answer::status(RequestKind::Complete, 400),
         }
         before = number;
     }
@@ -87,7 +92,7 @@ fn complete(state: &mut State, head: &Head, body: &Bytes) -> Answer {
     let tag = object.tag.clone();
     state.objects.insert(head.path.clone(), object);
     Answer::xml(
-        Kind::Complete,
+        RequestKind::Complete,
         format!(
             "<CompleteMultipartUploadResult><ETag>&quot;{tag}&quot;</ETag>\
              </CompleteMultipartUploadResult>"
@@ -95,14 +100,14 @@ fn complete(state: &mut State, head: &Head, body: &Bytes) -> Answer {
     )
 }
 
-fn remove(state: &mut State, head: &Head, body: &Bytes) -> Answer {
+fn remove(state: &mut BucketState, head: &RequestHead, body: &Bytes) -> Answer {
     if let Some(id) = head.asked("uploadId") {
         let known = state.uploads.remove(id).is_some();
-        return Answer::status(Kind::Remove, if known { 204 } else { 404 });
+        return Answer::status(RequestKind::Remove, if known { 204 } else { 404 });
     }
     if head.method == "DELETE" {
         state.objects.remove(&head.path);
-        return Answer::status(Kind::Remove, 204);
+        return Answer::status(RequestKind::Remove, 204);
     }
     let bucket = head.path.trim_end_matches('/');
     let text = String::from_utf8_lossy(body);
@@ -111,10 +116,13 @@ fn remove(state: &mut State, head: &Head, body: &Bytes) -> Answer {
         state.objects.remove(&format!("{bucket}/{key}"));
         done += &format!("<Deleted><Key>{}</Key></Deleted>", escaped(&key));
     }
-    Answer::xml(Kind::Remove, format!("<DeleteResult>{done}</DeleteResult>"))
+    Answer::xml(
+        RequestKind::Remove,
+        format!("<DeleteResult>{done}</DeleteResult>"),
+    )
 }
 
-fn tagged(kind: Kind, tag: String) -> Answer {
+fn tagged(kind: RequestKind, tag: String) -> Answer {
     let mut answer = Answer::status(kind, 200);
     answer.headers.push(("etag", tag));
     answer

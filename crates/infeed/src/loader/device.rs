@@ -20,7 +20,7 @@ use crate::plan::device::BatchLayouts;
 use infeed_core::batch::PrepareSlab;
 use infeed_core::error::Error;
 use infeed_core::exec::{Executor, NextBatch, panic_text};
-use infeed_device::ring::{BatchRequest, DeviceBatch, Ring, RingSettings, Route, SentBatch};
+use infeed_device::ring::{DeviceBatch, Ring, RingSettings, Route, SentBatch, TimedRequest};
 use infeed_device::{Device, DeviceError};
 use infeed_raw::near::Node;
 
@@ -64,7 +64,7 @@ pub struct DeviceLoader<D: Device> {
     process: u32,
     /// Events in the consumer's streams at its first request for the batch that is not delivered
     /// yet.
-    marks: Mutex<Vec<Option<BatchRequest<D>>>>,
+    marks: Mutex<Vec<Option<TimedRequest<D>>>>,
 }
 
 #[derive(Debug)]
@@ -371,7 +371,7 @@ impl<D: Device> DeviceLoader<D> {
         Ok(PartsStep::End)
     }
 
-    fn marks(&self) -> MutexGuard<'_, Vec<Option<BatchRequest<D>>>> {
+    fn marks(&self) -> MutexGuard<'_, Vec<Option<TimedRequest<D>>>> {
         // No code panics while it holds the lock.
         self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }

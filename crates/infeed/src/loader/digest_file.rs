@@ -25,7 +25,7 @@ const LINE: u64 = 64 << 10;
 /// The first line: the run, its rank, and the content of its digests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Header {
+pub struct DigestHeader {
     /// Version of the format, which also marks the file type.
     pub infeed_digests: u32,
     /// Content of the digests.
@@ -56,9 +56,9 @@ pub(super) struct DigestWriter {
     file: File,
 }
 
-impl Header {
-    pub(super) fn new(options: &Options, run: &LoaderState) -> Header {
-        Header {
+impl DigestHeader {
+    pub(super) fn new(options: &Options, run: &LoaderState) -> DigestHeader {
+        DigestHeader {
             infeed_digests: VERSION,
             of: options.digest,
             rank: options.rank,
@@ -68,9 +68,9 @@ impl Header {
         }
     }
 
-    fn read(text: &str, path: &Path) -> Result<Header, Error> {
+    fn read(text: &str, path: &Path) -> Result<DigestHeader, Error> {
         let wrong = |problem: String| Error::config(path.display().to_string(), problem);
-        let header: Header = serde_json::from_str(text)
+        let header: DigestHeader = serde_json::from_str(text)
             .map_err(|error| wrong(format!("it is not a file of digests: {error}")))?;
         match header.infeed_digests {
             VERSION => Ok(header),
@@ -87,7 +87,7 @@ impl DigestWriter {
     /// # Errors
     ///
     /// [`Error::Write`].
-    pub(super) fn create(path: &Path, header: &Header) -> Result<DigestWriter, Error> {
+    pub(super) fn create(path: &Path, header: &DigestHeader) -> Result<DigestWriter, Error> {
         let file = File::create(path).map_err(|error| Error::write(path, error))?;
         let path = path.to_owned();
         let mut writer = DigestWriter { path, file };
@@ -153,7 +153,7 @@ impl<R: Read> DigestLines<R> {
 #[derive(Clone, Debug)]
 pub struct DigestFile {
     /// The run.
-    pub header: Header,
+    pub header: DigestHeader,
     /// Digest by epoch and step.
     pub steps: BTreeMap<(u64, u64), Digest>,
 }
@@ -172,7 +172,7 @@ impl DigestFile {
             let problem = "the file is empty; write it again";
             return Err(Error::config(path.display().to_string(), problem));
         };
-        let header = Header::read(&first, path)?;
+        let header = DigestHeader::read(&first, path)?;
         let mut steps = BTreeMap::new();
         let mut number = 1;
         while let Some(text) = lines.next().map_err(failed)? {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::digest::{Digest, DigestScope};
-use super::digest_file::{DigestFile, DigestWriter, Header};
+use super::digest_file::{DigestFile, DigestHeader, DigestWriter};
 use super::{Loader, OnError, Options, Step};
 use infeed_core::batch::{Array, Batch, PADDING, Values};
 use infeed_core::error::Error;
@@ -172,7 +172,7 @@ pub(crate) fn replay(
         options.digest = DigestScope::Pixels;
     }
     let loader = open(&options)?;
-    let header = Header::new(&options, &loader.begin);
+    let header = DigestHeader::new(&options, &loader.begin);
     let writer = verify.write.as_deref();
     let writer = writer.map(|path| DigestWriter::create(path, &header));
     let mut replay = Replay::new(&loader, writer.transpose()?, go_on)?;

@@ -166,12 +166,12 @@ impl Glob {
 }
 
 /// Conditions of one kind: matches one of `some` (or `some` is empty), and none of `none`.
-struct Conditions<T> {
+struct Criteria<T> {
     some: Vec<T>,
     none: Vec<T>,
 }
 
-impl<T> Conditions<T> {
+impl<T> Criteria<T> {
     fn is_set(&self) -> bool {
         !self.some.is_empty() || !self.none.is_empty()
     }
@@ -204,15 +204,15 @@ impl RecordFilter {
         if by_label && !subset.is_empty() && source.label(subset.number(0)).is_none() {
             return Err(no_labels("filter"));
         }
-        let labels = Conditions {
+        let labels = Criteria {
             some: classes(&self.label)?,
             none: classes(&self.not_label)?,
         };
-        let names = Conditions {
+        let names = Criteria {
             some: Glob::all(&self.name)?,
             none: Glob::all(&self.not_name)?,
         };
-        let shards = Conditions {
+        let shards = Criteria {
             some: Glob::all(&self.shard)?,
             none: Glob::all(&self.not_shard)?,
         };

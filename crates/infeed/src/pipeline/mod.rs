@@ -33,7 +33,7 @@ pub use function::{BoundFunction, FunctionSpec};
 pub use infeed_core::order::partition::Tail;
 pub use infeed_source::field_spec::FieldSpec;
 pub use order::{AllKeyword, Shuffle, ShuffleWindow, WHOLE_WINDOW_BYTES, WINDOW_BYTES};
-pub use select::Split;
+pub use select::RecordSplit;
 pub use source::{Handle, MemoryField, MixPart, SourceSpec};
 pub use weights::{ClassWeight, Weights};
 
@@ -85,7 +85,7 @@ pub struct Pipeline {
     pub filter: Vec<RecordFilter>,
     /// Part of the filtered records to keep. Absent: all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub split: Option<Split>,
+    pub split: Option<RecordSplit>,
     /// Sampling weights of the remaining records. Absent: each record occurs once per pass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights: Option<Weights>,

@@ -26,7 +26,7 @@ const ROUNDING: f64 = 1e-6;
 /// part. The parts of one split are disjoint, and together they contain all records.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Split {
+pub struct RecordSplit {
     /// Share of each part; the sum is 1.
     pub shares: Vec<f64>,
     /// Index of the part, from 0.
@@ -36,7 +36,7 @@ pub struct Split {
     pub seed: u64,
 }
 
-impl Split {
+impl RecordSplit {
     fn check(&self) -> Result<(), Error> {
         let wrong = |problem: String| Err(Error::config("split", problem));
         if let Some(share) = self
@@ -76,7 +76,7 @@ impl Split {
     }
 }
 
-impl fmt::Display for Split {
+impl fmt::Display for RecordSplit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shares: Vec<String> = self.shares.iter().map(f64::to_string).collect();
         write!(
@@ -126,7 +126,7 @@ pub(super) fn check(pipeline: &Pipeline) -> Result<(), Error> {
     if pipeline.take == Some(0) {
         return Err(Error::config("take", "it must be at least 1"));
     }
-    pipeline.split.as_ref().map_or(Ok(()), Split::check)
+    pipeline.split.as_ref().map_or(Ok(()), RecordSplit::check)
 }
 
 /// Returns the selected records as a source and by number; for a weighted mix, of each part.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::failure::SampleError;
 use infeed_codec::transform::{
-    Accepted, MaskContent, Palette, PixelView, Transform, TransformError, Values,
+    Accepted, ChannelValues, MaskContent, Palette, PixelView, Transform, TransformError,
 };
 use infeed_core::sample::Depth;
 
@@ -22,7 +22,7 @@ pub(super) struct ClassMap {
     /// Transform that needs the mapping.
     transform: &'static str,
     /// Fill values that earlier transforms add to masks, with the transforms' names.
-    fills: Vec<(&'static str, Values)>,
+    fills: Vec<(&'static str, ChannelValues)>,
 }
 
 /// Content of the mask.
@@ -227,11 +227,12 @@ impl ClassMap {
 
     /// Suggests a fix for pixels with this value.
     fn fix(&self, value: [u16; 3], is_only: bool) -> String {
-        let is_fill = |fill: &Values| {
+        let is_fill = |fill: &ChannelValues| {
             let fill = fill.as_slice();
             (0..3).all(|at| fill.get(at).or(fill.first()) == Some(&f64::from(value[at])))
         };
-        let is_number = |fill: &Values| fill.as_slice().first() == Some(&f64::from(value[0]));
+        let is_number =
+            |fill: &ChannelValues| fill.as_slice().first() == Some(&f64::from(value[0]));
         let filled = self.fills.iter().find(|(_, fill)| match self.stored {
             StoredClasses::Colours(_) => is_fill(fill),
             StoredClasses::Values(_) => is_number(fill),

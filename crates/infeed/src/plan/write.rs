@@ -159,7 +159,7 @@ impl PixelPlan {
 /// Writes flipped class numbers of one byte each.
 fn numbers(numbers: &[u8], size: Size, flips: Flips, out: &mut [u8]) {
     let (height, width) = (size.height as usize, size.width as usize);
-    let source = simd::Source {
+    let source = simd::SourcePixels {
         data: numbers,
         width,
         height,
@@ -216,7 +216,7 @@ fn convert(
         return convert16(view, dtype, layout, flips, scale, bias, out);
     }
     let (data, row_bytes) = view.strided();
-    let source = simd::Source {
+    let source = simd::SourcePixels {
         data,
         width: view.width(),
         height: view.height(),

@@ -161,7 +161,7 @@ fn padding_without_a_class_is_named_in_the_error() {
     let source = || SourceSpec::pairs(root.path().join("images"), root.path().join("masks"));
     let pads = |fill: f64, csv: &str| {
         let pad = Pad {
-            mask_fill: infeed::transform::Values::All(fill),
+            mask_fill: infeed::transform::ChannelValues::All(fill),
             ..Pad::new(2)
         };
         let pipeline = Pipeline::new(source()).decode().transform(pad);

@@ -7,7 +7,7 @@ use super::{functions, give, give_text};
 use crate::driver::call_log::LoggedArgument;
 use crate::driver::code;
 use crate::driver::launch::launch;
-use crate::driver::world::{self, Function};
+use crate::driver::world::{self, LoadedKernel};
 use crate::ptx::Module;
 
 /// `CU_LAUNCH_PARAM_BUFFER_POINTER` and `CU_LAUNCH_PARAM_BUFFER_SIZE`.
@@ -106,7 +106,7 @@ functions! {
         if module.parameter_bytes(&entry).is_none() {
             return Err(code::NOT_FOUND);
         }
-        give(function, world.functions.add(Arc::new(Function { module, entry, of })))
+        give(function, world.functions.add(Arc::new(LoadedKernel { module, entry, of })))
     }
 
     fn cuModuleUnload(world, module: usize) {

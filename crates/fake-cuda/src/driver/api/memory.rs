@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{functions, give};
 use crate::driver::code;
-use crate::driver::world::Pool;
+use crate::driver::world::FakePool;
 
 functions! {
     fn cuMemGetInfo_v2(world, free: *mut usize, total: *mut usize) {
@@ -33,7 +33,7 @@ functions! {
             return Err(code::INVALID_VALUE);
         }
         let gpu = world.gpu(device)?.ordinal;
-        give(pool, world.pools.add(Arc::new(Pool { gpu })))
+        give(pool, world.pools.add(Arc::new(FakePool { gpu })))
     }
 
     fn cuMemPoolDestroy(world, pool: usize) { world.pools.remove(pool).map(drop) }

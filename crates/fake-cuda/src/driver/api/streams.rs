@@ -4,7 +4,7 @@ use std::ffi::c_uint;
 use std::sync::{Arc, Mutex};
 
 use super::{functions, give};
-use crate::driver::stream::{Capture, Event, StreamMark};
+use crate::driver::stream::{Capture, FakeEvent, StreamPosition};
 use crate::driver::{code, lock, thread};
 
 /// `CU_EVENT_DISABLE_TIMING`.
@@ -86,12 +86,12 @@ functions! {
     // Not in any real driver: blocks the stream forever, like a kernel that never ends.
     fn fake_hang(world, stream: usize) {
         let (gpu, stream) = world.to_put(stream)?;
-        gpu.put(&stream, Box::new(|| StreamMark::default().wait()));
+        gpu.put(&stream, Box::new(|| StreamPosition::default().wait()));
         Ok(())
     }
 
     fn cuEventCreate(world, event: *mut usize, flags: c_uint) {
-        let made = Event {
+        let made = FakeEvent {
             gpu: world.here()?.ordinal,
             is_timed: flags & NO_TIMING == 0,
             mark: Mutex::default(),
@@ -111,7 +111,7 @@ functions! {
         if event.is_timed {
             world.seen.timed();
         }
-        let mark = Arc::<StreamMark>::default();
+        let mark = Arc::<StreamPosition>::default();
         *lock(&event.mark) = Some(Arc::clone(&mark));
         gpu.put(&stream, Box::new(move || mark.reach()));
         Ok(())
@@ -141,7 +141,7 @@ functions! {
         if !from.is_timed || !to.is_timed {
             return Err(code::INVALID_HANDLE);
         }
-        let past = |event: &Event| {
+        let past = |event: &FakeEvent| {
             let mark = lock(&event.mark).clone().ok_or(code::INVALID_HANDLE)?;
             mark.past().ok_or(code::NOT_READY)
         };

@@ -16,16 +16,16 @@ use std::ops::Range;
 
 use infeed_raw::jpeg::Window;
 
-use super::{DctScale, Frame, Job, segment};
+use super::{DctScale, Frame, RegionDecode, segment};
 use infeed_core::sample::{Region, Size};
 
 /// A file of tiles, and the region in it.
-pub(super) struct Part {
+pub(super) struct TileFile {
     pub(super) frame: Frame,
     pub(super) region: Region,
 }
 
-impl Part {
+impl TileFile {
     /// Returns the window to decode. It includes all rows below the region, which is at most one
     /// row. At the end of the image, libjpeg reports whether the last segment had unused data,
     /// which happens only if the file is damaged.
@@ -55,7 +55,11 @@ pub(super) fn is_possible(frame: &Frame) -> bool {
 /// # Cost
 ///
 /// One search of the bytes up to the last tile, and a copy of the tiles.
-pub(super) fn assemble(bytes: &[u8], job: &Job<'_>, out: &mut Vec<u8>) -> Option<Part> {
+pub(super) fn assemble(
+    bytes: &[u8],
+    job: &RegionDecode<'_>,
+    out: &mut Vec<u8>,
+) -> Option<TileFile> {
     let tiles = Tiles::of(job.frame, job.region, job.scale)?;
     out.clear();
     // The output is never longer: every part except the end of image is copied from the file.
@@ -63,7 +67,7 @@ pub(super) fn assemble(bytes: &[u8], job: &Job<'_>, out: &mut Vec<u8>) -> Option
     let data = copy_header(bytes, job.frame, tiles.size, out)?;
     copy_segments(bytes.get(data..)?, &tiles, out)?;
     let [top, left] = tiles.origin;
-    Some(Part {
+    Some(TileFile {
         frame: Frame {
             size: tiles.size,
             ..job.frame.clone()

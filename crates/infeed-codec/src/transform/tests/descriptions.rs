@@ -146,12 +146,12 @@ fn parameters_out_of_range_are_rejected_with_their_value_and_range() {
         Crop::new(0, 5).into(),
         CenterCrop::new(u32::MAX).into(),
         RandomCrop {
-            fill: Values::All(-1.0),
+            fill: ChannelValues::All(-1.0),
             ..RandomCrop::new(3)
         }
         .into(),
         RandomCrop {
-            mask_fill: Values::ByChannel(vec![]),
+            mask_fill: ChannelValues::ByChannel(vec![]),
             ..RandomCrop::new(3)
         }
         .into(),
@@ -191,7 +191,7 @@ fn parameters_out_of_range_are_rejected_with_their_value_and_range() {
         }
         .into(),
         Pad {
-            fill: Values::All(f64::NAN),
+            fill: ChannelValues::All(f64::NAN),
             ..Pad::new(1)
         }
         .into(),
@@ -224,7 +224,7 @@ fn parameters_out_of_range_are_rejected_with_their_value_and_range() {
         .into(),
         RandomErasing::new(-0.1).into(),
         RandomErasing {
-            value: Values::All(f64::NAN),
+            value: ChannelValues::All(f64::NAN),
             ..RandomErasing::new(0.5)
         }
         .into(),
@@ -279,7 +279,7 @@ fn parameters_out_of_range_are_rejected_with_their_value_and_range() {
 
 #[test]
 fn erased_values_may_be_negative_since_they_may_follow_normalize() {
-    let value = Values::All(-2.0);
+    let value = ChannelValues::All(-2.0);
 
     Transform::from(RandomErasing {
         value,
@@ -292,7 +292,7 @@ fn erased_values_may_be_negative_since_they_may_follow_normalize() {
 #[test]
 fn lists_by_channel_are_compared_with_the_channels_of_the_image() {
     let pad = Transform::from(Pad {
-        fill: Values::ByChannel(vec![1.0; 3]),
+        fill: ChannelValues::ByChannel(vec![1.0; 3]),
         ..Pad::new(1)
     });
 

@@ -403,26 +403,29 @@ fn crops_lie_in_the_corner_they_name() {
     };
 
     assert_eq!(
-        at(Place::Named(Corner::TopLeft)),
+        at(CropPosition::Named(Corner::TopLeft)),
         [Step::Crop(region(0, 0, 2, 3))]
     );
     assert_eq!(
-        at(Place::Named(Corner::TopRight)),
+        at(CropPosition::Named(Corner::TopRight)),
         [Step::Crop(region(0, 6, 2, 3))]
     );
     assert_eq!(
-        at(Place::Named(Corner::BottomLeft)),
+        at(CropPosition::Named(Corner::BottomLeft)),
         [Step::Crop(region(5, 0, 2, 3))]
     );
     assert_eq!(
-        at(Place::Named(Corner::BottomRight)),
+        at(CropPosition::Named(Corner::BottomRight)),
         [Step::Crop(region(5, 6, 2, 3))]
     );
     assert_eq!(
-        at(Place::Named(Corner::Center)),
+        at(CropPosition::Named(Corner::Center)),
         [Step::Crop(region(2, 3, 2, 3))]
     );
-    assert_eq!(at(Place::Offset([4, 1])), [Step::Crop(region(4, 1, 2, 3))]);
+    assert_eq!(
+        at(CropPosition::Offset([4, 1])),
+        [Step::Crop(region(4, 1, 2, 3))]
+    );
 }
 
 #[test]

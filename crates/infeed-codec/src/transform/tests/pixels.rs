@@ -252,10 +252,10 @@ fn erasing_writes_the_region_and_nothing_else() {
 
 #[test]
 fn images_and_masks_have_separate_fills() {
-    let fill = Values::ByChannel(vec![1.0, 2.0, 3.0]);
+    let fill = ChannelValues::ByChannel(vec![1.0, 2.0, 3.0]);
     let pad = Pad {
         fill,
-        mask_fill: Values::All(255.0),
+        mask_fill: ChannelValues::All(255.0),
         ..Pad::new(Padding::Axes([1, 0]))
     };
     let steps = Transform::from(pad)

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::ring::BatchRequest;
+use crate::ring::TimedRequest;
 use crate::sim::{SimConfig, SimQueue};
 use crate::{Device, DeviceBatch, Ring, Route, SentBatch, Sim};
 use infeed_core::batch::{Array, Batch, Column, Values};
@@ -169,7 +169,7 @@ impl Host {
 struct Training {
     /// Time of the loop's next or pending request.
     at_ns: f64,
-    asked: Option<BatchRequest<Sim>>,
+    asked: Option<TimedRequest<Sim>>,
     held: Option<DeviceBatch<Sim>>,
     ends: Vec<f64>,
 }

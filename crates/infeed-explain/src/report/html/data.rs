@@ -7,7 +7,7 @@ use crate::report::numbers;
 use crate::report::timeline::{merge, tracks};
 use crate::report::words::{StallPart, decoding_name, error, stall, way_name};
 use crate::{
-    AllowedRate, Decoding, DecodingRate, Explanation, Interval, LedgerEntry, PlacementRate,
+    AllowedRate, DecodingRate, DecodingReport, Explanation, Interval, LedgerEntry, PlacementRate,
     PlacementReport, QueuePoint, Remedy, Resource, StageCost,
 };
 
@@ -155,7 +155,7 @@ fn placement(placement: &PlacementReport) -> Vec<Value> {
 }
 
 /// The rate that each resource allows with each share of the records decoded on the device.
-fn decoding(decoding: &Decoding) -> Vec<Value> {
+fn decoding(decoding: &DecodingReport) -> Vec<Value> {
     let of = |of: &DecodingRate| bars(&decoding_name(decoding, of), &of.way);
     decoding.ways.iter().flat_map(of).collect()
 }

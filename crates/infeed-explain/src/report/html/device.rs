@@ -1,6 +1,6 @@
 //! Sections of the page about the device: placement, decoding, transfers.
 
-use super::markup::{Cell, Row, escaped, list, table};
+use super::markup::{TableCell, TableRow, escaped, list, table};
 use super::{figure, section};
 use crate::report::numbers;
 use crate::report::words::{busy, decoding_name, way_name, when_limited};
@@ -21,7 +21,7 @@ pub(super) fn placement(e: &Explanation) -> String {
         "samples/s",
         "limit",
     ];
-    let rows: Vec<Row> = placement
+    let rows: Vec<TableRow> = placement
         .ways
         .iter()
         .map(|way| row(placement, way))
@@ -72,7 +72,7 @@ pub(super) fn decoding(e: &Explanation) -> String {
             of.share == decoding.share,
         )
     };
-    let rows: Vec<Row> = decoding.ways.iter().map(row).collect();
+    let rows: Vec<TableRow> = decoding.ways.iter().map(row).collect();
     let said = format!(
         "Samples per second with JPEGs assigned to the decoder of {}, {}. Its pixels differ \
          slightly from the host's.",
@@ -101,7 +101,7 @@ fn known(known: DeviceOrigin) -> &'static str {
     }
 }
 
-fn row(placement: &PlacementReport, way: &PlacementRate) -> Row {
+fn row(placement: &PlacementReport, way: &PlacementRate) -> TableRow {
     let is_best = way.split == placement.chosen;
     row_of(
         way_name(placement, way),
@@ -111,19 +111,22 @@ fn row(placement: &PlacementReport, way: &PlacementRate) -> Row {
     )
 }
 
-fn row_of(name: String, way: &PlacementRate, bounds: &[Limit], is_best: bool) -> Row {
-    let mut cells = vec![Cell::markup(escaped(&name).to_string())];
+fn row_of(name: String, way: &PlacementRate, bounds: &[Limit], is_best: bool) -> TableRow {
+    let mut cells = vec![TableCell::markup(escaped(&name).to_string())];
     let allows = bounds.iter().map(|&bound| when_limited(way, bound));
-    cells.extend(allows.map(Cell::number));
-    cells.push(Cell::number(numbers::interval(way.rate, numbers::figures)));
-    cells.push(Cell::text(way.binding.placement_name()));
+    cells.extend(allows.map(TableCell::number));
+    cells.push(TableCell::number(numbers::interval(
+        way.rate,
+        numbers::figures,
+    )));
+    cells.push(TableCell::text(way.binding.placement_name()));
     let about = [&way.left, &way.arithmetic];
     let about: Vec<String> = about
         .iter()
         .filter(|text| !text.is_empty())
         .map(|text| escaped(text).to_string())
         .collect();
-    Row {
+    TableRow {
         class: match is_best {
             true => "limit",
             false => "",
@@ -139,7 +142,7 @@ pub(super) fn transfers(e: &Explanation) -> String {
     let Some(transfers) = &e.transfers else {
         return String::new();
     };
-    let rows: Vec<Row> = transfers.fields.iter().map(field).collect();
+    let rows: Vec<TableRow> = transfers.fields.iter().map(field).collect();
     let heads = ["field", "over the bus, per row", "on the device, per row"];
     section(
         "Transfers over the bus",
@@ -165,7 +168,7 @@ fn watched(e: &Explanation) -> String {
     )
 }
 
-fn field(field: &crate::FieldTransfer) -> Row {
+fn field(field: &crate::FieldTransfer) -> TableRow {
     let bytes = |count: u64| match count {
         0 => "stays on the host".to_owned(),
         count => numbers::bytes(count as f64),
@@ -175,10 +178,10 @@ fn field(field: &crate::FieldTransfer) -> Row {
         true => format!("at most {}", bytes(field.row_bytes)),
         false => bytes(field.row_bytes),
     };
-    Row::plain(vec![
-        Cell::markup(escaped(&field.name).to_string()),
-        Cell::number(over),
-        Cell::number(bytes(field.device_bytes)),
+    TableRow::plain(vec![
+        TableCell::markup(escaped(&field.name).to_string()),
+        TableCell::number(over),
+        TableCell::number(bytes(field.device_bytes)),
     ])
 }
 

@@ -1,6 +1,6 @@
 //! Sections of the page about feeders.
 
-use super::markup::{Cell, Row, escaped, list, table};
+use super::markup::{TableCell, TableRow, escaped, list, table};
 use super::{figure, section};
 use crate::report::numbers;
 use crate::report::words::{count_name, of_host};
@@ -15,7 +15,7 @@ pub(super) fn hosts(e: &Explanation) -> String {
     let heads = [
         "remote", "batches", "share", "alone", "wait", "bytes", "wire", "busy", "redone",
     ];
-    let rows: Vec<Row> = hosts.iter().map(host).collect();
+    let rows: Vec<TableRow> = hosts.iter().map(host).collect();
     section(
         "Feeders",
         &format!(
@@ -26,22 +26,22 @@ pub(super) fn hosts(e: &Explanation) -> String {
     )
 }
 
-fn host(host: &FeederHost) -> Row {
+fn host(host: &FeederHost) -> TableRow {
     let alone = host
         .alone
         .map(|rate| numbers::interval(rate, numbers::short_rate));
-    Row {
+    TableRow {
         class: "",
         cells: vec![
-            Cell::markup(escaped(&of_host(host)).to_string()),
-            Cell::number(host.batches.to_string()),
-            Cell::number(numbers::percent(host.share)),
-            Cell::number(alone.unwrap_or_else(|| "unknown".to_owned())),
-            Cell::number(numbers::seconds(host.wait_s)),
-            Cell::number(numbers::bytes(host.bytes as f64)),
-            Cell::number(format!("{}/s", numbers::bytes(host.bytes_per_s))),
-            Cell::number(numbers::percent(host.busy)),
-            Cell::number(host.redone.to_string()),
+            TableCell::markup(escaped(&of_host(host)).to_string()),
+            TableCell::number(host.batches.to_string()),
+            TableCell::number(numbers::percent(host.share)),
+            TableCell::number(alone.unwrap_or_else(|| "unknown".to_owned())),
+            TableCell::number(numbers::seconds(host.wait_s)),
+            TableCell::number(numbers::bytes(host.bytes as f64)),
+            TableCell::number(format!("{}/s", numbers::bytes(host.bytes_per_s))),
+            TableCell::number(numbers::percent(host.busy)),
+            TableCell::number(host.redone.to_string()),
         ],
         below: host
             .problem
@@ -73,7 +73,7 @@ pub(super) fn counts(e: &Explanation) -> String {
         "receiving",
         "limit",
     ];
-    let rows: Vec<Row> = feeding.counts.iter().map(|one| row(feeding, one)).collect();
+    let rows: Vec<TableRow> = feeding.counts.iter().map(|one| row(feeding, one)).collect();
     let body = match rows.is_empty() {
         true => String::new(),
         false => {
@@ -93,20 +93,20 @@ pub(super) fn counts(e: &Explanation) -> String {
     )
 }
 
-fn row(feeding: &Feeding, count: &FeederCount) -> Row {
-    Row {
+fn row(feeding: &Feeding, count: &FeederCount) -> TableRow {
+    TableRow {
         class: match Some(count.feeders) == feeding.enough {
             true => "limit",
             false => "",
         },
         cells: vec![
-            Cell::markup(count_name(feeding, count)),
-            Cell::number(numbers::factor_interval(count.gain)),
-            Cell::number(numbers::interval(count.rate, numbers::figures)),
-            Cell::number(numbers::figures(count.own)),
-            Cell::number(numbers::figures(count.fed)),
-            Cell::number(format!("{} cores", numbers::figures(count.receive_cores))),
-            Cell::text(count.limit.name()),
+            TableCell::markup(count_name(feeding, count)),
+            TableCell::number(numbers::factor_interval(count.gain)),
+            TableCell::number(numbers::interval(count.rate, numbers::figures)),
+            TableCell::number(numbers::figures(count.own)),
+            TableCell::number(numbers::figures(count.fed)),
+            TableCell::number(format!("{} cores", numbers::figures(count.receive_cores))),
+            TableCell::text(count.limit.name()),
         ],
         below: Some(format!(
             "<span class=\"sub\">{}</span>",

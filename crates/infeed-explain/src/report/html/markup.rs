@@ -36,30 +36,30 @@ pub(super) fn list(texts: &[String]) -> String {
 
 /// One cell of a table.
 #[derive(Debug)]
-pub(super) struct Cell {
+pub(super) struct TableCell {
     class: &'static str,
     markup: String,
 }
 
-impl Cell {
+impl TableCell {
     /// Words, aligned left.
-    pub(super) fn text(text: &str) -> Cell {
-        Cell {
+    pub(super) fn text(text: &str) -> TableCell {
+        TableCell {
             class: "text",
             markup: escaped(text).to_string(),
         }
     }
 
     /// A number with its unit, which stay on one line.
-    pub(super) fn number(number: String) -> Cell {
-        Cell {
+    pub(super) fn number(number: String) -> TableCell {
+        TableCell {
             class: "nowrap",
             markup: escaped(&number).to_string(),
         }
     }
 
     /// Gives the cell the whole width of a narrow screen.
-    pub(super) fn over_all(mut self) -> Cell {
+    pub(super) fn over_all(mut self) -> TableCell {
         self.class = match self.class {
             "text" => "text wide",
             "nowrap" => "nowrap wide",
@@ -69,23 +69,23 @@ impl Cell {
     }
 
     /// Raw markup. The caller must escape text from a dataset.
-    pub(super) fn markup(markup: String) -> Cell {
-        Cell { class: "", markup }
+    pub(super) fn markup(markup: String) -> TableCell {
+        TableCell { class: "", markup }
     }
 }
 
 /// One row of a table.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct TableRow {
     pub(super) class: &'static str,
-    pub(super) cells: Vec<Cell>,
+    pub(super) cells: Vec<TableCell>,
     /// Markup below the cells, over the whole width.
     pub(super) below: Option<String>,
 }
 
-impl Row {
-    pub(super) fn plain(cells: Vec<Cell>) -> Row {
-        Row {
+impl TableRow {
+    pub(super) fn plain(cells: Vec<TableCell>) -> TableRow {
+        TableRow {
             class: "",
             cells,
             below: None,
@@ -94,7 +94,7 @@ impl Row {
 }
 
 /// A table. Each cell repeats its column's header, for screens too narrow for columns.
-pub(super) fn table(class: &str, heads: &[&str], rows: &[Row]) -> String {
+pub(super) fn table(class: &str, heads: &[&str], rows: &[TableRow]) -> String {
     let texts = |at: usize| {
         rows.first()
             .is_some_and(|row| row.cells[at].class.starts_with("text"))
@@ -104,9 +104,9 @@ pub(super) fn table(class: &str, heads: &[&str], rows: &[Row]) -> String {
         false => format!("<th scope=\"col\">{head}</th>"),
     };
     let head: String = heads.iter().enumerate().map(head).collect();
-    let row = |row: &Row| {
-        let cell = |(cell, head): (&Cell, &&str)| {
-            let Cell { class, markup } = cell;
+    let row = |row: &TableRow| {
+        let cell = |(cell, head): (&TableCell, &&str)| {
+            let TableCell { class, markup } = cell;
             match *class {
                 "" => format!("<td data-is=\"{head}\">{markup}</td>"),
                 class => format!("<td class=\"{class}\" data-is=\"{head}\">{markup}</td>"),

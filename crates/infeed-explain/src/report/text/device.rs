@@ -1,14 +1,14 @@
 //! Terminal sections about the device: placement, decoding, transfers.
 
 use super::super::numbers;
-use super::super::table::{ALWAYS, Column, set};
+use super::super::table::{ALWAYS, TableColumn, set};
 use super::super::words::{busy, decoding_name, way_name, when_limited};
 use super::{BOLD, TextPage, clean, column};
 use crate::{Explanation, Limit, PlacementReport};
 
 /// Writes the table of placements and the answer in sentences.
 pub(super) fn placement(page: &mut TextPage, e: &Explanation) {
-    const COLUMNS: [Column; 8] = [
+    const COLUMNS: [TableColumn; 8] = [
         column("placement", ALWAYS),
         column("storage", 2),
         column("host", 3),
@@ -42,7 +42,7 @@ fn rows(placement: &PlacementReport) -> Vec<Vec<String>> {
 
 /// Writes the table of decode shares and the answer in sentences.
 pub(super) fn decoding(page: &mut TextPage, e: &Explanation) {
-    const COLUMNS: [Column; 9] = [
+    const COLUMNS: [TableColumn; 9] = [
         column("decode", ALWAYS),
         column("storage", 2),
         column("host", 3),

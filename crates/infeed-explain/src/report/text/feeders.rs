@@ -1,7 +1,7 @@
 //! Terminal sections about feeders.
 
 use super::super::numbers;
-use super::super::table::{ALWAYS, Column, set};
+use super::super::table::{ALWAYS, TableColumn, set};
 use super::super::words::{count_name, of_host};
 use super::{BOLD, TextPage, clean, column};
 use crate::{Explanation, FeederHost, Feeding};
@@ -18,7 +18,7 @@ pub(super) fn feeders(page: &mut TextPage, e: &Explanation) {
 
 /// Writes the remote stages: the statistics of each feeder.
 fn hosts(page: &mut TextPage, hosts: &[FeederHost]) {
-    const COLUMNS: [Column; 8] = [
+    const COLUMNS: [TableColumn; 8] = [
         column("remote", ALWAYS),
         column("batches", ALWAYS),
         column("share", ALWAYS),
@@ -54,7 +54,7 @@ fn hosts(page: &mut TextPage, hosts: &[FeederHost]) {
 
 /// Writes the rates of several numbers of feeders.
 fn counts(page: &mut TextPage, feeding: &Feeding) {
-    const COLUMNS: [Column; 7] = [
+    const COLUMNS: [TableColumn; 7] = [
         column("feeders", ALWAYS),
         column("gain", ALWAYS),
         column("samples/s", ALWAYS),

@@ -3,8 +3,8 @@
 use infeed::device::busy::{Utilisation, UtilisationSample};
 use infeed_explain::report;
 use infeed_explain::{
-    AllowedRate, Decoding, DecodingRate, DeviceOrigin, Explanation, FieldTransfer, Interval, Limit,
-    PlacementRate, PlacementReport, ResourceChange, Split, Transfers,
+    AllowedRate, DecodingRate, DecodingReport, DeviceOrigin, Explanation, FieldTransfer, Interval,
+    Limit, PlacementRate, PlacementReport, ResourceChange, Split, Transfers,
 };
 use serde_json::Value;
 
@@ -130,7 +130,7 @@ fn placement() -> PlacementReport {
     }
 }
 
-fn decoding() -> Decoding {
+fn decoding() -> DecodingReport {
     let way = |share, decoder_s, allows: [Option<f64>; 6]| DecodingRate {
         share,
         decoder_s,
@@ -142,7 +142,7 @@ fn decoding() -> Decoding {
         ),
     };
     let (storage, bus, device, step) = (Some(655.0), Some(5454.0), Some(664.0), Some(667.0));
-    Decoding {
+    DecodingReport {
         device: "cuda:0".to_owned(),
         known: DeviceOrigin::Measured,
         taken: 0.93,

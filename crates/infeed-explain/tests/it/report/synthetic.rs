@@ -6,8 +6,8 @@
 
 use infeed::random::hash;
 use infeed_explain::{
-    Explanation, Interval, LedgerEntry, Limit, Machine, NotTried, QueuePoint, Remedy, Resource,
-    Run, Span, StageCost, Stall, Subject, VERSION, Verdict,
+    Explanation, Interval, LedgerEntry, Limit, MeasuredMachine, NotTried, QueuePoint, Remedy,
+    Resource, Run, Span, StageCost, Stall, Subject, VERSION, Verdict,
 };
 
 const SEED: u64 = 7;
@@ -50,7 +50,7 @@ pub(crate) fn usual() -> Explanation {
         version: VERSION,
         infeed: "0.1.0".into(),
         made_at_s: 1_767_225_600,
-        machine: Machine {
+        machine: MeasuredMachine {
             cpu: "Example 9000 at 2.80GHz".into(),
             cores: 2,
             memory_bytes: 16_000_000_000,
@@ -341,7 +341,7 @@ fn verdict() -> Verdict {
 }
 
 fn remedies() -> Vec<Remedy> {
-    struct Row<'a>(
+    struct TableRow<'a>(
         &'a str,
         &'a str,
         &'a str,
@@ -352,7 +352,7 @@ fn remedies() -> Vec<Remedy> {
         Limit,
     );
     let rows = [
-        Row(
+        TableRow(
             "pixels",
             "keep decoded pixels on disk",
             "infeed pack streets streets-pixels --to folder --keep pixels",
@@ -362,7 +362,7 @@ fn remedies() -> Vec<Remedy> {
             "identical",
             Limit::Storage,
         ),
-        Row(
+        TableRow(
             "png-up",
             "PNG with filter Up, fast compression",
             "infeed pack streets streets-up --to folder --png-filter up --png-compression fast \
@@ -373,7 +373,7 @@ fn remedies() -> Vec<Remedy> {
             "identical",
             Limit::Decode,
         ),
-        Row(
+        TableRow(
             "jpeg-90",
             "images as JPEG, quality 90",
             "infeed pack streets streets-90 --to folder --image-format jpeg --quality 90",
@@ -383,7 +383,7 @@ fn remedies() -> Vec<Remedy> {
             "images PSNR 38.9 dB, SSIM 0.971 (worst of 200: 35.2 dB, 0.942); masks identical",
             Limit::Decode,
         ),
-        Row(
+        TableRow(
             "class-indices",
             "class indices instead of one-hot",
             "set one_hot = false in pipeline.toml",
@@ -393,7 +393,7 @@ fn remedies() -> Vec<Remedy> {
             "identical",
             Limit::Decode,
         ),
-        Row(
+        TableRow(
             "more-readers",
             "8 I/O threads instead of 4",
             "set readers = 8",
@@ -403,7 +403,7 @@ fn remedies() -> Vec<Remedy> {
             "identical",
             Limit::Decode,
         ),
-        Row(
+        TableRow(
             "more-workers",
             "3 workers instead of 2",
             "set workers = 3",
@@ -414,8 +414,8 @@ fn remedies() -> Vec<Remedy> {
             Limit::Decode,
         ),
     ];
-    let remedy = |row: Row<'_>| {
-        let Row(id, name, command, gain, disk_bytes, convert_s, quality, limit) = row;
+    let remedy = |row: TableRow<'_>| {
+        let TableRow(id, name, command, gain, disk_bytes, convert_s, quality, limit) = row;
         let gain = Interval {
             low: gain[0],
             mid: gain[1],

@@ -6,7 +6,7 @@ use infeed::Batch;
 use infeed::pipeline::MemoryField;
 use infeed::sample::DType;
 use infeed_pack::{MANIFEST, Target};
-use infeed_testkit::server::{Fault, Kind};
+use infeed_testkit::server::{RequestFault, RequestKind};
 
 use super::*;
 use crate::data;
@@ -212,17 +212,21 @@ fn a_large_shard_is_uploaded_in_parts_and_appears_complete() {
     let site = Site::bucket("parts-in-parts");
     let faults = [
         vec![],
-        vec![(Kind::Part, Fault::Status(503), 2)],
+        vec![(RequestKind::Part, RequestFault::Status(503), 2)],
         vec![
-            (Kind::Part, Fault::Cut(1 << 20), 1),
-            (Kind::Part, Fault::Lost, 1),
+            (RequestKind::Part, RequestFault::Cut(1 << 20), 1),
+            (RequestKind::Part, RequestFault::Lost, 1),
         ],
         vec![
-            (Kind::Begin, Fault::Lost, 1),
-            (Kind::Complete, Fault::Status(500), 1),
+            (RequestKind::Begin, RequestFault::Lost, 1),
+            (RequestKind::Complete, RequestFault::Status(500), 1),
         ],
-        vec![(Kind::Complete, Fault::Lost, 1)],
-        vec![(Kind::Complete, Fault::Delay(Duration::from_millis(30)), 1)],
+        vec![(RequestKind::Complete, RequestFault::Lost, 1)],
+        vec![(
+            RequestKind::Complete,
+            RequestFault::Delay(Duration::from_millis(30)),
+            1,
+        )],
     ];
     for faults in faults {
         let server = server(&site);
@@ -237,14 +241,14 @@ fn a_large_shard_is_uploaded_in_parts_and_appears_complete() {
         assert!(site.files() == expected, "{faults:?}");
         let log = server.take_log();
         let count = |kind| log.iter().filter(|request| request.kind == kind).count();
-        assert!(count(Kind::Part) >= 6, "{faults:?}");
+        assert!(count(RequestKind::Part) >= 6, "{faults:?}");
         // No process aborts an upload whose first response was lost.
-        let lost = faults.iter().any(|(kind, ..)| *kind == Kind::Begin);
+        let lost = faults.iter().any(|(kind, ..)| *kind == RequestKind::Begin);
         assert_eq!(server.uploads() - before, usize::from(lost), "{faults:?}");
         site.clear();
     }
 
-    server(&site).fault(Kind::Complete, Fault::Status(403), 2);
+    server(&site).fault(RequestKind::Complete, RequestFault::Status(403), 2);
     let before = server(&site).uploads();
     packed(&pipeline, &site.out(), &options).expect_err("rejected");
     let shards = site.files();

@@ -13,7 +13,7 @@ use super::settings::{Backend, Settings};
 use crate::cuda::context::Context;
 use crate::cuda::copy::Transfer;
 use crate::cuda::error::CudaError;
-use crate::cuda::memory::Memory;
+use crate::cuda::memory::GpuMemory;
 use crate::cuda::queue::Queue;
 use crate::cuda::reading::PendingRead;
 use crate::jpeg_batch::{
@@ -36,7 +36,7 @@ const PINNED_PADDING: usize = 1 << 20;
 /// # Threads
 ///
 /// Only one thread at a time may use it. It may move between threads.
-pub struct Decoder {
+pub struct NvjpegDecoder {
     context: Arc<Context>,
     library: &'static Nvjpeg,
     /// `nvjpegHandle_t`; 0 until it is created.
@@ -55,7 +55,7 @@ pub struct Decoder {
 /// A batch in flight.
 #[must_use = "dropping it waits for the GPU"]
 #[derive(Debug)]
-pub struct Decoding {
+pub struct NvjpegBatch {
     /// Holds the files until the GPU has read them.
     pub transfer: Transfer,
     /// The files that were not decoded, by number.
@@ -75,7 +75,7 @@ fn failure(call: &'static str, code: c_uint) -> Result<(), NvjpegFailure> {
     }
 }
 
-impl Decoder {
+impl NvjpegDecoder {
     /// Finds the library and prepares it for a GPU.
     ///
     /// # Errors
@@ -85,16 +85,16 @@ impl Decoder {
     /// # Cost
     ///
     /// A fraction of a second, and some ten MB of the GPU's memory.
-    pub fn open(context: &Arc<Context>, settings: &Settings) -> Result<Decoder, NoDecoder> {
+    pub fn open(context: &Arc<Context>, settings: &Settings) -> Result<NvjpegDecoder, NoDecoder> {
         let library = settings.search.find(context.gpu().driver.0)?;
-        Decoder::open_with(context, library, settings)
+        NvjpegDecoder::open_with(context, library, settings)
     }
 
     pub(super) fn open_with(
         context: &Arc<Context>,
         library: &'static Nvjpeg,
         settings: &Settings,
-    ) -> Result<Decoder, NoDecoder> {
+    ) -> Result<NvjpegDecoder, NoDecoder> {
         let _bound = context.bind()?;
         let backends = match &settings.backend {
             Some(backend) => std::slice::from_ref(backend),
@@ -103,7 +103,7 @@ impl Decoder {
         let mut why = Vec::new();
         for &backend in backends {
             // Dropped, with everything that it created, if a call below fails.
-            let mut decoder = Decoder {
+            let mut decoder = NvjpegDecoder {
                 context: Arc::clone(context),
                 library,
                 handle: 0,
@@ -299,9 +299,9 @@ impl Decoder {
         &mut self,
         queue: Queue,
         jpegs: &[ScannedJpeg],
-        to: &Arc<Memory>,
+        to: &Arc<GpuMemory>,
         positions: &[ImagePosition],
-    ) -> Result<Decoding, CudaError> {
+    ) -> Result<NvjpegBatch, CudaError> {
         let context = Arc::clone(&self.context);
         if self.is_lost {
             let why =
@@ -356,7 +356,7 @@ impl Decoder {
                     why: refusal(describe(code)),
                 }));
                 rejected.sort_by_key(|rejected| rejected.row);
-                Ok(Decoding { transfer, rejected })
+                Ok(NvjpegBatch { transfer, rejected })
             }
             Err(error) => {
                 // The events do not cover this batch, so they must not be queried.
@@ -575,7 +575,7 @@ fn refusal(what: String) -> Rejection {
     Rejection::Decoder { decoder, what }
 }
 
-impl Drop for Decoder {
+impl Drop for NvjpegDecoder {
     fn drop(&mut self) {
         let is_idle = !self.is_lost
             && self
@@ -608,7 +608,7 @@ impl Drop for Decoder {
     }
 }
 
-impl fmt::Debug for Decoder {
+impl fmt::Debug for NvjpegDecoder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Decoder")
             .field("way", &self.backend)

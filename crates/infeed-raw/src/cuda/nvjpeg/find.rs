@@ -26,7 +26,7 @@ pub struct Search {
 
 /// One candidate.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Candidate {
+pub(super) enum LibraryCandidate {
     /// A library that the process has loaded under this name.
     Loaded(String),
     /// A file, or a name that the system searches for.
@@ -37,21 +37,21 @@ impl Search {
     /// Returns the candidates in order, for a driver of this CUDA version: the given file;
     /// libraries that the process has loaded; the folders; the system. Libraries newer than the
     /// driver do not work with it.
-    pub(super) fn candidates(&self, driver_major: i32) -> Vec<Candidate> {
+    pub(super) fn candidates(&self, driver_major: i32) -> Vec<LibraryCandidate> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         if let Some(file) = &self.file {
-            return vec![Candidate::File(text(file))];
+            return vec![LibraryCandidate::File(text(file))];
         }
         let fits = |major: &&i32| driver_major == 0 || **major <= driver_major;
         let name = |major: &i32| format!("libnvjpeg.so.{major}");
         let names: Vec<String> = MAJORS.iter().filter(fits).map(name).collect();
-        let loaded = names.iter().cloned().map(Candidate::Loaded);
+        let loaded = names.iter().cloned().map(LibraryCandidate::Loaded);
         let inside = names.iter().flat_map(|name| {
             let files = self.folders.iter().map(move |folder| folder.join(name));
             files.filter(|file| file.is_file())
         });
-        let inside = inside.map(|file| Candidate::File(text(&file)));
-        let named = names.iter().cloned().map(Candidate::File);
+        let inside = inside.map(|file| LibraryCandidate::File(text(&file)));
+        let named = names.iter().cloned().map(LibraryCandidate::File);
         loaded.chain(inside).chain(named).collect()
     }
 
@@ -77,12 +77,12 @@ impl Search {
     }
 }
 
-fn load(candidate: Candidate) -> Result<&'static Nvjpeg, NoDecoder> {
+fn load(candidate: LibraryCandidate) -> Result<&'static Nvjpeg, NoDecoder> {
     /// Tables by file: libraries are never closed, so their tables are never freed.
     static LOADED: Mutex<Vec<&'static Nvjpeg>> = Mutex::new(Vec::new());
     let (file, is_loaded) = match candidate {
-        Candidate::Loaded(name) => (name, true),
-        Candidate::File(name) => (name, false),
+        LibraryCandidate::Loaded(name) => (name, true),
+        LibraryCandidate::File(name) => (name, false),
     };
     let mut known = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(library) = known.iter().find(|library| library.file == file) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::functions::NvjpegImage;
-use crate::cuda::{Event, HostSource, Memory};
+use crate::cuda::{Event, GpuMemory, HostSource};
 use crate::jpeg_batch::{Baseline, ImagePosition, ScannedJpeg};
 use crate::jpeg_encode::Subsampling;
 
@@ -101,7 +101,7 @@ impl Arguments {
     pub(super) fn of(
         taken: &[AcceptedFile],
         bytes: &[&[u8]],
-        to: &Memory,
+        to: &GpuMemory,
         positions: &[ImagePosition],
     ) -> Arguments {
         let address = |file: &AcceptedFile| bytes[file.row].as_ptr().expose_provenance();

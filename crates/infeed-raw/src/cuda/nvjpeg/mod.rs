@@ -1,6 +1,6 @@
 //! JPEG decoding on NVIDIA GPUs: batches of files into one memory, through nvJPEG.
 //!
-//! Nothing is linked. [`Decoder::open`] looks for the library ([`Search`]) and returns
+//! Nothing is linked. [`NvjpegDecoder::open`] looks for the library ([`Search`]) and returns
 //! [`NoDecoder`] with the reason if there is none.
 //!
 //! **Accepted files.** Baseline files only ([`Baseline`](crate::jpeg_batch::Baseline)). The host
@@ -55,7 +55,7 @@ mod tests;
 #[cfg(test)]
 mod tests_find;
 
-pub use decoder::{Decoder, Decoding};
+pub use decoder::{NvjpegBatch, NvjpegDecoder};
 pub use error::NoDecoder;
 pub use find::Search;
 pub use settings::{Backend, Settings};

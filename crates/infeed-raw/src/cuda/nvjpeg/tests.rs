@@ -6,7 +6,7 @@ use fake_cuda::testing::{self, FileFault, add_fault, clear_faults, fail, fail_no
 use super::functions::{Functions, Nvjpeg, NvjpegImage};
 use super::*;
 use crate::cuda::testing::{begin_capture, calls, consumers_stream, end_capture, handle};
-use crate::cuda::{Context, Memory, Queue};
+use crate::cuda::{Context, GpuMemory, Queue};
 use crate::jpeg_batch::{Baseline, ImagePosition, RejectedFile, ScannedJpeg};
 use crate::jpeg_encode::{Subsampling, encode};
 use crate::slab::Slab;
@@ -35,8 +35,8 @@ fn gpu() -> Arc<Context> {
     context
 }
 
-fn open(context: &Arc<Context>) -> Decoder {
-    let decoder = Decoder::open_with(context, &FAKE, &Settings::default()).unwrap();
+fn open(context: &Arc<Context>) -> NvjpegDecoder {
+    let decoder = NvjpegDecoder::open_with(context, &FAKE, &Settings::default()).unwrap();
     calls();
     decoder
 }
@@ -76,11 +76,11 @@ fn files(count: u8) -> (Vec<Vec<u8>>, Vec<ImagePosition>) {
     (files, positions.collect())
 }
 
-fn memory(context: &Arc<Context>) -> Arc<Memory> {
+fn memory(context: &Arc<Context>) -> Arc<GpuMemory> {
     Arc::new(context.memory(8192).unwrap())
 }
 
-fn bytes(context: &Arc<Context>, queue: Queue, memory: &Memory) -> Vec<u8> {
+fn bytes(context: &Arc<Context>, queue: Queue, memory: &GpuMemory) -> Vec<u8> {
     let slab = Slab::zeroed(1, memory.len()).unwrap();
     let slab = context.read(queue, memory, slab).unwrap();
     slab.as_ref().to_vec()
@@ -119,7 +119,7 @@ fn the_image_struct_has_the_layout_of_the_header() {
 #[test]
 fn a_decoder_prefers_the_engine_and_falls_back_to_the_cores() {
     let context = gpu();
-    let decoder = Decoder::open_with(&context, &FAKE, &Settings::default()).unwrap();
+    let decoder = NvjpegDecoder::open_with(&context, &FAKE, &Settings::default()).unwrap();
     assert_eq!(decoder.backend(), Backend::Engine);
     assert_eq!(
         (decoder.engines(), decoder.version()),
@@ -130,14 +130,14 @@ fn a_decoder_prefers_the_engine_and_falls_back_to_the_cores() {
 
     // Status 7: the GPU has no engine.
     testing::fail_call("nvjpegCreateEx", 7, 1);
-    let decoder = Decoder::open_with(&context, &FAKE, &Settings::default()).unwrap();
+    let decoder = NvjpegDecoder::open_with(&context, &FAKE, &Settings::default()).unwrap();
     assert_eq!(decoder.backend(), Backend::Cores);
     drop(decoder);
 
     testing::fail_call("nvjpegCreateEx", 7, 1);
     testing::fail_call("nvjpegCreateEx", 9, 2);
     calls();
-    let error = Decoder::open_with(&context, &FAKE, &Settings::default()).unwrap_err();
+    let error = NvjpegDecoder::open_with(&context, &FAKE, &Settings::default()).unwrap_err();
     assert_eq!(calls(), ["nvjpegCreateEx 3 32", "nvjpegCreateEx 2 32"]);
     let text = error.to_string();
     assert!(
@@ -152,7 +152,7 @@ fn a_decoder_prefers_the_engine_and_falls_back_to_the_cores() {
         ..Settings::default()
     };
     calls();
-    drop(Decoder::open_with(&context, &FAKE, &settings).unwrap());
+    drop(NvjpegDecoder::open_with(&context, &FAKE, &settings).unwrap());
     assert_eq!(
         calls()[0],
         "nvjpegCreateEx 2 32",
@@ -165,7 +165,7 @@ fn a_library_without_interpolation_gets_no_flag_for_it() {
     let context = gpu();
     testing::fail_call("nvjpegCreateEx", 2, 1);
 
-    let decoder = Decoder::open_with(&context, &FAKE, &Settings::default()).unwrap();
+    let decoder = NvjpegDecoder::open_with(&context, &FAKE, &Settings::default()).unwrap();
 
     assert_eq!(decoder.backend(), Backend::Engine);
     assert_eq!(calls()[..2], ["nvjpegCreateEx 3 32", "nvjpegCreateEx 3 0"]);
@@ -229,7 +229,7 @@ fn a_call_has_one_subsampling_on_the_engine_and_all_on_the_cores() {
             backend: Some(backend),
             ..Settings::default()
         };
-        let mut decoder = Decoder::open_with(&context, &FAKE, &settings).unwrap();
+        let mut decoder = NvjpegDecoder::open_with(&context, &FAKE, &settings).unwrap();
         let (queue, to) = (context.stream().unwrap(), memory(&context));
         for turn in 0..3 {
             calls();
@@ -267,7 +267,7 @@ fn a_failed_open_destroys_everything_it_created() {
         let context = gpu();
         fail(call, 8);
 
-        let error = Decoder::open_with(&context, &FAKE, &Settings::default()).unwrap_err();
+        let error = NvjpegDecoder::open_with(&context, &FAKE, &Settings::default()).unwrap_err();
 
         assert!(
             matches!(error, NoDecoder::NotOnThisGpu { .. }),
@@ -278,7 +278,7 @@ fn a_failed_open_destroys_everything_it_created() {
     }
     let context = gpu();
     fail("cuEventCreate", 700);
-    let error = Decoder::open_with(&context, &FAKE, &Settings::default()).unwrap_err();
+    let error = NvjpegDecoder::open_with(&context, &FAKE, &Settings::default()).unwrap_err();
     assert!(matches!(error, NoDecoder::Cuda(_)), "{error}");
     assert_eq!(testing::live("decoders"), 0);
     assert_eq!(testing::context_depth(), 0);
@@ -583,7 +583,7 @@ fn a_file_that_the_library_reads_differently_is_never_decoded() {
 #[test]
 fn a_library_without_the_newer_functions_decodes() {
     let context = gpu();
-    let mut decoder = Decoder::open_with(&context, &OLD, &Settings::default()).unwrap();
+    let mut decoder = NvjpegDecoder::open_with(&context, &OLD, &Settings::default()).unwrap();
     let (queue, to) = (context.stream().unwrap(), memory(&context));
     let (files, positions) = files(2);
 
@@ -602,7 +602,7 @@ fn invalid_arguments_are_rejected_before_the_library_is_called() {
     let (queue, to) = (context.stream().unwrap(), memory(&context));
     let (files, positions) = files(2);
     let sources = sources(&files);
-    let mut rejected = |queue, to: &Arc<Memory>, positions: &[ImagePosition]| {
+    let mut rejected = |queue, to: &Arc<GpuMemory>, positions: &[ImagePosition]| {
         decoder
             .decode(queue, &sources, to, positions)
             .unwrap_err()

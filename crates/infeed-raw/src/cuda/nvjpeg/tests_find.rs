@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::find::Candidate;
+use super::find::LibraryCandidate;
 use super::*;
 
 #[test]
@@ -25,11 +25,11 @@ fn the_search_prefers_a_file_then_loaded_libraries_then_folders_then_the_system(
     assert_eq!(
         candidates,
         [
-            Candidate::Loaded(name(12)),
-            Candidate::Loaded(name(11)),
-            Candidate::File(inside),
-            Candidate::File(name(12)),
-            Candidate::File(name(11)),
+            LibraryCandidate::Loaded(name(12)),
+            LibraryCandidate::Loaded(name(11)),
+            LibraryCandidate::File(inside),
+            LibraryCandidate::File(name(12)),
+            LibraryCandidate::File(name(11)),
         ],
         "a library for CUDA 13 does not work with a driver for 12"
     );
@@ -40,7 +40,7 @@ fn the_search_prefers_a_file_then_loaded_libraries_then_folders_then_the_system(
     );
     let file = Some(Path::new("/a/b").to_owned());
     let given = Search { file, ..search }.candidates(13);
-    assert_eq!(given, [Candidate::File("/a/b".to_owned())]);
+    assert_eq!(given, [LibraryCandidate::File("/a/b".to_owned())]);
     std::fs::remove_dir_all(&folder).unwrap();
 }
 

@@ -53,7 +53,7 @@ pub struct Arrow {
     columns: Columns,
     files: Vec<ArrowFile>,
     /// File and batch of each group.
-    batches: Vec<Batch>,
+    batches: Vec<ArrowBatch>,
     groups: Arc<Groups>,
     /// Whether records are slices of maps.
     mapped: bool,
@@ -69,7 +69,7 @@ struct ArrowFile {
 }
 
 #[derive(Debug)]
-struct Batch {
+struct ArrowBatch {
     file: usize,
     number: usize,
     kept: OnceLock<Result<Rows, Cause>>,
@@ -134,7 +134,7 @@ impl Arrow {
                 ends.push(end);
                 let handles = handle_bytes(place.rows, columns.fields().len());
                 bytes.push(place.bytes.saturating_add(handles));
-                batches.push(Batch {
+                batches.push(ArrowBatch {
                     file: at,
                     number,
                     kept: OnceLock::new(),
@@ -163,13 +163,13 @@ impl Arrow {
         (batch, (record - self.groups.first(batch)) as usize)
     }
 
-    fn parts(&self, batch: &Batch) -> (&ArrowFile, &BatchLocation) {
+    fn parts(&self, batch: &ArrowBatch) -> (&ArrowFile, &BatchLocation) {
         let file = &self.files[batch.file];
         (file, &file.index.batches[batch.number])
     }
 
     /// Decodes a batch from `bytes`, which begin at offset `base` of the file.
-    fn decode(&self, batch: &Batch, bytes: &Bytes, base: u64) -> Result<Rows, Cause> {
+    fn decode(&self, batch: &ArrowBatch, bytes: &Bytes, base: u64) -> Result<Rows, Cause> {
         let (file, place) = self.parts(batch);
         let part = |range: &std::ops::Range<u64>| {
             let range = (range.start - base) as usize..(range.end - base) as usize;

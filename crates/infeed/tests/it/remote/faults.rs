@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use infeed::random::mix;
 use infeed::store;
-use infeed_testkit::server::{Fault, Kind, Server};
+use infeed_testkit::server::{RequestFault, RequestKind, Server};
 
 use super::{as_bucket, checked, noise, open, server};
 
@@ -21,20 +21,20 @@ fn with_object(options: &[(&str, &str)]) -> (Server, String, Vec<u8>) {
     (server, url, content)
 }
 
-const FAULTS: [Fault; 13] = [
-    Fault::Status(503),
-    Fault::Status(500),
-    Fault::Status(429),
-    Fault::Status(408),
-    Fault::Cut(0),
-    Fault::Cut(70_000),
-    Fault::Short(1),
-    Fault::Short(90_000),
-    Fault::Long(1),
-    Fault::Trailing(3),
-    Fault::Endless,
-    Fault::OtherRange,
-    Fault::Delay(Duration::from_millis(30)),
+const FAULTS: [RequestFault; 13] = [
+    RequestFault::Status(503),
+    RequestFault::Status(500),
+    RequestFault::Status(429),
+    RequestFault::Status(408),
+    RequestFault::Cut(0),
+    RequestFault::Cut(70_000),
+    RequestFault::Short(1),
+    RequestFault::Short(90_000),
+    RequestFault::Long(1),
+    RequestFault::Trailing(3),
+    RequestFault::Endless,
+    RequestFault::OtherRange,
+    RequestFault::Delay(Duration::from_millis(30)),
 ];
 
 #[test]
@@ -44,7 +44,7 @@ fn a_request_that_fails_twice_succeeds_at_the_third_attempt() {
 
     for fault in FAULTS {
         for range in [0..LENGTH, 5..200_005, 299_000..LENGTH, 77..78] {
-            server.fault(Kind::Read, fault, 2);
+            server.fault(RequestKind::Read, fault, 2);
             let read = checked(&*blob, range.clone(), &content);
             read.unwrap_or_else(|error| panic!("{fault:?} {range:?}: {error}"));
         }
@@ -57,13 +57,13 @@ fn a_persistent_failure_names_object_range_attempts_and_cause() {
     let blob = open(&url);
 
     for (fault, cause) in [
-        (Fault::Status(503), "503"),
-        (Fault::Cut(100), "after 100 of 1000 bytes"),
-        (Fault::Short(1), "bytes"),
-        (Fault::OtherRange, "1010"),
+        (RequestFault::Status(503), "503"),
+        (RequestFault::Cut(100), "after 100 of 1000 bytes"),
+        (RequestFault::Short(1), "bytes"),
+        (RequestFault::OtherRange, "1010"),
     ] {
         server.take_log();
-        server.fault(Kind::Read, fault, 2);
+        server.fault(RequestKind::Read, fault, 2);
         let error = checked(&*blob, 10..1010, &content).expect_err("both attempts fail");
         let text = error.to_string();
         for part in [url.as_str(), "bytes 10..1010", "2 attempts", cause] {
@@ -81,11 +81,15 @@ fn a_token_in_a_url_is_sent_and_never_shown() {
     let url = format!("{url}?token={secret}");
     let blob = open(&url);
     assert!(!blob.name().contains(secret), "{}", blob.name());
-    let faults = [400, 401, 403, 404, 410, 416, 500, 503].map(Fault::Status);
-    let more = [Fault::Cut(10), Fault::Short(1), Fault::OtherRange];
+    let faults = [400, 401, 403, 404, 410, 416, 500, 503].map(RequestFault::Status);
+    let more = [
+        RequestFault::Cut(10),
+        RequestFault::Short(1),
+        RequestFault::OtherRange,
+    ];
 
     for fault in faults.into_iter().chain(more) {
-        server.fault(Kind::Read, fault, 2);
+        server.fault(RequestKind::Read, fault, 2);
         let error = checked(&*blob, 10..1010, &content).expect_err("it stays wrong");
         assert!(!format!("{error} {error:?}").contains(secret), "{error:?}");
         server.take_faults();
@@ -112,7 +116,7 @@ fn words_in_object_and_server_names_are_not_parsed_as_causes() {
 
     for (status, requests) in [(503, 2), (400, 1), (410, 1)] {
         server.take_log();
-        server.fault(Kind::Read, Fault::Status(status), 1);
+        server.fault(RequestKind::Read, RequestFault::Status(status), 1);
         let read = checked(&*blob, 0..1000, &content);
         assert_eq!(read.is_ok(), status == 503, "{status}: {read:?}");
         assert_eq!(server.take_log().len(), requests, "{status}");
@@ -126,7 +130,7 @@ fn permanent_failures_are_not_retried() {
 
     for status in [400, 401, 403, 404, 410, 416, 501] {
         server.take_log();
-        server.fault(Kind::Read, Fault::Status(status), 1);
+        server.fault(RequestKind::Read, RequestFault::Status(status), 1);
         checked(&*blob, 0..10, &content).expect_err("rejected");
         assert_eq!(server.take_log().len(), 1, "{status}");
     }
@@ -137,7 +141,7 @@ fn only_the_rest_of_an_interrupted_response_is_requested() {
     let (server, url, content) = with_object(&[]);
     let blob = open(&url);
     server.take_log();
-    server.fault(Kind::Read, Fault::Cut(100_000), 1);
+    server.fault(RequestKind::Read, RequestFault::Cut(100_000), 1);
 
     checked(&*blob, 10..250_010, &content).expect("it is mended");
 
@@ -157,7 +161,7 @@ fn a_changed_object_is_an_error_and_never_mixed() {
     // During a response: its first part is old, the rest would be new.
     let blob = open(&url);
     server.take_log();
-    server.fault(Kind::Read, Fault::Cut(100_000), 1);
+    server.fault(RequestKind::Read, RequestFault::Cut(100_000), 1);
     let reader = thread::spawn(move || blob.read(0..LENGTH));
     while server.take_log().is_empty() {
         thread::yield_now();
@@ -188,8 +192,11 @@ fn a_stalled_response_is_requested_a_second_time() {
     let before = store::requests();
 
     let begun = Instant::now();
-    for fault in [Fault::Stall, Fault::Drip(1, Duration::from_secs(1))] {
-        server.fault(Kind::Read, fault, 1);
+    for fault in [
+        RequestFault::Stall,
+        RequestFault::Drip(1, Duration::from_secs(1)),
+    ] {
+        server.fault(RequestKind::Read, fault, 1);
         checked(&*blob, 1000..1100, &content).expect("by the second request");
     }
 
@@ -220,17 +227,17 @@ fn a_slow_server_does_not_get_twice_the_requests() {
 fn a_trickling_or_silent_response_ends_at_the_timeout() {
     for (fault, options) in [
         (
-            Fault::Drip(1, Duration::from_millis(50)),
+            RequestFault::Drip(1, Duration::from_millis(50)),
             [("deadline_s", "1"), ("idle_s", "20"), ("hedge", "false")],
         ),
         (
-            Fault::Stall,
+            RequestFault::Stall,
             [("deadline_s", "1"), ("idle_s", "0.2"), ("hedge", "true")],
         ),
     ] {
         let (server, url, content) = with_object(&options);
         let blob = open(&url);
-        server.fault(Kind::Read, fault, 1000);
+        server.fault(RequestKind::Read, fault, 1000);
 
         let begun = Instant::now();
         checked(&*blob, 0..10_000, &content).expect_err("it never comes");
@@ -243,7 +250,7 @@ fn a_trickling_or_silent_response_ends_at_the_timeout() {
 fn a_complete_file_in_response_to_a_range_request_is_requested_again() {
     let (server, url, content) = with_object(&[]);
     let blob = open(&url);
-    server.fault(Kind::Read, Fault::WholeFile, 2);
+    server.fault(RequestKind::Read, RequestFault::WholeFile, 2);
 
     checked(&*blob, 5..10, &content).expect("the third attempt");
 
@@ -251,7 +258,7 @@ fn a_complete_file_in_response_to_a_range_request_is_requested_again() {
         server
             .take_log()
             .iter()
-            .filter(|r| r.kind == Kind::Read)
+            .filter(|r| r.kind == RequestKind::Read)
             .count(),
         3
     );
@@ -264,7 +271,7 @@ fn a_server_without_ranges_serves_complete_files_and_parts_are_an_error() {
     let blob = open(&url);
 
     checked(&*blob, 0..LENGTH, &content).expect("the whole");
-    server.fault(Kind::Read, Fault::Cut(1000), 1);
+    server.fault(RequestKind::Read, RequestFault::Cut(1000), 1);
     checked(&*blob, 0..LENGTH, &content).expect("the whole, from its beginning");
     let error = checked(&*blob, 5..10, &content).expect_err("a part");
 

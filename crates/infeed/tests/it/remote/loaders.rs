@@ -7,7 +7,7 @@ use infeed::decode::ColorMode;
 use infeed::pipeline::SourceSpec;
 use infeed::transform::CenterCrop;
 use infeed::{Options, Pipeline};
-use infeed_testkit::server::{Fault, Kind};
+use infeed_testkit::server::{RequestFault, RequestKind};
 
 use super::{as_bucket, server};
 use crate::data::{bits, epoch, open, pairs, photo, photos};
@@ -127,7 +127,7 @@ fn closing_does_not_wait_for_hanging_requests() {
         .expect("reads");
     let loader = open(&pipeline(SourceSpec::folder(format!("{bucket}/p"))), 2);
     loader.next_batch().expect("a batch").expect("the first");
-    server.fault(Kind::Read, Fault::Stall, 10_000);
+    server.fault(RequestKind::Read, RequestFault::Stall, 10_000);
     server.take_log();
 
     // The records that were read ahead may complete one epoch, not two.

@@ -1,7 +1,7 @@
 //! URL patterns: lists, braces, single objects.
 
 use infeed::store::{self, FolderEntry};
-use infeed_testkit::server::{Fault, Kind};
+use infeed_testkit::server::{RequestFault, RequestKind};
 
 use super::{as_bucket, server};
 
@@ -74,13 +74,17 @@ fn list_and_head_requests_are_retried_after_transient_failures() {
     (0..9).for_each(|n| server.put(&format!("names-three/{n}.tar"), "x"));
     server.set_page(2);
 
-    for fault in [Fault::Status(503), Fault::Cut(100), Fault::Cut(0)] {
-        server.fault(Kind::List, fault, 2);
-        server.fault(Kind::Look, Fault::Status(503), 2);
+    for fault in [
+        RequestFault::Status(503),
+        RequestFault::Cut(100),
+        RequestFault::Cut(0),
+    ] {
+        server.fault(RequestKind::List, fault, 2);
+        server.fault(RequestKind::Look, RequestFault::Status(503), 2);
         assert_eq!(names(&[&format!("{bucket}/*.tar")]).len(), 9, "{fault:?}");
         assert_eq!(names(&[&format!("{bucket}/{{0..8}}.tar")]).len(), 9);
     }
-    server.fault(Kind::List, Fault::Status(403), 1);
+    server.fault(RequestKind::List, RequestFault::Status(403), 1);
     let error = store::find(&[format!("{bucket}/*.tar")])
         .expect_err("rejected")
         .chain();
