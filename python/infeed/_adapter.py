@@ -10,10 +10,10 @@ import os
 import weakref
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from infeed import _check, _other_libraries
+from infeed._closing import ClosedAtExit
 from infeed._epochs import ConvertedEpoch, PrefetchedEpoch
 from infeed._prefetch_thread import ItemConverter, PrefetchThread
 from infeed.batch import Batch
@@ -26,7 +26,7 @@ __all__ = ["AdapterLoader", "BatchForm", "rank_within"]
 _EXPECTED = "an infeed.Pipeline; the loader opens it on first use"
 
 
-class AdapterLoader:
+class AdapterLoader(ClosedAtExit):
     """A pipeline, its options, and the loader once it is open.
 
     It has no thread until the first batch, length or state. Before that it can be
@@ -160,17 +160,6 @@ class AdapterLoader:
             self._opened.close(timeout)
         for run in self._ahead:
             run.join(timeout)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the description without the loader, which stays in its process."""

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, NamedTuple, Self
 
 from infeed import _check, _core
+from infeed._closing import ClosedAtExit
 from infeed.batch import Batch
 from infeed.errors import ClosedError, ConfigError, IteratorError
 from infeed.explanation import Explanation
@@ -112,7 +113,7 @@ class BatchInfo(NamedTuple):
     samples: int
 
 
-class Loader:
+class Loader(ClosedAtExit):
     """A running pipeline: worker threads, and the batches that they prepare.
 
     `Pipeline.open` returns one. It is a context manager, and each ``for`` loop over it
@@ -420,17 +421,6 @@ class Loader:
                 _log.warning("the loader is closed, but %s", _running())
             if self._ended is not None:
                 self._ended()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         if self.closed:

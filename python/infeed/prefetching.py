@@ -6,11 +6,11 @@ need the interpreter's lock.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from infeed import _check
 from infeed._adapter import AdapterLoader
+from infeed._closing import ClosedAtExit
 from infeed._prefetch_thread import (
     PrefetchCounts,
     PrefetchIterator,
@@ -83,7 +83,7 @@ def overlap(
     return Overlap(items, load, step)
 
 
-class Prefetch:
+class Prefetch(ClosedAtExit):
     """An iterable that runs ahead of its loop; `prefetch` returns one.
 
     It is a context manager. Each ``for`` loop has its own thread, which ends after the
@@ -140,17 +140,6 @@ class Prefetch:
             run.stop()
         for run in self._runs:
             run.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         kind = type(self._iterable).__qualname__

@@ -127,7 +127,7 @@ def test_a_modelled_product_takes_the_longer_time_of_arithmetic_and_memory():
     assert profile.product_s(10) == pytest.approx(1200 / 1e11)
 
 
-def test_formats_measures_all_six_and_names_those_without_a_source(capsys):
+def test_formats_measures_all_six(capsys):
     figures = ran(capsys, "formats")
 
     by_name = {f["name"]: f for f in figures["formats"]}
@@ -135,9 +135,7 @@ def test_formats_measures_all_six_and_names_those_without_a_source(capsys):
     assert by_name[".npy"]["bytes"] > figures["pixel_bytes"]
     assert by_name["JPEG"]["bytes"] < by_name["PNG"]["bytes"]
     assert by_name["TFRecord"]["bytes"] > by_name["JPEG"]["bytes"]
-    assert by_name["TFRecord"]["infeed_samples_per_s"] is None
-    assert "no infeed source" in by_name["tar"]["note"]
-    assert by_name["PNG"]["infeed_samples_per_s"] > 0
+    assert all(one["infeed_samples_per_s"] > 0 for one in by_name.values())
 
 
 def test_every_format_restores_the_images(tmp_path):

@@ -33,7 +33,6 @@ from infeed.watching.throughput import measure_throughput
 
 SUMMARY = "the same images in six formats: size, reading cold and warm, decoding"
 
-_NO_SOURCE = "no infeed source, so it is read in Python"
 # Size of reads in bytes; larger than a typical buffer.
 _READ = 1 << 20
 
@@ -47,7 +46,7 @@ class Format:
         files: The files.
         encoded: Function from the bytes of files to the bytes of each image.
         decoded: Function from the bytes of an image to its pixels.
-        pipeline: infeed's pipeline; None without a source for the format.
+        pipeline: infeed's pipeline.
         note: Note for the reader.
     """
 
@@ -55,7 +54,7 @@ class Format:
     files: list[Path]
     encoded: Callable[[list[bytes]], Iterator[bytes]]
     decoded: Callable[[bytes], np.ndarray]
-    pipeline: Pipeline | None
+    pipeline: Pipeline
     note: str
 
     @property
@@ -119,7 +118,7 @@ def run(options: argparse.Namespace) -> Result:
                     "warm_bytes_per_s": f.bytes / spread(warm[f.name])[1],
                     "cold_samples_per_s": len(images) / spread(cold[f.name])[1],
                     "decode_samples_per_s": len(images) / spread(decode[f.name])[1],
-                    "infeed_samples_per_s": spread(fed[f.name])[1] or None,
+                    "infeed_samples_per_s": spread(fed[f.name])[1],
                     "infeed_spread": spread(fed[f.name])[::2],
                     "note": f.note,
                 }
@@ -169,7 +168,7 @@ def _written(images: list[np.ndarray], place: Path, quality: int) -> list[Format
 
     def inflated(data: bytes) -> np.ndarray:
         with np.load(io.BytesIO(data)) as archive:
-            return np.asarray(archive["image"])
+            return np.asarray(archive["image"][0])
 
     jpegs = [encoded(pixels, "JPEG", quality=quality) for pixels in images]
     pngs = [encoded(pixels, "PNG") for pixels in images]
@@ -212,26 +211,34 @@ def _written(images: list[np.ndarray], place: Path, quality: int) -> list[Format
         for number in range(len(images)):
             yield bytes(whole[number * images[0].nbytes :][: images[0].nbytes])
 
-    own = f"quality {quality}"
+    def decoding(source: Any) -> Pipeline:
+        # All images have one size already, so this crop only fixes the shape of a row.
+        crop = T.Crop(shape[0], shape[1], at="top_left")
+        return Pipeline(source).decode().transform(crop).batch(16)
+
+    pngs_below, jpegs_below = (
+        sources.Folder(str(place / name), labels="none") for name in ("png", "jpeg")
+    )
+    examples = sources.TFRecord(str(paths["tfrecord"][0]))
+    tar_members = sources.WebDataset(str(paths["tar"][0]))
+    mapped = Pipeline(sources.Memory(image=rows)).batch(16)
+    archives = Pipeline(sources.Npz([str(path) for path in paths["npz"]])).batch(16)
     return [
-        Format("PNG", paths["png"], iter, decoded, _pipeline(place / "png", shape), ""),
+        Format("PNG", paths["png"], iter, decoded, decoding(pngs_below), ""),
         Format(
-            "JPEG", paths["jpeg"], iter, decoded, _pipeline(place / "jpeg", shape), own
+            "JPEG", paths["jpeg"], iter, decoded, decoding(jpegs_below),
+            f"quality {quality}",
         ),
         Format(
-            "TFRecord", paths["tfrecord"], records, decoded, None,
-            f"of the JPEGs; {_NO_SOURCE}",
+            "TFRecord", paths["tfrecord"], records, decoded, decoding(examples),
+            "of the JPEGs",
         ),
         Format(
-            "tar", paths["tar"], members, decoded, None, f"of the JPEGs; {_NO_SOURCE}"
+            "tar", paths["tar"], members, decoded, decoding(tar_members),
+            "of the JPEGs",
         ),
-        Format(
-            ".npy", paths["npy"], chunks, raw,
-            Pipeline(sources.Memory(image=rows)).batch(16), "one array, mapped",
-        ),
-        Format(
-            ".npz", paths["npz"], iter, inflated, None, f"one file each; {_NO_SOURCE}"
-        ),
+        Format(".npy", paths["npy"], chunks, raw, mapped, "one array, mapped"),
+        Format(".npz", paths["npz"], iter, inflated, archives, "one batch each"),
     ]  # fmt: skip
 
 
@@ -246,15 +253,9 @@ def _folder(folder: Path, images: Any, suffix: str) -> list[Path]:
 
 def _npz(pixels: np.ndarray) -> bytes:
     file = io.BytesIO()
-    np.savez_compressed(file, image=pixels)
+    # A batch of one image.
+    np.savez_compressed(file, image=pixels[np.newaxis])
     return file.getvalue()
-
-
-def _pipeline(folder: Path, shape: tuple[int, ...]) -> Pipeline:
-    # All images have one size already, so this crop only fixes the shape of a row.
-    crop = T.Crop(shape[0], shape[1], at="top_left")
-    source = sources.Folder(str(folder), labels="none")
-    return Pipeline(source).decode().transform(crop).batch(16)
 
 
 def _flush(path: Path) -> None:
@@ -302,9 +303,7 @@ def _decode_s(f: Format) -> float:
 
 
 def _fed(f: Format, seconds: float) -> float:
-    """Returns the throughput of an infeed pipeline in samples/s; 0 without one."""
-    if f.pipeline is None:
-        return 0.0
+    """Returns the throughput of an infeed pipeline in samples/s."""
     return measure_throughput(f.pipeline, seconds).samples_per_s
 
 
@@ -322,7 +321,7 @@ def _table(figures: list[dict[str, Any]]) -> Table:
             rate(f["warm_bytes_per_s"] / 1e6),
             rate(f["cold_samples_per_s"]),
             rate(f["decode_samples_per_s"]),
-            rate(f["infeed_samples_per_s"]) if f["infeed_samples_per_s"] else "-",
+            rate(f["infeed_samples_per_s"]),
         ]
         for f in figures
     ]

@@ -10,12 +10,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Literal, Self
 
 import ray
 
 from infeed import _check, _core
+from infeed._closing import ClosedAtExit
 from infeed.errors import ConfigError
 from infeed.feeders import FeederGroup
 from infeed.ray._feeder import Feeder
@@ -40,7 +40,7 @@ _REST_S, _LONGEST_REST_S = 0.2, 5.0
 _PLACING_S = 15.0
 
 
-class Feeders(FeederGroup):
+class Feeders(ClosedAtExit, FeederGroup):
     """CPU nodes of a Ray cluster that make batches, for ``Pipeline.open(workers=...)``.
 
     As with `infeed.Feeders`, batches do not depend on the machine that makes them, and
@@ -140,14 +140,6 @@ class Feeders(FeederGroup):
 
     def __enter__(self) -> Self:
         return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         named = "" if self.name is None else f", name={self.name!r}"
