@@ -288,8 +288,7 @@ impl Operation for RandomCrop {
     fn validate(&self) -> Result<(), TransformError> {
         let check = Check("RandomCrop");
         check.size("size", self.size.square())?;
-        check.fill("fill", &self.fill)?;
-        check.fill("mask_fill", &self.mask_fill)
+        check.fills(&self.fill, &self.mask_fill)
     }
 
     fn draw(
@@ -389,8 +388,7 @@ impl Operation for CropOrPad {
     fn validate(&self) -> Result<(), TransformError> {
         let check = Check("CropOrPad");
         check.size("height and width", self.size())?;
-        check.fill("fill", &self.fill)?;
-        check.fill("mask_fill", &self.mask_fill)
+        check.fills(&self.fill, &self.mask_fill)
     }
 
     fn draw(

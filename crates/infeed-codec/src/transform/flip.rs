@@ -7,88 +7,60 @@ use super::params::Check;
 use super::{PixelView, Rng, Step, TransformError};
 use infeed_core::sample::{Image, Size};
 
-/// Swaps left and right with a given probability.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandomHorizontalFlip {
-    /// Probability of a flip.
-    #[serde(default = "one_half")]
-    pub p: f64,
-}
-
-/// Swaps top and bottom with a given probability.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandomVerticalFlip {
-    /// Probability of a flip.
-    #[serde(default = "one_half")]
-    pub p: f64,
-}
-
 fn one_half() -> f64 {
     0.5
 }
 
-impl RandomHorizontalFlip {
-    /// Flips with probability `p`.
-    pub fn new(p: f64) -> RandomHorizontalFlip {
-        RandomHorizontalFlip { p }
-    }
+/// Defines flips with the step that each draws.
+macro_rules! flips {
+    ($($(#[$doc:meta])* $flip:ident => $step:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $flip {
+            /// Probability of a flip.
+            #[serde(default = "one_half")]
+            pub p: f64,
+        }
+
+        impl $flip {
+            /// Flips with probability `p`.
+            pub fn new(p: f64) -> $flip {
+                $flip { p }
+            }
+        }
+
+        impl Operation for $flip {
+            fn effect(&self) -> Effect {
+                Effect::Flip
+            }
+
+            fn is_random(&self) -> bool {
+                true
+            }
+
+            fn draw(
+                &self,
+                _image: Size,
+                rng: &mut Rng,
+                steps: &mut Vec<Step>,
+            ) -> Result<(), TransformError> {
+                steps.extend(rng.chance(self.p).then_some($step));
+                Ok(())
+            }
+
+            fn validate(&self) -> Result<(), TransformError> {
+                Check(stringify!($flip)).probability(self.p)
+            }
+        }
+    )*};
 }
 
-impl Operation for RandomHorizontalFlip {
-    fn effect(&self) -> Effect {
-        Effect::Flip
-    }
-
-    fn is_random(&self) -> bool {
-        true
-    }
-
-    fn draw(
-        &self,
-        _image: Size,
-        rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
-        steps.extend(rng.chance(self.p).then_some(Step::FlipX));
-        Ok(())
-    }
-
-    fn validate(&self) -> Result<(), TransformError> {
-        Check("RandomHorizontalFlip").probability(self.p)
-    }
-}
-
-impl RandomVerticalFlip {
-    /// Flips with probability `p`.
-    pub fn new(p: f64) -> RandomVerticalFlip {
-        RandomVerticalFlip { p }
-    }
-}
-
-impl Operation for RandomVerticalFlip {
-    fn effect(&self) -> Effect {
-        Effect::Flip
-    }
-
-    fn is_random(&self) -> bool {
-        true
-    }
-
-    fn draw(
-        &self,
-        _image: Size,
-        rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
-        steps.extend(rng.chance(self.p).then_some(Step::FlipY));
-        Ok(())
-    }
-
-    fn validate(&self) -> Result<(), TransformError> {
-        Check("RandomVerticalFlip").probability(self.p)
-    }
+flips! {
+    /// Swaps left and right with a given probability.
+    RandomHorizontalFlip => Step::FlipX;
+    /// Swaps top and bottom with a given probability.
+    RandomVerticalFlip => Step::FlipY;
 }
 
 /// Writes the pixels of each row in reverse.

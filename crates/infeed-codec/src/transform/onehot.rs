@@ -205,49 +205,71 @@ impl MaskContent<'_> {
 const ONE_CONTENT: &str = "exactly one of: palette for colours, classes for indices, values for \
                            other stored values";
 
+/// Implements the parts that the transforms of masks share: constructors by the stored values, and
+/// the description of these values.
+macro_rules! mask_transform {
+    ($transform:ident, $from_palette:ident, $dtype:expr) => {
+        impl $transform {
+            /// Creates the transform for a mask that stores the colours of a palette.
+            pub fn $from_palette(path: impl Into<String>) -> $transform {
+                $transform {
+                    palette: Some(path.into()),
+                    classes: None,
+                    ..$transform::from_indices(1)
+                }
+            }
+
+            /// Creates the transform for a mask that stores the indices of its classes. Stored
+            /// indices from `classes` on have no class.
+            pub fn from_indices(classes: u32) -> $transform {
+                $transform {
+                    field: mask(),
+                    palette: None,
+                    classes: Some(classes),
+                    values: None,
+                    unknown: Unknown::Error,
+                    ignore_index: None,
+                    dtype: $dtype,
+                }
+            }
+
+            /// Creates the transform for a mask that stores these values, one per class.
+            pub fn from_values(values: impl Into<Vec<u16>>) -> $transform {
+                $transform {
+                    classes: None,
+                    values: Some(values.into()),
+                    ..$transform::from_indices(1)
+                }
+            }
+
+            /// Accepts all pixels without a class.
+            pub fn ignoring_unknown(self) -> $transform {
+                let unknown = Unknown::Ignore;
+                $transform { unknown, ..self }
+            }
+
+            /// Returns the description of the mask's stored values.
+            pub fn content(&self) -> Option<MaskContent<'_>> {
+                content(self.palette.as_ref(), self.classes, self.values.as_ref())
+            }
+
+            /// Returns the valid description of the mask's stored values.
+            fn valid_content(&self, check: &Check) -> Result<MaskContent<'_>, TransformError> {
+                let given = (&self.palette, &self.classes, &self.values);
+                let content = self.content().ok_or_else(|| {
+                    check.error("palette, classes and values", given, ONE_CONTENT)
+                })?;
+                content.validate(check)?;
+                Ok(content)
+            }
+        }
+    };
+}
+
+mask_transform!(OneHot, from_palette, float32());
+mask_transform!(ClassIndex, new, uint8());
+
 impl OneHot {
-    /// Creates one channel per colour of a palette.
-    pub fn from_palette(path: impl Into<String>) -> OneHot {
-        OneHot {
-            palette: Some(path.into()),
-            classes: None,
-            ..OneHot::from_indices(1)
-        }
-    }
-
-    /// Creates one channel per stored index.
-    pub fn from_indices(classes: u32) -> OneHot {
-        OneHot {
-            field: mask(),
-            palette: None,
-            classes: Some(classes),
-            values: None,
-            unknown: Unknown::Error,
-            ignore_index: None,
-            dtype: float32(),
-        }
-    }
-
-    /// Creates one channel per stored value.
-    pub fn from_values(values: impl Into<Vec<u16>>) -> OneHot {
-        OneHot {
-            classes: None,
-            values: Some(values.into()),
-            ..OneHot::from_indices(1)
-        }
-    }
-
-    /// Accepts all pixels without a class.
-    pub fn ignoring_unknown(self) -> OneHot {
-        let unknown = Unknown::Ignore;
-        OneHot { unknown, ..self }
-    }
-
-    /// Returns the description of the mask's stored values.
-    pub fn content(&self) -> Option<MaskContent<'_>> {
-        content(self.palette.as_ref(), self.classes, self.values.as_ref())
-    }
-
     /// Returns the pixels without a class that are accepted.
     pub fn accepted(&self) -> Accepted {
         match (self.unknown, self.ignore_index) {
@@ -290,11 +312,7 @@ impl Operation for OneHot {
 
     fn validate(&self) -> Result<(), TransformError> {
         let check = Check("OneHot");
-        let Some(content) = self.content() else {
-            let given = (&self.palette, &self.classes, &self.values);
-            return check.holds(false, "palette, classes and values", given, ONE_CONTENT);
-        };
-        content.validate(&check)?;
+        let content = self.valid_content(&check)?;
         if let Some(value) = self.ignore_index {
             check.holds(
                 !matches!(content, MaskContent::Palette(_)),
@@ -321,49 +339,6 @@ impl Operation for OneHot {
 }
 
 impl ClassIndex {
-    /// Creates uint8 indices from the colours of a palette.
-    pub fn new(palette: impl Into<String>) -> ClassIndex {
-        ClassIndex {
-            palette: Some(palette.into()),
-            classes: None,
-            ..ClassIndex::from_indices(1)
-        }
-    }
-
-    /// Creates uint8 indices from the stored indices. Stored indices from `classes` on have no
-    /// class.
-    pub fn from_indices(classes: u32) -> ClassIndex {
-        ClassIndex {
-            field: mask(),
-            palette: None,
-            classes: Some(classes),
-            values: None,
-            unknown: Unknown::Error,
-            ignore_index: None,
-            dtype: uint8(),
-        }
-    }
-
-    /// Creates uint8 indices from the stored values.
-    pub fn from_values(values: impl Into<Vec<u16>>) -> ClassIndex {
-        ClassIndex {
-            classes: None,
-            values: Some(values.into()),
-            ..ClassIndex::from_indices(1)
-        }
-    }
-
-    /// Accepts all pixels without a class.
-    pub fn ignoring_unknown(self) -> ClassIndex {
-        let unknown = Unknown::Ignore;
-        ClassIndex { unknown, ..self }
-    }
-
-    /// Returns the description of the mask's stored values.
-    pub fn content(&self) -> Option<MaskContent<'_>> {
-        content(self.palette.as_ref(), self.classes, self.values.as_ref())
-    }
-
     /// Returns the pixels without a class that are accepted.
     pub fn accepted(&self) -> Accepted {
         match (self.unknown, self.ignore_index) {
@@ -431,11 +406,7 @@ impl Operation for ClassIndex {
 
     fn validate(&self) -> Result<(), TransformError> {
         let check = Check("ClassIndex");
-        let Some(content) = self.content() else {
-            let given = (&self.palette, &self.classes, &self.values);
-            return check.holds(false, "palette, classes and values", given, ONE_CONTENT);
-        };
-        content.validate(&check)?;
+        let content = self.valid_content(&check)?;
         let dtypes = [DType::UInt8, DType::Int64];
         check.holds(
             dtypes.contains(&self.dtype),

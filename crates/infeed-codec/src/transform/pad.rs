@@ -52,9 +52,7 @@ impl Operation for Pad {
     }
 
     fn validate(&self) -> Result<(), TransformError> {
-        let check = Check("Pad");
-        check.fill("fill", &self.fill)?;
-        check.fill("mask_fill", &self.mask_fill)
+        Check("Pad").fills(&self.fill, &self.mask_fill)
     }
 
     fn draw(

@@ -153,15 +153,25 @@ impl Check {
         found: impl std::fmt::Debug,
         allowed: &'static str,
     ) -> Result<(), TransformError> {
-        if condition {
-            return Ok(());
+        match condition {
+            true => Ok(()),
+            false => Err(self.error(parameter, found, allowed)),
         }
-        Err(TransformError::Parameter {
+    }
+
+    /// Returns the error for an invalid value.
+    pub(super) fn error(
+        &self,
+        parameter: &'static str,
+        found: impl std::fmt::Debug,
+        allowed: &'static str,
+    ) -> TransformError {
+        TransformError::Parameter {
             transform: self.0,
             parameter,
             found: format!("{found:?}"),
             allowed,
-        })
+        }
     }
 
     /// Checks that both sides are positive and the number of pixels is allowed.
@@ -196,6 +206,16 @@ impl Check {
             [low, high],
             "[low, high] with 0 < low <= high",
         )
+    }
+
+    /// Checks the fills of images and masks.
+    pub(super) fn fills(
+        &self,
+        fill: &ChannelValues,
+        mask_fill: &ChannelValues,
+    ) -> Result<(), TransformError> {
+        self.fill("fill", fill)?;
+        self.fill("mask_fill", mask_fill)
     }
 
     /// Checks a fill: one to four values that fit in 8 or 16 bits.

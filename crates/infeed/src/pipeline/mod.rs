@@ -402,7 +402,7 @@ impl Pipeline {
     /// Keeps one part of the records, counted from 0. The sum of the shares is 1.
     pub fn split(mut self, shares: &[f64], part: usize, seed: u64) -> Pipeline {
         let shares = shares.to_vec();
-        self.split = Some(Split { shares, part, seed });
+        self.split = Some(RecordSplit { shares, part, seed });
         self
     }
 
