@@ -75,6 +75,26 @@ pub struct JpegTask {
     pub max_memory_mib: u16,
 }
 
+impl JpegTask {
+    /// Decodes the whole image of a baseline file to RGB at full size, with up to 64 MiB.
+    pub fn whole(width: u32, height: u32) -> JpegTask {
+        JpegTask {
+            width,
+            height,
+            eighths: 8,
+            window: Window {
+                top: 0,
+                left: 0,
+                height,
+                width,
+            },
+            format: PixelFormat::Rgb,
+            max_scans: 1,
+            max_memory_mib: 64,
+        }
+    }
+}
+
 /// Reason why a JPEG was not decoded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use infeed_raw::jpeg::{JpegDecoder, JpegTask, PixelFormat, Window};
+use infeed_raw::jpeg::{JpegDecoder, JpegTask};
 use infeed_raw::jpeg_encode::{Subsampling, encode};
 use infeed_raw::slab::Slab;
 
@@ -78,20 +78,7 @@ pub(super) fn on_host(
     position: &ImagePosition,
 ) -> Result<Vec<u8>, CheckFailure> {
     let ImagePosition { height, width, .. } = *position;
-    let task = JpegTask {
-        width,
-        height,
-        eighths: 8,
-        window: Window {
-            top: 0,
-            left: 0,
-            height,
-            width,
-        },
-        format: PixelFormat::Rgb,
-        max_scans: 1,
-        max_memory_mib: 64,
-    };
+    let task = JpegTask::whole(width, height);
     let mut pixels = vec![0; height as usize * width as usize * 3];
     decoder.decode(bytes, &task, &mut pixels)?;
     Ok(pixels)

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use infeed_raw::jpeg::{JpegDecoder, JpegError, JpegTask, PixelFormat, Window};
+use infeed_raw::jpeg::{JpegDecoder, JpegError, JpegTask};
 use infeed_raw::jpeg_batch::{ImagePosition, RejectedFile, Rejection, ScannedJpeg};
 
 use super::line::{CommandWork, lock};
@@ -161,19 +161,9 @@ fn decode_file(
         ..
     } = file.position;
     let task = JpegTask {
-        width,
-        height,
-        eighths: 8,
-        window: Window {
-            top: 0,
-            left: 0,
-            height,
-            width,
-        },
-        format: PixelFormat::Rgb,
-        max_scans: 1,
         // The scan of a baseline file needs only a few rows, and its position bounds its size.
         max_memory_mib: u16::MAX,
+        ..JpegTask::whole(width, height)
     };
     let line = width as usize * 3;
     let mut pixels = vec![0; line * height as usize];

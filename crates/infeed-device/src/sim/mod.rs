@@ -610,7 +610,7 @@ impl Device for Sim {
         let (work, end_ns) = (Box::new(|| ()), sent.end_ns);
         state.push(engine, StreamTask::Read { work, end_ns });
         let (pixels, rate) = (files.pixels(), decoder.pixels_per_s);
-        let begun = state.begin_decode(config, engine, now_ns, pixels, rate);
+        let begun = state.begin_work(config, engine, now_ns, pixels, rate);
         // Includes the bytes between the positions, whose contents become unspecified.
         self.writes(&state, &begun, to, span);
         let work = files.work(decoder, to, begun.stream, &self.inner.found, &later);

@@ -151,23 +151,20 @@ impl SimState {
         now_ns: u64,
         bytes: u64,
     ) -> StartedCommand {
-        let number = self.streams[stream].commands;
-        let ns = config.duration_ns(bytes, config.kernel_bytes_per_s, stream, number);
-        let start_ns = self.streams[stream].end_ns.max(now_ns);
-        self.enter(stream, start_ns, ns)
+        self.begin_work(config, stream, now_ns, bytes, config.kernel_bytes_per_s)
     }
 
-    /// Enqueues a command that decodes this number of pixels.
-    pub(super) fn begin_decode(
+    /// Enqueues a command of the device that processes an amount, of bytes or pixels, at a rate.
+    pub(super) fn begin_work(
         &mut self,
         config: &SimConfig,
         stream: usize,
         now_ns: u64,
-        pixels: u64,
-        pixels_per_s: f64,
+        amount: u64,
+        per_s: f64,
     ) -> StartedCommand {
         let number = self.streams[stream].commands;
-        let ns = config.duration_ns(pixels, pixels_per_s, stream, number);
+        let ns = config.duration_ns(amount, per_s, stream, number);
         let start_ns = self.streams[stream].end_ns.max(now_ns);
         self.enter(stream, start_ns, ns)
     }
