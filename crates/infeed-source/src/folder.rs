@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use super::listing::{self, OpenFile, Paths, Tree};
-use super::{Admission, Read, ReadError, Sink, Source, fingerprint};
+use super::{Admission, Read, ReadError, Sink, Source, admitted, fingerprint};
 use crate::store;
 use infeed_core::error::Error;
 use infeed_core::random::hash;
@@ -278,11 +278,7 @@ pub(super) fn read_files(
         opened.push(file.map_err(|error| failed((at, error)))?);
     }
     let bytes = opened.iter().map(OpenFile::held_bytes).sum();
-    admit(bytes).map_err(|refused| ReadError::Refused {
-        record,
-        bytes,
-        refused,
-    })?;
+    admitted(admit, record, bytes)?;
     let files = opened.into_iter().enumerate();
     files
         .map(|(at, file)| file.read().map_err(|error| failed((at, error))))

@@ -193,6 +193,20 @@ pub(crate) fn fingerprint(len: u64, fields: &[Field]) -> u64 {
     hash(&[len, hash(&names.collect::<Vec<_>>())])
 }
 
+/// Number of reads at a time that the storage of these files benefits from.
+fn parallel_reads<'a>(files: impl Iterator<Item = &'a dyn Blob>) -> Option<usize> {
+    files.map(Blob::parallel_reads).max().flatten()
+}
+
+/// Asks whether the bytes of a read fit into memory, on behalf of its first record.
+fn admitted(admit: &mut Admission<'_>, record: u64, bytes: u64) -> Result<(), ReadError> {
+    admit(bytes).map_err(|refused| ReadError::Refused {
+        record,
+        bytes,
+        refused,
+    })
+}
+
 /// Fingerprint of records in files that are read in groups. Their order follows from the order of
 /// the files and from the ends of the groups, so names without folders, lengths and ends are part
 /// of the hash.

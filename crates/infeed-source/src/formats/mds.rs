@@ -18,7 +18,7 @@ use super::FileFormat;
 use crate::field_spec::field_requests;
 use crate::shards::column::{ColumnEncoding, kind_of, value};
 use crate::shards::index::{PACKED_BYTES, PACKED_RECORDS, ShardIndex, invalid};
-use crate::shards::values::{FieldRequest, KindHint, cause, specified_fields};
+use crate::shards::values::{FieldRequest, KindHint, cause, first_settled, specified_fields};
 use crate::shards::{ExtraBytes, ShardFormat, Shards};
 use crate::store::{self, Blob};
 use infeed_core::error::{Cause, Error};
@@ -474,30 +474,21 @@ impl ShardFormat for Mds {
     }
 
     fn settle(&mut self, records: &[Bytes]) -> Result<(), Cause> {
-        let mut problem = None;
-        for record in records {
-            let settled = self.columns(record).and_then(|values| {
-                let all = self.wanted.iter().zip(&self.from);
-                let fields = all.map(|(wanted, &at)| {
-                    let column = &self.columns[at];
-                    let kind =
-                        match kind_of(&column.name, &column.coding, column.size, &wanted.hint)? {
-                            Some(kind) => kind,
-                            None => column.coding.learned(&values[at], &wanted.hint)?,
-                        };
-                    Ok(wanted.field(kind))
-                });
-                fields.collect::<Result<Vec<Field>, String>>()
+        let fields = first_settled(records, |record| {
+            let values = self.columns(record)?;
+            let all = self.wanted.iter().zip(&self.from);
+            let fields = all.map(|(wanted, &at)| {
+                let column = &self.columns[at];
+                let kind = match kind_of(&column.name, &column.coding, column.size, &wanted.hint)? {
+                    Some(kind) => kind,
+                    None => column.coding.learned(&values[at], &wanted.hint)?,
+                };
+                Ok(wanted.field(kind))
             });
-            match settled {
-                Ok(fields) => {
-                    self.fields = fields;
-                    return Ok(());
-                }
-                Err(error) => problem = problem.or(Some(error)),
-            }
-        }
-        Err(cause(problem.unwrap_or_default()))
+            fields.collect()
+        });
+        self.fields = fields?;
+        Ok(())
     }
 
     fn parse(&self, bytes: Bytes) -> Result<Vec<Bytes>, Cause> {

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::Source;
-use super::field_spec::FieldSpec;
+use super::field_spec::{FieldSpec, column_requests};
 use infeed_core::error::Error;
 use infeed_core::sample::Field;
 
@@ -78,6 +78,27 @@ pub struct FileFormat {
     pub known_fields: KnownFields,
     /// Opens the files, or the folder, with these names.
     pub open: OpenFiles,
+}
+
+impl FileFormat {
+    /// A format of tables, whose files decide the fields.
+    const fn table(
+        name: &'static str,
+        label: &'static str,
+        endings: &'static [&'static str],
+        open: OpenFiles,
+    ) -> FileFormat {
+        FileFormat {
+            name,
+            label,
+            is_table: true,
+            endings,
+            numbered: false,
+            index_file: None,
+            known_fields: |fields| column_requests(fields).map(|_| None),
+            open,
+        }
+    }
 }
 
 /// Returns the fields that follow from a description alone.

@@ -12,7 +12,7 @@ use crate::shards::index::{PieceReader, ShardIndex, invalid};
 use crate::shards::member::{BLOCK, MemberError, MemberKind, Members, TarMember};
 use crate::shards::npy;
 use crate::shards::text_index;
-use crate::shards::values::{FieldRequest, KindHint, array, cause, decimal, plain};
+use crate::shards::values::{FieldRequest, KindHint, array, cause, decimal, first_settled, plain};
 use crate::shards::{ExtraBytes, ShardFormat, Shards};
 use crate::store;
 use infeed_core::error::{Cause, Error};
@@ -306,26 +306,17 @@ impl ShardFormat for Tar {
     }
 
     fn settle(&mut self, records: &[Bytes]) -> Result<(), Cause> {
-        let mut problem = None;
-        for record in records {
-            let settled = files(record).and_then(|files| {
-                if self.wanted.is_empty() {
-                    let (wanted, from) = Tar::guess(&files)?.into_iter().unzip();
-                    (self.wanted, self.from) = (wanted, from);
-                }
-                let all = self.wanted.iter().zip(&self.from);
-                let fields = all.map(|(wanted, from)| Tar::settled(wanted, from, &files));
-                fields.collect::<Result<Vec<Field>, String>>()
-            });
-            match settled {
-                Ok(fields) => {
-                    self.fields = fields;
-                    return Ok(());
-                }
-                Err(error) => problem = problem.or(Some(error)),
+        self.fields = first_settled(records, |record| {
+            let files = files(record)?;
+            if self.wanted.is_empty() {
+                let (wanted, from) = Tar::guess(&files)?.into_iter().unzip();
+                (self.wanted, self.from) = (wanted, from);
             }
-        }
-        Err(cause(problem.unwrap_or_default()))
+            let all = self.wanted.iter().zip(&self.from);
+            let fields = all.map(|(wanted, from)| Tar::settled(wanted, from, &files));
+            fields.collect()
+        })?;
+        Ok(())
     }
 
     fn parse(&self, bytes: Bytes) -> Result<Vec<Bytes>, Cause> {

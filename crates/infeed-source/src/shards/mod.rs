@@ -23,7 +23,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Admission, Read, ReadError, Sink, Source, files_fingerprint, handle_bytes};
+use super::{
+    Admission, Read, ReadError, Sink, Source, admitted, files_fingerprint, handle_bytes,
+    parallel_reads,
+};
 use crate::store::Blob;
 use infeed_core::error::{Cause, Error};
 use infeed_core::order::window::Groups;
@@ -481,8 +484,7 @@ impl Source for Shards {
     }
 
     fn parallel_reads(&self) -> Option<usize> {
-        let blobs = self.shards.iter().map(|shard| shard.blob.parallel_reads());
-        blobs.max().flatten()
+        parallel_reads(self.shards.iter().map(|shard| &*shard.blob))
     }
 
     fn plan(&self, run: &[u64], room_bytes: u64) -> Vec<Read> {
@@ -508,11 +510,7 @@ impl Source for Shards {
         let shard = &self.shards[read.key as usize];
         let span = self.span(read);
         let bytes = self.held_bytes(read);
-        admit(bytes).map_err(|refused| ReadError::Refused {
-            record,
-            bytes,
-            refused,
-        })?;
+        admitted(admit, record, bytes)?;
         let brought = shard.blob.read(span.clone());
         let content = brought.and_then(|stored| match shard.index.is_packed() {
             true => shard.content(&*self.format, stored),

@@ -64,6 +64,25 @@ pub(crate) fn cause(problem: impl Into<String>) -> Cause {
     Arc::new(invalid(problem.into()))
 }
 
+/// Returns the fields that the first good record determines.
+///
+/// # Errors
+///
+/// The problem of the first record, if none is good.
+pub(crate) fn first_settled(
+    records: &[Bytes],
+    mut settle: impl FnMut(&Bytes) -> Result<Vec<Field>, String>,
+) -> Result<Vec<Field>, Cause> {
+    let mut problem = None;
+    for record in records {
+        match settle(record) {
+            Ok(fields) => return Ok(fields),
+            Err(error) => problem = problem.or(Some(error)),
+        }
+    }
+    Err(cause(problem.unwrap_or_default()))
+}
+
 /// Returns bytes that need no conversion: encoded pixels, text, elements of an array.
 ///
 /// # Errors

@@ -22,7 +22,10 @@ use crate::columns::{ColumnRequest, Columns, FirstValues};
 use crate::field_spec::column_requests;
 use crate::memory::{resident_reads, touch};
 use crate::store::{Blob, find};
-use crate::{Admission, Read, ReadError, Sink, Source, files_fingerprint, handle_bytes};
+use crate::{
+    Admission, Read, ReadError, Sink, Source, admitted, files_fingerprint, handle_bytes,
+    parallel_reads,
+};
 use infeed_core::error::{Cause, Error};
 use infeed_core::order::window::Groups;
 use infeed_core::sample::{Field, Record, RecordId};
@@ -33,19 +36,15 @@ use message::{BatchLocation, FileIndex};
 const KEPT: usize = 1 << 16;
 
 /// Arrow IPC files in the table of formats.
-pub static FORMAT: FileFormat = FileFormat {
-    name: "arrow",
-    label: ".arrow",
-    is_table: true,
-    endings: &[".arrow", ".feather", ".ipc"],
-    numbered: false,
-    index_file: None,
-    known_fields: |fields| column_requests(fields).map(|_| None),
-    open: |files, fields| {
+pub static FORMAT: FileFormat = FileFormat::table(
+    "arrow",
+    ".arrow",
+    &[".arrow", ".feather", ".ipc"],
+    |files, fields| {
         let blobs = find(files)?;
         Ok(Arc::new(Arrow::open(blobs, &column_requests(fields)?)?))
     },
-};
+);
 
 /// Records in Arrow IPC files.
 #[derive(Debug)]
@@ -283,8 +282,7 @@ impl Source for Arrow {
     }
 
     fn parallel_reads(&self) -> Option<usize> {
-        let reads = self.files.iter().map(|file| file.blob.parallel_reads());
-        reads.max().flatten()
+        parallel_reads(self.files.iter().map(|file| &*file.blob))
     }
 
     fn plan(&self, run: &[u64], _room_bytes: u64) -> Vec<Read> {
@@ -311,11 +309,7 @@ impl Source for Arrow {
         let batch = &self.batches[read.key as usize];
         let (file, place) = self.parts(batch);
         let bytes = self.groups.bytes[read.key as usize];
-        admit(bytes).map_err(|refused| ReadError::Refused {
-            record,
-            bytes,
-            refused,
-        })?;
+        admitted(admit, record, bytes)?;
         let begin = place.message.start;
         let stored = file.blob.read(begin..place.body.end);
         let stored = stored.map_err(|error| ReadError::Io {

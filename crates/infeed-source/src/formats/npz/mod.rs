@@ -23,7 +23,8 @@ use crate::memory::{resident_reads, touch};
 use crate::npy;
 use crate::store::{Blob, find};
 use crate::{
-    Admission, Read, ReadError, Sink, Source, files_fingerprint, group_reads, handle_bytes,
+    Admission, Read, ReadError, Sink, Source, admitted, files_fingerprint, group_reads,
+    handle_bytes, parallel_reads,
 };
 use infeed_core::error::{Cause, Error};
 use infeed_core::order::window::Groups;
@@ -31,19 +32,10 @@ use infeed_core::sample::{DType, Field, Record, RecordId};
 use zip::ZipMember;
 
 /// NumPy archives in the table of formats.
-pub static FORMAT: FileFormat = FileFormat {
-    name: "npz",
-    label: ".npz",
-    is_table: true,
-    endings: &[".npz"],
-    numbered: false,
-    index_file: None,
-    known_fields: |fields| column_requests(fields).map(|_| None),
-    open: |files, fields| {
-        let blobs = find(files)?;
-        Ok(Arc::new(Npz::open(blobs, &column_requests(fields)?)?))
-    },
-};
+pub static FORMAT: FileFormat = FileFormat::table("npz", ".npz", &[".npz"], |files, fields| {
+    let blobs = find(files)?;
+    Ok(Arc::new(Npz::open(blobs, &column_requests(fields)?)?))
+});
 
 /// Records in NumPy archives.
 #[derive(Debug)]
@@ -368,8 +360,7 @@ impl Source for Npz {
     }
 
     fn parallel_reads(&self) -> Option<usize> {
-        let reads = self.files.iter().map(|file| file.blob.parallel_reads());
-        reads.max().flatten()
+        parallel_reads(self.files.iter().map(|file| &*file.blob))
     }
 
     fn plan(&self, run: &[u64], _room_bytes: u64) -> Vec<Read> {
@@ -413,11 +404,7 @@ impl Source for Npz {
         }
         let file = &self.files[read.key as usize];
         let bytes = file.held_bytes();
-        admit(bytes).map_err(|refused| ReadError::Refused {
-            record,
-            bytes,
-            refused,
-        })?;
+        admitted(admit, record, bytes)?;
         let arrays = match file.arrays() {
             Ok(arrays) => Ok(arrays),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {

@@ -26,7 +26,8 @@ use crate::columns::{BYTES, Columns, Conversion, FirstValues};
 use crate::field_spec::column_requests;
 use crate::store::{Blob, find};
 use crate::{
-    Admission, Read, ReadError, Sink, Source, columns, files_fingerprint, group_reads, handle_bytes,
+    Admission, Read, ReadError, Sink, Source, admitted, columns, files_fingerprint, group_reads,
+    handle_bytes, parallel_reads,
 };
 use group::{GroupChunks, Projection, chunk_range, chunk_totals};
 use infeed_core::error::{Cause, Error};
@@ -54,19 +55,15 @@ const FIRST_ROWS: u64 = 4096;
 const FIRST_STEP: usize = 16;
 
 /// Parquet files in the table of formats.
-pub static FORMAT: FileFormat = FileFormat {
-    name: "parquet",
-    label: ".parquet",
-    is_table: true,
-    endings: &[".parquet", ".pq"],
-    numbered: false,
-    index_file: None,
-    known_fields: |fields| column_requests(fields).map(|_| None),
-    open: |files, fields| {
+pub static FORMAT: FileFormat = FileFormat::table(
+    "parquet",
+    ".parquet",
+    &[".parquet", ".pq"],
+    |files, fields| {
         let blobs = find(files)?;
         Ok(Arc::new(Parquet::open(blobs, &column_requests(fields)?)?))
     },
-};
+);
 
 /// Records in Parquet files.
 #[derive(Debug)]
@@ -365,8 +362,7 @@ impl Source for Parquet {
     }
 
     fn parallel_reads(&self) -> Option<usize> {
-        let reads = self.files.iter().map(|file| file.blob.parallel_reads());
-        reads.max().flatten()
+        parallel_reads(self.files.iter().map(|file| &*file.blob))
     }
 
     fn plan(&self, run: &[u64], _room_bytes: u64) -> Vec<Read> {
@@ -383,11 +379,7 @@ impl Source for Parquet {
             return Ok(());
         };
         let bytes = self.groups.bytes[read.key as usize];
-        admit(bytes).map_err(|refused| ReadError::Refused {
-            record,
-            bytes,
-            refused,
-        })?;
+        admitted(admit, record, bytes)?;
         let (file, number, _) = self.place(record);
         let at = read.key as usize;
         let rows = self.groups.ends[at] - self.groups.first(at);
