@@ -372,7 +372,9 @@ class PackParts:
         cls, description: str, out: str, options: str, begin: bool
     ) -> PackParts: ...
     def json(self) -> str:
-        """Returns the number of records, complete shards and the pipeline as JSON."""
+        """Returns the number of records, the size of shards, the complete shards and the
+        pipeline as JSON.
+        """
 
     def weigh(self, begin: int, end: int) -> list[int | None]:
         """Returns the size of each record of a range in bytes; None for a bad one."""

@@ -120,7 +120,6 @@ def distribute(
     parts: _core.PackParts,
     workers: PackWorkers,
     jobs: int,
-    shard_bytes: int,
     max_bad: int | None,
     report: Callable[[PackTotals], bool],
 ) -> PackTotals:
@@ -133,7 +132,6 @@ def distribute(
         parts: The dataset, begun.
         workers: Workers of the cluster.
         jobs: Number of tasks at a time.
-        shard_bytes: Size below which no shard ends, in bytes; 0 if rows end it.
         max_bad: Number of bad records that may be left out.
         report: Function that receives the sums now and then; it returns False to stop.
 
@@ -142,6 +140,8 @@ def distribute(
     """
     begun = json.loads(parts.json())
     total: int = begun["places"]
+    # Size below which no shard ends; 0 if the number of rows ends it.
+    shard_bytes: int = begun["shard_bytes"]
     totals = PackTotals(total)
     gaps = _gaps(total, begun["shards"], totals)
     run = max(_MIN_RECORDS, min(_MAX_RECORDS, total // (8 * jobs)))

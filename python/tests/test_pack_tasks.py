@@ -70,9 +70,8 @@ def apart(pipeline, out, jobs=3, lives=None, seed=0, reported=None, **options):
     parts = _core.PackParts(pipeline._json(), str(out), json.dumps(asked), True)
     workers = Workers(out, pipeline, asked, seed)
     workers.lives = 10**9 if lives is None else lives
-    size = 0 if asked["to"] == "npz" else asked["shard_bytes"]
     reported = reported or (lambda totals: True)
-    totals = distribute(parts, workers, jobs, size, asked["max_bad"], reported)
+    totals = distribute(parts, workers, jobs, asked["max_bad"], reported)
     return workers, totals, infeed.pack(pipeline, out, **options)
 
 

@@ -138,8 +138,8 @@ impl Parts {
         })
     }
 
-    /// Returns the work as JSON: the number of positions in the packed order; the existing `shards`
-    /// with `number`, `begin` and `end` positions and their contents; and the `pipeline` with
+    /// Returns the work as JSON: the number of positions in the packed order; `shard_bytes` at which
+    /// a shard ends, or 0 if the number of rows ends it; the existing `shards` with `number`, `begin` and `end` positions and their contents; and the `pipeline` with
     /// absolute paths, for other processes.
     pub fn to_json(&self) -> String {
         let shard = |(number, entry): &(usize, Entry)| {
@@ -155,8 +155,13 @@ impl Parts {
         };
         let mut pipeline = self.pipeline.clone();
         pipeline.source.map_paths(output_folder::absolute);
+        let shard_bytes = match self.options.to.batch_file() {
+            None => self.options.shard_bytes,
+            Some(_) => 0,
+        };
         json!({
             "places": self.chosen.len(),
+            "shard_bytes": shard_bytes,
             "shards": self.done.iter().map(shard).collect::<Vec<_>>(),
             "pipeline": pipeline,
         })

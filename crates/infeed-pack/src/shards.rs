@@ -436,8 +436,8 @@ pub(super) fn reads_whole(maker: &Maker<'_>, options: &PackOptions) -> Result<bo
     let groups = maker.source.groups();
     let whole = groups.is_some_and(|groups| groups.whole);
     if whole && options.shuffle.is_some() {
-        let problem = "the source can only be read in whole groups (Parquet, and compressed Arrow, \
-                       npz and shards); pack it without a shuffle first, then shuffle the result";
+        let problem = "the source can only be read in whole groups of records; pack it without a \
+                       shuffle first, then shuffle the result";
         return Err(Error::config("shuffle", problem));
     }
     Ok(whole)

@@ -99,12 +99,8 @@ def pack(
             stopped = report(_progress(totals, time.monotonic() - begun)) is False
         return not stopped
 
-    # The number of rows ends an NPZ file, whatever its size.
-    bytes_of_shard = 0 if asked["to"] == "npz" else asked["shard_bytes"]
     try:
-        totals = distribute(
-            parts, workers, jobs, bytes_of_shard, asked["max_bad"], progressed
-        )
+        totals = distribute(parts, workers, jobs, asked["max_bad"], progressed)
     finally:
         workers.cancel()
     if stopped:
