@@ -372,8 +372,8 @@ class PackParts:
         cls, description: str, out: str, options: str, begin: bool
     ) -> PackParts: ...
     def json(self) -> str:
-        """Returns the number of records, the size of shards, the complete shards and the
-        pipeline as JSON.
+        """Returns the number of records, the size of shards, the complete shards and
+        the pipeline as JSON.
         """
 
     def weigh(self, begin: int, end: int) -> list[int | None]:
