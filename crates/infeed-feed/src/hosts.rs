@@ -33,7 +33,7 @@ pub struct Feeders {
 /// loaders use the feeders. Clones share the addresses.
 #[derive(Clone, Debug)]
 pub struct Hosts {
-    places: Arc<[Mutex<Arc<FeederAddress>>]>,
+    addresses: Arc<[Mutex<Arc<FeederAddress>>]>,
 }
 
 /// Address of one feeder.
@@ -79,11 +79,11 @@ impl Feeders {
 impl Hosts {
     /// Creates feeders that listen at `host:port`.
     pub fn new<T: Into<String>>(hosts: impl IntoIterator<Item = T>) -> Hosts {
-        let place = |host: T| FeederAddress {
+        let address = |host: T| FeederAddress {
             host: host.into(),
             ..FeederAddress::default()
         };
-        Hosts::of(hosts.into_iter().map(place))
+        Hosts::of(hosts.into_iter().map(address))
     }
 
     /// Creates `count` feeders whose addresses are set later.
@@ -91,21 +91,24 @@ impl Hosts {
         Hosts::of((0..count).map(|_| FeederAddress::default()))
     }
 
-    fn of(places: impl Iterator<Item = FeederAddress>) -> Hosts {
+    fn of(addresses: impl Iterator<Item = FeederAddress>) -> Hosts {
         Hosts {
-            places: places.map(|place| Mutex::new(Arc::new(place))).collect(),
+            addresses: addresses
+                .map(|address| Mutex::new(Arc::new(address)))
+                .collect(),
         }
     }
 
     /// Returns a copy of each address as a separate value.
     pub fn each(&self) -> Vec<Hosts> {
-        let alone = |number| Hosts::of(std::iter::once(FeederAddress::clone(&self.place(number))));
+        let alone =
+            |number| Hosts::of(std::iter::once(FeederAddress::clone(&self.address(number))));
         (0..self.count()).map(alone).collect()
     }
 
     /// Returns the number of feeders.
     pub fn count(&self) -> usize {
-        self.places.len()
+        self.addresses.len()
     }
 
     /// Sets the address of a feeder. Other machines make its open batches. Setting the current
@@ -114,22 +117,22 @@ impl Hosts {
     /// # Errors
     ///
     /// [`Error::Config`] if `number` is out of range.
-    pub fn set(&self, number: usize, place: FeederAddress) -> Result<(), Error> {
-        let Some(known) = self.places.get(number) else {
+    pub fn set(&self, number: usize, address: FeederAddress) -> Result<(), Error> {
+        let Some(known) = self.addresses.get(number) else {
             let problem = format!("no feeder {number}; there are {}", self.count());
             return Err(Error::config("feeders", problem));
         };
         let mut known = lock(known);
-        if **known != place {
-            *known = Arc::new(place);
+        if **known != address {
+            *known = Arc::new(address);
         }
         Ok(())
     }
 
     /// Returns the current address of a feeder.
-    pub(crate) fn place(&self, number: usize) -> Arc<FeederAddress> {
-        let known = self.places.get(number);
-        known.map_or_else(Arc::default, |place| Arc::clone(&lock(place)))
+    pub(crate) fn address(&self, number: usize) -> Arc<FeederAddress> {
+        let known = self.addresses.get(number);
+        known.map_or_else(Arc::default, |address| Arc::clone(&lock(address)))
     }
 }
 
@@ -143,7 +146,7 @@ impl fmt::Display for FeederAddress {
     }
 }
 
-fn lock(place: &Mutex<Arc<FeederAddress>>) -> MutexGuard<'_, Arc<FeederAddress>> {
+fn lock(address: &Mutex<Arc<FeederAddress>>) -> MutexGuard<'_, Arc<FeederAddress>> {
     // The value is replaced whole, so it is always valid.
-    place.lock().unwrap_or_else(PoisonError::into_inner)
+    address.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -35,12 +35,12 @@ impl PyHosts {
         token: Option<&str>,
         node: &str,
     ) -> PyResult<()> {
-        let place = FeederAddress {
+        let address = FeederAddress {
             host: host.to_owned(),
             node: node.to_owned(),
             token: token.map(|text| raise(py, Token::new(text))).transpose()?,
         };
-        raise(py, self.inner.set(number, place))
+        raise(py, self.inner.set(number, address))
     }
 }
 

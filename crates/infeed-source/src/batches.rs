@@ -66,7 +66,7 @@ impl Batches {
     }
 
     /// Returns the batch of a record, and its row in the batch.
-    fn place(&self, record: u64) -> (usize, usize) {
+    fn locate(&self, record: u64) -> (usize, usize) {
         let at = self.ends.partition_point(|&end| end <= record);
         let first = at.checked_sub(1).map_or(0, |before| self.ends[before]);
         (at, (record - first) as usize)
@@ -98,7 +98,7 @@ impl Source for Batches {
         let FieldKind::Tensor { dtype, .. } = self.fields()[at].kind else {
             return None;
         };
-        let (batch, row) = self.place(record);
+        let (batch, row) = self.locate(record);
         whole(dtype, &self.batches[batch].field(row, at)?)
     }
 
@@ -112,8 +112,8 @@ impl Source for Batches {
         _admit: &mut Admission<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
-        for &(place, record) in &read.records {
-            let (batch, row) = self.place(record);
+        for &(position, record) in &read.records {
+            let (batch, row) = self.locate(record);
             let fields = self.batches[batch].get(row);
             if let Ok(fields) = &fields {
                 // The bytes of a table may be mapped from a file, such as a cache of `datasets`.
@@ -123,7 +123,7 @@ impl Source for Batches {
                 index: record,
                 fields,
             });
-            sink(place, found);
+            sink(position, found);
         }
         Ok(())
     }

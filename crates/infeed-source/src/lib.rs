@@ -262,8 +262,8 @@ pub fn handle_bytes(records: u64, fields: usize) -> u64 {
 
 /// Plans one read for each record of a run.
 pub fn single_reads(run: &[u64]) -> Vec<Read> {
-    let single = |(place, &record)| Read {
-        records: vec![(place, record)],
+    let single = |(position, &record)| Read {
+        records: vec![(position, record)],
         bytes: None,
         key: 0,
     };
@@ -275,7 +275,7 @@ pub fn single_reads(run: &[u64]) -> Vec<Read> {
 fn group_reads(run: &[u64], groups: &Groups) -> Vec<Read> {
     let mut reads: Vec<Read> = Vec::new();
     let mut of: HashMap<usize, usize> = HashMap::new();
-    for (place, &record) in run.iter().enumerate() {
+    for (position, &record) in run.iter().enumerate() {
         let group = groups.of(record);
         let at = *of.entry(group).or_insert_with(|| {
             reads.push(Read {
@@ -285,7 +285,7 @@ fn group_reads(run: &[u64], groups: &Groups) -> Vec<Read> {
             });
             reads.len() - 1
         });
-        reads[at].records.push((place, record));
+        reads[at].records.push((position, record));
     }
     reads
 }

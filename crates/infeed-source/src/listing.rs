@@ -37,7 +37,7 @@ pub(super) struct Paths {
     names: Vec<u8>,
     /// End of each name in `names`.
     ends: Vec<u64>,
-    place: Location,
+    location: Location,
 }
 
 /// Location of the files.
@@ -116,7 +116,7 @@ impl OpenFile<'_> {
 }
 
 impl Paths {
-    fn new(root: &Path, place: Location) -> Paths {
+    fn new(root: &Path, location: Location) -> Paths {
         Paths {
             root: root.to_owned(),
             folders: Vec::new(),
@@ -124,7 +124,7 @@ impl Paths {
             folder: Vec::new(),
             names: Vec::new(),
             ends: Vec::new(),
-            place,
+            location,
         }
     }
 
@@ -147,7 +147,7 @@ impl Paths {
             .push(self.folders.len().saturating_sub(1) as u32);
         if let Location::Remote {
             lengths, versions, ..
-        } = &mut self.place
+        } = &mut self.location
         {
             lengths.push(object.length);
             versions.push(object.version);
@@ -174,7 +174,7 @@ impl Paths {
 
     /// Path, or URL in a bucket.
     pub(super) fn path(&self, index: usize) -> PathBuf {
-        match &self.place {
+        match &self.location {
             Location::Local(_) => self.root.join(self.relative(index)),
             Location::Remote { bucket, .. } => bucket.url(&self.key(index)).into(),
         }
@@ -182,7 +182,7 @@ impl Paths {
 
     /// Key of the object in the bucket.
     fn key(&self, index: usize) -> String {
-        let prefix = match &self.place {
+        let prefix = match &self.location {
             Location::Local(_) => "",
             Location::Remote { prefix, .. } => prefix,
         };
@@ -206,7 +206,7 @@ impl Paths {
 
     /// Number of parallel reads, where a disk's number does not fit.
     pub(super) fn parallel_reads(&self) -> Option<usize> {
-        match self.place {
+        match self.location {
             Location::Local(_) => None,
             Location::Remote { .. } => Some(store::PARALLEL_READS),
         }
@@ -214,7 +214,7 @@ impl Paths {
 
     /// Opens a file. An object needs no request: its length and version are known.
     pub(super) fn open(&self, index: usize) -> io::Result<OpenFile<'_>> {
-        match &self.place {
+        match &self.location {
             Location::Local(buffers) => {
                 let path = self.path(index);
                 let (file, length) = store::open_file(&path)?;
@@ -249,7 +249,7 @@ impl Paths {
         self.folder.shrink_to_fit();
         if let Location::Remote {
             lengths, versions, ..
-        } = &mut self.place
+        } = &mut self.location
         {
             lengths.shrink_to_fit();
             versions.shrink_to_fit();
@@ -287,7 +287,7 @@ impl Tree {
         }
         let (bucket, prefix, found) = store::below(root)?;
         let folders = sorted(found).map_err(|error| Error::open(root, error))?;
-        let place = Location::Remote {
+        let location = Location::Remote {
             bucket,
             prefix,
             lengths: Vec::new(),
@@ -295,7 +295,7 @@ impl Tree {
             cache: Cache::of_process()?,
             buffers: Arc::default(),
         };
-        let paths = Paths::new(root, place);
+        let paths = Paths::new(root, location);
         Ok(Tree { folders, paths })
     }
 
@@ -316,9 +316,9 @@ impl Tree {
             );
             return Err(Error::config("source", problem));
         }
-        let (place, metas) = if store::is_url(root) {
+        let (location, metas) = if store::is_url(root) {
             let (bucket, prefix, found) = store::look(root, names)?;
-            let place = Location::Remote {
+            let location = Location::Remote {
                 bucket,
                 prefix,
                 lengths: Vec::new(),
@@ -330,11 +330,11 @@ impl Tree {
                 length: found.length,
                 version: found.version,
             };
-            (place, found.into_iter().map(meta).collect())
+            (location, found.into_iter().map(meta).collect())
         } else {
             (Location::Local(Arc::default()), Vec::new())
         };
-        let mut paths = Paths::new(root, place);
+        let mut paths = Paths::new(root, location);
         paths.begin_folder(PathBuf::new());
         for (at, name) in names.iter().enumerate() {
             paths.push(name, metas.get(at).copied().unwrap_or_default());
@@ -568,8 +568,8 @@ fn sorted(mut found: Vec<ListedObject>) -> io::Result<Vec<ListedFolder>> {
     let mut folders: BTreeMap<PathBuf, ListedFolder> = BTreeMap::new();
     for object in found {
         let (folder, name) = object.key.rsplit_once('/').unwrap_or(("", &object.key));
-        let place = folders.entry(PathBuf::from(folder));
-        let folder = place.or_insert_with_key(|path| ListedFolder {
+        let entry = folders.entry(PathBuf::from(folder));
+        let folder = entry.or_insert_with_key(|path| ListedFolder {
             path: path.clone(),
             names: SortedNames::default(),
             ignored: 0,

@@ -182,7 +182,7 @@ impl Source for Memory {
         _admit: &mut Admission<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
-        for &(place, record) in &read.records {
+        for &(position, record) in &read.records {
             let fields: Vec<Bytes> = (0..self.fields.len())
                 .map(|field| self.field(field, record as usize))
                 .collect();
@@ -193,7 +193,7 @@ impl Source for Memory {
                 index: record,
                 fields,
             };
-            sink(place, Ok(found));
+            sink(position, Ok(found));
         }
         Ok(())
     }
@@ -203,8 +203,8 @@ impl Source for Memory {
 /// size.
 pub(super) fn resident_reads(run: &[u64], record_bytes: usize) -> Vec<Read> {
     let group = (READ_BYTES / record_bytes.max(1)).clamp(1, READ_RECORDS);
-    let places: Vec<(usize, u64)> = run.iter().copied().enumerate().collect();
-    places
+    let positions: Vec<(usize, u64)> = run.iter().copied().enumerate().collect();
+    positions
         .chunks(group)
         // Reads hold no memory: the records are resident or in the page cache.
         .map(|group| Read {

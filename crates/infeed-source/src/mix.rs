@@ -257,19 +257,19 @@ impl Source for Mix {
         let mut reads = Vec::new();
         for (at, part) in self.parts.iter().enumerate() {
             let own = self.first(at)..self.ends[at];
-            let (places, records): (Vec<usize>, Vec<u64>) = run
+            let (positions, records): (Vec<usize>, Vec<u64>) = run
                 .iter()
                 .enumerate()
                 .filter(|(_, record)| own.contains(record))
-                .map(|(place, record)| (place, record - own.start))
+                .map(|(position, record)| (position, record - own.start))
                 .unzip();
             if records.is_empty() {
                 continue;
             }
             let room = room_bytes / self.parts.len() as u64;
             for mut read in part.plan(&records, room) {
-                for (place, record) in &mut read.records {
-                    *place = places[*place];
+                for (position, record) in &mut read.records {
+                    *position = positions[*position];
                     *record += own.start;
                 }
                 // The key is the part's; the records of the read identify the part.
@@ -292,15 +292,15 @@ impl Source for Mix {
         let records = read.records.iter();
         let own = Read {
             records: records
-                .map(|&(place, record)| (place, record - first))
+                .map(|&(position, record)| (position, record - first))
                 .collect(),
             bytes: read.bytes,
             key: read.key,
         };
         self.parts[at]
-            .read(&own, admit, &mut |place, found| {
+            .read(&own, admit, &mut |position, found| {
                 sink(
-                    place,
+                    position,
                     found.map(|mut record| {
                         record.index += first;
                         record
@@ -353,8 +353,8 @@ mod tests {
         let run = [7, 0, 4, 2, 7];
         let mut found = vec![None; run.len()];
         for read in mix.plan(&run, u64::MAX) {
-            mix.read(&read, &mut |_| Ok(()), &mut |place, one| {
-                found[place] = Some(one.expect("good").index);
+            mix.read(&read, &mut |_| Ok(()), &mut |position, one| {
+                found[position] = Some(one.expect("good").index);
             })
             .expect("memory");
         }

@@ -122,8 +122,13 @@ impl Source for RepeatedRecords {
         // Kept records hold no further bytes. Damaged records are read as the inner source plans
         // them, since it defines the keys of reads.
         let (kept, missing): (Vec<usize>, Vec<usize>) =
-            (0..run.len()).partition(|&place| self.held.contains_key(&run[place]));
-        let of = |places: &[usize]| places.iter().map(|&place| run[place]).collect::<Vec<u64>>();
+            (0..run.len()).partition(|&position| self.held.contains_key(&run[position]));
+        let of = |positions: &[usize]| {
+            positions
+                .iter()
+                .map(|&position| run[position])
+                .collect::<Vec<u64>>()
+        };
         let mut reads = placed(single_reads(&of(&kept)), &kept);
         if !missing.is_empty() {
             let planned = self.inner.plan(&of(&missing), room_bytes);
@@ -143,9 +148,9 @@ impl Source for RepeatedRecords {
             return self.inner.read(read, admit, sink);
         }
         // A read holds either kept records or others, never both.
-        for &(place, record) in &read.records {
+        for &(position, record) in &read.records {
             if let Some(held) = self.held.get(&record) {
-                sink(place, Ok(held.clone()));
+                sink(position, Ok(held.clone()));
             }
         }
         Ok(())
@@ -153,10 +158,10 @@ impl Source for RepeatedRecords {
 }
 
 /// Translates the positions of reads from a part of a run to the whole run.
-fn placed(mut reads: Vec<Read>, places: &[usize]) -> Vec<Read> {
+fn placed(mut reads: Vec<Read>, positions: &[usize]) -> Vec<Read> {
     for read in &mut reads {
-        for (place, _) in &mut read.records {
-            *place = places[*place];
+        for (position, _) in &mut read.records {
+            *position = positions[*position];
         }
     }
     reads

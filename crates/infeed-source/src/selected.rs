@@ -145,8 +145,8 @@ impl Source for SelectedRecords {
             .map(|&record| self.subset.number(record))
             .collect();
         let mut reads = self.inner.plan(&numbers, room_bytes);
-        for (place, record) in reads.iter_mut().flat_map(|read| &mut read.records) {
-            *record = run[*place];
+        for (position, record) in reads.iter_mut().flat_map(|read| &mut read.records) {
+            *record = run[*position];
         }
         reads
     }
@@ -160,15 +160,15 @@ impl Source for SelectedRecords {
         let records = read.records.iter();
         let own = Read {
             records: records
-                .map(|&(place, record)| (place, self.subset.number(record)))
+                .map(|&(position, record)| (position, self.subset.number(record)))
                 .collect(),
             bytes: read.bytes,
             key: read.key,
         };
         self.inner
-            .read(&own, admit, &mut |place, found| {
+            .read(&own, admit, &mut |position, found| {
                 sink(
-                    place,
+                    position,
                     found.map(|mut record| {
                         record.index = self.subset.before(record.index);
                         record

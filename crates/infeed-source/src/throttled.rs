@@ -150,9 +150,9 @@ impl Source for ThrottledSource {
     ) -> Result<(), ReadError> {
         let mut bytes = 0;
         let mut records = Vec::new();
-        self.inner.read(read, admit, &mut |place, found| {
+        self.inner.read(read, admit, &mut |position, found| {
             bytes += found.as_ref().map_or(0, Record::bytes);
-            records.push((place, found));
+            records.push((position, found));
         })?;
         let files = read
             .records
@@ -161,7 +161,7 @@ impl Source for ThrottledSource {
         self.wait((files.sum::<usize>() as u64).max(1), bytes);
         records
             .into_iter()
-            .for_each(|(place, found)| sink(place, found));
+            .for_each(|(position, found)| sink(position, found));
         Ok(())
     }
 }

@@ -166,17 +166,17 @@ mod tests {
     #[test]
     fn a_claim_is_a_group_or_a_part_of_it() {
         let whole = claims(&[10, 10, 25], true);
-        assert_eq!(whole.end(0, 25, |place| place), 10);
-        assert_eq!(whole.end(3, 25, |place| place), 10);
-        assert_eq!(whole.end(10, 25, |place| place), 25);
-        assert_eq!(whole.end(24, 25, |place| place), 25);
+        assert_eq!(whole.end(0, 25, |position| position), 10);
+        assert_eq!(whole.end(3, 25, |position| position), 10);
+        assert_eq!(whole.end(10, 25, |position| position), 25);
+        assert_eq!(whole.end(24, 25, |position| position), 25);
         let some = [2, 9, 10, 24];
-        let at = |place: u64| some[place as usize];
+        let at = |position: u64| some[position as usize];
         assert_eq!((whole.end(0, 4, at), whole.end(2, 4, at)), (2, 4));
 
         let single = claims(&[10, 25], false);
-        assert_eq!(single.end(0, 25, |place| place), 8);
-        assert_eq!(single.end(20, 25, |place| place), 25);
+        assert_eq!(single.end(0, 25, |position| position), 8);
+        assert_eq!(single.end(20, 25, |position| position), 25);
     }
 
     #[test]

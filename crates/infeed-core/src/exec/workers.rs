@@ -21,14 +21,14 @@ const CLAIM_ROWS: u64 = 32;
 /// A row that a worker fills.
 struct RowClaim<J: Job> {
     sequence: Sequence,
-    place: RowLocation,
+    location: RowLocation,
     fetched: J::Fetched,
     row: J::Row,
 }
 
 /// A row after [`Job::fill`].
 struct RowOutcome<J: Job> {
-    place: RowLocation,
+    location: RowLocation,
     /// Kept if the row has to be filled again.
     row: Option<J::Row>,
     filled: FillOutcome<J>,
@@ -162,14 +162,17 @@ fn claim<J: Job>(
         let Some((&sequence, _)) = state.fetched_records.first_key_value() else {
             break;
         };
-        let place = shared.job.place(sequence);
-        if place.in_flight >= end {
+        let location = shared.job.place(sequence);
+        if location.in_flight >= end {
             break;
         }
-        if matches!(state.in_flight_mut(place.in_flight), InFlightState::Waiting) {
-            *state.in_flight_mut(place.in_flight) = open(shared, place.in_flight);
+        if matches!(
+            state.in_flight_mut(location.in_flight),
+            InFlightState::Waiting
+        ) {
+            *state.in_flight_mut(location.in_flight) = open(shared, location.in_flight);
             if matches!(
-                state.in_flight_mut(place.in_flight),
+                state.in_flight_mut(location.in_flight),
                 InFlightState::Ready(_)
             ) {
                 finished(shared, state);
@@ -179,14 +182,14 @@ fn claim<J: Job>(
         let Some((_, fetched)) = state.fetched_records.pop_first() else {
             break;
         };
-        let at = (place.in_flight - state.front) as usize;
+        let at = (location.in_flight - state.front) as usize;
         // A batch that failed to open has no rows; its fetched records are dropped.
         if let InFlightState::Filling(filling) = &mut state.in_flight_batches[at]
-            && let Some(row) = filling.rows[place.row].take()
+            && let Some(row) = filling.rows[location.row].take()
         {
             claims.push(RowClaim {
                 sequence,
-                place,
+                location,
                 fetched,
                 row,
             });
@@ -229,13 +232,17 @@ fn fill<J: Job>(
     let fill_one = |claim: RowClaim<J>| {
         let RowClaim {
             sequence,
-            place,
+            location,
             fetched,
             mut row,
         } = claim;
         let filled = shared.job.fill(sequence, fetched, &mut row, scratch);
         let row = matches!(filled, FillOutcome::Again(_)).then_some(row);
-        RowOutcome { place, row, filled }
+        RowOutcome {
+            location,
+            row,
+            filled,
+        }
     };
     claims.into_iter().map(fill_one).collect()
 }
@@ -247,8 +254,13 @@ fn settle<J: Job>(
     outcomes: Vec<RowOutcome<J>>,
 ) -> Vec<(u64, BatchInWork<J>)> {
     let mut full = Vec::new();
-    for RowOutcome { place, row, filled } in outcomes {
-        let at = (place.in_flight - state.front) as usize;
+    for RowOutcome {
+        location,
+        row,
+        filled,
+    } in outcomes
+    {
+        let at = (location.in_flight - state.front) as usize;
         let InFlightState::Filling(filling) = &mut state.in_flight_batches[at] else {
             unreachable!("a batch with a claimed row is being filled");
         };
@@ -256,20 +268,20 @@ fn settle<J: Job>(
             FillOutcome::Done(done) => Ok(done),
             FillOutcome::Failed(fault) => Err(fault),
             FillOutcome::Again(read) => {
-                filling.rows[place.row] = row;
+                filling.rows[location.row] = row;
                 state.urgent.push_back(read);
                 shared.reads_wanted.notify_one();
                 continue;
             }
         };
         shared.work.rows.fetch_add(1, Ordering::Relaxed);
-        filling.outcomes[place.row] = Some(result);
+        filling.outcomes[location.row] = Some(result);
         filling.missing -= 1;
         if filling.missing == 0
             && let InFlightState::Filling(filling) =
                 std::mem::replace(&mut state.in_flight_batches[at], InFlightState::Closing)
         {
-            full.push((place.in_flight, filling));
+            full.push((location.in_flight, filling));
         }
     }
     full

@@ -53,13 +53,13 @@ pub(super) fn run(shared: &FedShared, number: usize, first: &Sender<(usize, Firs
     };
     let hosts = &shared.call.feeders.hosts;
     while !shared.is_closed() {
-        let place = host.look(hosts);
-        if place.host.is_empty() {
+        let address = host.look(hosts);
+        if address.host.is_empty() {
             report(First::Unreachable);
             std::thread::sleep(REST);
             continue;
         }
-        let failed = match connect(shared, host, &place) {
+        let failed = match connect(shared, host, &address) {
             Ok(channel) => {
                 rest = REST;
                 host.able.store(true, Ordering::Release);
@@ -115,13 +115,13 @@ pub(super) fn run(shared: &FedShared, number: usize, first: &Sender<(usize, Firs
 }
 
 /// Connects. On success, both sides have proved the token.
-fn connect(shared: &FedShared, host: &Host, place: &FeederAddress) -> Result<Channel, WireError> {
+fn connect(shared: &FedShared, host: &Host, address: &FeederAddress) -> Result<Channel, WireError> {
     let mut found = Err(io::Error::new(
         io::ErrorKind::NotFound,
         "the host has no address",
     ));
-    for address in place.host.to_socket_addrs()? {
-        found = TcpStream::connect_timeout(&address, CONNECTING);
+    for socket_address in address.host.to_socket_addrs()? {
+        found = TcpStream::connect_timeout(&socket_address, CONNECTING);
         if found.is_ok() || shared.is_over(host) {
             break;
         }
@@ -136,7 +136,7 @@ fn connect(shared: &FedShared, host: &Host, place: &FeederAddress) -> Result<Cha
     let socket = Socket::new(&channel, CONNECTING, &ends)?;
     socket.set_limit(Some(CONNECTING));
     let binding = socket.shake()?;
-    let token = place.token.as_ref().unwrap_or(&feeders.token);
+    let token = address.token.as_ref().unwrap_or(&feeders.token);
     hello::greet(&socket, token, binding, &shared.call.hello)?;
     Ok(channel)
 }

@@ -193,7 +193,7 @@ impl RemoteWorkers for Fed {
     fn stats(&self) -> Vec<RemoteWorkerStats> {
         let hosts = &self.shared.call.feeders.hosts;
         let each = self.shared.hosts.iter();
-        each.map(|host| host.stats(&hosts.place(host.number)))
+        each.map(|host| host.stats(&hosts.address(host.number)))
             .collect()
     }
 
@@ -241,13 +241,13 @@ impl FedShared {
 impl Host {
     /// Reads and stores the feeder's current address.
     fn look(&self, hosts: &Hosts) -> Arc<FeederAddress> {
-        let place = hosts.place(self.number);
-        *lock(&self.at) = Arc::clone(&place);
-        place
+        let address = hosts.address(self.number);
+        *lock(&self.at) = Arc::clone(&address);
+        address
     }
 
     fn has_moved(&self, hosts: &Hosts) -> bool {
-        !Arc::ptr_eq(&lock(&self.at), &hosts.place(self.number))
+        !Arc::ptr_eq(&lock(&self.at), &hosts.address(self.number))
     }
 
     /// Name of the feeder in messages.
@@ -255,11 +255,11 @@ impl Host {
         lock(&self.at).to_string()
     }
 
-    fn stats(&self, place: &FeederAddress) -> RemoteWorkerStats {
+    fn stats(&self, address: &FeederAddress) -> RemoteWorkerStats {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         RemoteWorkerStats {
-            host: place.host.clone(),
-            node: place.node.clone(),
+            host: address.host.clone(),
+            node: address.node.clone(),
             connected: self.able.load(Ordering::Relaxed),
             batches: count(&self.batches),
             bytes: count(&self.bytes),

@@ -291,7 +291,7 @@ impl Shards {
     }
 
     /// Returns the shard of a record, and its number in the shard.
-    fn place(&self, record: u64) -> (usize, usize) {
+    fn locate(&self, record: u64) -> (usize, usize) {
         let shard = self.groups.of(record);
         (shard, (record - self.groups.first(shard)) as usize)
     }
@@ -302,10 +302,10 @@ impl Shards {
         let mut spans: Vec<(usize, u64, u64, usize)> = run
             .iter()
             .enumerate()
-            .map(|(place, &record)| {
-                let (shard, number) = self.place(record);
+            .map(|(position, &record)| {
+                let (shard, number) = self.locate(record);
                 let (start, end) = self.shards[shard].index.span(number);
-                (shard, start, end, place)
+                (shard, start, end, position)
             })
             .collect();
         spans.sort_unstable();
@@ -313,11 +313,11 @@ impl Shards {
         let most_bytes = READ_BYTES / (1 + self.grown.by_byte);
         // Shard, bytes and run positions of the last read.
         let mut last = (usize::MAX, 0..0, 0..0);
-        for (shard, start, end, place) in spans {
+        for (shard, start, end, position) in spans {
             let whole = self.shards[shard].index.is_packed();
-            let (of, bytes, places) = &last;
+            let (of, bytes, positions) = &last;
             let joined = bytes.start..bytes.end.max(end);
-            let run_part = places.start.min(place)..places.end.max(place + 1);
+            let run_part = positions.start.min(position)..positions.end.max(position + 1);
             let near = *of == shard
                 && (whole
                     || start
@@ -328,16 +328,16 @@ impl Shards {
                         && run_part.len() <= spread);
             match reads.last_mut().filter(|_| near) {
                 Some(read) => {
-                    read.records.push((place, run[place]));
+                    read.records.push((position, run[position]));
                     last = (shard, joined, run_part);
                 }
                 None => {
                     reads.push(Read {
-                        records: vec![(place, run[place])],
+                        records: vec![(position, run[position])],
                         bytes: None,
                         key: shard as u64,
                     });
-                    last = (shard, start..end, place..place + 1);
+                    last = (shard, start..end, position..position + 1);
                 }
             }
         }
@@ -353,7 +353,10 @@ impl Shards {
         if shard.index.is_packed() {
             return 0..shard.blob.len();
         }
-        let numbers = read.records.iter().map(|&(_, record)| self.place(record).1);
+        let numbers = read
+            .records
+            .iter()
+            .map(|&(_, record)| self.locate(record).1);
         let (first, last) = numbers.fold((usize::MAX, 0), |(first, last), number| {
             (first.min(number), last.max(number))
         });
@@ -407,8 +410,8 @@ fn peak_bytes(reads: &[Read]) -> u64 {
     for read in reads {
         let (Some(bytes), Some(first), Some(last)) = (
             read.bytes,
-            read.records.iter().map(|&(place, _)| place).min(),
-            read.records.iter().map(|&(place, _)| place).max(),
+            read.records.iter().map(|&(position, _)| position).min(),
+            read.records.iter().map(|&(position, _)| position).max(),
         ) else {
             continue;
         };
@@ -437,7 +440,7 @@ impl Source for Shards {
     }
 
     fn id(&self, record: u64, _field: Option<usize>) -> RecordId {
-        let (shard, number) = self.place(record);
+        let (shard, number) = self.locate(record);
         let shard = &self.shards[shard];
         let name = match &shard.index {
             ShardIndex::Plain(starts) => {
@@ -466,13 +469,13 @@ impl Source for Shards {
     }
 
     fn local_files(&self, record: u64) -> Vec<PathBuf> {
-        let (shard, _) = self.place(record);
+        let (shard, _) = self.locate(record);
         let path = self.shards[shard].blob.path();
         path.map(Path::to_owned).into_iter().collect()
     }
 
     fn shard(&self, record: u64) -> Option<&str> {
-        Some(self.shards[self.place(record).0].blob.name())
+        Some(self.shards[self.locate(record).0].blob.name())
     }
 
     fn classes(&self) -> Option<&[String]> {
@@ -520,8 +523,8 @@ impl Source for Shards {
             Ok(content) => content,
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 let cause: Cause = Arc::new(error);
-                for &(place, _) in &read.records {
-                    sink(place, Err(Arc::clone(&cause)));
+                for &(position, _) in &read.records {
+                    sink(position, Err(Arc::clone(&cause)));
                 }
                 return Ok(());
             }
@@ -540,8 +543,8 @@ impl Source for Shards {
             span.start
         };
         let mut grown = 0;
-        for &(place, record) in &read.records {
-            let (_, number) = self.place(record);
+        for &(position, record) in &read.records {
+            let (_, number) = self.locate(record);
             let (start, end) = match &starts {
                 Some(starts) => (starts[number], starts[number + 1]),
                 None => shard.index.span(number),
@@ -555,7 +558,7 @@ impl Source for Shards {
                     fields,
                 }
             });
-            sink(place, found);
+            sink(position, found);
         }
         if self.grown != ExtraBytes::default() || shard.index.is_packed() {
             // The stored bytes are freed, and values rarely reach their upper bound.

@@ -172,15 +172,15 @@ impl Cache {
             return Ok(Bytes::new());
         }
         let (first, end) = (range.start / PIECE, range.end.div_ceil(PIECE));
-        let place = |number: u64| number * PIECE..((number + 1) * PIECE).min(length);
+        let piece = |number: u64| number * PIECE..((number + 1) * PIECE).min(length);
         let name = |number: u64| format!("{identity} {number}");
         let kept = |number: u64| {
-            let own = place(number);
+            let own = piece(number);
             self.piece(&name(number), own.end - own.start, buffers)
         };
         // Part of a piece that is in the range.
         let part = |number: u64, bytes: &Bytes| {
-            let own = place(number);
+            let own = piece(number);
             let begin = range.start.max(own.start) - own.start;
             let end = range.end.min(own.end) - own.start;
             bytes.slice(begin as usize..end as usize)
@@ -206,7 +206,7 @@ impl Cache {
             // One request for everything between them. Requesting pieces one after another would
             // take longer than skipping the cached pieces in the middle saves.
             MISSES.fetch_add(missing.end - missing.start, Ordering::Relaxed);
-            let mut span = place(missing.start).start..place(missing.end - 1).end;
+            let mut span = piece(missing.start).start..piece(missing.end - 1).end;
             let bytes = match fetch(span.clone()) {
                 // A server that sends only whole files never sends more than this.
                 Err(error)
@@ -221,10 +221,10 @@ impl Cache {
                 bytes.slice((own.start - span.start) as usize..(own.end - span.start) as usize)
             };
             for number in missing.clone() {
-                self.keep(&name(number), &within(place(number)));
+                self.keep(&name(number), &within(piece(number)));
             }
-            let own = range.start.max(place(missing.start).start);
-            parts.push(within(own..range.end.min(place(missing.end - 1).end)));
+            let own = range.start.max(piece(missing.start).start);
+            parts.push(within(own..range.end.min(piece(missing.end - 1).end)));
         }
         parts.extend(behind.into_iter().rev());
         if parts.len() == 1 {

@@ -94,7 +94,11 @@ impl Arrow {
             let index = opened(blob, None)?;
             let mut first = FirstFileBatches { blob, index };
             // A first file without rows is as good as its schema.
-            let empty = first.index.batches.iter().all(|place| place.rows == 0);
+            let empty = first
+                .index
+                .batches
+                .iter()
+                .all(|location| location.rows == 0);
             let schema = Arc::clone(&first.index.schema);
             columns = Some(Columns::choose(&schema, wanted, &mut first)?);
             if !empty {
@@ -118,7 +122,8 @@ impl Arrow {
             })
         })?;
         let mapped = files.iter().all(|file| {
-            file.blob.path().is_some() && file.index.batches.iter().all(|place| place.in_place)
+            file.blob.path().is_some()
+                && file.index.batches.iter().all(|location| location.in_place)
         });
         if mapped {
             for file in &mut files {
@@ -128,11 +133,11 @@ impl Arrow {
         let mut batches = Vec::new();
         let (mut ends, mut bytes, mut end) = (Vec::new(), Vec::new(), 0_u64);
         for (at, file) in files.iter().enumerate() {
-            for (number, place) in file.index.batches.iter().enumerate() {
-                end = end.saturating_add(place.rows);
+            for (number, location) in file.index.batches.iter().enumerate() {
+                end = end.saturating_add(location.rows);
                 ends.push(end);
-                let handles = handle_bytes(place.rows, columns.fields().len());
-                bytes.push(place.bytes.saturating_add(handles));
+                let handles = handle_bytes(location.rows, columns.fields().len());
+                bytes.push(location.bytes.saturating_add(handles));
                 batches.push(ArrowBatch {
                     file: at,
                     number,
@@ -157,7 +162,7 @@ impl Arrow {
     }
 
     /// Returns the batch of a record, and its row in the batch.
-    fn place(&self, record: u64) -> (usize, usize) {
+    fn locate(&self, record: u64) -> (usize, usize) {
         let batch = self.groups.of(record);
         (batch, (record - self.groups.first(batch)) as usize)
     }
@@ -169,7 +174,7 @@ impl Arrow {
 
     /// Decodes a batch from `bytes`, which begin at offset `base` of the file.
     fn decode(&self, batch: &ArrowBatch, bytes: &Bytes, base: u64) -> Result<Rows, Cause> {
-        let (file, place) = self.parts(batch);
+        let (file, location) = self.parts(batch);
         let part = |range: &std::ops::Range<u64>| {
             let range = (range.start - base) as usize..(range.end - base) as usize;
             let fits = range.end <= bytes.len();
@@ -181,12 +186,12 @@ impl Arrow {
             })
         };
         let decoded = message::decode(
-            &part(&place.message)?,
-            part(&place.body)?,
+            &part(&location.message)?,
+            part(&location.body)?,
             &file.index.schema,
             &file.projection,
-            &place.dictionaries,
-            place.bytes,
+            &location.dictionaries,
+            location.bytes,
         );
         decoded
             .and_then(|batch| Rows::new(&batch, &self.columns))
@@ -194,8 +199,8 @@ impl Arrow {
     }
 
     fn read_mapped(&self, read: &Read, sink: &mut Sink<'_>) {
-        for &(place, record) in &read.records {
-            let (at, row) = self.place(record);
+        for &(position, record) in &read.records {
+            let (at, row) = self.locate(record);
             let batch = &self.batches[at];
             let map = self.files[batch.file].map.as_ref();
             let made = || match map {
@@ -214,7 +219,7 @@ impl Arrow {
                 index: record,
                 fields,
             });
-            sink(place, found);
+            sink(position, found);
         }
     }
 }
@@ -249,10 +254,10 @@ impl Source for Arrow {
     }
 
     fn id(&self, record: u64, _field: Option<usize>) -> RecordId {
-        let (at, row) = self.place(record);
+        let (at, row) = self.locate(record);
         let batch = &self.batches[at];
-        let (file, place) = self.parts(batch);
-        let (file, byte) = (file.blob.name(), place.message.start);
+        let (file, location) = self.parts(batch);
+        let (file, byte) = (file.blob.name(), location.message.start);
         RecordId {
             index: record,
             name: format!(
@@ -263,7 +268,7 @@ impl Source for Arrow {
     }
 
     fn shard(&self, record: u64) -> Option<&str> {
-        let (at, _) = self.place(record);
+        let (at, _) = self.locate(record);
         Some(self.parts(&self.batches[at]).0.blob.name())
     }
 
@@ -272,7 +277,7 @@ impl Source for Arrow {
     }
 
     fn local_files(&self, record: u64) -> Vec<PathBuf> {
-        let (at, _) = self.place(record);
+        let (at, _) = self.locate(record);
         let (file, _) = self.parts(&self.batches[at]);
         file.blob.path().map(Path::to_owned).into_iter().collect()
     }
@@ -307,24 +312,24 @@ impl Source for Arrow {
             return Ok(());
         };
         let batch = &self.batches[read.key as usize];
-        let (file, place) = self.parts(batch);
+        let (file, location) = self.parts(batch);
         let bytes = self.groups.bytes[read.key as usize];
         admitted(admit, record, bytes)?;
-        let begin = place.message.start;
-        let stored = file.blob.read(begin..place.body.end);
+        let begin = location.message.start;
+        let stored = file.blob.read(begin..location.body.end);
         let stored = stored.map_err(|error| ReadError::Io {
             record,
             field: None,
             error,
         })?;
         let rows = self.decode(batch, &stored, begin);
-        for &(place, record) in &read.records {
-            let (_, row) = self.place(record);
+        for &(position, record) in &read.records {
+            let (_, row) = self.locate(record);
             let found = get(&rows, row).map(|fields| Record {
                 index: record,
                 fields,
             });
-            sink(place, found);
+            sink(position, found);
         }
         Ok(())
     }
@@ -344,20 +349,20 @@ const FIRST_BATCHES: usize = 8;
 
 impl FirstFileBatches<'_> {
     /// Reads a column of a batch.
-    fn look(&self, place: &BatchLocation, column: usize) -> io::Result<RecordBatch> {
+    fn look(&self, location: &BatchLocation, column: usize) -> io::Result<RecordBatch> {
         let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
-        if place.bytes > FIRST_BYTES {
+        if location.bytes > FIRST_BYTES {
             return Err(invalid(format!(
                 "its first batch has {} bytes, over the limit of {FIRST_BYTES}",
-                place.bytes
+                location.bytes
             )));
         }
-        let path = self.blob.path().filter(|_| place.in_place);
+        let path = self.blob.path().filter(|_| location.in_place);
         let (base, bytes) = match path {
             Some(path) => (0, Bytes::from_owner(FileMap::open(path)?)),
             None => {
-                let begin = place.message.start;
-                (begin, self.blob.read(begin..place.body.end)?)
+                let begin = location.message.start;
+                (begin, self.blob.read(begin..location.body.end)?)
             }
         };
         let part = |range: &std::ops::Range<u64>| {
@@ -367,12 +372,12 @@ impl FirstFileBatches<'_> {
             fits.then(|| bytes.slice(range)).ok_or_else(cut)
         };
         message::decode(
-            &part(&place.message)?,
-            part(&place.body)?,
+            &part(&location.message)?,
+            part(&location.body)?,
             &self.index.schema,
             &[column],
-            &place.dictionaries,
-            place.bytes,
+            &location.dictionaries,
+            location.bytes,
         )
         .map_err(invalid)
     }
@@ -383,10 +388,14 @@ impl FirstFileBatches<'_> {
         column: usize,
         of: impl Fn(&Arc<dyn Array>) -> Option<T>,
     ) -> io::Result<Option<T>> {
-        let batches = self.index.batches.iter().filter(|place| place.rows > 0);
+        let batches = self
+            .index
+            .batches
+            .iter()
+            .filter(|location| location.rows > 0);
         let mut wrong = None;
-        for place in batches.take(FIRST_BATCHES) {
-            match self.look(place, column) {
+        for location in batches.take(FIRST_BATCHES) {
+            match self.look(location, column) {
                 Ok(batch) => {
                     if let Some(found) = batch.columns().first().and_then(&of) {
                         return Ok(Some(found));

@@ -202,7 +202,7 @@ impl Npz {
     }
 
     /// Returns the file of a record, and its number in the file.
-    fn place(&self, record: u64) -> (usize, usize) {
+    fn locate(&self, record: u64) -> (usize, usize) {
         let file = self.groups.of(record);
         (file, (record - self.groups.first(file)) as usize)
     }
@@ -335,7 +335,7 @@ impl Source for Npz {
     }
 
     fn id(&self, record: u64, field: Option<usize>) -> RecordId {
-        let (at, number) = self.place(record);
+        let (at, number) = self.locate(record);
         let file = &self.files[at];
         let array = field.and_then(|field| file.arrays.get(field));
         let array = array.map_or(String::new(), |array| format!("array `{}` of ", array.name));
@@ -346,11 +346,11 @@ impl Source for Npz {
     }
 
     fn shard(&self, record: u64) -> Option<&str> {
-        Some(self.files[self.place(record).0].blob.name())
+        Some(self.files[self.locate(record).0].blob.name())
     }
 
     fn local_files(&self, record: u64) -> Vec<PathBuf> {
-        let (at, _) = self.place(record);
+        let (at, _) = self.locate(record);
         let path = self.files[at].blob.path();
         path.map(Path::to_owned).into_iter().collect()
     }
@@ -387,8 +387,8 @@ impl Source for Npz {
             return Ok(());
         };
         if self.mapped {
-            for &(place, record) in &read.records {
-                let (at, number) = self.place(record);
+            for &(position, record) in &read.records {
+                let (at, number) = self.locate(record);
                 let file = &self.files[at];
                 let fields = self.record(file, &file.mapped(), number);
                 if let Ok(fields) = &fields {
@@ -398,7 +398,7 @@ impl Source for Npz {
                     index: record,
                     fields,
                 });
-                sink(place, found);
+                sink(position, found);
             }
             return Ok(());
         }
@@ -419,8 +419,8 @@ impl Source for Npz {
                 });
             }
         };
-        for &(place, record) in &read.records {
-            let (_, number) = self.place(record);
+        for &(position, record) in &read.records {
+            let (_, number) = self.locate(record);
             let fields = match &arrays {
                 Ok(arrays) => self.record(file, arrays, number),
                 Err(cause) => Err(Arc::clone(cause)),
@@ -429,7 +429,7 @@ impl Source for Npz {
                 index: record,
                 fields,
             });
-            sink(place, found);
+            sink(position, found);
         }
         Ok(())
     }

@@ -71,7 +71,7 @@ pub struct Parquet {
     columns: Columns,
     files: Vec<ParquetFile>,
     /// File and row group of each group.
-    places: Vec<(usize, usize)>,
+    locations: Vec<(usize, usize)>,
     groups: Arc<Groups>,
 }
 
@@ -184,7 +184,7 @@ impl Parquet {
         };
         let columns = Columns::choose(known, wanted, &mut page)?;
         let mut files = Vec::with_capacity(blobs.len());
-        let (mut places, mut ends, mut bytes, mut end) = (vec![], vec![], vec![], 0_u64);
+        let (mut locations, mut ends, mut bytes, mut end) = (vec![], vec![], vec![], 0_u64);
         for (blob, (metadata, schema)) in blobs.into_iter().zip(opened) {
             let damaged = |problem| Error::open(blob.name(), invalid(problem));
             columns.locate(&schema).map_err(damaged)?;
@@ -196,7 +196,7 @@ impl Parquet {
                 end = end.saturating_add(rows);
                 ends.push(end);
                 bytes.push(size.saturating_add(handle_bytes(rows, columns.fields().len())));
-                places.push((files.len(), number));
+                locations.push((files.len(), number));
             }
             files.push(ParquetFile {
                 blob,
@@ -207,7 +207,7 @@ impl Parquet {
         Ok(Parquet {
             columns,
             files,
-            places,
+            locations,
             groups: Arc::new(Groups {
                 ends,
                 bytes,
@@ -216,9 +216,9 @@ impl Parquet {
         })
     }
 
-    fn place(&self, record: u64) -> (&ParquetFile, usize, u64) {
+    fn locate(&self, record: u64) -> (&ParquetFile, usize, u64) {
         let at = self.groups.of(record);
-        let (file, number) = self.places[at];
+        let (file, number) = self.locations[at];
         (&self.files[file], number, record - self.groups.first(at))
     }
 
@@ -337,7 +337,7 @@ impl Source for Parquet {
     }
 
     fn id(&self, record: u64, _field: Option<usize>) -> RecordId {
-        let (file, number, row) = self.place(record);
+        let (file, number, row) = self.locate(record);
         RecordId {
             index: record,
             name: format!("row {row} of row group {number} of {}", file.blob.name()),
@@ -345,7 +345,7 @@ impl Source for Parquet {
     }
 
     fn shard(&self, record: u64) -> Option<&str> {
-        Some(self.place(record).0.blob.name())
+        Some(self.locate(record).0.blob.name())
     }
 
     fn classes(&self) -> Option<&[String]> {
@@ -353,7 +353,7 @@ impl Source for Parquet {
     }
 
     fn local_files(&self, record: u64) -> Vec<PathBuf> {
-        let (file, _, _) = self.place(record);
+        let (file, _, _) = self.locate(record);
         file.blob.path().map(Path::to_owned).into_iter().collect()
     }
 
@@ -380,7 +380,7 @@ impl Source for Parquet {
         };
         let bytes = self.groups.bytes[read.key as usize];
         admitted(admit, record, bytes)?;
-        let (file, number, _) = self.place(record);
+        let (file, number, _) = self.locate(record);
         let at = read.key as usize;
         let rows = self.groups.ends[at] - self.groups.first(at);
         let values = bytes - handle_bytes(rows, self.fields().len());
@@ -397,8 +397,8 @@ impl Source for Parquet {
             Ok(decoded) => decoded,
         };
         let decoded = decoded.map_err(|problem| -> Cause { Arc::new(invalid(problem)) });
-        for &(place, record) in &read.records {
-            let (_, _, row) = self.place(record);
+        for &(position, record) in &read.records {
+            let (_, _, row) = self.locate(record);
             let fields = match &decoded {
                 Ok(batches) => get(batches, row as usize),
                 Err(cause) => Err(Arc::clone(cause)),
@@ -407,7 +407,7 @@ impl Source for Parquet {
                 index: record,
                 fields,
             });
-            sink(place, found);
+            sink(position, found);
         }
         Ok(())
     }
