@@ -52,7 +52,7 @@ impl Limit {
         Limit::Step,
     ];
 
-    /// The resources of a [`DecodingReport`](super::Decoding), in the order data flows.
+    /// The resources of a [`DecodingReport`](super::DecodingReport), in the order data flows.
     pub const DEVICE_DECODING: [Limit; 6] = [
         Limit::Storage,
         Limit::Host,

@@ -17,8 +17,8 @@ const SHOWN: usize = 12;
 pub struct Feeders {
     /// Addresses of the feeders.
     pub hosts: Hosts,
-    /// Shared secret of trainer and feeders; [`Token::default`] means no token. A [`FeederAddress`] may
-    /// have its own token.
+    /// Shared secret of trainer and feeders; [`Token::default`] means no token. A [`FeederAddress`]
+    /// may have its own token.
     pub token: Token,
     /// Which connections are encrypted.
     pub encryption: Encryption,

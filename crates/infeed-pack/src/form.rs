@@ -1,5 +1,5 @@
-//! Traits of shard formats. A [`Form`] begins shards, a [`ShardWriter`] receives the records of one. The
-//! bytes of a shard depend only on its records.
+//! Traits of shard formats. A [`Form`] begins shards, a [`ShardWriter`] receives the records of one.
+//! The bytes of a shard depend only on its records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

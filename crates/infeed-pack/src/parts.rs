@@ -139,8 +139,9 @@ impl Parts {
     }
 
     /// Returns the work as JSON: the number of positions in the packed order; `shard_bytes` at which
-    /// a shard ends, or 0 if the number of rows ends it; the existing `shards` with `number`, `begin` and `end` positions and their contents; and the `pipeline` with
-    /// absolute paths, for other processes.
+    /// a shard ends, or 0 if the number of rows ends it; the existing `shards` with `number`,
+    /// `begin` and `end` positions and their contents; and the `pipeline` with absolute paths, for
+    /// other processes.
     pub fn to_json(&self) -> String {
         let shard = |(number, entry): &(usize, Entry)| {
             json!({

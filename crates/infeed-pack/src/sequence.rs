@@ -182,7 +182,8 @@ impl<'a> RecordsInProgress<'a> {
             .all(|reads| self.make_read(from, reads, scratch))
     }
 
-    /// Makes the records of several reads, in order. Returns false like [`RecordsInProgress::make`].
+    /// Makes the records of several reads, in order. Returns false like
+    /// [`RecordsInProgress::make`].
     fn make_read(&self, from: u64, reads: &[Read], scratch: &mut PackScratch) -> bool {
         let source = self.maker.source;
         let mut found: BTreeMap<usize, RecordResult> = BTreeMap::new();

@@ -21,9 +21,9 @@
 //! | control | `bra`, `bra.uni`, `ret`; any instruction under `@%p` or `@!%p` |
 //!
 //! **More checks than a GPU.** An access outside of memory, or at an address that is not a multiple
-//! of its size (of the whole vector's), is a [`KernelFault`] with the thread and the line. A register
-//! contains noise until it is written. Threads run one after another, so races between threads are
-//! not detected.
+//! of its size (of the whole vector's), is a [`KernelFault`] with the thread and the line. A
+//! register contains noise until it is written. Threads run one after another, so races between
+//! threads are not detected.
 
 #![forbid(unsafe_code)]
 

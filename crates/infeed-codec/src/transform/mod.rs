@@ -168,7 +168,7 @@ impl Transform {
     ///
     /// # Errors
     ///
-    /// `Pixels` if it does not support them; `ChannelValues` if a list by channel has the wrong length.
+    /// `Pixels` if it does not support them; `Values` if a list by channel has the wrong length.
     pub fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
         self.operation().check_pixels(channels, depth)
     }
@@ -177,7 +177,7 @@ impl Transform {
     ///
     /// # Errors
     ///
-    /// `ChannelValues` if a list by channel has the wrong length.
+    /// `Values` if a list by channel has the wrong length.
     pub fn scale(&self, affine: &mut Affine) -> Result<(), TransformError> {
         self.operation().scale(affine)
     }

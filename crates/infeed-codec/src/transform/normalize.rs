@@ -155,7 +155,7 @@ impl Affine {
     ///
     /// # Errors
     ///
-    /// `ChannelValues` if the number of means or deviations is neither one nor the number of channels.
+    /// `Values` if the number of means or deviations is neither one nor the number of channels.
     pub fn normalize(&mut self, normalize: &Normalize) -> Result<(), TransformError> {
         let channels = self.channels.len();
         for (parameter, values) in [("mean", &normalize.mean), ("std", &normalize.std)] {

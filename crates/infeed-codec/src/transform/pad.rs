@@ -112,7 +112,7 @@ pub(super) fn check_fill(
 ///
 /// # Errors
 ///
-/// `ChannelValues` if the number of values is neither 1 nor `channels`; `Pixels` if a number does not fit
+/// `Values` if the number of values is neither 1 nor `channels`; `Pixels` if a number does not fit
 /// the depth.
 pub(super) fn pixel_from_values(
     transform: &'static str,

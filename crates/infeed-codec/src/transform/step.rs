@@ -153,7 +153,7 @@ impl Step {
     /// # Errors
     ///
     /// `Empty` if there are no pixels; `View` if a region exceeds the image; `TooLarge` before an
-    /// excessive allocation; `Pixels` or `ChannelValues` if the step does not support these channels and
+    /// excessive allocation; `Pixels` or `Values` if the step does not support these channels and
     /// this depth. `out` is unspecified after an error.
     pub fn apply(
         &self,

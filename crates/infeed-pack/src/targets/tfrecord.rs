@@ -251,7 +251,7 @@ fn masked(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xA282_EAD8)
 }
 
-/// A `FeatureColumn` in two parts: the bytes before the value, and the value.
+/// A `Feature` in two parts: the bytes before the value, and the value.
 struct Value<'a> {
     head: Vec<u8>,
     tail: &'a [u8],
@@ -272,7 +272,7 @@ impl<'a> Value<'a> {
         Value { head, tail: bytes }
     }
 
-    /// A packed list of numbers in a field of `FeatureColumn`.
+    /// A packed list of numbers in a field of `Feature`.
     fn packed(field: u8, numbers: &[u8]) -> Value<'static> {
         let mut list = Vec::new();
         tag(&mut list, 1, numbers.len());

@@ -140,9 +140,9 @@ const DEVICE_KINDS: Additions = Additions {
     max_files: 3,
 };
 
-/// Type names that two crates declare: `Layout`, the order of an image's axes in descriptions and in
-/// kernels; `Step`, a result of a loader and an operation of a transform. Do not add names: prefix
-/// the newer one with a noun that distinguishes it.
+/// Type names that two crates declare: `Layout`, the order of an image's axes in descriptions and
+/// in kernels; `Step`, a result of a loader and an operation of a transform. Do not add names:
+/// prefix the newer one with a noun that distinguishes it.
 const REPEATED_TYPE_NAMES: &[&str] = &["Layout", "Step"];
 
 /// The folder of all crates.
