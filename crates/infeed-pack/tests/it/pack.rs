@@ -9,7 +9,7 @@ use infeed::decode::{ColorMode, Decoder, Limits, Request};
 use infeed::error::Error;
 use infeed::pipeline::{Decode, MemoryField, Pipeline, SourceSpec};
 use infeed::sample::{DType, Depth, Image, Size};
-use infeed::transform::{CenterCrop, ClassIndex, Crop, Pad, Place, RandomCrop, Resize, Transform};
+use infeed::transform::{CenterCrop, ClassIndex, Crop, Pad, Place, RandomCrop, Resize};
 use infeed_pack::{Encoding, MANIFEST, PackOptions, PackedDataset, Target, pack};
 use infeed_sample::png;
 use tempfile::TempDir;
