@@ -376,14 +376,14 @@ mod tests {
 
         assert_eq!(
             found.verdict,
-            "one batch per step to cuda:0 (image: 1 copy, 960.0 kB), nothing else and nothing back"
+            "one batch per step to cuda:0 (image: 1 copy, 960 kB), nothing else and nothing back"
         );
         assert_eq!(
             found.seen,
             [
-                "a batch is 100.0 µs on the bus, 9.60 GB/s",
-                "the device waited 500.0 µs per step for data by its own clock, at most 2.00 ms",
-                "the loop waited 2.00 ms per step on the host for batches to be sent",
+                "a batch is 100 µs on the bus, 9.6 GB/s",
+                "the device waited 500 µs per step for data by its own clock, at most 2 ms",
+                "the loop waited 2 ms per step on the host for batches to be sent",
             ]
         );
     }
@@ -425,7 +425,7 @@ mod tests {
         let seen = of(&stats, &[image()]).seen.join("\n");
 
         assert!(
-            seen.contains("the loop waited 500.0 µs per step for batches"),
+            seen.contains("the loop waited 500 µs per step for batches"),
             "{seen}"
         );
         assert!(!seen.contains("is not known"), "{seen}");

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use super::check::FolderCheck;
 use crate::terminal::human_bytes;
-use infeed_explain::report::wrap;
 
 /// Maximum number of list entries in the text. JSON has all.
 const LISTED: usize = 12;
@@ -182,7 +181,19 @@ fn folded(line: &str, width: usize) -> Vec<String> {
     let label: String = line.chars().take(LABEL).collect();
     let text: String = line.chars().skip(LABEL).collect();
     let pad = " ".repeat(LABEL);
-    let parts = wrap(&text, width.saturating_sub(LABEL));
+    let mut parts = vec![String::new()];
+    // Blanks within names stay.
+    for word in text.split(' ') {
+        let line = parts.last().map_or(0, |line: &String| line.chars().count());
+        if line > 0 && line + 1 + word.chars().count() > width.saturating_sub(LABEL) {
+            parts.push(word.to_owned());
+        } else if let Some(last) = parts.last_mut() {
+            if line > 0 {
+                last.push(' ');
+            }
+            last.push_str(word);
+        }
+    }
     let indent = |(at, part)| match at {
         0 => format!("{label}{part}"),
         _ => format!("{pad}{part}"),

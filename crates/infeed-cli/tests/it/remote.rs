@@ -55,6 +55,7 @@ fn a_bucket_folder_can_be_run_inspected_and_explained_like_a_local_one() {
         "--seconds",
         "1",
         "--no-remedies",
+        "--full",
     ]);
     assert!(explain.status.success(), "{}", stderr(&explain));
     let text = stdout(&explain);
@@ -87,7 +88,7 @@ fn images_and_masks_in_a_bucket_are_paired_by_name() {
     let output = infeed(
         &server,
         dir.path(),
-        &["bench", "s3://bucket/streets/", "--epochs", "1"],
+        &["bench", "s3://bucket/streets/", "--epochs", "1", "--plan"],
     );
 
     assert!(output.status.success(), "{}", stderr(&output));

@@ -16,6 +16,5 @@ pub use html::html;
 pub use json::{json, verdict_json};
 pub use prometheus::{LoaderMetrics, PROMETHEUS_TYPE, prometheus};
 pub use serve::{MetricsServer, serve_metrics};
-pub use table::wrap;
 pub use text::{summary, text, verdict_text};
 pub use trace::trace;

@@ -85,7 +85,7 @@ pub(super) fn set(columns: &[TableColumn], rows: &[Vec<String>], width: usize) -
 
 /// Breaks text into lines of at most `width` characters, between words, or within a word that is
 /// too long. Returns at least one line.
-pub fn wrap(text: &str, width: usize) -> Vec<String> {
+pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let mut lines = vec![String::new()];
     let mut filled = 0;

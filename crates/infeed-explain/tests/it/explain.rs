@@ -278,7 +278,7 @@ fn remedies_are_tried_on_the_users_records_and_masks_are_never_offered_a_lossy_f
     };
     assert_eq!(quality("crop"), "identical");
     assert!(
-        quality("jpeg-95").starts_with("PSNR"),
+        quality("jpeg-95").contains("PSNR"),
         "{}",
         quality("jpeg-95")
     );
@@ -304,7 +304,7 @@ fn a_lossy_remedy_reports_its_loss_with_erased_floats() {
 
     let lossy = found.remedies.iter().find(|remedy| remedy.id == "jpeg-95");
     let quality = &lossy.expect("JPEG is tried").quality;
-    assert!(quality.starts_with("PSNR"), "{quality}");
+    assert!(quality.contains("PSNR"), "{quality}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use infeed::decode::{ColorMode, Decoder, Limits, Request};
 use infeed::error::Error;
 use infeed::pipeline::{Decode, MemoryField, Pipeline, SourceSpec};
 use infeed::sample::{DType, Depth, Image, Size};
-use infeed::transform::{CenterCrop, ClassIndex, Crop, Pad, Place, RandomCrop, Resize};
+use infeed::transform::{CenterCrop, ClassIndex, Crop, CropPosition, Pad, RandomCrop, Resize};
 use infeed_pack::{Encoding, MANIFEST, PackOptions, PackedDataset, Target, pack};
 use infeed_sample::png;
 use tempfile::TempDir;
@@ -155,7 +155,7 @@ fn a_resize_done_once_is_the_resize_done_each_time() {
 fn baked_transforms_that_would_change_pixels_again_are_removed() {
     let (_root, pipeline) = photos();
     let away = Crop {
-        at: Place::Offset([3, 4]),
+        at: CropPosition::Offset([3, 4]),
         ..Crop::new(30, 30)
     };
     let padded = vec![Crop::new(30, 30).into(), Pad::new(2).into()];

@@ -2,7 +2,7 @@
 
 use super::{SET_IN, TextPage, clean, column, device, feeders, said_stall, wrap};
 use crate::report::numbers;
-use crate::report::table::{ALWAYS, Column, length, set};
+use crate::report::table::{ALWAYS, TableColumn, length, set};
 use crate::{Explanation, Limit, Remedy};
 use infeed_core::printable::BOLD;
 
@@ -89,7 +89,7 @@ fn head(page: &mut TextPage, e: &Explanation) {
 }
 
 fn resources(page: &mut TextPage, e: &Explanation) {
-    const COLUMNS: [Column; 4] = [
+    const COLUMNS: [TableColumn; 4] = [
         column("resource", ALWAYS),
         column("allows", ALWAYS),
         column("in use", 1),

@@ -303,7 +303,7 @@ fn a_summary_has_the_limit_then_resources_then_remedies() {
         "  resource ",
         "  decode ",
         "  storage ",
-        "  1  keep decoded pixels on disk",
+        "  1 keep decoded pixels on disk",
         "  no gain    more-readers",
         "  more       --full",
     ];
