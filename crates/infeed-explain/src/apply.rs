@@ -90,7 +90,7 @@ pub fn apply(
         );
         return Err(Error::config("apply", problem));
     };
-    let slowest = explanation.verdict.rate.min(remedy.rate.low).max(1e-3);
+    let slowest = explanation.verdict.rate.min(remedy.rate.mid).max(1e-3);
     let turn = Duration::from_secs_f64((BATCHES * case.rows() as f64 / slowest).min(60.0));
     let turn = case.turn(SLICE).max(turn);
     let lengths = vec![

@@ -32,10 +32,11 @@ impl Interval {
         }
     }
 
-    /// Moves both ends away from the middle by `share` of the middle.
+    /// Moves both ends away from the middle by `share` of the middle. An end above 0 does not fall
+    /// below 0.
     pub fn widen(self, share: f64) -> Interval {
         Interval {
-            low: self.low - share * self.mid,
+            low: (self.low - share * self.mid).max(self.low.min(0.0)),
             mid: self.mid,
             high: self.high + share * self.mid,
         }
