@@ -12,7 +12,7 @@ use super::prepare::RecordSubset;
 use super::progress::{MEASURING, Phases, REWRITING};
 use super::remedies::by_id;
 use super::survey::survey;
-use super::trial::{interleave, ratio};
+use super::trial::{LoaderReuse, interleave, ratio};
 use infeed::pipeline::Pipeline;
 use infeed_core::compare::median;
 use infeed_core::error::Error;
@@ -107,7 +107,7 @@ pub fn apply(
     let bad = prepared.written.as_ref().map_or(0, |written| written.bad);
     let both = [original, prepared.variant];
     let going = |share| phases.report(MEASURING, share);
-    let mut rates = interleave(&both, ROUNDS, turn, &going);
+    let mut rates = interleave(&both, LoaderReuse::Reopen, ROUNDS, turn, &going);
     let with = rates.pop().unwrap_or_else(|| Ok(Vec::new()))?;
     let without = rates.pop().unwrap_or_else(|| Ok(Vec::new()))?;
     if with.is_empty() || without.is_empty() {

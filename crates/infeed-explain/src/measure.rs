@@ -21,7 +21,7 @@ use super::remedies::{Candidate, PixelChange, RemedyChange, candidates};
 use super::storage::Storage;
 use super::supply::{Supply, costliest, in_python};
 use super::survey::{Survey, survey};
-use super::trial::{OtherProcesses, Variant, fixed, interleave, interval, ratio};
+use super::trial::{LoaderReuse, OtherProcesses, Variant, fixed, interleave, interval, ratio};
 use super::verdict::verdict;
 use super::{Progress, feeders, functions, now_s, run};
 use infeed_core::error::Error;
@@ -218,7 +218,8 @@ fn slower_than_predicted(case: &Case, run: &Run, capacities: &Supply) -> Option<
 fn phases<'a>(case: &Case, progress: Progress<'a>) -> Phases<'a> {
     let conditions = &case.conditions;
     let remedies = if conditions.try_remedies { 10.0 } else { 0.0 };
-    let turns = ROUNDS as f64 * case.turn(SLICE).as_secs_f64();
+    // One more for the slice of each new loader that does not count.
+    let turns = (ROUNDS + 1) as f64 * case.turn(SLICE).as_secs_f64();
     let device = if conditions.device.is_some() {
         3.0
     } else {
@@ -394,7 +395,13 @@ impl Trials {
         variants.extend(ways.variants().cloned());
         variants.push(base);
         let going = |share| phases.report(TRYING, share);
-        let mut rates = interleave(&variants, ROUNDS, case.turn(SLICE), &going);
+        let mut rates = interleave(
+            &variants,
+            LoaderReuse::KeepOpen,
+            ROUNDS,
+            case.turn(SLICE),
+            &going,
+        );
         let last = rates.pop().unwrap_or_else(|| Ok(Vec::new()))?;
         let shared = rates.split_off(1 + kept.len());
         let mut rates = rates.into_iter();
