@@ -308,7 +308,10 @@ fn measure(
             Ok(AnyStep::End) => epochs += 1,
             Ok(AnyStep::Timeout) => {}
             Err(error) => {
-                failure = Some(CliError::of_run(&error));
+                failure = Some(match args.on_error {
+                    OnBadRecord::Stop => CliError::of_run(&error),
+                    OnBadRecord::Substitute | OnBadRecord::Skip => CliError::failed(&error),
+                });
                 break false;
             }
         }
