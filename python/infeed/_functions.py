@@ -411,7 +411,7 @@ def _import(name: str) -> Callable[..., Any]:
             "on sys.path"
         ) from error
     if not callable(function):
-        raise ConfigError(f"python: {name} is not a function")
+        raise ConfigError(f"python: {name} is not a function; name one as module:name")
     checked: Callable[..., Any] = function
     return checked
 

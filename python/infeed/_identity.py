@@ -88,7 +88,7 @@ def _content(name: str, codes: list[CodeType]) -> str:
     """Returns the hash of a module's file; for compiled modules the package version."""
     if name == "__main__":
         raise ConfigError(
-            "it is partly defined in the running script; move it to a module"
+            "the function is partly defined in the running script; move it to a module"
         )
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)

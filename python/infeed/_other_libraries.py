@@ -17,24 +17,24 @@ _DATALOADER = {
     "dataset": "a pipeline as the first argument",
     "drop_last": "Pipeline.batch(n, drop_last=True)",
     "generator": "Pipeline.shuffle(seed=0), which all random parameters follow",
-    "multiprocessing_context": "nothing: threads do the work",
+    "multiprocessing_context": "remove it: threads do the work",
     "num_workers": "workers=n, the number of threads",
-    "persistent_workers": "nothing: threads live as long as the loader",
+    "persistent_workers": "remove it: threads live as long as the loader",
     "pin_memory": 'device="cuda", which copies from pinned memory ahead of the step',
     "pin_memory_device": 'device="cuda:0"',
     "prefetch_factor": 'memory="2GiB" for batches on the host, slots=n for a device',
     "sampler": "Pipeline.shuffle and Pipeline.weights",
     "shuffle": "Pipeline.shuffle(seed=0)",
     "timeout": "stall=seconds, after which the log reports which stage waits",
-    "worker_init_fn": "nothing: functions of Pipeline.python can take a seeded rng",
+    "worker_init_fn": "remove it: functions of Pipeline.python can take a seeded rng",
 }
 
 # Replacements for torchvision transforms with another name.
 _TORCHVISION = {
     "ConvertImageDtype": "T.ToFloat()",
-    "PILToTensor": 'nothing, or layout="CHW"',
+    "PILToTensor": 'remove it, or set layout="CHW"',
     "ToDtype": "T.ToFloat()",
-    "ToImage": 'nothing, or layout="CHW"',
+    "ToImage": 'remove it, or set layout="CHW"',
     "ToTensor": 'T.ToFloat() with layout="CHW"',
     "RandomGrayscale": "T.Grayscale(3), or .python(fn) for a random one",
 }
@@ -55,9 +55,16 @@ def check_options(owner: str, options: Mapping[str, Any], known: Iterable[str]) 
         if other is not None:
             raise ConfigError(
                 f"{owner}: {name}={value!r} is an argument of PyTorch's DataLoader; "
-                f"use {other}"
+                f"{_fix(other)}"
             )
-        raise ConfigError(f"{owner}: no option {name!r}; options: {', '.join(known)}")
+        raise ConfigError(
+            f"{owner}: no option {name!r}; use one of the options {', '.join(known)}"
+        )
+
+
+def _fix(replacement: str) -> str:
+    """Returns an imperative: the replacement may already be one."""
+    return replacement if replacement.startswith("remove") else f"use {replacement}"
 
 
 _P = ParamSpec("_P")
@@ -98,7 +105,7 @@ def _transform_problem(step: object) -> str:
         if name in transforms.__all__:
             return f"got {library}'s {name}; use T.{name} of infeed.transforms"
         if name in _TORCHVISION:
-            return f"got {library}'s {name}; use {_TORCHVISION[name]}"
+            return f"got {library}'s {name}; {_fix(_TORCHVISION[name])}"
         return (
             f"got {library}'s {name}, which infeed.transforms does not have; call it "
             "in .python(fn)"

@@ -288,7 +288,8 @@ class Sampler(torch.utils.data.Sampler):
         ]
         if differs:
             raise ConfigError(
-                f"load_state_dict: the state has another order ({'; '.join(differs)})"
+                f"load_state_dict: the state has another order ({'; '.join(differs)}); "
+                "make the sampler with the arguments of the saved run"
             )
         position = _check.integer("state", "position", state_dict["position"])
         step, within = divmod(position, self._batch)
@@ -319,7 +320,8 @@ class Sampler(torch.utils.data.Sampler):
         rank, world_size = rank_within(self, self._rank, self._world_size, found)
         if self._batch % world_size:
             raise ConfigError(
-                f"Sampler: batch={self._batch} is not divisible by {world_size} ranks"
+                f"Sampler: batch={self._batch} is not divisible by {world_size} ranks; "
+                f"use a multiple of {world_size}"
             )
         uneven = self._records % self._batch and self._tail == "keep"
         if world_size > 1 and uneven:

@@ -36,6 +36,9 @@ def test_stop_raises_at_the_bad_record_with_file_and_reason(damaged):
 
         assert isinstance(caught.value, ValueError)
         assert "image" in str(caught.value)
+        assert str(caught.value).endswith(
+            'set on_error="substitute" to replace bad records'
+        )
 
 
 def test_batches_before_a_bad_record_are_delivered(damaged):

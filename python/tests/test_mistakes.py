@@ -54,10 +54,10 @@ def test_a_wrong_transform_raises_with_the_right_call(steps, fix):
         ({"num_workers": 4}, "DataLoader; use workers=n"),
         ({"pin_memory": True}, 'use device="cuda"'),
         ({"prefetch_factor": 2}, 'use memory="2GiB"'),
-        ({"persistent_workers": True}, "use nothing: threads live as long"),
+        ({"persistent_workers": True}, "remove it: threads live as long"),
         ({"batch_size": 8}, r"use Pipeline\.batch\(n\)"),
         ({"shuffle": True}, r"use Pipeline\.shuffle\(seed=0\)"),
-        ({"worker": 4}, r"no option 'worker'; options: .*workers"),
+        ({"worker": 4}, r"no option 'worker'; use one of .*workers"),
     ],
 )
 def test_an_option_of_another_loader_raises_with_its_replacement(option, fix):

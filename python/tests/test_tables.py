@@ -396,7 +396,7 @@ def test_an_object_is_freed_with_its_pipeline():
 def test_data_in_memory_cannot_be_saved(tmp_path):
     pipeline = infeed.Pipeline(sources.Items(Squares(4))).batch(2)
 
-    with pytest.raises(ConfigError, match="write it to files"):
+    with pytest.raises(ConfigError, match="write the data to files"):
         pipeline.save(tmp_path / "pipeline.toml")
 
 

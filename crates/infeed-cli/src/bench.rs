@@ -40,24 +40,24 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
   infeed bench photos --device cuda        batches on the GPU, as a training loop gets them
   infeed bench photos --device sim:bandwidth=2e9    on a simulated GPU behind a slow bus
 
-The rate and the wait of the consumer are measured after the first batch. CPU and wall time of a
-stage are summed over threads. Ctrl-C stops and prints the results so far.")]
+Rate and waits of the consumer count from the first batch on. CPU and wall time of a stage are
+summed over threads. Ctrl-C stops and prints the results so far.")]
 pub(crate) struct Args {
     #[arg(help = path_help())]
     path: PathBuf,
-    /// Duration of a step of the consumer in milliseconds [default: no step, batches are taken as
-    /// fast as they arrive]
+    /// Duration of a training step in milliseconds [default: no step, batches are taken as fast as
+    /// they arrive]
     #[arg(long, value_name = "N", value_parser = args::positive)]
     step_ms: Option<f64>,
-    /// Whole epochs to run
+    /// Number of whole epochs to run
     #[arg(long, value_name = "N", conflicts_with = "seconds",
           value_parser = clap::value_parser!(u64).range(1..))]
     epochs: Option<u64>,
     /// Seconds to run; epochs repeat [default: 10]
     #[arg(long, value_name = "S", value_parser = args::positive)]
     seconds: Option<f64>,
-    /// Worker threads, or `auto` to have them tuned by the step [default: the cores this process
-    /// may use]
+    /// Worker threads, or `auto` to tune their number during the run [default: the cores this
+    /// process may use]
     #[arg(long, value_name = "N", value_parser = workers)]
     workers: Option<Workers>,
     /// Memory limit for batches and workers, such as 2GiB
@@ -79,11 +79,11 @@ pub(crate) struct Args {
     /// each batch over several devices
     #[arg(long, value_name = "NAME")]
     device: Vec<String>,
-    /// Where rows are expanded, such as from uint8 to float32
+    /// Where rows are expanded (cast to float, one-hot)
     #[arg(long, value_enum, default_value_t = PlacementArg::Auto, requires = "device")]
     placement: PlacementArg,
     /// Decoder of baseline JPEGs: cpu, gpu (also resizes; pixels differ slightly from the CPU's),
-    /// the GPU's share such as 5/16 or 0.5, or auto, which changes no bit
+    /// the GPU's share of the records such as 5/16 or 0.5, or auto, which keeps the CPU's pixels
     #[arg(
         long,
         value_name = "DECODER",
@@ -91,7 +91,7 @@ pub(crate) struct Args {
         requires = "device"
     )]
     decode: DecodeBy,
-    /// Print the plan after the result, and the default pipeline if the path is no pipeline file
+    /// Print the plan after the result, and the default pipeline if the path is not a pipeline file
     #[arg(long, conflicts_with = "json")]
     plan: bool,
     /// Print one JSON object instead of a table
@@ -120,7 +120,7 @@ impl From<LocalCores> for Local {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum PlacementArg {
-    /// The faster of host and device: both are tried in turn during the run
+    /// The placement with the shortest steps: they are tried in turn during the run
     Auto,
     /// On the host: finished rows cross the bus
     Host,
@@ -151,7 +151,7 @@ fn workers(text: &str) -> Result<Workers, String> {
     match text.parse() {
         _ if text == "auto" => Ok(Workers::Auto),
         Ok(number) => Ok(Workers::Number(number)),
-        Err(_) => Err("write a number of threads or `auto`".to_owned()),
+        Err(_) => Err("write a number of threads, such as 4, or `auto`".to_owned()),
     }
 }
 
@@ -308,7 +308,10 @@ fn measure(
             Ok(AnyStep::End) => epochs += 1,
             Ok(AnyStep::Timeout) => {}
             Err(error) => {
-                failure = Some(CliError::of_run(&error));
+                failure = Some(match args.on_error {
+                    OnBadRecord::Stop => CliError::of_run(&error),
+                    OnBadRecord::Substitute | OnBadRecord::Skip => CliError::failed(&error),
+                });
                 break false;
             }
         }

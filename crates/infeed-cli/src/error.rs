@@ -33,7 +33,8 @@ impl CliError {
         CliError::Failed(text)
     }
 
-    /// Returns the error of a command with `--on-error`. Suggests that option for a bad record.
+    /// Returns the error of a command with `--on-error stop`. Suggests another value for a bad
+    /// record.
     pub(crate) fn of_run(error: &infeed::Error) -> CliError {
         let fix = match error.is_bad_record() {
             true => "; use --on-error substitute to replace such records",

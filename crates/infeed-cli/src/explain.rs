@@ -38,16 +38,17 @@ const DEFAULT_SECONDS: f64 = 6.0;
   infeed explain pipeline.toml --step-ms 12 with a training step of 12 ms
   infeed explain photos --on hdd            as if the data were on a hard disk
   infeed explain photos --device cuda:0     with batches on a GPU: placement and transfers
-  infeed explain photos --device cuda:0 --decode gpu         with JPEGs decoded there
+  infeed explain photos --device cuda:0 --decode gpu         with JPEGs decoded on the GPU
   infeed explain photos --on h100x8         placement of the work for 8 H100
-  infeed explain train.toml --step-ms 12 --network 10Gbit    number of feeders that feeds the step
-  infeed explain train.toml --feeders 10.0.0.7:7077 --token-file token    rate of a feeder
-  infeed explain photos --full              all figures: stages, evidence, arithmetic, ledger
+  infeed explain train.toml --step-ms 12 --network 10Gbit    number of feeders that the step needs
+  infeed explain train.toml --feeders 10.0.0.7:7077 --token-file token    gain of a running feeder
+  infeed explain photos --full              all measurements: stages, evidence, arithmetic, ledger
   infeed explain photos --html report.html  with plots and the timeline
-  infeed explain photos --apply 1           apply remedy 1 of the report just printed, and check it
+  infeed explain photos --apply 1           apply remedy 1 of the last report, and measure its gain
 
-Every remedy is tried on a few hundred of your records. Rewritten data goes next to the original,
-never over it. Ctrl-C stops and prints the results so far.")]
+A remedy is a change of options, pipeline or data. explain tries each remedy on a few hundred of
+your records. --apply writes new data next to the original and never changes the original. Ctrl-C
+stops and prints the results so far.")]
 pub(crate) struct Args {
     #[arg(help = path_help())]
     path: PathBuf,
@@ -67,17 +68,17 @@ pub(crate) struct Args {
     /// Treatment of bad records
     #[arg(long, value_enum, default_value_t = OnBadRecord::Stop)]
     on_error: OnBadRecord,
-    /// Seconds of the plain run; less than 1 makes trials shorter, too
+    /// Seconds of the run without remedies; less than 1 also shortens the trials
     #[arg(long, value_name = "S", value_parser = args::positive, default_value_t = DEFAULT_SECONDS)]
     seconds: f64,
-    /// Plan for another machine's storage and bus; `infeed probe --list` lists the machines
+    /// Plan with the storage and bus of another machine; `infeed probe --list` lists the machines
     #[arg(long, value_name = "NAME", value_parser = profile)]
     on: Option<&'static probe::Profile>,
     /// Deliver batches to a device, such as cuda:0 or sim, and find the best placement of the work
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// Decoder of baseline JPEGs in the run: cpu, gpu (pixels differ slightly from the CPU's), the
-    /// GPU's share such as 5/16 or 0.3, or auto, which changes no bit
+    /// GPU's share of the records such as 5/16 or 0.3, or auto, which keeps the CPU's pixels
     #[arg(
         long,
         value_name = "DECODER",
@@ -102,14 +103,14 @@ pub(crate) struct Args {
     /// Plan feeders with this number of cores like this machine's [default: the number of workers]
     #[arg(long, value_name = "N", value_parser = args::threads)]
     feeder_cores: Option<usize>,
-    /// Skip the remedies: print only the limits, in a third of the time
+    /// Try no remedies and print only the limits, in a third of the time
     #[arg(long, conflicts_with = "apply")]
     no_remedies: bool,
-    /// Rank remedies by gain, even if they change pixels [default: remedies without loss first]
+    /// Rank all remedies by gain [default: remedies that change no pixel come first]
     #[arg(long)]
     lossy: bool,
-    /// Apply a remedy and measure its gain: its number in the report just printed, its id, or
-    /// `all`; may be repeated
+    /// Apply a remedy and measure its gain: its number in the last report, its id, or `all`; may be
+    /// repeated
     #[arg(long, value_name = "N|ID|all")]
     apply: Vec<String>,
     /// Output of an applied remedy [default: next to the data, named after the remedy]
@@ -118,7 +119,7 @@ pub(crate) struct Args {
     /// Ledger file [default: in the user's data folder]
     #[arg(long, value_name = "FILE")]
     ledger: Option<PathBuf>,
-    /// Print everything, each thing once
+    /// Print all measurements
     #[arg(long)]
     full: bool,
     /// Write a report with plots and the timeline

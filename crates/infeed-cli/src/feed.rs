@@ -23,13 +23,14 @@ const SLICE: Duration = Duration::from_millis(100);
   infeed feed pipeline.toml --listen 10.0.0.7:7077 --token-file token
   infeed bench pipeline.toml --feeders 10.0.0.7:7077 --token-file token
 
-Give each feeder the pipeline file of the run and the same data. A trainer with other data, another
-pipeline or another version is rejected, and the message says what differs. The feeder imports
-Python functions by their names when it starts (PYTHONPATH); their code is never sent. Connections
-between machines are encrypted. The token is 16 or more characters that trainers and feeders share;
-`openssl rand -hex 16 > token` makes one.")]
+Give each feeder the trainer's pipeline file and the same data. The feeder rejects a trainer with
+other data, another pipeline or another version of infeed, and prints the difference. The feeder
+imports Python functions by their names when it starts (PYTHONPATH); trainers never send code.
+Connections between machines are encrypted. Trainers and feeders share a token of at least 16
+characters; `openssl rand -hex 16 > token` makes one.")]
 pub(crate) struct Args {
-    /// Pipeline file (TOML), or the folder, shards or tables of a trainer without a pipeline file
+    /// Pipeline file (TOML) of the trainer, or the folder, shards or tables that the trainer reads
+    /// without a pipeline file
     path: PathBuf,
     /// Address and port to listen on; port 0 picks a free port
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7077")]
@@ -37,7 +38,7 @@ pub(crate) struct Args {
     /// File with the token that trainers must have
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Which connections must be encrypted; encrypted ones are always accepted
+    /// Connections that must be encrypted; the feeder accepts encrypted connections in any case
     #[arg(long, value_enum, default_value_t = Encrypt::Remote)]
     encrypt: Encrypt,
     /// Worker threads [default: the cores this process may use]
@@ -56,7 +57,7 @@ enum Encrypt {
     Remote,
     /// All connections, also from this machine
     Always,
-    /// None: for a network with only trusted machines
+    /// No connections: for a network of trusted machines only
     Never,
 }
 

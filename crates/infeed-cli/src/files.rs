@@ -95,7 +95,8 @@ pub(crate) fn layout(dir: &Path) -> Result<FolderContents, CliError> {
         Some(split) if !has_images => Ok(FolderContents::Images(split.to_path_buf())),
         _ if has_images || !folders.is_empty() => Ok(FolderContents::Images(dir.to_owned())),
         _ => Err(CliError::Failed(format!(
-            "{} contains no images, no folders of images and no .npy arrays",
+            "{} contains no images, no folders of images and no .npy arrays; pass a folder that \
+             does, or a pipeline file",
             dir.display()
         ))),
     }
@@ -180,7 +181,7 @@ fn local_entries(dir: &Path) -> io::Result<Vec<ListedEntry>> {
 ///
 /// # Errors
 ///
-/// The error of the storage.
+/// The error of the storage, which may not name the path.
 pub(crate) fn read(path: &Path) -> Result<Bytes, CliError> {
     if !store::is_url(path) {
         let bytes = fs::read(path).map_err(|error| CliError::Failed(error.to_string()))?;

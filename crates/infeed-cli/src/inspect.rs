@@ -29,19 +29,20 @@ use report::Report;
   infeed inspect 'train-{0000..0146}.tar'        shards, as a pattern
   infeed inspect photos --limit 1000 --json      check 1000 files, spread over all
 
-Every file or record is decoded completely, on all cores. Bad ones are listed with the reason and do
-not change the exit status. For shards, it also prints how well the pipeline's order mixes them.")]
+inspect decodes every file or record completely, on all cores. It lists bad records with the reason;
+they do not change the exit status. For shards, inspect also prints how well the pipeline's order
+mixes them.")]
 pub(crate) struct Args {
     #[arg(help = path_help())]
     path: PathBuf,
-    /// Write a contact sheet of the first samples as the pipeline produces them
+    /// Draw the first samples, as the pipeline makes them, into a PNG file
     #[arg(long, value_name = "OUT.png")]
     sheet: Option<PathBuf>,
     /// Samples on the sheet
     #[arg(long, value_name = "N", default_value_t = 20, requires = "sheet",
           value_parser = args::sheet_samples)]
     samples: usize,
-    /// Check at most N files of each folder, or records, spread over all of them
+    /// Check at most N files of each folder, or N records, spread evenly
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
     /// Print one JSON object instead of text

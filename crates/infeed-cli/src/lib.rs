@@ -30,7 +30,7 @@ use clap::{Parser, Subcommand};
 
 use error::CliError;
 
-/// Keeps accelerators fed: reads, decodes, transforms and batches training data on all cores.
+/// Prepare training data on all cores, and find what limits the speed
 #[derive(Parser)]
 #[command(
     name = "infeed",
@@ -48,17 +48,16 @@ struct Cli {
 enum Command {
     /// Run a pipeline and print its rate, waits, memory and the cost of each stage
     Bench(bench::Args),
-    /// Find the resource that limits a pipeline, predict the gain of each remedy, apply one and
-    /// check it
+    /// Find the resource that limits a pipeline, predict the gain of each remedy, apply a remedy
+    /// and measure its gain
     Explain(explain::Args),
     /// Make batches of a pipeline for trainers on other machines
     Feed(feed::Args),
-    /// Print predictions and their results
+    /// Print the predicted and the measured gain of all applied remedies
     Ledger(ledger::Args),
-    /// Print the contents of a dataset: counts, formats, sizes, classes, bad files; draw a contact
-    /// sheet
+    /// Print the contents of a dataset: counts, formats, sizes, classes, bad files; draw samples
     Inspect(inspect::Args),
-    /// Rewrite a dataset once into a format that is cheaper to read
+    /// Write a copy of a dataset in a format that is cheaper to read
     Pack(pack::Args),
     /// Measure cores, memory and storage of this machine, or print those of a known machine
     Probe(probe::Args),

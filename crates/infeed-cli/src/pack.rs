@@ -31,14 +31,14 @@ const EXAMPLES: &str = "Examples:
 
 Output formats:";
 
-const AFTER_FORMATS: &str = "OUT also contains the remaining pipeline, so that `infeed bench OUT` and Pipeline.load(OUT) accept
-the folder. The folder may be moved.
+const AFTER_FORMATS: &str = "OUT also contains a pipeline file with the remaining transforms, so
+`infeed bench OUT` and Pipeline.load(OUT) accept the folder. You can move the folder.
 
 Bad records are left out and listed in infeed-pack-bad.jsonl; the exit status is then 3, unless
 --allow-bad is set.
 
 Encodings:
-  keep           files that are not resized are copied; others stay PNG or JPEG (quality 95)";
+  keep           copies files that are not resized; others stay PNG or JPEG (quality 95)";
 
 const AFTER_RAW: &str = "  jpeg:QUALITY   1 to 100, lossy
   png            lossless, the usual size
@@ -46,14 +46,14 @@ const AFTER_RAW: &str = "  jpeg:QUALITY   1 to 100, lossy
   png-stored     PNG without compression: cheapest to read, as large as the pixels
   webp-lossless  lossless WebP: smaller than PNG, and slower to read
   png:FILTER:LEVEL  none, sub, up, avg, paeth, adaptive; stored, fast, balanced, high
-Masks never get a lossy encoding. After a lossy encoding of images, the report has PSNR and SSIM of
+A mask never gets a lossy encoding. After a lossy encoding of images, pack prints PSNR and SSIM of
 a sample.
 
---restart-index writes restart markers into JPEGs, without loss, so that a crop decodes only the
-tiles it needs. The width of a tile in MCUs (8 or 16 pixels) divides the width of the image; it is
-the divisor nearest to the given number. Every viewer still opens the files.
+--restart-index adds restart markers to JPEGs, without loss, so that a crop decodes only the tiles
+that it needs. The width of a tile in MCUs (8 or 16 pixels) is the divisor of the image's width
+nearest to the given number. Every viewer still opens the files.
 
-The original is never changed. Ctrl-C stops; the same command resumes.";
+pack never changes the original. Ctrl-C stops; the same command resumes.";
 
 /// Returns the text after the options: examples, the table of output formats, and encodings.
 fn after_help() -> String {
@@ -69,7 +69,7 @@ fn after_help() -> String {
 fn rows_help() -> String {
     let files: Vec<&str> = To::ALL.into_iter().filter_map(To::batch_file).collect();
     let files = files.join(", ");
-    format!("Rows of {files} [default: the pipeline's batch]")
+    format!("Records in {files} [default: the pipeline's batch size]")
 }
 
 #[derive(Parser)]
@@ -77,26 +77,28 @@ fn rows_help() -> String {
 pub(crate) struct Args {
     #[arg(help = path_help())]
     source: PathBuf,
-    /// Output folder, or for shards the URL of a folder in a bucket; may contain the output of an
-    /// interrupted run of this command
+    /// Output folder, or for shards the URL of a folder in a bucket: missing, empty, or from an
+    /// interrupted run of the same command
     out: PathBuf,
     /// Output format
     #[arg(long, value_name = "FORMAT")]
     to: To,
-    /// Apply the first N transforms of the pipeline, which must be non-random changes of geometry
+    /// Apply the first N transforms of the pipeline; they must crop, resize or pad without random
+    /// parameters
     #[arg(long, value_name = "N")]
     bake: Option<usize>,
-    /// Resize so that the shorter side has this length
+    /// Resize so that the shorter side has N pixels
     #[arg(long, visible_alias = "resize-short", value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=16_384))]
     short_side: Option<u32>,
-    /// Crop this size from the centre; an image that is too small is an error
+    /// Crop this size from the centre; a smaller image is a bad record
     #[arg(long, value_name = "WxH", value_parser = args::size, conflicts_with = "center_crop")]
     crop: Option<Size>,
-    /// Crop this size from the centre; an image that is too small is padded with zeros
+    /// Crop this size from the centre; a smaller image is padded with zeros
     #[arg(long, value_name = "WxH", value_parser = args::size)]
     center_crop: Option<Size>,
-    /// Resize so that the shorter side is the longer of the two, and crop this size from the centre
+    /// Resize so that the shorter side has the longer length of W and H, then crop W x H from the
+    /// centre
     #[arg(long, value_name = "WxH", value_parser = args::size,
           conflicts_with_all = ["crop", "center_crop", "short_side"])]
     fit: Option<Size>,
@@ -111,22 +113,22 @@ pub(crate) struct Args {
     /// Encoding of masks
     #[arg(long, value_name = "ENCODING", default_value = "keep")]
     mask: Encoding,
-    /// Restart markers in JPEGs, tiles about this many MCUs wide [without a number: 4]
+    /// Add restart markers to JPEGs, for tiles of about this number of MCUs [without a number: 4]
     #[arg(long, value_name = "MCUS", num_args = 0..=1, require_equals = true,
           default_missing_value = "4", value_parser = clap::value_parser!(u16).range(1..))]
     restart_index: Option<u16>,
-    /// Write shards in a shuffled order, the first epoch of a pipeline with this seed
+    /// Write shards in the order of the first epoch of a pipeline with this seed
     #[arg(long, value_name = "SEED")]
     shuffle: Option<u64>,
-    /// Bytes of a shard
+    /// Size at which a shard ends
     #[arg(long, value_name = "BYTES", value_parser = infeed::units::parse_bytes, default_value = "256MB")]
     shard_size: u64,
     #[arg(long, help = rows_help(), value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     rows: Option<u64>,
-    /// Decode copied images, to find those with a valid header and bad pixels
+    /// Also decode copied images, to find damaged pixels
     #[arg(long)]
     verify: bool,
-    /// Stop when more records than this are bad
+    /// Stop when more than N records are bad
     #[arg(long, value_name = "N")]
     max_bad: Option<u64>,
     /// Exit with 0 even if bad records were left out
@@ -135,7 +137,7 @@ pub(crate) struct Args {
     /// Worker threads [default: the cores this process may use]
     #[arg(long, visible_alias = "jobs", value_name = "N", value_parser = workers)]
     workers: Option<usize>,
-    /// Print one JSON object
+    /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -222,7 +224,8 @@ fn options(args: &Args, pipeline: &Pipeline) -> Result<PackOptions, CliError> {
     let baked = args.bake.unwrap_or(0);
     let Some(first) = pipeline.transforms.get(..baked) else {
         let count = pipeline.transforms.len();
-        let problem = format!("--bake {baked}: the pipeline has {count} transforms");
+        let problem =
+            format!("--bake {baked}: the pipeline has {count} transforms; use at most {count}");
         return Err(CliError::Usage(problem));
     };
     let sides = |size: Size| [size.height, size.width];

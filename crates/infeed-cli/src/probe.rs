@@ -20,12 +20,13 @@ use crate::{CommandResult, interrupt};
   infeed probe --on hdd         another machine
   infeed probe --list           the known machines
 
-Measurements are cached in ~/.cache/infeed/probe.json; --again measures again. Cold: the files were
-dropped from this system's page cache. A hypervisor or a disk may still cache them.")]
+probe keeps its measurements in ~/.cache/infeed/probe.json; --again measures again. Cold means that
+probe dropped the files from this system's page cache first. A hypervisor or a disk may still cache
+them.")]
 pub(crate) struct Args {
     /// Folder or file on the storage to measure
     path: Option<PathBuf>,
-    /// Also print the numbers of a known machine
+    /// Also print the numbers of a known machine, to compare
     #[arg(long, value_name = "NAME", value_parser = named, conflicts_with = "path")]
     on: Option<&'static Profile>,
     /// List the known machines
@@ -34,7 +35,7 @@ pub(crate) struct Args {
     /// Measure again instead of using the cached result
     #[arg(long)]
     again: bool,
-    /// Print one JSON object
+    /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
 }
@@ -42,7 +43,10 @@ pub(crate) struct Args {
 fn named(name: &str) -> Result<&'static Profile, String> {
     profile(name).ok_or_else(|| {
         let names: Vec<&str> = PROFILES.iter().map(|profile| profile.name).collect();
-        format!("the known machines are {}", names.join(", "))
+        format!(
+            "no such machine; the known machines are {}",
+            names.join(", ")
+        )
     })
 }
 

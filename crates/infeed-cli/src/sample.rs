@@ -23,8 +23,8 @@ use crate::{CommandResult, args, interrupt};
   infeed sample classification photos --count 10000 --classes 100 --seed 1
   infeed sample segmentation streets --size 960x720
 
-The pictures are synthetic, with file sizes and decode times of photographs. Equal seeds give equal
-bytes. A folder that is not empty is never written to.")]
+The pictures are synthetic, with the file sizes and decode times of photographs. The same seed gives
+the same bytes. sample never writes to a folder that is not empty.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     kind: SampleKind,
@@ -32,7 +32,7 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum SampleKind {
-    /// JPEG photographs of objects, OUT/class/0000.jpg
+    /// JPEG pictures of objects, OUT/class/0000.jpg
     Classification {
         /// Output folder; must be empty or missing
         out: PathBuf,
@@ -43,7 +43,7 @@ enum SampleKind {
         #[arg(long, default_value_t = 10,
               value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_PHOTO_CLASSES)))]
         classes: u32,
-        /// Seed; equal seeds give equal bytes
+        /// Seed; the same seed gives the same bytes
         #[arg(long, default_value_t = 0)]
         seed: u64,
         /// Most frequent WIDTHxHEIGHT; other sizes vary like ImageNet's
@@ -64,7 +64,7 @@ enum SampleKind {
         #[arg(long, default_value_t = 12,
               value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_STREET_CLASSES)))]
         classes: u32,
-        /// Seed; equal seeds give equal bytes
+        /// Seed; the same seed gives the same bytes
         #[arg(long, default_value_t = 0)]
         seed: u64,
         /// WIDTHxHEIGHT of every image

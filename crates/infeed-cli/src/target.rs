@@ -22,11 +22,11 @@ const PEEKED: usize = 32;
 /// Options about the Python functions that a pipeline file names.
 #[derive(clap::Args)]
 pub(crate) struct FunctionArgs {
-    /// Run functions that the pipeline file names and that match, such as 'mypackage.augment:*'
+    /// Allow the Python functions of the pipeline file that match, such as 'mypackage.augment:*'
     ///
-    /// A pipeline file can name any Python function, so none runs unless you allow it. Repeat the
-    /// option to allow several patterns. `*` after the colon matches functions that the module
-    /// defines itself, not those that it imports.
+    /// A pipeline file can name any Python function, so infeed runs only the functions that you
+    /// allow. Repeat the option to allow several patterns. `*` after the colon matches functions
+    /// that the module defines itself, not functions that it imports.
     #[arg(long, value_name = "PATTERN")]
     allow_functions: Vec<String>,
 }
@@ -101,7 +101,7 @@ impl Target {
         }
         if files::is_image(path) {
             return Err(CliError::Usage(format!(
-                "{} is an image; pass its folder",
+                "{} is an image file; pass the folder that contains it",
                 path.display()
             )));
         }

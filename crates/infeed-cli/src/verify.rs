@@ -20,28 +20,29 @@ use crate::{CommandResult, args, interrupt};
   infeed verify pipeline.toml --steps 100 --write digests.jsonl
   infeed verify pipeline.toml --against digests.jsonl  on another machine, or a year later
 
-Without --against and --write the pipeline runs twice, with all workers and with one. --write
-writes the digest of each step to a file, one line per step. --against replays the steps of such a
-file and compares. If a step differs, its records are printed and the exit status is 1.")]
+Without --against and --write, verify runs the pipeline twice, with all workers and with one, and
+compares the steps. --write writes the digest of each step to a file, one line per step. --against
+replays the steps of such a file and compares their digests. If a step differs, verify prints the
+records of the step, and the exit status is 1.")]
 pub(crate) struct Args {
     #[arg(help = path_help())]
     path: PathBuf,
     /// Compare with the digests in a file
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
-    /// Highest number of steps [default: all steps of the file, or one epoch]
+    /// Maximum number of steps [default: all steps of the file, or one epoch]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     steps: Option<u64>,
     /// Write the digest of each step to a file
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Hash the delivered bytes too, and not only the records
+    /// Also hash the delivered bytes, in addition to the record numbers
     #[arg(long, requires = "write", conflicts_with = "against")]
     pixels: bool,
-    /// Number of worker threads [default: the cores this process may use]
+    /// Worker threads [default: the cores this process may use]
     #[arg(long, value_name = "N", value_parser = args::threads)]
     workers: Option<usize>,
-    /// Treatment of bad records [default: stop, or as in the file]
+    /// Treatment of bad records [default: stop, or with --against as in the file]
     #[arg(long, value_enum, conflicts_with = "against")]
     on_error: Option<OnBadRecord>,
     /// Print one JSON object instead of text

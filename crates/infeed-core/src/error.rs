@@ -124,7 +124,10 @@ pub enum Error {
     },
 
     /// More records were bad than the run allows.
-    #[error("{bad} bad records exceed max_bad={limit}; the last one is {record}")]
+    #[error(
+        "{bad} bad records exceed max_bad={limit}; raise max_bad, or list the bad records with \
+         `infeed inspect`; the last one is {record}"
+    )]
     TooManyBad {
         /// Number of bad records so far.
         bad: u64,
@@ -204,7 +207,7 @@ pub enum Error {
     },
 
     /// Threads could not be started.
-    #[error("cannot start a thread")]
+    #[error("cannot start a thread; use fewer workers, or raise the system's limit of threads")]
     Thread {
         /// Error of the operating system.
         source: Arc<io::Error>,

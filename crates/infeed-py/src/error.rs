@@ -9,8 +9,15 @@ use pyo3::types::PyType;
 
 use crate::raised::{RaisedException, line};
 
+/// Fix for a bad record that stopped a run.
+const SUBSTITUTE: &str = "; set on_error=\"substitute\" to replace bad records";
+
 /// Returns the exception for an error. Nothing else in this crate converts the engine's errors.
 pub(crate) fn exception_from(py: Python<'_>, error: &Error) -> PyErr {
+    exception_with_fix(py, error, "")
+}
+
+fn exception_with_fix(py: Python<'_>, error: &Error, fix: &str) -> PyErr {
     let name = match error {
         Error::Read { .. } => "ReadError",
         Error::Damaged { .. } => "DamagedError",
@@ -42,7 +49,7 @@ pub(crate) fn exception_from(py: Python<'_>, error: &Error) -> PyErr {
     };
     // If the package cannot be imported, the user still sees the text.
     let class = class().unwrap_or_else(|_| PyRuntimeError::type_object(py));
-    let exception = PyErr::from_type(class, error.chain());
+    let exception = PyErr::from_type(class, error.chain() + fix);
     if let Error::Function { source, .. } | Error::BatchFunction { source, .. } = error
         && let Some(raised) = source.downcast_ref::<RaisedException>()
     {
@@ -69,4 +76,17 @@ pub(crate) fn source_error(py: Python<'_>, part: &str, raised: PyErr) -> PyErr {
 /// Converts the error of a result to an exception.
 pub(crate) fn raise<T>(py: Python<'_>, result: Result<T, Error>) -> PyResult<T> {
     result.map_err(|error| exception_from(py, &error))
+}
+
+/// As [`raise`], for the batches of a loop that stops at bad records. The message of such a record
+/// ends with the option that replaces bad records.
+pub(crate) fn raise_at_bad_record<T>(py: Python<'_>, result: Result<T, Error>) -> PyResult<T> {
+    result.map_err(|error| {
+        let fix = if error.is_bad_record() {
+            SUBSTITUTE
+        } else {
+            ""
+        };
+        exception_with_fix(py, &error, fix)
+    })
 }

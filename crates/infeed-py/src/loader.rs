@@ -23,7 +23,7 @@ use pyo3::types::PyDict;
 use crate::batch::PyBatch;
 use crate::description::{PyHandles, parse};
 use crate::device::{self, HostOrDeviceBatch, decode_by, placement, queue_on};
-use crate::error::raise;
+use crate::error::{raise, raise_at_bad_record};
 use crate::explain::PyExplanation;
 use crate::feed::PyHosts;
 use crate::fill::{FieldTensors, TargetTensors};
@@ -42,6 +42,8 @@ pub(crate) struct PyLoader {
     metrics: Mutex<Option<MetricsServer>>,
     source: Arc<dyn Source>,
     steps: u64,
+    /// Whether a bad record stops the run.
+    stops: bool,
 }
 
 #[pymethods]
@@ -103,6 +105,7 @@ impl PyLoader {
             metrics: Mutex::default(),
             source,
             steps,
+            stops: options.on_error == OnError::Stop,
         })
     }
 
@@ -122,7 +125,12 @@ impl PyLoader {
         loop {
             let step = py.detach(|| self.inner.next_within(SIGNAL_INTERVAL, &queues));
             log::hand_over(py)?;
-            match raise(py, step)? {
+            // Another policy fails only after it has tried several substitutes.
+            let step = match self.stops {
+                true => raise_at_bad_record(py, step),
+                false => raise(py, step),
+            };
+            match step? {
                 AnyStep::Host(one) => return Ok(Some(vec![batch(HostOrDeviceBatch::Host(one))])),
                 AnyStep::Device(parts) => {
                     let parts = parts.into_iter().map(HostOrDeviceBatch::Device);

@@ -54,7 +54,7 @@ def write(path: Path, dataset: "ray.data.Dataset") -> None:
             for batch in plain.to_batches(max_chunksize=_ROWS):
                 writer.write_batch(batch)
     if writer is None:
-        raise ConfigError("source: the dataset has no rows")
+        raise ConfigError("source: the dataset has no rows; check its filters")
 
 
 def _with_schema(number: int, table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -110,7 +110,8 @@ def _tensor(chunk: Any, shape: tuple[int, ...]) -> pa.Array:
     kind = pa.fixed_shape_tensor(flat.type, shape)
     if len(flat) != len(chunk) * math.prod(shape):
         raise ConfigError(
-            f"source: tensors of shape {shape} have another number of values"
+            f"source: the values of a tensor do not fit its shape {shape}; write the "
+            "dataset again"
         )
     storage = pa.FixedSizeListArray.from_arrays(flat, type=kind.storage_type)
     return pa.ExtensionArray.from_storage(kind, storage)

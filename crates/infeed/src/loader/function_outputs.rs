@@ -125,7 +125,7 @@ fn start(spec: &FunctionSpec) -> Result<Box<dyn crate::function::RunningFunction
         Some(function) => function.start(spec.processes.min(1)),
         None => Err(Error::config(
             spec.part(),
-            "it is not bound; open the pipeline with its handles",
+            "the pipeline was opened without this function; pass its handle to open",
         )),
     }
 }

@@ -83,7 +83,7 @@ impl Class {
             return match self {
                 Class::Number(number) => Ok(*number),
                 Class::Name(name) => wrong(format!(
-                    "the source has no class names; give the number of `{name}`"
+                    "the source has no class names; use the number of class `{name}` instead"
                 )),
             };
         };
@@ -185,7 +185,7 @@ impl RecordFilter {
     /// Checks the filter as far as possible without a source.
     pub(super) fn check(&self) -> Result<(), Error> {
         if *self == RecordFilter::default() {
-            let problem = "it has no condition; give label, name or shard";
+            let problem = "the filter has no condition; set label, name or shard";
             return Err(Error::config("filter", problem));
         }
         let patterns = [&self.name, &self.not_name, &self.shard, &self.not_shard];
@@ -254,7 +254,10 @@ impl RecordFilter {
         match unknown {
             Some(error) => Err(error),
             None if kept.is_empty() => {
-                let problem = format!("none of {} records match: {self}", subset.len());
+                let problem = format!(
+                    "none of {} records match {self}; change or remove a condition",
+                    subset.len()
+                );
                 Err(Error::config("filter", problem))
             }
             None => Ok(kept),

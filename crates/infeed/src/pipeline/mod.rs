@@ -230,7 +230,7 @@ impl BatchSpec {
             (None, Some(rows)) => Ok(rows.saturating_mul(ranks)),
             (None, None) => Ok(1),
             (Some(_), Some(_)) => {
-                let problem = "give the global size or per_rank, not both";
+                let problem = "both the global size and per_rank are set; set one of them";
                 Err(Error::config("batch", problem))
             }
         }
@@ -492,7 +492,10 @@ impl Pipeline {
         select::check(self)?;
         self.weights.as_ref().map_or(Ok(()), Weights::check)?;
         match self.repeat {
-            Some(0) => Err(Error::config("repeat", "it must be at least 1")),
+            Some(0) => {
+                let problem = "the number of passes is 0; use at least 1";
+                Err(Error::config("repeat", problem))
+            }
             _ => Ok(()),
         }
     }

@@ -37,8 +37,8 @@ pub(super) fn pipeline_of(folder: &Path) -> Result<PathBuf, Error> {
     let problem = if is_there(&folder.join(BEGUN))? {
         "the packing is not finished; run the same `infeed pack` again to continue"
     } else if !is_there(&folder.join(MANIFEST))? {
-        "it contains no infeed-pack.json, so it is not a complete packed dataset; give a pipeline \
-         file, or the folder that `infeed pack` made"
+        "the folder has no infeed-pack.json, so it is not a complete packed dataset; pass a \
+         pipeline file, or the output folder of `infeed pack`"
     } else {
         return Ok(folder.join(PIPELINE));
     };
@@ -202,7 +202,7 @@ mod tests {
     fn an_incomplete_folder_is_an_error() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let error = |folder: &Path| Pipeline::load(folder).expect_err("incomplete").to_string();
-        assert!(error(folder.path()).contains("contains no infeed-pack.json"));
+        assert!(error(folder.path()).contains("has no infeed-pack.json"));
 
         std::fs::write(folder.path().join(BEGUN), "{}").expect("writes");
 

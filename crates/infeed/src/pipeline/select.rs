@@ -68,7 +68,11 @@ impl RecordSplit {
         let begin: u64 = counts[..self.part].iter().sum();
         let own = begin..begin + counts[self.part];
         if own.is_empty() {
-            let problem = format!("part {} has none of {} records", self.part, subset.len());
+            let problem = format!(
+                "part {} has none of {} records; use a larger share",
+                self.part,
+                subset.len()
+            );
             return Err(Error::config("split", problem));
         }
         let places = Permutation::keyed(subset.len(), hash(&[SPLIT, self.seed]));
@@ -124,7 +128,8 @@ pub(super) fn numbers(pipeline: &Pipeline, source: &dyn Source) -> Result<Option
 pub(super) fn check(pipeline: &Pipeline) -> Result<(), Error> {
     pipeline.filter.iter().try_for_each(RecordFilter::check)?;
     if pipeline.take == Some(0) {
-        return Err(Error::config("take", "it must be at least 1"));
+        let problem = "the number of records is 0; take at least 1";
+        return Err(Error::config("take", problem));
     }
     pipeline.split.as_ref().map_or(Ok(()), RecordSplit::check)
 }
@@ -176,7 +181,8 @@ fn refuse_take(pipeline: &Pipeline) -> Result<(), Error> {
 fn subset_of(pipeline: &Pipeline, source: &dyn Source) -> Result<Subset, Error> {
     if source.len() > MAX_RECORDS {
         let problem = format!(
-            "records can be selected from at most {MAX_RECORDS}, not {}",
+            "infeed can select from at most {MAX_RECORDS} records, and the source has {}; remove \
+             filter, split and take",
             source.len()
         );
         return Err(Error::config("source", problem));

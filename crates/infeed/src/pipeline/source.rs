@@ -367,13 +367,16 @@ impl MemoryField {
             |problem: String| Error::config(format!("source field `{}`", self.name), problem);
         let buffer = |handle: usize| match handles.get(handle) {
             Some(Handle::Bytes(bytes)) => Ok(bytes.clone()),
-            _ => Err(wrong(format!("there is no buffer {handle}"))),
+            _ => Err(wrong(format!(
+                "the data is in the memory of another process (buffer {handle} is missing here); \
+                 open the pipeline there"
+            ))),
         };
         let kind = self.field_kind().map_err(wrong)?;
         let values = match (&self.path, self.handle) {
             (None, Some(handle)) => buffer(handle)?,
             (Some(path), None) => self.map(path, &kind)?,
-            _ => return Err(wrong("it needs either a handle or a path".to_owned())),
+            _ => return Err(wrong("set either a handle or a path".to_owned())),
         };
         let data = match self.offsets {
             None => FieldData::Array(values),
@@ -423,7 +426,7 @@ impl MemoryField {
         let whole = Bytes::from_owner(map);
         let records = self
             .records
-            .ok_or_else(|| Error::config(&part, "a path needs `records`"))?;
+            .ok_or_else(|| Error::config(&part, "set `records`, the number of records in path"))?;
         let end = kind.record_bytes().and_then(|bytes| {
             self.offset
                 .checked_add(records.checked_mul(bytes as u64)?)
@@ -431,7 +434,8 @@ impl MemoryField {
         });
         let Some(end) = end else {
             let problem = format!(
-                "{} has {} bytes, too few for {records} records from byte {}; it may be truncated",
+                "{} has {} bytes, too few for {records} records from byte {}; correct records, or \
+                 write the truncated file again",
                 path.display(),
                 whole.len(),
                 self.offset

@@ -17,7 +17,7 @@ pub(super) fn from_toml(text: &str) -> Result<Pipeline, Error> {
     // TOML has `nan` and `inf`, JSON has not, and no setting accepts them.
     let node: TextNode = toml::from_str(text).map_err(wrong)?;
     if let Some(name) = node.non_finite() {
-        let problem = format!("{name} is not a finite number");
+        let problem = format!("{name} is not a finite number; set a number");
         return Err(Error::config("pipeline file", problem));
     }
     known_version(pipeline)
@@ -35,7 +35,8 @@ fn known_version(pipeline: Pipeline) -> Result<Pipeline, Error> {
         return Ok(pipeline);
     }
     let problem = format!(
-        "version {} is not known; this infeed reads {VERSION}",
+        "the description has version {}, and this infeed reads version {VERSION}; use the infeed \
+         that wrote it",
         pipeline.version
     );
     Err(Error::config("pipeline", problem))
@@ -53,7 +54,7 @@ pub(super) fn to_toml(pipeline: &Pipeline) -> Result<String, Error> {
     let names = pipeline.source.held();
     if !names.is_empty() {
         let problem = format!(
-            "data in memory ({}) cannot be saved; write it to files first",
+            "data in memory ({}) cannot be saved; write the data to files and use a source of files",
             names.join(", ")
         );
         return Err(Error::config("source", problem));
@@ -62,7 +63,8 @@ pub(super) fn to_toml(pipeline: &Pipeline) -> Result<String, Error> {
     let functions: Vec<&str> = held.map(|spec| spec.function.as_str()).collect();
     if !functions.is_empty() {
         let problem = format!(
-            "a file cannot contain {}; move it to a module, so that it can be imported",
+            "a pipeline file cannot contain {}, which is in no module; define it in a module that \
+             can be imported",
             functions.join(", ")
         );
         return Err(Error::config("python", problem));

@@ -68,7 +68,7 @@ impl Weights {
             self.records.is_some(),
         ];
         if given.iter().filter(|&&given| given).count() != 1 {
-            return wrong("give exactly one of classes, balanced and records".to_owned());
+            return wrong("set exactly one of classes, balanced and records".to_owned());
         }
         for class in &self.classes {
             if !class.weight.is_finite() || class.weight < 0.0 {
@@ -124,7 +124,8 @@ impl Weights {
         }
         if source.len() > MAX_RECORDS {
             let problem = format!(
-                "weights support at most {MAX_RECORDS} records, not {}",
+                "weights support at most {MAX_RECORDS} records, and the source has {}; filter or \
+                 split the records first",
                 source.len()
             );
             return Err(wrong(problem));
@@ -160,7 +161,7 @@ impl Weights {
         for class in &self.classes {
             let number = class.label.number(source, "weights")?;
             if weights.insert(number, class.weight).is_some() {
-                let problem = format!("class {} has two weights", class.label);
+                let problem = format!("class {} has two weights; remove one", class.label);
                 return Err(Error::config("weights", problem));
             }
         }
@@ -205,7 +206,8 @@ fn by_record(
     let (FieldKind::Tensor { dtype, shape }, FieldData::Array(bytes)) = (&opened.kind, &data)
     else {
         return Err(wrong(
-            "weights need an array with one number per record".to_owned(),
+            "weights need an array with one number per record, not images, bytes or text"
+                .to_owned(),
         ));
     };
     if !shape.is_empty() || number(*dtype, &[0; 8]).is_none() {
@@ -221,8 +223,8 @@ fn by_record(
     let given = (bytes.len() / dtype.bytes()) as u64;
     if given != all {
         let problem = format!(
-            "there are {given} numbers for {all} records; give one for each record of the source, \
-             including records that are not selected"
+            "the array has {given} weights for {all} records; pass one weight for each record of \
+             the source, including records that are not selected"
         );
         return Err(wrong(problem));
     }

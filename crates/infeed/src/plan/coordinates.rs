@@ -54,7 +54,7 @@ pub fn check(
             ),
             None if all => {
                 let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
-                format!("no field `{name}`; there are {names:?}")
+                format!("no field `{name}`; use one of {names:?}")
             }
             _ => continue,
         };
@@ -69,8 +69,8 @@ pub fn check(
     };
     let names: Vec<&str> = held.iter().map(|field| field.name.as_str()).collect();
     let problem = format!(
-        "it moves pixels, but not the coordinates in `{}` ({}); infeed transforms only images and \
-         masks: remove the transform, or declare that these fields stay unchanged with \
+        "this transform moves pixels, but not the coordinates in `{}` ({}); infeed transforms only \
+         images and masks: remove the transform, or declare that these fields stay unchanged with \
          .transform(..., keep={})",
         first.name,
         kind_text(&first.kind),
@@ -92,8 +92,8 @@ pub(super) fn warnings(pipeline: &Pipeline, fields: &[Field]) -> Vec<String> {
     let each: Vec<String> = held.iter().map(each).collect();
     let names: Vec<&str> = held.iter().map(|field| field.name.as_str()).collect();
     vec![format!(
-        "{}: it moves pixels, but not {}; if these are coordinates in the image, they no longer \
-         match it; if they are not, declare it with .transform(..., keep={})",
+        "{}: this transform moves pixels, but not {}; if these fields are coordinates in the image, \
+         they no longer match the image; if they are not, declare that with .transform(..., keep={})",
         place(at, transform),
         each.join(", "),
         tuple(&names),

@@ -55,7 +55,7 @@ pub(super) fn calls(
         .position(|spec| spec.on == FunctionScope::Batch);
     let mut behind = specs.iter().skip(first.unwrap_or(specs.len()));
     if let Some(spec) = behind.find(|spec| spec.on == FunctionScope::Sample) {
-        let problem = "it is called with samples; put it before the functions on batches";
+        let problem = "this function takes samples; put it before the functions on batches";
         return Err(Error::config(spec.part(), problem));
     }
     let mut calls: Vec<FunctionCall> = Vec::with_capacity(specs.len());
@@ -70,7 +70,8 @@ pub(super) fn calls(
             // Only the input names can be checked.
             takes(spec, columns)?;
             if strict {
-                let problem = "its output is unknown; declare it";
+                let problem = "the output of this function is unknown; declare it, as in \
+                               output={\"name\": (\"float32\", (10,))}";
                 return Err(Error::config(spec.part(), problem));
             }
             return Ok(calls);
@@ -125,7 +126,7 @@ pub(crate) fn takes(spec: &FunctionSpec, before: &[ColumnSpec]) -> Result<Vec<us
             let names: Vec<&str> = before.iter().map(|column| column.name.as_str()).collect();
             Error::config(
                 spec.part(),
-                format!("no field `{name}`; there are {names:?}"),
+                format!("no field `{name}`; use one of {names:?}"),
             )
         })
     };
@@ -148,7 +149,7 @@ impl FunctionCall {
         let mut returned: Vec<ColumnSpec> = Vec::with_capacity(spec.output.len());
         for output in &spec.output {
             if returned.iter().any(|column| column.name == output.name) {
-                let problem = format!("its output declares `{}` twice", output.name);
+                let problem = format!("the output declares `{}` twice; remove one", output.name);
                 return Err(Error::config(spec.part(), problem));
             }
             returned.push(ColumnSpec {
@@ -163,7 +164,8 @@ impl FunctionCall {
                 match (takes.contains(&at), back) {
                     (false, Some(_)) => {
                         let problem = format!(
-                            "it returns `{}`, which is not among its fields; add it",
+                            "the function returns `{0}`, which is not among its inputs; add `{0}` \
+                             to fields",
                             column.name
                         );
                         return Err(Error::config(spec.part(), problem));
@@ -202,7 +204,7 @@ impl FunctionCall {
             return Ok(());
         }
         let Some(function) = &self.function else {
-            let problem = "it is not bound; open the pipeline with its handles";
+            let problem = "the pipeline was opened without this function; pass its handle to open";
             return Err(Error::config(&self.part, problem));
         };
         // A concurrent second start is dropped, which ends its processes.
@@ -282,14 +284,19 @@ fn kind(
                 .iter()
                 .try_fold(dtype.bytes(), |bytes, &n| bytes.checked_mul(n));
             if bytes.is_none_or(|bytes| bytes > isize::MAX as usize / 2) {
-                return Err(named(format!("a row of {shape:?} is too large")));
+                return Err(named(format!(
+                    "a row of {shape:?} is too large; use a smaller shape"
+                )));
             }
             ColumnKind::Fixed { dtype, shape }
         }
         Some(FieldKind::Bytes) => ColumnKind::Bytes,
         Some(FieldKind::Text) => ColumnKind::Text,
         Some(FieldKind::Ragged { dtype }) => ColumnKind::Ragged { dtype },
-        _ => return Err(named("it must be tensor, ragged, bytes or text".to_owned())),
+        _ => {
+            let problem = "this kind is not possible; use tensor, ragged, bytes or text";
+            return Err(named(problem.to_owned()));
+        }
     })
 }
 

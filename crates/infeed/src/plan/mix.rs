@@ -113,7 +113,8 @@ pub(super) fn labels(
             "`{name}` is float32, which needs no classes; remove classes"
         )),
         _ => wrong(format!(
-            "`{name}` is neither a class number nor float32, so it cannot be mixed"
+            "`{name}` is neither a class number nor float32, so it cannot be mixed; set another \
+             label field, as in field=\"...\""
         )),
     }
 }

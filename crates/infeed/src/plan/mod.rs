@@ -352,7 +352,7 @@ impl<'a> CheckedTransforms<'a> {
             )
         });
         if encoded && pipeline.decode.is_none() && !pipeline.transforms.is_empty() {
-            let problem = "images are still encoded here; put .decode() before .transform(...)";
+            let problem = "images are not decoded yet; put .decode() before .transform(...)";
             return Err(Error::config(place(0, &pipeline.transforms[0]), problem));
         }
         if let Some(decode) = &pipeline.decode {
@@ -361,7 +361,7 @@ impl<'a> CheckedTransforms<'a> {
                 .keys()
                 .find(|name| !names.contains(&name.as_str()));
             if let Some(name) = unknown {
-                let problem = format!("no image or mask field `{name}`; there are {names:?}");
+                let problem = format!("no image or mask field `{name}`; use one of {names:?}");
                 return Err(Error::config("decode", problem));
             }
         }
@@ -372,18 +372,21 @@ impl<'a> CheckedTransforms<'a> {
                 .validate()
                 .map_err(|error| wrong(error.to_string()))?;
             if names.is_empty() {
-                return Err(wrong("the source has no image or mask for it".to_owned()));
+                return Err(wrong(
+                    "the source has no image and no mask; remove the transform".to_owned(),
+                ));
             }
             if let Some(field) = transform.field()
                 && !names.contains(&field)
             {
                 return Err(wrong(format!(
-                    "no image or mask field `{field}`; there are {names:?}"
+                    "no image or mask field `{field}`; use one of {names:?}"
                 )));
             }
             let resamples = transform.changes_geometry() && !transform.only_moves_pixels();
             if finished && (resamples || transform.effect() == Effect::Color) {
-                let problem = "it works on uint8 pixels; put it before ToFloat, Normalize, OneHot and ClassIndex";
+                let problem = "this transform needs uint8 pixels; put it before ToFloat, Normalize, \
+                               OneHot and ClassIndex";
                 return Err(wrong(problem.to_owned()));
             }
             if erased && transform.changes_geometry() {
@@ -472,7 +475,7 @@ impl<'a> CheckedTransforms<'a> {
             let named = transform.field().is_none_or(|name| name == field.name);
             if is_mask && named && !transform.applies_to_masks() && transform.field().is_some() {
                 return Err(wrong(format!(
-                    "`{}` is a mask; its values are classes",
+                    "`{}` is a mask, whose values are class numbers; set the field of an image",
                     field.name
                 )));
             }
@@ -483,7 +486,10 @@ impl<'a> CheckedTransforms<'a> {
             };
             if !named || !applies {
                 if named && transform.effect() == Effect::Classes {
-                    return Err(wrong(format!("`{}` is an image, not a mask", field.name)));
+                    return Err(wrong(format!(
+                        "`{}` is an image; set the field of a mask",
+                        field.name
+                    )));
                 }
                 continue;
             }
@@ -504,7 +510,11 @@ impl<'a> CheckedTransforms<'a> {
                 .scale(&mut affine)
                 .map_err(|error| wrong(error.to_string()))?;
             if transform.effect() == Effect::Classes && class_finish.is_some() {
-                return Err(wrong(format!("`{}` has its classes already", field.name)));
+                return Err(wrong(format!(
+                    "an earlier transform already converts the classes of `{}`; remove one of the \
+                     two",
+                    field.name
+                )));
             }
             if let Some(to) = transform.classes() {
                 let classes = self.class_map(at, &to, depth)?;
@@ -538,17 +548,19 @@ impl<'a> CheckedTransforms<'a> {
         if class_finish.is_some()
             && (wants_rgb != (channels == 3) || (depth != Depth::U8 && wants_rgb))
         {
-            let (has, wants) = (
-                channels,
-                if wants_rgb {
-                    "3 (colours)"
-                } else {
-                    "1 (indices)"
-                },
-            );
+            let (wants, mode) = match wants_rgb {
+                true => ("3 of 8 bits (colours)", "rgb"),
+                false => ("1 (class numbers)", "stored"),
+            };
             let problem = format!(
-                "mask `{}` has {has} channels, but its classes need {wants}; see .decode({}=...)",
-                field.name, field.name
+                "mask `{}` has {channels} channels of {} bits, but its classes need {wants}; use \
+                 .decode({}=\"{mode}\") for image files",
+                field.name,
+                match depth {
+                    Depth::U8 => 8,
+                    Depth::U16 => 16,
+                },
+                field.name
             );
             return Err(Error::config("decode", problem));
         }
@@ -648,7 +660,10 @@ impl<'a> CheckedTransforms<'a> {
                 .iter()
                 .try_fold(dtype.bytes(), |bytes, &n| bytes.checked_mul(n));
             if bytes.is_none_or(|bytes| bytes > isize::MAX as usize / 2) {
-                let problem = format!("a row of `{}` would be {shape:?}, too large", plan.name);
+                let problem = format!(
+                    "a row of `{}` would be {shape:?}, which is too large; use a smaller size",
+                    plan.name
+                );
                 return Err(Error::config("output", problem));
             }
             return Ok(ColumnKind::Fixed { dtype, shape });
