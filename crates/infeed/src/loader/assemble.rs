@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::batch_functions::Finisher;
 use super::digest::{Digest, DigestScope};
 use super::fetched::{BadRecord, RowAttempts};
-use super::schedule::BatchRules;
+use super::rules::BatchRules;
 use crate::plan::Plan;
 use crate::plan::sample::Position;
 use infeed_core::batch::{Array, Batch, BatchRow, Batcher, InFlightBatch, RowDone};

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::cores::cores_for;
 use super::digest::DigestScope;
 use super::remote::RemoteRows;
-use super::tuning;
 use crate::plan::device::{DecodeBy, Placement};
 
 /// Default wait before a warning is logged: longer than a short storage delay, and soon enough to
@@ -75,7 +75,7 @@ impl Options {
     pub(crate) fn with_fixed_workers(&self) -> Options {
         let mut options = self.clone();
         if options.remote.is_some() && options.workers.is_none() {
-            options.workers = Some(tuning::cores(options.world_size));
+            options.workers = Some(cores_for(options.world_size));
         }
         options
     }

@@ -17,7 +17,8 @@ use super::fetched::{
     BadRecord, FetchedContent, FetchedRecords, ReadPurpose, RecordRole, RowAttempts,
 };
 use super::remote::requests::RequestedBatches;
-use super::schedule::{BatchRules, BatchSchedule, RecordLimits};
+use super::rules::{BatchRules, RecordLimits};
+use super::schedule::BatchSchedule;
 use super::whole_groups::fits;
 use super::{OnError, Options};
 use crate::plan::Plan;

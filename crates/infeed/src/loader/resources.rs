@@ -2,8 +2,9 @@
 
 use super::batch_functions::Finisher;
 use super::budget::{IN_FLIGHT_BATCHES, Shares, SlabPlan};
+use super::cores::{SharedCores, ranks_here};
 use super::options::Options;
-use super::tuning::{SharedCores, Tuning, ranks_here};
+use super::tuning::Tuning;
 use super::whole_groups::WholeGroups;
 use crate::pipeline::Pipeline;
 use crate::plan::Plan;

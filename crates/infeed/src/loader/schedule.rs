@@ -5,53 +5,12 @@ use std::sync::Arc;
 use super::digest::DigestScope;
 use super::options::{OnError, Options};
 use super::remote::requests::RequestedBatches;
+use super::rules::BatchRules;
 use crate::plan::Plan;
 use infeed_core::batch::{ColumnKind, ColumnSpec};
 use infeed_core::error::Error;
 use infeed_core::exec::{RowLocation, Sequence};
 use infeed_core::order::partition::{Partition, RowPosition, Tail};
-
-/// Rules of a batch: those of the run that consumes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BatchRules {
-    /// Policy for bad records.
-    pub on_error: OnError,
-    /// Content of row digests.
-    pub digested: DigestScope,
-    /// Size limits; a larger record is bad.
-    pub limits: RecordLimits,
-}
-
-impl BatchRules {
-    /// Whether digests cover the bytes of rows.
-    pub(super) fn hashes_rows(&self) -> bool {
-        self.digested == DigestScope::Pixels
-    }
-}
-
-/// Maximum needs of a record; a record above them is bad. The limits of the process that consumes
-/// the batch apply in every process, because a batch must not depend on the machine that makes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecordLimits {
-    /// Bytes of a read in the run's order.
-    pub read: u64,
-    /// Bytes of a read for a substitute.
-    pub again: u64,
-    /// Bytes of scratch.
-    pub scratch: u64,
-    /// Bytes of a row outside slabs.
-    pub row: u64,
-}
-
-impl RecordLimits {
-    /// Only the machine's own limits.
-    pub const NONE: RecordLimits = RecordLimits {
-        read: u64::MAX,
-        again: u64::MAX,
-        scratch: u64::MAX,
-        row: u64::MAX,
-    };
-}
 
 /// Divides an epoch of `positions` into batches of `global` rows, and each batch among the ranks.
 ///
@@ -188,6 +147,7 @@ impl BatchSchedule {
 mod tests {
     use super::*;
     use crate::loader::remote::BatchRequest;
+    use crate::loader::rules::RecordLimits;
 
     fn partition(rank: u64) -> Partition {
         Partition::new(20, 4, rank, 2, Tail::Keep).expect("two ranks")

@@ -3,12 +3,9 @@
 //! The consumer's thread decides from time to time, by the duration of the consumer's steps. The
 //! worker that fills a row changes no bit, so the decision changes none either.
 //!
-//! The parts: `search` makes moves from windows of steps, `judge` compares two settings, `cores`
-//! and `neighbours` determine the number of available cores.
+//! The parts: `search` makes moves from windows of steps, `judge` compares two settings.
 
-mod cores;
 mod judge;
-mod neighbours;
 mod search;
 #[cfg(test)]
 mod tests;
@@ -18,12 +15,12 @@ use std::time::{Duration, Instant};
 
 use infeed_raw::machine::process_cpu_time;
 
+use super::cores::SharedCores;
 use super::records::RecordJob;
 use super::window::{BatchesInFlight, ConsumerStep, LoaderCounters, WindowCollector};
 use infeed_core::counters::{Stage, StageStats};
 use infeed_core::exec::Executor;
 
-pub(super) use cores::{SharedCores, ranks_here};
 use search::WorkerSearch;
 
 /// Batches skipped at the beginning in addition to in-flight batches, because they touch memory for
@@ -57,11 +54,6 @@ pub(super) struct Tuning {
     /// Time of the last delivery; `None` if the next step does not count.
     delivered: Option<Instant>,
     looked_around: Instant,
-}
-
-/// Number of cores for a loader without tuning, in a run of `world_size` ranks.
-pub(super) fn cores(world_size: u64) -> usize {
-    SharedCores::join(world_size).now()
 }
 
 impl Tuning {

@@ -18,7 +18,7 @@ use std::time::Duration;
 use infeed_core::error::Error;
 
 pub use super::assemble::FilledRow;
-pub use super::schedule::{BatchRules, RecordLimits};
+pub use super::rules::{BatchRules, RecordLimits};
 pub use leased::{RemoteBatch, RemoteBatches};
 pub(crate) use maker::IN_TRANSFER;
 pub use maker::{BatchMaker, UnassembledBatch, UnassembledRows};

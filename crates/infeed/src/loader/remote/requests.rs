@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::loader::schedule::BatchRules;
+use crate::loader::rules::BatchRules;
 use infeed_core::exec::{RowLocation, Sequence};
 use infeed_core::order::partition::{Partition, RowPosition};
 

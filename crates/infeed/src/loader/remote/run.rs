@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::loader::options::Options;
-use crate::loader::schedule::BatchRules;
+use crate::loader::rules::BatchRules;
 use crate::loader::start::PreparedRun;
 use crate::loader::state::{self, LoaderState};
 use crate::pipeline::Pipeline;

@@ -1,10 +1,12 @@
 //! Cores that a loader may use: this process's share, next to other ranks.
 
+mod neighbours;
+
 use std::sync::Arc;
 
 use infeed_raw::machine::{allowed_cores, machine_cores, usable_cores};
 
-use super::neighbours::Neighbours;
+use neighbours::Neighbours;
 
 /// Variables in which launchers give the number of ranks on this machine: torchrun; Open MPI;
 /// MPICH, Intel MPI and other users of their launcher; MVAPICH2; Cray.
@@ -26,7 +28,7 @@ const MAX_RANKS: usize = 4096;
 
 /// Cores of this process, and the processes that share them.
 #[derive(Debug)]
-pub(in crate::loader) struct SharedCores {
+pub(super) struct SharedCores {
     /// Number of cores that affinity and quota allow.
     usable: usize,
     /// Number of ranks on this machine that share these cores, from the environment.
@@ -41,7 +43,7 @@ impl SharedCores {
     }
 
     /// Registers this process with its neighbours.
-    pub(in crate::loader) fn join(world_size: u64) -> SharedCores {
+    pub(super) fn join(world_size: u64) -> SharedCores {
         let allowed = allowed_cores().map_or(0, |cores| cores.len());
         SharedCores {
             usable: usable_cores(),
@@ -55,7 +57,7 @@ impl SharedCores {
     /// # Cost
     ///
     /// A few system calls per process that shares the cores; not for every batch.
-    pub(in crate::loader) fn now(&self) -> usize {
+    pub(super) fn now(&self) -> usize {
         let (share, seen) = match &self.neighbours {
             Some(neighbours) => neighbours.share(),
             None => (1.0, 1),
@@ -64,8 +66,13 @@ impl SharedCores {
     }
 }
 
+/// Returns the number of cores for a loader without tuning, in a run of `world_size` ranks.
+pub(super) fn cores_for(world_size: u64) -> usize {
+    SharedCores::join(world_size).now()
+}
+
 /// Returns the number of this run's ranks on this machine, from the environment; 1 if unknown.
-pub(in crate::loader) fn ranks_here(world_size: u64) -> usize {
+pub(super) fn ranks_here(world_size: u64) -> usize {
     ranks_from(world_size, |name| std::env::var(name).ok())
 }
 
