@@ -62,7 +62,7 @@ fn checking_before_opening_uses_declared_fields_only() {
         .transform(Crop::new(8, 8))
         .check();
     let error = error.expect_err("no image").to_string();
-    assert!(error.contains("no image or mask"), "{error}");
+    assert!(error.contains("no image and no mask"), "{error}");
 
     let guessed = Pipeline::new(SourceSpec::webdataset("absent.tar")).decode();
     guessed
