@@ -11,6 +11,7 @@ use pyo3::types::PyDict;
 
 use crate::description::{PyHandles, parse};
 use crate::error::raise;
+use crate::loader::FedBy;
 use crate::log;
 
 /// Addresses of a loader's feeders, which may change while the loader runs.
@@ -129,10 +130,6 @@ impl Drop for PyFeeder {
         Python::attach(|py| py.detach(|| self.end()));
     }
 }
-
-/// Hosts, whether the cores of this machine help, the deadline in seconds, and whether connections
-/// are encrypted.
-pub(crate) type FedBy<'py> = (PyRef<'py, PyHosts>, bool, f64, Option<bool>);
 
 pub(crate) fn fed_by((hosts, help, deadline, encrypt): &FedBy<'_>) -> Feeders {
     let mut feeders = Feeders::at(hosts.inner.clone());

@@ -23,7 +23,7 @@ use crate::description::{PyHandles, parse};
 use crate::device::{self, HostOrDeviceBatch, decode_by, placement, queue_on};
 use crate::error::raise;
 use crate::explain::PyExplanation;
-use crate::feed::{FedBy, fed_by};
+use crate::feed::{PyHosts, fed_by};
 use crate::fill::{FieldTensors, TargetTensors};
 use crate::log;
 use crate::stats::dict_from;
@@ -262,6 +262,10 @@ impl PyLoader {
         Ok(ended)
     }
 }
+
+/// Hosts, whether the cores of this machine help, the deadline in seconds, and whether connections
+/// are encrypted.
+pub(crate) type FedBy<'py> = (PyRef<'py, PyHosts>, bool, f64, Option<bool>);
 
 /// Parses the name of a policy for bad records.
 pub(crate) fn policy(name: &str) -> PyResult<OnError> {

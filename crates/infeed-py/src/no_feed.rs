@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::error::raise;
+use crate::loader::FedBy;
 
 pub(crate) use NoFeeder as PyFeeder;
 pub(crate) use NoHosts as PyHosts;
@@ -46,9 +47,6 @@ impl NoFeeder {
         missing(py)
     }
 }
-
-/// The arguments of feeders, of which the first cannot exist.
-pub(crate) type FedBy<'py> = (PyRef<'py, NoHosts>, bool, f64, Option<bool>);
 
 pub(crate) fn fed_by((hosts, ..): &FedBy<'_>) -> Feeders {
     match hosts.0 {}
