@@ -75,10 +75,11 @@ test-frameworks: install $(VENV_FRAMEWORKS)/ready ## the tests that need PyTorch
 
 test-all: test test-frameworks ## both
 
-lint: $(VENV)/ready ## format, clippy, docs, ruff, types, stubs, licences, kernels, typos
+lint: $(VENV)/ready ## format, clippy, features, docs, ruff, types, stubs, licences, kernels, typos
 	@scripts/needs lint
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	scripts/features
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --lib
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check

@@ -101,38 +101,9 @@ pub(crate) fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Checks the `host:port` of a feeder.
-pub(crate) fn feeder(text: &str) -> Result<String, String> {
-    let port = text
-        .rsplit_once(':')
-        .map(|(host, port)| (host, port.parse::<u16>()));
-    match port {
-        Some((host, Ok(_))) if !host.is_empty() => Ok(text.to_owned()),
-        _ => Err("write host:port, such as 10.0.0.7:7077".to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_feeder_has_a_host_and_a_port() {
-        for right in ["10.0.0.7:7077", "node3:7077", "[::1]:7077"] {
-            assert_eq!(feeder(right), Ok(right.to_owned()));
-        }
-        for wrong in [
-            "",
-            "node3",
-            "7077",
-            ":7077",
-            "node3:",
-            "node3:port",
-            "node3:70777",
-        ] {
-            assert!(feeder(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn a_network_rate_is_in_bits_or_bytes() {

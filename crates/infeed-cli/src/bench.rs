@@ -14,11 +14,10 @@ use infeed::loader::DecodeBy;
 use infeed::loader::any::{AnyLoader, AnyStep};
 use infeed::loader::device::{DeviceLoader, Placement};
 use infeed::{Loader, OnError, Options};
-use infeed_feed::{Feeders, Local};
 use infeed_raw::machine::{peak_rss_bytes, usable_cores};
 
 use crate::error::CliError;
-use crate::feed::token;
+use crate::feeders::FeederArgs;
 use crate::target::{FunctionArgs, Target, path_help};
 use crate::terminal::{human_bytes, spinner};
 use crate::{CommandResult, args, interrupt};
@@ -66,15 +65,8 @@ pub(crate) struct Args {
     /// Treatment of bad records
     #[arg(long, value_enum, default_value_t = OnBadRecord::Stop)]
     on_error: OnBadRecord,
-    /// Feeders that also make batches (`infeed feed`): host:port, separated by commas
-    #[arg(long, value_name = "HOSTS", value_delimiter = ',', value_parser = args::feeder)]
-    feeders: Vec<String>,
-    /// File with the token of the feeders
-    #[arg(long, value_name = "FILE", requires = "feeders")]
-    token_file: Option<PathBuf>,
-    /// Use of this machine's cores when there are feeders
-    #[arg(long, value_enum, default_value_t = LocalCores::Help, requires = "feeders")]
-    local: LocalCores,
+    #[command(flatten)]
+    feeders: FeederArgs,
     /// Deliver batches to a device: cuda, cuda:1, or sim (simulated); repeat the option to split
     /// each batch over several devices
     #[arg(long, value_name = "NAME")]
@@ -99,23 +91,6 @@ pub(crate) struct Args {
     json: bool,
     #[command(flatten)]
     functions: FunctionArgs,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum LocalCores {
-    /// Also make batches
-    Help,
-    /// Make only the batches that feeders fail to deliver
-    Fallback,
-}
-
-impl From<LocalCores> for Local {
-    fn from(own: LocalCores) -> Local {
-        match own {
-            LocalCores::Help => Local::Help,
-            LocalCores::Fallback => Local::Fallback,
-        }
-    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -189,10 +164,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     options.memory = args.memory;
     options.on_error = args.on_error.into();
     options.decode = args.decode;
-    if !args.feeders.is_empty() {
-        let mut feeders = Feeders::new(args.feeders.iter().cloned());
-        feeders.token = token(args.token_file.as_ref())?;
-        feeders.local = args.local.into();
+    if let Some(feeders) = args.feeders.feeders()? {
         options.remote = Some(Arc::new(feeders));
     }
     let feed = target

@@ -19,11 +19,10 @@ use infeed_explain::report;
 use infeed_explain::{
     Case, Conditions, Explanation, PlannedMachine, applies, check_id, explain, ledger,
 };
-use infeed_feed::Feeders;
 
-use crate::bench::{LocalCores, OnBadRecord};
+use crate::bench::OnBadRecord;
 use crate::error::CliError;
-use crate::feed::token;
+use crate::feeders::FeederArgs;
 use crate::ledger::default_path;
 use crate::target::{FunctionArgs, Target, path_help};
 use crate::terminal::{spinner, width};
@@ -86,16 +85,8 @@ pub(crate) struct Args {
         requires = "device"
     )]
     decode: DecodeBy,
-    /// Measure running feeders (`infeed feed`) together with this machine's cores: host:port,
-    /// separated by commas
-    #[arg(long, value_name = "HOSTS", value_delimiter = ',', value_parser = args::feeder)]
-    feeders: Vec<String>,
-    /// File with the token of the feeders
-    #[arg(long, value_name = "FILE", requires = "feeders")]
-    token_file: Option<PathBuf>,
-    /// Use of this machine's cores when there are feeders
-    #[arg(long, value_enum, default_value_t = LocalCores::Help, requires = "feeders")]
-    local: LocalCores,
+    #[command(flatten)]
+    feeders: FeederArgs,
     /// Plan feeders behind a network of this rate, such as 10Gbit [default: the loopback rate, an
     /// upper bound]
     #[arg(long, value_name = "RATE", value_parser = args::network)]
@@ -206,12 +197,9 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     conditions.lossy = args.lossy;
     conditions.network = args.network;
     conditions.feeder_cores = args.feeder_cores;
-    if !args.feeders.is_empty() {
-        let mut feeders = Feeders::new(args.feeders.iter().map(String::as_str));
-        feeders.token = token(args.token_file.as_ref())?;
-        feeders.local = args.local.into();
-        conditions.feeders = Some(feeders);
-    }
+    conditions.feeders = args.feeders.feeders()?;
+    let with_feeders =
+        conditions.feeders.is_some() || args.network.is_some() || args.feeder_cores.is_some();
     let name = args.path.display().to_string();
     let case = Case::new(name, &target.pipeline, &[], conditions).map_err(cli_error)?;
     let progress = spinner();
@@ -235,11 +223,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         let text = match args.full {
             true => report::text(&explanation, width(), colour),
-            false => {
-                let network = args.network.is_some() || args.feeder_cores.is_some();
-                let feeders = network || !args.feeders.is_empty();
-                report::summary(&explanation, width(), colour, feeders)
-            }
+            false => report::summary(&explanation, width(), colour, with_feeders),
         };
         put!("{text}")?;
         let ids = explanation.remedies.iter().map(|remedy| remedy.id.as_str());

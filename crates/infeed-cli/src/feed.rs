@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use clap::Parser;
 use infeed_feed::wire::channel::Encryption;
-use infeed_feed::wire::token::Token;
 use infeed_feed::{FeedOptions, FeedStats, serve};
 
 use crate::error::CliError;
+use crate::feeders::token;
 use crate::target::{FunctionArgs, Target};
 use crate::terminal::human_bytes;
 use crate::{CommandResult, args, interrupt};
@@ -101,14 +101,6 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
     print_err!("infeed: {}", sentence(&feeder.stats()));
     Ok(())
-}
-
-/// Reads the token file. Without a file, returns the empty token.
-pub(crate) fn token(file: Option<&PathBuf>) -> Result<Token, CliError> {
-    match file {
-        None => Ok(Token::default()),
-        Some(file) => Token::load(file).map_err(|error| CliError::failed(&error)),
-    }
 }
 
 fn sentence(stats: &FeedStats) -> String {

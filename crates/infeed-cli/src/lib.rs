@@ -2,6 +2,9 @@
 //!
 //! Each command has a file. `args` parses values such as `2GiB` and `500x375`. `error` formats the
 //! message of a failure.
+//!
+//! The cargo feature `feed` (default) includes `infeed feed` and the option `--feeders`. Without it,
+//! neither exists.
 
 #[macro_use]
 mod terminal;
@@ -10,13 +13,18 @@ mod args;
 mod bench;
 mod error;
 mod explain;
+#[cfg(feature = "feed")]
 mod feed;
+#[cfg(feature = "feed")]
+mod feeders;
 mod files;
 mod inspect;
 mod interrupt;
 mod ledger;
 mod log;
 mod named;
+#[cfg(not(feature = "feed"))]
+mod no_feed;
 mod npy;
 mod pack;
 mod probe;
@@ -29,6 +37,8 @@ use std::ffi::OsString;
 use clap::{Parser, Subcommand};
 
 use error::CliError;
+#[cfg(not(feature = "feed"))]
+use no_feed as feeders;
 
 /// Prepare training data on all cores, and find what limits the speed
 #[derive(Parser)]
@@ -52,6 +62,7 @@ enum Command {
     /// and measure its gain
     Explain(explain::Args),
     /// Make batches of a pipeline for trainers on other machines
+    #[cfg(feature = "feed")]
     Feed(feed::Args),
     /// Print the predicted and the measured gain of all applied remedies
     Ledger(ledger::Args),
@@ -90,6 +101,7 @@ where
     let outcome = match cli.command {
         Command::Bench(args) => bench::run(&args),
         Command::Explain(args) => explain::run(&args),
+        #[cfg(feature = "feed")]
         Command::Feed(args) => feed::run(&args),
         Command::Ledger(args) => ledger::run(&args),
         Command::Inspect(args) => inspect::run(&args),

@@ -241,6 +241,15 @@ impl Error {
         }
     }
 
+    /// Creates the error of something that needs a cargo feature which this build lacks.
+    pub fn missing_feature(part: impl Into<String>, subject: &str, feature: &str) -> Error {
+        let problem = format!(
+            "{subject} needs the cargo feature `{feature}` of the crate `infeed`, which this build \
+             lacks; enable it"
+        );
+        Error::config(part, problem)
+    }
+
     /// Creates the error of a dataset that cannot be opened.
     pub fn open(path: impl Into<PathBuf>, source: impl StdError + Send + Sync + 'static) -> Error {
         Error::Open {

@@ -3,16 +3,23 @@
 //! `kinds!` is the table of kinds. Memory, streams, events and copies record their kind. A call
 //! that mixes kinds is rejected, in the same way as a call with an object of another device of the
 //! same kind.
+#![cfg_attr(
+    not(feature = "cuda"),
+    allow(
+        unreachable_patterns,
+        reason = "objects of one kind cannot be mixed with another's"
+    )
+)]
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use infeed_raw::cuda;
 use infeed_raw::kernel::{Kernel, Table};
 use infeed_raw::near::Node;
 use infeed_raw::slab::Slab;
 
 use super::check::{self, CheckPlan, Log};
+#[cfg(feature = "cuda")]
 use super::cuda::Cuda;
 use super::jpeg::{DecoderSettings, Decoding, ImagePosition, ScannedJpeg};
 use super::named::{BusyShare, NamedDevice};
@@ -53,6 +60,7 @@ macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident => $device:ty,)*) => {
         /// A device of any supported kind.
         #[derive(Clone, Debug)]
+        #[non_exhaustive]
         pub enum AnyDevice {
             $($(#[$doc])* $kind($device),)*
         }
@@ -60,6 +68,7 @@ macro_rules! kinds {
         /// Memory of [`AnyDevice`].
         #[allow(missing_docs)]
         #[derive(Clone, Debug)]
+        #[non_exhaustive]
         pub enum AnyMemory {
             $($kind(Arc<<$device as Device>::Memory>),)*
         }
@@ -67,6 +76,7 @@ macro_rules! kinds {
         /// A stream of [`AnyDevice`]: created by the device, or by a consumer on a GPU.
         #[allow(missing_docs)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
         pub enum AnyQueue {
             $($kind(<$device as Device>::Queue),)*
         }
@@ -74,6 +84,7 @@ macro_rules! kinds {
         /// An event of [`AnyDevice`].
         #[allow(missing_docs)]
         #[derive(Debug)]
+        #[non_exhaustive]
         pub enum AnyEvent {
             $($kind(<$device as Device>::Event),)*
         }
@@ -81,6 +92,7 @@ macro_rules! kinds {
         /// A copy from the host to [`AnyDevice`].
         #[allow(missing_docs)]
         #[derive(Debug)]
+        #[non_exhaustive]
         pub enum AnyTransfer {
             $($kind(<$device as Device>::Transfer),)*
         }
@@ -88,6 +100,7 @@ macro_rules! kinds {
         /// A decoder of [`AnyDevice`].
         #[allow(missing_docs)]
         #[derive(Debug)]
+        #[non_exhaustive]
         pub enum AnyDecoder {
             $($kind(<$device as Device>::Decoder),)*
         }
@@ -154,8 +167,8 @@ macro_rules! kinds {
         /// Names of the devices of all kinds in messages.
         const NAMES: &[&str] = &[$(<$device>::NAMES),*];
 
-        /// Names of all kinds.
-        const KINDS: &[&str] = &[$(<$device>::KIND),*];
+        /// Names of all kinds of device in this build.
+        pub const KINDS: &[&str] = &[$(<$device>::KIND),*];
 
         impl Device for AnyDevice {
             type Memory = AnyMemory;
@@ -407,6 +420,7 @@ macro_rules! kinds {
     };
 }
 
+#[cfg(feature = "cuda")]
 kinds! {
     /// An NVIDIA GPU.
     Cuda => Cuda,
@@ -414,14 +428,22 @@ kinds! {
     Sim => Sim,
 }
 
+// The same list without the kinds of the cargo feature.
+#[cfg(not(feature = "cuda"))]
+kinds! {
+    /// A simulated device.
+    Sim => Sim,
+}
+
 /// Returns the part of a name that identifies the kind of device.
-fn kind_of(name: &str) -> &str {
+pub(super) fn kind_of(name: &str) -> &str {
     name.split_once(':').map_or(name, |(kind, _)| kind)
 }
 
-/// Returns the error for a name that is of no kind.
-fn unknown(name: &str) -> Error {
+/// Returns the error for a name that is of no kind in this build.
+pub(super) fn unknown(name: &str) -> Error {
     let problem = match kind_of(name) {
+        "cuda" => return Error::missing_feature("device", name, "cuda"),
         "cpu" => "\"cpu\" is not a device; leave it out to keep batches on the host".to_owned(),
         _ => format!(
             "{name:?} is not a device; devices are {}",
@@ -429,39 +451,6 @@ fn unknown(name: &str) -> Error {
         ),
     };
     Error::config("device", problem)
-}
-
-/// Returns the ordinal of the GPU that a device name means; None for a device of another kind.
-///
-/// # Errors
-///
-/// [`Error::Config`] if the name is not that of a device.
-pub fn cuda_ordinal(name: &str) -> Result<Option<usize>, Error> {
-    match kind_of(name) {
-        Cuda::KIND => Cuda::ordinal_of(name).map(Some),
-        kind if KINDS.contains(&kind) => Ok(None),
-        _ => Err(unknown(name)),
-    }
-}
-
-impl AnyDevice {
-    /// Returns the GPU, if consumers of its arrays use CUDA.
-    pub fn cuda(&self) -> Option<&Cuda> {
-        match self {
-            AnyDevice::Cuda(cuda) => Some(cuda),
-            _ => None,
-        }
-    }
-}
-
-impl AnyMemory {
-    /// Returns the memory of a GPU, if consumers use it with CUDA. Others read a copy on the host.
-    pub fn cuda(&self) -> Option<&Arc<cuda::GpuMemory>> {
-        match self {
-            AnyMemory::Cuda(memory) => Some(memory),
-            _ => None,
-        }
-    }
 }
 
 impl DeviceArray<AnyDevice> {
@@ -491,6 +480,8 @@ impl DeviceArray<Sim> {
 
 #[cfg(test)]
 mod tests {
+    use infeed_raw::cuda;
+
     use super::*;
 
     fn rejected(answer: Result<impl std::fmt::Debug, DeviceError>) -> String {

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use infeed_raw::jpeg_batch::{self, BadPositions};
 
-pub use infeed_raw::cuda::nvjpeg::{Backend, Search, Settings as DecoderSettings};
 pub use infeed_raw::jpeg_batch::{
-    Baseline, ImagePosition, NotBaseline, RejectedFile, Rejection, ScannedJpeg,
+    Backend, Baseline, DecoderSettings, ImagePosition, NotBaseline, RejectedFile, Rejection,
+    ScannedJpeg, Search,
 };
 
 use super::DeviceError;

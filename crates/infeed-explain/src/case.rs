@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::feeders::Feeders;
 use infeed::loader::Options;
 use infeed::pipeline::{Decode, Handle, Pipeline};
 use infeed::plan::Plan;
@@ -12,7 +13,6 @@ use infeed_core::order::Order;
 use infeed_core::order::window::Groups;
 use infeed_core::sample::FieldKind;
 use infeed_device::AnyDevice;
-use infeed_feed::Feeders;
 use infeed_source::Source;
 use infeed_source::store::Cache;
 use infeed_source::throttled::{Throttle, ThrottledSource};

@@ -11,13 +11,19 @@
 //!
 //! [`watched`] concludes what limits a loop over another loader, from measured times alone.
 //!
-//! [`Feeding`] covers other machines: the predicted gain of [feeders](infeed_feed) before the user
+//! [`Feeding`] covers other machines: the predicted gain of feeders (`infeed-feed`) before the user
 //! starts one, and the measured gain of those that run.
 //!
 //! The rate of the model is the lowest capacity divided by demand over all resources. The gain from
 //! cores is never computed from single parts. It is measured as the ratio of two runs in turn, with
 //! all cores at work.
+//!
+//! The cargo feature `feed` (default) plans and measures feeders.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(feature = "feed"),
+    allow(dead_code, reason = "the arithmetic of feeders has no caller")
+)]
 
 pub mod report;
 
@@ -60,7 +66,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub use apply::{AppliedRemedy, apply, remedy};
 pub use case::{Case, Conditions, PlannedMachine};
 pub use decoding::{DecodingRate, DecodingReport};
-pub use feeders::applies;
+pub use feeders::{Feeders, applies};
 pub use feeding::{
     FeederCount, FeederGain, FeederHost, FeederOrigin, Feeding, Network, NetworkOrigin,
 };

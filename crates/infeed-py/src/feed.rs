@@ -1,20 +1,23 @@
 //! Feeders: one that runs in this process, and the addresses of a loader's feeders.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use infeed_feed::wire::channel::Encryption;
 use infeed_feed::wire::token::Token;
-use infeed_feed::{FeedOptions, FeederAddress, serve};
+use infeed_feed::{FeedOptions, FeederAddress, Feeders, Local, serve};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::description::{PyHandles, parse};
 use crate::error::raise;
+use crate::loader::FedBy;
 use crate::log;
 
 /// Addresses of a loader's feeders, which may change while the loader runs.
 #[pyclass(frozen, name = "Hosts", module = "infeed._core")]
 pub(crate) struct PyHosts {
-    pub(crate) inner: infeed_feed::Hosts,
+    inner: infeed_feed::Hosts,
 }
 
 #[pymethods]
@@ -126,4 +129,21 @@ impl Drop for PyFeeder {
         // The feeder's threads may wait for the interpreter to release Python objects.
         Python::attach(|py| py.detach(|| self.end()));
     }
+}
+
+pub(crate) fn fed_by((hosts, help, deadline, encrypt): &FedBy<'_>) -> Feeders {
+    let mut feeders = Feeders::at(hosts.inner.clone());
+    if !help {
+        feeders.local = Local::Fallback;
+    }
+    if let Some(encrypt) = encrypt {
+        feeders.encryption = match encrypt {
+            true => Encryption::Always,
+            false => Encryption::Never,
+        };
+    }
+    if let Ok(deadline) = Duration::try_from_secs_f64(*deadline) {
+        feeders.deadline = deadline;
+    }
+    feeders
 }

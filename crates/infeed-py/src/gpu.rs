@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use infeed::device::any;
 use infeed::device::check::{self, CheckPlan, Finding};
 use infeed::device::cuda;
 use pyo3::prelude::*;
@@ -36,7 +35,7 @@ pub(crate) fn gpus(py: Python<'_>) -> String {
 /// Returns the ordinal of the GPU that a device name means. None for a simulated device.
 #[pyfunction]
 pub(crate) fn cuda_ordinal(py: Python<'_>, name: &str) -> PyResult<Option<usize>> {
-    raise(py, any::cuda_ordinal(name))
+    raise(py, cuda::ordinal(name))
 }
 
 /// Adds the folders in which pip installs NVIDIA's libraries for the running Python to the search

@@ -8,6 +8,7 @@ mod description;
 mod device;
 mod error;
 mod explain;
+#[cfg(feature = "feed")]
 mod feed;
 mod fill;
 mod function;
@@ -15,6 +16,8 @@ mod gpu;
 mod items;
 mod loader;
 mod log;
+#[cfg(not(feature = "feed"))]
+mod no_feed;
 mod order;
 mod pack;
 mod python_source;
@@ -23,6 +26,8 @@ mod remote;
 mod stats;
 mod waiting;
 
+#[cfg(not(feature = "feed"))]
+use no_feed as feed;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 

@@ -13,8 +13,6 @@ use infeed::source::Source;
 use infeed::{Error, OnError, Options};
 use infeed_explain::report::{LoaderMetrics, MetricsServer, prometheus, serve_metrics};
 use infeed_explain::{running, running_on};
-use infeed_feed::wire::channel::Encryption;
-use infeed_feed::{Feeders, Local};
 use infeed_raw::python::stream_from;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -25,7 +23,7 @@ use crate::description::{PyHandles, parse};
 use crate::device::{self, HostOrDeviceBatch, decode_by, placement, queue_on};
 use crate::error::{raise, raise_at_bad_record};
 use crate::explain::PyExplanation;
-use crate::feed::PyHosts;
+use crate::feed::{PyHosts, fed_by};
 use crate::fill::{FieldTensors, TargetTensors};
 use crate::log;
 use crate::stats::dict_from;
@@ -275,24 +273,7 @@ impl PyLoader {
 
 /// Hosts, whether the cores of this machine help, the deadline in seconds, and whether connections
 /// are encrypted.
-type FedBy<'py> = (PyRef<'py, PyHosts>, bool, f64, Option<bool>);
-
-fn fed_by((hosts, help, deadline, encrypt): &FedBy<'_>) -> Feeders {
-    let mut feeders = Feeders::at(hosts.inner.clone());
-    if !help {
-        feeders.local = Local::Fallback;
-    }
-    if let Some(encrypt) = encrypt {
-        feeders.encryption = match encrypt {
-            true => Encryption::Always,
-            false => Encryption::Never,
-        };
-    }
-    if let Ok(deadline) = Duration::try_from_secs_f64(*deadline) {
-        feeders.deadline = deadline;
-    }
-    feeders
-}
+pub(crate) type FedBy<'py> = (PyRef<'py, PyHosts>, bool, f64, Option<bool>);
 
 /// Parses the name of a policy for bad records.
 pub(crate) fn policy(name: &str) -> PyResult<OnError> {

@@ -5,11 +5,19 @@
 //! batches is written once from end to end, and with 4 KiB pages that first pass is mostly page
 //! faults.
 
+#[cfg(feature = "cuda")]
+mod pages;
+
 use std::alloc::{self, Layout};
 use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Bytes on the host that a copy to a device reads. Shared ownership keeps them alive until the
+/// copy is done.
+pub type HostSource = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// Alignment of every allocation in bytes: a cache line, and the widest vector.
 pub const ALIGN: usize = 64;
@@ -90,70 +98,6 @@ impl HostBytes {
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }
-
-    /// Attaches an object that is dropped before the memory is freed, such as the guard that unpins
-    /// it.
-    pub(crate) fn hold(&mut self, guard: Box<dyn Any + Send + Sync>) {
-        self.held = Some(guard);
-    }
-
-    /// Whether an object is attached.
-    pub(crate) fn is_held(&self) -> bool {
-        self.held.is_some()
-    }
-
-    /// Excludes the memory's own pages from those that forked children inherit, so that children
-    /// see zeros there; or includes them again. Does nothing if the system does not support this,
-    /// or if the memory shares its pages with other allocations.
-    ///
-    /// The pages are zeroed and not unmapped: dropping the memory in a child unmaps the pages,
-    /// which must not be other memory by then.
-    pub(crate) fn withhold(&mut self, is_withheld: bool) {
-        #[cfg(all(target_os = "linux", not(miri)))]
-        if let Allocation::Mapping { .. } = self.home {
-            let advice = match is_withheld {
-                true => libc::MADV_WIPEONFORK,
-                false => libc::MADV_KEEPONFORK,
-            };
-            let len = self.len.next_multiple_of(page_bytes());
-            // SAFETY: whole pages of a private mapping that belongs to this value alone, as in
-            // `whole_pages`. Their contents change only for children, where they are initialised to
-            // zero.
-            unsafe { libc::madvise(self.start.as_ptr().cast(), len, advice) };
-        }
-        #[cfg(not(all(target_os = "linux", not(miri))))]
-        let _ = is_withheld;
-    }
-
-    /// Returns the whole pages that contain only these bytes, valid until drop. Bytes that share
-    /// pages with other data first move to separate pages. None for no bytes, and on systems
-    /// without mapped pages.
-    pub(crate) fn whole_pages(&mut self) -> Result<Option<(NonNull<u8>, usize)>, OutOfMemory> {
-        #[cfg(all(unix, not(miri)))]
-        {
-            if let Allocation::Allocator(_) = self.home {
-                let mut moved = mapped(self.len)?;
-                moved.copy_from_slice(self);
-                moved.held = self.held.take();
-                *self = moved;
-            }
-            if let Allocation::Mapping { .. } = self.home {
-                // `mapped` left more than a page after the bytes: it maps one huge page more than
-                // necessary, and the bytes start at most at its last page.
-                let len = self.len.next_multiple_of(page_bytes());
-                return Ok(Some((self.start, len)));
-            }
-        }
-        Ok(None)
-    }
-}
-
-/// Size of a page. A huge page holds a whole number of them.
-#[cfg(all(unix, not(miri)))]
-fn page_bytes() -> usize {
-    // SAFETY: only returns a number.
-    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    usize::try_from(bytes).map_or(4096, |bytes| bytes.clamp(4096, HUGE_PAGE))
 }
 
 /// Supplies the alignment of an empty allocation.
@@ -262,6 +206,7 @@ unsafe impl Sync for HostBytes {}
 
 #[cfg(test)]
 mod tests {
+    use super::pages::page_bytes;
     use super::*;
 
     #[test]

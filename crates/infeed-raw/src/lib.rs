@@ -14,8 +14,8 @@
 //! | [`jpeg_batch`] | JPEGs that a device decodes, and the positions of their pixels | no unsafe code: it checks the conditions that decoders on devices rely on |
 //! | [`jpeg_encode`], [`jpeg_restart`] | JPEGs written and rewritten | libjpeg-turbo reads slices whose length is checked, and allocates its output, which one owner frees |
 //! | [`kernel`] | operations of a device on all rows of a column | every length and view is checked against the shape first; the C code computes with that shape alone |
-//! | [`cuda`] | memory, copies, events, kernels and JPEG decoding on NVIDIA GPUs | memory that a GPU reads or writes is held until the GPU is done; its modules state the argument and the unproved assumptions |
-//! | [`nvml`] | utilisation of GPUs | functions of the driver's library fill local integers; the library owns its handles |
+//! | `cuda` (feature `cuda`) | memory, copies, events, kernels and JPEG decoding on NVIDIA GPUs | memory that a GPU reads or writes is held until the GPU is done; its modules state the argument and the unproved assumptions |
+//! | `nvml` (feature `cuda`) | utilisation of GPUs | functions of the driver's library fill local integers; the library owns its handles |
 //! | [`dlpack`] | a buffer as a tensor for other libraries | the struct owns a share of the memory until its deleter, called once, drops it |
 //! | `arrow` (feature `python`) | tables of other libraries | the stream is moved out of its capsule under its first name, once; its contents are validated in full |
 //! | `foreign` (feature `python`) | tensors of other libraries as targets of copies | the address comes from the other library and cannot be verified; the tensor is held until no command uses it |
@@ -29,6 +29,7 @@
 pub mod anonymous;
 #[cfg(feature = "python")]
 pub mod arrow;
+#[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod dlpack;
 #[cfg(feature = "python")]
@@ -42,6 +43,7 @@ pub mod kernel;
 pub mod machine;
 pub mod map;
 pub mod near;
+#[cfg(feature = "cuda")]
 pub mod nvml;
 #[cfg(feature = "python")]
 pub mod python;

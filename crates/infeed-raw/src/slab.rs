@@ -57,7 +57,8 @@ impl Slab {
         (len <= self.bytes.len()).then_some(Slab { row_bytes, ..self })
     }
 
-    /// The memory itself, for [`cuda`](crate::cuda) to pin.
+    /// The memory itself, for `cuda` to pin.
+    #[cfg(feature = "cuda")]
     pub(crate) fn memory_mut(&mut self) -> &mut HostBytes {
         &mut self.bytes
     }

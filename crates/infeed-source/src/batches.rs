@@ -7,8 +7,9 @@ use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 use bytes::Bytes;
 
-use super::columns::rows::{Rows, first_bytes, words};
-use super::columns::{ColumnRequest, Columns, FirstValues};
+use super::columns::ColumnRequest;
+use super::columns::table::rows::{Rows, first_bytes, words};
+use super::columns::table::{Columns, FirstValues};
 use super::memory::{resident_reads, touch};
 use super::{Admission, Read, ReadError, Sink, Source, is_label, whole};
 use infeed_core::error::Error;

@@ -1,8 +1,16 @@
 //! Sources of records: one trait, and one module for each kind of source.
+//!
+//! # Cargo features
+//!
+//! | feature | includes | without it |
+//! |---|---|---|
+//! | `remote` (default) | buckets and web servers, with `object_store` | opening a URL is an error |
+//! | `tables` (default) | Parquet and Arrow, with `parquet` and `arrow` | opening such a file is an error, and `batches` does not exist |
 #![forbid(unsafe_code)]
 
 pub mod store;
 
+#[cfg(feature = "tables")]
 pub mod batches;
 pub mod columns;
 pub mod field_spec;

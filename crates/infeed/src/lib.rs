@@ -18,6 +18,16 @@
 //!
 //! `plan/sample.rs` calls 2 to 4 for one record. `infeed-core/src/exec` is the executor under 1 to 5 and never
 //! looks at pixels. `examples/one_image.rs` runs the same six functions on one thread.
+//!
+//! # Cargo features
+//!
+//! All are on by default. A call that needs a missing feature returns an error that names it.
+//!
+//! | feature | includes |
+//! |---|---|
+//! | `remote` | object storage and web servers (`s3://`, `gs://`, `az://`, `http://`, `https://`) |
+//! | `tables` | Parquet and Arrow files, and [`source::batches`] |
+//! | `cuda` | NVIDIA GPUs and nvJPEG ([`device::cuda`]); the simulated device is always there |
 #![forbid(unsafe_code)]
 
 pub mod function;

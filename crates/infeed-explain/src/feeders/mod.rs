@@ -2,16 +2,61 @@
 //! rates and its loopback, measured with existing feeders, or counted by a running loop.
 
 mod counted;
+#[cfg(feature = "feed")]
 mod measured;
+#[cfg(not(feature = "feed"))]
+mod no_feed;
+#[cfg(feature = "feed")]
 mod plan;
+#[cfg(feature = "feed")]
 mod probe;
 
-pub(super) use counted::{counted, made_here};
-pub use plan::applies;
-pub(super) use plan::{PlanInputs, feeding};
+#[cfg(not(feature = "feed"))]
+use no_feed as plan;
 
-use super::feeding::FeederHost;
+pub(super) use counted::{counted, made_here};
+pub(super) use plan::feeding;
+pub use plan::{Feeders, applies};
+
+use super::feeding::{FeederHost, Feeding};
+use super::findings::{NotTried, Remedy, Run, Subject};
+use super::interval::Interval;
+use super::supply::Supply;
 use infeed::loader::remote::RemoteWorkerStats;
+
+/// Results that the explanation already has.
+pub(crate) struct PlanInputs<'a> {
+    pub(crate) run: &'a Run,
+    pub(crate) subject: &'a Subject,
+    /// Samples per second of this machine's cores, from memory.
+    pub(crate) own: Interval,
+    pub(crate) capacities: &'a Supply,
+    /// The other remedies.
+    pub(crate) remedies: &'a [Remedy],
+}
+
+/// Results of the feeder analysis.
+#[derive(Default)]
+pub(crate) struct FeederFindings {
+    pub(crate) feeding: Option<Feeding>,
+    pub(crate) remedies: Vec<Remedy>,
+    pub(crate) not_tried: Vec<NotTried>,
+    pub(crate) notes: Vec<String>,
+}
+
+impl FeederFindings {
+    /// Reports that feeders were not planned, and the reason.
+    fn not_tried(why: String) -> FeederFindings {
+        FeederFindings {
+            not_tried: vec![NotTried {
+                id: "feeders".to_owned(),
+                name: "feeders: other machines that also make batches".to_owned(),
+                why,
+            }],
+            ..FeederFindings::default()
+        }
+    }
+}
 
 /// Builds the report of a feeder. `feeder` counts its part of `batches` delivered batches next to
 /// this machine's cores. `sending` counts the bytes of a run of `seconds`, which may be another

@@ -3,18 +3,21 @@
 
 use super::measured::{FeederMeasurements, measure_feeders};
 use super::probe::{Loopback, loopback};
+use super::{FeederFindings, PlanInputs};
 use crate::Progress;
 use crate::case::Case;
 use crate::feeding::{FeederGain, FeederOrigin, Feeding, FeedingModel, Network, NetworkOrigin};
-use crate::findings::{NotTried, Remedy, Run, Subject};
+use crate::findings::{Remedy, Run};
 use crate::interval::Interval;
 use crate::limit::Limit;
 use crate::progress::{FEEDING, SENDING};
-use crate::remedies::{add_feeders, count_of};
-use crate::supply::Supply;
+use crate::remedies::count_of;
+use crate::remedies::feeders::candidate as add_feeders;
 use crate::words::{FeedingContext, describe_feeding};
 use infeed_core::error::Error;
 use infeed_feed::Local;
+
+pub use infeed_feed::Feeders;
 
 /// Share of a step's rate that a remedy may lack and still feed it.
 const GIVEN_STEP: f64 = 0.02;
@@ -24,26 +27,6 @@ const HEAD_BYTES: f64 = 17.0;
 
 /// Spread of a network rate that is configured, and of one that was reached.
 const NETWORK_SPREAD: f64 = 0.05;
-
-/// Results that the explanation already has.
-pub(crate) struct PlanInputs<'a> {
-    pub(crate) run: &'a Run,
-    pub(crate) subject: &'a Subject,
-    /// Samples per second of this machine's cores, from memory.
-    pub(crate) own: Interval,
-    pub(crate) capacities: &'a Supply,
-    /// The other remedies.
-    pub(crate) remedies: &'a [Remedy],
-}
-
-/// Results of the feeder analysis.
-#[derive(Default)]
-pub(crate) struct FeederFindings {
-    pub(crate) feeding: Option<Feeding>,
-    pub(crate) remedies: Vec<Remedy>,
-    pub(crate) not_tried: Vec<NotTried>,
-    pub(crate) notes: Vec<String>,
-}
 
 /// Predicts the rate with feeders if the user asked for it, or if this machine's cores are the limit
 /// and no remedy feeds the step. Measures the feeders that the user named.
@@ -64,7 +47,7 @@ pub(crate) fn feeding(
         return Ok(FeederFindings::default());
     }
     if let Some(why) = useless(case, known.capacities.limit(), asked) {
-        return Ok(why.map_or_else(FeederFindings::default, not_tried));
+        return Ok(why.map_or_else(FeederFindings::default, FeederFindings::not_tried));
     }
     progress(SENDING, 0.0);
     let bytes = case.wire_bytes(known.run);
@@ -72,7 +55,7 @@ pub(crate) fn feeding(
         Ok(wire) => wire,
         // A planned feeder is one remedy of several, so its failure is not fatal unless the user
         // asked.
-        Err(error) if !asked => return Ok(not_tried(error.chain())),
+        Err(error) if !asked => return Ok(FeederFindings::not_tried(error.chain())),
         Err(error) => return Err(error),
     };
     let (model, mut feeding) = planned(case, known, &wire, bytes);
@@ -116,17 +99,6 @@ fn is_fed(case: &Case, known: &PlanInputs<'_>) -> bool {
     let rates = useful.map(|remedy| remedy.rate.mid);
     let best = rates.fold(known.capacities.least().mid, f64::max);
     best >= (1.0 - GIVEN_STEP) * demand
-}
-
-fn not_tried(why: String) -> FeederFindings {
-    FeederFindings {
-        not_tried: vec![NotTried {
-            id: "feeders".to_owned(),
-            name: "feeders: other machines that also make batches".to_owned(),
-            why,
-        }],
-        ..FeederFindings::default()
-    }
 }
 
 /// Returns `Some` if feeders are not planned, with the reason if the user should see one.

@@ -2,7 +2,7 @@
 //! hundred records, and [`super::apply`] applies one to all records.
 
 mod arrange;
-mod feeders;
+pub(super) mod feeders;
 mod open;
 mod processes;
 mod rewrite;
@@ -15,7 +15,7 @@ use super::findings::NotTried;
 use super::storage::Storage;
 use infeed_core::error::Error;
 
-pub(super) use feeders::{candidate as add_feeders, count_of};
+pub(super) use feeders::count_of;
 
 /// The change that a remedy makes.
 #[derive(Clone, Debug)]

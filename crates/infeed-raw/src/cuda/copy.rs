@@ -8,7 +8,8 @@ use super::error::CudaError;
 use super::event::Event;
 use super::memory::GpuMemory;
 use super::queue::Queue;
-use super::reading::{HostSource, PendingRead};
+use super::reading::PendingRead;
+use crate::host::HostSource;
 use crate::slab::Slab;
 
 /// A copy to the GPU that may be in flight. It holds the source bytes and the target memory until

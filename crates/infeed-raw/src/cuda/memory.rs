@@ -10,7 +10,8 @@ use super::driver::code;
 use super::error::CudaError;
 use super::event::Event;
 use super::queue::Queue;
-use super::reading::{HostSource, PendingRead};
+use super::reading::PendingRead;
+use crate::host::HostSource;
 use crate::slab::Slab;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE`: pinned for every GPU of the process.

@@ -38,6 +38,7 @@ mod pool;
 mod queue;
 mod reading;
 mod stream_order;
+mod tensor;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -49,4 +50,3 @@ pub use error::{CudaError, NoCuda};
 pub use event::Event;
 pub use memory::GpuMemory;
 pub use queue::{Consumer, Queue, StreamError};
-pub use reading::HostSource;

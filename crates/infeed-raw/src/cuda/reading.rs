@@ -1,13 +1,10 @@
 //! Host bytes that a copy reads.
 
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
 
 use super::error::CudaError;
 use super::event::Event;
-
-/// Bytes on the host that a copy reads. Shared ownership keeps them alive until the copy is done.
-pub type HostSource = Arc<dyn AsRef<[u8]> + Send + Sync>;
+use crate::host::HostSource;
 
 /// Keeps bytes until a copy has read them: dropping it waits for the copy.
 pub(super) struct PendingRead {

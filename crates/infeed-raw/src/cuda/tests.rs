@@ -6,6 +6,7 @@ use fake_cuda::testing::{self, fail_nothing, note};
 use super::driver::Driver;
 use super::testing::{FAKE, begin_capture, calls, consumers_stream, end_capture, handle};
 use super::*;
+use crate::host::HostSource;
 use crate::kernel::{ENTRIES, ENTRIES_SM80, Kernel, RowView, Table};
 use crate::simd::{Dtype, Layout};
 use crate::slab::Slab;

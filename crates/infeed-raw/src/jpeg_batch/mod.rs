@@ -5,15 +5,17 @@
 //! a GPU.
 
 mod baseline;
+mod settings;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
 use std::ops::Range;
 
-use crate::cuda::HostSource;
+use crate::host::HostSource;
 
 pub use baseline::{Baseline, NotBaseline};
+pub use settings::{Backend, DecoderSettings, Search};
 
 /// Position of the pixels of one image: rows of red, green and blue, 8 bits each, in the memory of
 /// a device.

@@ -53,7 +53,7 @@ entries! {
 }
 
 /// Names of the kernels in [`PTX_SM80`](super::PTX_SM80).
-pub(crate) const ENTRIES_SM80: &[&CStr] = &[c"infeed_expand_bf16_hwc", c"infeed_expand_bf16_chw"];
+pub const ENTRIES_SM80: &[&CStr] = &[c"infeed_expand_bf16_hwc", c"infeed_expand_bf16_chw"];
 
 /// Runs a kernel whose lengths [`Kernel::check`] has accepted.
 pub(super) fn run(

@@ -38,8 +38,7 @@ mod tests_resize;
 
 use std::ffi::CStr;
 
-pub use host::ENTRIES;
-pub(crate) use host::ENTRIES_SM80;
+pub use host::{ENTRIES, ENTRIES_SM80};
 pub use launch::Launch;
 pub use resize::{Bilinear, MAX_SIDE, ResizeTable, ResizeView};
 pub use table::{RowView, Table};

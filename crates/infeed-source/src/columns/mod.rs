@@ -1,28 +1,15 @@
-//! Columns of Arrow tables as fields of records: the kind of each, and the location of its bytes.
+//! Columns of tables and arrays of archives as fields of records.
 //!
-//! `Columns` is determined once, from the schema of the first file and the user's request.
-//! `rows::Rows` then returns the fields of each record of a batch, as slices of Arrow's buffers.
+//! This module determines the field for an array of numbers. The module `table` does the same for
+//! columns of Arrow tables, and reads their rows; the cargo feature `tables` includes it.
 
-mod hints;
-pub(super) mod open;
-pub(super) mod rows;
-#[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod open;
+#[cfg(feature = "tables")]
+pub(crate) mod table;
 
-use std::collections::HashMap;
-use std::io;
-use std::sync::Arc;
-
-use arrow_schema::{DataType, Field as ArrowField, Schema};
 use bytes::Bytes;
 
-use hints::{FeatureHint, Hints};
-use infeed_codec::decode::Format;
-use infeed_core::error::Error;
-use infeed_core::sample::{DType, Field, FieldKind, Pixels};
-
-/// Child of a struct column that holds the bytes of a file, as in Hugging Face tables.
-pub(super) const BYTES: &str = "bytes";
+use infeed_core::sample::{DType, FieldKind, Pixels};
 
 /// Kind of field that a column should become.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,448 +43,39 @@ pub struct ColumnRequest {
     pub shape: Vec<usize>,
 }
 
-/// Conversion of a column's values to the bytes of a field.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Conversion {
-    /// Bytes or text as they are; those of a child, where the column is a struct.
-    Bytes { child: Option<&'static str> },
-    /// A fixed number of elements per record.
-    Fixed { dtype: DType, length: usize },
-    /// Integers widened to int64.
-    Wide { from: DType },
-    /// Lists nested `depth` deep; with `dims`, each of exactly that shape.
-    Lists {
-        dtype: DType,
-        depth: usize,
-        dims: Option<Vec<usize>>,
-    },
-    /// Words of a dictionary as class numbers.
-    Classes(Arc<HashMap<String, i64>>),
-}
-
-/// A column that is read.
-#[derive(Clone, Debug)]
-pub(super) struct ReadColumn {
-    /// Name in the table.
-    pub(super) name: String,
-    /// Type in the table.
-    data_type: DataType,
-    pub(super) store: Conversion,
-    pub(super) check: ValueCheck,
-    /// Meaning of the numbers according to the metadata: class names and the shape of tensors. It
-    /// must be the same in every file.
-    classes: Option<Vec<String>>,
-    shape: Option<Vec<usize>>,
-}
-
-/// Requirement on a value beyond its column's type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ValueCheck {
-    Nothing,
-    /// A number of bytes.
-    Exactly(usize),
-    /// A multiple of the element size.
-    Elements(DType),
-    /// UTF-8.
-    Text,
-}
-
-/// Columns that are read, and the fields that they become.
-#[derive(Clone, Debug)]
-pub(super) struct Columns {
-    fields: Vec<Field>,
-    columns: Vec<ReadColumn>,
-    classes: Option<Vec<String>>,
-}
-
-/// Values of the first records, which decide the kinds of columns.
-pub(super) trait FirstValues {
-    /// Location of the values for error messages.
-    fn name(&self) -> String;
-
-    /// Returns the first value of a column of bytes (or of its child), if there is one.
-    ///
-    /// # Errors
-    ///
-    /// The storage's error, or the reason why the first values are invalid.
-    fn value(&mut self, column: usize, child: Option<&str>) -> io::Result<Option<Bytes>>;
-
-    /// Returns the words of a column's dictionary, if all of the data shares one.
-    ///
-    /// # Errors
-    ///
-    /// As [`FirstValues::value`].
-    fn words(&mut self, column: usize) -> io::Result<Option<Vec<String>>>;
-}
-
-/// Reason why the kind of a column is not determined.
-enum ColumnError {
-    /// The column cannot become the requested kind.
-    Unfit(String),
-    /// The first values, which decide, could not be read.
-    Unread(io::Error),
-}
-
-impl From<String> for ColumnError {
-    fn from(problem: String) -> ColumnError {
-        ColumnError::Unfit(problem)
-    }
-}
-
-impl From<io::Error> for ColumnError {
-    fn from(error: io::Error) -> ColumnError {
-        ColumnError::Unread(error)
-    }
-}
-
-/// Error of a column whose first values could not be read. Such a column must not silently become
-/// another kind.
-fn unread(first: &dyn FirstValues, column: &str, error: io::Error) -> Error {
-    let problem = format!("cannot determine the kind of column `{column}`: {error}");
-    let fix = match error.kind() {
-        io::ErrorKind::InvalidData => "; name the columns to read, with their kinds",
-        _ => "",
-    };
-    Error::open(first.name(), io::Error::new(error.kind(), problem + fix))
-}
-
-impl Columns {
-    /// Determines the fields: from all columns that can be a field, or from the requested ones.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] with the column and the fix; [`Error::Open`] if the values that decide
-    /// cannot be read.
-    pub(super) fn choose(
-        schema: &Schema,
-        wanted: &[ColumnRequest],
-        first: &mut dyn FirstValues,
-    ) -> Result<Columns, Error> {
-        let hints = Hints::of(schema);
-        let mut chosen = Columns {
-            fields: Vec::new(),
-            columns: Vec::new(),
-            classes: None,
-        };
-        if wanted.is_empty() {
-            chosen.guess_all(schema, &hints, first)?;
-        }
-        for wanted in wanted {
-            let names = || -> Vec<&str> { schema.fields().iter().map(|f| &**f.name()).collect() };
-            let part = || format!("source field `{}`", wanted.name);
-            let Some((at, field)) = schema.column_with_name(&wanted.column) else {
-                let problem = format!("no column `{}`; there are {:?}", wanted.column, names());
-                return Err(Error::config(part(), problem));
-            };
-            let settled = settle(at, field, hints.of_column(&wanted.column), wanted, first);
-            let settled = settled.map_err(|unsettled| match unsettled {
-                ColumnError::Unfit(problem) => {
-                    Error::config(part(), format!("column `{}`: {problem}", wanted.column))
-                }
-                ColumnError::Unread(error) => unread(first, &wanted.column, error),
-            })?;
-            chosen.add(wanted, field, &hints, settled);
-        }
-        if chosen.fields.is_empty() {
-            let problem = "none of its columns can be a field; name them and their kinds in fields";
-            return Err(Error::config("source", problem));
-        }
-        if let Some(twice) = repeated(&chosen.fields) {
-            let problem = format!("two fields have the name `{twice}`");
-            return Err(Error::config("source", problem));
-        }
-        Ok(chosen)
-    }
-
-    fn guess_all(
-        &mut self,
-        schema: &Schema,
-        hints: &Hints,
-        first: &mut dyn FirstValues,
-    ) -> Result<(), Error> {
-        for (at, field) in schema.fields().iter().enumerate() {
-            let wanted = ColumnRequest {
-                name: field.name().clone(),
-                column: field.name().clone(),
-                kind: None,
-                dtype: None,
-                shape: Vec::new(),
-            };
-            match settle(at, field, hints.of_column(field.name()), &wanted, first) {
-                Ok(settled) => self.add(&wanted, field, hints, settled),
-                Err(ColumnError::Unfit(problem)) => tracing::warn!(
-                    target: "infeed::source",
-                    "column `{}` is left out: {problem}",
-                    field.name()
-                ),
-                Err(ColumnError::Unread(error)) => return Err(unread(first, field.name(), error)),
-            }
-        }
-        Ok(())
-    }
-
-    fn add(
-        &mut self,
-        wanted: &ColumnRequest,
-        field: &ArrowField,
-        hints: &Hints,
-        settled: SettledColumn,
-    ) {
-        let SettledColumn {
-            kind,
-            store,
-            classes,
-        } = settled;
-        let check = match &kind {
-            FieldKind::Image(Pixels::Encoded) | FieldKind::Mask(Pixels::Encoded) => {
-                ValueCheck::Nothing
-            }
-            FieldKind::Ragged { dtype } => ValueCheck::Elements(*dtype),
-            // Arrow checks text when it decodes it.
-            FieldKind::Text if holds_bytes(field.data_type()) => ValueCheck::Text,
-            kind => kind
-                .record_bytes()
-                .map_or(ValueCheck::Nothing, ValueCheck::Exactly),
-        };
-        self.fields.push(Field {
-            name: wanted.name.clone(),
-            kind,
-        });
-        self.columns.push(ReadColumn {
-            name: wanted.column.clone(),
-            data_type: field.data_type().clone(),
-            store,
-            check,
-            classes: hints.classes(&wanted.column).map(<[_]>::to_vec),
-            // A column whose tensors cannot be a field never gets here.
-            shape: hints::tensor_shape(field).ok().flatten(),
-        });
-        if self.classes.is_none() {
-            self.classes = classes;
-        }
-    }
-
-    /// Fields, in order.
-    pub(super) fn fields(&self) -> &[Field] {
-        &self.fields
-    }
-
-    /// Columns of the fields, in the same order.
-    pub(super) fn columns(&self) -> &[ReadColumn] {
-        &self.columns
-    }
-
-    /// Class names of the first column that has any.
-    pub(super) fn classes(&self) -> Option<&[String]> {
-        self.classes.as_deref()
-    }
-
-    /// Returns the positions of the columns in another schema, ascending and without repetition.
-    ///
-    /// # Errors
-    ///
-    /// The column that is missing, has another type, or has another meaning.
-    pub(super) fn locate(&self, schema: &Schema) -> Result<Vec<usize>, String> {
-        let hints = Hints::of(schema);
-        let mut places = Vec::with_capacity(self.columns.len());
-        for column in &self.columns {
-            let Some((at, field)) = schema.column_with_name(&column.name) else {
-                return Err(format!("it has no column `{}`", column.name));
-            };
-            if !field.data_type().equals_datatype(&column.data_type) {
-                return Err(format!(
-                    "column `{}` is {}, but {} in the first file",
-                    column.name,
-                    field.data_type(),
-                    column.data_type
-                ));
-            }
-            if let (Some(known), Some(own)) = (&column.classes, hints.classes(&column.name))
-                && known != own
-            {
-                return Err(format!(
-                    "the classes of column `{}` differ from the first file, so its numbers have \
-                     another meaning ({})",
-                    column.name,
-                    differing(known, own)
-                ));
-            }
-            let shape = hints::tensor_shape(field)
-                .map_err(|problem| format!("column `{}`: {problem}", column.name))?;
-            if let (Some(known), Some(own)) = (&column.shape, &shape)
-                && known != own
-            {
-                return Err(format!(
-                    "column `{}` has tensors of shape {own:?}, but {known:?} in the first file",
-                    column.name
-                ));
-            }
-            places.push(at);
-        }
-        places.sort_unstable();
-        places.dedup();
-        Ok(places)
-    }
-}
-
-/// Describes the first class in which two lists differ.
-fn differing(known: &[String], own: &[String]) -> String {
-    let at = known.iter().zip(own).position(|(a, b)| a != b);
-    let at = at.unwrap_or(known.len().min(own.len()));
-    let show = |list: &[String]| match list.get(at) {
-        Some(name) => format!("`{name}`"),
-        None => "none".to_owned(),
-    };
-    format!("{at} is {} here and {} there", show(own), show(known))
-}
-
-fn repeated(fields: &[Field]) -> Option<&str> {
-    let names = fields.iter().map(|field| field.name.as_str());
-    let mut names: Vec<&str> = names.collect();
-    names.sort_unstable();
-    names
-        .windows(2)
-        .find(|pair| pair[0] == pair[1])
-        .map(|pair| pair[0])
-}
-
-/// Field that a column becomes.
-#[derive(Debug)]
-struct SettledColumn {
-    kind: FieldKind,
-    store: Conversion,
-    classes: Option<Vec<String>>,
-}
-
-/// Layout of a column's values according to its type.
-enum ValueLayout {
-    /// Bytes; those of a child, where the column is a struct as Hugging Face writes images.
-    Bytes(Option<&'static str>),
-    Text,
-    /// Words of a dictionary.
-    Words,
-    Numbers {
-        dtype: DType,
-        dims: Vec<usize>,
-    },
-    Lists {
-        dtype: DType,
-        depth: usize,
-    },
-}
-
-fn settle(
-    at: usize,
-    field: &ArrowField,
-    feature: Option<&FeatureHint>,
-    wanted: &ColumnRequest,
-    first: &mut dyn FirstValues,
-) -> Result<SettledColumn, ColumnError> {
-    let stored = stored(field)?;
-    let plain = |kind, store| SettledColumn {
-        kind,
-        store,
-        classes: None,
-    };
-    Ok(match stored {
-        ValueLayout::Bytes(child) => {
-            let store = Conversion::Bytes { child };
-            let kind = match wanted.kind {
-                Some(kind) => bytes_kind(kind, wanted)?,
-                None => {
-                    let is_image = matches!(feature, Some(FeatureHint::Image))
-                        || first
-                            .value(at, child)?
-                            .is_some_and(|bytes| Format::of(&bytes).is_some());
-                    match (is_image, names_masks(&wanted.name)) {
-                        (false, _) => FieldKind::Bytes,
-                        (true, true) => FieldKind::Mask(Pixels::Encoded),
-                        (true, false) => FieldKind::Image(Pixels::Encoded),
-                    }
-                }
-            };
-            plain(kind, store)
-        }
-        ValueLayout::Words if wanted.kind == Some(FieldChoice::Tensor) => {
-            let Some(words) = first.words(at)? else {
-                let problem = "its words have no common dictionary here; take it as text, or \
-                               store numbers";
-                return Err(problem.to_owned().into());
-            };
-            let numbers = words.iter().cloned().zip(0..).collect();
-            SettledColumn {
-                kind: scalar(DType::Int64),
-                store: Conversion::Classes(Arc::new(numbers)),
-                classes: Some(words),
-            }
-        }
-        ValueLayout::Text | ValueLayout::Words => {
-            let kind = match wanted.kind {
-                None | Some(FieldChoice::Text) => FieldKind::Text,
-                Some(FieldChoice::Bytes) => FieldKind::Bytes,
-                Some(_) => return Err("it holds text".to_owned().into()),
-            };
-            plain(kind, Conversion::Bytes { child: None })
-        }
-        ValueLayout::Numbers { dtype, dims } => numbers(dtype, dims, feature, wanted)?,
-        ValueLayout::Lists { dtype, depth } => lists(dtype, depth, feature, wanted)?,
-    })
-}
-
-fn scalar(dtype: DType) -> FieldKind {
-    FieldKind::Tensor {
-        dtype,
-        shape: Vec::new(),
-    }
-}
-
-/// Converts bytes as the user requested.
-fn bytes_kind(kind: FieldChoice, wanted: &ColumnRequest) -> Result<FieldKind, String> {
-    let pixels = || match wanted.dtype {
-        None => Ok(Pixels::Encoded),
-        Some(dtype) => Pixels::raw(dtype, &wanted.shape),
-    };
-    Ok(match kind {
-        FieldChoice::Image => FieldKind::Image(pixels()?),
-        FieldChoice::Mask => FieldKind::Mask(pixels()?),
-        FieldChoice::Bytes => FieldKind::Bytes,
-        FieldChoice::Text => FieldKind::Text,
-        FieldChoice::Tensor => FieldKind::Tensor {
-            dtype: wanted.dtype.ok_or("bytes need a dtype to be a tensor")?,
-            shape: wanted.shape.clone(),
-        },
-        FieldChoice::Ragged => FieldKind::Ragged {
-            dtype: wanted.dtype.ok_or("bytes need a dtype to be ragged")?,
-        },
-    })
-}
-
-fn numbers(
+/// Returns the field for an array whose records have this type and shape. If integers are widened
+/// to int64, also returns their original type.
+///
+/// # Errors
+///
+/// The reason why the array cannot become the requested field.
+pub fn array_field(
     dtype: DType,
     dims: Vec<usize>,
-    feature: Option<&FeatureHint>,
     wanted: &ColumnRequest,
-) -> Result<SettledColumn, String> {
+) -> Result<(FieldKind, Option<DType>), String> {
+    number_field(dtype, dims, false, wanted)
+}
+
+/// Like [`array_field`], for numbers that are known to be class numbers if `has_classes`.
+fn number_field(
+    dtype: DType,
+    dims: Vec<usize>,
+    has_classes: bool,
+    wanted: &ColumnRequest,
+) -> Result<(FieldKind, Option<DType>), String> {
     let length = product(&dims)?;
-    let classes = match feature {
-        Some(FeatureHint::Classes(names)) => Some(names.clone()),
-        _ => None,
-    };
     let whole = !matches!(
         dtype,
         DType::Float16 | DType::BFloat16 | DType::Float32 | DType::Float64 | DType::UInt64
     );
-    let is_label = dims.is_empty() && (classes.is_some() || wanted.name == "label");
+    let is_label = dims.is_empty() && (has_classes || wanted.name == "label");
     let wide = match wanted.dtype {
         Some(asked) => asked == DType::Int64,
         None => is_label && wanted.kind.is_none_or(|kind| kind == FieldChoice::Tensor),
     };
     if wide && whole && dtype != DType::Int64 && dims.is_empty() {
-        return Ok(SettledColumn {
-            kind: scalar(DType::Int64),
-            store: Conversion::Wide { from: dtype },
-            classes,
-        });
+        return Ok((scalar(DType::Int64), Some(dtype)));
     }
     if let Some(asked) = wanted.dtype.filter(|&asked| asked != dtype) {
         let problem = "only integer scalars can be converted, and only to int64";
@@ -521,90 +99,35 @@ fn numbers(
             return Err("it holds numbers of one shape; its kind is tensor".to_owned());
         }
     };
-    Ok(SettledColumn {
-        kind,
-        store: Conversion::Fixed { dtype, length },
-        classes,
-    })
-}
-
-/// Returns the field for an array whose records have this type and shape. If integers are widened
-/// to int64, also returns their original type.
-///
-/// # Errors
-///
-/// The reason why the array cannot become the requested field.
-pub fn array_field(
-    dtype: DType,
-    dims: Vec<usize>,
-    wanted: &ColumnRequest,
-) -> Result<(FieldKind, Option<DType>), String> {
-    let settled = numbers(dtype, dims, None, wanted)?;
-    let wide = match settled.store {
-        Conversion::Wide { from } => Some(from),
-        _ => None,
-    };
-    Ok((settled.kind, wide))
+    Ok((kind, None))
 }
 
 /// Converts a little-endian integer to int64.
 pub fn widened(from: DType, bytes: &[u8]) -> Option<Bytes> {
-    let wide = rows::integer(from, bytes)?;
+    let wide = integer(from, bytes)?;
     Some(Bytes::copy_from_slice(&wide.to_le_bytes()))
 }
 
-fn lists(
-    dtype: DType,
-    depth: usize,
-    feature: Option<&FeatureHint>,
-    wanted: &ColumnRequest,
-) -> Result<SettledColumn, String> {
-    if let Some(asked) = wanted.dtype.filter(|&asked| asked != dtype) {
-        return Err(format!("it holds {}, not {}", dtype.name(), asked.name()));
-    }
-    let shape = match feature {
-        _ if !wanted.shape.is_empty() => Some(wanted.shape.clone()),
-        Some(FeatureHint::Array(shape)) if shape.len() == depth => Some(shape.clone()),
-        _ => None,
-    };
-    let lists = |dims| Conversion::Lists { dtype, depth, dims };
-    let (kind, store) = match (wanted.kind, shape) {
-        (None | Some(FieldChoice::Ragged), None) if depth == 1 => {
-            (FieldKind::Ragged { dtype }, lists(None))
-        }
-        (Some(FieldChoice::Ragged), _) => {
-            return Err("ragged fields are lists of numbers, and these are nested".to_owned());
-        }
-        (Some(FieldChoice::Bytes | FieldChoice::Text), _) => {
-            return Err("it holds lists of numbers".to_owned());
-        }
-        (_, None) => {
-            let problem = "lists may differ in length; give the shape that all of them have";
-            return Err(problem.to_owned());
-        }
-        (kind, Some(shape)) => {
-            if depth > 1 && shape.len() != depth {
-                return Err(format!("it is nested {depth} deep, unlike {shape:?}"));
-            }
-            // A flat list may be reshaped to any shape.
-            let dims = match depth {
-                1 => vec![product(&shape)?],
-                _ => shape.clone(),
-            };
-            let kind = match kind {
-                Some(FieldChoice::Image) => FieldKind::Image(Pixels::raw(dtype, &shape)?),
-                Some(FieldChoice::Mask) => FieldKind::Mask(Pixels::raw(dtype, &shape)?),
-                Some(_) => FieldKind::Tensor { dtype, shape },
-                None => guess(&wanted.name, dtype, shape),
-            };
-            (kind, lists(Some(dims)))
-        }
-    };
-    Ok(SettledColumn {
-        kind,
-        store,
-        classes: None,
+/// Reads a little-endian integer.
+fn integer(dtype: DType, bytes: &[u8]) -> Option<i64> {
+    Some(match (dtype, bytes) {
+        (DType::Bool | DType::UInt8, [byte]) => i64::from(*byte),
+        (DType::Int8, [byte]) => i64::from(*byte as i8),
+        (DType::UInt16, [a, b]) => i64::from(u16::from_le_bytes([*a, *b])),
+        (DType::Int16, [a, b]) => i64::from(i16::from_le_bytes([*a, *b])),
+        (DType::UInt32, bytes) => i64::from(u32::from_le_bytes(bytes.try_into().ok()?)),
+        (DType::Int32, bytes) => i64::from(i32::from_le_bytes(bytes.try_into().ok()?)),
+        (DType::UInt64, bytes) => i64::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()?,
+        (DType::Int64, bytes) => i64::from_le_bytes(bytes.try_into().ok()?),
+        _ => return None,
     })
+}
+
+fn scalar(dtype: DType) -> FieldKind {
+    FieldKind::Tensor {
+        dtype,
+        shape: Vec::new(),
+    }
 }
 
 /// Number of elements of a shape, if their bytes can be counted.
@@ -638,121 +161,4 @@ pub fn names_masks(name: &str) -> bool {
     ["mask", "annotation", "segmentation"]
         .iter()
         .any(|word| name.contains(word))
-}
-
-/// Layout of a column's values according to its type, or the reason why it cannot be a field.
-fn stored(field: &ArrowField) -> Result<ValueLayout, String> {
-    if let Some(shape) = hints::tensor_shape(field)? {
-        let DataType::FixedSizeList(item, length) = field.data_type() else {
-            return Err("it is not a list, as a tensor must be".to_owned());
-        };
-        let (Some(dtype), Ok(length)) = (number(item.data_type()), usize::try_from(*length)) else {
-            return Err(unfit(field.data_type()));
-        };
-        if product(&shape)? != length {
-            return Err(format!(
-                "its shape {shape:?} does not have {length} elements"
-            ));
-        }
-        return Ok(ValueLayout::Numbers { dtype, dims: shape });
-    }
-    let data_type = field.data_type();
-    Ok(match data_type {
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => ValueLayout::Bytes(None),
-        DataType::FixedSizeBinary(_) => ValueLayout::Bytes(None),
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => ValueLayout::Text,
-        DataType::Dictionary(_, words) if is_text(words) => ValueLayout::Words,
-        DataType::Struct(children) => {
-            let has_bytes = children.iter().any(|child| {
-                child.name() == BYTES
-                    && matches!(
-                        child.data_type(),
-                        DataType::Binary | DataType::LargeBinary | DataType::BinaryView
-                    )
-            });
-            match has_bytes {
-                true => ValueLayout::Bytes(Some(BYTES)),
-                false => return Err(unfit(data_type)),
-            }
-        }
-        _ => numeric(data_type).ok_or_else(|| unfit(data_type))?,
-    })
-}
-
-/// Whether values of this type are bytes of unknown content.
-fn holds_bytes(data_type: &DataType) -> bool {
-    matches!(
-        data_type,
-        DataType::Binary
-            | DataType::LargeBinary
-            | DataType::BinaryView
-            | DataType::FixedSizeBinary(_)
-            | DataType::Struct(_)
-    )
-}
-
-fn is_text(data_type: &DataType) -> bool {
-    matches!(
-        data_type,
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
-    )
-}
-
-/// Maximum depth of nested lists.
-const DEPTH: usize = 8;
-
-fn numeric(data_type: &DataType) -> Option<ValueLayout> {
-    if let Some(dtype) = number(data_type) {
-        let dims = Vec::new();
-        return Some(ValueLayout::Numbers { dtype, dims });
-    }
-    let (mut inner, mut dims, mut depth) = (data_type, Vec::new(), 0);
-    loop {
-        match inner {
-            DataType::FixedSizeList(item, length) if depth == 0 => {
-                dims.push(usize::try_from(*length).ok()?);
-                inner = item.data_type();
-            }
-            DataType::List(item) | DataType::LargeList(item) if dims.is_empty() => {
-                depth += 1;
-                inner = item.data_type();
-            }
-            _ => break,
-        }
-        if depth.max(dims.len()) > DEPTH {
-            return None;
-        }
-    }
-    let dtype = number(inner)?;
-    Some(match depth {
-        0 => ValueLayout::Numbers { dtype, dims },
-        depth => ValueLayout::Lists { dtype, depth },
-    })
-}
-
-fn unfit(data_type: &DataType) -> String {
-    format!("{data_type} cannot be a field")
-}
-
-/// Element type with the same memory layout as an Arrow type; dates and times are integers.
-fn number(data_type: &DataType) -> Option<DType> {
-    Some(match data_type {
-        DataType::Boolean => DType::Bool,
-        DataType::Int8 => DType::Int8,
-        DataType::Int16 => DType::Int16,
-        DataType::Int32 | DataType::Date32 | DataType::Time32(_) => DType::Int32,
-        DataType::Int64
-        | DataType::Date64
-        | DataType::Time64(_)
-        | DataType::Timestamp(_, _)
-        | DataType::Duration(_) => DType::Int64,
-        DataType::UInt8 => DType::UInt8,
-        DataType::UInt16 => DType::UInt16,
-        DataType::UInt32 => DType::UInt32,
-        DataType::UInt64 => DType::UInt64,
-        DataType::Float16 => DType::Float16,
-        DataType::Float32 => DType::Float32,
-        DataType::Float64 => DType::Float64,
-        _ => return None,
-    })
 }

@@ -1,12 +1,10 @@
-//! Opens table files: several at a time, with libraries that may panic on bytes that are not a
-//! table.
+//! Opens table files, several at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::store::Blob;
 use infeed_core::error::Error;
-use infeed_core::panics::contain;
 
 /// Number of files that are opened in parallel.
 const THREADS: usize = 8;
@@ -48,10 +46,4 @@ pub(crate) fn each<T: Send>(
     let mut all: Vec<_> = all.into_iter().flatten().collect();
     all.sort_by_key(|(at, _)| *at);
     all.into_iter().map(|(_, done)| done).collect()
-}
-
-/// Runs a library that parses untrusted bytes. A panic of the library becomes an error of the file.
-/// `work` owns its data or only reads it, so nothing incomplete survives the panic.
-pub(crate) fn contained<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    contain(work).unwrap_or_else(|_| Err("its parts do not fit together".to_owned()))
 }

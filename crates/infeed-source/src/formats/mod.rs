@@ -5,6 +5,8 @@
 
 pub mod arrow;
 pub mod mds;
+#[cfg(not(feature = "tables"))]
+mod no_tables;
 pub mod npz;
 pub mod parquet;
 pub mod tar;

@@ -225,11 +225,13 @@ impl FillingBuffer {
     }
 
     /// Whether all bytes are there.
+    #[cfg_attr(not(feature = "remote"), allow(dead_code))]
     pub(super) fn is_full(&self) -> bool {
         self.len() == self.length
     }
 
     /// Drops all bytes.
+    #[cfg_attr(not(feature = "remote"), allow(dead_code))]
     pub(super) fn clear(&mut self) {
         match &mut self.memory {
             BufferMemory::Small(bytes) => bytes.clear(),

@@ -6,7 +6,11 @@
 mod buffers;
 mod cache;
 mod local;
+#[cfg(not(feature = "remote"))]
+mod no_remote;
+mod object;
 mod pattern;
+#[cfg(feature = "remote")]
 mod remote;
 
 use std::fmt::Debug;
@@ -23,12 +27,15 @@ pub use buffers::{BufferPool, held_bytes, open_file, read_file};
 pub use cache::Cache;
 pub use cache::{CacheCounts, cache_use, set_cache};
 pub use local::LocalFile;
-pub use pattern::MAX_NAMES;
-pub use remote::{
-    Bucket, BucketFolder, CreateOutcome, ListedObject, ObjectBody, PARALLEL_READS, RangeRequest,
-    below, look, read,
+#[cfg(not(feature = "remote"))]
+use no_remote as remote;
+pub use object::{
+    CreateOutcome, FolderEntry, ListedObject, ObjectBody, PARALLEL_READS, RangeRequest,
+    RequestCounts,
 };
-pub use remote::{FolderEntry, RequestCounts, configure, entries, is_url, objects, requests};
+pub use pattern::MAX_NAMES;
+pub use remote::{Bucket, BucketFolder, below, look, read};
+pub use remote::{configure, entries, objects, requests};
 
 /// Prefix of the URL of a local file.
 const FILE: &str = "file://";
@@ -123,6 +130,18 @@ pub fn find<S: AsRef<str>>(patterns: &[S]) -> Result<Vec<Arc<dyn Blob>>, Error> 
     Ok(blobs)
 }
 
+/// Whether a path is a URL rather than a file.
+pub fn is_url(path: impl AsRef<Path>) -> bool {
+    let text = path.as_ref().to_str().unwrap_or_default();
+    // A single letter is a Windows drive.
+    text.split_once("://").is_some_and(|(scheme, _)| {
+        scheme.len() > 1
+            && scheme
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+    })
+}
+
 /// Path of a `file://` URL; any other name unchanged.
 pub fn local_path(name: &str) -> &str {
     name.strip_prefix(FILE).unwrap_or(name)
@@ -137,5 +156,23 @@ pub fn open_all(names: &[String]) -> Result<Vec<Arc<dyn Blob>>, Error> {
     match names.first() {
         Some(name) if is_url(name) && !name.starts_with(FILE) => remote::named(names),
         _ => names.iter().map(|name| open(name)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_has_a_scheme_of_at_least_two_characters() {
+        for (path, expected) in [
+            ("s3://bucket/x", true),
+            ("ftp://host", true),
+            ("/data/x", false),
+            ("C://x", false),
+            ("a b://x", false),
+        ] {
+            assert_eq!(is_url(path), expected, "{path}");
+        }
     }
 }

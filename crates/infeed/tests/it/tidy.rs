@@ -123,8 +123,6 @@ const DEVICE_KINDS: Additions = Additions {
     words: &[&["cuda", "Cuda"], &["sim", "Sim"]],
     folders: &["infeed-device/src/"],
     allowed: &[
-        // Settings of NVIDIA's decoder, which other devices ignore.
-        "infeed-device/src/jpeg.rs",
         // Consumers that use CUDA streams. All other devices are read on the host.
         "infeed-py/src/device.rs",
         "infeed-py/src/fill.rs",

@@ -7,9 +7,8 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::error::{NoDecoder, describe, failed};
-use super::functions::{INTERLEAVED, INTERPOLATED, Nvjpeg, chroma, status};
+use super::functions::{INTERLEAVED, INTERPOLATED, Nvjpeg, backend_code, chroma, status};
 use super::lane::{AcceptedFile, Arguments, FileBytes, Lane, LaneState, MemoryNeed};
-use super::settings::{Backend, Settings};
 use crate::cuda::context::Context;
 use crate::cuda::copy::Transfer;
 use crate::cuda::error::CudaError;
@@ -17,7 +16,8 @@ use crate::cuda::memory::GpuMemory;
 use crate::cuda::queue::Queue;
 use crate::cuda::reading::PendingRead;
 use crate::jpeg_batch::{
-    self, BadPositions, Baseline, ImagePosition, RejectedFile, Rejection, ScannedJpeg,
+    self, Backend, BadPositions, Baseline, DecoderSettings, ImagePosition, RejectedFile, Rejection,
+    ScannedJpeg,
 };
 use crate::jpeg_encode::Subsampling;
 
@@ -85,7 +85,10 @@ impl NvjpegDecoder {
     /// # Cost
     ///
     /// A fraction of a second, and some ten MB of the GPU's memory.
-    pub fn open(context: &Arc<Context>, settings: &Settings) -> Result<NvjpegDecoder, NoDecoder> {
+    pub fn open(
+        context: &Arc<Context>,
+        settings: &DecoderSettings,
+    ) -> Result<NvjpegDecoder, NoDecoder> {
         let library = settings.search.find(context.gpu().driver.0)?;
         NvjpegDecoder::open_with(context, library, settings)
     }
@@ -93,7 +96,7 @@ impl NvjpegDecoder {
     pub(super) fn open_with(
         context: &Arc<Context>,
         library: &'static Nvjpeg,
-        settings: &Settings,
+        settings: &DecoderSettings,
     ) -> Result<NvjpegDecoder, NoDecoder> {
         let _bound = context.bind()?;
         let backends = match &settings.backend {
@@ -143,7 +146,7 @@ impl NvjpegDecoder {
             false => &[0],
         };
         for &flags in flags {
-            let (backend, none, mut handle) = (self.backend.code(), ptr::null(), 0);
+            let (backend, none, mut handle) = (backend_code(self.backend), ptr::null(), 0);
             // SAFETY: null allocators select the library's own; writes one handle. The context is
             // current, and the CUDA runtime inside of the library uses it.
             let code = unsafe { (functions.create)(backend, none, none, flags, &raw mut handle) };

@@ -1,28 +1,19 @@
 //! Finds the library.
 
 use std::ffi::CString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use super::error::NoDecoder;
 use super::functions::Nvjpeg;
 use crate::cuda::library::Library;
+use crate::jpeg_batch::Search;
 
 /// Major versions that are looked for, newest first.
 const MAJORS: [i32; 3] = [13, 12, 11];
 
 /// The oldest supported version: earlier ones leak memory when they decode.
 const OLDEST: (i32, i32) = (11, 6);
-
-/// Where to look for the library.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Search {
-    /// Path of the library. If it is set, no other is tried.
-    pub file: Option<PathBuf>,
-    /// Folders to search before the system's, such as those below Python's `site-packages`. The
-    /// newest library in any of them comes first.
-    pub folders: Vec<PathBuf>,
-}
 
 /// One candidate.
 #[derive(Debug, PartialEq, Eq)]

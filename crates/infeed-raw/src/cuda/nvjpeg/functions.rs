@@ -6,6 +6,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use crate::cuda::library::{Library, table};
+use crate::jpeg_batch::Backend;
 use crate::jpeg_encode::Subsampling;
 
 /// `nvjpegImage_t`: for each of four channels, an address on the GPU, and the bytes from row to
@@ -17,14 +18,14 @@ pub(super) struct NvjpegImage {
     pub(super) pitch: [usize; 4],
 }
 
-/// Values of `nvjpegBackend_t`.
-pub(super) mod backend {
-    use std::ffi::c_uint;
-
-    /// Decodes Huffman codes and transforms on the GPU's cores.
-    pub(crate) const GPU_HYBRID: c_uint = 2;
-    /// Decodes on the engine.
-    pub(crate) const HARDWARE: c_uint = 3;
+/// Value of `nvjpegBackend_t`.
+pub(super) fn backend_code(backend: Backend) -> c_uint {
+    match backend {
+        // `NVJPEG_BACKEND_GPU_HYBRID` decodes Huffman codes and transforms on the GPU's cores.
+        Backend::Cores => 2,
+        // `NVJPEG_BACKEND_HARDWARE`.
+        Backend::Engine => 3,
+    }
 }
 
 /// `NVJPEG_OUTPUT_RGBI`: interleaved red, green and blue in the first channel.

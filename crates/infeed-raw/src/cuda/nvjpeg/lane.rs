@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::functions::NvjpegImage;
-use crate::cuda::{Event, GpuMemory, HostSource};
+use crate::cuda::{Event, GpuMemory};
+use crate::host::HostSource;
 use crate::jpeg_batch::{Baseline, ImagePosition, ScannedJpeg};
 use crate::jpeg_encode::Subsampling;
 

@@ -1,6 +1,6 @@
 //! JPEG decoding on NVIDIA GPUs: batches of files into one memory, through nvJPEG.
 //!
-//! Nothing is linked. [`NvjpegDecoder::open`] looks for the library ([`Search`]) and returns
+//! Nothing is linked. [`NvjpegDecoder::open`] looks for the library ([`Search`](crate::jpeg_batch::Search)) and returns
 //! [`NoDecoder`] with the reason if there is none.
 //!
 //! **Accepted files.** Baseline files only ([`Baseline`](crate::jpeg_batch::Baseline)). The host
@@ -49,7 +49,6 @@ mod error;
 mod find;
 mod functions;
 mod lane;
-mod settings;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -57,5 +56,3 @@ mod tests_find;
 
 pub use decoder::{NvjpegBatch, NvjpegDecoder};
 pub use error::NoDecoder;
-pub use find::Search;
-pub use settings::{Backend, Settings};

@@ -7,7 +7,9 @@ use super::functions::{Functions, Nvjpeg, NvjpegImage};
 use super::*;
 use crate::cuda::testing::{begin_capture, calls, consumers_stream, end_capture, handle};
 use crate::cuda::{Context, GpuMemory, Queue};
-use crate::jpeg_batch::{Baseline, ImagePosition, RejectedFile, ScannedJpeg};
+use crate::jpeg_batch::{
+    Backend, Baseline, DecoderSettings, ImagePosition, RejectedFile, ScannedJpeg,
+};
 use crate::jpeg_encode::{Subsampling, encode};
 use crate::slab::Slab;
 
@@ -36,7 +38,7 @@ fn gpu() -> Arc<Context> {
 }
 
 fn open(context: &Arc<Context>) -> NvjpegDecoder {
-    let decoder = NvjpegDecoder::open_with(context, &FAKE, &Settings::default()).unwrap();
+    let decoder = NvjpegDecoder::open_with(context, &FAKE, &DecoderSettings::default()).unwrap();
     calls();
     decoder
 }
@@ -119,7 +121,7 @@ fn the_image_struct_has_the_layout_of_the_header() {
 #[test]
 fn a_decoder_prefers_the_engine_and_falls_back_to_the_cores() {
     let context = gpu();
-    let decoder = NvjpegDecoder::open_with(&context, &FAKE, &Settings::default()).unwrap();
+    let decoder = NvjpegDecoder::open_with(&context, &FAKE, &DecoderSettings::default()).unwrap();
     assert_eq!(decoder.backend(), Backend::Engine);
     assert_eq!(
         (decoder.engines(), decoder.version()),
@@ -130,14 +132,14 @@ fn a_decoder_prefers_the_engine_and_falls_back_to_the_cores() {
 
     // Status 7: the GPU has no engine.
     testing::fail_call("nvjpegCreateEx", 7, 1);
-    let decoder = NvjpegDecoder::open_with(&context, &FAKE, &Settings::default()).unwrap();
+    let decoder = NvjpegDecoder::open_with(&context, &FAKE, &DecoderSettings::default()).unwrap();
     assert_eq!(decoder.backend(), Backend::Cores);
     drop(decoder);
 
     testing::fail_call("nvjpegCreateEx", 7, 1);
     testing::fail_call("nvjpegCreateEx", 9, 2);
     calls();
-    let error = NvjpegDecoder::open_with(&context, &FAKE, &Settings::default()).unwrap_err();
+    let error = NvjpegDecoder::open_with(&context, &FAKE, &DecoderSettings::default()).unwrap_err();
     assert_eq!(calls(), ["nvjpegCreateEx 3 32", "nvjpegCreateEx 2 32"]);
     let text = error.to_string();
     assert!(
@@ -147,9 +149,9 @@ fn a_decoder_prefers_the_engine_and_falls_back_to_the_cores() {
     assert!(text.contains("(status 7); the GPU's cores: "), "{text}");
 
     let backend = Some(Backend::Cores);
-    let settings = Settings {
+    let settings = DecoderSettings {
         backend,
-        ..Settings::default()
+        ..DecoderSettings::default()
     };
     calls();
     drop(NvjpegDecoder::open_with(&context, &FAKE, &settings).unwrap());
@@ -165,7 +167,7 @@ fn a_library_without_interpolation_gets_no_flag_for_it() {
     let context = gpu();
     testing::fail_call("nvjpegCreateEx", 2, 1);
 
-    let decoder = NvjpegDecoder::open_with(&context, &FAKE, &Settings::default()).unwrap();
+    let decoder = NvjpegDecoder::open_with(&context, &FAKE, &DecoderSettings::default()).unwrap();
 
     assert_eq!(decoder.backend(), Backend::Engine);
     assert_eq!(calls()[..2], ["nvjpegCreateEx 3 32", "nvjpegCreateEx 3 0"]);
@@ -225,9 +227,9 @@ fn a_call_has_one_subsampling_on_the_engine_and_all_on_the_cores() {
         .map(|n| ImagePosition::dense(n * 512, 8, 16))
         .collect();
     for (backend, expected) in [(Backend::Engine, 5), (Backend::Cores, 1)] {
-        let settings = Settings {
+        let settings = DecoderSettings {
             backend: Some(backend),
-            ..Settings::default()
+            ..DecoderSettings::default()
         };
         let mut decoder = NvjpegDecoder::open_with(&context, &FAKE, &settings).unwrap();
         let (queue, to) = (context.stream().unwrap(), memory(&context));
@@ -267,7 +269,8 @@ fn a_failed_open_destroys_everything_it_created() {
         let context = gpu();
         fail(call, 8);
 
-        let error = NvjpegDecoder::open_with(&context, &FAKE, &Settings::default()).unwrap_err();
+        let error =
+            NvjpegDecoder::open_with(&context, &FAKE, &DecoderSettings::default()).unwrap_err();
 
         assert!(
             matches!(error, NoDecoder::NotOnThisGpu { .. }),
@@ -278,7 +281,7 @@ fn a_failed_open_destroys_everything_it_created() {
     }
     let context = gpu();
     fail("cuEventCreate", 700);
-    let error = NvjpegDecoder::open_with(&context, &FAKE, &Settings::default()).unwrap_err();
+    let error = NvjpegDecoder::open_with(&context, &FAKE, &DecoderSettings::default()).unwrap_err();
     assert!(matches!(error, NoDecoder::Cuda(_)), "{error}");
     assert_eq!(testing::live("decoders"), 0);
     assert_eq!(testing::context_depth(), 0);
@@ -583,7 +586,8 @@ fn a_file_that_the_library_reads_differently_is_never_decoded() {
 #[test]
 fn a_library_without_the_newer_functions_decodes() {
     let context = gpu();
-    let mut decoder = NvjpegDecoder::open_with(&context, &OLD, &Settings::default()).unwrap();
+    let mut decoder =
+        NvjpegDecoder::open_with(&context, &OLD, &DecoderSettings::default()).unwrap();
     let (queue, to) = (context.stream().unwrap(), memory(&context));
     let (files, positions) = files(2);
 

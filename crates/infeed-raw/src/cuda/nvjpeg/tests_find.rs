@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::find::LibraryCandidate;
 use super::*;
+use crate::jpeg_batch::Search;
 
 #[test]
 fn the_search_prefers_a_file_then_loaded_libraries_then_folders_then_the_system() {

@@ -8,7 +8,7 @@ use flate2::Compression;
 use flate2::write::DeflateEncoder;
 
 use super::*;
-use crate::columns::tests::{RemoteBlob, read_run};
+use crate::columns::table::tests::{RemoteBlob, read_run};
 use crate::store::find;
 use infeed_core::sample::{FieldKind, Pixels};
 

@@ -21,6 +21,7 @@ use tokio::time::{Instant, timeout};
 use super::bucket::Bucket;
 use super::url::Service;
 use crate::store::buffers::{BufferPool, FillingBuffer};
+use crate::store::{RangeRequest, RequestCounts};
 use infeed_core::random::mix;
 
 /// Maximum pause before a retry.
@@ -35,22 +36,6 @@ const LISTED: usize = 3;
 
 /// Maximum number of characters of a server's message that an error repeats.
 const WORDS: usize = 300;
-
-/// Requests of this process so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RequestCounts {
-    /// Requests made, including repetitions.
-    pub requests: u64,
-    /// Requests made because an earlier one failed.
-    pub retries: u64,
-    /// Requests made because an earlier one was slow.
-    pub hedges: u64,
-    /// Of those, the requests that answered first.
-    pub hedges_won: u64,
-    /// Bytes received.
-    pub bytes: u64,
-}
 
 static REQUESTS: AtomicU64 = AtomicU64::new(0);
 static RETRIES: AtomicU64 = AtomicU64::new(0);
@@ -112,19 +97,6 @@ fn other_version(meta: &ObjectMeta) -> &'static str {
 /// A tag without the weak mark and quotes, which only some answers have.
 pub(super) fn bare(tag: &str) -> &str {
     tag.strip_prefix("W/").unwrap_or(tag).trim_matches('"')
-}
-
-/// A range of a version of an object.
-#[derive(Clone, Debug)]
-pub struct RangeRequest<'a> {
-    /// Key of the object in its bucket.
-    pub key: &'a str,
-    /// Bytes of the object to fetch.
-    pub range: Range<u64>,
-    /// Length of the whole object.
-    pub length: u64,
-    /// Version that the bytes must have.
-    pub version: Option<u64>,
 }
 
 impl Bucket {

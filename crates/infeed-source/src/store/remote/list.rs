@@ -9,13 +9,13 @@ use object_store::list::{PaginatedListOptions, PaginatedListResult};
 use object_store::{GetOptions, ObjectMeta};
 use tokio::task::JoinSet;
 
+use super::Object;
 use super::bucket::Bucket;
 use super::fetch::{bare, version};
 use super::url::Url;
-use super::{Object, is_url};
-use crate::store::Blob;
 use crate::store::buffers::BufferPool;
 use crate::store::cache::Cache;
+use crate::store::{Blob, FolderEntry, ListedObject, is_url};
 use infeed_core::error::Error;
 
 /// Maximum number of list and metadata requests in flight.
@@ -28,26 +28,6 @@ const DEPTH: usize = 3;
 
 /// Wildcard characters.
 const WILD: [char; 3] = ['*', '?', '['];
-
-/// An object or folder of a bucket, or a file or folder of a disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FolderEntry {
-    /// Name in its folder.
-    pub name: String,
-    /// Whether it is a folder.
-    pub is_folder: bool,
-}
-
-/// An object of a list.
-#[derive(Debug, PartialEq, Eq)]
-pub struct ListedObject {
-    /// Key as in URLs, below the listed folder.
-    pub key: String,
-    /// Bytes of the object.
-    pub length: u64,
-    /// Version of the object, when the server reports one.
-    pub version: Option<u64>,
-}
 
 /// Lists all objects below a folder, unsorted. Returns the bucket and the key of the folder too.
 ///

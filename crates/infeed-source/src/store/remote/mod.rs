@@ -23,23 +23,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::Blob;
 use super::buffers::{BufferPool, held_bytes};
 use super::cache::Cache;
+use super::{Blob, PARALLEL_READS, RangeRequest};
 pub use bucket::Bucket;
-pub use fetch::RangeRequest;
-pub use fetch::{RequestCounts, requests};
-pub use list::{FolderEntry, entries, objects};
-pub use list::{ListedObject, below, look};
+pub use fetch::requests;
+pub use list::{below, entries, look, objects};
 pub(super) use list::{matches, named, open};
 pub use settings::configure;
-pub use url::is_url;
-pub use write::{BucketFolder, CreateOutcome, ObjectBody};
-
-/// Parallel reads that a bucket answers as fast as one. Each waits tens of milliseconds for its
-/// first byte; 64 records of 100 kB in flight fill a line of 10 Gbit/s at 5 ms, or 2 Gbit/s at 25
-/// ms. Cloud services accept this many; a small web server may need fewer.
-pub const PARALLEL_READS: usize = 64;
+pub use write::BucketFolder;
 
 /// Bytes that cost as much as a request: about 20 ms before the first byte, at 50 MB/s per
 /// connection.

@@ -1,7 +1,5 @@
 //! Parses URLs of buckets and servers.
 
-use std::path::Path;
-
 use infeed_core::error::Error;
 
 /// Aliases of schemes.
@@ -51,18 +49,6 @@ pub(super) struct Url {
     pub(super) key: String,
     /// From `?` on, for a web server; else empty. It may hold a secret.
     pub(super) query: String,
-}
-
-/// Whether a path is a URL rather than a file.
-pub fn is_url(path: impl AsRef<Path>) -> bool {
-    let text = path.as_ref().to_str().unwrap_or_default();
-    // A single letter is a Windows drive.
-    text.split_once("://").is_some_and(|(scheme, _)| {
-        scheme.len() > 1
-            && scheme
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
-    })
 }
 
 impl Url {
@@ -157,15 +143,6 @@ mod tests {
             "plain",
         ] {
             Url::parse(text).expect_err(text);
-        }
-        for (path, expected) in [
-            ("s3://bucket/x", true),
-            ("ftp://host", true),
-            ("/data/x", false),
-            ("C://x", false),
-            ("a b://x", false),
-        ] {
-            assert_eq!(is_url(path), expected, "{path}");
         }
     }
 }

@@ -6,7 +6,6 @@
 //! compared: a request whose answer was lost, and another writer of the same bytes, are not
 //! failures.
 
-use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -21,10 +20,11 @@ use object_store::path::Path as Key;
 use object_store::{Error as StoreError, GetOptions, ObjectMeta, PutMode, PutOptions};
 
 use super::bucket::Bucket;
-use super::fetch::{RangeRequest, is_unknown, version};
+use super::fetch::{is_unknown, version};
 use super::list::{at_once, level, look_once, text};
 use super::url::{Service, Url};
 use crate::store::buffers::{BufferPool, read_at};
+use crate::store::{CreateOutcome, ObjectBody, RangeRequest};
 use infeed_core::error::Error;
 
 /// Maximum length of an object that is written in one request.
@@ -44,15 +44,6 @@ const COMPARED: u64 = 8 << 20;
 /// writer has begun an upload, and may have given up.
 const LOOKS: u32 = 5;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
-
-/// Content of an object.
-#[derive(Clone, Copy, Debug)]
-pub enum ObjectBody<'a> {
-    /// Bytes in memory.
-    Bytes(&'a Bytes),
-    /// A local file and its length.
-    File(&'a File, u64),
-}
 
 impl ObjectBody<'_> {
     /// Number of bytes.
@@ -77,17 +68,6 @@ impl ObjectBody<'_> {
             }
         }
     }
-}
-
-/// Result of creating an object that must not replace another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CreateOutcome {
-    /// The object was written.
-    New,
-    /// An object with the same bytes exists.
-    Same,
-    /// An object with other bytes exists.
-    Other,
 }
 
 /// Result of a conditional put ("if there is none").

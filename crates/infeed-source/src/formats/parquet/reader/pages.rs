@@ -3,7 +3,7 @@
 //! Source: the Parquet format, `PageHeader` in the Thrift compact protocol. Sizes and counts in a
 //! header determine the decoder's allocations, so their sum must equal the admitted bytes.
 
-use crate::columns::open::contained;
+use crate::columns::table::contained;
 
 /// Numbers of the encodings in the format.
 pub(super) const DELTA_LENGTH: i64 = 6;

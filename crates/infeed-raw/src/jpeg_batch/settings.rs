@@ -1,10 +1,7 @@
-//! Settings of a decoder.
+//! Settings of a device's decoder. Only nvJPEG has a choice; other devices ignore them.
 
-use std::ffi::c_uint;
 use std::fmt;
-
-use super::find::Search;
-use super::functions::backend;
+use std::path::PathBuf;
 
 /// Part of a GPU that decodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,15 +10,6 @@ pub enum Backend {
     Engine,
     /// The cores that also run the training.
     Cores,
-}
-
-impl Backend {
-    pub(super) fn code(self) -> c_uint {
-        match self {
-            Backend::Engine => backend::HARDWARE,
-            Backend::Cores => backend::GPU_HYBRID,
-        }
-    }
 }
 
 impl fmt::Display for Backend {
@@ -33,9 +21,19 @@ impl fmt::Display for Backend {
     }
 }
 
+/// Where to look for the library that decodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Search {
+    /// Path of the library. If it is set, no other is tried.
+    pub file: Option<PathBuf>,
+    /// Folders to search before the system's, such as those below Python's `site-packages`. The
+    /// newest library in any of them comes first.
+    pub folders: Vec<PathBuf>,
+}
+
 /// Settings for opening a decoder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct DecoderSettings {
     /// Where to look for the library.
     pub search: Search,
     /// The backend; None selects the engine if the GPU has one, else the cores.
@@ -45,9 +43,9 @@ pub struct Settings {
     pub threads: u16,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for DecoderSettings {
+    fn default() -> DecoderSettings {
+        DecoderSettings {
             search: Search::default(),
             backend: None,
             threads: 1,

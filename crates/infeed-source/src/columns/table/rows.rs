@@ -11,6 +11,7 @@ use arrow_schema::DataType;
 use bytes::Bytes;
 
 use super::{Columns, Conversion, ReadColumn, ValueCheck, number};
+use crate::columns::integer;
 use infeed_core::error::Cause;
 use infeed_core::sample::DType;
 
@@ -210,21 +211,6 @@ fn owned(buffer: Buffer) -> Bytes {
 
 fn slice(bytes: &Bytes, begin: usize, end: usize) -> Option<Bytes> {
     (begin <= end && end <= bytes.len()).then(|| bytes.slice(begin..end))
-}
-
-/// Reads a little-endian integer.
-pub(super) fn integer(dtype: DType, bytes: &[u8]) -> Option<i64> {
-    Some(match (dtype, bytes) {
-        (DType::Bool | DType::UInt8, [byte]) => i64::from(*byte),
-        (DType::Int8, [byte]) => i64::from(*byte as i8),
-        (DType::UInt16, [a, b]) => i64::from(u16::from_le_bytes([*a, *b])),
-        (DType::Int16, [a, b]) => i64::from(i16::from_le_bytes([*a, *b])),
-        (DType::UInt32, bytes) => i64::from(u32::from_le_bytes(bytes.try_into().ok()?)),
-        (DType::Int32, bytes) => i64::from(i32::from_le_bytes(bytes.try_into().ok()?)),
-        (DType::UInt64, bytes) => i64::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()?,
-        (DType::Int64, bytes) => i64::from_le_bytes(bytes.try_into().ok()?),
-        _ => return None,
-    })
 }
 
 impl Rows {

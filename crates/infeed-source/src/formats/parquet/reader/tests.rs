@@ -8,7 +8,7 @@ use ::parquet::basic::{Compression, Encoding, ZstdLevel};
 use ::parquet::file::properties::{WriterProperties, WriterPropertiesBuilder, WriterVersion};
 
 use super::*;
-use crate::columns::tests::{RemoteBlob, expected, holds_table, picture, read_run, table};
+use crate::columns::table::tests::{RemoteBlob, expected, holds_table, picture, read_run, table};
 use crate::store::find;
 use infeed_core::order::Order;
 
@@ -69,7 +69,7 @@ fn every_codec_version_and_encoding_gives_its_rows() {
 /// seconds.
 #[test]
 fn a_footer_that_claims_more_than_its_bytes_is_rejected() {
-    let bytes = include_bytes!("../../../../../fuzz/regressions/endless_list.parquet");
+    let bytes = include_bytes!("../../../../../../fuzz/regressions/endless_list.parquet");
     let root = tempfile::tempdir().expect("a temporary folder");
     let path = root.path().join("endless.parquet");
     fs::write(&path, bytes).expect("writes");
@@ -164,7 +164,7 @@ fn repeated_words_of_a_dictionary_share_memory() {
 /// A column of bytes with images after `nulls` nulls.
 fn behind_nulls(nulls: usize, rows_a_group: usize) -> Vec<u8> {
     use arrow_array::{BinaryArray, RecordBatch};
-    let picture = crate::columns::tests::picture(0);
+    let picture = crate::columns::table::tests::picture(0);
     let rows = (0..nulls + 20).map(|row| (row >= nulls).then_some(&picture));
     let scans = BinaryArray::from_iter(rows);
     let batch = RecordBatch::try_from_iter([("scan", Arc::new(scans) as _)]).expect("a batch");

@@ -7,7 +7,7 @@ use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
 
 use super::*;
-use crate::columns::tests::{expected, holds_table, read_run, table};
+use crate::columns::table::tests::{expected, holds_table, read_run, table};
 use crate::read_one;
 use crate::store::find;
 

@@ -17,7 +17,7 @@ use arrow_ipc::{Block, Message, MessageHeader, MetadataVersion, RecordBatch, roo
 use arrow_schema::{DataType, Schema, SchemaRef, UnionMode};
 use bytes::Bytes;
 
-use crate::columns::open::contained;
+use crate::columns::table::contained;
 use crate::store::Blob;
 
 /// Maximum bytes of the metadata of a message or footer.

@@ -1,0 +1,17 @@
+//! The options of feeders in a build without the cargo feature `feed`: there are none.
+
+use infeed_explain::Feeders;
+
+use crate::error::CliError;
+
+pub(crate) use NoFeederArgs as FeederArgs;
+
+#[derive(clap::Args)]
+pub(crate) struct NoFeederArgs {}
+
+impl NoFeederArgs {
+    /// Returns no feeders.
+    pub(crate) fn feeders(&self) -> Result<Option<Feeders>, CliError> {
+        Ok(None)
+    }
+}

@@ -1,0 +1,64 @@
+//! Feeders in a build without the cargo feature `feed`: none are planned or measured.
+
+use std::convert::Infallible;
+
+use super::{FeederFindings, PlanInputs};
+use crate::Progress;
+use crate::case::Case;
+use crate::findings::Remedy;
+use crate::remedies::count_of;
+use infeed::loader::remote::{RemoteBatches, RemoteRows, RemoteWorkers, RunDescription};
+use infeed_core::error::Error;
+
+pub use AbsentFeeders as Feeders;
+
+/// Running feeders. None exist: the cargo feature `feed` is off.
+#[derive(Clone, Debug)]
+pub struct AbsentFeeders(Infallible);
+
+impl RemoteRows for AbsentFeeders {
+    fn workers(&self) -> usize {
+        match self.0 {}
+    }
+
+    fn in_flight_batches(&self) -> usize {
+        match self.0 {}
+    }
+
+    fn start(
+        &self,
+        _run: &RunDescription,
+        _batches: RemoteBatches,
+    ) -> Result<Box<dyn RemoteWorkers>, Error> {
+        match self.0 {}
+    }
+}
+
+/// Reports that feeders are not planned, if the user asked for a plan.
+pub(crate) fn feeding(
+    case: &Case,
+    _known: &PlanInputs<'_>,
+    _progress: Progress<'_>,
+) -> Result<FeederFindings, Error> {
+    let conditions = &case.conditions;
+    if conditions.network.is_none() && conditions.feeder_cores.is_none() {
+        return Ok(FeederFindings::default());
+    }
+    let why = "this build lacks the cargo feature `feed`".to_owned();
+    Ok(FeederFindings::not_tried(why))
+}
+
+/// Checks that a remedy can be applied. A remedy with feeders cannot.
+///
+/// # Errors
+///
+/// [`Error::Config`] for a remedy with feeders.
+pub fn applies(_case: &Case, remedy: &Remedy) -> Result<(), Error> {
+    match count_of(&remedy.id) {
+        None => Ok(()),
+        Some(_) => {
+            let problem = format!("`{}` needs the cargo feature `feed`", remedy.id);
+            Err(Error::config("apply", problem))
+        }
+    }
+}

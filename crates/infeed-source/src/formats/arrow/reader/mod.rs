@@ -1,0 +1,422 @@
+//! Arrow IPC files and streams, such as the caches of Hugging Face's `datasets`.
+//!
+//! If every file is local and not compressed, the files are mapped and records are slices of the
+//! maps. Otherwise a record batch is read and decoded whole, and is a group of the shuffle.
+
+mod message;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use arrow_array::{Array, RecordBatch};
+use bytes::Bytes;
+use infeed_raw::map::FileMap;
+
+use crate::columns::ColumnRequest;
+use crate::columns::open::each;
+use crate::columns::table::rows::{Rows, first_bytes, words};
+use crate::columns::table::{Columns, FirstValues};
+use crate::field_spec::{FieldSpec, column_requests};
+use crate::memory::{resident_reads, touch};
+use crate::store::{Blob, find};
+use crate::{
+    Admission, Read, ReadError, Sink, Source, admitted, files_fingerprint, handle_bytes,
+    parallel_reads,
+};
+use infeed_core::error::{Cause, Error};
+use infeed_core::order::window::Groups;
+use infeed_core::sample::{Field, Record, RecordId};
+use message::{BatchLocation, FileIndex};
+
+/// Number of batches of mapped files whose views are kept, about a kilobyte each. Datasets with
+/// more batches create the views for each read.
+const KEPT: usize = 1 << 16;
+
+/// Opens the source of a description.
+pub(super) fn open(files: &[String], fields: &[FieldSpec]) -> Result<Arc<dyn Source>, Error> {
+    let blobs = find(files)?;
+    Ok(Arc::new(Arrow::open(blobs, &column_requests(fields)?)?))
+}
+
+/// Records in Arrow IPC files.
+#[derive(Debug)]
+pub struct Arrow {
+    columns: Columns,
+    files: Vec<ArrowFile>,
+    /// File and batch of each group.
+    batches: Vec<ArrowBatch>,
+    groups: Arc<Groups>,
+    /// Whether records are slices of maps.
+    mapped: bool,
+}
+
+#[derive(Debug)]
+struct ArrowFile {
+    blob: Arc<dyn Blob>,
+    index: FileIndex,
+    /// Positions of the columns in its schema.
+    projection: Vec<usize>,
+    map: Option<Bytes>,
+}
+
+#[derive(Debug)]
+struct ArrowBatch {
+    file: usize,
+    number: usize,
+    kept: OnceLock<Result<Rows, Cause>>,
+}
+
+fn problem(text: String) -> Cause {
+    Arc::new(io::Error::new(io::ErrorKind::InvalidData, text))
+}
+
+impl Arrow {
+    /// Indexes all files.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Open`] with the first file that cannot be read or is invalid; [`Error::Config`] for
+    /// columns that do not exist or cannot be converted as requested.
+    pub fn open(blobs: Vec<Arc<dyn Blob>>, wanted: &[ColumnRequest]) -> Result<Arrow, Error> {
+        let opened = |blob: &Arc<dyn Blob>, names: Option<&[String]>| {
+            message::index(&**blob, names).map_err(|error| Error::open(blob.name(), error))
+        };
+        let mut columns = None;
+        for blob in &blobs {
+            let index = opened(blob, None)?;
+            let mut first = FirstFileBatches { blob, index };
+            // A first file without rows is as good as its schema.
+            let empty = first
+                .index
+                .batches
+                .iter()
+                .all(|location| location.rows == 0);
+            let schema = Arc::clone(&first.index.schema);
+            columns = Some(Columns::choose(&schema, wanted, &mut first)?);
+            if !empty {
+                break;
+            }
+        }
+        let columns = columns.ok_or_else(|| Error::config("source", "no files are named"))?;
+        let names: Vec<String> = columns.columns().iter().map(|c| c.name.clone()).collect();
+        let mut files = each(&blobs, |blob| {
+            let index = opened(blob, Some(&names))?;
+            let located = columns.locate(&index.schema);
+            let projection = located.map_err(|problem| {
+                let error = io::Error::new(io::ErrorKind::InvalidData, problem);
+                Error::open(blob.name(), error)
+            })?;
+            Ok(ArrowFile {
+                blob: Arc::clone(blob),
+                index,
+                projection,
+                map: None,
+            })
+        })?;
+        let mapped = files.iter().all(|file| {
+            file.blob.path().is_some()
+                && file.index.batches.iter().all(|location| location.in_place)
+        });
+        if mapped {
+            for file in &mut files {
+                file.map = file.blob.path().map(map).transpose()?;
+            }
+        }
+        let mut batches = Vec::new();
+        let (mut ends, mut bytes, mut end) = (Vec::new(), Vec::new(), 0_u64);
+        for (at, file) in files.iter().enumerate() {
+            for (number, location) in file.index.batches.iter().enumerate() {
+                end = end.saturating_add(location.rows);
+                ends.push(end);
+                let handles = handle_bytes(location.rows, columns.fields().len());
+                bytes.push(location.bytes.saturating_add(handles));
+                batches.push(ArrowBatch {
+                    file: at,
+                    number,
+                    kept: OnceLock::new(),
+                });
+            }
+        }
+        if end == 0 {
+            return Err(Error::config("source", "the files hold no records"));
+        }
+        Ok(Arrow {
+            columns,
+            files,
+            batches,
+            groups: Arc::new(Groups {
+                ends,
+                bytes,
+                whole: true,
+            }),
+            mapped,
+        })
+    }
+
+    /// Returns the batch of a record, and its row in the batch.
+    fn locate(&self, record: u64) -> (usize, usize) {
+        let batch = self.groups.of(record);
+        (batch, (record - self.groups.first(batch)) as usize)
+    }
+
+    fn parts(&self, batch: &ArrowBatch) -> (&ArrowFile, &BatchLocation) {
+        let file = &self.files[batch.file];
+        (file, &file.index.batches[batch.number])
+    }
+
+    /// Decodes a batch from `bytes`, which begin at offset `base` of the file.
+    fn decode(&self, batch: &ArrowBatch, bytes: &Bytes, base: u64) -> Result<Rows, Cause> {
+        let (file, location) = self.parts(batch);
+        let part = |range: &std::ops::Range<u64>| {
+            let range = (range.start - base) as usize..(range.end - base) as usize;
+            let fits = range.end <= bytes.len();
+            fits.then(|| bytes.slice(range)).ok_or_else(|| {
+                problem(format!(
+                    "{} was truncated since it was opened",
+                    file.blob.name()
+                ))
+            })
+        };
+        let decoded = message::decode(
+            &part(&location.message)?,
+            part(&location.body)?,
+            &file.index.schema,
+            &file.projection,
+            &location.dictionaries,
+            location.bytes,
+        );
+        decoded
+            .and_then(|batch| Rows::new(&batch, &self.columns))
+            .map_err(problem)
+    }
+
+    fn read_mapped(&self, read: &Read, sink: &mut Sink<'_>) {
+        for &(position, record) in &read.records {
+            let (at, row) = self.locate(record);
+            let batch = &self.batches[at];
+            let map = self.files[batch.file].map.as_ref();
+            let made = || match map {
+                Some(map) => self.decode(batch, map, 0),
+                None => Err(problem("its file is not mapped".to_owned())),
+            };
+            let fields = if self.batches.len() <= KEPT {
+                get(batch.kept.get_or_init(made), row)
+            } else {
+                get(&made(), row)
+            };
+            if let Ok(fields) = &fields {
+                fields.iter().for_each(|bytes| touch(bytes));
+            }
+            let found = fields.map(|fields| Record {
+                index: record,
+                fields,
+            });
+            sink(position, found);
+        }
+    }
+}
+
+fn get(rows: &Result<Rows, Cause>, row: usize) -> Result<Vec<Bytes>, Cause> {
+    match rows {
+        Ok(rows) if row < rows.len() => rows.get(row),
+        Ok(_) => Err(problem(
+            "the batch has fewer rows than its metadata says".to_owned(),
+        )),
+        Err(cause) => Err(Arc::clone(cause)),
+    }
+}
+
+fn map(path: &Path) -> Result<Bytes, Error> {
+    let map = FileMap::open(path).map_err(|error| Error::open(path, error))?;
+    Ok(Bytes::from_owner(map))
+}
+
+impl Source for Arrow {
+    fn fields(&self) -> &[Field] {
+        self.columns.fields()
+    }
+
+    fn len(&self) -> u64 {
+        self.groups.records()
+    }
+
+    fn fingerprint(&self) -> u64 {
+        let blobs = self.files.iter().map(|file| &*file.blob);
+        files_fingerprint(self.fields(), blobs, &self.groups)
+    }
+
+    fn id(&self, record: u64, _field: Option<usize>) -> RecordId {
+        let (at, row) = self.locate(record);
+        let batch = &self.batches[at];
+        let (file, location) = self.parts(batch);
+        let (file, byte) = (file.blob.name(), location.message.start);
+        RecordId {
+            index: record,
+            name: format!(
+                "row {row} of batch {} of {file} at byte {byte}",
+                batch.number
+            ),
+        }
+    }
+
+    fn shard(&self, record: u64) -> Option<&str> {
+        let (at, _) = self.locate(record);
+        Some(self.parts(&self.batches[at]).0.blob.name())
+    }
+
+    fn classes(&self) -> Option<&[String]> {
+        self.columns.classes()
+    }
+
+    fn local_files(&self, record: u64) -> Vec<PathBuf> {
+        let (at, _) = self.locate(record);
+        let (file, _) = self.parts(&self.batches[at]);
+        file.blob.path().map(Path::to_owned).into_iter().collect()
+    }
+
+    fn groups(&self) -> Option<Arc<Groups>> {
+        (!self.mapped).then(|| Arc::clone(&self.groups))
+    }
+
+    fn parallel_reads(&self) -> Option<usize> {
+        parallel_reads(self.files.iter().map(|file| &*file.blob))
+    }
+
+    fn plan(&self, run: &[u64], _room_bytes: u64) -> Vec<Read> {
+        if self.mapped {
+            let average = self.groups.bytes.iter().sum::<u64>() / self.len().max(1);
+            return resident_reads(run, average as usize);
+        }
+        crate::group_reads(run, &self.groups)
+    }
+
+    fn read(
+        &self,
+        read: &Read,
+        admit: &mut Admission<'_>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), ReadError> {
+        if self.mapped {
+            self.read_mapped(read, sink);
+            return Ok(());
+        }
+        let Some(&(_, record)) = read.records.first() else {
+            return Ok(());
+        };
+        let batch = &self.batches[read.key as usize];
+        let (file, location) = self.parts(batch);
+        let bytes = self.groups.bytes[read.key as usize];
+        admitted(admit, record, bytes)?;
+        let begin = location.message.start;
+        let stored = file.blob.read(begin..location.body.end);
+        let stored = stored.map_err(|error| ReadError::Io {
+            record,
+            field: None,
+            error,
+        })?;
+        let rows = self.decode(batch, &stored, begin);
+        for &(position, record) in &read.records {
+            let (_, row) = self.locate(record);
+            let found = get(&rows, row).map(|fields| Record {
+                index: record,
+                fields,
+            });
+            sink(position, found);
+        }
+        Ok(())
+    }
+}
+
+/// First batches with rows, whose values decide the kinds of columns.
+struct FirstFileBatches<'a> {
+    blob: &'a Arc<dyn Blob>,
+    index: FileIndex,
+}
+
+/// Maximum bytes of a batch that is read to determine the kinds of columns.
+const FIRST_BYTES: u64 = 1 << 30;
+
+/// Maximum number of batches that are searched for a value that is not null.
+const FIRST_BATCHES: usize = 8;
+
+impl FirstFileBatches<'_> {
+    /// Reads a column of a batch.
+    fn look(&self, location: &BatchLocation, column: usize) -> io::Result<RecordBatch> {
+        let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
+        if location.bytes > FIRST_BYTES {
+            return Err(invalid(format!(
+                "its first batch has {} bytes, over the limit of {FIRST_BYTES}",
+                location.bytes
+            )));
+        }
+        let path = self.blob.path().filter(|_| location.in_place);
+        let (base, bytes) = match path {
+            Some(path) => (0, Bytes::from_owner(FileMap::open(path)?)),
+            None => {
+                let begin = location.message.start;
+                (begin, self.blob.read(begin..location.body.end)?)
+            }
+        };
+        let part = |range: &std::ops::Range<u64>| {
+            let range = (range.start - base) as usize..(range.end - base) as usize;
+            let fits = range.end <= bytes.len();
+            let cut = || invalid("it was truncated while it was opened".to_owned());
+            fits.then(|| bytes.slice(range)).ok_or_else(cut)
+        };
+        message::decode(
+            &part(&location.message)?,
+            part(&location.body)?,
+            &self.index.schema,
+            &[column],
+            &location.dictionaries,
+            location.bytes,
+        )
+        .map_err(invalid)
+    }
+
+    /// Returns the first result of `of` for a column of the first batches.
+    fn find<T>(
+        &self,
+        column: usize,
+        of: impl Fn(&Arc<dyn Array>) -> Option<T>,
+    ) -> io::Result<Option<T>> {
+        let batches = self
+            .index
+            .batches
+            .iter()
+            .filter(|location| location.rows > 0);
+        let mut wrong = None;
+        for location in batches.take(FIRST_BATCHES) {
+            match self.look(location, column) {
+                Ok(batch) => {
+                    if let Some(found) = batch.columns().first().and_then(&of) {
+                        return Ok(Some(found));
+                    }
+                }
+                // A damaged batch is reported when it is read; another one may have a value.
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    wrong.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        wrong.map_or(Ok(None), Err)
+    }
+}
+
+impl FirstValues for FirstFileBatches<'_> {
+    fn name(&self) -> String {
+        self.blob.name().to_owned()
+    }
+
+    fn value(&mut self, column: usize, child: Option<&str>) -> io::Result<Option<Bytes>> {
+        self.find(column, |array| first_bytes(array, child))
+    }
+
+    fn words(&mut self, column: usize) -> io::Result<Option<Vec<String>>> {
+        self.find(column, words)
+    }
+}

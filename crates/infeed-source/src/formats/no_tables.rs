@@ -1,0 +1,13 @@
+//! Tables in a build without the cargo feature `tables`: opening one is an error that names it.
+
+use std::sync::Arc;
+
+use crate::Source;
+use crate::field_spec::FieldSpec;
+use infeed_core::error::Error;
+
+/// Returns the error that names the feature.
+pub(super) fn open(files: &[String], _fields: &[FieldSpec]) -> Result<Arc<dyn Source>, Error> {
+    let first = files.first().map_or("tables", String::as_str);
+    Err(Error::missing_feature("source", first, "tables"))
+}
