@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use infeed_raw::machine::{machine_cpu_time, process_cpu_time, usable_cores};
+use infeed_raw::machine::{machine_cpu_time, on_cores, process_cpu_time, usable_cores};
 
 use super::interval::Interval;
 use infeed::loader::device::Placement;
@@ -48,6 +48,8 @@ pub(super) struct Variant {
     pub(super) step: Option<Duration>,
     /// Placement for which rows are made. None: the host finishes the rows.
     pub(super) row_placement: Option<Placement>,
+    /// Maximum number of cores that all threads of the trial use. None: all usable cores.
+    pub(super) cores: Option<usize>,
     /// Whether the source has all records, of which the pipeline selects some. Feeders need that.
     pub(super) selects: bool,
 }
@@ -83,6 +85,13 @@ impl Variant {
 
     /// Runs one slice and returns its rate and counters.
     pub(super) fn watched(&self, length: Duration) -> Result<Slice, Error> {
+        match self.cores {
+            Some(cores) => on_cores(cores, || self.run(length)),
+            None => self.run(length),
+        }
+    }
+
+    fn run(&self, length: Duration) -> Result<Slice, Error> {
         let loader = self.open()?;
         let begun = Instant::now();
         let mut batches = 0;
