@@ -478,7 +478,8 @@ impl Trials {
         let control = self.control?;
         ((control.mid - 1.0).abs() > UNSTEADY).then(|| {
             format!(
-                "two runs of the unchanged pipeline in the same turns differed by {:.0} %: this                  machine is too busy now for narrow intervals; close other programs and repeat",
+                "two runs of the unchanged pipeline in the same turns differed by {:.0} %: this \
+                 machine is too busy now for narrow intervals; close other programs and repeat",
                 100.0 * (control.mid - 1.0).abs()
             )
         })

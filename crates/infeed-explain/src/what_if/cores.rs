@@ -78,7 +78,13 @@ fn measure(
         records: &inputs.looked.sample,
         samples_per_s: inputs.run.samples_per_s,
     })?;
-    let counts = counts(count, here);
+    let mut counts = counts(count, here);
+    let mut points = Vec::new();
+    // The run itself is the point of all cores, unless it had another number of workers.
+    if case.workers() == here && counts.last() == Some(&here) {
+        counts.pop();
+        points.push((here, inputs.own));
+    }
     let with = |&cores: &usize| {
         let mut variant = base.clone();
         variant.options.workers = Some(cores);
@@ -87,9 +93,11 @@ fn measure(
     };
     let mut variants: Vec<Variant> = counts.iter().map(with).collect();
     variants.push(base.clone());
-    let mut rates = interleave(&variants, ROUNDS, case.turn(SLICE), go_on);
+    let mut rates = match counts.is_empty() {
+        true => Vec::new(),
+        false => interleave(&variants, ROUNDS, case.turn(SLICE), go_on),
+    };
     let base = rates.pop().unwrap_or_else(|| Ok(Vec::new()))?;
-    let mut points = Vec::new();
     for (&cores, rates) in counts.iter().zip(rates) {
         let rates = rates?;
         if rates.is_empty() || base.is_empty() {
