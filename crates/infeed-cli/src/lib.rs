@@ -50,7 +50,7 @@ enum Command {
     Bench(bench::Args),
     /// Find the resource that limits a pipeline, predict the gain of each remedy, apply one and
     /// check it
-    Explain(explain::Args),
+    Explain(Box<explain::Args>),
     /// Make batches of a pipeline for trainers on other machines
     Feed(feed::Args),
     /// Print predictions and their results
