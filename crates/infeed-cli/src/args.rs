@@ -93,6 +93,22 @@ pub(crate) fn threads(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Parses a size above 0, such as `64GiB`.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        0 => Err("write a size above 0, such as 64GiB".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
+/// Parses a number of samples of a batch, 1 to 1048576.
+pub(crate) fn rows(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(rows @ 1..=1_048_576) => Ok(rows),
+        _ => Err("write a number from 1 to 1048576".to_owned()),
+    }
+}
+
 /// Parses a positive number of seconds, such as `10` or `0.5`.
 pub(crate) fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {

@@ -7,6 +7,7 @@ mod last;
 use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -17,7 +18,8 @@ use infeed::probe;
 use infeed::source::throttled::Throttle;
 use infeed_explain::report;
 use infeed_explain::{
-    Case, Conditions, Explanation, PlannedMachine, applies, check_id, explain, ledger,
+    Case, Conditions, DescribedStorage, Explanation, PlannedMachine, WhatIf, applies, check_id,
+    explain, ledger,
 };
 
 use crate::bench::OnBadRecord;
@@ -41,6 +43,8 @@ const DEFAULT_SECONDS: f64 = 6.0;
   infeed explain photos --on h100x8         placement of the work for 8 H100
   infeed explain train.toml --step-ms 12 --network 10Gbit    number of feeders that the step needs
   infeed explain train.toml --feeders 10.0.0.7:7077 --token-file token    gain of a running feeder
+  infeed explain photos --cores 16 --storage s3              the rate on another machine
+  infeed explain photos --ram 64GiB         the share of the reads that memory would answer
   infeed explain photos --full              all measurements: stages, evidence, arithmetic, ledger
   infeed explain photos --html report.html  with plots and the timeline
   infeed explain photos --apply 1           apply remedy 1 of the last report, and measure its gain
@@ -94,6 +98,24 @@ pub(crate) struct Args {
     /// Plan feeders with this number of cores like this machine's [default: the number of workers]
     #[arg(long, value_name = "N", value_parser = args::threads)]
     feeder_cores: Option<usize>,
+    /// Predict the rate with this number of cores like those here
+    #[arg(long, value_name = "N", value_parser = args::threads)]
+    cores: Option<usize>,
+    /// Predict the rate on a machine with this much memory, such as 64GiB, half of which keeps
+    /// pages of the data
+    #[arg(long, value_name = "SIZE", value_parser = args::bytes)]
+    ram: Option<u64>,
+    /// Predict the rate of another storage: hdd, sata-ssd, nvme, nfs, s3, 1gbe, 10gbe, 100gbe, or
+    /// MB/s,requests/s,ms such as 550,90000,0.1
+    #[arg(
+        long,
+        value_name = "NAME|MB/s,IOPS,ms",
+        value_parser = DescribedStorage::from_str
+    )]
+    storage: Option<DescribedStorage>,
+    /// Predict the rate and the memory of batches of this number of samples
+    #[arg(long, value_name = "N", value_parser = args::rows)]
+    batch: Option<u64>,
     /// Try no remedies and print only the limits, in a third of the time
     #[arg(long, conflicts_with = "apply")]
     no_remedies: bool,
@@ -168,6 +190,16 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         );
         return Err(CliError::Usage(problem));
     }
+    if let (Some(_), Some(profile)) = (&args.storage, args.on)
+        && profile.storage.is_some()
+    {
+        let problem = format!(
+            "--on {} runs with a simulated storage and --storage predicts another one; use one of \
+             the two",
+            profile.name
+        );
+        return Err(CliError::Usage(problem));
+    }
     let path = match &args.ledger {
         Some(path) => path.clone(),
         None => default_path()?,
@@ -197,6 +229,12 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     conditions.lossy = args.lossy;
     conditions.network = args.network;
     conditions.feeder_cores = args.feeder_cores;
+    conditions.what_if = WhatIf {
+        cores: args.cores,
+        memory_bytes: args.ram,
+        storage: args.storage.clone(),
+        batch: args.batch,
+    };
     conditions.feeders = args.feeders.feeders()?;
     let with_feeders =
         conditions.feeders.is_some() || args.network.is_some() || args.feeder_cores.is_some();

@@ -60,7 +60,7 @@ enum Command {
     Bench(bench::Args),
     /// Find the resource that limits a pipeline, predict the gain of each remedy, apply a remedy
     /// and measure its gain
-    Explain(explain::Args),
+    Explain(Box<explain::Args>),
     /// Make batches of a pipeline for trainers on other machines
     #[cfg(feature = "feed")]
     Feed(feed::Args),

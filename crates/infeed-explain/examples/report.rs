@@ -19,6 +19,7 @@ fn main() -> io::Result<()> {
         ("tie", synthetic::tie()),
         ("no-remedies", synthetic::no_remedies()),
         ("step-bound", synthetic::step_bound()),
+        ("what-if", synthetic::asked()),
     ];
     for (name, e) in &explanations {
         fs::write(folder.join(format!("{name}.html")), report::html(e))?;

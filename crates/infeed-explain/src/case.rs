@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::what_if::WhatIf;
 use crate::feeders::Feeders;
 use infeed::loader::Options;
 use infeed::pipeline::{Decode, Handle, Pipeline};
@@ -78,6 +79,8 @@ pub struct Conditions {
     pub feeder_cores: Option<usize>,
     /// Bytes of batches per second that the network to feeders carries. None: unknown.
     pub network: Option<f64>,
+    /// Changes of cores, memory, storage or batches to predict.
+    pub what_if: WhatIf,
 }
 
 impl Default for Conditions {
@@ -93,6 +96,7 @@ impl Default for Conditions {
             feeders: None,
             feeder_cores: None,
             network: None,
+            what_if: WhatIf::default(),
         }
     }
 }

@@ -122,6 +122,7 @@ mod tests {
             options,
             step: None,
             row_placement: None,
+            cores: None,
             selects: false,
         };
 

@@ -14,6 +14,7 @@ use super::limit::{Limit, Resource};
 use super::placement::PlacementReport;
 use super::stages::{StageCost, Stall};
 use super::transfers::Transfers;
+use super::what_if::{Crossover, WhatIfReport};
 use infeed_device::busy::Utilisation;
 
 /// Version of the JSON format.
@@ -65,6 +66,12 @@ pub struct Explanation {
     /// The gain from feeders, existing or planned. None if feeders were not considered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feeding: Option<Feeding>,
+    /// The step times at which the limit changes, longest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub crossovers: Vec<Crossover>,
+    /// The prediction for other cores, memory, storage or batches. None if none was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub what_if: Option<WhatIfReport>,
     /// Transfers to the device. None if batches stayed on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfers: Option<Transfers>,

@@ -14,6 +14,9 @@
 //! [`Feeding`] covers other machines: the predicted gain of feeders (`infeed-feed`) before the user
 //! starts one, and the measured gain of those that run.
 //!
+//! [`WhatIf`] asks for other cores, memory, storage or batches. The answer is the same arithmetic with
+//! one rate replaced.
+//!
 //! The rate of the model is the lowest capacity divided by demand over all resources. The gain from
 //! cores is never computed from single parts. It is measured as the ratio of two runs in turn, with
 //! all cores at work.
@@ -28,6 +31,7 @@
 pub mod report;
 
 mod apply;
+mod cached;
 mod case;
 mod decoders;
 mod decoding;
@@ -59,6 +63,7 @@ mod trial;
 mod units;
 mod verdict;
 mod watch;
+mod what_if;
 mod words;
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -87,6 +92,7 @@ pub use transfers::{FieldTransfer, Transfers};
 pub use watch::{
     Ceiling, DurationSummary, LockShares, PipelineThroughput, ProcessorLoad, WatchedLoop, watched,
 };
+pub use what_if::{Crossover, DescribedStorage, PredictedChange, WhatIf, WhatIfReport};
 
 /// Receives the name of the current phase and the share of the whole work that is done, 0 to 1.
 /// Returns whether to continue.

@@ -20,6 +20,8 @@ pub enum Limit {
     Python,
     /// Memory bandwidth.
     Memory,
+    /// The lock of the executor, which hands out rows one at a time.
+    Executor,
     /// The cores of feeders, together with those of this machine.
     Feeders,
     /// The network between feeders and this machine.
@@ -71,6 +73,7 @@ impl Limit {
             Limit::Transform => "transform",
             Limit::Python => "python",
             Limit::Memory => "memory",
+            Limit::Executor => "executor",
             Limit::Feeders => "feeders",
             Limit::Wire => "wire",
             Limit::Receive => "receive",
@@ -118,6 +121,7 @@ impl Limit {
             Limit::Transform => "transforming and writing rows",
             Limit::Python => "Python",
             Limit::Memory => "memory bandwidth",
+            Limit::Executor => "the executor's lock",
             Limit::Feeders => "preparing here and on feeders",
             Limit::Wire => "the network to feeders",
             Limit::Receive => "receiving from feeders",

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::cached::{STAYS, kept_bytes, with_cache};
 use super::case::Case;
 use super::decoding::DecodingReport;
 use super::difference::{PixelDifference, difference};
@@ -14,7 +15,7 @@ use super::placement::{PlacementRate, PlacementReport};
 use super::placement_trials::PlacementTrial;
 use super::prepare::{RecordSubset, RewriteStats};
 use super::progress::{
-    COPYING, DECODING, FEEDING, Phases, READING, RUNNING, SENDING, TRYING, WRITING,
+    COPYING, DECODING, FEEDING, PREDICTING, Phases, READING, RUNNING, SENDING, TRYING, WRITING,
 };
 use super::ready::{ready, refused};
 use super::remedies::{Candidate, PixelChange, RemedyChange, candidates};
@@ -23,7 +24,8 @@ use super::supply::{Supply, costliest, in_python};
 use super::survey::{Survey, survey};
 use super::trial::{LoaderReuse, OtherProcesses, Variant, fixed, interleave, interval, ratio};
 use super::verdict::verdict;
-use super::{Progress, feeders, functions, now_s, run};
+use super::what_if::{WhatIfInputs, crossovers};
+use super::{Progress, feeders, functions, now_s, run, what_if};
 use infeed_core::error::Error;
 use infeed_core::probe;
 use infeed_device::busy::UtilisationMonitor;
@@ -36,9 +38,6 @@ const ROUNDS: usize = 5;
 
 /// Length of a turn.
 const SLICE: Duration = Duration::from_millis(280);
-
-/// Share of memory that a dataset may take and still stay in memory between epochs.
-const STAYS: f64 = 0.5;
 
 /// Cores used by other processes above which the report has a note.
 const DISTURBED: f64 = 0.1;
@@ -62,6 +61,7 @@ const GIVEN: f64 = 0.02;
 /// As opening and running the pipeline.
 pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error> {
     case.check_decode()?;
+    case.conditions.what_if.check()?;
     let phases = phases(case, progress);
     let others = OtherProcesses::watch();
     let looked = survey(case)?;
@@ -165,6 +165,16 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
         false => feeders::feeding(case, &known, &|phase, share| phases.report(phase, share))?,
     };
     remedies.extend(fed.remedies);
+    let inputs = WhatIfInputs {
+        run: &run,
+        subject: &subject,
+        looked: &looked,
+        storage: storage.as_ref(),
+        own,
+        now: &lasting,
+    };
+    let predicting = |share| phases.report(PREDICTING, share);
+    let what_if = what_if::predict(case, &inputs, &predicting)?;
     rank(&mut remedies, case.conditions.lossy);
     not_tried.extend(untried);
     not_tried.extend(fed.not_tried);
@@ -189,6 +199,8 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
         decoding,
         tried: None,
         feeding: fed.feeding,
+        crossovers: crossovers(&capacities, case.rows()),
+        what_if,
         transfers,
         utilisation,
         timeline,
@@ -239,6 +251,7 @@ fn phases<'a>(case: &Case, progress: Progress<'a>) -> Phases<'a> {
         (DECODING, device),
         (SENDING, 0.5),
         (FEEDING, feeders),
+        (PREDICTING, turns * conditions.what_if.variants() as f64),
     ];
     Phases::new(progress, phases)
 }
@@ -711,38 +724,6 @@ fn capacities(
     all
 }
 
-/// Returns the storage rate if memory keeps a part of the data. None if memory keeps all of it.
-fn with_cache(case: &Case, cold: Interval, bytes: f64) -> Option<Interval> {
-    let missed = 1.0 - hits(kept_bytes(case), bytes);
-    (missed > 0.0).then(|| cold.map(|rate| rate / missed))
-}
-
-/// Bytes of the data that stay between epochs: local files in the page cache, bucket objects in the
-/// cache of this process.
-fn kept_bytes(case: &Case) -> f64 {
-    match case.throttle() {
-        // The simulated storage of a profile has no cache.
-        Some(_) => 0.0,
-        None if case.is_far() => case.cache_bytes() as f64,
-        None => STAYS * infeed_raw::machine::memory_limit_bytes() as f64,
-    }
-}
-
-/// Returns the share of reads that a least-recently-used cache answers, if every epoch reads all
-/// records in another random order.
-///
-/// A record is read at a share `x` before the end of an epoch and again at `y` of the next epoch.
-/// It is still cached if the different records in between, `x + y - xy` of all, fit the cache's
-/// share `f`. For independent uniform `x` and `y` that is `P((1 - x)(1 - y) >= c) = 1 - c + c ln c`
-/// with `c = 1 - f`: half of the data in memory answers 15 % of the reads.
-fn hits(cache_bytes: f64, bytes: f64) -> f64 {
-    let c = 1.0 - (cache_bytes / bytes.max(1.0)).min(1.0);
-    if c <= 0.0 {
-        return 1.0;
-    }
-    1.0 - c + c * c.ln()
-}
-
 /// Bounds of a starved run: the minimum share of time that workers wait for bytes, and the maximum
 /// share of the predicted rate that the run reaches. A busy loader is far from both.
 const STARVED: (f64, f64) = (0.3, 0.7);
@@ -821,32 +802,5 @@ mod tests {
             starved(&run(5.0, 5_000.0), 2, &capacities).is_none(),
             "known"
         );
-    }
-
-    #[test]
-    fn a_cache_answers_the_predicted_share_of_shuffled_reads() {
-        assert_eq!(hits(200.0, 100.0), 1.0, "all of it fits");
-        assert!(hits(0.0, 100.0).abs() < 1e-9, "nothing fits");
-
-        // Simulates epochs in shuffled order through a least-recently-used cache.
-        let (len, kept) = (400_u64, 200_u64);
-        let order = infeed_core::order::Order::new(len, Some(7));
-        let mut last = vec![None; len as usize];
-        let (mut found, mut read, mut clock) = (0_u64, 0_u64, 0_u64);
-        for epoch in 0..12 {
-            let order = order.epoch(epoch);
-            for position in 0..len {
-                let record = order.get(position) as usize;
-                if let Some(before) = last[record] {
-                    let between = last.iter().flatten().filter(|at| **at > before).count() as u64;
-                    read += 1;
-                    found += u64::from(between < kept);
-                }
-                last[record] = Some(clock);
-                clock += 1;
-            }
-        }
-        let share = found as f64 / read as f64;
-        assert!((share - hits(200.0, 400.0)).abs() < 0.02, "{share}");
     }
 }

@@ -99,6 +99,7 @@ impl Case {
             row_placement: self.row_placement(options.decode),
             options,
             step,
+            cores: None,
             selects: false,
         })
     }
@@ -128,6 +129,7 @@ impl Case {
             options,
             step: self.conditions.step,
             row_placement: self.row_placement(self.conditions.open.decode),
+            cores: None,
             selects: true,
         })
     }

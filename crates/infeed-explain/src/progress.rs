@@ -14,6 +14,7 @@ pub(super) const COPYING: &str = "timing copies and kernels";
 pub(super) const DECODING: &str = "timing the device's decoder";
 pub(super) const SENDING: &str = "sending batches over loopback";
 pub(super) const FEEDING: &str = "running with feeders and without, in turn";
+pub(super) const PREDICTING: &str = "measuring for what-if questions, in turn";
 
 pub(super) const REWRITING: &str = "writing the new dataset";
 pub(super) const MEASURING: &str = "measuring without and with the remedy, in turn";

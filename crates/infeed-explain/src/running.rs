@@ -16,6 +16,7 @@ use super::supply::{COUNTED, Supply, costliest, in_python};
 use super::transfers::Transfers;
 use super::units::{bytes, per_s};
 use super::verdict::verdict;
+use super::what_if::crossovers;
 use super::{functions, now_s, run};
 use infeed::loader::device::{DeviceLoader, PlacementState, TriedPlacement};
 use infeed::loader::{Loader, Stats};
@@ -153,6 +154,8 @@ fn explained(
         decoding: None,
         tried,
         feeding,
+        crossovers: crossovers(&capacities, rows),
+        what_if: None,
         transfers,
         utilisation: None,
         timeline: run::spans(loader.timeline()?),

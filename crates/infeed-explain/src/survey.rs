@@ -14,6 +14,9 @@ use infeed_source::read_one;
 /// Number of records to read before the size of the sample is fixed.
 const FIRST_LOOK: usize = 16;
 
+/// Channels of a decoded image.
+const RGB: u64 = 3;
+
 /// Results of the survey.
 pub(super) struct Survey {
     /// Records for trials. All are readable, because bad records are left out.
@@ -21,6 +24,8 @@ pub(super) struct Survey {
     pub(super) records: Records,
     /// Encoded bytes of a record.
     pub(super) record_bytes: f64,
+    /// Bytes of the image of a record as decoded RGB pixels. 0 without encoded images.
+    pub(super) pixel_bytes: f64,
 }
 
 /// Reads a few hundred records, or as many as 40 MB hold.
@@ -40,7 +45,7 @@ pub(super) fn survey(case: &Case) -> Result<Survey, Error> {
     let limits = Limits {
         max_pixels: case.decode().max_pixels,
     };
-    let (mut bytes, mut looked) = (0_u64, 0_usize);
+    let (mut bytes, mut looked, mut pixels) = (0_u64, 0_usize, 0_u64);
     let mut first_bad = None;
     while looked < picked.len() {
         let number = picked[looked];
@@ -70,6 +75,8 @@ pub(super) fn survey(case: &Case) -> Result<Survey, Error> {
             records.jpeg += usize::from(header.format == Format::Jpeg);
             let short = header.size.height.min(header.size.width);
             short_sides.push(f64::from(short));
+            let pixel = RGB * header.depth.bytes() as u64;
+            pixels += pixel * u64::from(header.size.height) * u64::from(header.size.width);
         }
         if looked == FIRST_LOOK {
             let wanted = case.sample(bytes as f64 / sample.len().max(1) as f64).len();
@@ -84,6 +91,7 @@ pub(super) fn survey(case: &Case) -> Result<Survey, Error> {
     sample.sort_unstable();
     Ok(Survey {
         record_bytes: bytes as f64 / sample.len().max(1) as f64,
+        pixel_bytes: pixels as f64 / sample.len().max(1) as f64,
         sample,
         records,
     })

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use infeed_raw::machine::{machine_cpu_time, memory_limit_bytes, process_cpu_time, usable_cores};
+use infeed_raw::machine::{
+    machine_cpu_time, memory_limit_bytes, on_cores, process_cpu_time, usable_cores,
+};
 
 use super::interval::Interval;
 use infeed::loader::device::Placement;
@@ -57,6 +59,8 @@ pub(super) struct Variant {
     pub(super) step: Option<Duration>,
     /// Placement for which rows are made. None: the host finishes the rows.
     pub(super) row_placement: Option<Placement>,
+    /// Maximum number of cores that all threads of the trial use. None: all usable cores.
+    pub(super) cores: Option<usize>,
     /// Whether the source has all records, of which the pipeline selects some. Feeders need that.
     pub(super) selects: bool,
 }
@@ -87,10 +91,20 @@ impl Variant {
 
     /// Runs one slice of a new loader and returns its rate and counters.
     pub(super) fn watched(&self, length: Duration) -> Result<Slice, Error> {
-        let loader = self.open()?;
-        let rate = self.rate(&loader, length)?;
-        let stats = loader.stats()?;
-        Ok(Slice { rate, stats })
+        self.on_its_cores(|| {
+            let loader = self.open()?;
+            let rate = self.rate(&loader, length)?;
+            let stats = loader.stats()?;
+            Ok(Slice { rate, stats })
+        })
+    }
+
+    /// Runs `work`, and the threads that it starts, on this variant's number of cores.
+    fn on_its_cores<T>(&self, work: impl FnOnce() -> T) -> T {
+        match self.cores {
+            Some(cores) => on_cores(cores, work),
+            None => work(),
+        }
     }
 
     /// Consumes batches of a loader for one slice. Returns samples per second after the start.
@@ -156,6 +170,12 @@ impl<'a> OpenLoaders<'a> {
 
     /// Returns samples per second of one slice of a variant.
     fn slice(&mut self, at: usize, length: Duration) -> Result<f64, Error> {
+        let variant = &self.variants[at];
+        variant.on_its_cores(|| self.slice_here(at, length))
+    }
+
+    /// Runs one slice on the cores of the calling thread.
+    fn slice_here(&mut self, at: usize, length: Duration) -> Result<f64, Error> {
         let variant = &self.variants[at];
         let loader = match self.loaders[at].take() {
             Some(loader) => loader,
@@ -329,6 +349,7 @@ mod tests {
             step: None,
             row_placement: None,
             selects: false,
+            cores: None,
         }
     }
 

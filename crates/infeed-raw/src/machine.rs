@@ -6,6 +6,7 @@
 //!
 //! Source: `cgroups(7)`, and `cpu.max`, `memory.max` in the kernel's "Control Group v2".
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,6 +32,93 @@ pub fn allowed_cores() -> Option<Vec<u32>> {
     let status = fs::read_to_string("/proc/thread-self/status").ok()?;
     let list = |line: &str| line.strip_prefix("Cpus_allowed_list:").map(cores_from_list);
     status.lines().find_map(list)?
+}
+
+/// Number of cores that the calling thread may run on, counting hardware threads of one core once;
+/// None where the platform does not report them.
+pub fn physical_cores() -> Option<usize> {
+    let allowed = allowed_cores()?;
+    let cores: BTreeSet<u32> = allowed.into_iter().map(first_thread).collect();
+    Some(cores.len().max(1))
+}
+
+/// Runs `work` on at most `count` of the cores that the calling thread may use, different cores
+/// before the second hardware threads of any. Threads that `work` starts inherit the limit. Runs
+/// without a limit where the platform cannot set one.
+pub fn on_cores<T>(count: usize, work: impl FnOnce() -> T) -> T {
+    #[cfg(target_os = "linux")]
+    let _limit = CoreLimit::set(count);
+    #[cfg(not(target_os = "linux"))]
+    let _ = count;
+    work()
+}
+
+/// Number of the first hardware thread of a core. The core itself where the platform does not
+/// report it.
+fn first_thread(core: u32) -> u32 {
+    let path = format!("/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
+    let list = fs::read_to_string(path).ok();
+    let list = list.and_then(|list| cores_from_list(&list));
+    list.and_then(|list| list.into_iter().min()).unwrap_or(core)
+}
+
+/// Sorts cores so that the first hardware threads of all cores come before the second ones.
+/// `first_of` returns the first hardware thread of a core.
+fn spread(cores: &[u32], first_of: impl Fn(u32) -> u32) -> Vec<u32> {
+    let mut seen: Vec<u32> = Vec::with_capacity(cores.len());
+    let mut turns: Vec<(usize, u32)> = Vec::with_capacity(cores.len());
+    for &core in cores {
+        let first = first_of(core);
+        let turn = seen.iter().filter(|&&other| other == first).count();
+        seen.push(first);
+        turns.push((turn, core));
+    }
+    turns.sort();
+    turns.into_iter().map(|(_, core)| core).collect()
+}
+
+/// A limit of the calling thread's cores. Dropping it sets the cores of before.
+#[cfg(target_os = "linux")]
+struct CoreLimit {
+    before: libc::cpu_set_t,
+}
+
+#[cfg(target_os = "linux")]
+impl CoreLimit {
+    /// Limits the calling thread to `count` cores, at least 1. None if that changes nothing or the
+    /// system does not allow it.
+    fn set(count: usize) -> Option<CoreLimit> {
+        let allowed = spread(&allowed_cores()?, first_thread);
+        let chosen = allowed
+            .get(..count.max(1))
+            .filter(|chosen| chosen.len() < allowed.len())?;
+        let most = 8 * size_of::<libc::cpu_set_t>();
+        if chosen.iter().any(|&core| core as usize >= most) {
+            return None;
+        }
+        // SAFETY: `cpu_set_t` is an array of integers, for which all zeros is a valid value.
+        let (mut before, mut set): (libc::cpu_set_t, libc::cpu_set_t) =
+            unsafe { std::mem::zeroed() };
+        // SAFETY: `before` is valid for writes of the given size and outlives the call.
+        if unsafe { libc::sched_getaffinity(0, size_of_val(&before), &mut before) } != 0 {
+            return None;
+        }
+        for &core in chosen {
+            // SAFETY: the number is below the number of bits of the set.
+            unsafe { libc::CPU_SET(core as usize, &mut set) };
+        }
+        // SAFETY: `set` is initialised, and the call only reads it. 0 is the calling thread.
+        let failed = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) } != 0;
+        (!failed).then_some(CoreLimit { before })
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for CoreLimit {
+    fn drop(&mut self) {
+        // SAFETY: as in `set`. The thread had these cores before, so the call does not fail.
+        unsafe { libc::sched_setaffinity(0, size_of_val(&self.before), &self.before) };
+    }
 }
 
 /// Number of cores of this machine that are online, including those this process may not use; at
@@ -418,6 +506,29 @@ fn quota_cores_from(quota_us: &str, period_us: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn different_cores_come_before_second_hardware_threads() {
+        // Threads 0 and 4 share a core, as do 1 and 5.
+        assert_eq!(spread(&[0, 1, 4, 5], |core| core % 4), [0, 1, 4, 5]);
+        assert_eq!(spread(&[0, 1, 2, 3], |core| core / 2), [0, 2, 1, 3]);
+        assert!(spread(&[], |core| core).is_empty());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn work_on_one_core_and_its_threads_use_one_core() {
+        let before = allowed_cores();
+
+        let (own, started) = on_cores(1, || {
+            let thread = thread::spawn(affinity_cores);
+            (affinity_cores(), thread.join().expect("no panic"))
+        });
+
+        assert_eq!((own, started), (1, 1));
+        assert_eq!(allowed_cores(), before);
+        assert!(physical_cores().is_some_and(|cores| cores <= affinity_cores()));
+    }
 
     #[test]
     #[cfg(target_os = "linux")]

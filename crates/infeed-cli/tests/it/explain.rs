@@ -295,7 +295,7 @@ fn invalid_options_are_one_line_with_the_fix() {
         "[source]\nkind = \"folder\"\npath = \"x\"\n[bacth]\nsize = 3\n",
     )
     .unwrap();
-    let cases: [(&str, &[&str], &str); 10] = [
+    let cases: [(&str, &[&str], &str); 17] = [
         ("nowhere", &[], "does not exist"),
         (&empty.display().to_string(), &[], "no images"),
         (&typo.display().to_string(), &[], "bacth"),
@@ -308,6 +308,21 @@ fn invalid_options_are_one_line_with_the_fix() {
         (&photos, &["--workers", "0"], "1 to 4096"),
         (&photos, &["--network", "fast"], "such as 10Gbit"),
         (&photos, &["--token-file", "token"], "--feeders"),
+        (&photos, &["--cores", "0"], "'--cores <N>': write a number"),
+        (&photos, &["--ram", "much"], "write 2GiB, 500MB"),
+        (&photos, &["--ram", "0"], "a size above 0"),
+        (&photos, &["--storage", "floppy"], "write one of hdd"),
+        (
+            &photos,
+            &["--storage", "550,90000"],
+            "such as 550,90000,0.1",
+        ),
+        (&photos, &["--batch", "0"], "'--batch <N>': write a number"),
+        (
+            &photos,
+            &["--on", "hdd", "--storage", "s3"],
+            "use one of the two",
+        ),
         (
             &photos,
             &["--network", "1GB", "--apply", "feeders-1"],
@@ -421,4 +436,89 @@ fn decode_needs_a_device_and_a_share_in_sixteenths() {
             "{wrong}: {message}"
         );
     }
+}
+
+/// Runs the analysis without remedies and with what-if options. Returns the part about them.
+fn asked(dir: &Path, path: &str, more: &[&str]) -> String {
+    let mut args = vec!["--no-remedies"];
+    args.extend(more);
+    let output = explain(dir, path, &args);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert_fits(&text);
+    let at = text.find("  what if: ").expect("the question");
+    text[at..].split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_storage_of_three_numbers_is_computed_from_the_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 12);
+    let more = ["--storage", "1,1000000,0", "--io-threads", "4"];
+
+    let text = asked(dir.path(), &photos, &more);
+    let mut args = vec!["--no-remedies", "--json"];
+    args.extend(more);
+    let found = json(&explain(dir.path(), &photos, &args));
+
+    for part in [
+        "what if: storage 1 MB/s, 1000000 requests/s, 0 ms",
+        "bandwidth: 1 MB/s /",
+        "limited by storage",
+        "every read reaches the storage",
+    ] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    let found = &found["what_if"];
+    let values = &found["changes"][0]["values"];
+    let rate = found["rate"]["mid"].as_f64().unwrap();
+    let expected = 1e6 / values["record_bytes"].as_f64().unwrap();
+    assert!((rate / expected - 1.0).abs() < 1e-6, "{found}");
+    assert_eq!(found["limit"], "storage");
+    assert_eq!(found["resources"][0]["limit"], "storage");
+}
+
+#[test]
+fn several_questions_are_answered_together_with_their_assumptions() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 12);
+    let questions = [
+        "--cores",
+        "4096",
+        "--storage",
+        "s3",
+        "--ram",
+        "1G",
+        "--batch",
+        "2",
+    ];
+
+    let text = asked(dir.path(), &photos, &questions);
+
+    for part in [
+        "what if: 4096 cores, 1.07 GB of memory, storage s3, batches of 2",
+        "limited by storage",
+        "extrapolated from",
+        "executor: 1 /",
+        "64 reads in flight",
+        "Amazon S3 User Guide",
+        "the page cache keeps no objects",
+        "as decoded pixels",
+        "memory: 2 samples have",
+    ] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+}
+
+#[test]
+fn memory_that_holds_the_data_answers_all_reads() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 12);
+
+    let all = asked(dir.path(), &photos, &["--ram", "1T", "--storage", "hdd"]);
+    let few = asked(dir.path(), &photos, &["--ram", "100", "--storage", "hdd"]);
+
+    assert!(all.contains("it answers 100 % of the reads"), "{all}");
+    assert!(!all.contains("limited by storage"), "{all}");
+    assert!(few.contains("limited by storage"), "{few}");
 }

@@ -21,6 +21,9 @@ pub struct Profile {
     pub devices: u32,
     /// Compute capability of the devices.
     pub capability: Option<(u32, u32)>,
+    /// Whether the storage holds objects: a loader reads many at once, and the page cache keeps
+    /// none.
+    pub objects: bool,
     /// Source of the numbers.
     pub source: &'static str,
 }
@@ -75,6 +78,7 @@ pub const PROFILES: &[Profile] = &[
         device_bytes_per_s: None,
         devices: 0,
         capability: None,
+        objects: false,
         source: "data sheet of the Seagate Exos X18, 18 TB: 270 MB/s on the outer tracks, 170 \
                  random reads of 4 KB per second at queue depth 16; latency is their inverse",
     },
@@ -90,6 +94,7 @@ pub const PROFILES: &[Profile] = &[
         device_bytes_per_s: None,
         devices: 0,
         capability: None,
+        objects: false,
         source: "data sheet of the Samsung 870 EVO: 560 MB/s, 98 000 random reads of 4 KB a \
                  second at queue depth 32, 13 000 at 1",
     },
@@ -105,6 +110,7 @@ pub const PROFILES: &[Profile] = &[
         device_bytes_per_s: None,
         devices: 0,
         capability: None,
+        objects: false,
         source: "data sheet of the Samsung 990 PRO, 2 TB: 7450 MB/s, 1 400 000 random reads of \
                  4 KB a second at queue depth 32, 22 000 at 1",
     },
@@ -116,6 +122,7 @@ pub const PROFILES: &[Profile] = &[
         device_bytes_per_s: None,
         devices: 0,
         capability: None,
+        objects: false,
         source: ETHERNET_SOURCE,
     },
     Profile {
@@ -126,6 +133,7 @@ pub const PROFILES: &[Profile] = &[
         device_bytes_per_s: None,
         devices: 0,
         capability: None,
+        objects: false,
         source: ETHERNET_SOURCE,
     },
     Profile {
@@ -136,7 +144,42 @@ pub const PROFILES: &[Profile] = &[
         device_bytes_per_s: None,
         devices: 0,
         capability: None,
+        objects: false,
         source: ETHERNET_SOURCE,
+    },
+    Profile {
+        name: "nfs",
+        about: "files of an NFS server over Ethernet of 10 Gb/s",
+        // Two round trips for each file.
+        storage: Some(StorageProfile {
+            bytes_per_s: 10e9 / 8.0,
+            requests_per_s: 10e9 / 8.0 / 168.0,
+            latency_s: 2.0 * ROUND_TRIP_S,
+        }),
+        bus_bytes_per_s: None,
+        device_bytes_per_s: None,
+        devices: 0,
+        capability: None,
+        objects: false,
+        source: "as 10gbe, with two round trips of 0.5 ms for each file: OPEN and READ of NFSv4 \
+                 (RFC 7530); the disks of the server are not counted",
+    },
+    Profile {
+        name: "s3",
+        about: "objects of Amazon S3 over Ethernet of 10 Gb/s",
+        storage: Some(StorageProfile {
+            bytes_per_s: 10e9 / 8.0,
+            requests_per_s: 5_500.0,
+            latency_s: 0.15,
+        }),
+        bus_bytes_per_s: None,
+        device_bytes_per_s: None,
+        devices: 0,
+        capability: None,
+        objects: true,
+        source: "Amazon S3 User Guide, \"Best practices design patterns: optimizing Amazon S3 \
+                 performance\": at least 5500 GET requests a second for each prefix, 100 to 200 \
+                 ms to the first byte; line rate of the instance's network of 10 Gb/s",
     },
     Profile {
         name: "gtx1080x4",
@@ -146,6 +189,7 @@ pub const PROFILES: &[Profile] = &[
         device_bytes_per_s: Some(320e9),
         devices: 4,
         capability: Some((6, 1)),
+        objects: false,
         source: "line rate of eight lanes of PCIe 3.0 each (four GPUs on a processor of 40 \
                  lanes), no overhead taken off; memory: NVIDIA's GTX 1080 specification, 10 Gb/s \
                  on 256 bits",
@@ -158,6 +202,7 @@ pub const PROFILES: &[Profile] = &[
         device_bytes_per_s: Some(3.35e12),
         devices: 8,
         capability: Some((9, 0)),
+        objects: false,
         source: "line rate of sixteen lanes of PCIe 5.0 each, no overhead taken off; memory: \
                  NVIDIA H100 data sheet, 3.35 TB/s",
     },

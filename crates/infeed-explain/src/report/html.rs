@@ -7,6 +7,7 @@ mod data;
 mod device;
 mod feeders;
 mod markup;
+mod what_if;
 
 use markup::{TableCell, TableRow, escaped, list, table};
 
@@ -29,7 +30,9 @@ pub fn html(e: &Explanation) -> String {
     let sections = [
         resources(e),
         remedies(e),
+        what_if::prediction(e),
         evidence(e),
+        what_if::crossovers(e),
         consumer(e),
         stages(e),
         queue(e),

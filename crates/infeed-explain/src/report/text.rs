@@ -4,6 +4,7 @@
 mod device;
 mod feeders;
 mod summary;
+mod what_if;
 
 pub use summary::summary;
 
@@ -23,7 +24,7 @@ const SET_IN: &str = "     ";
 const SHOWN: usize = 5;
 
 /// Returns the terminal report: verdict, stages, placement, decoding, transfers, feeders, remedies,
-/// ledger, notes. Colour adds emphasis and no meaning.
+/// what-if questions, ledger, notes. Colour adds emphasis and no meaning.
 ///
 /// Lines are at most `width` characters long. The exception is a command that cannot be broken for
 /// the shell, because the user copies it.
@@ -43,12 +44,14 @@ pub fn text(e: &Explanation, width: usize, colour: bool) -> String {
         said.advice.clear();
     }
     verdict(&mut page, &said, Some(measured), behind(&e.verdict));
+    what_if::crossovers(&mut page, e);
     stages(&mut page, &e.run.stages);
     device::placement(&mut page, e);
     device::decoding(&mut page, e);
     device::transfers(&mut page, e);
     feeders::feeders(&mut page, e);
     remedies(&mut page, e);
+    what_if::prediction(&mut page, e);
     ledger(&mut page, &e.ledger);
     if !e.notes.is_empty() {
         page.line("");

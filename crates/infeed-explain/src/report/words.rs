@@ -1,9 +1,10 @@
 //! Wording shared by the terminal and HTML reports.
 
 use super::numbers;
+use crate::what_if::sentences;
 use crate::{
-    DecodingRate, DecodingReport, Explanation, FeederCount, FeederHost, Feeding, LedgerEntry,
-    Limit, PlacementRate, PlacementReport, Verdict,
+    Crossover, DecodingRate, DecodingReport, Explanation, FeederCount, FeederHost, Feeding,
+    Interval, LedgerEntry, Limit, PlacementRate, PlacementReport, Verdict, WhatIfReport,
 };
 use infeed_device::busy::Utilisation;
 
@@ -141,4 +142,44 @@ pub(super) fn error(entry: &LedgerEntry) -> String {
         error if error.is_finite() => format!("{:+.0} %", error * 100.0).replace("-0 ", "+0 "),
         _ => "unknown".to_owned(),
     }
+}
+
+/// Describes the step times at which the limit changes.
+pub(super) fn step_times(crossovers: &[Crossover]) -> Vec<String> {
+    sentences(crossovers)
+}
+
+/// Formats a rate such as `312 samples/s (300 to 325)`.
+fn rate_interval(rate: Interval) -> String {
+    match rate.high.is_finite() && rate.low < rate.high {
+        true => format!(
+            "{} ({} to {})",
+            numbers::rate(rate.mid),
+            numbers::figures(rate.low),
+            numbers::figures(rate.high),
+        ),
+        false => numbers::rate(rate.mid),
+    }
+}
+
+/// Returns the rates of a what-if question, now and then, with their labels.
+pub(super) fn predicted_rates(report: &WhatIfReport) -> [(&'static str, String); 2] {
+    let limited = |limit: Option<Limit>| {
+        let limit = limit.map(|limit| format!(", limited by {}", limit.subject()));
+        limit.unwrap_or_default()
+    };
+    let now = format!(
+        "{}{}",
+        numbers::rate(report.rate_now.mid),
+        limited(report.limit_now)
+    );
+    let then = format!(
+        "{}{}; {} of now; a batch of {} every {}",
+        rate_interval(report.rate),
+        limited(report.limit),
+        numbers::factor_interval(report.gain),
+        report.batch_rows,
+        numbers::seconds(report.step_time.mid),
+    );
+    [("now", now), ("then", then)]
 }

@@ -51,6 +51,8 @@ pub struct Stats {
     pub budget_bytes: u64,
     /// Bytes of one batch's slabs.
     pub slab_bytes: u64,
+    /// Most batches in memory that the consumer has not taken.
+    pub in_flight_batches: usize,
     /// Peak number of fetched encoded bytes.
     pub fetched_peak_bytes: u64,
     /// Statistics of each remote worker, in the given order.
@@ -93,6 +95,7 @@ pub(super) fn gather(executor: &Executor<RecordJob>, shares: &Shares) -> Stats {
         warnings: job.warnings(),
         budget_bytes: shares.total_bytes,
         slab_bytes: shares.slab_bytes,
+        in_flight_batches: shares.in_flight_batches,
         fetched_peak_bytes: executor.fetched_bytes().1,
         storage: store::requests(),
         cache: store::cache_use(),

@@ -1,8 +1,9 @@
 //! The answer on one screen: the limit, the resources, the best remedies, and what to run next.
 
-use super::{SET_IN, TextPage, clean, column, device, feeders, said_stall, wrap};
+use super::{SET_IN, TextPage, clean, column, device, feeders, said_stall, what_if, wrap};
 use crate::report::numbers;
 use crate::report::table::{ALWAYS, TableColumn, length, set};
+use crate::report::words::step_times;
 use crate::{Explanation, Limit, Remedy};
 use infeed_core::printable::BOLD;
 
@@ -19,8 +20,9 @@ const RESOURCES: usize = 5;
 /// with its headroom, the best remedies, and the options that show more. [`text`](super::text) has
 /// everything.
 ///
-/// A remedy that does not fit is left out, and so is a note. Sections about a device follow if the
-/// explanation has them, and those about feeders on request.
+/// A remedy that does not fit is left out, and so are notes and the step time at which the limit
+/// changes. Sections about a device and what-if questions follow if the explanation has them, and
+/// those about feeders on request.
 pub fn summary(e: &Explanation, width: usize, colour: bool, with_feeders: bool) -> String {
     let section = |write: &dyn Fn(&mut TextPage)| {
         let mut page = TextPage::new(width, colour);
@@ -34,6 +36,16 @@ pub fn summary(e: &Explanation, width: usize, colour: bool, with_feeders: bool) 
     let mut room = LINES.saturating_sub(lines(&head) + lines(&resources) + lines(&tail));
     let mut shown = String::new();
     let useful = useful(e);
+    let first = useful.first().map_or(String::new(), |(number, remedy)| {
+        section(&|page| one_remedy(page, *number, remedy))
+    });
+    let steps: Vec<String> = step_times(&e.crossovers).into_iter().take(1).collect();
+    let steps = section(&|page| page.labelled("step time", &steps));
+    // The best remedy and the blank line before it come first.
+    if lines(&steps) + lines(&first) < room {
+        room -= lines(&steps);
+        shown += &steps;
+    }
     for (at, (number, remedy)) in useful.iter().take(REMEDIES).enumerate() {
         let text = section(&|page| {
             if at == 0 {
@@ -61,6 +73,7 @@ pub fn summary(e: &Explanation, width: usize, colour: bool, with_feeders: bool) 
         if with_feeders {
             feeders::feeders(page, e);
         }
+        what_if::prediction(page, e);
     });
     head + &resources + &shown + &tail + &asked
 }

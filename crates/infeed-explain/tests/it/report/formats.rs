@@ -317,3 +317,54 @@ fn a_summary_has_the_limit_then_resources_then_remedies() {
     let output = report::summary(&synthetic::step_bound(), 80, false, false);
     assert!(output.contains("The loader keeps up."), "{output}");
 }
+
+#[test]
+fn the_step_time_at_which_the_limit_changes_is_in_every_report() {
+    let e = synthetic::usual();
+    let first = "with a step under 30.3 ms decoding becomes the limit";
+
+    for output in [
+        report::summary(&e, 80, false, false),
+        report::text(&e, 80, false),
+        report::html(&e),
+    ] {
+        assert!(output.contains(first), "{output}");
+    }
+    let output = report::text(&e, 160, false);
+    let others = "storage with a step under 12.2 ms, then memory bandwidth with a step under 5.19";
+    assert!(output.contains(others), "{output}");
+}
+
+#[test]
+fn a_what_if_question_has_both_rates_arithmetic_and_assumptions() {
+    let e = synthetic::asked();
+    let summary = report::summary(&e, 80, false, false);
+
+    let order = [
+        "  what if: 16 cores, storage s3",
+        "  now        264 samples/s, limited by decoding",
+        "  then       360 samples/s (180 to 450), limited by storage; 1.36x (0.68-1.70)",
+        "  resource then",
+        "  storage         360 samples/s    180 to 450",
+        "  cores      16 cores: 1900 samples/s",
+        "  storage    latency: 64 reads in flight",
+        "  step time  with a step under 22.2 ms storage becomes the limit",
+        "  assumed    the additional cores",
+    ];
+    for output in [&summary, &report::text(&e, 80, false)] {
+        let places: Vec<usize> = order.iter().map(|text| at(output, text)).collect();
+        assert!(places.is_sorted(), "{output}");
+        let wide = |line: &&str| line.chars().count() > 80 || line.trim_end() != *line;
+        assert_eq!(output.lines().find(wide), None, "{output}");
+    }
+    let page = report::html(&e);
+    assert!(page.contains("<h2>What if</h2>") && page.contains("extrapolated from 2 cores"));
+    let json: Value = serde_json::from_str(&report::json(&e)).expect("JSON");
+    assert_eq!(json["what_if"]["limit"], "storage");
+    assert_eq!(json["what_if"]["changes"][0]["option"], "cores");
+    assert_eq!(
+        json["what_if"]["changes"][0]["values"]["measured_cores"],
+        2.0
+    );
+    assert_eq!(json["crossovers"][0]["limit"], "decode");
+}

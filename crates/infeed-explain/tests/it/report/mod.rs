@@ -17,6 +17,7 @@ const HOSTILE: &str = "</script><b onclick=\"steal()\">'&amp;<!--\u{2028}";
 const NAMES: &[&str] = &[
     "limit",
     "next_limit",
+    "limit_now",
     "split",
     "now",
     "chosen",
@@ -39,7 +40,9 @@ fn hostile() -> Explanation {
             _ => {}
         }
     }
-    let mut e = serde_json::to_value(device::on_device()).expect("plain data");
+    let mut e = device::on_device();
+    e.what_if = synthetic::asked().what_if;
+    let mut e = serde_json::to_value(e).expect("plain data");
     spoil(&mut e, "");
     serde_json::from_value(e).expect("the same shape")
 }

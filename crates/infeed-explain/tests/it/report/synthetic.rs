@@ -6,8 +6,9 @@
 
 use infeed::random::hash;
 use infeed_explain::{
-    Explanation, Interval, LedgerEntry, Limit, MeasuredMachine, NotTried, QueuePoint, Remedy,
-    Resource, Run, Span, StageCost, Stall, Subject, VERSION, Verdict,
+    Crossover, Explanation, Interval, LedgerEntry, Limit, MeasuredMachine, NotTried,
+    PredictedChange, QueuePoint, Remedy, Resource, Run, Span, StageCost, Stall, Subject, VERSION,
+    Verdict, WhatIfReport,
 };
 
 const SEED: u64 = 7;
@@ -90,6 +91,8 @@ pub(crate) fn usual() -> Explanation {
         decoding: None,
         tried: None,
         feeding: None,
+        crossovers: crossovers(),
+        what_if: None,
         transfers: None,
         utilisation: None,
         timeline,
@@ -104,6 +107,82 @@ pub(crate) fn usual() -> Explanation {
                 .into(),
         ],
     }
+}
+
+/// A question about 16 cores and objects in a bucket.
+pub(crate) fn asked() -> Explanation {
+    let mut e = usual();
+    let rate = Interval {
+        low: 180.0,
+        mid: 360.0,
+        high: 450.0,
+    };
+    let change = |option: &str, arithmetic: &str, assumption: &str| PredictedChange {
+        option: option.into(),
+        arithmetic: vec![arithmetic.into()],
+        assumptions: vec![assumption.into()],
+        values: [("measured_cores".into(), 2.0)].into(),
+    };
+    e.what_if = Some(WhatIfReport {
+        question: "16 cores, storage s3".into(),
+        rate_now: Interval::exact(264.0),
+        limit_now: Some(Limit::Decode),
+        rate,
+        gain: rate.map(|rate| rate / 264.0),
+        limit: Some(Limit::Storage),
+        batch_rows: ROWS as u64,
+        step_time: Interval {
+            low: 0.0178,
+            mid: 0.0222,
+            high: 0.0444,
+        },
+        resources: vec![
+            Resource {
+                limit: Limit::Storage,
+                rate,
+                arithmetic: "s3 allows 360 samples/s".into(),
+            },
+            Resource {
+                limit: Limit::Decode,
+                rate: Interval {
+                    low: 1_540.0,
+                    mid: 1_900.0,
+                    high: 2_400.0,
+                },
+                arithmetic: "16 cores".into(),
+            },
+        ],
+        crossovers: vec![Crossover {
+            limit: Limit::Storage,
+            step_s: Interval::exact(0.0222),
+        }],
+        changes: vec![
+            change(
+                "cores",
+                "16 cores: 1900 samples/s (1540 to 2400), extrapolated from 2 cores: low if the \
+                 measured loss repeats at each doubling, high if every core adds the same",
+                "the additional cores are like these 2, and nothing else runs on them",
+            ),
+            change(
+                "storage",
+                "latency: 64 reads in flight / (1.00 x 150 ms) = 427 samples/s",
+                "typical numbers, 0.5 to 1.25 of them: Amazon S3 User Guide",
+            ),
+        ],
+    });
+    e
+}
+
+fn crossovers() -> Vec<Crossover> {
+    let crossover = |limit, rate: f64| Crossover {
+        limit,
+        step_s: Interval::exact(ROWS as f64 / rate),
+    };
+    vec![
+        crossover(Limit::Decode, 264.0),
+        crossover(Limit::Storage, 655.0),
+        crossover(Limit::Memory, 1_540.0),
+    ]
 }
 
 /// Storage and decoding allow the same rate.
