@@ -23,7 +23,8 @@ class Explanation:
         """Returns it as plain data: rates in samples/s, times in s, sizes in bytes.
 
         Keys include ``verdict`` (``limit``, ``rate``, ``next_limit``, ``next_rate``),
-        ``stages`` (the cost of each stage) and ``stall`` (the consumer's waiting time).
+        ``stages`` (the cost of each stage), ``stall`` (the consumer's waiting time) and
+        ``crossovers`` (for each resource the step time under which it is the slower).
         With a device there are also ``transfers`` (copies to the device) and ``tried``
         (see `placement`); with feeders, ``feeding`` (the work of each feeder, and the
         gain of more feeders).

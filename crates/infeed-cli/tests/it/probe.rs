@@ -82,7 +82,7 @@ fn a_profile_of_another_machine_is_shown_with_its_source() {
         "{}",
         stderr(&unknown)
     );
-    assert_eq!(list["profiles"].as_array().unwrap().len(), 8);
+    assert_eq!(list["profiles"].as_array().unwrap().len(), 10);
 }
 
 #[test]
