@@ -3,8 +3,10 @@
 
 mod device;
 mod feeders;
+mod recording;
 mod summary;
 
+pub use recording::recording;
 pub use summary::summary;
 
 use super::numbers;
