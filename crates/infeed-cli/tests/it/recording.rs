@@ -62,7 +62,7 @@ fn all_of_a_recording_is_text_json_or_a_page() {
     let full = stdout(&infeed(["explain", &path, "--full", "--html", &page]));
     let found = json(&infeed(["explain", &path, "--json"]));
 
-    for part in ["  stage ", "  from ", "  plan ", "RandomResizedCrop"] {
+    for part in ["  stage ", "  from ", "  plan\n", "RandomResizedCrop"] {
         assert!(full.contains(part), "{part} is missing in {full}");
     }
     assert!(fs::read_to_string(&page).unwrap().contains("<html"));

@@ -17,8 +17,11 @@ use infeed::loader::any::AnyLoader;
 use infeed_core::error::Error;
 use infeed_core::replace::replace;
 
-/// Time between two samples of the counters, unless the windows are narrower.
+/// Maximum time between two samples of the counters.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Samples per window, while windows are narrow. A window gets the counts up to its last sample.
+const WINDOW_SAMPLES: u32 = 4;
 
 /// Minimum time between two writes of the file.
 const WRITE_INTERVAL: Duration = Duration::from_secs(10);
@@ -41,8 +44,8 @@ pub struct RecordingOptions {
 /// Records a loader of infeed until it is dropped. Drop it before the loader is closed, so that the
 /// file has the last counters.
 ///
-/// A thread reads the counters once per second and writes the file every 10 seconds. Each write
-/// replaces the file.
+/// A thread reads the counters about once per second and writes the file every 10 seconds. Each
+/// write replaces the file.
 #[derive(Debug)]
 pub struct Recorder {
     /// Dropped to end the thread.
@@ -162,7 +165,7 @@ impl LoaderRecording {
     fn repeat(mut self, loader: &Weak<AnyLoader>, ended: &Receiver<()>) {
         loop {
             let width = Duration::from_secs_f64(self.recording.windows.width_s().min(1e3));
-            let ended = ended.recv_timeout(width.min(SAMPLE_INTERVAL));
+            let ended = ended.recv_timeout((width / WINDOW_SAMPLES).min(SAMPLE_INTERVAL));
             let is_last = ended != Err(RecvTimeoutError::Timeout);
             let loader = loader.upgrade();
             let sampled = loader.as_ref().map(|loader| self.sample(loader));
@@ -192,11 +195,8 @@ impl LoaderRecording {
         let at_s = self.began.elapsed().as_secs_f64();
         let mut now = SeenCounters::of(&stats, loader.loader().place().0);
         let before = self.seen;
-        let epochs = match now.epoch.checked_sub(before.epoch) {
-            Some(epochs) => epochs,
-            // The run went back to an earlier epoch.
-            None => 1,
-        };
+        // After a seek to an earlier epoch, one epoch ended.
+        let epochs = now.epoch.checked_sub(before.epoch).unwrap_or(1);
         let events = &mut self.recording.events;
         let with_paths = self.recording.with_paths;
         let example = |error: &Error| with_paths.then(|| error.chain());

@@ -37,7 +37,7 @@ pub struct Stats {
     pub ready: usize,
     /// Batches that the consumer holds.
     pub held: usize,
-    /// Whether the consumer held so many batches that a warning was logged.
+    /// Whether a warning was logged because the consumer held too many batches.
     pub held_warned: bool,
     /// Pixels of unknown class in delivered masks, accepted by `unknown` or `ignore_index`.
     pub unknown_pixels: u64,

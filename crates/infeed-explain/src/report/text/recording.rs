@@ -1,8 +1,8 @@
 //! A recording for a terminal: the verdict, the loop over time, events, machine and versions.
 
-use super::{TextPage, column, summary, verdict};
+use super::{TextPage, clean, column, summary, verdict, wrap};
 use crate::report::numbers;
-use crate::report::table::{ALWAYS, TableColumn, set};
+use crate::report::table::{ALWAYS, TableColumn, length, set};
 use crate::{Recording, RecordingPart};
 use infeed_core::printable::BOLD;
 
@@ -15,6 +15,9 @@ const ANSWER_EVENTS: usize = 3;
 
 /// Maximum number of lines of advice about a watched loop in the answer.
 const ANSWER_ADVICE: usize = 2;
+
+/// Maximum indentation of a line of the plan.
+const MAX_INDENT: usize = 16;
 
 /// Returns a recording in at most 24 lines of 80 columns, or all of it if `full`.
 pub fn recording(recording: &Recording, width: usize, colour: bool, full: bool) -> String {
@@ -40,7 +43,7 @@ fn answer(page: &mut TextPage, recording: &Recording) {
         without_verdict(page);
     }
     page.line("");
-    page.one_line("run", &run(recording));
+    page.labelled("run", &[run(recording)]);
     let parts = recording.windows.parts(recording.seconds, ANSWER_PARTS);
     if let Some(first) = parts.first() {
         let shares = parts.iter().map(|part| numbers::percent(part.waiting()));
@@ -77,12 +80,36 @@ fn complete(page: &mut TextPage, recording: &Recording) {
     let examples: Vec<String> = examples.flat_map(|event| event.examples.clone()).collect();
     page.labelled("examples", &examples);
     if let Some(e) = &recording.explanation {
-        let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
-        page.labelled("plan", &lines(&e.plan));
-        page.labelled("pipeline", &lines(&e.subject.pipeline));
+        indented(page, "plan", &e.plan);
+        indented(page, "pipeline", &e.subject.pipeline);
+        page.line("");
     }
     page.labelled("machine", &[machine(recording)]);
     page.labelled("versions", &[versions(recording)]);
+}
+
+/// Writes a text below its name. Its lines keep their indentation, also where they are wrapped.
+fn indented(page: &mut TextPage, name: &str, text: &str) {
+    if text.is_empty() {
+        return;
+    }
+    page.line("");
+    page.styled(BOLD, &format!("  {name}"));
+    for line in text.lines() {
+        let line = clean(line);
+        let words = line.trim_start_matches(' ');
+        let blanks = (line.len() - words.len()).min(MAX_INDENT);
+        let mut margin = blanks + 4;
+        let room = page.width - margin - 2;
+        let parts = match length(words) <= room {
+            true => vec![words.to_owned()],
+            false => wrap(words, room),
+        };
+        for part in parts {
+            page.line(&format!("{}{part}", " ".repeat(margin)));
+            margin = blanks + 6;
+        }
+    }
 }
 
 fn without_verdict(page: &mut TextPage) {
@@ -149,12 +176,12 @@ fn run(recording: &Recording) -> String {
     let batches = parts.first().map_or(0, |all| all.sum.batches);
     let end = match recording.closed {
         true => "closed",
-        false => "not closed",
+        false => "not closed at the last write",
     };
     format!(
-        "{}{over}: {batches} batches in {}, {end} at {}",
-        recording.loader,
+        "{batches} batches in {}, {end}; {}{over}; {}",
         numbers::seconds(recording.seconds),
+        recording.loader,
         numbers::moment(
             recording
                 .began_at_s
@@ -175,7 +202,7 @@ fn events(recording: &Recording) -> Vec<String> {
             true => format!("at {first}"),
             false => format!("from {first} to {last}"),
         };
-        format!("{} x {}, {when}", event.count, event.kind)
+        format!("{}: {}, {when}", event.kind, event.count)
     };
     events.map(line).collect()
 }
