@@ -17,7 +17,7 @@ import machine
 from costs.figures import many_files
 
 HERE = Path(__file__).resolve().parent.parent
-NAMES = ("index", "first_batch", "resume", "consumer", "step", "memory")
+NAMES = ("index", "first_batch", "resume", "consumer", "step", "memory", "recording")
 # Folders of many files for a measurement, below --data.
 TREES = {
     "index": {"thousand": 1000, "million": 1_000_000},

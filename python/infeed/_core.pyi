@@ -26,6 +26,7 @@ __all__ = [
     "PackParts",
     "PythonSource",
     "Verdict",
+    "WatchRecorder",
     "__version__",
     "check",
     "check_transform",
@@ -182,6 +183,31 @@ class Explanation:
 
     def trace(self) -> str:
         """Returns the timeline as Chrome trace events."""
+
+@final
+class WatchRecorder:
+    """Writes the recording of a watched loop.
+
+    Raises:
+        WriteError: The file cannot be written.
+    """
+
+    def __new__(
+        cls, path: str, loader: str, versions: dict[str, str]
+    ) -> WatchRecorder: ...
+    def add(self, batches: int, samples: int, waited_s: float, epochs: int) -> None:
+        """Adds the counters of the loop up to now."""
+
+    def add_error(self, kind: str) -> None:
+        """Counts an error that the loader raised, by its type."""
+
+    def write(self, measurements: str | None, closed: bool) -> None:
+        """Writes the file, with the verdict on measurements as JSON.
+
+        Raises:
+            ValueError: The text is not JSON of such measurements.
+            WriteError: The file cannot be written.
+        """
 
 @final
 class Verdict:
@@ -352,6 +378,14 @@ class Loader:
 
     def explain(self, name: str) -> Explanation:
         """Returns the limit that the counters show."""
+
+    def record(self, path: str, paths: bool, versions: dict[str, str]) -> None:
+        """Records the loop in a file until the loader is closed.
+
+        Raises:
+            ClosedError: The loader is closed.
+            WriteError: The file cannot be written.
+        """
 
     def close(self, timeout: float | None = None) -> bool:
         """Ends all threads and waits for them; returns whether they have ended.

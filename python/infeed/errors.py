@@ -49,9 +49,9 @@ class OpenError(InfeedError, OSError):
 
 
 class WriteError(InfeedError, OSError):
-    """A file of a packed dataset cannot be written.
+    """A file of a packed dataset, or a recording, cannot be written.
 
-    Files that are complete stay. The same call continues from there.
+    Complete files of a dataset stay. The same call continues from there.
     """
 
 

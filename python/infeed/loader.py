@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 
 from infeed import _check, _core
 from infeed._closing import ClosedAtExit
+from infeed._versions import versions
 from infeed.batch import Batch
 from infeed.errors import ClosedError, ConfigError, IteratorError
 from infeed.explanation import Explanation
@@ -389,6 +390,30 @@ class Loader(ClosedAtExit):
             OSError: The address is in use, or does not belong to this machine.
         """
         return self._core.serve_metrics(f"{host}:{port}", name)
+
+    def record(self, path: str | os.PathLike[str], *, paths: bool = False) -> None:
+        """Records this loop in a file until `close`, for ``infeed explain FILE``.
+
+        The file shows what the loop waited for, also over time, on any machine. It has
+        counters, events, the plan, versions and the machine. It has no data, no names
+        of records or classes, and no names of hosts or users. The plan contains names
+        of fields and of your functions.
+
+        A thread reads the counters about once per second and writes the file every 10
+        seconds. The file stays below 256 KiB. A killed process leaves the last state.
+
+        Args:
+            path: File to write; an existing one is replaced.
+            paths: Whether the file also has the description of the pipeline with its
+                paths, examples of bad records with their names, and addresses of
+                feeders.
+
+        Raises:
+            WriteError: The file cannot be written.
+            ClosedError: The loader is closed.
+        """
+        text = _check.path("record", "path", path)
+        self._core.record(text, _check.flag("record", "paths", paths), versions())
 
     @property
     def closed(self) -> bool:

@@ -1,8 +1,9 @@
 //! `infeed explain`: finds the limiting resource, predicts the gain of each remedy, and applies and
-//! checks remedies.
+//! checks remedies. Also prints the recording of a loop.
 
 mod apply;
 mod last;
+mod recording;
 
 use std::fs;
 use std::io::IsTerminal;
@@ -47,13 +48,14 @@ const DEFAULT_SECONDS: f64 = 6.0;
   infeed explain photos --ram 64GiB         the share of the reads that memory would answer
   infeed explain photos --full              all measurements: stages, evidence, arithmetic, ledger
   infeed explain photos --html report.html  with plots and the timeline
+  infeed explain run.json                   the recording of a loop: what it waited for
   infeed explain photos --apply 1           apply remedy 1 of the last report, and measure its gain
 
 A remedy is a change of options, pipeline or data. explain tries each remedy on a few hundred of
 your records. --apply writes new data next to the original and never changes the original. Ctrl-C
 stops and prints the results so far.")]
 pub(crate) struct Args {
-    #[arg(help = path_help())]
+    #[arg(help = format!("{}, or a recording of a loop", path_help()))]
     path: PathBuf,
     /// Duration of a training step in milliseconds [default: no step, batches are taken as fast as
     /// they arrive]
@@ -174,6 +176,9 @@ fn planned_machine(profile: &probe::Profile) -> PlannedMachine {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
+    if let Some(done) = recording::run(args) {
+        return done;
+    }
     interrupt::watch();
     let several = args.apply.len() > 1 || args.apply.iter().any(|wanted| wanted == "all");
     if args.out.is_some() && several {

@@ -148,7 +148,7 @@ pub enum Error {
         source: Cause,
     },
 
-    /// A file of a packed dataset could not be written.
+    /// A file of a packed dataset, or a recording, could not be written.
     #[error("cannot write {}", printable(&path.to_string_lossy()))]
     Write {
         /// File or folder.

@@ -16,6 +16,7 @@ pub mod panics;
 pub mod printable;
 pub mod probe;
 pub mod random;
+pub mod replace;
 pub mod sample;
 pub mod stop;
 pub mod units;

@@ -11,6 +11,8 @@
 //!
 //! [`watched`] concludes what limits a loop over another loader, from measured times alone.
 //!
+//! A [`Recording`] keeps the explanation of a loop, with its counters over time, in a small file.
+//!
 //! [`Feeding`] covers other machines: the predicted gain of feeders (`infeed-feed`) before the user
 //! starts one, and the measured gain of those that run.
 //!
@@ -50,6 +52,7 @@ mod placement_trials;
 mod prepare;
 mod progress;
 mod ready;
+mod recording;
 mod remedies;
 mod run;
 mod running;
@@ -84,6 +87,11 @@ pub use limit::{Limit, Resource};
 pub use measure::explain;
 pub use placement::{
     AllowedRate, DeviceOrigin, PlacementRate, PlacementReport, ResourceChange, Split,
+};
+pub use recording::{
+    LoopTotals, RecordedEvent, RecordedEvents, RecordedMachine, RecordedSource, RecordedWatch,
+    RecordedWindow, Recorder, Recording, RecordingOptions, RecordingPart, RecordingWindows,
+    WatchRecorder,
 };
 pub use remedies::check_id;
 pub use running::{running, running_on};

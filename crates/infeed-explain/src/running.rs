@@ -188,7 +188,7 @@ fn read_bytes(stats: &Stats) -> f64 {
 
 /// Returns the time in seconds, up to `most`, that the loop waited for data after its first batch:
 /// on the host, or for the slowest of its devices.
-fn waited(stats: &Stats, sent: &[RingStats], most: f64) -> f64 {
+pub(super) fn waited(stats: &Stats, sent: &[RingStats], most: f64) -> f64 {
     // The first batch is counted separately.
     let host = stats.wait.saturating_sub(stats.first_wait).as_secs_f64();
     let later = |gaps: &GapTotals| gaps.waited.saturating_sub(gaps.first).as_secs_f64();

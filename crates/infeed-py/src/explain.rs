@@ -110,9 +110,13 @@ impl PyVerdict {
 /// Returns the verdict of a watched loop from its measurements as JSON.
 #[pyfunction]
 pub(crate) fn watch_verdict(measurements: &str) -> PyResult<PyVerdict> {
-    let measured: WatchedLoop = serde_json::from_str(measurements)
-        .map_err(|error| PyValueError::new_err(format!("watch: invalid measurements: {error}")))?;
     Ok(PyVerdict {
-        inner: watched(&measured),
+        inner: watched(&parse_measurements(measurements)?),
     })
+}
+
+/// Parses the measurements of a watched loop. Raises ValueError for other text.
+pub(crate) fn parse_measurements(text: &str) -> PyResult<WatchedLoop> {
+    serde_json::from_str(text)
+        .map_err(|error| PyValueError::new_err(format!("watch: invalid measurements: {error}")))
 }

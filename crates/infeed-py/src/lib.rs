@@ -22,6 +22,7 @@ mod order;
 mod pack;
 mod python_source;
 mod raised;
+mod record;
 mod remote;
 mod stats;
 mod waiting;
@@ -74,6 +75,8 @@ mod _core {
     use super::pack::{PackParts, pack};
     #[pymodule_export]
     use super::python_source::{PythonSource, items, table};
+    #[pymodule_export]
+    use super::record::PyWatchRecorder;
     #[pymodule_export]
     use super::remote::set_cache;
     #[pymodule_export]

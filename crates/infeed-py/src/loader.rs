@@ -1,5 +1,7 @@
 //! A running pipeline.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use infeed::loader::{BadRecord, LoaderState};
 use infeed::source::Source;
 use infeed::{Error, OnError, Options};
 use infeed_explain::report::{LoaderMetrics, MetricsServer, prometheus, serve_metrics};
-use infeed_explain::{running, running_on};
+use infeed_explain::{Recorder, RecordingOptions, running, running_on};
 use infeed_raw::python::stream_from;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -38,6 +40,8 @@ pub(crate) struct PyLoader {
     closing: Closing,
     /// Metrics server, if `serve_metrics` was called.
     metrics: Mutex<Option<MetricsServer>>,
+    /// Recorder, if `record` was called.
+    recorder: Mutex<Option<Recorder>>,
     source: Arc<dyn Source>,
     steps: u64,
     /// Whether a bad record stops the run.
@@ -101,6 +105,7 @@ impl PyLoader {
             targets: Arc::default(),
             closing: Closing::default(),
             metrics: Mutex::default(),
+            recorder: Mutex::default(),
             source,
             steps,
             stops: options.on_error == OnError::Stop,
@@ -255,14 +260,33 @@ impl PyLoader {
         Ok(address)
     }
 
+    fn record(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        paths: bool,
+        versions: BTreeMap<String, String>,
+    ) -> PyResult<()> {
+        let started = py.detach(|| {
+            // The previous recorder writes its last state before this one begins.
+            drop(lock(&self.recorder).take());
+            Recorder::start(&path, &self.inner, RecordingOptions { paths, versions })
+        });
+        *lock(&self.recorder) = Some(raise(py, started)?);
+        Ok(())
+    }
+
     #[pyo3(signature = (timeout=None))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         // A number that is not a duration (too large) means no limit.
         let timeout = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let (inner, targets) = (Arc::clone(&self.inner), Arc::clone(&self.targets));
         let metrics = lock(&self.metrics).take();
+        let recorder = lock(&self.recorder).take();
         let ended = self.closing.run(py, timeout, move || {
             drop(metrics);
+            // It reads the last counters of the open loader.
+            drop(recorder);
             inner.close();
             targets.close();
         })?;
@@ -294,15 +318,22 @@ pub(crate) fn digested(name: &str) -> PyResult<DigestScope> {
     }
 }
 
-fn lock(metrics: &Mutex<Option<MetricsServer>>) -> MutexGuard<'_, Option<MetricsServer>> {
+fn lock<T>(value: &Mutex<Option<T>>) -> MutexGuard<'_, Option<T>> {
     // The value is always replaced as a whole, so it is valid even after a panic.
-    metrics.lock().unwrap_or_else(PoisonError::into_inner)
+    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for PyLoader {
     fn drop(&mut self) {
         // A joined thread may own the last reference to a Python buffer, and needs the interpreter
         // to release it.
-        Python::attach(|py| py.detach(|| self.inner.close()));
+        let recorder = lock(&self.recorder).take();
+        Python::attach(|py| {
+            py.detach(|| {
+                // It reads the last counters of the open loader.
+                drop(recorder);
+                self.inner.close();
+            });
+        });
     }
 }

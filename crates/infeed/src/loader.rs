@@ -459,6 +459,11 @@ impl Loader {
         std::mem::take(&mut self.progress().notices)
     }
 
+    /// Returns the error that stopped the run, until a seek.
+    pub fn stopped(&self) -> Option<Error> {
+        self.progress().stopped.clone()
+    }
+
     /// Returns the counters since the loader was opened. Cheap to call while it runs.
     ///
     /// # Errors
@@ -477,6 +482,7 @@ impl Loader {
             samples: progress.samples,
             unknown_pixels: progress.unknown_pixels,
             bad: progress.bad.listed().len() as u64,
+            held_warned: progress.warned_held,
             first_batch: (!first_batch.is_zero()).then_some(first_batch),
             wait: Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed)),
             first_wait: Duration::from_nanos(self.first_wait_ns.load(Ordering::Relaxed)),

@@ -2,7 +2,7 @@
 
 `loop` measures times, `sampler` requests the interpreter's lock, `processor` reads
 processor times, `figures` and `report` hold the numbers, the engine draws the
-conclusion, and `throughput` measures infeed.
+conclusion, `throughput` measures infeed, and `recording` writes a file.
 """
 
 from infeed.watching.loop import Watch, watch

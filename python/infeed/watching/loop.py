@@ -4,6 +4,7 @@ Its cost per step was measured on two cores of an EPYC (Zen 4) with Python 3.11;
 `docs/guides/watch.md`.
 """
 
+import atexit
 import math
 import os
 import threading
@@ -27,7 +28,8 @@ from infeed.watching.figures import (
     Throughput,
 )
 from infeed.watching.processor import ProcessTree, usable_cores
-from infeed.watching.report import WatchReport
+from infeed.watching.recording import WatchRecording
+from infeed.watching.report import WatchReport, measurements
 from infeed.watching.sampler import ALONE, STEP, WAIT, LockSampler, lock_exists
 from infeed.watching.throughput import SECONDS, measure_throughput, pipeline_over
 
@@ -50,6 +52,7 @@ def watch(
     ceiling: int = 0,
     sync: Callable[[], object] | None = None,
     lock: bool = True,
+    record: str | os.PathLike[str] | None = None,
 ) -> "Watch":
     """Watches a loop over any loader: its waiting time, and changes that would help.
 
@@ -81,9 +84,13 @@ def watch(
         sync: Function to call at the end of each step.
         lock: Whether a thread requests the interpreter's lock a hundred times per
             second, to measure how busy the lock and the processor are.
+        record: File for a recording of the loop, for ``infeed explain FILE``. It has
+            the verdict and the waiting over time, and no data and no paths. The watch
+            writes it every 10 seconds and at its end.
 
     Raises:
         ConfigError: An argument is invalid.
+        WriteError: The file of ``record`` cannot be written.
     """
     return Watch(
         loader,
@@ -94,7 +101,19 @@ def watch(
         ceiling=ceiling,
         sync=sync,
         lock=lock,
+        record=record,
     )
+
+
+# Watches with a recording that is not complete.
+_recorded: "weakref.WeakSet[Watch]" = weakref.WeakSet()
+
+
+@atexit.register
+def _complete_recordings() -> None:
+    """Writes the last state of each recording when the program ends."""
+    for watch in list(_recorded):
+        watch._complete_recording()
 
 
 class Watch:
@@ -114,6 +133,7 @@ class Watch:
         ceiling: int,
         sync: Callable[[], object] | None,
         lock: bool,
+        record: str | os.PathLike[str] | None,
     ):
         if batch_size is not None and not callable(batch_size):
             batch_size = _check.integer("watch", "batch_size", batch_size, low=1)
@@ -140,7 +160,7 @@ class Watch:
         self._seam_s = 0.0
         # Time of the loader at the end of an epoch; counted if another one begins.
         self._ending_s = 0.0
-        self._batches = self._samples = self._epochs = 0
+        self._batches = self._samples = self._epochs = self._ended = 0
         self._counted = True
         self._cpu_wait_s = self._cpu_step_s = 0.0
         self._alone: Ceiling | None = None
@@ -148,6 +168,11 @@ class Watch:
         if self._sampler is not None:
             # A watch that is dropped in the middle of an epoch must not leave a thread.
             weakref.finalize(self, self._sampler.stop)
+        self._recording: WatchRecording | None = None
+        if record is not None:
+            path = _check.path("watch", "record", record)
+            self._recording = WatchRecording(path, _name(loader))
+            _recorded.add(self)
 
     def __iter__(self) -> Iterator[Any]:
         """Begins an epoch of the loader."""
@@ -214,8 +239,9 @@ class Watch:
         return WatchReport(self._figures())
 
     def close(self) -> None:
-        """Ends the current epoch, and releases the last batch."""
+        """Ends the current epoch and the recording, and releases the last batch."""
         self._end()
+        self._complete_recording()
         self._last.clear()
 
     def __enter__(self) -> Self:
@@ -229,6 +255,11 @@ class Watch:
     ) -> None:
         self._end()
 
+    def __del__(self) -> None:
+        # After an error in the constructor there is no recording.
+        if hasattr(self, "_recording"):
+            self._complete_recording()
+
     def __repr__(self) -> str:
         return f"<infeed.Watch of {_name(self._loader)}, {self._batches} batches>"
 
@@ -237,6 +268,27 @@ class Watch:
         if running is not None:
             running.end()
         self._prefetch_thread = None
+
+    def _record(self, *, closed: bool = False, ends_epoch: bool = False) -> None:
+        """Adds the counters so far to the recording, and writes it when due."""
+        recording = self._recording
+        if recording is None:
+            return
+        begun = time.perf_counter()
+        waited_s = self._wait.total_s + self._seam_s
+        samples = self._samples if self._counted else 0
+        is_due = recording.add(self._batches, int(samples), waited_s, self._ended)
+        if is_due or closed or (ends_epoch and recording.may_write()):
+            found = measurements(self._figures()) if self._batches else None
+            recording.write(found, begun, closed=closed)
+
+    def _complete_recording(self) -> None:
+        """Writes the last state of the recording, and ends it."""
+        if self._recording is None:
+            return
+        self._record(closed=True)
+        self._recording = None
+        _recorded.discard(self)
 
     def _begin_ceiling(self, batches: int) -> "_CeilingRun":
         """Starts the sampler for the ceiling, after reading the load of others."""
@@ -359,9 +411,12 @@ class _WatchedEpoch:
         except StopIteration:
             watch._ending_s = time.perf_counter() - self._asked_at
             return self._finish()
-        except BaseException:
+        except BaseException as error:
             # The epoch may continue: some iterators work after an error.
             self.pause()
+            if watch._recording is not None:
+                watch._recording.add_error(error)
+                watch._record(ends_epoch=True)
             raise
         self._took(batch)
         return batch
@@ -372,6 +427,8 @@ class _WatchedEpoch:
             return
         self.pause()
         self._ended = True
+        self._watch._ended += 1
+        self._watch._record(ends_epoch=True)
         # Runs a generator's `finally` now, as without a watch.
         del self._iterator
 
@@ -417,6 +474,9 @@ class _WatchedEpoch:
                 watch._wait.add(wait_s)
         self._taken += 1
         watch._took(batch)
+        recording = watch._recording
+        if recording is not None and time.perf_counter() >= recording.due_at:
+            watch._record()
         if not self._sampled and watch._sampler is not None:
             self._sampled = True
             watch._sampler.loop = threading.get_ident()

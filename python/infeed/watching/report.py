@@ -71,6 +71,11 @@ class WatchReport:
 
 
 def _verdict(figures: Figures) -> Verdict:
+    return watch_verdict(measurements(figures))
+
+
+def measurements(figures: Figures) -> str:
+    """Returns figures as JSON, with the numbers that the verdict computes from them."""
     computed = {name: getattr(figures, name) for name in COMPUTED}
     # A function of the user may count samples with numbers of NumPy.
-    return watch_verdict(json.dumps(asdict(figures) | computed, default=float))
+    return json.dumps(asdict(figures) | computed, default=float)

@@ -11,6 +11,7 @@ mod inspect;
 mod pack;
 mod pipe;
 mod probe;
+mod recording;
 mod remote;
 mod sample;
 mod verify;

@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use super::{Machine, StorageRates, machine, memory_bandwidth};
+use crate::replace::replace;
 
 /// Version of the file format.
 pub const VERSION: u32 = 1;
@@ -94,10 +95,7 @@ impl Probe {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(named)?;
         }
-        // Named by process, since two processes may write at the same time.
-        let part = path.with_extension(format!("{}.part", std::process::id()));
-        fs::write(&part, text).map_err(named)?;
-        fs::rename(&part, path).map_err(named)
+        replace(path, &text).map_err(named)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{Explanation, StageCost, Verdict};
+use crate::{Explanation, Recording, StageCost, Verdict};
 
 /// Returns one JSON object on one line. Keys are the fields of [`Explanation`], rates are in
 /// samples per second, times in seconds, sizes in bytes. `stages` is also at the top level, as in
@@ -27,4 +27,10 @@ pub fn json(e: &Explanation) -> String {
 pub fn verdict_json(v: &Verdict) -> String {
     // As above, nothing can fail.
     serde_json::to_string(v).expect("plain data with string keys")
+}
+
+/// Returns a recording as one JSON object on one line, with the fields of [`Recording`] as keys.
+pub fn recording_json(r: &Recording) -> String {
+    // As above, nothing can fail.
+    serde_json::to_string(r).expect("plain data with string keys")
 }

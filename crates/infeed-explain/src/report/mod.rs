@@ -13,8 +13,8 @@ mod trace;
 mod words;
 
 pub use html::html;
-pub use json::{json, verdict_json};
+pub use json::{json, recording_json, verdict_json};
 pub use prometheus::{LoaderMetrics, PROMETHEUS_TYPE, prometheus};
 pub use serve::{MetricsServer, serve_metrics};
-pub use text::{summary, text, verdict_text};
+pub use text::{recording, summary, text, verdict_text};
 pub use trace::trace;

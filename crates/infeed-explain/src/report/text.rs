@@ -3,9 +3,11 @@
 
 mod device;
 mod feeders;
+mod recording;
 mod summary;
 mod what_if;
 
+pub use recording::recording;
 pub use summary::summary;
 
 use super::numbers;

@@ -5,7 +5,7 @@
 mod advice;
 mod evidence;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::findings::Verdict;
 use super::limit::Limit;
@@ -26,7 +26,7 @@ const PYTHON: f64 = 0.15;
 const SATURATED: f64 = 0.9;
 
 /// Measurements of a watch, with the shares and rates computed from them.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct WatchedLoop {
     /// Number of batches, without repetitions for the ceiling.
     pub batches: u64,
@@ -73,7 +73,7 @@ pub struct WatchedLoop {
 }
 
 /// Durations of one kind, in seconds.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct DurationSummary {
     /// Number of durations.
     pub count: u64,
@@ -90,7 +90,7 @@ pub struct DurationSummary {
 }
 
 /// The step on a batch in memory, with the loader at rest.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Ceiling {
     /// Durations of the step.
     pub step: DurationSummary,
@@ -99,7 +99,7 @@ pub struct Ceiling {
 }
 
 /// Share of requests that found the interpreter's lock held, 0 to 1. None means too few requests.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct LockShares {
     /// Share while the loop waited for data.
     pub waiting: Option<f64>,
@@ -110,7 +110,7 @@ pub struct LockShares {
 }
 
 /// Mean number of busy cores after the first batch.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct ProcessorLoad {
     /// Cores that this process may use, including quotas.
     pub usable: f64,
@@ -146,7 +146,7 @@ impl ProcessorLoad {
 }
 
 /// Throughput of an infeed pipeline that runs alone on this machine.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct PipelineThroughput {
     /// Samples per second after the first batch.
     pub samples_per_s: f64,

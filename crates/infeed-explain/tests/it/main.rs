@@ -3,6 +3,7 @@
 mod explain;
 mod explained_decoding;
 mod placement;
+mod recording;
 mod report;
 
 use infeed_testkit::data;

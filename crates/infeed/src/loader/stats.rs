@@ -37,6 +37,8 @@ pub struct Stats {
     pub ready: usize,
     /// Batches that the consumer holds.
     pub held: usize,
+    /// Whether a warning was logged because the consumer held too many batches.
+    pub held_warned: bool,
     /// Pixels of unknown class in delivered masks, accepted by `unknown` or `ignore_index`.
     pub unknown_pixels: u64,
     /// Warnings of decoders about records that are still usable.

@@ -86,7 +86,7 @@ fn useful(e: &Explanation) -> Vec<(usize, &Remedy)> {
     useful.map(|(at, remedy)| (at + 1, remedy)).collect()
 }
 
-fn head(page: &mut TextPage, e: &Explanation) {
+pub(super) fn head(page: &mut TextPage, e: &Explanation) {
     for line in wrap(&clean(&e.verdict.claim), page.width) {
         page.styled(BOLD, &line);
     }
@@ -101,7 +101,7 @@ fn head(page: &mut TextPage, e: &Explanation) {
         .for_each(|line| page.line(&format!("  {line}")));
 }
 
-fn resources(page: &mut TextPage, e: &Explanation) {
+pub(super) fn resources(page: &mut TextPage, e: &Explanation) {
     const COLUMNS: [TableColumn; 4] = [
         column("resource", ALWAYS),
         column("allows", ALWAYS),

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{feeders, synthetic};
 
 /// The usual case with batches on a GPU.
-pub(super) fn on_device() -> Explanation {
+pub(crate) fn on_device() -> Explanation {
     let mut e = synthetic::usual();
     e.placement = Some(placement());
     e.decoding = Some(decoding());

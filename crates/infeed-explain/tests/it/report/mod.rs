@@ -1,7 +1,7 @@
 //! Reports of an explanation, for people and programs.
 
 mod browser;
-mod device;
+pub(crate) mod device;
 mod feeders;
 mod formats;
 mod page;
