@@ -66,8 +66,8 @@ impl RecordedWindow {
     }
 }
 
-/// Windows of equal width from the beginning of the recording. When all [`MAX_WINDOWS`] are used,
-/// the width doubles and each pair becomes one window.
+/// Up to 256 windows of equal width from the beginning of the recording. When all are used, the
+/// width doubles and each pair becomes one window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "WindowColumns", try_from = "WindowColumns")]
 pub struct RecordingWindows {
