@@ -30,6 +30,11 @@ enum LocalCores {
 }
 
 impl FeederArgs {
+    /// Returns whether feeders are named.
+    pub(crate) fn are_given(&self) -> bool {
+        !self.feeders.is_empty()
+    }
+
     /// Returns the feeders; None if none are named.
     pub(crate) fn feeders(&self) -> Result<Option<Feeders>, CliError> {
         if self.feeders.is_empty() {

@@ -10,6 +10,11 @@ pub(crate) use NoFeederArgs as FeederArgs;
 pub(crate) struct NoFeederArgs {}
 
 impl NoFeederArgs {
+    /// Returns false.
+    pub(crate) fn are_given(&self) -> bool {
+        false
+    }
+
     /// Returns no feeders.
     pub(crate) fn feeders(&self) -> Result<Option<Feeders>, CliError> {
         Ok(None)

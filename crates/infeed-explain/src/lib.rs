@@ -58,6 +58,7 @@ mod run;
 mod running;
 mod sides;
 mod stages;
+mod starved;
 mod storage;
 mod supply;
 mod survey;
