@@ -141,7 +141,65 @@ pub(super) fn kind(error: &Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{FeederHost, Feeding, Recording};
     use infeed::pipeline::MixPart;
+
+    /// A recording of a loader.
+    const RECORDING: &[u8] = include_bytes!("../../../../fuzz/seeds/read_recording/loader");
+
+    /// An explanation with a feeder, a selection and a pipeline.
+    fn explanation() -> Explanation {
+        let recording = Recording::from_json(RECORDING).expect("reads");
+        let mut explanation = *recording.explanation.expect("an explanation");
+        explanation.plan = format!("{SELECTION}image: rgb\n");
+        explanation.notes = vec![SELECTION.to_owned()];
+        explanation.subject.pipeline = "path = \"/home/zoe/photos\"".to_owned();
+        let feeder = FeederHost {
+            host: "zoe-pc:7077".to_owned(),
+            connected: false,
+            batches: 0,
+            share: 0.0,
+            bytes: 0,
+            wait_s: 0.0,
+            bytes_per_s: 0.0,
+            busy: 0.0,
+            alone: None,
+            redone: 0,
+            problem: Some("zoe-pc does not answer".to_owned()),
+        };
+        explanation.feeding = Some(Feeding {
+            hosts: vec![feeder],
+            ..Feeding::default()
+        });
+        explanation
+    }
+
+    const SELECTION: &str = "records: 5 of 12\n  filter     name zoe/*\n";
+
+    #[test]
+    fn names_of_hosts_and_records_are_removed_unless_they_are_allowed() {
+        let reduced = |with_paths| {
+            let mut explanation = explanation();
+            let tuned = Some("2 workers".to_owned());
+            reduce(&mut explanation, SELECTION, tuned, with_paths);
+            serde_json::to_string(&explanation).expect("writes")
+        };
+
+        let text = reduced(false);
+        assert!(!text.contains("zoe"), "{text}");
+        for part in ["feeder 1", "5 of 12", "image: rgb", "2 workers"] {
+            assert!(text.contains(part), "{part} is missing in {text}");
+        }
+        let text = reduced(true);
+        for part in [
+            "zoe-pc:7077",
+            "does not answer",
+            "/home/zoe/photos",
+            "zoe/*",
+        ] {
+            assert!(text.contains(part), "{part} is missing in {text}");
+        }
+    }
 
     #[test]
     fn a_source_is_its_kind_and_the_scheme_of_its_urls() {
