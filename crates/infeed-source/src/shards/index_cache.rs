@@ -13,6 +13,7 @@ use super::index::ShardIndex;
 use crate::store::Blob;
 use infeed_core::probe::Probe;
 use infeed_core::random::mix;
+use infeed_core::replace::replace;
 
 /// Smaller shards are indexed faster than a cached index is found.
 const FROM_BYTES: u64 = 1 << 20;
@@ -95,19 +96,12 @@ impl IndexCacheFile {
         }
     }
 
-    /// Writes a temporary file first, so that no process sees a part.
+    /// Creates the folder and replaces the file as a whole.
     fn write(&self, file: &[u8]) -> io::Result<()> {
         if let Some(folder) = self.path.parent() {
             fs::create_dir_all(folder)?;
         }
-        let part = self
-            .path
-            .with_extension(format!("{}.part", std::process::id()));
-        let written = fs::write(&part, file).and_then(|()| fs::rename(&part, &self.path));
-        if written.is_err() {
-            let _ = fs::remove_file(&part);
-        }
-        written
+        replace(&self.path, file)
     }
 }
 
