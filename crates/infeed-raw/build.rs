@@ -1,4 +1,5 @@
-//! Compiles the kernels for the host. Their PTX is checked in; `scripts/kernels` generates it.
+//! Compiles the kernels for the host and the C part of `jpeg_coefficients`. The kernels' PTX is
+//! checked in; `scripts/kernels` generates it.
 
 fn main() {
     println!("cargo:rerun-if-changed=kernels");
@@ -12,4 +13,19 @@ fn main() {
         // Products and sums are rounded separately, so that every processor computes the same bits.
         .flag("-ffp-contract=off")
         .compile("infeed_kernels");
+
+    println!("cargo:rerun-if-changed=libjpeg");
+    let mut shim = cc::Build::new();
+    shim.file("libjpeg/coefficients.c")
+        .std("c11")
+        .warnings(true)
+        .opt_level(2);
+    // Headers of the library that turbojpeg-sys built.
+    for path in std::env::var("DEP_TURBOJPEG_INCLUDE")
+        .unwrap_or_default()
+        .split(',')
+    {
+        shim.include(path);
+    }
+    shim.compile("infeed_libjpeg");
 }

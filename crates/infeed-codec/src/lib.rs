@@ -1,7 +1,9 @@
-//! Images: [`decode`] decodes bytes to pixels, [`transform`] transforms pixels.
+//! Images: [`decode`] decodes bytes to pixels, [`transform`] transforms pixels, [`lossless`] recodes
+//! files so that they decode faster.
 //!
 //! This crate has no access to storage and starts no threads.
 #![forbid(unsafe_code)]
 
 pub mod decode;
+pub mod lossless;
 pub mod transform;

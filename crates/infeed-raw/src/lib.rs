@@ -12,6 +12,7 @@
 //! | [`simd`] | pixels to rows of a batch | slices are checked first; vector operations take arrays of the exact length; a level runs only on a processor that supports it |
 //! | [`jpeg`] | region and scaled decode | libjpeg-turbo gets buffers whose size is checked against the header |
 //! | [`jpeg_batch`] | JPEGs that a device decodes, and the positions of their pixels | no unsafe code: it checks the conditions that decoders on devices rely on |
+//! | [`jpeg_coefficients`] | pixels from coefficients, and coefficients of a file | the C code checks size and MCUs of the header before it writes; callbacks do not unwind and call nothing of libjpeg |
 //! | [`jpeg_encode`], [`jpeg_restart`] | JPEGs written and rewritten | libjpeg-turbo reads slices whose length is checked, and allocates its output, which one owner frees |
 //! | [`kernel`] | operations of a device on all rows of a column | every length and view is checked against the shape first; the C code computes with that shape alone |
 //! | `cuda` (feature `cuda`) | memory, copies, events, kernels and JPEG decoding on NVIDIA GPUs | memory that a GPU reads or writes is held until the GPU is done; its modules state the argument and the unproved assumptions |
@@ -37,6 +38,7 @@ pub mod foreign;
 pub mod host;
 pub mod jpeg;
 pub mod jpeg_batch;
+pub mod jpeg_coefficients;
 pub mod jpeg_encode;
 pub mod jpeg_restart;
 pub mod kernel;

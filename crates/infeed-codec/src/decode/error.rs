@@ -67,7 +67,7 @@ pub enum DecodeError {
 
 impl DecodeError {
     /// Creates `Damaged` with a description of the damage.
-    pub(super) fn damaged(what: impl Into<Cow<'static, str>>) -> DecodeError {
+    pub(crate) fn damaged(what: impl Into<Cow<'static, str>>) -> DecodeError {
         DecodeError::Damaged { what: what.into() }
     }
 

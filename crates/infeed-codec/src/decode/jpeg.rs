@@ -56,6 +56,12 @@ impl Frame {
         self.components == 1
     }
 
+    /// Removes what depends on the scan data of a file.
+    pub(super) fn without_scan(mut self) -> Frame {
+        self.interval = 0;
+        self
+    }
+
     pub(super) fn has_several_scans(&self) -> bool {
         self.holds_coefficients
     }
@@ -229,7 +235,7 @@ pub(super) fn check(bytes: &[u8], frame: &Frame) -> Result<(), DecodeError> {
 ///
 /// A margin of one iMCU is enough for chroma. In a progressive file without its last scans, libjpeg
 /// also smooths over two blocks to each side before chroma, so the margin is three.
-fn window(frame: &Frame, region: Region, scale: DctScale) -> Window {
+pub(super) fn window(frame: &Frame, region: Region, scale: DctScale) -> Window {
     let size = scale.apply(frame.size);
     if !frame.has_windows {
         return Window {
@@ -327,7 +333,8 @@ pub(super) fn decode(
             region: part.region,
             ..*job
         };
-        decode_window(jpeg, &tiles, &job, part.window(job.scale), scratch, out).ok()
+        let mut pixels = |task: &JpegTask, out: &mut [u8]| jpeg.decode(&tiles, task, out);
+        decode_window(&mut pixels, &job, part.window(job.scale), scratch, out).ok()
     });
     scratch.tiles = tiles;
     // If tiles fail or give a warning, decode the whole file, so that tiles never change an error.
@@ -336,13 +343,13 @@ pub(super) fn decode(
     }
     scratch.tiles.clear();
     let window = window(job.frame, job.region, job.scale);
-    decode_window(jpeg, bytes, job, window, scratch, out)
+    let mut pixels = |task: &JpegTask, out: &mut [u8]| jpeg.decode(bytes, task, out);
+    decode_window(&mut pixels, job, window, scratch, out)
 }
 
-/// Decodes a window that covers the job's region, and copies the region.
-fn decode_window(
-    jpeg: &mut JpegDecoder,
-    bytes: &[u8],
+/// Decodes a window that covers the job's region with `pixels`, and copies the region.
+pub(super) fn decode_window(
+    pixels: &mut dyn FnMut(&JpegTask, &mut [u8]) -> Result<u32, JpegError>,
     job: &RegionDecode<'_>,
     window: Window,
     scratch: &mut Scratch,
@@ -370,13 +377,13 @@ fn decode_window(
         && format != PixelFormat::Cmyk
         && mode != ColorMode::Stored16;
     if is_direct {
-        return jpeg.decode(bytes, &task, &mut out.data).map_err(error);
+        return pixels(&task, &mut out.data).map_err(error);
     }
 
     let wide_row = window.width as usize * format.bytes();
     let wide = &mut scratch.wide;
     wide.resize(window.height as usize * wide_row, 0);
-    let warnings = jpeg.decode(bytes, &task, wide).map_err(error)?;
+    let warnings = pixels(&task, wide).map_err(error)?;
 
     let above = (region.top - window.top) as usize;
     let before = (region.left - window.left) as usize * format.bytes();

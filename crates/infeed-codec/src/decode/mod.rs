@@ -12,6 +12,7 @@
 //! only entry point. It contains panics of the codec libraries and returns them as errors of the
 //! record. libjpeg-turbo calls no Rust function, so no panic unwinds through C.
 
+mod coefficients;
 mod convert;
 mod error;
 mod exif;
@@ -30,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::error::DecodeError;
 pub use self::limits::Limits;
+use crate::lossless::LosslessScratch;
 use infeed_core::panics::contain;
 use infeed_core::sample::{Depth, Image, Region, Size};
 
@@ -48,6 +50,8 @@ pub enum Format {
     Bmp,
     Gif,
     Tiff,
+    /// A lossless record of a JPEG, see [`crate::lossless`].
+    Coefficients,
 }
 
 impl Format {
@@ -74,6 +78,7 @@ impl Format {
             [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some(Format::Gif),
             [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => Some(Format::Tiff),
             [b'B', b'M', ..] => Some(Format::Bmp),
+            [0x93, b'I', b'F', b'L', b'J', ..] => Some(Format::Coefficients),
             _ => None,
         }
     }
@@ -87,7 +92,13 @@ impl Format {
             Format::Bmp => "BMP",
             Format::Gif => "GIF",
             Format::Tiff => "TIFF",
+            Format::Coefficients => "JPEG coefficients",
         }
+    }
+
+    /// Whether images can be reconstructed at a smaller scale from their 8x8 blocks.
+    pub fn has_dct(self) -> bool {
+        matches!(self, Format::Jpeg | Format::Coefficients)
     }
 }
 
@@ -200,6 +211,7 @@ pub struct Header {
 #[derive(Clone, Debug)]
 enum Detail {
     Jpeg(jpeg::Frame),
+    Coefficients(coefficients::Coefficients),
     Png(png::Ihdr),
     Whole,
 }
@@ -208,7 +220,7 @@ impl Header {
     /// Returns the size of the image at a DCT scale. `Request::region` counts these pixels. The
     /// scale changes only JPEGs.
     pub fn scaled(&self, scale: DctScale) -> Size {
-        if self.format == Format::Jpeg {
+        if self.format.has_dct() {
             scale.apply(self.size)
         } else {
             self.size
@@ -219,7 +231,7 @@ impl Header {
     /// the gray channel. False if the header does not show it, for example for a palette of grays.
     pub fn is_gray(&self) -> bool {
         match &self.detail {
-            Detail::Jpeg(_) => self.channels == 1,
+            Detail::Jpeg(_) | Detail::Coefficients(_) => self.channels == 1,
             Detail::Png(ihdr) => ihdr.is_gray(),
             Detail::Whole => false,
         }
@@ -231,7 +243,7 @@ impl Header {
     pub fn mcus_across(&self) -> Option<u32> {
         match &self.detail {
             Detail::Jpeg(frame) => Some(frame.mcus_across()),
-            Detail::Png(_) | Detail::Whole => None,
+            Detail::Coefficients(_) | Detail::Png(_) | Detail::Whole => None,
         }
     }
 
@@ -240,7 +252,7 @@ impl Header {
     pub fn has_several_scans(&self) -> bool {
         match &self.detail {
             Detail::Jpeg(frame) => frame.has_several_scans(),
-            Detail::Png(_) | Detail::Whole => false,
+            Detail::Coefficients(_) | Detail::Png(_) | Detail::Whole => false,
         }
     }
 
@@ -251,7 +263,7 @@ impl Header {
     /// `Unsupported` for `Stored` with a 16-bit file.
     pub fn output(&self, mode: ColorMode) -> Result<(usize, Depth), DecodeError> {
         // CMYK is converted, because no consumer of pixels supports inks.
-        let stored = if self.format == Format::Jpeg {
+        let stored = if self.format.has_dct() {
             self.channels.min(3)
         } else {
             self.channels
@@ -270,7 +282,7 @@ impl Header {
     }
 
     fn coded_at(&self, scale: DctScale) -> Size {
-        if self.format == Format::Jpeg {
+        if self.format.has_dct() {
             scale.apply(self.coded)
         } else {
             self.coded
@@ -326,6 +338,8 @@ struct Scratch {
     narrow: Vec<u8>,
     /// Region before its orientation is applied.
     unturned: Image,
+    /// Tables and symbols of lossless records.
+    lossless: LosslessScratch,
 }
 
 /// Runs a codec; converts its panic to an error of the record.
@@ -371,6 +385,7 @@ impl Decoder {
             Format::WebP => webp::header(bytes, orient),
             Format::Tiff => tiff::header(bytes, orient),
             Format::Bmp | Format::Gif => other::header(format, bytes, orient),
+            Format::Coefficients => coefficients::header(bytes, orient),
         })?;
         limits.check(header.size)?;
         if orient::swaps_sides(header.orientation) {
@@ -385,7 +400,8 @@ impl Decoder {
 
     /// Checks cheaply that a record is complete, independent of the region.
     ///
-    /// PNG: the chunks continue up to IEND and, with `verify`, their checksums match. JPEG: an
+    /// PNG: the chunks continue up to IEND and, with `verify`, their checksums match. Lossless
+    /// records: with `verify`, the checksum matches. JPEG: an
     /// end-of-image marker follows the start of the first scan. WebP: the chunks named in the
     /// container are present. BMP, GIF and TIFF are always decoded whole, so `decode` finds any
     /// damage.
@@ -396,10 +412,11 @@ impl Decoder {
     ///
     /// # Cost
     ///
-    /// PNG: one pass of CRC-32 over the bytes. Other formats: almost nothing.
+    /// PNG and lossless records: one pass of CRC-32 over the bytes. Other formats: almost nothing.
     pub fn check(&self, bytes: &[u8], header: &Header, verify: bool) -> Result<(), DecodeError> {
         guard(header.format, || match &header.detail {
             Detail::Jpeg(frame) => jpeg::check(bytes, frame),
+            Detail::Coefficients(_) => coefficients::check(bytes, verify),
             Detail::Png(_) => png::check(bytes, verify),
             Detail::Whole if header.format == Format::WebP => webp::check(bytes),
             Detail::Whole => Ok(()),
@@ -417,6 +434,9 @@ impl Decoder {
         let turned = if header.orientation == 1 { 0 } else { output };
         let inner = match &header.detail {
             Detail::Jpeg(frame) => jpeg::scratch_bytes(frame, header, request),
+            Detail::Coefficients(image) => {
+                jpeg::scratch_bytes(&image.frame, header, request) + image.strip_bytes
+            }
             Detail::Png(ihdr) => png::scratch_bytes(ihdr, header.coded),
             Detail::Whole => other::scratch_bytes(header),
         };
@@ -528,6 +548,15 @@ impl Decoder {
                     scale,
                 };
                 jpeg::decode(jpeg, bytes, &job, scratch, out)
+            }
+            Detail::Coefficients(image) => {
+                let job = jpeg::RegionDecode {
+                    frame: &image.frame,
+                    mode,
+                    region,
+                    scale,
+                };
+                coefficients::decode(bytes, &job, scratch, out).map(|()| 0)
             }
             Detail::Png(ihdr) => png::decode(bytes, ihdr, mode, region, scratch, out).map(|()| 0),
             Detail::Whole if header.format == Format::WebP => {

@@ -340,6 +340,7 @@ fn decoding_stays_below_its_memory_bound() {
             tiles,
             narrow,
             unturned,
+            lossless: _,
         } = &decoder.scratch;
         let held = image.data.len()
             + wide.capacity()

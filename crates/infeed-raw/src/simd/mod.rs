@@ -9,6 +9,7 @@
 //! function compiled for the level: an intrinsic that is not inlined is a call per 16 bytes and
 //! costs seven times the whole pass.
 
+mod blocks;
 mod convert;
 mod isa;
 mod level;
@@ -20,6 +21,7 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+pub use blocks::{BlockCursor, ESCAPE, PADDING, ZIGZAG, expand_blocks};
 pub use convert::convert;
 pub use level::Level;
 pub use onehot::one_hot;

@@ -1,0 +1,63 @@
+//! Lossless records of JPEGs: `lossless` decodes the coefficients, libjpeg-turbo the pixels.
+
+use infeed_raw::jpeg::JpegTask;
+
+use super::jpeg::{self, Frame, RegionDecode};
+use super::{DecodeError, Detail, Format, Header, Scratch};
+use crate::lossless::jpeg::JpegParts;
+use crate::lossless::record::Record;
+use infeed_core::sample::Image;
+
+/// Properties of a record from its segments and its directory.
+#[derive(Clone, Debug)]
+pub(super) struct Coefficients {
+    pub(super) frame: Frame,
+    /// Bytes of the tables and of the symbols of a strip.
+    pub(super) strip_bytes: u64,
+}
+
+fn parts(bytes: &[u8]) -> Result<JpegParts<'_>, DecodeError> {
+    let record = Record::read(bytes).map_err(DecodeError::damaged)?;
+    JpegParts::read(record.flags, record.body).ok_or(DecodeError::Truncated)
+}
+
+/// Reads the segments of the JPEG in a record.
+pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> {
+    let parts = parts(bytes)?;
+    let mut header = jpeg::header(parts.head, orient)?;
+    let Detail::Jpeg(frame) = header.detail else {
+        return Err(DecodeError::damaged("a record without a JPEG"));
+    };
+    header.format = Format::Coefficients;
+    header.detail = Detail::Coefficients(Coefficients {
+        frame: frame.without_scan(),
+        strip_bytes: parts.scratch_bytes().map_err(DecodeError::damaged)?,
+    });
+    Ok(header)
+}
+
+/// Verifies the checksum.
+pub(super) fn check(bytes: &[u8], verify: bool) -> Result<(), DecodeError> {
+    let record = Record::read(bytes).map_err(DecodeError::damaged)?;
+    if verify && !record.is_intact() {
+        return Err(DecodeError::damaged("a checksum that does not match"));
+    }
+    Ok(())
+}
+
+/// Decodes a region.
+pub(super) fn decode(
+    bytes: &[u8],
+    job: &RegionDecode<'_>,
+    scratch: &mut Scratch,
+    out: &mut Image,
+) -> Result<(), DecodeError> {
+    let parts = parts(bytes)?;
+    let mut lossless = std::mem::take(&mut scratch.lossless);
+    let window = jpeg::window(job.frame, job.region, job.scale);
+    let mut pixels =
+        |task: &JpegTask, out: &mut [u8]| parts.decode(task, &mut lossless.strips, out).map(|()| 0);
+    let done = jpeg::decode_window(&mut pixels, job, window, scratch, out);
+    scratch.lossless = lossless;
+    done.map(|_| ())
+}

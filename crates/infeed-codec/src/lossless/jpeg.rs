@@ -1,0 +1,230 @@
+//! Records of kind `J`: a JPEG file as its segments and its coefficients.
+
+use std::fmt;
+
+use infeed_raw::jpeg::{JpegError, JpegTask};
+use infeed_raw::jpeg_coefficients::{self as native, CoefficientsError, ComponentBlocks, McuGrid};
+
+use super::coefficients::{self, CoefficientImage, Grid, MAX_BLOCKS, StripScratch};
+use super::record::{Kind, RecordWriter};
+use super::segments::{self, ScanHeader};
+use super::varint;
+
+/// Most scans of a progressive original, as for decoding.
+const MAX_SCANS: u16 = 100;
+
+/// The record restores the original file byte for byte.
+const RESTORES_BYTES: u16 = 1;
+/// The original fills the last bytes of the scan with zeros instead of ones.
+const PADS_WITH_ZEROS: u16 = 2;
+
+/// Reason why a file stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeepReason {
+    /// Not a JPEG that the format can hold: arithmetic coding, 12 bits, CMYK, hierarchical.
+    Unsupported,
+    /// libjpeg-turbo reports damage; the text is its message.
+    Damaged(String),
+    /// A progressive file without its last scans: its pixels depend on more than its coefficients.
+    Incomplete,
+    /// The record would be larger than the file.
+    Larger,
+    /// The record does not decode to the pixels of the file.
+    OtherPixels,
+}
+
+impl fmt::Display for KeepReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeepReason::Unsupported => f.write_str("the format is not supported"),
+            KeepReason::Damaged(message) => write!(f, "the file is damaged: {message}"),
+            KeepReason::Incomplete => f.write_str("the progressive file lacks scans"),
+            KeepReason::Larger => f.write_str("the record would be larger than the file"),
+            KeepReason::OtherPixels => f.write_str("the record would have other pixels"),
+        }
+    }
+}
+
+/// Encodes a JPEG file. The second result is whether the record restores the file byte for byte;
+/// otherwise it restores a JPEG with the same coefficients and metadata.
+///
+/// The caller compares the pixels.
+pub(super) fn encode(file: &[u8]) -> Result<(Vec<u8>, bool), KeepReason> {
+    let header = ScanHeader::read(file).ok_or(KeepReason::Unsupported)?;
+    header.grid.blocks().ok_or(KeepReason::Unsupported)?;
+    let components = native::read(file, MAX_SCANS, MAX_BLOCKS).map_err(|error| match error {
+        CoefficientsError::Incomplete => KeepReason::Incomplete,
+        other => KeepReason::Damaged(other.to_string()),
+    })?;
+    if components.len() != header.grid.sampling.len() {
+        return Err(KeepReason::Unsupported);
+    }
+    if let Some((flags, tail)) = exact_tail(file, &header, &components) {
+        let head = &file[..header.length];
+        let record = record(flags, head, tail, &header.grid, &components);
+        return Ok((record, true));
+    }
+    let head = baseline_head(file).ok_or(KeepReason::Unsupported)?;
+    let header = ScanHeader::read(&head).ok_or(KeepReason::Unsupported)?;
+    // The tables have codes for everything that a baseline file can hold.
+    segments::write_scan(&header, &components, true).ok_or(KeepReason::Unsupported)?;
+    let record = record(0, &head, &[0xFF, 0xD9], &header.grid, &components);
+    Ok((record, false))
+}
+
+/// Flags of a record that restores the file, and the bytes after the scan data.
+fn exact_tail<'a>(
+    file: &'a [u8],
+    header: &ScanHeader,
+    components: &[ComponentBlocks],
+) -> Option<(u16, &'a [u8])> {
+    if !header.is_sequential {
+        return None;
+    }
+    let after = &file[header.length..];
+    for (pad, flags) in [
+        (true, RESTORES_BYTES),
+        (false, RESTORES_BYTES | PADS_WITH_ZEROS),
+    ] {
+        let scan = segments::write_scan(header, components, pad)?;
+        if let Some(tail) = after.strip_prefix(&scan[..]) {
+            return Some((flags, tail));
+        }
+    }
+    None
+}
+
+fn record(
+    flags: u16,
+    head: &[u8],
+    tail: &[u8],
+    grid: &Grid,
+    components: &[ComponentBlocks],
+) -> Vec<u8> {
+    let mut out = RecordWriter::new(Kind::Jpeg, flags);
+    let body = out.body();
+    varint::write(body, head.len() as u64);
+    body.extend(head);
+    varint::write(body, tail.len() as u64);
+    body.extend(tail);
+    coefficients::write(grid, components, body);
+    out.finish()
+}
+
+/// Segments of an extended sequential JPEG with one scan and the usual tables, with the metadata of
+/// another file.
+fn baseline_head(file: &[u8]) -> Option<Vec<u8>> {
+    let mut out = vec![0xFF, 0xD8];
+    let mut frame: Option<&[u8]> = None;
+    let mut at = 2;
+    // Quantisation tables may follow the first scan, but then they belong to later components.
+    loop {
+        let found = segments::segment(file, at)?;
+        match found.marker {
+            0xC0..=0xC2 => frame = Some(found.body),
+            0xDB | 0xE0..=0xEF | 0xFE => out.extend(&file[found.start..found.end]),
+            0xDA => break,
+            _ => {}
+        }
+        at = found.end;
+    }
+    let frame = frame?;
+    let append = |out: &mut Vec<u8>, marker: u8, body: &[u8]| {
+        out.extend([0xFF, marker]);
+        out.extend((body.len() as u16 + 2).to_be_bytes());
+        out.extend(body);
+    };
+    append(&mut out, 0xC1, frame);
+    append(&mut out, 0xC4, super::tables::ALL);
+    let components = frame.get(6..)?.chunks_exact(3);
+    let mut scan = vec![components.len() as u8];
+    for (index, component) in components.enumerate() {
+        scan.extend([component[0], if index == 0 { 0 } else { 0x11 }]);
+    }
+    scan.extend([0, 63, 0]);
+    append(&mut out, 0xDA, &scan);
+    Some(out)
+}
+
+/// The parts of a record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JpegParts<'a> {
+    /// Segments of a JPEG with one scan, up to the scan data.
+    pub(crate) head: &'a [u8],
+    /// Bytes after the scan data.
+    tail: &'a [u8],
+    /// Codes, directory and strips.
+    coefficients: &'a [u8],
+    flags: u16,
+}
+
+impl<'a> JpegParts<'a> {
+    /// Splits the body of a record. Checks nothing but the lengths.
+    pub(crate) fn read(flags: u16, mut body: &'a [u8]) -> Option<JpegParts<'a>> {
+        let head = varint::read_bytes(&mut body)?;
+        let tail = varint::read_bytes(&mut body)?;
+        Some(JpegParts {
+            head,
+            tail,
+            coefficients: body,
+            flags,
+        })
+    }
+
+    /// Bytes of the tables and of the symbols of a strip.
+    pub(crate) fn scratch_bytes(&self) -> Result<u64, &'static str> {
+        let header = ScanHeader::read(self.head)
+            .filter(|header| header.is_sequential)
+            .ok_or("segments of another kind of JPEG")?;
+        StripScratch::bytes(&header.grid, self.coefficients)
+    }
+
+    /// Decodes a window.
+    pub(crate) fn decode(
+        &self,
+        task: &JpegTask,
+        scratch: &mut StripScratch,
+        out: &mut [u8],
+    ) -> Result<(), JpegError> {
+        let damaged = |message: &str| JpegError::Damaged {
+            message: message.to_owned(),
+        };
+        let header = ScanHeader::read(self.head)
+            .filter(|header| header.is_sequential)
+            .ok_or_else(|| damaged("segments of another kind of JPEG"))?;
+        let grid = &header.grid;
+        let image = CoefficientImage::read(grid, self.coefficients, scratch).map_err(damaged)?;
+        let width = grid.max_across() * usize::from(task.eighths);
+        let (left, right) = (task.window.left, task.window.left + task.window.width);
+        let columns = left as usize / width..(right as usize).div_ceil(width);
+        let shape = McuGrid {
+            across: grid.across as u32,
+            down: grid.down as u32,
+            blocks: grid.mcu_blocks() as u32,
+        };
+        native::decode(
+            self.head,
+            task,
+            shape,
+            &mut image.mcus(columns, scratch),
+            out,
+        )
+    }
+
+    /// Returns the JPEG file, and whether its bytes are those of the original.
+    pub(super) fn restore(
+        &self,
+        scratch: &mut StripScratch,
+    ) -> Result<(Vec<u8>, bool), &'static str> {
+        let header = ScanHeader::read(self.head).ok_or("segments of another kind of JPEG")?;
+        let grid = &header.grid;
+        let image = CoefficientImage::read(grid, self.coefficients, scratch)?;
+        let components = image.components(scratch);
+        let pad = self.flags & PADS_WITH_ZEROS == 0;
+        let scan = segments::write_scan(&header, &components, pad)
+            .ok_or("a coefficient without a code")?;
+        let file = [self.head, &scan[..], self.tail].concat();
+        Ok((file, self.flags & RESTORES_BYTES != 0))
+    }
+}
