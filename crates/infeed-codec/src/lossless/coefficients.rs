@@ -4,9 +4,12 @@
 //! MCUs; it can be decoded without the strips before it.
 
 use infeed_raw::jpeg_coefficients::{Block, ComponentBlocks, MAX_BLOCKS_IN_MCU, McuSource};
-use infeed_raw::simd::{BlockCursor, ESCAPE, Level, PADDING, ZIGZAG, expand_blocks};
+use infeed_raw::simd::{
+    BlockCursor, BlockExpander, BlockSymbols, ESCAPE, Level, MAX_BITS, PADDING, STREAMS,
+    StreamReader, SymbolTable, ZIGZAG,
+};
 
-use super::huffman::{self, Code, MAX_BITS, STREAMS, StreamReader, StreamWriter, Table};
+use super::huffman::{self, Code, Shape, StreamWriter};
 use super::varint;
 
 /// Kinds of symbols of a class: the number of mask bytes, DC, eight mask bytes, coefficients 1 to
@@ -24,11 +27,12 @@ const CLASSES: usize = 2;
 /// Segments of a strip, kind by kind, both classes of each kind.
 const SEGMENTS: usize = KINDS * CLASSES;
 
-/// Largest number of symbols of a block: count, DC, mask bytes, coefficients.
-const SYMBOLS_PER_BLOCK: usize = 1 + 1 + 8 + 63;
+/// Largest number of bytes of a block's symbols: count, DC coefficient, mask, codes of
+/// coefficients, and bytes of the mask.
+const SYMBOL_BYTES_PER_BLOCK: usize = 1 + 2 + 8 + 63 + 8;
 
 /// Smallest number of blocks of a strip, except for the last one.
-const STRIP_BLOCKS: usize = 512;
+const STRIP_BLOCKS: usize = 1024;
 
 /// Largest number of blocks of an image: 65535 x 65535 pixels do not fit, 20 000 x 20 000 in 4:4:4
 /// do.
@@ -89,11 +93,20 @@ impl Grid {
     }
 }
 
+/// Shape of the code that begins with a segment.
+fn shape(segment: usize) -> Shape {
+    match segment / CLASSES {
+        MASKS..LOW => Shape::Masks,
+        _ => Shape::Numbers,
+    }
+}
+
 /// Symbols of one strip.
 #[derive(Debug, Default)]
 struct StripSymbols {
     segments: [Vec<u8>; SEGMENTS],
-    escapes: [Vec<u8>; CLASSES],
+    /// Escapes of DC coefficients, then of the others.
+    escapes: [Vec<u8>; 2 * CLASSES],
 }
 
 impl StripSymbols {
@@ -117,7 +130,7 @@ impl StripSymbols {
             mask |= 1 << at;
             let magnitude = value.unsigned_abs();
             let code = if magnitude > 126 {
-                self.escapes[class].extend(value.to_le_bytes());
+                self.escapes[CLASSES + class].extend(value.to_le_bytes());
                 ESCAPE
             } else {
                 (magnitude << 1) as u8 | u8::from(value < 0)
@@ -146,7 +159,7 @@ pub(super) fn write(grid: &Grid, components: &[ComponentBlocks], out: &mut Vec<u
     out.extend(&is_shared.to_le_bytes()[..3]);
     for (at, code) in codes.iter().enumerate() {
         if is_shared >> at & 1 == 0 {
-            code.write(out);
+            code.write(shape(at), out);
         }
     }
     let mut bodies: Vec<u8> = Vec::new();
@@ -198,21 +211,23 @@ fn choose_codes(strips: &[StripSymbols]) -> (Vec<Code>, u32) {
             counts
         })
         .collect();
-    let bits = |counts: &[u32; 256], code: &Code| {
+    // Bits of a group that begins with a segment: its code, and all symbols.
+    let bits = |first: usize, counts: &[u32; 256]| {
+        let code = Code::of_counts(counts);
         let mut text = Vec::new();
-        code.write(&mut text);
+        code.write(shape(first), &mut text);
         code.bits(counts).unwrap_or(u64::MAX / 4) + 8 * text.len() as u64
     };
     // Segments that share a code, with their summed counts and its cost.
     let mut groups: Vec<(usize, [u32; 256], u64)> = Vec::new();
     for (at, counts) in counts.iter().enumerate() {
-        let alone = bits(counts, &Code::of_counts(counts));
-        if let Some((_, shared, cost)) = groups.last_mut() {
+        let alone = bits(at, counts);
+        if let Some((first, shared, cost)) = groups.last_mut() {
             let mut sum = *shared;
             sum.iter_mut()
                 .zip(counts)
                 .for_each(|(sum, count)| *sum += count);
-            let together = bits(&sum, &Code::of_counts(&sum));
+            let together = bits(*first, &sum);
             if together <= *cost + alone {
                 (*shared, *cost) = (sum, together);
                 continue;
@@ -234,11 +249,41 @@ fn choose_codes(strips: &[StripSymbols]) -> (Vec<Code>, u32) {
     (codes, is_shared)
 }
 
-/// Decoded tables and the buffers of a strip, reused from record to record.
+/// Decoded tables and the symbols of a strip, reused from record to record.
 #[derive(Debug, Default)]
 pub(crate) struct StripScratch {
-    tables: Vec<Table>,
+    tables: Vec<SymbolTable>,
+    strip: StripBuffer,
+}
+
+/// The symbols of a strip.
+#[derive(Debug, Default)]
+struct StripBuffer {
+    classes: [ClassBuffer; CLASSES],
+}
+
+/// The symbols of one class.
+#[derive(Debug, Default)]
+struct ClassBuffer {
+    counts: Vec<u8>,
+    dc: Vec<i16>,
+    masks: Vec<u64>,
+    low: Vec<u8>,
+    high: Vec<u8>,
+    /// Symbols from which `dc` and `masks` are computed.
     symbols: Vec<u8>,
+}
+
+impl ClassBuffer {
+    fn symbols<'a>(&'a self, escapes: &'a [u8]) -> BlockSymbols<'a> {
+        BlockSymbols {
+            dc: &self.dc,
+            masks: &self.masks,
+            low: &self.low,
+            high: &self.high,
+            escapes,
+        }
+    }
 }
 
 impl StripScratch {
@@ -246,8 +291,8 @@ impl StripScratch {
     pub(super) fn bytes(grid: &Grid, mut image: &[u8]) -> Result<u64, &'static str> {
         let rows = strip_rows(grid, &mut image)?;
         let blocks = rows * grid.across * grid.mcu_blocks();
-        let tables = SEGMENTS * size_of::<Table>();
-        Ok((tables + blocks * SYMBOLS_PER_BLOCK + PADDING) as u64)
+        let tables = SEGMENTS * size_of::<SymbolTable>();
+        Ok((tables + blocks * SYMBOL_BYTES_PER_BLOCK + 4 * PADDING) as u64)
     }
 }
 
@@ -273,7 +318,8 @@ pub(super) struct CoefficientImage<'a> {
 #[derive(Clone, Copy, Debug)]
 struct StripBytes<'a> {
     streams: [&'a [u8]; STREAMS],
-    escapes: [&'a [u8]; CLASSES],
+    /// Of the DC coefficients of each class, then of the others.
+    escapes: [&'a [u8]; 2 * CLASSES],
 }
 
 impl<'a> CoefficientImage<'a> {
@@ -291,7 +337,8 @@ impl<'a> CoefficientImage<'a> {
         let mut tables = 0;
         for (at, table) in table_of.iter_mut().enumerate() {
             if is_shared >> at & 1 == 0 {
-                let (code, rest) = Code::read(bytes).ok_or("a code that is not complete")?;
+                let (code, rest) =
+                    Code::read(shape(at), bytes).ok_or("a code that is not complete")?;
                 bytes = rest;
                 if scratch.tables.len() == tables {
                     scratch.tables.push([0; 1 << MAX_BITS]);
@@ -304,7 +351,7 @@ impl<'a> CoefficientImage<'a> {
         let count = grid.down.div_ceil(strip_rows);
         let mut lengths = Vec::with_capacity(count);
         for _ in 0..count {
-            let mut strip = [0usize; STREAMS + CLASSES];
+            let mut strip = [0usize; STREAMS + 2 * CLASSES];
             for length in &mut strip {
                 *length = varint::read(&mut bytes).ok_or("a directory that ends early")?;
             }
@@ -321,12 +368,12 @@ impl<'a> CoefficientImage<'a> {
         for lengths in lengths {
             let mut strip = StripBytes {
                 streams: [&[]; STREAMS],
-                escapes: [&[]; CLASSES],
+                escapes: [&[]; 2 * CLASSES],
             };
             for (at, length) in lengths.into_iter().enumerate() {
                 match at.checked_sub(STREAMS) {
                     None => strip.streams[at] = part(length)?,
-                    Some(class) => strip.escapes[class] = part(length)?,
+                    Some(at) => strip.escapes[at] = part(length)?,
                 }
             }
             strips.push(strip);
@@ -387,19 +434,20 @@ impl<'a> CoefficientImage<'a> {
         columns: std::ops::Range<usize>,
         scratch: &'s mut StripScratch,
     ) -> StripReader<'s> {
+        let level = Level::detect();
         StripReader {
             image: self,
             tables: &scratch.tables,
-            symbols: &mut scratch.symbols,
+            strip: &mut scratch.strip,
             columns,
-            level: Level::detect(),
+            level,
+            expander: BlockExpander::new(level),
             class_blocks: [self.grid.class_blocks(0), self.grid.class_blocks(1)],
             row: 0,
             column: 0,
             loaded: None,
             behind: 0,
             cursors: [BlockCursor::default(); CLASSES],
-            dc: [0; 4],
         }
     }
 }
@@ -408,22 +456,21 @@ impl<'a> CoefficientImage<'a> {
 #[derive(Debug)]
 pub(super) struct StripReader<'a> {
     image: &'a CoefficientImage<'a>,
-    tables: &'a [Table],
-    symbols: &'a mut Vec<u8>,
+    tables: &'a [SymbolTable],
+    strip: &'a mut StripBuffer,
     /// Columns of MCUs that the caller uses.
     columns: std::ops::Range<usize>,
     level: Level,
+    expander: BlockExpander,
     class_blocks: [usize; CLASSES],
     /// Position of the next MCU.
     row: usize,
     column: usize,
-    /// Strip in `symbols`.
+    /// Strip in the buffer.
     loaded: Option<usize>,
     /// MCUs between the cursors and the next MCU.
     behind: usize,
     cursors: [BlockCursor; CLASSES],
-    /// Last DC coefficient of each component.
-    dc: [i16; 4],
 }
 
 impl StripReader<'_> {
@@ -432,7 +479,7 @@ impl StripReader<'_> {
         if self.column == self.image.grid.across {
             self.column = 0;
             self.row += 1;
-            if self.row % self.image.strip_rows == 0 {
+            if self.row.is_multiple_of(self.image.strip_rows) {
                 self.behind = 0;
             }
         }
@@ -443,97 +490,107 @@ impl StripReader<'_> {
         let grid = self.image.grid;
         let first = strip * self.image.strip_rows;
         let mcus = (grid.down - first).min(self.image.strip_rows) * grid.across;
-        let mut reader = StreamReader::new(self.image.strips[strip].streams);
-        // Every symbol of a strip is written, so that only the padding needs zeros.
-        let blocks = mcus * grid.mcu_blocks();
-        let largest = blocks * SYMBOLS_PER_BLOCK + PADDING;
-        if self.symbols.len() < largest {
-            self.symbols.resize(largest, 0);
-        }
-        let symbols = &mut self.symbols[..];
-        let mut at = 0;
-        let mut read = |kind: usize, class: usize, count: usize, symbols: &mut [u8]| {
-            let table = &self.tables[self.image.table_of[CLASSES * kind + class]];
-            let from = at;
-            at += count;
-            reader.segment(table, &mut symbols[from..at]);
-            from
+        let bytes = &self.image.strips[strip];
+        let mut reader = StreamReader::new(self.level, bytes.streams);
+        let mut read = |kind: usize, class: usize, out: &mut [u8]| {
+            reader.segment(
+                &self.tables[self.image.table_of[CLASSES * kind + class]],
+                out,
+            );
         };
-        let mut cursors = [BlockCursor::default(); CLASSES];
-        let mut bits = [[0usize; 2]; CLASSES];
-        for kind in [COUNT, DC] {
-            for (class, cursor) in cursors.iter_mut().enumerate() {
-                let from = read(kind, class, mcus * self.class_blocks[class], symbols);
-                *(if kind == COUNT {
-                    &mut cursor.count
-                } else {
-                    &mut cursor.dc
-                }) = from;
+        let classes = &mut self.strip.classes;
+        for (class, buffer) in classes.iter_mut().enumerate() {
+            buffer.counts.resize(mcus * self.class_blocks[class], 0);
+            read(COUNT, class, &mut buffer.counts);
+        }
+        for (class, buffer) in classes.iter_mut().enumerate() {
+            buffer.symbols.resize(buffer.counts.len(), 0);
+            read(DC, class, &mut buffer.symbols);
+            let range = if class == 0 {
+                0..1
+            } else {
+                1..grid.sampling.len()
+            };
+            let sampling = &grid.sampling[range];
+            integrate(
+                &buffer.symbols,
+                bytes.escapes[class],
+                sampling,
+                &mut buffer.dc,
+            );
+        }
+        // Ends of the mask bytes of each position.
+        let mut ends = [[0; 8]; CLASSES];
+        for at in 0..8 {
+            for (class, buffer) in classes.iter_mut().enumerate() {
+                let counts = buffer.counts.iter();
+                let has = counts.filter(|&&count| usize::from(count) > at).count();
+                let start = if at == 0 { 0 } else { ends[class][at - 1] };
+                ends[class][at] = start + has;
+                buffer.symbols.resize(start + has, 0);
+                read(MASKS + at, class, &mut buffer.symbols[start..]);
             }
         }
-        for byte in 0..8 {
-            for (class, cursor) in cursors.iter_mut().enumerate() {
-                let counts = &symbols[cursor.count..][..mcus * self.class_blocks[class]];
-                let has = counts
-                    .iter()
-                    .filter(|&&count| usize::from(count) > byte)
-                    .count();
-                let from = read(MASKS + byte, class, has, symbols);
-                cursor.masks[byte] = from;
-                let masks = &symbols[from..from + has];
-                bits[class][usize::from(byte > 0)] += ones(masks, byte == 0);
+        for (class, buffer) in classes.iter_mut().enumerate() {
+            let mut rest = &buffer.symbols[..];
+            let mut start = 0;
+            let parts = ends[class].map(|end| {
+                let (part, after) = rest.split_at(end - start);
+                (rest, start) = (after, end);
+                part
+            });
+            buffer.masks.resize(buffer.counts.len(), 0);
+            self.expander
+                .assemble(&buffer.counts, parts, &mut buffer.masks);
+        }
+        for kind in [LOW, HIGH] {
+            for (class, buffer) in classes.iter_mut().enumerate() {
+                let (bits, codes) = match kind {
+                    LOW => (0xFE, &mut buffer.low),
+                    _ => (!0xFF, &mut buffer.high),
+                };
+                let masks = buffer.masks.iter();
+                let count = masks.map(|mask| (mask & bits).count_ones()).sum::<u32>() as usize;
+                codes.resize(count + PADDING, 0);
+                read(kind, class, &mut codes[..count]);
             }
         }
-        for (half, kind) in [LOW, HIGH].into_iter().enumerate() {
-            for (class, cursor) in cursors.iter_mut().enumerate() {
-                let from = read(kind, class, bits[class][half], symbols);
-                *(if kind == LOW {
-                    &mut cursor.low
-                } else {
-                    &mut cursor.high
-                }) = from;
-            }
-        }
-        symbols[at..at + PADDING].fill(0);
-        self.cursors = cursors;
-        self.dc = [0; 4];
+        self.cursors = [BlockCursor::default(); CLASSES];
         self.loaded = Some(strip);
     }
 
-    /// Expands the next MCU of the strip in memory.
+    /// Expands the next MCU of the strip in the buffer.
     fn expand(&mut self, strip: usize, blocks: &mut [Block]) {
-        let mut rest = blocks;
-        for (component, sampling) in self.image.grid.sampling.iter().enumerate() {
-            let class = usize::from(component > 0);
-            let count = (sampling.across * sampling.down).min(rest.len());
-            let (out, others) = rest.split_at_mut(count);
-            expand_blocks(
-                self.level,
-                self.symbols,
-                self.image.strips[strip].escapes[class],
-                &mut self.cursors[class],
-                &mut self.dc[component],
-                out,
-            );
-            rest = others;
+        let escapes = &self.image.strips[strip].escapes[CLASSES..];
+        let (first, others) = blocks.split_at_mut(self.class_blocks[0].min(blocks.len()));
+        for (class, out) in [first, others].into_iter().enumerate() {
+            let symbols = self.strip.classes[class].symbols(escapes[class]);
+            self.expander
+                .expand(&symbols, &mut self.cursors[class], out);
         }
     }
 }
 
-/// Set bits of mask bytes. Bit 0 of the first byte of a mask is ignored.
-fn ones(masks: &[u8], is_first: bool) -> usize {
-    let keep = if is_first { !1u8 } else { !0 };
-    let words = masks.chunks_exact(8);
-    let rest = words
-        .remainder()
-        .iter()
-        .map(|&mask| (mask & keep).count_ones());
-    let keep = u64::from_ne_bytes([keep; 8]);
-    let words = words.map(|word| {
-        let word = u64::from_ne_bytes(word.try_into().unwrap_or([0; 8]));
-        (word & keep).count_ones()
-    });
-    words.chain(rest).sum::<u32>() as usize
+/// Sums the differences of DC coefficients of the components of a class.
+fn integrate(codes: &[u8], escapes: &[u8], sampling: &[Sampling], out: &mut Vec<i16>) {
+    let mut escapes = escapes.chunks_exact(2);
+    let mut difference = |code: u8| match code {
+        ESCAPE => escapes
+            .next()
+            .map_or(0, |pair| i16::from_le_bytes([pair[0], pair[1]])),
+        _ => i16::from(code >> 1) ^ -i16::from(code & 1),
+    };
+    out.clear();
+    let mut dc = [0i16; 3];
+    let mut codes = codes.iter();
+    while codes.len() > 0 {
+        for (dc, sampling) in dc.iter_mut().zip(sampling) {
+            for &code in codes.by_ref().take(sampling.across * sampling.down) {
+                *dc = dc.wrapping_add(difference(code));
+                out.push(*dc);
+            }
+        }
+    }
 }
 
 impl McuSource for StripReader<'_> {

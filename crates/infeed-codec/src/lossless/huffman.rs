@@ -1,22 +1,16 @@
 //! Canonical Huffman codes of bytes, in eight interleaved bit streams.
 //!
-//! A code has at most 11 bits. Symbol *i* of a segment is in stream *i* mod 8, so that a decoder
+//! This module makes the codes and writes the streams; `infeed_raw::simd` reads them. A code has at
+//! most 11 bits. Symbol *i* of a segment is in stream *i* mod 8, so that a decoder
 //! has eight independent chains of table lookups in flight. The segments of a strip follow each
 //! other in the same streams, each with its own table; a segment begins at stream 0.
 //!
 //! Source: D. A. Huffman, "A method for the construction of minimum-redundancy codes" (1952);
 //! L. Larmore and D. Hirschberg, "A fast algorithm for optimal length-limited Huffman codes"
-//! (1990), for the lengths; F. Giesen, "Reading bits in far too many ways" (2018), for the refill
+//! (1990), for the lengths; F. Giesen, "Reading bits in far too many ways" (2018), for refills
 //! without branches.
 
-/// Bits of the longest code.
-pub(super) const MAX_BITS: usize = 11;
-
-/// Interleaved streams of a strip.
-pub(super) const STREAMS: usize = 8;
-
-/// Symbols that one refill of 56 bits always holds.
-const PER_REFILL: usize = 5;
+use infeed_raw::simd::{MAX_BITS, STREAMS, SymbolTable};
 
 /// Code lengths of all byte values; 0 for values that do not occur. A table with a single value has
 /// only zeros, and its code has no bits.
@@ -29,6 +23,38 @@ pub(super) enum Code {
     Constant(u8),
     /// Complete canonical code.
     Lengths(Box<Lengths>),
+}
+
+/// Values that have similar lengths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// Numbers: a value has the length of the value before it.
+    Numbers,
+    /// Bit masks: a value has the length of the last value with as many set bits.
+    Masks,
+}
+
+/// Predicts the length of a value from those before it.
+struct Predictor {
+    shape: Shape,
+    lengths: [u8; 9],
+}
+
+impl Predictor {
+    fn new(shape: Shape) -> Predictor {
+        Predictor {
+            shape,
+            lengths: [4, 5, 6, 7, 8, 8, 8, 8, 8],
+        }
+    }
+
+    /// Length predicted for a value, to be replaced with its length.
+    fn length(&mut self, value: usize) -> &mut u8 {
+        match self.shape {
+            Shape::Numbers => &mut self.lengths[0],
+            Shape::Masks => &mut self.lengths[value.count_ones().min(8) as usize],
+        }
+    }
 }
 
 impl Code {
@@ -48,76 +74,68 @@ impl Code {
 
     /// Appends the code in the form that `read` reads.
     ///
-    /// The form is a sequence of nibbles, high nibble first, for the values from 0 on: 0 to 11 is
-    /// the length of one value; 12, n repeats the previous length 3 + n times; 13, n is 3 + n
-    /// zeros; 14, m, n is 19 + 16 m + n zeros; 15 ends the code: all later lengths are 0. A
-    /// constant is 15, 0 and the value as a byte.
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
+    /// A byte is the largest value with a code. Bits follow, highest first: 1 for a constant.
+    /// Otherwise 0, and for each value up to that one the difference of its length to the length
+    /// that `Shape` predicts: 0 is the same, 100 one more, 101 one less, 11 and four bits any
+    /// length. The last byte is filled with zeros.
+    pub(super) fn write(&self, shape: Shape, out: &mut Vec<u8>) {
         let lengths = match self {
             Code::Constant(value) => {
-                out.extend([0xF0, *value]);
+                out.extend([*value, 0x80]);
                 return;
             }
             Code::Lengths(lengths) => lengths,
         };
-        let mut nibbles = Vec::new();
-        let end = lengths
-            .iter()
-            .rposition(|&bits| bits > 0)
-            .map_or(0, |at| at + 1);
-        let mut at = 0;
-        let mut previous = 0;
-        while at < end {
-            let bits = lengths[at];
-            let run = lengths[at..end].iter().take_while(|&&b| b == bits).count();
-            if bits == 0 && run >= 19 {
-                let run = run.min(19 + 255);
-                nibbles.extend([14, ((run - 19) >> 4) as u8, ((run - 19) & 15) as u8]);
-                at += run;
-            } else if run >= 3 && (bits == 0 || bits == previous) {
-                let run = run.min(18);
-                nibbles.extend([if bits == 0 { 13 } else { 12 }, (run - 3) as u8]);
-                at += run;
-            } else {
-                nibbles.push(bits);
-                at += 1;
+        let last = lengths.iter().rposition(|&bits| bits > 0).unwrap_or(0);
+        out.push(last as u8);
+        let mut bits = BitWriter::default();
+        bits.put(0, 1);
+        let mut predictor = Predictor::new(shape);
+        for (value, &length) in lengths.iter().enumerate().take(last + 1) {
+            let predicted = predictor.length(value);
+            match i32::from(length) - i32::from(*predicted) {
+                0 => bits.put(0, 1),
+                1 => bits.put(0b100, 3),
+                -1 => bits.put(0b101, 3),
+                _ => bits.put(0b11_0000 | u16::from(length), 6),
             }
-            previous = bits;
+            *predicted = length;
         }
-        nibbles.push(15);
-        if nibbles.len() % 2 == 1 {
-            nibbles.push(0);
-        }
-        out.extend(nibbles.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]));
+        out.extend(bits.finish());
     }
 
     /// Reads a code; returns it and the bytes after it. `None` if the bytes are no complete code.
-    pub(super) fn read(bytes: &[u8]) -> Option<(Code, &[u8])> {
-        if let [0xF0, value, rest @ ..] = bytes {
-            return Some((Code::Constant(*value), rest));
+    pub(super) fn read(shape: Shape, bytes: &[u8]) -> Option<(Code, &[u8])> {
+        let (&last, rest) = bytes.split_first()?;
+        let mut read = 0usize;
+        let mut bit = || {
+            let byte = *rest.get(read / 8)?;
+            read += 1;
+            Some(byte >> (7 - (read - 1) % 8) & 1)
+        };
+        if bit()? == 1 {
+            return Some((Code::Constant(last), &rest[1..]));
         }
         let mut lengths = Box::new([0u8; 256]);
-        let mut nibbles = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-        let (mut at, mut read, mut previous) = (0usize, 0usize, 0u8);
-        loop {
-            let mut next = || {
-                read += 1;
-                nibbles.next()
+        let mut predictor = Predictor::new(shape);
+        for (value, length) in lengths.iter_mut().enumerate().take(usize::from(last) + 1) {
+            let predicted = predictor.length(value);
+            *length = match (bit()?, *predicted) {
+                (0, same) => same,
+                (_, near) => match (bit()?, bit()?) {
+                    (0, 0) => near + 1,
+                    (0, _) => near.checked_sub(1)?,
+                    (_, high) => high << 3 | bit()? << 2 | bit()? << 1 | bit()?,
+                },
             };
-            let (bits, run) = match next()? {
-                15 => break,
-                12 => (previous, 3 + usize::from(next()?)),
-                13 => (0, 3 + usize::from(next()?)),
-                14 => (0, 19 + (usize::from(next()?) << 4) + usize::from(next()?)),
-                bits => (bits, 1),
-            };
-            lengths.get_mut(at..at + run)?.fill(bits);
-            at += run;
-            previous = bits;
+            if usize::from(*length) > MAX_BITS {
+                return None;
+            }
+            *predicted = *length;
         }
         let code = Code::Lengths(lengths);
         code.is_complete()
-            .then_some((code, &bytes[read.div_ceil(2)..]))
+            .then_some((code, &rest[read.div_ceil(8)..]))
     }
 
     fn is_complete(&self) -> bool {
@@ -197,41 +215,43 @@ fn limited_lengths(used: &[(u64, u8)]) -> Lengths {
     lengths
 }
 
-/// First code of each value, in the high bits of 16.
+/// Code of each value, in the low bits.
 fn codes(lengths: &Lengths) -> [u16; 256] {
     let mut codes = [0u16; 256];
-    let mut next = 0u32;
+    let mut next = 0;
     for bits in 1..=MAX_BITS as u8 {
         for (value, _) in lengths.iter().enumerate().filter(|(_, l)| **l == bits) {
-            codes[value] = (next << (16 - MAX_BITS)) as u16;
-            next += 1 << (MAX_BITS - usize::from(bits));
+            codes[value] = next;
+            next += 1;
         }
+        next <<= 1;
     }
     codes
 }
 
-/// Lookup table: for the next `MAX_BITS` bits, the value in the high byte and the length in the
-/// low one.
-pub(super) type Table = [u16; 1 << MAX_BITS];
-
 /// Fills the lookup table of a code.
-pub(super) fn fill_table(code: &Code, table: &mut Table) {
-    match code {
-        Code::Constant(value) => table.fill(u16::from(*value) << 8),
-        Code::Lengths(lengths) => {
-            let mut at = 0;
-            for bits in 1..=MAX_BITS as u8 {
-                for (value, _) in lengths.iter().enumerate().filter(|(_, l)| **l == bits) {
-                    let run = 1 << (MAX_BITS - usize::from(bits));
-                    let entry = (value as u16) << 8 | u16::from(bits);
-                    // A complete code ends exactly at the end of the table.
-                    if let Some(entries) = table.get_mut(at..at + run) {
-                        entries.fill(entry);
-                    }
-                    at += run;
-                }
-            }
+pub(super) fn fill_table(code: &Code, table: &mut SymbolTable) {
+    let lengths = match code {
+        Code::Constant(value) => return table.fill(u16::from(*value) << 8),
+        Code::Lengths(lengths) => lengths,
+    };
+    // Where the codes of each length begin.
+    let mut counts = [0usize; 16];
+    for &bits in lengths.iter() {
+        counts[usize::from(bits & 15)] += 1;
+    }
+    let mut starts = [0usize; 16];
+    for bits in 1..MAX_BITS {
+        starts[bits + 1] = starts[bits] + (counts[bits] << (MAX_BITS - bits));
+    }
+    for (value, &bits) in lengths.iter().enumerate().filter(|(_, bits)| **bits > 0) {
+        let start = &mut starts[usize::from(bits & 15)];
+        let run = 1usize << MAX_BITS >> bits;
+        // A complete code ends exactly at the end of the table.
+        if let Some(entries) = table.get_mut(*start..*start + run) {
+            entries.fill((value as u16) << 8 | u16::from(bits));
         }
+        *start += run;
     }
 }
 
@@ -241,11 +261,32 @@ pub(super) struct StreamWriter {
     streams: [BitWriter; STREAMS],
 }
 
+/// Bits, highest first.
 #[derive(Debug, Default)]
 struct BitWriter {
     bytes: Vec<u8>,
     buffer: u64,
     bits: u32,
+}
+
+impl BitWriter {
+    fn put(&mut self, value: u16, bits: u32) {
+        self.buffer = self.buffer << bits | u64::from(value);
+        self.bits += bits;
+        if self.bits >= 32 {
+            self.bits -= 32;
+            let word = (self.buffer >> self.bits) as u32;
+            self.bytes.extend(word.to_be_bytes());
+        }
+    }
+
+    /// Fills the last byte with zeros.
+    fn finish(mut self) -> Vec<u8> {
+        let word = (self.buffer << (32 - self.bits)) as u32;
+        let left = self.bits.div_ceil(8) as usize;
+        self.bytes.extend(&word.to_be_bytes()[..left]);
+        self.bytes
+    }
 }
 
 impl StreamWriter {
@@ -255,110 +296,24 @@ impl StreamWriter {
             return;
         };
         let codes = codes(lengths);
-        for (i, &symbol) in symbols.iter().enumerate() {
-            let symbol = usize::from(symbol);
-            let bits = u32::from(lengths[symbol]);
-            let stream = &mut self.streams[i % STREAMS];
-            stream.buffer |= u64::from(codes[symbol]) << 48 >> stream.bits;
-            stream.bits += bits;
-            while stream.bits >= 8 {
-                stream.bytes.push((stream.buffer >> 56) as u8);
-                stream.buffer <<= 8;
-                stream.bits -= 8;
+        for round in symbols.chunks(STREAMS) {
+            for (stream, &symbol) in self.streams.iter_mut().zip(round) {
+                let symbol = usize::from(symbol);
+                stream.put(codes[symbol], u32::from(lengths[symbol]));
             }
         }
     }
 
     /// Returns the streams.
     pub(super) fn finish(self) -> [Vec<u8>; STREAMS] {
-        self.streams.map(|mut stream| {
-            if stream.bits > 0 {
-                stream.bytes.push((stream.buffer >> 56) as u8);
-            }
-            stream.bytes
-        })
+        self.streams.map(BitWriter::finish)
     }
-}
-
-/// Reads the streams of one strip. Reading past the end of a stream gives zero bits.
-#[derive(Debug)]
-pub(super) struct StreamReader<'a> {
-    streams: [&'a [u8]; STREAMS],
-    /// Byte after those in the buffer.
-    at: [usize; STREAMS],
-    /// Next bits, from the highest down.
-    buffer: [u64; STREAMS],
-    /// Valid bits of the buffer.
-    bits: [u32; STREAMS],
-}
-
-impl<'a> StreamReader<'a> {
-    pub(super) fn new(streams: [&'a [u8]; STREAMS]) -> StreamReader<'a> {
-        StreamReader {
-            streams,
-            at: [0; STREAMS],
-            buffer: [0; STREAMS],
-            bits: [0; STREAMS],
-        }
-    }
-
-    /// Decodes a segment of `out.len()` symbols.
-    pub(super) fn segment(&mut self, table: &Table, out: &mut [u8]) {
-        let mut rounds = out.chunks_exact_mut(STREAMS * PER_REFILL);
-        let (mut at, mut buffer, mut bits) = (self.at, self.buffer, self.bits);
-        for round in &mut rounds {
-            refill(&self.streams, &mut at, &mut buffer, &mut bits);
-            for symbols in round.chunks_exact_mut(STREAMS) {
-                for i in 0..STREAMS {
-                    let entry = table[(buffer[i] >> (64 - MAX_BITS)) as usize];
-                    symbols[i] = (entry >> 8) as u8;
-                    buffer[i] <<= entry & 15;
-                    bits[i] = bits[i].wrapping_sub(u32::from(entry & 15));
-                }
-            }
-        }
-        refill(&self.streams, &mut at, &mut buffer, &mut bits);
-        for (i, symbol) in rounds.into_remainder().iter_mut().enumerate() {
-            let i = i % STREAMS;
-            let entry = table[(buffer[i] >> (64 - MAX_BITS)) as usize];
-            *symbol = (entry >> 8) as u8;
-            buffer[i] <<= entry & 15;
-            bits[i] = bits[i].wrapping_sub(u32::from(entry & 15));
-        }
-        (self.at, self.buffer, self.bits) = (at, buffer, bits);
-    }
-}
-
-/// Fills each buffer to at least 56 bits.
-#[inline(always)]
-fn refill(
-    streams: &[&[u8]; STREAMS],
-    at: &mut [usize; STREAMS],
-    buffer: &mut [u64; STREAMS],
-    bits: &mut [u32; STREAMS],
-) {
-    for i in 0..STREAMS {
-        let next = match streams[i].get(at[i]..at[i] + 8) {
-            Some(bytes) => u64::from_be_bytes(bytes.try_into().unwrap_or([0; 8])),
-            None => last_bytes(streams[i], at[i]),
-        };
-        buffer[i] |= next >> bits[i];
-        at[i] += ((63 - bits[i]) >> 3) as usize;
-        bits[i] |= 56;
-    }
-}
-
-/// The next 8 bytes near the end of a stream, followed by zeros.
-#[cold]
-fn last_bytes(stream: &[u8], at: usize) -> u64 {
-    let rest = stream.get(at..).unwrap_or(&[]);
-    let mut bytes = [0; 8];
-    bytes[..rest.len().min(8)].copy_from_slice(&rest[..rest.len().min(8)]);
-    u64::from_be_bytes(bytes)
 }
 
 #[cfg(test)]
 mod tests {
+    use infeed_raw::simd::{Level, StreamReader};
+
     use super::*;
 
     fn counts(symbols: &[u8]) -> [u32; 256] {
@@ -389,20 +344,25 @@ mod tests {
             let code = Code::of_counts(&counts(symbols));
             writer.segment(&code, symbols);
             let mut text = Vec::new();
-            code.write(&mut text);
-            text.push(0xAB);
-            let (read, rest) = Code::read(&text).unwrap();
-            assert_eq!((&read, rest), (&code, &[0xAB][..]));
-            codes.push(read);
+            for shape in [Shape::Masks, Shape::Numbers] {
+                text.clear();
+                code.write(shape, &mut text);
+                text.push(0xAB);
+                let (read, rest) = Code::read(shape, &text).unwrap();
+                assert_eq!((&read, rest), (&code, &[0xAB][..]));
+            }
+            codes.push(code);
         }
         let streams = writer.finish();
-        let mut reader = StreamReader::new(std::array::from_fn(|i| &streams[i][..]));
-        let mut table = [0; 1 << MAX_BITS];
-        for (symbols, code) in segments.iter().zip(&codes) {
-            let mut out = vec![0; symbols.len()];
-            fill_table(code, &mut table);
-            reader.segment(&table, &mut out);
-            assert_eq!(&out, symbols);
+        for level in Level::available() {
+            let mut reader = StreamReader::new(level, std::array::from_fn(|i| &streams[i][..]));
+            let mut table = [0; 1 << MAX_BITS];
+            for (symbols, code) in segments.iter().zip(&codes) {
+                let mut out = vec![0; symbols.len()];
+                fill_table(code, &mut table);
+                reader.segment(&table, &mut out);
+                assert_eq!(&out, symbols, "{level:?}");
+            }
         }
     }
 
@@ -432,14 +392,17 @@ mod tests {
 
     #[test]
     fn a_code_that_is_not_complete_is_rejected() {
-        assert_eq!(Code::read(&[]), None);
-        assert_eq!(Code::read(&[0x11, 0x1F]), None, "three codes of one bit");
-        assert_eq!(Code::read(&[0x2F]), None, "one code of two bits");
-        assert_eq!(
-            Code::read(&[0xEF, 0xFF, 0xEF, 0xFF]),
-            None,
-            "past value 255"
-        );
-        assert!(Code::read(&[0x11, 0xF0]).is_some());
+        fn read(bytes: &[u8]) -> Option<Code> {
+            Code::read(Shape::Numbers, bytes).map(|(code, _)| code)
+        }
+        assert_eq!(read(&[]), None);
+        assert_eq!(read(&[2]), None, "no bits");
+        assert_eq!(read(&[0, 0]), None, "one code of four bits");
+        // 0, 11 0001, 0, 0: three codes of one bit.
+        assert_eq!(read(&[2, 0b0110_0010, 0]), None);
+        assert_eq!(read(&[0, 0b0111_1000]), None, "a code of 12 bits");
+        // 0, 11 0001, 0: two codes of one bit.
+        assert!(read(&[1, 0b0110_0010]).is_some());
+        assert_eq!(read(&[9, 0x80]), Some(Code::Constant(9)));
     }
 }

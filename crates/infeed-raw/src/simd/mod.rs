@@ -16,15 +16,17 @@ mod level;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod onehot;
+mod streams;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use blocks::{BlockCursor, ESCAPE, PADDING, ZIGZAG, expand_blocks};
+pub use blocks::{BlockCursor, BlockExpander, BlockSymbols, ESCAPE, PADDING, ZIGZAG};
 pub use convert::convert;
 pub use level::Level;
 pub use onehot::one_hot;
+pub use streams::{MAX_BITS, STREAMS, StreamReader, SymbolTable};
 
 /// Element type of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
