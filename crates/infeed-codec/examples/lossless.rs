@@ -3,7 +3,7 @@
 //! `cargo run --release -p infeed-codec --example lossless -- FOLDER...` encodes every image of
 //! the folders, and prints bytes and thread CPU time, medians over the images: the whole image,
 //! and the region that a centre crop of half the sides needs. Files and records are decoded in
-//! turn.
+//! turn. With `--out FOLDER` first, the records are written there.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,9 +16,17 @@ use infeed_raw::machine::thread_cpu_time;
 const ROUNDS: usize = 5;
 
 fn main() {
-    let mut files: Vec<PathBuf> = std::env::args()
-        .skip(1)
-        .flat_map(|folder| std::fs::read_dir(&folder).expect("a folder"))
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let out = match &arguments[..] {
+        [option, folder, ..] if option == "--out" => Some(PathBuf::from(folder)),
+        _ => None,
+    };
+    if out.is_some() {
+        arguments.drain(..2);
+    }
+    let mut files: Vec<PathBuf> = arguments
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(folder).expect("a folder"))
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         .filter(|path| path.is_file())
         .collect();
@@ -34,6 +42,9 @@ fn main() {
             Ok(record) => {
                 totals.encode += thread_cpu_time().saturating_sub(start);
                 totals.exact += usize::from(record.restores_bytes);
+                if let (Some(folder), Some(name)) = (&out, path.file_name()) {
+                    std::fs::write(folder.join(name), &record.bytes).expect("a writable folder");
+                }
                 totals.add(&file, &record.bytes, &mut decoder);
             }
             Err(reason) => {

@@ -12,6 +12,8 @@ use infeed_core::sample::Image;
 #[derive(Clone, Debug)]
 pub(super) struct Coefficients {
     pub(super) frame: Frame,
+    /// Segments of the JPEG up to the scan data.
+    pub(super) head: Vec<u8>,
     /// Bytes of the tables and of the symbols of a strip.
     pub(super) strip_bytes: u64,
 }
@@ -24,14 +26,16 @@ fn parts(bytes: &[u8]) -> Result<JpegParts<'_>, DecodeError> {
 /// Reads the segments of the JPEG in a record.
 pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> {
     let parts = parts(bytes)?;
-    let mut header = jpeg::header(parts.head, orient)?;
+    let head = parts.head().map_err(DecodeError::damaged)?;
+    let mut header = jpeg::header(&head, orient)?;
     let Detail::Jpeg(frame) = header.detail else {
         return Err(DecodeError::damaged("a record without a JPEG"));
     };
     header.format = Format::Coefficients;
     header.detail = Detail::Coefficients(Coefficients {
         frame: frame.without_scan(),
-        strip_bytes: parts.scratch_bytes().map_err(DecodeError::damaged)?,
+        strip_bytes: parts.scratch_bytes(&head).map_err(DecodeError::damaged)?,
+        head: head.into_owned(),
     });
     Ok(header)
 }
@@ -48,6 +52,7 @@ pub(super) fn check(bytes: &[u8], verify: bool) -> Result<(), DecodeError> {
 /// Decodes a region.
 pub(super) fn decode(
     bytes: &[u8],
+    head: &[u8],
     job: &RegionDecode<'_>,
     scratch: &mut Scratch,
     out: &mut Image,
@@ -55,8 +60,11 @@ pub(super) fn decode(
     let parts = parts(bytes)?;
     let mut lossless = std::mem::take(&mut scratch.lossless);
     let window = jpeg::window(job.frame, job.region, job.scale);
-    let mut pixels =
-        |task: &JpegTask, out: &mut [u8]| parts.decode(task, &mut lossless.strips, out).map(|()| 0);
+    let mut pixels = |task: &JpegTask, out: &mut [u8]| {
+        parts
+            .decode(head, task, &mut lossless.strips, out)
+            .map(|()| 0)
+    };
     let done = jpeg::decode_window(&mut pixels, job, window, scratch, out);
     scratch.lossless = lossless;
     done.map(|_| ())

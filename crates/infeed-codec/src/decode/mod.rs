@@ -556,7 +556,7 @@ impl Decoder {
                     region,
                     scale,
                 };
-                coefficients::decode(bytes, &job, scratch, out).map(|()| 0)
+                coefficients::decode(bytes, &image.head, &job, scratch, out).map(|()| 0)
             }
             Detail::Png(ihdr) => png::decode(bytes, ihdr, mode, region, scratch, out).map(|()| 0),
             Detail::Whole if header.format == Format::WebP => {

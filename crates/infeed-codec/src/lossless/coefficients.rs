@@ -5,7 +5,7 @@
 
 use infeed_raw::jpeg_coefficients::{Block, ComponentBlocks, MAX_BLOCKS_IN_MCU, McuSource};
 use infeed_raw::simd::{
-    BlockCursor, BlockExpander, BlockSymbols, ESCAPE, Level, MAX_BITS, PADDING, STREAMS,
+    BlockCursor, BlockExpander, BlockSymbols, ESCAPE, LONG, Level, MAX_BITS, PADDING, STREAMS,
     StreamReader, SymbolTable, ZIGZAG,
 };
 
@@ -21,11 +21,25 @@ const MASKS: usize = 2;
 const LOW: usize = 10;
 const HIGH: usize = 11;
 
+/// Zigzag-coded DC differences from which a code has another byte, and from which it has two.
+const DC_LONG: u16 = LONG as u16;
+const DC_ESCAPE: u16 = DC_LONG + 256 * (254 - DC_LONG);
+
+/// Magnitudes from which a code has another byte, and from which it has two.
+const AC_LONG: u16 = LONG as u16 / 2;
+const AC_ESCAPE: u16 = AC_LONG + 256 * ((254 - LONG as u16) / 2);
+
 /// Classes of blocks: of the first component, and of the others.
 const CLASSES: usize = 2;
 
-/// Segments of a strip, kind by kind, both classes of each kind.
+/// Segments of a strip. In the streams they follow each other kind by kind; in the list of codes
+/// they do so class by class, so that similar segments are neighbours.
 const SEGMENTS: usize = KINDS * CLASSES;
+
+/// Index of a segment in the list of codes.
+fn segment(kind: usize, class: usize) -> usize {
+    KINDS * class + kind
+}
 
 /// Largest number of bytes of a block's symbols: count, DC coefficient, mask, codes of
 /// coefficients, and bytes of the mask.
@@ -95,7 +109,7 @@ impl Grid {
 
 /// Shape of the code that begins with a segment.
 fn shape(segment: usize) -> Shape {
-    match segment / CLASSES {
+    match segment % KINDS {
         MASKS..LOW => Shape::Masks,
         _ => Shape::Numbers,
     }
@@ -105,22 +119,28 @@ fn shape(segment: usize) -> Shape {
 #[derive(Debug, Default)]
 struct StripSymbols {
     segments: [Vec<u8>; SEGMENTS],
-    /// Escapes of DC coefficients, then of the others.
-    escapes: [Vec<u8>; 2 * CLASSES],
+    /// Bytes of long DC differences, then of the other long coefficients.
+    long: [Vec<u8>; 2 * CLASSES],
 }
 
 impl StripSymbols {
     fn push(&mut self, class: usize, block: &Block, dc: &mut i16) {
-        let segment = |kind: usize| CLASSES * kind + class;
+        let segment = |kind: usize| segment(kind, class);
         let difference = block[0].wrapping_sub(*dc);
         *dc = block[0];
         let code = ((difference << 1) ^ (difference >> 15)) as u16;
-        if code < u16::from(ESCAPE) {
-            self.segments[segment(DC)].push(code as u8);
-        } else {
-            self.segments[segment(DC)].push(ESCAPE);
-            self.escapes[class].extend(difference.to_le_bytes());
-        }
+        let code = match code {
+            0..DC_LONG => code as u8,
+            DC_LONG..DC_ESCAPE => {
+                self.long[class].push((code - DC_LONG) as u8);
+                LONG + ((code - DC_LONG) >> 8) as u8
+            }
+            _ => {
+                self.long[class].extend(difference.to_le_bytes());
+                ESCAPE
+            }
+        };
+        self.segments[segment(DC)].push(code);
         let mut mask = 0u64;
         for at in 1..64 {
             let value = block[usize::from(ZIGZAG[at])];
@@ -129,11 +149,21 @@ impl StripSymbols {
             }
             mask |= 1 << at;
             let magnitude = value.unsigned_abs();
-            let code = if magnitude > 126 {
-                self.escapes[CLASSES + class].extend(value.to_le_bytes());
-                ESCAPE
+            let code = match magnitude {
+                0..AC_LONG => (magnitude << 1) as u8,
+                AC_LONG..AC_ESCAPE => {
+                    self.long[CLASSES + class].push((magnitude - AC_LONG) as u8);
+                    LONG + ((magnitude - AC_LONG) >> 8 << 1) as u8
+                }
+                _ => {
+                    self.long[CLASSES + class].extend(value.to_le_bytes());
+                    ESCAPE
+                }
+            };
+            let code = if code == ESCAPE {
+                code
             } else {
-                (magnitude << 1) as u8 | u8::from(value < 0)
+                code | u8::from(value < 0)
             };
             self.segments[segment(if at < 8 { LOW } else { HIGH })].push(code);
         }
@@ -165,10 +195,13 @@ pub(super) fn write(grid: &Grid, components: &[ComponentBlocks], out: &mut Vec<u
     let mut bodies: Vec<u8> = Vec::new();
     for strip in &strips {
         let mut writer = StreamWriter::default();
-        for (symbols, code) in strip.segments.iter().zip(&codes) {
-            writer.segment(code, symbols);
+        for kind in 0..KINDS {
+            for class in 0..CLASSES {
+                let at = segment(kind, class);
+                writer.segment(&codes[at], &strip.segments[at]);
+            }
         }
-        for part in writer.finish().iter().chain(&strip.escapes) {
+        for part in writer.finish().iter().chain(&strip.long) {
             varint::write(out, part.len() as u64);
             bodies.extend(part);
         }
@@ -275,13 +308,13 @@ struct ClassBuffer {
 }
 
 impl ClassBuffer {
-    fn symbols<'a>(&'a self, escapes: &'a [u8]) -> BlockSymbols<'a> {
+    fn symbols<'a>(&'a self, long: &'a [u8]) -> BlockSymbols<'a> {
         BlockSymbols {
             dc: &self.dc,
             masks: &self.masks,
             low: &self.low,
             high: &self.high,
-            escapes,
+            long,
         }
     }
 }
@@ -314,12 +347,12 @@ pub(super) struct CoefficientImage<'a> {
     strips: Vec<StripBytes<'a>>,
 }
 
-/// The streams and the escapes of a strip.
+/// The streams and the bytes of long values of a strip.
 #[derive(Clone, Copy, Debug)]
 struct StripBytes<'a> {
     streams: [&'a [u8]; STREAMS],
-    /// Of the DC coefficients of each class, then of the others.
-    escapes: [&'a [u8]; 2 * CLASSES],
+    /// Of the DC differences of each class, then of the other coefficients.
+    long: [&'a [u8]; 2 * CLASSES],
 }
 
 impl<'a> CoefficientImage<'a> {
@@ -368,12 +401,12 @@ impl<'a> CoefficientImage<'a> {
         for lengths in lengths {
             let mut strip = StripBytes {
                 streams: [&[]; STREAMS],
-                escapes: [&[]; 2 * CLASSES],
+                long: [&[]; 2 * CLASSES],
             };
             for (at, length) in lengths.into_iter().enumerate() {
                 match at.checked_sub(STREAMS) {
                     None => strip.streams[at] = part(length)?,
-                    Some(at) => strip.escapes[at] = part(length)?,
+                    Some(at) => strip.long[at] = part(length)?,
                 }
             }
             strips.push(strip);
@@ -493,10 +526,7 @@ impl StripReader<'_> {
         let bytes = &self.image.strips[strip];
         let mut reader = StreamReader::new(self.level, bytes.streams);
         let mut read = |kind: usize, class: usize, out: &mut [u8]| {
-            reader.segment(
-                &self.tables[self.image.table_of[CLASSES * kind + class]],
-                out,
-            );
+            reader.segment(&self.tables[self.image.table_of[segment(kind, class)]], out);
         };
         let classes = &mut self.strip.classes;
         for (class, buffer) in classes.iter_mut().enumerate() {
@@ -512,12 +542,7 @@ impl StripReader<'_> {
                 1..grid.sampling.len()
             };
             let sampling = &grid.sampling[range];
-            integrate(
-                &buffer.symbols,
-                bytes.escapes[class],
-                sampling,
-                &mut buffer.dc,
-            );
+            integrate(&buffer.symbols, bytes.long[class], sampling, &mut buffer.dc);
         }
         // Ends of the mask bytes of each position.
         let mut ends = [[0; 8]; CLASSES];
@@ -561,10 +586,10 @@ impl StripReader<'_> {
 
     /// Expands the next MCU of the strip in the buffer.
     fn expand(&mut self, strip: usize, blocks: &mut [Block]) {
-        let escapes = &self.image.strips[strip].escapes[CLASSES..];
+        let long = &self.image.strips[strip].long[CLASSES..];
         let (first, others) = blocks.split_at_mut(self.class_blocks[0].min(blocks.len()));
         for (class, out) in [first, others].into_iter().enumerate() {
-            let symbols = self.strip.classes[class].symbols(escapes[class]);
+            let symbols = self.strip.classes[class].symbols(long[class]);
             self.expander
                 .expand(&symbols, &mut self.cursors[class], out);
         }
@@ -572,13 +597,18 @@ impl StripReader<'_> {
 }
 
 /// Sums the differences of DC coefficients of the components of a class.
-fn integrate(codes: &[u8], escapes: &[u8], sampling: &[Sampling], out: &mut Vec<i16>) {
-    let mut escapes = escapes.chunks_exact(2);
-    let mut difference = |code: u8| match code {
-        ESCAPE => escapes
-            .next()
-            .map_or(0, |pair| i16::from_le_bytes([pair[0], pair[1]])),
-        _ => i16::from(code >> 1) ^ -i16::from(code & 1),
+fn integrate(codes: &[u8], long: &[u8], sampling: &[Sampling], out: &mut Vec<i16>) {
+    let mut long = long.iter().copied();
+    let mut difference = |code: u8| {
+        let code = match code {
+            0..LONG => u16::from(code),
+            ESCAPE => {
+                let bytes = [long.next().unwrap_or(0), long.next().unwrap_or(0)];
+                return i16::from_le_bytes(bytes);
+            }
+            _ => DC_LONG + (u16::from(code - LONG) << 8) + u16::from(long.next().unwrap_or(0)),
+        };
+        (code >> 1) as i16 ^ -((code & 1) as i16)
     };
     out.clear();
     let mut dc = [0i16; 3];

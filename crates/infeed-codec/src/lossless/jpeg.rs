@@ -1,5 +1,6 @@
 //! Records of kind `J`: a JPEG file as its segments and its coefficients.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use infeed_raw::jpeg::{JpegError, JpegTask};
@@ -12,6 +13,12 @@ use super::varint;
 
 /// Most scans of a progressive original, as for decoding.
 const MAX_SCANS: u16 = 100;
+
+/// Most bytes of the segments before the scan data.
+const MAX_HEAD: usize = 16 << 20;
+
+/// Level of zstd for the segments.
+const LEVEL: i32 = 9;
 
 /// The record restores the original file byte for byte.
 const RESTORES_BYTES: u16 = 1;
@@ -51,7 +58,9 @@ impl fmt::Display for KeepReason {
 ///
 /// The caller compares the pixels.
 pub(super) fn encode(file: &[u8]) -> Result<(Vec<u8>, bool), KeepReason> {
-    let header = ScanHeader::read(file).ok_or(KeepReason::Unsupported)?;
+    let header = ScanHeader::read(file)
+        .filter(|header| header.length <= MAX_HEAD)
+        .ok_or(KeepReason::Unsupported)?;
     header.grid.blocks().ok_or(KeepReason::Unsupported)?;
     let components = native::read(file, MAX_SCANS, MAX_BLOCKS).map_err(|error| match error {
         CoefficientsError::Incomplete => KeepReason::Incomplete,
@@ -104,12 +113,23 @@ fn record(
 ) -> Vec<u8> {
     let mut out = RecordWriter::new(Kind::Jpeg, flags);
     let body = out.body();
-    varint::write(body, head.len() as u64);
-    body.extend(head);
+    write_head(head, body);
     varint::write(body, tail.len() as u64);
     body.extend(tail);
     coefficients::write(grid, components, body);
     out.finish()
+}
+
+/// Appends the segments, compressed if that makes them shorter.
+fn write_head(head: &[u8], body: &mut Vec<u8>) {
+    let compressed = zstd::bulk::Compressor::with_dictionary(LEVEL, super::tables::ALL)
+        .and_then(|mut compressor| compressor.compress(head))
+        .unwrap_or_default();
+    let is_shorter = (1..head.len()).contains(&compressed.len());
+    let stored = if is_shorter { &compressed } else { head };
+    varint::write(body, head.len() as u64);
+    varint::write(body, stored.len() as u64);
+    body.extend(stored);
 }
 
 /// Segments of an extended sequential JPEG with one scan and the usual tables, with the metadata of
@@ -150,8 +170,10 @@ fn baseline_head(file: &[u8]) -> Option<Vec<u8>> {
 /// The parts of a record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JpegParts<'a> {
-    /// Segments of a JPEG with one scan, up to the scan data.
-    pub(crate) head: &'a [u8],
+    /// Segments of a JPEG with one scan, up to the scan data, as they are stored.
+    head: &'a [u8],
+    /// Bytes of the segments.
+    head_length: usize,
     /// Bytes after the scan data.
     tail: &'a [u8],
     /// Codes, directory and strips.
@@ -162,27 +184,43 @@ pub(crate) struct JpegParts<'a> {
 impl<'a> JpegParts<'a> {
     /// Splits the body of a record. Checks nothing but the lengths.
     pub(crate) fn read(flags: u16, mut body: &'a [u8]) -> Option<JpegParts<'a>> {
+        let head_length = varint::read(&mut body).filter(|&length| length <= MAX_HEAD)?;
         let head = varint::read_bytes(&mut body)?;
         let tail = varint::read_bytes(&mut body)?;
         Some(JpegParts {
             head,
+            head_length,
             tail,
             coefficients: body,
             flags,
         })
     }
 
+    /// Returns the segments of a JPEG with one scan, up to the scan data.
+    pub(crate) fn head(&self) -> Result<Cow<'a, [u8]>, &'static str> {
+        if self.head.len() == self.head_length {
+            return Ok(Cow::Borrowed(self.head));
+        }
+        zstd::bulk::Decompressor::with_dictionary(super::tables::ALL)
+            .and_then(|mut decompressor| decompressor.decompress(self.head, self.head_length))
+            .ok()
+            .filter(|head| head.len() == self.head_length)
+            .map(Cow::Owned)
+            .ok_or("segments that do not decompress")
+    }
+
     /// Bytes of the tables and of the symbols of a strip.
-    pub(crate) fn scratch_bytes(&self) -> Result<u64, &'static str> {
-        let header = ScanHeader::read(self.head)
+    pub(crate) fn scratch_bytes(&self, head: &[u8]) -> Result<u64, &'static str> {
+        let header = ScanHeader::read(head)
             .filter(|header| header.is_sequential)
             .ok_or("segments of another kind of JPEG")?;
         StripScratch::bytes(&header.grid, self.coefficients)
     }
 
-    /// Decodes a window.
+    /// Decodes a window; `head` is that of the record.
     pub(crate) fn decode(
         &self,
+        head: &[u8],
         task: &JpegTask,
         scratch: &mut StripScratch,
         out: &mut [u8],
@@ -190,7 +228,7 @@ impl<'a> JpegParts<'a> {
         let damaged = |message: &str| JpegError::Damaged {
             message: message.to_owned(),
         };
-        let header = ScanHeader::read(self.head)
+        let header = ScanHeader::read(head)
             .filter(|header| header.is_sequential)
             .ok_or_else(|| damaged("segments of another kind of JPEG"))?;
         let grid = &header.grid;
@@ -203,13 +241,7 @@ impl<'a> JpegParts<'a> {
             down: grid.down as u32,
             blocks: grid.mcu_blocks() as u32,
         };
-        native::decode(
-            self.head,
-            task,
-            shape,
-            &mut image.mcus(columns, scratch),
-            out,
-        )
+        native::decode(head, task, shape, &mut image.mcus(columns, scratch), out)
     }
 
     /// Returns the JPEG file, and whether its bytes are those of the original.
@@ -217,14 +249,15 @@ impl<'a> JpegParts<'a> {
         &self,
         scratch: &mut StripScratch,
     ) -> Result<(Vec<u8>, bool), &'static str> {
-        let header = ScanHeader::read(self.head).ok_or("segments of another kind of JPEG")?;
+        let head = self.head()?;
+        let header = ScanHeader::read(&head).ok_or("segments of another kind of JPEG")?;
         let grid = &header.grid;
         let image = CoefficientImage::read(grid, self.coefficients, scratch)?;
         let components = image.components(scratch);
         let pad = self.flags & PADS_WITH_ZEROS == 0;
         let scan = segments::write_scan(&header, &components, pad)
             .ok_or("a coefficient without a code")?;
-        let file = [self.head, &scan[..], self.tail].concat();
+        let file = [&head[..], &scan[..], self.tail].concat();
         Ok((file, self.flags & RESTORES_BYTES != 0))
     }
 }

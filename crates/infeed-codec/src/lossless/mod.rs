@@ -66,10 +66,9 @@ pub fn encode(file: &[u8], decoder: &mut Decoder) -> Result<EncodedRecord, KeepR
         return Err(KeepReason::OtherPixels);
     }
     let before = pixels(file, decoder)?;
-    for after in [&bytes, &restored.bytes] {
-        if pixels(after, decoder)? != before {
-            return Err(KeepReason::OtherPixels);
-        }
+    let is_same = restored.bytes == file || pixels(&restored.bytes, decoder)? == before;
+    if !is_same || pixels(&bytes, decoder)? != before {
+        return Err(KeepReason::OtherPixels);
     }
     Ok(EncodedRecord {
         bytes,

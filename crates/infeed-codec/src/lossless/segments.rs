@@ -206,12 +206,21 @@ struct ScanWriter {
 }
 
 impl ScanWriter {
+    /// Appends at most 31 bits.
     fn put(&mut self, value: u32, bits: u32) {
         self.buffer = self.buffer << bits | u64::from(value);
         self.bits += bits;
-        while self.bits >= 8 {
-            self.bits -= 8;
-            let byte = (self.buffer >> self.bits) as u8;
+        if self.bits >= 32 {
+            self.bits -= 32;
+            self.bytes(&((self.buffer >> self.bits) as u32).to_be_bytes());
+        }
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        if !bytes.contains(&0xFF) {
+            return self.out.extend(bytes);
+        }
+        for &byte in bytes {
             self.out.push(byte);
             if byte == 0xFF {
                 self.out.push(0);
@@ -223,11 +232,18 @@ impl ScanWriter {
     fn align(&mut self, pad: bool) {
         let missing = (8 - self.bits % 8) % 8;
         self.put(if pad { (1 << missing) - 1 } else { 0 }, missing);
+        let left = self.bits as usize / 8;
+        let bytes = ((self.buffer << (32 - self.bits)) as u32).to_be_bytes();
+        self.bytes(&bytes[..left]);
+        self.bits = 0;
     }
 
-    fn symbol(&mut self, codes: &HuffmanCodes, symbol: u8) -> Option<()> {
+    /// Appends the code of a symbol, and the additional bits of its value.
+    fn symbol(&mut self, codes: &HuffmanCodes, symbol: u8, value: u32) -> Option<()> {
         let (code, bits) = codes.codes[usize::from(symbol)];
-        (bits > 0).then(|| self.put(u32::from(code), u32::from(bits)))
+        let additional = u32::from(symbol & 15);
+        let value = u32::from(code) << additional | value;
+        (bits > 0).then(|| self.put(value, u32::from(bits) + additional))
     }
 
     /// Size category and additional bits of a value (T.81, F.1.2.1).
@@ -246,8 +262,10 @@ impl ScanWriter {
     ) -> Option<()> {
         let (bits, value) = Self::additional(i32::from(block[0]) - *dc);
         *dc = i32::from(block[0]);
-        self.symbol(dc_codes, bits)?;
-        self.put(value, u32::from(bits));
+        if bits > 15 {
+            return None;
+        }
+        self.symbol(dc_codes, bits, value)?;
         let mut run = 0;
         for &at in &ZIGZAG[1..] {
             let value = block[usize::from(at)];
@@ -256,19 +274,18 @@ impl ScanWriter {
                 continue;
             }
             while run > 15 {
-                self.symbol(ac_codes, 0xF0)?;
+                self.symbol(ac_codes, 0xF0, 0)?;
                 run -= 16;
             }
             let (bits, value) = Self::additional(i32::from(value));
             if bits > 15 {
                 return None;
             }
-            self.symbol(ac_codes, run << 4 | bits)?;
-            self.put(value, u32::from(bits));
+            self.symbol(ac_codes, run << 4 | bits, value)?;
             run = 0;
         }
         if run > 0 {
-            self.symbol(ac_codes, 0)?;
+            self.symbol(ac_codes, 0, 0)?;
         }
         Some(())
     }

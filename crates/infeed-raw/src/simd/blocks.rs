@@ -1,8 +1,8 @@
 //! Expands the symbols of 8x8 blocks to coefficients.
 //!
 //! A block is a mask of its nonzero AC coefficients in zigzag order and a code for each: twice the
-//! magnitude plus 1 for negative values, or 255 for a value in the list of escapes. See
-//! `docs/formats/jpeg-coefficients.md`.
+//! magnitude plus 1 for negative values. Codes of large magnitudes have one or two more bytes, see
+//! [`LONG`], [`ESCAPE`] and `docs/formats/jpeg-coefficients.md`.
 
 use super::Level;
 use crate::jpeg_coefficients::Block;
@@ -14,7 +14,12 @@ pub const ZIGZAG: [u8; 64] = [
     52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
 ];
 
-/// Code of a value that is in the list of escapes.
+/// First code with another byte in the list of long values. The codes `LONG` to 253 are ranges of
+/// 256 magnitudes each, one code for positive and one for negative values; the byte is the position
+/// in the range.
+pub const LONG: u8 = 238;
+
+/// Code of a coefficient that is in the list of long values, in 16 bits, little-endian.
 pub const ESCAPE: u8 = 255;
 
 /// Bytes after the codes of coefficients, of any value, so that 64 bytes can be loaded at each.
@@ -31,8 +36,8 @@ pub struct BlockSymbols<'a> {
     pub low: &'a [u8],
     /// Codes of the other coefficients, then [`PADDING`].
     pub high: &'a [u8],
-    /// Coefficients whose code is [`ESCAPE`], 16-bit little-endian.
-    pub escapes: &'a [u8],
+    /// The other bytes of the codes from [`LONG`] on.
+    pub long: &'a [u8],
 }
 
 /// Positions of the next block and its symbols.
@@ -41,7 +46,7 @@ pub struct BlockCursor {
     block: usize,
     low: usize,
     high: usize,
-    escape: usize,
+    long: usize,
 }
 
 type Expand = fn(&BlockSymbols<'_>, &mut BlockCursor, &mut [Block]);
@@ -123,11 +128,10 @@ fn expand_portable(symbols: &BlockSymbols<'_>, cursor: &mut BlockCursor, out: &m
                 bits &= bits - 1;
                 let code = codes.get(*at).copied().unwrap_or(0);
                 *at += 1;
-                block[to] = if code == ESCAPE {
-                    next_escape(symbols.escapes, &mut cursor.escape)
+                block[to] = if code >= LONG {
+                    long_value(code, symbols.long, &mut cursor.long)
                 } else {
-                    let sign = -i16::from(code & 1);
-                    (i16::from(code >> 1) ^ sign) - sign
+                    signed(code, i16::from(code >> 1))
                 };
             }
         }
@@ -135,17 +139,32 @@ fn expand_portable(symbols: &BlockSymbols<'_>, cursor: &mut BlockCursor, out: &m
 }
 
 #[inline(always)]
-fn next_escape(escapes: &[u8], at: &mut usize) -> i16 {
-    let pair = escapes.get(*at..*at + 2);
-    *at += 2;
-    pair.map_or(0, |pair| i16::from_le_bytes([pair[0], pair[1]]))
+fn signed(code: u8, magnitude: i16) -> i16 {
+    let sign = -i16::from(code & 1);
+    (magnitude ^ sign) - sign
+}
+
+/// The coefficient of a code of at least `LONG`.
+fn long_value(code: u8, long: &[u8], at: &mut usize) -> i16 {
+    let mut byte = || {
+        *at += 1;
+        long.get(*at - 1).copied().unwrap_or(0)
+    };
+    if code == ESCAPE {
+        return i16::from_le_bytes([byte(), byte()]);
+    }
+    let range = i16::from((code - LONG) >> 1);
+    signed(
+        code,
+        i16::from(LONG >> 1) + (range << 8) + i16::from(byte()),
+    )
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{BlockCursor, BlockSymbols, PADDING, ZIGZAG, next_escape};
+    use super::{BlockCursor, BlockSymbols, LONG, PADDING, ZIGZAG, long_value};
     use crate::jpeg_coefficients::Block;
 
     /// For each byte in row order, the position in zigzag order.
@@ -218,12 +237,18 @@ mod x86 {
                 );
             }
             block[0] = dc;
-            let mut escaped = _mm512_cmpeq_epi8_mask(found, _mm512_set1_epi8(-1));
-            while escaped != 0 {
-                let at = escaped.trailing_zeros() as usize;
-                escaped &= escaped - 1;
-                block[usize::from(ZIGZAG[at & 63])] =
-                    next_escape(symbols.escapes, &mut cursor.escape);
+            let mut long = _mm512_cmpge_epu8_mask(found, _mm512_set1_epi8(LONG as i8));
+            if long == 0 {
+                continue;
+            }
+            let mut codes = [0; 64];
+            // SAFETY: writes the 64 bytes of the array.
+            unsafe { _mm512_storeu_si512(codes.as_mut_ptr().cast(), found) };
+            while long != 0 {
+                let at = long.trailing_zeros() as usize & 63;
+                long &= long - 1;
+                block[usize::from(ZIGZAG[at])] =
+                    long_value(codes[at], symbols.long, &mut cursor.long);
             }
         }
     }
@@ -330,7 +355,7 @@ mod tests {
                 masks: &masks,
                 low: &codes,
                 high: &codes[1..],
-                escapes: &bytes,
+                long: &bytes,
             };
             // More blocks than there are, in calls of several lengths.
             let mut blocks = vec![[0; 64]; 310];
@@ -367,8 +392,8 @@ mod tests {
             dc: &[-5],
             masks: &[1 << 63 | 1 << 8 | 0b110],
             low: &[3, ESCAPE],
-            high: &[252, 253],
-            escapes: &[0x00, 0xFE],
+            high: &[LONG, 253],
+            long: &[0x00, 0xFE, 7, 255],
         };
         BlockExpander::new(Level::Scalar).expand(
             &symbols,
@@ -381,6 +406,6 @@ mod tests {
             .enumerate()
             .filter_map(|(at, &value)| (value != 0).then_some((at, value)))
             .collect();
-        assert_eq!(found, [(0, -5), (1, -1), (8, -512), (10, 126), (63, -126)]);
+        assert_eq!(found, [(0, -5), (1, -1), (8, -512), (10, 126), (63, -2166)]);
     }
 }

@@ -22,7 +22,7 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use blocks::{BlockCursor, BlockExpander, BlockSymbols, ESCAPE, PADDING, ZIGZAG};
+pub use blocks::{BlockCursor, BlockExpander, BlockSymbols, ESCAPE, LONG, PADDING, ZIGZAG};
 pub use convert::convert;
 pub use level::Level;
 pub use onehot::one_hot;
