@@ -579,3 +579,14 @@ def table(object: object, name: str, fields: str) -> PythonSource:
 
 def items(object: object, name: str, fields: str) -> PythonSource:
     """Makes a source of an object with ``__len__`` and ``__getitem__``."""
+
+def decode_image(
+    data: bytes, mode: str, orient: bool, max_pixels: int
+) -> tuple[bytearray, tuple[int, int, int], int]:
+    """Decodes an image; returns bytes, [height, width, channels], bytes of a sample."""
+
+def encode_lossless(data: bytes) -> tuple[bytes, bool]:
+    """Encodes a file; returns the record and whether it restores the bytes."""
+
+def restore_lossless(data: bytes) -> tuple[bytes, bool]:
+    """Restores a file; returns it and whether its bytes are those of the original."""

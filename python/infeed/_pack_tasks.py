@@ -51,7 +51,7 @@ class PackTotals:
     bad: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
-    unmarked: int = 0
+    unchanged: int = 0
     # Records of shards that earlier calls wrote, including bad ones.
     reused: int = 0
 
@@ -59,7 +59,7 @@ class PackTotals:
         """Adds a shard."""
         for name in ("records", "bad", "bytes_in", "bytes_out"):
             setattr(self, name, getattr(self, name) + shard[name])
-        self.unmarked += shard.get("unmarked", 0)
+        self.unchanged += shard.get("unchanged", 0)
 
 
 @dataclass

@@ -100,7 +100,7 @@ class PackResult:
         bytes_out: Size of the packed files, in bytes.
         seconds: Duration of this call.
         reused: Records that earlier calls had completed.
-        unmarked: JPEGs that were copied without restart markers, because adding them
+        unchanged: JPEGs that were copied without restart markers, because adding them
             would lose data.
         fidelity: Change of images by a lossy encoding; None without one.
     """
@@ -113,7 +113,7 @@ class PackResult:
     bytes_out: int
     seconds: float
     reused: int
-    unmarked: int
+    unchanged: int
     fidelity: Fidelity | None
 
 

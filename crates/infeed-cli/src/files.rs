@@ -12,8 +12,8 @@ use infeed::store;
 use crate::error::CliError;
 
 /// File extensions of images, as in the engine's folder source.
-const EXTENSIONS: [&str; 9] = [
-    "jpg", "jpeg", "jpe", "png", "webp", "bmp", "gif", "tif", "tiff",
+const EXTENSIONS: [&str; 10] = [
+    "jpg", "jpeg", "jpe", "png", "webp", "bmp", "gif", "tif", "tiff", "ifl",
 ];
 
 /// Folder names of masks. `{}` is the name of the image folder next to them.

@@ -70,6 +70,8 @@ enum Command {
     Inspect(inspect::Args),
     /// Write a copy of a dataset in a format that is cheaper to read
     Pack(pack::Args),
+    /// Restore the files of a dataset of lossless records
+    Unpack(pack::UnpackArgs),
     /// Measure cores, memory and storage of this machine, or print those of a known machine
     Probe(probe::Args),
     /// Write a realistic dataset for experiments
@@ -106,6 +108,7 @@ where
         Command::Ledger(args) => ledger::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Pack(args) => pack::run(&args),
+        Command::Unpack(args) => pack::unpack(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Sample(args) => sample::run(&args),
         Command::Verify(args) => verify::run(&args),

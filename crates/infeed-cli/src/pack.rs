@@ -1,6 +1,7 @@
 //! `infeed pack`: rewrites a dataset once into a format that is cheaper to read.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -20,6 +21,7 @@ use crate::terminal::{bar, human_bytes, human_seconds};
 use crate::{CommandResult, args, interrupt};
 
 const EXAMPLES: &str = "Examples:
+  infeed pack photos photos-fast --to fast
   infeed pack photos photos-tar --to webdataset
   infeed pack photos photos-256 --to tfrecord --resize-short 256 --shuffle 0
   infeed pack photos batches --to npz --fit 224x224 --rows 256
@@ -38,7 +40,10 @@ Bad records are left out and listed in infeed-pack-bad.jsonl; the exit status is
 --allow-bad is set.
 
 Encodings:
-  keep           copies files that are not resized; others stay PNG or JPEG (quality 95)";
+  keep           copies files that are not resized; others stay PNG or JPEG (quality 95)
+  lossless       records with the same pixels, smaller and several times faster to decode; infeed
+                 reads them, and `infeed unpack` restores the files
+  restore        the files of lossless records";
 
 const AFTER_RAW: &str = "  jpeg:QUALITY   1 to 100, lossy
   png            lossless, the usual size
@@ -59,10 +64,11 @@ pack never changes the original. Ctrl-C stops; the same command resumes.";
 fn after_help() -> String {
     let formats = To::ALL.map(|to| format!("  {:<10}  {}", to.name(), to.summary()));
     let formats = formats.join("\n");
+    let fast = "  fast        webdataset, with images and masks as lossless records";
     let raw = To::ALL.into_iter().filter(|to| to.has_choice_of_pixels());
     let raw: Vec<&str> = raw.map(To::name).collect();
     let raw = format!("  raw            pixels, for {}", raw.join(", "));
-    format!("{EXAMPLES}\n{formats}\n\n{AFTER_FORMATS}\n{raw}\n{AFTER_RAW}")
+    format!("{EXAMPLES}\n{fast}\n{formats}\n\n{AFTER_FORMATS}\n{raw}\n{AFTER_RAW}")
 }
 
 /// Returns the help text of `--rows`.
@@ -82,7 +88,7 @@ pub(crate) struct Args {
     out: PathBuf,
     /// Output format
     #[arg(long, value_name = "FORMAT")]
-    to: To,
+    to: Output,
     /// Apply the first N transforms of the pipeline; they must crop, resize or pad without random
     /// parameters
     #[arg(long, value_name = "N")]
@@ -102,17 +108,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "WxH", value_parser = args::size,
           conflicts_with_all = ["crop", "center_crop", "short_side"])]
     fit: Option<Size>,
-    /// Encoding of images
-    #[arg(
-        long,
-        visible_alias = "encode",
-        value_name = "ENCODING",
-        default_value = "keep"
-    )]
-    image: Encoding,
-    /// Encoding of masks
-    #[arg(long, value_name = "ENCODING", default_value = "keep")]
-    mask: Encoding,
+    /// Encoding of images [default: keep, or lossless with --to fast]
+    #[arg(long, visible_alias = "encode", value_name = "ENCODING")]
+    image: Option<Encoding>,
+    /// Encoding of masks [default: keep, or that of images if it is lossless or restore]
+    #[arg(long, value_name = "ENCODING")]
+    mask: Option<Encoding>,
     /// Add restart markers to JPEGs, for tiles of about this number of MCUs [without a number: 4]
     #[arg(long, value_name = "MCUS", num_args = 0..=1, require_equals = true,
           default_missing_value = "4", value_parser = clap::value_parser!(u16).range(1..))]
@@ -144,6 +145,69 @@ pub(crate) struct Args {
     functions: FunctionArgs,
 }
 
+/// Value of `--to`.
+#[derive(Clone, Copy)]
+enum Output {
+    /// Shards of lossless records.
+    Fast,
+    Format(To),
+}
+
+impl Output {
+    fn target(self) -> To {
+        match self {
+            Output::Fast => To::COMMON_SHARDS,
+            Output::Format(to) => to,
+        }
+    }
+
+    fn encoding(self) -> Encoding {
+        match self {
+            Output::Fast => Encoding::Lossless,
+            Output::Format(_) => Encoding::Keep,
+        }
+    }
+}
+
+impl FromStr for Output {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Output, String> {
+        match text {
+            "fast" => Ok(Output::Fast),
+            _ => text.parse().map(Output::Format),
+        }
+    }
+}
+
+#[derive(Parser)]
+pub(crate) struct UnpackArgs {
+    #[arg(help = path_help())]
+    source: PathBuf,
+    /// Output folder: missing, empty, or from an interrupted run of the same command
+    out: PathBuf,
+    /// Worker threads [default: the cores this process may use]
+    #[arg(long, visible_alias = "jobs", value_name = "N", value_parser = workers)]
+    workers: Option<usize>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    functions: FunctionArgs,
+}
+
+/// `infeed unpack`: restores the files of lossless records.
+pub(crate) fn unpack(args: &UnpackArgs) -> CommandResult {
+    let options = PackOptions {
+        image: Encoding::Restore,
+        mask: Encoding::Restore,
+        workers: args.workers,
+        ..PackOptions::new(To::Folder)
+    };
+    let target = Target::with_functions(&args.source, &args.functions)?;
+    write(&target, &args.out, &options, args.json, false)
+}
+
 fn workers(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(workers @ 1..=1024) => Ok(workers),
@@ -152,12 +216,23 @@ fn workers(text: &str) -> Result<usize, String> {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    interrupt::watch();
     let target = Target::with_functions(&args.source, &args.functions)?;
     let options = options(args, &target.pipeline)?;
+    write(&target, &args.out, &options, args.json, args.allow_bad)
+}
+
+/// Packs, shows the progress, and prints the result.
+fn write(
+    target: &Target,
+    out: &Path,
+    options: &PackOptions,
+    json: bool,
+    allow_bad: bool,
+) -> CommandResult {
+    interrupt::watch();
     let progress = bar(0, "records");
     let start = Instant::now();
-    let packed = infeed_pack::pack(&target.pipeline, &[], None, &args.out, &options, &|at| {
+    let packed = infeed_pack::pack(&target.pipeline, &[], None, out, options, &|at| {
         show(&progress, at, start.elapsed());
         !interrupt::asked()
     });
@@ -183,17 +258,17 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         )),
         _ => CliError::Failed(error.chain()),
     })?;
-    let printed = match args.json {
-        true => putln!("{}", report(args, &packed)),
-        false => put!("{}", text(args, &packed)),
+    let printed = match json {
+        true => putln!("{}", report(out, options, &packed)),
+        false => put!("{}", text(out, options, &packed)),
     };
-    if packed.bad == 0 || args.allow_bad {
+    if packed.bad == 0 || allow_bad {
         return printed;
     }
     Err(CliError::LeftOut(format!(
         "{} bad records were left out; {} lists them (--allow-bad exits with 0)",
         packed.bad,
-        args.out.join(BAD_LIST).display()
+        out.join(BAD_LIST).display()
     )))
 }
 
@@ -245,10 +320,14 @@ fn options(args: &Args, pipeline: &Pipeline) -> Result<PackOptions, CliError> {
             .map(|size| CenterCrop::new(sides(size)).into()),
     ];
     let named = steps.into_iter().flatten();
+    let image = args.image.unwrap_or(args.to.encoding());
     Ok(PackOptions {
         transforms: first.iter().cloned().chain(named).collect(),
-        image: args.image,
-        mask: args.mask,
+        image,
+        mask: args.mask.unwrap_or(match image {
+            Encoding::Lossless | Encoding::Restore => image,
+            _ => Encoding::Keep,
+        }),
         restart: args.restart_index,
         workers: args.workers,
         shuffle: args.shuffle,
@@ -256,7 +335,7 @@ fn options(args: &Args, pipeline: &Pipeline) -> Result<PackOptions, CliError> {
         rows: args.rows,
         max_bad: args.max_bad,
         verify: args.verify,
-        ..PackOptions::new(args.to)
+        ..PackOptions::new(args.to.target())
     })
 }
 
@@ -266,20 +345,25 @@ fn rate(packed: &PackedDataset) -> f64 {
 }
 
 /// Returns the command to run next.
-fn next(args: &Args) -> String {
-    format!("infeed bench {}", args.out.display())
+fn next(out: &Path) -> String {
+    format!("infeed bench {}", out.display())
 }
 
-fn text(args: &Args, packed: &PackedDataset) -> String {
+fn text(out: &Path, options: &PackOptions, packed: &PackedDataset) -> String {
     let reused = match packed.reused {
         0 => String::new(),
         reused => format!(" ({reused} of them by an earlier run)"),
     };
     let share = packed.bytes_out as f64 / packed.bytes_in.max(1) as f64;
-    let unmarked = match packed.unmarked {
+    let unchanged = match packed.unchanged {
         0 => String::new(),
-        unmarked => {
-            format!("{unmarked} JPEGs cannot have restart markers without loss and are unchanged\n")
+        unchanged if options.restart.is_some() => {
+            format!(
+                "{unchanged} JPEGs cannot have restart markers without loss and are unchanged\n"
+            )
+        }
+        unchanged => {
+            format!("{unchanged} files have no smaller lossless record and are unchanged\n")
         }
     };
     let loss = packed.fidelity.as_ref().map_or(String::new(), |found| {
@@ -291,18 +375,18 @@ fn text(args: &Args, packed: &PackedDataset) -> String {
     format!(
         "packed {} records{reused} to {} in {}, {:.0} records/s\n\
          {} before, {} now ({share:.2}x)\n{loss}\
-         {unmarked}next: {}\n",
+         {unchanged}next: {}\n",
         packed.records,
-        args.out.display(),
+        out.display(),
         human_seconds(packed.seconds),
         rate(packed),
         human_bytes(packed.bytes_in),
         human_bytes(packed.bytes_out),
-        next(args),
+        next(out),
     )
 }
 
-fn report(args: &Args, packed: &PackedDataset) -> serde_json::Value {
+fn report(out: &Path, options: &PackOptions, packed: &PackedDataset) -> serde_json::Value {
     // JSON has no infinite numbers, and equal images have no finite PSNR.
     let finite = |value: f64| value.is_finite().then_some(value);
     let fidelity = |found: &Fidelity| {
@@ -315,19 +399,19 @@ fn report(args: &Args, packed: &PackedDataset) -> serde_json::Value {
         })
     };
     json!({
-        "out": args.out,
-        "to": args.to.name(),
+        "out": out,
+        "to": options.to.name(),
         "source": packed.source,
-        "pipeline": args.out.join(PIPELINE),
+        "pipeline": out.join(PIPELINE),
         "records": packed.records,
         "reused": packed.reused,
-        "unmarked": packed.unmarked,
+        "unchanged": packed.unchanged,
         "bad": packed.bad,
         "bytes_in": packed.bytes_in,
         "bytes_out": packed.bytes_out,
         "seconds": packed.seconds,
         "records_per_s": rate(packed),
         "fidelity": packed.fidelity.as_ref().map(fidelity),
-        "next": next(args),
+        "next": next(out),
     })
 }

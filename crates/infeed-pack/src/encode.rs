@@ -41,7 +41,8 @@ pub(super) fn encode_with(
         Encoding::Jpeg { quality } => jpeg(image, quality, restart),
         Encoding::WebpLossless => webp(image),
         Encoding::Png { filter, level } => png(image, filter, level, palette),
-        Encoding::Keep | Encoding::Raw => {
+        // Pixels have no file that could be kept or recoded.
+        Encoding::Keep | Encoding::Raw | Encoding::Lossless | Encoding::Restore => {
             png(image, PngFilter::default(), PngLevel::default(), palette)
         }
     }

@@ -25,6 +25,11 @@ pub enum Encoding {
     /// Lossless WebP: colour images of 8 bits, with or without alpha. Smaller than PNG, and slower
     /// to read than the other formats.
     WebpLossless,
+    /// Lossless records ([`infeed_codec::lossless`]), smaller than JPEG and PNG and several times
+    /// faster to decode. Files that would not become smaller are copied.
+    Lossless,
+    /// Restores the files of lossless records, and copies all others.
+    Restore,
     /// Raw pixels, for formats that store a shape. All records must have one size.
     Raw,
 }
@@ -96,6 +101,8 @@ impl fmt::Display for Encoding {
         match *self {
             Encoding::Keep => f.write_str("keep"),
             Encoding::Raw => f.write_str("raw"),
+            Encoding::Lossless => f.write_str("lossless"),
+            Encoding::Restore => f.write_str("restore"),
             Encoding::Jpeg { quality } => write!(f, "jpeg:{quality}"),
             Encoding::WebpLossless => f.write_str("webp-lossless"),
             Encoding::Png { filter, level } => {
@@ -109,7 +116,7 @@ impl fmt::Display for Encoding {
 impl FromStr for Encoding {
     type Err = String;
 
-    /// Parses `keep`, `raw`, `jpeg:1` to `jpeg:100`, `png`, `png:FILTER`, `png:FILTER:LEVEL`,
+    /// Parses `keep`, `lossless`, `restore`, `raw`, `jpeg:1` to `jpeg:100`, `png`, `png:FILTER`, `png:FILTER:LEVEL`,
     /// `webp-lossless`, and the short names `png-fast` for `png:up:fast` and `png-stored` for
     /// `png:none:stored`.
     ///
@@ -120,6 +127,8 @@ impl FromStr for Encoding {
         let parts: Vec<&str> = text.split(':').collect();
         let found = match parts[..] {
             ["keep"] => Some(Encoding::Keep),
+            ["lossless"] => Some(Encoding::Lossless),
+            ["restore"] => Some(Encoding::Restore),
             ["webp-lossless"] => Some(Encoding::WebpLossless),
             ["png-fast"] => Some(Encoding::Png {
                 filter: PngFilter::Up,
@@ -145,7 +154,7 @@ impl FromStr for Encoding {
             _ => None,
         };
         found.ok_or_else(|| {
-            "write keep, raw, jpeg:QUALITY (1 to 100), png, png-fast, png-stored, webp-lossless, or \
+            "write keep, lossless, restore, raw, jpeg:QUALITY (1 to 100), png, png-fast, png-stored, webp-lossless, or \
              png:FILTER:LEVEL with a filter of none, sub, up, avg, paeth, adaptive and a level of \
              stored, fast, balanced, high"
                 .to_owned()
@@ -162,6 +171,8 @@ mod tests {
         let mut all = vec![
             Encoding::Keep,
             Encoding::Raw,
+            Encoding::Lossless,
+            Encoding::Restore,
             Encoding::Jpeg { quality: 90 },
             Encoding::WebpLossless,
         ];

@@ -25,8 +25,9 @@ pub(super) struct FieldWork {
 
 #[derive(Debug)]
 pub(super) enum Work {
-    /// Copies encoded bytes after a check.
-    Copy { mode: ColorMode },
+    /// Copies encoded bytes after a check, or recodes them without loss. `encoding` is `Keep`,
+    /// `Lossless` or `Restore`.
+    Copy { mode: ColorMode, encoding: Encoding },
     /// Decodes, transforms and encodes.
     Encode {
         mode: ColorMode,
@@ -182,9 +183,20 @@ fn one(pipeline: &Pipeline, field: &Field, options: &PackOptions) -> Result<Fiel
             let modes = pipeline.decode.as_ref().map(|decode| &decode.modes);
             let named = modes.is_some_and(|modes| modes.contains_key(name));
             let encoding = if is_mask { options.mask } else { options.image };
+            let recodes = matches!(encoding, Encoding::Lossless | Encoding::Restore);
             let as_is = *stored == Pixels::Encoded
-                && encoding == Encoding::Keep
+                && (encoding == Encoding::Keep || recodes)
                 && options.transforms.is_empty();
+            if recodes && !as_is {
+                let problem = format!(
+                    "`{name}` is not a file that stays whole, and {encoding} changes no pixels; \
+                     leave out the transforms, or use png"
+                );
+                return Err(Error::config(
+                    if is_mask { "mask" } else { "image" },
+                    problem,
+                ));
+            }
             if let Encoding::Jpeg { .. } = encoding
                 && let ColorMode::Rgba | ColorMode::Stored16 = mode
             {
@@ -212,7 +224,7 @@ fn one(pipeline: &Pipeline, field: &Field, options: &PackOptions) -> Result<Fiel
                     && encoding == Encoding::Keep);
             match to {
                 _ if raw || to.is_decoded() => Work::Pixels { mode, named },
-                _ if as_is => Work::Copy { mode },
+                _ if as_is => Work::Copy { mode, encoding },
                 _ => {
                     if let Pixels::Raw { channels: 2, .. } = stored {
                         let raw = |to: Target| to.holds_raw_pixels() && to.batch_file().is_none();

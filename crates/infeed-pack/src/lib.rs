@@ -160,7 +160,7 @@ pub struct PackedDataset {
     pub reused: u64,
     /// Number of JPEGs of this run that were copied, because restart markers are impossible without
     /// loss.
-    pub unmarked: u64,
+    pub unchanged: u64,
     /// Similarity of the images to the original, if they were encoded with loss.
     pub fidelity: Option<Fidelity>,
 }
@@ -228,7 +228,7 @@ pub fn pack(
             transforms: &options.transforms,
             decode: pipeline.decode.clone().unwrap_or_default(),
             restart: options.restart,
-            unmarked: AtomicU64::new(0),
+            unchanged: AtomicU64::new(0),
             verify: options.verify,
         },
         options,
@@ -265,7 +265,7 @@ pub fn pack(
         seconds,
         reused: totals.reused,
         // Relaxed: the threads that count have ended.
-        unmarked: job.maker.unmarked.load(Ordering::Relaxed),
+        unchanged: job.maker.unchanged.load(Ordering::Relaxed),
         fidelity,
     })
 }

@@ -16,6 +16,7 @@ use infeed::loader::sample_error;
 use infeed::pipeline::Decode;
 use infeed::plan::failure::{SampleError, StageFailure};
 use infeed_codec::decode::{ColorMode, Decoder, Format, Header, Limits, Request};
+use infeed_codec::lossless;
 use infeed_codec::transform::{PadMode, PixelView, Rng, Step, Transform, TransformScratch};
 use infeed_core::error::Error;
 use infeed_core::sample::{Depth, FieldKind, Image, Pixels, Record, Size};
@@ -29,8 +30,8 @@ pub(super) struct Maker<'a> {
     pub(super) decode: Decode,
     /// Width of the tiles of JPEGs in MCUs. None: no restart markers.
     pub(super) restart: Option<u16>,
-    /// Number of JPEGs that were copied although restart markers were requested.
-    pub(super) unmarked: AtomicU64,
+    /// Number of files that were copied although restart markers or lossless records were requested.
+    pub(super) unchanged: AtomicU64,
     /// Whether copied images are decoded completely first.
     pub(super) verify: bool,
 }
@@ -226,13 +227,19 @@ impl Maker<'_> {
         scratch: &mut PackScratch,
     ) -> Result<Product, Error> {
         let field = &self.fields[at];
-        if let Work::Copy { .. } = field.work {
+        if let Work::Copy { encoding, .. } = field.work {
             if self.verify {
                 self.decode(bytes, inputs, scratch)
                     .map_err(|error| self.failed(record, at, None, error))?;
             }
             return Ok(Product {
-                bytes: self.copy(bytes, inputs),
+                bytes: match encoding {
+                    Encoding::Lossless => self.recode(bytes, &mut scratch.decoder),
+                    Encoding::Restore => {
+                        restored(bytes).map_err(|error| self.failed(record, at, None, error))?
+                    }
+                    _ => self.copy(bytes, inputs),
+                },
                 shape: None,
             });
         }
@@ -292,7 +299,7 @@ impl Maker<'_> {
         let name = match encoding {
             Encoding::Jpeg { .. } => "jpeg",
             Encoding::WebpLossless => "webp",
-            Encoding::Png { .. } | Encoding::Keep | Encoding::Raw => "png",
+            _ => "png",
         };
         let bytes = encode_with(image, encoding, palette.as_ref(), self.restart)
             .map_err(|error| not_written(name, error))?;
@@ -313,8 +320,20 @@ impl Maker<'_> {
             None => {
                 if header.format == Format::Jpeg {
                     // Relaxed: read after the threads have ended.
-                    self.unmarked.fetch_add(1, Ordering::Relaxed);
+                    self.unchanged.fetch_add(1, Ordering::Relaxed);
                 }
+                bytes.clone()
+            }
+        }
+    }
+
+    /// Recodes a file without loss. A file that would not become smaller is copied.
+    fn recode(&self, bytes: &Bytes, decoder: &mut Decoder) -> Bytes {
+        match lossless::encode(bytes, decoder) {
+            Ok(record) => Bytes::from(record.bytes),
+            Err(_) => {
+                // Relaxed: read after the threads have ended.
+                self.unchanged.fetch_add(1, Ordering::Relaxed);
                 bytes.clone()
             }
         }
@@ -364,6 +383,16 @@ impl Maker<'_> {
     }
 }
 
+/// Restores the file of a lossless record.
+fn restored(bytes: &Bytes) -> Result<Bytes, SampleError> {
+    match Format::of(bytes).filter(|format| format.is_lossless_record()) {
+        Some(_) => lossless::restore(bytes)
+            .map(|file| Bytes::from(file.bytes))
+            .map_err(SampleError::Decode),
+        None => Ok(bytes.clone()),
+    }
+}
+
 /// Returns the decode mode that keeps everything that the pipeline would see.
 fn mode(field: &FieldWork, header: &Header) -> ColorMode {
     let keeps_more = |mode: ColorMode, named: bool| match mode {
@@ -380,7 +409,7 @@ fn mode(field: &FieldWork, header: &Header) -> ColorMode {
             ..
         } if header.is_gray() => ColorMode::Gray,
         Work::Encode { mode, named, .. } | Work::Pixels { mode, named } => keeps_more(mode, named),
-        Work::Copy { mode } => keeps_more(mode, false),
+        Work::Copy { mode, .. } => keeps_more(mode, false),
         Work::Numbers | Work::Plain | Work::Label(_) => ColorMode::default(),
     }
 }

@@ -49,6 +49,8 @@ pub(super) struct Naming<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExtensionRule {
     Same,
+    /// The extension of the format of the written bytes.
+    ByContent,
     Jpeg,
     Png,
     Webp,
@@ -60,7 +62,9 @@ impl ExtensionRule {
     /// Returns the possible extensions of a file without an original name.
     fn endings(self) -> &'static [&'static str] {
         match self {
-            ExtensionRule::Same => &["jpg", "png", "webp", "bmp", "gif", "tiff"],
+            ExtensionRule::Same | ExtensionRule::ByContent => {
+                &["jpg", "png", "webp", "bmp", "gif", "tiff", "ifl"]
+            }
             ExtensionRule::Own => &["jpg", "png"],
             ExtensionRule::Jpeg => &["jpg"],
             ExtensionRule::Png => &["png"],
@@ -84,16 +88,11 @@ pub(super) struct OutputFile {
 impl OutputFile {
     /// Returns the path of a new file with these bytes, relative to the output folder.
     pub(super) fn path(&self, bytes: &[u8]) -> PathBuf {
-        let ending = match Format::of(bytes) {
-            _ if self.endings.is_empty() => return self.path.clone(),
-            Some(Format::Jpeg) => "jpg",
-            Some(Format::WebP) => "webp",
-            Some(Format::Bmp) => "bmp",
-            Some(Format::Gif) => "gif",
-            Some(Format::Tiff) => "tiff",
-            Some(Format::Png) | None => "png",
-        };
-        self.path.with_extension(ending)
+        if self.endings.is_empty() {
+            return self.path.clone();
+        }
+        let format = Format::of(bytes).unwrap_or(Format::Png);
+        with_ending(&self.path, format.extension())
     }
 
     /// Returns all possible paths of the new file.
@@ -101,7 +100,7 @@ impl OutputFile {
         match self.endings {
             [] => vec![self.path.clone()],
             endings => {
-                let path = |ending| self.path.with_extension(ending);
+                let path = |ending: &&str| with_ending(&self.path, ending);
                 endings.iter().map(path).collect()
             }
         }
@@ -122,10 +121,15 @@ impl<'a> Naming<'a> {
         chosen: &RecordSelection,
     ) -> Result<Naming<'a>, Error> {
         let rule = |field: &FieldWork| match field.work {
-            Work::Copy { .. } => ExtensionRule::Same,
+            Work::Copy { encoding, .. } => match encoding {
+                Encoding::Lossless | Encoding::Restore => ExtensionRule::ByContent,
+                _ => ExtensionRule::Same,
+            },
             Work::Encode { encoding, .. } => match encoding {
                 Encoding::Keep if field.is_mask => ExtensionRule::Png,
-                Encoding::Keep | Encoding::Raw => ExtensionRule::Own,
+                Encoding::Keep | Encoding::Raw | Encoding::Lossless | Encoding::Restore => {
+                    ExtensionRule::Own
+                }
                 Encoding::Jpeg { .. } => ExtensionRule::Jpeg,
                 Encoding::Png { .. } => ExtensionRule::Png,
                 Encoding::WebpLossless => ExtensionRule::Webp,
@@ -184,7 +188,10 @@ impl<'a> Naming<'a> {
                 let (own, endings) = match (&original, self.roots.get(nth)) {
                     (Some(path), Some(root)) => {
                         let path = path.strip_prefix(root).unwrap_or(path);
-                        (renamed(path, rule), &[][..])
+                        match rule {
+                            ExtensionRule::ByContent => (path.with_extension(""), rule.endings()),
+                            _ => (renamed(path, rule), &[][..]),
+                        }
                     }
                     _ => {
                         let number = format!("{record:0width$}", width = self.digits);
@@ -216,7 +223,11 @@ impl<'a> Naming<'a> {
         let mut last: Option<(PathBuf, PathBuf)> = None;
         for record in chosen.iter() {
             for named in self.files(record) {
-                let path = named.path;
+                // Names by content are compared as if all files were recoded.
+                let path = match named.endings {
+                    [] => named.path,
+                    _ => with_ending(&named.path, "ifl"),
+                };
                 let Some(original) = named.original else {
                     continue;
                 };
@@ -240,7 +251,7 @@ impl<'a> Naming<'a> {
                     let twin = other.and_then(|other| self.files(other).into_iter().next());
                     if let Some(twin) = twin
                         && let Some(other) = twin.original
-                        && twin.path == path
+                        && (twin.path == path || !twin.endings.is_empty())
                         && other != original
                     {
                         return Err(collision(&other, &original, &path));
@@ -281,6 +292,14 @@ impl<'a> Naming<'a> {
     }
 }
 
+/// Appends an extension to a path without one, whose name may contain dots.
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(".");
+    path.push(ending);
+    path.into()
+}
+
 fn collision(one: &Path, other: &Path, path: &Path) -> Error {
     let problem = format!(
         "{} and {} would both become {}; rename one",
@@ -300,7 +319,7 @@ fn renamed(path: &Path, rule: ExtensionRule) -> PathBuf {
     let jpeg = is(&["jpg", "jpeg", "jpe"]);
     let png = is(&["png"]);
     match rule {
-        ExtensionRule::Same => path.to_owned(),
+        ExtensionRule::Same | ExtensionRule::ByContent => path.to_owned(),
         ExtensionRule::Jpeg if jpeg => path.to_owned(),
         ExtensionRule::Png if png => path.to_owned(),
         ExtensionRule::Webp if is(&["webp"]) => path.to_owned(),

@@ -80,7 +80,7 @@ impl PackedDataset {
             "bytes_out": self.bytes_out,
             "seconds": self.seconds,
             "reused": self.reused,
-            "unmarked": self.unmarked,
+            "unchanged": self.unchanged,
             "fidelity": fidelity,
         })
         .to_string()

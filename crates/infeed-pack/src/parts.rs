@@ -66,7 +66,7 @@ pub struct Part {
     /// Bytes of its file.
     pub bytes_out: u64,
     /// Number of JPEGs that were copied, because restart markers are impossible without loss.
-    pub unmarked: u64,
+    pub unchanged: u64,
 }
 
 impl Parts {
@@ -224,7 +224,7 @@ impl Parts {
         let mut open = OpenShard::begin(&*self.form, &self.location, number, tag)?;
         let (mut bad, mut bad_count) = (String::new(), 0);
         let end = places.end;
-        let unmarked = self.each(places, &mut |outcome| {
+        let unchanged = self.each(places, &mut |outcome| {
             let made = match outcome? {
                 Ok(made) => made,
                 Err(error) => {
@@ -250,7 +250,7 @@ impl Parts {
             bad: entry.bad,
             bytes_in: entry.bytes_in,
             bytes_out: entry.bytes,
-            unmarked,
+            unchanged,
         };
         // A process that was presumed lost must not write into a complete dataset.
         if self.location.has(BEGUN)? {
@@ -337,7 +337,7 @@ impl Parts {
             });
         }
         // Relaxed: the threads that count have ended.
-        Ok(maker.unmarked.load(Ordering::Relaxed))
+        Ok(maker.unchanged.load(Ordering::Relaxed))
     }
 
     /// Returns a bad record as an outcome, and any other error as an error.
@@ -362,7 +362,7 @@ impl Part {
             "bad": self.bad,
             "bytes_in": self.bytes_in,
             "bytes_out": self.bytes_out,
-            "unmarked": self.unmarked,
+            "unchanged": self.unchanged,
         })
         .to_string()
     }
@@ -389,7 +389,7 @@ fn maker<'a>(
         transforms: &options.transforms,
         decode: pipeline.decode.clone().unwrap_or_default(),
         restart: options.restart,
-        unmarked: AtomicU64::new(0),
+        unchanged: AtomicU64::new(0),
         verify: options.verify,
     }
 }

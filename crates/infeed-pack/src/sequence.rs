@@ -451,7 +451,7 @@ mod tests {
             transforms: &[],
             decode: Default::default(),
             restart: None,
-            unmarked: AtomicU64::new(0),
+            unchanged: AtomicU64::new(0),
             verify: false,
         };
         let columns = fields::columns(&fields, &[None]);

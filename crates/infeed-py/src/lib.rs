@@ -4,6 +4,7 @@
 
 mod array;
 mod batch;
+mod codecs;
 mod description;
 mod device;
 mod error;
@@ -53,6 +54,8 @@ mod _core {
     use super::array::PyArray;
     #[pymodule_export]
     use super::batch::PyBatch;
+    #[pymodule_export]
+    use super::codecs::{decode_image, encode_lossless, restore_lossless};
     #[pymodule_export]
     use super::description::{
         check, check_transform, describe, load, plan, preview, toml_from_json,

@@ -17,8 +17,8 @@ use infeed_core::random::{hash, hash_bytes};
 
 /// File extensions of images. The bytes of a file decide its format; the extension only keeps notes
 /// and checksums out of a dataset.
-pub(super) const EXTENSIONS: [&str; 9] = [
-    "jpg", "jpeg", "jpe", "png", "webp", "bmp", "gif", "tif", "tiff",
+pub(super) const EXTENSIONS: [&str; 10] = [
+    "jpg", "jpeg", "jpe", "png", "webp", "bmp", "gif", "tif", "tiff", "ifl",
 ];
 
 /// Threads that list folders; network file systems answer in parallel.

@@ -116,7 +116,7 @@ def pack(
         packed,
         seconds=time.monotonic() - begun,
         reused=totals.reused,
-        unmarked=packed.unmarked + totals.unmarked,
+        unchanged=packed.unchanged + totals.unchanged,
     )
 
 

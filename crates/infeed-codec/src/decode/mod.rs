@@ -96,6 +96,24 @@ impl Format {
         }
     }
 
+    /// Returns the extension of files, such as `jpg`; `ifl` for lossless records.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Format::Jpeg => "jpg",
+            Format::Png => "png",
+            Format::WebP => "webp",
+            Format::Bmp => "bmp",
+            Format::Gif => "gif",
+            Format::Tiff => "tiff",
+            Format::Coefficients => "ifl",
+        }
+    }
+
+    /// Whether it is a record of [`crate::lossless`].
+    pub fn is_lossless_record(self) -> bool {
+        self == Format::Coefficients
+    }
+
     /// Whether images can be reconstructed at a smaller scale from their 8x8 blocks.
     pub fn has_dct(self) -> bool {
         matches!(self, Format::Jpeg | Format::Coefficients)

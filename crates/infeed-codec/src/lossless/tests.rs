@@ -106,3 +106,96 @@ fn a_sequential_jpeg_is_restored_byte_for_byte() {
     }
     assert!(exact >= 5, "{exact}");
 }
+
+/// Files whose records are in `testdata/lossless`: with restart markers, progressive, gray, with
+/// odd sampling factors.
+const GOLDEN: [&str; 5] = ["s420r", "s444p", "gray", "s3121", "rgb"];
+
+/// With `UPDATE_GOLDEN=1`, writes the records instead.
+#[test]
+fn golden_records_are_written_and_read_to_the_same_bits() {
+    let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata");
+    for name in GOLDEN {
+        let file = std::fs::read(data.join(format!("conformance/{name}.jpg"))).unwrap();
+        let golden = data.join(format!("lossless/{name}.ifl"));
+        let (bytes, _) = record(&file).unwrap();
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&golden, &bytes).unwrap();
+        }
+        let kept = std::fs::read(golden).unwrap();
+        assert!(kept == bytes, "{name}");
+        assert_eq!(
+            decode(&kept, ColorMode::Stored, None, DctScale::Full),
+            decode(&file, ColorMode::Stored, None, DctScale::Full),
+            "{name}"
+        );
+    }
+}
+
+/// Sets the checksum of a changed record.
+fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+    let sum = crc32fast::hash(&[&bytes[4..8], &bytes[12..]].concat());
+    bytes[8..12].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+/// Decodes bytes that may be damaged.
+fn attempt(decoder: &mut Decoder, bytes: &[u8]) -> Result<Image, DecodeError> {
+    let header = decoder.header(bytes, true, &Limits::default())?;
+    decoder.check(bytes, &header, true)?;
+    let mut out = Image::default();
+    let request = Request::whole(&header, ColorMode::Rgb);
+    decoder.decode(bytes, &header, &request, &mut out)?;
+    Ok(out)
+}
+
+#[test]
+fn every_change_of_a_record_is_an_error() {
+    let mut decoder = Decoder::new();
+    for (name, file) in jpegs() {
+        let Some((bytes, _)) = record(&file) else {
+            continue;
+        };
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1 << (at % 8);
+            let found = attempt(&mut decoder, &changed);
+            assert!(found.is_err(), "{name}: byte {at}");
+            assert!(
+                attempt(&mut decoder, &bytes[..at]).is_err(),
+                "{name}: {at} bytes"
+            );
+            assert!(restore(&changed).is_err(), "{name}: byte {at}");
+        }
+    }
+}
+
+#[test]
+fn a_record_with_a_valid_checksum_and_any_content_never_panics() {
+    let mut decoder = Decoder::new();
+    let (mut errors, mut images) = (0, 0);
+    let golden = |(name, _): &(String, Vec<u8>)| GOLDEN.contains(&name.trim_end_matches(".jpg"));
+    for (_, file) in jpegs().into_iter().filter(golden) {
+        let (bytes, _) = record(&file).unwrap();
+        for at in 12..bytes.len() {
+            for value in [0, 0x7F, 0xFF, bytes[at] ^ 0x10] {
+                let mut changed = bytes.clone();
+                changed[at] = value;
+                let changed = sealed(changed);
+                match attempt(&mut decoder, &changed) {
+                    Err(error) => {
+                        let text = error.to_string();
+                        assert!(!text.contains("panicked"), "{text}");
+                        errors += 1;
+                    }
+                    Ok(_) => images += 1,
+                }
+                let _ = restore(&changed);
+            }
+        }
+    }
+    assert!(
+        errors > 1000 && images > 1000,
+        "{errors} errors, {images} images"
+    );
+}

@@ -84,7 +84,7 @@ pub(super) struct RingState<D: Device> {
     leaked: Mutex<bool>,
     /// In the order of their stream, so the first entry is done first.
     copies: Mutex<VecDeque<BatchCopies<D>>>,
-    unmarked: Mutex<Vec<UnmarkedSlot<D>>>,
+    unchanged: Mutex<Vec<UnmarkedSlot<D>>>,
     lost: Mutex<Vec<LostSlot<D>>>,
     fault: Mutex<Option<Error>>,
 }
@@ -106,7 +106,7 @@ impl<D: Device> RingState<D> {
             closing,
             leaked: Mutex::new(false),
             copies: Mutex::new(VecDeque::new()),
-            unmarked: Mutex::new(Vec::new()),
+            unchanged: Mutex::new(Vec::new()),
             lost: Mutex::new(Vec::new()),
             fault: Mutex::new(None),
         }
@@ -153,16 +153,16 @@ impl<D: Device> RingState<D> {
     /// tries again later. With a limit, this call may wait that long for a stream that was
     /// destroyed.
     fn release(&self, mut of: UnmarkedSlot<D>, limit: Option<Duration>) {
-        let mut unmarked = Vec::new();
+        let mut unchanged = Vec::new();
         for SlotUser { queue, released } in of.users {
             match self.device.record(&released, queue) {
                 Ok(()) => of.slot.released.push(released),
-                Err(DeviceError::Rejected { .. }) => unmarked.push(SlotUser { queue, released }),
+                Err(DeviceError::Rejected { .. }) => unchanged.push(SlotUser { queue, released }),
                 Err(DeviceError::NoStream { .. }) => of.is_orphan = true,
                 Err(error) => return self.withhold(of.slot, of.ahead, error),
             }
         }
-        of.users = unmarked;
+        of.users = unchanged;
         if of.is_orphan
             && let Some(limit) = limit
         {
@@ -179,7 +179,7 @@ impl<D: Device> RingState<D> {
         if of.users.is_empty() && !of.is_orphan {
             self.give_back(of.slot, of.ahead);
         } else {
-            sync::lock(&self.unmarked).push(of);
+            sync::lock(&self.unchanged).push(of);
         }
     }
 
@@ -200,7 +200,7 @@ impl<D: Device> RingState<D> {
     /// Returns slots whose consumers' streams can record events by now. With a limit, waits that
     /// long for the whole device if a stream that used a slot was destroyed.
     pub(super) fn settle(&self, limit: Option<Duration>) {
-        let waiting = std::mem::take(&mut *sync::lock(&self.unmarked));
+        let waiting = std::mem::take(&mut *sync::lock(&self.unchanged));
         for of in waiting {
             self.release(of, limit);
         }
@@ -222,7 +222,7 @@ impl<D: Device> RingState<D> {
     pub(super) fn leak(&self, slots: Vec<Slot<D>>) {
         std::mem::forget(slots);
         std::mem::forget(std::mem::take(&mut *sync::lock(&self.copies)));
-        std::mem::forget(std::mem::take(&mut *sync::lock(&self.unmarked)));
+        std::mem::forget(std::mem::take(&mut *sync::lock(&self.unchanged)));
         std::mem::forget(std::mem::take(&mut *sync::lock(&self.lost)));
         std::mem::forget(self.device.clone());
         if !std::mem::replace(&mut *sync::lock(&self.leaked), true) {
@@ -391,10 +391,10 @@ impl<D: Device> RingState<D> {
 impl<D: Device> Drop for RingState<D> {
     fn drop(&mut self) {
         // Does not run in a fork, where a clone of the `Arc` is leaked.
-        let unmarked = std::mem::take(&mut *sync::lock(&self.unmarked));
-        if !unmarked.is_empty() && !matches!(self.device.drain_within(self.closing), Ok(true)) {
+        let unchanged = std::mem::take(&mut *sync::lock(&self.unchanged));
+        if !unchanged.is_empty() && !matches!(self.device.drain_within(self.closing), Ok(true)) {
             // The memory stays allocated, because a stream may use it forever.
-            std::mem::forget(unmarked);
+            std::mem::forget(unchanged);
         }
     }
 }

@@ -97,6 +97,7 @@ const IDS: &[&str] = &[
     "decoded",
     "jpeg-90",
     "jpeg-95",
+    "lossless",
     "png-stored",
     "png-up",
     "resize",

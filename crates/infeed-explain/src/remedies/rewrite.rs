@@ -31,6 +31,7 @@ pub(super) fn add(case: &Case, records: Records, found: &mut Vec<Candidate>) {
         return;
     }
     found.push(shards(case));
+    found.extend(lossless(case, records));
     let bake = bake(&case.pipeline, records.short_side);
     for encoding in encodings(records) {
         found.push(rewrite(case, None, &encoding));
@@ -158,6 +159,23 @@ fn restart_index(case: &Case, records: Records) -> Option<Candidate> {
         id: "restart-index".to_owned(),
         name: "JPEGs with restart markers: a crop decodes only its tiles".to_owned(),
         command: format!("infeed pack {} OUT --to folder --restart-index", case.name),
+        change: RemedyChange::Pack { options },
+        pixels: PixelChange::Identical("identical"),
+    })
+}
+
+/// Returns the remedy of lossless records, if there are images that can become one.
+fn lossless(case: &Case, records: Records) -> Option<Candidate> {
+    if records.jpeg + records.png == 0 {
+        return None;
+    }
+    let mut options = PackOptions::new(Target::Folder);
+    options.image = Encoding::Lossless;
+    options.mask = Encoding::Lossless;
+    Some(Candidate {
+        id: "lossless".to_owned(),
+        name: "lossless records: smaller, and faster to decode".to_owned(),
+        command: format!("infeed pack {} OUT --to folder --image lossless", case.name),
         change: RemedyChange::Pack { options },
         pixels: PixelChange::Identical("identical"),
     })

@@ -102,23 +102,18 @@ impl WebDatasetForm {
 }
 
 /// Extensions of images by format. The last is for unknown formats.
-const FORMATS: [&str; 7] = ["jpg", "png", "webp", "bmp", "gif", "tiff", "img"];
+const FORMATS: [&str; 8] = ["jpg", "png", "webp", "bmp", "gif", "tiff", "ifl", UNKNOWN];
+
+/// Extension of an unknown format.
+const UNKNOWN: &str = "img";
 
 impl Member {
     fn extension(&self, bytes: &[u8]) -> String {
         if !self.by_format {
             return self.extension.clone();
         }
-        let format = match Format::of(bytes) {
-            Some(Format::Jpeg) => 0,
-            Some(Format::Png) => 1,
-            Some(Format::WebP) => 2,
-            Some(Format::Bmp) => 3,
-            Some(Format::Gif) => 4,
-            Some(Format::Tiff) => 5,
-            None => 6,
-        };
-        format!("{}{}", self.extension, FORMATS[format])
+        let format = Format::of(bytes).map_or(UNKNOWN, Format::extension);
+        format!("{}{format}", self.extension)
     }
 
     /// Returns the possible extensions of its files in lower case.

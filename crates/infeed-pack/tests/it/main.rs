@@ -1,6 +1,7 @@
 //! Tests of the pack crate, by behaviour.
 
 mod curriculum;
+mod lossless;
 mod pack;
 mod pack_groups;
 mod pack_parts;
