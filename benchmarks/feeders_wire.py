@@ -182,7 +182,7 @@ def own_address() -> str:
             # Sends nothing; the system selects the address that it would send from.
             probe.connect(("192.0.2.1", 9))
         except OSError:
-            sys.exit("this machine has no address besides loopback ones")
+            sys.exit("this machine has only loopback addresses")
         address: str = probe.getsockname()[0]
         return address
 

@@ -55,7 +55,7 @@ def scores(layers, images):
             "SAME",
             dimension_numbers=("NHWC", "HWIO", "NHWC"),
         )
-        # Each image by itself, so that there is no state beside the parameters.
+        # Each image by itself, so that there is no state in addition to the parameters.
         mean = x.mean((1, 2, 3), keepdims=True)
         deviation = x.std((1, 2, 3), keepdims=True)
         x = (x - mean) / (deviation + 1e-3) * layer["scale"] + layer["bias"]

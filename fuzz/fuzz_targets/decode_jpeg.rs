@@ -32,7 +32,7 @@ fuzz_target!(|bytes: &[u8]| {
     };
     same_pixels(bytes, &tiles);
     every_scale(&tiles);
-    // Damage where the input says, often beside a marker.
+    // Damage where the input says, often next to a marker.
     let at = usize::from(u16::from_le_bytes([
         bytes[bytes.len() - 1],
         bytes[bytes.len() / 3],

@@ -1,4 +1,4 @@
-//! A tar of any bytes, and an index beside it of any text.
+//! A tar of any bytes, and an index next to it of any text.
 #![no_main]
 
 use infeed::pipeline::SourceSpec;

@@ -208,10 +208,10 @@ class Pipeline(RecordSelection):
     ) -> Self:
         """Adds transforms, applied in order, and sets the layout and type of images.
 
-        A geometric transform changes images and masks, and does not change coordinates.
-        If a field's name and shape look like coordinates (``boxes``, ``keypoints``,
-        ``polygon``; 2 to 5 numbers per row), opening the pipeline raises an error,
-        unless the field is in ``keep``. If only the shape does, it logs a warning.
+        Transforms that move or mix pixels do not change coordinates. If a field's name
+        and shape look like coordinates (``boxes``, ``keypoints``, ``polygon``; 2 to 5
+        numbers per row), opening the pipeline raises an error, unless the field is in
+        ``keep``. If only the shape does, it logs a warning.
 
         Args:
             *steps: Transforms of `infeed.transforms`.
@@ -219,7 +219,7 @@ class Pipeline(RecordSelection):
                 the default is HWC.
             dtype: Type of images in the batch. None: no change; the default is uint8,
                 or float32 after ``ToFloat`` or ``Normalize``.
-            keep: Names of fields that stay unchanged by geometric transforms.
+            keep: Names of fields that stay unchanged when pixels move or mix.
 
         Raises:
             ConfigError: A step is not a transform, ``layout`` or ``dtype`` is invalid,

@@ -1,6 +1,10 @@
 """The campaigns of `benchmarks/` report faults that are made on purpose."""
 
+import json
+import signal
+import subprocess
 import sys
+import time
 from argparse import Namespace
 from pathlib import Path
 
@@ -88,3 +92,69 @@ def test_growth_of_memory_and_of_threads_is_reported(soak):
     assert not grew(rss=lambda at: 100 * mib, threads=lambda at: 5)
     assert grew(rss=lambda at: (100 + at) * mib, threads=lambda at: 5)
     assert grew(rss=lambda at: 100 * mib, threads=lambda at: 5 + at // 50)
+
+
+# Runs `scripts/fuzz` in a folder, with a program instead of the targets.
+FUZZ = """
+import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+
+path, folder = sys.argv.pop(1), Path(sys.argv.pop(1))
+fuzz = module_from_spec(spec_from_loader("fuzz", SourceFileLoader("fuzz", path)))
+sys.modules["fuzz"] = fuzz
+fuzz.__spec__.loader.exec_module(fuzz)
+fuzz.ROOT = fuzz.FUZZ = folder
+fuzz.LEDGER = folder / "ledger.jsonl"
+fuzz.build = fuzz.write_table = lambda: None
+fuzz.program = lambda target: folder / "program"
+sys.exit(fuzz.main())
+"""
+
+# Prints its figures when it is interrupted, like libFuzzer.
+PROGRAM = """#!{python}
+import signal, sys, time
+from pathlib import Path
+
+def stop(*_):
+    print("#7 cov: 3\\nstat::number_of_executed_units: 7", flush=True)
+    sys.exit(72)
+
+signal.signal(signal.SIGINT, stop)
+Path("{ready}").touch()
+time.sleep(60)
+"""
+
+
+def test_an_interrupted_fuzz_run_stays_in_the_ledger(tmp_path):
+    (tmp_path / "fuzz_targets").mkdir()
+    (tmp_path / "regressions").mkdir()
+    for target in ("first", "second"):
+        (tmp_path / "fuzz_targets" / f"{target}.rs").touch()
+    ready, program = tmp_path / "ready", tmp_path / "program"
+    program.write_text(PROGRAM.format(python=sys.executable, ready=ready))
+    program.chmod(0o755)
+    script = BENCHMARKS.parent / "scripts" / "fuzz"
+
+    run = subprocess.Popen(
+        [sys.executable, "-c", FUZZ, script, tmp_path, "--minutes", "9"],
+        stdout=subprocess.PIPE,
+        text=True,
+        # As a shell starts a command in the background.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )
+    try:
+        end = time.monotonic() + 30
+        while not ready.exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        run.send_signal(signal.SIGINT)
+        printed, _ = run.communicate(timeout=30)
+    finally:
+        run.kill()
+
+    assert run.returncode == 0, printed
+    [entry] = (tmp_path / "ledger.jsonl").read_text().splitlines()
+    targets = json.loads(entry)["targets"]
+    assert set(targets) == {"first"}
+    assert (targets["first"]["executions"], targets["first"]["edges"]) == (7, 3)

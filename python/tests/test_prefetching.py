@@ -521,19 +521,19 @@ def test_copies_to_cuda_use_a_separate_stream_and_are_complete_on_delivery(
 
 def test_overlap_yields_results_in_order_and_loads_during_the_step():
     here = threading.get_ident()
-    loaded, steps, beside = [], [], threading.Event()
+    loaded, steps, second_loaded = [], [], threading.Event()
 
     def load(item):
         assert threading.get_ident() != here
         loaded.append(item)
         if item == 1:
-            beside.set()
+            second_loaded.set()
         return item * 10
 
     def step(value):
         assert threading.get_ident() == here
         # The next item is loaded during this item's step.
-        assert value != 0 or beside.wait(5)
+        assert value != 0 or second_loaded.wait(5)
         steps.append(len(loaded) - len(steps))
         return value + 1
 

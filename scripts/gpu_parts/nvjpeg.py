@@ -209,7 +209,7 @@ def rates(
     stop = threading.Event()
     stopped: list[BaseException] = []
 
-    def beside() -> None:
+    def run_during_products() -> None:
         try:
             torch.cuda.set_device(device)
             with torch.cuda.stream(torch.cuda.Stream(device)):
@@ -218,7 +218,7 @@ def rates(
         except Exception as error:
             stopped.append(error)
 
-    thread = threading.Thread(target=beside)
+    thread = threading.Thread(target=run_during_products)
     thread.start()
     disturbed = products(torch, device)
     stop.set()

@@ -280,10 +280,7 @@ fn measure(
             Ok(AnyStep::End) => epochs += 1,
             Ok(AnyStep::Timeout) => {}
             Err(error) => {
-                failure = Some(match args.on_error {
-                    OnBadRecord::Stop => CliError::of_run(&error),
-                    OnBadRecord::Substitute | OnBadRecord::Skip => CliError::failed(&error),
-                });
+                failure = Some(CliError::of_run(&error, args.on_error));
                 break false;
             }
         }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::bench::OnBadRecord;
+
 /// The reason why a command failed.
 #[derive(Debug)]
 pub(crate) enum CliError {
@@ -33,12 +35,16 @@ impl CliError {
         CliError::Failed(text)
     }
 
-    /// Returns the error of a command with `--on-error stop`. Suggests another value for a bad
-    /// record.
-    pub(crate) fn of_run(error: &infeed::Error) -> CliError {
-        let fix = match error.is_bad_record() {
-            true => "; use --on-error substitute to replace such records",
-            false => "",
+    /// Returns the error of a command with `--on-error`. For a bad record, suggests another value,
+    /// or a repair of the data if the value already replaces bad records.
+    pub(crate) fn of_run(error: &infeed::Error, on_error: OnBadRecord) -> CliError {
+        let fix = match on_error {
+            _ if !error.is_bad_record() => "",
+            OnBadRecord::Stop => "; use --on-error substitute to replace such records",
+            OnBadRecord::Substitute | OnBadRecord::Skip => {
+                "; too many records are bad: list them with `infeed inspect`, and repair or remove \
+                 them"
+            }
         };
         CliError::Failed(format!("{}{fix}", CliError::failed(error)))
     }

@@ -25,7 +25,7 @@ use infeed_explain::{
 
 use crate::bench::OnBadRecord;
 use crate::error::CliError;
-use crate::feeders::FeederArgs;
+use crate::feeders::{EXPLAIN_EXAMPLES, FeederArgs};
 use crate::ledger::default_path;
 use crate::target::{FunctionArgs, Target, path_help};
 use crate::terminal::{spinner, width};
@@ -35,16 +35,14 @@ use crate::{CommandResult, args, interrupt};
 const DEFAULT_SECONDS: f64 = 6.0;
 
 #[derive(Parser)]
-#[command(after_help = "Examples:
+#[command(after_help = format!("Examples:
   infeed explain photos                     what limits a folder of images on this machine
   infeed explain pipeline.toml --step-ms 12 with a training step of 12 ms
   infeed explain photos --on hdd            as if the data were on a hard disk
   infeed explain photos --device cuda:0     with batches on a GPU: placement and transfers
   infeed explain photos --device cuda:0 --decode gpu         with JPEGs decoded on the GPU
   infeed explain photos --on h100x8         placement of the work for 8 H100
-  infeed explain train.toml --step-ms 12 --network 10Gbit    number of feeders that the step needs
-  infeed explain train.toml --feeders 10.0.0.7:7077 --token-file token    gain of a running feeder
-  infeed explain photos --cores 16 --storage s3              the rate on another machine
+{EXPLAIN_EXAMPLES}  infeed explain photos --cores 16 --storage s3              the rate on another machine
   infeed explain photos --ram 64GiB         the share of the reads that memory would answer
   infeed explain photos --full              all measurements: stages, evidence, arithmetic, ledger
   infeed explain photos --html report.html  with plots and the timeline
@@ -53,7 +51,7 @@ const DEFAULT_SECONDS: f64 = 6.0;
 
 A remedy is a change of options, pipeline or data. explain tries each remedy on a few hundred of
 your records. --apply writes new data next to the original and never changes the original. Ctrl-C
-stops and prints the results so far.")]
+stops and prints the results so far."))]
 pub(crate) struct Args {
     #[arg(help = format!("{}, or a recording of a loop", path_help()))]
     path: PathBuf,
@@ -219,6 +217,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         }
     }
     let target = Target::with_functions(&args.path, &args.functions)?;
+    let cli_error = |error| CliError::of_run(&error, args.on_error);
     let mut conditions = Conditions::default();
     conditions.open.workers = args.workers;
     conditions.open.readers = args.io_threads;
@@ -302,10 +301,6 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             left_out.join("; ")
         ))),
     }
-}
-
-fn cli_error(error: infeed::Error) -> CliError {
-    CliError::of_run(&error)
 }
 
 fn at(path: &Path, error: &dyn std::fmt::Display) -> CliError {

@@ -7,6 +7,12 @@ use infeed_feed::{Feeders, Local};
 
 use crate::error::CliError;
 
+/// Examples with feeders in the help of `infeed explain`.
+pub(crate) const EXPLAIN_EXAMPLES: &str = "  \
+  infeed explain train.toml --step-ms 12 --network 10Gbit    number of feeders that the step needs
+  infeed explain train.toml --feeders 10.0.0.7:7077 --token-file token    gain of a running feeder
+";
+
 #[derive(clap::Args)]
 pub(crate) struct FeederArgs {
     /// Running feeders (`infeed feed`) to use together with this machine's cores: host:port,

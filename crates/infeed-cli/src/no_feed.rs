@@ -6,6 +6,9 @@ use crate::error::CliError;
 
 pub(crate) use NoFeederArgs as FeederArgs;
 
+/// Examples with feeders in the help of `infeed explain`: none.
+pub(crate) const EXPLAIN_EXAMPLES: &str = "";
+
 #[derive(clap::Args)]
 pub(crate) struct NoFeederArgs {}
 

@@ -126,7 +126,7 @@ pub enum Error {
     /// More records were bad than the run allows.
     #[error(
         "{bad} bad records exceed max_bad={limit}; raise max_bad, or list the bad records with \
-         `infeed inspect`; the last one is {record}"
+         `infeed inspect`; the last error"
     )]
     TooManyBad {
         /// Number of bad records so far.

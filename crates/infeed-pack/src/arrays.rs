@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::fields::bytes_beside;
+use super::fields::inline_bytes;
 use super::make::{Maker, PackScratch};
 use super::npy;
 use super::output_folder::OutputFolder;
@@ -29,7 +29,7 @@ pub(super) struct NpyWriter<'a> {
     source: &'a dyn Source,
     columns: Vec<ArrayColumn>,
     /// Bytes of the fields of a record that are not separate files.
-    bytes_beside: u64,
+    inline_bytes: u64,
     /// The record that determines the shapes.
     first: u64,
     records: u64,
@@ -99,7 +99,7 @@ impl<'a> NpyWriter<'a> {
             out,
             source: maker.source,
             columns,
-            bytes_beside: bytes_beside(maker.fields),
+            inline_bytes: inline_bytes(maker.fields),
             first,
             records,
             done: Mutex::default(),
@@ -312,7 +312,7 @@ impl Writer for NpyWriter<'_> {
         let sizes = self.source.files(record).into_iter();
         let sizes = sizes.filter_map(|path| Some(fs::metadata(path).ok()?.len()));
         Some(RecordBytes {
-            bytes_in: sizes.sum::<u64>() + self.bytes_beside,
+            bytes_in: sizes.sum::<u64>() + self.inline_bytes,
             bytes_out: self.columns.iter().map(|column| column.row_bytes).sum(),
         })
     }

@@ -270,7 +270,7 @@ fn one(pipeline: &Pipeline, field: &Field, options: &PackOptions) -> Result<Fiel
 }
 
 /// Returns the bytes of a record's fields that are not separate files.
-pub(super) fn bytes_beside(fields: &[FieldWork]) -> u64 {
+pub(super) fn inline_bytes(fields: &[FieldWork]) -> u64 {
     let bytes = fields.iter().filter_map(|field| field.kind.record_bytes());
     bytes.map(|bytes| bytes as u64).sum()
 }

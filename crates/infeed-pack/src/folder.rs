@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::entry::BAD_LIST;
-use super::fields::{FieldWork, Work, bytes_beside};
+use super::fields::{FieldWork, Work, inline_bytes};
 use super::names::{FolderLayout, Naming, OutputFile, PAIRS};
 use super::output_folder::OutputFolder;
 use super::product::Product;
@@ -237,7 +237,7 @@ fn length(path: &Path, original: Option<&PathBuf>) -> Option<u64> {
 impl Writer for FolderWriter<'_> {
     fn found(&self, _place: usize, record: u64) -> Option<RecordBytes> {
         let mut moved = RecordBytes {
-            bytes_in: bytes_beside(self.fields),
+            bytes_in: inline_bytes(self.fields),
             bytes_out: 0,
         };
         for named in self.naming.files(record) {

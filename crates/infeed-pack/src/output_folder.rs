@@ -21,6 +21,7 @@ use infeed::pipeline::packed::{BEGUN, MANIFEST, PIPELINE};
 use infeed::pipeline::{Pipeline, SourceSpec};
 use infeed_codec::transform::Transform;
 use infeed_core::error::Error;
+use infeed_core::random::hash_bytes;
 use infeed_source::store;
 
 /// Version of the manifest.
@@ -48,7 +49,13 @@ pub(super) struct OutputFolder {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Description {
     to: String,
+    /// The source, with only the last component of each path. So the manifest contains no path of
+    /// the machine, and it has the same bytes in every folder and bucket.
     source: serde_json::Value,
+    /// Checksum of the source with absolute paths. Absent in manifests of older versions, whose
+    /// `source` has absolute paths.
+    #[serde(default)]
+    source_id: Option<String>,
     /// Number of records in the source.
     of: u64,
     /// Numbers of the chosen records. Absent if all are.
@@ -437,9 +444,12 @@ fn describe(
     let mut source = pipeline.source.clone();
     // Sources with different spellings of one path are equal.
     source.map_paths(absolute);
+    let source_id = checksum_of(&json_of(&source));
+    source.map_paths(|path| path.file_name().unwrap_or_default().into());
     Description {
         to: options.to.name().to_owned(),
-        source: serde_json::to_value(&source).unwrap_or_default(),
+        source: json_of(&source),
+        source_id: Some(source_id),
         of: chosen.all(),
         chosen: chosen.some().map(<[u64]>::to_vec),
         orient: decode.orient,
@@ -454,6 +464,15 @@ fn describe(
         verify: options.verify,
         values,
     }
+}
+
+fn json_of(source: &SourceSpec) -> serde_json::Value {
+    serde_json::to_value(source).unwrap_or_default()
+}
+
+/// Returns the checksum of a source with absolute paths.
+fn checksum_of(source: &serde_json::Value) -> String {
+    format!("{:016x}", hash_bytes(source.to_string().as_bytes()))
 }
 
 fn is_same_at(out: &Path, file: &Path, wanted: &Description) -> Result<Vec<Entry>, Error> {
@@ -481,8 +500,14 @@ fn is_same(out: &Path, text: &Bytes, wanted: &Description) -> Result<Vec<Entry>,
 }
 
 impl Description {
+    fn has_source_of(&self, wanted: &Description) -> bool {
+        let id = self.source_id.clone();
+        Some(id.unwrap_or_else(|| checksum_of(&self.source))) == wanted.source_id
+    }
+
     /// Describes the first difference.
     fn difference(&self, wanted: &Description) -> Option<String> {
+        let has_source = self.has_source_of(wanted);
         let (Ok(found), Ok(wanted)) = (serde_json::to_value(self), serde_json::to_value(wanted))
         else {
             return Some("its manifest cannot be read".to_owned());
@@ -506,10 +531,17 @@ impl Description {
         ];
         keys.iter().find_map(|key| {
             let (there, here) = (&found[key], &wanted[key]);
-            if there == here {
+            let is_equal = match *key {
+                "source" => has_source,
+                _ => there == here,
+            };
+            if is_equal {
                 return None;
             }
             Some(match *key {
+                "source" if there == here => {
+                    format!("source: {there}, at another path")
+                }
                 "chosen" => "of other records".to_owned(),
                 "values" => "of other values in memory".to_owned(),
                 key => format!("{key}: {there} there, {here} requested"),

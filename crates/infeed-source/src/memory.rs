@@ -71,10 +71,16 @@ impl Memory {
             }
         }
         let Some((len, _)) = len else {
-            return Err(Error::config("source", "Memory needs at least one field"));
+            return Err(Error::config(
+                "source",
+                "Memory needs at least one field; pass one, such as image=array",
+            ));
         };
         if len == 0 {
-            return Err(Error::config("source", "the arrays are empty"));
+            return Err(Error::config(
+                "source",
+                "the arrays are empty; pass at least one record",
+            ));
         }
         let (fields, data) = fields.into_iter().unzip();
         Ok(Memory {

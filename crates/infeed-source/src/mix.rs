@@ -59,7 +59,8 @@ impl Mix {
                     named.collect::<Vec<_>>().join(", ")
                 };
                 return wrong(format!(
-                    "source {at} of the mix has other fields ({}) than the first ({})",
+                    "source {at} of the mix has other fields ({}) than the first ({}); set \
+                     `fields` of the sources so that names and kinds are equal",
                     names(&**part),
                     names(&**first)
                 ));
@@ -86,7 +87,9 @@ impl Mix {
             .collect();
         let weights = match shares {
             None if epoch.is_some() => {
-                return wrong("epoch is only for mixes with weights".to_owned());
+                return wrong(
+                    "epoch is only for mixes with weights; remove it, or give weights".to_owned(),
+                );
             }
             None => None,
             Some(_) if epoch == Some(0) => {
@@ -95,7 +98,9 @@ impl Mix {
             Some(shares) => {
                 if shares.len() != parts.len() {
                     let (weights, parts) = (shares.len(), parts.len());
-                    return wrong(format!("{weights} weights for {parts} sources"));
+                    return wrong(format!(
+                        "{weights} weights for {parts} sources; give every source one"
+                    ));
                 }
                 if let Some(share) = shares
                     .iter()
@@ -106,7 +111,7 @@ impl Mix {
                 if let Some(at) = mixture::shares(&shares, BLOCK).iter().position(|n| *n == 0) {
                     return wrong(format!(
                         "the weight {} of source {at} is too small compared to the others: a part \
-                         needs at least one position of {BLOCK}",
+                         needs at least one position of {BLOCK}; raise it, or remove the source",
                         shares[at]
                     ));
                 }

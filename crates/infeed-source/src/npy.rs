@@ -54,13 +54,18 @@ pub fn header(file: &[u8]) -> Result<NpyHeader, String> {
         [1, _, a, b, ..] => (10, u32::from(u16::from_le_bytes([*a, *b]))),
         [2 | 3, _, a, b, c, d, ..] => (12, u32::from_le_bytes([*a, *b, *c, *d])),
         [] | [1..=3, ..] => return Err(CUT.to_owned()),
-        _ => return Err("its version of .npy is unknown".to_owned()),
+        _ => return Err("its version of .npy is unknown; save it again with np.save".to_owned()),
     };
     let end = start + length as usize;
     let text = file.get(start..end).ok_or(CUT)?;
     let text = std::str::from_utf8(text).map_err(|_| "the header of the array is not text")?;
-    let descr = quoted(value(text, "descr")?).ok_or("its elements are not plain numbers")?;
-    let dtype = dtype(descr).ok_or_else(|| format!("elements `{descr}` are not known here"))?;
+    let descr = quoted(value(text, "descr")?)
+        .ok_or("its elements are not plain numbers; save one array per column")?;
+    let dtype = dtype(descr).ok_or_else(|| {
+        format!(
+            "elements `{descr}` are not known here; convert them to a little-endian number type"
+        )
+    })?;
     let shape = shape(value(text, "shape")?)?;
     // With at most one axis longer than 1, both orders are the same.
     let line = shape.iter().filter(|&&axis| axis > 1).count() <= 1;

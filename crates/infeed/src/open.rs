@@ -339,15 +339,21 @@ fn start(
     decoders::check(options, wanted)?;
     let options = options.with_fixed_workers();
     let placement = options.placement(wanted.unwrap_or(Placement::Host));
-    let beside = options.remote_batches();
+    let remote_batches = options.remote_batches();
     let run = prepare(
-        pipeline, source, handles, &options, target, placement, beside,
+        pipeline,
+        source,
+        handles,
+        &options,
+        target,
+        placement,
+        remote_batches,
     )?;
     Loader::start(run, options)
 }
 
-/// Plans a run and divides memory. `placement` is the one with which the run begins. `beside`
-/// in-flight batches are added to those of one machine's threads.
+/// Plans a run and divides memory. `placement` is the one with which the run begins.
+/// `remote_batches` in-flight batches are added to those of one machine's threads.
 fn prepare(
     pipeline: &Pipeline,
     source: Arc<dyn Source>,
@@ -355,7 +361,7 @@ fn prepare(
     options: &Options,
     target: Option<TargetDevice>,
     placement: Placement,
-    beside: usize,
+    remote_batches: usize,
 ) -> Result<PreparedRun, Error> {
     // Step 2: functions.
     let pipeline = function_outputs::resolve(pipeline, &*source, handles, options.world_size)?;
@@ -383,7 +389,7 @@ fn prepare(
         &mut layouts,
         &partition,
         options,
-        beside,
+        remote_batches,
     )?;
 
     // Step 7: the job.

@@ -292,13 +292,13 @@ class Watch:
 
     def _begin_ceiling(self, batches: int) -> "_CeilingRun":
         """Starts the sampler for the ceiling, after reading the load of others."""
-        beside = None
+        rate_in_loop = None
         self._stop_sampling()
         if self._sampler is not None:
             processor = self._processor()
-            beside = processor.threads + processor.children
+            rate_in_loop = processor.threads + processor.children
             self._sampler.start(adds_up=False)
-        return _CeilingRun(batches, beside)
+        return _CeilingRun(batches, rate_in_loop)
 
     def _stop_sampling(self) -> None:
         if self._sampler is not None:
@@ -516,10 +516,10 @@ class _CeilingRun:
     processor use has fallen well below that of the loop and falls no more.
     """
 
-    def __init__(self, wanted: int, beside: float | None):
+    def __init__(self, wanted: int, rate_in_loop: float | None):
         self.done = False
         self._wanted = wanted
-        self._beside = beside
+        self._rate_in_loop = rate_in_loop
         self._steps = Durations()
         self._tree = ProcessTree()
         self._begun = self._span_at = time.perf_counter()
@@ -557,9 +557,9 @@ class _CeilingRun:
     def _rests(self, rate: float) -> bool:
         if rate < IDLE:
             return True
-        if self._beside is None or self._rate is None:
+        if self._rate_in_loop is None or self._rate is None:
             return False
-        return rate < 0.7 * self._beside and rate > 0.8 * self._rate
+        return rate < 0.7 * self._rate_in_loop and rate > 0.8 * self._rate
 
     def _others(self) -> float:
         """Returns the processor seconds of all other threads."""

@@ -9,7 +9,7 @@ use infeed::store;
 use infeed_explain::{self as explain, AppliedRemedy, Case, Explanation, ledger, remedy};
 use infeed_pack::BAD_LIST;
 
-use super::{Args, at, cli_error, say};
+use super::{Args, at, say};
 use crate::error::CliError;
 use crate::interrupt;
 use crate::terminal::spinner;
@@ -55,7 +55,7 @@ pub(super) fn apply(
         !interrupt::asked()
     });
     progress.finish_and_clear();
-    let applied = applied.map_err(cli_error)?;
+    let applied = applied.map_err(|error| CliError::of_run(&error, args.on_error))?;
     ledger::append(path, &applied.entry).map_err(|error| at(path, &error))?;
     let changed = applied.pipeline != *case.pipeline();
     let pipeline = changed.then(|| described_at(&out));
@@ -69,7 +69,7 @@ pub(super) fn apply(
 pub(super) fn usage(error: infeed::Error) -> CliError {
     match error {
         infeed::Error::Config { problem, .. } => CliError::Usage(format!("--apply: {problem}")),
-        other => cli_error(other),
+        other => CliError::failed(&other),
     }
 }
 
@@ -103,7 +103,9 @@ fn describe(pipeline: &Pipeline, toml: &Path) -> Result<(), CliError> {
         let problem = "exists and was not overwritten; move it, or set another --out";
         return Err(at(toml, &problem));
     }
-    pipeline.save(toml).map_err(cli_error)
+    pipeline
+        .save(toml)
+        .map_err(|error| CliError::failed(&error))
 }
 
 /// Formats the result.

@@ -189,6 +189,26 @@ fn bad_records_that_an_applied_remedy_skips_are_listed_and_set_the_exit_status()
 }
 
 #[test]
+fn the_fix_for_bad_records_is_not_the_option_in_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 4);
+    for class in fs::read_dir(&photos).unwrap() {
+        let class = class.unwrap().path();
+        let files = fs::read_dir(class).into_iter().flatten();
+        files.for_each(|file| fs::write(file.unwrap().path(), b"no image").unwrap());
+    }
+
+    for policy in ["substitute", "skip"] {
+        let output = explain(dir.path(), &photos, &["--on-error", policy]);
+
+        assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+        let text = stderr(&output);
+        assert!(!text.contains("--on-error"), "{text}");
+        assert!(text.contains("list them with `infeed inspect`"), "{text}");
+    }
+}
+
+#[test]
 fn an_existing_file_is_not_overwritten() {
     let dir = tempfile::tempdir().unwrap();
     let streets = streets(dir.path(), 6);

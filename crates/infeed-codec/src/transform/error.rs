@@ -25,7 +25,10 @@ pub enum TransformError {
     },
 
     /// A list by channel has neither one value nor one per channel.
-    #[error("{transform}: {parameter} has {found} values for an image of {channels} channels")]
+    #[error(
+        "{transform}: {parameter} has {found} values for an image of {channels} channels; give one \
+         value, or one for each channel"
+    )]
     Values {
         /// Name of the transform.
         transform: &'static str,
@@ -51,7 +54,10 @@ pub enum TransformError {
     },
 
     /// The result would exceed the maximum size of an image; nothing was allocated.
-    #[error("{transform} of an image of {found} px gives more than {limit} px in total")]
+    #[error(
+        "{transform} of an image of {found} px gives more than {limit} px in total; use a smaller \
+         size"
+    )]
     TooLarge {
         /// Name of the transform.
         transform: &'static str,
@@ -62,7 +68,7 @@ pub enum TransformError {
     },
 
     /// The image has no pixels.
-    #[error("{transform} of an image of {found} px, which has no pixels")]
+    #[error("{transform} of an image of {found} px, which has no pixels; remove the record")]
     Empty {
         /// Name of the transform.
         transform: &'static str,

@@ -267,7 +267,8 @@ mod tests {
 
         let error = affine.normalize(&imagenet()).unwrap_err();
 
-        let said = "Normalize: mean has 3 values for an image of 1 channels";
+        let said = "Normalize: mean has 3 values for an image of 1 channels; give one value, or one for \
+                    each channel";
         assert_eq!(error.to_string(), said);
     }
 }

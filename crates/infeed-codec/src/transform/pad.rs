@@ -173,8 +173,8 @@ pub(super) fn pad(
         match source(i64::from(y) - i64::from(top), height, mode) {
             Some(from) => {
                 row[inner.clone()].copy_from_slice(input.row(from));
-                let beside = (0..left).chain(left + width..size.width);
-                for x in beside {
+                let border = (0..left).chain(left + width..size.width);
+                for x in border {
                     let from = source(i64::from(x) - i64::from(left), width, mode);
                     let at = x as usize * pixel;
                     match from.map(|from| inner.start + from * pixel) {

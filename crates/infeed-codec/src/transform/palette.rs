@@ -34,7 +34,11 @@ pub enum PaletteError {
     Row { line: u64, found: String },
 
     /// Two classes have the same colour.
-    #[error("line {line}: the colour {},{},{} is already used in line {first}", color[0], color[1], color[2])]
+    #[error(
+        "line {line}: the colour {},{},{} is already used in line {first}; give each class its own \
+         colour",
+        color[0], color[1], color[2]
+    )]
     Duplicate {
         line: u64,
         first: u64,
@@ -299,7 +303,7 @@ mod tests {
         assert!(error_text(&format!("{header}Sky,1,2,3,4\n")).starts_with("line 2: "));
         assert_eq!(
             error_text(&format!("{header}Sky,1,2,3\nRoad,4,5,6\nWall,1,2,3\n")),
-            "line 4: the colour 1,2,3 is already used in line 2"
+            "line 4: the colour 1,2,3 is already used in line 2; give each class its own colour"
         );
         assert_eq!(
             error_text(header),

@@ -265,3 +265,37 @@ fn more_shards_than_a_pattern_can_name_are_an_error() {
     assert!(too_many.contains("over 1000000 files"), "{too_many}");
     assert!(files(out.path()).is_empty());
 }
+
+#[test]
+fn the_manifest_has_no_path_of_the_machine_and_recognizes_the_source_after_a_move() {
+    let root = data::photos(6);
+    let out = tempfile::tempdir().expect("a temporary folder");
+    let (first, second) = (out.path().join("first"), out.path().join("a/second"));
+    let options = options(Target::WebDataset);
+    packed(&photos(root.path()), &first, &options).expect("packs");
+
+    let text = fs::read_to_string(first.join(MANIFEST)).expect("a manifest");
+
+    let source = root.path().canonicalize().expect("exists");
+    let name = source.file_name().expect("a name").to_string_lossy();
+    assert!(text.contains(&format!("\"path\": \"{name}\"")), "{text}");
+    let parent = source.parent().expect("a parent").to_string_lossy();
+    assert!(!text.contains(&*parent), "{text}");
+    fs::create_dir(out.path().join("a")).expect("creates");
+    fs::rename(&first, &second).expect("moves");
+    let again = packed(&photos(root.path()), &second, &options).expect("is complete");
+    assert_eq!(again.reused, 6);
+    // Another source with the same name.
+    let other = out.path().join(&*name);
+    fs::rename(root.path(), &other).expect("moves");
+    let error = packed(&photos(&other), &second, &options).expect_err("another source");
+    assert!(error.chain().contains("at another path"), "{error}");
+    fs::rename(&other, root.path()).expect("moves");
+    // A manifest of an older version has the absolute path and no checksum.
+    let mut json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    json["source"]["path"] = source.to_string_lossy().into();
+    json.as_object_mut().expect("an object").remove("source_id");
+    fs::write(second.join(MANIFEST), json.to_string()).expect("writes");
+    let again = packed(&photos(root.path()), &second, &options).expect("is complete");
+    assert_eq!(again.reused, 6);
+}

@@ -114,7 +114,10 @@ pub static FORMAT: FileFormat = FileFormat {
     open: |names, fields| {
         let requests = field_requests(fields)?;
         let [folder] = names else {
-            let problem = format!("MDS shards are in 1 folder, not in {}", names.len());
+            let problem = format!(
+                "MDS shards are in 1 folder, not in {}; mix one source for each folder",
+                names.len()
+            );
             return Err(Error::config("source", problem));
         };
         Ok(Arc::new(open(folder, &requests)?))

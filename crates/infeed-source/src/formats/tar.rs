@@ -142,7 +142,11 @@ impl Tar {
             fields.push((wanted, from));
         }
         match fields.is_empty() {
-            true => Err(format!("the files `{}` have no extensions", files.key)),
+            true => Err(format!(
+                "the files `{}` have no extensions, which name the fields; pack them again with \
+                 names such as `{}.jpg`",
+                files.key, files.key
+            )),
             false => Ok(fields),
         }
     }

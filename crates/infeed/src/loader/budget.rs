@@ -181,8 +181,8 @@ impl Shares {
         let more = wanted_bytes(whole) - groups;
         let reading = usual.max(groups + spread.min(more));
         let scratch = groups + left - reading;
-        let beside = reading.saturating_sub(whole.run_bytes.saturating_mul(WINDOWS));
-        let spare_bytes = (reading / 4).min(beside).max(whole.spare_bytes());
+        let beyond_runs = reading.saturating_sub(whole.run_bytes.saturating_mul(WINDOWS));
+        let spare_bytes = (reading / 4).min(beyond_runs).max(whole.spare_bytes());
         Shares {
             total_bytes: total,
             in_flight_batches: in_flight_batches as usize,
@@ -251,8 +251,8 @@ impl ReservedBytes {
         let others = register.as_ref().map_or(0, |all| elsewhere(all, &domain));
         let all = infeed_raw::machine::memory_limit_bytes() / PROCESS_SHARE;
         let own = (all / (processes as u64).max(1)).saturating_sub(*reserved);
-        let beside = all.saturating_sub(reserved.saturating_add(others));
-        let bytes = ask(own.min(beside));
+        let unreserved = all.saturating_sub(reserved.saturating_add(others));
+        let bytes = ask(own.min(unreserved));
         *reserved += bytes;
         let entry = register.and_then(|all| all.enter(&format!("{bytes} {domain}")));
         ReservedBytes {

@@ -233,13 +233,13 @@ impl RecordJob {
             scratch, counters, ..
         } = worker;
         // The partner's row counts as scratch.
-        let beside = match self.plan.mixes() {
+        let partner_bytes = match self.plan.mixes() {
             true => self.plan.spare_row_bytes(),
             false => 0,
         };
         let mut large = None;
         let mut admit = |needed: u64| {
-            let needed = needed.saturating_add(beside);
+            let needed = needed.saturating_add(partner_bytes);
             if needed <= self.kept_bytes.min(limits.scratch) {
                 return Ok(());
             }

@@ -31,8 +31,8 @@ pub(crate) struct Resources {
     pub(super) tuning: Option<Tuning>,
 }
 
-/// Divides memory and threads. A layout of batches for which memory is short is left out. `beside`
-/// in-flight batches are added to those of one machine's threads.
+/// Divides memory and threads. A layout of batches for which memory is short is left out.
+/// `remote_batches` in-flight batches are added to those of one machine's threads.
 ///
 /// # Errors
 ///
@@ -44,7 +44,7 @@ pub(crate) fn divide(
     layouts: &mut BatchLayouts,
     partition: &Partition,
     options: &Options,
-    beside: usize,
+    remote_batches: usize,
 ) -> Result<Resources, Error> {
     let readers = options.readers.or(source.parallel_reads()).unwrap_or(4);
     if options.workers == Some(0) || readers == 0 {
@@ -56,7 +56,7 @@ pub(crate) fn divide(
     let rows = usize::try_from(partition.rows())
         .map_err(|_| Error::config("batch", "it has more rows than fit in memory"))?;
     let whole = WholeGroups::of(pipeline, source, options.on_error);
-    let in_flight_batches = IN_FLIGHT_BATCHES + beside as u64;
+    let in_flight_batches = IN_FLIGHT_BATCHES + remote_batches as u64;
     let (shares, workers, tuning) = divide_memory(plan, layouts, rows, |bytes, own_cells| {
         let slabs = SlabPlan {
             bytes,

@@ -184,7 +184,7 @@ pub(crate) fn replay(
             }
             _ => None,
         };
-        replay.beside(verify.steps, second.as_ref())?;
+        replay.compare_replays(verify.steps, second.as_ref())?;
         return Ok(replay.result);
     };
     let differences = loader.begin.differences(&recorded.header.run);
@@ -257,7 +257,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Compares with a second replay, if there is one.
-    fn beside(&mut self, most: Option<u64>, second: Option<&Loader>) -> Result<(), Error> {
+    fn compare_replays(&mut self, most: Option<u64>, second: Option<&Loader>) -> Result<(), Error> {
         self.result.wanted = most.unwrap_or(self.steps - self.result.from.1);
         while self.result.steps < self.result.wanted {
             let Some(batch) = self.next(self.loader)? else {

@@ -75,7 +75,8 @@ pub struct Pipeline {
     /// Passes over the records in an epoch, each in a different order. Absent: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeat: Option<u64>,
-    /// Fields that geometric transforms leave unchanged, although their values may be coordinates.
+    /// Fields that stay unchanged when transforms move or mix pixels, although their values may be
+    /// coordinates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<String>,
     /// Data source.
@@ -349,8 +350,8 @@ impl Pipeline {
         self
     }
 
-    /// Lets geometric transforms leave these fields unchanged: coordinates that stay valid, or
-    /// numbers that only look like coordinates.
+    /// Lets transforms that move or mix pixels leave these fields unchanged: coordinates that stay
+    /// valid, or numbers that only look like coordinates.
     pub fn keep<S: Into<String>>(mut self, fields: impl IntoIterator<Item = S>) -> Pipeline {
         self.keep.extend(fields.into_iter().map(Into::into));
         self

@@ -1,6 +1,7 @@
-//! Checks for fields with image coordinates. No transform moves coordinates, so transforms that
-//! move pixels must not go unnoticed.
+//! Checks for fields with image coordinates. No transform changes coordinates, so transforms that
+//! move pixels, or mix them with another sample's, must not go unnoticed.
 
+use super::mix::DEFAULT_LABEL;
 use super::place;
 use crate::pipeline::Pipeline;
 use infeed_codec::transform::Transform;
@@ -38,7 +39,7 @@ enum Likeness {
     None,
 }
 
-/// Rejects transforms that move pixels next to fields that look like coordinates, unless the
+/// Rejects transforms that move or mix pixels next to fields that look like coordinates, unless the
 /// description keeps these fields. `all` says whether `fields` are all fields of the source.
 pub fn check(
     transforms: &[Transform],
@@ -60,58 +61,81 @@ pub fn check(
         };
         return Err(Error::config("keep", problem));
     }
-    let Some((at, transform)) = geometric(transforms) else {
-        return Ok(());
-    };
-    let held = of_likeness(keep, fields, Likeness::Both);
-    let Some(first) = held.first() else {
+    let Some(Mismatch { part, action, held }) = mismatch(transforms, keep, fields, Likeness::Both)
+    else {
         return Ok(());
     };
     let names: Vec<&str> = held.iter().map(|field| field.name.as_str()).collect();
+    let first = held[0];
     let problem = format!(
-        "this transform moves pixels, but not the coordinates in `{}` ({}); infeed transforms only \
+        "this transform {action}, but not the coordinates in `{}` ({}); infeed transforms only \
          images and masks: remove the transform, or declare that these fields stay unchanged with \
          .transform(..., keep={})",
         first.name,
         kind_text(&first.kind),
         tuple(&names),
     );
-    Err(Error::config(place(at, transform), problem))
+    Err(Error::config(part, problem))
 }
 
 /// Returns warnings for fields that only have the shape of coordinates.
 pub(super) fn warnings(pipeline: &Pipeline, fields: &[Field]) -> Vec<String> {
-    let Some((at, transform)) = geometric(&pipeline.transforms) else {
+    let Some(Mismatch { part, action, held }) = mismatch(
+        &pipeline.transforms,
+        &pipeline.keep,
+        fields,
+        Likeness::Shape,
+    ) else {
         return Vec::new();
     };
-    let held = of_likeness(&pipeline.keep, fields, Likeness::Shape);
-    if held.is_empty() {
-        return Vec::new();
-    }
     let each = |field: &&Field| format!("`{}` ({})", field.name, kind_text(&field.kind));
     let each: Vec<String> = held.iter().map(each).collect();
     let names: Vec<&str> = held.iter().map(|field| field.name.as_str()).collect();
     vec![format!(
-        "{}: this transform moves pixels, but not {}; if these fields are coordinates in the image, \
+        "{part}: this transform {action}, but not {}; if these fields are coordinates in the image, \
          they no longer match the image; if they are not, declare that with .transform(..., keep={})",
-        place(at, transform),
         each.join(", "),
         tuple(&names),
     )]
 }
 
-/// Returns the first transform that moves pixels.
-fn geometric(transforms: &[Transform]) -> Option<(usize, &Transform)> {
-    let mut all = transforms.iter().enumerate();
-    all.find(|(_, transform)| transform.changes_geometry())
+/// A transform after which fields no longer match the image.
+struct Mismatch<'a> {
+    part: String,
+    action: &'static str,
+    /// At least one field.
+    held: Vec<&'a Field>,
 }
 
-/// Returns the fields with this evidence that the description does not keep.
-fn of_likeness<'a>(keep: &[String], fields: &'a [Field], wanted: Likeness) -> Vec<&'a Field> {
-    let held = |field: &&Field| {
-        likeness(&field.name, &field.kind) == wanted && !keep.contains(&field.name)
-    };
-    fields.iter().filter(held).collect()
+/// Returns the first transform that moves or mixes pixels next to fields with this evidence. Leaves
+/// out the fields that the description keeps, and the labels that the transform mixes.
+fn mismatch<'a>(
+    transforms: &[Transform],
+    keep: &[String],
+    fields: &'a [Field],
+    wanted: Likeness,
+) -> Option<Mismatch<'a>> {
+    transforms.iter().enumerate().find_map(|(at, transform)| {
+        let (action, label) = match transform.mixing() {
+            Some(settings) => (
+                "mixes the pixels of two samples",
+                Some(settings.field.unwrap_or(DEFAULT_LABEL)),
+            ),
+            None if transform.changes_geometry() => ("moves pixels", None),
+            None => return None,
+        };
+        let is_held = |field: &&Field| {
+            likeness(&field.name, &field.kind) == wanted
+                && !keep.contains(&field.name)
+                && label != Some(field.name.as_str())
+        };
+        let held: Vec<&Field> = fields.iter().filter(is_held).collect();
+        (!held.is_empty()).then(|| Mismatch {
+            part: place(at, transform),
+            action,
+            held,
+        })
+    })
 }
 
 fn likeness(name: &str, kind: &FieldKind) -> Likeness {
@@ -183,7 +207,7 @@ fn tuple(names: &[&str]) -> String {
 mod tests {
     use super::*;
     use crate::pipeline::SourceSpec;
-    use infeed_codec::transform::{ColorJitter, RandomHorizontalFlip, Resize};
+    use infeed_codec::transform::{ColorJitter, CutMix, MixUp, RandomHorizontalFlip, Resize};
     use infeed_core::sample::Pixels;
 
     fn field(name: &str, kind: FieldKind) -> Field {
@@ -279,6 +303,31 @@ mod tests {
         assert!(error.contains("keep=(\"boxes\",)"), "{error}");
         let jitter = Pipeline::new(SourceSpec::folder("x")).transform(ColorJitter::default());
         assert!(checked(&jitter, &boxes).is_ok(), "no pixel moves");
+    }
+
+    #[test]
+    fn mixing_leaves_the_coordinates_of_the_partner_out_unless_they_are_its_labels() {
+        let boxes = fields("boxes", tensor(&[7, 4]));
+        let source = || Pipeline::new(SourceSpec::folder("x")).decode();
+        let labels = MixUp {
+            field: Some("boxes".to_owned()),
+            ..MixUp::new(0.2)
+        };
+        for (pipeline, name) in [
+            (source().transform(MixUp::new(0.2)), "MixUp"),
+            (source().transform(CutMix::new(1.0)), "CutMix"),
+        ] {
+            let error = checked(&pipeline, &boxes).expect_err("boxes").to_string();
+
+            let begin = format!("transform 1 ({name}): this transform mixes the pixels of two");
+            assert!(error.starts_with(&begin), "{error}");
+            assert!(error.contains("keep=(\"boxes\",)"), "{error}");
+            assert!(checked(&pipeline.clone().keep(["boxes"]), &boxes).is_ok());
+            let pose = warnings(&pipeline, &fields("pose", tensor(&[4])));
+            assert!(pose[0].contains("mixes the pixels"), "{pose:?}");
+            assert!(warnings(&pipeline, &fields("label", tensor(&[4]))).is_empty());
+        }
+        assert!(checked(&source().transform(labels), &boxes).is_ok());
     }
 
     #[test]

@@ -18,6 +18,9 @@ use infeed_core::error::Error;
 use infeed_core::sample::{DType, Field, FieldKind, Region, Size};
 use infeed_source::Source;
 
+/// Field of the labels if the transform names none.
+pub(super) const DEFAULT_LABEL: &str = "label";
+
 /// Mixing of a pipeline.
 #[derive(Debug)]
 pub(super) struct Mixer {
@@ -70,7 +73,7 @@ pub(super) fn labels(
              of them: lower p, such as p=0.5"
         ));
     }
-    let name = first.field.unwrap_or("label");
+    let name = first.field.unwrap_or(DEFAULT_LABEL);
     let Some(at) = fields.iter().position(|field| field.name == name) else {
         let masks = fields
             .iter()

@@ -188,6 +188,16 @@ fn a_run_that_is_mostly_broken_stops_at_the_limit() {
         ),
         "{error}"
     );
+    let name = error.record().expect("a record").to_string();
+    let text = error.chain();
+    assert_eq!(text.matches(&name).count(), 1, "{text}");
+    assert!(
+        text.starts_with(
+            "6 bad records exceed max_bad=5; raise max_bad, or list the bad records with `infeed \
+             inspect`; the last error: cannot decode field `image` of "
+        ),
+        "{text}"
+    );
 }
 
 #[test]

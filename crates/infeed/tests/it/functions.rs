@@ -350,12 +350,12 @@ fn images_of_any_size_can_enter_a_function_that_returns_one_size() {
 
     assert_eq!(epoch(&open(&made, 2, OnError::Stop)).len(), 2);
 
-    let mut beside = with(plain, FunctionScope::Sample, &function);
-    beside.0.python[0].fields = Some(vec!["label".to_owned()]);
-    beside.0.python[0].output = vec![output("pixel", DType::UInt8, &[3])];
-    let error = beside
+    let mut with_field = with(plain, FunctionScope::Sample, &function);
+    with_field.0.python[0].fields = Some(vec!["label".to_owned()]);
+    with_field.0.python[0].output = vec![output("pixel", DType::UInt8, &[3])];
+    let error = with_field
         .0
-        .open_with(&beside.1, &Options::default())
+        .open_with(&with_field.1, &Options::default())
         .expect_err("sizes differ");
     assert!(
         error.to_string().contains("the size of `image` differs"),

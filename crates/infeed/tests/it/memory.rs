@@ -89,7 +89,9 @@ fn two_loaders_of_one_process_leave_room_for_each_other() {
         .batch(2);
 
     let train = pipeline.open(&Options::default()).expect("opens");
-    let validate = pipeline.open(&Options::default()).expect("opens beside it");
+    let validate = pipeline
+        .open(&Options::default())
+        .expect("opens next to it");
 
     for _ in 0..3 {
         assert_eq!(epoch(&train).len(), 4);

@@ -299,7 +299,7 @@ fn lists_by_channel_are_compared_with_the_channels_of_the_image() {
     assert!(pad.check_pixels(3, Depth::U8).is_ok());
     assert_eq!(
         pad.check_pixels(1, Depth::U8).unwrap_err().to_string(),
-        "Pad: fill has 3 values for an image of 1 channels"
+        "Pad: fill has 3 values for an image of 1 channels; give one value, or one for each channel"
     );
 }
 

@@ -25,13 +25,19 @@ enum ValueError {
          files embedded"
     )]
     OnlyPath(Arc<str>),
-    #[error("column `{column}` has {found} bytes, but its shape has {expected}")]
+    #[error(
+        "column `{column}` has {found} bytes, but its shape has {expected}; write the row again \
+         with that shape"
+    )]
     Length {
         column: Arc<str>,
         found: usize,
         expected: usize,
     },
-    #[error("column `{column}` has {found} bytes, which is not a multiple of the size of {dtype}")]
+    #[error(
+        "column `{column}` has {found} bytes, which is not a multiple of the size of {dtype}; give \
+         the dtype with which it was written"
+    )]
     Elements {
         column: Arc<str>,
         found: usize,
@@ -39,15 +45,21 @@ enum ValueError {
     },
     #[error("column `{0}` is not UTF-8; read it as bytes")]
     NoText(Arc<str>),
-    #[error("column `{column}` has a list of {found}, but its shape has {expected}")]
+    #[error(
+        "column `{column}` has a list of {found}, but its shape has {expected}; write \
+         lists of one length"
+    )]
     Shape {
         column: Arc<str>,
         found: usize,
         expected: usize,
     },
-    #[error("column `{column}` has `{word}`, which is not a class of the first records")]
+    #[error(
+        "column `{column}` has `{word}`, which is not a class of the first records; write the \
+         column as numbers, or read it as text"
+    )]
     NoClass { column: Arc<str>, word: String },
-    #[error("column `{0}` points outside of its buffers")]
+    #[error("column `{0}` points outside of its buffers; write the file again")]
     Outside(Arc<str>),
 }
 

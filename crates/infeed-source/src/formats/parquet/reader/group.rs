@@ -78,7 +78,7 @@ pub(super) fn chunk_totals(
         }
     };
     // Levels, which the decoder keeps next to the values.
-    let beside = values.saturating_mul(width + 8);
+    let level_bytes = values.saturating_mul(width + 8);
     let delta_bytes = chunk
         .encodings()
         .any(|encoding| encoding == Encoding::DELTA_BYTE_ARRAY);
@@ -97,7 +97,7 @@ pub(super) fn chunk_totals(
         values,
         delta_bytes,
     };
-    let bytes = [beside, grown, pages];
+    let bytes = [level_bytes, grown, pages];
     let bytes = bytes.into_iter().fold(0, u64::saturating_add);
     Ok((totals, bytes))
 }
