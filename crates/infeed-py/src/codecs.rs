@@ -23,10 +23,12 @@ fn mode_of(mode: &str) -> PyResult<ColorMode> {
         ColorMode::Stored,
         ColorMode::Stored16,
     ];
-    all.into_iter().find(|one| one.name() == mode).ok_or_else(|| {
-        let names = all.map(ColorMode::name).join(", ");
-        PyValueError::new_err(format!("mode: no mode {mode:?}; use one of {names}"))
-    })
+    all.into_iter()
+        .find(|one| one.name() == mode)
+        .ok_or_else(|| {
+            let names = all.map(ColorMode::name).join(", ");
+            PyValueError::new_err(format!("mode: no mode {mode:?}; use one of {names}"))
+        })
 }
 
 fn failed(error: DecodeError) -> PyErr {
@@ -55,7 +57,11 @@ pub(crate) fn decode_image<'py>(
     });
     let image = image.map_err(failed)?;
     let shape = [image.height(), image.width(), image.channels];
-    Ok((PyByteArray::new(py, &image.data), shape, image.depth.bytes()))
+    Ok((
+        PyByteArray::new(py, &image.data),
+        shape,
+        image.depth.bytes(),
+    ))
 }
 
 /// Encodes a file without loss; returns the record and whether it restores the file's bytes.
@@ -73,7 +79,10 @@ pub(crate) fn encode_lossless(py: Python<'_>, data: &[u8]) -> PyResult<(Cow<'sta
 
 /// Restores the file of a lossless record; returns it and whether its bytes are the original's.
 #[pyfunction]
-pub(crate) fn restore_lossless(py: Python<'_>, data: &[u8]) -> PyResult<(Cow<'static, [u8]>, bool)> {
+pub(crate) fn restore_lossless(
+    py: Python<'_>,
+    data: &[u8],
+) -> PyResult<(Cow<'static, [u8]>, bool)> {
     let restored = py.detach(|| lossless::restore(data)).map_err(failed)?;
     Ok((restored.bytes.into(), restored.is_original))
 }

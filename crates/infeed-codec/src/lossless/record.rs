@@ -39,6 +39,9 @@ impl<'a> Record<'a> {
         let (head, body) = bytes
             .split_first_chunk::<LENGTH>()
             .ok_or("a record too short")?;
+        if head[..4] != MAGIC {
+            return Err("no lossless record");
+        }
         let kind = [Kind::Jpeg]
             .into_iter()
             .find(|kind| kind.byte() == head[4])
