@@ -16,6 +16,7 @@ mod level;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod onehot;
+mod planes;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
@@ -25,6 +26,7 @@ pub use blocks::{BlockCursor, ESCAPE, PADDING, ZIGZAG, expand_blocks};
 pub use convert::convert;
 pub use level::Level;
 pub use onehot::one_hot;
+pub use planes::{PlaneColors, merge_planes};
 
 /// Element type of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
