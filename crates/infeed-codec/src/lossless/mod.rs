@@ -8,6 +8,8 @@
 mod coefficients;
 mod huffman;
 pub(crate) mod jpeg;
+mod plane_writer;
+pub(crate) mod planes;
 pub(crate) mod record;
 mod segments;
 mod tables;
@@ -15,17 +17,20 @@ mod tables;
 mod tests;
 mod varint;
 
-use infeed_core::sample::Image;
+use infeed_core::sample::{Depth, Image};
 
 use self::jpeg::JpegParts;
 pub use self::jpeg::KeepReason;
+use self::planes::PlaneParts;
 use self::record::{Kind, Record};
+use crate::decode::png::ihdr_of;
 use crate::decode::{ColorMode, DecodeError, Decoder, Format, Limits, Request};
 
 /// Buffers of a decoder, reused from record to record.
 #[derive(Debug, Default)]
 pub(crate) struct LosslessScratch {
     pub(crate) strips: coefficients::StripScratch,
+    pub(crate) planes: planes::PlaneScratch,
 }
 
 /// A record made from a file.
@@ -56,6 +61,10 @@ pub struct RestoredFile {
 pub fn encode(file: &[u8], decoder: &mut Decoder) -> Result<EncodedRecord, KeepReason> {
     let (bytes, restores_bytes) = match Format::of(file) {
         Some(Format::Jpeg) => jpeg::encode(file)?,
+        Some(Format::Png) => {
+            let image = pixels(file, None, decoder)?;
+            (plane_writer::encode(file, &image)?, false)
+        }
         _ => return Err(KeepReason::Unsupported),
     };
     if bytes.len() > file.len() {
@@ -65,10 +74,19 @@ pub fn encode(file: &[u8], decoder: &mut Decoder) -> Result<EncodedRecord, KeepR
     if restores_bytes && restored.bytes != file {
         return Err(KeepReason::OtherPixels);
     }
-    let before = pixels(file, decoder)?;
-    for after in [&bytes, &restored.bytes] {
-        if pixels(after, decoder)? != before {
-            return Err(KeepReason::OtherPixels);
+    // `Rgba` shows the palette and the transparent colour of a PNG too.
+    let modes = [None, Some(ColorMode::Rgba)];
+    let count = if Format::of(file) == Some(Format::Png) {
+        2
+    } else {
+        1
+    };
+    for mode in modes.into_iter().take(count) {
+        let before = pixels(file, mode, decoder)?;
+        for after in [&bytes, &restored.bytes] {
+            if pixels(after, mode, decoder)? != before {
+                return Err(KeepReason::OtherPixels);
+            }
         }
     }
     Ok(EncodedRecord {
@@ -77,15 +95,23 @@ pub fn encode(file: &[u8], decoder: &mut Decoder) -> Result<EncodedRecord, KeepR
     })
 }
 
-/// Decodes the samples as they are stored.
-fn pixels(bytes: &[u8], decoder: &mut Decoder) -> Result<Image, KeepReason> {
+/// Decodes the samples in a mode; by default, as they are stored.
+fn pixels(
+    bytes: &[u8],
+    mode: Option<ColorMode>,
+    decoder: &mut Decoder,
+) -> Result<Image, KeepReason> {
     let damaged = |error: DecodeError| KeepReason::Damaged(error.to_string());
     let header = decoder
         .header(bytes, false, &Limits::default())
         .map_err(damaged)?;
     decoder.check(bytes, &header, true).map_err(damaged)?;
     let mut out = Image::default();
-    let request = Request::whole(&header, ColorMode::Stored);
+    let stored = match header.depth {
+        Depth::U8 => ColorMode::Stored,
+        Depth::U16 => ColorMode::Stored16,
+    };
+    let request = Request::whole(&header, mode.unwrap_or(stored));
     decoder
         .decode(bytes, &header, &request, &mut out)
         .map_err(damaged)?;
@@ -111,6 +137,14 @@ pub fn restore(record: &[u8]) -> Result<RestoredFile, DecodeError> {
                 .restore(&mut scratch.strips)
                 .map_err(DecodeError::damaged)?;
             Ok(RestoredFile { bytes, is_original })
+        }
+        Kind::Planes => {
+            let parts = PlaneParts::read(record.body).ok_or(DecodeError::Truncated)?;
+            let ihdr = ihdr_of(parts.head)?;
+            Ok(RestoredFile {
+                bytes: parts.restore(&ihdr)?,
+                is_original: false,
+            })
         }
     }
 }

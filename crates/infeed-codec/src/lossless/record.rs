@@ -14,12 +14,15 @@ const VERSION: u8 = 1;
 pub(crate) enum Kind {
     /// Coefficients of a JPEG.
     Jpeg,
+    /// Planes of samples of a PNG.
+    Planes,
 }
 
 impl Kind {
     fn byte(self) -> u8 {
         match self {
             Kind::Jpeg => b'J',
+            Kind::Planes => b'P',
         }
     }
 }
@@ -39,7 +42,7 @@ impl<'a> Record<'a> {
         let (head, body) = bytes
             .split_first_chunk::<LENGTH>()
             .ok_or("a record too short")?;
-        let kind = [Kind::Jpeg]
+        let kind = [Kind::Jpeg, Kind::Planes]
             .into_iter()
             .find(|kind| kind.byte() == head[4])
             .ok_or("an unknown kind of lossless record")?;
