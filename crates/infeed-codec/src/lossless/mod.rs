@@ -18,12 +18,12 @@ mod tests;
 mod varint;
 
 use infeed_core::sample::{Depth, Image};
+use png::Compression;
 
 use self::jpeg::JpegParts;
 pub use self::jpeg::KeepReason;
 use self::planes::PlaneParts;
 use self::record::{Kind, Record};
-use crate::decode::png::ihdr_of;
 use crate::decode::{ColorMode, DecodeError, Decoder, Format, Limits, Request};
 
 /// Buffers of a decoder, reused from record to record.
@@ -70,7 +70,7 @@ pub fn encode(file: &[u8], decoder: &mut Decoder) -> Result<EncodedRecord, KeepR
     if bytes.len() > file.len() {
         return Err(KeepReason::Larger);
     }
-    let restored = restore(&bytes).map_err(|_| KeepReason::OtherPixels)?;
+    let restored = restore_with(&bytes, Compression::Fast).map_err(|_| KeepReason::OtherPixels)?;
     if restores_bytes && restored.bytes != file {
         return Err(KeepReason::OtherPixels);
     }
@@ -124,6 +124,11 @@ fn pixels(
 ///
 /// `Damaged` if the bytes are no intact record.
 pub fn restore(record: &[u8]) -> Result<RestoredFile, DecodeError> {
+    restore_with(record, Compression::Balanced)
+}
+
+/// Restores the file of a record. `compression` is that of the pixels of a PNG.
+fn restore_with(record: &[u8], compression: Compression) -> Result<RestoredFile, DecodeError> {
     let record = Record::read(record).map_err(DecodeError::damaged)?;
     if !record.is_intact() {
         return Err(DecodeError::damaged("a checksum that does not match"));
@@ -140,9 +145,8 @@ pub fn restore(record: &[u8]) -> Result<RestoredFile, DecodeError> {
         }
         Kind::Planes => {
             let parts = PlaneParts::read(record.body).ok_or(DecodeError::Truncated)?;
-            let ihdr = ihdr_of(parts.head)?;
             Ok(RestoredFile {
-                bytes: parts.restore(&ihdr)?,
+                bytes: parts.restore(compression)?,
                 is_original: false,
             })
         }

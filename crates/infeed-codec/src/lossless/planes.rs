@@ -12,7 +12,7 @@ use zstd::bulk::Decompressor;
 use zstd::zstd_safe;
 
 use super::varint;
-use crate::decode::png::{Chunk, Ihdr, SIGNATURE};
+use crate::decode::png::{Chunk, Ihdr, SIGNATURE, ihdr_of};
 use crate::decode::{DecodeError, Format, Limits};
 
 /// Maximum bytes of the samples of a strip with several rows.
@@ -62,6 +62,12 @@ impl Coding {
         Coding::Samples(PlaneColors::YCoCg),
         Coding::Table,
     ];
+
+    /// Returns the byte in the record.
+    pub(super) fn byte(self) -> Option<u8> {
+        let at = Coding::ALL.iter().position(|coding| *coding == self)?;
+        u8::try_from(at).ok()
+    }
 
     /// Whether pixels of this shape can have the coding.
     pub(super) fn suits(self, shape: SampleShape) -> bool {
@@ -119,14 +125,15 @@ impl<'a> PlaneParts<'a> {
     }
 
     /// Returns a PNG with the pixels and the chunks of the original.
-    pub(super) fn restore(&self, ihdr: &Ihdr) -> Result<Vec<u8>, DecodeError> {
+    pub(super) fn restore(&self, compression: Compression) -> Result<Vec<u8>, DecodeError> {
+        let ihdr = &ihdr_of(self.head)?;
         Limits::default().check(ihdr.size)?;
         let pixels = self.pixels(ihdr).map_err(DecodeError::damaged)?;
         let mut file = Vec::new();
         let mut png = png::Encoder::new(&mut file, ihdr.size.width, ihdr.size.height);
         png.set_color(ihdr.color);
         png.set_depth(ihdr.bits);
-        png.set_compression(Compression::Balanced);
+        png.set_compression(compression);
         // The encoder requires a palette, but only the chunks of the pixels are used.
         png.set_palette([0; 3].as_slice());
         let failed = |error: png::EncodingError| DecodeError::damaged(error.to_string());

@@ -315,3 +315,78 @@ fn damage_that_the_checksum_hides_gives_an_error_or_other_pixels_and_no_panic() 
         }
     }
 }
+
+/// A record of an RGB image of 2 rows and 3 columns with these strips.
+fn crafted(strips: &[u8]) -> Result<Image, DecodeError> {
+    let mut file = Vec::new();
+    let mut png = png::Encoder::new(&mut file, 3, 2);
+    png.set_color(ColorType::Rgb);
+    png.write_header()
+        .unwrap()
+        .write_image_data(&[0; 18])
+        .unwrap();
+    let head = &file[..33];
+    let mut out = record::RecordWriter::new(record::Kind::Planes, 0);
+    for part in [head, &[]] {
+        varint::write(out.body(), part.len() as u64);
+        out.body().extend(part);
+    }
+    out.body().extend(strips);
+    decoded(&out.finish(), ColorMode::Rgb, false, None)
+}
+
+fn damage(strips: &[u8]) -> String {
+    crafted(strips).unwrap_err().to_string()
+}
+
+#[test]
+fn the_bytes_of_a_plane_must_be_exactly_one_frame_of_its_length() {
+    let frame = |length: usize| zstd::bulk::compress(&vec![5; length], 1).unwrap();
+    let strips = |frame: &[u8]| {
+        // One plane of a frame with a table of one pixel, in one strip.
+        let head = [3, 0, 9, 8, 7, 2, 0, frame.len() as u8];
+        [&head[..], frame].concat()
+    };
+    let zeros = zstd::bulk::compress(&[0; 6], 1).unwrap();
+    assert!(zeros.len() != 6);
+    assert_eq!(crafted(&strips(&zeros)).unwrap().data, [9, 8, 7].repeat(6));
+    assert_eq!(
+        damage(&strips(&frame(6))),
+        "damaged: a pixel's index is not in the palette"
+    );
+
+    let skippable = [&[0x50, 0x2A, 0x4D, 0x18, 0, 0, 0, 0][..], &zeros].concat();
+    for bad in [
+        [&zeros[..], &zeros].concat(),
+        [&zeros[..], &[0]].concat(),
+        frame(5),
+        frame(7),
+        frame(0),
+        skippable,
+        Vec::new(),
+    ] {
+        let found = damage(&strips(&bad));
+        assert_eq!(found, "damaged: a plane that cannot be expanded", "{bad:?}");
+    }
+}
+
+#[test]
+fn layouts_that_no_image_has_are_rejected() {
+    let planes = |rows: u8| [&[0, rows, 0, 6, 0, 6, 0, 6][..], &[1; 18]].concat();
+    assert_eq!(crafted(&planes(2)).unwrap().data, [1; 18]);
+    for rows in [0, 3, 127] {
+        let expected = "damaged: strips of an invalid number of rows";
+        assert_eq!(damage(&planes(rows)), expected);
+    }
+    let mut coding = planes(2);
+    coding[0] = 4;
+    assert_eq!(damage(&coding), "damaged: an unknown coding of planes");
+    let mut predictor = planes(2);
+    predictor[4] = 2;
+    assert_eq!(damage(&predictor), "damaged: an unknown predictor");
+    let longer = [&planes(2)[..], &[0]].concat();
+    assert_eq!(
+        damage(&longer),
+        "damaged: strips of another length than their directory says"
+    );
+}
