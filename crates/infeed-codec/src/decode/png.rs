@@ -395,7 +395,8 @@ impl Samples {
         let low_bytes: Vec<u8>;
         let trns = match ihdr.color {
             ColorType::Grayscale | ColorType::Rgb if ihdr.bits != BitDepth::Sixteen => {
-                low_bytes = trns.chunks_exact(2).map(|sample| sample[1]).collect();
+                let samples = trns.chunks_exact(2).take(ihdr.color.samples());
+                low_bytes = samples.map(|sample| sample[1]).collect();
                 &low_bytes
             }
             _ => trns,

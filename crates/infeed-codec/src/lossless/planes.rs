@@ -163,6 +163,9 @@ impl<'a> PlaneParts<'a> {
         let bits = ihdr.bits as usize;
         for y in 0..height as usize {
             strips.read_row(y, &(0..width as usize), Level::detect(), &mut row)?;
+            if bits < 8 && row.iter().any(|&sample| sample >> bits != 0) {
+                return Err("a sample of more bits than the image has");
+            }
             match bits {
                 // The samples of a byte, first sample in the highest bits.
                 1 | 2 | 4 => out.extend(row.chunks(8 / bits).map(|samples| {

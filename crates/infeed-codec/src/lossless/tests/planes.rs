@@ -316,15 +316,13 @@ fn damage_that_the_checksum_hides_gives_an_error_or_other_pixels_and_no_panic() 
     }
 }
 
-/// A record of an RGB image of 2 rows and 3 columns with these strips.
-fn crafted(strips: &[u8]) -> Result<Image, DecodeError> {
+/// A record of an image of 2 rows and 3 columns with these strips.
+fn crafted_record(color: ColorType, depth: BitDepth, strips: &[u8]) -> Vec<u8> {
     let mut file = Vec::new();
     let mut png = png::Encoder::new(&mut file, 3, 2);
-    png.set_color(ColorType::Rgb);
-    png.write_header()
-        .unwrap()
-        .write_image_data(&[0; 18])
-        .unwrap();
+    png.set_color(color);
+    png.set_depth(depth);
+    png.write_header().unwrap();
     let head = &file[..33];
     let mut out = record::RecordWriter::new(record::Kind::Planes, 0);
     for part in [head, &[]] {
@@ -332,7 +330,12 @@ fn crafted(strips: &[u8]) -> Result<Image, DecodeError> {
         out.body().extend(part);
     }
     out.body().extend(strips);
-    decoded(&out.finish(), ColorMode::Rgb, false, None)
+    out.finish()
+}
+
+fn crafted(strips: &[u8]) -> Result<Image, DecodeError> {
+    let bytes = crafted_record(ColorType::Rgb, BitDepth::Eight, strips);
+    decoded(&bytes, ColorMode::Rgb, false, None)
 }
 
 fn damage(strips: &[u8]) -> String {
@@ -389,4 +392,80 @@ fn layouts_that_no_image_has_are_rejected() {
         damage(&longer),
         "damaged: strips of another length than their directory says"
     );
+}
+
+/// Files with a golden record, which every later version decodes to the same pixels. Those of the
+/// conformance data have their pixels in `expected.bin`, the others as PNG next to the record.
+fn golden() -> Vec<(String, Vec<u8>)> {
+    let names = [
+        "c0b01", "c0b04i", "c0b16t", "c2b08", "c2b08t", "c2b16i", "c3b04t", "c3b08", "c4b08",
+        "c4b16", "c6b08", "c6b16",
+    ];
+    let is_golden = |name: &str| names.iter().any(|golden| name == format!("{golden}.png"));
+    let files = pngs().into_iter().filter(|(name, _)| is_golden(name));
+    let mut files: Vec<_> = files.collect();
+    assert_eq!(files.len(), names.len());
+    let mut random = Random(5);
+    let mut image = |name: &str, height: usize, pixel: &mut Pixel<'_>| {
+        let mut file = Vec::new();
+        let mut png = png::Encoder::new(&mut file, 300, height as u32);
+        let data: Vec<u8> = (0..300 * height)
+            .flat_map(|at| pixel(at % 300, at / 300, &mut random))
+            .collect();
+        match data.len() / (300 * height) {
+            3 => png.set_color(ColorType::Rgb),
+            _ => png.set_depth(BitDepth::Sixteen),
+        }
+        png.write_header().unwrap().write_image_data(&data).unwrap();
+        files.push((name.to_owned(), file));
+    };
+    image("gradient.png", 330, &mut |x, y, random| {
+        let gray = (x * x / 700 + y / 3 + random.below(2)) as u8;
+        vec![gray.wrapping_add((x / 16) as u8), gray, gray / 2]
+    });
+    image("independent_red_blue.png", 40, &mut |x, y, random| {
+        let (red, blue) = (
+            (y + random.below(60)) as u8,
+            (x / 3 + random.below(60)) as u8,
+        );
+        vec![red, (red + blue) / 2, blue]
+    });
+    image("depth.png", 90, &mut |x, y, random| {
+        let depth = x * x / 2 + y * 111 + random.below(7);
+        (depth as u16).to_be_bytes().to_vec()
+    });
+    image("mask.png", 330, &mut |x, y, _| {
+        [[128, 64, 128], [0, 0, 192], [64, 0, 128]][(x / 50 + (y + x / 9) / 40) % 3].to_vec()
+    });
+    files
+}
+
+/// Returns the bytes of the pixel at a column and a row.
+type Pixel<'a> = dyn FnMut(usize, usize, &mut Random) -> Vec<u8> + 'a;
+
+#[test]
+fn golden_records_decode_to_the_pixels_of_their_files() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/lossless");
+    for (name, file) in golden() {
+        let path = folder.join(&name).with_extension("ifl");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() && !path.exists() {
+            std::fs::write(&path, record(&file)).unwrap();
+            if !name.starts_with('c') {
+                std::fs::write(folder.join(&name), &file).unwrap();
+            }
+        }
+        assert_same(&name, &file, &std::fs::read(path).unwrap());
+    }
+}
+
+#[test]
+fn a_sample_of_more_bits_than_the_image_has_is_an_error() {
+    let strips = |last: u8| [0, 2, 0, 6, 0, 1, 2, 3, 0, last];
+    let record = |last: u8| crafted_record(ColorType::Grayscale, BitDepth::Two, &strips(last));
+
+    let whole = decoded(&record(3), ColorMode::Gray, false, None).unwrap();
+    assert_eq!(whole.data, [0, 85, 170, 255, 0, 255]);
+    assert!(restore(&record(3)).is_ok());
+    assert!(decoded(&record(4), ColorMode::Gray, false, None).is_err());
+    assert!(restore(&record(4)).is_err());
 }
