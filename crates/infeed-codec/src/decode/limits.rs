@@ -15,7 +15,7 @@ impl Limits {
     /// RGB, this is half a gigabyte.
     pub const DEFAULT_MAX_PIXELS: u64 = 178_956_970;
 
-    pub(super) fn check(&self, size: Size) -> Result<(), DecodeError> {
+    pub(crate) fn check(&self, size: Size) -> Result<(), DecodeError> {
         if size.pixels() == 0 {
             return Err(DecodeError::damaged(
                 "the header claims an image without pixels",

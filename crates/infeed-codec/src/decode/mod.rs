@@ -20,7 +20,8 @@ mod jpeg;
 mod limits;
 mod orient;
 mod other;
-mod png;
+mod planes;
+pub(crate) mod png;
 #[cfg(test)]
 mod tests;
 mod tiff;
@@ -52,6 +53,8 @@ pub enum Format {
     Tiff,
     /// A lossless record of a JPEG, see [`crate::lossless`].
     Coefficients,
+    /// A lossless record of a PNG, see [`crate::lossless`].
+    Planes,
 }
 
 impl Format {
@@ -79,6 +82,7 @@ impl Format {
             [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => Some(Format::Tiff),
             [b'B', b'M', ..] => Some(Format::Bmp),
             [0x93, b'I', b'F', b'L', b'J', ..] => Some(Format::Coefficients),
+            [0x93, b'I', b'F', b'L', b'P', ..] => Some(Format::Planes),
             _ => None,
         }
     }
@@ -93,6 +97,7 @@ impl Format {
             Format::Gif => "GIF",
             Format::Tiff => "TIFF",
             Format::Coefficients => "JPEG coefficients",
+            Format::Planes => "pixel planes",
         }
     }
 
@@ -105,13 +110,13 @@ impl Format {
             Format::Bmp => "bmp",
             Format::Gif => "gif",
             Format::Tiff => "tiff",
-            Format::Coefficients => "ifl",
+            Format::Coefficients | Format::Planes => "ifl",
         }
     }
 
     /// Whether it is a record of [`crate::lossless`].
     pub fn is_lossless_record(self) -> bool {
-        self == Format::Coefficients
+        matches!(self, Format::Coefficients | Format::Planes)
     }
 
     /// Whether images can be reconstructed at a smaller scale from their 8x8 blocks.
@@ -231,6 +236,7 @@ enum Detail {
     Jpeg(jpeg::Frame),
     Coefficients(coefficients::Coefficients),
     Png(png::Ihdr),
+    Planes(planes::Planes),
     Whole,
 }
 
@@ -251,6 +257,7 @@ impl Header {
         match &self.detail {
             Detail::Jpeg(_) | Detail::Coefficients(_) => self.channels == 1,
             Detail::Png(ihdr) => ihdr.is_gray(),
+            Detail::Planes(planes) => planes.ihdr.is_gray(),
             Detail::Whole => false,
         }
     }
@@ -261,7 +268,7 @@ impl Header {
     pub fn mcus_across(&self) -> Option<u32> {
         match &self.detail {
             Detail::Jpeg(frame) => Some(frame.mcus_across()),
-            Detail::Coefficients(_) | Detail::Png(_) | Detail::Whole => None,
+            _ => None,
         }
     }
 
@@ -270,7 +277,7 @@ impl Header {
     pub fn has_several_scans(&self) -> bool {
         match &self.detail {
             Detail::Jpeg(frame) => frame.has_several_scans(),
-            Detail::Coefficients(_) | Detail::Png(_) | Detail::Whole => false,
+            _ => false,
         }
     }
 
@@ -404,6 +411,7 @@ impl Decoder {
             Format::Tiff => tiff::header(bytes, orient),
             Format::Bmp | Format::Gif => other::header(format, bytes, orient),
             Format::Coefficients => coefficients::header(bytes, orient),
+            Format::Planes => planes::header(bytes, orient),
         })?;
         limits.check(header.size)?;
         if orient::swaps_sides(header.orientation) {
@@ -434,7 +442,7 @@ impl Decoder {
     pub fn check(&self, bytes: &[u8], header: &Header, verify: bool) -> Result<(), DecodeError> {
         guard(header.format, || match &header.detail {
             Detail::Jpeg(frame) => jpeg::check(bytes, frame),
-            Detail::Coefficients(_) => coefficients::check(bytes, verify),
+            Detail::Coefficients(_) | Detail::Planes(_) => coefficients::check(bytes, verify),
             Detail::Png(_) => png::check(bytes, verify),
             Detail::Whole if header.format == Format::WebP => webp::check(bytes),
             Detail::Whole => Ok(()),
@@ -456,6 +464,9 @@ impl Decoder {
                 jpeg::scratch_bytes(&image.frame, header, request) + image.strip_bytes
             }
             Detail::Png(ihdr) => png::scratch_bytes(ihdr, header.coded),
+            Detail::Planes(planes) => {
+                png::scratch_bytes(&planes.ihdr, header.coded) + planes.strip_bytes
+            }
             Detail::Whole => other::scratch_bytes(header),
         };
         output + turned + inner
@@ -577,6 +588,9 @@ impl Decoder {
                 coefficients::decode(bytes, &image.head, &job, scratch, out).map(|()| 0)
             }
             Detail::Png(ihdr) => png::decode(bytes, ihdr, mode, region, scratch, out).map(|()| 0),
+            Detail::Planes(planes) => {
+                planes::decode(bytes, &planes.ihdr, mode, region, scratch, out).map(|()| 0)
+            }
             Detail::Whole if header.format == Format::WebP => {
                 webp::decode(bytes, header, mode, region, scratch, out).map(|()| 0)
             }

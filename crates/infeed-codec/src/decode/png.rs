@@ -13,17 +13,18 @@ use super::convert::{SampleLayout, convert, luma};
 use super::{ColorMode, DecodeError, Detail, Format, Header, Scratch, exif};
 use infeed_core::sample::{Depth, Image, Region, Size};
 
-const SIGNATURE: usize = 8;
+/// Bytes before the first chunk.
+pub(crate) const SIGNATURE: usize = 8;
 
 /// Bytes that the crate needs for its inflate window and row buffer, in addition to the rows.
 const FIXED_BYTES: u64 = 512 << 10;
 
 /// Layout of rows from the first chunk.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ihdr {
-    size: Size,
-    color: ColorType,
-    bits: BitDepth,
+pub(crate) struct Ihdr {
+    pub(crate) size: Size,
+    pub(crate) color: ColorType,
+    pub(crate) bits: BitDepth,
     is_interlaced: bool,
 }
 
@@ -34,16 +35,16 @@ impl Ihdr {
 }
 
 /// One chunk, and the offset after it.
-struct Chunk<'a> {
-    kind: [u8; 4],
+pub(crate) struct Chunk<'a> {
+    pub(crate) kind: [u8; 4],
     /// Kind and data, the bytes that the checksum covers.
     covered: &'a [u8],
     crc: u32,
-    end: usize,
+    pub(crate) end: usize,
 }
 
 impl<'a> Chunk<'a> {
-    fn at(bytes: &'a [u8], at: usize) -> Option<Chunk<'a>> {
+    pub(crate) fn at(bytes: &'a [u8], at: usize) -> Option<Chunk<'a>> {
         let rest = bytes.get(at..)?;
         let length = u32::from_be_bytes(rest.get(..4)?.try_into().ok()?) as usize;
         let covered = rest.get(4..length.checked_add(8)?)?;
@@ -64,17 +65,25 @@ impl<'a> Chunk<'a> {
     fn data(&self) -> &'a [u8] {
         &self.covered[4..]
     }
+
+    /// Returns the data of the first chunk of a kind.
+    fn find(bytes: &'a [u8], kind: &[u8; 4]) -> Option<&'a [u8]> {
+        let mut at = SIGNATURE;
+        while let Some(chunk) = Chunk::at(bytes, at) {
+            if &chunk.kind == kind {
+                return Some(chunk.data());
+            }
+            at = chunk.end;
+        }
+        None
+    }
 }
 
 /// Reads IHDR. With `orient`, also searches the chunks before the pixels for an orientation.
 pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> {
-    let first = Chunk::at(bytes, SIGNATURE).ok_or(DecodeError::Truncated)?;
-    if &first.kind != b"IHDR" {
-        return Err(DecodeError::damaged("the first chunk is not IHDR"));
-    }
-    let ihdr = ihdr(first.data())?;
+    let ihdr = ihdr_of(bytes)?;
     let mut orientation = 1;
-    let mut at = first.end;
+    let mut at = SIGNATURE;
     while orient && let Some(chunk) = Chunk::at(bytes, at) {
         match &chunk.kind {
             b"IDAT" => break,
@@ -97,6 +106,15 @@ pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> 
         coded: ihdr.size,
         detail: Detail::Png(ihdr),
     })
+}
+
+/// Reads the first chunk.
+pub(crate) fn ihdr_of(bytes: &[u8]) -> Result<Ihdr, DecodeError> {
+    let first = Chunk::at(bytes, SIGNATURE).ok_or(DecodeError::Truncated)?;
+    if &first.kind != b"IHDR" {
+        return Err(DecodeError::damaged("the first chunk is not IHDR"));
+    }
+    ihdr(first.data())
 }
 
 fn ihdr(data: &[u8]) -> Result<Ihdr, DecodeError> {
@@ -214,7 +232,9 @@ pub(super) fn decode(
     {
         return Err(DecodeError::damaged("a second IHDR"));
     }
-    let samples = Samples::new(info, mode)?;
+    let palette = info.palette.as_deref().unwrap_or_default();
+    let trns = info.trns.as_deref().unwrap_or_default();
+    let samples = Samples::new(ihdr, palette, trns, mode)?;
     let Scratch {
         wide: row, narrow, ..
     } = scratch;
@@ -301,9 +321,12 @@ fn interlaced(
 }
 
 /// Conversion of the unfiltered rows of one file to pixels of one mode.
-struct Samples {
+pub(super) struct Samples {
     mode: ColorMode,
+    /// Bits of a sample in a row.
     bits: usize,
+    /// Factor of gray of fewer than 8 bits, otherwise 1.
+    factor: u8,
     layout: SampleLayout,
     /// RGBA colour of each index. Empty without a palette, or if the mode stores indices.
     palette: Vec<[u8; 4]>,
@@ -312,20 +335,24 @@ struct Samples {
 }
 
 impl Samples {
-    fn new(info: &png::Info<'_>, mode: ColorMode) -> Result<Samples, DecodeError> {
-        let bits = info.bit_depth as usize;
+    /// Creates the conversion. `trns` has one byte for each sample of up to 8 bits.
+    fn new(
+        ihdr: &Ihdr,
+        colors: &[u8],
+        trns: &[u8],
+        mode: ColorMode,
+    ) -> Result<Samples, DecodeError> {
+        let bits = ihdr.bits as usize;
         let depth = if bits == 16 { Depth::U16 } else { Depth::U8 };
         let layout = SampleLayout {
-            channels: info.color_type.samples(),
+            channels: ihdr.color.samples(),
             depth,
             is_big_endian: true,
         };
-        let trns = info.trns.as_deref().unwrap_or_default();
         let mut palette = Vec::new();
         let mut key = Vec::new();
         let is_stored = matches!(mode, ColorMode::Stored | ColorMode::Stored16);
-        if info.color_type == ColorType::Indexed {
-            let colors = info.palette.as_deref().unwrap_or_default();
+        if ihdr.color == ColorType::Indexed {
             if colors.len() < 3 {
                 return Err(DecodeError::damaged("palette colours without a palette"));
             }
@@ -342,22 +369,64 @@ impl Samples {
         } else if mode == ColorMode::Rgba && trns.len() == layout.pixel_bytes() {
             key = trns.to_vec();
         }
+        let factor = match bits {
+            1 | 2 | 4 if !is_stored => 255 / ((1_u16 << bits) - 1) as u8,
+            _ => 1,
+        };
         Ok(Samples {
             mode,
             bits,
+            factor,
             layout,
             palette,
             key,
         })
     }
 
+    /// Creates the conversion of rows with at least one byte per sample, for a file with the chunks
+    /// of `head`.
+    pub(super) fn of_whole_bytes(
+        ihdr: &Ihdr,
+        head: &[u8],
+        mode: ColorMode,
+    ) -> Result<Samples, DecodeError> {
+        let palette = Chunk::find(head, b"PLTE").unwrap_or_default();
+        let trns = Chunk::find(head, b"tRNS").unwrap_or_default();
+        let low_bytes: Vec<u8>;
+        let trns = match ihdr.color {
+            ColorType::Grayscale | ColorType::Rgb if ihdr.bits != BitDepth::Sixteen => {
+                let samples = trns.chunks_exact(2).take(ihdr.color.samples());
+                low_bytes = samples.map(|sample| sample[1]).collect();
+                &low_bytes
+            }
+            _ => trns,
+        };
+        let mut samples = Samples::new(ihdr, palette, trns, mode)?;
+        samples.bits = samples.bits.max(8);
+        Ok(samples)
+    }
+
+    /// Number of values of a sample that is looked up or scaled. None for other conversions.
+    pub(super) fn values(&self) -> Option<usize> {
+        match (self.palette.len(), self.factor) {
+            (0, 1) => None,
+            (0, factor) => Some(1 + 255 / usize::from(factor)),
+            (colors, _) => Some(colors),
+        }
+    }
+
+    /// Returns the bytes of a pixel in a row with at least one byte per sample.
+    pub(super) fn pixel_bytes(&self) -> usize {
+        self.layout.pixel_bytes()
+    }
+
     /// Whether an unfiltered row needs no conversion.
-    fn are_as_wanted(&self) -> bool {
-        self.bits == 8 && self.layout.is(self.mode) && self.palette.is_empty()
+    pub(super) fn are_as_wanted(&self) -> bool {
+        self.bits == 8 && self.factor == 1 && self.layout.is(self.mode) && self.palette.is_empty()
     }
 
     /// Converts `count` pixels of an unfiltered row, from pixel `first`.
-    fn convert(
+    pub(super) fn convert(
         &self,
         row: &[u8],
         first: usize,
@@ -367,7 +436,7 @@ impl Samples {
         if !self.palette.is_empty() {
             return self.look_up(row, first, count, to);
         }
-        if self.bits < 8 {
+        if self.bits < 8 || self.factor > 1 {
             return self.spread(row, first, count, to);
         }
         let pixel = self.layout.pixel_bytes();
@@ -432,16 +501,15 @@ impl Samples {
         count: usize,
         to: &mut [u8],
     ) -> Result<(), DecodeError> {
-        let is_stored = matches!(self.mode, ColorMode::Stored | ColorMode::Stored16);
-        let factor = if is_stored {
-            1
-        } else {
-            255 / ((1_u16 << self.bits) - 1) as u8
-        };
         let size = to.len() / count.max(1);
         for (i, to) in to.chunks_exact_mut(size).enumerate() {
             let sample = self.sample(row, first + i);
-            convert(&[sample * factor], SampleLayout::of_u8(1), self.mode, to);
+            convert(
+                &[sample * self.factor],
+                SampleLayout::of_u8(1),
+                self.mode,
+                to,
+            );
             if self.key.first() == Some(&sample) {
                 to[3] = 0;
             }

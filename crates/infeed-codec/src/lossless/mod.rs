@@ -8,6 +8,8 @@
 mod coefficients;
 mod huffman;
 pub(crate) mod jpeg;
+mod plane_writer;
+pub(crate) mod planes;
 pub(crate) mod record;
 mod segments;
 mod tables;
@@ -15,10 +17,12 @@ mod tables;
 mod tests;
 mod varint;
 
-use infeed_core::sample::Image;
+use infeed_core::sample::{Depth, Image};
+use png::Compression;
 
 use self::jpeg::JpegParts;
 pub use self::jpeg::KeepReason;
+use self::planes::PlaneParts;
 use self::record::{Kind, Record};
 use crate::decode::{ColorMode, DecodeError, Decoder, Format, Limits, Request};
 
@@ -26,6 +30,7 @@ use crate::decode::{ColorMode, DecodeError, Decoder, Format, Limits, Request};
 #[derive(Debug, Default)]
 pub(crate) struct LosslessScratch {
     pub(crate) strips: coefficients::StripScratch,
+    pub(crate) planes: planes::PlaneScratch,
 }
 
 /// A record made from a file.
@@ -56,19 +61,30 @@ pub struct RestoredFile {
 pub fn encode(file: &[u8], decoder: &mut Decoder) -> Result<EncodedRecord, KeepReason> {
     let (bytes, restores_bytes) = match Format::of(file) {
         Some(Format::Jpeg) => jpeg::encode(file)?,
+        Some(Format::Png) => {
+            let image = pixels(file, None, decoder)?;
+            (plane_writer::encode(file, &image)?, false)
+        }
         _ => return Err(KeepReason::Unsupported),
     };
     if bytes.len() > file.len() {
         return Err(KeepReason::Larger);
     }
-    let restored = restore(&bytes).map_err(|_| KeepReason::OtherPixels)?;
+    let restored = restore_with(&bytes, Compression::Fast).map_err(|_| KeepReason::OtherPixels)?;
     if restores_bytes && restored.bytes != file {
         return Err(KeepReason::OtherPixels);
     }
-    let before = pixels(file, decoder)?;
-    let is_same = restored.bytes == file || pixels(&restored.bytes, decoder)? == before;
-    if !is_same || pixels(&bytes, decoder)? != before {
-        return Err(KeepReason::OtherPixels);
+    // `Rgba` shows the palette and the transparent colour of a PNG too.
+    let modes: &[_] = match Format::of(file) {
+        Some(Format::Png) => &[None, Some(ColorMode::Rgba)],
+        _ => &[None],
+    };
+    for &mode in modes {
+        let before = pixels(file, mode, decoder)?;
+        let is_same = restored.bytes == file || pixels(&restored.bytes, mode, decoder)? == before;
+        if !is_same || pixels(&bytes, mode, decoder)? != before {
+            return Err(KeepReason::OtherPixels);
+        }
     }
     Ok(EncodedRecord {
         bytes,
@@ -76,15 +92,23 @@ pub fn encode(file: &[u8], decoder: &mut Decoder) -> Result<EncodedRecord, KeepR
     })
 }
 
-/// Decodes the samples as they are stored.
-fn pixels(bytes: &[u8], decoder: &mut Decoder) -> Result<Image, KeepReason> {
+/// Decodes the samples in a mode; by default, as they are stored.
+fn pixels(
+    bytes: &[u8],
+    mode: Option<ColorMode>,
+    decoder: &mut Decoder,
+) -> Result<Image, KeepReason> {
     let damaged = |error: DecodeError| KeepReason::Damaged(error.to_string());
     let header = decoder
         .header(bytes, false, &Limits::default())
         .map_err(damaged)?;
     decoder.check(bytes, &header, true).map_err(damaged)?;
     let mut out = Image::default();
-    let request = Request::whole(&header, ColorMode::Stored);
+    let stored = match header.depth {
+        Depth::U8 => ColorMode::Stored,
+        Depth::U16 => ColorMode::Stored16,
+    };
+    let request = Request::whole(&header, mode.unwrap_or(stored));
     decoder
         .decode(bytes, &header, &request, &mut out)
         .map_err(damaged)?;
@@ -97,6 +121,11 @@ fn pixels(bytes: &[u8], decoder: &mut Decoder) -> Result<Image, KeepReason> {
 ///
 /// `Damaged` if the bytes are no intact record.
 pub fn restore(record: &[u8]) -> Result<RestoredFile, DecodeError> {
+    restore_with(record, Compression::Balanced)
+}
+
+/// Restores the file of a record. `compression` is that of the pixels of a PNG.
+fn restore_with(record: &[u8], compression: Compression) -> Result<RestoredFile, DecodeError> {
     let record = Record::read(record).map_err(DecodeError::damaged)?;
     if !record.is_intact() {
         return Err(DecodeError::damaged("a checksum that does not match"));
@@ -110,6 +139,13 @@ pub fn restore(record: &[u8]) -> Result<RestoredFile, DecodeError> {
                 .restore(&mut scratch.strips)
                 .map_err(DecodeError::damaged)?;
             Ok(RestoredFile { bytes, is_original })
+        }
+        Kind::Planes => {
+            let parts = PlaneParts::read(record.body).ok_or(DecodeError::Truncated)?;
+            Ok(RestoredFile {
+                bytes: parts.restore(compression)?,
+                is_original: false,
+            })
         }
     }
 }

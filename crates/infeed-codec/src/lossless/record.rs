@@ -14,12 +14,15 @@ const VERSION: u8 = 1;
 pub(crate) enum Kind {
     /// Coefficients of a JPEG.
     Jpeg,
+    /// Planes of samples of a PNG.
+    Planes,
 }
 
 impl Kind {
     fn byte(self) -> u8 {
         match self {
             Kind::Jpeg => b'J',
+            Kind::Planes => b'P',
         }
     }
 }
@@ -42,7 +45,7 @@ impl<'a> Record<'a> {
         if head[..4] != MAGIC {
             return Err("no lossless record");
         }
-        let kind = [Kind::Jpeg]
+        let kind = [Kind::Jpeg, Kind::Planes]
             .into_iter()
             .find(|kind| kind.byte() == head[4])
             .ok_or("an unknown kind of lossless record")?;

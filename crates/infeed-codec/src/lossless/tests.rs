@@ -5,19 +5,27 @@ use infeed_core::sample::{Image, Region, Size};
 use super::*;
 use crate::decode::DctScale;
 
-/// JPEGs of the conformance data, with their names.
-fn jpegs() -> Vec<(String, Vec<u8>)> {
+mod planes;
+
+/// Files of the conformance data with an extension, with their names.
+fn files(extension: &str) -> Vec<(String, Vec<u8>)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/conformance");
     let mut files: Vec<_> = std::fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|end| end == "jpg"))
+        .filter(|path| path.extension().is_some_and(|end| end == extension))
         .map(|path| {
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             (name, std::fs::read(path).unwrap())
         })
         .collect();
     files.sort();
+    files
+}
+
+/// JPEGs of the conformance data, with their names.
+fn jpegs() -> Vec<(String, Vec<u8>)> {
+    let files = files("jpg");
     assert!(files.len() >= 10);
     files
 }

@@ -16,6 +16,7 @@ mod level;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod onehot;
+mod planes;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ pub use blocks::{BlockCursor, BlockExpander, BlockSymbols, ESCAPE, LONG, PADDING
 pub use convert::convert;
 pub use level::Level;
 pub use onehot::one_hot;
+pub use planes::{PlaneColors, merge_planes};
 pub use streams::{MAX_BITS, STREAMS, StreamReader, SymbolTable};
 
 /// Element type of a batch.

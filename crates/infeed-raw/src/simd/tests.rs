@@ -325,3 +325,53 @@ fn data_that_ends_before_the_last_row_panics() {
 
     convert(Level::detect(), &source, &how, &mut [0; 12]);
 }
+
+/// The colour transforms in the other direction, by their definition.
+fn transformed(colors: PlaneColors, pixel: &[u8]) -> Vec<u8> {
+    let mut planes = pixel.to_vec();
+    let half = |value: u8| (i16::from(value as i8).div_euclid(2)) as u8;
+    if let [r, g, b, ..] = *pixel {
+        let rgb = match colors {
+            PlaneColors::Stored => [r, g, b],
+            PlaneColors::MinusGreen => [r.wrapping_sub(g), g, b.wrapping_sub(g)],
+            PlaneColors::YCoCg => {
+                let co = r.wrapping_sub(b);
+                let t = b.wrapping_add(half(co));
+                let cg = g.wrapping_sub(t);
+                [co, t.wrapping_add(half(cg)), cg]
+            }
+        };
+        planes[..3].copy_from_slice(&rgb);
+    }
+    planes
+}
+
+#[test]
+fn every_level_merges_planes_to_the_pixels_that_were_split() {
+    for channels in 1..=4 {
+        for length in (0..100).chain([1000]) {
+            let pixels = noise(length * channels);
+            for colors in [
+                PlaneColors::Stored,
+                PlaneColors::MinusGreen,
+                PlaneColors::YCoCg,
+            ] {
+                if channels < 3 && colors != PlaneColors::Stored {
+                    continue;
+                }
+                let mut planes = vec![Vec::new(); channels];
+                for pixel in pixels.chunks_exact(channels) {
+                    for (plane, sample) in planes.iter_mut().zip(transformed(colors, pixel)) {
+                        plane.push(sample);
+                    }
+                }
+                let planes: Vec<&[u8]> = planes.iter().map(Vec::as_slice).collect();
+                for level in Level::available() {
+                    let mut out = vec![7; pixels.len()];
+                    merge_planes(level, colors, &planes, &mut out);
+                    assert_eq!(out, pixels, "{level:?} {colors:?} {channels} {length}");
+                }
+            }
+        }
+    }
+}
