@@ -28,7 +28,7 @@ from ledger_data import Dataset
 COVERAGE = 0.85
 # Cores of other programs above which a case counts as measured on a shared machine.
 SHARED = 0.15
-BEGIN, END = "<!-- ledger: begin -->", "<!-- ledger: end -->"
+BEGIN, END = "<!-- generated: ledger -->", "<!-- end -->"
 
 
 def main() -> int:

@@ -4,6 +4,7 @@ Pillow converts a sample to the formats that `infeed sample` does not write. Wit
 Pillow, these datasets are left out and reported.
 """
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -74,6 +75,22 @@ def converted(suffix: str, mode: str, **options: object) -> Callable[[str, Path]
     return make
 
 
+def repeated(infeed: str, path: Path) -> None:
+    """Writes ten copies of sample photographs: more bytes than a small memory holds."""
+    first = path / "0"
+    sample("classification", "--count", "1000")(infeed, first)
+    for copy in range(1, 10):
+        for file in first.rglob("*.jpg"):
+            target = path / file.relative_to(first).parent / f"{copy}-{file.name}"
+            target.parent.mkdir(exist_ok=True)
+            shutil.copy(file, target)
+    for folder in sorted(first.iterdir()):
+        for file in folder.iterdir():
+            file.rename(path / folder.name / f"0-{file.name}")
+        folder.rmdir()
+    first.rmdir()
+
+
 def sharded(infeed: str, path: Path) -> None:
     """Writes sample photographs as tar shards."""
     photos = path.with_name("jpeg-medium")
@@ -105,6 +122,7 @@ SAMPLES = [
         PNG,
         sample("segmentation", "--count", "60"),
     ),
+    Dataset("jpeg-many", JPEG, repeated),
     Dataset("png-rgb", PNG, converted(".png", "RGB")),
     Dataset("png-rgba", CHEAP, converted(".png", "RGBA"), held_out=True),
     Dataset("png-gray", CHEAP, converted(".png", "L"), held_out=True),
@@ -114,7 +132,7 @@ SAMPLES = [
     Dataset(
         "arrays",
         ("uint8", "workers-1"),
-        lambda _, path: datasets.make_decoded(path, rows=3000),
+        lambda _, path: datasets.make_decoded(path, rows=6000),
         extension=".npy",
     ),
     Dataset(
