@@ -262,7 +262,7 @@ def row(name: str, lines: list[dict]) -> str:
 def report(lines: list[dict]) -> str:
     """Returns the table for the documentation."""
     measured = [line for line in lines if line.get("entries")]
-    table = []
+    table = ["The ledger has no cases yet."]
     if measured:
         table = [
             "| cases | number | predictions | median error | worst | bias "

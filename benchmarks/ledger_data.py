@@ -76,10 +76,10 @@ def converted(suffix: str, mode: str, **options: object) -> Callable[[str, Path]
 
 
 def repeated(infeed: str, path: Path) -> None:
-    """Writes ten copies of sample photographs: more bytes than a small memory holds."""
+    """Writes 16 copies of sample photographs: more bytes than a small memory holds."""
     first = path / "0"
     sample("classification", "--count", "1000")(infeed, first)
-    for copy in range(1, 10):
+    for copy in range(1, 16):
         for file in first.rglob("*.jpg"):
             target = path / file.relative_to(first).parent / f"{copy}-{file.name}"
             target.parent.mkdir(exist_ok=True)
@@ -132,7 +132,7 @@ SAMPLES = [
     Dataset(
         "arrays",
         ("uint8", "workers-1"),
-        lambda _, path: datasets.make_decoded(path, rows=6000),
+        lambda _, path: datasets.make_decoded(path, rows=10_000),
         extension=".npy",
     ),
     Dataset(

@@ -22,7 +22,7 @@ CACHES = 4
 # Share of the dataset that the memory of the states `memory` and `slow-storage` holds,
 # and the least memory in which the command runs.
 HELD = 0.5
-LEAST_MEMORY = 400 << 20
+LEAST_MEMORY = 700 << 20
 # Rate of the slow storage, in bytes per second.
 SLOW = 40_000_000
 

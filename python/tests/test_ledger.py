@@ -149,13 +149,14 @@ def test_low_coverage_is_an_error(matrix, capsys):
     assert "50% of the measured gains" in capsys.readouterr().err
 
 
-def test_no_case_starts_after_the_time_limit(matrix):
+def test_no_case_starts_after_the_time_limit(matrix, capsys):
     main, ran, file = matrix
 
     assert main("--limit-minutes", "0") == 0
 
     assert ran == []
     assert not file.exists()
+    assert "no cases yet" in capsys.readouterr().out
 
 
 def test_the_last_line_of_a_case_counts(tmp_path):
