@@ -577,8 +577,6 @@ fn remedy(
     let then = now
         .times_cores(gain)
         .with(Limit::Storage, reading)
-        // The trial also used memory.
-        .with(Limit::Memory, Some(Interval::exact(f64::INFINITY)))
         .with(Limit::Copy, copy)
         .with(Limit::Step, step);
     let rate = then.least();
