@@ -14,18 +14,18 @@ const QUIET_SHARE: f64 = 0.05;
 
 /// A factor by which the ends of all gains move away from the middle, with its reason.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Uncalibrated {
+pub(super) struct WiderIntervals {
     pub(super) factor: f64,
     reason: &'static str,
 }
 
-impl Uncalibrated {
+impl WiderIntervals {
     /// Returns the factor for trials during which other programs used `others` cores. None if the
     /// calibration applies.
     ///
     /// The factor of a load is 1 plus the share of the cores that others used. A gain measured next to
     /// compilers that used 75 % of the cores was 2.3 times the predicted one.
-    pub(super) fn of(case: &Case, looked: &Survey, others: f64) -> Option<Uncalibrated> {
+    pub(super) fn of(case: &Case, looked: &Survey, others: f64) -> Option<WiderIntervals> {
         let cores = infeed_raw::machine::usable_cores() as f64;
         by_load(others / cores).or_else(|| by_kind(case, looked))
     }
@@ -40,14 +40,14 @@ impl Uncalibrated {
     }
 }
 
-fn by_load(share: f64) -> Option<Uncalibrated> {
-    (share > QUIET_SHARE).then_some(Uncalibrated {
+fn by_load(share: f64) -> Option<WiderIntervals> {
+    (share > QUIET_SHARE).then_some(WiderIntervals {
         factor: 1.0 + share,
         reason: "other programs used the cores",
     })
 }
 
-fn by_kind(case: &Case, looked: &Survey) -> Option<Uncalibrated> {
+fn by_kind(case: &Case, looked: &Survey) -> Option<WiderIntervals> {
     let known = looked.records.jpeg + looked.records.png;
     let reason = if case.conditions.device.is_some() {
         "batches go to a device"
@@ -58,7 +58,7 @@ fn by_kind(case: &Case, looked: &Survey) -> Option<Uncalibrated> {
     } else {
         return None;
     };
-    Some(Uncalibrated {
+    Some(WiderIntervals {
         factor: UNKNOWN,
         reason,
     })

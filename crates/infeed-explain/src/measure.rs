@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::cached::{STAYS, kept_bytes, with_cache};
-use super::calibration::Uncalibrated;
+use super::calibration::WiderIntervals;
 use super::case::Case;
 use super::decoding::DecodingReport;
 use super::difference::{PixelDifference, difference};
@@ -406,7 +406,7 @@ impl Trials {
             others = OtherProcesses::watch();
             rates = run_all();
         }
-        let uncalibrated = Uncalibrated::of(case, looked, others.cores().unwrap_or(0.0));
+        let wider = WiderIntervals::of(case, looked, others.cores().unwrap_or(0.0));
         let control = control(&rates);
         let last = rates.pop().unwrap_or_else(|| Ok(Vec::new()))?;
         let shared = rates.split_off(1 + kept.len());
@@ -418,7 +418,7 @@ impl Trials {
             return Ok(Trials::none(case, run, not));
         }
         let unsteady = control.map_or(0.0, distance);
-        let factor = uncalibrated.as_ref().map_or(1.0, |known| known.factor);
+        let factor = wider.as_ref().map_or(1.0, |wider| wider.factor);
         let mut tried = Vec::new();
         for ((candidate, prepared, left_out), rates) in kept.into_iter().zip(rates) {
             let rates = match rates {
@@ -454,7 +454,7 @@ impl Trials {
         Ok(Trials {
             base,
             control,
-            note: uncalibrated
+            note: wider
                 .filter(|_| !tried.is_empty())
                 .map(|found| found.note()),
             sample: Some(TrialSample {
