@@ -19,10 +19,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import groups
 import machine
 
 SIDE = 224
@@ -50,9 +50,6 @@ SIMULATED = "cargo run --quiet --release -p infeed-feed --example simulated_feed
 
 # Memory of a trainer.
 MEMORY = "512MB"
-
-# Period of a control group's quota: short, so that a trainer never pauses for long.
-PERIOD_US = 10_000
 
 # Bytes that a bare connection sends at once.
 CHUNK = 1 << 20
@@ -149,7 +146,7 @@ def many(args: argparse.Namespace, pipeline: Path) -> list[dict[str, Any]]:
         for _ in range(args.turns):
             with (
                 simulated(args, pipeline, count, theirs) as (hosts, pid),
-                limited(args.share) as limit,
+                groups.limited(cores=args.share) as limit,
             ):
                 before = processor_time(pid)
                 run = bench(args, pipeline, hosts, ours, limit)
@@ -262,40 +259,6 @@ def bench(
         "elapsed_s": run["elapsed_s"],
         "cpu_s": cpu_s,
     }
-
-
-@contextmanager
-def limited(share: float | None) -> Iterator[Callable[[], None]]:
-    """Returns a function that limits the calling process to a number of processors."""
-    if share is None:
-        yield lambda: None
-        return
-    quota, name = int(share * PERIOD_US), f"infeed-{os.getpid()}"
-    # The second version of control groups, and the first.
-    ways = {
-        "/sys/fs/cgroup": {"cpu.max": f"{quota} {PERIOD_US}"},
-        "/sys/fs/cgroup/cpu": {
-            "cpu.cfs_period_us": f"{PERIOD_US}",
-            "cpu.cfs_quota_us": f"{quota}",
-        },
-    }
-    for root, settings in ways.items():
-        if not Path(root, "cgroup.procs").exists():
-            continue
-        group = Path(root, name)
-        group.mkdir()
-        try:
-            for setting, value in settings.items():
-                (group / setting).write_text(value)
-            yield partial(join, group / "cgroup.procs")
-        finally:
-            group.rmdir()
-        return
-    sys.exit("--share needs control groups, and root")
-
-
-def join(group: Path) -> None:
-    group.write_text(f"{os.getpid()}")
 
 
 def children() -> float:

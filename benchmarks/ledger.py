@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Compares infeed's predictions with measurements: applies every remedy and measures
-it.
+"""Compares infeed's predictions with measurements: datasets x machine states x
+remedies.
 
-See README.md, "How good the predictions are". Needs only Python 3.11 and its standard
-library, and the `infeed` command.
+Each case is one line of a file. A case that is in the file is not run again, so the
+matrix can be filled over several sessions. Needs Python 3.11, the `infeed` command,
+and Pillow for some datasets.
 """
 
 import argparse
@@ -14,41 +15,41 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import ledger_data
 import machine
+import states
+from ledger_data import Dataset
 
-# Limits of the errors, set before the data for judging was used.
-MEDIAN_ERROR = 0.10
-WORST_ERROR = 0.25
-HELD = 0.80
-HALF_WIDTH = 0.15
-# The remedy that is ranked first gains at least this share of the true best.
-BEST = 0.95
-
-
-@dataclass(frozen=True)
-class Case:
-    """One pipeline to explain, with its options."""
-
-    name: str
-    path: Path
-    arguments: tuple[str, ...] = ()
+# Coverage of the intervals of a stated 90 % below which the exit status is 1.
+COVERAGE = 0.85
+# Cores of other programs above which a case counts as measured on a shared machine.
+SHARED = 0.15
+BEGIN, END = "<!-- generated: ledger -->", "<!-- end -->"
 
 
 def main() -> int:
     args = parse()
-    with tempfile.TemporaryDirectory(dir=args.data, prefix="ledger-") as folder:
-        work = Path(folder)
-        cases = cases_of(args, work)
-        wanted = [case for case in cases if not args.cases or case.name in args.cases]
-        results = [run(case, args.infeed, work) for case in wanted]
-    print(table(results))
-    if args.json:
-        args.json.write_text(
-            json.dumps({"machine": machine.describe(), "cases": results})
+    chosen = [d for d in datasets_of(args) if not args.cases or d.name in args.cases]
+    wanted = [(d, s) for s in args.states for d in chosen]
+    args.data.mkdir(parents=True, exist_ok=True)
+    fill(args, wanted)
+    lines = read(args.file)
+    text = report(lines)
+    print(text)
+    if args.write:
+        args.write.write_text(between(args.write.read_text(), text))
+    found = [e for line in lines for e in line.get("entries", [])]
+    if found and coverage(found) < COVERAGE:
+        print(
+            f"{coverage(found):.0%} of the measured gains are in their intervals, less "
+            f"than {COVERAGE:.0%}",
+            file=sys.stderr,
         )
+        return 1
     return 0
 
 
@@ -56,148 +57,168 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--infeed", default="infeed", help="the command")
     parser.add_argument(
-        "--data", type=Path, default=Path("."), help="folder for what remedies write"
+        "--data",
+        type=Path,
+        default=Path(__file__).resolve().parent / ".data" / "ledger",
+        help="folder for samples and for what remedies write",
     )
     parser.add_argument(
-        "--group",
-        choices=("developing", "judging"),
-        default="judging",
-        help="the part of the data: thresholds were chosen on one of them alone",
+        "--file", type=Path, default=Path("results/ledger.jsonl"), help="the cases"
+    )
+    parser.add_argument(
+        "--states",
+        nargs="*",
+        choices=states.LOADS,
+        default=list(states.LOADS),
+        metavar="STATE",
+        help=f"machine states: {', '.join(states.LOADS)}",
+    )
+    parser.add_argument("--cases", nargs="*", metavar="NAME", help="these datasets")
+    parser.add_argument(
+        "--remedies",
+        nargs="*",
+        metavar="ID",
+        help="these remedies, or `all` [default: some of each dataset]",
+    )
+    parser.add_argument(
+        "--limit-minutes",
+        type=float,
+        default=float("inf"),
+        metavar="N",
+        help="starts no case after this time; 0 only prints the table",
+    )
+    parser.add_argument(
+        "--classification", type=Path, metavar="DIR", help="own JPEGs, held out"
     )
     parser.add_argument(
         "--segmentation",
         type=Path,
-        required=True,
         metavar="DIR",
-        help="pairs of PNGs, images/ and masks/ or NAME/ and NAME_labels/",
+        help="own pairs of PNGs, held out: images/ and masks/, or NAME/ and "
+        "NAME_labels/",
     )
     parser.add_argument(
-        "--classification", type=Path, required=True, metavar="DIR", help="JPEGs"
+        "--write", type=Path, metavar="FILE", help="replaces the table in this page"
     )
-    parser.add_argument("--cases", nargs="*", metavar="NAME", help="these cases alone")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keeps all entries")
     return parser.parse_args()
 
 
-def cases_of(args: argparse.Namespace, work: Path) -> list[Case]:
-    """Returns pipelines that decoding, transforming, storage or the step limits."""
-    photos = half_of(args.classification, work / "photos", args.group)
-    street = copied(args.segmentation, work / "street")
-    jitter = work / "jitter.toml"
-    jitter.write_text(JITTER.format(path=photos))
-    onehot = work / "onehot.toml"
-    palette = next(street.glob("*.csv"), None)
-    images, masks = folders_of(street)
-    cases = [
-        Case("photos", photos),
-        Case("photos, slow disk", photos, ("--on", "hdd")),
-        Case("photos, 1 GbE", photos, ("--on", "1gbe")),
-        Case("photos, step 100 ms", photos, ("--step-ms", "100")),
-        Case("photos, jitter", jitter),
-        Case("street", street),
-        Case("street, 1 GbE", street, ("--on", "1gbe")),
-        Case("street, step 15 ms", street, ("--step-ms", "15")),
-    ]
-    if palette is not None:
-        onehot.write_text(ONEHOT.format(images=images, masks=masks, palette=palette))
-        cases.append(Case("street, one-hot", onehot))
-    return cases
+def datasets_of(args: argparse.Namespace) -> list[Dataset]:
+    found = list(ledger_data.SAMPLES)
+    if args.classification:
+        found.append(ledger_data.photos(args.classification))
+    if args.segmentation:
+        found.append(ledger_data.streets(args.segmentation))
+    return found
 
 
-JITTER = """\
-[source]
-kind = "folder"
-path = "{path}"
-[shuffle]
-seed = 0
-[decode]
-[[transforms]]
-kind = "RandomResizedCrop"
-size = 224
-[[transforms]]
-kind = "ColorJitter"
-brightness = 0.4
-contrast = 0.4
-saturation = 0.4
-hue = 0.1
-[[transforms]]
-kind = "ToFloat"
-field = "image"
-[batch]
-size = 32
-"""
-
-ONEHOT = """\
-[source]
-kind = "pairs"
-image = "{images}"
-mask = "{masks}"
-[shuffle]
-seed = 0
-[decode]
-[[transforms]]
-kind = "Crop"
-height = 320
-width = 320
-at = "top_left"
-[[transforms]]
-kind = "ToFloat"
-field = "image"
-[[transforms]]
-kind = "OneHot"
-palette = "{palette}"
-[batch]
-size = 3
-"""
+def fill(args: argparse.Namespace, wanted: Iterable[tuple[Dataset, str]]) -> None:
+    """Runs the cases that are not in the file, until the time is over."""
+    done = {key(line) for line in read(args.file) if "entries" in line}
+    end = time.monotonic() + 60 * args.limit_minutes
+    for dataset, state in wanted:
+        if (dataset.name, state) in done:
+            continue
+        if time.monotonic() >= end:
+            return
+        print(f"{dataset.name}, {state} ...", file=sys.stderr, flush=True)
+        line = {
+            "dataset": dataset.name,
+            "state": state,
+            "held_out": dataset.held_out,
+            "at_s": round(time.time()),
+            "machine": machine.describe(),
+            **run(args, dataset, state),
+        }
+        for problem in ("skipped", "error"):
+            if problem in line:
+                print(f"  {problem}: {line[problem]}", file=sys.stderr, flush=True)
+        with args.file.open("a") as file:
+            file.write(json.dumps(line) + "\n")
 
 
-def folders_of(root: Path) -> tuple[Path, Path]:
-    """Returns the folders of images and of masks."""
-    folders = sorted(path for path in root.iterdir() if path.is_dir())
-    masks = [f for f in folders if any(w in f.name for w in ("mask", "label", "index"))]
-    images = [f for f in folders if f not in masks]
-    return images[0], masks[0]
+def key(line: dict) -> tuple[str, str]:
+    return line["dataset"], line["state"]
 
 
-def half_of(source: Path, to: Path, group: str) -> Path:
-    """Returns every second file: the even ones for developing, the odd ones for
-    judging.
-    """
-    files = sorted(path for path in source.rglob("*") if path.is_file())
-    for path in files[0 if group == "developing" else 1 :: 2]:
-        target = to / path.relative_to(source)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, target)
-    return to
+def read(file: Path) -> list[dict]:
+    """Returns the last line of each case, in the order of their first lines."""
+    try:
+        lines = [json.loads(line) for line in file.read_text().splitlines() if line]
+    except FileNotFoundError:
+        return []
+    return list({key(line): line for line in lines}.values())
 
 
-def copied(source: Path, to: Path) -> Path:
-    """Copies the pairs to a folder in which remedies may write."""
-    shutil.copytree(source, to)
-    return to
-
-
-def run(case: Case, infeed: str, work: Path) -> dict:
-    """Explains a case and applies every remedy that it offers."""
-    ledger = work / "ledger.jsonl"
-    ledger.unlink(missing_ok=True)
-    command = [infeed, "explain", str(case.path), *case.arguments]
-    command += ["--json", "--apply", "all", "--ledger", str(ledger)]
-    print(f"{case.name} ...", file=sys.stderr, flush=True)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    for made in work.iterdir():
-        # The output of a remedy is named after its data, which the next case uses, too.
-        if made.is_dir() and made.name.rpartition("-")[0]:
-            shutil.rmtree(made)
-    if done.returncode != 0:
-        return {"case": case.name, "error": done.stderr.strip(), "entries": []}
-    found = json.loads(done.stdout)
-    return {
-        "case": case.name,
-        "limit": found["verdict"]["limit"],
-        "notes": [note for note in found["notes"] if "other processes" in note],
-        "entries": found["ledger"],
+def run(args: argparse.Namespace, dataset: Dataset, state: str) -> dict:
+    """Explains a dataset in a state of the machine, and applies remedies."""
+    try:
+        path = dataset.prepared(args.infeed, args.data.absolute())
+    except ImportError as error:
+        return {"skipped": f"{error}; install Pillow to make this dataset"}
+    before = {
+        "load_average": os.getloadavg()[0],
+        "foreign_cores_before": states.foreign_cores(2.0),
     }
+    with tempfile.TemporaryDirectory(dir=args.data, prefix="case-") as folder:
+        # The output of remedies lies next to the data.
+        data = linked(path, Path(folder, f"data{dataset.extension}"))
+        command = [args.infeed, "explain", str(data), *dataset.options, "--json"]
+        command += ["--ledger", str(Path(folder, "ledger.jsonl"))]
+        for remedy in args.remedies or dataset.remedies:
+            command += ["--apply", remedy]
+        try:
+            with states.entered(state, data) as join:
+                return before | explained(command, join)
+        except states.SkippedError as skipped:
+            return {"skipped": str(skipped)}
+
+
+def linked(source: Path, to: Path) -> Path:
+    """Returns a copy of a file or folder, made of hard links if possible."""
+
+    def link(file: str, target: str) -> None:
+        try:
+            os.link(file, target)
+        except OSError:
+            shutil.copy(file, target)
+
+    if source.is_dir():
+        shutil.copytree(source, to, copy_function=link)
+    else:
+        link(str(source), str(to))
+    return to
+
+
+def explained(command: list[str], join: Callable[[], None]) -> dict:
+    """Runs the command, and returns its predictions and measurements."""
+    watched, begun = machine.Load(os.getpid()), time.monotonic()
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, preexec_fn=join
+    )
+    load = watched.since_start(time.monotonic() - begun)
+    if done.returncode not in (0, 3):
+        lines = done.stderr.strip().splitlines()
+        return {"error": lines[-1] if lines else f"status {done.returncode}"}
+    found = json.loads(done.stdout)
+    fields = ("remedy", "predicted", "measured", "rate_before", "rate_after")
+    return {
+        "infeed": found["infeed"],
+        "limit": found["verdict"]["limit"],
+        "control": found.get("control"),
+        "sample": found.get("sample"),
+        "warnings": found.get("warnings", []),
+        "seconds": round(time.monotonic() - begun, 1),
+        "foreign_cores": load["foreign_cores"],
+        "entries": [{name: e[name] for name in fields} for e in found["ledger"]],
+    }
+
+
+def state_of(line: dict) -> str:
+    """Returns the state of a case. Other programs make a state of another name."""
+    # The processes of a loaded state are descendants, and do not count as foreign.
+    foreign = line.get("foreign_cores") or 0.0
+    return f"{line['state']}, shared machine" if foreign > SHARED else line["state"]
 
 
 def error_of(entry: dict) -> float:
@@ -208,55 +229,74 @@ def holds(entry: dict) -> bool:
     return entry["predicted"]["low"] <= entry["measured"] <= entry["predicted"]["high"]
 
 
+def coverage(entries: list[dict]) -> float:
+    """Returns the share of measured gains in their intervals."""
+    return statistics.mean(map(holds, entries))
+
+
 def half_width(entry: dict) -> float:
     predicted = entry["predicted"]
     return (predicted["high"] - predicted["low"]) / 2 / predicted["mid"]
 
 
-def ranked(entries: list[dict]) -> float:
-    """Returns the gain of the best predicted remedy, as a share of the best gain."""
-    first = max(entries, key=lambda entry: entry["predicted"]["mid"])
-    return first["measured"] / max(entry["measured"] for entry in entries)
+def row(name: str, lines: list[dict]) -> str:
+    """Returns a row of the table: errors, coverage and control of some cases."""
+    entries = [entry for line in lines for entry in line["entries"]]
+    errors = [error_of(entry) for entry in entries]
+    controls = [abs(c["mid"] - 1) for line in lines if (c := line.get("control"))]
+    worst = max(errors, key=abs)
+    cells = [
+        name,
+        f"{len(lines)}",
+        f"{len(entries)}",
+        f"{statistics.median(map(abs, errors)):.1%}",
+        f"{worst:+.1%}",
+        f"{statistics.mean(errors):+.1%}",
+        f"{coverage(entries):.0%}",
+        f"{statistics.median(map(half_width, entries)):.0%}",
+        f"{statistics.median(controls):.1%}" if controls else "",
+    ]
+    return f"| {' | '.join(cells)} |"
 
 
-def table(results: list[dict]) -> str:
-    lines = [
-        "| case | limit | remedy | predicted | interval | measured | error |",
-        "|---|---|---|--:|--:|--:|--:|",
+def report(lines: list[dict]) -> str:
+    """Returns the table for the documentation."""
+    measured = [line for line in lines if line.get("entries")]
+    table = ["The ledger has no cases yet."]
+    if measured:
+        table = [
+            "| cases | number | predictions | median error | worst | bias "
+            "| in the interval | half-width | A/A |",
+            "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+            row("all", measured),
+        ]
+    parts: list[tuple[str, Callable[[dict], str]]] = [
+        ("data: ", lambda line: "held out" if line["held_out"] else "for calibration"),
+        ("state: ", state_of),
+        ("data: ", lambda line: line["dataset"]),
     ]
-    for result in results:
-        if "error" in result:
-            lines.append(f"| {result['case']} | {result['error']} | | | | | |")
-        for entry in result["entries"]:
-            low, high = entry["predicted"]["low"], entry["predicted"]["high"]
-            lines.append(
-                f"| {result['case']} | {result['limit']} | {entry['remedy']} "
-                f"| {entry['predicted']['mid']:.2f}x | {low:.2f} to {high:.2f} "
-                f"| {entry['measured']:.2f}x | {error_of(entry):+.1%} |"
-            )
-    entries = [entry for result in results for entry in result["entries"]]
-    if not entries:
-        return "\n".join(lines)
-    errors = [abs(error_of(entry)) for entry in entries]
-    shares = [ranked(r["entries"]) for r in results if r["entries"]]
-    held = statistics.mean(holds(entry) for entry in entries)
-    widths = statistics.median(map(half_width, entries))
-    lines += [
-        "",
-        f"{len(entries)} predictions in {len(shares)} cases:",
-        "",
-        "| | asked | found |",
-        "|---|--:|--:|",
-        f"| median error | at most {MEDIAN_ERROR:.0%} "
-        f"| {statistics.median(errors):.1%} |",
-        f"| worst error | at most {WORST_ERROR:.0%} | {max(errors):.1%} |",
-        f"| intervals that held | at least {HELD:.0%} | {held:.0%} |",
-        f"| median half-width | at most {HALF_WIDTH:.0%} | {widths:.1%} |",
-        f"| best remedy ranked first, or within 5 % of it | all "
-        f"| {sum(share >= BEST for share in shares)} of {len(shares)} |",
+    for prefix, part in parts:
+        for name in sorted({part(line) for line in measured}):
+            of_part = [line for line in measured if part(line) == name]
+            table.append(row(prefix + name, of_part))
+    missing = [
+        f"- {line['dataset']}, {line['state']}: {problem}, {line[problem]}"
+        for line in lines
+        for problem in ("skipped", "error")
+        if problem in line
     ]
-    lines += [f"- {r['case']}: {n}" for r in results for n in r.get("notes", [])]
-    return "\n".join(lines)
+    if missing:
+        table += ["", "Cases without a measurement:", "", *missing]
+    return "\n".join(table)
+
+
+def between(page: str, text: str) -> str:
+    """Returns a page with the text between its markers."""
+    head, begin, rest = page.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"the page has no lines {BEGIN} and {END}; add them")
+    return f"{head}{begin}\n{text}\n{end}{tail}"
 
 
 if __name__ == "__main__":

@@ -34,6 +34,9 @@ use crate::{CommandResult, args, interrupt};
 /// Default duration of the plain run in seconds.
 const DEFAULT_SECONDS: f64 = 6.0;
 
+/// Maximum time to wait until other programs leave the cores.
+const WAIT: Duration = Duration::from_secs(20);
+
 #[derive(Parser)]
 #[command(after_help = format!("Examples:
   infeed explain photos                     what limits a folder of images on this machine
@@ -116,6 +119,10 @@ pub(crate) struct Args {
     /// Predict the rate and the memory of batches of this number of samples
     #[arg(long, value_name = "N", value_parser = args::rows)]
     batch: Option<u64>,
+    /// Measure at once while other programs use the cores [default: wait up to 20 s until they leave
+    /// them; the load of this shell's own jobs does not count]
+    #[arg(long)]
+    no_wait: bool,
     /// Try no remedies and print only the limits, in a third of the time
     #[arg(long, conflicts_with = "apply")]
     no_remedies: bool,
@@ -229,6 +236,9 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     conditions.planned_machine = args.on.map(planned_machine);
     let device = args.device.as_deref().map(AnyDevice::open).transpose();
     conditions.device = device.map_err(cli_error)?;
+    if !args.no_wait {
+        conditions.wait = WAIT;
+    }
     conditions.try_remedies = !args.no_remedies;
     conditions.lossy = args.lossy;
     conditions.network = args.network;

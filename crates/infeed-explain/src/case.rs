@@ -14,6 +14,7 @@ use infeed_core::order::Order;
 use infeed_core::order::window::Groups;
 use infeed_core::sample::FieldKind;
 use infeed_device::AnyDevice;
+use infeed_raw::machine::last_level_cache_bytes;
 use infeed_source::Source;
 use infeed_source::store::Cache;
 use infeed_source::throttled::{Throttle, ThrottledSource};
@@ -28,6 +29,16 @@ const SAMPLE_BYTES: f64 = 40e6;
 
 /// Minimum number of records in a trial, if the source has that many.
 const MIN_SAMPLE: u64 = 32;
+
+/// Maximum number of records in a trial whose records are small.
+const MAX_SAMPLE: u64 = 4096;
+
+/// A trial uses at least this multiple of the last-level cache before a record comes again, if the
+/// source has that much. The cache then does not answer for memory.
+const CACHES: f64 = 2.0;
+
+/// Smallest share of the present row that a remedy writes: uint8 instead of float32.
+const SMALLEST_ROW: f64 = 0.25;
 
 /// Number of records read to measure the storage.
 const COLD_SAMPLE: u64 = 400;
@@ -81,6 +92,9 @@ pub struct Conditions {
     pub network: Option<f64>,
     /// Changes of cores, memory, storage or batches to predict.
     pub what_if: WhatIf,
+    /// Maximum time to wait until other programs leave the cores. Plain runs that are shorter than
+    /// 1 s do not wait.
+    pub wait: Duration,
 }
 
 impl Default for Conditions {
@@ -97,6 +111,7 @@ impl Default for Conditions {
             feeder_cores: None,
             network: None,
             what_if: WhatIf::default(),
+            wait: Duration::ZERO,
         }
     }
 }
@@ -240,6 +255,14 @@ impl Case {
         usual.mul_f64(self.conditions.seconds.clamp(0.0, 1.0))
     }
 
+    /// Maximum time to wait for a quiet machine.
+    pub(super) fn longest_wait(&self) -> Duration {
+        match self.conditions.seconds < 1.0 {
+            true => Duration::ZERO,
+            false => self.conditions.wait,
+        }
+    }
+
     /// Rows per batch of this process.
     pub(super) fn rows(&self) -> u64 {
         let batch = self.pipeline.batch;
@@ -251,27 +274,34 @@ impl Case {
             .max(1)
     }
 
-    /// Picks random records for trials, enough to hold about [`SAMPLE_BYTES`].
+    /// Picks random records for trials.
     pub(super) fn sample(&self, record_bytes: f64) -> Vec<u64> {
-        let by_bytes = (SAMPLE_BYTES / record_bytes.max(1.0)) as u64;
-        let count = by_bytes.clamp(MIN_SAMPLE, SAMPLE);
+        let row_bytes = self.row_bytes(&self.pipeline).unwrap_or(0.0);
+        let count = sample_count(record_bytes, row_bytes, last_level_cache_bytes());
         match self.own.groups().filter(|groups| groups.whole) {
             Some(groups) => pick_groups(&groups, count),
             None => pick(self.own.len(), count, 0),
         }
     }
 
-    /// Picks records to measure the storage. They differ from the trial records if there are
-    /// enough.
-    pub(super) fn cold_sample(&self) -> Vec<u64> {
+    /// Picks records to measure the storage. They differ from the first `taken` ones, which trials
+    /// use, if there are enough.
+    pub(super) fn cold_sample(&self, taken: u64) -> Vec<u64> {
         let len = self.own.len();
-        let skip = if len >= SAMPLE + COLD_SAMPLE {
-            SAMPLE
-        } else {
-            0
-        };
+        let skip = if len >= taken + COLD_SAMPLE { taken } else { 0 };
         pick(len, COLD_SAMPLE, skip)
     }
+}
+
+/// Returns the number of records of a trial: those that [`SAMPLE_BYTES`] hold, and at least those that
+/// use [`CACHES`] times the last-level cache, encoded and as rows.
+fn sample_count(record_bytes: f64, row_bytes: f64, cache_bytes: u64) -> u64 {
+    let by_bytes = (SAMPLE_BYTES / record_bytes.max(1.0)) as u64;
+    let used = (record_bytes + SMALLEST_ROW * row_bytes).max(1.0);
+    let uncached = (CACHES * cache_bytes as f64 / used).ceil() as u64;
+    by_bytes
+        .clamp(MIN_SAMPLE, SAMPLE)
+        .max(uncached.min(MAX_SAMPLE))
 }
 
 /// Picks up to `count` records from up to [`SAMPLED_GROUPS`] random groups. The records of a group
@@ -293,4 +323,30 @@ fn pick(len: u64, count: u64, skip: u64) -> Vec<u64> {
         .take(count as usize)
         .map(|at| order.get(at))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_records_make_a_trial_larger_than_the_cache() {
+        let cache = 32 << 20;
+        let used = |record: f64, row: f64| {
+            sample_count(record, row, cache) as f64 * (record + SMALLEST_ROW * row)
+        };
+        for (record, row) in [(94e3, 602e3), (15e3, 602e3), (20e3, 150e3), (1e6, 3.4e6)] {
+            assert!(
+                used(record, row) >= CACHES * f64::from(cache as u32),
+                "{record}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_size_of_a_trial_is_limited() {
+        assert_eq!(sample_count(100.0, 100.0, 1 << 30), MAX_SAMPLE);
+        assert_eq!(sample_count(1e9, 0.0, 1 << 20), MIN_SAMPLE);
+        assert_eq!(sample_count(100e3, 0.0, 0), SAMPLE);
+    }
 }

@@ -47,6 +47,9 @@ pub struct Explanation {
     /// machine. Its difference from 1 widens the gain of each remedy. None without trials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<Interval>,
+    /// The records of the trials. None without trials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<TrialSample>,
     /// Remedies, best first: those that gain before the others, then those that change no pixel
     /// before the others (unless the user allowed a loss), then by gain. Remedies that need more
     /// feeders are last.
@@ -128,6 +131,20 @@ pub struct Subject {
     pub step_s: Option<f64>,
     /// Whether the data stays in memory between epochs. Later reads are then warm.
     pub fits_in_memory: bool,
+}
+
+/// The records that all trials repeat.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrialSample {
+    /// Number of records.
+    pub records: u64,
+    /// Encoded bytes of all of them.
+    pub encoded_bytes: u64,
+    /// Bytes of their rows in batches. 0 if samples differ in size.
+    pub row_bytes: u64,
+    /// Bytes of the last-level cache, or 0 if the system does not report them. A sample that is
+    /// smaller may be faster in the trial than in a run.
+    pub cache_bytes: u64,
 }
 
 /// The plain run: the pipeline as it is.

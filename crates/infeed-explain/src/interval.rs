@@ -42,6 +42,15 @@ impl Interval {
         }
     }
 
+    /// Divides the lower end by `factor` and multiplies the upper end by it.
+    pub fn spread(self, factor: f64) -> Interval {
+        Interval {
+            low: self.low / factor,
+            mid: self.mid,
+            high: self.high * factor,
+        }
+    }
+
     /// Returns whether the interval contains a value.
     pub fn holds(self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)

@@ -34,6 +34,7 @@ pub mod report;
 
 mod apply;
 mod cached;
+mod calibration;
 mod case;
 mod decoders;
 mod decoding;
@@ -51,6 +52,7 @@ mod placement;
 mod placement_trials;
 mod prepare;
 mod progress;
+mod quiet;
 mod ready;
 mod recording;
 mod remedies;
@@ -81,7 +83,7 @@ pub use feeding::{
 };
 pub use findings::{
     Explanation, LedgerEntry, MeasuredMachine, NotTried, QueuePoint, Remedy, Run, Span, Subject,
-    TunedPlacement, VERSION, Verdict,
+    TrialSample, TunedPlacement, VERSION, Verdict,
 };
 pub use interval::Interval;
 pub use limit::{Limit, Resource};

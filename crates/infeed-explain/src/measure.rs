@@ -4,35 +4,37 @@
 use std::time::Duration;
 
 use super::cached::{STAYS, kept_bytes, with_cache};
+use super::calibration::WiderIntervals;
 use super::case::Case;
 use super::decoding::DecodingReport;
 use super::difference::{PixelDifference, difference};
-use super::feed::Feed;
-use super::findings::{Explanation, MeasuredMachine, NotTried, Remedy, Run, Subject, VERSION};
+use super::findings::{
+    Explanation, MeasuredMachine, NotTried, Remedy, Run, Subject, TrialSample, VERSION,
+};
 use super::interval::Interval;
 use super::limit::Limit;
 use super::placement::{PlacementRate, PlacementReport};
 use super::placement_trials::PlacementTrial;
 use super::prepare::{RecordSubset, RewriteStats};
 use super::progress::{
-    COPYING, DECODING, FEEDING, PREDICTING, Phases, READING, RUNNING, SENDING, TRYING, WRITING,
+    COPYING, DECODING, FEEDING, PREDICTING, Phases, READING, RUNNING, SENDING, TRYING, WAITING,
+    WRITING,
 };
+use super::quiet::QuietWait;
 use super::ready::{ready, refused};
 use super::remedies::{Candidate, PixelChange, RemedyChange, candidates};
+use super::run::PlainRun;
 use super::starved::starved;
 use super::storage::Storage;
 use super::supply::{Supply, costliest, in_python};
 use super::survey::{Survey, survey};
-use super::trial::{LoaderReuse, OtherProcesses, Variant, fixed, interleave, interval, ratio};
+use super::trial::{LoaderReuse, OtherProcesses, Rates, Variant, interleave, interval, ratio};
 use super::verdict::verdict;
 use super::what_if::{WhatIfInputs, crossovers};
-use super::{Progress, feeders, functions, now_s, run, what_if};
+use super::{Progress, feeders, functions, now_s, what_if};
 use infeed_core::error::Error;
 use infeed_core::probe;
-use infeed_device::busy::UtilisationMonitor;
-
-/// Duration at the start of the plain run in which the timeline is recorded.
-const TIMELINE: Duration = Duration::from_secs(2);
+use infeed_raw::machine::last_level_cache_bytes;
 
 /// Turns of each remedy.
 const ROUNDS: usize = 5;
@@ -66,40 +68,38 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
     let phases = phases(case, progress);
     let others = OtherProcesses::watch();
     let looked = survey(case)?;
-    let mut options = fixed(&case.conditions.open);
-    options.timeline = Some(TIMELINE);
-    let order = case.pipeline.order(&*case.own, &case.handles)?;
-    let selection = case.pipeline.selection(&*case.own, &order);
-    let pipeline = case.pipeline.plain();
-    let feed = Feed::open(case, &pipeline, &options)?;
-    let loader = feed.loader();
-    let plan = format!("{selection}{}", loader.plan()?);
-    let running = |share| phases.report(RUNNING, share);
-    let seconds = case.conditions.seconds;
-    let watch = case
-        .conditions
-        .device
-        .as_ref()
-        .and_then(UtilisationMonitor::over);
-    let run = run::plain(&feed, case.conditions.step, seconds, &running)?;
-    let utilisation = watch.and_then(UtilisationMonitor::end);
-    let timeline = run::spans(loader.timeline()?);
-    let transfers = feed.transfers()?;
-    let mut notes = notices(loader, &run);
-    notes.extend(run::selected(&selection));
-    drop(feed);
+    let mut quiet = QuietWait::new(case.longest_wait());
+    if others.are_busy() {
+        quiet.wait(&|share| phases.report(WAITING, share));
+    }
+    let others = OtherProcesses::watch();
+    let mut plain = PlainRun::measure(case, &phases)?;
+    // The trials also measure this pipeline, and both must meet the same machine.
+    if others.are_busy() && quiet.wait(&|share| phases.report(WAITING, share)) {
+        plain = PlainRun::measure(case, &phases)?;
+    }
+    let PlainRun {
+        run,
+        plan,
+        utilisation,
+        timeline,
+        transfers,
+        mut notes,
+    } = plain;
 
     let storage = match phases.report(READING, 0.0) {
-        true => case.storage()?,
+        true => case.storage(looked.sample.len() as u64)?,
         false => None,
     };
-    let trials = Trials::run(case, &looked, &run, storage.as_ref(), &phases)?;
+    let trials = Trials::run(case, &looked, &run, storage.as_ref(), &phases, &mut quiet)?;
+    notes.extend(trials.note.clone());
     let mut warnings = Vec::new();
     if phases.is_stopped() {
         let tried = trials.tried.len();
         warnings.push(format!("stopped early: {tried} remedies were tried"));
     }
     warnings.extend(trials.unsteady());
+    warnings.extend(quiet.warning());
     let subject = subject(case, &looked);
     let mut capacities = capacities(case, &run, storage.as_ref(), &trials, subject.bytes as f64);
     let reading = capacities.rate_of(Limit::Storage);
@@ -152,7 +152,7 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
             lasting = capacities.clone();
         }
     }
-    let (own, control) = (trials.base, trials.control);
+    let (own, control, sample) = (trials.base, trials.control, trials.sample);
     let (mut remedies, mut not_tried) = trials.remedies(case, &lasting, storage.as_ref(), &subject);
     let known = feeders::PlanInputs {
         run: &run,
@@ -194,6 +194,7 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
         stall,
         resources: capacities.all().to_vec(),
         control,
+        sample,
         remedies,
         not_tried,
         placement,
@@ -272,28 +273,11 @@ fn way_now<'a>(
 }
 
 impl Case {
-    /// Measures the storage of this case.
-    pub(super) fn storage(&self) -> Result<Option<Storage>, Error> {
-        let records = self.cold_sample();
+    /// Measures the storage of this case, with other records than the `taken` ones of the trials.
+    pub(super) fn storage(&self, taken: u64) -> Result<Option<Storage>, Error> {
+        let records = self.cold_sample(taken);
         Storage::measure(&self.source, &records, self.readers(), self.throttle())
     }
-}
-
-/// Returns the loader's notices, and the limits of a run that was too short.
-fn notices(loader: &infeed::loader::Loader, run: &Run) -> Vec<String> {
-    let mut notes = loader.take_notices();
-    let bad = loader.bad_records().len();
-    if bad > 0 {
-        notes.push(format!("{bad} bad records were replaced or left out"));
-    }
-    if run.batches < 10 {
-        notes.push(format!(
-            "only {} batches were measured; use smaller batches or a longer --seconds for tighter \
-            intervals",
-            run.batches
-        ));
-    }
-    notes
 }
 
 fn storage_note(storage: &Storage, case: &Case, subject: &Subject) -> String {
@@ -361,6 +345,9 @@ struct Trials {
     /// The unchanged pipeline against itself, in the same turns as the remedies. 1 without noise.
     /// None if the trials were stopped.
     control: Option<Interval>,
+    sample: Option<TrialSample>,
+    /// The reason for wider intervals.
+    note: Option<String>,
     /// The placements on host and device, with the rate of the cores in each.
     ways: Vec<PlacementTrial>,
     tried: Vec<TrialResult>,
@@ -382,6 +369,7 @@ impl Trials {
         run: &Run,
         storage: Option<&Storage>,
         phases: &Phases<'_>,
+        quiet: &mut QuietWait,
     ) -> Result<Trials, Error> {
         let (found, mut not) = if case.conditions.try_remedies {
             candidates(case, looked.records, storage)
@@ -409,13 +397,17 @@ impl Trials {
         variants.extend(ways.variants().cloned());
         variants.push(base);
         let going = |share| phases.report(TRYING, share);
-        let mut rates = interleave(
-            &variants,
-            LoaderReuse::KeepOpen,
-            ROUNDS,
-            case.turn(SLICE),
-            &going,
-        );
+        let turn = case.turn(SLICE);
+        let run_all = || interleave(&variants, LoaderReuse::KeepOpen, ROUNDS, turn, &going);
+        let mut others = OtherProcesses::watch();
+        let mut rates = run_all();
+        let disagree = control(&rates).is_some_and(|control| distance(control) > UNSTEADY);
+        if disagree && quiet.wait(&|share| phases.report(WAITING, share)) {
+            others = OtherProcesses::watch();
+            rates = run_all();
+        }
+        let wider = WiderIntervals::of(case, looked, others.cores().unwrap_or(0.0));
+        let control = control(&rates);
         let last = rates.pop().unwrap_or_else(|| Ok(Vec::new()))?;
         let shared = rates.split_off(1 + kept.len());
         let mut rates = rates.into_iter();
@@ -425,8 +417,8 @@ impl Trials {
         if base_rates.is_empty() {
             return Ok(Trials::none(case, run, not));
         }
-        let control = ratio(&first, &last);
-        let unsteady = (control.mid - 1.0).abs();
+        let unsteady = control.map_or(0.0, distance);
+        let factor = wider.as_ref().map_or(1.0, |wider| wider.factor);
         let mut tried = Vec::new();
         for ((candidate, prepared, left_out), rates) in kept.into_iter().zip(rates) {
             let rates = match rates {
@@ -450,7 +442,7 @@ impl Trials {
                 quality = format!("{quality}; leaves out {left_out} of {all} records tried");
             }
             tried.push(TrialResult {
-                gain: ratio(&rates, &base_rates).widen(unsteady),
+                gain: ratio(&rates, &base_rates).widen(unsteady).spread(factor),
                 candidate,
                 written: prepared.written,
                 quality,
@@ -458,9 +450,19 @@ impl Trials {
             });
         }
         let base = interval(&base_rates);
+        let row_bytes = case.row_bytes(&case.pipeline).unwrap_or(0.0);
         Ok(Trials {
             base,
-            control: Some(control),
+            control,
+            note: wider
+                .filter(|_| !tried.is_empty())
+                .map(|found| found.note()),
+            sample: Some(TrialSample {
+                records: sample.len() as u64,
+                encoded_bytes: (sample.len() as f64 * looked.record_bytes) as u64,
+                row_bytes: (sample.len() as f64 * row_bytes) as u64,
+                cache_bytes: last_level_cache_bytes(),
+            }),
             ways: ways.tried(shared, (&base_rates, base), &mut not),
             tried,
             not,
@@ -475,6 +477,8 @@ impl Trials {
         Trials {
             base: Interval::exact(rate).widen(UNTRIED),
             control: None,
+            sample: None,
+            note: None,
             ways: Vec::new(),
             tried: Vec::new(),
             not,
@@ -483,12 +487,12 @@ impl Trials {
 
     /// Returns a note if two runs of the same pipeline differ too much to compare remedies.
     fn unsteady(&self) -> Option<String> {
-        let control = self.control?;
-        ((control.mid - 1.0).abs() > UNSTEADY).then(|| {
+        let distance = distance(self.control?);
+        (distance > UNSTEADY).then(|| {
             format!(
                 "two runs of the unchanged pipeline in the same turns differed by {:.0} %: this \
                  machine is too busy now for narrow intervals; close other programs and repeat",
-                100.0 * (control.mid - 1.0).abs()
+                100.0 * distance
             )
         })
     }
@@ -505,6 +509,20 @@ impl Trials {
         let remedies = tried.map(|tried| remedy(case, now, storage, subject, tried));
         (remedies.collect(), self.not)
     }
+}
+
+/// Returns the ratio of the first variant to the last one, which is the same pipeline. None if one of
+/// them did not run.
+fn control(rates: &Rates) -> Option<Interval> {
+    match (rates.first()?, rates.last()?) {
+        (Ok(first), Ok(last)) if !last.is_empty() => Some(ratio(first, last)),
+        _ => None,
+    }
+}
+
+/// Returns the relative difference of two equal trials.
+fn distance(control: Interval) -> f64 {
+    (control.mid - 1.0).abs()
 }
 
 /// Sorts remedies: those that gain first, then those that lose no pixel unless `lossy` allows a
@@ -696,7 +714,11 @@ fn capacities(
         all.add(Limit::Python, rate, text);
     }
     if let Some((rate, text)) = memory(case, run) {
-        all.add(Limit::Memory, rate, text);
+        all.add(
+            Limit::Memory,
+            rate.map(|rate| rate.max(trials.base.mid)),
+            text,
+        );
     }
     if let Some((bus, sample_bytes)) = case.bus().zip(case.row_bytes(&case.pipeline)) {
         let rate = bus / sample_bytes;

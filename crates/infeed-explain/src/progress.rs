@@ -7,6 +7,7 @@ use super::Progress;
 
 /// Phase names. They are shown to the user.
 pub(super) const RUNNING: &str = "running the pipeline as it is";
+pub(super) const WAITING: &str = "waiting until other programs leave the cores";
 pub(super) const READING: &str = "reading records cold";
 pub(super) const WRITING: &str = "writing a few records for the remedies";
 pub(super) const TRYING: &str = "trying remedies in turn";

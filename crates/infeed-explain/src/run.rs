@@ -3,18 +3,87 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::case::Case;
 use super::feed::Feed;
 use super::findings::{QueuePoint, Run, Span};
+use super::progress::{Phases, RUNNING};
 use super::stages::StageCost;
-use infeed::loader::Stats;
+use super::transfers::Transfers;
+use super::trial::fixed;
+use infeed::loader::{Loader, Stats};
 use infeed_core::counters::TimelineSpan;
 use infeed_core::error::Error;
+use infeed_device::busy::{Utilisation, UtilisationMonitor};
+
+/// Duration at the start of the plain run in which the timeline is recorded.
+const TIMELINE: Duration = Duration::from_secs(2);
 
 /// Longest wait between two checks of the clock and of `go_on`.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Maximum number of queue points. Beyond it, every second point is dropped.
 const POINTS: usize = 2_000;
+
+/// The plain run with everything that was observed.
+pub(super) struct PlainRun {
+    pub(super) run: Run,
+    /// The plan, one line per field.
+    pub(super) plan: String,
+    pub(super) utilisation: Option<Utilisation>,
+    pub(super) timeline: Vec<Span>,
+    pub(super) transfers: Option<Transfers>,
+    /// Notes about the selection and the run, one sentence each.
+    pub(super) notes: Vec<String>,
+}
+
+impl PlainRun {
+    /// Opens the pipeline of a case and runs it.
+    ///
+    /// # Errors
+    ///
+    /// As opening and running the pipeline.
+    pub(super) fn measure(case: &Case, phases: &Phases<'_>) -> Result<PlainRun, Error> {
+        let conditions = &case.conditions;
+        let mut options = fixed(&conditions.open);
+        options.timeline = Some(TIMELINE);
+        let order = case.pipeline.order(&*case.own, &case.handles)?;
+        let selection = case.pipeline.selection(&*case.own, &order);
+        let feed = Feed::open(case, &case.pipeline.plain(), &options)?;
+        let loader = feed.loader();
+        let plan = format!("{selection}{}", loader.plan()?);
+        let device = conditions.device.as_ref();
+        let watch = device.and_then(UtilisationMonitor::over);
+        let running = |share| phases.report(RUNNING, share);
+        let run = plain(&feed, conditions.step, conditions.seconds, &running)?;
+        let mut notes = notices(loader, &run);
+        notes.extend(selected(&selection));
+        Ok(PlainRun {
+            plan,
+            utilisation: watch.and_then(UtilisationMonitor::end),
+            timeline: spans(loader.timeline()?),
+            transfers: feed.transfers()?,
+            notes,
+            run,
+        })
+    }
+}
+
+/// Returns the loader's notices, and the limits of a run that was too short.
+fn notices(loader: &Loader, run: &Run) -> Vec<String> {
+    let mut notes = loader.take_notices();
+    let bad = loader.bad_records().len();
+    if bad > 0 {
+        notes.push(format!("{bad} bad records were replaced or left out"));
+    }
+    if run.batches < 10 {
+        notes.push(format!(
+            "only {} batches were measured; use smaller batches or a longer --seconds for tighter \
+            intervals",
+            run.batches
+        ));
+    }
+    notes
+}
 
 /// Joins the selection lines of a plan into one note.
 pub(super) fn selected(selection: &str) -> Option<String> {

@@ -144,6 +144,7 @@ fn explained(
         ),
         resources: capacities.all().to_vec(),
         control: None,
+        sample: None,
         remedies: Vec::new(),
         not_tried: vec![NotTried {
             id: "all".to_owned(),

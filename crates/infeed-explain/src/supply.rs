@@ -61,7 +61,8 @@ impl Supply {
         Supply(others)
     }
 
-    /// Returns a copy in which the rate of the processor cores is multiplied by `gain`.
+    /// Returns a copy in which the rate of the processor cores is multiplied by `gain`. The memory
+    /// bandwidth is no limit there, because the trial that measured the gain also used memory.
     pub(super) fn times_cores(&self, gain: Interval) -> Supply {
         let cores = self.0.iter().find(|r| is_cores(r.limit));
         let rate = cores.map(|r| Interval {
@@ -70,7 +71,9 @@ impl Supply {
             high: r.rate.mid * gain.high,
         });
         let limit = cores.map_or(Limit::Decode, |r| r.limit);
-        self.with(limit, rate)
+        let mut then = self.with(limit, rate);
+        then.take(Limit::Memory);
+        then
     }
 
     /// Removes a resource and returns it.
@@ -223,7 +226,7 @@ mod tests {
 
     #[test]
     fn the_least_capacity_is_the_rate_and_names_the_limit() {
-        let all = capacities(&[
+        let mut all = capacities(&[
             (Limit::Step, 500.0),
             (Limit::Decode, 300.0),
             (Limit::Storage, 400.0),
@@ -232,7 +235,9 @@ mod tests {
         assert_eq!(all.limit(), Limit::Decode);
         assert_eq!(all.least(), Interval::exact(300.0));
         // Twice the cores' rate makes storage the limit.
+        all.add(Limit::Memory, Interval::exact(1.0), String::new());
         let faster = all.times_cores(Interval::exact(2.0));
+        assert_eq!(faster.rate_of(Limit::Memory), None);
         assert_eq!(
             (faster.limit(), faster.least().mid),
             (Limit::Storage, 400.0)

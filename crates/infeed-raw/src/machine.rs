@@ -267,6 +267,67 @@ pub fn resident_bytes() -> u64 {
     status_bytes("VmRSS:").unwrap_or_else(rusage_peak_bytes)
 }
 
+/// Bytes of the last-level cache of a core; 0 if the platform does not report them. In a virtual
+/// machine, others may use a part of it.
+///
+/// Source: `/sys/devices/system/cpu/cpu*/cache` in the kernel's "ABI/testing/sysfs-devices-system-cpu".
+pub fn last_level_cache_bytes() -> u64 {
+    let Ok(levels) = fs::read_dir("/sys/devices/system/cpu/cpu0/cache") else {
+        return 0;
+    };
+    let sizes = levels.flatten().filter_map(|level| {
+        let text = fs::read_to_string(level.path().join("size")).ok()?;
+        cache_size(text.trim())
+    });
+    sizes.max().unwrap_or(0)
+}
+
+/// Parses the size of a cache, such as `32768K` or `96M`.
+fn cache_size(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(['K', 'M']);
+    let unit = match text.strip_prefix(digits)? {
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        _ => 1,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+/// CPU time that the session of this process has used: the processes that one login shell or job
+/// started, and their ended children. None if the platform does not report it.
+///
+/// # Cost
+///
+/// Reads a file for each process of the machine.
+pub fn session_cpu_time() -> Option<Duration> {
+    let own = session_and_time(&fs::read_to_string("/proc/self/stat").ok()?)?.0;
+    let mut ticks = 0_u64;
+    for entry in fs::read_dir("/proc").ok()?.flatten() {
+        // Other entries have no such file, and a process may have ended.
+        if let Ok(stat) = fs::read_to_string(entry.path().join("stat"))
+            && let Some((session, used)) = session_and_time(&stat)
+            && session == own
+        {
+            ticks = ticks.saturating_add(used);
+        }
+    }
+    Some(Duration::from_millis(ticks.saturating_mul(10)))
+}
+
+/// Parses `/proc/PID/stat`: the session, and user and system time with those of ended children, in
+/// hundredths of a second.
+///
+/// Source: `proc_pid_stat(5)`.
+fn session_and_time(stat: &str) -> Option<(u64, u64)> {
+    // The name in parentheses may contain any characters.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    let times = [number(11)?, number(12)?, number(13)?, number(14)?];
+    let used = times.into_iter().fold(0, u64::saturating_add);
+    Some((number(3)?, used))
+}
+
 /// Drops the system's cached pages of an open file, so that the next read comes from storage. Dirty
 /// or mapped pages stay, and so do caches of a host or of the disk. Changes no data, and needs only
 /// read permission.
@@ -695,5 +756,31 @@ mod tests {
         assert!(memory_limit_bytes() > 1 << 20);
         assert!(peak_rss_bytes() >= resident_bytes() / 2);
         assert!(resident_bytes() > 1 << 16);
+    }
+
+    #[test]
+    fn sizes_of_caches_are_parsed() {
+        assert_eq!(cache_size("32768K"), Some(32 << 20));
+        assert_eq!(cache_size("96M"), Some(96 << 20));
+        assert_eq!(cache_size("512"), Some(512));
+        assert_eq!(cache_size("K"), None);
+        assert_eq!(cache_size("18446744073709551615M"), None);
+    }
+
+    #[test]
+    fn session_and_time_follow_a_name_of_any_characters() {
+        let stat = "7 (a) R (b) S 1 2 33 0 -1 4194304 100 0 0 0 5 6 7 8 20 0 1";
+
+        assert_eq!(session_and_time(stat), Some((33, 26)));
+        assert_eq!(session_and_time("7 (a) S 1 2"), None);
+        assert_eq!(session_and_time(""), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_session_of_this_process_has_used_time() {
+        let session = session_cpu_time().expect("it is reported");
+
+        assert!(session + Duration::from_millis(50) >= process_cpu_time());
     }
 }

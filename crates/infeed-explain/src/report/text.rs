@@ -13,7 +13,7 @@ pub use summary::summary;
 use super::numbers;
 use super::table::{ALWAYS, TableColumn, length, set, wrap};
 use super::words::{behind, error, stall};
-use crate::{Explanation, LedgerEntry, NotTried, Remedy, StageCost, Verdict};
+use crate::{Explanation, LedgerEntry, NotTried, Remedy, StageCost, TrialSample, Verdict};
 use infeed_core::printable::{BOLD, DIM, RESET, printable};
 
 /// Width of the labels of the verdict's lines, with the blanks around them.
@@ -53,6 +53,7 @@ pub fn text(e: &Explanation, width: usize, colour: bool) -> String {
     device::transfers(&mut page, e);
     feeders::feeders(&mut page, e);
     remedies(&mut page, e);
+    page.labelled("trials", e.sample.map(trials).as_slice());
     what_if::prediction(&mut page, e);
     ledger(&mut page, &e.ledger);
     if !e.notes.is_empty() {
@@ -60,6 +61,23 @@ pub fn text(e: &Explanation, width: usize, colour: bool) -> String {
         page.labelled("note", &e.notes);
     }
     page.out
+}
+
+/// Describes the records of the trials.
+fn trials(sample: TrialSample) -> String {
+    let size = |bytes: u64| numbers::bytes(bytes as f64);
+    let mut text = format!(
+        "each repeats {} records: {} encoded",
+        sample.records,
+        size(sample.encoded_bytes)
+    );
+    if sample.row_bytes > 0 {
+        text += &format!(", {} as rows", size(sample.row_bytes));
+    }
+    if sample.cache_bytes > 0 {
+        text += &format!("; the last-level cache has {}", size(sample.cache_bytes));
+    }
+    text
 }
 
 /// Describes the consumer's time, largest share first.

@@ -7,8 +7,8 @@
 use infeed::random::hash;
 use infeed_explain::{
     Crossover, Explanation, Interval, LedgerEntry, Limit, MeasuredMachine, NotTried,
-    PredictedChange, QueuePoint, Remedy, Resource, Run, Span, StageCost, Stall, Subject, VERSION,
-    Verdict, WhatIfReport,
+    PredictedChange, QueuePoint, Remedy, Resource, Run, Span, StageCost, Stall, Subject,
+    TrialSample, VERSION, Verdict, WhatIfReport,
 };
 
 const SEED: u64 = 7;
@@ -75,6 +75,12 @@ pub(crate) fn usual() -> Explanation {
         stall,
         resources: resources(),
         verdict: verdict(),
+        sample: Some(TrialSample {
+            records: 256,
+            encoded_bytes: 24_100_000,
+            row_bytes: 154_000_000,
+            cache_bytes: 33_554_432,
+        }),
         control: Some(Interval {
             low: 0.98,
             mid: 1.01,
