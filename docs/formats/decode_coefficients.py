@@ -84,9 +84,7 @@ def decode(record: bytes) -> Record:
     strips = range(-(-down // strip_rows))
     parts = STREAMS + 2 * CLASSES
     lengths = [[reader.varint() for _ in range(parts)] for _ in strips]
-    components = [
-        np.zeros((down * v, across * h, 64), np.int16) for h, v in sampling
-    ]
+    components = [np.zeros((down * v, across * h, 64), np.int16) for h, v in sampling]
     for strip in strips:
         first = strip * strip_rows
         rows = range(first, min(first + strip_rows, down))

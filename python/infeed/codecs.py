@@ -37,8 +37,9 @@ def decode(
         ValueError: The bytes are damaged, too large, or of another format.
     """
     pixels, shape, size = _core.decode_image(bytes(data), mode, orient, max_pixels)
-    dtype = np.uint16 if size == 2 else np.uint8
-    return np.frombuffer(pixels, dtype).reshape(shape)
+    if size == 2:
+        return np.frombuffer(pixels, np.uint16).reshape(shape)
+    return np.frombuffer(pixels, np.uint8).reshape(shape)
 
 
 def encode(data: bytes) -> bytes:

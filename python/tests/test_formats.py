@@ -23,7 +23,7 @@ def load(name):
 
 
 def inverse_dct(blocks):
-    """The inverse DCT of T.81, A.3.3, in floating point; blocks of shape [..., 8, 8]."""
+    """The inverse DCT of T.81, A.3.3, in floating point. Shape [..., 8, 8]."""
     k = np.arange(8)
     basis = np.cos((2 * k[:, None] + 1) * k[None, :] * np.pi / 16) / 2
     basis[:, 0] /= np.sqrt(2)

@@ -347,9 +347,12 @@ pub(super) fn decode(
     decode_window(&mut pixels, job, window, scratch, out)
 }
 
+/// Decodes a window of a JPEG; returns the number of harmless warnings.
+pub(super) type DecodeWindow<'a> = dyn FnMut(&JpegTask, &mut [u8]) -> Result<u32, JpegError> + 'a;
+
 /// Decodes a window that covers the job's region with `pixels`, and copies the region.
 pub(super) fn decode_window(
-    pixels: &mut dyn FnMut(&JpegTask, &mut [u8]) -> Result<u32, JpegError>,
+    pixels: &mut DecodeWindow<'_>,
     job: &RegionDecode<'_>,
     window: Window,
     scratch: &mut Scratch,

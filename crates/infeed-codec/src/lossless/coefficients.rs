@@ -233,7 +233,7 @@ fn strip_symbols(
 }
 
 /// Chooses a code for each segment. Bit *i* of the second result is set if segment *i* shares the
-/// code of segment *i* - 1, because a table of its own would cost more than it saves.
+/// code of segment *i* - 1, because another table would cost more than it saves.
 fn choose_codes(strips: &[StripSymbols]) -> (Vec<Code>, u32) {
     let counts: Vec<[u32; 256]> = (0..SEGMENTS)
         .map(|at| {

@@ -308,7 +308,8 @@ pub(super) fn write_scan(
     let mut mcu = 0usize;
     for row in 0..grid.down {
         for column in 0..grid.across {
-            if header.restart_interval > 0 && mcu > 0 && mcu % header.restart_interval == 0 {
+            if header.restart_interval > 0 && mcu > 0 && mcu.is_multiple_of(header.restart_interval)
+            {
                 writer.align(pad);
                 let number = (mcu / header.restart_interval - 1) % 8;
                 writer.out.extend([0xFF, 0xD0 + number as u8]);
