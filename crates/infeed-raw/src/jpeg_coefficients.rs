@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::jpeg::{JpegError, JpegTask, PixelFormat};
 
 /// The quantised coefficients of 8x8 samples, in row order (not in zigzag order).
-pub type Block = [i16; 64];
+pub type CoefficientBlock = [i16; 64];
 
 /// Blocks of an MCU that libjpeg-turbo supports.
 pub const MAX_BLOCKS_IN_MCU: usize = 10;
@@ -19,7 +19,7 @@ pub const MAX_BLOCKS_IN_MCU: usize = 10;
 /// Supplies the coefficients of an image, MCU by MCU in raster order.
 pub trait McuSource {
     /// Writes all blocks of the next MCU: component by component, each row by row.
-    fn fill(&mut self, blocks: &mut [Block]);
+    fn fill(&mut self, blocks: &mut [CoefficientBlock]);
 
     /// Moves past the next MCU, which is outside of the window.
     fn skip(&mut self);
@@ -43,7 +43,7 @@ pub struct ComponentBlocks {
     /// one.
     pub across: usize,
     /// All blocks.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<CoefficientBlock>,
 }
 
 /// Reason why a file has no coefficients that determine its pixels.
@@ -99,16 +99,16 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-struct Feed<'a, S> {
+struct McuFeed<'a, S> {
     source: &'a mut S,
     has_panicked: bool,
 }
 
 /// Passes an MCU of libjpeg to the source. A panic must not unwind through C.
 extern "C" fn fill<S: McuSource>(feed: *mut c_void, out: *mut i16, blocks: c_int) {
-    // SAFETY: `decode` passes a `Feed<S>` that outlives the call into libjpeg and that nothing else
+    // SAFETY: `decode` passes a `McuFeed<S>` that outlives the call into libjpeg and that nothing else
     // uses meanwhile.
-    let feed = unsafe { &mut *feed.cast::<Feed<'_, S>>() };
+    let feed = unsafe { &mut *feed.cast::<McuFeed<'_, S>>() };
     if feed.has_panicked {
         return;
     }
@@ -117,7 +117,8 @@ extern "C" fn fill<S: McuSource>(feed: *mut c_void, out: *mut i16, blocks: c_int
         Ok(blocks) => {
             // SAFETY: libjpeg's decoder owns `blocks` consecutive, initialised blocks of 64
             // aligned coefficients at `out` and does not touch them during this call.
-            let blocks = unsafe { std::slice::from_raw_parts_mut(out.cast::<Block>(), blocks) };
+            let blocks =
+                unsafe { std::slice::from_raw_parts_mut(out.cast::<CoefficientBlock>(), blocks) };
             feed.source.fill(blocks);
         }
         Err(_) => {}
@@ -175,7 +176,7 @@ pub fn decode<S: McuSource>(
         mcus_down: int(grid.down)?,
         max_memory: c_long::from(task.max_memory_mib) << 20,
     };
-    let mut feed = Feed {
+    let mut feed = McuFeed {
         source,
         has_panicked: false,
     };
@@ -208,16 +209,16 @@ pub fn decode<S: McuSource>(
 }
 
 /// Collects rows of blocks. Stops at `limit` blocks.
-struct Sink {
+struct BlockSink {
     components: Vec<ComponentBlocks>,
     blocks: usize,
     limit: usize,
 }
 
 extern "C" fn take(sink: *mut c_void, component: c_int, blocks: *const i16, count: c_int) {
-    // SAFETY: `read` passes a `Sink` that outlives the call into libjpeg and that nothing else uses
+    // SAFETY: `read` passes a `BlockSink` that outlives the call into libjpeg and that nothing else uses
     // meanwhile.
-    let sink = unsafe { &mut *sink.cast::<Sink>() };
+    let sink = unsafe { &mut *sink.cast::<BlockSink>() };
     let (Ok(component), Ok(count)) = (usize::try_from(component), usize::try_from(count)) else {
         return;
     };
@@ -227,7 +228,7 @@ extern "C" fn take(sink: *mut c_void, component: c_int, blocks: *const i16, coun
     }
     // SAFETY: libjpeg holds `count` consecutive, initialised blocks of 64 aligned coefficients at
     // `blocks` and does not change them during this call.
-    let row = unsafe { std::slice::from_raw_parts(blocks.cast::<Block>(), count) };
+    let row = unsafe { std::slice::from_raw_parts(blocks.cast::<CoefficientBlock>(), count) };
     while sink.components.len() <= component {
         sink.components.push(ComponentBlocks::default());
     }
@@ -249,13 +250,13 @@ pub fn read(
     max_scans: u16,
     max_blocks: usize,
 ) -> Result<Vec<ComponentBlocks>, CoefficientsError> {
-    let mut sink = Sink {
+    let mut sink = BlockSink {
         components: Vec::new(),
         blocks: 0,
         limit: max_blocks,
     };
     let max_memory = max_blocks
-        .saturating_mul(2 * size_of::<Block>())
+        .saturating_mul(2 * size_of::<CoefficientBlock>())
         .saturating_add(16 << 20);
     let mut message = [0 as c_char; MESSAGE];
     // SAFETY: `file`, `sink` and `message` outlive the call. The C function writes at most

@@ -5,7 +5,7 @@ use infeed_raw::jpeg::JpegTask;
 use super::jpeg::{self, Frame, RegionDecode};
 use super::{DecodeError, Detail, Format, Header, Scratch};
 use crate::lossless::jpeg::JpegParts;
-use crate::lossless::record::Record;
+use crate::lossless::record::LosslessRecord;
 use infeed_core::sample::Image;
 
 /// Properties of a record from its segments and its directory.
@@ -19,7 +19,7 @@ pub(super) struct Coefficients {
 }
 
 fn parts(bytes: &[u8]) -> Result<JpegParts<'_>, DecodeError> {
-    let record = Record::read(bytes).map_err(DecodeError::damaged)?;
+    let record = LosslessRecord::read(bytes).map_err(DecodeError::damaged)?;
     JpegParts::read(record.flags, record.body).ok_or(DecodeError::Truncated)
 }
 
@@ -42,7 +42,7 @@ pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> 
 
 /// Verifies the checksum.
 pub(super) fn check(bytes: &[u8], verify: bool) -> Result<(), DecodeError> {
-    let record = Record::read(bytes).map_err(DecodeError::damaged)?;
+    let record = LosslessRecord::read(bytes).map_err(DecodeError::damaged)?;
     if verify && !record.is_intact() {
         return Err(DecodeError::damaged("a checksum that does not match"));
     }

@@ -5,7 +5,7 @@ use infeed_raw::simd::Level;
 use super::png::{self, Ihdr, Samples};
 use super::{ColorMode, DecodeError, Detail, Format, Header, Scratch};
 use crate::lossless::planes::{OUTSIDE_TABLE, PlaneParts, SampleShape};
-use crate::lossless::record::Record;
+use crate::lossless::record::LosslessRecord;
 use infeed_core::sample::{Image, Region};
 
 /// Properties of a record from its chunks and its layout.
@@ -17,7 +17,7 @@ pub(super) struct Planes {
 }
 
 fn parts(bytes: &[u8]) -> Result<PlaneParts<'_>, DecodeError> {
-    let record = Record::read(bytes).map_err(DecodeError::damaged)?;
+    let record = LosslessRecord::read(bytes).map_err(DecodeError::damaged)?;
     PlaneParts::read(record.body).ok_or(DecodeError::Truncated)
 }
 

@@ -3,13 +3,15 @@
 //! The layout is specified in `docs/formats/jpeg-coefficients.md`. A strip is a number of rows of
 //! MCUs; it can be decoded without the strips before it.
 
-use infeed_raw::jpeg_coefficients::{Block, ComponentBlocks, MAX_BLOCKS_IN_MCU, McuSource};
+use infeed_raw::jpeg_coefficients::{
+    CoefficientBlock, ComponentBlocks, MAX_BLOCKS_IN_MCU, McuSource,
+};
 use infeed_raw::simd::{
     BlockCursor, BlockExpander, BlockSymbols, ESCAPE, LONG, Level, MAX_BITS, PADDING, STREAMS,
     StreamReader, SymbolTable, ZIGZAG,
 };
 
-use super::huffman::{self, Code, Shape, StreamWriter};
+use super::huffman::{self, Code, CodeShape, StreamWriter};
 use super::varint;
 
 /// Kinds of symbols of a class: the number of mask bytes, DC, eight mask bytes, coefficients 1 to
@@ -54,7 +56,7 @@ pub(super) const MAX_BLOCKS: usize = 20 << 20;
 
 /// Blocks of one component in an MCU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sampling {
+pub(super) struct ComponentSampling {
     pub(super) across: usize,
     pub(super) down: usize,
 }
@@ -67,7 +69,7 @@ pub(super) struct Grid {
     /// Rows of MCUs.
     pub(super) down: usize,
     /// One for each component.
-    pub(super) sampling: Vec<Sampling>,
+    pub(super) sampling: Vec<ComponentSampling>,
 }
 
 impl Grid {
@@ -107,11 +109,11 @@ impl Grid {
     }
 }
 
-/// Shape of the code that begins with a segment.
-fn shape(segment: usize) -> Shape {
+/// CodeShape of the code that begins with a segment.
+fn shape(segment: usize) -> CodeShape {
     match segment % KINDS {
-        MASKS..LOW => Shape::Masks,
-        _ => Shape::Numbers,
+        MASKS..LOW => CodeShape::Masks,
+        _ => CodeShape::Numbers,
     }
 }
 
@@ -124,7 +126,7 @@ struct StripSymbols {
 }
 
 impl StripSymbols {
-    fn push(&mut self, class: usize, block: &Block, dc: &mut i16) {
+    fn push(&mut self, class: usize, block: &CoefficientBlock, dc: &mut i16) {
         let segment = |kind: usize| segment(kind, class);
         let difference = block[0].wrapping_sub(*dc);
         *dc = block[0];
@@ -585,7 +587,7 @@ impl StripReader<'_> {
     }
 
     /// Expands the next MCU of the strip in the buffer.
-    fn expand(&mut self, strip: usize, blocks: &mut [Block]) {
+    fn expand(&mut self, strip: usize, blocks: &mut [CoefficientBlock]) {
         let long = &self.image.strips[strip].long[CLASSES..];
         let (first, others) = blocks.split_at_mut(self.class_blocks[0].min(blocks.len()));
         for (class, out) in [first, others].into_iter().enumerate() {
@@ -597,7 +599,7 @@ impl StripReader<'_> {
 }
 
 /// Sums the differences of DC coefficients of the components of a class.
-fn integrate(codes: &[u8], long: &[u8], sampling: &[Sampling], out: &mut Vec<i16>) {
+fn integrate(codes: &[u8], long: &[u8], sampling: &[ComponentSampling], out: &mut Vec<i16>) {
     let mut long = long.iter().copied();
     let mut difference = |code: u8| {
         let code = match code {
@@ -624,7 +626,7 @@ fn integrate(codes: &[u8], long: &[u8], sampling: &[Sampling], out: &mut Vec<i16
 }
 
 impl McuSource for StripReader<'_> {
-    fn fill(&mut self, blocks: &mut [Block]) {
+    fn fill(&mut self, blocks: &mut [CoefficientBlock]) {
         if self.row >= self.image.grid.down {
             return;
         }

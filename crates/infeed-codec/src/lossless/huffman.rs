@@ -27,7 +27,7 @@ pub(super) enum Code {
 
 /// Values that have similar lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum CodeShape {
     /// Numbers: a value has the length of the value before it.
     Numbers,
     /// Bit masks: a value has the length of the last value with as many set bits.
@@ -35,14 +35,14 @@ pub(super) enum Shape {
 }
 
 /// Predicts the length of a value from those before it.
-struct Predictor {
-    shape: Shape,
+struct LengthPredictor {
+    shape: CodeShape,
     lengths: [u8; 9],
 }
 
-impl Predictor {
-    fn new(shape: Shape) -> Predictor {
-        Predictor {
+impl LengthPredictor {
+    fn new(shape: CodeShape) -> LengthPredictor {
+        LengthPredictor {
             shape,
             lengths: [4, 5, 6, 7, 8, 8, 8, 8, 8],
         }
@@ -51,8 +51,8 @@ impl Predictor {
     /// Length predicted for a value, to be replaced with its length.
     fn length(&mut self, value: usize) -> &mut u8 {
         match self.shape {
-            Shape::Numbers => &mut self.lengths[0],
-            Shape::Masks => &mut self.lengths[value.count_ones().min(8) as usize],
+            CodeShape::Numbers => &mut self.lengths[0],
+            CodeShape::Masks => &mut self.lengths[value.count_ones().min(8) as usize],
         }
     }
 }
@@ -76,9 +76,9 @@ impl Code {
     ///
     /// A byte is the largest value with a code. Bits follow, highest first: 1 for a constant.
     /// Otherwise 0, and for each value up to that one the difference of its length to the length
-    /// that `Shape` predicts: 0 is the same, 100 one more, 101 one less, 11 and four bits any
+    /// that `CodeShape` predicts: 0 is the same, 100 one more, 101 one less, 11 and four bits any
     /// length. The last byte is filled with zeros.
-    pub(super) fn write(&self, shape: Shape, out: &mut Vec<u8>) {
+    pub(super) fn write(&self, shape: CodeShape, out: &mut Vec<u8>) {
         let lengths = match self {
             Code::Constant(value) => {
                 out.extend([*value, 0x80]);
@@ -90,7 +90,7 @@ impl Code {
         out.push(last as u8);
         let mut bits = BitWriter::default();
         bits.put(0, 1);
-        let mut predictor = Predictor::new(shape);
+        let mut predictor = LengthPredictor::new(shape);
         for (value, &length) in lengths.iter().enumerate().take(last + 1) {
             let predicted = predictor.length(value);
             match i32::from(length) - i32::from(*predicted) {
@@ -105,7 +105,7 @@ impl Code {
     }
 
     /// Reads a code; returns it and the bytes after it. `None` if the bytes are no complete code.
-    pub(super) fn read(shape: Shape, bytes: &[u8]) -> Option<(Code, &[u8])> {
+    pub(super) fn read(shape: CodeShape, bytes: &[u8]) -> Option<(Code, &[u8])> {
         let (&last, rest) = bytes.split_first()?;
         let mut read = 0usize;
         let mut bit = || {
@@ -117,7 +117,7 @@ impl Code {
             return Some((Code::Constant(last), &rest[1..]));
         }
         let mut lengths = Box::new([0u8; 256]);
-        let mut predictor = Predictor::new(shape);
+        let mut predictor = LengthPredictor::new(shape);
         for (value, length) in lengths.iter_mut().enumerate().take(usize::from(last) + 1) {
             let predicted = predictor.length(value);
             *length = match (bit()?, *predicted) {
@@ -344,7 +344,7 @@ mod tests {
             let code = Code::of_counts(&counts(symbols));
             writer.segment(&code, symbols);
             let mut text = Vec::new();
-            for shape in [Shape::Masks, Shape::Numbers] {
+            for shape in [CodeShape::Masks, CodeShape::Numbers] {
                 text.clear();
                 code.write(shape, &mut text);
                 text.push(0xAB);
@@ -393,7 +393,7 @@ mod tests {
     #[test]
     fn a_code_that_is_not_complete_is_rejected() {
         fn read(bytes: &[u8]) -> Option<Code> {
-            Code::read(Shape::Numbers, bytes).map(|(code, _)| code)
+            Code::read(CodeShape::Numbers, bytes).map(|(code, _)| code)
         }
         assert_eq!(read(&[]), None);
         assert_eq!(read(&[2]), None, "no bits");

@@ -7,7 +7,7 @@ use infeed_raw::jpeg::{JpegError, JpegTask};
 use infeed_raw::jpeg_coefficients::{self as native, CoefficientsError, ComponentBlocks, McuGrid};
 
 use super::coefficients::{self, CoefficientImage, Grid, MAX_BLOCKS, StripScratch};
-use super::record::{Kind, RecordWriter};
+use super::record::{RecordKind, RecordWriter};
 use super::segments::{self, ScanHeader};
 use super::varint;
 
@@ -111,7 +111,7 @@ fn record(
     grid: &Grid,
     components: &[ComponentBlocks],
 ) -> Vec<u8> {
-    let mut out = RecordWriter::new(Kind::Jpeg, flags);
+    let mut out = RecordWriter::new(RecordKind::Jpeg, flags);
     let body = out.body();
     write_head(head, body);
     varint::write(body, tail.len() as u64);

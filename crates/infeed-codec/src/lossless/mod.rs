@@ -23,7 +23,7 @@ use png::Compression;
 use self::jpeg::JpegParts;
 pub use self::jpeg::KeepReason;
 use self::planes::PlaneParts;
-use self::record::{Kind, Record};
+use self::record::{LosslessRecord, RecordKind};
 use crate::decode::{ColorMode, DecodeError, Decoder, Format, Limits, Request};
 
 /// Buffers of a decoder, reused from record to record.
@@ -126,12 +126,12 @@ pub fn restore(record: &[u8]) -> Result<RestoredFile, DecodeError> {
 
 /// Restores the file of a record. `compression` is that of the pixels of a PNG.
 fn restore_with(record: &[u8], compression: Compression) -> Result<RestoredFile, DecodeError> {
-    let record = Record::read(record).map_err(DecodeError::damaged)?;
+    let record = LosslessRecord::read(record).map_err(DecodeError::damaged)?;
     if !record.is_intact() {
         return Err(DecodeError::damaged("a checksum that does not match"));
     }
     match record.kind {
-        Kind::Jpeg => {
+        RecordKind::Jpeg => {
             let parts = JpegParts::read(record.flags, record.body)
                 .ok_or(DecodeError::damaged("a record that ends early"))?;
             let mut scratch = LosslessScratch::default();
@@ -140,7 +140,7 @@ fn restore_with(record: &[u8], compression: Compression) -> Result<RestoredFile,
                 .map_err(DecodeError::damaged)?;
             Ok(RestoredFile { bytes, is_original })
         }
-        Kind::Planes => {
+        RecordKind::Planes => {
             let parts = PlaneParts::read(record.body).ok_or(DecodeError::Truncated)?;
             Ok(RestoredFile {
                 bytes: parts.restore(compression)?,

@@ -7,7 +7,7 @@ use zstd::zstd_safe::CParameter;
 
 use super::KeepReason;
 use super::planes::{Coding, Predictor, SampleShape};
-use super::record::{Kind, RecordWriter};
+use super::record::{RecordKind, RecordWriter};
 use super::varint;
 use crate::decode::png::{Chunk, SIGNATURE};
 
@@ -70,7 +70,7 @@ pub(super) fn encode(file: &[u8], image: &Image) -> Result<Vec<u8>, KeepReason> 
             smallest(shape, &samples)
         }
     };
-    let mut out = RecordWriter::new(Kind::Planes, 0);
+    let mut out = RecordWriter::new(RecordKind::Planes, 0);
     let body = out.body();
     for part in [&head[..], tail] {
         varint::write(body, part.len() as u64);

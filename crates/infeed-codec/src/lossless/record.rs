@@ -11,48 +11,48 @@ const VERSION: u8 = 1;
 
 /// Content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum RecordKind {
     /// Coefficients of a JPEG.
     Jpeg,
     /// Planes of samples of a PNG.
     Planes,
 }
 
-impl Kind {
+impl RecordKind {
     fn byte(self) -> u8 {
         match self {
-            Kind::Jpeg => b'J',
-            Kind::Planes => b'P',
+            RecordKind::Jpeg => b'J',
+            RecordKind::Planes => b'P',
         }
     }
 }
 
 /// The header and the body of a record.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Record<'a> {
-    pub(crate) kind: Kind,
+pub(crate) struct LosslessRecord<'a> {
+    pub(crate) kind: RecordKind,
     pub(crate) flags: u16,
     checksum: u32,
     pub(crate) body: &'a [u8],
 }
 
-impl<'a> Record<'a> {
+impl<'a> LosslessRecord<'a> {
     /// Splits a record. Does not verify the checksum.
-    pub(crate) fn read(bytes: &'a [u8]) -> Result<Record<'a>, &'static str> {
+    pub(crate) fn read(bytes: &'a [u8]) -> Result<LosslessRecord<'a>, &'static str> {
         let (head, body) = bytes
             .split_first_chunk::<LENGTH>()
             .ok_or("a record too short")?;
         if head[..4] != MAGIC {
             return Err("no lossless record");
         }
-        let kind = [Kind::Jpeg, Kind::Planes]
+        let kind = [RecordKind::Jpeg, RecordKind::Planes]
             .into_iter()
             .find(|kind| kind.byte() == head[4])
             .ok_or("an unknown kind of lossless record")?;
         if head[5] != VERSION {
             return Err("a newer version of lossless record");
         }
-        Ok(Record {
+        Ok(LosslessRecord {
             kind,
             flags: u16::from_le_bytes([head[6], head[7]]),
             checksum: u32::from_le_bytes([head[8], head[9], head[10], head[11]]),
@@ -66,7 +66,7 @@ impl<'a> Record<'a> {
     }
 }
 
-fn checksum(kind: Kind, flags: u16, body: &[u8]) -> u32 {
+fn checksum(kind: RecordKind, flags: u16, body: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&[kind.byte(), VERSION]);
     hasher.update(&flags.to_le_bytes());
@@ -77,13 +77,13 @@ fn checksum(kind: Kind, flags: u16, body: &[u8]) -> u32 {
 /// Writes a record.
 #[derive(Debug)]
 pub(crate) struct RecordWriter {
-    kind: Kind,
+    kind: RecordKind,
     flags: u16,
     bytes: Vec<u8>,
 }
 
 impl RecordWriter {
-    pub(crate) fn new(kind: Kind, flags: u16) -> RecordWriter {
+    pub(crate) fn new(kind: RecordKind, flags: u16) -> RecordWriter {
         let mut bytes = Vec::from(MAGIC);
         bytes.extend([kind.byte(), VERSION]);
         bytes.extend(flags.to_le_bytes());

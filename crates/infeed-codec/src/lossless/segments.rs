@@ -3,10 +3,10 @@
 //! Source: ITU-T T.81, Annex B (segments), Annex F.1.2 (sequential Huffman encoding), Annex K.3
 //! (the tables that most encoders use).
 
-use infeed_raw::jpeg_coefficients::{Block, ComponentBlocks};
+use infeed_raw::jpeg_coefficients::{CoefficientBlock, ComponentBlocks};
 use infeed_raw::simd::ZIGZAG;
 
-use super::coefficients::{Grid, Sampling};
+use super::coefficients::{ComponentSampling, Grid};
 
 /// Properties of a file with one scan, from the segments before the scan data.
 #[derive(Clone, Debug)]
@@ -111,9 +111,9 @@ fn grid(frame: &[u8]) -> Option<Grid> {
     {
         return None;
     }
-    let mut sampling: Vec<Sampling> = rest
+    let mut sampling: Vec<ComponentSampling> = rest
         .chunks_exact(3)
-        .map(|component| Sampling {
+        .map(|component| ComponentSampling {
             across: usize::from(component[1] >> 4),
             down: usize::from(component[1] & 15),
         })
@@ -255,7 +255,7 @@ impl ScanWriter {
 
     fn block(
         &mut self,
-        block: &Block,
+        block: &CoefficientBlock,
         dc: &mut i32,
         dc_codes: &HuffmanCodes,
         ac_codes: &HuffmanCodes,

@@ -65,7 +65,11 @@ fn epoch(pipeline: &Pipeline) -> Vec<(Vec<u64>, Vec<u8>)> {
 #[test]
 fn random_crops_of_lossless_records_are_those_of_the_originals_bit_for_bit() {
     let root = photos();
-    let pipeline = random_crops(root.path());
+    // Shards are shuffled within windows, so their order is another one.
+    let pipeline = Pipeline {
+        shuffle: None,
+        ..random_crops(root.path())
+    };
     let expected = epoch(&pipeline);
     for to in [
         Target::Folder,
@@ -79,7 +83,7 @@ fn random_crops_of_lossless_records_are_those_of_the_originals_bit_for_bit() {
 
         assert_eq!((done.records, done.unchanged), (11, 1), "{to:?}");
         assert!(done.bytes_out < done.bytes_in, "{to:?}");
-        assert_eq!(epoch(&done.pipeline), expected, "{to:?}");
+        assert!(epoch(&done.pipeline) == expected, "{to:?}");
     }
 }
 

@@ -5,7 +5,7 @@
 //! [`LONG`], [`ESCAPE`] and `docs/formats/jpeg-coefficients.md`.
 
 use super::Level;
-use crate::jpeg_coefficients::Block;
+use crate::jpeg_coefficients::CoefficientBlock;
 
 /// Position in row order of each coefficient in zigzag order (ITU-T T.81, figure A.6).
 pub const ZIGZAG: [u8; 64] = [
@@ -49,15 +49,15 @@ pub struct BlockCursor {
     long: usize,
 }
 
-type Expand = fn(&BlockSymbols<'_>, &mut BlockCursor, &mut [Block]);
-type Assemble = fn(&[u8], [&[u8]; 8], &mut [u64]);
+type ExpandBlocks = fn(&BlockSymbols<'_>, &mut BlockCursor, &mut [CoefficientBlock]);
+type AssembleMasks = fn(&[u8], [&[u8]; 8], &mut [u64]);
 
 /// Expands symbols with the best instructions of this processor. The result does not depend on
 /// them.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockExpander {
-    expand: Expand,
-    assemble: Assemble,
+    expand: ExpandBlocks,
+    assemble: AssembleMasks,
 }
 
 impl BlockExpander {
@@ -87,7 +87,12 @@ impl BlockExpander {
     /// Writes the coefficients of the next blocks, in row order. `out` must be zero. Blocks and
     /// symbols beyond the end are zero.
     #[inline]
-    pub fn expand(&self, symbols: &BlockSymbols<'_>, cursor: &mut BlockCursor, out: &mut [Block]) {
+    pub fn expand(
+        &self,
+        symbols: &BlockSymbols<'_>,
+        cursor: &mut BlockCursor,
+        out: &mut [CoefficientBlock],
+    ) {
         (self.expand)(symbols, cursor, out);
     }
 
@@ -113,7 +118,11 @@ fn assemble_portable(counts: &[u8], bytes: [&[u8]; 8], masks: &mut [u64]) {
     }
 }
 
-fn expand_portable(symbols: &BlockSymbols<'_>, cursor: &mut BlockCursor, out: &mut [Block]) {
+fn expand_portable(
+    symbols: &BlockSymbols<'_>,
+    cursor: &mut BlockCursor,
+    out: &mut [CoefficientBlock],
+) {
     for block in out {
         let mask = symbols.masks.get(cursor.block).copied().unwrap_or(0);
         block[0] = symbols.dc.get(cursor.block).copied().unwrap_or(0);
@@ -165,7 +174,7 @@ mod x86 {
     use std::arch::x86_64::*;
 
     use super::{BlockCursor, BlockSymbols, LONG, PADDING, ZIGZAG, long_value};
-    use crate::jpeg_coefficients::Block;
+    use crate::jpeg_coefficients::CoefficientBlock;
 
     /// For each byte in row order, the position in zigzag order.
     const FROM: [u8; 64] = {
@@ -210,7 +219,11 @@ mod x86 {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2,bmi1,bmi2,popcnt,lzcnt"
     )]
-    pub(super) fn expand(symbols: &BlockSymbols<'_>, cursor: &mut BlockCursor, out: &mut [Block]) {
+    pub(super) fn expand(
+        symbols: &BlockSymbols<'_>,
+        cursor: &mut BlockCursor,
+        out: &mut [CoefficientBlock],
+    ) {
         let order = load(&FROM);
         for block in out {
             let mask = symbols.masks.get(cursor.block).copied().unwrap_or(0) & !1;

@@ -20,17 +20,17 @@ pub type SymbolTable = [u16; 1 << MAX_BITS];
 /// Symbols of a stream that one refill of at least 56 bits always holds.
 const PER_REFILL: usize = 5;
 
-type Decode = fn(&mut StreamState<'_>, &SymbolTable, &mut [u8]);
+type DecodeSegment = fn(&mut BitStreams<'_>, &SymbolTable, &mut [u8]);
 
 /// Reads segments from eight streams. Reading past the end of a stream gives zero bits.
 #[derive(Debug)]
 pub struct StreamReader<'a> {
-    state: StreamState<'a>,
-    decode: Decode,
+    state: BitStreams<'a>,
+    decode: DecodeSegment,
 }
 
 #[derive(Debug)]
-struct StreamState<'a> {
+struct BitStreams<'a> {
     streams: [&'a [u8]; STREAMS],
     /// Byte of each stream at which `buffer` was filled.
     at: [usize; STREAMS],
@@ -43,7 +43,7 @@ impl<'a> StreamReader<'a> {
     /// Starts at the first bit of each stream, highest bits first.
     pub fn new(level: Level, streams: [&'a [u8]; STREAMS]) -> StreamReader<'a> {
         StreamReader {
-            state: StreamState {
+            state: BitStreams {
                 streams,
                 at: [0; STREAMS],
                 buffer: streams.map(|stream| word(stream, 0) | 1),
@@ -58,14 +58,14 @@ impl<'a> StreamReader<'a> {
     }
 }
 
-fn choose(level: Level) -> Decode {
+fn choose(level: Level) -> DecodeSegment {
     #[cfg(target_arch = "x86_64")]
     if matches!(level, Level::Avx2 | Level::Avx512)
         && is_x86_feature_detected!("bmi1")
         && is_x86_feature_detected!("bmi2")
     {
         #[target_feature(enable = "bmi1,bmi2")]
-        fn with_bmi2(state: &mut StreamState<'_>, table: &SymbolTable, out: &mut [u8]) {
+        fn with_bmi2(state: &mut BitStreams<'_>, table: &SymbolTable, out: &mut [u8]) {
             decode(state, table, out);
         }
         // SAFETY: the processor has the instructions that the function enables, just tested.
@@ -76,8 +76,8 @@ fn choose(level: Level) -> Decode {
 }
 
 #[inline(always)]
-fn decode(state: &mut StreamState<'_>, table: &SymbolTable, out: &mut [u8]) {
-    let StreamState {
+fn decode(state: &mut BitStreams<'_>, table: &SymbolTable, out: &mut [u8]) {
+    let BitStreams {
         streams,
         mut at,
         mut buffer,

@@ -309,7 +309,7 @@ fn damage_that_the_checksum_hides_gives_an_error_or_other_pixels_and_no_panic() 
                 not_panicked(decoded(&bytes, mode, true, None).map(|_| ()));
             }
             // A checksum that fits reaches the restoring code.
-            let mut fixed = record::RecordWriter::new(record::Kind::Planes, 0);
+            let mut fixed = record::RecordWriter::new(record::RecordKind::Planes, 0);
             fixed.body().extend(&bytes[12..]);
             let _ = restore(&fixed.finish());
         }
@@ -324,7 +324,7 @@ fn crafted_record(color: ColorType, depth: BitDepth, strips: &[u8]) -> Vec<u8> {
     png.set_depth(depth);
     png.write_header().unwrap();
     let head = &file[..33];
-    let mut out = record::RecordWriter::new(record::Kind::Planes, 0);
+    let mut out = record::RecordWriter::new(record::RecordKind::Planes, 0);
     for part in [head, &[]] {
         varint::write(out.body(), part.len() as u64);
         out.body().extend(part);
