@@ -67,7 +67,7 @@ pub fn text(e: &Explanation, width: usize, colour: bool) -> String {
 fn trials(sample: TrialSample) -> String {
     let size = |bytes: u64| numbers::bytes(bytes as f64);
     let mut text = format!(
-        "{} records, {} encoded",
+        "{} records: {} encoded",
         sample.records,
         size(sample.encoded_bytes)
     );
@@ -75,7 +75,7 @@ fn trials(sample: TrialSample) -> String {
         text += &format!(", {} as rows", size(sample.row_bytes));
     }
     if sample.cache_bytes > 0 {
-        text += &format!("; last-level cache {}", size(sample.cache_bytes));
+        text += &format!("; cache {}", size(sample.cache_bytes));
     }
     text
 }

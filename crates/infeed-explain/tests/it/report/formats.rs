@@ -133,7 +133,7 @@ fn no_line_is_wider_than_the_terminal_and_a_usual_case_fits_a_screen() {
                 assert!(line.chars().count() <= width, "{width}: {line:?}");
                 assert_eq!(line.trim_end(), line);
             }
-            assert!(width < 80 || output.lines().count() <= 50, "{output}");
+            assert!(width < 80 || output.lines().count() <= 52, "{output}");
         }
     }
 }
