@@ -12,6 +12,8 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 if not sys.platform.startswith("linux"):
     pytest.skip("the states of the machine need Linux", allow_module_level=True)
 
+# `benchmarks/datasets.py` must not stand in the way of the package `datasets`.
+installed = sys.modules.pop("datasets", None)
 sys.path.insert(0, str(BENCHMARKS))
 try:
     import groups
@@ -20,6 +22,9 @@ try:
     from ledger_data import SAMPLES, Dataset
 finally:
     sys.path.remove(str(BENCHMARKS))
+    sys.modules.pop("datasets", None)
+    if installed is not None:
+        sys.modules["datasets"] = installed
 
 
 def entry(mid, measured, half=0.1):

@@ -28,7 +28,7 @@ SHARED = {"_jax_copies": {"jax"}}
 # Lowest rung first. Modules on one rung do not import each other.
 LADDER = [
     {"_core", "errors", "_closing", "_code", "_versions", "stats"},
-    {"_check", "_columns", "_identity", "batch", "explanation"},
+    {"_check", "_columns", "_identity", "batch", "codecs", "explanation"},
     {"_fields", "_functions", "_select"},
     {"transforms", "_process", "sources", "loader", "preview", "feeders"},
     {"_other_libraries"},
