@@ -49,7 +49,7 @@ def encode(data: bytes) -> bytes:
     Releases the GIL.
 
     Args:
-        data: The bytes of a JPEG.
+        data: The bytes of a JPEG or PNG.
 
     Raises:
         ValueError: The record would be larger than the file, or the file cannot become
@@ -65,8 +65,8 @@ def restore(data: bytes) -> bytes:
         data: A lossless record.
 
     Returns:
-        The file, byte for byte if the original was a sequential JPEG; otherwise a file
-        with the same pixels and metadata.
+        The file, byte for byte if the original was a sequential JPEG; otherwise, as for
+        every PNG, a file with the same pixels and metadata.
 
     Raises:
         ValueError: The record is damaged.

@@ -175,7 +175,10 @@ impl FromStr for Output {
     fn from_str(text: &str) -> Result<Output, String> {
         match text {
             "fast" => Ok(Output::Fast),
-            _ => text.parse().map(Output::Format),
+            _ => text
+                .parse()
+                .map(Output::Format)
+                .map_err(|formats: String| format!("{formats}, or fast")),
         }
     }
 }

@@ -116,8 +116,8 @@ impl fmt::Display for Encoding {
 impl FromStr for Encoding {
     type Err = String;
 
-    /// Parses `keep`, `lossless`, `restore`, `raw`, `jpeg:1` to `jpeg:100`, `png`, `png:FILTER`, `png:FILTER:LEVEL`,
-    /// `webp-lossless`, and the short names `png-fast` for `png:up:fast` and `png-stored` for
+    /// Parses `keep`, `lossless`, `restore`, `raw`, `jpeg:1` to `jpeg:100`, `png`, `png:FILTER`,
+    /// `png:FILTER:LEVEL`, `webp-lossless`, and the short names `png-fast` for `png:up:fast` and `png-stored` for
     /// `png:none:stored`.
     ///
     /// # Errors
@@ -154,8 +154,8 @@ impl FromStr for Encoding {
             _ => None,
         };
         found.ok_or_else(|| {
-            "write keep, lossless, restore, raw, jpeg:QUALITY (1 to 100), png, png-fast, png-stored, webp-lossless, or \
-             png:FILTER:LEVEL with a filter of none, sub, up, avg, paeth, adaptive and a level of \
+            "write keep, lossless, restore, raw, jpeg:QUALITY (1 to 100), png, png-fast, png-stored, \
+             webp-lossless, or png:FILTER:LEVEL with a filter of none, sub, up, avg, paeth, adaptive and a level of \
              stored, fast, balanced, high"
                 .to_owned()
         })

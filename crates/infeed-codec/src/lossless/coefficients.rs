@@ -109,7 +109,7 @@ impl Grid {
     }
 }
 
-/// CodeShape of the code that begins with a segment.
+/// Returns the shape of the code that begins with a segment.
 fn shape(segment: usize) -> CodeShape {
     match segment % KINDS {
         MASKS..LOW => CodeShape::Masks,

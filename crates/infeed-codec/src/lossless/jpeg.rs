@@ -29,9 +29,10 @@ const PADS_WITH_ZEROS: u16 = 2;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeepReason {
-    /// Not a JPEG that the format can hold: arithmetic coding, 12 bits, CMYK, hierarchical.
+    /// Neither a PNG nor a JPEG that a record can hold: another format, or a JPEG with arithmetic
+    /// coding, 12 bits, CMYK or hierarchical frames.
     Unsupported,
-    /// libjpeg-turbo reports damage; the text is its message.
+    /// The decoder reports damage; the text is its message.
     Damaged(String),
     /// A progressive file without its last scans: its pixels depend on more than its coefficients.
     Incomplete,
