@@ -19,12 +19,10 @@ BIN := $(VENV)/bin
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 unexport CONDA_PREFIX PYTHONHOME PYTHONPATH
 
-# `make demo DATA=folder`: your own images instead of generated ones.
-DEMO := demo-data/photos
-DATA ?= $(DEMO)
-# Number of generated images, seconds of each measurement of the demo, and build profile.
-DEMO_COUNT ?= 1000
-DEMO_SECONDS ?= 10
+# `make demo DATA=folder`: your own images instead of generated ones. DEMO_ARGS: options of
+# `infeed demo`. PROFILE: the build profile.
+DATA ?=
+DEMO_ARGS ?=
 PROFILE ?= release
 
 # `make bench ARGS="classification --loaders bare infeed tf"`: see benchmarks/README.md.
@@ -35,31 +33,14 @@ MINUTES ?= 10
 HOURS ?= 1
 TARGETS ?=
 
-.PHONY: help demo test test-frameworks test-all lint docs gate gate-ratio wheel gpu-kit bench clean install
+.PHONY: help demo test test-frameworks test-all lint docs gate gate-ratio wheel wheels platforms gpu-kit bench clean install
 .PHONY: fuzz soak chaos
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 15
 
 demo: install ## inspect, measure and explain a dataset; DATA=folder uses your own images
-ifeq ($(DATA),$(DEMO))
-	@$(MAKE) $(DEMO)
-endif
-	@mkdir -p demo-data
-	@echo; echo "== Contents of $(DATA): infeed inspect"
-	@$(BIN)/infeed inspect "$(DATA)" --sheet demo-data/sheet.png
-	@echo; echo "== Samples per second on this machine: infeed bench"
-	@$(BIN)/infeed bench "$(DATA)" --seconds $(DEMO_SECONDS)
-	@echo; echo "== Limit and remedies: infeed explain"
-	@$(BIN)/infeed explain "$(DATA)" --seconds $(DEMO_SECONDS) --html demo-data/report.html
-	@echo; echo "demo-data/sheet.png shows samples of the dataset."
-	@echo "demo-data/report.html shows when each thread worked and when it waited."
-
-# Has another name until it is complete. An existing dataset is reused.
-$(DEMO):
-	@rm -rf $(DEMO).unfinished
-	@$(BIN)/infeed sample classification $(DEMO).unfinished --count $(DEMO_COUNT)
-	@mv $(DEMO).unfinished $(DEMO)
+	@$(BIN)/infeed demo demo-data $(if $(DATA),--data "$(DATA)") $(DEMO_ARGS)
 
 # Installs the package in .venv, with an extension built in PROFILE.
 install: $(VENV)/ready
@@ -106,6 +87,13 @@ wheel: $(VENV)/ready ## a wheel for every Linux of this processor, in dist/
 	@$(BIN)/pip install --quiet --disable-pip-version-check -r scripts/requirements-wheel.txt
 	@rm -rf dist
 	@scripts/wheel
+
+wheels: wheel ## also a wheel for 64-bit Arm and the source distribution; needs Debian's apt
+	@scripts/arm wheel
+	@$(BIN)/maturin sdist --out dist
+
+platforms: ## run the wheels in dist/ on all Pythons and processors, and write docs/reference/platforms.md
+	@$(BIN)/python scripts/platforms
 
 gpu-kit: wheel ## what scripts/gpu-check needs on another machine, in target/gpu-kit/
 	@PIP=$(BIN)/pip scripts/gpu-kit

@@ -11,6 +11,7 @@ mod terminal;
 
 mod args;
 mod bench;
+mod demo;
 mod error;
 mod explain;
 #[cfg(feature = "feed")]
@@ -33,6 +34,7 @@ mod target;
 mod verify;
 
 use std::ffi::OsString;
+use std::iter;
 
 use clap::{Parser, Subcommand};
 
@@ -58,6 +60,8 @@ struct Cli {
 enum Command {
     /// Run a pipeline and print its rate, waits, memory and the cost of each stage
     Bench(bench::Args),
+    /// Show the other commands on generated pictures, or on your own
+    Demo(demo::Args),
     /// Find the resource that limits a pipeline, predict the gain of each remedy, apply a remedy
     /// and measure its gain
     Explain(Box<explain::Args>),
@@ -100,19 +104,7 @@ where
         }
     };
     let sink = log::start();
-    let outcome = match cli.command {
-        Command::Bench(args) => bench::run(&args),
-        Command::Explain(args) => explain::run(&args),
-        #[cfg(feature = "feed")]
-        Command::Feed(args) => feed::run(&args),
-        Command::Ledger(args) => ledger::run(&args),
-        Command::Inspect(args) => inspect::run(&args),
-        Command::Pack(args) => pack::run(&args),
-        Command::Unpack(args) => pack::unpack(&args),
-        Command::Probe(args) => probe::run(&args),
-        Command::Sample(args) => sample::run(&args),
-        Command::Verify(args) => verify::run(&args),
-    };
+    let outcome = cli.command.run();
     infeed::log::send_to(sink);
     match outcome {
         Ok(()) => 0,
@@ -120,6 +112,32 @@ where
         Err(error) => {
             print_err!("infeed: {error}");
             error.status()
+        }
+    }
+}
+
+/// Runs the command of arguments that this crate made, without the program's name.
+fn run_args(args: &[OsString]) -> CommandResult {
+    let argv = iter::once("infeed".into()).chain(args.iter().cloned());
+    let cli = Cli::try_parse_from(argv).map_err(|error| CliError::Usage(error.to_string()))?;
+    cli.command.run()
+}
+
+impl Command {
+    fn run(self) -> CommandResult {
+        match self {
+            Command::Bench(args) => bench::run(&args),
+            Command::Demo(args) => demo::run(&args),
+            Command::Explain(args) => explain::run(&args),
+            #[cfg(feature = "feed")]
+            Command::Feed(args) => feed::run(&args),
+            Command::Ledger(args) => ledger::run(&args),
+            Command::Inspect(args) => inspect::run(&args),
+            Command::Pack(args) => pack::run(&args),
+            Command::Unpack(args) => pack::unpack(&args),
+            Command::Probe(args) => probe::run(&args),
+            Command::Sample(args) => sample::run(&args),
+            Command::Verify(args) => verify::run(&args),
         }
     }
 }

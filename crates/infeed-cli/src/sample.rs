@@ -2,10 +2,10 @@
 
 use std::io;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 use infeed::sample::Size;
@@ -117,11 +117,38 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         }
     };
 
+    putln!("{}", write(&*dataset, out)?.text(out))?;
+    putln!("next: infeed inspect {0}; infeed bench {0}", out.display())?;
+    Ok(())
+}
+
+/// Number, bytes and time of written samples.
+pub(crate) struct WriteReport {
+    samples: u64,
+    bytes: u64,
+    time: Duration,
+}
+
+impl WriteReport {
+    /// Returns a line for the user, with the folder of the samples.
+    pub(crate) fn text(&self, folder: &Path) -> String {
+        format!(
+            "wrote {} samples, {}, to {} in {:.1} s",
+            self.samples,
+            human_bytes(self.bytes),
+            folder.display(),
+            self.time.as_secs_f64(),
+        )
+    }
+}
+
+/// Writes a dataset on all cores with a progress bar.
+pub(crate) fn write(dataset: &dyn Dataset, out: &Path) -> Result<WriteReport, CliError> {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let progress = bar(dataset.count(), "samples");
     let bytes = AtomicU64::new(0);
     let start = Instant::now();
-    let written = write_dataset(&*dataset, out, threads, &|size| {
+    let written = write_dataset(dataset, out, threads, &|size| {
         // Relaxed: a sum that is read after all threads have ended.
         bytes.fetch_add(size, Ordering::Relaxed);
         progress.inc(1);
@@ -142,12 +169,9 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             out.display()
         )));
     }
-    putln!(
-        "wrote {written} samples, {}, to {} in {:.1} s",
-        human_bytes(bytes.into_inner()),
-        out.display(),
-        start.elapsed().as_secs_f64(),
-    )?;
-    putln!("next: infeed inspect {0}; infeed bench {0}", out.display())?;
-    Ok(())
+    Ok(WriteReport {
+        samples: written,
+        bytes: bytes.into_inner(),
+        time: start.elapsed(),
+    })
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bench;
+mod demo;
 mod explain;
 mod feed;
 mod golden;

@@ -1,0 +1,72 @@
+//! Tests of `infeed demo`.
+
+use std::fs;
+
+use crate::{infeed, names_a_limit, photos, stderr, stdout};
+
+#[test]
+fn the_demo_makes_pictures_runs_the_commands_and_uses_the_pictures_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("my demo");
+    let args = [
+        "demo",
+        folder.to_str().unwrap(),
+        "--count",
+        "20",
+        "--seconds",
+        "0.2",
+    ];
+
+    let first = infeed(args);
+    let text = stdout(&first);
+
+    assert!(first.status.success(), "{}", stderr(&first));
+    assert!(text.contains("wrote 20 samples"), "{text}");
+    assert!(names_a_limit(&text), "{text}");
+    let shown = format!("$ infeed bench '{}/photos' --seconds 0.2", folder.display());
+    assert!(text.contains(&shown), "{text}");
+    let report = fs::read_to_string(folder.join("report.html")).unwrap();
+    assert!(report.contains("</html>"));
+    assert!(folder.join("sheet.png").exists());
+
+    let second = infeed(args);
+
+    assert!(second.status.success(), "{}", stderr(&second));
+    assert!(!stdout(&second).contains("wrote 20 samples"));
+}
+
+#[test]
+fn the_demo_takes_own_images_and_makes_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("demo");
+    let own = photos(dir.path(), 24);
+
+    let output = infeed([
+        "demo",
+        folder.to_str().unwrap(),
+        "--data",
+        &own,
+        "--seconds",
+        "0.2",
+    ]);
+
+    assert!(output.status.success(), "{}", stderr(&output));
+    let shown = format!("$ infeed inspect {own} --sheet");
+    assert!(stdout(&output).contains(&shown), "{}", stdout(&output));
+    assert!(!folder.join("photos").exists());
+}
+
+#[test]
+fn a_demo_of_data_that_do_not_exist_names_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("demo");
+
+    let output = infeed(["demo", folder.to_str().unwrap(), "--data", "/none/here"]);
+
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    assert!(
+        stderr(&output).contains("/none/here"),
+        "{}",
+        stderr(&output)
+    );
+}
