@@ -103,3 +103,51 @@ def test_numpy_numbers_are_accepted(photos: infeed.Pipeline, tmp_path: Path) -> 
     )
 
     assert packed.records > 0
+
+
+@pytest.mark.parametrize(
+    "form", ["tfrecord", "arrow", "parquet", "npz", "webdataset", "mds"]
+)
+def test_opening_a_truncated_shard_reports_the_file_and_a_fix(
+    photos: infeed.Pipeline, tmp_path: Path, form: str
+) -> None:
+    out = tmp_path / "out"
+    if form == "mds":
+        write_mds(out)
+        pipeline = infeed.Pipeline(sources.MDS(out)).batch(1)
+    else:
+        infeed.pack(photos, out, to=form, fit=24, rows=4)
+        pipeline = infeed.Pipeline.load(out)
+    (shard,) = [p for p in out.iterdir() if p.suffix not in (".json", ".toml", ".csv")]
+    shard.write_bytes(shard.read_bytes()[:-700])
+
+    with pytest.raises(infeed.OpenError) as caught:
+        pipeline.open()
+
+    assert shard.name in str(caught.value)
+    fix = "; copy the file again, or leave it out of the dataset"
+    assert str(caught.value).endswith(fix)
+
+
+def write_mds(folder: Path) -> None:
+    """Writes one shard of 100 records with one number each."""
+    folder.mkdir()
+    config = {
+        "column_encodings": ["int"],
+        "column_names": ["x"],
+        "column_sizes": [8],
+        "compression": None,
+        "format": "mds",
+        "hashes": [],
+        "size_limit": 1 << 26,
+        "version": 2,
+    }
+    rows = np.arange(100, dtype="<i8").tobytes()
+    begin = 4 + 4 * 101
+    offsets = np.arange(begin, begin + 8 * 101, 8, dtype="<u4").tobytes()
+    content = np.uint32(100).tobytes() + offsets + rows
+    (folder / "shard.00000.mds").write_bytes(content)
+    raw = {"basename": "shard.00000.mds", "bytes": len(content), "hashes": {}}
+    shard = config | {"raw_data": raw, "samples": 100, "zip_data": None}
+    index = {"shards": [shard], "version": 2}
+    (folder / "index.json").write_text(json.dumps(index))

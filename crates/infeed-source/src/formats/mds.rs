@@ -20,7 +20,7 @@ use crate::shards::column::{ColumnEncoding, kind_of, value};
 use crate::shards::index::{PACKED_BYTES, PACKED_RECORDS, ShardIndex, invalid};
 use crate::shards::values::{FieldRequest, KindHint, cause, first_settled, specified_fields};
 use crate::shards::{ExtraBytes, ShardFormat, Shards};
-use crate::store::{self, Blob};
+use crate::store::{self, Blob, unreadable};
 use infeed_core::error::{Cause, Error};
 use infeed_core::sample::Field;
 
@@ -157,11 +157,11 @@ pub fn open(folder: &str, wanted: &[FieldRequest]) -> Result<Shards, Error> {
     for ((known, stated), (blob, (_, file))) in shards.zip(blobs.iter().zip(&found)) {
         if blob.len() != file.bytes {
             let problem = format!(
-                "it has {} bytes, not the {} of its index.json; it may be truncated",
+                "it has {} bytes, not the {} of its index.json: it may be truncated",
                 blob.len(),
                 file.bytes
             );
-            return Err(Error::open(blob.name(), invalid(problem)));
+            return Err(unreadable(&**blob, invalid(problem)));
         }
         if std::ptr::eq(*file, &stated.raw_data) {
             known.packing = None;
@@ -359,7 +359,7 @@ fn differing(stated: &Hashes, bytes: &[u8]) -> Option<&'static str> {
 /// Returns the first byte of each record and the end of the last, from the first bytes of a shard.
 fn starts(head: &[u8], known: MdsShard) -> io::Result<Vec<u64>> {
     let (count, offsets) = head.split_first_chunk::<4>().ok_or_else(|| {
-        invalid("at byte 0: no number of records; it may be truncated".to_owned())
+        invalid("at byte 0: no number of records: it may be truncated".to_owned())
     })?;
     let count = u64::from(u32::from_le_bytes(*count));
     if count != known.records {

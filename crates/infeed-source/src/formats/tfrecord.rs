@@ -438,12 +438,12 @@ fn plain_starts(shard: &dyn Blob) -> io::Result<Vec<u64>> {
 fn next_start(at: u64, head: &[u8], end: u64) -> io::Result<u64> {
     if (head.len() as u64) < HEAD {
         return Err(invalid(format!(
-            "at byte {at}: a record without its length; it may be truncated"
+            "at byte {at}: a record without its length: it may be truncated"
         )));
     }
     let length = length(head).ok_or_else(|| {
         let what = match at {
-            0 => "; it is not a TFRecord file, or it is damaged",
+            0 => ": it is not a TFRecord file, or it is damaged",
             _ => "",
         };
         invalid(format!(
@@ -455,7 +455,7 @@ fn next_start(at: u64, head: &[u8], end: u64) -> io::Result<u64> {
         .and_then(|bytes| at.checked_add(bytes));
     next.filter(|&next| next <= end).ok_or_else(|| {
         invalid(format!(
-            "at byte {at}: a record of {length} bytes, past the end at byte {end}; it may be \
+            "at byte {at}: a record of {length} bytes, past the end at byte {end}: it may be \
              truncated"
         ))
     })

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::index::{ShardIndex, invalid};
 use super::{ShardFormat, index_cache, text_index};
-use crate::store::Blob;
+use crate::store::{Blob, unreadable};
 use infeed_core::error::Error;
 
 /// Threads that index shards: on a disk, and the maximum if each read is slow and many run in
@@ -57,7 +57,7 @@ pub(super) fn index_all(
     .collect();
     all.sort_by_key(|(at, _)| *at);
     all.into_iter()
-        .map(|(at, index)| index.map_err(|error| Error::open(blobs[at].name(), error)))
+        .map(|(at, index)| index.map_err(|error| unreadable(&*blobs[at], error)))
         .collect()
 }
 

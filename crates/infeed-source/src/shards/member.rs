@@ -103,7 +103,7 @@ impl<P: ShardBytes> Members<P> {
                 .map_err(MemberError::Io)?;
             let Ok(block) = <&[u8; BLOCK as usize]>::try_from(&block[..]) else {
                 return Err(bad(format!(
-                    "the archive ends at byte {} without its end mark; it may be truncated",
+                    "the archive ends at byte {} without its end mark: it may be truncated",
                     self.pieces.len()
                 )));
             };
@@ -138,7 +138,7 @@ impl<P: ShardBytes> Members<P> {
             let padded = end.next_multiple_of(BLOCK);
             if padded > self.pieces.len() {
                 return Err(bad(format!(
-                    "the archive ends at byte {} within a block; it may be truncated",
+                    "the archive ends at byte {} within a block: it may be truncated",
                     self.pieces.len()
                 )));
             }

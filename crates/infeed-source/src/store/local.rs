@@ -119,7 +119,7 @@ impl Blob for LocalFile {
 }
 
 fn cut(name: &str, wanted: u64, end: u64) -> io::Error {
-    let problem = format!("{name} ends at byte {end}, before {wanted}; it may be truncated");
+    let problem = format!("{name} ends at byte {end}, before {wanted}: it may be truncated");
     io::Error::new(io::ErrorKind::UnexpectedEof, problem)
 }
 

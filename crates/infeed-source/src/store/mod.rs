@@ -147,6 +147,25 @@ pub fn local_path(name: &str) -> &str {
     name.strip_prefix(FILE).unwrap_or(name)
 }
 
+/// Error about a blob that cannot be opened as a shard. If its bytes are invalid, the message ends with
+/// a fix.
+pub(crate) fn unreadable(blob: &dyn Blob, error: io::Error) -> Error {
+    let kind = error.kind();
+    let invalid = matches!(
+        kind,
+        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+    );
+    let text = error.to_string();
+    // A fix stands after a semicolon.
+    match invalid && !text.contains("; ") {
+        true => {
+            let fixed = format!("{text}; copy the file again, or leave it out of the dataset");
+            Error::open(blob.name(), io::Error::new(kind, fixed))
+        }
+        false => Error::open(blob.name(), error),
+    }
+}
+
 /// Opens blobs by their names, without wildcards.
 ///
 /// # Errors

@@ -21,7 +21,7 @@ use crate::columns::{ColumnRequest, array_field, widened};
 use crate::field_spec::column_requests;
 use crate::memory::{resident_reads, touch};
 use crate::npy;
-use crate::store::{Blob, find};
+use crate::store::{Blob, find, unreadable};
 use crate::{
     Admission, Read, ReadError, Sink, Source, admitted, files_fingerprint, group_reads,
     handle_bytes, parallel_reads,
@@ -96,7 +96,7 @@ fn arrays(blob: &dyn Blob, wanted: &[ColumnRequest]) -> io::Result<Vec<ArrayMemb
         let fits = header.file_bytes().map(|bytes| bytes as u64) == Some(member.length);
         let Some(record) = record.filter(|_| fits) else {
             return Err(wrong(
-                "its header does not fit its length; it may be truncated",
+                "its header does not fit its length: it may be truncated",
             ));
         };
         Ok(ArrayMember {
@@ -121,7 +121,7 @@ impl Npz {
     /// arrays that do not exist, have unequal lengths, or cannot be converted as requested.
     pub fn open(blobs: Vec<Arc<dyn Blob>>, wanted: &[ColumnRequest]) -> Result<Npz, Error> {
         let opened = each(&blobs, |blob| {
-            arrays(&**blob, wanted).map_err(|error| Error::open(blob.name(), error))
+            arrays(&**blob, wanted).map_err(|error| unreadable(&**blob, error))
         })?;
         let Some(first) = opened.first() else {
             return Err(Error::config("source", "no files are named"));

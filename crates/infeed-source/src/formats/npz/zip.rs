@@ -78,7 +78,7 @@ pub(super) fn members(archive: &dyn Blob) -> io::Result<Vec<ZipMember>> {
 /// Reads the bytes of the directory.
 fn directory(archive: &dyn Blob) -> io::Result<Bytes> {
     let length = archive.len();
-    let cut = || invalid("it does not end like a zip archive; it may be truncated");
+    let cut = || invalid("it does not end like a zip archive: it may be truncated");
     let begin = length.saturating_sub(END_BYTES + COMMENT_BYTES);
     let tail = archive.read(begin..length)?;
     let ends = (0..tail.len().saturating_sub(END_BYTES as usize - 1)).rev();
@@ -172,7 +172,7 @@ fn located(archive: &dyn Blob, entry: DirectoryEntry) -> io::Result<ZipMember> {
         stored,
     } = entry;
     let wrong = |what: &str| invalid(format!("member {} {what}", member.name));
-    let outside = || wrong("is outside the archive; it may be truncated");
+    let outside = || wrong("is outside the archive: it may be truncated");
     let end = header.checked_add(30).filter(|&end| end <= archive.len());
     let local = archive.read(header..end.ok_or_else(outside)?)?;
     if !local.starts_with(b"PK\x03\x04") {

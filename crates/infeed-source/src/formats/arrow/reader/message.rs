@@ -72,7 +72,7 @@ impl MessageReader<'_> {
         let length = self.blob.len();
         if range.start > range.end || range.end > length {
             let problem = format!(
-                "it ends at byte {length}, before {}; it may be truncated",
+                "it ends at byte {length}, before {}: it may be truncated",
                 range.end
             );
             return Err(invalid(problem));
@@ -144,7 +144,7 @@ fn stream(pieces: &mut MessageReader<'_>, columns: Option<&[String]>) -> io::Res
         let end = metadata.end.checked_add(length);
         let end = end.filter(|&end| end <= pieces.blob.len()).ok_or_else(|| {
             here(format!(
-                "its body of {length} bytes exceeds the file; it may be truncated"
+                "its body of {length} bytes exceeds the file: it may be truncated"
             ))
         })?;
         let body = metadata.end..end;
@@ -170,7 +170,7 @@ fn stream(pieces: &mut MessageReader<'_>, columns: Option<&[String]>) -> io::Res
 
 fn file(pieces: &mut MessageReader<'_>, columns: Option<&[String]>) -> io::Result<FileIndex> {
     let length = pieces.blob.len();
-    let cut = || invalid("it does not end like an Arrow file; it may be truncated");
+    let cut = || invalid("it does not end like an Arrow file: it may be truncated");
     let tail = length.checked_sub(10).ok_or_else(cut)?;
     let end = pieces.get(tail..length)?;
     if &end[4..] != MAGIC {

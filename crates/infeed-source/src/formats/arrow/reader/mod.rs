@@ -21,7 +21,7 @@ use crate::columns::table::rows::{Rows, first_bytes, words};
 use crate::columns::table::{Columns, FirstValues};
 use crate::field_spec::{FieldSpec, column_requests};
 use crate::memory::{resident_reads, touch};
-use crate::store::{Blob, find};
+use crate::store::{Blob, find, unreadable};
 use crate::{
     Admission, Read, ReadError, Sink, Source, admitted, files_fingerprint, handle_bytes,
     parallel_reads,
@@ -82,7 +82,7 @@ impl Arrow {
     /// columns that do not exist or cannot be converted as requested.
     pub fn open(blobs: Vec<Arc<dyn Blob>>, wanted: &[ColumnRequest]) -> Result<Arrow, Error> {
         let opened = |blob: &Arc<dyn Blob>, names: Option<&[String]>| {
-            message::index(&**blob, names).map_err(|error| Error::open(blob.name(), error))
+            message::index(&**blob, names).map_err(|error| unreadable(&**blob, error))
         };
         let mut columns = None;
         for blob in &blobs {

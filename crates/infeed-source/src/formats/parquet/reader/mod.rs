@@ -23,7 +23,7 @@ use crate::columns::open::each;
 use crate::columns::table::rows::{Rows, first_bytes};
 use crate::columns::table::{BYTES, Columns, Conversion, FirstValues};
 use crate::field_spec::{FieldSpec, column_requests};
-use crate::store::{Blob, find};
+use crate::store::{Blob, find, unreadable};
 use crate::{
     Admission, Read, ReadError, Sink, Source, admitted, columns, files_fingerprint, group_reads,
     handle_bytes, parallel_reads,
@@ -85,10 +85,13 @@ fn footer(blob: &dyn Blob) -> io::Result<ParquetMetaData> {
     let length = blob.len();
     let begin = length.saturating_sub(TAIL_BYTES);
     let tail = blob.read(begin..length)?;
-    let cut = || invalid("it does not end like a Parquet file; it may be truncated");
+    let cut = || invalid("it does not end like a Parquet file: it may be truncated");
     let (rest, end) = tail.split_last_chunk::<8>().ok_or_else(cut)?;
     if &end[4..] == b"PARE" {
-        return Err(invalid("it is encrypted"));
+        return Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "it is encrypted; decrypt it first",
+        ));
     }
     if &end[4..] != MAGIC {
         return Err(cut());
@@ -161,7 +164,7 @@ impl Parquet {
         wanted: &[columns::ColumnRequest],
     ) -> Result<Parquet, Error> {
         let opened = each(&blobs, |blob| {
-            let damaged = |error| Error::open(blob.name(), error);
+            let damaged = |error| unreadable(&**blob, error);
             let metadata = footer(&**blob).map_err(damaged)?;
             let schema = schema(&metadata).map_err(|problem| damaged(invalid(problem)))?;
             Ok((metadata, schema))
