@@ -163,6 +163,27 @@ pub fn memory_limit_bytes() -> u64 {
     limit.unwrap_or(u64::MAX).min(physical_memory_bytes())
 }
 
+/// Bytes of memory this process can take without displacing others: those that the system reports as
+/// available, and at most [`memory_limit_bytes`], of which a cgroup does not report the rest.
+///
+/// # Cost
+///
+/// As [`usable_cores`].
+pub fn available_memory_bytes() -> u64 {
+    let limit = memory_limit_bytes();
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    available_in(&text).map_or(limit, |bytes| bytes.min(limit))
+}
+
+/// Parses the line `MemAvailable:  23456789 kB` of `/proc/meminfo`.
+fn available_in(meminfo: &str) -> Option<u64> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
 /// Identifies the memory that [`memory_limit_bytes`] limits: two processes with the same text share
 /// one limit. Distinguishes a cgroup from others of the same name in other containers.
 ///
@@ -567,6 +588,15 @@ fn quota_cores_from(quota_us: &str, period_us: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn available_memory_is_read_from_its_line() {
+        let text = "MemTotal:       24683892 kB\nMemAvailable:       2048 kB\nCached: 1 kB\n";
+
+        assert_eq!(available_in(text), Some(2 << 20));
+        assert_eq!(available_in("MemAvailable: many kB"), None);
+        assert!(available_memory_bytes() <= memory_limit_bytes());
+    }
 
     #[test]
     fn different_cores_come_before_second_hardware_threads() {
