@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 PackFormat = Literal[
-    "webdataset", "tfrecord", "arrow", "parquet", "npz", "folder", "arrays"
+    "webdataset", "tfrecord", "arrow", "parquet", "npz", "folder", "arrays", "fast"
 ]
 
 _FORMATS: tuple[str, ...] = get_args(PackFormat)
@@ -125,8 +125,8 @@ def pack(
     bake: int = 0,
     resize_short: int | None = None,
     fit: int | tuple[int, int] | None = None,
-    encode: str = "keep",
-    mask: str = "keep",
+    encode: str | None = None,
+    mask: str | None = None,
     restart_index: bool | int = False,
     shuffle: int | None = None,
     shard_size: int | str = "256MB",
@@ -148,16 +148,18 @@ def pack(
             shards also the URL of a bucket, such as ``"s3://packed/photos"``.
         to: ``"webdataset"``, ``"tfrecord"``, ``"arrow"``, ``"parquet"``: shards.
             ``"npz"``: compressed NumPy files of one batch each. ``"folder"``: image
-            files. ``"arrays"``: one ``.npy`` file per field.
+            files. ``"arrays"``: one ``.npy`` file per field. ``"fast"``: WebDataset
+            shards of lossless records, which are smaller and faster to decode.
         bake: Number of the pipeline's first transforms to apply while packing. They
             must be geometric and have no random parameters.
         resize_short: Length of the short side to resize images to, in pixels.
         fit: Size ``(height, width)`` of all images: the short side is resized to the
             longer of both, then the centre is cropped.
-        encode: Encoding of images: ``"keep"``, ``"raw"``, ``"jpeg:95"``, ``"png"``,
-            ``"png-fast"``, ``"png-stored"``, ``"webp-lossless"`` or
-            ``"png:FILTER:LEVEL"``.
-        mask: Encoding of masks, which must be lossless.
+        encode: Encoding of images: ``"keep"``, ``"lossless"``, ``"raw"``,
+            ``"jpeg:95"``, ``"png"``, ``"png-fast"``, ``"png-stored"``,
+            ``"webp-lossless"`` or ``"png:FILTER:LEVEL"``. None: ``"lossless"`` with
+            ``to="fast"``, else ``"keep"``.
+        mask: Encoding of masks, which must be lossless. None: as for images.
         restart_index: Whether to add restart markers to JPEGs, without loss. A number
             is the width of a tile in MCUs.
         shuffle: Seed for the order of records in shards, which is that of the first
@@ -227,8 +229,8 @@ def options_from(
     bake: int = 0,
     resize_short: int | None = None,
     fit: int | tuple[int, int] | None = None,
-    encode: str = "keep",
-    mask: str = "keep",
+    encode: str | None = None,
+    mask: str | None = None,
     restart_index: bool | int = False,
     shuffle: int | None = None,
     shard_size: int | str = "256MB",
@@ -243,6 +245,9 @@ def options_from(
         ConfigError: An argument is invalid.
     """
     _check.choice("pack", "to", to, _FORMATS)
+    default = "keep"
+    if to == "fast":
+        to, default = "webdataset", "lossless"
     bake = _check.integer("pack", "bake", bake)
     if bake > len(pipeline._transforms):
         most = f"at most {len(pipeline._transforms)}, the transforms of the pipeline"
@@ -261,8 +266,8 @@ def options_from(
     return {
         "to": to,
         "transforms": [step._to_dict() for step in steps],
-        "image": encode,
-        "mask": mask,
+        "image": default if encode is None else encode,
+        "mask": default if mask is None else mask,
         "restart": _tile(restart_index),
         "workers": _counted("jobs", jobs, low=1),
         "shuffle": _counted("shuffle", shuffle),
