@@ -454,7 +454,10 @@ class Loader(ClosedAtExit):
 
 
 class _EpochIterator:
-    """Iterator over one epoch. Dropping it in the middle ends the epoch."""
+    """Iterator over one epoch. Dropping it in the middle ends the epoch.
+
+    Several threads may share it; each batch goes to one of them.
+    """
 
     def __init__(
         self, core: _core.Loader, stream: Callable[[], Any] | None, parts: int
@@ -464,6 +467,9 @@ class _EpochIterator:
         self._parts = parts
         self._started = False
         self.ended = False
+        # Held while a batch is taken. Without it, a thread that waits while another one
+        # receives the end takes the first batch of the next epoch.
+        self._lock = threading.Lock()
 
     def __iter__(self) -> Self:
         return self
@@ -474,17 +480,18 @@ class _EpochIterator:
         return self._started and not self.ended
 
     def __next__(self) -> Batch | tuple[Batch, ...]:
-        if self.ended:
-            raise StopIteration
-        self._started = True
-        try:
-            parts = self._core.next_parts(self._streams())
-        except Exception:
-            self.ended = True
-            raise
-        if parts is None:
-            self.ended = True
-            raise StopIteration
+        with self._lock:
+            if self.ended:
+                raise StopIteration
+            self._started = True
+            try:
+                parts = self._core.next_parts(self._streams())
+            except Exception:
+                self.ended = True
+                raise
+            if parts is None:
+                self.ended = True
+                raise StopIteration
         if not self._parts:
             return Batch(parts[0])
         return tuple(Batch(part) for part in parts)
