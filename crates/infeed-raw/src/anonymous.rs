@@ -11,7 +11,7 @@ use std::io;
 /// # Errors
 ///
 /// The operating system's error.
-#[cfg(target_os = "linux")]
+#[cfg(linux_system)]
 pub fn anonymous_file(name: &CStr) -> io::Result<File> {
     use std::os::fd::FromRawFd;
 
@@ -25,7 +25,7 @@ pub fn anonymous_file(name: &CStr) -> io::Result<File> {
 }
 
 /// Makes a file in the temporary folder and removes its name at once. For systems other than Linux.
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(linux_system))]
 pub fn anonymous_file(name: &CStr) -> io::Result<File> {
     let nanos = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)

@@ -132,7 +132,7 @@ fn mapped(len: usize) -> Result<HostBytes, OutOfMemory> {
     // SAFETY: `skip < HUGE_PAGE`, so `skip + len` lies within the `len + HUGE_PAGE`
     // bytes mapped above.
     let start = unsafe { base.add(skip) };
-    #[cfg(target_os = "linux")]
+    #[cfg(linux_system)]
     {
         // The part after the last whole huge page stays in small pages, so that resident memory
         // does not exceed the requested size.
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(HostBytes::zeroed(0).unwrap().whole_pages(), Ok(None));
     }
 
-    #[cfg(all(target_os = "linux", not(miri)))]
+    #[cfg(all(linux_system, not(miri)))]
     #[test]
     fn a_forked_child_reads_zeros_from_withheld_memory() {
         let seen_by_child = |bytes: &HostBytes| {

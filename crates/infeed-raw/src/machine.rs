@@ -46,9 +46,9 @@ pub fn physical_cores() -> Option<usize> {
 /// before the second hardware threads of any. Threads that `work` starts inherit the limit. Runs
 /// without a limit where the platform cannot set one.
 pub fn on_cores<T>(count: usize, work: impl FnOnce() -> T) -> T {
-    #[cfg(target_os = "linux")]
+    #[cfg(linux_system)]
     let _limit = CoreLimit::set(count);
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(not(linux_system))]
     let _ = count;
     work()
 }
@@ -78,12 +78,12 @@ fn spread(cores: &[u32], first_of: impl Fn(u32) -> u32) -> Vec<u32> {
 }
 
 /// A limit of the calling thread's cores. Dropping it sets the cores of before.
-#[cfg(target_os = "linux")]
+#[cfg(linux_system)]
 struct CoreLimit {
     before: libc::cpu_set_t,
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(linux_system)]
 impl CoreLimit {
     /// Limits the calling thread to `count` cores, at least 1. None if that changes nothing or the
     /// system does not allow it.
@@ -113,7 +113,7 @@ impl CoreLimit {
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(linux_system)]
 impl Drop for CoreLimit {
     fn drop(&mut self) {
         // SAFETY: as in `set`. The thread had these cores before, so the call does not fail.
@@ -236,7 +236,7 @@ pub fn thread_cpu_time() -> Duration {
 /// Background threads wake up because the consumer took a batch. Without this, they take the
 /// consumer's core at that moment, and if all cores are busy the consumer waits for a time slice.
 pub fn never_preempt() {
-    #[cfg(target_os = "linux")]
+    #[cfg(linux_system)]
     {
         // SAFETY: an all-zero `sched_param` is a valid one; its only field is an integer.
         let param: libc::sched_param = unsafe { std::mem::zeroed() };
@@ -357,7 +357,7 @@ fn session_and_time(stat: &str) -> Option<(u64, u64)> {
 ///
 /// The operating system's error, or `Unsupported` if the system has no such call.
 pub fn drop_pages(file: &File) -> io::Result<()> {
-    #[cfg(target_os = "linux")]
+    #[cfg(linux_system)]
     {
         use std::os::fd::AsRawFd;
         // SAFETY: the descriptor is open for as long as `file` is borrowed, and the call takes no
@@ -367,7 +367,7 @@ pub fn drop_pages(file: &File) -> io::Result<()> {
             code => Err(io::Error::from_raw_os_error(code)),
         }
     }
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(not(linux_system))]
     {
         let _ = file;
         Err(io::ErrorKind::Unsupported.into())
@@ -431,7 +431,7 @@ fn physical_memory_bytes() -> u64 {
     u64::MAX
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(linux_system)]
 fn affinity_cores() -> usize {
     // SAFETY: `cpu_set_t` is an array of integers, for which all zeros is a valid value.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -445,7 +445,7 @@ fn affinity_cores() -> usize {
     usize::try_from(unsafe { libc::CPU_COUNT(&set) }).unwrap_or(1)
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(linux_system))]
 fn affinity_cores() -> usize {
     other_cores()
 }
@@ -606,7 +606,7 @@ mod tests {
         assert!(spread(&[], |core| core).is_empty());
     }
 
-    #[cfg(target_os = "linux")]
+    #[cfg(linux_system)]
     #[test]
     fn work_on_one_core_and_its_threads_use_one_core() {
         let before = allowed_cores();
@@ -622,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_os = "linux")]
+    #[cfg(linux_system)]
     #[cfg_attr(miri, ignore)]
     fn never_preempt_affects_only_the_calling_thread() {
         let policy = || {
@@ -653,7 +653,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_os = "linux")]
+    #[cfg(linux_system)]
     #[cfg_attr(miri, ignore)]
     fn a_file_whose_pages_were_dropped_reads_the_same() {
         let path = std::env::temp_dir().join(format!("infeed-pages-{}", std::process::id()));
@@ -679,7 +679,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_os = "linux")]
+    #[cfg(linux_system)]
     #[cfg_attr(miri, ignore)]
     fn allowed_cores_are_cores_of_the_machine() {
         let allowed = allowed_cores().expect("Linux reports them");
@@ -806,7 +806,7 @@ mod tests {
         assert_eq!(session_and_time(""), None);
     }
 
-    #[cfg(target_os = "linux")]
+    #[cfg(linux_system)]
     #[test]
     fn the_session_of_this_process_has_used_time() {
         let session = session_cpu_time().expect("it is reported");

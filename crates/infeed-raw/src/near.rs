@@ -50,7 +50,7 @@ fn node_under(sys: &Path, bus: &str) -> Option<Node> {
 /// Keeps the calling thread on some cores until it is dropped.
 #[derive(Debug)]
 pub struct CoreBinding {
-    #[cfg(target_os = "linux")]
+    #[cfg(linux_system)]
     before: libc::cpu_set_t,
     /// The affinity belongs to one thread.
     _thread: std::marker::PhantomData<*const ()>,
@@ -59,7 +59,7 @@ pub struct CoreBinding {
 /// Restricts the calling thread to those of these cores that it may use. Does nothing and returns
 /// None if it may use none of them, or if the system has no such call.
 pub fn bind(cores: &[u32]) -> Option<CoreBinding> {
-    #[cfg(all(target_os = "linux", not(miri)))]
+    #[cfg(all(linux_system, not(miri)))]
     {
         let size = size_of::<libc::cpu_set_t>();
         // SAFETY: a set of bits, for which all zeros is a valid value.
@@ -88,7 +88,7 @@ pub fn bind(cores: &[u32]) -> Option<CoreBinding> {
             _thread: std::marker::PhantomData,
         })
     }
-    #[cfg(not(all(target_os = "linux", not(miri))))]
+    #[cfg(not(all(linux_system, not(miri))))]
     {
         let _ = cores;
         None
@@ -97,7 +97,7 @@ pub fn bind(cores: &[u32]) -> Option<CoreBinding> {
 
 impl Drop for CoreBinding {
     fn drop(&mut self) {
-        #[cfg(all(target_os = "linux", not(miri)))]
+        #[cfg(all(linux_system, not(miri)))]
         {
             let size = size_of::<libc::cpu_set_t>();
             // SAFETY: reads a set of `size` bytes, which the system returned; 0 is the calling
@@ -180,7 +180,7 @@ mod tests {
         }
     }
 
-    #[cfg(all(target_os = "linux", not(miri)))]
+    #[cfg(all(linux_system, not(miri)))]
     #[test]
     fn a_thread_is_bound_to_allowed_cores_until_the_guard_is_dropped() {
         std::thread::spawn(|| {

@@ -1,5 +1,6 @@
 use std::path::PathBuf;
 
+use infeed_core::random::mix;
 use infeed_core::sample::{Image, Region, Size};
 
 use super::*;
@@ -206,4 +207,46 @@ fn a_record_with_a_valid_checksum_and_any_content_never_panics() {
         errors > 1000 && images > 1000,
         "{errors} errors, {images} images"
     );
+}
+
+/// Number of changed files to try. `INFEED_MUTATIONS=10000` tries more.
+fn mutations() -> u64 {
+    let number = std::env::var("INFEED_MUTATIONS").ok();
+    number.and_then(|text| text.parse().ok()).unwrap_or(400)
+}
+
+#[test]
+fn a_changed_file_is_kept_or_its_record_has_its_pixels() {
+    let originals = [files("jpg"), files("png")].concat();
+    let mut decoder = Decoder::new();
+    let (mut kept, mut records) = (0, 0);
+    for number in 0..mutations() {
+        let mut random = mix(number);
+        let mut below = |limit: usize| {
+            random = mix(random);
+            (random % limit as u64) as usize
+        };
+        let (name, original) = &originals[below(originals.len())];
+        let mut file = original.clone();
+        for _ in 0..=below(3) {
+            let at = below(file.len());
+            match below(4) {
+                0 => file[at] = below(256) as u8,
+                1 => file[at] ^= 1 << below(8),
+                2 => file.truncate(at.max(1)),
+                _ => file.insert(at, below(256) as u8),
+            }
+        }
+
+        match encode(&file, &mut decoder) {
+            Ok(record) => {
+                let before = attempt(&mut decoder, &file).expect("pixels of the file");
+                let after = attempt(&mut decoder, &record.bytes).expect("pixels of the record");
+                assert!(before == after, "{name}, change {number}");
+                records += 1;
+            }
+            Err(_) => kept += 1,
+        }
+    }
+    assert!(kept > 50 && records > 50, "{kept} kept, {records} records");
 }

@@ -88,7 +88,7 @@ fn the_error_of_a_missing_library_has_its_name_and_the_systems_reason() {
     assert!(why.contains("libnone.so.9"), "{why}");
 }
 
-#[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
+#[cfg(all(linux_system, target_env = "gnu", not(miri)))]
 #[test]
 fn a_library_without_the_functions_is_too_old_and_names_the_first() {
     let Err(error) = Driver::load(&[c"libc.so.6"]) else {

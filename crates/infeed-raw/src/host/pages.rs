@@ -26,7 +26,7 @@ impl HostBytes {
     /// The pages are zeroed and not unmapped: dropping the memory in a child unmaps the pages,
     /// which must not be other memory by then.
     pub(crate) fn withhold(&mut self, is_withheld: bool) {
-        #[cfg(all(target_os = "linux", not(miri)))]
+        #[cfg(all(linux_system, not(miri)))]
         if let Allocation::Mapping { .. } = self.home {
             let advice = match is_withheld {
                 true => libc::MADV_WIPEONFORK,
@@ -38,7 +38,7 @@ impl HostBytes {
             // zero.
             unsafe { libc::madvise(self.start.as_ptr().cast(), len, advice) };
         }
-        #[cfg(not(all(target_os = "linux", not(miri))))]
+        #[cfg(not(all(linux_system, not(miri))))]
         let _ = is_withheld;
     }
 

@@ -45,7 +45,7 @@ fn the_search_prefers_a_file_then_loaded_libraries_then_folders_then_the_system(
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-#[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
+#[cfg(all(linux_system, target_env = "gnu", not(miri)))]
 #[test]
 fn another_library_is_rejected_with_the_missing_function() {
     let search = |file: &str| Search {
