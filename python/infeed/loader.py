@@ -151,6 +151,8 @@ class Loader(ClosedAtExit):
     def __iter__(self) -> Iterator[Any]:
         """Begins the next epoch.
 
+        Several threads may share the iterator. Each batch goes to one of them.
+
         Returns:
             Iterator over `Batch` objects. With ``devices``, each item is a tuple with
             the part of each device, in the order of ``devices``.
