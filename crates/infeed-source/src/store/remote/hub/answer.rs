@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 
-use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, LINK};
+use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, LINK, LOCATION};
 use reqwest::{Response, Url as Link};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -141,6 +141,13 @@ pub(super) fn tag(answer: &Response) -> Option<String> {
     linked.or_else(own).map(str::to_owned)
 }
 
+/// Target of a redirect.
+pub(super) fn redirect(answer: &Response, url: &Link) -> Option<Link> {
+    let target = url.join(header(answer, LOCATION.as_str())?).ok()?;
+    let is_known = answer.status().is_redirection() && ["http", "https"].contains(&target.scheme());
+    is_known.then_some(target)
+}
+
 /// Range of an answer, and the length of the whole file.
 pub(super) fn content_range(answer: &Response) -> Option<(Range<u64>, u64)> {
     parsed_range(header(answer, CONTENT_RANGE.as_str())?)
@@ -163,14 +170,19 @@ pub(super) fn next_page(answer: &Response, url: &Link) -> Option<String> {
 
 /// Target with `rel="next"` of a header `Link`.
 fn next_target(text: &str) -> Option<&str> {
-    text.split(',').find_map(|link| {
-        let (target, kinds) = link.trim().strip_prefix('<')?.split_once('>')?;
-        let is_next = kinds.split(';').any(|kind| {
+    let mut rest = text;
+    loop {
+        let (target, after) = rest.split_once('<')?.1.split_once('>')?;
+        let end = after.find('<').unwrap_or(after.len());
+        let is_next = after[..end].split([';', ',']).any(|kind| {
             let kind = kind.trim();
             kind.eq_ignore_ascii_case("rel=\"next\"") || kind.eq_ignore_ascii_case("rel=next")
         });
-        is_next.then_some(target)
-    })
+        if is_next {
+            return Some(target);
+        }
+        rest = &after[end..];
+    }
 }
 
 /// The problem that an answer without success describes.
@@ -249,6 +261,7 @@ mod tests {
                 Some("https://hub/x?cursor=a"),
             ),
             ("</x?a=1>; rel=\"prev\", </x?a=2>; rel=next", Some("/x?a=2")),
+            ("</x?a=1,2>; rel=\"next\"", Some("/x?a=1,2")),
             ("</x?a=1>; rel=\"prev\"", None),
             ("https://hub/x; rel=\"next\"", None),
             ("<", None),

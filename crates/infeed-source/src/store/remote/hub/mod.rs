@@ -24,7 +24,7 @@ use object_store::{
     CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
     ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult,
 };
-use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, HeaderValue, LOCATION, RANGE};
+use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, HeaderValue, RANGE};
 use reqwest::{Client, Method, Response, StatusCode, Url as Link};
 
 use super::bucket::encoded;
@@ -32,7 +32,7 @@ use super::fetch::count_request;
 use super::settings::RemoteSettings;
 use super::url::Url;
 pub(super) use answer::HubProblem;
-use answer::{Commit, TreeEntry, content_range, json, refusal, size, tag};
+use answer::{Commit, TreeEntry, content_range, json, redirect, refusal, size, tag};
 use rate::RateLimit;
 use settings::HubSettings;
 
@@ -42,8 +42,7 @@ const HOPS: usize = 5;
 /// Maximum number of links that are kept, of about a kilobyte each.
 const LINKS: usize = 16 << 10;
 
-/// A part of the Hub's answers for one file: its link, unknown at first. One request at a time
-/// finds it.
+/// Link of a file, unknown at first. The lock admits one request for it at a time.
 type FileLink = Arc<tokio::sync::Mutex<Option<Link>>>;
 
 /// Client of one dataset.
@@ -240,10 +239,7 @@ impl HubStore {
             if !answer.status().is_redirection() {
                 return Ok(Resolved::Here(self.successful(answer, path)?, url));
             }
-            let target = answer.headers().get(LOCATION);
-            let target = target.and_then(|target| url.join(target.to_str().ok()?).ok());
-            let Some(target) = target.filter(|target| ["http", "https"].contains(&target.scheme()))
-            else {
+            let Some(target) = redirect(&answer, &url) else {
                 let problem = "the Hub redirects without a valid address".to_owned();
                 return Err(HubProblem::Passing(problem).into());
             };
@@ -256,7 +252,7 @@ impl HubStore {
         Err(HubProblem::Passing(problem).into())
     }
 
-    /// Place for the link of a file.
+    /// Returns the link of a file, for its reader to fill in.
     fn link(&self, path: &str) -> FileLink {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         if links.len() >= LINKS && !links.contains_key(path) {
@@ -281,7 +277,7 @@ impl HubStore {
             }
             count_request();
         }
-        let target = {
+        let mut target = {
             let mut target = link.lock().await;
             match &*target {
                 // Another read found it in the meantime.
@@ -300,7 +296,17 @@ impl HubStore {
             }
         };
         count_request();
-        let answer = self.request(Method::GET, &target, range).await?;
+        let mut answer = self.request(Method::GET, &target, range).await?;
+        // A mirror may redirect to the Hub, which redirects again.
+        for _ in 0..HOPS {
+            let Some(next) = redirect(&answer, &target) else {
+                break;
+            };
+            target = next;
+            *link.lock().await = Some(target.clone());
+            count_request();
+            answer = self.request(Method::GET, &target, range).await?;
+        }
         if is_expired(answer.status()) {
             let mut current = link.lock().await;
             if current.as_ref() == Some(&target) {
@@ -432,7 +438,7 @@ impl HubStore {
                 Err(error) => Err(HubProblem::lost(&error.without_url()).into()),
             }
         });
-        // The commit says which bytes these are: the tags of other hosts do not.
+        // The commit determines the bytes. Other hosts report other tags.
         let meta = meta(location.clone(), length, None);
         Ok(result(meta, range, pieces.boxed()))
     }

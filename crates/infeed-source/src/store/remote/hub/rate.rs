@@ -1,5 +1,5 @@
-//! The Hub's rate limits. It counts requests per address and per account, and blocks those that do
-//! not wait.
+//! The Hub's rate limits. The Hub counts requests per address and per account, and blocks clients
+//! that do not wait.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
