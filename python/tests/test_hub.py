@@ -20,7 +20,7 @@ def there(
     classification, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Hub, Path]]:
     """A dataset with a folder of images, tar shards and Parquet files."""
-    photos = infeed.Pipeline(sources.Folder(classification.path)).decode().batch(4)
+    photos = pipeline(sources.Folder(classification.path))
     for to, size in [("webdataset", 20_000), ("parquet", 20_000), ("folder", None)]:
         options = {} if size is None else {"shard_size": size}
         infeed.pack(photos, tmp_path / to, to=to, resize_short=32, **options)
@@ -30,10 +30,12 @@ def there(
         yield server, tmp_path
 
 
+def pipeline(source: sources.Source) -> infeed.Pipeline:
+    return infeed.Pipeline(source).decode().transform(T.CenterCrop(24)).batch(4)
+
+
 def batches(source: sources.Source) -> list[dict[str, np.ndarray]]:
-    pipeline = infeed.Pipeline(source).shuffle(seed=1).decode()
-    pipeline = pipeline.transform(T.CenterCrop(24)).batch(4)
-    with pipeline.open(workers=1) as loader:
+    with pipeline(source).shuffle(seed=1).open(workers=1) as loader:
         return [
             {name: batch[name].copy() for name in ("image", "label")}
             for batch in loader
@@ -62,7 +64,7 @@ def test_a_dataset_of_the_hub_gives_the_batches_of_its_files(there):
 
 
 def test_packing_into_the_hub_raises_with_the_fix(there, classification):
-    photos = infeed.Pipeline(sources.Folder(classification.path)).decode().batch(4)
+    photos = pipeline(sources.Folder(classification.path))
 
     with pytest.raises(infeed.ConfigError, match=r"read-only.*hf upload"):
         infeed.pack(photos, f"{URL}/packed", to="webdataset")
