@@ -77,6 +77,8 @@ struct HubState {
     /// Signature of valid links; increased when all expire.
     signature: u64,
     limits: Vec<(HubLimit, u32)>,
+    /// Address of the Hub that has the files, for a mirror.
+    mirrored: Option<String>,
     log: Vec<HubRequest>,
 }
 
@@ -172,6 +174,11 @@ impl HubServer {
     /// Limits the next `times` requests to the Hub.
     pub fn limit(&self, limit: HubLimit, times: u32) {
         self.shared.lock().limits.push((limit, times));
+    }
+
+    /// Makes this a mirror: it redirects requests for files to another Hub.
+    pub fn mirror(&self, of: &HubServer) {
+        self.shared.lock().mirrored = Some(of.url());
     }
 
     /// Invalidates all links to large files.
@@ -398,6 +405,9 @@ fn answer(state: &HubState, head: &HubHead, elsewhere: SocketAddr) -> HubAnswer 
                 return HubAnswer::error(404, "EntryNotFound");
             };
             let tag = format!("\"{}\"", oid(bytes));
+            if let Some(other) = &state.mirrored {
+                return HubAnswer::new(302).with("location", format!("{other}{}", head.target));
+            }
             let of_file = HubAnswer::new(302).with("x-repo-commit", named);
             if kind == "cached" {
                 return part_of(bytes, head).with("etag", tag);

@@ -192,6 +192,32 @@ fn the_token_goes_to_the_hub_alone() {
 }
 
 #[test]
+fn a_mirror_redirects_to_the_hub_which_redirects_again() {
+    let (mirror, origin) = (hub(), hub());
+    mirror.mirror(&origin);
+    let url = at(
+        &mirror,
+        "tests/mirrored",
+        &[("hf_token", "hf_of_the_mirror")],
+    );
+    let content = noise(5000, 9);
+    for hub in [&mirror, &origin] {
+        hub.publish("tests/mirrored", "main", &[("a.tar", content.clone())]);
+    }
+
+    let (_, _, listed) = store::below(Path::new(&url)).expect("a folder");
+    assert_eq!(listed.len(), 1);
+    for blob in [open(&format!("{url}/a.tar")), open(&format!("{url}/*.tar"))] {
+        checked(&*blob, 0..5000, &content).expect("reads");
+        checked(&*blob, 10..20, &content).expect("reads");
+    }
+
+    let log = origin.take_log();
+    assert!(log.iter().all(|request| request.token.is_none()), "{log:?}");
+    assert_eq!(paths(&log, true).len(), 4, "{log:?}");
+}
+
+#[test]
 fn a_dataset_that_cannot_be_read_raises_with_the_fix() {
     let hub = hub();
     let url = at(&hub, "tests/missing", &[]);

@@ -329,17 +329,21 @@ impl HubStore {
             e_tag = tag(answer).or_else(|| e_tag.take());
         };
         let resolved = self.resolve(Method::HEAD, path, None, seen).await?;
-        let url = match resolved {
-            Resolved::Here(_, url) => url,
-            Resolved::Elsewhere(url) => {
-                if length.is_none() {
-                    count_request();
-                    let answer = self.request(Method::HEAD, &url, None).await?;
-                    length = size(&self.successful(answer, path)?);
-                }
-                url
+        let (Resolved::Here(_, mut url) | Resolved::Elsewhere(mut url)) = resolved;
+        // A mirror may redirect to the Hub, which knows the length.
+        for _ in 0..HOPS {
+            if length.is_some() {
+                break;
             }
-        };
+            count_request();
+            let answer = self.request(Method::HEAD, &url, None).await?;
+            length = size(&answer);
+            e_tag = tag(&answer).or(e_tag);
+            match redirect(&answer, &url) {
+                Some(next) => url = next,
+                None => drop(self.successful(answer, path)?),
+            }
+        }
         // Reads begin with the link.
         *self.link(path).lock().await = Some(url);
         let Some(size) = length else {
