@@ -577,8 +577,13 @@ class PythonSource:
     def fields(self) -> list[str]:
         """Names of the fields."""
 
-def table(object: object, name: str, fields: str) -> PythonSource:
-    """Makes a source of an object with ``__arrow_c_stream__``; ``fields`` is JSON."""
+def table(
+    object: object, name: str, fields: str, rows: object | None = None
+) -> PythonSource:
+    """Makes a source of an object with ``__arrow_c_stream__``; ``fields`` is JSON.
+
+    ``rows`` is another such object. Its first column has the numbers of the rows.
+    """
 
 def items(object: object, name: str, fields: str) -> PythonSource:
     """Makes a source of an object with ``__len__`` and ``__getitem__``."""

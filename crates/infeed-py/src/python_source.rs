@@ -40,15 +40,29 @@ fn wanted(py: Python<'_>, fields: &str) -> PyResult<Vec<ColumnRequest>> {
     raise(py, specs.iter().map(FieldSpec::wanted).collect())
 }
 
-/// Makes a source from the rows of an object with `__arrow_c_stream__`.
+/// Makes a source from the rows of an object with `__arrow_c_stream__`; from the rows with the
+/// numbers of another one, if given.
 #[pyfunction]
-pub(crate) fn table(object: &Bound<'_, PyAny>, name: &str, fields: &str) -> PyResult<PythonSource> {
+#[pyo3(signature = (object, name, fields, rows = None))]
+pub(crate) fn table(
+    object: &Bound<'_, PyAny>,
+    name: &str,
+    fields: &str,
+    rows: Option<&Bound<'_, PyAny>>,
+) -> PyResult<PythonSource> {
     let py = object.py();
     let wanted = wanted(py, fields)?;
     let read = record_batches(object);
     let to_error = |raised| source_error(py, &format!("{name} is not a table"), raised);
     let (schema, batches) = read.map_err(to_error)?;
-    let source = py.detach(|| Batches::new(name, &schema, &batches, &wanted));
+    let numbers = rows.map(record_batches).transpose().map_err(to_error)?;
+    let source = py.detach(|| {
+        let source = Batches::new(name, &schema, &batches, &wanted)?;
+        match &numbers {
+            Some((_, numbers)) => source.with_rows(numbers),
+            None => Ok(source),
+        }
+    });
     let source = Arc::new(raise(py, source)?);
     Ok(PythonSource { source })
 }

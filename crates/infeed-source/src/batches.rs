@@ -3,7 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::UInt64Type;
+use arrow_array::{Array as _, RecordBatch};
 use arrow_schema::Schema;
 use bytes::Bytes;
 
@@ -24,6 +26,8 @@ pub struct Batches {
     batches: Vec<Rows>,
     /// One past the last record of each batch.
     ends: Vec<u64>,
+    /// Row of each record, if the records are not all rows in order.
+    chosen: Option<Vec<u64>>,
     record_bytes: usize,
 }
 
@@ -62,15 +66,48 @@ impl Batches {
             columns,
             batches: rows,
             ends,
+            chosen: None,
             record_bytes: bytes / end as usize,
         })
     }
 
+    /// Chooses the rows that are the records, in this order: numbers in the first column of other
+    /// batches, of type uint64. A row may be chosen several times.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for another type, a missing number or a row that does not exist, or if
+    /// there are no numbers.
+    pub fn with_rows(mut self, numbers: &[RecordBatch]) -> Result<Batches, Error> {
+        let wrong = |problem: &str| Error::config("source", format!("{}: {problem}", self.name));
+        let all = self.len();
+        let mut chosen = Vec::with_capacity(numbers.iter().map(RecordBatch::num_rows).sum());
+        for batch in numbers {
+            let column = batch.columns().first();
+            let column = column.and_then(|column| column.as_primitive_opt::<UInt64Type>());
+            let column = column.filter(|column| column.null_count() == 0);
+            let column = column.ok_or_else(|| wrong("its row numbers are not of type uint64"))?;
+            chosen.extend_from_slice(column.values());
+        }
+        if chosen.is_empty() {
+            return Err(wrong("no rows are chosen"));
+        }
+        if chosen.iter().any(|&row| row >= all) {
+            return Err(wrong("a row is chosen that the table does not have"));
+        }
+        self.chosen = Some(chosen);
+        Ok(self)
+    }
+
     /// Returns the batch of a record, and its row in the batch.
     fn locate(&self, record: u64) -> (usize, usize) {
-        let at = self.ends.partition_point(|&end| end <= record);
+        let row = match &self.chosen {
+            Some(chosen) => chosen[record as usize],
+            None => record,
+        };
+        let at = self.ends.partition_point(|&end| end <= row);
         let first = at.checked_sub(1).map_or(0, |before| self.ends[before]);
-        (at, (record - first) as usize)
+        (at, (row - first) as usize)
     }
 }
 
@@ -80,7 +117,10 @@ impl Source for Batches {
     }
 
     fn len(&self) -> u64 {
-        self.ends.last().copied().unwrap_or(0)
+        match &self.chosen {
+            Some(chosen) => chosen.len() as u64,
+            None => self.ends.last().copied().unwrap_or(0),
+        }
     }
 
     fn id(&self, record: u64, _field: Option<usize>) -> RecordId {

@@ -4,5 +4,6 @@
 #![allow(clippy::unwrap_used)]
 
 pub mod data;
+pub mod hub;
 pub mod server;
 pub mod write;

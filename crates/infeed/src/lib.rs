@@ -25,7 +25,7 @@
 //!
 //! | feature | includes |
 //! |---|---|
-//! | `remote` | object storage and web servers (`s3://`, `gs://`, `az://`, `http://`, `https://`) |
+//! | `remote` | object storage and web servers (`s3://`, `gs://`, `az://`, `hf://`, `http://`, `https://`) |
 //! | `tables` | Parquet and Arrow files, and [`source::batches`] |
 //! | `cuda` | NVIDIA GPUs and nvJPEG ([`device::cuda`]); the simulated device is always there |
 #![forbid(unsafe_code)]

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use infeed::random::mix;
 use infeed::store::{self, Blob};
+use infeed_testkit::hub::HubServer;
 use infeed_testkit::server::{RequestKind, Server};
 
 fn noise(length: u64, seed: u64) -> Vec<u8> {
@@ -82,5 +83,30 @@ fn cached_bytes_are_not_requested_again_until_the_object_changes() {
         std::fs::remove_dir_all(folder.path()).expect("pieces");
     }
     checked(&*blob[0], 0..length, &old).expect("the whole, though some of it was here");
+
+    // Commits of a dataset of the Hub share the files that they have in common.
+    let hub = HubServer::start().expect("two free ports");
+    let url = "hf://datasets/tests/cached";
+    let options = [("hf_endpoint", &*hub.url()), ("hf_token", "x")];
+    store::configure(url, &options).expect("known options");
+    let (a, b) = (("a.tar", old.clone()), ("b.tar", old.clone()));
+    let first = hub.publish("tests/cached", "main", &[a.clone(), b]);
+    let second = hub.publish("tests/cached", "main", &[a, ("b.tar", new.clone())]);
+    let files = |commit: &str, name: &str| {
+        let found = store::find(&[format!("{url}@{commit}/{name}")]);
+        found.expect("it is there").remove(0)
+    };
+    let reads = || {
+        let log = hub.take_log();
+        log.iter().filter(|request| request.is_elsewhere).count()
+    };
+    for name in ["a.tar", "b.tar"] {
+        checked(&*files(&first, name), 0..length, &old).expect("from the Hub");
+        assert_eq!(reads(), 1);
+    }
+    checked(&*files(&second, "a.tar"), 0..length, &old).expect("from here");
+    assert_eq!(reads(), 0);
+    checked(&*files(&second, "b.tar"), 0..length, &new).expect("from the Hub");
+    assert_eq!(reads(), 1);
     store::set_cache(None, 0);
 }

@@ -47,8 +47,8 @@ class Arrow(_Object):
     one record batch at a time, and shuffling permutes those batches.
     ``Arrow(table)`` shares the memory of an object with ``__arrow_c_stream__`` (a
     PyArrow table, a Polars data frame, a DuckDB relation, ...), or of a
-    ``datasets.Dataset`` without format and selection. A stream is read to its end when
-    the pipeline is first opened.
+    ``datasets.Dataset`` without format, which may be mapped, filtered, selected or
+    shuffled. A stream is read to its end when the pipeline is first opened.
 
     The kind of a column follows from its type and first value, as in `Parquet`.
 
@@ -67,6 +67,7 @@ class Arrow(_Object):
 
     files: tuple[str, ...]
     data: Any
+    rows: Any
     fields: tuple[tuple[str, Field], ...]
     name: str
     _made: _core.PythonSource | None
@@ -76,13 +77,16 @@ class Arrow(_Object):
         named = [data] if isinstance(data, str | os.PathLike) else data
         if isinstance(named, list | tuple) and named:
             files = tuple(_check.path(self, "data", path) for path in named)
-        table = None if files else _hugging_face(data)
-        if not files and table is None and not hasattr(data, "__arrow_c_stream__"):
+        if not files:
+            _check_hugging_face(self, "data", data)
+        found = None if files else _hugging_face(data)
+        if not files and found is None and not hasattr(data, "__arrow_c_stream__"):
             expected = "paths, or an object with __arrow_c_stream__; try sources.Items"
             raise _check.error(self, "data", expected, type(data).__name__)
         object.__setattr__(self, "files", files)
-        source = table if table is not None else data
-        object.__setattr__(self, "data", None if files else source)
+        table, rows = found or (None if files else data, None)
+        object.__setattr__(self, "data", table)
+        object.__setattr__(self, "rows", rows)
         object.__setattr__(self, "fields", fields_from(self, fields))
         object.__setattr__(self, "name", f"the {type(data).__name__}")
         object.__setattr__(self, "_made", None)
@@ -97,7 +101,7 @@ class Arrow(_Object):
         return hash(self._key())
 
     def _key(self) -> tuple[Any, ...]:
-        return (self.files, id(self.data), self.fields)
+        return (self.files, id(self.data), id(self.rows), self.fields)
 
     def __repr__(self) -> str:
         if self.files:
@@ -105,7 +109,8 @@ class Arrow(_Object):
         return f"sources.Arrow(<{type(self.data).__name__}>)"
 
     def _make(self) -> _core.PythonSource:
-        return _core.table(self.data, self.name, _fields_json(self.fields))
+        fields = _fields_json(self.fields)
+        return _core.table(self.data, self.name, fields, self.rows)
 
     def _buffers(self) -> list[Any]:
         return [] if self.files else super()._buffers()
@@ -123,8 +128,8 @@ class Items(_Object):
 
     The engine's I/O threads call ``__getitem__`` under the interpreter's lock, so only
     one item is made at a time unless the code releases the lock. `Loader.stats` and
-    `Loader.explain` report the cost. A ``datasets.Dataset`` without format, transform
-    and selection that contains its images is read like `Arrow`, without Python.
+    `Loader.explain` report the cost. A ``datasets.Dataset`` without format and
+    transform that contains its images is read like `Arrow`, without Python.
 
     An item is a dictionary, or a tuple of ``image`` and ``label`` (or ``mask``, if the
     second value has pixels). Item 0 determines the kinds of fields, and all other items
@@ -149,6 +154,7 @@ class Items(_Object):
     _made: _core.PythonSource | None
 
     def __init__(self, dataset: Any, fields: Fields | None = None):
+        _check_hugging_face(self, "dataset", dataset)
         for method in ("__len__", "__getitem__"):
             if not hasattr(dataset, method):
                 expected = f"an object with {method}"
@@ -172,9 +178,9 @@ class Items(_Object):
 
     def _make(self) -> _core.PythonSource:
         fields = _fields_json(self.fields)
-        table = _hugging_face(self.dataset)
-        if table is not None and _holds_images(table):
-            return _core.table(table, self.name, fields)
+        found = _hugging_face(self.dataset)
+        if found is not None and _holds_images(found[0]):
+            return _core.table(found[0], self.name, fields, found[1])
         return _core.items(self.dataset, self.name, fields)
 
 
@@ -182,18 +188,46 @@ def _fields_json(fields: tuple[tuple[str, Field], ...]) -> str:
     return json.dumps(fields_table(fields).get("fields", []))
 
 
-def _hugging_face(data: Any) -> Any:
-    """Returns the table of a `datasets.Dataset` that returns its rows unchanged."""
-    if not type(data).__module__.startswith("datasets."):
+def _is_hugging_face(data: Any) -> bool:
+    return type(data).__module__.startswith("datasets.")
+
+
+def _check_hugging_face(source: Source, name: str, data: Any) -> None:
+    """Raises for a streamed dataset, and for a dictionary of splits."""
+    if not _is_hugging_face(data):
+        return
+    if isinstance(data, dict):
+        splits = ", ".join(repr(split) for split in data)
+        expected = f"one split of {splits}: {name}[{next(iter(data), 'train')!r}]"
+        raise _check.error(source, name, expected, type(data).__name__)
+    if not hasattr(data, "__len__"):
+        expected = (
+            "a dataset with records by number: load it with streaming=False, name its "
+            "files (sources.Parquet('hf://datasets/OWNER/NAME/*.parquet')), or store "
+            "the stream with datasets.Dataset.from_generator(lambda: (yield from "
+            f"{name}))"
+        )
+        raise _check.error(source, name, expected, type(data).__name__)
+
+
+def _hugging_face(data: Any) -> tuple[Any, Any] | None:
+    """Returns the table of a `datasets.Dataset` without format, and its row numbers.
+
+    The numbers are those of a selected, filtered or shuffled dataset; None: all rows.
+    """
+    if not _is_hugging_face(data):
         return None
     columns = getattr(data, "_format_columns", ())
+    indices = getattr(data, "_indices", True)
+    rows = None if indices is None else getattr(indices, "table", None)
     plain = (
-        getattr(data, "_indices", True) is None
+        (indices is None or rows is not None)
         and getattr(data, "_format_type", True) is None
         # A format may leave out columns and convert types.
         and (columns is None or set(columns) == set(data.column_names))
     )
-    return getattr(getattr(data, "data", None), "table", None) if plain else None
+    table = getattr(getattr(data, "data", None), "table", None) if plain else None
+    return None if table is None else (table, rows)
 
 
 def _holds_images(table: Any) -> bool:

@@ -202,16 +202,58 @@ def test_a_dataset_of_hugging_face_is_read_without_python(tmp_path):
     check(sources.Parquet(tmp_path / "t.parquet"))
 
 
-def test_a_shuffled_dataset_of_hugging_face_is_read_by_items():
-    dataset = hugging_face(20).shuffle(seed=2)
+def test_a_changed_dataset_of_hugging_face_is_read_without_python():
+    datasets = imported("datasets")
+    whole = hugging_face(20)
+    mapped = whole.map(lambda row: {"label": row["label"], "half": row["label"] / 2})
+    some = mapped.filter(lambda row: row["label"] != 1)
+    shuffled = some.shuffle(seed=2)
+    changed = [
+        mapped,
+        some,
+        shuffled,
+        shuffled.select([3, 0, 3]),
+        shuffled.train_test_split(test_size=4, seed=1)["test"],
+        whole.sort("label").shard(3, 1),
+        datasets.concatenate_datasets([mapped.shuffle(seed=1), some]),
+        shuffled.flatten_indices(),
+    ]
 
-    source = sources.Items(dataset)
-    with infeed.Pipeline(source).decode().batch(20, pad=True).open() as loader:
+    for dataset in changed:
+        for source in (sources.Items(dataset), sources.Arrow(dataset)):
+            pipeline = infeed.Pipeline(source).decode().batch(len(dataset), pad=True)
+            with pipeline.open() as loader:
+                (batch,) = list(loader)
+                assert loader.stats()["python"] is None
+            assert batch["label"].tolist() == list(dataset["label"])
+            if "half" in dataset.column_names:
+                assert batch["half"].tolist() == list(dataset["half"])
+
+
+def test_a_dataset_of_hugging_face_with_a_format_is_read_by_items():
+    dataset = hugging_face(20).shuffle(seed=2).with_format("numpy", columns=["label"])
+
+    with infeed.Pipeline(sources.Items(dataset)).batch(20).open() as loader:
         (batch,) = list(loader)
         # The next epoch may be in flight.
         assert loader.stats()["python"]["items"] >= 20
 
-    assert batch["label"].tolist() == dataset["label"]
+    assert batch["label"].tolist() == list(dataset["label"])
+
+
+def test_a_stream_and_splits_of_hugging_face_raise_with_what_works():
+    datasets = imported("datasets")
+    stream = hugging_face(6).to_iterable_dataset()
+    splits = datasets.DatasetDict({"train": hugging_face(6), "test": hugging_face(6)})
+
+    for make, name in [(sources.Items, "dataset"), (sources.Arrow, "data")]:
+        with pytest.raises(infeed.ConfigError, match=r"from_generator.*Iterable"):
+            make(stream)
+        with pytest.raises(infeed.ConfigError, match=rf"{name}\['train'\]"):
+            make(splits)
+    stored = datasets.Dataset.from_generator(lambda: (yield from stream))
+    with infeed.Pipeline(sources.Arrow(stored)).batch(1).open() as loader:
+        assert len(loader) == 6
 
 
 def test_removed_columns_of_a_hugging_face_dataset_are_not_read():

@@ -104,8 +104,8 @@ pub fn open(name: &str) -> Result<Arc<dyn Blob>, Error> {
 /// Opens the blobs that match patterns, in the order of the patterns; the matches of one pattern
 /// are sorted.
 ///
-/// A URL begins with `s3://`, `gs://`, `az://`, `abfss://`, `http://` or `https://`; `file://` is a
-/// path. A pattern is a path or URL that may contain lists (`{a,b}`), ranges of numbers of one
+/// A URL begins with `s3://`, `gs://`, `az://`, `abfss://`, `hf://datasets/`, `http://` or
+/// `https://`; `file://` is a path. A pattern is a path or URL that may contain lists (`{a,b}`), ranges of numbers of one
 /// width (`{0000..0146}`), and `*`, `?` and `[…]` in its last parts.
 ///
 /// # Errors

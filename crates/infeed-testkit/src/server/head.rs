@@ -58,7 +58,8 @@ pub(super) fn parse(text: &str) -> Option<RequestHead> {
     Some(head)
 }
 
-fn decoded(text: &str) -> String {
+/// Decodes percent-encoded bytes.
+pub(crate) fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&byte, more)) = rest.split_first() {

@@ -24,6 +24,8 @@ use bytes::Bytes;
 
 use infeed_core::random::mix;
 
+pub(crate) use head::decoded;
+
 /// A fault of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]

@@ -17,6 +17,7 @@ use object_store::path::Path as Key;
 use object_store::{BackoffConfig, ClientOptions, ObjectMeta, ObjectStore, RetryConfig};
 
 use super::each_process::EachProcess;
+use super::hub::HubStore;
 use super::pace::RequestTimes;
 use super::process::NetworkThreads;
 use super::profile::AwsProfile;
@@ -26,7 +27,7 @@ use infeed_core::error::Error;
 use infeed_core::random::mix;
 
 /// Maximum time to connect.
-const CONNECT: Duration = Duration::from_secs(10);
+pub(super) const CONNECT: Duration = Duration::from_secs(10);
 
 /// Clients of this process, by bucket and settings.
 static KNOWN: EachProcess<Mutex<HashMap<String, Arc<Bucket>>>> = EachProcess::new();
@@ -98,14 +99,26 @@ impl Bucket {
     fn new(url: &Url, settings: RemoteSettings, process: &NetworkThreads) -> io::Result<Bucket> {
         let retry = settings.retry;
         let mut hint = None;
+        let mut hub = None;
         let built = match url.service {
             Service::S3 => s3(url, settings, process, &mut hint)?,
             Service::Google => google(url, &settings)?,
             Service::Azure => azure(url, &settings)?,
             Service::Http => http(url, &settings)?,
+            Service::Hub => {
+                let store = Arc::new(HubStore::new(url, &settings)?);
+                let client = BucketClient {
+                    store: Arc::clone(&store) as Arc<dyn ObjectStore>,
+                    pages: Some(Arc::clone(&store) as Arc<dyn PaginatedListStore>),
+                    parts: None,
+                };
+                let realm = store.realm();
+                hub = Some(store);
+                (client, realm)
+            }
         };
         let (client, realm) = built;
-        Ok(Bucket {
+        let bucket = Bucket {
             base: url.base.clone(),
             query: url.query.clone(),
             service: url.service,
@@ -118,7 +131,13 @@ impl Bucket {
             pace: RequestTimes::default(),
             hint,
             process: process.id(),
-        })
+        };
+        if let Some(hub) = hub {
+            // Every later request names the commit, so that an epoch cannot change.
+            let revision = || "the commit of its revision".to_owned();
+            process.wait(bucket.ask(revision, || hub.pin()))?;
+        }
+        Ok(bucket)
     }
 
     /// URL of an object.
@@ -136,6 +155,10 @@ impl Bucket {
 
     /// Name of an object in the cache. It differs where the bytes may differ.
     pub(super) fn identity(&self, key: &str) -> String {
+        if self.service == Service::Hub {
+            // The realm names the dataset, whose revisions share contents.
+            return format!("{} {key}", self.realm);
+        }
         let secret = self
             .query
             .bytes()
@@ -192,7 +215,7 @@ fn client_options() -> ClientOptions {
         .with_user_agent(user_agent())
 }
 
-fn user_agent() -> object_store::HeaderValue {
+pub(super) fn user_agent() -> object_store::HeaderValue {
     object_store::HeaderValue::from_static(concat!("infeed/", env!("CARGO_PKG_VERSION")))
 }
 

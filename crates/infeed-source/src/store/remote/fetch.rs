@@ -19,6 +19,7 @@ use object_store::{GetOptions, GetRange, ObjectMeta};
 use tokio::time::{Instant, timeout};
 
 use super::bucket::Bucket;
+use super::hub::HubProblem;
 use super::url::Service;
 use crate::store::buffers::{BufferPool, FillingBuffer};
 use crate::store::{RangeRequest, RequestCounts};
@@ -54,15 +55,40 @@ pub fn requests() -> RequestCounts {
     }
 }
 
+/// Counts a request that follows another one: to the target of a redirect.
+pub(super) fn count_request() {
+    REQUESTS.fetch_add(1, Ordering::Relaxed);
+}
+
 /// Reason why a request returned no bytes.
 #[derive(Debug)]
 pub(super) enum RequestFailure {
     /// A temporary failure.
     Passing(String),
+    /// The service accepts no request before this time.
+    Limited(Instant, String),
     /// The server answered a request for a range with the whole file.
     WholeFile,
     /// A permanent failure.
     Final(io::Error),
+}
+
+impl RequestFailure {
+    /// Whether another request may succeed.
+    fn may_pass(&self) -> bool {
+        !matches!(self, RequestFailure::Final(_))
+    }
+}
+
+impl From<HubProblem> for RequestFailure {
+    fn from(problem: HubProblem) -> RequestFailure {
+        match problem {
+            HubProblem::Passing(text) => RequestFailure::Passing(text),
+            HubProblem::Limited(until, text) => RequestFailure::Limited(until, text),
+            HubProblem::WholeFile => RequestFailure::WholeFile,
+            HubProblem::Final(kind, text) => RequestFailure::Final(io::Error::new(kind, text)),
+        }
+    }
 }
 
 /// Version of an object's content: a hash of its tag or, without one, of its modification time.
@@ -207,11 +233,11 @@ impl Bucket {
                 // The first success counts; if one fails, the other decides.
                 tokio::select! {
                     done = first.as_mut() => match done {
-                        Err(RequestFailure::Passing(_) | RequestFailure::WholeFile) => second.await.map(|()| true),
+                        Err(failure) if failure.may_pass() => second.await.map(|()| true),
                         done => done.map(|()| false),
                     },
                     done = second.as_mut() => match done {
-                        Err(RequestFailure::Passing(_) | RequestFailure::WholeFile) => first.await.map(|()| false),
+                        Err(failure) if failure.may_pass() => first.await.map(|()| false),
                         done => done.map(|()| true),
                     },
                 }
@@ -261,7 +287,9 @@ impl Bucket {
             },
             Err(_) => return Err(self.silent()),
         };
-        if wanted.version.is_some() && version(&answer.meta) != wanted.version {
+        // The Hub's requests name a commit, which never changes.
+        let is_pinned = self.service == Service::Hub;
+        if !is_pinned && wanted.version.is_some() && version(&answer.meta) != wanted.version {
             let problem = other_version(&answer.meta);
             return Err(RequestFailure::Final(io::Error::other(problem)));
         }
@@ -317,6 +345,10 @@ impl Bucket {
     /// Classifies an error of the client as passing or final.
     fn failure(&self, error: object_store::Error) -> RequestFailure {
         use object_store::Error as StoreError;
+        let of_hub = causes(&error).find_map(|cause| cause.downcast_ref::<HubProblem>());
+        if let Some(problem) = of_hub {
+            return problem.clone().into();
+        }
         let known = causes(&error).find_map(|cause| AnswerProblem::of(&cause.to_string()));
         // A query may hold a secret, so it is removed before the text is cut.
         let text = || cut(self.without_query(chain(&error)));
@@ -375,6 +407,8 @@ struct Attempts<'a> {
     begun: Instant,
     deadline: Instant,
     made: u32,
+    /// Attempts that the service's limit of requests ended.
+    limited: u32,
     whole_files: u32,
     causes: Vec<String>,
 }
@@ -386,6 +420,7 @@ impl<'a> Attempts<'a> {
             begun: Instant::now(),
             deadline,
             made: 0,
+            limited: 0,
             whole_files: 0,
             causes: Vec::new(),
         }
@@ -411,7 +446,13 @@ impl<'a> Attempts<'a> {
         failure: RequestFailure,
         name: impl Fn() -> String,
     ) -> io::Result<()> {
+        let mut least = Duration::ZERO;
         let cause = match failure {
+            RequestFailure::Limited(until, cause) => {
+                self.limited += 1;
+                least = until.saturating_duration_since(Instant::now());
+                cause
+            }
             RequestFailure::Final(error) => {
                 return Err(io::Error::new(error.kind(), format!("{}: {error}", name())));
             }
@@ -438,8 +479,9 @@ impl<'a> Attempts<'a> {
         // Between half of the pause and all of it, so that requests that failed together are not
         // repeated together.
         let dice = mix(u64::from(self.made) ^ self.begun.elapsed().as_nanos() as u64);
-        let pause = longest.mul_f64(0.5 + (dice % 512) as f64 / 1024.0);
-        if self.made >= retry.attempts || Instant::now() + pause >= self.deadline {
+        let pause = least + longest.mul_f64(0.5 + (dice % 512) as f64 / 1024.0);
+        let counted = self.made - self.limited;
+        if counted >= retry.attempts || Instant::now() + pause >= self.deadline {
             return Err(self.gave_up(&name()));
         }
         RETRIES.fetch_add(1, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::Object;
 use super::bucket::Bucket;
 use super::fetch::{bare, version};
-use super::url::Url;
+use super::url::{Service, Url};
 use crate::store::buffers::BufferPool;
 use crate::store::cache::Cache;
 use crate::store::{Blob, FolderEntry, ListedObject, is_url};
@@ -25,6 +25,9 @@ const AT_ONCE: usize = 64;
 /// are searched for them.
 const FOLDERS: usize = 32;
 const DEPTH: usize = 3;
+
+/// Maximum number of pages of a list: a billion objects.
+const MAX_PAGES: usize = 1_000_000;
 
 /// Wildcard characters.
 const WILD: [char; 3] = ['*', '?', '['];
@@ -276,6 +279,10 @@ async fn all(bucket: &Arc<Bucket>, prefix: String) -> io::Result<Vec<ObjectMeta>
     if bucket.pages.is_none() {
         return whole(bucket, &prefix).await;
     }
+    if bucket.service == Service::Hub {
+        // The Hub limits the number of requests, and a page has a thousand files of all folders.
+        return Ok(pages(bucket, prefix, None).await?.0);
+    }
     let mut metas = Vec::new();
     let mut folders = vec![prefix];
     for _ in 0..DEPTH {
@@ -335,7 +342,7 @@ async fn pages(
     let lister = bucket.pages.as_ref().ok_or_else(unlisted)?;
     let (mut metas, mut folders) = (Vec::new(), Vec::new());
     let mut token: Option<String> = None;
-    loop {
+    for _ in 0..MAX_PAGES {
         let name = || format!("the list of {}", bucket.url(&prefix));
         let request = || {
             let options = PaginatedListOptions {
@@ -360,6 +367,11 @@ async fn pages(
             return Ok((metas, folders));
         }
     }
+    let problem = format!(
+        "the list of {} has more than {MAX_PAGES} pages",
+        bucket.url(&prefix)
+    );
+    Err(io::Error::other(problem))
 }
 
 /// Requests the list of a web server that has one (WebDAV).

@@ -15,13 +15,14 @@ static GIVEN: Mutex<BTreeMap<String, Vec<(String, String)>>> = Mutex::new(BTreeM
 const OWN: [&str; 4] = ["attempts", "idle_s", "deadline_s", "hedge"];
 
 /// Configures access to URLs that begin with `base`: a bucket (`s3://photos`), a host
-/// (`https://data.example.org`) or a scheme (`s3://`, which includes `s3a://`). These settings have
+/// (`https://data.example.org`), a dataset of the Hub (`hf://datasets/owner/name`, with all its
+/// revisions) or a scheme (`s3://`, which includes `s3a://`). These settings have
 /// priority over the environment and replace earlier settings of the same base; an empty list
 /// removes them.
 ///
 /// Keys are those of the environment in lower case, such as `aws_endpoint_url`,
 /// `aws_access_key_id`, `aws_skip_signature`, `google_service_account`,
-/// `azure_storage_account_key`, and infeed's `attempts`, `idle_s`, `deadline_s` and `hedge`. Open
+/// `azure_storage_account_key`, `hf_token`, and infeed's `attempts`, `idle_s`, `deadline_s` and `hedge`. Open
 /// datasets keep their settings.
 ///
 /// # Errors
@@ -51,6 +52,9 @@ pub fn configure(base: &str, options: &[(&str, &str)]) -> Result<(), Error> {
 /// Normalizes a base: a scheme, or a bucket or host.
 fn known_base(text: &str) -> Result<String, Error> {
     if let Some(scheme) = text.strip_suffix("://") {
+        if scheme.eq_ignore_ascii_case("hf") {
+            return Ok("hf://".to_owned());
+        }
         // URL parsing reports an unknown scheme.
         let url = Url::parse(&format!("{scheme}://any"))?;
         return Ok(url.usual_base().trim_end_matches("any").to_owned());
@@ -87,6 +91,7 @@ impl RemoteSettings {
             Service::S3 => "AWS_",
             Service::Google => "GOOGLE_",
             Service::Azure => "AZURE_",
+            Service::Hub => "HF_",
             // The client reads the environment itself, such as proxies.
             Service::Http => return RemoteSettings::default().completed(url),
         };
@@ -97,10 +102,13 @@ impl RemoteSettings {
             .map(|(key, value)| (key.to_ascii_lowercase(), value))
             .collect();
         options.sort();
-        let settings = RemoteSettings {
+        let mut settings = RemoteSettings {
             options,
             ..RemoteSettings::default()
         };
+        if url.service == Service::Hub {
+            settings.retry.deadline = HUB_DEADLINE;
+        }
         settings.completed(url)
     }
 
@@ -156,6 +164,9 @@ pub(super) struct RetryPolicy {
 
 /// Minimum bytes per second of a request: 64 parallel requests on a line of 16 MB/s.
 const SLOWEST: u64 = 256 << 10;
+
+/// Default deadline of the Hub, which makes clients wait for up to five minutes.
+const HUB_DEADLINE: Duration = Duration::from_secs(600);
 
 impl Default for RetryPolicy {
     fn default() -> RetryPolicy {
@@ -225,6 +236,11 @@ mod tests {
             let error = configure(base, &[("attempts", "3")]).expect_err(base);
             assert!(error.to_string().contains(words), "{base}: {error}");
         }
+        configure("hf://datasets/settings/case@v1", &[("attempts", "6")]).expect("a dataset");
+        let url = Url::parse("hf://datasets/settings/case/x").expect("a URL");
+        let retry = RemoteSettings::of(&url).expect("known").retry;
+        assert_eq!((retry.attempts, retry.deadline), (6, HUB_DEADLINE));
+        configure("hf://datasets/settings/case", &[]).expect("taken back");
         configure("S3://settings-case", &[("attempts", "7")]).expect("a bucket");
         let url = Url::parse("s3://settings-case/x").expect("a URL");
         assert_eq!(RemoteSettings::of(&url).expect("known").retry.attempts, 7);

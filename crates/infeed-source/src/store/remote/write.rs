@@ -103,6 +103,14 @@ impl BucketFolder {
             );
             return Err(Error::config("out", problem));
         }
+        if url.service == Service::Hub {
+            let problem = format!(
+                "{}: hf:// is read-only; name a folder, or a bucket (s3://, gs://, az://, abfss://), \
+                 and upload it with `hf upload`",
+                folder.display()
+            );
+            return Err(Error::config("out", problem));
+        }
         let bucket = Bucket::of(&url)?;
         let prefix = url.prefix();
         let name = bucket.url(prefix.trim_end_matches('/'));

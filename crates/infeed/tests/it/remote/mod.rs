@@ -1,6 +1,7 @@
 //! Data in buckets and on web servers, against a test server that injects faults.
 
 mod faults;
+mod hub;
 mod loaders;
 mod names;
 
