@@ -63,7 +63,7 @@ fn a_demo_of_data_that_do_not_exist_names_them() {
 
     let output = infeed(["demo", folder.to_str().unwrap(), "--data", "/none/here"]);
 
-    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
     assert!(
         stderr(&output).contains("/none/here"),
         "{}",
