@@ -5,22 +5,21 @@ use std::fs;
 use crate::{infeed, names_a_limit, photos, stderr, stdout};
 
 #[test]
-fn the_demo_makes_pictures_runs_the_commands_and_uses_the_pictures_again() {
+fn the_demo_makes_pictures_and_runs_the_commands() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("my demo");
-    let args = [
+
+    let output = infeed([
         "demo",
         folder.to_str().unwrap(),
         "--count",
         "20",
         "--seconds",
         "0.2",
-    ];
+    ]);
+    let text = stdout(&output);
 
-    let first = infeed(args);
-    let text = stdout(&first);
-
-    assert!(first.status.success(), "{}", stderr(&first));
+    assert!(output.status.success(), "{}", stderr(&output));
     assert!(text.contains("wrote 20 samples"), "{text}");
     assert!(names_a_limit(&text), "{text}");
     let shown = format!("$ infeed bench '{}/photos' --seconds 0.2", folder.display());
@@ -28,11 +27,19 @@ fn the_demo_makes_pictures_runs_the_commands_and_uses_the_pictures_again() {
     let report = fs::read_to_string(folder.join("report.html")).unwrap();
     assert!(report.contains("</html>"));
     assert!(folder.join("sheet.png").exists());
+}
 
-    let second = infeed(args);
+#[test]
+fn the_demo_uses_the_pictures_of_an_earlier_one() {
+    let dir = tempfile::tempdir().unwrap();
+    photos(dir.path(), 24);
 
-    assert!(second.status.success(), "{}", stderr(&second));
-    assert!(!stdout(&second).contains("wrote 20 samples"));
+    let output = infeed(["demo", dir.path().to_str().unwrap(), "--seconds", "0.2"]);
+
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(!text.contains("Generated pictures"), "{text}");
+    assert!(text.contains("24 files"), "{text}");
 }
 
 #[test]
