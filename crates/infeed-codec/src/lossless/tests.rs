@@ -209,18 +209,12 @@ fn a_record_with_a_valid_checksum_and_any_content_never_panics() {
     );
 }
 
-/// Number of changed files to try. `INFEED_MUTATIONS=10000` tries more.
-fn mutations() -> u64 {
-    let number = std::env::var("INFEED_MUTATIONS").ok();
-    number.and_then(|text| text.parse().ok()).unwrap_or(400)
-}
-
 #[test]
 fn a_changed_file_is_kept_or_its_record_has_its_pixels() {
     let originals = [files("jpg"), files("png")].concat();
     let mut decoder = Decoder::new();
     let (mut kept, mut records) = (0, 0);
-    for number in 0..mutations() {
+    for number in 0..10_000 {
         let mut random = mix(number);
         let mut below = |limit: usize| {
             random = mix(random);
@@ -248,5 +242,5 @@ fn a_changed_file_is_kept_or_its_record_has_its_pixels() {
             Err(_) => kept += 1,
         }
     }
-    assert!(kept > 50 && records > 50, "{kept} kept, {records} records");
+    assert!(kept > 1000 && records > 1000, "{kept} kept, {records} records");
 }
