@@ -64,6 +64,7 @@ fn first_thread(core: u32) -> u32 {
 
 /// Sorts cores so that the first hardware threads of all cores come before the second ones.
 /// `first_of` returns the first hardware thread of a core.
+#[cfg(any(linux_system, test))]
 fn spread(cores: &[u32], first_of: impl Fn(u32) -> u32) -> Vec<u32> {
     let mut seen: Vec<u32> = Vec::with_capacity(cores.len());
     let mut turns: Vec<(usize, u32)> = Vec::with_capacity(cores.len());
