@@ -110,6 +110,7 @@ impl Drop for CoreBinding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(all(linux_system, not(miri)))]
     use crate::machine::allowed_cores;
     use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::find::LibraryCandidate;
+#[cfg(all(linux_system, target_env = "gnu", not(miri)))]
 use super::*;
 use crate::jpeg_batch::Search;
 
