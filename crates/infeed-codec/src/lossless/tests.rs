@@ -242,5 +242,8 @@ fn a_changed_file_is_kept_or_its_record_has_its_pixels() {
             Err(_) => kept += 1,
         }
     }
-    assert!(kept > 1000 && records > 300, "{kept} kept, {records} records");
+    assert!(
+        kept > 1000 && records > 300,
+        "{kept} kept, {records} records"
+    );
 }
