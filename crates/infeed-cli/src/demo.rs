@@ -1,6 +1,6 @@
 //! `infeed demo`: shows the other commands on a generated dataset, or on the user's images.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -85,6 +85,7 @@ infeed pack DIR OUT --to fast
 fn pictures(folder: &Path, count: u64) -> Result<PathBuf, CliError> {
     let photos = folder.join("photos");
     if photos.exists() {
+        putln!("using the pictures in {}", photos.display())?;
         return Ok(photos);
     }
     // The folder has another name until it is complete.
@@ -95,10 +96,11 @@ fn pictures(folder: &Path, count: u64) -> Result<PathBuf, CliError> {
     if unfinished.exists() {
         fs::remove_dir_all(&unfinished).map_err(failed)?;
     }
-    putln!(
-        "== Generated pictures\n$ infeed sample classification {} --count {count}\n",
-        photos.display()
-    )?;
+    let number = count.to_string();
+    let command = ["sample", "classification"].map(OsString::from);
+    let options = ["--count", &number].map(OsString::from);
+    let args = [&command[..], &[photos.clone().into()], &options].concat();
+    putln!("== Generated pictures\n$ infeed {}\n", shown(&args))?;
     let dataset = Classification {
         count,
         classes: 10,
@@ -113,7 +115,7 @@ fn pictures(folder: &Path, count: u64) -> Result<PathBuf, CliError> {
 
 fn steps(data: &Path, sheet: &Path, report: &Path, seconds: f64) -> [Step; 3] {
     let seconds = seconds.to_string();
-    let args = |command: &str, options: &[&std::ffi::OsStr]| {
+    let args = |command: &str, options: &[&OsStr]| {
         let mut args = vec![command.into(), data.into()];
         args.extend(options.iter().map(|&option| option.to_owned()));
         args

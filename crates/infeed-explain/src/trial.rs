@@ -168,8 +168,8 @@ impl Variant {
     /// Returns the number of samples that the workers finished. None where delivered batches must be
     /// counted: a step limits the rate, or other machines make samples.
     ///
-    /// Workers fill several batches at once, which are then complete at almost the same time. A slice
-    /// of five batches of a slow variant, counted in batches, is up to a fifth too short or too long.
+    /// Workers fill several batches at once and complete them at almost the same time. A slice of a slow
+    /// variant has about five batches, so a count of its batches is wrong by up to a fifth.
     fn made(&self, loader: &Loader) -> Result<Option<u64>, Error> {
         if self.step.is_some() || self.options.remote.is_some() {
             return Ok(None);
