@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
 
 
@@ -16,12 +18,19 @@ def run(
     script: str, *arguments: object, timeout_s: float = 120, **variables: str
 ) -> str:
     """Runs a script, which must succeed, and returns its output."""
-    ended = subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        env=environment(**variables),
-    )
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-c", script, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            env=environment(**variables),
+        )
+    except subprocess.TimeoutExpired as error:
+        printed = [
+            (part or b"").decode(errors="replace")[-4000:]
+            for part in (error.stdout, error.stderr)
+        ]
+        pytest.fail(f"not done after {timeout_s} s, printed: " + "\n".join(printed))
     assert ended.returncode == 0, ended.stderr[-4000:]
     return ended.stdout
