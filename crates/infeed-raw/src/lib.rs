@@ -8,6 +8,7 @@
 //! | [`slab`] | a batch cut into rows filled in parallel | only a row gives access to its bytes; the slab is restored only by unwrapping the `Arc` that every row shares |
 //! | [`map`] | files mapped read-only | not provable: no process may change a mapped file, and the module documents this |
 //! | [`anonymous`] | files in memory without a name | a descriptor that was just made and that no other code has |
+//! | [`arena`] | entries that processes share, written once | a counter gives each range to one writer; readers see it after its last write; the size of the file is sealed |
 //! | [`machine`] | cores, memory, clocks | system calls that fill local integers |
 //! | [`simd`] | pixels to rows of a batch | slices are checked first; vector operations take arrays of the exact length; a level runs only on a processor that supports it |
 //! | [`jpeg`] | region and scaled decode | libjpeg-turbo gets buffers whose size is checked against the header |
@@ -28,6 +29,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod anonymous;
+pub mod arena;
 #[cfg(feature = "python")]
 pub mod arrow;
 #[cfg(feature = "cuda")]

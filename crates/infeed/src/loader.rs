@@ -5,6 +5,7 @@ mod assemble;
 mod bad_records;
 mod batch_functions;
 mod budget;
+mod cache;
 mod cores;
 pub(crate) mod decoders;
 pub mod device;
@@ -45,6 +46,7 @@ use infeed_core::exec::{Executor, ExecutorSnapshot, NextBatch};
 use infeed_source::Source;
 
 pub use crate::plan::device::DecodeBy;
+pub use cache::{CacheLimit, DecodedCacheStats};
 
 use assemble::BatchFacts;
 use bad_records::BadRecords;

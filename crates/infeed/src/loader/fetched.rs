@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::plan::prepared::PixelState;
 use infeed_core::error::Error;
 use infeed_core::exec::budget::Permit;
 use infeed_core::exec::{JoinedReads, Sequence};
@@ -64,6 +65,7 @@ impl RowAttempts {
 /// A record or its error, and the memory reservation shared by all records of the read.
 pub(super) struct FetchedContent {
     pub(super) found: Result<Record, Error>,
+    pub(super) state: PixelState,
     pub(super) _permit: Option<Arc<Permit>>,
 }
 
@@ -92,6 +94,7 @@ impl FetchedRecords {
         FetchedRecords {
             own: failed.map(|error| FetchedContent {
                 found: Err(error),
+                state: PixelState::Stored,
                 _permit: None,
             }),
             partner: None,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::cache::CacheLimit;
 use super::cores::cores_for;
 use super::digest::DigestScope;
 use super::remote::RemoteRows;
@@ -27,6 +28,9 @@ pub struct Options {
     /// Memory budget in bytes for slabs, encoded records and decode scratch. None: the need of four
     /// batches, at most half of the memory that this process can still use.
     pub memory: Option<u64>,
+    /// Memory, in addition to `memory`, that keeps decoded records for later epochs. Loaders of this
+    /// user on this machine that read the same records share one copy, with the limit of the first.
+    pub cache: Option<CacheLimit>,
     /// Rank of this process in the training run.
     pub rank: u64,
     /// Number of ranks.
@@ -56,6 +60,7 @@ impl Default for Options {
             workers: None,
             readers: None,
             memory: None,
+            cache: None,
             rank: 0,
             world_size: 1,
             on_error: OnError::Stop,

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::assemble::{BatchAssembler, FilledRow, FinishedBatch, OpenBatch};
 use super::budget::Shares;
+use super::cache::{DecodedCache, DecodedCacheStats};
 use super::failed::sample_error;
 use super::fetched::{
     BadRecord, FetchedContent, FetchedRecords, ReadPurpose, RecordRole, RowAttempts,
@@ -22,8 +23,9 @@ use super::schedule::BatchSchedule;
 use super::whole_groups::fits;
 use super::{OnError, Options};
 use crate::plan::Plan;
-use crate::plan::failure::SampleError;
-use crate::plan::sample::{Position, SampleScratch};
+use crate::plan::failure::{SampleError, StageFailure};
+use crate::plan::prepared::PixelState;
+use crate::plan::sample::{AdmitMemory, Position, SampleScratch};
 use infeed_codec::transform::Mixing;
 use infeed_core::batch::{BatchRow, RowCell};
 use infeed_core::counters::{Calls, Meter, Stage, StageStats, ThreadCounters, Timeline};
@@ -45,11 +47,15 @@ const ROOM: u64 = 2;
 /// happens once in 10^19 positions.
 const ATTEMPTS: u32 = 64;
 
+/// Cached records that an I/O thread passes on at once.
+const CACHED_RUN: usize = 64;
+
 /// The job of a loader.
 #[derive(Debug)]
 pub(crate) struct RecordJob {
     source: Arc<dyn Source>,
     plan: Plan,
+    cache: Option<DecodedCache>,
     order: Order,
     schedule: BatchSchedule,
     assembler: BatchAssembler,
@@ -68,8 +74,10 @@ pub(crate) struct RecordJob {
 
 /// A read of the source, and the destinations of its records.
 pub(crate) struct RecordRead {
-    /// `None` for padding, or if nothing can be read.
+    /// `None` for padding, for cached records, or if nothing can be read.
     pub(super) read: Option<Read>,
+    /// Cached records, one per place. Otherwise empty.
+    pub(super) cached: Vec<u64>,
     /// Purpose of each place of the run.
     pub(super) wants: Arc<[ReadPurpose]>,
     pub(super) tried: RowAttempts,
@@ -101,6 +109,7 @@ impl RecordJob {
         RecordJob {
             source,
             plan,
+            cache: None,
             order,
             schedule: BatchSchedule::in_order(
                 partition,
@@ -120,6 +129,15 @@ impl RecordJob {
             timeline,
             warnings: AtomicU64::new(0),
         }
+    }
+
+    /// Reads records from a cache from now on, and adds to it.
+    pub(super) fn with_cache(self, cache: Option<DecodedCache>) -> RecordJob {
+        RecordJob { cache, ..self }
+    }
+
+    pub(super) fn cache_stats(&self) -> Option<DecodedCacheStats> {
+        self.cache.as_ref().map(DecodedCache::stats)
     }
 
     pub(super) fn source(&self) -> &Arc<dyn Source> {
@@ -220,15 +238,71 @@ impl RecordJob {
         low
     }
 
-    /// Makes the sample of a record within the memory limits of workers.
+    /// Makes the sample of a record within the memory limits of workers. Adds the record to the
+    /// cache, if there is one.
     fn sample(
         &self,
-        record: &Record,
+        (record, state): (&Record, PixelState),
         at: Position,
         row: &mut BatchRow,
         worker: &mut WorkerScratch,
         limits: RecordLimits,
     ) -> Result<(), Error> {
+        let cached = match state {
+            PixelState::Stored => self.cached(record, worker, limits),
+            PixelState::Prepared => None,
+        };
+        let from = match &cached {
+            Some(cached) => (cached, PixelState::Prepared),
+            None => (record, state),
+        };
+        if let (Some(cache), PixelState::Prepared) = (&self.cache, state) {
+            cache.count(true);
+        }
+        let result = self.within_limits(worker, limits, |scratch, counters, admit| {
+            self.plan.run(from, at, row, scratch, counters, admit)
+        });
+        let warnings = std::mem::take(&mut worker.scratch.warnings);
+        if warnings > 0 {
+            self.warnings.fetch_add(warnings, Ordering::Relaxed);
+        }
+        result.map_err(|failure| sample_error(&*self.source, record.index, failure))
+    }
+
+    /// Returns the cached copy of a stored record, which may have been added since the read was
+    /// planned; otherwise decodes the record into the cache. `None` if there is no cache, no room,
+    /// or an error, which may concern pixels that the sample does not use.
+    fn cached(
+        &self,
+        record: &Record,
+        worker: &mut WorkerScratch,
+        limits: RecordLimits,
+    ) -> Option<Record> {
+        let cache = self.cache.as_ref()?;
+        let found = cache.get(record.index);
+        cache.count(found.is_some());
+        if found.is_some() || !cache.accepts(record.index) {
+            return found;
+        }
+        let prepared = self.within_limits(worker, limits, |scratch, counters, admit| {
+            let claim = |bytes| cache.claim(record.index, bytes);
+            self.plan.prepare(record, scratch, counters, admit, claim)
+        });
+        prepared.ok()??.publish();
+        cache.get(record.index)
+    }
+
+    /// Runs `work` with memory for it, which may be requested once.
+    fn within_limits<T>(
+        &self,
+        worker: &mut WorkerScratch,
+        limits: RecordLimits,
+        work: impl FnOnce(
+            &mut SampleScratch,
+            &ThreadCounters,
+            AdmitMemory<'_>,
+        ) -> Result<T, StageFailure>,
+    ) -> Result<T, StageFailure> {
         let WorkerScratch {
             scratch, counters, ..
         } = worker;
@@ -255,17 +329,35 @@ impl RecordJob {
             large = Some(granted.map_err(|_| refused(self.large.limit_bytes()))?);
             Ok(())
         };
-        let result = self
-            .plan
-            .run(record, at, row, scratch, counters, &mut admit);
+        let result = work(scratch, counters, &mut admit);
         if large.is_some() {
             scratch.shrink();
         }
-        let warnings = std::mem::take(&mut scratch.warnings);
-        if warnings > 0 {
-            self.warnings.fetch_add(warnings, Ordering::Relaxed);
-        }
-        result.map_err(|failure| sample_error(&*self.source, record.index, failure))
+        result
+    }
+
+    /// Passes cached records on.
+    fn read_cached(
+        &self,
+        records: &[u64],
+        wants: &[ReadPurpose],
+    ) -> Vec<(Sequence, FetchedRecords)> {
+        let mut meter = Meter::new(infeed_raw::machine::thread_cpu_time);
+        let cached = |record: u64| self.cache.as_ref().and_then(|cache| cache.get(record));
+        let fetched = records.iter().zip(wants).map(|(&record, &want)| {
+            let content = FetchedContent {
+                found: cached(record).ok_or_else(|| Error::Panicked {
+                    text: format!("the cache lost {}", self.source.id(record, None)),
+                }),
+                state: PixelState::Prepared,
+                _permit: None,
+            };
+            let tried = RowAttempts::default();
+            (want.sequence, FetchedRecords::new(want, content, tried))
+        });
+        let fetched = fetched.collect();
+        meter.finish(Stage::Read, std::time::Duration::ZERO, &self.reading);
+        fetched
     }
 
     /// Checks the size of a row outside slabs. A limit per row bounds the total of all rows.
@@ -341,6 +433,7 @@ impl Job for RecordJob {
         let end = self.run_end(from, rows_end).min(rows_end);
         let mut epoch = None;
         let (mut records, mut wants, mut padding) = (Vec::new(), Vec::new(), Vec::new());
+        let mut cached: Vec<(u64, ReadPurpose)> = Vec::new();
         for sequence in from..end {
             let row_position = self.row_position(sequence);
             let Some(taken_from) = row_position.taken_from else {
@@ -354,12 +447,22 @@ impl Job for RecordJob {
             }
             let mixing = self.mixing(row_position);
             let mut want = |place, role| {
-                records.push(permutation.get(place));
-                wants.push(ReadPurpose {
+                let record = permutation.get(place);
+                let purpose = ReadPurpose {
                     sequence,
                     role,
                     paired: mixing.is_some(),
-                });
+                };
+                if self
+                    .cache
+                    .as_ref()
+                    .is_some_and(|cache| cache.contains(record))
+                {
+                    cached.push((record, purpose));
+                } else {
+                    records.push(record);
+                    wants.push(purpose);
+                }
             };
             want(taken_from, RecordRole::Own);
             if let Some(mixing) = mixing {
@@ -384,6 +487,7 @@ impl Job for RecordJob {
                 sequence,
                 RecordRead {
                     read,
+                    cached: Vec::new(),
                     wants,
                     tried,
                     failed: None,
@@ -398,6 +502,14 @@ impl Job for RecordJob {
             let at = reads.partition_point(|(first, _)| *first < sequence);
             reads.insert(at, planned(sequence, None, padding.into()));
         }
+        for run in cached.chunks(CACHED_RUN) {
+            let sequence = run[0].1.sequence;
+            let wants = run.iter().map(|(_, purpose)| *purpose).collect();
+            let (sequence, read) = planned(sequence, None, wants);
+            let cached = run.iter().map(|(record, _)| *record).collect();
+            let at = reads.partition_point(|(first, _)| *first < sequence);
+            reads.insert(at, (sequence, RecordRead { cached, ..read }));
+        }
         // Sequence numbers between a short requested batch and the next batch are no rows.
         let end = if end == rows_end { until } else { end };
         Ok(ReadRun { end, reads })
@@ -410,11 +522,15 @@ impl Job for RecordJob {
     ) -> Vec<(Sequence, FetchedRecords)> {
         let RecordRead {
             read,
+            cached,
             wants,
             tried,
             failed,
         } = request;
         let Some(read) = read else {
+            if !cached.is_empty() {
+                return self.read_cached(&cached, &wants);
+            }
             let padding = |want: &ReadPurpose| {
                 (
                     want.sequence,
@@ -496,6 +612,7 @@ impl Job for RecordJob {
             };
             let content = FetchedContent {
                 found,
+                state: PixelState::Stored,
                 _permit: permit.clone(),
             };
             let want = wants[place];
@@ -555,9 +672,10 @@ impl Job for RecordJob {
         }
         let at = position(row_position);
         let mixing = self.mixing(row_position);
-        if let Some(FetchedContent { found, _permit }) = own {
+        if let Some(content) = own {
+            let FetchedContent { found, state, .. } = content;
             let made = found.and_then(|record| {
-                self.sample(&record, at, row, worker, rules.limits)?;
+                self.sample((&record, state), at, row, worker, rules.limits)?;
                 self.within_row_limit(&record, row, rules.limits)?;
                 Ok(record.index)
             });
@@ -574,13 +692,15 @@ impl Job for RecordJob {
                 epoch: at.epoch,
                 position: mixing.partner,
             };
-            let Some(FetchedContent { found, _permit }) = partner else {
+            let Some(content) = partner else {
                 // Released when the row's own record was bad.
                 let record = self.order.epoch(at.epoch).get(mixing.partner);
                 return self.again(sequence, RecordRole::Partner, record, tried);
             };
+            let FetchedContent { found, state, .. } = content;
             let limits = rules.limits;
-            let made = found.and_then(|record| self.mix(&record, of, &mixing, row, worker, limits));
+            let made = found
+                .and_then(|record| self.mix((&record, state), of, &mixing, row, worker, limits));
             if let Err(error) = made {
                 return self.instead(sequence, RecordRole::Partner, of, error, tried);
             }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::assemble::BatchAssembler;
 use super::batch_functions::Finisher;
 use super::budget::{IN_FLIGHT_BATCHES, Shares};
+use super::cache::DecodedCache;
 use super::options::Options;
 use super::records::RecordJob;
 use super::remote::{RemoteBatches, RunDescription};
@@ -146,9 +147,14 @@ impl PreparedRun {
         let finisher = Finisher::new(&plan, rows, keep, timeline.clone());
         let assembler = BatchAssembler::new(batcher, finisher, options.digest);
         plan.start(workers)?;
+        let cache = match options.cache {
+            Some(limit) => DecodedCache::open(&plan, &*source, limit)?,
+            None => None,
+        };
         let job = RecordJob::new(
             source, plan, order, partition, assembler, options, &shares, row_bytes, timeline,
         );
+        let job = job.with_cache(cache);
         Ok(PreparedRun {
             job,
             config,

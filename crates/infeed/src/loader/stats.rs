@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::budget::Shares;
+use super::cache::DecodedCacheStats;
 use super::records::RecordJob;
 use super::remote::RemoteWorkerStats;
 use super::tuning::TuningState;
@@ -65,6 +66,8 @@ pub struct Stats {
     pub storage: RequestCounts,
     /// Disk cache hits for those requests; same scope as `storage`.
     pub cache: CacheCounts,
+    /// The cache of decoded records, if the loader has one.
+    pub decoded_cache: Option<DecodedCacheStats>,
 }
 
 /// Collects the counters of the executor and its job.
@@ -101,6 +104,7 @@ pub(super) fn gather(executor: &Executor<RecordJob>, shares: &Shares) -> Stats {
         fetched_peak_bytes: executor.fetched_bytes().1,
         storage: store::requests(),
         cache: store::cache_use(),
+        decoded_cache: job.cache_stats(),
         ..Stats::default()
     }
 }

@@ -12,6 +12,7 @@ pub mod failure;
 mod fold;
 pub(crate) mod function;
 mod mix;
+pub mod prepared;
 pub mod preview;
 pub mod sample;
 pub(crate) mod warnings;

@@ -3,6 +3,7 @@
 
 use super::failure::{SampleError, StageFailure};
 use super::fold::Flips;
+use super::prepared::PixelState;
 use super::sample::{Position, SampleScratch, VisualField};
 use super::{FieldPlan, Plan};
 use infeed_codec::decode::Request;
@@ -34,8 +35,8 @@ impl Plan {
         at: Position,
         scratch: &mut SampleScratch,
     ) -> Result<Vec<PreviewStage>, StageFailure> {
-        let looked = self.look(record, &self.fields, scratch)?;
-        let drawn = self.draw(&looked, at)?;
+        let looked = self.look(record, PixelState::Stored, &self.fields, scratch)?;
+        let drawn = self.draw(&looked, at, ..)?;
         let mut stages = Vec::new();
         let mut images: Vec<(usize, Image)> = Vec::new();
         for look in &looked {

@@ -1,9 +1,12 @@
 //! One sample on one thread: draws, decodes the needed region, transforms, and writes the row.
 
+use std::ops::RangeBounds;
+
 use bytes::Bytes;
 
 use super::failure::{SampleError, StageFailure};
 use super::fold::{FoldedSteps, fold};
+use super::prepared::{self, PixelState};
 use super::{FieldPlan, PixelPlan, Plan, RowPass, write};
 use infeed_codec::decode::{DctScale, Decoder, Format, Header, Request};
 use infeed_codec::transform::{
@@ -14,7 +17,7 @@ use infeed_core::counters::{Meter, Stage, ThreadCounters};
 use infeed_core::sample::{Image, Pixels, Record, Region, Size};
 
 /// A position in the order, which keys random draws.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     /// Epoch, from 0.
     pub epoch: u64,
@@ -81,8 +84,8 @@ pub type AdmitMemory<'a> = &'a mut dyn FnMut(u64) -> Result<(), SampleError>;
 pub(super) struct VisualField<'a> {
     pub(super) field: usize,
     pub(super) plan: &'a PixelPlan,
-    pub(super) bytes: &'a Bytes,
-    /// `None` for raw pixels.
+    pub(super) bytes: &'a [u8],
+    /// `None` for pixels that need no decoding.
     pub(super) header: Option<Header>,
     pub(super) size: Size,
     /// Whether a device decodes the field, if its file is suitable.
@@ -97,7 +100,7 @@ impl Plan {
     /// The error of the record, the same on every run. The row's content is then unspecified.
     pub fn run(
         &self,
-        record: &Record,
+        (record, state): (&Record, PixelState),
         at: Position,
         row: &mut BatchRow,
         scratch: &mut SampleScratch,
@@ -106,7 +109,7 @@ impl Plan {
     ) -> Result<(), StageFailure> {
         scratch.meter.start();
         if self.sample_calls().is_empty() {
-            return self.fill(record, at, row, scratch, counters, admit);
+            return self.fill((record, state), at, row, scratch, counters, admit);
         }
         let mut columns = std::mem::take(&mut scratch.row);
         for cell in &mut columns.cells {
@@ -121,7 +124,7 @@ impl Plan {
                 shape: Vec::new(),
                 bytes: Vec::new(),
             });
-        let filled = self.fill(record, at, &mut columns, scratch, counters, admit);
+        let filled = self.fill((record, state), at, &mut columns, scratch, counters, admit);
         let meter = &mut scratch.meter;
         let made =
             filled.and_then(|()| self.through_functions(&mut columns, at, row, meter, counters));
@@ -132,7 +135,7 @@ impl Plan {
     /// Makes the sample of a record up to the user functions.
     fn fill(
         &self,
-        record: &Record,
+        (record, state): (&Record, PixelState),
         at: Position,
         row: &mut BatchRow,
         scratch: &mut SampleScratch,
@@ -142,8 +145,8 @@ impl Plan {
         scratch.unknown_pixels = 0;
         let calls_follow = !self.sample_calls().is_empty();
         let fields = self.fields(row.form);
-        let looked = self.look(record, fields, scratch)?;
-        let drawn = self.draw(&looked, at)?;
+        let looked = self.look(record, state, fields, scratch)?;
+        let drawn = self.draw(&looked, at, self.first_transform(state)..)?;
         let mut arranged = Vec::with_capacity(looked.len());
         let mut needed = 0;
         for look in &looked {
@@ -188,6 +191,7 @@ impl Plan {
     pub(super) fn look<'a>(
         &'a self,
         record: &'a Record,
+        state: PixelState,
         fields: &'a [FieldPlan],
         scratch: &mut SampleScratch,
     ) -> Result<Vec<VisualField<'a>>, StageFailure> {
@@ -197,9 +201,16 @@ impl Plan {
                 continue;
             };
             let failed = |error: SampleError| error.in_field(field);
-            let (header, size) = match plan.stored {
-                Pixels::Raw { size, .. } => (None, size),
-                Pixels::Encoded => {
+            let mut bytes: &[u8] = bytes;
+            let (header, size) = match (state, &plan.stored) {
+                (PixelState::Prepared, _) => {
+                    let found = prepared::pixels(bytes, plan.channels * plan.depth.bytes());
+                    let (size, pixels) = found.ok_or_else(|| failed(prepared::damaged()))?;
+                    bytes = pixels;
+                    (None, size)
+                }
+                (PixelState::Stored, Pixels::Raw { size, .. }) => (None, *size),
+                (PixelState::Stored, Pixels::Encoded) => {
                     let decode = |error| failed(SampleError::Decode(error));
                     let header = scratch
                         .decoder
@@ -244,19 +255,21 @@ impl Plan {
         Ok(looked)
     }
 
-    /// Draws every random parameter, from sizes alone. Returns the steps, each with the index of
-    /// its transform.
+    /// Draws every random parameter of a range of transforms, from sizes alone. Returns the steps,
+    /// each with the index of its transform.
     pub(super) fn draw(
         &self,
         looked: &[VisualField<'_>],
         at: Position,
+        range: impl RangeBounds<usize>,
     ) -> Result<Vec<(usize, Step)>, StageFailure> {
         let mut drawn = Vec::new();
         let Some(first) = looked.first() else {
             return Ok(drawn);
         };
         let mut size = first.size;
-        for (number, transform) in self.transforms.iter().enumerate() {
+        let transforms = self.transforms.iter().enumerate();
+        for (number, transform) in transforms.filter(|(number, _)| range.contains(number)) {
             let mut rng = Rng::new(self.seed, at.epoch, at.position, number as u64);
             let steps = transform
                 .draw(size, &mut rng)
@@ -273,7 +286,7 @@ impl Plan {
         Ok(drawn)
     }
 
-    fn request(&self, look: &VisualField<'_>, folded: &FoldedSteps) -> Option<Request> {
+    pub(super) fn request(&self, look: &VisualField<'_>, folded: &FoldedSteps) -> Option<Request> {
         let header = look.header.as_ref()?;
         let mut request = Request {
             mode: look.plan.mode,
@@ -317,6 +330,41 @@ impl Plan {
             scratch.meter.lap(Stage::Write, counters);
             return Ok(());
         }
+        let cell = &mut row.cells[look.field];
+        let (unknown, bytes_in) = self.with_pixels(
+            look,
+            folded,
+            request,
+            scratch,
+            counters,
+            true,
+            |view, classes| {
+                let (flips, erase) = (folded.flips, &folded.erase);
+                let unknown = look.plan.write(view, flips, erase, cell, classes);
+                let bytes_in = view.height() * view.width() * view.pixel_bytes();
+                Ok((unknown.map_err(failed)?, bytes_in as u64))
+            },
+        )?;
+        scratch.unknown_pixels += unknown;
+        counters.count(Stage::Write, 0, bytes_in, cell_bytes(cell));
+        scratch.meter.lap(Stage::Write, counters);
+        Ok(())
+    }
+
+    /// Decodes one visual field, runs the steps that need a pass, and passes the region to write to
+    /// `write`. A device may resize afterwards if `may_leave_resize`.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn with_pixels<T>(
+        &self,
+        look: &VisualField<'_>,
+        folded: &FoldedSteps,
+        request: Option<&Request>,
+        scratch: &mut SampleScratch,
+        counters: &ThreadCounters,
+        may_leave_resize: bool,
+        write: impl FnOnce(PixelView<'_>, &mut write::ClassScratch) -> Result<T, StageFailure>,
+    ) -> Result<T, StageFailure> {
+        let failed = |error: SampleError| error.in_field(look.field);
         let [first, second] = &mut scratch.images;
         let (mut current, mut other) = (first, second);
         let raw = match (request, &look.header) {
@@ -340,7 +388,7 @@ impl Plan {
         let mut raw = raw;
         let size = raw.as_ref().map_or(current.size, PixelView::size);
         let shorter;
-        let folded = if look.plan.resized_behind(folded, size) {
+        let folded = if may_leave_resize && look.plan.resized_behind(folded, size) {
             shorter = folded.without_middle(size);
             &shorter
         } else {
@@ -367,28 +415,13 @@ impl Plan {
         let view = whole
             .crop(folded.view)
             .map_err(|e| failed(SampleError::Transform(e)))?;
-        let cell = &mut row.cells[look.field];
-        let unknown = look
-            .plan
-            .write(
-                view,
-                folded.flips,
-                &folded.erase,
-                cell,
-                &mut scratch.classes,
-            )
-            .map_err(failed)?;
-        scratch.unknown_pixels += unknown;
-        let bytes_in = (view.height() * view.width() * view.pixel_bytes()) as u64;
-        counters.count(Stage::Write, 0, bytes_in, cell_bytes(cell));
-        scratch.meter.lap(Stage::Write, counters);
-        Ok(())
+        write(view, &mut scratch.classes)
     }
 }
 
 impl<'a> VisualField<'a> {
     /// Upper bound of working memory: decoding, and two images between which steps alternate.
-    fn scratch_bytes(
+    pub(super) fn scratch_bytes(
         &self,
         folded: &FoldedSteps,
         request: Option<&Request>,
@@ -413,8 +446,13 @@ impl<'a> VisualField<'a> {
         decoded + 2 * largest * pixel + classes
     }
 
+    /// Bytes of a decoded pixel.
+    pub(super) fn pixel_bytes(&self) -> usize {
+        self.plan.channels * self.plan.depth.bytes()
+    }
+
     fn view(&self, region: Region) -> Result<PixelView<'a>, TransformError> {
-        let row_bytes = self.size.width as usize * self.plan.channels * self.plan.depth.bytes();
+        let row_bytes = self.size.width as usize * self.pixel_bytes();
         let plan = self.plan;
         PixelView::new(self.bytes, self.size, plan.channels, plan.depth, row_bytes)?.crop(region)
     }

@@ -1,6 +1,7 @@
 //! Tests of the engine, by behaviour.
 
 mod bad_records;
+mod cache;
 mod classes;
 mod decoding;
 mod device;

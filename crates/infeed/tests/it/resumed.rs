@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use infeed::batch::PADDING;
-use infeed::loader::LoaderState;
 use infeed::loader::digest::{Digest, DigestScope};
+use infeed::loader::{CacheLimit, LoaderState};
 use infeed::pipeline::{Class, SourceSpec, Tail, Weights};
 use infeed::plan::Plan;
 use infeed::plan::sample::Position;
@@ -178,6 +178,9 @@ impl Case {
             options.workers = Some(1 + dice.below(5) as usize);
             options.readers = Some(1 + dice.below(3) as usize);
             options.memory = dice.of(&[None, Some(48 << 20)]);
+            options.cache = dice
+                .of(&[None, Some(50_000), Some(1 << 30)])
+                .map(CacheLimit::Bytes);
             (options.rank, options.world_size) = (rank, world_size);
             let opened = pipeline.open(&options);
             opened.unwrap_or_else(|error| panic!("{}: {self:?}", error.chain()))

@@ -80,6 +80,7 @@ impl RecordJob {
         };
         FillOutcome::Again(RecordRead {
             read: Some(read),
+            cached: Vec::new(),
             wants: Arc::new([want]),
             tried,
             failed: None,
@@ -89,7 +90,7 @@ impl RecordJob {
     /// Makes the partner's sample, at the partner's position, and mixes it into a row.
     pub(super) fn mix(
         &self,
-        record: &Record,
+        (record, state): (&Record, PixelState),
         at: Position,
         mixing: &Mixing,
         row: &mut BatchRow,
@@ -98,7 +99,7 @@ impl RecordJob {
     ) -> Result<(), Error> {
         let mut partner = std::mem::take(&mut worker.partner);
         worker.scratch.counted = 0;
-        let made = self.sample(record, at, &mut partner, worker, limits);
+        let made = self.sample((record, state), at, &mut partner, worker, limits);
         worker.scratch.counted = 1;
         let mixed = made.and_then(|()| {
             worker.scratch.meter.start();

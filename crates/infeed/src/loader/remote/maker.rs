@@ -27,6 +27,7 @@ impl RecordJob {
         let wants = (from..until).map(ReadPurpose::padding).collect();
         let read = RecordRead {
             read: None,
+            cached: Vec::new(),
             wants,
             tried: RowAttempts::default(),
             failed: Some(why.clone()),

@@ -1,0 +1,275 @@
+//! Samples up to the first random transform, for the cache of decoded records.
+//!
+//! The leading transforms that draw nothing at random give the same pixels in every epoch, as does
+//! decoding. A prepared record holds these pixels in place of its encoded images. Making a sample
+//! of it runs the remaining transforms and gives the same bits as the stored record.
+//!
+//! Bytes of a prepared record: the number of fields and the length of each (u32), then the fields,
+//! each at a multiple of 8. Visual fields have height and width (u32), then their pixels without
+//! padding between rows. Others are as the source stores them. All numbers are little-endian.
+
+use bytes::Bytes;
+
+use super::failure::{SampleError, StageFailure};
+use super::fold::{FoldedSteps, fold};
+use super::sample::{AdmitMemory, Position, SampleScratch, VisualField};
+use super::{FieldPlan, Plan};
+use infeed_codec::decode::Request;
+use infeed_codec::transform::Effect;
+use infeed_core::counters::{Stage, ThreadCounters};
+use infeed_core::random::{hash, hash_bytes};
+use infeed_core::sample::{Pixels, Record, Size};
+
+/// Version of the bytes of prepared records and of the pixels that the decoders give.
+const VERSION: u64 = 1;
+
+/// Alignment of fields.
+const ALIGN: usize = 8;
+
+/// Bytes of a visual field before its pixels.
+const SIZE_BYTES: usize = 8;
+
+/// How a record holds its images and masks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PixelState {
+    /// As the source stores them.
+    Stored,
+    /// Decoded and transformed up to the first random transform.
+    Prepared,
+}
+
+/// Reason why no record can be prepared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotPreparable {
+    /// The stored records need no decoding and no resizing.
+    NothingToDo,
+    /// A device decodes files.
+    DeviceDecodes,
+    /// The DCT scale depends on random parameters.
+    DctScale,
+}
+
+impl Plan {
+    /// Number of leading transforms whose result is part of a prepared record.
+    fn prepared_transforms(&self) -> usize {
+        let is_fixed = |effect| matches!(effect, Effect::Crop | Effect::Resize);
+        let leading = self.transforms.iter().take_while(|transform| {
+            !transform.is_random() && is_fixed(transform.effect()) && transform.field().is_none()
+        });
+        leading.count()
+    }
+
+    /// Number of the first transform that a record in this state still needs.
+    pub(super) fn first_transform(&self, state: PixelState) -> usize {
+        match state {
+            PixelState::Stored => 0,
+            PixelState::Prepared => self.prepared_transforms(),
+        }
+    }
+
+    /// Checks that records can be prepared. Returns a hash of everything that decides their
+    /// bytes, the source aside.
+    ///
+    /// # Errors
+    ///
+    /// The reason why they cannot, or why it would be useless.
+    pub(crate) fn preparable(&self) -> Result<u64, NotPreparable> {
+        let prepared = &self.transforms[..self.prepared_transforms()];
+        let resizes = prepared
+            .iter()
+            .any(|transform| transform.effect() == Effect::Resize);
+        let visual = self.fields.iter().filter_map(|field| match field {
+            FieldPlan::Pixels(plan) => Some(plan),
+            _ => None,
+        });
+        let mut parts = vec![VERSION];
+        let mut is_encoded = false;
+        for plan in visual {
+            if plan.leaves_files {
+                return Err(NotPreparable::DeviceDecodes);
+            }
+            is_encoded |= plan.stored == Pixels::Encoded;
+            let (mode, channels, depth) = (plan.mode, plan.channels, plan.depth);
+            let text = format!(
+                "{} {:?} {mode:?} {channels} {depth:?}",
+                plan.name, plan.stored
+            );
+            parts.push(hash_bytes(text.as_bytes()));
+        }
+        let left_to_device = self.others.iter().flat_map(|(fields, _)| fields);
+        if left_to_device
+            .filter_map(|field| match field {
+                FieldPlan::Pixels(plan) => Some(plan),
+                _ => None,
+            })
+            .any(|plan| plan.leaves_files)
+        {
+            return Err(NotPreparable::DeviceDecodes);
+        }
+        if !is_encoded && !resizes {
+            return Err(NotPreparable::NothingToDo);
+        }
+        if self.decode.dct_scale && !resizes {
+            return Err(NotPreparable::DctScale);
+        }
+        let settings = format!(
+            "{} {:?} {:?}",
+            env!("CARGO_PKG_VERSION"),
+            self.decode,
+            prepared
+        );
+        parts.push(hash_bytes(settings.as_bytes()));
+        Ok(hash(&parts))
+    }
+
+    /// Decodes a record and runs its leading transforms. Calls `claim` for the memory of the
+    /// result, before decoding. Returns the written memory; `None` if `claim` does, or if a
+    /// decoder warns about the record, so that the warning is repeated in every epoch.
+    ///
+    /// # Errors
+    ///
+    /// The error of the record. It may concern pixels that its sample does not use.
+    pub(crate) fn prepare<S: std::ops::DerefMut<Target = [u8]>>(
+        &self,
+        record: &Record,
+        scratch: &mut SampleScratch,
+        counters: &ThreadCounters,
+        admit: AdmitMemory<'_>,
+        claim: impl FnOnce(u64) -> Option<S>,
+    ) -> Result<Option<S>, StageFailure> {
+        scratch.meter.start();
+        let looked = self.look(record, PixelState::Stored, &self.fields, scratch)?;
+        // No prepared transform draws at random, so any position gives the same steps.
+        let (end, at) = (self.prepared_transforms(), Position::default());
+        let drawn = self.draw(&looked, at, ..end)?;
+        let mut arranged = Vec::with_capacity(looked.len());
+        let mut needed = 0;
+        let mut lengths: Vec<usize> = record.fields.iter().map(Bytes::len).collect();
+        for look in &looked {
+            let folded = fold(&look.plan.steps, &drawn, look.size);
+            let request = self.request(look, &folded);
+            needed += look.scratch_bytes(&folded, request.as_ref(), &scratch.decoder);
+            let pixels = folded.view.size.pixels() * look.pixel_bytes() as u64;
+            lengths[look.field] = SIZE_BYTES.saturating_add(pixels as usize);
+            arranged.push((folded, request));
+        }
+        scratch.meter.lap(Stage::Decode, counters);
+        admit(needed).map_err(|error| error.in_field(0))?;
+        counters.waited(Stage::Decode, scratch.meter.skip());
+        let Some((starts, total)) = layout(&lengths) else {
+            return Ok(None);
+        };
+        let Some(mut slot) = claim(total as u64) else {
+            return Ok(None);
+        };
+        slot[..4].copy_from_slice(&(lengths.len() as u32).to_le_bytes());
+        for (at, length) in lengths.iter().enumerate() {
+            slot[4 + 4 * at..][..4].copy_from_slice(&(*length as u32).to_le_bytes());
+        }
+        for (field, bytes) in record.fields.iter().enumerate() {
+            if !matches!(self.fields[field], FieldPlan::Pixels(_)) {
+                slot[starts[field]..][..bytes.len()].copy_from_slice(bytes);
+            }
+        }
+        let before = scratch.warnings;
+        for (look, (folded, request)) in looked.iter().zip(&arranged) {
+            let to = &mut slot[starts[look.field]..][..lengths[look.field]];
+            self.prepare_field(look, folded, request.as_ref(), to, scratch, counters)?;
+        }
+        scratch.meter.settle(counters);
+        if scratch.warnings > before {
+            scratch.warnings = before;
+            return Ok(None);
+        }
+        Ok(Some(slot))
+    }
+
+    /// Writes one visual field of a prepared record.
+    fn prepare_field(
+        &self,
+        look: &VisualField<'_>,
+        folded: &FoldedSteps,
+        request: Option<&Request>,
+        to: &mut [u8],
+        scratch: &mut SampleScratch,
+        counters: &ThreadCounters,
+    ) -> Result<(), StageFailure> {
+        self.with_pixels(
+            look,
+            folded,
+            request,
+            scratch,
+            counters,
+            false,
+            |view, _| {
+                let size = view.size();
+                let (header, pixels) = to.split_at_mut(SIZE_BYTES);
+                header[..4].copy_from_slice(&size.height.to_le_bytes());
+                header[4..].copy_from_slice(&size.width.to_le_bytes());
+                let row_bytes = (view.width() * view.pixel_bytes()).max(1);
+                for (y, row) in pixels.chunks_exact_mut(row_bytes).enumerate() {
+                    row.copy_from_slice(view.row(y));
+                }
+                Ok(())
+            },
+        )?;
+        scratch.meter.lap(Stage::Decode, counters);
+        Ok(())
+    }
+}
+
+/// Returns the offset of each field, and the bytes of all. `None` for a record of over 4 GiB.
+fn layout(lengths: &[usize]) -> Option<(Vec<usize>, usize)> {
+    let mut at = lengths.len().checked_mul(4)?.checked_add(4)?;
+    let mut starts = Vec::with_capacity(lengths.len());
+    for length in lengths {
+        at = at.checked_next_multiple_of(ALIGN)?;
+        starts.push(at);
+        at = at.checked_add(*length)?;
+    }
+    u32::try_from(at).is_ok().then_some((starts, at))
+}
+
+/// Reads a prepared record, without copies. `None` if the bytes are not one.
+pub(crate) fn read(index: u64, bytes: &Bytes) -> Option<Record> {
+    let number = |at: usize| {
+        let bytes = bytes.get(at..at.checked_add(4)?)?;
+        Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
+    };
+    let count = number(0)?;
+    if count > bytes.len() / 4 {
+        return None;
+    }
+    let lengths = (0..count).map(|field| number(4 + 4 * field));
+    let lengths = lengths.collect::<Option<Vec<usize>>>()?;
+    let (starts, total) = layout(&lengths)?;
+    if total > bytes.len() {
+        return None;
+    }
+    let fields = starts.iter().zip(&lengths);
+    let fields = fields.map(|(&start, &length)| bytes.slice(start..start + length));
+    Some(Record {
+        index,
+        fields: fields.collect(),
+    })
+}
+
+/// Splits a prepared visual field into its size and its pixels.
+pub(super) fn pixels(bytes: &[u8], pixel_bytes: usize) -> Option<(Size, &[u8])> {
+    let (header, pixels) = bytes.split_at_checked(SIZE_BYTES)?;
+    let size = Size {
+        height: u32::from_le_bytes(header[..4].try_into().ok()?),
+        width: u32::from_le_bytes(header[4..].try_into().ok()?),
+    };
+    (size.pixels().checked_mul(pixel_bytes as u64)? == pixels.len() as u64)
+        .then_some((size, pixels))
+}
+
+/// Error of a prepared field whose bytes are not its pixels.
+pub(super) fn damaged() -> SampleError {
+    SampleError::Shape {
+        found: "other bytes in the cache".to_owned(),
+        expected: "decoded pixels".to_owned(),
+        fix: "open the pipeline without `cache`",
+    }
+}
