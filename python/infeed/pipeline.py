@@ -364,6 +364,7 @@ class Pipeline(RecordSelection):
         *,
         workers: int | Literal["auto"] | FeederGroup = "auto",
         memory: int | str | None = None,
+        cache: int | str | None = None,
         rank: int = 0,
         world_size: int = 1,
         on_error: Literal["stop", "substitute", "skip"] = "stop",
@@ -389,6 +390,12 @@ class Pipeline(RecordSelection):
             memory: Memory budget for batches, read-ahead and decoding, in bytes or as
                 text such as ``"2GiB"``. None: the need of four batches, at most half of
                 the memory that this process may still use.
+            cache: Memory that keeps decoded records for later epochs, in bytes, as text
+                such as ``"64GiB"``, or ``"auto"``: half of the free memory. Deterministic
+                resizes and crops before the first random transform are done once, too.
+                Loaders of this user on this machine that read the same files (ranks, a
+                second run, validation) share one copy, with the limit of the first. It
+                changes no bit. None: no cache.
             rank: Number of this process among the training processes, from 0.
             world_size: Number of training processes.
             on_error: Treatment of a bad record. ``"stop"`` raises an error at its
@@ -479,6 +486,7 @@ class Pipeline(RecordSelection):
             self._handles(),
             workers=None if workers == "auto" else workers,
             memory=None if memory is None else _check.size_bytes(memory),
+            cache=None if cache is None else _cache_bytes(cache),
             rank=rank,
             world_size=world_size,
             on_error=_check.choice("open", "on_error", on_error, policies),
@@ -790,3 +798,8 @@ def _set_values(settings: Any) -> dict[str, Any]:
     """Returns the settings of a dataclass that are not None."""
     values = {f.name: getattr(settings, f.name) for f in fields(settings)}
     return {name: item for name, item in values.items() if item is not None}
+
+
+def _cache_bytes(cache: int | str) -> int:
+    """Returns the limit of the cache in bytes; 0 for ``"auto"``."""
+    return 0 if cache == "auto" else _check.size_bytes(cache, "open", "cache")

@@ -6,6 +6,7 @@ Times are in seconds and sizes in bytes. Counters start at 0 when the loader is 
 from typing import TypedDict
 
 __all__ = [
+    "CacheStats",
     "DeviceStats",
     "FeederStats",
     "LoaderStats",
@@ -80,6 +81,23 @@ class StorageStats(TypedDict):
     """Pieces that the disk cache did not have."""
     cache_damaged: int
     """Pieces whose checksum in the disk cache was wrong."""
+
+
+class CacheStats(TypedDict):
+    """The cache of decoded records, ``open(cache=...)``."""
+
+    hits: int
+    """Samples that this loader made of cached records."""
+    misses: int
+    """Samples for which this loader decoded the record."""
+    records: int
+    """Cached records, of all processes that share the cache."""
+    used_bytes: int
+    """Bytes in use, of all processes that share the cache."""
+    limit_bytes: int
+    """Most bytes."""
+    full: bool
+    """Whether a record did not fit."""
 
 
 class PlacementStats(TypedDict):
@@ -194,6 +212,8 @@ class LoaderStats(TypedDict):
     """Work of each stage, in the order of the data flow."""
     storage: StorageStats
     """Reads from object storage and web servers."""
+    cache: CacheStats | None
+    """The cache of decoded records; None without ``cache``."""
     feeders: list[FeederStats]
     """Work of each feeder; empty without feeders."""
     python: PythonStats | None

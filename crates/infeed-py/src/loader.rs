@@ -10,7 +10,7 @@ use infeed::device::ring::Ring;
 use infeed::loader::any::{AnyLoader, AnyStep};
 use infeed::loader::device::DeviceLoader;
 use infeed::loader::digest::DigestScope;
-use infeed::loader::{BadRecord, LoaderState};
+use infeed::loader::{BadRecord, CacheLimit, LoaderState};
 use infeed::source::Source;
 use infeed::{Error, OnError, Options};
 use infeed_explain::report::{LoaderMetrics, MetricsServer, prometheus, serve_metrics};
@@ -52,7 +52,7 @@ pub(crate) struct PyLoader {
 impl PyLoader {
     #[new]
     #[pyo3(signature = (
-        description, handles, *, workers, memory, rank, world_size, on_error, max_bad, io_threads,
+        description, handles, *, workers, memory, cache, rank, world_size, on_error, max_bad, io_threads,
         timeline_s, stall_s, digest, devices, placement, decode, slots, feeders
     ))]
     #[allow(clippy::too_many_arguments)]
@@ -62,6 +62,7 @@ impl PyLoader {
         handles: PyHandles,
         workers: Option<usize>,
         memory: Option<u64>,
+        cache: Option<u64>,
         rank: u64,
         world_size: u64,
         on_error: &str,
@@ -81,6 +82,10 @@ impl PyLoader {
         let mut options = Options::default();
         options.workers = workers;
         options.memory = memory;
+        options.cache = cache.map(|bytes| match bytes {
+            0 => CacheLimit::Auto,
+            bytes => CacheLimit::Bytes(bytes),
+        });
         options.rank = rank;
         options.world_size = world_size;
         options.on_error = policy(on_error)?;

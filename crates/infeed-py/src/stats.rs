@@ -57,6 +57,17 @@ pub(crate) fn dict_from<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'
     entry.set_item("cache_misses", cache.misses)?;
     entry.set_item("cache_damaged", cache.damaged)?;
     dict.set_item("storage", entry)?;
+    let cache = stats.decoded_cache.map(|cache| -> PyResult<_> {
+        let entry = PyDict::new(py);
+        entry.set_item("hits", cache.hits)?;
+        entry.set_item("misses", cache.misses)?;
+        entry.set_item("records", cache.records)?;
+        entry.set_item("used_bytes", cache.used_bytes)?;
+        entry.set_item("limit_bytes", cache.limit_bytes)?;
+        entry.set_item("full", cache.is_full)?;
+        Ok(entry)
+    });
+    dict.set_item("cache", cache.transpose()?)?;
     let feeders = PyList::empty(py);
     for feeder in &stats.remote {
         let entry = PyDict::new(py);

@@ -88,6 +88,13 @@ impl BenchResult {
             "wait_s": self.wait.as_secs_f64(),
             "peak_rss_bytes": self.peak_rss_bytes,
             "budget_bytes": self.stats.budget_bytes,
+            "cache": self.stats.decoded_cache.map(|cache| json!({
+                "hits": cache.hits,
+                "misses": cache.misses,
+                "records": cache.records,
+                "used_bytes": cache.used_bytes,
+                "limit_bytes": cache.limit_bytes,
+            })),
             "workers": self.stats.workers,
             "tuned": self.stats.tuned.as_ref().map(|tuned| &tuned.text),
             "io_threads": self.stats.readers,
@@ -159,6 +166,16 @@ impl BenchResult {
             human_bytes(self.peak_rss_bytes),
             human_bytes(self.stats.budget_bytes),
         ));
+        if let Some(cache) = &self.stats.decoded_cache {
+            line(format!(
+                "cache         {} of {}: {} records; {} of {} samples were cached",
+                human_bytes(cache.used_bytes),
+                human_bytes(cache.limit_bytes),
+                cache.records,
+                cache.hits,
+                cache.hits + cache.misses,
+            ));
+        }
         if let Some((name, sent)) = &self.sent {
             let batches = sent.batches.max(1);
             line(format!(

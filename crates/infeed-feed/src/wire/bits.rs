@@ -12,6 +12,7 @@ use twox_hash::XxHash3_64;
 
 use infeed::pipeline::Pipeline;
 use infeed::plan::Plan;
+use infeed::plan::prepared::PixelState;
 use infeed::plan::sample::{Position, SampleScratch};
 use infeed_core::batch::{Batcher, RowCell};
 use infeed_core::counters::ThreadCounters;
@@ -76,9 +77,14 @@ fn test() -> Result<u64, Error> {
         let (mut scratch, counters) = (SampleScratch::new(), Arc::new(ThreadCounters::new(None)));
         for (position, mut row) in (0..POSITIONS).zip(rows) {
             let at = Position { epoch: 1, position };
-            plan.run(&record, at, &mut row, &mut scratch, &counters, &mut |_| {
-                Ok(())
-            })
+            plan.run(
+                (&record, PixelState::Stored),
+                at,
+                &mut row,
+                &mut scratch,
+                &counters,
+                &mut |_| Ok(()),
+            )
             .map_err(|failure| Error::Panicked {
                 text: format!("the self-test of bits: {:?}", failure.error),
             })?;

@@ -8,7 +8,7 @@ use infeed::loader::digest::DigestScope;
 use infeed::loader::{CacheLimit, DecodedCacheStats};
 use infeed::pipeline::SourceSpec;
 use infeed::transform::{
-    CenterCrop, MixUp, Normalize, Pad, RandomCrop, RandomErasing, RandomHorizontalFlip,
+    CenterCrop, MixUp, Normalize, OneHot, Pad, RandomCrop, RandomErasing, RandomHorizontalFlip,
     RandomResizedCrop, RandomVerticalFlip, Resize, Transform,
 };
 use infeed::{Error, Loader, OnError, Options, Pipeline};
@@ -85,12 +85,19 @@ fn an_empty_a_half_and_a_full_cache_give_the_bits_of_none() {
         ],
         vec![RandomResizedCrop::new(24).into(), MixUp::new(0.4).into()],
     ];
+    let csv = pairs.path().join("class_dict.csv");
+    let classes = || OneHot::from_palette(csv.to_str().expect("UTF-8")).into();
     let on_pairs: Vec<Vec<Transform>> = vec![
         vec![
             RandomCrop::new(32).into(),
             RandomHorizontalFlip::new(0.5).into(),
+            classes(),
         ],
-        vec![Resize::new(40).into(), RandomResizedCrop::new(16).into()],
+        vec![
+            Resize::new(40).into(),
+            RandomResizedCrop::new(16).into(),
+            classes(),
+        ],
     ];
     let pair_source = || SourceSpec::pairs(pairs.path().join("images"), pairs.path().join("masks"));
     let on_photos = on_photos

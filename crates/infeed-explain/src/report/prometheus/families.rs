@@ -43,7 +43,7 @@ fn seconds(time: Duration) -> f64 {
 }
 
 /// Metrics of a loader.
-pub(super) const OF_LOADER: [Family<Stats>; 15] = [
+pub(super) const OF_LOADER: [Family<Stats>; 18] = [
     counter("infeed_batches_total", "Batches delivered.", |s| {
         s.batches as f64
     }),
@@ -69,6 +69,21 @@ pub(super) const OF_LOADER: [Family<Stats>; 15] = [
         "infeed_decoder_warnings_total",
         "Decoder warnings that do not change the sample.",
         |s| s.warnings as f64,
+    ),
+    counter(
+        "infeed_decoded_cache_hits_total",
+        "Samples made of records in the cache of decoded records.",
+        |s| s.decoded_cache.unwrap_or_default().hits as f64,
+    ),
+    counter(
+        "infeed_decoded_cache_misses_total",
+        "Samples whose record the cache of decoded records did not have.",
+        |s| s.decoded_cache.unwrap_or_default().misses as f64,
+    ),
+    gauge(
+        "infeed_decoded_cache_bytes",
+        "Memory in use by the cache of decoded records, of all processes that share it.",
+        |s| s.decoded_cache.unwrap_or_default().used_bytes as f64,
     ),
     gauge(
         "infeed_open_seconds",
