@@ -15,7 +15,7 @@ use super::interval::Interval;
 use super::limit::Limit;
 use super::placement::{PlacementRate, PlacementReport};
 use super::placement_trials::PlacementTrial;
-use super::prepare::{RecordSubset, RewriteStats};
+use super::prepare::{FilledCache, RecordSubset, RewriteStats};
 use super::progress::{
     COPYING, DECODING, FEEDING, PREDICTING, Phases, READING, RUNNING, SENDING, TRYING, WAITING,
     WRITING,
@@ -34,6 +34,7 @@ use super::what_if::{WhatIfInputs, crossovers};
 use super::{Progress, feeders, functions, now_s, what_if};
 use infeed_core::error::Error;
 use infeed_core::probe;
+use infeed_core::units::format_bytes;
 use infeed_raw::machine::last_level_cache_bytes;
 
 /// Turns of each remedy.
@@ -358,6 +359,8 @@ struct TrialResult {
     candidate: Candidate,
     gain: Interval,
     written: Option<RewriteStats>,
+    /// Share of the records that a cache answers.
+    cached: f64,
     quality: String,
     lossy: bool,
 }
@@ -441,8 +444,22 @@ impl Trials {
                 let all = looked.sample.len();
                 quality = format!("{quality}; leaves out {left_out} of {all} records tried");
             }
+            let gain = ratio(&rates, &base_rates).widen(unsteady).spread(factor);
+            let cached = prepared.cached.as_ref().map_or(0.0, FilledCache::share);
+            if let Some(cache) = &prepared.cached {
+                quality = format!(
+                    "{quality}; {:.0} % of the records, which all take {}",
+                    100.0 * cached,
+                    format_bytes(cache.all_bytes),
+                );
+            }
             tried.push(TrialResult {
-                gain: ratio(&rates, &base_rates).widen(unsteady).spread(factor),
+                gain: match &prepared.cached {
+                    // The others take as long as now.
+                    Some(_) => gain.map(|gain| 1.0 / (cached / gain + 1.0 - cached)),
+                    None => gain,
+                },
+                cached,
                 candidate,
                 written: prepared.written,
                 quality,
@@ -549,6 +566,7 @@ fn remedy(
         candidate,
         gain,
         written,
+        cached,
         quality,
         lossy,
     } = tried;
@@ -571,7 +589,8 @@ fn remedy(
             None => (storage.rate(readers), storage.record_bytes),
         };
         let limited = with_cache(case, rate, bytes * subject.records as f64);
-        limited.unwrap_or(Interval::exact(f64::INFINITY))
+        let limited = limited.unwrap_or(Interval::exact(f64::INFINITY));
+        limited.map(|rate| rate / (1.0 - cached))
     });
     let (copy, step) = placed(case, &candidate);
     let then = now

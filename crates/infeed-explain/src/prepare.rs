@@ -8,13 +8,15 @@ use super::remedies::{Candidate, RemedyChange};
 use super::trial::Variant;
 use crate::feeders::Feeders;
 use infeed::loader::device::Placement;
-use infeed::loader::{DecodeBy, OnError};
+use infeed::loader::{CacheLimit, DecodeBy, DecodedCache, OnError};
 use infeed::pipeline::Pipeline;
 use infeed::plan::Plan;
 use infeed_core::error::Error;
 use infeed_pack as pack;
 use infeed_source::Source;
 use infeed_source::repeated::RepeatedRecords;
+use infeed_source::selected::SelectedRecords;
+use infeed_source::subset::Subset;
 
 /// Length of a trial's source, which repeats the chosen records. Long enough never to end.
 const ENDLESS: u64 = 1 << 40;
@@ -28,6 +30,24 @@ pub(super) struct PreparedRemedy {
     pub(super) variant: Variant,
     /// The rewritten data, if the remedy rewrites data.
     pub(super) written: Option<RewriteStats>,
+    /// The filled cache, if the remedy is one.
+    pub(super) cached: Option<FilledCache>,
+}
+
+/// A cache that has the records of a trial, until it is dropped.
+pub(super) struct FilledCache {
+    _cache: Arc<DecodedCache>,
+    /// Memory that all records of the dataset would take.
+    pub(super) all_bytes: f64,
+    /// Limit of the cache.
+    pub(super) limit_bytes: f64,
+}
+
+impl FilledCache {
+    /// Share of the records that the cache would hold.
+    pub(super) fn share(&self) -> f64 {
+        (self.limit_bytes / self.all_bytes.max(1.0)).min(1.0)
+    }
 }
 
 /// Statistics of a rewrite.
@@ -81,6 +101,8 @@ impl Case {
                 pipeline.batch.per_rank = None;
                 // A trial is one process, and it does not measure bad records.
                 (options.rank, options.world_size) = (0, 1);
+                // Records come from memory, and only one remedy has a cache.
+                options.cache = None;
                 if options.on_error == OnError::Skip {
                     options.on_error = OnError::Substitute;
                 }
@@ -148,6 +170,7 @@ impl Case {
     ) -> Result<PreparedRemedy, Error> {
         let mut variant = self.variant(subset)?;
         match &candidate.change {
+            RemedyChange::Cache => return self.cached(subset, go_on),
             RemedyChange::Workers(workers) => variant.options.workers = Some(*workers),
             RemedyChange::Readers(readers) => variant.options.readers = Some(*readers),
             RemedyChange::Feeders => variant = self.whole(self.conditions.feeders.as_ref())?,
@@ -168,6 +191,7 @@ impl Case {
                 variant = self.variant_over(packed.pipeline, source, Some(&all), subset)?;
                 return Ok(PreparedRemedy {
                     variant,
+                    cached: None,
                     written: Some(RewriteStats {
                         records: packed.records,
                         bad: packed.bad,
@@ -184,6 +208,48 @@ impl Case {
         Ok(PreparedRemedy {
             variant,
             written: None,
+            cached: None,
+        })
+    }
+
+    /// Prepares the remedy of a cache: fills it in one epoch.
+    fn cached(
+        &self,
+        subset: &RecordSubset<'_>,
+        go_on: &(dyn Fn(u64, u64) -> bool + Sync),
+    ) -> Result<PreparedRemedy, Error> {
+        let mut variant = self.variant(subset)?;
+        if let RecordSubset::Trial { records, .. } = subset {
+            // An endless source would need an endless table of records.
+            let chosen = Subset::whole(self.own.len())
+                .filtered(|_, record| records.binary_search(&record).is_ok());
+            variant.source = Arc::new(SelectedRecords::new(Arc::clone(&self.own), chosen));
+        }
+        variant.options.cache = Some(CacheLimit::Auto);
+        let loader = variant.open()?;
+        let problem = |text: &str| Error::config("cache", text.to_owned());
+        let cache = loader.decoded_cache()?;
+        let cache = cache.ok_or_else(|| problem("these records cannot be cached"))?;
+        let (mut steps, all) = (0, loader.steps()?);
+        while loader.next_batch()?.is_some() {
+            steps += 1;
+            if !go_on(steps, all) {
+                return Err(problem("stopped"));
+            }
+        }
+        let stats = cache.stats();
+        if stats.records == 0 {
+            return Err(problem("no record fits into half of the free memory"));
+        }
+        let each = stats.used_bytes as f64 / stats.records as f64;
+        Ok(PreparedRemedy {
+            variant,
+            written: None,
+            cached: Some(FilledCache {
+                _cache: cache,
+                all_bytes: each * self.own.len() as f64,
+                limit_bytes: stats.limit_bytes as f64,
+            }),
         })
     }
 }

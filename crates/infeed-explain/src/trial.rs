@@ -89,7 +89,7 @@ pub(super) struct Slice {
 }
 
 impl Variant {
-    fn open(&self) -> Result<Loader, Error> {
+    pub(super) fn open(&self) -> Result<Loader, Error> {
         // The trial already selects and repeats records, and weights do not change the cost of a
         // record.
         let pipeline = match self.selects {

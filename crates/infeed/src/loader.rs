@@ -46,7 +46,7 @@ use infeed_core::exec::{Executor, ExecutorSnapshot, NextBatch};
 use infeed_source::Source;
 
 pub use crate::plan::device::DecodeBy;
-pub use cache::{CacheLimit, DecodedCacheStats};
+pub use cache::{CacheLimit, DecodedCache, DecodedCacheStats};
 
 use assemble::BatchFacts;
 use bad_records::BadRecords;
@@ -464,6 +464,15 @@ impl Loader {
     /// Returns the error that stopped the run, until a seek.
     pub fn stopped(&self) -> Option<Error> {
         self.progress().stopped.clone()
+    }
+
+    /// Returns the cache of decoded records, to keep its records longer than the loader.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`].
+    pub fn decoded_cache(&self) -> Result<Option<Arc<DecodedCache>>, Error> {
+        Ok(self.executor()?.job().cache())
     }
 
     /// Returns the counters since the loader was opened. Cheap to call while it runs.

@@ -20,6 +20,8 @@ pub(super) use feeders::count_of;
 /// The change that a remedy makes.
 #[derive(Clone, Debug)]
 pub(super) enum RemedyChange {
+    /// A cache of decoded records.
+    Cache,
     /// Worker threads.
     Workers(usize),
     /// I/O threads.
@@ -90,6 +92,7 @@ pub(super) fn by_id(case: &Case, records: Records, id: &str) -> Option<Candidate
 
 /// Ids of remedies without a number. Images can also be resized or cropped and written as JPEG.
 const IDS: &[&str] = &[
+    open::CACHE,
     "class-index",
     "crop",
     "crop-jpeg-95",

@@ -1,4 +1,5 @@
-//! Remedies that change how the pipeline is opened: more or fewer workers, more I/O threads.
+//! Remedies that change how the pipeline is opened: more or fewer workers, more I/O threads, a cache
+//! of decoded records.
 
 use infeed_raw::machine::usable_cores;
 
@@ -6,15 +7,29 @@ use super::{Candidate, PixelChange, RemedyChange};
 use crate::case::Case;
 use crate::storage::Storage;
 
+pub(super) const CACHE: &str = "cache-decoded";
 pub(super) const WORKERS: &str = "workers-";
 pub(super) const READERS: &str = "io-threads-";
 
 pub(super) fn add(case: &Case, storage: Option<&Storage>, found: &mut Vec<Candidate>) {
     let counts = worker_counts(case.workers(), usable_cores());
     found.extend(counts.into_iter().map(|count| workers(case, count)));
+    if case.conditions.open.cache.is_none() && case.pipeline.decode.is_some() {
+        found.push(cache());
+    }
     let best = storage.and_then(Storage::best_readers);
     if let Some((count, _)) = best.filter(|(count, _)| *count > case.readers()) {
         found.push(readers(case, count));
+    }
+}
+
+fn cache() -> Candidate {
+    Candidate {
+        id: CACHE.to_owned(),
+        name: "decoded records stay in memory".to_owned(),
+        command: "open(cache=\"auto\")".to_owned(),
+        change: RemedyChange::Cache,
+        pixels: PixelChange::Identical("identical, from the second epoch on"),
     }
 }
 

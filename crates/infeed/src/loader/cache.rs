@@ -57,9 +57,9 @@ pub struct DecodedCacheStats {
     pub is_full: bool,
 }
 
-/// Decoded records of a loader.
+/// The cache of a loader. Its records stay in memory while a loader or a holder has it.
 #[derive(Debug)]
-pub(super) struct DecodedCache {
+pub struct DecodedCache {
     arena: Arc<SharedArena>,
     /// Makes the arena visible to other processes.
     _entry: Option<RegisterEntry>,
@@ -178,7 +178,8 @@ impl DecodedCache {
         slot
     }
 
-    pub(super) fn stats(&self) -> DecodedCacheStats {
+    /// Returns the counters.
+    pub fn stats(&self) -> DecodedCacheStats {
         DecodedCacheStats {
             hits: self.hits.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),

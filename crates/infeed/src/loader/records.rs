@@ -55,7 +55,7 @@ const CACHED_RUN: usize = 64;
 pub(crate) struct RecordJob {
     source: Arc<dyn Source>,
     plan: Plan,
-    cache: Option<DecodedCache>,
+    cache: Option<Arc<DecodedCache>>,
     order: Order,
     schedule: BatchSchedule,
     assembler: BatchAssembler,
@@ -133,11 +133,16 @@ impl RecordJob {
 
     /// Reads records from a cache from now on, and adds to it.
     pub(super) fn with_cache(self, cache: Option<DecodedCache>) -> RecordJob {
+        let cache = cache.map(Arc::new);
         RecordJob { cache, ..self }
     }
 
+    pub(super) fn cache(&self) -> Option<Arc<DecodedCache>> {
+        self.cache.clone()
+    }
+
     pub(super) fn cache_stats(&self) -> Option<DecodedCacheStats> {
-        self.cache.as_ref().map(DecodedCache::stats)
+        self.cache.as_ref().map(|cache| cache.stats())
     }
 
     pub(super) fn source(&self) -> &Arc<dyn Source> {

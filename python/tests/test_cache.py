@@ -1,0 +1,173 @@
+"""The cache of decoded records, in one process and shared by several."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import infeed
+from infeed import sources
+from infeed import transforms as T
+
+on_linux = pytest.mark.skipif(
+    not Path("/proc/self/smaps").exists(), reason="processes share through /proc"
+)
+
+# Loads an epoch per line of its input, as one of several ranks. Prints its counters and
+# the memory of caches: its proportional share, and all that it maps.
+RANK = """
+import json, re, sys
+import infeed
+from infeed import sources, transforms as T
+folder, rank, ranks = sys.argv[1], *map(int, sys.argv[2:])
+pipeline = infeed.Pipeline(sources.Folder(folder)).shuffle(seed=3).decode()
+pipeline = pipeline.transform(T.RandomResizedCrop(24)).batch(per_rank=2, drop_last=True)
+def memory(name):
+    found, of_cache = 0, False
+    for line in open("/proc/self/smaps"):
+        if re.match("[0-9a-f]+-", line):
+            of_cache = "memfd:infeed-cache" in line
+        elif of_cache and line.startswith(name + ":"):
+            found += int(line.split()[1]) << 10
+    return found
+with pipeline.open(rank=rank, world_size=ranks, workers=1, cache="64MiB") as loader:
+    print("open", flush=True)
+    for line in sys.stdin:
+        sums = [int(images.sum(dtype="int64")) for images, _ in loader]
+        stats = loader.stats()["cache"]
+        found = {"sums": sums, "pss": memory("Pss"), "rss": memory("Rss"), **stats}
+        print(json.dumps(found), flush=True)
+"""
+
+
+def pipeline_of(folder: Path) -> infeed.Pipeline:
+    """Images of the records after a fixed resize and a random crop."""
+    pipeline = infeed.Pipeline(sources.Folder(str(folder))).shuffle(seed=3).decode()
+    return pipeline.transform(T.Resize(40), T.RandomCrop(32)).batch(4)
+
+
+@contextmanager
+def rank_process(folder: Path, rank: int, ranks: int) -> Iterator[subprocess.Popen]:
+    """Starts a rank, and returns it once its loader is open."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", RANK, str(folder), str(rank), str(ranks)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline() == "open\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def epochs_of(processes: list[subprocess.Popen]) -> list[dict]:
+    """Runs an epoch in all ranks at once, and returns what they print."""
+    for process in processes:
+        process.stdin.write("epoch\n")
+        process.stdin.flush()
+    return [json.loads(process.stdout.readline()) for process in processes]
+
+
+def test_epochs_are_equal_with_and_without_a_cache(classification):
+    def run(cache: str | None) -> tuple[list[np.ndarray], str, dict | None]:
+        pipeline = pipeline_of(classification.path)
+        with pipeline.open(workers=2, cache=cache, digest="pixels") as loader:
+            arrays = [images for _ in range(3) for images, _ in loader]
+            return arrays, loader.digest(), loader.stats()["cache"]
+
+    plain, digest, none = run(None)
+    assert none is None
+    for limit in ("64KiB", "64MiB", "auto"):
+        cached, same, stats = run(limit)
+        assert same == digest
+        assert len(cached) == len(plain)
+        assert all(map(np.array_equal, cached, plain))
+        assert stats["used_bytes"] <= stats["limit_bytes"]
+        assert stats["full"] == (limit == "64KiB")
+        assert stats["hits"] > 0 or stats["full"]
+
+
+@pytest.mark.parametrize("limit", ["half", 0, -1, 1.5])
+def test_a_limit_that_is_no_size_raises_an_error(classification, limit):
+    with pytest.raises(infeed.errors.ConfigError, match="cache"):
+        pipeline_of(classification.path).open(cache=limit)
+
+
+def test_records_that_python_returns_are_not_cached(classification):
+    images = [path.read_bytes() for path, _ in classification.files]
+    items = [{"image": image} for image in images]
+    pipeline = infeed.Pipeline(sources.Items(items)).decode()
+    pipeline = pipeline.transform(T.RandomResizedCrop(24)).batch(4)
+
+    with pytest.raises(infeed.errors.ConfigError, match="come from Python"):
+        pipeline.open(cache="1GiB")
+    with pipeline.open(cache="auto") as loader:
+        assert loader.stats()["cache"] is None
+
+
+@on_linux
+def test_four_ranks_share_one_copy(classification):
+    records = len(classification.files)
+    with ExitStack() as stack:
+        ranks = [rank_process(classification.path, rank, 4) for rank in range(4)]
+        processes = [stack.enter_context(rank) for rank in ranks]
+        for _ in range(4):
+            reports = epochs_of(processes)
+
+    # An epoch leaves out the records that do not fill a step.
+    [used] = {report["used_bytes"] for report in reports}
+    assert records - 8 <= reports[0]["records"] <= records
+    assert all(report["hits"] > 0 for report in reports)
+    assert sum(report["misses"] for report in reports) < 2 * records
+    # Each process maps the pages that it used; together they hold them once.
+    assert sum(report["pss"] for report in reports) <= 1.1 * used + (1 << 20)
+    assert sum(report["rss"] for report in reports) > 1.5 * used
+
+
+@on_linux
+def test_a_killed_process_leaves_the_others_running_and_nothing_behind(classification):
+    before = set(os.listdir("/dev/shm"))
+    with rank_process(classification.path, 0, 1) as other:
+        [expected] = epochs_of([other])
+        for _ in range(3):
+            with rank_process(classification.path, 0, 1) as killed:
+                killed.stdin.write("epoch\n" * 50)
+                killed.stdin.flush()
+                killed.stdout.readline()
+                killed.send_signal(signal.SIGKILL)
+                killed.wait()
+        [again] = epochs_of([other])
+        assert again["records"] == expected["records"]
+
+        # The first process ends too: the next one shares with the one that is left.
+        with rank_process(classification.path, 0, 1) as last:
+            other.send_signal(signal.SIGKILL)
+            other.wait()
+            [report] = epochs_of([last])
+            assert report["misses"] == 0
+            assert report["sums"] == expected["sums"]
+    assert set(os.listdir("/dev/shm")) <= before
+
+
+@on_linux
+def test_a_process_killed_while_it_fills_the_cache_changes_no_sample(classification):
+    with rank_process(classification.path, 0, 1) as plain:
+        [expected] = epochs_of([plain])
+    for _ in range(5):
+        with rank_process(classification.path, 0, 1) as other:
+            with rank_process(classification.path, 0, 1) as killed:
+                killed.stdin.write("epoch\n")
+                killed.stdin.flush()
+                killed.kill()
+            [report] = epochs_of([other])
+            assert report["sums"] == expected["sums"]
