@@ -230,6 +230,9 @@ impl Case {
         let problem = |text: &str| Error::config("cache", text.to_owned());
         let cache = loader.decoded_cache()?;
         let cache = cache.ok_or_else(|| problem("these records cannot be cached"))?;
+        if !cache.is_shared() {
+            return Err(problem("it can be tried only with records in local files"));
+        }
         let (mut steps, all) = (0, loader.steps()?);
         while loader.next_batch()?.is_some() {
             steps += 1;

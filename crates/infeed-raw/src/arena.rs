@@ -1,23 +1,26 @@
 //! Memory that processes share: numbered entries that are written once and then only read.
 //!
-//! An arena is an unnamed file that every process maps. It begins with a header, followed by one
-//! word per entry and by the data. A writer claims an entry, fills its bytes, and publishes their
-//! offset in the word of the entry. Published entries never change and never move, so a reader
-//! needs one atomic load and no lock. The operating system frees the memory when the last process
-//! that maps it ends, however it ends. A writer that is killed leaves one entry that stays empty.
+//! An arena is an unnamed file that every process maps. It begins with a header, followed by two
+//! words per entry (offset and length) and by the data. A writer claims an entry, writes its bytes
+//! to the file, and publishes them in the words of the entry. Published entries never change and
+//! never move, so a reader needs one atomic load and no lock. The operating system frees the memory
+//! when the last process that maps it ends, however it ends. A writer that is killed leaves one
+//! entry that stays empty.
+//!
+//! Data is written with system calls, not through a map: new pages need not be cleared first, cause
+//! no page faults, and missing memory is an error instead of a signal.
 //!
 //! # Soundness
 //!
-//! The bytes of an entry are written by one thread only: the range comes from an atomic counter
-//! that never returns the same range twice, and the entry's word is published after the last write
-//! (release) and read before the first read (acquire). The size of the file is sealed, so no access
-//! to the map can fail. As with [`crate::map`], this cannot be proved for a process of the same
-//! user that writes to the file on purpose. Every offset and length is therefore checked against
-//! the map, whatever the file says.
+//! Header and words are accessed only as atomics. Data is mapped read-only. The range of an entry
+//! comes from an atomic counter that never returns the same range twice, and the entry is published
+//! after the last write (release) and read before the first read (acquire). The size of the file is
+//! sealed, so no access to the map can fail. As with [`crate::map`], this cannot be proved for a
+//! process of the same user that writes to the file on purpose. Every offset and length is therefore
+//! checked against the map, whatever the file says.
 
 use std::fs::File;
 use std::io;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -29,24 +32,20 @@ const MAGIC: u64 = 0x0001_616e_6572_6101;
 /// Bytes before the words of the entries.
 const HEADER: u64 = 4096;
 
-/// Alignment of the data of an entry. Writers of neighbouring entries share no cache line.
-const ALIGN: u64 = 64;
+/// Bytes of the words of an entry.
+const WORDS: u64 = 16;
 
-/// Bytes before the data of an entry: the length.
-const PREFIX: u64 = 64;
-
-/// Memory is requested from the operating system in pieces of this size.
-const PIECE: u64 = 16 << 20;
+/// Alignment of the data of an entry: a page, so that new pages are written from their start.
+const ALIGN: u64 = 4096;
 
 /// Positions of the words of the header.
 const MAGIC_AT: u64 = 0;
 const IDENTITY_AT: u64 = 8;
 const ENTRIES_AT: u64 = 16;
 const NEXT_AT: u64 = 64;
-const ALLOCATED_AT: u64 = 128;
-const PUBLISHED_AT: u64 = 192;
+const PUBLISHED_AT: u64 = 128;
 
-/// States of an entry's word. Other values are offsets.
+/// States of an entry. Other values are offsets.
 const EMPTY: u64 = 0;
 const CLAIMED: u64 = 1;
 const ABANDONED: u64 = 2;
@@ -54,11 +53,14 @@ const ABANDONED: u64 = 2;
 /// Memory with numbered entries that several processes share.
 #[derive(Debug)]
 pub struct SharedArena {
-    map: MmapRaw,
+    /// The whole file, read-only.
+    data: MmapRaw,
+    /// Header and words of the entries.
+    words: MmapRaw,
     file: File,
     entries: u64,
     /// Whether the operating system refused memory.
-    refused: AtomicBool,
+    is_refused: AtomicBool,
 }
 
 impl SharedArena {
@@ -69,7 +71,6 @@ impl SharedArena {
     ///
     /// The operating system's error: no file, or no address space for `bytes`.
     pub fn create(identity: u64, entries: u64, bytes: u64) -> io::Result<SharedArena> {
-        let too_large = || io::Error::from(io::ErrorKind::InvalidInput);
         let begin = data_begin(entries).ok_or_else(too_large)?;
         let length = begin.checked_add(bytes).ok_or_else(too_large)?;
         let file = sealable_file()?;
@@ -79,7 +80,6 @@ impl SharedArena {
         arena.word(MAGIC_AT).store(MAGIC, Ordering::Relaxed);
         arena.word(IDENTITY_AT).store(identity, Ordering::Relaxed);
         arena.word(ENTRIES_AT).store(entries, Ordering::Relaxed);
-        arena.word(ALLOCATED_AT).store(begin, Ordering::Relaxed);
         arena.word(NEXT_AT).store(begin, Ordering::Release);
         Ok(arena)
     }
@@ -109,16 +109,18 @@ impl SharedArena {
     }
 
     fn map(file: File, entries: u64, length: u64) -> io::Result<SharedArena> {
-        let length = usize::try_from(length).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let map = MmapOptions::new()
-            .len(length)
-            .no_reserve_swap()
-            .map_raw(&file)?;
+        let begin = data_begin(entries).ok_or_else(too_large)?;
+        let size = |length: u64| usize::try_from(length).map_err(|_| too_large());
+        let words = MmapOptions::new().len(size(begin)?).map_raw(&file)?;
+        let data = MmapOptions::new()
+            .len(size(length)?)
+            .map_raw_read_only(&file)?;
         Ok(SharedArena {
-            map,
+            data,
+            words,
             file,
             entries,
-            refused: AtomicBool::new(false),
+            is_refused: AtomicBool::new(false),
         })
     }
 
@@ -129,7 +131,7 @@ impl SharedArena {
 
     /// Whether an entry is published.
     pub fn contains(&self, entry: u64) -> bool {
-        entry < self.entries && self.entry(entry).load(Ordering::Relaxed) > ABANDONED
+        entry < self.entries && self.offset(entry).load(Ordering::Relaxed) > ABANDONED
     }
 
     /// Returns the bytes of a published entry.
@@ -137,19 +139,14 @@ impl SharedArena {
         if entry >= self.entries {
             return None;
         }
-        let at = self.entry(entry).load(Ordering::Acquire);
-        let data = at.checked_add(PREFIX)?;
+        let at = self.offset(entry).load(Ordering::Acquire);
+        let length = self.length(entry).load(Ordering::Relaxed);
         let is_data = at > ABANDONED
-            && at.is_multiple_of(ALIGN)
             && at >= data_begin(self.entries)?
-            && data <= self.len();
-        if !is_data {
-            return None;
-        }
-        let length = self.word(at).load(Ordering::Relaxed);
-        (length <= self.len() - data).then(|| SharedBytes {
+            && at.checked_add(length)? <= self.len();
+        is_data.then(|| SharedBytes {
             arena: Arc::clone(self),
-            at: data as usize,
+            at: at as usize,
             length: length as usize,
         })
     }
@@ -157,44 +154,52 @@ impl SharedArena {
     /// Whether an entry with this number of bytes still fits.
     pub fn has_room(&self, length: u64) -> bool {
         let next = self.word(NEXT_AT).load(Ordering::Relaxed);
-        let is_refused = self.refused.load(Ordering::Relaxed);
-        !is_refused
-            && needed(length).is_some_and(|needed| needed <= self.len().saturating_sub(next))
+        let room = self.len().saturating_sub(next);
+        let needed = length.checked_next_multiple_of(ALIGN);
+        !self.is_refused.load(Ordering::Relaxed) && needed.is_some_and(|needed| needed <= room)
     }
 
-    /// Claims an empty entry, and memory for its bytes. `None` if another writer has the entry or
-    /// the arena is full.
-    pub fn claim(self: &Arc<SharedArena>, entry: u64, length: u64) -> Option<SharedSlot> {
+    /// Writes and publishes an entry. Returns false if it is not empty, or the arena is full.
+    pub fn store(&self, entry: u64, bytes: &[u8]) -> bool {
+        let length = bytes.len() as u64;
         // Checked before the entry is claimed: a smaller one may find room later.
         if entry >= self.entries || !self.has_room(length) {
-            return None;
+            return false;
         }
-        let (needed, next) = (needed(length)?, self.word(NEXT_AT));
-        self.entry(entry)
-            .compare_exchange(EMPTY, CLAIMED, Ordering::AcqRel, Ordering::Relaxed)
-            .ok()?;
+        let offset = self.offset(entry);
+        let claimed = offset.compare_exchange(EMPTY, CLAIMED, Ordering::AcqRel, Ordering::Relaxed);
+        if claimed.is_err() {
+            return false;
+        }
+        let Some(at) = self.range(length) else {
+            offset.store(EMPTY, Ordering::Release);
+            return false;
+        };
+        if write_at(&self.file, bytes, at).is_err() {
+            self.is_refused.store(true, Ordering::Relaxed);
+            // The range cannot be used again.
+            offset.store(ABANDONED, Ordering::Release);
+            return false;
+        }
+        self.length(entry).store(length, Ordering::Relaxed);
+        offset.store(at, Ordering::Release);
+        self.word(PUBLISHED_AT).fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// Takes a range of the file for an entry.
+    fn range(&self, length: u64) -> Option<u64> {
         let begin = data_begin(self.entries)?;
+        let needed = length.checked_next_multiple_of(ALIGN)?;
+        let next = self.word(NEXT_AT);
         let grown = next.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |at| {
             let end = at.checked_add(needed)?;
             (at >= begin && at.is_multiple_of(ALIGN) && end <= self.len()).then_some(end)
         });
-        let room = grown.ok().filter(|at| self.allocate(at + needed));
-        let Some(at) = room else {
-            self.entry(entry).store(EMPTY, Ordering::Release);
-            return None;
-        };
-        Some(SharedSlot {
-            bytes: SharedBytes {
-                arena: Arc::clone(self),
-                at: (at + PREFIX) as usize,
-                length: length as usize,
-            },
-            entry,
-            is_published: false,
-        })
+        grown.ok()
     }
 
-    /// Bytes of all entries, as far as they are claimed, with the words of the entries.
+    /// Bytes of all entries, with their words.
     pub fn used_bytes(&self) -> u64 {
         self.word(NEXT_AT).load(Ordering::Relaxed).min(self.len())
     }
@@ -210,41 +215,28 @@ impl SharedArena {
     }
 
     fn len(&self) -> u64 {
-        self.map.len() as u64
+        self.data.len() as u64
     }
 
-    /// Requests memory up to `end` from the operating system. Without this, a write to memory that
-    /// does not exist would end the process.
-    fn allocate(&self, end: u64) -> bool {
-        let allocated = self.word(ALLOCATED_AT);
-        let have = allocated.load(Ordering::Acquire).min(self.len());
-        if end <= have {
-            return true;
-        }
-        let to = end.max(have.saturating_add(PIECE)).min(self.len());
-        if reserve(&self.file, have, to - have).is_err() {
-            self.refused.store(true, Ordering::Relaxed);
-            return false;
-        }
-        allocated.fetch_max(to, Ordering::AcqRel);
-        true
+    fn offset(&self, entry: u64) -> &AtomicU64 {
+        self.word(HEADER + WORDS * entry)
     }
 
-    fn entry(&self, entry: u64) -> &AtomicU64 {
-        self.word(HEADER + 8 * entry)
+    fn length(&self, entry: u64) -> &AtomicU64 {
+        self.word(HEADER + WORDS * entry + 8)
     }
 
     /// Returns the word at an offset.
     ///
     /// # Panics
     ///
-    /// If the offset is no multiple of 8, or not inside the map.
+    /// If the offset is no multiple of 8, or not in the header or the words of entries.
     fn word(&self, at: u64) -> &AtomicU64 {
-        assert!(at.is_multiple_of(8) && at <= self.len() - 8);
+        assert!(at.is_multiple_of(8) && at <= self.words.len() as u64 - 8);
         // SAFETY: the word is inside the map, as checked, and aligned: the map starts on a page.
-        // The map lives as long as `self`. Words of the header, of entries and of lengths are only
-        // accessed as atomics, by every process; the bytes of a slot never include one.
-        unsafe { AtomicU64::from_ptr(self.map.as_mut_ptr().add(at as usize).cast()) }
+        // The map lives as long as `self`. Its bytes are only accessed as atomics, by every process;
+        // data begins behind it.
+        unsafe { AtomicU64::from_ptr(self.words.as_mut_ptr().add(at as usize).cast()) }
     }
 }
 
@@ -258,72 +250,38 @@ pub struct SharedBytes {
 
 impl AsRef<[u8]> for SharedBytes {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: `get` and `claim` checked that the range is inside the map, which lives as long
-        // as `arena`. The range is published, so no process writes to it; or it belongs to the
-        // slot that holds this value, which gives its bytes for writing only by exclusive reference.
-        unsafe { std::slice::from_raw_parts(self.arena.map.as_ptr().add(self.at), self.length) }
+        // SAFETY: `get` checked that the range is inside the map, behind the words, and the map
+        // lives as long as `arena`. The range is published, so no process writes to it.
+        unsafe { std::slice::from_raw_parts(self.arena.data.as_ptr().add(self.at), self.length) }
     }
-}
-
-/// Memory of a claimed entry. If it is dropped without being published, the entry stays empty for
-/// ever, because its memory cannot be used again.
-#[derive(Debug)]
-pub struct SharedSlot {
-    bytes: SharedBytes,
-    entry: u64,
-    is_published: bool,
-}
-
-impl SharedSlot {
-    /// Makes the bytes visible to all processes.
-    pub fn publish(mut self) {
-        let arena = &self.bytes.arena;
-        let at = self.bytes.at as u64 - PREFIX;
-        arena
-            .word(at)
-            .store(self.bytes.length as u64, Ordering::Relaxed);
-        arena.entry(self.entry).store(at, Ordering::Release);
-        arena.word(PUBLISHED_AT).fetch_add(1, Ordering::Relaxed);
-        self.is_published = true;
-    }
-}
-
-impl Deref for SharedSlot {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        self.bytes.as_ref()
-    }
-}
-
-impl DerefMut for SharedSlot {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        let SharedBytes { arena, at, length } = &self.bytes;
-        // SAFETY: the range is inside the map, as `claim` checked. It came from the atomic counter,
-        // so no other slot has a part of it, and no reader has it before it is published, which
-        // consumes the slot.
-        unsafe { std::slice::from_raw_parts_mut(arena.map.as_mut_ptr().add(*at), *length) }
-    }
-}
-
-impl Drop for SharedSlot {
-    fn drop(&mut self) {
-        if !self.is_published {
-            let word = self.bytes.arena.entry(self.entry);
-            word.store(ABANDONED, Ordering::Release);
-        }
-    }
-}
-
-/// Bytes that an entry takes from the arena.
-fn needed(length: u64) -> Option<u64> {
-    length.checked_add(PREFIX)?.checked_next_multiple_of(ALIGN)
 }
 
 /// Offset of the data behind the words of the entries.
 fn data_begin(entries: u64) -> Option<u64> {
-    let words = entries.checked_mul(8)?;
-    HEADER.checked_add(words)?.checked_next_multiple_of(4096)
+    let words = entries.checked_mul(WORDS)?;
+    HEADER.checked_add(words)?.checked_next_multiple_of(ALIGN)
+}
+
+fn too_large() -> io::Error {
+    io::Error::from(io::ErrorKind::InvalidInput)
+}
+
+#[cfg(unix)]
+fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, at)
+}
+
+#[cfg(windows)]
+fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+    let mut written = 0;
+    while written < bytes.len() {
+        let offset = at + written as u64;
+        match std::os::windows::fs::FileExt::seek_write(file, &bytes[written..], offset)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            more => written += more,
+        }
+    }
+    Ok(())
 }
 
 #[cfg(linux_system)]
@@ -364,25 +322,6 @@ fn is_sealed(file: &File) -> bool {
     seals >= 0 && seals & SEALS == SEALS
 }
 
-#[cfg(linux_system)]
-fn reserve(file: &File, from: u64, length: u64) -> io::Result<()> {
-    use std::os::fd::AsRawFd;
-
-    let wrong = |_| io::Error::from(io::ErrorKind::InvalidInput);
-    let from = libc::off_t::try_from(from).map_err(wrong)?;
-    let length = libc::off_t::try_from(length).map_err(wrong)?;
-    loop {
-        // SAFETY: the descriptor is open; the call changes no address space.
-        if unsafe { libc::fallocate(file.as_raw_fd(), 0, from, length) } == 0 {
-            return Ok(());
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
-    }
-}
-
 /// Other systems: a file that only this process and its children have, in the temporary folder.
 #[cfg(not(linux_system))]
 fn sealable_file() -> io::Result<File> {
@@ -400,11 +339,6 @@ fn is_sealed(_file: &File) -> bool {
     true
 }
 
-#[cfg(not(linux_system))]
-fn reserve(_file: &File, _from: u64, _length: u64) -> io::Result<()> {
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -415,89 +349,65 @@ mod tests {
         Arc::new(SharedArena::create(7, entries, DATA).expect("memory"))
     }
 
-    fn publish(arena: &Arc<SharedArena>, entry: u64, bytes: &[u8]) -> bool {
-        let Some(mut slot) = arena.claim(entry, bytes.len() as u64) else {
-            return false;
-        };
-        slot.copy_from_slice(bytes);
-        slot.publish();
-        true
-    }
-
     #[test]
     fn an_entry_is_readable_once_it_is_published() {
         let arena = arena(10);
-        let mut slot = arena.claim(3, 5).expect("is empty");
-        slot.copy_from_slice(b"hello");
         assert!(!arena.contains(3) && arena.get(3).is_none());
-        assert!(arena.claim(3, 5).is_none(), "has a writer");
 
-        slot.publish();
+        assert!(arena.store(3, b"hello"));
 
         assert!(arena.contains(3));
         assert_eq!(arena.get(3).expect("is there").as_ref(), b"hello");
-        assert!(arena.claim(3, 5).is_none(), "is written once");
+        assert!(!arena.store(3, b"again"), "is written once");
         assert_eq!(arena.published(), 1);
-        assert!(!arena.contains(10) && arena.get(10).is_none() && arena.claim(10, 1).is_none());
+        assert!(!arena.contains(10) && arena.get(10).is_none() && !arena.store(10, b""));
     }
 
     #[test]
-    fn an_abandoned_entry_stays_empty() {
+    fn an_entry_whose_writer_was_killed_stays_empty() {
         let arena = arena(4);
-        drop(arena.claim(0, 100));
+        arena.offset(0).store(CLAIMED, Ordering::Relaxed);
+        arena.range(100).expect("is large enough");
 
-        assert!(arena.claim(0, 100).is_none() && arena.get(0).is_none());
-        assert!(publish(&arena, 1, b"next"));
+        assert!(!arena.store(0, b"late") && arena.get(0).is_none() && !arena.contains(0));
+        assert!(arena.store(1, b"next"));
+        assert_eq!(arena.get(1).expect("is there").as_ref(), b"next");
     }
 
     #[test]
     fn a_full_arena_takes_no_more_and_keeps_its_entries() {
         let arena = arena(1000);
-        let stored = (0..1000)
-            .filter(|&n| publish(&arena, n, &[n as u8; 10_000]))
-            .count();
+        let stored = (0..1000).filter(|&n| arena.store(n, &[n as u8; 10_000]));
+        let stored = stored.count() as u64;
 
-        assert_eq!(
-            stored as u64,
-            DATA / (10_000 + PREFIX).next_multiple_of(ALIGN)
-        );
+        assert_eq!(stored, DATA / 10_000_u64.next_multiple_of(ALIGN));
         assert!(arena.used_bytes() <= arena.limit_bytes());
-        for n in 0..stored as u64 {
+        for n in 0..stored {
             let bytes = arena.get(n).expect("is there");
-            assert!(bytes.as_ref().iter().all(|&byte| byte == n as u8));
+            assert_eq!(bytes.as_ref(), [n as u8; 10_000]);
         }
-        assert!(arena.claim(999, u64::MAX).is_none() && arena.claim(999, DATA).is_none());
-        assert!(publish(&arena, 999, b"a small one still fits"));
+        assert!(!arena.has_room(10_000) && !arena.has_room(u64::MAX) && !arena.has_room(DATA));
+        assert!(arena.store(999, b"a small one still fits"));
     }
 
     #[test]
     fn threads_never_get_overlapping_memory() {
-        let arena = arena(400);
+        let arena = arena(200);
         std::thread::scope(|scope| {
             for thread in 0..4_u64 {
                 let arena = &arena;
                 scope.spawn(move || {
-                    for n in 0..400 {
-                        publish(
-                            arena,
-                            (n * 7 + thread) % 400,
-                            &[(n * 7 + thread) as u8; 1000],
-                        );
+                    for n in 0..200 {
+                        let entry = (n * 7 + thread) % 200;
+                        arena.store(entry, &[entry as u8; 1000]);
                     }
                 });
             }
         });
 
-        assert_eq!(arena.published(), 400);
-        for n in 0..400 {
-            let bytes = arena.get(n).expect("is there");
-            let first = bytes.as_ref()[0];
-            assert!(bytes.as_ref().iter().all(|&byte| byte == first));
-            let is_of_entry = [0, 400, 800, 1200, 1600, 2000, 2400, 2800];
-            assert!(
-                is_of_entry.iter().any(|more| (n + more) as u8 == first),
-                "{n}: {first}"
-            );
+        assert_eq!(arena.published(), 200);
+        for n in 0..200 {
+            assert_eq!(arena.get(n).expect("is there").as_ref(), [n as u8; 1000]);
         }
     }
 
@@ -507,7 +417,7 @@ mod tests {
         use std::os::fd::AsRawFd;
 
         let first = arena(10);
-        publish(&first, 1, b"one");
+        first.store(1, b"one");
         let open = || {
             let path = format!("/proc/self/fd/{}", first.file().as_raw_fd());
             let mut options = File::options();
@@ -516,7 +426,7 @@ mod tests {
 
         let second = Arc::new(SharedArena::attach(open(), 7, 10).expect("is an arena"));
         assert_eq!(second.get(1).expect("is there").as_ref(), b"one");
-        assert!(publish(&second, 2, b"two"));
+        assert!(second.store(2, b"two"));
         assert_eq!(first.get(2).expect("is there").as_ref(), b"two");
 
         assert!(SharedArena::attach(open(), 8, 10).is_err(), "other data");
@@ -531,28 +441,33 @@ mod tests {
     }
 
     #[test]
-    fn words_of_any_value_are_no_entries_outside_the_map() {
+    fn words_of_any_value_give_no_bytes_outside_the_map() {
         let arena = arena(10);
-        publish(&arena, 0, b"first");
-        for word in [
+        arena.store(0, b"first");
+        let end = arena.len();
+        for at in [
             3,
             64,
             4095,
             4096,
-            arena.len() - 64,
-            arena.len(),
+            8192,
+            end - 64,
+            end,
             u64::MAX - 63,
             u64::MAX,
         ] {
-            arena.entry(5).store(word, Ordering::Relaxed);
-            if let Some(bytes) = arena.get(5) {
-                assert!(bytes.as_ref().len() as u64 <= arena.len());
+            for length in [0, 1, 4096, end, u64::MAX] {
+                arena.offset(5).store(at, Ordering::Relaxed);
+                arena.length(5).store(length, Ordering::Relaxed);
+                if let Some(bytes) = arena.get(5) {
+                    assert!(at >= 8192 && at + length <= end);
+                    assert_eq!(bytes.as_ref().len() as u64, length);
+                }
             }
         }
-        let at = arena.entry(0).load(Ordering::Relaxed);
-        arena.word(at).store(u64::MAX, Ordering::Relaxed);
-        assert!(arena.get(0).is_none(), "its length exceeds the map");
-        arena.word(NEXT_AT).store(5, Ordering::Relaxed);
-        assert!(arena.claim(6, 10).is_none());
+        for next in [0, 5, 4096, end + 4096, u64::MAX - 4095, u64::MAX] {
+            arena.word(NEXT_AT).store(next, Ordering::Relaxed);
+            assert!(!arena.store(6, b"nowhere"), "{next}");
+        }
     }
 }

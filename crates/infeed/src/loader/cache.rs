@@ -23,7 +23,7 @@ use crate::plan::prepared::{self, NotPreparable};
 use infeed_core::error::Error;
 use infeed_core::random::{hash, hash_bytes};
 use infeed_core::sample::Record;
-use infeed_raw::arena::{SharedArena, SharedSlot};
+use infeed_raw::arena::SharedArena;
 use infeed_raw::machine::available_memory_bytes;
 use infeed_source::Source;
 
@@ -62,7 +62,7 @@ pub struct DecodedCacheStats {
 pub struct DecodedCache {
     arena: Arc<SharedArena>,
     /// Makes the arena visible to other processes.
-    _entry: Option<RegisterEntry>,
+    entry: Option<RegisterEntry>,
     hits: AtomicU64,
     misses: AtomicU64,
     is_full: AtomicBool,
@@ -141,7 +141,7 @@ impl DecodedCache {
         );
         Ok(DecodedCache {
             arena: Arc::new(arena),
-            _entry: entry,
+            entry,
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             is_full: AtomicBool::new(false),
@@ -169,13 +169,23 @@ impl DecodedCache {
         !self.is_full.load(Ordering::Relaxed) && !self.contains(record)
     }
 
-    /// Claims memory for a record.
-    pub(super) fn claim(&self, record: u64, bytes: u64) -> Option<SharedSlot> {
-        let slot = self.arena.claim(record, bytes);
-        if slot.is_none() && !self.arena.has_room(bytes) {
+    /// Whether a record with this number of bytes fits. If not, no further record is added.
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
+        let has_room = self.arena.has_room(bytes);
+        if !has_room {
             self.is_full.store(true, Ordering::Relaxed);
         }
-        slot
+        has_room
+    }
+
+    /// Adds a prepared record, unless another worker did.
+    pub(super) fn add(&self, record: u64, bytes: &[u8]) {
+        self.arena.store(record, bytes);
+    }
+
+    /// Whether other loaders of the same records find this cache.
+    pub fn is_shared(&self) -> bool {
+        self.entry.is_some()
     }
 
     /// Returns the counters.

@@ -122,21 +122,21 @@ impl Plan {
         Ok(hash(&parts))
     }
 
-    /// Decodes a record and runs its leading transforms. Calls `claim` for the memory of the
-    /// result, before decoding. Returns the written memory; `None` if `claim` does, or if a
-    /// decoder warns about the record, so that the warning is repeated in every epoch.
+    /// Decodes a record and runs its leading transforms. Asks `has_room` before decoding whether
+    /// the bytes of the result are wanted. Returns them; `None` if they are not, or if a decoder
+    /// warns about the record, so that the warning is repeated in every epoch.
     ///
     /// # Errors
     ///
     /// The error of the record. It may concern pixels that its sample does not use.
-    pub(crate) fn prepare<S: std::ops::DerefMut<Target = [u8]>>(
+    pub(crate) fn prepare(
         &self,
         record: &Record,
         scratch: &mut SampleScratch,
         counters: &ThreadCounters,
         admit: AdmitMemory<'_>,
-        claim: impl FnOnce(u64) -> Option<S>,
-    ) -> Result<Option<S>, StageFailure> {
+        has_room: impl FnOnce(u64) -> bool,
+    ) -> Result<Option<Bytes>, StageFailure> {
         scratch.meter.start();
         let looked = self.look(record, PixelState::Stored, &self.fields, scratch)?;
         // No prepared transform draws at random, so any position gives the same steps.
@@ -153,27 +153,27 @@ impl Plan {
             lengths[look.field] = SIZE_BYTES.saturating_add(pixels as usize);
             arranged.push((folded, request));
         }
+        let Some((starts, total)) = layout(&lengths).filter(|(_, total)| has_room(*total as u64))
+        else {
+            return Ok(None);
+        };
         scratch.meter.lap(Stage::Decode, counters);
-        admit(needed).map_err(|error| error.in_field(0))?;
+        admit(needed + total as u64).map_err(|error| error.in_field(0))?;
         counters.waited(Stage::Decode, scratch.meter.skip());
-        let Some((starts, total)) = layout(&lengths) else {
-            return Ok(None);
-        };
-        let Some(mut slot) = claim(total as u64) else {
-            return Ok(None);
-        };
-        slot[..4].copy_from_slice(&(lengths.len() as u32).to_le_bytes());
+        let mut bytes = std::mem::take(&mut scratch.prepared);
+        bytes.resize(total, 0);
+        bytes[..4].copy_from_slice(&(lengths.len() as u32).to_le_bytes());
         for (at, length) in lengths.iter().enumerate() {
-            slot[4 + 4 * at..][..4].copy_from_slice(&(*length as u32).to_le_bytes());
+            bytes[4 + 4 * at..][..4].copy_from_slice(&(*length as u32).to_le_bytes());
         }
-        for (field, bytes) in record.fields.iter().enumerate() {
+        for (field, stored) in record.fields.iter().enumerate() {
             if !matches!(self.fields[field], FieldPlan::Pixels(_)) {
-                slot[starts[field]..][..bytes.len()].copy_from_slice(bytes);
+                bytes[starts[field]..][..stored.len()].copy_from_slice(stored);
             }
         }
         let before = scratch.warnings;
         for (look, (folded, request)) in looked.iter().zip(&arranged) {
-            let to = &mut slot[starts[look.field]..][..lengths[look.field]];
+            let to = &mut bytes[starts[look.field]..][..lengths[look.field]];
             self.prepare_field(look, folded, request.as_ref(), to, scratch, counters)?;
         }
         scratch.meter.settle(counters);
@@ -181,7 +181,7 @@ impl Plan {
             scratch.warnings = before;
             return Ok(None);
         }
-        Ok(Some(slot))
+        Ok(Some(Bytes::from(bytes)))
     }
 
     /// Writes one visual field of a prepared record.

@@ -39,6 +39,8 @@ pub struct SampleScratch {
     pub(super) row: BatchRow,
     /// Time by stage.
     pub meter: Meter,
+    /// Buffer for prepared records.
+    pub prepared: Vec<u8>,
     /// Number of decoder warnings about records that are still usable.
     pub warnings: u64,
     /// Pixels of unknown class in the masks of the last sample.
@@ -56,6 +58,7 @@ impl SampleScratch {
             counted: 1,
             row: BatchRow::default(),
             meter: Meter::new(infeed_raw::machine::thread_cpu_time),
+            prepared: Vec::new(),
             warnings: 0,
             unknown_pixels: 0,
         }
@@ -68,6 +71,7 @@ impl SampleScratch {
         self.transform = TransformScratch::default();
         self.classes = write::ClassScratch::default();
         self.row.cells.clear();
+        self.prepared = Vec::new();
     }
 }
 
