@@ -251,6 +251,17 @@ impl Header {
         }
     }
 
+    /// Returns the size before the EXIF orientation is applied.
+    pub fn stored_size(&self) -> Size {
+        self.coded
+    }
+
+    /// Returns where a point of the stored image is in the image of this header. Coordinates count
+    /// from the corner of the first pixel.
+    pub fn shown_point(&self, point: [f64; 2]) -> [f64; 2] {
+        orient::shown_point(self.orientation, point, self.coded)
+    }
+
     /// Whether the file's layout has no colours, apart from alpha, so that all RGB channels equal
     /// the gray channel. False if the header does not show it, for example for a palette of grays.
     pub fn is_gray(&self) -> bool {
