@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::failure::{SampleError, StageFailure};
 use super::fold::{FoldedSteps, fold};
-use super::{FieldPlan, PixelPlan, Plan, RowPass, write};
+use super::{FieldPlan, PixelPlan, Plan, RowPass, added, write};
 use infeed_codec::decode::{DctScale, Decoder, Format, Header, Request};
 use infeed_codec::transform::{
     Filter, PixelView, Rng, Step, Transform, TransformError, TransformScratch,
@@ -106,7 +106,9 @@ impl Plan {
     ) -> Result<(), StageFailure> {
         scratch.meter.start();
         if self.sample_calls().is_empty() {
-            return self.fill(record, at, row, scratch, counters, admit);
+            self.fill(record, at, row, scratch, counters, admit)?;
+            added::measure(&self.lists, row);
+            return Ok(());
         }
         let mut columns = std::mem::take(&mut scratch.row);
         for cell in &mut columns.cells {
@@ -126,7 +128,9 @@ impl Plan {
         let made =
             filled.and_then(|()| self.through_functions(&mut columns, at, row, meter, counters));
         scratch.row = columns;
-        made
+        made?;
+        added::measure(&self.lists, row);
+        Ok(())
     }
 
     /// Makes the sample of a record up to the user functions.
@@ -169,13 +173,18 @@ impl Plan {
         }
         for ((field, bytes), cell) in record.fields.iter().enumerate().zip(&mut row.cells) {
             match &fields[field] {
-                FieldPlan::Pixels(_) => {}
+                FieldPlan::Pixels(_) | FieldPlan::Boxed => {}
                 FieldPlan::Copy | FieldPlan::Own => copy(field, bytes, cell)?,
                 FieldPlan::Soft(label) => {
                     label
                         .write(bytes, cell)
                         .map_err(|error| error.in_field(field))?;
                 }
+            }
+        }
+        if let Some(image) = looked.first() {
+            for boxes in &self.boxes {
+                boxes.write(&record.fields, image, &drawn, &mut row.cells)?;
             }
         }
         counters.count(Stage::Write, scratch.counted, 0, 0);
