@@ -65,7 +65,7 @@ pub(super) fn arrange(
 ) -> Result<Vec<FieldWork>, Error> {
     check_transforms(&options.transforms)?;
     coordinates::check(pipeline, &options.transforms, fields, true)?;
-    if let Some(spec) = pipeline.boxes.first()
+    if let Some(spec) = pipeline.declared_boxes().first()
         && let Some(transform) = options.transforms.first()
     {
         let problem = format!(

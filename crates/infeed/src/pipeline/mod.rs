@@ -457,6 +457,19 @@ impl Pipeline {
         self
     }
 
+    /// Returns the declarations of boxes: those of the description, and that of a source that knows
+    /// its boxes, unless the description declares them. Boxes next to encoded images do not move.
+    pub fn declared_boxes(&self) -> Vec<BoxesSpec> {
+        let mut declared = self.boxes.clone();
+        if let Some(own) = self.source.boxes()
+            && self.decode.is_some()
+            && declared.iter().all(|spec| spec.field != own.field)
+        {
+            declared.push(own);
+        }
+        declared
+    }
+
     /// Returns the description without selection, weights and repeat: each record of the source
     /// once per epoch.
     pub fn plain(&self) -> Pipeline {

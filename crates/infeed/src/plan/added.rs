@@ -47,8 +47,9 @@ pub(super) fn add(
     let mut lists = Vec::new();
     if pipeline.batch.ragged == RaggedForm::Pad {
         // Fields with one row per box are as long as the boxes.
+        let declared = pipeline.declared_boxes();
         let follows = |name: &String, columns: &[ColumnSpec]| {
-            pipeline.boxes.iter().any(|spec| {
+            declared.iter().any(|spec| {
                 spec.columns.contains(name) && columns.iter().any(|of| of.name == spec.field)
             })
         };

@@ -55,8 +55,9 @@ pub(super) fn plans(
     fields: &[Field],
     all: bool,
 ) -> Result<Vec<BoxesPlan>, Error> {
-    let mut plans: Vec<BoxesPlan> = Vec::with_capacity(pipeline.boxes.len());
-    for spec in &pipeline.boxes {
+    let declared = pipeline.declared_boxes();
+    let mut plans: Vec<BoxesPlan> = Vec::with_capacity(declared.len());
+    for spec in &declared {
         check(pipeline, spec, fields)?;
         let mut plan = None;
         for name in std::iter::once(&spec.field).chain(&spec.columns) {

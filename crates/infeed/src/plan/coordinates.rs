@@ -48,13 +48,14 @@ pub fn check(
     fields: &[Field],
     all: bool,
 ) -> Result<(), Error> {
+    let boxes = pipeline.declared_boxes();
     for name in &pipeline.keep {
         let problem = match fields.iter().find(|field| field.name == *name) {
             Some(field) if is_visual(&field.kind) => format!(
                 "`{name}` is an image or a mask, which transforms always move together; remove it \
                  from keep"
             ),
-            _ if pipeline.boxes.iter().any(|spec| spec.field == *name) => {
+            _ if boxes.iter().any(|spec| spec.field == *name) => {
                 format!("`{name}` is declared as boxes, which move; remove it from keep or boxes")
             }
             None if all => {
@@ -118,6 +119,7 @@ fn mismatch<'a>(
     fields: &'a [Field],
     wanted: Likeness,
 ) -> Option<Mismatch<'a>> {
+    let boxes = pipeline.declared_boxes();
     transforms.iter().enumerate().find_map(|(at, transform)| {
         let (action, label) = match transform.mixing() {
             Some(settings) => (
@@ -130,7 +132,7 @@ fn mismatch<'a>(
         let is_held = |field: &&Field| {
             likeness(&field.name, &field.kind) == wanted
                 && !pipeline.keep.contains(&field.name)
-                && !pipeline.boxes.iter().any(|spec| spec.field == field.name)
+                && !boxes.iter().any(|spec| spec.field == field.name)
                 && label != Some(field.name.as_str())
         };
         let held: Vec<&Field> = fields.iter().filter(is_held).collect();

@@ -66,7 +66,7 @@ fn each_step_moves_a_box_as_torchvision_does() {
 }
 
 #[test]
-fn what_a_crop_cut_off_does_not_return_with_a_pad() {
+fn a_part_that_a_crop_removed_does_not_return_with_a_pad() {
     let steps = [
         Step::Crop(region(0, 20, 100, 100)),
         Step::zero_pad([20, 0, 0, 0]),
