@@ -680,6 +680,8 @@ def test_a_coco_source_is_part_of_the_description(coco, tmp_path):
     assert infeed.Pipeline.load(tmp_path / "pipeline.toml") == pipeline
     assert 'labels="index"' in repr(pipeline)
     assert repr(pipeline.source).startswith("sources.Coco(")
+    assert "boxes: moved with the image" in pipeline.batch(2, pad=True).explain()
+    assert "labels: rows of the boxes" in pipeline.batch(2, pad=True).explain()
 
 
 def test_wrong_coco_files_name_the_entry_and_the_fix(coco):

@@ -29,12 +29,17 @@ impl fmt::Display for Plan {
                     column.name,
                     shape(&column.kind)
                 )?,
-                FieldPlan::Boxed => writeln!(
-                    f,
-                    "{}: moved with the image -> {}",
-                    column.name,
-                    shape(&column.kind)
-                )?,
+                FieldPlan::Boxed => {
+                    let text = match self
+                        .boxes
+                        .iter()
+                        .any(|boxes| boxes.fields().next() == Some(at))
+                    {
+                        true => "moved with the image",
+                        false => "rows of the boxes that stay",
+                    };
+                    writeln!(f, "{}: {text} -> {}", column.name, shape(&column.kind))?;
+                }
                 FieldPlan::Soft(_) => {
                     writeln!(f, "{}: soft labels -> {}", column.name, shape(&column.kind))?;
                 }
