@@ -251,18 +251,20 @@ def _joined(
 
 
 def _ragged_list(name: str, items: Any) -> MemoryColumn:
-    """Copies one-dimensional arrays of any length into one."""
+    """Copies arrays of any length into one, with their rows one after another."""
     arrays = [np.asarray(item) for item in items]
+    row = arrays[0].shape[1:]
     for array in arrays:
-        if array.ndim != 1 or array.dtype.name not in _DTYPES:
+        lists = array.ndim in (1, 2) and array.shape[1:] == row
+        if not lists or array.dtype.name not in _DTYPES:
             raise _wrong(
                 name,
-                "must have one-dimensional items of numbers if lengths differ",
+                "must have items [n], or [n, k] with one k, if lengths differ",
                 f"{array.dtype.name} {list(array.shape)}",
             )
     offsets = np.zeros(len(arrays) + 1, np.uint64)
-    np.cumsum([len(array) for array in arrays], out=offsets[1:])
-    return _ragged(name, np.concatenate(arrays), offsets)
+    np.cumsum([array.size for array in arrays], out=offsets[1:])
+    return _ragged(name, np.concatenate(arrays).reshape(-1), offsets)
 
 
 def _ragged(name: str, values: np.ndarray, offsets: np.ndarray) -> MemoryColumn:

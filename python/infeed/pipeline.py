@@ -11,6 +11,15 @@ from typing import Any, Literal, Self
 
 from infeed import _check, _code, _core, _other_libraries, sources, transforms
 from infeed._functions import AllowedFunctions, FunctionStep, Output
+from infeed._options import (
+    SINGLE,
+    BatchOptions,
+    BoxesOptions,
+    BoxFormat,
+    Column,
+    DecodeOptions,
+    set_values,
+)
 from infeed._select import Filter, RecordSelection, Split, Weights
 from infeed._select import seed as _seed
 from infeed.batch import Batch
@@ -25,70 +34,9 @@ Mode = Literal["rgb", "gray", "rgba", "stored", "stored16"]
 
 _VERSION = 1
 _NOTHING = AllowedFunctions({}, ())
-_MODES = ("rgb", "gray", "rgba", "stored", "stored16")
 _LAYOUTS = ("HWC", "CHW")
 _PLACEMENTS = ("auto", "host", "device", "device-resize")
-_TAILS = ("keep", "drop", "pad", "wrap")
 _DTYPES = ("uint8", "float32", "float16", "bfloat16")
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column of a batch.
-
-    Attributes:
-        kind: ``"array"``, ``"bytes"``, ``"text"`` or ``"ragged"``.
-        dtype: Type of the elements; None for bytes and text.
-        shape: Shape in a full batch, rows first. A side that differs between batches is
-            None. The whole shape is None for bytes, text and ragged columns.
-    """
-
-    kind: str
-    dtype: str | None
-    shape: tuple[int | None, ...] | None
-
-
-@dataclass(frozen=True)
-class _DecodeOptions:
-    """Options of `Pipeline.decode`."""
-
-    orient: bool = False
-    verify: bool = True
-    dct_scale: bool = False
-    max_pixels: int | None = None
-    modes: tuple[tuple[str, str], ...] = ()
-
-    def __post_init__(self) -> None:
-        for name in ("orient", "verify", "dct_scale"):
-            _check.flag("decode", name, getattr(self, name))
-        if self.max_pixels is not None:
-            _check.integer("decode", "max_pixels", self.max_pixels, low=1)
-        for field, mode in self.modes:
-            _check.choice("decode", field, mode, _MODES)
-
-
-@dataclass(frozen=True)
-class _BatchOptions:
-    """Options of `Pipeline.batch`: exactly one of `size` and `per_rank`."""
-
-    size: int | None = None
-    per_rank: int | None = None
-    drop_last: bool = False
-    pad: bool = False
-    tail: str | None = None
-
-    def __post_init__(self) -> None:
-        if (self.size is None) == (self.per_rank is None):
-            raise _check.error(
-                "batch", "size", "set, or per_rank, and not both", self.size
-            )
-        for name in ("size", "per_rank"):
-            if getattr(self, name) is not None:
-                _check.integer("batch", name, getattr(self, name), low=1)
-        for name in ("drop_last", "pad"):
-            _check.flag("batch", name, getattr(self, name))
-        if self.tail is not None:
-            _check.choice("batch", "tail", self.tail, _TAILS)
 
 
 @dataclass(frozen=True, repr=False, init=False)
@@ -126,11 +74,12 @@ class Pipeline(RecordSelection):
     _repeat: int | None = None
     _seed: int | None = None
     _window: int | str | None = None
-    _decode: _DecodeOptions | None = None
+    _decode: DecodeOptions | None = None
+    _boxes: tuple[BoxesOptions, ...] = ()
     _transforms: tuple[transforms.Transform, ...] = ()
     _layout: str = "HWC"
     _dtype: str | None = None
-    _batch: _BatchOptions = _BatchOptions(size=1)
+    _batch: BatchOptions = SINGLE
     _python: tuple[FunctionStep, ...] = ()
     _keep: tuple[str, ...] = ()
 
@@ -196,8 +145,56 @@ class Pipeline(RecordSelection):
             )
         asked = tuple(sorted(modes.items()))
         return self._with(
-            _decode=_DecodeOptions(orient, verify, dct_scale, max_pixels, asked)
+            _decode=DecodeOptions(orient, verify, dct_scale, max_pixels, asked)
         )
+
+    def boxes(
+        self,
+        field: str = "boxes",
+        *,
+        format: BoxFormat = "xyxy",
+        normalized: bool = False,
+        oriented: bool = False,
+        columns: Sequence[str] = (),
+        min_size: float = 1.0,
+        min_area: float = 1.0,
+        min_visibility: float = 0.0,
+    ) -> Self:
+        """Declares a field of boxes, which move with their image.
+
+        Geometric transforms move the boxes with the pixels by the same draw, and clip
+        them to the image, as those of torchvision v2 do. Boxes that are too small
+        afterwards are dropped, as by ``SanitizeBoundingBoxes``, with their rows in
+        ``columns``. Batches hold the boxes as float32, in the same format and unit.
+
+        The number of boxes may differ by record. A batch holds ``(values, offsets)``,
+        or padded arrays with ``.batch(..., ragged="pad")``.
+
+        Args:
+            field: Name of the field: a list of numbers, four for each box, or an array
+                ``[n, 4]``.
+            format: Meaning of the four numbers: ``"xyxy"`` (left, top, right, bottom),
+                ``"xywh"`` (left, top, width, height) or ``"cxcywh"`` (centre, width,
+                height).
+            normalized: Whether coordinates are shares of the image's width and height,
+                0 to 1. Otherwise they are pixels.
+            oriented: Whether coordinates refer to the image as viewers show it, in its
+                EXIF orientation; set it together with ``decode(orient=True)``.
+                Otherwise they refer to the stored pixels, and ``decode(orient=True)``
+                turns the boxes with the image.
+            columns: Names of fields with one number, or one row, per box, such as
+                labels. Their values do not change.
+            min_size: Minimum width and height of a box in the result, in pixels.
+            min_area: Minimum area of a box in the result, in square pixels.
+            min_visibility: Minimum share of a box's area that is still in the image.
+
+        Raises:
+            ConfigError: An argument is invalid.
+        """
+        names = _check.typed("boxes", "columns", columns, tuple[str, ...])
+        sizes = (min_size, min_area, min_visibility)
+        declared = BoxesOptions(field, format, normalized, oriented, names, *sizes)
+        return self._with(_boxes=(*self._boxes, declared))
 
     def transform(
         self,
@@ -208,10 +205,11 @@ class Pipeline(RecordSelection):
     ) -> Self:
         """Adds transforms, applied in order, and sets the layout and type of images.
 
-        Transforms that move or mix pixels do not change coordinates. If a field's name
-        and shape look like coordinates (``boxes``, ``keypoints``, ``polygon``; 2 to 5
-        numbers per row), opening the pipeline raises an error, unless the field is in
-        ``keep``. If only the shape does, it logs a warning.
+        Transforms that move pixels also move the boxes that `boxes` declares, and no
+        other coordinates. If the name and shape of another field look like coordinates
+        (``boxes``, ``keypoints``, ``polygon``; 2 to 5 numbers per row), opening the
+        pipeline raises an error, unless the field is in ``keep``. If only the shape
+        does, it logs a warning.
 
         Args:
             *steps: Transforms of `infeed.transforms`.
@@ -255,6 +253,7 @@ class Pipeline(RecordSelection):
         per_rank: int | None = None,
         drop_last: bool = False,
         pad: bool = False,
+        ragged: Literal["offsets", "pad"] | None = None,
         tail: Literal["keep", "drop", "pad", "wrap"] | None = None,
     ) -> Self:
         """Groups samples into batches, and checks the pipeline.
@@ -268,6 +267,9 @@ class Pipeline(RecordSelection):
                 ``tail="drop"``.
             pad: Whether to pad rows of different shapes with zeros to the largest row
                 of their batch.
+            ragged: Form of lists of different lengths, such as boxes. ``"offsets"``,
+                the default: ``(values, offsets)``. ``"pad"``: one array with zeros
+                after shorter lists, and a field ``<name>_count`` with the lengths.
             tail: Treatment of a last batch that is not full. ``"keep"``, the default,
                 delivers it shorter; several ranks do not support that. ``"drop"``
                 leaves it out. ``"pad"`` fills it with rows of zeros, and adds a field
@@ -279,7 +281,8 @@ class Pipeline(RecordSelection):
             ConfigError: The shape of a row does not follow from the description; the
                 message names a transform that sets it.
         """
-        grouped = self._with(_batch=_BatchOptions(size, per_rank, drop_last, pad, tail))
+        options = BatchOptions(size, per_rank, drop_last, pad, ragged, tail)
+        grouped = self._with(_batch=options)
         _core.check(grouped._json())
         return grouped
 
@@ -486,7 +489,7 @@ class Pipeline(RecordSelection):
             self._handles(),
             workers=None if workers == "auto" else workers,
             memory=None if memory is None else _check.size_bytes(memory),
-            cache=None if cache is None else _cache_bytes(cache),
+            cache=None if cache is None else _check.cache_bytes(cache),
             rank=rank,
             world_size=world_size,
             on_error=_check.choice("open", "on_error", on_error, policies),
@@ -611,7 +614,7 @@ class Pipeline(RecordSelection):
         rows = self._batch.size or self._batch.per_rank
         described = _core.describe(self._json(), self._handles())
         return {
-            name: Column(kind, dtype, None if shape is None else (rows, *shape))
+            name: Column.of_row(kind, dtype, rows, shape)
             for name, kind, dtype, shape in described
         }
 
@@ -683,6 +686,7 @@ class Pipeline(RecordSelection):
                 f"{name}={_code.value(mode)}" for name, mode in self._decode.modes
             ]
             steps.append(_code.method("decode", settings))
+        steps += [declared.code() for declared in self._boxes]
         settings = [repr(step) for step in self._transforms]
         if self._layout != "HWC":
             settings.append(f"layout={_code.value(self._layout)}")
@@ -692,7 +696,7 @@ class Pipeline(RecordSelection):
             settings.append(f"keep={_code.value(self._keep)}")
         if settings:
             steps.append(_code.method("transform", settings))
-        if self._batch != _BatchOptions(size=1):
+        if self._batch != SINGLE:
             size, per_rank = self._batch.size, self._batch.per_rank
             settings = [f"{size}" if per_rank is None else f"per_rank={per_rank}"]
             settings += [
@@ -700,8 +704,11 @@ class Pipeline(RecordSelection):
                 for name in ("drop_last", "pad")
                 if getattr(self._batch, name)
             ]
-            if self._batch.tail is not None:
-                settings.append(f"tail={_code.value(self._batch.tail)}")
+            settings += [
+                f"{name}={_code.value(getattr(self._batch, name))}"
+                for name in ("ragged", "tail")
+                if getattr(self._batch, name) is not None
+            ]
             steps.append(_code.method("batch", settings))
         steps += [step.code() for step in self._python]
         if len(steps) == 1:
@@ -745,9 +752,11 @@ class Pipeline(RecordSelection):
                 shuffle["window"] = self._window
             description["shuffle"] = shuffle
         if self._decode is not None:
-            decode = _set_values(self._decode)
+            decode = set_values(self._decode)
             decode["modes"] = dict(self._decode.modes)
             description["decode"] = decode
+        if self._boxes:
+            description["boxes"] = [set_values(declared) for declared in self._boxes]
         description["transforms"] = [step._to_dict() for step in self._transforms]
         output = {"layout": self._layout, "dtype": self._dtype}
         description["output"] = {
@@ -755,7 +764,7 @@ class Pipeline(RecordSelection):
         }
         if self._keep:
             description["keep"] = list(self._keep)
-        description["batch"] = _set_values(self._batch)
+        description["batch"] = set_values(self._batch)
         if self._python:
             description["python"] = self._functions_to_dict()
         return description
@@ -782,6 +791,8 @@ class Pipeline(RecordSelection):
         if (decode := description.get("decode")) is not None:
             settings = {k: v for k, v in decode.items() if k != "modes"}
             new = new.decode(**settings, **decode.get("modes", {}))
+        for declared in description.get("boxes", ()):
+            new = new.boxes(**declared)
         steps = map(transforms.from_dict, description.get("transforms", []))
         keep = description.get("keep", ())
         new = new.transform(*steps, **description.get("output", {}), keep=keep)
@@ -792,14 +803,3 @@ class Pipeline(RecordSelection):
         if (batch := description.get("batch")) is not None:
             new = new.batch(**batch)
         return new
-
-
-def _set_values(settings: Any) -> dict[str, Any]:
-    """Returns the settings of a dataclass that are not None."""
-    values = {f.name: getattr(settings, f.name) for f in fields(settings)}
-    return {name: item for name, item in values.items() if item is not None}
-
-
-def _cache_bytes(cache: int | str) -> int:
-    """Returns the limit of the cache in bytes; 0 for ``"auto"``."""
-    return 0 if cache == "auto" else _check.size_bytes(cache, "open", "cache")

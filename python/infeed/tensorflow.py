@@ -277,7 +277,7 @@ def _spec(column: Column, rows: int | None) -> Any:
         return tf.TensorSpec([rows], tf.string)
     if column.kind == "ragged":
         offsets = None if rows is None else rows + 1
-        values = tf.TensorSpec([None], tf.as_dtype(column.dtype))
+        values = tf.TensorSpec(column.shape or [None], tf.as_dtype(column.dtype))
         return values, tf.TensorSpec([offsets], tf.int64)
     shape = None if column.shape is None else [rows, *column.shape[1:]]
     return tf.TensorSpec(shape, tf.as_dtype(column.dtype))

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import photograph
+from PIL import Image
 
 import infeed
 from infeed import sources
@@ -113,6 +115,40 @@ def test_records_that_python_returns_are_not_cached(classification):
         pipeline.open(cache="1GiB")
     with pipeline.open(cache="auto") as loader:
         assert loader.stats()["cache"] is None
+
+
+def test_boxes_move_by_the_transforms_that_the_cache_holds(tmp_path):
+    images, annotations = [], []
+    for number in range(12):
+        image = Image.fromarray(photograph(number, 40 + number, 60))
+        exif = Image.Exif()
+        exif[0x0112] = 1 + number % 8  # the orientation
+        name = f"{number}.jpg"
+        image.save(tmp_path / name, exif=exif)
+        images.append({"id": number, "file_name": name, "width": 60, "height": 40})
+        for side in (5, 9 + number, 20):
+            box = {"bbox": [side, 3, side, 30], "area": 30 * side, "iscrowd": 0}
+            entry = {"id": len(annotations), "image_id": number, "category_id": 1}
+            annotations.append(entry | box)
+    document = {"images": images, "annotations": annotations}
+    document["categories"] = [{"id": 1, "name": "thing"}]
+    (tmp_path / "all.json").write_text(json.dumps(document))
+    source = sources.Coco(str(tmp_path), str(tmp_path / "all.json"))
+    pipeline = infeed.Pipeline(source).shuffle(seed=1).decode(orient=True)
+    pipeline = pipeline.transform(T.Resize(36), T.CenterCrop(30), T.RandomCrop(20))
+    pipeline = pipeline.transform(T.RandomHorizontalFlip()).batch(3, ragged="pad")
+
+    def run(cache: str | None) -> tuple[list[np.ndarray], int]:
+        with pipeline.open(workers=2, cache=cache) as loader:
+            batches = [batch for _ in range(3) for batch in loader]
+            arrays = [batch[name] for batch in batches for name in batch]
+            return arrays, (loader.stats()["cache"] or {"hits": 0})["hits"]
+
+    plain, _ = run(None)
+    cached, hits = run("64MiB")
+    assert hits > 0
+    assert sum(array.size for array in plain) > 0
+    assert all(map(np.array_equal, plain, cached))
 
 
 @on_linux

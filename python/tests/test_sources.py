@@ -151,7 +151,7 @@ def test_ragged_fields_are_values_and_offsets():
         ),
         ({"a": np.zeros(3), "kinds": {"a": "image"}}, r"\[N, H, W, C\], got float64"),
         ({"a": (np.arange(3), np.array([0, 4]))}, "offsets that ascend from 0 to 3"),
-        ({"a": [np.zeros((2, 2)), np.zeros(3)]}, "one-dimensional items"),
+        ({"a": [np.zeros((2, 2)), np.zeros(3)]}, r"must have items \[n\], or \[n, k\]"),
     ],
 )
 def test_values_that_cannot_be_a_field_raise_with_its_name(fields, named):

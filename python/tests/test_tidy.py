@@ -29,7 +29,7 @@ SHARED = {"_jax_copies": {"jax"}}
 LADDER = [
     {"_core", "errors", "_closing", "_code", "_versions", "stats"},
     {"_check", "_columns", "_identity", "batch", "codecs", "explanation"},
-    {"_fields", "_functions", "_select"},
+    {"_fields", "_functions", "_options", "_select"},
     {"transforms", "_process", "sources", "loader", "preview", "feeders"},
     {"_other_libraries"},
     {"pipeline"},

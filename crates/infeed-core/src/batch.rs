@@ -51,10 +51,12 @@ pub enum ColumnKind {
         /// Number of axes of one row.
         rank: usize,
     },
-    /// Lists of numbers. The column is all values one after another, and offsets.
+    /// Lists whose length differs by row. The column is all items one after another, and offsets.
     Ragged {
         /// Element type.
         dtype: DType,
+        /// Shape of one item of a list; `[]` for lists of numbers.
+        item: Vec<usize>,
     },
     /// Bytes.
     Bytes,
@@ -136,7 +138,7 @@ pub enum Values {
     Array(Array),
     /// Row `i` is `values[offsets[i]..offsets[i + 1]]`.
     Ragged {
-        /// All numbers, `[n]`.
+        /// All items, `[n, …]`.
         values: Array,
         /// Int64, `[rows + 1]`.
         offsets: Array,

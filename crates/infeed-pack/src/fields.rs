@@ -64,7 +64,18 @@ pub(super) fn arrange(
     options: &PackOptions,
 ) -> Result<Vec<FieldWork>, Error> {
     check_transforms(&options.transforms)?;
-    coordinates::check(&options.transforms, &pipeline.keep, fields, true)?;
+    coordinates::check(pipeline, &options.transforms, fields, true)?;
+    if let Some(spec) = pipeline.declared_boxes().first()
+        && let Some(transform) = options.transforms.first()
+    {
+        let problem = format!(
+            "{} moves pixels, and packing does not move the boxes in `{}`; leave the transform to \
+             the pipeline",
+            transform.name(),
+            spec.field
+        );
+        return Err(Error::config("boxes", problem));
+    }
     check_encodings(options)?;
     let works = fields.iter().map(|field| one(pipeline, field, options));
     let works: Vec<FieldWork> = works.collect::<Result<_, _>>()?;

@@ -112,7 +112,10 @@ pub(crate) fn describe(
             Some(dtype.name()),
             Some(vec![None; rank]),
         ),
-        ColumnKind::Ragged { dtype } => (column.name, "ragged", Some(dtype.name()), None),
+        ColumnKind::Ragged { dtype, item } => {
+            let shape = (!item.is_empty()).then(|| item.into_iter().map(Some).collect());
+            (column.name, "ragged", Some(dtype.name()), shape)
+        }
         ColumnKind::Bytes => (column.name, "bytes", None, None),
         ColumnKind::Text => (column.name, "text", None, None),
     };

@@ -286,7 +286,7 @@ pub(super) fn read_files(
 }
 
 /// Returns the content of a small file, local or in a bucket.
-fn content(path: &Path) -> Result<Bytes, Error> {
+pub(super) fn content(path: &Path) -> Result<Bytes, Error> {
     if !store::is_url(path) {
         let bytes = std::fs::read(path).map_err(|error| Error::open(path, error))?;
         return Ok(Bytes::from(bytes));

@@ -12,6 +12,7 @@ pub mod store;
 
 #[cfg(feature = "tables")]
 pub mod batches;
+pub mod coco;
 pub mod columns;
 pub mod field_spec;
 pub mod folder;

@@ -158,12 +158,11 @@ def table_from(batch: Batch, ids: bool = False) -> pa.Table:
 def _column(name: str, column: Any) -> pa.Array:
     if isinstance(column, tuple):
         values, offsets = column
+        items = _column(name, values)
         if len(offsets) and offsets[-1] >= 2**31:
             wide = pa.array(offsets.astype(np.int64))
-            return pa.LargeListArray.from_arrays(wide, pa.array(values))
-        return pa.ListArray.from_arrays(
-            pa.array(offsets.astype(np.int32)), pa.array(values)
-        )
+            return pa.LargeListArray.from_arrays(wide, items)
+        return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), items)
     if isinstance(column, list):
         is_text = bool(column) and isinstance(column[0], str)
         return pa.array(column, pa.string() if is_text else pa.binary())

@@ -10,7 +10,7 @@ from typing import Any
 from infeed._columns import MemoryColumn
 from infeed._fields import Field
 from infeed.sources.base import Source
-from infeed.sources.files import Folder, Pairs
+from infeed.sources.files import Coco, Folder, Pairs
 from infeed.sources.memory import Memory
 from infeed.sources.mix import Mix
 from infeed.sources.objects import Arrow, Items
@@ -20,6 +20,7 @@ from infeed.sources.tables import Npz, Parquet
 __all__ = [
     "MDS",
     "Arrow",
+    "Coco",
     "Field",
     "Folder",
     "Items",
@@ -37,6 +38,7 @@ __all__ = [
 _FILES: dict[str, type[Source]] = {
     "folder": Folder,
     "pairs": Pairs,
+    "coco": Coco,
     "webdataset": WebDataset,
     "tfrecord": TFRecord,
     "mds": MDS,

@@ -23,8 +23,8 @@ class Memory(Source):
     - a list of bytes: encoded images in a field named ``image`` or ``mask``, else
       bytes.
     - a list of str: text.
-    - a list of one-dimensional arrays of unequal length, or ``(values, offsets)``:
-      ragged.
+    - a list of arrays ``[n]`` or ``[n, k]`` of unequal length, or ``(values,
+      offsets)``: ragged, as flat lists of numbers.
 
     Arrays are not copied; do not write to them while a loader is open. The engine
     itself maps an array from ``np.load(path, mmap_mode="r")``. Arrays that are not

@@ -32,6 +32,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::error::DecodeError;
 pub use self::limits::Limits;
+pub use self::orient::ImageFrame;
 use crate::lossless::LosslessScratch;
 use infeed_core::panics::contain;
 use infeed_core::sample::{Depth, Image, Region, Size};
@@ -248,6 +249,14 @@ impl Header {
             scale.apply(self.size)
         } else {
             self.size
+        }
+    }
+
+    /// Returns size and orientation of the image.
+    pub fn frame(&self) -> ImageFrame {
+        ImageFrame {
+            size: self.size,
+            orientation: self.orientation,
         }
     }
 

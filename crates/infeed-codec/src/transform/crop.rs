@@ -276,6 +276,10 @@ impl Operation for RandomCrop {
         self.needs()
     }
 
+    fn moves_points(&self) -> bool {
+        self.padding_mode == PadMode::Constant || self.mask_fill().is_none()
+    }
+
     fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
         check_fill("RandomCrop", &self.fill, channels, depth)
     }

@@ -10,6 +10,7 @@
 use serde::{Deserialize, Serialize};
 
 mod beta;
+mod boxes;
 mod color;
 mod crop;
 mod erase;
@@ -32,6 +33,7 @@ mod words;
 #[cfg(test)]
 mod tests;
 
+pub use boxes::{BoxFilter, BoxFormat, MovingBox};
 pub use color::{ColorJitter, ColorStep, Grayscale, Jitter};
 pub use crop::{CenterCrop, Corner, Crop, CropOrPad, CropPosition, RandomCrop};
 pub use erase::RandomErasing;
@@ -216,6 +218,12 @@ impl Transform {
     /// Whether the transform moves pixels or changes the size, in images and masks alike.
     pub fn changes_geometry(&self) -> bool {
         self.effect().is_geometric()
+    }
+
+    /// Whether boxes and points can move with the pixels: it changes geometry, and no part of the
+    /// image occurs twice in the result.
+    pub fn moves_points(&self) -> bool {
+        self.operation().moves_points()
     }
 
     /// Whether each pixel of the result depends only on the same pixel of the image. `ColorJitter`

@@ -76,6 +76,12 @@ pub(super) trait Operation {
         self.effect() == Effect::Flip
     }
 
+    /// Whether boxes and points can move with the pixels. False if a part of the image occurs twice
+    /// in the result.
+    fn moves_points(&self) -> bool {
+        self.effect().is_geometric()
+    }
+
     /// Whether each pixel of the result depends only on the same pixel of the image.
     fn is_pointwise(&self) -> bool {
         matches!(self.effect(), Effect::Scale | Effect::Classes)

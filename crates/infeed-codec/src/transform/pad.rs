@@ -43,6 +43,10 @@ impl Operation for Pad {
         Effect::Pad
     }
 
+    fn moves_points(&self) -> bool {
+        self.padding_mode == PadMode::Constant
+    }
+
     fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
         check_fill("Pad", &self.fill, channels, depth)
     }

@@ -14,20 +14,23 @@ pub(super) fn gather(
             let text = |(_, bytes): (_, Vec<u8>)| String::from_utf8_lossy(&bytes).into_owned();
             Values::Text(rows.into_iter().map(text).collect())
         }
-        ColumnKind::Ragged { dtype } => {
+        ColumnKind::Ragged { dtype, item } => {
+            let item_bytes = (item.iter().product::<usize>() * dtype.bytes()).max(1);
             let mut offsets = vec![0_i64];
             let mut all = Vec::new();
             for bytes in values {
                 all.extend_from_slice(bytes);
-                offsets.push((all.len() / dtype.bytes()) as i64);
+                offsets.push((all.len() / item_bytes) as i64);
             }
-            let count = all.len() / dtype.bytes();
+            let shape = [all.len() / item_bytes]
+                .into_iter()
+                .chain(item.iter().copied());
             let starts: Vec<u8> = offsets
                 .iter()
                 .flat_map(|offset| offset.to_ne_bytes())
                 .collect();
             Values::Ragged {
-                values: Array::own(&all, vec![count], *dtype)?,
+                values: Array::own(&all, shape.collect(), *dtype)?,
                 offsets: Array::own(&starts, vec![offsets.len()], DType::Int64)?,
             }
         }

@@ -149,6 +149,7 @@ fn padding_rows_are_zeros_in_a_reused_slab() {
 fn lists_of_differing_length_become_values_and_offsets() {
     let kind = ColumnKind::Ragged {
         dtype: DType::UInt8,
+        item: Vec::new(),
     };
     let batcher = Batcher::new(
         vec![ColumnSpec {
@@ -168,6 +169,25 @@ fn lists_of_differing_length_become_values_and_offsets() {
     assert_eq!(values.bytes(), [1, 1, 2, 2, 2, 2]);
     assert_eq!(offsets.bytes()[8], 2);
     assert_eq!(offsets.bytes()[16], 6);
+}
+
+#[test]
+fn items_of_several_numbers_are_counted_as_one() {
+    let kind = ColumnKind::Ragged {
+        dtype: DType::UInt8,
+        item: vec![2],
+    };
+    let name = "boxes".to_owned();
+    let batcher = Batcher::new(vec![ColumnSpec { name, kind }], 2, 1);
+    let (in_flight, rows) = batcher.begin(2).expect("memory");
+
+    let batch = batcher.finish(in_flight, fill(rows), 0, 0).expect("memory");
+
+    let Some(Values::Ragged { values, offsets }) = batch.get("boxes") else {
+        panic!("not ragged")
+    };
+    assert_eq!(values.shape(), [3, 2]);
+    assert_eq!((offsets.bytes()[8], offsets.bytes()[16]), (1, 3));
 }
 
 #[test]

@@ -94,7 +94,7 @@ impl RowsLayout {
                 rank: Some(*rank),
                 element: dtype.bytes(),
             },
-            ColumnKind::Ragged { dtype } => ColumnLayout::Own {
+            ColumnKind::Ragged { dtype, .. } => ColumnLayout::Own {
                 rank: None,
                 element: dtype.bytes(),
             },

@@ -266,11 +266,16 @@ fn fix(name: &str, taken: &ValueKind, first: &ValueKind) -> String {
                 dtype: of_first,
                 shape: first,
             },
-        ) if dtype == of_first && shape.len() == first.len() && shape.len() == 1 => format!(
-            "rows of different lengths are ragged: return a `list`, or open with \
+        ) if dtype == of_first
+            && shape.len() == first.len()
+            && (shape.len() == 1 || (shape.len() == 2 && shape[1] == first[1])) =>
+        {
+            format!(
+                "rows of different lengths are ragged: return a flat `list`, or open with \
              fields={{\"{name}\": sources.Field(kind=\"ragged\")}}, or `pad` them to one length in the \
              dataset"
-        ),
+            )
+        }
         (ValueKind::Numbers { .. }, ValueKind::Numbers { .. }) => {
             "`pad` the arrays to one shape and type in the dataset, or return a flat `list` of \
              numbers, which may differ in length"
@@ -454,6 +459,8 @@ fn numbers(value: &Bound<'_, PyAny>, kind: Option<FieldChoice>) -> PyResult<Fiel
     let ragged = kind == Some(FieldChoice::Ragged) || (kind.is_none() && is_list);
     let form = match (ragged, shape.len()) {
         (true, 1) => ValueKind::List { dtype },
+        // Rows of boxes, one after another.
+        (true, 2) if kind == Some(FieldChoice::Ragged) => ValueKind::List { dtype },
         _ => ValueKind::Numbers { dtype, shape },
     };
     Ok(FieldValue { form, bytes })

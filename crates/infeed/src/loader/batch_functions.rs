@@ -261,8 +261,8 @@ impl ValueSink for ColumnCells<'_> {
             (ColumnKind::Padded { dtype, rank }, Values::Array(array)) => {
                 alike(array, *dtype, *rank)
             }
-            (ColumnKind::Ragged { dtype }, Values::Ragged { values, .. }) => {
-                values.dtype() == *dtype
+            (ColumnKind::Ragged { dtype, item }, Values::Ragged { values, .. }) => {
+                alike(values, *dtype, item.len()) && values.shape()[1..] == item[..]
             }
             (ColumnKind::Bytes, Values::Bytes(_)) | (ColumnKind::Text, Values::Text(_)) => true,
             _ => false,

@@ -42,6 +42,11 @@ pub fn sample_error(source: &dyn Source, record: u64, failure: StageFailure) -> 
             field: name(),
             source: Arc::new(error),
         },
+        SampleError::Boxes(error) => Error::Decode {
+            record,
+            field: name(),
+            source: Arc::new(error),
+        },
         SampleError::Transform(error) => Error::Transform {
             record,
             transform: match &error {

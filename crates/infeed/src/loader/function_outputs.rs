@@ -167,14 +167,12 @@ fn repeated(column: &Column, spec: &ColumnSpec, rows: usize) -> Column {
     };
     let values = match &column.values {
         Values::Array(array) if matches!(spec.kind, ColumnKind::Ragged { .. }) => {
-            let count = array.bytes().len() / array.dtype().bytes();
+            let count = array.shape().first().copied().unwrap_or(0);
+            let item = array.shape().iter().skip(1).copied();
+            let shape = std::iter::once(rows * count).chain(item).collect();
             let ends = (0..=rows).flat_map(|row| ((row * count) as i64).to_ne_bytes());
             Values::Ragged {
-                values: lent(
-                    array.bytes().repeat(rows),
-                    vec![rows * count],
-                    array.dtype(),
-                ),
+                values: lent(array.bytes().repeat(rows), shape, array.dtype()),
                 offsets: lent(ends.collect(), vec![rows + 1], DType::Int64),
             }
         }
@@ -264,11 +262,15 @@ impl ReturnedValues {
                 ReturnedValue::Bytes(_) => kind("bytes"),
                 ReturnedValue::Text(_) => kind("text"),
                 ReturnedValue::Array { dtype, shape, .. } => {
-                    let was_ragged = before.iter().any(|column| {
-                        column.name == *name && matches!(column.kind, ColumnKind::Ragged { .. })
-                    });
-                    if was_ragged && rows.is_none() && shape.len() == 1 {
+                    let is_list = |column: &&ColumnSpec| match &column.kind {
+                        ColumnKind::Ragged { item, .. } => {
+                            column.name == *name && shape.get(1..) == Some(item.as_slice())
+                        }
+                        _ => false,
+                    };
+                    if rows.is_none() && before.iter().any(is_list) {
                         kind("ragged");
+                        spec.shape = shape[1..].to_vec();
                     } else if let Some(rows) = rows {
                         let Some((_, rest)) = shape.split_first().filter(|(n, _)| **n == rows)
                         else {
@@ -290,9 +292,9 @@ impl ReturnedValues {
                     Some(ColumnKind::Padded { dtype, rank }) => {
                         (spec.dtype, spec.shape) = (Some(*dtype), vec![0; *rank]);
                     }
-                    Some(ColumnKind::Ragged { dtype }) => {
+                    Some(ColumnKind::Ragged { dtype, item }) => {
                         kind("ragged");
-                        spec.dtype = Some(*dtype);
+                        (spec.dtype, spec.shape) = (Some(*dtype), item.clone());
                     }
                     Some(ColumnKind::Bytes) => kind("bytes"),
                     Some(ColumnKind::Text) => kind("text"),

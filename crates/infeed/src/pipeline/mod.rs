@@ -3,6 +3,7 @@
 //! Nothing here runs. The planner checks a description against its source and turns it into a plan
 //! that runs.
 
+mod boxes;
 mod file_names;
 mod filter;
 mod function;
@@ -28,6 +29,7 @@ use infeed_core::sample::DType;
 use infeed_source::Source;
 use infeed_source::subset::Subset;
 
+pub use boxes::BoxesSpec;
 pub use filter::{Class, RecordFilter};
 pub use function::{BoundFunction, FunctionSpec};
 pub use infeed_core::order::partition::Tail;
@@ -96,6 +98,9 @@ pub struct Pipeline {
     /// Decoding of images. Absent: batches contain the encoded bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decode: Option<Decode>,
+    /// Fields with boxes, which move with their image.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub boxes: Vec<BoxesSpec>,
     /// Transforms, applied in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transforms: Vec<Transform>,
@@ -206,9 +211,24 @@ pub struct BatchSpec {
     pub drop_last: bool,
     /// Pad samples of different sizes with zeros to the largest sample of their batch.
     pub pad: bool,
+    /// Form of fields whose rows are lists of different lengths, such as boxes.
+    #[serde(skip_serializing_if = "is_default_form")]
+    pub ragged: RaggedForm,
     /// Handling of an incomplete last batch. Absent: `drop_last` decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tail: Option<Tail>,
+}
+
+/// Form of lists of different lengths in a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RaggedForm {
+    /// All values one after another, and the offsets of the rows.
+    #[default]
+    Offsets,
+    /// An array with zeros at the end of shorter rows. A further column `<name>_count` has the
+    /// lengths.
+    Pad,
 }
 
 impl BatchSpec {
@@ -265,6 +285,7 @@ impl Default for BatchSpec {
             per_rank: None,
             drop_last: false,
             pad: false,
+            ragged: RaggedForm::default(),
             tail: None,
         }
     }
@@ -272,6 +293,10 @@ impl Default for BatchSpec {
 
 fn version() -> u32 {
     VERSION
+}
+
+fn is_default_form(form: &RaggedForm) -> bool {
+    *form == RaggedForm::default()
 }
 
 fn is_default_limit(pixels: &u64) -> bool {
@@ -292,6 +317,7 @@ impl Pipeline {
             weights: None,
             shuffle: None,
             decode: None,
+            boxes: Vec::new(),
             transforms: Vec::new(),
             output: PixelOutput::default(),
             batch: BatchSpec::default(),
@@ -350,6 +376,12 @@ impl Pipeline {
         self
     }
 
+    /// Declares a field of boxes, which move with their image.
+    pub fn boxes(mut self, boxes: BoxesSpec) -> Pipeline {
+        self.boxes.push(boxes);
+        self
+    }
+
     /// Lets transforms that move or mix pixels leave these fields unchanged: coordinates that stay
     /// valid, or numbers that only look like coordinates.
     pub fn keep<S: Into<String>>(mut self, fields: impl IntoIterator<Item = S>) -> Pipeline {
@@ -394,6 +426,12 @@ impl Pipeline {
         self
     }
 
+    /// Sets the form of lists of different lengths in a batch.
+    pub fn ragged(mut self, form: RaggedForm) -> Pipeline {
+        self.batch.ragged = form;
+        self
+    }
+
     /// Adds a filter. A record stays if every filter keeps it.
     pub fn filter(mut self, filter: RecordFilter) -> Pipeline {
         self.filter.push(filter);
@@ -417,6 +455,19 @@ impl Pipeline {
     pub fn function(mut self, function: FunctionSpec) -> Pipeline {
         self.python.push(function);
         self
+    }
+
+    /// Returns the declarations of boxes: those of the description, and that of a source that knows
+    /// its boxes, unless the description declares them. Boxes next to encoded images do not move.
+    pub fn declared_boxes(&self) -> Vec<BoxesSpec> {
+        let mut declared = self.boxes.clone();
+        if let Some(own) = self.source.boxes()
+            && self.decode.is_some()
+            && declared.iter().all(|spec| spec.field != own.field)
+        {
+            declared.push(own);
+        }
+        declared
     }
 
     /// Returns the description without selection, weights and repeat: each record of the source

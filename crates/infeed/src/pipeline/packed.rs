@@ -143,6 +143,14 @@ impl SourceSpec {
                 *image = change(image);
                 *mask = change(mask);
             }
+            SourceSpec::Coco {
+                images,
+                annotations,
+                ..
+            } => {
+                *images = change(images);
+                *annotations = change(annotations);
+            }
             SourceSpec::Memory { fields } => {
                 for path in fields.iter_mut().filter_map(|field| field.path.as_mut()) {
                     *path = change(path);

@@ -7,11 +7,14 @@ use bytes::Bytes;
 use infeed_raw::map::FileMap;
 use serde::{Deserialize, Serialize};
 
+use super::boxes::BoxesSpec;
 use super::file_names::{FileNames, file_names};
 use crate::function::Function;
+use infeed_codec::transform::BoxFormat;
 use infeed_core::error::Error;
 use infeed_core::sample::{DType, Field, FieldKind, Pixels};
 use infeed_source::Source;
+use infeed_source::coco::{self, Coco, CocoLabels};
 use infeed_source::field_spec::{FieldSpec, field_kind};
 use infeed_source::folder::{Folder, Labels};
 use infeed_source::formats::{self, FileFormat};
@@ -51,6 +54,16 @@ macro_rules! source_spec {
                 /// Whether symbolic links that lead outside the two folders are followed.
                 #[serde(default = "yes", skip_serializing_if = "is_yes")]
                 follow_links: bool,
+            },
+            /// Images with the boxes of a COCO annotation file.
+            Coco {
+                /// Folder or URL of the images.
+                images: PathBuf,
+                /// The JSON file.
+                annotations: PathBuf,
+                /// Whether labels are ids of categories, or their indices in the order of ids.
+                #[serde(default)]
+                labels: CocoLabels,
             },
             /// Mix of several sources with the same fields.
             Mix {
@@ -248,6 +261,7 @@ impl SourceSpec {
                 image(),
                 field("mask", FieldKind::Mask(Pixels::Encoded)),
             ])),
+            SourceSpec::Coco { .. } => Ok(Some(coco::fields())),
             SourceSpec::Memory { fields } => {
                 let fields: Result<_, _> = fields.iter().map(MemoryField::field).collect();
                 fields.map(Some)
@@ -258,6 +272,18 @@ impl SourceSpec {
             },
             // A source object, which only its opening asks.
             _ => Ok(None),
+        }
+    }
+
+    /// Returns the declaration of the boxes, if the source has boxes and knows their format.
+    pub(super) fn boxes(&self) -> Option<BoxesSpec> {
+        match self {
+            SourceSpec::Coco { .. } => {
+                let boxes = BoxesSpec::new(coco::BOXES, BoxFormat::Xyxy);
+                Some(boxes.columns(coco::COLUMNS))
+            }
+            SourceSpec::Mix { parts, .. } => parts.first()?.source.boxes(),
+            _ => None,
         }
     }
 
@@ -300,6 +326,11 @@ impl SourceSpec {
                 mask,
                 follow_links,
             } => Arc::new(Pairs::open(image, mask, *follow_links)?),
+            SourceSpec::Coco {
+                images,
+                annotations,
+                labels,
+            } => Arc::new(Coco::open(images, annotations, *labels)?),
             SourceSpec::Mix { parts, epoch } => {
                 let weighted = parts.iter().any(|part| part.weight.is_some());
                 let shares: Option<Vec<f64>> = parts.iter().map(|part| part.weight).collect();

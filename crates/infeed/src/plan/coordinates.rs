@@ -1,5 +1,5 @@
-//! Checks for fields with image coordinates. No transform changes coordinates, so transforms that
-//! move pixels, or mix them with another sample's, must not go unnoticed.
+//! Checks for fields with image coordinates that are not declared as boxes. No transform changes
+//! these, so transforms that move pixels, or mix them with another sample's, must not go unnoticed.
 
 use super::mix::DEFAULT_LABEL;
 use super::place;
@@ -40,19 +40,24 @@ enum Likeness {
 }
 
 /// Rejects transforms that move or mix pixels next to fields that look like coordinates, unless the
-/// description keeps these fields. `all` says whether `fields` are all fields of the source.
+/// description declares them as boxes or keeps them. `all` says whether `fields` are all fields of
+/// the source.
 pub fn check(
+    pipeline: &Pipeline,
     transforms: &[Transform],
-    keep: &[String],
     fields: &[Field],
     all: bool,
 ) -> Result<(), Error> {
-    for name in keep {
+    let boxes = pipeline.declared_boxes();
+    for name in &pipeline.keep {
         let problem = match fields.iter().find(|field| field.name == *name) {
             Some(field) if is_visual(&field.kind) => format!(
                 "`{name}` is an image or a mask, which transforms always move together; remove it \
                  from keep"
             ),
+            _ if boxes.iter().any(|spec| spec.field == *name) => {
+                format!("`{name}` is declared as boxes, which move; remove it from keep or boxes")
+            }
             None if all => {
                 let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
                 format!("no field `{name}`; use one of {names:?}")
@@ -61,16 +66,17 @@ pub fn check(
         };
         return Err(Error::config("keep", problem));
     }
-    let Some(Mismatch { part, action, held }) = mismatch(transforms, keep, fields, Likeness::Both)
+    let Some(Mismatch { part, action, held }) =
+        mismatch(pipeline, transforms, fields, Likeness::Both)
     else {
         return Ok(());
     };
     let names: Vec<&str> = held.iter().map(|field| field.name.as_str()).collect();
     let first = held[0];
     let problem = format!(
-        "this transform {action}, but not the coordinates in `{}` ({}); infeed transforms only \
-         images and masks: remove the transform, or declare that these fields stay unchanged with \
-         .transform(..., keep={})",
+        "this transform {action}, but not the coordinates in `{0}` ({1}); declare boxes with \
+         .boxes({0:?}, format=\"xyxy\"), which moves them with the image; else remove the transform, \
+         or declare that these fields stay unchanged with .transform(..., keep={2})",
         first.name,
         kind_text(&first.kind),
         tuple(&names),
@@ -80,12 +86,9 @@ pub fn check(
 
 /// Returns warnings for fields that only have the shape of coordinates.
 pub(super) fn warnings(pipeline: &Pipeline, fields: &[Field]) -> Vec<String> {
-    let Some(Mismatch { part, action, held }) = mismatch(
-        &pipeline.transforms,
-        &pipeline.keep,
-        fields,
-        Likeness::Shape,
-    ) else {
+    let Some(Mismatch { part, action, held }) =
+        mismatch(pipeline, &pipeline.transforms, fields, Likeness::Shape)
+    else {
         return Vec::new();
     };
     let each = |field: &&Field| format!("`{}` ({})", field.name, kind_text(&field.kind));
@@ -93,7 +96,7 @@ pub(super) fn warnings(pipeline: &Pipeline, fields: &[Field]) -> Vec<String> {
     let names: Vec<&str> = held.iter().map(|field| field.name.as_str()).collect();
     vec![format!(
         "{part}: this transform {action}, but not {}; if these fields are coordinates in the image, \
-         they no longer match the image; if they are not, declare that with .transform(..., keep={})",
+         they no longer match the image: declare boxes with .boxes(...); if they are not, declare that with .transform(..., keep={})",
         each.join(", "),
         tuple(&names),
     )]
@@ -108,13 +111,15 @@ struct Mismatch<'a> {
 }
 
 /// Returns the first transform that moves or mixes pixels next to fields with this evidence. Leaves
-/// out the fields that the description keeps, and the labels that the transform mixes.
+/// out the fields that the description keeps or moves as boxes, and the labels that the transform
+/// mixes.
 fn mismatch<'a>(
+    pipeline: &Pipeline,
     transforms: &[Transform],
-    keep: &[String],
     fields: &'a [Field],
     wanted: Likeness,
 ) -> Option<Mismatch<'a>> {
+    let boxes = pipeline.declared_boxes();
     transforms.iter().enumerate().find_map(|(at, transform)| {
         let (action, label) = match transform.mixing() {
             Some(settings) => (
@@ -126,7 +131,8 @@ fn mismatch<'a>(
         };
         let is_held = |field: &&Field| {
             likeness(&field.name, &field.kind) == wanted
-                && !keep.contains(&field.name)
+                && !pipeline.keep.contains(&field.name)
+                && !boxes.iter().any(|spec| spec.field == field.name)
                 && label != Some(field.name.as_str())
         };
         let held: Vec<&Field> = fields.iter().filter(is_held).collect();
@@ -206,8 +212,10 @@ fn tuple(names: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::SourceSpec;
-    use infeed_codec::transform::{ColorJitter, CutMix, MixUp, RandomHorizontalFlip, Resize};
+    use crate::pipeline::{BoxesSpec, SourceSpec};
+    use infeed_codec::transform::{
+        BoxFormat, ColorJitter, CutMix, MixUp, RandomHorizontalFlip, Resize,
+    };
     use infeed_core::sample::Pixels;
 
     fn field(name: &str, kind: FieldKind) -> Field {
@@ -233,7 +241,7 @@ mod tests {
     }
 
     fn checked(pipeline: &Pipeline, fields: &[Field]) -> Result<(), Error> {
-        check(&pipeline.transforms, &pipeline.keep, fields, true)
+        check(pipeline, &pipeline.transforms, fields, true)
     }
 
     #[test]
@@ -328,6 +336,26 @@ mod tests {
             assert!(warnings(&pipeline, &fields("label", tensor(&[4]))).is_empty());
         }
         assert!(checked(&source().transform(labels), &boxes).is_ok());
+    }
+
+    #[test]
+    fn declared_boxes_are_no_error_but_coordinates_in_their_columns_are() {
+        let boxes = BoxesSpec::new("boxes", BoxFormat::Xyxy).columns(["keypoints"]);
+        let pipeline = resized().boxes(boxes);
+        let (boxes, points) = (
+            fields("boxes", tensor(&[7, 4])),
+            fields("keypoints", tensor(&[7, 2])),
+        );
+
+        assert!(checked(&pipeline, &boxes).is_ok());
+        assert!(checked(&pipeline, &points).is_err());
+        let both = checked(&pipeline.keep(["boxes"]), &boxes).expect_err("a contradiction");
+        assert!(both.to_string().contains("declared as boxes"), "{both}");
+        let undeclared = checked(&resized(), &boxes).expect_err("boxes").to_string();
+        assert!(
+            undeclared.contains(".boxes(\"boxes\", format=\"xyxy\")"),
+            "{undeclared}"
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::fold::{FieldStep, StepStage};
 use super::function::{ColumnOrigin, FunctionCall};
-use super::{FieldPlan, PixelPlan, Plan};
+use super::{FieldPlan, PixelPlan, Plan, VALID};
 use crate::function::FunctionScope;
 use crate::pipeline::Layout;
 use infeed_codec::transform::Effect;
@@ -29,14 +29,25 @@ impl fmt::Display for Plan {
                     column.name,
                     shape(&column.kind)
                 )?,
+                FieldPlan::Boxed => {
+                    let text = match self
+                        .boxes
+                        .iter()
+                        .any(|boxes| boxes.fields().next() == Some(at))
+                    {
+                        true => "moved with the image",
+                        false => "rows of the boxes that stay",
+                    };
+                    writeln!(f, "{}: {text} -> {}", column.name, shape(&column.kind))?;
+                }
                 FieldPlan::Soft(_) => {
                     writeln!(f, "{}: soft labels -> {}", column.name, shape(&column.kind))?;
                 }
             }
         }
-        // After the source's fields, there may be a column that marks padding.
+        // After the source's fields, there may be lengths of lists and a column that marks padding.
         for column in self.columns.iter().skip(self.fields.len()) {
-            mark(f, column)?;
+            added(f, column)?;
         }
         if let Some(mixer) = &self.mixer {
             writeln!(f, "{mixer}")?;
@@ -44,17 +55,22 @@ impl fmt::Display for Plan {
         for call in self.sample_calls().iter().chain(self.batch_calls()) {
             self.function(f, call)?;
         }
-        if let Some(column) = self.marked.as_ref().and_then(|columns| columns.last()) {
-            mark(f, column)?;
+        if let (Some(columns), Some(call)) = (&self.marked, self.sample_calls().last()) {
+            for column in columns.iter().skip(call.columns.len()) {
+                added(f, column)?;
+            }
         }
         Ok(())
     }
 }
 
-/// Describes the column that marks padding.
-fn mark(f: &mut fmt::Formatter<'_>, column: &ColumnSpec) -> fmt::Result {
-    let row = shape(&column.kind);
-    writeln!(f, "{}: false where a row is padding -> {row}", column.name)
+/// Describes a column that is no field of the source.
+fn added(f: &mut fmt::Formatter<'_>, column: &ColumnSpec) -> fmt::Result {
+    let text = match column.name == VALID {
+        true => "false where a row is padding",
+        false => "length of each list",
+    };
+    writeln!(f, "{}: {text} -> {}", column.name, shape(&column.kind))
 }
 
 impl Plan {
@@ -197,7 +213,12 @@ fn shape(kind: &ColumnKind) -> String {
         ColumnKind::Padded { dtype, .. } => {
             format!("{}, padded to the largest of the batch", dtype.name())
         }
-        ColumnKind::Ragged { dtype } => format!("{} values and their offsets", dtype.name()),
+        ColumnKind::Ragged { dtype, item } if item.is_empty() => {
+            format!("{} values and their offsets", dtype.name())
+        }
+        ColumnKind::Ragged { dtype, item } => {
+            format!("{} {item:?} items and their offsets", dtype.name())
+        }
         ColumnKind::Bytes => "bytes".to_owned(),
         ColumnKind::Text => "text".to_owned(),
     }

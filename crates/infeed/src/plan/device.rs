@@ -13,7 +13,7 @@ use super::classes::ClassMap;
 use super::devices::Devices;
 use super::fold::{FieldStep, StepStage};
 use super::write::simd_layout;
-use super::{FieldPlan, PixelPlan, Plan, RowPass};
+use super::{FieldPlan, PixelPlan, Plan, RowPass, VALID};
 use crate::pipeline::Layout;
 use infeed_codec::decode::ColorMode;
 use infeed_codec::transform::{Effect, Filter, Transform};
@@ -279,7 +279,11 @@ impl Plan {
             Some("because functions need expanded rows")
         } else if self.mixer.is_some() {
             Some("because MixUp and CutMix need expanded rows")
-        } else if self.columns.len() > self.fields.len() {
+        } else if self
+            .columns
+            .last()
+            .is_some_and(|column| column.name == VALID)
+        {
             // Padding rows are zeros, but an expanded row of zeros may not be.
             Some("because tail=\"pad\" adds rows of zeros")
         } else if by_bytes {

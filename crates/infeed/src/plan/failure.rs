@@ -1,5 +1,6 @@
 //! Reasons why a record does not become a sample. The caller adds the record.
 
+use super::boxes::BoxesError;
 use crate::function::FunctionFailure;
 use infeed_codec::decode::DecodeError;
 use infeed_codec::transform::TransformError;
@@ -13,6 +14,9 @@ pub enum SampleError {
     /// A transform does not apply.
     #[error(transparent)]
     Transform(TransformError),
+    /// The record's boxes are invalid.
+    #[error(transparent)]
+    Boxes(BoxesError),
     /// The sample's shape differs from its batch's.
     #[error("{found}, but the batch has {expected}; {fix}")]
     #[allow(missing_docs)]

@@ -292,7 +292,10 @@ fn kind(
         }
         Some(FieldKind::Bytes) => ColumnKind::Bytes,
         Some(FieldKind::Text) => ColumnKind::Text,
-        Some(FieldKind::Ragged { dtype }) => ColumnKind::Ragged { dtype },
+        Some(FieldKind::Ragged { dtype }) => ColumnKind::Ragged {
+            dtype,
+            item: complete.shape,
+        },
         _ => {
             let problem = "this kind is not possible; use tensor, ragged, bytes or text";
             return Err(named(problem.to_owned()));
@@ -353,8 +356,8 @@ fn fitting(column: &ColumnSpec, form: ValueForm<'_>) -> Result<usize, String> {
         (ColumnKind::Padded { dtype, rank }, ValueForm::Array { dtype: d, shape: s }) => {
             *dtype == d && *rank == s.len()
         }
-        (ColumnKind::Ragged { dtype }, ValueForm::Array { dtype: d, shape: s }) => {
-            *dtype == d && s.len() == 1
+        (ColumnKind::Ragged { dtype, item }, ValueForm::Array { dtype: d, shape: s }) => {
+            *dtype == d && s.get(1..) == Some(item.as_slice())
         }
         (ColumnKind::Bytes, ValueForm::Bytes(_)) | (ColumnKind::Text, ValueForm::Text(_)) => true,
         _ => false,
@@ -392,10 +395,22 @@ pub(crate) fn kind_text(kind: &ColumnKind) -> String {
     match kind {
         ColumnKind::Fixed { dtype, shape } => format!("{} {shape:?}", dtype.name()),
         ColumnKind::Padded { dtype, rank } => format!("{} with {rank} axes", dtype.name()),
-        ColumnKind::Ragged { dtype } => format!("{} with one axis", dtype.name()),
+        ColumnKind::Ragged { dtype, item } if item.is_empty() => {
+            format!("{} with one axis", dtype.name())
+        }
+        ColumnKind::Ragged { dtype, item } => {
+            format!("{} with items of shape {item:?}", dtype.name())
+        }
         ColumnKind::Bytes => "bytes".to_owned(),
         ColumnKind::Text => "text".to_owned(),
     }
+}
+
+/// Returns the shape of a list of items that takes this number of bytes.
+pub(super) fn list_shape(bytes: usize, dtype: DType, item: &[usize]) -> Vec<usize> {
+    let item_bytes = (item.iter().product::<usize>() * dtype.bytes()).max(1);
+    let items = std::iter::once(bytes / item_bytes);
+    items.chain(item.iter().copied()).collect()
 }
 
 /// Copies a value that the function does not receive.
@@ -447,9 +462,9 @@ fn values_from(columns: &[ColumnSpec], cells: &mut [RowCell]) -> Result<Vec<Colu
         let values_of = match &column.kind {
             ColumnKind::Fixed { dtype, shape } => array(bytes, *dtype, shape.clone())?,
             ColumnKind::Padded { dtype, .. } => array(bytes, *dtype, shape)?,
-            ColumnKind::Ragged { dtype } => {
-                let count = bytes.len() / dtype.bytes();
-                array(bytes, *dtype, vec![count])?
+            ColumnKind::Ragged { dtype, item } => {
+                let shape = list_shape(bytes.len(), *dtype, item);
+                array(bytes, *dtype, shape)?
             }
             ColumnKind::Bytes => Values::Bytes(vec![bytes]),
             ColumnKind::Text => Values::Text(vec![String::from_utf8_lossy(&bytes).into_owned()]),

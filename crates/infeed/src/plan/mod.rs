@@ -3,6 +3,8 @@
 //! Planning finds all errors in a description before the first record is read, and names the
 //! transform to add.
 
+mod added;
+mod boxes;
 mod classes;
 pub mod coordinates;
 mod describe;
@@ -19,7 +21,7 @@ pub(crate) mod warnings;
 mod write;
 
 use crate::function::FunctionScope;
-use crate::pipeline::{Decode, FunctionSpec, Layout, Pipeline, Tail};
+use crate::pipeline::{Decode, Layout, Pipeline};
 use infeed_codec::decode::{ColorMode, Limits};
 use infeed_codec::transform::{Affine, Effect, MaskClasses, Transform};
 use infeed_core::batch::{ColumnKind, ColumnSpec};
@@ -51,9 +53,12 @@ pub struct Plan {
     devices: Option<devices::Devices>,
     /// User functions, those on samples first.
     calls: Vec<function::FunctionCall>,
-    /// Row columns when `tail="pad"` appends the `valid` mask after the last sample function.
-    /// Functions do not see that mask.
+    /// Row columns after the last sample function, with the lengths of lists and the `valid` mask.
+    /// Functions do not see these.
     marked: Option<Vec<ColumnSpec>>,
+    /// Lists that are padded.
+    lists: Vec<added::PaddedList>,
+    boxes: Vec<boxes::BoxesPlan>,
 }
 
 /// Processing of one field.
@@ -66,6 +71,8 @@ enum FieldPlan {
     Pixels(PixelPlan),
     /// Numbers of fixed shape, copied.
     Copy,
+    /// Boxes, or a field with one row per box.
+    Boxed,
     /// A class number, written as a soft label.
     Soft(mix::SoftLabel),
     /// Stored per row.
@@ -158,14 +165,18 @@ impl Plan {
         in_order(pipeline)?;
         let checked = CheckedTransforms::new(pipeline, fields)?;
         let all = strict || source.is_some();
-        coordinates::check(&pipeline.transforms, &pipeline.keep, fields, all)?;
+        let boxes = boxes::plans(pipeline, fields, all)?;
+        coordinates::check(pipeline, &pipeline.transforms, fields, all)?;
         let labels = mix::labels(pipeline, fields, source)?;
         let decode = pipeline.decode.clone().unwrap_or_default();
         let mut plans = Vec::with_capacity(fields.len());
         let mut columns = Vec::with_capacity(fields.len());
         for (at, field) in fields.iter().enumerate() {
-            let (plan, kind) = match labels {
-                Some((label, Some(soft))) if label == at => (FieldPlan::Soft(soft), soft.column()),
+            let (plan, kind) = match (labels, boxes::kind_of(&boxes, at)) {
+                (_, Some(kind)) => (FieldPlan::Boxed, kind),
+                (Some((label, Some(soft))), _) if label == at => {
+                    (FieldPlan::Soft(soft), soft.column())
+                }
                 _ => checked.field(field)?,
             };
             plans.push(plan);
@@ -174,19 +185,7 @@ impl Plan {
                 kind,
             });
         }
-        let pads = pipeline.batch.settled_tail()? == Tail::Pad;
-        if pads {
-            let on_batches = |spec: &&FunctionSpec| spec.on == FunctionScope::Batch;
-            if let Some(spec) = pipeline.python.iter().find(on_batches) {
-                let problem = "tail=\"pad\" adds a field and rows that the function does not \
-                               expect; use tail=\"wrap\" or \"drop\", or call it with samples";
-                return Err(Error::config(spec.part(), problem));
-            }
-            if pipeline.python.is_empty() {
-                let names = fields.iter().map(|field| field.name.as_str());
-                columns.push(valid("the source", names)?);
-            }
-        }
+        let adds = added::check(pipeline)?;
         let mixer = mix::mixer(pipeline, &plans, labels.map(|(at, _)| at))?;
         if mixer.is_some() {
             function::refuse_after_mixing(pipeline)?;
@@ -196,19 +195,21 @@ impl Plan {
             None if !strict => Vec::new(),
             _ => function::calls(pipeline, &columns, strict)?,
         };
-        let marked = match calls.last().filter(|_| pads) {
-            Some(call) => {
-                let names = call.columns.iter().map(|column| column.name.as_str());
-                let valid = valid(&call.name, names)?;
-                Some(call.columns.iter().cloned().chain([valid]).collect())
-            }
-            None => None,
-        };
+        let mut lists = Vec::new();
+        let mut marked = None;
+        if let Some(call) = calls.last().filter(|_| adds) {
+            let columns = marked.insert(call.columns.clone());
+            lists = added::add(pipeline, columns, &call.name)?;
+        } else if adds && pipeline.python.is_empty() {
+            lists = added::add(pipeline, &mut columns, "the source")?;
+        }
         Ok(Plan {
             mixer,
             devices: None,
             calls,
             marked,
+            lists,
+            boxes,
             fields: plans,
             columns,
             others: Vec::new(),
@@ -306,25 +307,6 @@ fn in_order(pipeline: &Pipeline) -> Result<(), Error> {
         Some(misplaced) => Err(Error::config(misplaced.part, misplaced.problem)),
         None => Ok(()),
     }
-}
-
-/// Returns the column that marks rows with a record.
-fn valid<'a>(whose: &str, mut names: impl Iterator<Item = &'a str>) -> Result<ColumnSpec, Error> {
-    if names.any(|name| name == VALID) {
-        let problem = format!(
-            "tail=\"pad\" adds a field `{VALID}`, and {whose} has one; give that another name, \
-             or use tail=\"wrap\" or \"drop\""
-        );
-        return Err(Error::config("batch", problem));
-    }
-    let kind = ColumnKind::Fixed {
-        dtype: DType::Bool,
-        shape: Vec::new(),
-    };
-    Ok(ColumnSpec {
-        name: VALID.to_owned(),
-        kind,
-    })
 }
 
 /// The transforms, checked before the individual fields.
@@ -434,7 +416,8 @@ impl<'a> CheckedTransforms<'a> {
             FieldKind::Bytes => return Ok((FieldPlan::Own, ColumnKind::Bytes)),
             FieldKind::Text => return Ok((FieldPlan::Own, ColumnKind::Text)),
             FieldKind::Ragged { dtype } => {
-                return Ok((FieldPlan::Own, ColumnKind::Ragged { dtype: *dtype }));
+                let (dtype, item) = (*dtype, Vec::new());
+                return Ok((FieldPlan::Own, ColumnKind::Ragged { dtype, item }));
             }
         };
         if *stored == Pixels::Encoded && self.pipeline.decode.is_none() {

@@ -5,8 +5,8 @@
 //! of it runs the remaining transforms and gives the same bits as the stored record.
 //!
 //! Bytes of a prepared record: the number of fields and the length of each (u32), then the fields,
-//! each at a multiple of 8. Visual fields have height and width (u32), then their pixels without
-//! padding between rows. Others are as the source stores them. All numbers are little-endian.
+//! each at a multiple of 8. Visual fields have height, width, and height, width and EXIF orientation
+//! of the image before any transform (u32), then their pixels without padding between rows. Others are as the source stores them. All numbers are little-endian.
 
 use bytes::Bytes;
 
@@ -14,8 +14,8 @@ use super::failure::{SampleError, StageFailure};
 use super::fold::{FoldedSteps, fold};
 use super::sample::{AdmitMemory, Position, SampleScratch, VisualField};
 use super::{FieldPlan, Plan};
-use infeed_codec::decode::Request;
-use infeed_codec::transform::Effect;
+use infeed_codec::decode::{ImageFrame, Request};
+use infeed_codec::transform::{Effect, Step};
 use infeed_core::counters::{Stage, ThreadCounters};
 use infeed_core::random::{hash, hash_bytes};
 use infeed_core::sample::{Pixels, Record, Size};
@@ -26,8 +26,8 @@ const VERSION: u64 = 1;
 /// Alignment of fields.
 const ALIGN: usize = 8;
 
-/// Bytes of a visual field before its pixels.
-const SIZE_BYTES: usize = 8;
+/// Bytes of a visual field before its pixels: five numbers.
+const SIZE_BYTES: usize = 20;
 
 /// How a record holds its images and masks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,11 +59,18 @@ impl Plan {
         leading.count()
     }
 
-    /// Number of the first transform that a record in this state still needs.
-    pub(super) fn first_transform(&self, state: PixelState) -> usize {
+    /// Returns the drawn steps that the pixels of a record in this state still need.
+    pub(super) fn missing<'a>(
+        &self,
+        drawn: &'a [(usize, Step)],
+        state: PixelState,
+    ) -> &'a [(usize, Step)] {
         match state {
-            PixelState::Stored => 0,
-            PixelState::Prepared => self.prepared_transforms(),
+            PixelState::Stored => drawn,
+            PixelState::Prepared => {
+                let end = self.prepared_transforms();
+                &drawn[drawn.partition_point(|(transform, _)| *transform < end)..]
+            }
         }
     }
 
@@ -141,7 +148,8 @@ impl Plan {
         let looked = self.look(record, PixelState::Stored, &self.fields, scratch)?;
         // No prepared transform draws at random, so any position gives the same steps.
         let (end, at) = (self.prepared_transforms(), Position::default());
-        let drawn = self.draw(&looked, at, ..end)?;
+        let mut drawn = self.draw(&looked, at)?;
+        drawn.retain(|(transform, _)| *transform < end);
         let mut arranged = Vec::with_capacity(looked.len());
         let mut needed = 0;
         let mut lengths: Vec<usize> = record.fields.iter().map(Bytes::len).collect();
@@ -254,15 +262,25 @@ pub(crate) fn read(index: u64, bytes: &Bytes) -> Option<Record> {
     })
 }
 
-/// Splits a prepared visual field into its size and its pixels.
-pub(super) fn pixels(bytes: &[u8], pixel_bytes: usize) -> Option<(Size, &[u8])> {
+/// Splits a prepared visual field into the size of its pixels, the image before any transform, and
+/// the pixels.
+pub(super) fn pixels(bytes: &[u8], pixel_bytes: usize) -> Option<(Size, ImageFrame, &[u8])> {
     let (header, pixels) = bytes.split_at_checked(SIZE_BYTES)?;
-    let size = Size {
-        height: u32::from_le_bytes(header[..4].try_into().ok()?),
-        width: u32::from_le_bytes(header[4..].try_into().ok()?),
+    let number = |at: usize| {
+        let bytes = header.get(4 * at..4 * at + 4)?;
+        Some(u32::from_le_bytes(bytes.try_into().ok()?))
     };
-    (size.pixels().checked_mul(pixel_bytes as u64)? == pixels.len() as u64)
-        .then_some((size, pixels))
+    let size = |at| {
+        let (height, width) = (number(at)?, number(at + 1)?);
+        Some(Size { height, width })
+    };
+    let frame = ImageFrame {
+        size: size(2)?,
+        orientation: number(4)?.try_into().ok()?,
+    };
+    let size = size(0)?;
+    let expected = size.pixels().checked_mul(pixel_bytes as u64)?;
+    (expected == pixels.len() as u64).then_some((size, frame, pixels))
 }
 
 /// Error of a prepared field whose bytes are not its pixels.

@@ -3,12 +3,13 @@
 
 use super::failure::{SampleError, StageFailure};
 use super::fold::Flips;
+use super::function::list_shape;
 use super::prepared::PixelState;
 use super::sample::{Position, SampleScratch, VisualField};
-use super::{FieldPlan, Plan};
+use super::{FieldPlan, Plan, boxes};
 use infeed_codec::decode::Request;
 use infeed_codec::transform::{Mixing, PixelView, Step};
-use infeed_core::batch::{Array, ColumnKind, RowCell, Values};
+use infeed_core::batch::{Array, BatchRow, ColumnKind, RowCell, Values};
 use infeed_core::sample::{DType, Image, Pixels, Record, RecordId, Region};
 
 /// A sample after one stage.
@@ -36,7 +37,7 @@ impl Plan {
         scratch: &mut SampleScratch,
     ) -> Result<Vec<PreviewStage>, StageFailure> {
         let looked = self.look(record, PixelState::Stored, &self.fields, scratch)?;
-        let drawn = self.draw(&looked, at, ..)?;
+        let drawn = self.draw(&looked, at)?;
         let mut stages = Vec::new();
         let mut images: Vec<(usize, Image)> = Vec::new();
         for look in &looked {
@@ -103,7 +104,13 @@ impl Plan {
             let draws: Vec<String> = own.iter().map(|step| step.to_string()).collect();
             stages.push(self.stage(transform.name(), draws.join(", "), &images)?);
         }
-        stages.push(self.output(record, &images, &erase, scratch)?);
+        let mut boxed = self.spare_row();
+        if let Some(image) = looked.first() {
+            for boxes in &self.boxes {
+                boxes.write(&record.fields, image.frame, &drawn, &mut boxed.cells)?;
+            }
+        }
+        stages.push(self.output(record, &images, &erase, &boxed, scratch)?);
         Ok(stages)
     }
 
@@ -179,6 +186,7 @@ impl Plan {
         record: &Record,
         images: &[(usize, Image)],
         erase: &[(Region, Vec<f64>)],
+        boxed: &BatchRow,
         scratch: &mut SampleScratch,
     ) -> Result<PreviewStage, StageFailure> {
         let mut fields = Vec::with_capacity(self.fields.len());
@@ -223,6 +231,16 @@ impl Plan {
                     let array = Array::own(&bytes, shape.clone(), *dtype);
                     Values::Array(array.map_err(|_| no_memory(field))?)
                 }
+                FieldPlan::Boxed => {
+                    let kind = boxes::kind_of(&self.boxes, field);
+                    let (RowCell::Own { bytes, .. }, Some(ColumnKind::Ragged { dtype, item })) =
+                        (&boxed.cells[field], kind)
+                    else {
+                        continue;
+                    };
+                    let array = Array::own(bytes, list_shape(bytes.len(), dtype, &item), dtype);
+                    Values::Array(array.map_err(|_| no_memory(field))?)
+                }
                 FieldPlan::Copy | FieldPlan::Own => {
                     let bytes = &record.fields[field];
                     let array = |dtype: DType, shape: Vec<usize>| {
@@ -232,7 +250,7 @@ impl Plan {
                         ColumnKind::Fixed { dtype, shape } => {
                             Values::Array(array(*dtype, shape.clone())?)
                         }
-                        ColumnKind::Ragged { dtype } | ColumnKind::Padded { dtype, .. } => {
+                        ColumnKind::Ragged { dtype, .. } | ColumnKind::Padded { dtype, .. } => {
                             Values::Array(array(*dtype, vec![bytes.len() / dtype.bytes()])?)
                         }
                         ColumnKind::Bytes => Values::Bytes(vec![bytes.to_vec()]),

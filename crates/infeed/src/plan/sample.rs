@@ -1,14 +1,12 @@
 //! One sample on one thread: draws, decodes the needed region, transforms, and writes the row.
 
-use std::ops::RangeBounds;
-
 use bytes::Bytes;
 
 use super::failure::{SampleError, StageFailure};
 use super::fold::{FoldedSteps, fold};
 use super::prepared::{self, PixelState};
-use super::{FieldPlan, PixelPlan, Plan, RowPass, write};
-use infeed_codec::decode::{DctScale, Decoder, Format, Header, Request};
+use super::{FieldPlan, PixelPlan, Plan, RowPass, added, write};
+use infeed_codec::decode::{DctScale, Decoder, Format, Header, ImageFrame, Request};
 use infeed_codec::transform::{
     Filter, PixelView, Rng, Step, Transform, TransformError, TransformScratch,
 };
@@ -91,7 +89,10 @@ pub(super) struct VisualField<'a> {
     pub(super) bytes: &'a [u8],
     /// `None` for pixels that need no decoding.
     pub(super) header: Option<Header>,
+    /// Size of the pixels in `bytes`, or of the file's image.
     pub(super) size: Size,
+    /// The image before any transform.
+    pub(super) frame: ImageFrame,
     /// Whether a device decodes the field, if its file is suitable.
     pub(super) is_devices: bool,
 }
@@ -113,7 +114,9 @@ impl Plan {
     ) -> Result<(), StageFailure> {
         scratch.meter.start();
         if self.sample_calls().is_empty() {
-            return self.fill((record, state), at, row, scratch, counters, admit);
+            self.fill((record, state), at, row, scratch, counters, admit)?;
+            added::measure(&self.lists, row);
+            return Ok(());
         }
         let mut columns = std::mem::take(&mut scratch.row);
         for cell in &mut columns.cells {
@@ -133,7 +136,9 @@ impl Plan {
         let made =
             filled.and_then(|()| self.through_functions(&mut columns, at, row, meter, counters));
         scratch.row = columns;
-        made
+        made?;
+        added::measure(&self.lists, row);
+        Ok(())
     }
 
     /// Makes the sample of a record up to the user functions.
@@ -150,11 +155,12 @@ impl Plan {
         let calls_follow = !self.sample_calls().is_empty();
         let fields = self.fields(row.form);
         let looked = self.look(record, state, fields, scratch)?;
-        let drawn = self.draw(&looked, at, self.first_transform(state)..)?;
+        let drawn = self.draw(&looked, at)?;
+        let missing = self.missing(&drawn, state);
         let mut arranged = Vec::with_capacity(looked.len());
         let mut needed = 0;
         for look in &looked {
-            let folded = fold(&look.plan.steps, &drawn, look.size);
+            let folded = fold(&look.plan.steps, missing, look.size);
             let request = self.request(look, &folded);
             needed += look.scratch_bytes(&folded, request.as_ref(), &scratch.decoder);
             if calls_follow {
@@ -176,13 +182,18 @@ impl Plan {
         }
         for ((field, bytes), cell) in record.fields.iter().enumerate().zip(&mut row.cells) {
             match &fields[field] {
-                FieldPlan::Pixels(_) => {}
+                FieldPlan::Pixels(_) | FieldPlan::Boxed => {}
                 FieldPlan::Copy | FieldPlan::Own => copy(field, bytes, cell)?,
                 FieldPlan::Soft(label) => {
                     label
                         .write(bytes, cell)
                         .map_err(|error| error.in_field(field))?;
                 }
+            }
+        }
+        if let Some(image) = looked.first() {
+            for boxes in &self.boxes {
+                boxes.write(&record.fields, image.frame, &drawn, &mut row.cells)?;
             }
         }
         counters.count(Stage::Write, scratch.counted, 0, 0);
@@ -206,14 +217,16 @@ impl Plan {
             };
             let failed = |error: SampleError| error.in_field(field);
             let mut bytes: &[u8] = bytes;
-            let (header, size) = match (state, &plan.stored) {
+            let (header, size, frame) = match (state, &plan.stored) {
                 (PixelState::Prepared, _) => {
                     let found = prepared::pixels(bytes, plan.channels * plan.depth.bytes());
-                    let (size, pixels) = found.ok_or_else(|| failed(prepared::damaged()))?;
+                    let (size, frame, pixels) = found.ok_or_else(|| failed(prepared::damaged()))?;
                     bytes = pixels;
-                    (None, size)
+                    (None, size, frame)
                 }
-                (PixelState::Stored, Pixels::Raw { size, .. }) => (None, *size),
+                (PixelState::Stored, Pixels::Raw { size, .. }) => {
+                    (None, *size, ImageFrame::upright(*size))
+                }
                 (PixelState::Stored, Pixels::Encoded) => {
                     let decode = |error| failed(SampleError::Decode(error));
                     let header = scratch
@@ -233,8 +246,8 @@ impl Plan {
                         .decoder
                         .check(bytes, &header, self.decode.verify)
                         .map_err(decode)?;
-                    let size = header.size;
-                    (Some(header), size)
+                    let (size, frame) = (header.size, header.frame());
+                    (Some(header), size, frame)
                 }
             };
             if let Some(first) = looked.first()
@@ -253,27 +266,26 @@ impl Plan {
                 bytes,
                 header,
                 size,
+                frame,
                 is_devices: plan.leaves_files && self.is_devices(record.index),
             });
         }
         Ok(looked)
     }
 
-    /// Draws every random parameter of a range of transforms, from sizes alone. Returns the steps,
-    /// each with the index of its transform.
+    /// Draws every random parameter, from sizes alone. Returns the steps, each with the index of
+    /// its transform.
     pub(super) fn draw(
         &self,
         looked: &[VisualField<'_>],
         at: Position,
-        range: impl RangeBounds<usize>,
     ) -> Result<Vec<(usize, Step)>, StageFailure> {
         let mut drawn = Vec::new();
         let Some(first) = looked.first() else {
             return Ok(drawn);
         };
-        let mut size = first.size;
-        let transforms = self.transforms.iter().enumerate();
-        for (number, transform) in transforms.filter(|(number, _)| range.contains(number)) {
+        let mut size = first.frame.size;
+        for (number, transform) in self.transforms.iter().enumerate() {
             let mut rng = Rng::new(self.seed, at.epoch, at.position, number as u64);
             let steps = transform
                 .draw(size, &mut rng)

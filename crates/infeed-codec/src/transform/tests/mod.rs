@@ -3,6 +3,7 @@
 use super::*;
 use infeed_core::sample::{Image, Region};
 
+mod boxes;
 mod descriptions;
 mod draws;
 mod golden;

@@ -542,6 +542,7 @@ fn routes_that_do_not_match_their_kernel_are_rejected() {
         name: "boxes".to_owned(),
         kind: infeed_core::batch::ColumnKind::Ragged {
             dtype: DType::Float32,
+            item: Vec::new(),
         },
     };
     let huge = column("huge", DType::Float64, &[usize::MAX / 4]);

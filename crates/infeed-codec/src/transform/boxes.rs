@@ -1,0 +1,145 @@
+//! Boxes: rectangles that move with the pixels of their image.
+//!
+//! Source: the bounding box kernels and `SanitizeBoundingBoxes` of torchvision.transforms.v2, and
+//! `min_visibility` of albumentations. Pixel `(x, y)` covers `x` to `x + 1` and `y` to `y + 1`, so a
+//! flip maps `x` to `width - x`, and a resize scales coordinates by the quotient of the sizes.
+
+use serde::{Deserialize, Serialize};
+
+use super::Step;
+use infeed_core::sample::Size;
+
+/// Meaning of the four numbers of a box.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BoxFormat {
+    /// Left, top, right, bottom.
+    #[default]
+    Xyxy,
+    /// Left, top, width, height.
+    Xywh,
+    /// Centre, width, height.
+    Cxcywh,
+}
+
+impl BoxFormat {
+    /// Converts a box to left, top, right, bottom.
+    pub fn corners(self, [a, b, c, d]: [f64; 4]) -> [f64; 4] {
+        match self {
+            BoxFormat::Xyxy => [a, b, c, d],
+            BoxFormat::Xywh => [a, b, a + c, b + d],
+            BoxFormat::Cxcywh => [a - c / 2.0, b - d / 2.0, a + c / 2.0, b + d / 2.0],
+        }
+    }
+
+    /// Converts left, top, right, bottom to a box.
+    pub fn values(self, [left, top, right, bottom]: [f64; 4]) -> [f64; 4] {
+        let (width, height) = (right - left, bottom - top);
+        match self {
+            BoxFormat::Xyxy => [left, top, right, bottom],
+            BoxFormat::Xywh => [left, top, width, height],
+            BoxFormat::Cxcywh => [(left + right) / 2.0, (top + bottom) / 2.0, width, height],
+        }
+    }
+}
+
+impl Step {
+    /// Moves a point of an image of this size with its pixels. The result may be outside the image.
+    pub fn move_point(&self, [x, y]: [f64; 2], input: Size) -> [f64; 2] {
+        let (width, height) = (f64::from(input.width), f64::from(input.height));
+        match *self {
+            Step::Crop(region) => [x - f64::from(region.left), y - f64::from(region.top)],
+            Step::Resize { size, .. } => [
+                x * f64::from(size.width) / width,
+                y * f64::from(size.height) / height,
+            ],
+            Step::Pad { left, top, .. } => [x + f64::from(left), y + f64::from(top)],
+            Step::FlipX => [width - x, y],
+            Step::FlipY => [x, height - y],
+            Step::Color(_) | Step::Gray { .. } | Step::Erase { .. } => [x, y],
+        }
+    }
+}
+
+/// A box on its way through the steps of its image.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MovingBox {
+    /// Left, top, right, bottom, also where the image ends before.
+    whole: [f64; 4],
+    /// The part that no image on the way cut off.
+    visible: [f64; 4],
+}
+
+impl MovingBox {
+    /// Starts with the left, top, right and bottom of a box in an image of this size.
+    pub fn new(corners: [f64; 4], image: Size) -> MovingBox {
+        MovingBox {
+            whole: corners,
+            visible: clipped(corners, image),
+        }
+    }
+
+    /// Moves the box with the pixels of an image of this size, and clips it to the result.
+    pub fn follow(&mut self, step: &Step, input: Size) {
+        let moved = |[left, top, right, bottom]: [f64; 4]| {
+            let [x1, y1] = step.move_point([left, top], input);
+            let [x2, y2] = step.move_point([right, bottom], input);
+            // A flip swaps the corners.
+            [x1.min(x2), y1.min(y2), x1.max(x2), y1.max(y2)]
+        };
+        self.whole = moved(self.whole);
+        self.visible = clipped(moved(self.visible), step.output_size(input));
+    }
+
+    /// Returns left, top, right and bottom of the visible part.
+    pub fn visible(&self) -> [f64; 4] {
+        self.visible
+    }
+
+    /// Returns the share of the area that is visible, 0 to 1. A box without area counts as visible.
+    pub fn visibility(&self) -> f64 {
+        let whole = area(self.whole);
+        match whole > 0.0 {
+            true => area(self.visible) / whole,
+            false => 1.0,
+        }
+    }
+}
+
+/// Conditions under which a box stays in a sample. All must hold.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BoxFilter {
+    /// Minimum width and height of the visible part, in pixels of the result.
+    pub min_size: f64,
+    /// Minimum area of the visible part, in square pixels of the result.
+    pub min_area: f64,
+    /// Minimum share of the area that is visible.
+    pub min_visibility: f64,
+}
+
+impl BoxFilter {
+    /// Whether a box stays. A box that is completely outside the image never does.
+    pub fn keeps(&self, moved: &MovingBox) -> bool {
+        let [left, top, right, bottom] = moved.visible;
+        let visibility = moved.visibility();
+        right - left >= self.min_size
+            && bottom - top >= self.min_size
+            && area(moved.visible) >= self.min_area
+            && visibility > 0.0
+            && visibility >= self.min_visibility
+    }
+}
+
+fn clipped([left, top, right, bottom]: [f64; 4], image: Size) -> [f64; 4] {
+    let (width, height) = (f64::from(image.width), f64::from(image.height));
+    [
+        left.clamp(0.0, width),
+        top.clamp(0.0, height),
+        right.clamp(0.0, width),
+        bottom.clamp(0.0, height),
+    ]
+}
+
+fn area([left, top, right, bottom]: [f64; 4]) -> f64 {
+    (right - left) * (bottom - top)
+}

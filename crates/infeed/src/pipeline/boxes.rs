@@ -1,0 +1,75 @@
+//! Declarations of boxes, which move with their image.
+
+use serde::{Deserialize, Serialize};
+
+use infeed_codec::transform::{BoxFilter, BoxFormat};
+
+/// Declares that a field contains boxes of the image: four numbers per box, and any number of
+/// boxes per record. Geometric transforms then move the boxes with the pixels by the same draw and
+/// clip them to the image. Boxes that are too small afterwards are dropped, with their rows in the
+/// fields of `columns`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BoxesSpec {
+    /// Name of the field: a list of numbers, or an array with four numbers per row.
+    pub field: String,
+    /// Meaning of the four numbers, in the source and in batches.
+    #[serde(default)]
+    pub format: BoxFormat,
+    /// Whether coordinates are shares of the image's width and height, 0 to 1, in the source and
+    /// in batches. Otherwise they are pixels.
+    #[serde(default)]
+    pub normalized: bool,
+    /// Whether coordinates refer to the image in its EXIF orientation. Otherwise they refer to the
+    /// stored pixels, and [`Decode::orient`](super::Decode::orient) moves them.
+    #[serde(default)]
+    pub oriented: bool,
+    /// Fields with one value, or one row of values, per box, such as labels.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<String>,
+    /// Minimum width and height of a box in the result, in pixels.
+    #[serde(default = "one")]
+    pub min_size: f64,
+    /// Minimum area of a box in the result, in square pixels.
+    #[serde(default = "one")]
+    pub min_area: f64,
+    /// Minimum share of the area of a box that is still in the image.
+    #[serde(default)]
+    pub min_visibility: f64,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+impl BoxesSpec {
+    /// Declares boxes in pixels. Drops those with a side below 1 px or an area below 1 px².
+    pub fn new(field: impl Into<String>, format: BoxFormat) -> BoxesSpec {
+        BoxesSpec {
+            field: field.into(),
+            format,
+            normalized: false,
+            oriented: false,
+            columns: Vec::new(),
+            min_size: one(),
+            min_area: one(),
+            min_visibility: 0.0,
+        }
+    }
+
+    /// Adds fields with one value or row per box.
+    #[must_use]
+    pub fn columns<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> BoxesSpec {
+        self.columns.extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// Returns the conditions under which a box stays.
+    pub fn filter(&self) -> BoxFilter {
+        BoxFilter {
+            min_size: self.min_size,
+            min_area: self.min_area,
+            min_visibility: self.min_visibility,
+        }
+    }
+}

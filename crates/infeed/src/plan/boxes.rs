@@ -1,0 +1,338 @@
+//! Boxes in a plan: checked declarations, and the boxes of one sample.
+//!
+//! A sample moves its boxes by the steps that were drawn for its image. Where a step runs (in the
+//! decoder, in the pass that writes the row, on a device) makes no difference.
+
+use bytes::Bytes;
+
+use super::failure::{SampleError, StageFailure};
+use super::place;
+use crate::pipeline::{BoxesSpec, Pipeline};
+use infeed_codec::decode::ImageFrame;
+use infeed_codec::transform::{MovingBox, Step};
+use infeed_core::batch::{ColumnKind, RowCell};
+use infeed_core::error::Error;
+use infeed_core::sample::{DType, Field, FieldKind, Size};
+
+/// Numbers of a box.
+const SIDES: usize = 4;
+
+/// Largest plausible coordinate in units of the image's width or height. Boxes may extend over the
+/// edge, but larger numbers are pixels.
+const MAX_NORMALIZED: f64 = 4.0;
+
+/// Boxes of a record that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{problem}; {fix}")]
+pub struct BoxesError {
+    problem: String,
+    fix: &'static str,
+}
+
+/// A declared field of boxes, and the fields with one row per box.
+#[derive(Clone, Debug)]
+pub(super) struct BoxesPlan {
+    spec: BoxesSpec,
+    field: usize,
+    dtype: DType,
+    /// One number per field of `spec.columns`.
+    columns: Vec<BoxColumn>,
+}
+
+/// A field with one row per box.
+#[derive(Clone, Debug)]
+struct BoxColumn {
+    field: usize,
+    dtype: DType,
+    /// Shape of the row of a box.
+    item: Vec<usize>,
+    row_bytes: usize,
+}
+
+/// Checks the declarations. `all` says whether `fields` are all fields of the source.
+pub(super) fn plans(
+    pipeline: &Pipeline,
+    fields: &[Field],
+    all: bool,
+) -> Result<Vec<BoxesPlan>, Error> {
+    let declared = pipeline.declared_boxes();
+    let mut plans: Vec<BoxesPlan> = Vec::with_capacity(declared.len());
+    for spec in &declared {
+        check(pipeline, spec, fields)?;
+        let mut plan = None;
+        for name in std::iter::once(&spec.field).chain(&spec.columns) {
+            let wrong = |problem: String| Err(Error::config("boxes", problem));
+            let Some(at) = fields.iter().position(|field| field.name == *name) else {
+                if all {
+                    let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+                    return wrong(format!("no field `{name}`; use one of {names:?}"));
+                }
+                continue;
+            };
+            let known = plans.iter().chain(&plan).flat_map(BoxesPlan::fields);
+            if known.into_iter().any(|known| known == at) {
+                return wrong(format!("`{name}` is declared twice; remove one"));
+            }
+            match &mut plan {
+                None if *name != spec.field => {}
+                None => match box_numbers(&fields[at]) {
+                    Some(dtype) => {
+                        plan = Some(BoxesPlan {
+                            spec: spec.clone(),
+                            field: at,
+                            dtype,
+                            columns: Vec::new(),
+                        });
+                    }
+                    None => return wrong(format!("`{name}` cannot hold boxes; {BOXES}")),
+                },
+                Some(plan) => match box_column(at, &fields[at]) {
+                    Some(column) => plan.columns.push(column),
+                    None => return wrong(format!("`{name}` cannot be in columns; {COLUMN}")),
+                },
+            }
+        }
+        plans.extend(plan);
+    }
+    Ok(plans)
+}
+
+const BOXES: &str = "use a list of numbers, four for each box, or an array [n, 4], of a type other \
+                     than bool and float16";
+
+const COLUMN: &str =
+    "use a list of numbers, one for each box, or an array with one row for each box";
+
+/// Checks what does not depend on the field.
+fn check(pipeline: &Pipeline, spec: &BoxesSpec, fields: &[Field]) -> Result<(), Error> {
+    let wrong = |problem: String| Err(Error::config("boxes", problem));
+    let is_valid = |value: f64| value.is_finite() && value >= 0.0;
+    for (name, value) in [("min_size", spec.min_size), ("min_area", spec.min_area)] {
+        if !is_valid(value) {
+            return wrong(format!("{name} is {value}, it must be at least 0"));
+        }
+    }
+    if !(0.0..=1.0).contains(&spec.min_visibility) {
+        let found = spec.min_visibility;
+        return wrong(format!("min_visibility is {found}, it must be 0 to 1"));
+    }
+    let is_visual = |field: &Field| matches!(field.kind, FieldKind::Image(_) | FieldKind::Mask(_));
+    let is_decoded = |field: &Field| match &field.kind {
+        FieldKind::Image(pixels) | FieldKind::Mask(pixels) => {
+            pipeline.decode.is_some() || *pixels != infeed_core::sample::Pixels::Encoded
+        }
+        _ => false,
+    };
+    if !fields.iter().any(is_visual) {
+        return wrong("the source has no image that the boxes could belong to".to_owned());
+    }
+    if !fields.iter().any(is_decoded) {
+        return wrong("boxes need the size of the image; add .decode()".to_owned());
+    }
+    for (at, transform) in pipeline.transforms.iter().enumerate() {
+        let problem = if transform.mixes() {
+            "it mixes the pixels of two samples, and boxes would belong to one of them; remove it"
+        } else if transform.changes_geometry() && !transform.moves_points() {
+            "its padding repeats parts of the image, which boxes cannot follow; use \
+             padding_mode=\"constant\""
+        } else {
+            continue;
+        };
+        return Err(Error::config(place(at, transform), problem));
+    }
+    Ok(())
+}
+
+/// Returns the type of the numbers of a field that can hold boxes.
+fn box_numbers(field: &Field) -> Option<DType> {
+    let dtype = match &field.kind {
+        FieldKind::Ragged { dtype } => *dtype,
+        FieldKind::Tensor { dtype, shape } if shape.last() == Some(&SIDES) => *dtype,
+        _ => return None,
+    };
+    (dtype.is_integer() || matches!(dtype, DType::Float32 | DType::Float64)).then_some(dtype)
+}
+
+/// Plans a field with one row per box.
+fn box_column(at: usize, field: &Field) -> Option<BoxColumn> {
+    let (dtype, item) = match &field.kind {
+        FieldKind::Ragged { dtype } => (*dtype, Vec::new()),
+        FieldKind::Tensor { dtype, shape } => (*dtype, shape.get(1..)?.to_vec()),
+        _ => return None,
+    };
+    let row_bytes = item.iter().product::<usize>() * dtype.bytes();
+    (row_bytes > 0).then_some(BoxColumn {
+        field: at,
+        dtype,
+        item,
+        row_bytes,
+    })
+}
+
+impl BoxesPlan {
+    /// Index of the field of boxes, then those of the fields with one row per box.
+    pub(super) fn fields(&self) -> impl Iterator<Item = usize> {
+        let columns = self.columns.iter().map(|column| column.field);
+        std::iter::once(self.field).chain(columns)
+    }
+
+    /// Moves the boxes of a record by the steps that were drawn for its image, and writes those
+    /// that stay, with their rows of other fields.
+    pub(super) fn write(
+        &self,
+        record: &[Bytes],
+        image: ImageFrame,
+        drawn: &[(usize, Step)],
+        cells: &mut [RowCell],
+    ) -> Result<(), StageFailure> {
+        let bytes = &record[self.field];
+        let boxes = self.read(bytes, image);
+        let boxes = boxes.map_err(|error| SampleError::Boxes(error).in_field(self.field))?;
+        for (column, name) in self.columns.iter().zip(&self.spec.columns) {
+            let found = record[column.field].len();
+            if found != boxes.len() * column.row_bytes {
+                let problem = format!(
+                    "`{name}` has {} rows, but `{}` has {} boxes",
+                    found / column.row_bytes,
+                    self.spec.field,
+                    boxes.len()
+                );
+                let fix = "give each box one row, or leave the field out of columns";
+                let error = SampleError::Boxes(BoxesError { problem, fix });
+                return Err(error.in_field(column.field));
+            }
+        }
+        let filter = self.spec.filter();
+        let mut values = Vec::with_capacity(bytes.len());
+        let mut kept = Vec::with_capacity(boxes.len());
+        for (number, corners) in boxes.into_iter().enumerate() {
+            let mut moving = MovingBox::new(corners, image.size);
+            let mut size = image.size;
+            for (_, step) in drawn {
+                moving.follow(step, size);
+                size = step.output_size(size);
+            }
+            if filter.keeps(&moving) {
+                kept.push(number);
+                let corners = match self.spec.normalized {
+                    true => scaled(moving.visible(), sides(size).map(f64::recip)),
+                    false => moving.visible(),
+                };
+                for value in self.spec.format.values(corners) {
+                    values.extend_from_slice(&(value as f32).to_le_bytes());
+                }
+            }
+        }
+        put(&mut cells[self.field], values);
+        for column in &self.columns {
+            let bytes = &record[column.field];
+            let rows = kept.iter().flat_map(|&number| {
+                &bytes[number * column.row_bytes..(number + 1) * column.row_bytes]
+            });
+            put(&mut cells[column.field], rows.copied().collect());
+        }
+        Ok(())
+    }
+
+    /// Returns left, top, right and bottom of each box, in pixels of the decoded image.
+    fn read(&self, bytes: &[u8], image: ImageFrame) -> Result<Vec<[f64; 4]>, BoxesError> {
+        let name = &self.spec.field;
+        let width = self.dtype.bytes();
+        if !bytes.len().is_multiple_of(SIDES * width) {
+            return Err(BoxesError {
+                problem: format!(
+                    "`{name}` has {} numbers, which are no boxes",
+                    bytes.len() / width
+                ),
+                fix: "give each box four numbers",
+            });
+        }
+        // The size that the coordinates refer to, and its turn to the decoded image.
+        let frame = match self.spec.oriented {
+            true => ImageFrame::upright(image.size),
+            false => image,
+        };
+        let mut boxes = Vec::with_capacity(bytes.len() / (SIDES * width));
+        for (number, bytes) in bytes.chunks_exact(SIDES * width).enumerate() {
+            let mut values = [0.0; SIDES];
+            for (value, bytes) in values.iter_mut().zip(bytes.chunks_exact(width)) {
+                *value = number_of(self.dtype, bytes);
+            }
+            let corners = self.checked(values).map_err(|(problem, fix)| BoxesError {
+                problem: format!("box {number} of `{name}` is {values:?}, {problem}"),
+                fix,
+            })?;
+            let [left, top, right, bottom] = match self.spec.normalized {
+                true => scaled(corners, sides(frame.stored_size())),
+                false => corners,
+            };
+            let [x1, y1] = frame.shown_point([left, top]);
+            let [x2, y2] = frame.shown_point([right, bottom]);
+            boxes.push([x1.min(x2), y1.min(y2), x1.max(x2), y1.max(y2)]);
+        }
+        Ok(boxes)
+    }
+
+    /// Returns the corners of a valid box, in the unit of the field; else the problem and its fix.
+    fn checked(&self, values: [f64; 4]) -> Result<[f64; 4], (&'static str, &'static str)> {
+        if values.iter().any(|value| !value.is_finite()) {
+            return Err(("which are not finite numbers", "correct the record"));
+        }
+        let corners = self.spec.format.corners(values);
+        let [left, top, right, bottom] = corners;
+        if right < left || bottom < top {
+            let fix = "correct the record, or declare the format of its boxes";
+            return Err(("which has a negative width or height", fix));
+        }
+        if self.spec.normalized && corners.iter().any(|value| value.abs() > MAX_NORMALIZED) {
+            let problem = "which is far outside the image in units of its width and height";
+            return Err((
+                problem,
+                "correct the record, or set normalized=False for pixels",
+            ));
+        }
+        Ok(corners)
+    }
+}
+
+fn scaled([left, top, right, bottom]: [f64; 4], [x, y]: [f64; 2]) -> [f64; 4] {
+    [left * x, top * y, right * x, bottom * y]
+}
+
+/// Width and height.
+fn sides(size: Size) -> [f64; 2] {
+    [size.width.into(), size.height.into()]
+}
+
+/// Reads a number in little-endian order. Numbers that no float64 holds are not finite.
+fn number_of(dtype: DType, bytes: &[u8]) -> f64 {
+    match dtype {
+        DType::Float32 => bytes
+            .try_into()
+            .map_or(f64::NAN, |b| f32::from_le_bytes(b).into()),
+        DType::Float64 => bytes.try_into().map_or(f64::NAN, f64::from_le_bytes),
+        _ => dtype
+            .integer(bytes)
+            .map_or(f64::NAN, |integer| integer as f64),
+    }
+}
+
+/// Fills a cell that is kept by row.
+fn put(cell: &mut RowCell, values: Vec<u8>) {
+    if let RowCell::Own { shape, bytes } = cell {
+        shape.clear();
+        *bytes = values;
+    }
+}
+
+/// Returns the kind of the column that boxes write for the field of this index.
+pub(super) fn kind_of(plans: &[BoxesPlan], at: usize) -> Option<ColumnKind> {
+    let list = |dtype, item| ColumnKind::Ragged { dtype, item };
+    plans.iter().find_map(|plan| {
+        let column = plan.columns.iter().find(|column| column.field == at);
+        match column {
+            None if plan.field == at => Some(list(DType::Float32, vec![SIDES])),
+            column => column.map(|column| list(column.dtype, column.item.clone())),
+        }
+    })
+}
