@@ -390,15 +390,11 @@ class Pipeline(RecordSelection):
                 changes the number while the loop runs, up to the point where more
                 threads do not shorten the step. With `Feeders` or `infeed.ray.Feeders`,
                 other machines make batches too.
-            memory: Memory budget for batches, read-ahead and decoding, in bytes or as
-                text such as ``"2GiB"``. None: the need of four batches, at most half of
-                the memory that this process may still use.
-            cache: Memory that keeps decoded records for later epochs, in bytes, as text
-                such as ``"64GiB"``, or ``"auto"``: half of the free memory. Resizes and
-                crops before the first random transform are done once, too. Loaders of
-                this user on this machine that read the same files (ranks, a second run,
-                validation) share one copy, with the limit of the first. It changes no
-                bit. None: no cache.
+            memory: Memory budget for batches, read-ahead and decoding, in bytes or text
+                such as ``"2GiB"``. None: the need of four batches, at most half of the
+                free memory.
+            cache: Memory that keeps decoded records for later epochs, or ``"auto"``: half
+                of the free memory. Loaders that read the same files share one copy.
             rank: Number of this process among the training processes, from 0.
             world_size: Number of training processes.
             on_error: Treatment of a bad record. ``"stop"`` raises an error at its

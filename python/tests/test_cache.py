@@ -141,7 +141,7 @@ def test_boxes_move_by_the_transforms_that_the_cache_holds(tmp_path):
     def run(cache: str | None) -> tuple[list[np.ndarray], int]:
         with pipeline.open(workers=2, cache=cache) as loader:
             batches = [batch for _ in range(3) for batch in loader]
-            arrays = [batch[name] for batch in batches for name in batch]
+            arrays = [array for batch in batches for array in batch]
             return arrays, (loader.stats()["cache"] or {"hits": 0})["hits"]
 
     plain, _ = run(None)
