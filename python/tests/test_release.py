@@ -48,9 +48,14 @@ def edit(file: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new))
 
 
+def environment() -> dict[str, str]:
+    """The environment without git's variables, which a hook sets for its repository."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+
+
 def git(folder: Path, *arguments: str) -> None:
     command = ["git", "-c", "user.name=n", "-c", "user.email=e", *arguments]
-    subprocess.run(command, cwd=folder, check=True)
+    subprocess.run(command, cwd=folder, env=environment(), check=True)
 
 
 def commit(folder: Path) -> None:
@@ -59,10 +64,8 @@ def commit(folder: Path) -> None:
 
 
 def release(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
-    # Hooks and pre-commit runners set variables that name another repository.
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
     command = ["bash", str(folder / "scripts/release"), *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True)
+    return subprocess.run(command, env=environment(), capture_output=True, text=True)
 
 
 def problems(folder: Path, version: str = VERSION) -> list[str]:
@@ -85,7 +88,7 @@ def test_a_repository_that_is_ready_passes_the_check(checkout):
     ("file", "problem"),
     [
         ("Cargo.toml", "Cargo.toml has version 1.2.3"),
-        ("Cargo.toml", "Cargo.toml requires version 1.2.3 of its own crates"),
+        ("Cargo.toml", "Cargo.toml requires version 1.2.3 of infeed's crates"),
         ("Cargo.lock", "Cargo.lock has version 1.2.3"),
         (RECIPE, f"{RECIPE} has version 1.2.3"),
         ("CHANGELOG.md", "CHANGELOG.md has no text below '## 1.3.0'"),
@@ -130,9 +133,9 @@ def fake_packages(checkout: Path, *, sbom: bool) -> None:
     dist = checkout / "dist"
     dist.mkdir()
     for tags in (
-        "cp311-abi3-manylinux_2_17_x86_64.manylinux2014_x86_64",
-        "cp311-abi3-manylinux_2_17_aarch64.manylinux2014_aarch64",
-        "cp314-cp314t-manylinux_2_17_x86_64.manylinux2014_x86_64",
+        "cp311-abi3-manylinux2014_x86_64.manylinux_2_17_x86_64",
+        "cp311-abi3-manylinux2014_aarch64.manylinux_2_17_aarch64",
+        "cp314-cp314t-manylinux2014_x86_64.manylinux_2_17_x86_64",
     ):
         name = dist / f"infeed-{VERSION}-{tags}.whl"
         with zipfile.ZipFile(name, "w") as wheel:
