@@ -33,7 +33,7 @@ MINUTES ?= 10
 HOURS ?= 1
 TARGETS ?=
 
-.PHONY: help demo test test-frameworks test-all lint docs gate gate-ratio wheel wheels platforms gpu-kit bench clean install
+.PHONY: help demo test test-frameworks test-all lint docs gate gate-ratio wheel wheels platforms first-minute gpu-kit bench clean install
 .PHONY: fuzz soak chaos
 
 help: ## this list
@@ -88,12 +88,16 @@ wheel: $(VENV)/ready ## a wheel for every Linux of this processor, in dist/
 	@rm -rf dist
 	@scripts/wheel
 
-wheels: wheel ## also a wheel for 64-bit Arm and the source distribution; needs Debian's apt
+wheels: wheel ## also for 64-bit Arm and Python 3.14t, and the source distribution; needs Debian's apt
+	@scripts/wheel free-threaded
 	@scripts/arm wheel
 	@$(BIN)/maturin sdist --out dist
 
 platforms: ## run the wheels in dist/ on all Pythons and processors, and write docs/reference/platforms.md
 	@$(BIN)/python scripts/platforms
+
+first-minute: ## time installing the wheel and the demo in a new Debian system; needs root
+	@$(BIN)/python scripts/first-minute
 
 gpu-kit: wheel ## what scripts/gpu-check needs on another machine, in target/gpu-kit/
 	@PIP=$(BIN)/pip scripts/gpu-kit

@@ -4,7 +4,7 @@
 //! message of a failure.
 //!
 //! The cargo feature `feed` (default) includes `infeed feed` and the option `--feeders`. Without it,
-//! neither exists.
+//! both are errors that name the feature.
 
 #[macro_use]
 mod terminal;
@@ -68,6 +68,10 @@ enum Command {
     /// Make batches of a pipeline for trainers on other machines
     #[cfg(feature = "feed")]
     Feed(feed::Args),
+    /// Report that this build cannot run feeders
+    #[cfg(not(feature = "feed"))]
+    #[command(hide = true)]
+    Feed(no_feed::NoFeedArgs),
     /// Print the predicted and the measured gain of all applied remedies
     Ledger(ledger::Args),
     /// Print the contents of a dataset: counts, formats, sizes, classes, bad files; draw samples
@@ -131,6 +135,8 @@ impl Command {
             Command::Explain(args) => explain::run(&args),
             #[cfg(feature = "feed")]
             Command::Feed(args) => feed::run(&args),
+            #[cfg(not(feature = "feed"))]
+            Command::Feed(args) => no_feed::run(&args),
             Command::Ledger(args) => ledger::run(&args),
             Command::Inspect(args) => inspect::run(&args),
             Command::Pack(args) => pack::run(&args),

@@ -492,6 +492,16 @@ mod tests {
     }
 
     #[test]
+    fn a_gpu_names_the_feature_cuda_where_it_is_missing() {
+        // Only a build without the feature reaches this call with the name of a GPU.
+        assert_eq!(
+            unknown("cuda:1").to_string(),
+            "device: cuda:1 needs the cargo feature `cuda` of the crate `infeed`, which this build \
+             lacks; enable it"
+        );
+    }
+
+    #[test]
     fn an_object_of_another_kind_of_device_is_rejected_and_named() {
         let sim = AnyDevice::open("sim").expect("every machine has one");
         let own = sim.stream().expect("a stream");

@@ -15,7 +15,8 @@ pub(crate) use NoFeeder as PyFeeder;
 pub(crate) use NoHosts as PyHosts;
 
 fn missing<T>(py: Python<'_>) -> PyResult<T> {
-    let problem = "this build of infeed lacks the cargo feature `feed`";
+    let problem = "this build was compiled without the cargo feature `feed`; build infeed with its \
+                   default features, or install the wheel, which has it";
     raise(py, Err(Error::config("feeders", problem)))
 }
 

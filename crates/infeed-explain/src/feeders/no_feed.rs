@@ -44,7 +44,9 @@ pub(crate) fn feeding(
     if conditions.network.is_none() && conditions.feeder_cores.is_none() {
         return Ok(FeederFindings::default());
     }
-    let why = "this build lacks the cargo feature `feed`".to_owned();
+    let why = "this build was compiled without the cargo feature `feed`; build infeed with its \
+               default features, or install the wheel, which has it"
+        .to_owned();
     Ok(FeederFindings::not_tried(why))
 }
 
@@ -57,7 +59,11 @@ pub fn applies(_case: &Case, remedy: &Remedy) -> Result<(), Error> {
     match count_of(&remedy.id) {
         None => Ok(()),
         Some(_) => {
-            let problem = format!("`{}` needs the cargo feature `feed`", remedy.id);
+            let problem = format!(
+                "`{}` needs the cargo feature `feed`, which this build lacks; build infeed with \
+                 its default features, or install the wheel, which has it",
+                remedy.id
+            );
             Err(Error::config("apply", problem))
         }
     }

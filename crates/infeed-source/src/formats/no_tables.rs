@@ -11,3 +11,18 @@ pub(super) fn open(files: &[String], _fields: &[FieldSpec]) -> Result<Arc<dyn So
     let first = files.first().map_or("tables", String::as_str);
     Err(Error::missing_feature("source", first, "tables"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_names_the_feature_tables() {
+        let error = open(&["train.parquet".to_owned()], &[]).expect_err("a table");
+        assert_eq!(
+            error.to_string(),
+            "source: train.parquet needs the cargo feature `tables` of the crate `infeed`, which \
+             this build lacks; enable it"
+        );
+    }
+}

@@ -6,7 +6,9 @@
 mod buffers;
 mod cache;
 mod local;
-#[cfg(not(feature = "remote"))]
+// Also in tests, which check the errors in every build.
+#[cfg(any(test, not(feature = "remote")))]
+#[cfg_attr(feature = "remote", allow(dead_code, unreachable_pub, unused_imports))]
 mod no_remote;
 mod object;
 mod pattern;

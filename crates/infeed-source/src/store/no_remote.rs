@@ -152,3 +152,31 @@ pub(super) fn named(urls: &[String]) -> Result<Vec<Arc<dyn Blob>>, Error> {
 pub(super) fn matches(urls: &[String]) -> Result<Vec<Arc<dyn Blob>>, Error> {
     urls.iter().map(|url| open(url)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_the_feature_remote() {
+        const URL: &str = "s3://bucket/photos";
+        let folder = Path::new(URL);
+        let errors = [
+            ("source", below(folder).map(drop)),
+            ("source", look(folder, &[]).map(drop)),
+            ("source", entries(URL).map(drop)),
+            ("source", objects(URL).map(drop)),
+            ("out", AbsentFolder::of(folder).map(drop)),
+            (URL, configure(URL, &[])),
+        ];
+        for (part, outcome) in errors {
+            assert_eq!(
+                outcome.expect_err("a URL").to_string(),
+                format!(
+                    "{part}: {URL} needs the cargo feature `remote` of the crate `infeed`, which \
+                     this build lacks; enable it"
+                )
+            );
+        }
+    }
+}
