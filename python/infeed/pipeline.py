@@ -390,9 +390,8 @@ class Pipeline(RecordSelection):
                 changes the number while the loop runs, up to the point where more
                 threads do not shorten the step. With `Feeders` or `infeed.ray.Feeders`,
                 other machines make batches too.
-            memory: Memory budget for batches, read-ahead and decoding, in bytes or text
-                such as ``"2GiB"``. None: the need of four batches, at most half of the
-                free memory.
+            memory: Memory budget for batches, read-ahead and decoding, such as ``"2GiB"``.
+                None: the need of four batches, at most half of the free memory.
             cache: Memory that keeps decoded records for later epochs, or ``"auto"``: half
                 of the free memory. Loaders that read the same files share one copy.
             rank: Number of this process among the training processes, from 0.
@@ -407,7 +406,7 @@ class Pipeline(RecordSelection):
                 storage and web servers.
             stall: Seconds of waiting for one batch after which the ``infeed`` logger
                 reports which stage waits for which. None: never.
-            timeline: Seconds to record a timeline for, for `Loader.explain`.
+            timeline: Seconds of timeline to record, for `Loader.explain`.
             digest: Content of `Loader.digest`: ``"ids"`` covers records, ``"pixels"``
                 also covers the delivered bytes. Workers hash them; the time counts for
                 the stage that writes rows.

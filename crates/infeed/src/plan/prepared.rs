@@ -212,20 +212,20 @@ impl Plan {
             |view, _| {
                 let size = view.size();
                 let (header, pixels) = to.split_at_mut(SIZE_BYTES);
-            let ImageFrame {
-                size: of,
-                orientation,
-            } = look.frame;
-            let numbers = [
-                size.height,
-                size.width,
-                of.height,
-                of.width,
-                orientation.into(),
-            ];
-            for (to, number) in header.chunks_exact_mut(4).zip(numbers) {
-                to.copy_from_slice(&number.to_le_bytes());
-            }
+                let ImageFrame {
+                    size: of,
+                    orientation,
+                } = look.frame;
+                let numbers = [
+                    size.height,
+                    size.width,
+                    of.height,
+                    of.width,
+                    orientation.into(),
+                ];
+                for (to, number) in header.chunks_exact_mut(4).zip(numbers) {
+                    to.copy_from_slice(&number.to_le_bytes());
+                }
                 let row_bytes = (view.width() * view.pixel_bytes()).max(1);
                 for (y, row) in pixels.chunks_exact_mut(row_bytes).enumerate() {
                     row.copy_from_slice(view.row(y));
