@@ -390,10 +390,10 @@ class Pipeline(RecordSelection):
                 changes the number while the loop runs, up to the point where more
                 threads do not shorten the step. With `Feeders` or `infeed.ray.Feeders`,
                 other machines make batches too.
-            memory: Memory budget for batches, read-ahead and decoding, such as ``"2GiB"``.
+            memory: Budget for batches, read-ahead and decoding, such as ``"2GiB"``.
                 None: the need of four batches, at most half of the free memory.
-            cache: Memory that keeps decoded records for later epochs, or ``"auto"``: half
-                of the free memory. Loaders that read the same files share one copy.
+            cache: Memory for decoded records of later epochs; ``"auto"`` is half of the
+                free memory. Loaders that read the same files share one copy.
             rank: Number of this process among the training processes, from 0.
             world_size: Number of training processes.
             on_error: Treatment of a bad record. ``"stop"`` raises an error at its
