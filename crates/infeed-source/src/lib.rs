@@ -261,7 +261,7 @@ fn whole(dtype: DType, bytes: &[u8]) -> Option<i64> {
 
 /// Bytes of a record's handles while it waits for a worker, and of each field. Where records are
 /// small and read together, handles are most of the memory of a read.
-const RECORD_BYTES: u64 = 720;
+const RECORD_BYTES: u64 = 752;
 const FIELD_BYTES: u64 = size_of::<Bytes>() as u64;
 
 /// Bytes of the handles of `records` records.
