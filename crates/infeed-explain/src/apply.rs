@@ -39,6 +39,8 @@ pub struct AppliedRemedy {
     pub workers: Option<usize>,
     /// I/O threads to pass to `open`, if the remedy sets them.
     pub readers: Option<usize>,
+    /// Whether to pass a cache to `open`.
+    pub is_cached: bool,
     /// Path of the new dataset, if one was written.
     pub out: Option<PathBuf>,
     /// Number of bad records that the new dataset lacks. A list next to the dataset names them.
@@ -141,6 +143,7 @@ pub fn apply(
         pipeline,
         workers: options.workers,
         readers: options.readers,
+        is_cached: prepared.cached.is_some(),
         out: prepared.written.map(|_| out.to_owned()),
         bad,
     })

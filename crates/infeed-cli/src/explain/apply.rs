@@ -155,5 +155,8 @@ pub(super) fn text(done: &AppliedReport, explanation: &Explanation) -> String {
     if let Some(readers) = applied.readers {
         line(format!("  open with  io_threads={readers}"));
     }
+    if applied.is_cached {
+        line("  open with  cache=\"auto\"".to_owned());
+    }
     out
 }

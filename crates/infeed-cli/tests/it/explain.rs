@@ -209,6 +209,24 @@ fn the_fix_for_bad_records_is_not_the_option_in_use() {
 }
 
 #[test]
+fn a_cache_is_filled_measured_and_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let photos = photos(dir.path(), 12);
+
+    let output = explain(dir.path(), &photos, &["--full", "--apply", "cache-decoded"]);
+
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    for part in [
+        "100 % of the records",
+        "measured",
+        "open with  cache=\"auto\"",
+    ] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+}
+
+#[test]
 fn an_existing_file_is_not_overwritten() {
     let dir = tempfile::tempdir().unwrap();
     let streets = streets(dir.path(), 6);
