@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -149,6 +150,40 @@ def test_boxes_move_by_the_transforms_that_the_cache_holds(tmp_path):
     assert hits > 0
     assert sum(array.size for array in plain) > 0
     assert all(map(np.array_equal, plain, cached))
+
+
+def test_loaders_with_other_labels_or_fields_share_nothing(classification, tmp_path):
+    files = [path for path, _ in classification.files][:12]
+    names = [path.relative_to(classification.path) for path in files]
+    labels = tmp_path / "labels.csv"
+
+    def labelled(label: int) -> infeed.Loader:
+        rows = [f"{name},{label}" for name in names]
+        labels.write_text("\n".join(["path,label", *rows]))
+        source = sources.Folder(str(classification.path), labels=str(labels))
+        pipeline = infeed.Pipeline(source).decode().transform(T.Resize([20, 20]))
+        return pipeline.batch(4).open(cache="64MiB")
+
+    with labelled(1) as first, labelled(2) as second:
+        for loader, expected in ((first, 1), (second, 2), (first, 1), (second, 2)):
+            for batch in loader:
+                assert batch["label"].tolist() == [expected] * 4
+
+    shard = tmp_path / "shard.tar"
+    with tarfile.open(shard, "w") as tar:
+        for number, path in enumerate(files):
+            for member, file in (("a.jpg", path), ("b.jpg", files[-1 - number])):
+                tar.add(file, f"{number:04}.{member}")
+
+    def of_member(member: str) -> infeed.Loader:
+        source = sources.WebDataset(str(shard), fields={"image": member})
+        pipeline = infeed.Pipeline(source).decode().transform(T.Resize([20, 20]))
+        return pipeline.batch(4).open(cache="64MiB")
+
+    with of_member("a.jpg") as first, of_member("b.jpg") as second:
+        ones = [batch["image"] for _ in range(2) for batch in first][3:]
+        others = [batch["image"] for _ in range(2) for batch in second][3:]
+        assert np.array_equal(np.concatenate(ones), np.concatenate(others)[::-1])
 
 
 @on_linux

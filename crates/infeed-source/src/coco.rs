@@ -301,12 +301,17 @@ impl Source for Coco {
     fn fingerprint(&self) -> u64 {
         let boxes = self.boxes.as_flattened().iter().map(|x| x.to_bits().into());
         let labels: Vec<u64> = self.labels.iter().map(|&label| label as u64).collect();
+        let ids: Vec<u64> = self.image_ids.iter().map(|&id| id as u64).collect();
+        let pairs = self.area.iter().zip(&self.iscrowd);
+        let more = pairs.map(|(area, &crowd)| u64::from(area.to_bits()) << 1 | u64::from(crowd));
         let ends: Vec<u64> = self.ends.iter().map(|&end| end as u64).collect();
         hash(&[
             fingerprint(self.len(), &self.fields),
             self.paths.fingerprint(),
             hash(&boxes.collect::<Vec<u64>>()),
             hash(&labels),
+            hash(&ids),
+            hash(&more.collect::<Vec<u64>>()),
             hash(&ends),
         ])
     }

@@ -6,7 +6,8 @@
 //! by recency would drop each one just before its next use.
 //!
 //! Processes find each other's arenas by identity: everything that decides the bytes of an entry,
-//! including path, size and modification time of the source's files. Without local files, only
+//! including the description of the source, labels, and path, size and modification time of its
+//! files. Without local files, only
 //! this loader uses the arena.
 
 use std::fs::{self, File};
@@ -18,6 +19,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::register::{ProcessRegister, RegisterEntry};
+use crate::pipeline::SourceSpec;
 use crate::plan::Plan;
 use crate::plan::prepared::{self, NotPreparable};
 use infeed_core::error::Error;
@@ -77,7 +79,7 @@ impl DecodedCache {
     /// [`Error::Config`] if nothing can be cached, or no memory can be mapped.
     pub(super) fn open(
         plan: &Plan,
-        source: &dyn Source,
+        (spec, source): (&SourceSpec, &dyn Source),
         limit: CacheLimit,
     ) -> Result<Option<DecodedCache>, Error> {
         let problem = match plan.preparable() {
@@ -86,7 +88,7 @@ impl DecodedCache {
                  leave `cache` out"
             }
             Ok(plan) => {
-                let (identity, is_shared) = identity(plan, source);
+                let (identity, is_shared) = identity(plan, spec, source);
                 return Self::find(identity, is_shared, source.len(), limit).map(Some);
             }
             Err(NotPreparable::NothingToDo) => {
@@ -203,8 +205,9 @@ impl DecodedCache {
 
 /// Returns the hash of everything that decides the bytes of entries, and whether other processes
 /// can compute the same.
-fn identity(plan: u64, source: &dyn Source) -> (u64, bool) {
-    let mut parts = vec![plan, source.fingerprint()];
+fn identity(plan: u64, spec: &SourceSpec, source: &dyn Source) -> (u64, bool) {
+    let description = hash_bytes(format!("{spec:?}").as_bytes());
+    let mut parts = vec![plan, description, source.fingerprint()];
     let mut last: Vec<PathBuf> = Vec::new();
     for record in 0..source.len() {
         let files = source.local_files(record);
@@ -218,6 +221,10 @@ fn identity(plan: u64, source: &dyn Source) -> (u64, bool) {
             let versions = hash(&of_record.collect::<Vec<u64>>());
             parts.push(hash(&[record, versions]));
             last = files;
+        }
+        // Labels may come from a list, which is no file of the record.
+        if let Some(label) = source.label(record) {
+            parts.push(hash(&[record, label as u64]));
         }
         // Keeps the list short.
         if parts.len() >= 1024 {

@@ -148,7 +148,7 @@ impl PreparedRun {
         let assembler = BatchAssembler::new(batcher, finisher, options.digest);
         plan.start(workers)?;
         let cache = match options.cache {
-            Some(limit) => DecodedCache::open(&plan, &*source, limit)?,
+            Some(limit) => DecodedCache::open(&plan, (&pipeline.source, &*source), limit)?,
             None => None,
         };
         let job = RecordJob::new(
