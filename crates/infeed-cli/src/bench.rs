@@ -332,6 +332,7 @@ fn rate_after(first: &FirstBatch, rows: u64) -> f64 {
         rows as f64 / first.after.as_secs_f64().max(1e-9)
     }
 }
+
 /// Parses the limit of the cache of decoded records.
 fn cache(text: &str) -> Result<CacheLimit, String> {
     match text {

@@ -7,8 +7,7 @@
 //!
 //! Processes find each other's arenas by identity: everything that decides the bytes of an entry,
 //! including the description of the source, labels, and path, size and modification time of its
-//! files. Without local files, only
-//! this loader uses the arena.
+//! files. Without local files, only this loader uses the arena.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -88,14 +87,14 @@ impl DecodedCache {
                  leave `cache` out"
             }
             Ok(plan) => {
-                let (identity, is_shared) = identity(plan, spec, source);
-                return Self::find(identity, is_shared, source.len(), limit).map(Some);
+                let identity = identity(plan, spec, source);
+                return Self::find(identity, source.len(), limit).map(Some);
             }
             Err(NotPreparable::NothingToDo) => {
                 "the source stores pixels, which need no decoding; leave `cache` out"
             }
             Err(NotPreparable::DeviceDecodes) => {
-                "the device decodes the files; leave `cache` or `decode=\"device\"` out"
+                "the device decodes the files; leave `cache` or `decode=\"gpu\"` out"
             }
             Err(NotPreparable::DctScale) => {
                 "with `dct_scale`, decoded pixels depend on the random crop; leave one of them out"
@@ -110,13 +109,11 @@ impl DecodedCache {
         }
     }
 
-    fn find(
-        identity: u64,
-        is_shared: bool,
-        records: u64,
-        limit: CacheLimit,
-    ) -> Result<DecodedCache, Error> {
-        let register = ProcessRegister::of("cache").filter(|_| is_shared);
+    /// Opens the arena with this identity, or creates one. Without an identity, no other loader can
+    /// have the same records.
+    fn find(identity: Option<u64>, records: u64, limit: CacheLimit) -> Result<DecodedCache, Error> {
+        let register = ProcessRegister::of("cache").filter(|_| identity.is_some());
+        let identity = identity.unwrap_or_default();
         let _turn = register.as_ref().and_then(ProcessRegister::turn);
         let arena = match register
             .as_ref()
@@ -203,18 +200,16 @@ impl DecodedCache {
     }
 }
 
-/// Returns the hash of everything that decides the bytes of entries, and whether other processes
-/// can compute the same.
-fn identity(plan: u64, spec: &SourceSpec, source: &dyn Source) -> (u64, bool) {
+/// Returns the hash of everything that decides the bytes of entries. `None` for records that are not
+/// in local files: nothing shows whether another process has the same.
+fn identity(plan: u64, spec: &SourceSpec, source: &dyn Source) -> Option<u64> {
     let description = hash_bytes(format!("{spec:?}").as_bytes());
     let mut parts = vec![plan, description, source.fingerprint()];
     let mut last: Vec<PathBuf> = Vec::new();
     for record in 0..source.len() {
         let files = source.local_files(record);
         if files.is_empty() {
-            // Nothing shows whether another process has the same data.
-            let own = [u64::from(std::process::id()), random()];
-            return (hash(&own), false);
+            return None;
         }
         if files != last {
             let of_record = files.iter().map(|path| version(path));
@@ -231,12 +226,7 @@ fn identity(plan: u64, spec: &SourceSpec, source: &dyn Source) -> (u64, bool) {
             parts = vec![hash(&parts)];
         }
     }
-    (hash(&parts), true)
-}
-
-fn random() -> u64 {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    RandomState::new().build_hasher().finish()
+    Some(hash(&parts))
 }
 
 /// Hash of path, size and modification time of a file; of the path if the file cannot be found,

@@ -24,9 +24,8 @@ use super::whole_groups::fits;
 use super::{OnError, Options};
 use crate::plan::Plan;
 use crate::plan::failure::{SampleError, StageFailure};
-use crate::plan::prepared::{self, PixelState};
+use crate::plan::prepared::PixelState;
 use crate::plan::sample::{AdmitMemory, Position, SampleScratch};
-use bytes::Bytes;
 use infeed_codec::transform::Mixing;
 use infeed_core::batch::{BatchRow, RowCell};
 use infeed_core::counters::{Calls, Meter, Stage, StageStats, ThreadCounters, Timeline};
@@ -254,25 +253,21 @@ impl RecordJob {
         worker: &mut WorkerScratch,
         limits: RecordLimits,
     ) -> Result<(), Error> {
-        let (cached, buffer) = match state {
-            PixelState::Stored => self.cached(record, worker, limits),
-            PixelState::Prepared => (None, None),
+        let cached = match (&self.cache, state) {
+            (None, _) => None,
+            (Some(cache), PixelState::Stored) => self.cached(cache, record, worker, limits),
+            (Some(cache), PixelState::Prepared) => {
+                cache.count(true);
+                None
+            }
         };
         let from = match &cached {
             Some(cached) => (cached, PixelState::Prepared),
             None => (record, state),
         };
-        if let (Some(cache), PixelState::Prepared) = (&self.cache, state) {
-            cache.count(true);
-        }
         let result = self.within_limits(worker, limits, |scratch, counters, admit| {
             self.plan.run(from, at, row, scratch, counters, admit)
         });
-        drop(cached);
-        if let Some(buffer) = buffer {
-            // Free of other owners, so the memory is used again.
-            worker.scratch.prepared = buffer.into();
-        }
         let warnings = std::mem::take(&mut worker.scratch.warnings);
         if warnings > 0 {
             self.warnings.fetch_add(warnings, Ordering::Relaxed);
@@ -281,33 +276,32 @@ impl RecordJob {
     }
 
     /// Returns the cached copy of a stored record, which may have been added since the read was
-    /// planned; otherwise decodes the record for the cache, and returns it with its buffer. `None` if
-    /// there is no cache, no room, or an error, which may concern pixels that the sample does not
-    /// use.
+    /// planned; otherwise decodes the record into the cache. `None` if there is no room, or an error,
+    /// which may concern pixels that the sample does not use.
     fn cached(
         &self,
+        cache: &DecodedCache,
         record: &Record,
         worker: &mut WorkerScratch,
         limits: RecordLimits,
-    ) -> (Option<Record>, Option<Bytes>) {
-        let Some(cache) = &self.cache else {
-            return (None, None);
-        };
+    ) -> Option<Record> {
         let found = cache.get(record.index);
         cache.count(found.is_some());
         if found.is_some() || !cache.accepts(record.index) {
-            return (found, None);
+            return found;
         }
         let prepared = self.within_limits(worker, limits, |scratch, counters, admit| {
             let has_room = |bytes| cache.has_room(bytes);
             self.plan
                 .prepare(record, scratch, counters, admit, has_room)
         });
-        let Ok(Some(bytes)) = prepared else {
-            return (None, None);
-        };
-        cache.add(record.index, &bytes);
-        (prepared::read(record.index, &bytes), Some(bytes))
+        let buffer = prepared.ok()??;
+        cache.add(record.index, &buffer);
+        // The sample is made of the shared copy, and a worker keeps only small buffers.
+        if buffer.len() as u64 <= self.kept_bytes {
+            worker.scratch.prepared = buffer;
+        }
+        cache.get(record.index)
     }
 
     /// Runs `work` with memory for it, which may be requested once.

@@ -6,7 +6,8 @@
 //!
 //! Bytes of a prepared record: the number of fields and the length of each (u32), then the fields,
 //! each at a multiple of 8. Visual fields have height, width, and height, width and EXIF orientation
-//! of the image before any transform (u32), then their pixels without padding between rows. Others are as the source stores them. All numbers are little-endian.
+//! of the image before any transform (u32), then their pixels without padding between rows. Others
+//! are as the source stores them. All numbers are little-endian.
 
 use bytes::Bytes;
 
@@ -80,21 +81,27 @@ impl Plan {
     /// # Errors
     ///
     /// The reason why they cannot, or why it would be useless.
-    pub(crate) fn preparable(&self) -> Result<u64, NotPreparable> {
+    pub(crate) fn preparable<'a>(&'a self) -> Result<u64, NotPreparable> {
         let prepared = &self.transforms[..self.prepared_transforms()];
         let resizes = prepared
             .iter()
             .any(|transform| transform.effect() == Effect::Resize);
-        let visual = self.fields.iter().filter_map(|field| match field {
-            FieldPlan::Pixels(plan) => Some(plan),
-            _ => None,
-        });
+        let visual = |fields: &'a [FieldPlan]| {
+            fields.iter().filter_map(|field| match field {
+                FieldPlan::Pixels(plan) => Some(plan),
+                _ => None,
+            })
+        };
+        let others = self.others.iter().flat_map(|(fields, _)| visual(fields));
+        if visual(&self.fields)
+            .chain(others)
+            .any(|plan| plan.leaves_files)
+        {
+            return Err(NotPreparable::DeviceDecodes);
+        }
         let mut parts = vec![VERSION];
         let mut is_encoded = false;
-        for plan in visual {
-            if plan.leaves_files {
-                return Err(NotPreparable::DeviceDecodes);
-            }
+        for plan in visual(&self.fields) {
             is_encoded |= plan.stored == Pixels::Encoded;
             let (mode, channels, depth) = (plan.mode, plan.channels, plan.depth);
             let text = format!(
@@ -102,16 +109,6 @@ impl Plan {
                 plan.name, plan.stored
             );
             parts.push(hash_bytes(text.as_bytes()));
-        }
-        let left_to_device = self.others.iter().flat_map(|(fields, _)| fields);
-        if left_to_device
-            .filter_map(|field| match field {
-                FieldPlan::Pixels(plan) => Some(plan),
-                _ => None,
-            })
-            .any(|plan| plan.leaves_files)
-        {
-            return Err(NotPreparable::DeviceDecodes);
         }
         if !is_encoded && !resizes {
             return Err(NotPreparable::NothingToDo);
@@ -143,7 +140,7 @@ impl Plan {
         counters: &ThreadCounters,
         admit: AdmitMemory<'_>,
         has_room: impl FnOnce(u64) -> bool,
-    ) -> Result<Option<Bytes>, StageFailure> {
+    ) -> Result<Option<Vec<u8>>, StageFailure> {
         scratch.meter.start();
         let looked = self.look(record, PixelState::Stored, &self.fields, scratch)?;
         // No prepared transform draws at random, so any position gives the same steps.
@@ -189,7 +186,7 @@ impl Plan {
             scratch.warnings = before;
             return Ok(None);
         }
-        Ok(Some(Bytes::from(bytes)))
+        Ok(Some(bytes))
     }
 
     /// Writes one visual field of a prepared record.

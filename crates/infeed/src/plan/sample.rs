@@ -37,7 +37,7 @@ pub struct SampleScratch {
     pub(super) row: BatchRow,
     /// Time by stage.
     pub meter: Meter,
-    /// Buffer for prepared records.
+    /// Buffer in which records are prepared for the cache.
     pub prepared: Vec<u8>,
     /// Number of decoder warnings about records that are still usable.
     pub warnings: u64,
