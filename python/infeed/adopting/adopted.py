@@ -88,7 +88,7 @@ class Adopted:
             became = found.became or "called in Python"
             lines.append(f"{found.part:<{width}}  {became}{reason}")
         if self.equivalence is not None:
-            lines += ["", f"samples: {self.equivalence}"]
+            lines += ["", f"proof: {self.equivalence}"]
         if self.gain is not None:
             lines += ["", f"gain: {self.gain}"]
         if self.limit is not None:

@@ -3,7 +3,7 @@
 Samples of a chain without random steps are compared value by value. If two reads of a
 sample of the dataset differ, its chain is random, and means and standard deviations of
 channels are compared: the mean over samples of the difference, in units of its standard
-error.
+error, and the differences of single samples, in units of the spread of their draws.
 """
 
 from collections.abc import Sequence
@@ -211,27 +211,46 @@ def _level(images: Sequence[_Array]) -> float:
 def _distributions(
     theirs: Sequence[Sequence[_Array]], ours: Sequence[Sequence[_Array]]
 ) -> tuple[str, ...]:
-    """Compares means and standard deviations of channels, sample by sample."""
+    """Compares means and standard deviations of channels, over samples and in each."""
     problems = []
     level = _level([image for draw in theirs for image in draw])
     for name, statistic in (("mean", np.mean), ("standard deviation", np.std)):
+        # By draw, sample and channel.
         one, other = (
-            np.mean(
-                [[_channels(image, statistic) for image in draw] for draw in draws], 0
+            np.array(
+                [[_channels(image, statistic) for image in draw] for draw in draws]
             )
             for draws in (theirs, ours)
         )
-        apart = other - one
-        error = apart.std(axis=0, ddof=1) / np.sqrt(len(apart)) if len(apart) > 1 else 0
-        for channel, (value, spread) in enumerate(
-            zip(apart.mean(axis=0), np.broadcast_to(error, apart.shape[1]), strict=True)
-        ):
-            if abs(value) > _ERRORS * spread + level:
+        apart = other.mean(axis=0) - one.mean(axis=0)
+        for channel in range(apart.shape[1]):
+            of_channel = apart[:, channel]
+            value = of_channel.mean()
+            if abs(value) > _chance(of_channel) + level:
                 problems.append(
                     f"the {name} of channel {channel} differs by {value:.3g}, of which "
-                    f"chance explains {_ERRORS * spread:.2g}"
+                    f"chance explains {_chance(of_channel):.2g}"
+                )
+                continue
+            drawn = one[..., channel].var(0, ddof=1) + other[..., channel].var(
+                0, ddof=1
+            )
+            expected = drawn.mean() / len(one) + level**2
+            ratios = of_channel**2 / expected
+            if ratios.mean() > 1 + max(1.0, _chance(ratios)):
+                problems.append(
+                    f"the {name} of channel {channel} of single samples differs by "
+                    f"{np.sqrt((of_channel**2).mean()):.3g}, of which the random "
+                    f"transforms explain {np.sqrt(expected):.2g}"
                 )
     return tuple(problems)
+
+
+def _chance(values: _Array) -> float:
+    """Returns the distance of a mean from its expectation that chance explains."""
+    if len(values) < 2:
+        return float("inf")
+    return float(_ERRORS * values.std(ddof=1) / np.sqrt(len(values)))
 
 
 def _channels(image: _Array, statistic: Any) -> _Array:

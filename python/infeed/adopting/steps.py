@@ -66,6 +66,8 @@ _CONVERSIONS = {
     "ToTensorV2": False,
 }
 _TO_FLOAT = ("ConvertImageDtype", "ToDtype")
+# Steps whose size of one number is a square.
+_SQUARES = ("CenterCrop", "RandomCrop", "RandomResizedCrop")
 _NAMES_OF_ALBUMENTATIONS = {
     "HorizontalFlip": "RandomHorizontalFlip",
     "VerticalFlip": "RandomVerticalFlip",
@@ -162,6 +164,9 @@ def _of_torchvision(step: Any, name: str, steps: Steps) -> Transform:
         value = _plain(getattr(step, parameter.name))
         if value is not None:
             given[parameter.name] = value
+    size = given.get("size")
+    if name in _SQUARES and isinstance(size, tuple) and len(set(size)) == 1:
+        given["size"] = size[0]
     return _made(kind, given)
 
 
