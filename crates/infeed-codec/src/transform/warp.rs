@@ -298,29 +298,29 @@ pub(super) fn warp(
     };
     let fill = fill_values(warp.map.name(), parameter, values, &input)?;
     out.reset(warp.size, input.channels(), input.depth());
-    let source = SourcePixels {
+    let source = WarpInput {
         view: input,
         fill,
         blends: !values.is_empty(),
     };
     let nearest = is_mask || warp.filter == Filter::Nearest;
     let run = match (input.depth(), input.channels(), nearest) {
-        (Depth::U8, 1, false) => SourcePixels::bilinear::<1, 1>,
-        (Depth::U8, 2, false) => SourcePixels::bilinear::<2, 1>,
-        (Depth::U8, 3, false) => SourcePixels::bilinear::<3, 1>,
-        (Depth::U8, _, false) => SourcePixels::bilinear::<4, 1>,
-        (Depth::U16, 1, false) => SourcePixels::bilinear::<1, 2>,
-        (Depth::U16, 2, false) => SourcePixels::bilinear::<2, 2>,
-        (Depth::U16, 3, false) => SourcePixels::bilinear::<3, 2>,
-        (Depth::U16, _, false) => SourcePixels::bilinear::<4, 2>,
-        (Depth::U8, 1, true) => SourcePixels::nearest::<1, 1>,
-        (Depth::U8, 2, true) => SourcePixels::nearest::<2, 1>,
-        (Depth::U8, 3, true) => SourcePixels::nearest::<3, 1>,
-        (Depth::U8, _, true) => SourcePixels::nearest::<4, 1>,
-        (Depth::U16, 1, true) => SourcePixels::nearest::<1, 2>,
-        (Depth::U16, 2, true) => SourcePixels::nearest::<2, 2>,
-        (Depth::U16, 3, true) => SourcePixels::nearest::<3, 2>,
-        (Depth::U16, _, true) => SourcePixels::nearest::<4, 2>,
+        (Depth::U8, 1, false) => WarpInput::bilinear::<1, 1>,
+        (Depth::U8, 2, false) => WarpInput::bilinear::<2, 1>,
+        (Depth::U8, 3, false) => WarpInput::bilinear::<3, 1>,
+        (Depth::U8, _, false) => WarpInput::bilinear::<4, 1>,
+        (Depth::U16, 1, false) => WarpInput::bilinear::<1, 2>,
+        (Depth::U16, 2, false) => WarpInput::bilinear::<2, 2>,
+        (Depth::U16, 3, false) => WarpInput::bilinear::<3, 2>,
+        (Depth::U16, _, false) => WarpInput::bilinear::<4, 2>,
+        (Depth::U8, 1, true) => WarpInput::nearest::<1, 1>,
+        (Depth::U8, 2, true) => WarpInput::nearest::<2, 1>,
+        (Depth::U8, 3, true) => WarpInput::nearest::<3, 1>,
+        (Depth::U8, _, true) => WarpInput::nearest::<4, 1>,
+        (Depth::U16, 1, true) => WarpInput::nearest::<1, 2>,
+        (Depth::U16, 2, true) => WarpInput::nearest::<2, 2>,
+        (Depth::U16, 3, true) => WarpInput::nearest::<3, 2>,
+        (Depth::U16, _, true) => WarpInput::nearest::<4, 2>,
     };
     let grid = PixelGrid::new(warp, input.size());
     let WarpScratch { x, y } = scratch;
@@ -354,14 +354,14 @@ fn fill_values(
 }
 
 /// The image that is warped.
-struct SourcePixels<'a> {
+struct WarpInput<'a> {
     view: PixelView<'a>,
     fill: [f32; 4],
     /// Whether the fill is blended by the share of the neighbours outside the image.
     blends: bool,
 }
 
-impl SourcePixels<'_> {
+impl WarpInput<'_> {
     /// Takes the nearest pixels, or the fill outside the image.
     fn nearest<const CHANNELS: usize, const BYTES: usize>(
         &self,
