@@ -155,7 +155,7 @@ def _pixels(item: np.ndarray) -> np.ndarray | None:
 def _outline(pixels: np.ndarray, box: np.ndarray) -> None:
     """Draws a line of one pixel along the inner edge of a box: yellow, or white."""
     height, width, channels = pixels.shape
-    low, high = np.floor(box[:2]), np.ceil(box[2:]) - 1
+    low, high = np.rint(box[:2]), np.rint(box[2:]) - 1
     left, top = (int(edge) for edge in np.clip(low, 0, (width - 1, height - 1)))
     right, bottom = (int(edge) for edge in np.clip(high, 0, (width - 1, height - 1)))
     ink = (255, 255, 0)[:channels]

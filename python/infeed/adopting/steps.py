@@ -155,13 +155,20 @@ def _of_torchvision(step: Any, name: str, steps: Steps) -> Transform:
     kind = _kind(name)
     if name == "Resize" and steps.is_tensor and not getattr(step, "antialias", True):
         raise UnknownStepError("infeed resizes with antialiasing")
-    given = {}
+    if name == "RandomIoUCrop":
+        raise UnknownStepError("it needs declared boxes")
+    given: dict[str, Any] = {}
     for parameter in fields(kind):
         if not hasattr(step, parameter.name):
             if parameter.default is MISSING:
                 raise UnknownStepError(f"it has no attribute {parameter.name}")
             continue
-        value = _plain(getattr(step, parameter.name))
+        value = getattr(step, parameter.name)
+        if parameter.name == "transforms":
+            nested = ((one, type(one).__name__) for one in value)
+            value = tuple(_of_torchvision(*each, steps) for each in nested)
+        else:
+            value = _plain(value)
         if value is not None:
             given[parameter.name] = value
     size = given.get("size")

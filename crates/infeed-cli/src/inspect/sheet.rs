@@ -264,9 +264,9 @@ impl Painter {
             }
             let edge = |side: usize| corners[side] * unit[side % 2] * scale[side % 2];
             // The casts saturate.
-            let low = |side: usize| (edge(side).floor() as usize).min(sides[side % 2] as usize - 1);
+            let low = |side: usize| (edge(side).round() as usize).min(sides[side % 2] as usize - 1);
             let high = |side: usize| {
-                let last = (edge(side).ceil() as usize).min(sides[side % 2] as usize);
+                let last = (edge(side).round() as usize).min(sides[side % 2] as usize);
                 last.max(1) - 1
             };
             let class = classes.as_ref().map(|classes| classes.value(number));
