@@ -1,4 +1,4 @@
-"""What all transforms have in common: settings, their check, and their notation."""
+"""The base class of all transforms: settings, their check, and their notation."""
 
 import json
 from dataclasses import dataclass, fields
