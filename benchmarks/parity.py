@@ -34,9 +34,9 @@ bits (0 to 255). `ToFloat` and `Normalize` are compared in their own units. "Val
 differ" counts single values of a channel.
 
 infeed decodes and resizes like Pillow, and changes colours like torchvision on tensors.
-Masks are resized "nearest", with Pillow's pixels. On tensors, torchvision's "nearest"
-takes other pixels. Its "nearest-exact" differs if a centre is on the border of two
-source pixels.
+Warps have the pixels of tensors. Masks are resized "nearest", with Pillow's pixels. On
+tensors, torchvision's "nearest" takes other pixels. Its "nearest-exact" differs if
+a centre is on the border of two source pixels.
 """
 
 FOOT = """
@@ -48,6 +48,14 @@ These transforms have no counterpart to compare value by value:
 | `CropOrPad` | TensorFlow's `resize_with_crop_or_pad`: the same values |
 | `OneHot`, `ClassIndex` | exact by definition |
 | `MixUp`, `CutMix` | the papers; torchvision mixes within a batch |
+| `LongestMaxSize` | albumentations' sizes, and the pixels of `Resize` |
+| `RandomIoUCrop` | `functional.crop`, at most 100 minimum overlaps per image |
+| `GaussianNoise` | the distribution of the integers that torchvision adds |
+| `RandomApply`, `RandomChoice`, `RandomOrder` | the transforms of their lists |
+| `RandAugment`, `TrivialAugmentWide` | the changes above; masks and boxes move too |
+
+Boxes are equal up to the rounding of float32. With `RandomRotation(expand=True)` boxes
+stay on their pixels, which torchvision moves by up to one pixel more.
 
 Random parameters have torchvision's distributions and other values: infeed draws them
 from seed, epoch and position.
@@ -131,6 +139,57 @@ def normalized(image: object, _: str) -> object:
     return functional.normalize(floats, list(T.IMAGENET_MEAN), list(T.IMAGENET_STD))
 
 
+def floats(draws: str) -> list[float]:
+    """Returns the numbers of a text of draws, in order."""
+    return [float(n) for n in re.findall(r"-?\d+(?:\.\d+)?(?:e-?\d+)?", draws)]
+
+
+def affine(image: object, draws: str) -> object:
+    angle, shear_x, shear_y, scale, x, y = floats(draws)
+    mode = MODES[draws.rpartition("(")[2].rstrip(")")]
+    move, shear = [int(x), int(y)], [shear_x, shear_y]
+    return functional.affine(
+        image, angle, move, scale, shear, interpolation=mode, fill=3
+    )
+
+
+def perspective(image: object, draws: str) -> object:
+    x = [int(n) for n in floats(draws)]
+    corners = [x[0:2], x[2:4], x[4:6], x[6:8]]
+    start = [[0, 0], [399, 0], [399, 299], [0, 299]]
+    return functional.perspective(image, start, corners, fill=3)
+
+
+def scaled(image: object, draws: str) -> object:
+    width, height = numbers(draws)[:2]
+    return functional.resize(image, [height, width], MODES["bilinear"], antialias=True)
+
+
+def zoomed(image: object, draws: str) -> object:
+    left, top, right, bottom = numbers(draws)[:4]
+    return functional.pad(image, [left, top, right, bottom], 3)
+
+
+def distorted(image: object, draws: str) -> object:
+    changes = {
+        "brightness": functional.adjust_brightness,
+        "contrast": functional.adjust_contrast,
+        "saturation": functional.adjust_saturation,
+        "hue": functional.adjust_hue,
+    }
+    for change in filter(None, draws.split(", ")):
+        name, *values = change.split()
+        if name == "channels":
+            image = functional.permute_channels(image, [int(n) for n in values])
+        else:
+            image = changes[name](image, float(values[0]))
+    return image
+
+
+def blurred(image: object, draws: str) -> object:
+    return functional.gaussian_blur(image, [5, 9], float(draws.split()[-1]))
+
+
 def factor(change: Callable[..., object]) -> Callable[..., object]:
     return lambda image, draws: change(image, float(draws.split()[-1]))
 
@@ -202,6 +261,74 @@ def cases() -> list[Case]:
             T.Grayscale(3),
             lambda image, _: functional.rgb_to_grayscale(image, 3),
         ),
+        *[
+            Case(
+                f'RandomAffine, "{mode}"',
+                T.RandomAffine(
+                    30,
+                    translate=(0.1, 0.2),
+                    scale=(0.7, 1.4),
+                    shear=(-10, 10, -5, 5),
+                    interpolation=mode,
+                    fill=3,
+                ),
+                affine,
+                pillow=False,
+            )
+            for mode in ("nearest", "bilinear")
+        ],
+        Case(
+            'RandomRotation, "bilinear"',
+            T.RandomRotation(180, interpolation="bilinear", fill=3),
+            affine,
+            pillow=False,
+        ),
+        Case(
+            'RandomPerspective, "bilinear"',
+            T.RandomPerspective(p=1, fill=3),
+            perspective,
+            pillow=False,
+        ),
+        Case("RandomShortestSize", T.RandomShortestSize((150, 400)), scaled),
+        Case("ScaleJitter", T.ScaleJitter((400, 300)), scaled),
+        Case("RandomZoomOut", T.RandomZoomOut(3, p=1), zoomed),
+        Case(
+            "RandomPhotometricDistort",
+            T.RandomPhotometricDistort(p=0.9),
+            distorted,
+        ),
+        Case("RandomInvert", T.RandomInvert(p=1), lambda x, _: functional.invert(x)),
+        Case(
+            "RandomPosterize(3)",
+            T.RandomPosterize(3, p=1),
+            lambda image, _: functional.posterize(image, 3),
+        ),
+        Case(
+            "RandomSolarize(128)",
+            T.RandomSolarize(128, p=1),
+            lambda image, _: functional.solarize(image, 128),
+        ),
+        Case(
+            "RandomGrayscale",
+            T.RandomGrayscale(p=1),
+            lambda image, _: functional.rgb_to_grayscale(image, 3),
+        ),
+        Case(
+            "RandomAutocontrast",
+            T.RandomAutocontrast(p=1),
+            lambda image, _: functional.autocontrast(image),
+        ),
+        Case(
+            "RandomEqualize",
+            T.RandomEqualize(p=1),
+            lambda image, _: functional.equalize(image),
+        ),
+        Case(
+            "RandomAdjustSharpness(2)",
+            T.RandomAdjustSharpness(2, p=1),
+            lambda image, _: functional.adjust_sharpness(image, 2),
+        ),
+        Case("GaussianBlur", T.GaussianBlur((5, 9)), blurred),
         Case("RandomErasing", T.RandomErasing(p=1, value=7), erased, pillow=False),
         Case(
             "ToFloat",

@@ -7,6 +7,7 @@ mistake. The engine checks the rules that depend on other parts of a pipeline.
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import is_dataclass
 from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -37,7 +38,8 @@ def typed(
         owner: The object or function that has the argument.
         name: Name of the argument.
         value: Value of the argument.
-        kind: bool, int, float, str, a Literal, a tuple or a union of these.
+        kind: bool, int, float, str, a Literal, a dataclass, a tuple or a union of
+            these.
         low: Lowest allowed integer; None: no limit.
         expected: Description of the type for the message. None: derived from `kind`.
 
@@ -84,6 +86,8 @@ def _converted(value: Any, kind: Any, low: int | None) -> Any:
             return number
     elif kind is float and isinstance(value, Real) and math.isfinite(value):
         return int(value) if isinstance(value, Integral) else float(value)
+    elif isinstance(kind, type) and is_dataclass(kind) and isinstance(value, kind):
+        return value
     raise TypeError
 
 

@@ -528,11 +528,14 @@ def plan(
 
 def preview(
     description: str, handles: Sequence[np.ndarray], position: int, epoch: int
-) -> tuple[tuple[int, str], list[tuple[str, str, list[tuple[str, Any]]]]]:
+) -> tuple[
+    tuple[int, str], list[tuple[str, str, list[tuple[str, Any]], list[list[float]]]]
+]:
     """Runs one sample through all stages on the calling thread.
 
     Returns:
-        Number and name of the record; name, draws and fields of each stage.
+        Number and name of the record; name, draws, fields of each stage, and left, top,
+        right, bottom of its boxes in pixels of its images.
     """
 
 def toml_from_json(description: str) -> str:

@@ -25,11 +25,14 @@ class Stage:
         draws: Random parameters of the stage as text; empty if it has none.
         fields: Arrays, bytes or text by field name. Images are ``[H, W, C]``, except
             after the last stage, where they have the batch's layout.
+        boxes: Left, top, right and bottom of the declared boxes that stay, in pixels of
+            the images of the stage, float64 ``[n, 4]``.
     """
 
     name: str
     draws: str
     fields: dict[str, Any]
+    boxes: np.ndarray
 
     def __repr__(self) -> str:
         parts = [
@@ -41,7 +44,7 @@ class Stage:
 
 
 class Preview:
-    """The stages of one sample. Notebooks show the images.
+    """The stages of one sample. Notebooks show the images, with boxes.
 
     Attributes:
         position: Position in the order of the epoch, from 0.
@@ -55,14 +58,19 @@ class Preview:
         position: int,
         epoch: int,
         record: tuple[int, str],
-        stages: list[tuple[str, str, list[tuple[str, Any]]]],
+        stages: list[tuple[str, str, list[tuple[str, Any]], list[list[float]]]],
     ):
         self.position = position
         self.epoch = epoch
         self.record = record
         self.stages = [
-            Stage(name, draws, {field: _value(field, item) for field, item in columns})
-            for name, draws, columns in stages
+            Stage(
+                name,
+                draws,
+                {field: _value(field, item) for field, item in columns},
+                np.array(boxes, np.float64).reshape(-1, 4),
+            )
+            for name, draws, columns, boxes in stages
         ]
 
     def __iter__(self) -> Iterator[Stage]:
@@ -96,7 +104,8 @@ class Preview:
         rows = []
         for stage in self.stages:
             cells = "".join(
-                f"<td>{_cell(name, item)}</td>" for name, item in stage.fields.items()
+                f"<td>{_cell(name, item, stage.boxes)}</td>"
+                for name, item in stage.fields.items()
             )
             head = f"<b>{html.escape(stage.name)}</b><br>{html.escape(stage.draws)}"
             rows.append(f"<tr><td>{head}</td>{cells}</tr>")
@@ -111,7 +120,7 @@ def _value(name: str, item: Any) -> Any:
     return only
 
 
-def _cell(name: str, item: Any) -> str:
+def _cell(name: str, item: Any, boxes: np.ndarray) -> str:
     """Formats a field as HTML, as an image if it can be one."""
     if not isinstance(item, np.ndarray):
         return html.escape(repr(item)[:100])
@@ -119,6 +128,8 @@ def _cell(name: str, item: Any) -> str:
     pixels = _pixels(item)
     if pixels is None:
         return f"{caption}<br>{html.escape(repr(item.tolist())[:100])}"
+    for box in boxes:
+        _outline(pixels, box)
     encoded = base64.b64encode(_png(pixels)).decode()
     return f'{caption}<br><img src="data:image/png;base64,{encoded}">'
 
@@ -139,6 +150,17 @@ def _pixels(item: np.ndarray) -> np.ndarray | None:
         low, high = float(item.min()), float(item.max())
         item = ((item - low) * (255 / max(high - low, 1e-9))).astype(np.uint8)
     return np.ascontiguousarray(item)
+
+
+def _outline(pixels: np.ndarray, box: np.ndarray) -> None:
+    """Draws a line of one pixel along the inner edge of a box: yellow, or white."""
+    height, width, channels = pixels.shape
+    low, high = np.rint(box[:2]), np.rint(box[2:]) - 1
+    left, top = (int(edge) for edge in np.clip(low, 0, (width - 1, height - 1)))
+    right, bottom = (int(edge) for edge in np.clip(high, 0, (width - 1, height - 1)))
+    ink = (255, 255, 0)[:channels]
+    pixels[[top, bottom], left : right + 1] = ink
+    pixels[top : bottom + 1, [left, right]] = ink
 
 
 def _png(pixels: np.ndarray) -> bytes:

@@ -18,6 +18,7 @@ from torchvision.transforms import v2  # noqa: E402
 
 import infeed  # noqa: E402
 from infeed import transforms as T  # noqa: E402
+from infeed.adopting.steps import translate  # noqa: E402
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
@@ -154,6 +155,24 @@ def test_the_new_loader_yields_batches_of_the_old_form(photos):
     for (image, label), (other, others) in zip(old, new, strict=True):
         assert (image.shape, image.dtype) == (other.shape, other.dtype)
         assert (label.shape, label.dtype) == (others.shape, others.dtype)
+
+
+def test_augmentations_of_recipes_become_native():
+    chain = v2.Compose(
+        [
+            v2.RandomApply([v2.ColorJitter(0.4), v2.GaussianBlur(3)], p=0.8),
+            v2.RandomAffine(10, translate=(0.1, 0.1), shear=5),
+            v2.TrivialAugmentWide(),
+            v2.RandomSolarize(128, p=0.2),
+        ]
+    )
+    apply, affine, wide, solarize = translate(chain).native
+    assert [type(step) for step in apply.transforms] == [T.ColorJitter, T.GaussianBlur]
+    assert (apply.p, wide) == (0.8, T.TrivialAugmentWide())
+    assert affine == T.RandomAffine((-10, 10), translate=(0.1, 0.1), shear=(-5, 5))
+    assert solarize == T.RandomSolarize(128, p=0.2)
+    (finding,) = translate(v2.RandomIoUCrop()).findings
+    assert finding.became is None
 
 
 class Invert:

@@ -124,8 +124,11 @@ pub(crate) fn describe(
 
 type Fields<'py> = Vec<(String, Bound<'py, PyAny>)>;
 
-/// Number and name of the record; name, draws and fields of each stage.
-type PreviewStages<'py> = ((u64, String), Vec<(&'static str, String, Fields<'py>)>);
+/// Number and name of the record; name, draws, fields and boxes of each stage.
+type PreviewStages<'py> = (
+    (u64, String),
+    Vec<(&'static str, String, Fields<'py>, Vec<[f64; 4]>)>,
+);
 
 /// Runs one sample through all stages on the calling thread.
 #[pyfunction]
@@ -148,7 +151,7 @@ pub(crate) fn preview<'py>(
             .into_iter()
             .map(field)
             .collect::<PyResult<_>>()?;
-        converted.push((stage.name, stage.draws, fields));
+        converted.push((stage.name, stage.draws, fields, stage.outlines));
     }
     Ok(((record.index, record.name), converted))
 }

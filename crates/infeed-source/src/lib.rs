@@ -12,6 +12,7 @@ pub mod store;
 
 #[cfg(feature = "tables")]
 pub mod batches;
+pub mod boxed;
 pub mod coco;
 pub mod columns;
 pub mod field_spec;
@@ -27,7 +28,9 @@ pub mod selected;
 pub mod shards;
 pub mod subset;
 pub mod throttled;
+pub mod voc;
 pub mod walk;
+pub mod yolo;
 
 pub use formats::{arrow, npz, parquet};
 pub use listing::image_files;

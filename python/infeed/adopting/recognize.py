@@ -106,7 +106,7 @@ def _not_a_folder(dataset: Any) -> str:
         return "it has a target_transform"
     load = getattr(dataset, "loader", None)
     if getattr(load, "__name__", "") != "default_loader":
-        return "it has a loader of its own for files"
+        return "it has its own loader for files"
     return ""
 
 

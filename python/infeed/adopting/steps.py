@@ -155,7 +155,9 @@ def _of_torchvision(step: Any, name: str, steps: Steps) -> Transform:
     kind = _kind(name)
     if name == "Resize" and steps.is_tensor and not getattr(step, "antialias", True):
         raise UnknownStepError("infeed resizes with antialiasing")
-    given = {}
+    if name == "RandomIoUCrop":
+        raise UnknownStepError("it needs declared boxes")
+    given: dict[str, Any] = {}
     for parameter in fields(kind):
         if not hasattr(step, parameter.name):
             if parameter.default is MISSING:
@@ -164,7 +166,8 @@ def _of_torchvision(step: Any, name: str, steps: Steps) -> Transform:
         value = getattr(step, parameter.name)
         if parameter.name == "transforms":
             value = tuple(_nested(one, steps) for one in value)
-        value = _plain(value)
+        else:
+            value = _plain(value)
         if value is not None:
             given[parameter.name] = value
     size = given.get("size")

@@ -10,7 +10,8 @@ from typing import Any
 from infeed._columns import MemoryColumn
 from infeed._fields import Field
 from infeed.sources.base import Source
-from infeed.sources.files import Coco, Folder, Pairs
+from infeed.sources.boxed import Coco, Voc, Yolo
+from infeed.sources.files import Folder, Pairs
 from infeed.sources.memory import Memory
 from infeed.sources.mix import Mix
 from infeed.sources.objects import Arrow, Items
@@ -31,7 +32,9 @@ __all__ = [
     "Parquet",
     "Source",
     "TFRecord",
+    "Voc",
     "WebDataset",
+    "Yolo",
 ]
 
 # Sources by their name in a description. Sources of objects have no name.
@@ -39,6 +42,8 @@ _FILES: dict[str, type[Source]] = {
     "folder": Folder,
     "pairs": Pairs,
     "coco": Coco,
+    "yolo": Yolo,
+    "voc": Voc,
     "webdataset": WebDataset,
     "tfrecord": TFRecord,
     "mds": MDS,

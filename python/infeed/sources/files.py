@@ -1,7 +1,6 @@
 """Images in folders."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from infeed import _check, _code
 from infeed.sources.base import Source
@@ -70,34 +69,3 @@ class Pairs(Source):
         image, mask = _code.value(self.image), _code.value(self.mask)
         links = "" if self.follow_links else ", follow_links=False"
         return f"sources.Pairs(image={image}, mask={mask}{links})"
-
-
-@dataclass(frozen=True, repr=False)
-class Coco(Source):
-    """Images with the boxes of a COCO annotation file for object detection.
-
-    Records are the entries of ``images``, in the order of ids, also those without
-    boxes. The fields are ``image``; per box ``boxes`` (left, top, right, bottom in
-    pixels), ``labels``, ``area`` and ``iscrowd``; and ``image_id``. The boxes move with
-    their image; `Pipeline.boxes` changes which of them stay.
-
-    Args:
-        images: Folder or URL of the images.
-        annotations: Path or URL of the JSON file.
-        labels: ``"id"``: the id of the category, as in the file. ``"index"``: its index
-            in the order of ids, from 0.
-
-    Raises:
-        ConfigError: Raised when the pipeline is opened: the file is truncated, or an
-            entry is invalid; the message names it.
-        OpenError: Raised when the pipeline is opened: the file cannot be read.
-    """
-
-    images: str
-    annotations: str
-    labels: Literal["id", "index"] = "id"
-
-    def __post_init__(self) -> None:
-        for name in ("images", "annotations"):
-            object.__setattr__(self, name, _check.path(self, name, getattr(self, name)))
-        _check.choice(self, "labels", self.labels, ("id", "index"))

@@ -1,10 +1,10 @@
 //! A contact sheet of the first samples of the pipeline. Undoes normalization, lays masks over the
-//! images, and writes labels below.
+//! images, outlines boxes, and writes labels below.
 
 use std::path::Path;
 
 use infeed::batch::Batch;
-use infeed::pipeline::Layout;
+use infeed::pipeline::{BoxesSpec, Layout};
 use infeed::sample::{DType, Depth, FieldKind, Image, Size};
 use infeed::transform::{Palette, Transform};
 use infeed::{Array, OnError, Options, Values};
@@ -23,6 +23,8 @@ const INK: u8 = 230;
 const COVER: f32 = 0.5;
 /// Size of a letter's dot in pixels.
 const DOT: usize = 2;
+/// Colour of a box that has no class.
+const OUTLINE: [u8; 3] = [255, 255, 0];
 
 /// Runs the pipeline for up to `samples` samples and writes the sheet. Returns the number of
 /// samples on it.
@@ -72,6 +74,7 @@ struct Painter {
     normalized: Vec<(Vec<f64>, Vec<f64>)>,
     palette: Option<Palette>,
     one_hot: bool,
+    boxes: Vec<BoxesSpec>,
 }
 
 impl Painter {
@@ -120,6 +123,7 @@ impl Painter {
                 .iter()
                 .filter_map(Transform::classes)
                 .any(|to| to.index.is_none()),
+            boxes: target.pipeline.declared_boxes(),
             image,
         })
     }
@@ -141,6 +145,10 @@ impl Painter {
                 Layout::Hwc
             };
             self.overlay(&mut image, &ImageView::of(array, row, layout)?);
+        }
+        let mut image = shrunk(&image);
+        for spec in &self.boxes {
+            self.outline(&mut image, view.size, batch, row, spec);
         }
         let label = |(name, names): &(String, Option<Vec<String>>)| {
             let Some(Values::Array(array)) = batch.get(name) else {
@@ -167,7 +175,7 @@ impl Painter {
         };
         let captions: Vec<String> = self.labels.iter().map(label).collect();
         Ok(SheetCell {
-            image: shrunk(&image),
+            image,
             caption: captions.join(", "),
         })
     }
@@ -227,6 +235,54 @@ impl Painter {
         }
     }
 
+    /// Outlines the boxes of a row in an image that was shrunk from this size, in the colour of
+    /// the first column of whole numbers.
+    fn outline(&self, image: &mut Image, from: Size, batch: &Batch, row: usize, spec: &BoxesSpec) {
+        let Some(boxes) = list_of(batch, &spec.field, row) else {
+            return;
+        };
+        let mut columns = spec.columns.iter().filter_map(|name| {
+            let column = list_of(batch, name, row)?;
+            (column.array.dtype() == DType::Int64).then_some(column)
+        });
+        let classes = columns.next();
+        let unit = match spec.normalized {
+            true => [f64::from(from.width), f64::from(from.height)],
+            false => [1.0; 2],
+        };
+        let sides = [image.size.width, image.size.height].map(f64::from);
+        let scale = [
+            sides[0] / f64::from(from.width),
+            sides[1] / f64::from(from.height),
+        ];
+        for number in 0..boxes.count / 4 {
+            let values = [0, 1, 2, 3].map(|side| boxes.value(number * 4 + side));
+            let corners = spec.format.corners(values);
+            // Padding of a list is zeros.
+            if values == [0.0; 4] {
+                continue;
+            }
+            let edge = |side: usize| corners[side] * unit[side % 2] * scale[side % 2];
+            // The casts saturate.
+            let low = |side: usize| (edge(side).round() as usize).min(sides[side % 2] as usize - 1);
+            let high = |side: usize| {
+                let last = (edge(side).round() as usize).min(sides[side % 2] as usize);
+                last.max(1) - 1
+            };
+            let class = classes.as_ref().map(|classes| classes.value(number));
+            // The first colour of the list is black.
+            let colour = class.map_or(OUTLINE, |class| self.colour(class as usize + 1));
+            let (left, top, right, bottom) = (low(0), low(1), high(2), high(3));
+            for y in top..=bottom {
+                for x in left..=right {
+                    if y == top || y == bottom || x == left || x == right {
+                        image.row_mut(y)[x * 3..x * 3 + 3].copy_from_slice(&colour);
+                    }
+                }
+            }
+        }
+    }
+
     /// Returns the colour of a class: the palette's, or a generated one that differs from its
     /// neighbours.
     fn colour(&self, class: usize) -> [u8; 3] {
@@ -237,6 +293,52 @@ impl Painter {
         let bit = |n: usize| ((class >> n) & 1) as u8;
         std::array::from_fn(|c| bit(c) << 7 | bit(c + 3) << 6 | bit(c + 6) << 5)
     }
+}
+
+/// The list of one row of a batch.
+struct RowList<'a> {
+    array: &'a Array,
+    first: usize,
+    /// Number of its numbers.
+    count: usize,
+}
+
+impl RowList<'_> {
+    /// Returns a number of the list, 0 beyond its end.
+    fn value(&self, at: usize) -> f64 {
+        let (array, index) = (self.array, self.first + at);
+        match at < self.count {
+            true => ArrayElement { array, index }.value(),
+            false => 0.0,
+        }
+    }
+}
+
+/// Returns the list of a row; with its padding if the batch has padded lists.
+fn list_of<'a>(batch: &'a Batch, name: &str, row: usize) -> Option<RowList<'a>> {
+    let (array, begin, end) = match batch.get(name)? {
+        Values::Ragged { values, offsets } => {
+            let offset = |index| {
+                ArrayElement {
+                    array: offsets,
+                    index,
+                }
+                .value() as usize
+            };
+            let item: usize = values.shape().get(1..)?.iter().product();
+            (values, offset(row) * item, offset(row + 1) * item)
+        }
+        Values::Array(array) => {
+            let items: usize = array.shape().get(1..)?.iter().product();
+            (array, row * items, (row + 1) * items)
+        }
+        Values::Bytes(_) | Values::Text(_) => return None,
+    };
+    Some(RowList {
+        array,
+        first: begin,
+        count: end - begin,
+    })
 }
 
 /// Returns whether image fields hold pixels in a batch.

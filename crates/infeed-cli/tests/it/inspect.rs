@@ -230,6 +230,45 @@ fn a_sheet_of_streets_shows_their_masks_in_colours() {
 }
 
 #[test]
+fn a_sheet_outlines_the_boxes_of_its_samples() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    let (images, labels) = (root.join("images"), root.join("labels"));
+    fs::create_dir_all(&images).unwrap();
+    fs::create_dir_all(&labels).unwrap();
+    let photos = photos(root, 1);
+    let photo = walk(Path::new(&photos)).remove(0);
+    fs::copy(photo, images.join("a.jpg")).unwrap();
+    let pipeline = root.join("pipeline.toml");
+    fs::write(
+        &pipeline,
+        format!(
+            "[source]\nkind = \"yolo\"\nimages = {images:?}\n[decode]\n\
+             [[transforms]]\nkind = \"Resize\"\nsize = [40, 50]\n"
+        ),
+    )
+    .unwrap();
+    let shown = |text: &str| {
+        fs::write(labels.join("a.txt"), text).unwrap();
+        let sheet = root.join("sheet.png");
+        let sheet = sheet.to_str().unwrap();
+        let output = infeed(["inspect", pipeline.to_str().unwrap(), "--sheet", sheet]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        pixels(Path::new(sheet))
+    };
+
+    let far = shown("0 3 3 0.1 0.1\n");
+    let near = shown("0 0.5 0.5 0.4 0.5\n");
+
+    assert_eq!((far.0, far.1), (near.0, near.1));
+    let pairs = far.2.chunks_exact(3).zip(near.2.chunks_exact(3));
+    let changed: Vec<&[u8]> = pairs.filter(|(a, b)| a != b).map(|(_, b)| b).collect();
+    // 20 by 20 pixels: the line has 76, of which a few may have the colour already.
+    assert!((60..=76).contains(&changed.len()), "{}", changed.len());
+    assert!(changed.iter().all(|pixel| *pixel == changed[0]));
+}
+
+#[test]
 fn records_of_shards_are_checked_and_damaged_ones_named() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 4);

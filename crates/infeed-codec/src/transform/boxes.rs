@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Step;
+use super::iou_crop::has_centre;
 use infeed_core::sample::Size;
 
 /// Meaning of the four numbers of a box.
@@ -54,9 +55,12 @@ impl Step {
                 y * f64::from(size.height) / height,
             ],
             Step::Pad { left, top, .. } => [x + f64::from(left), y + f64::from(top)],
+            Step::Warp(ref warp) => warp.map.move_point([x, y], input, warp.size),
             Step::FlipX => [width - x, y],
             Step::FlipY => [x, height - y],
-            Step::Color(_) | Step::Gray { .. } | Step::Erase { .. } => [x, y],
+            Step::KeepCentres(_) | Step::Color(_) | Step::Gray { .. } | Step::Erase { .. } => {
+                [x, y]
+            }
         }
     }
 }
@@ -68,6 +72,8 @@ pub struct MovingBox {
     whole: [f64; 4],
     /// The part that no image on the way cut off.
     visible: [f64; 4],
+    /// Whether a step dropped the box.
+    is_dropped: bool,
 }
 
 impl MovingBox {
@@ -76,19 +82,40 @@ impl MovingBox {
         MovingBox {
             whole: corners,
             visible: clipped(corners, image),
+            is_dropped: false,
         }
     }
 
-    /// Moves the box with the pixels of an image of this size, and clips it to the result.
+    /// Moves the box with the pixels of an image of this size, and clips it to the result. Becomes
+    /// the smallest box around the four corners.
     pub fn follow(&mut self, step: &Step, input: Size) {
+        if let Step::KeepCentres(region) = step {
+            self.is_dropped |= !has_centre(self.visible, *region);
+        }
         let moved = |[left, top, right, bottom]: [f64; 4]| {
-            let [x1, y1] = step.move_point([left, top], input);
-            let [x2, y2] = step.move_point([right, bottom], input);
-            // A flip swaps the corners.
-            [x1.min(x2), y1.min(y2), x1.max(x2), y1.max(y2)]
+            let corners = [[left, top], [right, top], [right, bottom], [left, bottom]];
+            let corners = corners.map(|corner| step.move_point(corner, input));
+            let low = |side: usize| {
+                corners
+                    .map(|at| at[side])
+                    .into_iter()
+                    .fold(f64::INFINITY, f64::min)
+            };
+            let high = |side: usize| {
+                corners
+                    .map(|at| at[side])
+                    .into_iter()
+                    .fold(f64::NEG_INFINITY, f64::max)
+            };
+            [low(0), low(1), high(0), high(1)]
         };
         self.whole = moved(self.whole);
         self.visible = clipped(moved(self.visible), step.output_size(input));
+    }
+
+    /// Whether no step dropped the box, and a part of it is in the image.
+    pub fn is_left(&self) -> bool {
+        !self.is_dropped && self.visibility() > 0.0
     }
 
     /// Returns left, top, right and bottom of the visible part.
@@ -121,12 +148,11 @@ impl BoxFilter {
     /// Whether a box stays. A box that is completely outside the image never does.
     pub fn keeps(&self, moved: &MovingBox) -> bool {
         let [left, top, right, bottom] = moved.visible;
-        let visibility = moved.visibility();
         right - left >= self.min_size
             && bottom - top >= self.min_size
             && area(moved.visible) >= self.min_area
-            && visibility > 0.0
-            && visibility >= self.min_visibility
+            && moved.is_left()
+            && moved.visibility() >= self.min_visibility
     }
 }
 

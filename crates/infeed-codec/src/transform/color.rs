@@ -5,8 +5,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::blur::{blur, check_bytes};
+use super::noise::add_noise;
 use super::operation::{Effect, Operation};
 use super::params::Check;
+use super::tone::{autocontrast, equalize, sharpen};
 use super::{PixelView, Rng, Step, TransformError};
 use infeed_core::sample::{Depth, Image, Size};
 
@@ -46,7 +49,7 @@ impl Default for Jitter {
 }
 
 impl Jitter {
-    fn range(self, neutral: f64, least: f64) -> [f64; 2] {
+    pub(super) fn range(self, neutral: f64, least: f64) -> [f64; 2] {
         match self {
             Jitter::By(by) => [(neutral - by).max(least), neutral + by],
             Jitter::Between(range) => range,
@@ -205,6 +208,72 @@ pub enum ColorStep {
     Saturation(f64),
     /// Turns the hue by this share of the circle.
     Hue(f64),
+    /// Replaces `v` by `255 - v`.
+    Invert,
+    /// Keeps this number of the highest bits, 0 to 8.
+    Posterize(u32),
+    /// Inverts values from this one on.
+    Solarize(f64),
+    /// Replaces colours by their luma, in equal channels.
+    Gray,
+    /// Stretches each channel to 0 to 255.
+    Autocontrast,
+    /// Equalizes the histogram of each channel.
+    Equalize,
+    /// Blends with the blurred image.
+    Sharpness(f64),
+    /// Takes each channel from the channel of this number.
+    Permute([u8; 3]),
+    /// Blurs with a Gaussian filter.
+    Blur {
+        /// Pixels of the filter along x and y, odd.
+        kernel: [u32; 2],
+        /// Standard deviation in pixels.
+        sigma: f64,
+    },
+    /// Adds Gaussian noise.
+    Noise {
+        /// Mean, in units of 0 to 1.
+        mean: f64,
+        /// Standard deviation, in units of 0 to 1.
+        sigma: f64,
+        /// Whether sums are clipped, or wrap around.
+        clip: bool,
+        /// Decides the noise.
+        seed: u64,
+    },
+}
+
+impl ColorStep {
+    /// Returns the name of the most similar transform.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            ColorStep::Brightness(_)
+            | ColorStep::Contrast(_)
+            | ColorStep::Saturation(_)
+            | ColorStep::Hue(_) => "ColorJitter",
+            ColorStep::Invert => "RandomInvert",
+            ColorStep::Posterize(_) => "RandomPosterize",
+            ColorStep::Solarize(_) => "RandomSolarize",
+            ColorStep::Gray => "RandomGrayscale",
+            ColorStep::Autocontrast => "RandomAutocontrast",
+            ColorStep::Equalize => "RandomEqualize",
+            ColorStep::Sharpness(_) => "RandomAdjustSharpness",
+            ColorStep::Permute(_) => "RandomPhotometricDistort",
+            ColorStep::Blur { .. } => "GaussianBlur",
+            ColorStep::Noise { .. } => "GaussianNoise",
+        }
+    }
+
+    /// Checks that the change is defined for these pixels.
+    pub(super) fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+        match self {
+            ColorStep::Blur { .. } | ColorStep::Noise { .. } => {
+                check_bytes(self.name(), channels, depth)
+            }
+            _ => check_color(self.name(), channels, depth),
+        }
+    }
 }
 
 /// Checks that the image has colours: gray or RGB of 8 bits.
@@ -225,7 +294,7 @@ pub(super) fn check_color(
     })
 }
 
-/// Changes the colours of an image of 1 or 3 channels of 8 bits.
+/// Changes the colours of an image for whose pixels the steps are defined.
 pub(super) fn change_colors(image: &mut Image, steps: &[ColorStep]) {
     for step in steps {
         match *step {
@@ -245,6 +314,31 @@ pub(super) fn change_colors(image: &mut Image, steps: &[ColorStep]) {
                 });
             }
             ColorStep::Hue(factor) => map_colors(image, |pixel| turn_hue(*pixel, factor as f32)),
+            ColorStep::Invert => map_samples(image, |v| 255.0 - v),
+            ColorStep::Posterize(bits) => {
+                let mask = (0xff00 >> bits) as u8;
+                map_samples(image, |v| f32::from(v as u8 & mask));
+            }
+            ColorStep::Solarize(threshold) => {
+                let from = threshold as f32;
+                map_samples(image, |v| if v >= from { 255.0 - v } else { v });
+            }
+            ColorStep::Gray => map_colors(image, |pixel| [luma(*pixel) as u8; 3]),
+            ColorStep::Autocontrast => autocontrast(image),
+            ColorStep::Equalize => equalize(image),
+            ColorStep::Sharpness(factor) => sharpen(image, factor),
+            ColorStep::Permute(order) => {
+                map_colors(image, |pixel| {
+                    order.map(|from| pixel[usize::from(from % 3)])
+                });
+            }
+            ColorStep::Blur { kernel, sigma } => blur(image, kernel, sigma),
+            ColorStep::Noise {
+                mean,
+                sigma,
+                clip,
+                seed,
+            } => add_noise(image, mean, sigma, clip, seed),
         }
     }
 }

@@ -9,37 +9,56 @@
 
 use serde::{Deserialize, Serialize};
 
+mod affine;
+mod augment;
 mod beta;
+mod blur;
 mod boxes;
+mod choices;
 mod color;
 mod crop;
+mod distort;
 mod erase;
 mod error;
 mod flip;
+mod iou_crop;
 mod mix;
+mod noise;
 mod normalize;
 mod onehot;
 mod operation;
 mod pad;
 mod palette;
 mod params;
+mod perspective;
 mod resize;
 mod resized_crop;
 mod rng;
+mod scale;
 mod step;
+mod tone;
 mod view;
+mod warp;
 mod words;
+mod zoom_out;
 
 #[cfg(test)]
 mod tests;
 
+pub use affine::{RandomAffine, RandomRotation, Shear};
+pub use augment::{RandAugment, TrivialAugmentWide};
+pub use blur::{GaussianBlur, Sigma};
 pub use boxes::{BoxFilter, BoxFormat, MovingBox};
+pub use choices::{RandomApply, RandomChoice, RandomOrder};
 pub use color::{ColorJitter, ColorStep, Grayscale, Jitter};
 pub use crop::{CenterCrop, Corner, Crop, CropOrPad, CropPosition, RandomCrop};
+pub use distort::RandomPhotometricDistort;
 pub use erase::RandomErasing;
 pub use error::TransformError;
 pub use flip::{RandomHorizontalFlip, RandomVerticalFlip};
+pub use iou_crop::RandomIoUCrop;
 pub use mix::{Blend, CutMix, MixChoice, MixSettings, MixUp, Mixing};
+pub use noise::GaussianNoise;
 pub use normalize::{Affine, Normalize, ToFloat};
 pub use onehot::{Accepted, MaskClasses, MaskContent};
 pub use onehot::{ClassIndex, DEFAULT_IGNORE_INDEX, MAX_CLASSES, OneHot, Unknown};
@@ -47,11 +66,17 @@ pub use operation::Effect;
 pub use pad::Pad;
 pub use palette::{Palette, PaletteError};
 pub use params::{ChannelValues, Filter, MAX_PIXELS, PadMode, Padding, Sides};
+pub use perspective::RandomPerspective;
 pub use resize::Resize;
 pub use resized_crop::RandomResizedCrop;
 pub use rng::Rng;
+pub use scale::{LongestMaxSize, RandomShortestSize, ScaleJitter, SideChoice};
 pub use step::{Step, TransformScratch};
+pub use tone::{RandomAdjustSharpness, RandomAutocontrast, RandomEqualize, RandomGrayscale};
+pub use tone::{RandomInvert, RandomPosterize, RandomSolarize};
 pub use view::PixelView;
+pub use warp::{Warp, WarpMap};
+pub use zoom_out::RandomZoomOut;
 
 use infeed_core::sample::{Depth, Size};
 use operation::Operation;
@@ -96,12 +121,35 @@ transforms!(
     RandomCrop,
     RandomResizedCrop,
     Resize,
+    LongestMaxSize,
+    RandomShortestSize,
+    ScaleJitter,
     Pad,
     CropOrPad,
+    RandomZoomOut,
+    RandomIoUCrop,
     RandomHorizontalFlip,
     RandomVerticalFlip,
+    RandomAffine,
+    RandomRotation,
+    RandomPerspective,
     ColorJitter,
     Grayscale,
+    RandomPhotometricDistort,
+    RandomInvert,
+    RandomPosterize,
+    RandomSolarize,
+    RandomGrayscale,
+    RandomAutocontrast,
+    RandomEqualize,
+    RandomAdjustSharpness,
+    GaussianBlur,
+    GaussianNoise,
+    RandAugment,
+    TrivialAugmentWide,
+    RandomApply,
+    RandomChoice,
+    RandomOrder,
     RandomErasing,
     ToFloat,
     Normalize,
@@ -121,7 +169,17 @@ impl Transform {
         self.operation().validate()
     }
 
-    /// Draws the steps for one sample whose image and masks have this size.
+    /// Draws the steps for one sample without boxes: see [`Transform::draw_around`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Transform::draw_around`].
+    pub fn draw(&self, size: Size, rng: &mut Rng) -> Result<Vec<Step>, TransformError> {
+        self.draw_around(size, &[], rng)
+    }
+
+    /// Draws the steps for one sample whose image and masks have this size, and whose boxes have
+    /// these left, top, right and bottom sides in pixels.
     ///
     /// `ToFloat`, `Normalize`, `OneHot` and `ClassIndex` draw no steps, because they change the
     /// values when they are written into the batch. `MixUp` and `CutMix` draw no steps either,
@@ -131,7 +189,12 @@ impl Transform {
     ///
     /// `TooSmall` if the image is smaller than the crop, `TooLarge` if the result would exceed
     /// [`MAX_PIXELS`], `Empty` if the image has no pixels.
-    pub fn draw(&self, size: Size, rng: &mut Rng) -> Result<Vec<Step>, TransformError> {
+    pub fn draw_around(
+        &self,
+        size: Size,
+        boxes: &[[f64; 4]],
+        rng: &mut Rng,
+    ) -> Result<Vec<Step>, TransformError> {
         let mut steps = Vec::new();
         if size.pixels() == 0 {
             return Err(TransformError::Empty {
@@ -139,18 +202,20 @@ impl Transform {
                 found: size,
             });
         }
-        self.operation().draw(size, rng, &mut steps)?;
+        self.operation().draw_around(size, boxes, rng, &mut steps)?;
         Ok(steps)
     }
 
     /// Returns the size of every result, given the size of every image. None if the size differs by
-    /// record.
+    /// record or by draw.
     ///
     /// # Errors
     ///
     /// Like [`Transform::draw`], if the size of the images is known.
     pub fn output_size(&self, input: Option<Size>) -> Result<Option<Size>, TransformError> {
-        if let Some(size) = input {
+        if let Some(size) = input
+            && !self.operation().has_random_size()
+        {
             // The size of the result does not depend on the draw, so any draw is correct.
             let steps = self.draw(size, &mut Rng::new(0, 0, 0, 0))?;
             return Ok(Some(
@@ -224,6 +289,11 @@ impl Transform {
     /// image occurs twice in the result.
     pub fn moves_points(&self) -> bool {
         self.operation().moves_points()
+    }
+
+    /// Whether the draw depends on the boxes of the sample.
+    pub fn needs_boxes(&self) -> bool {
+        self.operation().needs_boxes()
     }
 
     /// Whether each pixel of the result depends only on the same pixel of the image. `ColorJitter`

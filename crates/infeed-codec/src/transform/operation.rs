@@ -16,10 +16,14 @@ pub enum Effect {
     Resize,
     /// Adds pixels to images and masks.
     Pad,
+    /// Resamples images and masks along a map of positions.
+    Warp,
     /// Changes the colours of images.
     Color,
     /// Overwrites pixels of images.
     Erase,
+    /// Drops boxes.
+    Boxes,
     /// Changes the type and scale of images' values while they are written to the batch.
     Scale,
     /// Replaces masks by classes while they are written to the batch.
@@ -33,7 +37,7 @@ impl Effect {
     pub fn is_geometric(self) -> bool {
         matches!(
             self,
-            Effect::Crop | Effect::Flip | Effect::Resize | Effect::Pad
+            Effect::Crop | Effect::Flip | Effect::Resize | Effect::Pad | Effect::Warp
         )
     }
 }
@@ -60,12 +64,28 @@ pub(super) trait Operation {
         Ok(())
     }
 
+    /// As [`Operation::draw`], given left, top, right and bottom of the boxes of the sample.
+    fn draw_around(
+        &self,
+        image: Size,
+        _boxes: &[[f64; 4]],
+        rng: &mut Rng,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), TransformError> {
+        self.draw(image, rng, steps)
+    }
+
+    /// Whether the draw depends on the boxes of the sample.
+    fn needs_boxes(&self) -> bool {
+        false
+    }
+
     /// Whether the result depends on the random generator.
     fn is_random(&self) -> bool {
         false
     }
 
-    /// Effects of the steps that `draw` may append, in their order. A transform with
+    /// Effects of the steps on pixels that `draw` may append, in their order. A transform with
     /// [`Effect::Crop`] pads only images that are too small for it.
     fn parts(&self) -> Vec<Effect> {
         vec![self.effect()]
@@ -85,6 +105,11 @@ pub(super) trait Operation {
     /// Whether each pixel of the result depends only on the same pixel of the image.
     fn is_pointwise(&self) -> bool {
         matches!(self.effect(), Effect::Scale | Effect::Classes)
+    }
+
+    /// Whether the size of the result depends on the draw.
+    fn has_random_size(&self) -> bool {
+        false
     }
 
     /// Size of every result, whatever the size of the image. None if there is no such size.

@@ -7,6 +7,7 @@ use super::flip::{flip_x, flip_y};
 use super::pad::{pad, pixel_from_values};
 use super::params::MAX_PIXELS;
 use super::resize::{ResizeScratch, resize};
+use super::warp::{Warp, WarpScratch, warp};
 use super::{ChannelValues, ColorStep, Effect, Filter, PadMode, PixelView, TransformError};
 use infeed_core::sample::{Image, Region, Size};
 
@@ -18,6 +19,8 @@ use infeed_core::sample::{Image, Region, Size};
 pub enum Step {
     /// Keeps a region.
     Crop(Region),
+    /// Drops the boxes whose centre is outside this region; pixels stay as they are.
+    KeepCentres(Region),
     /// Resizes to another size.
     Resize {
         /// The new size.
@@ -38,6 +41,8 @@ pub enum Step {
         mask_fill: Vec<f64>,
         mode: PadMode,
     },
+    /// Resamples along a map of positions.
+    Warp(Warp),
     /// Swaps left and right.
     FlipX,
     /// Swaps top and bottom.
@@ -62,6 +67,7 @@ pub enum Step {
 #[derive(Debug, Default)]
 pub struct TransformScratch {
     resize: ResizeScratch,
+    warp: WarpScratch,
 }
 
 impl Step {
@@ -96,11 +102,13 @@ impl Step {
     pub fn name(&self) -> &'static str {
         match self {
             Step::Crop(_) => "Crop",
+            Step::KeepCentres(_) => "RandomIoUCrop",
             Step::Resize { .. } => "Resize",
             Step::Pad { .. } => "Pad",
+            Step::Warp(warp) => warp.map.name(),
             Step::FlipX => "RandomHorizontalFlip",
             Step::FlipY => "RandomVerticalFlip",
-            Step::Color(_) => "ColorJitter",
+            Step::Color(steps) => steps.first().map_or("ColorJitter", ColorStep::name),
             Step::Gray { .. } => "Grayscale",
             Step::Erase { .. } => "RandomErasing",
         }
@@ -110,7 +118,7 @@ impl Step {
     pub fn output_size(&self, input: Size) -> Size {
         match *self {
             Step::Crop(region) => region.size,
-            Step::Resize { size, .. } => size,
+            Step::Resize { size, .. } | Step::Warp(Warp { size, .. }) => size,
             Step::Pad {
                 left,
                 top,
@@ -121,9 +129,12 @@ impl Step {
                 height: input.height.saturating_add(top).saturating_add(bottom),
                 width: input.width.saturating_add(left).saturating_add(right),
             },
-            Step::FlipX | Step::FlipY | Step::Color(_) | Step::Gray { .. } | Step::Erase { .. } => {
-                input
-            }
+            Step::KeepCentres(_)
+            | Step::FlipX
+            | Step::FlipY
+            | Step::Color(_)
+            | Step::Gray { .. }
+            | Step::Erase { .. } => input,
         }
     }
 
@@ -136,8 +147,10 @@ impl Step {
     pub fn effect(&self) -> Effect {
         match self {
             Step::Crop(_) => Effect::Crop,
+            Step::KeepCentres(_) => Effect::Boxes,
             Step::Resize { .. } => Effect::Resize,
             Step::Pad { .. } => Effect::Pad,
+            Step::Warp(_) => Effect::Warp,
             Step::FlipX | Step::FlipY => Effect::Flip,
             Step::Color(_) | Step::Gray { .. } => Effect::Color,
             Step::Erase { .. } => Effect::Erase,
@@ -201,11 +214,15 @@ impl Step {
                 let fill = pixel_from_values("Pad", parameter, fill, channels, depth)?;
                 pad(input, [*left, *top, *right, *bottom], &fill, *mode, out);
             }
+            Step::Warp(drawn) => warp(input, drawn, is_mask, out, &mut scratch.warp)?,
             Step::FlipX => flip_x(input, out),
             Step::FlipY => flip_y(input, out),
             _ if is_mask => copy(input, out),
+            Step::KeepCentres(_) => copy(input, out),
             Step::Color(steps) => {
-                check_color("ColorJitter", channels, depth)?;
+                steps
+                    .iter()
+                    .try_for_each(|step| step.check_pixels(channels, depth))?;
                 copy(input, out);
                 change_colors(out, steps);
             }

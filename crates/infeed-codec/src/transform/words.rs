@@ -2,13 +2,16 @@
 
 use std::fmt;
 
-use super::{Blend, ColorStep, Filter, PadMode, Step};
+use super::{Blend, ColorStep, Filter, PadMode, Step, WarpMap};
 use infeed_core::sample::Region;
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Step::Crop(region) => write!(f, "crop {}", RegionText(region)),
+            Step::KeepCentres(region) => {
+                write!(f, "keep boxes with their centre in {}", RegionText(region))
+            }
             Step::Resize { size, filter } => {
                 write!(f, "resize to {size} ({})", filter_name(*filter))
             }
@@ -32,6 +35,7 @@ impl fmt::Display for Step {
                     PadMode::Symmetric => f.write_str(" mirrored"),
                 }
             }
+            Step::Warp(warp) => write!(f, "{} ({})", warp.map, filter_name(warp.filter)),
             Step::FlipX => f.write_str("flip left and right"),
             Step::FlipY => f.write_str("flip top and bottom"),
             Step::Color(steps) => {
@@ -46,16 +50,55 @@ impl fmt::Display for Step {
     }
 }
 
+impl fmt::Display for WarpMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WarpMap::Affine {
+                angle,
+                translate: [x, y],
+                scale,
+                shear: [shear_x, shear_y],
+                center,
+            } => {
+                write!(
+                    f,
+                    "rotate clockwise by {angle} degrees, shear by {shear_x} and {shear_y}, scale by {scale}, \
+                     move by x {x}, y {y}"
+                )?;
+                match center {
+                    Some([x, y]) => write!(f, " around x {x}, y {y}"),
+                    None => Ok(()),
+                }
+            }
+            WarpMap::Perspective { corners } => write!(f, "move the corners to {corners:?}"),
+        }
+    }
+}
+
 impl fmt::Display for ColorStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, factor) = match self {
-            ColorStep::Brightness(factor) => ("brightness", factor),
-            ColorStep::Contrast(factor) => ("contrast", factor),
-            ColorStep::Saturation(factor) => ("saturation", factor),
-            ColorStep::Hue(turn) => ("hue", turn),
-        };
         // Prints as many digits as are needed to parse the same number.
-        write!(f, "{name} {factor}")
+        match self {
+            ColorStep::Brightness(factor) => write!(f, "brightness {factor}"),
+            ColorStep::Contrast(factor) => write!(f, "contrast {factor}"),
+            ColorStep::Saturation(factor) => write!(f, "saturation {factor}"),
+            ColorStep::Hue(turn) => write!(f, "hue {turn}"),
+            ColorStep::Invert => f.write_str("invert"),
+            ColorStep::Posterize(bits) => write!(f, "posterize to bits {bits}"),
+            ColorStep::Solarize(threshold) => write!(f, "solarize from {threshold}"),
+            ColorStep::Gray => f.write_str("gray"),
+            ColorStep::Autocontrast => f.write_str("autocontrast"),
+            ColorStep::Equalize => f.write_str("equalize"),
+            ColorStep::Sharpness(factor) => write!(f, "sharpness {factor}"),
+            ColorStep::Permute([r, g, b]) => write!(f, "channels {r} {g} {b}"),
+            ColorStep::Blur {
+                kernel: [x, y],
+                sigma,
+            } => write!(f, "blur over {x}x{y} with sigma {sigma}"),
+            ColorStep::Noise { mean, sigma, .. } => {
+                write!(f, "noise with mean {mean}, sigma {sigma}")
+            }
+        }
     }
 }
 

@@ -224,19 +224,20 @@ fn bake(pipeline: &Pipeline, short_side: u32) -> Option<GeometryChange> {
         (Effect::Resize, _) => ("resize", "resized once, as the pipeline does".to_owned()),
         _ => return None,
     };
-    // Both sides of a square become as long as the shorter side.
-    let square = Size {
-        height: 1,
-        width: 1,
+    // The shorter side of the result, if it is the same for every image.
+    let short_side = |width| {
+        let resized = first.output_size(Some(Size { height: 1, width }));
+        let size = resized.ok().flatten()?;
+        Some(size.height.min(size.width))
     };
-    let resized = first.output_size(Some(square)).ok().flatten();
+    let short_side = short_side(1).filter(|side| short_side(2) == Some(*side));
     Some(GeometryChange {
         id,
         name,
         flags: "--bake 1".to_owned(),
         // The packer applies the pipeline's own transform, with its position, filter and padding.
         transforms: vec![first.clone()],
-        short_side: resized.filter(|_| fixed.is_none()).map(|size| size.height),
+        short_side: short_side.filter(|_| fixed.is_none()),
         pixels: PixelChange::Compared("stored after this transform"),
     })
 }

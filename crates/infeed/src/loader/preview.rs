@@ -87,6 +87,7 @@ fn through_functions(
             name: "python",
             draws: call.name.clone(),
             fields: values.iter().map(field).collect(),
+            outlines: Vec::new(),
         });
     }
     if let Some(last) = stages.last().cloned() {

@@ -151,6 +151,16 @@ impl SourceSpec {
                 *images = change(images);
                 *annotations = change(annotations);
             }
+            SourceSpec::Yolo {
+                images,
+                labels,
+                classes,
+            } => {
+                for path in std::iter::once(images).chain(labels).chain(classes) {
+                    *path = change(path);
+                }
+            }
+            SourceSpec::Voc { path, .. } => *path = change(path),
             SourceSpec::Memory { fields } => {
                 for path in fields.iter_mut().filter_map(|field| field.path.as_mut()) {
                     *path = change(path);

@@ -13,7 +13,6 @@ use crate::function::Function;
 use infeed_codec::transform::BoxFormat;
 use infeed_core::error::Error;
 use infeed_core::sample::{DType, Field, FieldKind, Pixels};
-use infeed_source::Source;
 use infeed_source::coco::{self, Coco, CocoLabels};
 use infeed_source::field_spec::{FieldSpec, field_kind};
 use infeed_source::folder::{Folder, Labels};
@@ -21,6 +20,7 @@ use infeed_source::formats::{self, FileFormat};
 use infeed_source::memory::{FieldData, Memory};
 use infeed_source::mix::Mix;
 use infeed_source::pairs::Pairs;
+use infeed_source::{Source, boxed, voc, yolo};
 
 /// Defines [`SourceSpec`] with one variant for each file format of the table, and what these
 /// variants have in common.
@@ -64,6 +64,28 @@ macro_rules! source_spec {
                 /// Whether labels are ids of categories, or their indices in the order of ids.
                 #[serde(default)]
                 labels: CocoLabels,
+            },
+            /// Images with the boxes of YOLO text files.
+            Yolo {
+                /// Folder or URL of the images.
+                images: PathBuf,
+                /// Folder of the text files. Absent: `images` with its last folder `images`
+                /// replaced by `labels`.
+                #[serde(default, skip_serializing_if = "Option::is_none")]
+                labels: Option<PathBuf>,
+                /// Text file with the name of a class in each line.
+                #[serde(default, skip_serializing_if = "Option::is_none")]
+                classes: Option<PathBuf>,
+            },
+            /// Images with the boxes of a dataset in the format of Pascal VOC.
+            Voc {
+                /// Folder with `Annotations`, `ImageSets` and `JPEGImages`.
+                path: PathBuf,
+                /// Name of a list in `ImageSets/Main`.
+                image_set: String,
+                /// Names of the classes. Absent: the 20 classes of the challenge.
+                #[serde(default, skip_serializing_if = "Option::is_none")]
+                classes: Option<Vec<String>>,
             },
             /// Mix of several sources with the same fields.
             Mix {
@@ -262,6 +284,8 @@ impl SourceSpec {
                 field("mask", FieldKind::Mask(Pixels::Encoded)),
             ])),
             SourceSpec::Coco { .. } => Ok(Some(coco::fields())),
+            SourceSpec::Yolo { .. } => Ok(Some(boxed::fields(None))),
+            SourceSpec::Voc { .. } => Ok(Some(boxed::fields(Some(voc::DIFFICULT)))),
             SourceSpec::Memory { fields } => {
                 let fields: Result<_, _> = fields.iter().map(MemoryField::field).collect();
                 fields.map(Some)
@@ -281,6 +305,15 @@ impl SourceSpec {
             SourceSpec::Coco { .. } => {
                 let boxes = BoxesSpec::new(coco::BOXES, BoxFormat::Xyxy);
                 Some(boxes.columns(coco::COLUMNS))
+            }
+            SourceSpec::Yolo { .. } => {
+                let mut boxes = BoxesSpec::new(boxed::BOXES, BoxFormat::Cxcywh);
+                boxes.normalized = true;
+                Some(boxes.columns([boxed::LABELS]))
+            }
+            SourceSpec::Voc { .. } => {
+                let boxes = BoxesSpec::new(boxed::BOXES, BoxFormat::Xyxy);
+                Some(boxes.columns([boxed::LABELS, voc::DIFFICULT]))
             }
             SourceSpec::Mix { parts, .. } => parts.first()?.source.boxes(),
             _ => None,
@@ -331,6 +364,16 @@ impl SourceSpec {
                 annotations,
                 labels,
             } => Arc::new(Coco::open(images, annotations, *labels)?),
+            SourceSpec::Yolo {
+                images,
+                labels,
+                classes,
+            } => Arc::new(yolo::open(images, labels.as_deref(), classes.as_deref())?),
+            SourceSpec::Voc {
+                path,
+                image_set,
+                classes,
+            } => Arc::new(voc::open(path, image_set, classes.as_deref())?),
             SourceSpec::Mix { parts, epoch } => {
                 let weighted = parts.iter().any(|part| part.weight.is_some());
                 let shares: Option<Vec<f64>> = parts.iter().map(|part| part.weight).collect();

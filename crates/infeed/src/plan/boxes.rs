@@ -185,53 +185,79 @@ impl BoxesPlan {
         drawn: &[(usize, Step)],
         cells: &mut [RowCell],
     ) -> Result<(), StageFailure> {
-        let bytes = &record[self.field];
-        let boxes = self.read(bytes, image);
-        let boxes = boxes.map_err(|error| SampleError::Boxes(error).in_field(self.field))?;
+        let (kept, size) = self.kept(record, image, drawn)?;
+        let boxes = record[self.field].len() / (SIDES * self.dtype.bytes());
         for (column, name) in self.columns.iter().zip(&self.spec.columns) {
             let found = record[column.field].len();
-            if found != boxes.len() * column.row_bytes {
+            if found != boxes * column.row_bytes {
                 let problem = format!(
                     "`{name}` has {} rows, but `{}` has {} boxes",
                     found / column.row_bytes,
                     self.spec.field,
-                    boxes.len()
+                    boxes
                 );
                 let fix = "give each box one row, or leave the field out of columns";
                 let error = SampleError::Boxes(BoxesError { problem, fix });
                 return Err(error.in_field(column.field));
             }
         }
-        let filter = self.spec.filter();
-        let mut values = Vec::with_capacity(bytes.len());
-        let mut kept = Vec::with_capacity(boxes.len());
-        for (number, corners) in boxes.into_iter().enumerate() {
-            let mut moving = MovingBox::new(corners, image.size);
-            let mut size = image.size;
-            for (_, step) in drawn {
-                moving.follow(step, size);
-                size = step.output_size(size);
-            }
-            if filter.keeps(&moving) {
-                kept.push(number);
-                let corners = match self.spec.normalized {
-                    true => scaled(moving.visible(), sides(size).map(f64::recip)),
-                    false => moving.visible(),
-                };
-                for value in self.spec.format.values(corners) {
-                    values.extend_from_slice(&(value as f32).to_le_bytes());
-                }
+        let mut values = Vec::with_capacity(kept.len() * SIDES * DType::Float32.bytes());
+        for (_, corners) in &kept {
+            let corners = match self.spec.normalized {
+                true => scaled(*corners, sides(size).map(f64::recip)),
+                false => *corners,
+            };
+            for value in self.spec.format.values(corners) {
+                values.extend_from_slice(&(value as f32).to_le_bytes());
             }
         }
         put(&mut cells[self.field], values);
         for column in &self.columns {
             let bytes = &record[column.field];
-            let rows = kept.iter().flat_map(|&number| {
+            let rows = kept.iter().flat_map(|&(number, _)| {
                 &bytes[number * column.row_bytes..(number + 1) * column.row_bytes]
             });
             put(&mut cells[column.field], rows.copied().collect());
         }
         Ok(())
+    }
+
+    /// Moves the boxes of a record by steps of its image. Returns number, left, top, right and
+    /// bottom of those that stay, and the size of the result.
+    #[allow(clippy::type_complexity, reason = "used twice")]
+    pub(super) fn kept(
+        &self,
+        record: &[Bytes],
+        image: ImageFrame,
+        drawn: &[(usize, Step)],
+    ) -> Result<(Vec<(usize, [f64; 4])>, Size), StageFailure> {
+        let mut boxes = self.start(record, image)?;
+        let mut size = image.size;
+        for (_, step) in drawn {
+            for moving in &mut boxes {
+                moving.follow(step, size);
+            }
+            size = step.output_size(size);
+        }
+        let filter = self.spec.filter();
+        let kept = boxes.iter().enumerate();
+        let kept = kept.filter(|(_, moving)| filter.keeps(moving));
+        let kept = kept.map(|(number, moving)| (number, moving.visible()));
+        Ok((kept.collect(), size))
+    }
+
+    /// Returns the boxes of a record in its decoded image.
+    pub(super) fn start(
+        &self,
+        record: &[Bytes],
+        image: ImageFrame,
+    ) -> Result<Vec<MovingBox>, StageFailure> {
+        let boxes = self.read(&record[self.field], image);
+        let boxes = boxes.map_err(|error| SampleError::Boxes(error).in_field(self.field))?;
+        let moving = boxes.into_iter();
+        Ok(moving
+            .map(|corners| MovingBox::new(corners, image.size))
+            .collect())
     }
 
     /// Returns left, top, right and bottom of each box, in pixels of the decoded image.

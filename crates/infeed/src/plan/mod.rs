@@ -359,6 +359,10 @@ impl<'a> CheckedTransforms<'a> {
                     "the source has no image and no mask; remove the transform".to_owned(),
                 ));
             }
+            if transform.needs_boxes() && pipeline.declared_boxes().is_empty() {
+                let problem = "it crops around boxes; declare them with .boxes(...)";
+                return Err(wrong(problem.to_owned()));
+            }
             if let Some(field) = transform.field()
                 && !names.contains(&field)
             {
@@ -478,7 +482,12 @@ impl<'a> CheckedTransforms<'a> {
                 continue;
             }
             if !transform.mixes() {
-                steps.extend(FieldStep::of(at, transform, finished));
+                let parts = FieldStep::of(at, transform, finished);
+                let runs = |step: &FieldStep| match is_mask {
+                    true => step.effect.is_geometric() || step.effect == Effect::Classes,
+                    false => step.effect != Effect::Classes,
+                };
+                steps.extend(parts.filter(runs));
             }
             if !is_mask {
                 transform

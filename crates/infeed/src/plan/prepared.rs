@@ -145,7 +145,7 @@ impl Plan {
         let looked = self.look(record, PixelState::Stored, &self.fields, scratch)?;
         // No prepared transform draws at random, so any position gives the same steps.
         let (end, at) = (self.prepared_transforms(), Position::default());
-        let mut drawn = self.draw(&looked, at)?;
+        let mut drawn = self.draw(record, &looked, at)?;
         drawn.retain(|(transform, _)| *transform < end);
         let mut arranged = Vec::with_capacity(looked.len());
         let mut needed = 0;

@@ -22,6 +22,8 @@ pub struct PreviewStage {
     /// Values by field: images as `[H, W, C]`; in the last stage, one row of the batch. The stage
     /// of `MixUp` and `CutMix` has the finished partner.
     pub fields: Vec<(String, Values)>,
+    /// Left, top, right and bottom of the boxes that stay, in pixels of the stage's images.
+    pub outlines: Vec<[f64; 4]>,
 }
 
 impl Plan {
@@ -37,8 +39,12 @@ impl Plan {
         scratch: &mut SampleScratch,
     ) -> Result<Vec<PreviewStage>, StageFailure> {
         let looked = self.look(record, PixelState::Stored, &self.fields, scratch)?;
-        let drawn = self.draw(&looked, at)?;
+        let drawn = self.draw(record, &looked, at)?;
         let mut stages = Vec::new();
+        let outlines = |drawn: &[(usize, Step)]| match looked.first() {
+            Some(image) => self.outlines(record, image, drawn),
+            None => Ok(Vec::new()),
+        };
         let mut images: Vec<(usize, Image)> = Vec::new();
         for look in &looked {
             let failed = |error: SampleError| error.in_field(look.field);
@@ -63,7 +69,7 @@ impl Plan {
         }
         let encoded = |look: &VisualField<'_>| look.plan.stored == Pixels::Encoded;
         if looked.iter().any(encoded) {
-            stages.push(self.stage("decode", String::new(), &images)?);
+            stages.push(self.stage("decode", String::new(), &images, outlines(&[])?)?);
         }
         let mut erase = Vec::new();
         for (number, transform) in self.transforms.iter().enumerate() {
@@ -102,7 +108,9 @@ impl Plan {
                 }
             }
             let draws: Vec<String> = own.iter().map(|step| step.to_string()).collect();
-            stages.push(self.stage(transform.name(), draws.join(", "), &images)?);
+            let so_far = drawn.partition_point(|(of, _)| *of <= number);
+            let outlines = outlines(&drawn[..so_far])?;
+            stages.push(self.stage(transform.name(), draws.join(", "), &images, outlines)?);
         }
         let mut boxed = self.spare_row();
         if let Some(image) = looked.first() {
@@ -110,8 +118,25 @@ impl Plan {
                 boxes.write(&record.fields, image.frame, &drawn, &mut boxed.cells)?;
             }
         }
-        stages.push(self.output(record, &images, &erase, &boxed, scratch)?);
+        let mut output = self.output(record, &images, &erase, &boxed, scratch)?;
+        output.outlines = outlines(&drawn)?;
+        stages.push(output);
         Ok(stages)
+    }
+
+    /// Returns the boxes that stay after these steps.
+    fn outlines(
+        &self,
+        record: &Record,
+        image: &VisualField<'_>,
+        drawn: &[(usize, Step)],
+    ) -> Result<Vec<[f64; 4]>, StageFailure> {
+        let mut outlines = Vec::new();
+        for boxes in &self.boxes {
+            let (kept, _) = boxes.kept(&record.fields, image.frame, drawn)?;
+            outlines.extend(kept.into_iter().map(|(_, corners)| corners));
+        }
+        Ok(outlines)
     }
 
     /// Mixes the stages of a sample with those of its partner, named `partner`.
@@ -153,6 +178,7 @@ impl Plan {
                 mixing.partner, mixing.blend
             ),
             fields: other.fields,
+            outlines: Vec::new(),
         });
         stages.push(output);
         Ok(())
@@ -163,6 +189,7 @@ impl Plan {
         name: &'static str,
         draws: String,
         images: &[(usize, Image)],
+        outlines: Vec<[f64; 4]>,
     ) -> Result<PreviewStage, StageFailure> {
         let value = |(field, image): &(usize, Image)| {
             let shape = vec![image.height(), image.width(), image.channels];
@@ -178,6 +205,7 @@ impl Plan {
             name,
             draws,
             fields,
+            outlines,
         })
     }
 
@@ -266,6 +294,7 @@ impl Plan {
             name: "output",
             draws: String::new(),
             fields,
+            outlines: Vec::new(),
         })
     }
 }

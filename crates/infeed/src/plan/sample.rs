@@ -8,7 +8,7 @@ use super::prepared::{self, PixelState};
 use super::{FieldPlan, PixelPlan, Plan, RowPass, added, write};
 use infeed_codec::decode::{DctScale, Decoder, Format, Header, ImageFrame, Request};
 use infeed_codec::transform::{
-    Filter, PixelView, Rng, Step, Transform, TransformError, TransformScratch,
+    Filter, MovingBox, PixelView, Rng, Step, Transform, TransformError, TransformScratch,
 };
 use infeed_core::batch::{BatchRow, RowCell};
 use infeed_core::counters::{Meter, Stage, ThreadCounters};
@@ -155,7 +155,7 @@ impl Plan {
         let calls_follow = !self.sample_calls().is_empty();
         let fields = self.fields(row.form);
         let looked = self.look(record, state, fields, scratch)?;
-        let drawn = self.draw(&looked, at)?;
+        let drawn = self.draw(record, &looked, at)?;
         let missing = self.missing(&drawn, state);
         let mut arranged = Vec::with_capacity(looked.len());
         let mut needed = 0;
@@ -273,10 +273,11 @@ impl Plan {
         Ok(looked)
     }
 
-    /// Draws every random parameter, from sizes alone. Returns the steps, each with the index of
-    /// its transform.
+    /// Draws every random parameter, from sizes and boxes alone. Returns the steps, each with the
+    /// index of its transform.
     pub(super) fn draw(
         &self,
+        record: &Record,
         looked: &[VisualField<'_>],
         at: Position,
     ) -> Result<Vec<(usize, Step)>, StageFailure> {
@@ -285,16 +286,27 @@ impl Plan {
             return Ok(drawn);
         };
         let mut size = first.frame.size;
+        let mut moving = Vec::new();
+        if self.transforms.iter().any(Transform::needs_boxes) {
+            for boxes in &self.boxes {
+                moving.extend(boxes.start(&record.fields, first.frame)?);
+            }
+        }
         for (number, transform) in self.transforms.iter().enumerate() {
             let mut rng = Rng::new(self.seed, at.epoch, at.position, number as u64);
+            let left = moving.iter().filter(|one| one.is_left());
+            let boxes: Vec<[f64; 4]> = left.map(MovingBox::visible).collect();
             let steps = transform
-                .draw(size, &mut rng)
+                .draw_around(size, &boxes, &mut rng)
                 .map_err(|error| StageFailure {
                     field: first.field,
                     transform: Some(transform.name()),
                     error: SampleError::Transform(error),
                 })?;
             for step in steps {
+                for one in &mut moving {
+                    one.follow(&step, size);
+                }
                 size = step.output_size(size);
                 drawn.push((number, step));
             }

@@ -5,9 +5,10 @@ use infeed::decode::ColorMode;
 use infeed::pipeline::{Layout, SourceSpec};
 use infeed::sample::DType;
 use infeed::transform::{
-    CenterCrop, ClassIndex, Crop, CropOrPad, Grayscale, Normalize, OneHot, Pad, RandomCrop,
-    RandomErasing, RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, Resize, Rng,
-    ToFloat, Transform,
+    CenterCrop, ClassIndex, Crop, CropOrPad, GaussianBlur, GaussianNoise, Grayscale, Normalize,
+    OneHot, Pad, RandAugment, RandomAffine, RandomApply, RandomCrop, RandomErasing,
+    RandomHorizontalFlip, RandomPerspective, RandomResizedCrop, RandomRotation, RandomShortestSize,
+    RandomVerticalFlip, RandomZoomOut, Resize, Rng, ToFloat, Transform,
 };
 use infeed::{Pipeline, Values};
 
@@ -86,6 +87,33 @@ fn jpeg_regions_flips_and_float_rows_equal_whole_images_step_by_step() {
             CropOrPad::new(50, 50).into(),
             normalize().into(),
             RandomErasing::new(0.9).into(),
+        ],
+        vec![
+            RandomHorizontalFlip::new(0.5).into(),
+            RandomAffine::new(20.0).into(),
+            RandomVerticalFlip::new(0.5).into(),
+            RandAugment::default().into(),
+            CenterCrop::new(32).into(),
+        ],
+        vec![
+            RandomCrop::new(32).into(),
+            RandomPerspective::new(0.7).into(),
+            RandomApply::new(
+                vec![
+                    GaussianBlur::new(3).into(),
+                    RandomHorizontalFlip::new(0.5).into(),
+                ],
+                0.8,
+            )
+            .into(),
+            GaussianNoise::default().into(),
+            normalize().into(),
+        ],
+        vec![
+            RandomShortestSize::new([24, 30]).into(),
+            RandomZoomOut::new(0.5).into(),
+            RandomRotation::new(90.0).into(),
+            CenterCrop::new(28).into(),
         ],
         vec![
             Pad::new(3).into(),

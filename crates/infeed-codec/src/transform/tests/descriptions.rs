@@ -18,7 +18,7 @@ fn error_of(transform: impl Into<Transform>) -> String {
 
 #[test]
 fn the_shortest_form_of_each_transform_has_the_documented_defaults() {
-    let expected: [(&str, Transform); 18] = [
+    let expected: [(&str, Transform); 41] = [
         (
             "kind = 'Crop'\nheight = 5\nwidth = 6",
             Crop::new(5, 6).into(),
@@ -42,6 +42,77 @@ fn the_shortest_form_of_each_transform_has_the_documented_defaults() {
         (
             "kind = 'RandomVerticalFlip'",
             RandomVerticalFlip::new(0.5).into(),
+        ),
+        (
+            "kind = 'RandomAffine'\ndegrees = 5",
+            RandomAffine::new(5.0).into(),
+        ),
+        (
+            "kind = 'RandomRotation'\ndegrees = 5",
+            RandomRotation::new(5.0).into(),
+        ),
+        (
+            "kind = 'RandomPerspective'",
+            RandomPerspective::new(0.5).into(),
+        ),
+        (
+            "kind = 'LongestMaxSize'\nmax_size = 9",
+            LongestMaxSize::new(9).into(),
+        ),
+        (
+            "kind = 'RandomShortestSize'\nmin_size = [8, 9]",
+            RandomShortestSize::new([8, 9]).into(),
+        ),
+        (
+            "kind = 'ScaleJitter'\ntarget_size = [9, 8]",
+            ScaleJitter::new([9, 8]).into(),
+        ),
+        ("kind = 'RandomZoomOut'", RandomZoomOut::new(0.5).into()),
+        ("kind = 'RandomIoUCrop'", RandomIoUCrop::default().into()),
+        (
+            "kind = 'RandomPhotometricDistort'",
+            RandomPhotometricDistort::default().into(),
+        ),
+        ("kind = 'RandomInvert'", RandomInvert::new(0.5).into()),
+        (
+            "kind = 'RandomPosterize'\nbits = 3",
+            RandomPosterize::new(3, 0.5).into(),
+        ),
+        (
+            "kind = 'RandomSolarize'\nthreshold = 9",
+            RandomSolarize::new(9.0, 0.5).into(),
+        ),
+        ("kind = 'RandomGrayscale'", RandomGrayscale::new(0.1).into()),
+        (
+            "kind = 'RandomAutocontrast'",
+            RandomAutocontrast::new(0.5).into(),
+        ),
+        ("kind = 'RandomEqualize'", RandomEqualize::new(0.5).into()),
+        (
+            "kind = 'RandomAdjustSharpness'\nsharpness_factor = 2",
+            RandomAdjustSharpness::new(2.0, 0.5).into(),
+        ),
+        (
+            "kind = 'GaussianBlur'\nkernel_size = 3",
+            GaussianBlur::new(3).into(),
+        ),
+        ("kind = 'GaussianNoise'", GaussianNoise::default().into()),
+        ("kind = 'RandAugment'", RandAugment::default().into()),
+        (
+            "kind = 'TrivialAugmentWide'",
+            TrivialAugmentWide::default().into(),
+        ),
+        (
+            "kind = 'RandomApply'\ntransforms = [{kind = 'RandomEqualize'}]",
+            RandomApply::new(vec![RandomEqualize::new(0.5).into()], 0.5).into(),
+        ),
+        (
+            "kind = 'RandomChoice'\ntransforms = [{kind = 'RandomEqualize'}]",
+            RandomChoice::new(vec![RandomEqualize::new(0.5).into()]).into(),
+        ),
+        (
+            "kind = 'RandomOrder'\ntransforms = [{kind = 'RandomEqualize'}]",
+            RandomOrder::new(vec![RandomEqualize::new(0.5).into()]).into(),
         ),
         ("kind = 'ColorJitter'", ColorJitter::default().into()),
         ("kind = 'Grayscale'", Grayscale::new(1).into()),
@@ -85,6 +156,20 @@ fn every_spelling_of_a_parameter_survives_toml_and_json() {
         "kind = 'CropOrPad'\nheight = 3\nwidth = 4\nmask_fill = 255",
         "kind = 'ColorJitter'\nbrightness = 0.4\ncontrast = [0.5, 1]\nhue = [-0.1, 0.2]",
         "kind = 'Grayscale'\nnum_output_channels = 3",
+        "kind = 'RandomAffine'\ndegrees = [-3, 9]\ntranslate = [0.1, 0]\nscale = [0.5, 2]\n\
+         shear = [-5, 5, 0, 1]\ninterpolation = 'bilinear'\nfill = [1, 2, 3]\ncenter = [4, 5]",
+        "kind = 'RandomRotation'\ndegrees = 45\nexpand = true\nmask_fill = 255",
+        "kind = 'RandomPerspective'\ndistortion_scale = 0.2\np = 1\ninterpolation = 'nearest'",
+        "kind = 'RandomShortestSize'\nmin_size = 800\nmax_size = 1333",
+        "kind = 'ScaleJitter'\ntarget_size = [640, 480]\nscale_range = [0.8, 1.25]",
+        "kind = 'RandomZoomOut'\nfill = 114\nside_range = [1, 2]\np = 0.3",
+        "kind = 'RandomIoUCrop'\nsampler_options = [0.5, 1]\ntrials = 10",
+        "kind = 'GaussianBlur'\nkernel_size = [5, 9]\nsigma = 1.5",
+        "kind = 'GaussianNoise'\nmean = 0.1\nsigma = 0.05\nclip = false",
+        "kind = 'RandAugment'\nnum_ops = 3\nmagnitude = 5\nfill = 128",
+        "kind = 'RandomChoice'\np = [1, 3]\n\
+         transforms = [{kind = 'RandomInvert'}, {kind = 'RandomApply', transforms = \
+         [{kind = 'RandomSolarize', threshold = 128}], p = 0.1}]",
         "kind = 'RandomErasing'\np = 1\nvalue = [1, 2, 3]",
         "kind = 'ToFloat'\nfield = 'image'",
         "kind = 'Normalize'\nmean = [0.5, 0.5, 0.5]\nstd = [1, 1, 1]\nfield = 'image'",

@@ -10,31 +10,35 @@ use serde_json::Value;
 
 use super::*;
 
-struct Golden {
+pub(super) struct Golden {
     cases: Value,
     pixels: Vec<u8>,
 }
 
 impl Golden {
     fn open() -> Golden {
+        Golden::of_files("cases.json", "pixels.bin")
+    }
+
+    pub(super) fn of_files(cases: &str, pixels: &str) -> Golden {
         let at = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/transforms");
         let read = |name: &str| -> Vec<u8> {
             let path: PathBuf = at.join(name);
             fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
         };
         Golden {
-            cases: serde_json::from_slice(&read("cases.json")).unwrap(),
-            pixels: read("pixels.bin"),
+            cases: serde_json::from_slice(&read(cases)).unwrap(),
+            pixels: read(pixels),
         }
     }
 
-    fn of<T: DeserializeOwned>(&self, kind: &str) -> Vec<T> {
+    pub(super) fn of<T: DeserializeOwned>(&self, kind: &str) -> Vec<T> {
         let cases: Vec<T> = serde_json::from_value(self.cases[kind].clone()).unwrap();
         assert!(!cases.is_empty(), "no cases of {kind}");
         cases
     }
 
-    fn image(&self, place: &Place) -> Image {
+    pub(super) fn image(&self, place: &Place) -> Image {
         let mut image = Image::default();
         image.reset(size(place.height, place.width), place.channels, place.depth);
         let bytes = &self.pixels[place.offset..place.offset + image.data.len()];
@@ -52,7 +56,7 @@ impl Golden {
 }
 
 #[derive(serde::Deserialize)]
-struct Place {
+pub(super) struct Place {
     offset: usize,
     height: u32,
     width: u32,
@@ -73,7 +77,7 @@ fn samples(image: &Image) -> Vec<i32> {
     }
 }
 
-fn largest_difference(a: &Image, b: &Image) -> i32 {
+pub(super) fn largest_difference(a: &Image, b: &Image) -> i32 {
     assert_eq!((a.size, a.channels, a.depth), (b.size, b.channels, b.depth));
     samples(a)
         .iter()

@@ -8,6 +8,8 @@ mod descriptions;
 mod draws;
 mod golden;
 mod pixels;
+mod random;
+mod torchvision;
 
 fn size(height: u32, width: u32) -> Size {
     Size { height, width }

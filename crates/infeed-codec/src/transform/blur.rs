@@ -1,0 +1,217 @@
+//! Blurs images with a Gaussian filter.
+//!
+//! Source: torchvision.transforms.v2.GaussianBlur on uint8 tensors. It applies one filter of two
+//! dimensions; here columns follow rows, which gives the same up to the rounding of f32.
+
+use serde::{Deserialize, Serialize};
+
+use super::color::ColorStep;
+use super::operation::{Effect, Operation};
+use super::params::Check;
+use super::{Rng, Sides, Step, TransformError};
+use infeed_core::sample::{Depth, Image, Size};
+
+/// Blurs images with a Gaussian filter of random width. Leaves masks unchanged.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GaussianBlur {
+    /// Pixels of the filter: one odd number, or those along x and y.
+    pub kernel_size: Sides,
+    /// Standard deviation in pixels, or its range.
+    #[serde(default)]
+    pub sigma: Sigma,
+}
+
+/// Standard deviation of a filter in pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "a number or [low, high]")]
+pub enum Sigma {
+    /// Always the same.
+    Fixed(f64),
+    /// Lowest and highest.
+    Between([f64; 2]),
+}
+
+impl Default for Sigma {
+    fn default() -> Sigma {
+        Sigma::Between([0.1, 2.0])
+    }
+}
+
+impl Sigma {
+    fn range(self) -> [f64; 2] {
+        match self {
+            Sigma::Fixed(sigma) => [sigma; 2],
+            Sigma::Between(range) => range,
+        }
+    }
+}
+
+/// Largest filter in pixels.
+const MAX_KERNEL: u32 = 1023;
+
+impl GaussianBlur {
+    /// Blurs with a filter of this many pixels and a standard deviation of 0.1 to 2 pixels.
+    pub fn new(kernel_size: impl Into<Sides>) -> GaussianBlur {
+        GaussianBlur {
+            kernel_size: kernel_size.into(),
+            sigma: Sigma::default(),
+        }
+    }
+
+    /// Pixels along x and along y.
+    fn kernel(&self) -> [u32; 2] {
+        match self.kernel_size {
+            Sides::One(side) => [side; 2],
+            Sides::Both(sides) => sides,
+        }
+    }
+}
+
+impl Operation for GaussianBlur {
+    fn effect(&self) -> Effect {
+        Effect::Color
+    }
+
+    fn is_random(&self) -> bool {
+        let [low, high] = self.sigma.range();
+        low != high
+    }
+
+    fn needs_at_least(&self) -> Size {
+        let [x, y] = self.kernel();
+        Size {
+            height: y / 2 + 1,
+            width: x / 2 + 1,
+        }
+    }
+
+    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+        check_bytes("GaussianBlur", channels, depth)
+    }
+
+    fn validate(&self) -> Result<(), TransformError> {
+        let check = Check("GaussianBlur");
+        let is_valid = |side: &u32| side % 2 == 1 && *side <= MAX_KERNEL;
+        check.holds(
+            self.kernel().iter().all(is_valid),
+            "kernel_size",
+            self.kernel(),
+            "odd numbers from 1 to 1023",
+        )?;
+        let [low, high] = self.sigma.range();
+        check.holds(
+            0.0 < low && low <= high && high.is_finite(),
+            "sigma",
+            [low, high],
+            "a number above 0, or [low, high] with 0 < low <= high",
+        )
+    }
+
+    fn draw(
+        &self,
+        image: Size,
+        rng: &mut Rng,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), TransformError> {
+        let needed = self.needs_at_least();
+        if image.height < needed.height || image.width < needed.width {
+            return Err(TransformError::TooSmall {
+                transform: "GaussianBlur",
+                found: image,
+                needed,
+                hint: "set a smaller kernel_size, or make images larger with Resize",
+            });
+        }
+        let [low, high] = self.sigma.range();
+        steps.push(Step::Color(vec![ColorStep::Blur {
+            kernel: self.kernel(),
+            sigma: rng.uniform(low, high),
+        }]));
+        Ok(())
+    }
+}
+
+/// Checks that samples have 8 bits.
+pub(super) fn check_bytes(
+    transform: &'static str,
+    channels: usize,
+    depth: Depth,
+) -> Result<(), TransformError> {
+    match depth {
+        Depth::U8 => Ok(()),
+        Depth::U16 => Err(TransformError::Pixels {
+            transform,
+            channels,
+            depth,
+            allowed: "channels of 8 bits",
+        }),
+    }
+}
+
+/// Weights of a filter, sum 1.
+fn weights(size: u32, sigma: f64) -> Vec<f32> {
+    let middle = f64::from(size / 2);
+    let distances = (0..size).map(|at| (f64::from(at) - middle) / sigma);
+    // libm instead of std: the last bit of the platform's exponential may differ.
+    let weights: Vec<f64> = distances.map(|at| libm::exp(-0.5 * at * at)).collect();
+    let sum: f64 = weights.iter().sum();
+    weights.iter().map(|weight| (weight / sum) as f32).collect()
+}
+
+/// Index in a side of the number `at` of a side with `added` more at each end, which mirror it
+/// without its outermost pixel.
+fn mirrored(at: usize, added: usize, side: usize) -> usize {
+    let last = side - 1;
+    last - last.abs_diff(at.abs_diff(added))
+}
+
+/// Blurs an image of 8 bits. Leaves it as it is unless each side is longer than half the filter.
+pub(super) fn blur(image: &mut Image, [kernel_x, kernel_y]: [u32; 2], sigma: f64) {
+    let (along_x, along_y) = (weights(kernel_x, sigma), weights(kernel_y, sigma));
+    let (width, height, channels) = (image.width(), image.height(), image.channels);
+    let (added_x, added_y) = (along_x.len() / 2, along_y.len() / 2);
+    if width <= added_x || height <= added_y {
+        return;
+    }
+    let row_bytes = width * channels;
+    let mut padded = vec![0.0; (width + 2 * added_x) * channels];
+    // The rows around the present one, each blurred along x.
+    let mut ring = vec![0.0; along_y.len() * row_bytes];
+    let ring_row = |y: usize| {
+        let at = y % along_y.len();
+        at * row_bytes..(at + 1) * row_bytes
+    };
+    let mut sums = vec![0.0; row_bytes];
+    let mut next = 0;
+    for y in 0..height {
+        while next <= (y + added_y).min(height - 1) {
+            let row = image.row(next);
+            for (at, pixel) in padded.chunks_exact_mut(channels).enumerate() {
+                let from = mirrored(at, added_x, width) * channels;
+                for (to, &v) in pixel.iter_mut().zip(&row[from..from + channels]) {
+                    *to = f32::from(v);
+                }
+            }
+            let moved = |at: usize| &padded[at * channels..][..row_bytes];
+            add_weighted(&mut ring[ring_row(next)], &along_x, moved);
+            next += 1;
+        }
+        let around = |at: usize| &ring[ring_row(mirrored(y + at, added_y, height))];
+        add_weighted(&mut sums, &along_y, around);
+        for (to, &sum) in image.row_mut(y).iter_mut().zip(&sums) {
+            // Sums are within 0 to 255, up to rounding; the cast saturates.
+            *to = sum.round_ties_even() as u8;
+        }
+    }
+}
+
+/// Sets `to` to the weighted sum of rows.
+fn add_weighted<'a>(to: &mut [f32], weights: &[f32], row: impl Fn(usize) -> &'a [f32]) {
+    to.fill(0.0);
+    for (at, &weight) in weights.iter().enumerate() {
+        for (to, &v) in to.iter_mut().zip(row(at)) {
+            *to += v * weight;
+        }
+    }
+}

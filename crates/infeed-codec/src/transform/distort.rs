@@ -1,0 +1,143 @@
+//! Distorts colours as for the training of SSD detectors.
+//!
+//! Source: torchvision.transforms.v2.RandomPhotometricDistort, after Liu et al., "SSD: Single Shot
+//! MultiBox Detector" (2015).
+
+use serde::{Deserialize, Serialize};
+
+use super::color::{ColorStep, check_color};
+use super::operation::{Effect, Operation};
+use super::params::Check;
+use super::{Rng, Step, TransformError};
+use infeed_core::sample::{Depth, Size};
+
+/// Changes brightness, contrast, saturation and hue and swaps channels, each with probability `p`.
+/// Contrast comes before or after saturation and hue. Leaves masks unchanged.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomPhotometricDistort {
+    /// Range of the factor.
+    #[serde(default = "default_brightness")]
+    pub brightness: [f64; 2],
+    /// Range of the factor.
+    #[serde(default = "default_contrast")]
+    pub contrast: [f64; 2],
+    /// Range of the factor.
+    #[serde(default = "default_contrast")]
+    pub saturation: [f64; 2],
+    /// Range of the turn, in shares of the circle.
+    #[serde(default = "default_hue")]
+    pub hue: [f64; 2],
+    /// Probability of each change.
+    #[serde(default = "one_half")]
+    pub p: f64,
+}
+
+fn default_brightness() -> [f64; 2] {
+    [0.875, 1.125]
+}
+
+fn default_contrast() -> [f64; 2] {
+    [0.5, 1.5]
+}
+
+fn default_hue() -> [f64; 2] {
+    [-0.05, 0.05]
+}
+
+fn one_half() -> f64 {
+    0.5
+}
+
+impl Default for RandomPhotometricDistort {
+    fn default() -> RandomPhotometricDistort {
+        RandomPhotometricDistort {
+            brightness: default_brightness(),
+            contrast: default_contrast(),
+            saturation: default_contrast(),
+            hue: default_hue(),
+            p: one_half(),
+        }
+    }
+}
+
+impl Operation for RandomPhotometricDistort {
+    fn effect(&self) -> Effect {
+        Effect::Color
+    }
+
+    fn is_random(&self) -> bool {
+        true
+    }
+
+    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+        check_color("RandomPhotometricDistort", channels, depth)
+    }
+
+    fn validate(&self) -> Result<(), TransformError> {
+        let check = Check("RandomPhotometricDistort");
+        let factors = [
+            ("brightness", self.brightness),
+            ("contrast", self.contrast),
+            ("saturation", self.saturation),
+        ];
+        for (parameter, [low, high]) in factors {
+            check.holds(
+                (0.0..=high).contains(&low) && high.is_finite(),
+                parameter,
+                [low, high],
+                "[low, high] with 0 <= low <= high",
+            )?;
+        }
+        let [low, high] = self.hue;
+        check.holds(
+            -0.5 <= low && low <= high && high <= 0.5,
+            "hue",
+            self.hue,
+            "[low, high] with -0.5 <= low <= high <= 0.5",
+        )?;
+        check.probability(self.p)
+    }
+
+    fn draw(
+        &self,
+        _image: Size,
+        rng: &mut Rng,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), TransformError> {
+        let mut factor = |[low, high]: [f64; 2]| {
+            let happens = rng.chance(self.p);
+            happens.then(|| rng.uniform(low, high))
+        };
+        let brightness = factor(self.brightness);
+        let contrast = factor(self.contrast);
+        let saturation = factor(self.saturation);
+        let hue = factor(self.hue);
+        let contrast_first = rng.chance(0.5);
+        let [before, after] = match contrast_first {
+            true => [contrast, None],
+            false => [None, contrast],
+        };
+        let swap = rng.chance(self.p).then(|| {
+            let mut order = [0, 1, 2];
+            for last in (1..order.len()).rev() {
+                order.swap(last, rng.below(last as u32 + 1) as usize);
+            }
+            order
+        });
+        let changes = [
+            brightness.map(ColorStep::Brightness),
+            before.map(ColorStep::Contrast),
+            saturation.map(ColorStep::Saturation),
+            hue.map(ColorStep::Hue),
+            after.map(ColorStep::Contrast),
+            swap.filter(|order| *order != [0, 1, 2])
+                .map(ColorStep::Permute),
+        ];
+        let changes: Vec<ColorStep> = changes.into_iter().flatten().collect();
+        if !changes.is_empty() {
+            steps.push(Step::Color(changes));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,404 @@
+//! Warps, crops around boxes, noise and random choices.
+
+use super::*;
+use infeed_core::sample::Depth;
+
+/// Draws the steps of a transform for one sample.
+fn drawn(transform: &Transform, image: Size, boxes: &[[f64; 4]], position: u64) -> Vec<Step> {
+    let mut rng = Rng::new(1, 0, position, 0);
+    transform
+        .draw_around(image, boxes, &mut rng)
+        .expect("a valid draw")
+}
+
+#[test]
+fn half_a_turn_moves_every_kind_of_pixel_without_a_change() {
+    for filter in [Filter::Nearest, Filter::Bilinear] {
+        for (channels, depth) in [
+            (1, Depth::U8),
+            (2, Depth::U16),
+            (3, Depth::U8),
+            (4, Depth::U16),
+        ] {
+            let image = numbered(size(7, 10), channels, depth);
+            let turn = Transform::from(RandomRotation {
+                degrees: Jitter::Between([180.0; 2]),
+                interpolation: filter,
+                ..RandomRotation::new(0.0)
+            });
+
+            let steps = drawn(&turn, image.size, &[], 0);
+
+            let turned = apply(&steps[0], &image).expect("a valid step");
+            let [x, y] = [Step::FlipX, Step::FlipY];
+            let expected = apply(&y, &apply(&x, &image).expect("a flip")).expect("a flip");
+            assert_eq!(turned, expected, "{filter:?} {channels} {depth:?}");
+        }
+    }
+}
+
+#[test]
+fn a_warped_rectangle_stays_in_its_box() {
+    let kinds: [Transform; 4] = [
+        RandomAffine {
+            translate: Some([0.1, 0.1]),
+            scale: Some([0.7, 1.3]),
+            shear: Some(Shear::By(15.0)),
+            ..RandomAffine::new(60.0)
+        }
+        .into(),
+        RandomRotation::new(180.0).into(),
+        RandomRotation {
+            expand: true,
+            ..RandomRotation::new(180.0)
+        }
+        .into(),
+        RandomPerspective::new(1.0).into(),
+    ];
+    let mut compared = 0;
+    for sample in 0..400 {
+        let mut rng = Rng::new(8, 0, sample, 0);
+        let mut image = Image::default();
+        image.reset(size(60 + rng.below(20), 60 + rng.below(20)), 1, Depth::U8);
+        image.data.fill(0);
+        let (left, top) = (20 + rng.below(10), 20 + rng.below(10));
+        let (right, bottom) = (left + 4 + rng.below(12), top + 4 + rng.below(12));
+        for y in top..bottom {
+            image.row_mut(y as usize)[left as usize..right as usize].fill(200);
+        }
+        let mut moving = MovingBox::new([left, top, right, bottom].map(f64::from), image.size);
+        let transform = &kinds[sample as usize % kinds.len()];
+        let Some(step) = drawn(transform, image.size, &[], sample).pop() else {
+            continue;
+        };
+        moving.follow(&step, image.size);
+
+        let out = apply(&step, &image).expect("a valid step");
+
+        let [x1, y1, x2, y2] = moving.visible();
+        let is_whole = moving.visibility() > 0.999;
+        let rows = (0..out.height()).filter(|&y| out.row(y).contains(&200));
+        let columns = (0..out.width()).filter(|&x| (0..out.height()).any(|y| out.row(y)[x] == 200));
+        let (rows, columns): (Vec<usize>, Vec<usize>) = (rows.collect(), columns.collect());
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
+            assert!(!is_whole, "{step} lost {moving:?}");
+            continue;
+        };
+        let found = [columns[0], *first, columns[columns.len() - 1] + 1, last + 1];
+        let inside = [(found[0], x1), (found[1], y1)];
+        assert!(
+            inside.iter().all(|(found, low)| *found as f64 > low - 1.0),
+            "{step}"
+        );
+        let inside = [(found[2], x2), (found[3], y2)];
+        assert!(
+            inside
+                .iter()
+                .all(|(found, high)| (*found as f64) < high + 1.0),
+            "{step}"
+        );
+        if is_whole {
+            compared += 1;
+            // A sharp corner may lie between the centres of pixels.
+            for (found, expected) in found.into_iter().zip([x1, y1, x2, y2]) {
+                assert!(
+                    (found as f64 - expected).abs() < 3.0,
+                    "{step} {found} {moving:?}"
+                );
+            }
+        }
+    }
+    assert!(compared > 200, "{compared}");
+}
+
+#[test]
+fn a_warp_that_changes_nothing_draws_no_step() {
+    let image = size(20, 30);
+    let still: [Transform; 3] = [
+        RandomAffine::new(0.0).into(),
+        RandomRotation::new(0.0).into(),
+        RandomPerspective {
+            distortion_scale: 0.0,
+            ..RandomPerspective::new(1.0)
+        }
+        .into(),
+    ];
+    for transform in still {
+        assert_eq!(drawn(&transform, image, &[], 0), [], "{transform:?}");
+    }
+    let line = size(1, 30);
+    let perspective = RandomPerspective::new(1.0).into();
+    assert_eq!(drawn(&perspective, line, &[], 0), [], "corners on a line");
+}
+
+#[test]
+fn a_crop_around_boxes_keeps_the_overlap_and_drops_boxes_by_their_centre() {
+    let image = size(100, 120);
+    let boxes = [
+        [10.0, 10.0, 40.0, 50.0],
+        [60.0, 30.0, 110.0, 90.0],
+        [90.0, 5.0, 118.0, 25.0],
+    ];
+    let crop = Transform::from(RandomIoUCrop {
+        sampler_options: vec![0.5],
+        ..RandomIoUCrop::default()
+    });
+    let mut crops = 0;
+    for position in 0..300 {
+        let steps = drawn(&crop, image, &boxes, position);
+        let [keep @ Step::KeepCentres(region), cut @ Step::Crop(cropped)] = &steps[..] else {
+            assert_eq!(steps, [], "no region was found");
+            continue;
+        };
+        crops += 1;
+        assert_eq!(region, cropped);
+        let ratio = f64::from(region.size.width) / f64::from(region.size.height);
+        assert!(
+            (0.5..=2.0).contains(&ratio) && region.fits(image),
+            "{region:?}"
+        );
+        let edges = [
+            f64::from(region.left),
+            f64::from(region.top),
+            region.right() as f64,
+            region.bottom() as f64,
+        ];
+        let mut most = 0.0_f64;
+        for corners in boxes {
+            let mut moving = MovingBox::new(corners, image);
+            moving.follow(keep, image);
+            moving.follow(cut, image);
+            let [x, y] = [0, 1].map(|side| (corners[side] + corners[side + 2]) / 2.0);
+            let inside = edges[0] < x && x < edges[2] && edges[1] < y && y < edges[3];
+            assert_eq!(moving.is_left(), inside, "{corners:?} {region:?}");
+            if inside {
+                let width = corners[2].min(edges[2]) - corners[0].max(edges[0]);
+                let height = corners[3].min(edges[3]) - corners[1].max(edges[1]);
+                let area = |c: [f64; 4]| (c[2] - c[0]) * (c[3] - c[1]);
+                most = most.max(width * height / (area(corners) + area(edges) - width * height));
+            }
+        }
+        assert!(most >= 0.5, "{most} of {region:?}");
+    }
+    assert!(crops > 100, "{crops}");
+    assert!(crop.needs_boxes());
+    assert_eq!(drawn(&crop, image, &[], 0), [], "no boxes");
+    let never = Transform::from(RandomIoUCrop {
+        sampler_options: vec![1.0],
+        ..RandomIoUCrop::default()
+    });
+    assert_eq!(drawn(&never, image, &boxes, 0), []);
+}
+
+#[test]
+fn sizes_for_detection_are_those_of_the_formulas() {
+    let image = size(300, 400);
+    let resized = |transform: Transform| match &drawn(&transform, image, &[], 3)[..] {
+        [Step::Resize { size, .. }] => *size,
+        steps => panic!("{steps:?}"),
+    };
+    assert_eq!(
+        resized(LongestMaxSize::new(150).into()),
+        size(112, 150),
+        "112.5 to even"
+    );
+    assert_eq!(
+        resized(RandomShortestSize::new([150]).into()),
+        size(150, 200)
+    );
+    let limited = RandomShortestSize {
+        max_size: Some(150),
+        ..RandomShortestSize::new([150])
+    };
+    assert_eq!(
+        resized(limited.into()),
+        size(112, 150),
+        "112.5 is truncated"
+    );
+    let exact = ScaleJitter {
+        scale_range: [0.5; 2],
+        ..ScaleJitter::new([200, 120])
+    };
+    assert_eq!(resized(exact.into()), size(60, 80), "120 high at scale 1");
+    for position in 0..200 {
+        let steps = drawn(&RandomZoomOut::new(1.0).into(), image, &[], position);
+        let [
+            Step::Pad {
+                left,
+                top,
+                right,
+                bottom,
+                ..
+            },
+        ] = &steps[..]
+        else {
+            panic!("{steps:?}")
+        };
+        let canvas = size(300 + top + bottom, 400 + left + right);
+        assert!(canvas.width <= 1600 && canvas.height <= 1200, "{canvas}");
+        let ratio = f64::from(canvas.width) / f64::from(canvas.height);
+        assert!((ratio - 4.0 / 3.0).abs() < 0.01, "{canvas}");
+    }
+}
+
+#[test]
+fn noise_has_its_mean_and_deviation_and_depends_on_the_seed_only() {
+    let mut gray = Image::default();
+    gray.reset(size(200, 200), 3, Depth::U8);
+    gray.data.fill(100);
+    let noisy = |mean: f64, sigma: f64, clip: bool, seed: u64| {
+        let noise = ColorStep::Noise {
+            mean,
+            sigma,
+            clip,
+            seed,
+        };
+        apply(&Step::Color(vec![noise]), &gray).expect("valid")
+    };
+    let count = gray.data.len() as f64;
+
+    let one = noisy(0.1, 0.05, true, 5);
+
+    let mean = one.data.iter().map(|&v| f64::from(v)).sum::<f64>() / count - 100.0;
+    let squares = one
+        .data
+        .iter()
+        .map(|&v| (f64::from(v) - 100.0 - mean).powi(2));
+    let deviation = (squares.sum::<f64>() / count).sqrt();
+    // Positive noise is truncated by half a level on average.
+    assert!((mean - (25.5 - 0.5)).abs() < 0.15, "{mean}");
+    assert!((deviation - 12.75).abs() < 0.15, "{deviation}");
+    assert_eq!(noisy(0.1, 0.05, true, 5), one);
+    assert_ne!(noisy(0.1, 0.05, true, 6), one);
+    assert_eq!(noisy(0.0, 0.0, true, 5), gray);
+    assert!(noisy(-0.5, 0.0, true, 1).data.iter().all(|&v| v == 0));
+    // 100 - 127.5, truncated to 127, wraps to 229.
+    assert!(noisy(-0.5, 0.0, false, 1).data.iter().all(|&v| v == 229));
+    let wide = noisy(0.0, 4.0, true, 9);
+    assert!(wide.data.contains(&0) && wide.data.contains(&255));
+}
+
+#[test]
+fn a_blur_needs_more_pixels_than_half_its_filter() {
+    let blur = Transform::from(GaussianBlur::new([5, 9]));
+    let error = blur.draw(size(4, 30), &mut Rng::new(0, 0, 0, 0));
+
+    let error = error.expect_err("4 rows").to_string();
+
+    assert!(error.starts_with("GaussianBlur needs 3x5 px"), "{error}");
+    assert!(error.contains("smaller kernel_size"), "{error}");
+    assert!(blur.draw(size(5, 3), &mut Rng::new(0, 0, 0, 0)).is_ok());
+}
+
+#[test]
+fn choices_come_as_often_as_their_weights() {
+    const DRAWS: u64 = 8000;
+    let image = size(9, 9);
+    let tones: Vec<Transform> = vec![
+        RandomInvert::new(1.0).into(),
+        RandomEqualize::new(1.0).into(),
+        RandomAutocontrast::new(1.0).into(),
+    ];
+    let first = |transform: Transform| {
+        let mut counts = [0.0; 4];
+        for position in 0..DRAWS {
+            let steps = drawn(&transform, image, &[], position);
+            let at = match steps.first() {
+                Some(Step::Color(changes)) => match changes[0] {
+                    ColorStep::Invert => 0,
+                    ColorStep::Equalize => 1,
+                    _ => 2,
+                },
+                _ => 3,
+            };
+            counts[at] += 1.0 / DRAWS as f64;
+        }
+        counts
+    };
+    let close = |found: [f64; 4], expected: [f64; 4]| {
+        let pairs = found.iter().zip(expected);
+        let is_close = pairs.into_iter().all(|(a, b)| (a - b).abs() < 0.02);
+        assert!(is_close, "{found:?} instead of {expected:?}");
+    };
+    close(
+        first(RandomApply::new(tones.clone(), 0.3).into()),
+        [0.3, 0.0, 0.0, 0.7],
+    );
+    let third = 1.0 / 3.0;
+    close(
+        first(RandomChoice::new(tones.clone()).into()),
+        [third, third, third, 0.0],
+    );
+    let weighted = RandomChoice {
+        p: Some(vec![1.0, 0.0, 3.0]),
+        ..RandomChoice::new(tones.clone())
+    };
+    close(first(weighted.into()), [0.25, 0.0, 0.75, 0.0]);
+    let order = Transform::from(RandomOrder::new(tones.clone()));
+    assert_eq!(drawn(&order, image, &[], 1).len(), 3);
+    close(first(order), [third, third, third, 0.0]);
+}
+
+#[test]
+fn augmentations_draw_each_change_with_both_signs() {
+    let image = size(50, 70);
+    let mut seen = std::collections::BTreeMap::<String, u32>::new();
+    for position in 0..4000 {
+        let wide = TrivialAugmentWide::default().into();
+        for step in drawn(&wide, image, &[], position) {
+            let text: String = step
+                .to_string()
+                .chars()
+                .filter(|c| c.is_alphabetic())
+                .collect();
+            *seen.entry(text).or_default() += 1;
+        }
+        let two = drawn(&RandAugment::default().into(), image, &[], position);
+        assert!(two.len() <= 2);
+        for step in two {
+            if let Step::Color(changes) = &step {
+                let factor = match changes[0] {
+                    ColorStep::Brightness(f) | ColorStep::Sharpness(f) => f,
+                    _ => continue,
+                };
+                // 0.9 * 9 / 30 in both directions.
+                let by = (factor - 1.0).abs();
+                assert!((by - 0.27).abs() < 1e-6, "{factor}");
+            }
+        }
+    }
+    // Affine maps have two texts, with and without a centre; identity draws nothing.
+    assert_eq!(seen.len(), 10, "{seen:?}");
+    let least = seen.values().min().expect("changes");
+    assert!(*least > 200, "{seen:?}");
+}
+
+#[test]
+fn lists_reject_transforms_that_change_sizes_types_or_channels() {
+    for wrong in [
+        Transform::from(Resize::new(8)),
+        RandomCrop::new(8).into(),
+        ToFloat::default().into(),
+        Grayscale::new(1).into(),
+        RandomErasing::new(0.5).into(),
+        RandomIoUCrop::default().into(),
+    ] {
+        let name = wrong.name();
+        let error = Transform::from(RandomOrder::new(vec![wrong])).validate();
+
+        let error = error.expect_err(name).to_string();
+
+        assert!(
+            error.contains("transforms is") && error.contains(name),
+            "{error}"
+        );
+    }
+    let inner = RandomApply::new(vec![RandomPosterize::new(9, 0.5).into()], 0.5);
+    let error = Transform::from(inner).validate().expect_err("9 bits");
+    assert!(
+        error.to_string().starts_with("RandomPosterize: bits is 9"),
+        "{error}"
+    );
+    let none = Transform::from(RandomChoice::new(vec![])).validate();
+    assert!(none.is_err());
+}

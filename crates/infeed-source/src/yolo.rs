@@ -1,0 +1,273 @@
+//! Images of a folder, with the boxes of YOLO text files.
+//!
+//! Source: "Ultralytics YOLO format" of <https://docs.ultralytics.com/datasets/detect>. The labels of
+//! `a/b.jpg` are in `a/b.txt` of the folder of labels, one line per box: class, centre, width and
+//! height, in shares of the image's sides. A missing file means no boxes. A line of more numbers is
+//! the outline of an object, whose enclosing box counts.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::boxed::BoxedImages;
+use super::listing::{self, Tree};
+use crate::store;
+use infeed_core::error::Error;
+use infeed_core::printable::printable;
+
+/// Lists a folder of images or its URL, and reads the labels of each from a folder of a disk.
+/// Without `labels`, that is the path of the images with the last folder `images` replaced by
+/// `labels`. `classes` is a text file with the name of a class in each line.
+///
+/// # Errors
+///
+/// [`Error::Open`] for a folder or file that cannot be read. [`Error::Config`] for a folder without
+/// images or labels, and for an invalid line of a file; the message names it.
+pub fn open(
+    images: &Path,
+    labels: Option<&Path>,
+    classes: Option<&Path>,
+) -> Result<BoxedImages, Error> {
+    let labels = match labels {
+        Some(labels) => labels.to_owned(),
+        None => beside(images).ok_or_else(|| {
+            let problem = format!(
+                "{} has no folder `images` that `labels` could be next to; set labels=",
+                images.display()
+            );
+            Error::config("source", problem)
+        })?,
+    };
+    if store::is_url(&labels) {
+        let problem = format!(
+            "the labels {} must be files of a disk; copy them, and set labels=",
+            labels.display()
+        );
+        return Err(Error::config("source", problem));
+    }
+    let names = classes.map(read_names).transpose()?;
+    let Tree { folders, mut paths } = Tree::list(images, true)?;
+    let mut texts = Vec::new();
+    for folder in folders {
+        let beside = labels.join(&folder.path);
+        paths.begin_folder(folder.path);
+        for (name, object) in folder.names.iter() {
+            texts.push(beside.join(Path::new(name).with_extension("txt")));
+            paths.push(name, object);
+        }
+    }
+    if texts.is_empty() {
+        let problem = format!(
+            "{} holds no images (files named {})",
+            images.display(),
+            listing::EXTENSIONS.join(", ")
+        );
+        return Err(Error::config("source", problem));
+    }
+    let count = names.as_ref().map(Vec::len);
+    let mut source = BoxedImages::new(paths, None, names);
+    let mut found = false;
+    for path in &texts {
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(Error::open(path, error)),
+        };
+        for (number, line) in text.lines().enumerate() {
+            if line.trim().is_empty() {
+                continue;
+            }
+            let (label, corners) = parsed(line, count).map_err(|problem| {
+                let place = format!("{}, line {}", path.display(), number + 1);
+                Error::config("source", format!("{place}: {problem}"))
+            })?;
+            source.push(corners, label, false);
+            found = true;
+        }
+        source.end_record();
+    }
+    if !found {
+        let problem = format!(
+            "no image of {} has a label in {}; set labels= to the folder of the text files",
+            images.display(),
+            labels.display()
+        );
+        return Err(Error::config("source", problem));
+    }
+    source.finished()
+}
+
+/// Returns the path with its last folder `images` replaced by `labels`.
+fn beside(images: &Path) -> Option<PathBuf> {
+    let parts: Vec<_> = images.iter().collect();
+    let at = parts.iter().rposition(|part| *part == "images")?;
+    let mut labels: PathBuf = parts[..at].iter().collect();
+    labels.push("labels");
+    labels.extend(&parts[at + 1..]);
+    Some(labels)
+}
+
+/// Reads the names of classes.
+fn read_names(path: &Path) -> Result<Vec<String>, Error> {
+    let text = fs::read_to_string(path).map_err(|error| Error::open(path, error))?;
+    let names: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
+    if names.is_empty() || names.iter().any(String::is_empty) {
+        let problem = format!(
+            "{}: each line must have the name of a class; remove empty lines",
+            path.display()
+        );
+        return Err(Error::config("source", problem));
+    }
+    Ok(names)
+}
+
+/// Returns the class, and centre, width and height, of a line.
+fn parsed(line: &str, count: Option<usize>) -> Result<(usize, [f64; 4]), String> {
+    let mut words = line.split_whitespace();
+    let shown = || printable(line.trim());
+    let class = words.next().unwrap_or_default();
+    let Ok(label) = class.parse::<u32>() else {
+        return Err(format!(
+            "`{}` does not begin with the number of a class; write class, centre x, centre y, \
+             width, height",
+            shown()
+        ));
+    };
+    if let Some(count) = count.filter(|count| label as usize >= *count) {
+        return Err(format!(
+            "class {label} is not among the {count} names of classes, numbered from 0; add its \
+             name, or correct the line"
+        ));
+    }
+    let numbers: Option<Vec<f64>> = words.map(|word| word.parse().ok()).collect();
+    let numbers = numbers.filter(|all| all.iter().all(|x| (*x as f32).is_finite()));
+    let corners = match numbers.as_deref() {
+        Some(&[x, y, width, height]) if width >= 0.0 && height >= 0.0 => [x, y, width, height],
+        Some(outline) if outline.len() >= 6 && outline.len().is_multiple_of(2) => {
+            enclosing(outline)
+        }
+        _ => {
+            return Err(format!(
+                "`{}` is no box; write class, centre x, centre y, width, height",
+                shown()
+            ));
+        }
+    };
+    // The same limit as for declared boxes: larger numbers are pixels.
+    if corners.iter().any(|x| x.abs() > 4.0) {
+        return Err(format!(
+            "`{}` is not in shares of the image's sides; divide x and width by the image's width, \
+             y and height by its height",
+            shown()
+        ));
+    }
+    Ok((label as usize, corners))
+}
+
+/// Returns centre, width and height of the box around x and y of the points of an outline.
+fn enclosing(outline: &[f64]) -> [f64; 4] {
+    let side = |first: usize| {
+        let at = || outline.iter().skip(first).step_by(2).copied();
+        let (low, high) = (at().fold(f64::MAX, f64::min), at().fold(f64::MIN, f64::max));
+        [(low + high) / 2.0, high - low]
+    };
+    let ([x, width], [y, height]) = (side(0), side(1));
+    [x, y, width, height]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Source, read_one};
+
+    /// Makes images `b.jpg`, `sub/a.png` and `c.jpg`, and their labels.
+    fn opened(texts: [Option<&str>; 3], names: Option<&str>) -> Result<Vec<Vec<f32>>, Error> {
+        let root = tempfile::tempdir().expect("a folder");
+        let (images, labels) = (root.path().join("images"), root.path().join("labels"));
+        for folder in [&images, &labels] {
+            fs::create_dir_all(folder.join("sub")).expect("writes");
+        }
+        for (name, text) in ["b.jpg", "sub/a.png", "c.jpg"].iter().zip(texts) {
+            fs::write(images.join(name), name).expect("writes");
+            if let Some(text) = text {
+                fs::write(labels.join(name).with_extension("txt"), text).expect("writes");
+            }
+        }
+        let file = root.path().join("classes.txt");
+        let classes = names.map(|names| {
+            fs::write(&file, names).expect("writes");
+            file.as_path()
+        });
+        let source = open(&images, None, classes)?;
+        let expected: Option<Vec<String>> =
+            names.map(|names| names.lines().map(str::to_owned).collect());
+        assert_eq!(source.classes().map(<[String]>::to_vec), expected);
+        let mut found = Vec::new();
+        for number in 0..source.len() {
+            let record = read_one(&source, number).expect("a record");
+            let name = source.name(number).expect("a name");
+            assert_eq!(record.fields[0], name.as_bytes());
+            let labels = record.fields[2].chunks_exact(8);
+            let labels = labels.map(|x| i64::from_le_bytes(x.try_into().expect("eight")) as f32);
+            let numbers = record.fields[1].chunks_exact(4);
+            let numbers = numbers.map(|x| f32::from_le_bytes(x.try_into().expect("four")));
+            found.push(labels.chain(numbers).collect());
+        }
+        Ok(found)
+    }
+
+    #[test]
+    fn boxes_come_from_the_text_file_of_each_image() {
+        let texts = [
+            Some("1 0.5 0.5 0.2 0.4\n\n0 0.25 0.5 0.5 1\n"),
+            Some("0 0.1 0.2 0.5 0.2 0.5 0.8 0.1 0.4"),
+            None,
+        ];
+
+        let found = opened(texts, Some("cat\ndog\n")).expect("good files");
+
+        assert_eq!(found.len(), 3);
+        assert!(found.contains(&vec![1.0, 0.0, 0.5, 0.5, 0.2, 0.4, 0.25, 0.5, 0.5, 1.0]));
+        assert!(found.contains(&vec![0.0, 0.3, 0.5, 0.4, 0.6]), "{found:?}");
+        assert!(found.contains(&Vec::new()));
+    }
+
+    #[test]
+    fn wrong_lines_raise_the_file_the_line_and_the_fix() {
+        let good = "0 0.5 0.5 0.2 0.4";
+        for (line, part) in [
+            ("cat 0.5 0.5 0.2 0.4", "the number of a class"),
+            ("0 0.5 0.5 0.2", "is no box; write class"),
+            ("0 0.5 0.5 0.2 -0.4", "is no box"),
+            ("0 0.5 0.5 0.2 nan", "is no box"),
+            ("0 0.5 0.5 0.2 0.4 0.9", "is no box"),
+            ("0 120 80 40 30", "divide x and width"),
+            ("2 0.5 0.5 0.2 0.4", "class 2 is not among the 2 names"),
+            ("-1 0.5 0.5 0.2 0.4", "the number of a class"),
+        ] {
+            let text = format!("{good}\n{line}\n");
+            let error = opened([Some(&text), None, None], Some("cat\ndog"));
+
+            let error = error.expect_err(line).to_string();
+
+            assert!(error.contains("b.txt, line 2: "), "{error}");
+            assert!(error.contains(part), "{error}");
+        }
+        let none = opened([None; 3], None).expect_err("no labels").to_string();
+        assert!(none.contains("set labels="), "{none}");
+        let empty = opened([Some(good), None, None], Some("cat\n\ndog"));
+        let empty = empty.expect_err("an empty line").to_string();
+        assert!(empty.contains("remove empty lines"), "{empty}");
+    }
+
+    #[test]
+    fn labels_are_next_to_the_last_folder_of_images() {
+        for (images, labels) in [
+            ("d/images/train", Some("d/labels/train")),
+            ("images/images", Some("images/labels")),
+            ("/d/photos", None),
+        ] {
+            assert_eq!(beside(Path::new(images)), labels.map(PathBuf::from));
+        }
+    }
+}

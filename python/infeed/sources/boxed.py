@@ -1,0 +1,107 @@
+"""Images in folders, with the boxes of their annotations."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from infeed import _check
+from infeed.sources.base import Source
+
+
+@dataclass(frozen=True, repr=False)
+class Coco(Source):
+    """Images with the boxes of a COCO annotation file for object detection.
+
+    Records are the entries of ``images``, in the order of ids, also those without
+    boxes. The fields are ``image``; per box ``boxes`` (left, top, right, bottom in
+    pixels), ``labels``, ``area`` and ``iscrowd``; and ``image_id``. The boxes move with
+    their image; `Pipeline.boxes` changes which of them stay.
+
+    Args:
+        images: Folder or URL of the images.
+        annotations: Path or URL of the JSON file.
+        labels: ``"id"``: the id of the category, as in the file. ``"index"``: its index
+            in the order of ids, from 0.
+
+    Raises:
+        ConfigError: Raised when the pipeline is opened: the file is truncated, or an
+            entry is invalid; the message names it.
+        OpenError: Raised when the pipeline is opened: the file cannot be read.
+    """
+
+    images: str
+    annotations: str
+    labels: Literal["id", "index"] = "id"
+
+    def __post_init__(self) -> None:
+        for name in ("images", "annotations"):
+            object.__setattr__(self, name, _check.path(self, name, getattr(self, name)))
+        _check.choice(self, "labels", self.labels, ("id", "index"))
+
+
+@dataclass(frozen=True, repr=False)
+class Yolo(Source):
+    """Images of a folder with the boxes of YOLO text files.
+
+    Each line of a text file is a box: class, centre x, centre y, width, height, in
+    shares of the image's sides. A line with the outline of an object gives the box
+    around it. An image without a text file has no boxes. The fields are ``image``, and
+    per box ``boxes`` (in the format and unit of the files) and ``labels`` (the class).
+    The boxes move with their image; `Pipeline.boxes` changes which of them stay.
+
+    Args:
+        images: Folder or URL of the images.
+        labels: Folder of the text files, with the paths of the images below it. None
+            means ``images`` with its last folder ``images`` replaced by ``labels``.
+        classes: Path of a text file with the name of a class in each line. None means
+            that classes have no names.
+
+    Raises:
+        ConfigError: Raised when the pipeline is opened: there are no images or no
+            labels, or a line is invalid; the message names it.
+        OpenError: Raised when the pipeline is opened: a file cannot be read.
+    """
+
+    images: str
+    labels: str | None = None
+    classes: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "images", _check.path(self, "images", self.images))
+        for name in ("labels", "classes"):
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, _check.path(self, name, given))
+
+
+@dataclass(frozen=True, repr=False)
+class Voc(Source):
+    """Images with the boxes of a dataset in the format of Pascal VOC.
+
+    Records are the lines of ``ImageSets/Main/<image_set>.txt``. The fields are
+    ``image``, and per box ``boxes`` (left, top, right, bottom in pixels, from 0),
+    ``labels`` (index of the class) and ``difficult``. The boxes move with their image;
+    `Pipeline.boxes` changes which of them stay.
+
+    Args:
+        path: Folder with ``Annotations``, ``ImageSets`` and ``JPEGImages``, such as
+            ``VOCdevkit/VOC2012``.
+        image_set: Name of the list, such as ``"trainval"``.
+        classes: Names of the classes, in the order of labels. None means the 20 classes
+            of the challenge, in alphabetical order.
+
+    Raises:
+        ConfigError: Raised when the pipeline is opened: the list is empty, or an
+            annotation is invalid; the message names it.
+        OpenError: Raised when the pipeline is opened: a file cannot be read.
+    """
+
+    path: str
+    image_set: str = "train"
+    classes: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", _check.path(self, "path", self.path))
+        _check.field(self, "image_set", self.image_set)
+        if self.classes is not None:
+            kind = tuple[str, ...]
+            classes = _check.typed(self, "classes", self.classes, kind)
+            object.__setattr__(self, "classes", classes)

@@ -1,0 +1,97 @@
+"""Transforms of geometry for detection. Boxes and masks move with their image."""
+
+from dataclasses import dataclass
+
+from infeed.transforms.base import Fill, Interpolation, Transform
+
+
+@dataclass(frozen=True, repr=False)
+class LongestMaxSize(Transform):
+    """Resizes images so that the longer side has a given length, as albumentations.
+
+    Pixels are those of ``Resize``, with antialiasing.
+
+    Args:
+        max_size: Length of the longer side in pixels.
+        interpolation: Filter for images.
+    """
+
+    max_size: int
+    interpolation: Interpolation = "bilinear"
+
+
+@dataclass(frozen=True, repr=False)
+class RandomShortestSize(Transform):
+    """Resizes images so that the shorter side has a length drawn from a list.
+
+    Args:
+        min_size: Length of the shorter side in pixels, or a list of lengths.
+        max_size: Limit of the longer side in pixels; the shorter side becomes shorter
+            if needed.
+        interpolation: Filter for images, antialiased.
+    """
+
+    min_size: int | tuple[int, ...]
+    max_size: int | None = None
+    interpolation: Interpolation = "bilinear"
+
+
+@dataclass(frozen=True, repr=False)
+class ScaleJitter(Transform):
+    """Resizes images to a random multiple of the size at which they fit a target.
+
+    Args:
+        target_size: Width and height of the target in pixels. torchvision uses its
+            numbers in this order.
+        scale_range: Factor as (low, high).
+        interpolation: Filter for images, antialiased.
+    """
+
+    target_size: tuple[int, int]
+    scale_range: tuple[float, float] = (0.1, 2.0)
+    interpolation: Interpolation = "bilinear"
+
+
+@dataclass(frozen=True, repr=False)
+class RandomZoomOut(Transform):
+    """Places images at a random position of a larger canvas.
+
+    Args:
+        fill: Value of the canvas for images: one number, or one per channel.
+        side_range: Ratio of the canvas's sides to those of the image, as (low, high),
+            at least 1.
+        p: Probability, 0 to 1.
+        mask_fill: Value of the canvas for masks.
+    """
+
+    fill: Fill = 0
+    side_range: tuple[float, float] = (1.0, 4.0)
+    p: float = 0.5
+    mask_fill: Fill = 0
+
+
+@dataclass(frozen=True, repr=False)
+class RandomIoUCrop(Transform):
+    """Crops a random region around boxes, as for the training of SSD detectors.
+
+    A box must overlap the region by a random minimum (intersection over union). Boxes
+    whose centre is outside are dropped. Images without boxes stay as they are. Needs
+    boxes that `Pipeline.boxes` or the source declares.
+
+    Args:
+        min_scale: Minimum share of the image's sides.
+        max_scale: Maximum share of the image's sides.
+        min_aspect_ratio: Minimum of width / height.
+        max_aspect_ratio: Maximum of width / height.
+        sampler_options: Minimum overlaps, of which one is drawn; from 1 on, the image
+            stays as it is. None means (0, 0.1, 0.3, 0.5, 0.7, 0.9, 1).
+        trials: Number of regions that are tried before another minimum is drawn. After
+            100 minimums the image stays as it is.
+    """
+
+    min_scale: float = 0.3
+    max_scale: float = 1.0
+    min_aspect_ratio: float = 0.5
+    max_aspect_ratio: float = 2.0
+    sampler_options: tuple[float, ...] | None = None
+    trials: int = 40

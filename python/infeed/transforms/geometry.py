@@ -1,0 +1,225 @@
+"""Transforms of geometry: crops, sizes, borders, flips and warps."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from infeed.transforms.base import Fill, Interpolation, Transform
+
+PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
+Position = Literal["top_left", "top_right", "bottom_left", "bottom_right", "center"]
+Shear = float | tuple[float, float] | tuple[float, float, float, float] | None
+Padding = int | tuple[int, int] | tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, repr=False)
+class Crop(Transform):
+    """Crops a rectangle at a fixed position.
+
+    A record smaller than the rectangle is a bad record.
+
+    Args:
+        height: Height of the result in pixels, at least 1.
+        width: Width of the result in pixels, at least 1.
+        at: A corner, ``"center"``, or ``(top, left)`` in pixels.
+    """
+
+    height: int
+    width: int
+    at: Position | tuple[int, int] = "center"
+
+
+@dataclass(frozen=True, repr=False)
+class CenterCrop(Transform):
+    """Crops the centre. Smaller images are padded with 0 first.
+
+    Args:
+        size: Side of a square, or ``(height, width)``, in pixels.
+    """
+
+    size: int | tuple[int, int]
+
+
+@dataclass(frozen=True, repr=False)
+class RandomCrop(Transform):
+    """Crops a rectangle at a random position.
+
+    Args:
+        size: Side of a square, or ``(height, width)``, in pixels.
+        padding: Border added before the crop, in pixels: an int, ``(x, y)`` or
+            ``(left, top, right, bottom)``.
+        pad_if_needed: Whether to pad images smaller than ``size``. If False, they are
+            bad records.
+        fill: Value of padded pixels of images: one number, or one per channel.
+        padding_mode: Content of the border.
+        mask_fill: Value of padded pixels of masks.
+    """
+
+    size: int | tuple[int, int]
+    padding: Padding | None = None
+    pad_if_needed: bool = False
+    fill: Fill = 0
+    padding_mode: PaddingMode = "constant"
+    mask_fill: Fill = 0
+
+
+@dataclass(frozen=True, repr=False)
+class RandomResizedCrop(Transform):
+    """Crops a random rectangle, then resizes it.
+
+    Pixels outside the rectangle do not contribute to the result.
+
+    Args:
+        size: Side of a square, or ``(height, width)``, in pixels.
+        scale: Share of the image's area that is cropped, as (low, high).
+        ratio: Aspect ratio of the rectangle, width / height, as (low, high).
+        interpolation: Filter for images, antialiased.
+    """
+
+    size: int | tuple[int, int]
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    interpolation: Interpolation = "bilinear"
+
+
+@dataclass(frozen=True, repr=False)
+class Resize(Transform):
+    """Resizes images with antialiasing, as Pillow does.
+
+    Args:
+        size: Length of the short side, or ``(height, width)``, in pixels.
+        interpolation: Filter for images.
+        max_size: Limit of the long side, in pixels. Only valid if ``size`` is an int.
+    """
+
+    size: int | tuple[int, int]
+    interpolation: Interpolation = "bilinear"
+    max_size: int | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Pad(Transform):
+    """Adds a border.
+
+    Args:
+        padding: Width of the border in pixels: an int, ``(x, y)`` or
+            ``(left, top, right, bottom)``.
+        fill: Value of padded pixels of images: one number, or one per channel.
+        padding_mode: Content of the border.
+        mask_fill: Value of padded pixels of masks.
+    """
+
+    padding: Padding
+    fill: Fill = 0
+    padding_mode: PaddingMode = "constant"
+    mask_fill: Fill = 0
+
+
+@dataclass(frozen=True, repr=False)
+class CropOrPad(Transform):
+    """Crops or pads both sides evenly, as TensorFlow's ``resize_with_crop_or_pad``.
+
+    Args:
+        height: Height of the result in pixels, at least 1.
+        width: Width of the result in pixels, at least 1.
+        fill: Value of padded pixels of images: one number, or one per channel.
+        mask_fill: Value of padded pixels of masks.
+    """
+
+    height: int
+    width: int
+    fill: Fill = 0
+    mask_fill: Fill = 0
+
+
+@dataclass(frozen=True, repr=False)
+class RandomHorizontalFlip(Transform):
+    """Mirrors images left to right.
+
+    Args:
+        p: Probability, 0 to 1.
+    """
+
+    p: float = 0.5
+
+
+@dataclass(frozen=True, repr=False)
+class RandomVerticalFlip(Transform):
+    """Mirrors images top to bottom.
+
+    Args:
+        p: Probability, 0 to 1.
+    """
+
+    p: float = 0.5
+
+
+@dataclass(frozen=True, repr=False)
+class RandomAffine(Transform):
+    """Rotates, moves, scales and shears images by random amounts.
+
+    Args:
+        degrees: Rotation, clockwise: a number ``d`` means from ``-d`` to ``d``, a pair
+            means (low, high).
+        translate: Maximum shift along x and y, as shares of width and height; None
+            means no shift. Shifts are whole pixels.
+        scale: Factor of lengths, as (low, high); None means 1.
+        shear: Degrees: a number ``s`` means from ``-s`` to ``s`` along x, a pair means
+            (low, high) along x, four numbers add the range along y.
+        interpolation: ``"nearest"`` or ``"bilinear"``, for images.
+        fill: Value of pixels outside the image: one number, or one per channel.
+        center: (x, y) of the centre in pixels; None means the centre of the image.
+        mask_fill: Value of pixels outside the mask.
+    """
+
+    degrees: float | tuple[float, float]
+    translate: tuple[float, float] | None = None
+    scale: tuple[float, float] | None = None
+    shear: Shear = None
+    interpolation: Interpolation = "nearest"
+    fill: Fill = 0
+    center: tuple[float, float] | None = None
+    mask_fill: Fill = 0
+
+
+@dataclass(frozen=True, repr=False)
+class RandomRotation(Transform):
+    """Rotates images by a random angle.
+
+    Args:
+        degrees: Counter-clockwise: a number ``d`` means from ``-d`` to ``d``, a pair
+            means (low, high).
+        interpolation: ``"nearest"`` or ``"bilinear"``, for images.
+        expand: Whether the result becomes as large as needed to hold the whole image.
+            Otherwise it has the size of the image.
+        center: (x, y) of the centre in pixels; None means the centre of the image.
+            Not allowed with ``expand``.
+        fill: Value of pixels outside the image: one number, or one per channel.
+        mask_fill: Value of pixels outside the mask.
+    """
+
+    degrees: float | tuple[float, float]
+    interpolation: Interpolation = "nearest"
+    expand: bool = False
+    center: tuple[float, float] | None = None
+    fill: Fill = 0
+    mask_fill: Fill = 0
+
+
+@dataclass(frozen=True, repr=False)
+class RandomPerspective(Transform):
+    """Moves each corner of an image inwards by a random number of pixels.
+
+    Args:
+        distortion_scale: Maximum shift of a corner, as a share of half the width and
+            half the height, 0 to 1.
+        p: Probability, 0 to 1.
+        interpolation: ``"nearest"`` or ``"bilinear"``, for images.
+        fill: Value of pixels outside the image: one number, or one per channel.
+        mask_fill: Value of pixels outside the mask.
+    """
+
+    distortion_scale: float = 0.5
+    p: float = 0.5
+    interpolation: Interpolation = "bilinear"
+    fill: Fill = 0
+    mask_fill: Fill = 0

@@ -1,0 +1,205 @@
+"""Writes the golden files `torchvision.json` and `torchvision.bin`.
+
+They hold what torchvision.transforms.v2 returns for uint8 tensors, masks and boxes,
+given the draws. Run it with the versions that the file names:
+
+    python -m venv venv && venv/bin/pip install torch torchvision
+    venv/bin/python testdata/transforms/make_torchvision.py
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+import torchvision
+from torchvision import tv_tensors
+from torchvision.transforms.v2 import InterpolationMode, functional
+
+HERE = Path(__file__).parent
+FILTERS = {
+    "nearest": InterpolationMode.NEAREST,
+    "bilinear": InterpolationMode.BILINEAR,
+}
+BOXES = [[2.0, 3.0, 9.0, 12.0], [0.0, 0.0, 31.0, 23.0], [20.5, 10.25, 28.0, 22.0]]
+
+
+class Golden:
+    """Cases, and their pixels one after another."""
+
+    def __init__(self):
+        self.blob = bytearray()
+        self.cases = {}
+
+    def place(self, array):
+        """Stores pixels [H, W, C] unless they are there, and returns their place."""
+        pixels = array.tobytes()
+        offset = self.blob.find(pixels)
+        if offset < 0:
+            offset = len(self.blob)
+            self.blob += pixels
+        height, width, channels = array.shape
+        return {
+            "offset": offset,
+            "height": height,
+            "width": width,
+            "channels": channels,
+            "depth": "u8",
+        }
+
+    def add(self, kind, **case):
+        for name, item in case.items():
+            if isinstance(item, np.ndarray):
+                case[name] = self.place(item)
+        self.cases.setdefault(kind, []).append(case)
+
+
+def photo(rng, height, width, channels):
+    """Gradients, a hard edge and some noise: what photographs are made of."""
+    y, x = np.mgrid[0:height, 0:width].astype(np.float64)
+    planes = []
+    for c in range(channels):
+        plane = 120 + 70 * np.sin(x / (5 + c)) + 50 * np.cos(y / (3 + 2 * c))
+        plane[(x + c * 5 > width / 2) & (y > height / 3)] += 60
+        planes.append(plane + rng.normal(0, 8, plane.shape))
+    return np.stack(planes, -1).clip(0, 255).round().astype(np.uint8)
+
+
+def tensor(array):
+    return torch.from_numpy(array.copy()).permute(2, 0, 1)
+
+
+def array(image):
+    return image.permute(1, 2, 0).contiguous().numpy()
+
+
+def boxes_of(height, width):
+    return tv_tensors.BoundingBoxes(
+        BOXES, format="XYXY", canvas_size=(height, width), dtype=torch.float32
+    )
+
+
+def warps(golden, images, mask):
+    """Adds the warps of each image, of a mask and of boxes."""
+
+    def add(kind, image, call, **settings):
+        mode = FILTERS[settings["filter"]]
+        fill = settings["fill"][0] if settings["fill"] else None
+        out = array(call(tensor(image), interpolation=mode, fill=fill))
+        case = {"image": image, "out": out}
+        if image.shape[:2] == (23, 31):
+            moved = call(boxes_of(23, 31), interpolation=mode)
+            case["boxes"], case["moved"] = BOXES, moved.tolist()
+            moved = call(tv_tensors.Mask(tensor(mask)), interpolation=mode, fill=7)
+            case["mask"], case["mask_out"] = mask, array(moved)
+        golden.add(kind, **settings, **case)
+
+    for number, image in enumerate(images):
+        for mode in FILTERS:
+            for fill in ([0], [90.0], []):
+                for affine in (
+                    {
+                        "angle": 33.0,
+                        "translate": [3, -2],
+                        "scale": 1.3,
+                        "shear": [10.0, -5.0],
+                    },
+                    {
+                        "angle": -128.5,
+                        "translate": [0, 0],
+                        "scale": 0.6,
+                        "shear": [0.0, 0.0],
+                        "center": [4.0, 7.5],
+                    },
+                ):
+                    call = lambda item, a=affine, **more: functional.affine(  # noqa: E731
+                        item, **a, **more
+                    )
+                    add("affine", image, call, filter=mode, fill=fill, **affine)
+            for angle, expand, center in (
+                (20.0, False, None),
+                (-75.25, True, None),
+                (90.0, True, None),
+                (90.0, False, None),
+                (180.0, False, None),
+                (50.0, False, [3.0, 4.0]),
+            ):
+                turn = {"angle": angle, "expand": expand, "center": center}
+                call = lambda item, t=turn, **more: functional.rotate(  # noqa: E731
+                    item, **t, **more
+                )
+                add("rotate", image, call, filter=mode, fill=[12.0], **turn)
+            height, width = image.shape[:2]
+            start = [[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]]
+            for end in (
+                [[2, 3], [width - 4, 1], [width - 1, height - 5], [1, height - 2]],
+                [[6, 0], [width - 8, 5], [width - 3, height - 1], [0, height - 6]],
+            ):
+                call = lambda item, e=end, s=start, **more: functional.perspective(  # noqa: E731
+                    item, s, e, **more
+                )
+                fill = [5.0 + number]
+                add("perspective", image, call, corners=end, filter=mode, fill=fill)
+
+
+def colors(golden, images):
+    """Adds the changes of colours of each image."""
+    for image in images:
+        changes = {
+            "invert": (functional.invert, [[]]),
+            "posterize": (functional.posterize, [[0], [3], [8]]),
+            "solarize": (functional.solarize, [[0.0], [127.5], [255.0]]),
+            "autocontrast": (functional.autocontrast, [[]]),
+            "equalize": (functional.equalize, [[]]),
+            "sharpness": (functional.adjust_sharpness, [[0.0], [0.4], [1.7], [5.0]]),
+            "gray": (
+                lambda x: functional.rgb_to_grayscale(x, num_output_channels=len(x)),
+                [[]],
+            ),
+        }
+        for name, (change, draws) in changes.items():
+            for draw in draws:
+                out = array(change(tensor(image), *draw))
+                golden.add("colors", name=name, draw=draw, image=image, out=out)
+        for kernel in ([3, 3], [5, 9], [1, 7]):
+            for sigma in (0.1, 0.9, 2.0):
+                out = functional.gaussian_blur(tensor(image), kernel, [sigma, sigma])
+                golden.add(
+                    "blurs", kernel=kernel, sigma=sigma, image=image, out=array(out)
+                )
+    rgb = next(image for image in images if image.shape[2] == 3)
+    for order in ([1, 2, 0], [2, 1, 0]):
+        out = array(functional.permute_channels(tensor(rgb), order))
+        golden.add("colors", name="permute", draw=order, image=rgb, out=out)
+
+
+def main():
+    rng = np.random.default_rng(22)
+    golden = Golden()
+    images = [photo(rng, 23, 31, 3), photo(rng, 16, 16, 1)]
+    flat = np.full((9, 9, 1), 77, np.uint8)
+    mask = rng.integers(0, 5, (23, 31, 1), dtype=np.uint8)
+    warps(golden, images, mask)
+    colors(golden, [*images, flat, photo(rng, 40, 60, 3) // 3 + 20])
+    for start, end, count in (
+        (0.0, 0.3, 31),
+        (0.0, 32.0, 31),
+        (1.0, 0.0, 31),
+        (0.0, 150.0 / 331.0 * 224, 31),
+        (0.0, 0.99, 10),
+    ):
+        values = torch.linspace(start, end, count).tolist()
+        golden.add("spaced", start=start, end=end, values=values)
+    for bins, most in ((31, 4), (31, 6), (10, 4)):
+        bits = (8 - (torch.arange(bins) / ((bins - 1) / most))).round().int()
+        golden.add("bits", bins=bins, most=most, values=bits.tolist())
+    golden.cases["versions"] = {
+        "torch": torch.__version__.partition("+")[0],
+        "torchvision": torchvision.__version__.partition("+")[0],
+    }
+    (HERE / "torchvision.json").write_text(json.dumps(golden.cases) + "\n")
+    (HERE / "torchvision.bin").write_bytes(golden.blob)
+
+
+if __name__ == "__main__":
+    main()
