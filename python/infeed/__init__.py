@@ -2,7 +2,10 @@
 
 from infeed import sources, stats, transforms
 from infeed._core import __version__
+from infeed._options import Cache
+from infeed.adopting import Adopted, Equivalence, adopt, compare_samples
 from infeed.batch import Batch
+from infeed.certifying import Certified, RunDifference, certify, compare_runs
 from infeed.errors import (
     BudgetError,
     ClosedError,
@@ -39,16 +42,20 @@ from infeed.remote import cache
 from infeed.watching import Watch, WatchReport, measure_throughput, watch
 
 __all__ = [
+    "Adopted",
     "BadRecord",
     "Batch",
     "BatchInfo",
     "BudgetError",
+    "Cache",
+    "Certified",
     "ClosedError",
     "Column",
     "ConfigError",
     "DamagedError",
     "DecodeError",
     "DeviceError",
+    "Equivalence",
     "Explanation",
     "Feeders",
     "Fidelity",
@@ -71,6 +78,7 @@ __all__ = [
     "ProcessError",
     "ReadError",
     "RecordTooLargeError",
+    "RunDifference",
     "ShapeError",
     "ThreadError",
     "TooManyBadRecordsError",
@@ -79,7 +87,11 @@ __all__ = [
     "WatchReport",
     "WriteError",
     "__version__",
+    "adopt",
     "cache",
+    "certify",
+    "compare_runs",
+    "compare_samples",
     "measure_throughput",
     "overlap",
     "pack",

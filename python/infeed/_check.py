@@ -219,11 +219,6 @@ def size_bytes(size: int | str, owner: str = "open", name: str = "memory") -> in
     return parsed
 
 
-def cache_bytes(cache: int | str) -> int:
-    """Returns the limit of the cache of decoded records; 0 for ``"auto"``."""
-    return 0 if cache == "auto" else size_bytes(cache, "open", "cache")
-
-
 def decoder(owner: str, decode: str | float) -> str:
     """Returns the ``decode`` option in the engine's notation."""
     if isinstance(decode, str) and decode in ("auto", "cpu", "gpu"):

@@ -12,8 +12,12 @@ def main() -> int:
     The exit status.
     """
     arguments = sys.argv[1:]
-    if arguments[:2] == ["help", "experiment"]:
-        arguments = ["experiment", *arguments[2:], "--help"]
+    if arguments[:1] == ["help"] and arguments[1:2] in (["adopt"], ["experiment"]):
+        arguments = [*arguments[1:], "--help"]
+    if arguments[:1] == ["adopt"]:
+        from infeed.adopting import command as adopting
+
+        return adopting.main(arguments[1:])
     if arguments[:1] == ["experiment"]:
         from infeed.experiments import command
 

@@ -291,7 +291,7 @@ class Loader:
         *,
         workers: int | None,
         memory: int | None,
-        cache: int | None,
+        cache: tuple[int | None, str | None, int] | None,
         rank: int,
         world_size: int,
         on_error: str,

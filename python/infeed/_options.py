@@ -1,10 +1,12 @@
 """Options of the methods of a pipeline, and columns of its batches."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal, Self, get_type_hints
 
 from infeed import _check, _code
+from infeed.errors import ConfigError
 
 BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
 
@@ -41,6 +43,65 @@ class Column:
         if shape is None:
             return cls(kind, dtype, None)
         return cls(kind, dtype, (None if kind == "ragged" else rows, *shape))
+
+
+@dataclass(frozen=True)
+class Cache:
+    """The cache of decoded records, for ``open(cache=...)``.
+
+        cache = infeed.Cache(memory="64GiB", disk="/nvme/cache", limit="1TiB")
+        with pipeline.open(cache=cache) as loader:
+            ...
+
+    Attributes:
+        memory: Most memory: bytes, a text such as ``"64GiB"``, or ``"auto"`` for half
+            of the free memory. None: records are kept on the disk only.
+        disk: Folder that keeps decoded records for later runs, created if missing.
+            Datasets and processes may share it, also with `infeed.cache`. None: no
+            folder.
+        limit: Most bytes of everything in the folder.
+
+    Raises:
+        ConfigError: A value is not a size or a path, or there is neither memory nor
+            disk.
+    """
+
+    memory: int | str | None = "auto"
+    disk: str | os.PathLike[str] | None = None
+    limit: int | str = "32GiB"
+
+    def __post_init__(self) -> None:
+        if self.memory is None and self.disk is None:
+            raise ConfigError("Cache: set memory, disk, or both")
+        self._core()
+
+    @classmethod
+    def of(
+        cls, cache: "int | str | Cache | None"
+    ) -> tuple[int | None, str | None, int] | None:
+        """Returns the ``cache`` of `open` as the engine takes it."""
+        if cache is None:
+            return None
+        if not isinstance(cache, Cache):
+            return (_cache_bytes("open", "cache", cache), None, 0)
+        return cache._core()
+
+    def _core(self) -> tuple[int | None, str | None, int]:
+        # An absolute path stays valid if the program changes its current folder.
+        folder = self.disk
+        if folder is not None:
+            folder = os.path.abspath(_check.path("Cache", "disk", folder))
+        memory = self.memory
+        return (
+            None if memory is None else _cache_bytes("Cache", "memory", memory),
+            folder,
+            _check.size_bytes(self.limit, "Cache", "limit"),
+        )
+
+
+def _cache_bytes(owner: str, name: str, limit: int | str) -> int:
+    """Returns the bytes of a limit; 0 for ``"auto"``."""
+    return 0 if limit == "auto" else _check.size_bytes(limit, owner, name)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from infeed._options import (
     BatchOptions,
     BoxesOptions,
     BoxFormat,
+    Cache,
     Column,
     DecodeOptions,
     set_values,
@@ -367,7 +368,7 @@ class Pipeline(RecordSelection):
         *,
         workers: int | Literal["auto"] | FeederGroup = "auto",
         memory: int | str | None = None,
-        cache: int | str | None = None,
+        cache: int | str | Cache | None = None,
         rank: int = 0,
         world_size: int = 1,
         on_error: Literal["stop", "substitute", "skip"] = "stop",
@@ -391,9 +392,9 @@ class Pipeline(RecordSelection):
                 threads do not shorten the step. With `Feeders` or `infeed.ray.Feeders`,
                 other machines make batches too.
             memory: Budget for batches, read-ahead and decoding, such as ``"2GiB"``.
-                None: the need of four batches, at most half of the free memory.
-            cache: Memory for decoded records of later epochs; ``"auto"`` is half of the
-                free memory. Loaders that read the same files share one copy.
+                None: the need of 4 to 24 batches, at most half of the free memory.
+            cache: Memory for decoded records of later epochs, or an `infeed.Cache`.
+                ``"auto"`` is half of the free memory. Loaders of equal data share it.
             rank: Number of this process among the training processes, from 0.
             world_size: Number of training processes.
             on_error: Treatment of a bad record. ``"stop"`` raises an error at its
@@ -408,8 +409,7 @@ class Pipeline(RecordSelection):
                 reports which stage waits for which. None: never.
             timeline: Seconds of timeline to record, for `Loader.explain`.
             digest: Content of `Loader.digest`: ``"ids"`` covers records, ``"pixels"``
-                also covers the delivered bytes. Workers hash them; the time counts for
-                the stage that writes rows.
+                also covers the delivered bytes, which the workers hash.
             device: Device on which batches are delivered: ``"cuda"``, ``"cuda:1"``, or
                 ``"sim"``, which simulates a device, also with rates, such as
                 ``"sim:bandwidth=2e9,latency=20us"``. None: host memory. Arrays of fixed
@@ -484,7 +484,7 @@ class Pipeline(RecordSelection):
             self._handles(),
             workers=None if workers == "auto" else workers,
             memory=None if memory is None else _check.size_bytes(memory),
-            cache=None if cache is None else _check.cache_bytes(cache),
+            cache=Cache.of(cache),
             rank=rank,
             world_size=world_size,
             on_error=_check.choice("open", "on_error", on_error, policies),

@@ -83,6 +83,19 @@ class StorageStats(TypedDict):
     """Pieces whose checksum in the disk cache was wrong."""
 
 
+class DiskCacheStats(TypedDict):
+    """The folder of the cache of decoded records."""
+
+    hits: int
+    """Records read from the folder. They count as hits of the cache."""
+    damaged: int
+    """Records whose file was damaged. They were decoded again."""
+    limit_bytes: int
+    """Most bytes of everything in the folder."""
+    full: bool
+    """Whether a record did not fit, or could not be written."""
+
+
 class CacheStats(TypedDict):
     """The cache of decoded records, ``open(cache=...)``."""
 
@@ -98,6 +111,8 @@ class CacheStats(TypedDict):
     """Most bytes."""
     full: bool
     """Whether a record did not fit."""
+    disk: DiskCacheStats | None
+    """The folder of the cache; None without ``infeed.Cache(disk=...)``."""
 
 
 class PlacementStats(TypedDict):

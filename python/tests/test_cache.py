@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -242,3 +243,100 @@ def test_a_process_killed_while_it_fills_the_cache_changes_no_sample(classificat
                 killed.kill()
             [report] = epochs_of([other])
             assert report["sums"] == expected["sums"]
+
+
+# Loads two epochs with a folder, and prints sums and counters.
+WITH_FOLDER = """
+import json, sys
+import infeed
+from infeed import sources, transforms as T
+folder, disk = sys.argv[1:]
+pipeline = infeed.Pipeline(sources.Folder(folder)).shuffle(seed=3).decode()
+pipeline = pipeline.transform(T.Resize(40), T.RandomCrop(32)).batch(4)
+cache = infeed.Cache(memory="64MiB", disk=disk, limit="1GiB")
+with pipeline.open(workers=2, cache=cache) as loader:
+    sums = [int(images.sum(dtype="int64")) for _ in range(2) for images, _ in loader]
+    print(json.dumps({"sums": sums, **loader.stats()["cache"]}), flush=True)
+"""
+
+
+def run_with_folder(dataset: Path, disk: Path) -> dict:
+    command = [sys.executable, "-c", WITH_FOLDER, str(dataset), str(disk)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_a_folder_keeps_records_for_the_next_program(classification, tmp_path):
+    first = run_with_folder(classification.path, tmp_path / "cache")
+    second = run_with_folder(classification.path, tmp_path / "cache")
+
+    count = len(classification.files)
+    assert first["sums"] == second["sums"]
+    assert first["misses"] >= count
+    assert first["disk"]["hits"] == 0
+    assert second["misses"] == 0
+    assert second["disk"]["hits"] >= count
+    assert second["disk"] == {**second["disk"], "damaged": 0, "full": False}
+
+
+def test_a_program_that_is_killed_leaves_a_folder_that_works(classification, tmp_path):
+    disk = tmp_path / "cache"
+    expected = run_with_folder(classification.path, tmp_path / "other")["sums"]
+    for delay in (0.3, 0.5, 0.7):
+        command = [sys.executable, "-c", WITH_FOLDER, str(classification.path), disk]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+            time.sleep(delay)
+            process.kill()
+
+    found = run_with_folder(classification.path, disk)
+
+    assert found["sums"] == expected
+    assert found["disk"]["damaged"] == 0
+
+
+def test_the_command_lists_verifies_and_removes_what_a_folder_holds(
+    classification, tmp_path
+):
+    disk = tmp_path / "cache"
+    run_with_folder(classification.path, disk)
+    count = len(classification.files)
+
+    def infeed_cache(*arguments: object) -> tuple[int, str, str]:
+        code = "import sys; from infeed import _cli; sys.exit(_cli.main())"
+        command = [sys.executable, "-c", code, "cache", *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        return done.returncode, done.stdout, done.stderr
+
+    status, out, _ = infeed_cache("ls", disk, "--json")
+    (group,) = json.loads(out)["groups"]
+    assert status == 0
+    assert (group["kind"], group["pieces"]) == ("decoded", count)
+    assert group["name"] == str(classification.path)
+    assert infeed_cache("verify", disk)[0] == 0
+
+    damaged = next((disk / "pieces").glob("*/*"))
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    status, _, err = infeed_cache("verify", disk)
+    assert status == 1
+    assert "1 pieces were damaged" in err
+
+    status, _, err = infeed_cache("rm", disk, "/data/none")
+    assert status == 1
+    assert "has nothing of /data/none" in err
+    status, out, _ = infeed_cache("rm", disk, group["name"])
+    assert (status, out.split()[:2]) == (0, ["removed", str(count - 1)])
+    assert "is empty" in infeed_cache("ls", disk)[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"memory": None}, "set memory, disk, or both"),
+        ({"memory": "much"}, "memory"),
+        ({"disk": 5}, "disk"),
+        ({"disk": "d", "limit": 0}, "limit"),
+    ],
+)
+def test_options_of_a_cache_that_cannot_work_raise_an_error(arguments, message):
+    with pytest.raises(infeed.errors.ConfigError, match=message):
+        infeed.Cache(**arguments)

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use clap::{Parser, ValueEnum};
 use infeed::device::SLOTS;
 use infeed::device::busy::UtilisationMonitor;
+use infeed::loader::DecodeBy;
 use infeed::loader::any::{AnyLoader, AnyStep};
 use infeed::loader::device::{DeviceLoader, Placement};
-use infeed::loader::{CacheLimit, DecodeBy};
 use infeed::{Loader, OnError, Options};
 use infeed_raw::machine::{peak_rss_bytes, usable_cores};
 
+use crate::cache::CacheArgs;
 use crate::error::CliError;
 use crate::feeders::FeederArgs;
 use crate::target::{FunctionArgs, Target, path_help};
@@ -62,10 +63,8 @@ pub(crate) struct Args {
     /// Memory limit for batches and workers, such as 2GiB
     #[arg(long, value_name = "BYTES", value_parser = infeed::units::parse_bytes)]
     memory: Option<u64>,
-    /// Memory that keeps decoded records for later epochs, such as 64GiB, or `auto` for half of the
-    /// free memory
-    #[arg(long, value_name = "BYTES", value_parser = cache)]
-    cache: Option<CacheLimit>,
+    #[command(flatten)]
+    cache: CacheArgs,
     /// Treatment of bad records
     #[arg(long, value_enum, default_value_t = OnBadRecord::Stop)]
     on_error: OnBadRecord,
@@ -165,7 +164,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         // The number is fixed, because tuning during a measurement would change the result.
         None => Some(usable_cores()),
     };
-    (options.memory, options.cache) = (args.memory, args.cache);
+    (options.memory, options.cache) = (args.memory, args.cache.options());
     options.on_error = args.on_error.into();
     options.decode = args.decode;
     if let Some(feeders) = args.feeders.feeders()? {
@@ -330,13 +329,5 @@ fn rate_after(first: &FirstBatch, rows: u64) -> f64 {
         (rows - first.rows) as f64 / seconds.max(1e-9)
     } else {
         rows as f64 / first.after.as_secs_f64().max(1e-9)
-    }
-}
-
-/// Parses the limit of the cache of decoded records.
-fn cache(text: &str) -> Result<CacheLimit, String> {
-    match text {
-        "auto" => Ok(CacheLimit::Auto),
-        _ => args::bytes(text).map(CacheLimit::Bytes),
     }
 }

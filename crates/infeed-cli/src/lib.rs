@@ -11,6 +11,7 @@ mod terminal;
 
 mod args;
 mod bench;
+mod cache;
 mod demo;
 mod error;
 mod explain;
@@ -48,8 +49,9 @@ use no_feed as feeders;
     name = "infeed",
     version,
     arg_required_else_help = true,
-    after_help = "The Python package adds `infeed experiment NAME`, which repeats measurements \
-                  about data loading."
+    after_help = "The Python package adds `infeed adopt FILE:FUNCTION`, which replaces a \
+                  DataLoader, and `infeed experiment NAME`, which repeats measurements about data \
+                  loading."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -60,6 +62,8 @@ struct Cli {
 enum Command {
     /// Run a pipeline and print its rate, waits, memory and the cost of each stage
     Bench(bench::Args),
+    /// List, remove or verify what a cache on a disk holds
+    Cache(cache::Args),
     /// Show the other commands on generated pictures, or on your own
     Demo(demo::Args),
     /// Find the resource that limits a pipeline, predict the gain of each remedy, apply a remedy
@@ -131,6 +135,7 @@ impl Command {
     fn run(self) -> CommandResult {
         match self {
             Command::Bench(args) => bench::run(&args),
+            Command::Cache(args) => cache::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::Explain(args) => explain::run(&args),
             #[cfg(feature = "feed")]

@@ -3,7 +3,7 @@
 
 use std::fmt::{Arguments, Write};
 use std::io::{self, Write as _};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use infeed::printable::printable_page;
@@ -82,6 +82,17 @@ pub(crate) fn spinner() -> ProgressBar {
 pub(crate) fn width() -> usize {
     let (_, columns) = console::Term::stdout().size_checked().unwrap_or((0, 80));
     usize::from(columns).max(60)
+}
+
+/// Formats how long ago a time was.
+pub(crate) fn ago(time: SystemTime) -> String {
+    let seconds = time.elapsed().map_or(0, |age| age.as_secs());
+    match seconds {
+        0..120 => "just now".to_owned(),
+        120..7_200 => format!("{} minutes ago", seconds / 60),
+        7_200..172_800 => format!("{} hours ago", seconds / 3_600),
+        _ => format!("{} days ago", seconds / 86_400),
+    }
 }
 
 /// Formats a size such as `1.5 GB` with at most three digits.

@@ -225,7 +225,7 @@ impl Case {
                 .filtered(|_, record| records.binary_search(&record).is_ok());
             variant.source = Arc::new(SelectedRecords::new(Arc::clone(&self.own), chosen));
         }
-        variant.options.cache = Some(CacheLimit::Auto);
+        variant.options.cache = Some(CacheLimit::Auto.into());
         let loader = variant.open()?;
         let problem = |text: &str| Error::config("cache", text.to_owned());
         let cache = loader.decoded_cache()?;

@@ -10,7 +10,7 @@ use infeed::device::ring::Ring;
 use infeed::loader::any::{AnyLoader, AnyStep};
 use infeed::loader::device::DeviceLoader;
 use infeed::loader::digest::DigestScope;
-use infeed::loader::{BadRecord, CacheLimit, LoaderState};
+use infeed::loader::{BadRecord, CacheLimit, CacheOptions, DiskCacheOptions, LoaderState};
 use infeed::source::Source;
 use infeed::{Error, OnError, Options};
 use infeed_explain::report::{LoaderMetrics, MetricsServer, prometheus, serve_metrics};
@@ -62,7 +62,7 @@ impl PyLoader {
         handles: PyHandles,
         workers: Option<usize>,
         memory: Option<u64>,
-        cache: Option<u64>,
+        cache: Option<(Option<u64>, Option<PathBuf>, u64)>,
         rank: u64,
         world_size: u64,
         on_error: &str,
@@ -82,9 +82,15 @@ impl PyLoader {
         let mut options = Options::default();
         options.workers = workers;
         options.memory = memory;
-        options.cache = cache.map(|bytes| match bytes {
-            0 => CacheLimit::Auto,
-            bytes => CacheLimit::Bytes(bytes),
+        options.cache = cache.map(|(memory, folder, limit_bytes)| CacheOptions {
+            memory: memory.map(|bytes| match bytes {
+                0 => CacheLimit::Auto,
+                bytes => CacheLimit::Bytes(bytes),
+            }),
+            disk: folder.map(|folder| DiskCacheOptions {
+                folder,
+                limit_bytes,
+            }),
         });
         options.rank = rank;
         options.world_size = world_size;

@@ -65,6 +65,15 @@ pub(crate) fn dict_from<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'
         entry.set_item("used_bytes", cache.used_bytes)?;
         entry.set_item("limit_bytes", cache.limit_bytes)?;
         entry.set_item("full", cache.is_full)?;
+        let disk = cache.disk.map(|disk| -> PyResult<_> {
+            let entry = PyDict::new(py);
+            entry.set_item("hits", disk.hits)?;
+            entry.set_item("damaged", disk.damaged)?;
+            entry.set_item("limit_bytes", disk.limit_bytes)?;
+            entry.set_item("full", disk.is_full)?;
+            Ok(entry)
+        });
+        entry.set_item("disk", disk.transpose()?)?;
         Ok(entry)
     });
     dict.set_item("cache", cache.transpose()?)?;

@@ -7,9 +7,13 @@ use bytes::Bytes;
 use super::{Admission, Read, ReadError, Sink, Source, is_label, whole};
 use infeed_core::error::Error;
 use infeed_core::sample::{Field, FieldKind, Record, RecordId};
+use infeed_raw::map::will_need;
 
 /// Bytes of a memory page. Where pages are larger, some are touched more than once.
 const PAGE: usize = 4096;
+
+/// Bytes that a page fault reads from storage, on most Linux systems.
+const FAULT_BYTES: usize = 128 << 10;
 
 /// Bytes of neighbouring records per read: enough that handing them over is cheap compared to
 /// touching their pages.
@@ -188,12 +192,19 @@ impl Source for Memory {
         _admit: &mut Admission<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
+        if self.mapped {
+            // All of them, so that storage works on several at once.
+            for &(_, record) in &read.records {
+                let fields = 0..self.fields.len();
+                fields.for_each(|field| request(&self.field(field, record as usize)));
+            }
+        }
         for &(position, record) in &read.records {
             let fields: Vec<Bytes> = (0..self.fields.len())
                 .map(|field| self.field(field, record as usize))
                 .collect();
             if self.mapped {
-                fields.iter().for_each(|bytes| touch(bytes));
+                fields.iter().for_each(|bytes| touch_pages(bytes));
             }
             let found = Record {
                 index: record,
@@ -221,8 +232,20 @@ pub(super) fn resident_reads(run: &[u64], record_bytes: usize) -> Vec<Read> {
         .collect()
 }
 
-/// Reads one byte of every page, so that page faults happen on this thread.
-pub(super) fn touch(bytes: &[u8]) {
+/// Reads one byte of every page of the fields, so that page faults happen on this thread.
+pub(super) fn touch(fields: &[Bytes]) {
+    fields.iter().for_each(request);
+    fields.iter().for_each(|bytes| touch_pages(bytes));
+}
+
+/// Starts to read the pages of a field that is too large for one page fault.
+fn request(bytes: &Bytes) {
+    if bytes.len() > FAULT_BYTES {
+        will_need(bytes);
+    }
+}
+
+fn touch_pages(bytes: &[u8]) {
     let sum = bytes
         .iter()
         .step_by(PAGE)

@@ -7,6 +7,7 @@ mod batch_functions;
 mod budget;
 mod cache;
 mod cores;
+mod costs;
 pub(crate) mod decoders;
 pub mod device;
 pub mod digest;
@@ -46,7 +47,9 @@ use infeed_core::exec::{Executor, ExecutorSnapshot, NextBatch};
 use infeed_source::Source;
 
 pub use crate::plan::device::DecodeBy;
-pub use cache::{CacheLimit, DecodedCache, DecodedCacheStats};
+pub use cache::{
+    CacheLimit, CacheOptions, DecodedCache, DecodedCacheStats, DiskCacheOptions, DiskCacheStats,
+};
 
 use assemble::BatchFacts;
 use bad_records::BadRecords;

@@ -94,6 +94,11 @@ impl BenchResult {
                 "records": cache.records,
                 "used_bytes": cache.used_bytes,
                 "limit_bytes": cache.limit_bytes,
+                "disk": cache.disk.map(|disk| json!({
+                    "hits": disk.hits,
+                    "damaged": disk.damaged,
+                    "limit_bytes": disk.limit_bytes,
+                })),
             })),
             "workers": self.stats.workers,
             "tuned": self.stats.tuned.as_ref().map(|tuned| &tuned.text),
@@ -175,6 +180,16 @@ impl BenchResult {
                 cache.hits,
                 cache.hits + cache.misses,
             ));
+            if let Some(disk) = &cache.disk {
+                let damaged = match disk.damaged {
+                    0 => String::new(),
+                    damaged => format!(", {damaged} damaged"),
+                };
+                line(format!(
+                    "cache folder  {} records came from it{damaged}",
+                    disk.hits,
+                ));
+            }
         }
         if let Some((name, sent)) = &self.sent {
             let batches = sent.batches.max(1);

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use infeed::probe::{PROFILES, Probe, Profile, Reads, StorageProfile, StorageRates};
 
-use crate::terminal::{human_bytes, human_seconds};
+use crate::terminal::{ago, human_bytes, human_seconds};
 
 /// Formats a rate such as `1.25 GB/s`, in powers of ten like vendors.
 fn rate(bytes_per_s: f64) -> String {
@@ -60,10 +60,11 @@ pub(super) fn table(
         reads(&mut out, storage);
     }
     if let Some(kept) = kept {
+        let made_at = UNIX_EPOCH.checked_add(Duration::from_secs(probe.made_at_s));
         let _ = writeln!(
             out,
             "\nmeasured {}, cached in {}",
-            age(probe.made_at_s),
+            ago(made_at.unwrap_or(UNIX_EPOCH)),
             kept.display()
         );
     }
@@ -164,18 +165,6 @@ fn reads(out: &mut String, storage: &StorageRates) {
             );
         }
         None => out.push_str("          no file is long enough for a long read\n"),
-    }
-}
-
-/// Formats the age of a measurement.
-fn age(made_at_s: u64) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let seconds = now.map_or(0, |now| now.as_secs().saturating_sub(made_at_s));
-    match seconds {
-        0..120 => "just now".to_owned(),
-        120..7_200 => format!("{} minutes ago", seconds / 60),
-        7_200..172_800 => format!("{} hours ago", seconds / 3_600),
-        _ => format!("{} days ago", seconds / 86_400),
     }
 }
 

@@ -13,7 +13,7 @@ mod state;
 mod tests;
 mod workers;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -79,6 +79,12 @@ pub trait Job: Send + Sync + Sized + 'static {
     ) -> JoinedReads<Self::Fetched> {
         drop(waiting);
         JoinedReads::Whole(arrived)
+    }
+
+    /// Whether a row is expected to take much longer than others. Workers fill such rows first, so
+    /// that a batch does not wait for its last row. Runs under the executor's lock.
+    fn is_expensive(&self, _fetched: &Self::Fetched) -> bool {
+        false
     }
 
     /// Opens an in-flight batch: its memory and one row for each of its sequence numbers.
@@ -354,6 +360,8 @@ struct ExecutorState<J: Job> {
     in_turn: usize,
     /// Fetched records that no worker has claimed.
     fetched_records: BTreeMap<Sequence, J::Fetched>,
+    /// Those whose rows are expensive.
+    expensive: BTreeSet<Sequence>,
     /// Fetched records that wait for the result of another read.
     parts: HashMap<Sequence, J::Fetched>,
     /// Number of the oldest in-flight batch, `in_flight_batches[0]`.

@@ -200,7 +200,12 @@ fn perform<'a, J: Job>(
     for (sequence, fetched) in fetched_records {
         let waiting = state.parts.remove(&sequence);
         match shared.job.join(waiting, fetched) {
-            JoinedReads::Whole(fetched) => drop(state.fetched_records.insert(sequence, fetched)),
+            JoinedReads::Whole(fetched) => {
+                if shared.job.is_expensive(&fetched) {
+                    state.expensive.insert(sequence);
+                }
+                drop(state.fetched_records.insert(sequence, fetched));
+            }
             JoinedReads::Part(fetched) => drop(state.parts.insert(sequence, fetched)),
         }
     }

@@ -1,6 +1,6 @@
 //! The executor's state: its start and access to in-flight batches.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use super::{BatchChoice, ExecutorState, InFlightState, Job, Sequence};
 
@@ -13,6 +13,7 @@ impl<J: Job> ExecutorState<J> {
         BTreeMap<Sequence, J::Fetched>,
         HashMap<Sequence, J::Fetched>,
     ) {
+        self.expensive.clear();
         (
             std::mem::take(&mut self.fetched_records),
             std::mem::take(&mut self.parts),
@@ -45,6 +46,7 @@ impl<J: Job> ExecutorState<J> {
             turn: 0,
             in_turn: 0,
             fetched_records: BTreeMap::new(),
+            expensive: BTreeSet::new(),
             parts: HashMap::new(),
             front: in_flight,
             in_flight_batches: VecDeque::new(),

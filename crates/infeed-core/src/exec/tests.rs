@@ -1,5 +1,6 @@
 //! The executor with integers: the row of sequence number `t` holds `value(t)`.
 
+mod clock;
 mod lease;
 
 use std::collections::BTreeSet;

@@ -1,4 +1,5 @@
-//! Workers: take fetched records in order, fill their rows, finish full batches.
+//! Workers: take fetched records in order, but expensive ones first, fill their rows, finish full
+//! batches.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
@@ -144,7 +145,8 @@ impl<J: Job> ExecutorShared<J> {
     }
 }
 
-/// Takes up to `rows` fetched records, in order, whose batches may be open.
+/// Takes up to `rows` fetched records whose batches may be open: one expensive record, or others in
+/// order.
 fn claim<J: Job>(
     shared: &ExecutorShared<J>,
     state: &mut ExecutorState<J>,
@@ -159,7 +161,14 @@ fn claim<J: Job>(
     let rows = (rows as usize).min(share.max(1));
     let end = state.front + shared.config.in_flight_batches as u64;
     while claims.len() < rows {
-        let Some((&sequence, _)) = state.fetched_records.first_key_value() else {
+        let may_be_open = |sequence: &Sequence| shared.job.place(*sequence).in_flight < end;
+        let expensive = state.expensive.first().copied().filter(may_be_open);
+        // Not with others, whose batches would wait for it.
+        if expensive.is_some() && !claims.is_empty() {
+            break;
+        }
+        let in_order = || state.fetched_records.keys().next().copied();
+        let Some(sequence) = expensive.or_else(in_order) else {
             break;
         };
         let location = shared.job.place(sequence);
@@ -179,7 +188,8 @@ fn claim<J: Job>(
                 shared.settled.notify_all();
             }
         }
-        let Some((_, fetched)) = state.fetched_records.pop_first() else {
+        state.expensive.remove(&sequence);
+        let Some(fetched) = state.fetched_records.remove(&sequence) else {
             break;
         };
         let at = (location.in_flight - state.front) as usize;
@@ -193,6 +203,9 @@ fn claim<J: Job>(
                 fetched,
                 row,
             });
+        }
+        if expensive.is_some() {
+            break;
         }
     }
     claims

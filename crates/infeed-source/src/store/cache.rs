@@ -6,6 +6,11 @@
 //! has no final name, and a damaged one fails its checksum. Both are fetched again. Only the total
 //! number of bytes is shared: a number in a file that is locked while it changes. When the total
 //! exceeds the limit, the least recently used pieces are removed.
+//!
+//! Decoded records are pieces too; see [`RecordPieces`].
+
+mod manage;
+mod records;
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -23,6 +28,9 @@ use super::buffers::{BufferPool, FillingBuffer, read_at};
 use infeed_core::error::Error;
 use infeed_core::random::mix;
 use infeed_core::units::parse_bytes;
+
+pub use manage::{CacheGroup, VerifiedCache, list_cache, remove_cached, verify_cache};
+pub use records::{FoundPiece, RecordPieces};
 
 /// Bytes of a piece, except the last one of an object: as many as another request is worth.
 const PIECE: u64 = 1 << 20;
@@ -84,6 +92,42 @@ pub fn cache_use() -> CacheCounts {
 pub fn set_cache(folder: Option<&Path>, bytes: u64) {
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     *given = folder.map(|folder| (folder.to_owned(), bytes));
+}
+
+/// Identity of a piece.
+#[derive(Debug)]
+struct PieceName {
+    /// Text that the file of the piece repeats.
+    text: String,
+    /// Name of its file, in a folder named by the first two digits of `folder`.
+    file: String,
+    folder: u64,
+}
+
+impl PieceName {
+    /// Name of a piece of an object.
+    fn of_object(identity: &str, number: u64) -> PieceName {
+        let text = format!("{identity} {number}");
+        let hash = |start: u64| text.bytes().fold(mix(start), |h, b| mix(h ^ u64::from(b)));
+        let (one, two) = (hash(1), hash(2));
+        PieceName {
+            file: format!("{one:016x}{two:016x}"),
+            folder: one,
+            text,
+        }
+    }
+}
+
+/// A piece whose file is open and has the right name.
+#[derive(Debug)]
+struct OpenPiece {
+    file: File,
+    offset: u64,
+    length: u64,
+    /// Checksum of the name and the bytes, as the file states it.
+    stated: u32,
+    /// Checksum of the name.
+    sum: Digest,
 }
 
 /// A folder with pieces.
@@ -173,7 +217,7 @@ impl Cache {
         }
         let (first, end) = (range.start / PIECE, range.end.div_ceil(PIECE));
         let piece = |number: u64| number * PIECE..((number + 1) * PIECE).min(length);
-        let name = |number: u64| format!("{identity} {number}");
+        let name = |number: u64| PieceName::of_object(identity, number);
         let kept = |number: u64| {
             let own = piece(number);
             self.piece(&name(number), own.end - own.start, buffers)
@@ -237,59 +281,59 @@ impl Cache {
         Ok(filling.finish())
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        let hash = |start: u64| name.bytes().fold(mix(start), |h, b| mix(h ^ u64::from(b)));
-        let (one, two) = (hash(1), hash(2));
-        let folder = format!("{:02x}", one >> 56);
-        self.root
-            .join("pieces")
-            .join(folder)
-            .join(format!("{one:016x}{two:016x}"))
+    fn path(&self, name: &PieceName) -> PathBuf {
+        let folder = format!("{:02x}", name.folder >> 56);
+        self.root.join("pieces").join(folder).join(&name.file)
     }
 
-    /// Returns a piece that is in the cache and valid.
-    fn piece(&self, name: &str, length: u64, buffers: &Arc<BufferPool>) -> Option<Bytes> {
+    /// Returns a piece of this length that is in the cache and valid.
+    fn piece(&self, name: &PieceName, length: u64, buffers: &Arc<BufferPool>) -> Option<Bytes> {
         let path = self.path(name);
-        let mut file = File::open(&path).ok()?;
-        match checked(&mut file, name, length, buffers) {
-            Ok(bytes) => {
-                let used = file.metadata().and_then(|data| data.modified());
-                let long_ago = used.map(|time| time.elapsed().unwrap_or_default() > NOTED);
-                if long_ago.unwrap_or(false) {
-                    // Without the update the piece may be removed sooner; nothing else depends on
-                    // it.
-                    let _ = file.set_modified(SystemTime::now());
-                }
-                Some(bytes)
-            }
-            Err(problem) => {
-                DAMAGED.fetch_add(1, Ordering::Relaxed);
-                tracing::debug!("{}: {problem}; fetched again", path.display());
-                let _ = fs::remove_file(&path);
-                None
-            }
-        }
+        let bytes = find(&path, &name.text).and_then(|found| match found {
+            None => Ok(None),
+            Some(piece) if piece.length == length => piece.read(buffers).map(Some),
+            Some(_) => Err(OTHER.to_owned()),
+        });
+        bytes.unwrap_or_else(|problem| {
+            DAMAGED.fetch_add(1, Ordering::Relaxed);
+            discard(&path, &problem);
+            None
+        })
     }
 
     /// Stores a piece, if there is room.
-    fn keep(&self, name: &str, bytes: &[u8]) {
-        let size = (HEAD + name.len() + bytes.len()) as u64;
-        if self.full.load(Ordering::Relaxed) || size > self.limit || name.len() > LONGEST {
+    fn keep(&self, name: &PieceName, bytes: &[u8]) {
+        if self.full.load(Ordering::Relaxed) {
             return;
         }
-        if let Err(error) = self.write(name, bytes, size)
+        if let Err(error) = self.write(name, bytes, None)
             && !self.full.swap(true, Ordering::Relaxed)
         {
-            tracing::warn!(
-                "cannot write to the cache in {} ({error}); later reads are not cached. Free disk \
-                 space, or set a smaller limit",
-                self.root.display()
-            );
+            self.warn(&error);
         }
     }
 
-    /// Writes a piece to a temporary file, then adds it to the cache.
-    fn write(&self, name: &str, bytes: &[u8], size: u64) -> io::Result<()> {
+    fn warn(&self, error: &io::Error) {
+        tracing::warn!(
+            "cannot write to the cache in {} ({error}); later reads are not cached. Free disk \
+             space, or set a smaller limit",
+            self.root.display()
+        );
+    }
+
+    /// Writes a piece to a temporary file, then adds it to the cache. Returns false if there is no
+    /// room for it, also after every piece that `removable` names is removed; `None` names all.
+    fn write(
+        &self,
+        name: &PieceName,
+        bytes: &[u8],
+        removable: Option<&dyn Fn(&RemovablePiece) -> bool>,
+    ) -> io::Result<bool> {
+        let size = (HEAD + name.text.len() + bytes.len()) as u64;
+        let too_long = name.text.len() > LONGEST || u32::try_from(bytes.len()).is_err();
+        if size > self.limit || too_long {
+            return Ok(false);
+        }
         let path = self.path(name);
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
@@ -298,29 +342,38 @@ impl Cache {
         // and may have the same process number.
         let drawn = RandomState::new().build_hasher().finish();
         let under_way = self.root.join("under-way").join(format!("{drawn:016x}"));
-        let mut head = Vec::with_capacity(HEAD + name.len());
+        let text = name.text.as_bytes();
+        let mut head = Vec::with_capacity(HEAD + text.len());
         head.extend_from_slice(&MAGIC);
-        head.extend_from_slice(&(name.len() as u32).to_le_bytes());
+        head.extend_from_slice(&(text.len() as u32).to_le_bytes());
         head.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-        head.extend_from_slice(&checksum(name, bytes).to_le_bytes());
-        head.extend_from_slice(name.as_bytes());
+        let mut sum = checksum(text);
+        sum.update(bytes);
+        head.extend_from_slice(&(sum.finalize() as u32).to_le_bytes());
+        head.extend_from_slice(text);
         let written = (|| {
             let mut file = File::create_new(&under_way)?;
             file.write_all(&head)?;
             file.write_all(bytes)?;
             drop(file);
-            self.enter(&under_way, &path, size)
+            self.enter(&under_way, &path, size, removable)
         })();
-        if written.is_err() {
+        if !matches!(written, Ok(true)) {
             let _ = fs::remove_file(&under_way);
         }
         written
     }
 
-    /// Moves a file among the pieces and counts it; first removes the least recently used pieces if
-    /// the total would exceed the limit. A lock admits one caller at a time, so that the count is
-    /// right.
-    fn enter(&self, file: &Path, piece: &Path, size: u64) -> io::Result<()> {
+    /// Moves a file among the pieces and counts it; first removes the least recently used pieces of
+    /// those that are `removable` if the total would exceed the limit. Returns false if it still
+    /// would. A lock admits one caller at a time, so that the count is right.
+    fn enter(
+        &self,
+        file: &Path,
+        piece: &Path,
+        size: u64,
+        removable: Option<&dyn Fn(&RemovablePiece) -> bool>,
+    ) -> io::Result<bool> {
         let mut count = File::options()
             .read(true)
             .write(true)
@@ -333,28 +386,27 @@ impl Cache {
         let known = count.read_exact(&mut number).is_ok();
         let mut held = u64::from_le_bytes(number);
         if !known || held.saturating_add(size) > self.limit {
-            held = self.shrink(size)?;
+            held = self.shrink(size, removable)?;
+        }
+        if held.saturating_add(size) > self.limit {
+            return Ok(false);
         }
         // If two processes fetched the same piece, the later file replaces the earlier.
         let replaced = fs::metadata(piece).map_or(0, |data| data.len());
         fs::rename(file, piece)?;
         count.rewind()?;
         let held = held.saturating_sub(replaced).saturating_add(size);
-        count.write_all(&held.to_le_bytes())
+        count.write_all(&held.to_le_bytes())?;
+        Ok(true)
     }
 
     /// Removes pieces until there is room for `bytes`; returns the number of bytes left.
-    fn shrink(&self, bytes: u64) -> io::Result<u64> {
-        let mut pieces: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
-        for folder in fs::read_dir(self.root.join("pieces"))? {
-            for piece in fs::read_dir(folder?.path())? {
-                let piece = piece?;
-                // Another process may have removed the file meanwhile.
-                let Ok(data) = piece.metadata() else { continue };
-                let used = data.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-                pieces.push((used, data.len(), piece.path()));
-            }
-        }
+    fn shrink(
+        &self,
+        bytes: u64,
+        removable: Option<&dyn Fn(&RemovablePiece) -> bool>,
+    ) -> io::Result<u64> {
+        let mut pieces = pieces_in(&self.root)?;
         for file in fs::read_dir(self.root.join("under-way"))?.flatten() {
             let age = file.metadata().and_then(|data| data.modified());
             let age = age.map(|time| time.elapsed().unwrap_or_default());
@@ -362,33 +414,93 @@ impl Cache {
                 let _ = fs::remove_file(file.path());
             }
         }
-        let mut held: u64 = pieces.iter().map(|(_, size, _)| size).sum();
+        let mut held: u64 = pieces.iter().map(|piece| piece.bytes).sum();
         if held.saturating_add(bytes) <= self.limit {
             return Ok(held);
         }
+        if let Some(removable) = removable {
+            pieces.retain(removable);
+        }
         pieces.sort();
         let left = (self.limit / LEFT.1 * LEFT.0).saturating_sub(bytes);
-        for (_, size, path) in pieces {
+        for piece in pieces {
             if held <= left {
                 break;
             }
-            match fs::remove_file(&path) {
-                Ok(()) => held -= size,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => held -= size,
-                Err(error) => return Err(error),
-            }
+            piece.remove()?;
+            held -= piece.bytes;
         }
         Ok(held)
     }
 }
 
-/// Returns the bytes of a piece if the file is valid and has this name.
-fn checked(
-    file: &mut File,
-    name: &str,
-    length: u64,
-    buffers: &Arc<BufferPool>,
-) -> Result<Bytes, String> {
+/// File of a piece, in the order in which pieces are removed.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct RemovablePiece {
+    used: SystemTime,
+    bytes: u64,
+    path: PathBuf,
+}
+
+impl RemovablePiece {
+    fn remove(&self) -> io::Result<()> {
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+}
+
+/// Lists the files of all pieces of a cache.
+fn pieces_in(root: &Path) -> io::Result<Vec<RemovablePiece>> {
+    let mut pieces = Vec::new();
+    for folder in fs::read_dir(root.join("pieces"))? {
+        for piece in fs::read_dir(folder?.path())? {
+            let piece = piece?;
+            // Another process may have removed the file meanwhile.
+            let Ok(data) = piece.metadata() else { continue };
+            pieces.push(RemovablePiece {
+                used: data.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+                bytes: data.len(),
+                path: piece.path(),
+            });
+        }
+    }
+    Ok(pieces)
+}
+
+/// Problem of a file with another piece than its name says.
+const OTHER: &str = "it holds another piece";
+
+/// Opens the file of a piece and reads its head. `None` if there is no file.
+fn find(path: &Path, name: &str) -> Result<Option<OpenPiece>, String> {
+    let Ok(mut file) = File::open(path) else {
+        return Ok(None);
+    };
+    let (text, length, stated) = head(&mut file)?;
+    if text != name.as_bytes() {
+        return Err(OTHER.to_owned());
+    }
+    let offset = (HEAD + text.len()) as u64;
+    let size = file.metadata().map_err(|error| error.to_string())?.len();
+    // Checked before memory is allocated for it.
+    if size != offset + length {
+        return Err(format!(
+            "it has {size} bytes instead of {}",
+            offset + length
+        ));
+    }
+    Ok(Some(OpenPiece {
+        file,
+        offset,
+        length,
+        stated,
+        sum: checksum(&text),
+    }))
+}
+
+/// Reads the head of a piece: its name, the number of its bytes, and the checksum of both.
+fn head(file: &mut File) -> Result<(Vec<u8>, u64, u32), String> {
     let text = |error: io::Error| error.to_string();
     let mut head = [0; HEAD];
     file.read_exact(&mut head).map_err(text)?;
@@ -396,27 +508,51 @@ fn checked(
         let bytes = head[at..at + 4].iter().rev();
         bytes.fold(0_u32, |number, &byte| number << 8 | u32::from(byte))
     };
-    let (named, bytes, sum) = (number(8) as usize, u64::from(number(12)), number(16));
-    if head[..8] != MAGIC || named != name.len() || bytes != length {
-        return Err("it holds another piece".to_owned());
+    let (named, length, sum) = (number(8) as usize, u64::from(number(12)), number(16));
+    if head[..8] != MAGIC || named > LONGEST {
+        return Err(OTHER.to_owned());
     }
-    let mut own = vec![0; named];
-    file.read_exact(&mut own).map_err(text)?;
-    if own != name.as_bytes() {
-        return Err("it holds another piece".to_owned());
-    }
-    let bytes = read_at(file, (HEAD + named) as u64, length, buffers).map_err(text)?;
-    if bytes.len() as u64 != length || checksum(name, &bytes) != sum {
-        return Err("its checksum is wrong".to_owned());
-    }
-    Ok(bytes)
+    let mut name = vec![0; named];
+    file.read_exact(&mut name).map_err(text)?;
+    Ok((name, length, sum))
 }
 
-fn checksum(name: &str, bytes: &[u8]) -> u32 {
+impl OpenPiece {
+    /// Reads the bytes, checks them, and notes their use.
+    fn read(mut self, buffers: &Arc<BufferPool>) -> Result<Bytes, String> {
+        let bytes = self.checked(buffers)?;
+        let used = self.file.metadata().and_then(|data| data.modified());
+        if used.is_ok_and(|time| time.elapsed().unwrap_or_default() > NOTED) {
+            // Without the update the piece may be removed sooner; nothing else depends on it.
+            let _ = self.file.set_modified(SystemTime::now());
+        }
+        Ok(bytes)
+    }
+
+    /// Reads the bytes and checks them.
+    fn checked(&mut self, buffers: &Arc<BufferPool>) -> Result<Bytes, String> {
+        let bytes = read_at(&self.file, self.offset, self.length, buffers)
+            .map_err(|error| error.to_string())?;
+        self.sum.update(&bytes);
+        let sum = self.sum.finalize() as u32;
+        match bytes.len() as u64 == self.length && sum == self.stated {
+            true => Ok(bytes),
+            false => Err("its checksum is wrong".to_owned()),
+        }
+    }
+}
+
+/// Removes a damaged piece.
+fn discard(path: &Path, problem: &str) {
+    tracing::debug!("{}: {problem}; made again", path.display());
+    let _ = fs::remove_file(path);
+}
+
+/// Checksum of the name of a piece, to which its bytes are added.
+fn checksum(name: &[u8]) -> Digest {
     let mut sum = Digest::new(CrcAlgorithm::Crc32Iscsi);
-    sum.update(name.as_bytes());
-    sum.update(bytes);
-    sum.finalize() as u32
+    sum.update(name);
+    sum
 }
 
 #[cfg(test)]
@@ -553,7 +689,10 @@ mod tests {
         for n in 0..10_u64 {
             let name = format!("object {n}");
             remote.read(&cache, &name, 0..9_000);
-            ages(&cache.path(&format!("{name} 0")), 10_000 - n * 100);
+            ages(
+                &cache.path(&PieceName::of_object(&name, 0)),
+                10_000 - n * 100,
+            );
         }
         remote.fetched();
         // Uses the first piece, which was the oldest.

@@ -8,6 +8,9 @@
 //! Processes find each other's arenas by identity: everything that decides the bytes of an entry,
 //! including the description of the source, labels, and path, size and modification time of its
 //! files. Without local files, only this loader uses the arena.
+//!
+//! A folder on a disk may keep the same bytes for later runs. Its records move to memory when they
+//! are read, while there is room.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -27,6 +30,7 @@ use infeed_core::sample::Record;
 use infeed_raw::arena::SharedArena;
 use infeed_raw::machine::available_memory_bytes;
 use infeed_source::Source;
+use infeed_source::store::{FoundPiece, RecordPieces, held_bytes};
 
 /// Divisor of the free memory that gives the limit of [`CacheLimit::Auto`].
 const AUTO_PART: u64 = 2;
@@ -39,6 +43,34 @@ pub enum CacheLimit {
     Auto,
     /// A number of bytes.
     Bytes(u64),
+}
+
+/// Options of a cache for decoded records.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheOptions {
+    /// Most memory. None: records are kept on the disk only.
+    pub memory: Option<CacheLimit>,
+    /// Folder that keeps records for later runs.
+    pub disk: Option<DiskCacheOptions>,
+}
+
+/// Folder of a cache.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskCacheOptions {
+    /// The folder, which is created if it is missing. Datasets and processes may share it, also with
+    /// the cache of data from buckets and web servers.
+    pub folder: PathBuf,
+    /// Most bytes of everything in the folder.
+    pub limit_bytes: u64,
+}
+
+impl From<CacheLimit> for CacheOptions {
+    fn from(limit: CacheLimit) -> CacheOptions {
+        CacheOptions {
+            memory: Some(limit),
+            disk: None,
+        }
+    }
 }
 
 /// Counters of a cache for decoded records.
@@ -56,6 +88,21 @@ pub struct DecodedCacheStats {
     pub limit_bytes: u64,
     /// Whether a record did not fit.
     pub is_full: bool,
+    /// Counters of the folder, if the cache has one.
+    pub disk: Option<DiskCacheStats>,
+}
+
+/// Counters of this loader's use of a folder with decoded records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskCacheStats {
+    /// Records read from the folder. They count as hits.
+    pub hits: u64,
+    /// Records whose file was damaged. They were decoded again.
+    pub damaged: u64,
+    /// Most bytes of everything in the folder.
+    pub limit_bytes: u64,
+    /// Whether a record did not fit, or could not be written.
+    pub is_full: bool,
 }
 
 /// The cache of a loader. Its records stay in memory while a loader or a holder has it.
@@ -64,9 +111,19 @@ pub struct DecodedCache {
     arena: Arc<SharedArena>,
     /// Makes the arena visible to other processes.
     entry: Option<RegisterEntry>,
+    disk: Option<RecordPieces>,
     hits: AtomicU64,
     misses: AtomicU64,
+    disk_hits: AtomicU64,
+    /// Whether a record did not fit in memory.
     is_full: AtomicBool,
+}
+
+/// A record that is in the folder of a cache, not yet read.
+pub(super) struct RecordOnDisk<'a> {
+    cache: &'a DecodedCache,
+    record: u64,
+    found: FoundPiece<'a>,
 }
 
 impl DecodedCache {
@@ -79,7 +136,7 @@ impl DecodedCache {
     pub(super) fn open(
         plan: &Plan,
         (spec, source): (&SourceSpec, &dyn Source),
-        limit: CacheLimit,
+        options: &CacheOptions,
     ) -> Result<Option<DecodedCache>, Error> {
         let problem = match plan.preparable() {
             Ok(_) if source.python().is_some() => {
@@ -88,7 +145,26 @@ impl DecodedCache {
             }
             Ok(plan) => {
                 let identity = identity(plan, spec, source);
-                return Self::find(identity, source.len(), limit).map(Some);
+                let disk = match (&options.disk, identity) {
+                    (None, _) => None,
+                    (Some(disk), Some(identity)) => {
+                        let folder = &disk.folder;
+                        let opened =
+                            RecordPieces::open(folder, disk.limit_bytes, identity, &label(source));
+                        Some(opened.map_err(|error| Error::open(folder, error))?)
+                    }
+                    (Some(_), None) => {
+                        return Err(Error::config(
+                            "cache",
+                            "the records are not in local files, so a later run cannot know \
+                             whether they changed; leave `disk` out, or keep the files with \
+                             infeed.cache",
+                        ));
+                    }
+                };
+                let memory = options.memory.unwrap_or(CacheLimit::Bytes(0));
+                let cache = Self::find(identity, source.len(), memory)?;
+                return Ok(Some(DecodedCache { disk, ..cache }));
             }
             Err(NotPreparable::NothingToDo) => {
                 "the source stores pixels, which need no decoding; leave `cache` out"
@@ -100,19 +176,19 @@ impl DecodedCache {
                 "with `dct_scale`, decoded pixels depend on the random crop; leave one of them out"
             }
         };
-        match limit {
-            CacheLimit::Bytes(_) => Err(Error::config("cache", problem)),
-            CacheLimit::Auto => {
-                tracing::info!(target: "infeed::loader", "no cache: {problem}");
-                Ok(None)
-            }
+        if options.memory == Some(CacheLimit::Auto) {
+            tracing::info!(target: "infeed::loader", "no cache: {problem}");
+            return Ok(None);
         }
+        Err(Error::config("cache", problem))
     }
 
     /// Opens the arena with this identity, or creates one. Without an identity, no other loader can
     /// have the same records.
     fn find(identity: Option<u64>, records: u64, limit: CacheLimit) -> Result<DecodedCache, Error> {
-        let register = ProcessRegister::of("cache").filter(|_| identity.is_some());
+        // Others would share the limit of an arena without room.
+        let is_shared = identity.is_some() && limit != CacheLimit::Bytes(0);
+        let register = ProcessRegister::of("cache").filter(|_| is_shared);
         let identity = identity.unwrap_or_default();
         let _turn = register.as_ref().and_then(ProcessRegister::turn);
         let arena = match register
@@ -141,18 +217,34 @@ impl DecodedCache {
         Ok(DecodedCache {
             arena: Arc::new(arena),
             entry,
+            disk: None,
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
+            disk_hits: AtomicU64::new(0),
             is_full: AtomicBool::new(false),
         })
     }
 
-    /// Whether a record is cached. It stays cached until the loader closes.
+    /// Whether a record is in memory. It stays there until the loader closes.
     pub(super) fn contains(&self, record: u64) -> bool {
         self.arena.contains(record)
     }
 
-    /// Returns a cached record.
+    /// Whether a record is in the folder.
+    pub(super) fn is_on_disk(&self, record: u64) -> bool {
+        self.disk.as_ref().is_some_and(|disk| disk.contains(record))
+    }
+
+    /// Opens a record in the folder. `None` if it is missing or damaged.
+    pub(super) fn on_disk(&self, record: u64) -> Option<RecordOnDisk<'_>> {
+        Some(RecordOnDisk {
+            cache: self,
+            record,
+            found: self.disk.as_ref()?.find(record)?,
+        })
+    }
+
+    /// Returns a record that is in memory.
     pub(super) fn get(&self, record: u64) -> Option<Record> {
         prepared::read(record, &Bytes::from_owner(self.arena.get(record)?))
     }
@@ -165,11 +257,22 @@ impl DecodedCache {
 
     /// Whether a record is missing and may still fit.
     pub(super) fn accepts(&self, record: u64) -> bool {
-        !self.is_full.load(Ordering::Relaxed) && !self.contains(record)
+        let in_memory = !self.is_full.load(Ordering::Relaxed) && !self.contains(record);
+        in_memory || self.disk_accepts(record)
     }
 
-    /// Whether a record with this number of bytes fits. If not, no further record is added.
-    pub(super) fn has_room(&self, bytes: u64) -> bool {
+    fn disk_accepts(&self, record: u64) -> bool {
+        let disk = self.disk.as_ref();
+        disk.is_some_and(|disk| !disk.is_full() && !disk.contains(record))
+    }
+
+    /// Whether a record with this number of bytes fits. If it does not fit in memory, no further
+    /// record is added there.
+    pub(super) fn has_room(&self, record: u64, bytes: u64) -> bool {
+        self.memory_has_room(bytes) || self.disk_accepts(record)
+    }
+
+    fn memory_has_room(&self, bytes: u64) -> bool {
         let has_room = self.arena.has_room(bytes);
         if !has_room {
             self.is_full.store(true, Ordering::Relaxed);
@@ -177,9 +280,16 @@ impl DecodedCache {
         has_room
     }
 
-    /// Adds a prepared record, unless another worker did.
+    /// Adds a prepared record to memory and folder, unless another worker did.
     pub(super) fn add(&self, record: u64, bytes: &[u8]) {
-        self.arena.store(record, bytes);
+        if let Some(disk) = &self.disk
+            && !disk.contains(record)
+        {
+            disk.add(record, bytes);
+        }
+        if self.memory_has_room(bytes.len() as u64) {
+            self.arena.store(record, bytes);
+        }
     }
 
     /// Whether other loaders of the same records find this cache.
@@ -196,8 +306,47 @@ impl DecodedCache {
             used_bytes: self.arena.used_bytes(),
             limit_bytes: self.arena.limit_bytes(),
             is_full: self.is_full.load(Ordering::Relaxed),
+            disk: self.disk.as_ref().map(|disk| DiskCacheStats {
+                hits: self.disk_hits.load(Ordering::Relaxed),
+                damaged: disk.damaged(),
+                limit_bytes: disk.limit_bytes(),
+                is_full: disk.is_full(),
+            }),
         }
     }
+}
+
+impl RecordOnDisk<'_> {
+    /// Bytes of memory that reading the record takes.
+    pub(super) fn bytes(&self) -> u64 {
+        held_bytes(self.found.length())
+    }
+
+    /// Reads the record, and adds it to memory if there is room. `None` if it is damaged.
+    pub(super) fn read(self) -> Option<Record> {
+        let bytes = self.found.read()?;
+        let cache = self.cache;
+        if !cache.is_full.load(Ordering::Relaxed) && cache.memory_has_room(bytes.len() as u64) {
+            cache.arena.store(self.record, &bytes);
+        }
+        let record = prepared::read(self.record, &bytes)?;
+        cache.disk_hits.fetch_add(1, Ordering::Relaxed);
+        Some(record)
+    }
+}
+
+/// Folder that holds the first and the last record, which names the dataset in listings.
+fn label(source: &dyn Source) -> String {
+    let file = |record| source.local_files(record).into_iter().next();
+    let first = file(0).unwrap_or_default();
+    let last = file(source.len().saturating_sub(1)).unwrap_or_default();
+    let shared = first.components().zip(last.components());
+    let shared = shared
+        .take_while(|(one, other)| one == other)
+        .map(|(one, _)| one);
+    let shared: PathBuf = shared.collect();
+    let shared = std::path::absolute(&shared).unwrap_or(shared);
+    shared.display().to_string()
 }
 
 /// Returns the hash of everything that decides the bytes of entries. `None` for records that are not

@@ -64,7 +64,8 @@ impl RowAttempts {
 
 /// A record or its error, and the memory reservation shared by all records of the read.
 pub(super) struct FetchedContent {
-    pub(super) found: Result<Record, Error>,
+    /// `None` for a record that the folder of the cache lost: it is read from the source.
+    pub(super) found: Option<Result<Record, Error>>,
     pub(super) state: PixelState,
     pub(super) _permit: Option<Arc<Permit>>,
 }
@@ -93,7 +94,7 @@ impl FetchedRecords {
     pub(super) fn without_reading(failed: Option<Error>) -> FetchedRecords {
         FetchedRecords {
             own: failed.map(|error| FetchedContent {
-                found: Err(error),
+                found: Some(Err(error)),
                 state: PixelState::Stored,
                 _permit: None,
             }),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::cache::CacheLimit;
+use super::cache::CacheOptions;
 use super::cores::cores_for;
 use super::digest::DigestScope;
 use super::remote::RemoteRows;
@@ -28,9 +28,10 @@ pub struct Options {
     /// Memory budget in bytes for slabs, encoded records and decode scratch. None: the need of four
     /// batches, at most half of the memory that this process can still use.
     pub memory: Option<u64>,
-    /// Memory, in addition to `memory`, that keeps decoded records for later epochs. Loaders of this
-    /// user on this machine that read the same records share one copy, with the limit of the first.
-    pub cache: Option<CacheLimit>,
+    /// Memory, in addition to `memory`, and a folder that keep decoded records for later epochs.
+    /// Loaders of this user on this machine that read the same records share one copy in memory,
+    /// with the limit of the first.
+    pub cache: Option<CacheOptions>,
     /// Rank of this process in the training run.
     pub rank: u64,
     /// Number of ranks.

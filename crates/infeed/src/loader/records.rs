@@ -4,6 +4,7 @@
 //! If samples are mixed, a row needs two records: its own, and the one at its partner's position.
 //! The partner's sample is made as it would be at its own position and then mixed in.
 
+mod cached;
 mod substitutes;
 
 use std::collections::HashMap;
@@ -13,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::assemble::{BatchAssembler, FilledRow, FinishedBatch, OpenBatch};
 use super::budget::Shares;
 use super::cache::{DecodedCache, DecodedCacheStats};
+use super::costs::RecordCosts;
 use super::failed::sample_error;
 use super::fetched::{
     BadRecord, FetchedContent, FetchedRecords, ReadPurpose, RecordRole, RowAttempts,
@@ -47,15 +49,13 @@ const ROOM: u64 = 2;
 /// happens once in 10^19 positions.
 const ATTEMPTS: u32 = 64;
 
-/// Cached records that an I/O thread passes on at once.
-const CACHED_RUN: usize = 64;
-
 /// The job of a loader.
 #[derive(Debug)]
 pub(crate) struct RecordJob {
     source: Arc<dyn Source>,
     plan: Plan,
     cache: Option<Arc<DecodedCache>>,
+    costs: RecordCosts,
     order: Order,
     schedule: BatchSchedule,
     assembler: BatchAssembler,
@@ -72,17 +72,24 @@ pub(crate) struct RecordJob {
     timeline: Option<Arc<Timeline>>,
 }
 
-/// A read of the source, and the destinations of its records.
+/// A read, and the destinations of its records.
 pub(crate) struct RecordRead {
-    /// `None` for padding, for cached records, or if nothing can be read.
-    pub(super) read: Option<Read>,
-    /// Cached records, one per place. Otherwise empty.
-    pub(super) cached: Vec<u64>,
+    pub(super) from: ReadFrom,
     /// Purpose of each place of the run.
     pub(super) wants: Arc<[ReadPurpose]>,
     pub(super) tried: RowAttempts,
-    /// The reason why nothing can be read.
-    pub(super) failed: Option<Error>,
+}
+
+/// Origin of the records of a read.
+pub(super) enum ReadFrom {
+    /// The source.
+    Source(Read),
+    /// The memory of the cache: one record per place.
+    Memory(Vec<u64>),
+    /// The folder of the cache: a record.
+    Disk(u64),
+    /// Nothing, for padding, or for the reason why nothing can be read.
+    Nothing(Option<Error>),
 }
 
 /// Working memory of one worker.
@@ -107,6 +114,7 @@ impl RecordJob {
         timeline: Option<Arc<Timeline>>,
     ) -> RecordJob {
         RecordJob {
+            costs: RecordCosts::new(source.len()),
             source,
             plan,
             cache: None,
@@ -253,6 +261,7 @@ impl RecordJob {
         worker: &mut WorkerScratch,
         limits: RecordLimits,
     ) -> Result<(), Error> {
+        let begun = std::time::Instant::now();
         let cached = match (&self.cache, state) {
             (None, _) => None,
             (Some(cache), PixelState::Stored) => self.cached(cache, record, worker, limits),
@@ -268,40 +277,13 @@ impl RecordJob {
         let result = self.within_limits(worker, limits, |scratch, counters, admit| {
             self.plan.run(from, at, row, scratch, counters, admit)
         });
+        self.costs
+            .measured(record.index, record.bytes(), begun.elapsed());
         let warnings = std::mem::take(&mut worker.scratch.warnings);
         if warnings > 0 {
             self.warnings.fetch_add(warnings, Ordering::Relaxed);
         }
         result.map_err(|failure| sample_error(&*self.source, record.index, failure))
-    }
-
-    /// Returns the cached copy of a stored record, which may have been added since the read was
-    /// planned; otherwise decodes the record into the cache. `None` if there is no room, or an error,
-    /// which may concern pixels that the sample does not use.
-    fn cached(
-        &self,
-        cache: &DecodedCache,
-        record: &Record,
-        worker: &mut WorkerScratch,
-        limits: RecordLimits,
-    ) -> Option<Record> {
-        let found = cache.get(record.index);
-        cache.count(found.is_some());
-        if found.is_some() || !cache.accepts(record.index) {
-            return found;
-        }
-        let prepared = self.within_limits(worker, limits, |scratch, counters, admit| {
-            let has_room = |bytes| cache.has_room(bytes);
-            self.plan
-                .prepare(record, scratch, counters, admit, has_room)
-        });
-        let buffer = prepared.ok()??;
-        cache.add(record.index, &buffer);
-        // The sample is made of the shared copy, and a worker keeps only small buffers.
-        if buffer.len() as u64 <= self.kept_bytes {
-            worker.scratch.prepared = buffer;
-        }
-        cache.get(record.index)
     }
 
     /// Runs `work` with memory for it, which may be requested once.
@@ -346,30 +328,6 @@ impl RecordJob {
             scratch.shrink();
         }
         result
-    }
-
-    /// Passes cached records on.
-    fn read_cached(
-        &self,
-        records: &[u64],
-        wants: &[ReadPurpose],
-    ) -> Vec<(Sequence, FetchedRecords)> {
-        let mut meter = Meter::new(infeed_raw::machine::thread_cpu_time);
-        let cached = |record: u64| self.cache.as_ref().and_then(|cache| cache.get(record));
-        let fetched = records.iter().zip(wants).map(|(&record, &want)| {
-            let content = FetchedContent {
-                found: cached(record).ok_or_else(|| Error::Panicked {
-                    text: format!("the cache lost {}", self.source.id(record, None)),
-                }),
-                state: PixelState::Prepared,
-                _permit: None,
-            };
-            let tried = RowAttempts::default();
-            (want.sequence, FetchedRecords::new(want, content, tried))
-        });
-        let fetched = fetched.collect();
-        meter.finish(Stage::Read, std::time::Duration::ZERO, &self.reading);
-        fetched
     }
 
     /// Checks the size of a row outside slabs. A limit per row bounds the total of all rows.
@@ -445,7 +403,7 @@ impl Job for RecordJob {
         let end = self.run_end(from, rows_end).min(rows_end);
         let mut epoch = None;
         let (mut records, mut wants, mut padding) = (Vec::new(), Vec::new(), Vec::new());
-        let mut cached: Vec<(u64, ReadPurpose)> = Vec::new();
+        let (mut cached, mut on_disk) = (Vec::new(), Vec::new());
         for sequence in from..end {
             let row_position = self.row_position(sequence);
             let Some(taken_from) = row_position.taken_from else {
@@ -465,15 +423,13 @@ impl Job for RecordJob {
                     role,
                     paired: mixing.is_some(),
                 };
-                if self
-                    .cache
-                    .as_ref()
-                    .is_some_and(|cache| cache.contains(record))
-                {
-                    cached.push((record, purpose));
-                } else {
-                    records.push(record);
-                    wants.push(purpose);
+                match &self.cache {
+                    Some(cache) if cache.contains(record) => cached.push((record, purpose)),
+                    Some(cache) if cache.is_on_disk(record) => on_disk.push((record, purpose)),
+                    _ => {
+                        records.push(record);
+                        wants.push(purpose);
+                    }
                 }
             };
             want(taken_from, RecordRole::Own);
@@ -493,34 +449,31 @@ impl Job for RecordJob {
         reads.sort_by_key(first);
         fits(&reads, self.fetched_bytes)?;
         let wants: Arc<[ReadPurpose]> = wants.into();
-        let planned = |sequence, read, wants| {
+        let planned = |sequence, from, wants| {
             let tried = RowAttempts::default();
-            (
-                sequence,
-                RecordRead {
-                    read,
-                    cached: Vec::new(),
-                    wants,
-                    tried,
-                    failed: None,
-                },
-            )
+            (sequence, RecordRead { from, wants, tried })
         };
         let mut reads: Vec<(Sequence, RecordRead)> = reads
             .into_iter()
-            .map(|read| planned(wants[first(&read)].sequence, Some(read), Arc::clone(&wants)))
+            .map(|read| {
+                let sequence = wants[first(&read)].sequence;
+                planned(sequence, ReadFrom::Source(read), Arc::clone(&wants))
+            })
             .collect();
-        if let Some(&ReadPurpose { sequence, .. }) = padding.first() {
+        let mut insert = |from, wants: Arc<[ReadPurpose]>| {
+            let sequence = wants[0].sequence;
             let at = reads.partition_point(|(first, _)| *first < sequence);
-            reads.insert(at, planned(sequence, None, padding.into()));
+            reads.insert(at, planned(sequence, from, wants));
+        };
+        if !padding.is_empty() {
+            insert(ReadFrom::Nothing(None), padding.into());
         }
-        for run in cached.chunks(CACHED_RUN) {
-            let sequence = run[0].1.sequence;
-            let wants = run.iter().map(|(_, purpose)| *purpose).collect();
-            let (sequence, read) = planned(sequence, None, wants);
-            let cached = run.iter().map(|(record, _)| *record).collect();
-            let at = reads.partition_point(|(first, _)| *first < sequence);
-            reads.insert(at, (sequence, RecordRead { cached, ..read }));
+        for run in cached.chunks(cached::RUN) {
+            let (records, wants): (_, Vec<ReadPurpose>) = run.iter().copied().unzip();
+            insert(ReadFrom::Memory(records), wants.into());
+        }
+        for (record, purpose) in on_disk {
+            insert(ReadFrom::Disk(record), Arc::new([purpose]));
         }
         // Sequence numbers between a short requested batch and the next batch are no rows.
         let end = if end == rows_end { until } else { end };
@@ -532,24 +485,18 @@ impl Job for RecordJob {
         request: RecordRead,
         gate: MemoryReservation<'_>,
     ) -> Vec<(Sequence, FetchedRecords)> {
-        let RecordRead {
-            read,
-            cached,
-            wants,
-            tried,
-            failed,
-        } = request;
-        let Some(read) = read else {
-            if !cached.is_empty() {
-                return self.read_cached(&cached, &wants);
+        let RecordRead { from, wants, tried } = request;
+        let read = match from {
+            ReadFrom::Source(read) => read,
+            ReadFrom::Memory(records) => return self.read_cached(&records, &wants),
+            ReadFrom::Disk(record) => return self.read_from_disk(record, wants[0], gate),
+            ReadFrom::Nothing(failed) => {
+                let padding = |want: &ReadPurpose| {
+                    let row = FetchedRecords::without_reading(failed.clone());
+                    (want.sequence, row)
+                };
+                return wants.iter().map(padding).collect();
             }
-            let padding = |want: &ReadPurpose| {
-                (
-                    want.sequence,
-                    FetchedRecords::without_reading(failed.clone()),
-                )
-            };
-            return wants.iter().map(padding).collect();
         };
         // Two records of one row have to fit the budget together.
         let is_half = read
@@ -623,7 +570,7 @@ impl Job for RecordJob {
                 }
             };
             let content = FetchedContent {
-                found,
+                found: Some(found),
                 state: PixelState::Stored,
                 _permit: permit.clone(),
             };
@@ -642,6 +589,14 @@ impl Job for RecordJob {
         come: FetchedRecords,
     ) -> JoinedReads<FetchedRecords> {
         FetchedRecords::join(waiting, come)
+    }
+
+    fn is_expensive(&self, fetched: &FetchedRecords) -> bool {
+        let both = [&fetched.own, &fetched.partner];
+        both.into_iter().flatten().any(|content| {
+            let record = content.found.as_ref().and_then(|found| found.as_ref().ok());
+            record.is_some_and(|record| self.costs.is_expensive(record.index, record.bytes()))
+        })
     }
 
     fn open(&self, in_flight: u64) -> Result<(OpenBatch, Vec<BatchRow>), Error> {
@@ -686,6 +641,11 @@ impl Job for RecordJob {
         let mixing = self.mixing(row_position);
         if let Some(content) = own {
             let FetchedContent { found, state, .. } = content;
+            let Some(found) = found else {
+                let position = row_position.taken_from.unwrap_or_default();
+                let record = self.order.epoch(at.epoch).get(position);
+                return self.again(sequence, RecordRole::Own, record, tried);
+            };
             let made = found.and_then(|record| {
                 self.sample((&record, state), at, row, worker, rules.limits)?;
                 self.within_row_limit(&record, row, rules.limits)?;
@@ -704,12 +664,13 @@ impl Job for RecordJob {
                 epoch: at.epoch,
                 position: mixing.partner,
             };
-            let Some(content) = partner else {
-                // Released when the row's own record was bad.
+            // Released when the row's own record was bad, or lost by the cache.
+            let Some((found, state)) =
+                partner.and_then(|content| Some((content.found?, content.state)))
+            else {
                 let record = self.order.epoch(at.epoch).get(mixing.partner);
                 return self.again(sequence, RecordRole::Partner, record, tried);
             };
-            let FetchedContent { found, state, .. } = content;
             let limits = rules.limits;
             let made = found
                 .and_then(|record| self.mix((&record, state), of, &mixing, row, worker, limits));

@@ -2,7 +2,7 @@
 
 use super::batch_functions::Finisher;
 use super::budget::{IN_FLIGHT_BATCHES, Shares, SlabPlan};
-use super::cores::{SharedCores, ranks_here};
+use super::cores::{SharedCores, cores_for, ranks_here};
 use super::options::Options;
 use super::tuning::Tuning;
 use super::whole_groups::WholeGroups;
@@ -17,6 +17,15 @@ use infeed_source::Source;
 /// Worker threads per usable core, most of them parked. Workers that wait (for pages of a mapped
 /// file, or a function's process) can be more than cores.
 const PER_CORE: usize = 2;
+
+/// In-flight rows per worker. In a simulation of 16 workers where every hundredth sample takes 50
+/// times as long as the others, 48 rows keep workers busy for at least 97 % of the time.
+const ROWS_PER_WORKER: usize = 48;
+
+/// Most in-flight batches of one machine's threads, and most bytes of them, unless
+/// [`IN_FLIGHT_BATCHES`] have more.
+const MOST_IN_FLIGHT: u64 = 24;
+const MOST_BYTES: u64 = 512 << 20;
 
 /// Memory and threads of a run.
 pub(crate) struct Resources {
@@ -56,11 +65,13 @@ pub(crate) fn divide(
     let rows = usize::try_from(partition.rows())
         .map_err(|_| Error::config("batch", "it has more rows than fit in memory"))?;
     let whole = WholeGroups::of(pipeline, source, options.on_error);
-    let in_flight_batches = IN_FLIGHT_BATCHES + remote_batches as u64;
+    let workers = options
+        .workers
+        .unwrap_or_else(|| cores_for(options.world_size));
     let (shares, workers, tuning) = divide_memory(plan, layouts, rows, |bytes, own_cells| {
         let slabs = SlabPlan {
             bytes,
-            in_flight_batches,
+            in_flight_batches: in_flight_batches(rows, workers, bytes) + remote_batches as u64,
         };
         divide_rest(options, slabs, own_cells, whole)
     })?;
@@ -71,6 +82,14 @@ pub(crate) fn divide(
         readers,
         tuning,
     })
+}
+
+/// In-flight batches of one machine's threads, if memory allows. Small batches and many workers need
+/// more, so that a slow sample does not leave workers without rows.
+fn in_flight_batches(rows: usize, workers: usize, slab_bytes: u64) -> u64 {
+    let wanted = (ROWS_PER_WORKER * workers).div_ceil(rows.max(1)) as u64;
+    let most = MOST_IN_FLIGHT.min(MOST_BYTES / slab_bytes.max(1));
+    wanted.min(most).max(IN_FLIGHT_BATCHES)
 }
 
 /// Divided memory: the shares, the maximum number of workers, and the tuning of their number.

@@ -147,8 +147,8 @@ impl PreparedRun {
         let finisher = Finisher::new(&plan, rows, keep, timeline.clone());
         let assembler = BatchAssembler::new(batcher, finisher, options.digest);
         plan.start(workers)?;
-        let cache = match options.cache {
-            Some(limit) => DecodedCache::open(&plan, (&pipeline.source, &*source), limit)?,
+        let cache = match &options.cache {
+            Some(cache) => DecodedCache::open(&plan, (&pipeline.source, &*source), cache)?,
             None => None,
         };
         let job = RecordJob::new(

@@ -1,11 +1,11 @@
 //! The cache of decoded records changes the time of a run and nothing else.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use infeed::loader::digest::DigestScope;
-use infeed::loader::{CacheLimit, DecodedCacheStats};
+use infeed::loader::{CacheLimit, CacheOptions, DecodedCacheStats, DiskCacheOptions};
 use infeed::pipeline::SourceSpec;
 use infeed::transform::{
     CenterCrop, MixUp, Normalize, OneHot, Pad, RandomCrop, RandomErasing, RandomHorizontalFlip,
@@ -29,7 +29,7 @@ fn photo_pipeline(root: &Path) -> Pipeline {
 fn options(bytes: u64) -> Options {
     let mut options = Options::default();
     options.workers = Some(2);
-    options.cache = (bytes > 0).then_some(CacheLimit::Bytes(bytes));
+    options.cache = (bytes > 0).then(|| CacheLimit::Bytes(bytes).into());
     options
 }
 
@@ -291,11 +291,162 @@ fn a_cache_without_use_is_an_error_that_names_the_way_out() {
 
     assert!(error.to_string().contains("leave `cache` out"), "{error}");
     let mut auto = options(0);
-    auto.cache = Some(CacheLimit::Auto);
+    auto.cache = Some(CacheLimit::Auto.into());
     let loader = plain.open(&auto).expect("opens without");
     assert!(loader.stats().expect("is open").decoded_cache.is_none());
 
     let loader = photo_pipeline(root.path()).open(&auto).expect("opens");
     epoch(&loader);
     assert_eq!(stats(&loader).records, 4);
+}
+
+/// Opens a pipeline with a folder for its records.
+fn open_with_folder(pipeline: &Pipeline, memory: Option<u64>, folder: &Path, limit: u64) -> Loader {
+    let mut options = options(0);
+    options.cache = Some(CacheOptions {
+        memory: memory.map(CacheLimit::Bytes),
+        disk: Some(DiskCacheOptions {
+            folder: folder.to_owned(),
+            limit_bytes: limit,
+        }),
+    });
+    pipeline.open(&options).expect("opens")
+}
+
+/// Records that a loader read from the folder, and damaged ones.
+fn disk_counts(loader: &Loader) -> (u64, u64) {
+    let found = stats(loader).disk.expect("a folder");
+    (found.hits, found.damaged)
+}
+
+/// Files of the pieces in a folder.
+fn pieces(folder: &Path) -> Vec<PathBuf> {
+    let folders = fs::read_dir(folder.join("pieces")).expect("a cache");
+    let folders = folders.map(|found| found.expect("a folder").path());
+    let files = folders.flat_map(|folder| fs::read_dir(folder).expect("a folder"));
+    files.map(|file| file.expect("a file").path()).collect()
+}
+
+#[test]
+fn a_later_run_decodes_nothing_that_is_in_the_folder() {
+    let root = photos(30);
+    for transforms in [
+        vec![Resize::new(40).into(), RandomCrop::new(32).into()],
+        vec![RandomResizedCrop::new(24).into(), MixUp::new(0.4).into()],
+    ] {
+        let pipeline = pipeline(SourceSpec::folder(root.path()), &transforms);
+        let plain = open(&pipeline, 0);
+        let expected: Vec<_> = (0..3).map(|_| bits(&epoch(&plain))).collect();
+        let half = used(&pipeline) / 2;
+        for memory in [None, Some(half), Some(1 << 30)] {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let run = || {
+                let loader = open_with_folder(&pipeline, memory, folder.path(), 1 << 30);
+                for expected in &expected {
+                    assert!(bits(&epoch(&loader)) == *expected, "{memory:?}");
+                }
+                loader
+            };
+
+            let first = run();
+            assert_eq!(pieces(folder.path()).len(), 30);
+            drop(first);
+            let second = run();
+
+            assert_eq!(counts(&second).1, 0, "{memory:?}: nothing was decoded");
+            let (hits, damaged) = disk_counts(&second);
+            assert_eq!(damaged, 0);
+            match memory {
+                Some(limit) if limit > half => assert!(hits >= 30 && hits < 70, "{hits}"),
+                _ => assert!(hits > 45, "{memory:?} {hits}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn damaged_and_lost_records_of_the_folder_are_decoded_again() {
+    let root = photos(30);
+    for mixing in [false, true] {
+        let mut transforms: Vec<Transform> = vec![RandomResizedCrop::new(24).into()];
+        if mixing {
+            transforms.push(MixUp::new(0.4).into());
+        }
+        let pipeline = pipeline(SourceSpec::folder(root.path()), &transforms);
+        let plain = open(&pipeline, 0);
+        let expected: Vec<_> = (0..3).map(|_| bits(&epoch(&plain))).collect();
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        epoch(&open_with_folder(&pipeline, None, folder.path(), 1 << 30));
+
+        for (at, path) in pieces(folder.path()).iter().enumerate() {
+            let mut bytes = fs::read(path).expect("is there");
+            match at % 4 {
+                0 => *bytes.last_mut().expect("has bytes") ^= 1,
+                1 => bytes.truncate(at * 100),
+                2 => {
+                    fs::remove_file(path).expect("removes");
+                    continue;
+                }
+                _ => continue,
+            }
+            fs::write(path, bytes).expect("writes");
+        }
+        let loader = open_with_folder(&pipeline, None, folder.path(), 1 << 30);
+        for expected in &expected {
+            assert!(bits(&epoch(&loader)) == *expected, "mixing {mixing}");
+        }
+
+        let (hits, damaged) = disk_counts(&loader);
+        assert!(damaged >= 15, "{damaged}");
+        assert!(hits > 30, "{hits}");
+        assert_eq!(pieces(folder.path()).len(), 30, "they are back");
+    }
+}
+
+#[test]
+fn a_folder_that_is_too_small_keeps_what_it_has() {
+    let root = photos(30);
+    let pipeline = photo_pipeline(root.path());
+    let plain = open(&pipeline, 0);
+    let expected: Vec<_> = (0..3).map(|_| bits(&epoch(&plain))).collect();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let limit = used(&pipeline) / 2;
+
+    let mut before = 0;
+    for run in 0..3 {
+        let loader = open_with_folder(&pipeline, None, folder.path(), limit);
+        for expected in &expected {
+            assert!(bits(&epoch(&loader)) == *expected, "run {run}");
+        }
+        let (hits, _) = disk_counts(&loader);
+        assert!(hits >= 3 * before, "run {run}: {hits} {before}");
+        let kept = pieces(folder.path()).len() as u64;
+        assert!(kept >= before && kept > 5 && kept < 30, "{kept}");
+        before = kept;
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_created_is_an_error_and_one_that_cannot_be_written_is_not() {
+    let root = photos(6);
+    let pipeline = photo_pipeline(root.path());
+    let file = root.path().join("file");
+    fs::write(&file, "no folder").expect("writes");
+    let mut options = options(0);
+    options.cache = Some(CacheOptions {
+        memory: None,
+        disk: Some(DiskCacheOptions {
+            folder: file.clone(),
+            limit_bytes: 1 << 30,
+        }),
+    });
+    let error = pipeline.open(&options).expect_err("a file is in the way");
+    assert!(error.to_string().contains("file"), "{error}");
+    fs::remove_file(&file).expect("removes");
+
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let loader = open_with_folder(&pipeline, None, folder.path(), 1 << 30);
+    fs::remove_dir_all(folder.path().join("under-way")).expect("removes");
+    epoch(&loader);
+    assert!(stats(&loader).disk.expect("a folder").is_full);
 }

@@ -61,7 +61,7 @@ fn a_record_over_the_budget_is_bad_and_one_within_it_waits() {
 
 #[test]
 fn held_batches_stay_valid_and_are_reported_once() {
-    let root = photos(40);
+    let root = photos(80);
     let pipeline = Pipeline::new(SourceSpec::folder(root.path()))
         .decode()
         .transform(RandomResizedCrop::new(16))
@@ -77,7 +77,7 @@ fn held_batches_stay_valid_and_are_reported_once() {
     assert!(notices[0].contains("holds"));
     let again = epoch(&pipeline.open(&options).expect("opens"));
     assert!(crate::data::bits(&held) == crate::data::bits(&again));
-    assert_eq!(loader.stats().expect("open").held, 20);
+    assert_eq!(loader.stats().expect("open").held, 40);
 }
 
 #[test]

@@ -180,7 +180,7 @@ impl Case {
             options.memory = dice.of(&[None, Some(48 << 20)]);
             options.cache = dice
                 .of(&[None, Some(50_000), Some(1 << 30)])
-                .map(CacheLimit::Bytes);
+                .map(|bytes| CacheLimit::Bytes(bytes).into());
             (options.rank, options.world_size) = (rank, world_size);
             let opened = pipeline.open(&options);
             opened.unwrap_or_else(|error| panic!("{}: {self:?}", error.chain()))

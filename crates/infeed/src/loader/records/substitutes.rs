@@ -79,11 +79,9 @@ impl RecordJob {
             paired: false,
         };
         FillOutcome::Again(RecordRead {
-            read: Some(read),
-            cached: Vec::new(),
+            from: ReadFrom::Source(read),
             wants: Arc::new([want]),
             tried,
-            failed: None,
         })
     }
 

@@ -8,7 +8,7 @@ use super::run::RunDescription;
 use crate::loader::assemble::{FilledRow, OpenBatch};
 use crate::loader::fetched::{FetchedRecords, ReadPurpose, RowAttempts};
 use crate::loader::options::Options;
-use crate::loader::records::{RecordJob, RecordRead, WorkerScratch};
+use crate::loader::records::{ReadFrom, RecordJob, RecordRead, WorkerScratch};
 use crate::loader::start::PreparedRun;
 use infeed_core::batch::{Array, BatchRow};
 use infeed_core::error::Error;
@@ -26,11 +26,9 @@ impl RecordJob {
     fn without_reading(&self, from: Sequence, until: Sequence, why: &Error) -> ReadRun<RecordRead> {
         let wants = (from..until).map(ReadPurpose::padding).collect();
         let read = RecordRead {
-            read: None,
-            cached: Vec::new(),
+            from: ReadFrom::Nothing(Some(why.clone())),
             wants,
             tried: RowAttempts::default(),
-            failed: Some(why.clone()),
         };
         ReadRun {
             end: until,
@@ -102,6 +100,10 @@ impl Job for RowsJob {
         come: FetchedRecords,
     ) -> JoinedReads<FetchedRecords> {
         self.0.join(waiting, come)
+    }
+
+    fn is_expensive(&self, fetched: &FetchedRecords) -> bool {
+        self.0.is_expensive(fetched)
     }
 
     fn open(&self, in_flight: u64) -> Result<(OpenBatch, Vec<BatchRow>), Error> {

@@ -1,0 +1,185 @@
+"""`adopt`, and its result."""
+
+import importlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from infeed import _check
+from infeed.adopting.equivalence import Equivalence, compare_samples
+from infeed.adopting.recognize import recognize
+from infeed.adopting.steps import Finding
+from infeed.pipeline import Pipeline
+from infeed.watching import measure_throughput
+
+# Turns of each loader. They alternate, so that other programs slow both.
+_TURNS = 2
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Throughput of both loaders, measured in turn.
+
+    Attributes:
+        theirs: Samples per second of the adopted loader, of each turn.
+        ours: Samples per second of the pipeline, of each turn.
+    """
+
+    theirs: tuple[float, ...]
+    ours: tuple[float, ...]
+
+    @property
+    def ratio(self) -> float:
+        """The gain: the ratio of the means."""
+        return sum(self.ours) / sum(self.theirs)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The lowest and the highest ratio of two turns."""
+        return min(self.ours) / max(self.theirs), max(self.ours) / min(self.theirs)
+
+    def __str__(self) -> str:
+        low, high = self.range
+        mean = sum(self.ours) / len(self.ours), sum(self.theirs) / len(self.theirs)
+        return (
+            f"{self.ratio:.2f}x [{low:.2f} to {high:.2f}]: {mean[0]:.0f} samples/s "
+            f"instead of {mean[1]:.0f}"
+        )
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """A pipeline that replaces a loader.
+
+    Attributes:
+        pipeline: The pipeline.
+        findings: What each part of the loader became.
+        equivalence: Result of the comparison of samples; None if it was not asked for.
+        gain: Throughput of both loaders; None if it was not asked for.
+        limit: What limits the pipeline, as `Loader.explain` says it; None without gain.
+    """
+
+    pipeline: Pipeline
+    findings: tuple[Finding, ...]
+    equivalence: Equivalence | None
+    gain: Gain | None
+    limit: str | None
+
+    @property
+    def code(self) -> str:
+        """Python code that makes the pipeline, to paste into a program."""
+        lines = ["import infeed", "import infeed.torch", "from infeed import sources"]
+        lines.append("from infeed import transforms as T")
+        lines += ["", f"pipeline = {self.pipeline!r}"]
+        lines.append('loader = infeed.torch.Loader(pipeline, "tuple")')
+        unknown = [finding.part for finding in self.findings if finding.became is None]
+        if unknown:
+            lines.insert(5, f"# Called in Python, as in the adopted loader: {unknown}")
+        return "\n".join(lines) + "\n"
+
+    @property
+    def report(self) -> str:
+        """The findings, the comparison and the gain as text."""
+        width = max((len(finding.part) for finding in self.findings), default=0)
+        lines = []
+        for found in self.findings:
+            reason = f"  ({found.reason})" if found.reason else ""
+            became = found.became or "called in Python"
+            lines.append(f"{found.part:<{width}}  {became}{reason}")
+        if self.equivalence is not None:
+            lines += ["", f"proof: {self.equivalence}"]
+        if self.gain is not None:
+            lines += ["", f"gain: {self.gain}"]
+        if self.limit is not None:
+            lines.append(f"limit: {self.limit}")
+        return "\n".join(lines)
+
+    def loader(self, **options: Any) -> Any:
+        """Returns the `infeed.torch.Loader` that takes the place of the adopted one.
+
+        Args:
+            **options: As in `infeed.torch.Loader`, such as ``device="cuda"``.
+        """
+        torch = importlib.import_module("infeed.torch")
+        return torch.Loader(self.pipeline, "tuple", **options)
+
+    def __str__(self) -> str:
+        return self.report
+
+
+def adopt(loader: Any, *, samples: int = 64, seconds: float | None = 5.0) -> Adopted:
+    """Returns the pipeline that replaces a DataLoader, with proof and gain.
+
+        adopted = infeed.adopt(loader)
+        print(adopted.report)
+        print(adopted.code)
+        for images, labels in adopted.loader(device="cuda"):
+            ...
+
+    Recognizes torchvision's ``ImageFolder`` with transforms of torchvision v1 or v2, or
+    albumentations. A step that it does not know is called in Python, and so are all
+    steps after it. The samples of other datasets are made by their own
+    ``__getitem__``. The report names these parts.
+
+    Args:
+        loader: A ``torch.utils.data.DataLoader`` with a batch size.
+        samples: Number of samples to compare with those of the dataset: labels, shapes
+            and types exactly; values exactly or within one level of 8 bits; means and
+            spreads of channels if transforms are random. 0: none.
+        seconds: Duration of each of two turns in which each loader is measured. None:
+            the gain is not measured.
+
+    Raises:
+        ConfigError: ``loader`` is another object, or has no batch size.
+        InfeedError: The pipeline cannot be opened.
+    """
+    samples = _check.integer("adopt", "samples", samples)
+    if seconds is not None:
+        seconds = float(_check.number("adopt", "seconds", seconds, low=0))
+    found = recognize(loader)
+    equivalence = None
+    if samples:
+        equivalence = compare_samples(found.dataset, found.records, samples)
+    gain = limit = None
+    if seconds is not None:
+        theirs, ours = [], []
+        for _ in range(_TURNS):
+            theirs.append(_rate(loader, seconds))
+            ours.append(measure_throughput(found.pipeline, seconds).samples_per_s)
+        gain = Gain(tuple(theirs), tuple(ours))
+        limit = _limit(found.pipeline)
+    return Adopted(found.pipeline, found.findings, equivalence, gain, limit)
+
+
+def _rate(
+    loader: Any, seconds: float, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """Returns the samples per second of a loader after its first batch."""
+    from infeed.watching import loaders
+
+    first: float | None = None
+    samples, last = 0, clock()
+    while first is None or last - first < seconds:
+        before = samples
+        for batch in loader:
+            last = clock()
+            if first is None:
+                first = last
+                continue
+            samples += loaders.samples(batch) or 0
+            if last - first >= seconds:
+                break
+        if samples == before:
+            # One batch per epoch: its time includes the start of the epoch.
+            break
+    return samples / max(last - (first or last), 1e-9)
+
+
+def _limit(pipeline: Pipeline) -> str:
+    """Returns the sentence that names the limit of a pipeline."""
+    with pipeline.open() as loader:
+        for step, _ in enumerate(loader):
+            if step >= 20:
+                break
+        return str(loader.explain()).splitlines()[0]

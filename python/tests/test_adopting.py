@@ -1,0 +1,223 @@
+"""Loaders of PyTorch, and the pipelines that replace them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import photograph
+from PIL import Image
+
+pytestmark = pytest.mark.frameworks
+torch = pytest.importorskip("torch")
+torchvision = pytest.importorskip("torchvision")
+
+from torch.utils.data import DataLoader, Dataset  # noqa: E402
+from torchvision import datasets  # noqa: E402
+from torchvision import transforms as v1  # noqa: E402
+from torchvision.transforms import v2  # noqa: E402
+
+import infeed  # noqa: E402
+from infeed import transforms as T  # noqa: E402
+
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory) -> Path:
+    """40 photographs of different sizes and tints in four classes."""
+    root = tmp_path_factory.mktemp("photos")
+    tints = np.random.default_rng(0).uniform(0.3, 1, (40, 3))
+    for n in range(40):
+        path = root / f"class{n % 4}" / f"{n:03}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        pixels = (photograph(n, 90 + n, 120 + n % 7) * tints[n]).astype(np.uint8)
+        Image.fromarray(pixels).save(path, quality=90)
+    return root
+
+
+def loader_of(root: Path, transform: object, **options) -> DataLoader:
+    options = {"batch_size": 8, "shuffle": True, **options}
+    return DataLoader(datasets.ImageFolder(root, transform), **options)
+
+
+# The recipes of torchvision's references and of its documentation.
+EVALUATION = [v1.Resize(72), v1.CenterCrop(64), v1.ToTensor(), v1.Normalize(MEAN, STD)]
+EVALUATION_2 = [
+    v2.PILToTensor(),
+    v2.Resize(72, antialias=True),
+    v2.CenterCrop(64),
+    v2.ToDtype(torch.float32, scale=True),
+    v2.Normalize(MEAN, STD),
+]
+TRAINING = [
+    v1.RandomResizedCrop(64),
+    v1.RandomHorizontalFlip(),
+    v1.ColorJitter(0.2, 0.2, 0.2),
+    v1.ToTensor(),
+    v1.Normalize(MEAN, STD),
+    v1.RandomErasing(0.25),
+]
+
+
+@pytest.mark.parametrize("steps", [EVALUATION, EVALUATION_2])
+def test_a_chain_without_random_steps_becomes_native_and_equal(photos, steps):
+    adopted = infeed.adopt(loader_of(photos, v1.Compose(steps)), seconds=None)
+
+    assert all(finding.became for finding in adopted.findings)
+    equivalence = adopted.equivalence
+    assert equivalence.is_equivalent, str(equivalence)
+    assert (equivalence.samples, equivalence.is_random) == (40, False)
+    assert "T.Resize(72)" in adopted.code
+    assert ".batch(8)" in adopted.code
+
+
+def test_a_random_chain_becomes_native_with_equal_means_and_spreads(photos):
+    loader = loader_of(photos, v1.Compose(TRAINING), drop_last=True)
+    adopted = infeed.adopt(loader, seconds=None)
+
+    assert all(finding.became for finding in adopted.findings), adopted.report
+    assert adopted.equivalence.is_random
+    assert adopted.equivalence.is_equivalent, str(adopted.equivalence)
+    assert "drop_last=True" in adopted.code
+
+
+def test_the_code_makes_the_same_pipeline(photos):
+    adopted = infeed.adopt(loader_of(photos, v1.Compose(TRAINING)), seconds=None)
+    names: dict = {}
+
+    exec(adopted.code, names)
+
+    assert names["pipeline"] == adopted.pipeline
+    theirs, ours = next(iter(names["loader"])), next(iter(adopted.loader()))
+    assert all(map(torch.equal, theirs, ours))
+
+
+def test_the_new_loader_yields_batches_of_the_old_form(photos):
+    old = loader_of(photos, v1.Compose(EVALUATION))
+    new = infeed.adopt(old, seconds=None).loader()
+
+    for (image, label), (other, others) in zip(old, new, strict=True):
+        assert (image.shape, image.dtype) == (other.shape, other.dtype)
+        assert (label.shape, label.dtype) == (others.shape, others.dtype)
+
+
+class Invert:
+    """A step that infeed does not know."""
+
+    def __call__(self, image):
+        return v2.functional.invert(image)
+
+
+@pytest.mark.parametrize("after", [1, 3])
+def test_an_unknown_step_and_those_after_it_are_called_in_python(photos, after):
+    steps = [*EVALUATION[:after], Invert(), *EVALUATION[after:]]
+    adopted = infeed.adopt(loader_of(photos, v1.Compose(steps)), seconds=None)
+
+    left = [finding.part for finding in adopted.findings if finding.became is None]
+    assert left == ["Invert", *(type(step).__name__ for step in EVALUATION[after:])]
+    assert adopted.equivalence.is_equivalent, str(adopted.equivalence)
+    assert "Invert: called in Python" in "\n".join(map(str, adopted.findings))
+
+
+class Squares(Dataset):
+    """A dataset that makes its own samples."""
+
+    def __len__(self) -> int:
+        return 30
+
+    def __getitem__(self, number):
+        return torch.full((3, 8, 8), float(number)), number % 5
+
+
+def test_the_samples_of_another_dataset_are_its_own(photos):
+    loader = DataLoader(Squares(), batch_size=4, num_workers=0)
+    adopted = infeed.adopt(loader, seconds=None)
+
+    assert adopted.equivalence.is_equivalent, str(adopted.equivalence)
+    assert adopted.findings[0].became is None
+    expected, found = list(loader), list(adopted.loader())
+    assert len(expected) == len(found)
+    for one, other in zip(expected, found, strict=True):
+        assert all(map(torch.equal, one, other))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (T.Normalize(MEAN, [0.3, 0.3, 0.3]), "values differ by up to"),
+        (T.Normalize(MEAN[::-1], STD), "values differ by up to"),
+    ],
+)
+def test_another_normalization_is_found(photos, wrong, message):
+    dataset = datasets.ImageFolder(photos, v1.Compose(EVALUATION))
+    records = infeed.Pipeline(infeed.sources.Folder(str(photos))).decode()
+    records = records.transform(T.Resize(72), T.CenterCrop(64), wrong, layout="CHW")
+
+    found = infeed.compare_samples(dataset, records)
+
+    assert not found.is_equivalent
+    assert message in str(found)
+    assert len(found.pictures) == 4
+
+
+def test_swapped_channels_and_another_distribution_are_found(photos):
+    class Swapped(datasets.ImageFolder):
+        def __getitem__(self, number):
+            image, label = super().__getitem__(number)
+            return image.flip(0), label
+
+    random = v1.Compose([v1.RandomResizedCrop(64), v1.ToTensor()])
+    records = infeed.Pipeline(infeed.sources.Folder(str(photos))).decode()
+    records = records.transform(T.RandomResizedCrop(64), T.ToFloat(), layout="CHW")
+
+    same = infeed.compare_samples(datasets.ImageFolder(photos, random), records)
+    swapped = infeed.compare_samples(Swapped(photos, random), records)
+
+    assert same.is_equivalent, str(same)
+    assert "the mean of channel 0 of single samples differs" in str(swapped)
+
+
+def test_other_labels_and_another_number_of_samples_are_found(photos):
+    plain = v1.Compose([v1.Resize((32, 32)), v1.PILToTensor()])
+    dataset = datasets.ImageFolder(photos, plain)
+    dataset.samples[0] = (dataset.samples[0][0], 3)
+    records = infeed.Pipeline(infeed.sources.Folder(str(photos))).decode()
+    records = records.transform(T.Resize((32, 32)), layout="CHW")
+
+    assert "sample 0 has label 0 instead of 3" in str(
+        infeed.compare_samples(dataset, records)
+    )
+    dataset.samples.pop()
+    assert "39 samples, the pipeline 40" in str(
+        infeed.compare_samples(dataset, records)
+    )
+
+
+def test_the_gain_is_measured_and_the_limit_named(photos):
+    loader = loader_of(photos, v1.Compose(TRAINING))
+    adopted = infeed.adopt(loader, samples=8, seconds=0.3)
+
+    assert adopted.gain.ratio > 0
+    low, high = adopted.gain.range
+    assert low <= adopted.gain.ratio <= high
+    assert f"gain: {adopted.gain.ratio:.2f}x" in adopted.report
+    assert adopted.limit
+
+
+@pytest.mark.parametrize(
+    ("loader", "message"),
+    [
+        ([1, 2], "DataLoader is expected"),
+        (DataLoader(Squares(), batch_size=None), "no batch_size"),
+    ],
+)
+def test_a_loader_that_cannot_be_adopted_raises_an_error(loader, message):
+    with pytest.raises(infeed.ConfigError, match=message):
+        infeed.adopt(loader)
+
+
+def test_labels_are_numbers(photos):
+    adopted = infeed.adopt(loader_of(photos, v1.Compose(EVALUATION)), seconds=None)
+    _, labels = next(iter(adopted.loader()))
+    assert labels.dtype == torch.int64
+    assert np.all((labels.numpy() >= 0) & (labels.numpy() < 4))

@@ -1,0 +1,224 @@
+"""Records of what loaders deliver, and their comparison."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import infeed
+from infeed import sources
+from infeed import transforms as T
+
+ROWS = 4
+
+
+class Epochs:
+    """A loader of shuffled numbers with images, for any number of epochs."""
+
+    def __init__(self, order: list[int]) -> None:
+        self.order = order
+
+    def __iter__(self) -> Iterator[dict]:
+        for at in range(0, len(self.order), ROWS):
+            ids = self.order[at : at + ROWS]
+            images = np.stack([np.full((3, 5, 7), n, np.uint8) for n in ids])
+            yield {"image": images, "id": np.array(ids)}
+
+    def __len__(self) -> int:
+        return -(-len(self.order) // ROWS)
+
+
+def record(path: Path, order: list[int], **options) -> Path:
+    for _ in infeed.certify(Epochs(order), path, **options):
+        pass
+    return path
+
+
+def order(epochs: int = 2, records: int = 24) -> list[int]:
+    random = np.random.default_rng(0)
+    return [int(n) for _ in range(epochs) for n in random.permutation(records)]
+
+
+@pytest.mark.parametrize("ids", [None, "id", lambda batch: batch["id"]])
+def test_equal_runs_are_equal(tmp_path, ids):
+    one = record(tmp_path / "one", order(), ids=ids)
+    two = record(tmp_path / "two", order(), ids=ids)
+
+    assert infeed.compare_runs(one, two) is None
+    assert infeed.compare_runs(one, Epochs(order()), ids=ids) is None
+
+
+@pytest.mark.parametrize("ids", [None, "id"])
+def test_a_lost_sample_is_named(tmp_path, ids):
+    whole = order(epochs=1)
+    lost = whole.pop(9)
+    one = record(tmp_path / "one", order(epochs=1), ids=ids)
+
+    difference = infeed.compare_runs(one, record(tmp_path / "two", whole, ids=ids))
+
+    assert (difference.step, difference.row) == (2, 1)
+    assert difference.lost == 1
+    assert "is lost" in str(difference)
+    if ids:
+        assert difference.expected == str(lost)
+        assert f"Sample {lost}, which is expected there, is lost." in str(difference)
+
+
+def test_a_doubled_sample_is_named_with_both_places(tmp_path):
+    changed = order(epochs=1)
+    changed.insert(14, changed[3])
+    one = record(tmp_path / "one", order(epochs=1), ids="id")
+
+    difference = infeed.compare_runs(one, Epochs(changed), ids="id")
+
+    assert (difference.step, difference.row) == (3, 2)
+    assert difference.found == str(changed[3])
+    assert (difference.lost, difference.doubled) == (0, 1)
+    assert "already delivered in step 0, row 3" in str(difference)
+
+
+def test_two_swapped_samples_are_named_with_their_places(tmp_path):
+    changed = order(epochs=1)
+    changed[5], changed[18] = changed[18], changed[5]
+    one = record(tmp_path / "one", order(epochs=1), ids="id")
+
+    difference = infeed.compare_runs(one, Epochs(changed), ids="id")
+
+    assert (difference.lost, difference.doubled, difference.moved) == (0, 0, 2)
+    assert f"Sample {changed[18]}" in str(difference)
+    assert "is in step 4, row 2" in str(difference)
+    assert f"Sample {changed[5]} is there; it is expected in step 4" in str(difference)
+
+
+def test_one_changed_value_in_one_sample_is_found(tmp_path):
+    rng = np.random.default_rng(0)
+    for shape, dtype in [((8, 8), np.uint8), ((3, 200, 200), np.float32), ((), int)]:
+        batch = rng.integers(0, 200, (ROWS, *shape)).astype(dtype)
+        list(infeed.certify([(batch,)], tmp_path / "one"))
+        flat = batch.reshape(ROWS, -1)
+        for place in {0, flat.shape[1] - 1}:
+            changed = flat.copy()
+            changed[2, place] += 1
+            other = [(changed.reshape(batch.shape),)]
+            difference = infeed.compare_runs(tmp_path / "one", other)
+            assert (difference.step, difference.row) == (0, 2)
+
+
+def test_a_run_that_continues_is_added_to_its_record(tmp_path):
+    whole = order()
+    one = record(tmp_path / "one", whole)
+    two = record(tmp_path / "two", whole[: 7 * ROWS])
+    # The last two steps before the end are repeated after a restart.
+    record(two, whole[5 * ROWS :], start=5)
+
+    assert infeed.compare_runs(one, two) is None
+    steps = [json.loads(line) for line in two.read_text().splitlines()[1:]]
+    assert [line["step"] for line in steps] == [*range(7), *range(5, 12)]
+
+
+def test_a_loader_that_repeats_after_a_restart_is_caught(tmp_path):
+    whole = order(epochs=1)
+    one = record(tmp_path / "one", whole, ids="id")
+    # Restarts at step 3, but delivers the rows of step 2 again.
+    two = record(tmp_path / "two", whole[: 3 * ROWS], ids="id")
+    record(two, whole[2 * ROWS :], start=3, ids="id")
+
+    difference = infeed.compare_runs(one, two)
+
+    assert difference.step == 3
+    assert (difference.doubled, difference.lost) == (ROWS, 0)
+
+
+def test_a_killed_program_leaves_a_record_of_its_steps(tmp_path):
+    program = """
+import os, sys, signal, numpy as np, infeed
+batches = [(np.full((4, 3), n),) for n in range(100)]
+for step, batch in enumerate(infeed.certify(batches, sys.argv[1])):
+    if step == 20:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+    path = tmp_path / "record"
+    subprocess.run([sys.executable, "-c", program, path], check=False)
+    lines = path.read_bytes()
+
+    whole = [(np.full((4, 3), n),) for n in range(100)]
+    assert lines.count(b"\n") == 22
+    assert infeed.compare_runs(path, whole) is None
+    path.write_bytes(lines[:-5])
+    assert infeed.compare_runs(path, whole) is None
+
+
+def test_a_pipeline_of_infeed_and_its_resumed_run_are_equal(classification, tmp_path):
+    pipeline = infeed.Pipeline(sources.Folder(str(classification.path))).shuffle(seed=1)
+    pipeline = pipeline.decode().transform(T.RandomResizedCrop(16)).batch(3)
+    with pipeline.open() as loader:
+        for _ in infeed.certify(loader, tmp_path / "whole"):
+            pass
+    with pipeline.open() as loader:
+        certified = infeed.certify(loader, tmp_path / "parts")
+        iterator = iter(certified)
+        next(iterator), next(iterator)
+        state = certified.state_dict()
+        step = certified.step
+    with pipeline.open() as loader:
+        loader.load_state_dict(state)
+        for _ in infeed.certify(loader, tmp_path / "parts", start=step):
+            pass
+
+    assert infeed.compare_runs(tmp_path / "whole", tmp_path / "parts") is None
+    other = infeed.compare_runs(tmp_path / "whole", pipeline.shuffle(seed=2).open())
+    assert other is not None
+    assert other.step == 0
+
+
+def test_a_line_is_short_and_attributes_are_those_of_the_loader(tmp_path):
+    batches = Epochs(order())
+    certified = infeed.certify(batches, tmp_path / "record")
+    assert len(certified) == len(batches)
+    assert certified.order is batches.order
+    for _ in certified:
+        pass
+
+    line = (tmp_path / "record").read_text().splitlines()[-1]
+    assert len(line) < 60 + 8 * ROWS
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ((1, 2.5), "no arrays"),
+        ({"a": np.zeros((3, 2)), "b": np.zeros(4)}, "field b of a batch has 4 rows"),
+    ],
+)
+def test_a_batch_without_equal_rows_raises_an_error(batch, message, tmp_path):
+    with pytest.raises(infeed.ConfigError, match=message):
+        next(iter(infeed.certify([batch], tmp_path / "record")))
+
+
+def test_records_that_cannot_be_compared_raise_an_error(tmp_path):
+    one = record(tmp_path / "one", order())
+    two = record(tmp_path / "two", order(), ids="id")
+    late = record(tmp_path / "late", order(), start=50)
+    with pytest.raises(infeed.ConfigError, match="one run has ids"):
+        infeed.compare_runs(one, two)
+    with pytest.raises(infeed.ConfigError, match="no step is in both runs"):
+        infeed.compare_runs(one, late)
+    with pytest.raises(infeed.ConfigError, match="a batch has no 'name'"):
+        record(tmp_path / "three", order(), ids="name")
+    for content in (b"", b"\n", b"{}\n", b"\x00\xff\n", b"[1]\n"):
+        (tmp_path / "other").write_bytes(content)
+        with pytest.raises(infeed.ConfigError, match="not a"):
+            infeed.compare_runs(one, tmp_path / "other")
+    text = one.read_bytes()
+    for bad in (
+        b'{"step":1}\n',
+        b'{"step":"x","rows":""}\n',
+        b'{"step":1,"rows":"?"}\n',
+    ):
+        (tmp_path / "other").write_bytes(text + bad)
+        with pytest.raises(infeed.ConfigError, match="line 14"):
+            infeed.compare_runs(one, tmp_path / "other")
