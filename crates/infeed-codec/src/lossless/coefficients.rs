@@ -145,6 +145,7 @@ impl StripSymbols {
         };
         self.segments[segment(DC)].push(code);
         let mask = zigzag_mask(block) & !1;
+        let (mut codes, mut count) = ([0; 63], 0);
         let mut rest = mask;
         while rest != 0 {
             let at = rest.trailing_zeros() as usize & 63;
@@ -162,13 +163,15 @@ impl StripSymbols {
                     ESCAPE
                 }
             };
-            let code = if code == ESCAPE {
-                code
-            } else {
-                code | u8::from(value < 0)
+            codes[count] = match code {
+                ESCAPE => code,
+                _ => code | u8::from(value < 0),
             };
-            self.segments[segment(if at < 8 { LOW } else { HIGH })].push(code);
+            count += 1;
         }
+        let (low, high) = codes[..count].split_at((mask & 0xFF).count_ones() as usize);
+        self.segments[segment(LOW)].extend_from_slice(low);
+        self.segments[segment(HIGH)].extend_from_slice(high);
         let count = (64 - mask.leading_zeros() as usize).div_ceil(8);
         self.segments[segment(COUNT)].push(count as u8);
         for (at, &byte) in mask.to_le_bytes().iter().take(count).enumerate() {
