@@ -81,9 +81,12 @@ def reference(pair: tuple[str, str], data: Data) -> tuple[np.ndarray, np.ndarray
 
 def classification(work: Workload, data: Data, x: np.ndarray, y: np.ndarray) -> str:
     shapes = {(work.batch, SIDE, SIDE, 3), (work.batch, 3, SIDE, SIDE)}
-    if x.shape not in shapes or str(x.dtype) != "float32":
+    dtype = "uint8" if "uint8" in work.name else "float32"
+    if x.shape not in shapes or str(x.dtype) != dtype:
         raise WrongBatch(f"images are {x.dtype} {x.shape}")
     expect("labels", y.shape[0], work.batch)
+    if dtype == "uint8":
+        x = normalize(x)
     within("images", x, -2.2, 2.7)
     # Photographs normalized with ImageNet's constants have a mean near 0 and a
     # deviation near 1.

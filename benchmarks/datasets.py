@@ -17,8 +17,12 @@ HERE = Path(__file__).resolve().parent
 READS = {
     "segmentation": "segmentation",
     "segmentation-ordered": "segmentation",
+    "segmentation-lossless": "segmentation_records",
     "whole-png": "segmentation",
     "classification": "classification",
+    "classification-lossless": "classification_records",
+    "classification-uint8": "classification",
+    "classification-uint8-lossless": "classification_records",
     "decoded": "decoded",
     "decoded-uint8": "decoded",
 }
@@ -33,6 +37,9 @@ class Paths:
     segmentation: Path
     classification: Path
     decoded: Path
+    # The same files as lossless records.
+    segmentation_records: Path
+    classification_records: Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,18 +70,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def prepare(args: argparse.Namespace) -> Paths:
     """Makes missing datasets, reads everything once, and returns the paths."""
+    segmentation = (args.segmentation or args.data / "segmentation").absolute()
+    classification = (args.classification or args.data / "classification").absolute()
     paths = Paths(
-        (args.segmentation or args.data / "segmentation").absolute(),
-        (args.classification or args.data / "classification").absolute(),
+        segmentation,
+        classification,
         (args.data / "decoded.npy").absolute(),
+        (args.data / f"{segmentation.name}-records").absolute(),
+        (args.data / f"{classification.name}-records").absolute(),
     )
     args.data.mkdir(parents=True, exist_ok=True)
     for kind in sorted({READS[w] for w in args.workloads}):
         path = getattr(paths, kind)
-        if not path.exists():
-            make(kind, path, args)
+        original = kind.removesuffix("_records")
+        source = getattr(paths, original)
+        if not source.exists():
+            make(original, source, args)
+        if path != source:
+            pack(source, path, args)
         read_once(path)
     return paths
+
+
+def pack(source: Path, path: Path, args: argparse.Namespace) -> None:
+    """Makes lossless records of the files in a folder; continues an unfinished run."""
+    command = [args.infeed, "pack", str(source), str(path), "--to", "folder"]
+    subprocess.run([*command, "--image", "lossless"], check=True)
+    palette = source / "class_dict.csv"
+    if palette.exists():
+        (path / palette.name).write_bytes(palette.read_bytes())
 
 
 def make(kind: str, path: Path, args: argparse.Namespace) -> None:

@@ -51,7 +51,7 @@ def main(packages: list[str], builders: dict[str, Build]) -> None:
     args = parse()
     job = Job(
         WORKLOADS[args.workload],
-        Data(args.segmentation, args.classification, args.decoded),
+        Data(args.segmentation, args.classification, args.decoded, args.records),
         args.threads,
         args.variant,
     )
@@ -167,4 +167,5 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--warm-up", type=float, default=3, metavar="SECONDS")
     for data in ("segmentation", "classification", "decoded"):
         parser.add_argument(f"--{data}", type=Path, required=True)
+    parser.add_argument("--records", type=Path)
     return parser.parse_args()

@@ -35,7 +35,11 @@ LOADERS = {
     "segmentation": "bare infeed infeed:unverified tf grain dali keras keras:packed "
     "torch spdl",
     "segmentation-ordered": "bare infeed tf grain dali torch spdl",
+    "segmentation-lossless": "bare infeed",
     "classification": "bare infeed tf tf:fast dali dali:fast grain keras torch spdl",
+    "classification-lossless": "bare infeed",
+    "classification-uint8": "bare infeed",
+    "classification-uint8-lossless": "bare infeed",
     "decoded": "bare infeed dali spdl tf torch grain ffcv streaming",
     "decoded-uint8": "bare infeed infeed:arrow dali spdl tf torch grain ffcv streaming",
     "whole-png": "bare infeed:unverified",
@@ -130,6 +134,8 @@ def command_of(loader, variant, workload, data, args) -> tuple[list[str], dict]:
         "--decoded",
         str(data.decoded),
     ]
+    if datasets.READS[workload].endswith("_records"):
+        command += ["--records", str(getattr(data, datasets.READS[workload]))]
     return command, os.environ | {"PYTHONPATH": str(HERE)}
 
 

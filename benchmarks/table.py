@@ -2,7 +2,7 @@
 
 from statistics import median
 
-UNITS = {"segmentation": "pairs/s", "segmentation-ordered": "pairs/s"}
+PAIRS = ("segmentation", "segmentation-ordered", "segmentation-lossless")
 
 
 def is_clean(run: dict) -> bool:
@@ -12,7 +12,7 @@ def is_clean(run: dict) -> bool:
 
 def line_of(run: dict) -> str:
     """Returns one run in one line, as progress."""
-    name = f"{run['workload']:22} {run['loader']:18}"
+    name = f"{run['workload']:29} {run['loader']:18}"
     if "error" in run:
         return f"{name} failed: {run['error'].splitlines()[-1]}"
     if "skipped" in run:
@@ -58,7 +58,7 @@ def table_of(workload: str, runs: list[dict]) -> list[str]:
     rate = {name: median(r["samples_per_s"] for r in rs) for name, rs in clean.items()}
     titles = [
         "loader",
-        f"{UNITS.get(workload, 'images/s')}, median",
+        f"{'pairs/s' if workload in PAIRS else 'images/s'}, median",
         "min to max (n)",
         "infeed is",
         "of the bare loop",

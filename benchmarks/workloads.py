@@ -45,8 +45,24 @@ WORKLOADS = {
             "the same without shuffling; the first batch is compared with Pillow's",
         ),
         Workload(
+            "segmentation-lossless", 3, "segmentation", "pairs/s", True,
+            "the pairs as lossless records",
+        ),
+        Workload(
             "classification", 64, "classification", "images/s", True,
             "JPEGs, random resized crop to 224, flip, normalize to float32",
+        ),
+        Workload(
+            "classification-lossless", 64, "classification", "images/s", True,
+            "the same on lossless records",
+        ),
+        Workload(
+            "classification-uint8", 64, "classification", "images/s", True,
+            "JPEGs, random resized crop to 224 and flip: uint8 until the device",
+        ),
+        Workload(
+            "classification-uint8-lossless", 64, "classification", "images/s", True,
+            "the same on lossless records",
         ),
         Workload(
             "decoded", 256, "decoded", "images/s", True,
@@ -71,6 +87,8 @@ class Data:
     segmentation: Path
     classification: Path
     decoded: Path
+    # Lossless records of the files, for workloads that read these instead.
+    records: Path | None = None
 
     def pairs(self) -> list[tuple[str, str]]:
         """Returns sorted pairs of image and mask paths of the segmentation set."""
@@ -100,11 +118,12 @@ class Data:
 
 
 def split_of(root: Path) -> tuple[Path, Path]:
-    """Returns the folders of images and masks: images and masks, or NAME and
-    NAME_labels.
+    """Returns the folders of images and masks: images and masks, image and mask, or
+    NAME and NAME_labels.
     """
-    if (root / "masks").is_dir():
-        return root / "images", root / "masks"
+    for images, masks in (("images", "masks"), ("image", "mask")):
+        if (root / masks).is_dir():
+            return root / images, root / masks
     for masks in sorted(root.glob("*_labels")):
         return root / masks.name.removesuffix("_labels"), masks
     raise SystemExit(f"{root} has neither images and masks nor NAME and NAME_labels")

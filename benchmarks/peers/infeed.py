@@ -29,7 +29,7 @@ def opened(job: Job, pipeline: infeed.Pipeline, fields: tuple[str, str]) -> Iter
 
 
 def segmentation(job: Job) -> Iterator:
-    images, masks = split_of(job.data.segmentation)
+    images, masks = split_of(job.data.records or job.data.segmentation)
     palette = job.data.segmentation / "class_dict.csv"
     pipeline = (
         infeed.Pipeline(sources.Pairs(image=str(images), mask=str(masks)))
@@ -57,13 +57,13 @@ def whole_png(job: Job) -> Iterator:
 
 
 def classification(job: Job) -> Iterator:
-    pipeline = (
-        infeed.Pipeline(sources.Folder(str(job.data.classification)))
-        .decode()
-        .transform(
-            T.RandomResizedCrop(SIDE), T.RandomHorizontalFlip(), NORMALIZE, layout="CHW"
-        )
-    )
+    path = job.data.records or job.data.classification
+    pipeline = infeed.Pipeline(sources.Folder(str(path))).decode()
+    crop = (T.RandomResizedCrop(SIDE), T.RandomHorizontalFlip())
+    if "uint8" in job.work.name:
+        pipeline = pipeline.transform(*crop)
+    else:
+        pipeline = pipeline.transform(*crop, NORMALIZE, layout="CHW")
     labelled = any(p.is_dir() for p in job.data.classification.iterdir())
     return opened(job, pipeline, ("image", "label" if labelled else "image"))
 

@@ -1,4 +1,5 @@
-//! JPEGs: the region of a random resized crop decoded, resized, normalized, channels first.
+//! JPEGs, or their lossless records: the region of a random resized crop decoded, resized and
+//! written; normalized channels first, or as uint8 channels last.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,6 +7,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use fast_image_resize::images::{Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use infeed_codec::decode::{ColorMode, Decoder, Limits, Request};
+use infeed_core::sample::{Image as RgbImage, Region, Size};
 use infeed_raw::host::HostBytes;
 use infeed_raw::jpeg::{JpegDecoder, JpegTask, PixelFormat, Window};
 use infeed_raw::simd::{Convert, Dtype, Layout, Level, SourcePixels, convert};
@@ -18,21 +21,44 @@ const SIDE: u32 = 224;
 const SAMPLE: usize = (SIDE * SIDE * 3) as usize;
 const BATCH: usize = 64;
 
-/// Random resized crop to 224, flip, normalize to float32.
-pub fn job(root: &Path) -> Result<Job> {
+/// Decodes a random window of a file.
+trait DecodeWindow {
+    fn new() -> Result<Self>
+    where
+        Self: Sized;
+
+    /// Returns a drawn window, a part of the image that contains it, and the RGB pixels of the part.
+    fn decode(&mut self, bytes: &[u8], random: &mut Random) -> Result<(Window, Window, &[u8])>;
+}
+
+/// Random resized crop of JPEGs to 224, flip, and if `floats` normalize to float32.
+pub fn jpegs(root: &Path, floats: bool) -> Result<Job> {
+    job::<Jpegs>(root, floats)
+}
+
+/// The same for lossless records, and the JPEGs that have none.
+pub fn records(root: &Path, floats: bool) -> Result<Job> {
+    job::<Records>(root, floats)
+}
+
+fn job<D: DecodeWindow + Send + 'static>(root: &Path, floats: bool) -> Result<Job> {
     let shared = Arc::new((files(root)?, Turn::default()));
+    let element = if floats { 4 } else { 1 };
     Ok(Box::new(move |thread| {
         let shared = shared.clone();
         let mut random = Random(thread);
-        let mut worker = Worker::new()?;
-        let mut slab = HostBytes::zeroed(BATCH * SAMPLE * 4)?;
+        let mut bytes = Vec::new();
+        let mut decoder = D::new()?;
+        let mut writer = Writer::new(floats);
+        let mut slab = HostBytes::zeroed(BATCH * SAMPLE * element)?;
         let step = move || {
             let (records, turn) = &*shared;
-            for out in slab.chunks_exact_mut(SAMPLE * 4) {
+            for out in slab.chunks_exact_mut(SAMPLE * element) {
                 let record = &records[turn.next(records.len())];
-                read(record, &mut worker.bytes)?;
-                worker
-                    .sample(&mut random, out)
+                read(record, &mut bytes)?;
+                decoder
+                    .decode(&bytes, &mut random)
+                    .and_then(|decoded| writer.write(decoded, random.coin(), out))
                     .with_context(|| format!("{record:?}"))?;
             }
             Ok(BATCH as u64)
@@ -41,41 +67,35 @@ pub fn job(root: &Path) -> Result<Job> {
     }))
 }
 
-/// Buffers that a thread reuses between samples.
-struct Worker {
-    bytes: Vec<u8>,
+/// Decodes JPEGs with libjpeg-turbo.
+struct Jpegs {
     decoder: JpegDecoder,
     pixels: Vec<u8>,
-    resizer: Resizer,
-    small: Image<'static>,
 }
 
-impl Worker {
-    fn new() -> Result<Worker> {
-        Ok(Worker {
-            bytes: Vec::new(),
+impl DecodeWindow for Jpegs {
+    fn new() -> Result<Jpegs> {
+        Ok(Jpegs {
             decoder: JpegDecoder::new()?,
             pixels: Vec::new(),
-            resizer: Resizer::new(),
-            small: Image::new(SIDE, SIDE, PixelType::U8x3),
         })
     }
 
-    fn sample(&mut self, random: &mut Random, out: &mut [u8]) -> Result<()> {
-        let frame = Frame::of(&self.bytes).context("no JPEG")?;
+    fn decode(&mut self, bytes: &[u8], random: &mut Random) -> Result<(Window, Window, &[u8])> {
+        let frame = Frame::of(bytes).context("no JPEG")?;
         let crop = random_window(random, frame.height, frame.width);
         // One more block of chroma on every side than the crop needs: upsampling reads it.
         let left = (crop.left / frame.block_width).saturating_sub(1) * frame.block_width;
         let top = crop.top.saturating_sub(frame.block_height);
         let right = (crop.left + crop.width + frame.block_width).min(frame.width);
         let bottom = (crop.top + crop.height + frame.block_height).min(frame.height);
-        let window = Window {
+        let part = Window {
             top,
             left,
             height: bottom - top,
             width: right - left,
         };
-        let length = (window.height * window.width * 3) as usize;
+        let length = (part.height * part.width * 3) as usize;
         if self.pixels.len() < length {
             self.pixels.resize(length, 0);
         }
@@ -83,25 +103,79 @@ impl Worker {
             width: frame.width,
             height: frame.height,
             eighths: 8,
-            window,
+            window: part,
             format: PixelFormat::Rgb,
             max_scans: 500,
             max_memory_mib: 1024,
         };
-        self.decoder
-            .decode(&self.bytes, &task, &mut self.pixels[..length])?;
+        let pixels = &mut self.pixels[..length];
+        self.decoder.decode(bytes, &task, pixels)?;
+        Ok((crop, part, pixels))
+    }
+}
 
-        let pixels = ImageRef::new(
-            window.width,
-            window.height,
-            &self.pixels[..length],
-            PixelType::U8x3,
-        )?;
+/// Decodes lossless records, and other files, with infeed's decoder.
+#[derive(Default)]
+struct Records {
+    decoder: Decoder,
+    image: RgbImage,
+}
+
+impl DecodeWindow for Records {
+    fn new() -> Result<Records> {
+        Ok(Records::default())
+    }
+
+    fn decode(&mut self, bytes: &[u8], random: &mut Random) -> Result<(Window, Window, &[u8])> {
+        let header = self.decoder.header(bytes, true, &Limits::default())?;
+        self.decoder.check(bytes, &header, true)?;
+        let crop = random_window(random, header.size.height, header.size.width);
+        let region = Region {
+            top: crop.top,
+            left: crop.left,
+            size: Size {
+                height: crop.height,
+                width: crop.width,
+            },
+        };
+        let request = Request {
+            region,
+            ..Request::whole(&header, ColorMode::Rgb)
+        };
+        self.decoder
+            .decode(bytes, &header, &request, &mut self.image)?;
+        Ok((crop, crop, &self.image.data))
+    }
+}
+
+/// Resizes and writes samples.
+struct Writer {
+    floats: bool,
+    resizer: Resizer,
+    small: Image<'static>,
+}
+
+impl Writer {
+    fn new(floats: bool) -> Writer {
+        Writer {
+            floats,
+            resizer: Resizer::new(),
+            small: Image::new(SIDE, SIDE, PixelType::U8x3),
+        }
+    }
+
+    fn write(
+        &mut self,
+        (crop, part, pixels): (Window, Window, &[u8]),
+        flip_x: bool,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let pixels = ImageRef::new(part.width, part.height, pixels, PixelType::U8x3)?;
         let options = ResizeOptions::new()
             .resize_alg(ResizeAlg::Convolution(FilterType::Bilinear))
             .crop(
-                f64::from(crop.left - left),
-                f64::from(crop.top - top),
+                f64::from(crop.left - part.left),
+                f64::from(crop.top - part.top),
                 f64::from(crop.width),
                 f64::from(crop.height),
             );
@@ -116,10 +190,14 @@ impl Worker {
             row_bytes: side * 3,
         };
         let (scale, bias) = normalize();
+        let (dtype, layout) = match self.floats {
+            true => (Dtype::F32, Layout::Chw),
+            false => (Dtype::U8, Layout::Hwc),
+        };
         let pass = Convert {
-            dtype: Dtype::F32,
-            layout: Layout::Chw,
-            flip_x: random.coin(),
+            dtype,
+            layout,
+            flip_x,
             flip_y: false,
             scale,
             bias,

@@ -40,8 +40,12 @@ struct Args {
 enum Workload {
     Segmentation,
     SegmentationOrdered,
+    SegmentationLossless,
     WholePng,
     Classification,
+    ClassificationLossless,
+    ClassificationUint8,
+    ClassificationUint8Lossless,
     Decoded,
     DecodedUint8,
 }
@@ -56,8 +60,12 @@ fn main() -> Result<()> {
     let args = Args::parse();
     let job = match args.workload {
         Workload::Segmentation | Workload::SegmentationOrdered => segmentation::pairs(&args.data)?,
+        Workload::SegmentationLossless => segmentation::records(&args.data)?,
         Workload::WholePng => segmentation::whole(&args.data)?,
-        Workload::Classification => classification::job(&args.data)?,
+        Workload::Classification => classification::jpegs(&args.data, true)?,
+        Workload::ClassificationLossless => classification::records(&args.data, true)?,
+        Workload::ClassificationUint8 => classification::jpegs(&args.data, false)?,
+        Workload::ClassificationUint8Lossless => classification::records(&args.data, false)?,
         Workload::Decoded => decoded::job(&args.data, true)?,
         Workload::DecodedUint8 => decoded::job(&args.data, false)?,
     };

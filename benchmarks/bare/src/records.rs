@@ -20,7 +20,8 @@ pub fn files(root: &Path) -> Result<Vec<PathBuf>> {
             let kind = path.extension().map(|e| e.to_ascii_lowercase());
             if path.is_dir() {
                 rest.push(path);
-            } else if kind.is_some_and(|k| k == "png" || k == "jpg" || k == "jpeg") {
+            } else if kind.is_some_and(|k| ["png", "jpg", "jpeg", "ifl"].iter().any(|of| k == *of))
+            {
                 found.push(path);
             }
         }

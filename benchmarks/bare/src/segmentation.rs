@@ -1,4 +1,5 @@
-//! Pairs of PNGs: decodes rows up to the end of the crop, without verifying checksums.
+//! Pairs of PNGs: decodes rows up to the end of the crop, without verifying checksums. Pairs of
+//! lossless records: decodes the crop, and the classes of the mask from the numbers of its colours.
 
 use std::fs;
 use std::io::Cursor;
@@ -6,7 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use png::{BitDepth, ColorType, Decoder, Reader};
+use infeed_codec::decode::{ColorMode, Decoder, Header, Limits, Request};
+use infeed_core::sample::{Image, Size};
+use infeed_raw::host::HostBytes;
+use infeed_raw::simd::{
+    Convert, Dtype, Layout, Level, SourcePixels, convert, one_hot as one_hot_rows,
+};
+use png::{BitDepth, ColorType, Reader};
 
 use crate::records::{Turn, files, read};
 use crate::{Job, Step};
@@ -51,6 +58,88 @@ pub fn pairs(root: &Path) -> Result<Job> {
     }))
 }
 
+/// The same for lossless records.
+pub fn records(root: &Path) -> Result<Job> {
+    let palette = palette(&root.join("class_dict.csv"))?;
+    let images = files(&root.join("image"))?;
+    let masks = files(&root.join("mask"))?;
+    let records: Vec<_> = images.into_iter().zip(masks).collect();
+    let shared = Arc::new((records, palette, Turn::default()));
+    Ok(Box::new(move |_| {
+        let shared = shared.clone();
+        let classes = shared.1.len();
+        let mut image_slab = HostBytes::zeroed(BATCH * CROP * CROP * 3 * 4)?;
+        let mut mask_slab = HostBytes::zeroed(BATCH * CROP * CROP * classes * 4)?;
+        let mut decoder = Decoder::new();
+        let (mut bytes, mut pixels, mut indices) = (Vec::new(), Image::default(), Vec::new());
+        let step = move || {
+            let (records, palette, turn) = &*shared;
+            let images = image_slab.chunks_exact_mut(CROP * CROP * 3 * 4);
+            let masks = mask_slab.chunks_exact_mut(CROP * CROP * classes * 4);
+            for (image_out, mask_out) in images.zip(masks) {
+                let (image, mask) = &records[turn.next(records.len())];
+                read(image, &mut bytes)?;
+                let (header, request) = crop(&mut decoder, &bytes)?;
+                decoder.decode(&bytes, &header, &request, &mut pixels)?;
+                write_floats(&pixels.data, image_out);
+                read(mask, &mut bytes)?;
+                let (header, request) = crop(&mut decoder, &bytes)?;
+                let table = decoder
+                    .decode_positions(&bytes, &header, &request, &mut pixels)?
+                    .context("a mask of more than 256 colours")?;
+                let class = |pixel: &[u8]| palette.iter().position(|c| c == pixel);
+                let mut class_of = [u8::MAX; 256];
+                for (to, pixel) in class_of.iter_mut().zip(table.pixels()) {
+                    *to = class(pixel).map_or(u8::MAX, |class| class as u8);
+                }
+                indices.clear();
+                indices.extend(pixels.data.iter().map(|&at| class_of[usize::from(at)]));
+                write_classes(&indices, classes, mask_out);
+            }
+            Ok(BATCH as u64)
+        };
+        Ok(Box::new(step) as Step)
+    }))
+}
+
+/// Checks a record, and requests its crop.
+fn crop(decoder: &mut Decoder, bytes: &[u8]) -> Result<(Header, Request)> {
+    let header = decoder.header(bytes, true, &Limits::default())?;
+    decoder.check(bytes, &header, true)?;
+    let mut request = Request::whole(&header, ColorMode::Rgb);
+    request.region.size = Size {
+        height: CROP as u32,
+        width: CROP as u32,
+    };
+    Ok((header, request))
+}
+
+fn write_floats(pixels: &[u8], out: &mut [u8]) {
+    let source = SourcePixels {
+        data: pixels,
+        width: CROP,
+        height: CROP,
+        channels: 3,
+        row_bytes: CROP * 3,
+    };
+    let pass = Convert {
+        dtype: Dtype::F32,
+        layout: Layout::Hwc,
+        flip_x: false,
+        flip_y: false,
+        scale: [1.0 / 255.0; 4],
+        bias: [0.0; 4],
+    };
+    convert(Level::detect(), &source, &pass, out);
+}
+
+fn write_classes(indices: &[u8], classes: usize, out: &mut [u8]) {
+    let (level, dtype, layout) = (Level::detect(), Dtype::F32, Layout::Hwc);
+    one_hot_rows(
+        level, indices, classes, dtype, layout, CROP, CROP, false, false, out,
+    );
+}
+
 /// Only the images, decoded completely to uint8.
 pub fn whole(root: &Path) -> Result<Job> {
     let (images, _) = folders(root)?;
@@ -79,7 +168,7 @@ pub fn whole(root: &Path) -> Result<Job> {
 }
 
 fn open(bytes: &[u8]) -> Result<Reader<Cursor<&[u8]>>> {
-    let mut decoder = Decoder::new(Cursor::new(bytes));
+    let mut decoder = png::Decoder::new(Cursor::new(bytes));
     decoder.ignore_checksums(true);
     let reader = decoder.read_info()?;
     if reader.output_color_type() != (ColorType::Rgb, BitDepth::Eight) {

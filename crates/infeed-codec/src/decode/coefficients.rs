@@ -24,9 +24,14 @@ fn parts(bytes: &[u8]) -> Result<JpegParts<'_>, DecodeError> {
 }
 
 /// Reads the segments of the JPEG in a record.
-pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> {
+pub(super) fn header(
+    bytes: &[u8],
+    orient: bool,
+    scratch: &mut Scratch,
+) -> Result<Header, DecodeError> {
     let parts = parts(bytes)?;
-    let head = parts.head().map_err(DecodeError::damaged)?;
+    let segments = &mut scratch.lossless.segments;
+    let head = parts.head(segments).map_err(DecodeError::damaged)?;
     let mut header = jpeg::header(&head, orient)?;
     let Detail::Jpeg(frame) = header.detail else {
         return Err(DecodeError::damaged("a record without a JPEG"));

@@ -33,6 +33,7 @@ use serde::{Deserialize, Serialize};
 pub use self::error::DecodeError;
 pub use self::limits::Limits;
 pub use self::orient::ImageFrame;
+pub use self::planes::PixelTable;
 use crate::lossless::LosslessScratch;
 use infeed_core::panics::contain;
 use infeed_core::sample::{Depth, Image, Region, Size};
@@ -419,7 +420,7 @@ impl Decoder {
             Format::WebP => webp::header(bytes, orient),
             Format::Tiff => tiff::header(bytes, orient),
             Format::Bmp | Format::Gif => other::header(format, bytes, orient),
-            Format::Coefficients => coefficients::header(bytes, orient),
+            Format::Coefficients => coefficients::header(bytes, orient, &mut self.scratch),
             Format::Planes => planes::header(bytes, orient),
         })?;
         limits.check(header.size)?;
@@ -500,9 +501,57 @@ impl Decoder {
         request: &Request,
         out: &mut Image,
     ) -> Result<u32, DecodeError> {
-        let done = guard(header.format, || {
-            self.decode_oriented(bytes, header, request, out)
-        });
+        self.guarded(header.format, |decoder| {
+            let shape = header.output(request.mode)?;
+            decoder.oriented(header, request, shape, out, |decoder, region, out| {
+                decoder.decode_coded(bytes, header, request.mode, region, request.scale, out)
+            })
+        })
+    }
+
+    /// Decodes a region of a record with few different pixels to the position of each pixel in a
+    /// table of these pixels. Lossless records of masks, and of PNGs with a palette, are stored that
+    /// way. Returns the table, or None for all other records; `out` is then unchanged.
+    ///
+    /// # Shape
+    ///
+    /// `out` becomes `[region height, region width, 1]` of 8 bits. All positions are in the table.
+    ///
+    /// # Errors
+    ///
+    /// As [`Decoder::decode`].
+    pub fn decode_positions(
+        &mut self,
+        bytes: &[u8],
+        header: &Header,
+        request: &Request,
+        out: &mut Image,
+    ) -> Result<Option<PixelTable>, DecodeError> {
+        let Detail::Planes(planes::Planes { ihdr, .. }) = &header.detail else {
+            return Ok(None);
+        };
+        self.guarded(header.format, |decoder| {
+            let (channels, depth) = header.output(request.mode)?;
+            let pixel = channels * depth.bytes();
+            let Some(table) = planes::table(bytes, ihdr, request.mode, pixel)? else {
+                return Ok(None);
+            };
+            let shape = (1, Depth::U8);
+            decoder.oriented(header, request, shape, out, |decoder, region, out| {
+                let scratch = &mut decoder.scratch;
+                planes::decode_positions(bytes, ihdr, &table, region, scratch, out).map(|()| 0)
+            })?;
+            Ok(Some(table))
+        })
+    }
+
+    /// Runs `work`; converts a panic of a codec to an error.
+    fn guarded<T>(
+        &mut self,
+        format: Format,
+        work: impl FnOnce(&mut Decoder) -> Result<T, DecodeError>,
+    ) -> Result<T, DecodeError> {
+        let done = guard(format, || work(self));
         if matches!(done, Err(DecodeError::Panicked { .. })) {
             // The codec may have left its state and the buffers incomplete.
             *self = Decoder::new();
@@ -510,13 +559,15 @@ impl Decoder {
         done
     }
 
-    /// Like `decode`, without the guard against panics.
-    fn decode_oriented(
+    /// Calls `coded` with the region of the image as stored in the file, and applies the
+    /// orientation. `shape` is the channels and depth of the result.
+    fn oriented(
         &mut self,
-        bytes: &[u8],
         header: &Header,
         request: &Request,
+        (channels, depth): (usize, Depth),
         out: &mut Image,
+        coded: impl FnOnce(&mut Decoder, Region, &mut Image) -> Result<u32, DecodeError>,
     ) -> Result<u32, DecodeError> {
         let size = header.scaled(request.scale);
         if !request.region.fits(size) {
@@ -525,34 +576,22 @@ impl Decoder {
                 size,
             });
         }
-        let (channels, depth) = header.output(request.mode)?;
         if request.region.size.pixels() == 0 {
             out.reset(request.region.size, channels, depth);
             return Ok(0);
         }
         if header.orientation == 1 {
             out.reset(request.region.size, channels, depth);
-            return self.decode_coded(
-                bytes,
-                header,
-                request.mode,
-                request.region,
-                request.scale,
-                out,
-            );
+            return coded(self, request.region, out);
         }
-        let coded = header.coded_at(request.scale);
-        let region = orient::coded_region(header.orientation, request.region, coded);
+        let region = orient::coded_region(
+            header.orientation,
+            request.region,
+            header.coded_at(request.scale),
+        );
         let mut unturned = std::mem::take(&mut self.scratch.unturned);
         unturned.reset(region.size, channels, depth);
-        let done = self.decode_coded(
-            bytes,
-            header,
-            request.mode,
-            region,
-            request.scale,
-            &mut unturned,
-        );
+        let done = coded(self, region, &mut unturned);
         if done.is_ok() {
             orient::turn(&unturned, header.orientation, out);
         }

@@ -4,7 +4,7 @@ use infeed_raw::simd::Level;
 
 use super::png::{self, Ihdr, Samples};
 use super::{ColorMode, DecodeError, Detail, Format, Header, Scratch};
-use crate::lossless::planes::{OUTSIDE_TABLE, PlaneParts, SampleShape};
+use crate::lossless::planes::{OUTSIDE_TABLE, PlaneLayout, PlaneParts, SampleShape};
 use crate::lossless::record::LosslessRecord;
 use infeed_core::sample::{Image, Region};
 
@@ -39,6 +39,44 @@ pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> 
     Ok(header)
 }
 
+/// The rows of a record, and the conversion of its samples to a mode.
+struct PlaneImage<'a> {
+    shape: SampleShape,
+    samples: Samples,
+    layout: PlaneLayout<'a>,
+}
+
+impl<'a> PlaneImage<'a> {
+    fn new(bytes: &'a [u8], ihdr: &Ihdr, mode: ColorMode) -> Result<PlaneImage<'a>, DecodeError> {
+        let parts = parts(bytes)?;
+        let shape = SampleShape::of(ihdr);
+        let samples = Samples::of_whole_bytes(ihdr, parts.head, mode)?;
+        let layout = parts.layout(shape).map_err(DecodeError::damaged)?;
+        Ok(PlaneImage {
+            shape,
+            samples,
+            layout,
+        })
+    }
+
+    /// Returns the pixels of `pixel` bytes that the values of the only plane stand for. None if the
+    /// samples are converted by themselves.
+    fn table(&self, pixel: usize) -> Result<Option<PixelTable>, DecodeError> {
+        PixelTable::new(self.layout.table(), &self.samples, pixel)
+    }
+}
+
+/// Returns the pixels in a mode of a record whose only plane holds their positions. None for other
+/// records.
+pub(super) fn table(
+    bytes: &[u8],
+    ihdr: &Ihdr,
+    mode: ColorMode,
+    pixel: usize,
+) -> Result<Option<PixelTable>, DecodeError> {
+    PlaneImage::new(bytes, ihdr, mode)?.table(pixel)
+}
+
 /// Decodes a region.
 pub(super) fn decode(
     bytes: &[u8],
@@ -48,26 +86,22 @@ pub(super) fn decode(
     scratch: &mut Scratch,
     out: &mut Image,
 ) -> Result<(), DecodeError> {
-    let parts = parts(bytes)?;
-    let shape = SampleShape::of(ihdr);
-    let samples = Samples::of_whole_bytes(ihdr, parts.head, mode)?;
-    let layout = parts.layout(shape).map_err(DecodeError::damaged)?;
+    let image = PlaneImage::new(bytes, ihdr, mode)?;
+    if let Some(table) = image.table(out.pixel_bytes())? {
+        return each_row(image.layout, region, scratch, |y, row| {
+            table.write(row, out.row_mut(y))
+        });
+    }
+    let PlaneImage {
+        shape,
+        samples,
+        layout,
+    } = image;
     let mut strips = layout
         .open(&mut scratch.lossless.planes)
         .map_err(DecodeError::damaged)?;
     let columns = region.left as usize..region.right() as usize;
     let count = columns.len();
-    let top = region.top as usize;
-
-    if let Some(table) = PixelTable::new(strips.table(), &samples, out.pixel_bytes())? {
-        for y in 0..out.height() {
-            let row = strips
-                .first_plane(top + y, &columns)
-                .map_err(DecodeError::damaged)?;
-            table.write(row, out.row_mut(y))?;
-        }
-        return Ok(());
-    }
     let level = Level::detect();
     let wide = &mut scratch.wide;
     wide.resize(count * shape.pixel_bytes(), 0);
@@ -76,7 +110,7 @@ pub(super) fn decode(
         let is_direct = samples.are_as_wanted();
         let row = if is_direct { &mut *to } else { &mut wide[..] };
         strips
-            .read_row(top + y, &columns, level, row)
+            .read_row(region.top as usize + y, &columns, level, row)
             .map_err(DecodeError::damaged)?;
         if !is_direct {
             samples.convert(wide, 0, count, to)?;
@@ -85,13 +119,54 @@ pub(super) fn decode(
     Ok(())
 }
 
-/// Converted pixels by the value of a plane.
-struct PixelTable {
+/// Decodes the positions of a region's pixels in the table of the record.
+pub(super) fn decode_positions(
+    bytes: &[u8],
+    ihdr: &Ihdr,
+    table: &PixelTable,
+    region: Region,
+    scratch: &mut Scratch,
+    out: &mut Image,
+) -> Result<(), DecodeError> {
+    let layout = parts(bytes)?
+        .layout(SampleShape::of(ihdr))
+        .map_err(DecodeError::damaged)?;
+    each_row(layout, region, scratch, |y, row| {
+        table.check(row)?;
+        out.row_mut(y).copy_from_slice(row);
+        Ok(())
+    })
+}
+
+/// Calls `call` with each row of a region of the first plane, counted from 0.
+fn each_row(
+    layout: PlaneLayout<'_>,
+    region: Region,
+    scratch: &mut Scratch,
+    mut call: impl FnMut(usize, &[u8]) -> Result<(), DecodeError>,
+) -> Result<(), DecodeError> {
+    let mut strips = layout
+        .open(&mut scratch.lossless.planes)
+        .map_err(DecodeError::damaged)?;
+    let columns = region.left as usize..region.right() as usize;
+    for y in 0..region.size.height as usize {
+        let row = strips
+            .first_plane(region.top as usize + y, &columns)
+            .map_err(DecodeError::damaged)?;
+        call(y, row)?;
+    }
+    Ok(())
+}
+
+/// The different pixels of an image, in the mode that was requested. An image of positions holds the
+/// position of each of its pixels here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PixelTable {
     /// 256 pixels, one after another.
-    pixels: Vec<u8>,
+    bytes: Vec<u8>,
     pixel: usize,
-    /// Number of values with a pixel.
-    values: usize,
+    /// Number of positions with a pixel.
+    count: usize,
 }
 
 impl PixelTable {
@@ -103,7 +178,7 @@ impl PixelTable {
         pixel: usize,
     ) -> Result<Option<PixelTable>, DecodeError> {
         let numbers: Vec<u8>;
-        let (stored, values) = match (table, samples.values()) {
+        let (stored, count) = match (table, samples.values()) {
             (Some(table), _) => (table, table.len() / samples.pixel_bytes()),
             (None, Some(values)) => {
                 numbers = (0..values).map(|value| value as u8).collect();
@@ -111,28 +186,40 @@ impl PixelTable {
             }
             (None, None) => return Ok(None),
         };
-        let mut pixels = vec![0; 256 * pixel];
-        samples.convert(stored, 0, values, &mut pixels[..values * pixel])?;
+        let mut bytes = vec![0; 256 * pixel];
+        samples.convert(stored, 0, count, &mut bytes[..count * pixel])?;
         Ok(Some(PixelTable {
-            pixels,
+            bytes,
             pixel,
-            values,
+            count,
         }))
     }
 
-    /// Writes the pixels of a row of values.
-    fn write(&self, values: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
-        let last = values.iter().fold(0, |last, &value| last.max(value));
-        if usize::from(last) >= self.values {
+    /// Returns the pixels in the order of their positions, at least 1 and at most 256. Each is the
+    /// bytes of one pixel of an [`Image`] in the mode. Two positions may have equal pixels.
+    pub fn pixels(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.bytes.chunks_exact(self.pixel).take(self.count)
+    }
+
+    /// Checks that every position has a pixel.
+    fn check(&self, positions: &[u8]) -> Result<(), DecodeError> {
+        let last = positions.iter().fold(0, |last, &at| last.max(at));
+        if usize::from(last) >= self.count {
             return Err(DecodeError::damaged(OUTSIDE_TABLE));
         }
+        Ok(())
+    }
+
+    /// Writes the pixels of a row of positions.
+    fn write(&self, positions: &[u8], out: &mut [u8]) -> Result<(), DecodeError> {
+        self.check(positions)?;
         match self.pixel {
-            1 => look_up::<1>(values, &self.pixels, out),
-            2 => look_up::<2>(values, &self.pixels, out),
-            3 => look_up::<3>(values, &self.pixels, out),
-            4 => look_up::<4>(values, &self.pixels, out),
-            6 => look_up::<6>(values, &self.pixels, out),
-            _ => look_up::<8>(values, &self.pixels, out),
+            1 => look_up::<1>(positions, &self.bytes, out),
+            2 => look_up::<2>(positions, &self.bytes, out),
+            3 => look_up::<3>(positions, &self.bytes, out),
+            4 => look_up::<4>(positions, &self.bytes, out),
+            6 => look_up::<6>(positions, &self.bytes, out),
+            _ => look_up::<8>(positions, &self.bytes, out),
         }
         Ok(())
     }

@@ -189,6 +189,13 @@ pub(super) fn check(bytes: &[u8], verify: bool) -> Result<(), DecodeError> {
     }
 }
 
+/// Whether colours depend on a palette or a transparent colour, not only on the samples.
+pub(crate) fn has_colors_beyond_samples(bytes: &[u8]) -> bool {
+    [b"PLTE", b"tRNS"]
+        .iter()
+        .any(|kind| Chunk::find(bytes, kind).is_some())
+}
+
 /// Returns the bytes of one unfiltered row.
 fn row_bytes(ihdr: &Ihdr) -> usize {
     let bits = ihdr.color.samples() * ihdr.bits as usize * ihdr.size.width as usize;

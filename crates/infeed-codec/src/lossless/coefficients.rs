@@ -13,6 +13,7 @@ use infeed_raw::simd::{
 
 use super::huffman::{self, Code, CodeShape, StreamWriter};
 use super::varint;
+use super::zigzag::zigzag_mask;
 
 /// Kinds of symbols of a class: the number of mask bytes, DC, eight mask bytes, coefficients 1 to
 /// 7, the other coefficients.
@@ -143,13 +144,13 @@ impl StripSymbols {
             }
         };
         self.segments[segment(DC)].push(code);
-        let mut mask = 0u64;
-        for at in 1..64 {
+        let mask = zigzag_mask(block) & !1;
+        let (mut codes, mut count) = ([0; 63], 0);
+        let mut rest = mask;
+        while rest != 0 {
+            let at = rest.trailing_zeros() as usize & 63;
+            rest &= rest - 1;
             let value = block[usize::from(ZIGZAG[at])];
-            if value == 0 {
-                continue;
-            }
-            mask |= 1 << at;
             let magnitude = value.unsigned_abs();
             let code = match magnitude {
                 0..AC_LONG => (magnitude << 1) as u8,
@@ -162,13 +163,15 @@ impl StripSymbols {
                     ESCAPE
                 }
             };
-            let code = if code == ESCAPE {
-                code
-            } else {
-                code | u8::from(value < 0)
+            codes[count] = match code {
+                ESCAPE => code,
+                _ => code | u8::from(value < 0),
             };
-            self.segments[segment(if at < 8 { LOW } else { HIGH })].push(code);
+            count += 1;
         }
+        let (low, high) = codes[..count].split_at((mask & 0xFF).count_ones() as usize);
+        self.segments[segment(LOW)].extend_from_slice(low);
+        self.segments[segment(HIGH)].extend_from_slice(high);
         let count = (64 - mask.leading_zeros() as usize).div_ceil(8);
         self.segments[segment(COUNT)].push(count as u8);
         for (at, &byte) in mask.to_le_bytes().iter().take(count).enumerate() {
@@ -246,35 +249,35 @@ fn choose_codes(strips: &[StripSymbols]) -> (Vec<Code>, u32) {
             counts
         })
         .collect();
-    // Bits of a group that begins with a segment: its code, and all symbols.
-    let bits = |first: usize, counts: &[u32; 256]| {
+    let group = |first: usize, counts: &[u32; 256]| {
         let code = Code::of_counts(counts);
         let mut text = Vec::new();
         code.write(shape(first), &mut text);
-        code.bits(counts).unwrap_or(u64::MAX / 4) + 8 * text.len() as u64
+        CodeGroup {
+            first,
+            counts: *counts,
+            bits: code.bits(counts).unwrap_or(u64::MAX / 4) + 8 * text.len() as u64,
+            code,
+        }
     };
-    // Segments that share a code, with their summed counts and its cost.
-    let mut groups: Vec<(usize, [u32; 256], u64)> = Vec::new();
+    let mut groups: Vec<CodeGroup> = Vec::new();
     for (at, counts) in counts.iter().enumerate() {
-        let alone = bits(at, counts);
-        if let Some((first, shared, cost)) = groups.last_mut() {
-            let mut sum = *shared;
-            sum.iter_mut()
-                .zip(counts)
-                .for_each(|(sum, count)| *sum += count);
-            let together = bits(*first, &sum);
-            if together <= *cost + alone {
-                (*shared, *cost) = (sum, together);
+        let alone = group(at, counts);
+        if let Some(last) = groups.last_mut() {
+            let sum = std::array::from_fn(|value| last.counts[value] + counts[value]);
+            let together = group(last.first, &sum);
+            if together.bits <= last.bits + alone.bits {
+                *last = together;
                 continue;
             }
         }
-        groups.push((at, *counts, alone));
+        groups.push(alone);
     }
-    let mut codes = Vec::with_capacity(SEGMENTS);
+    let mut codes: Vec<Code> = Vec::with_capacity(SEGMENTS);
     let mut is_shared = 0;
     for at in 0..SEGMENTS {
-        match groups.iter().find(|(first, ..)| *first == at) {
-            Some((_, counts, _)) => codes.push(Code::of_counts(counts)),
+        match groups.iter().find(|group| group.first == at) {
+            Some(group) => codes.push(group.code.clone()),
             None => {
                 is_shared |= 1 << at;
                 codes.push(codes.last().cloned().unwrap_or(Code::Constant(0)));
@@ -282,6 +285,16 @@ fn choose_codes(strips: &[StripSymbols]) -> (Vec<Code>, u32) {
         }
     }
     (codes, is_shared)
+}
+
+/// Segments that share a code.
+struct CodeGroup {
+    first: usize,
+    /// Of all segments.
+    counts: [u32; 256],
+    code: Code,
+    /// Bits of the code and of all symbols.
+    bits: u64,
 }
 
 /// Decoded tables and the symbols of a strip, reused from record to record.
@@ -438,6 +451,30 @@ impl<'a> CoefficientImage<'a> {
                 }
             })
             .collect();
+        self.each_block(scratch, |component, at, block| {
+            components[component].blocks[at] = *block;
+        });
+        components
+    }
+
+    /// Whether these are the coefficients of the image.
+    pub(super) fn has(&self, components: &[ComponentBlocks], scratch: &mut StripScratch) -> bool {
+        let blocks: usize = components.iter().map(|of| of.blocks.len()).sum();
+        let mut is_same = self.grid.blocks() == Some(blocks);
+        self.each_block(scratch, |component, at, block| {
+            is_same &= components[component].blocks.get(at) == Some(block);
+        });
+        is_same
+    }
+
+    /// Calls `call` with the component, the position in it, row by row, and the coefficients of
+    /// each block.
+    fn each_block(
+        &self,
+        scratch: &mut StripScratch,
+        mut call: impl FnMut(usize, usize, &CoefficientBlock),
+    ) {
+        let grid = self.grid;
         let mut mcus = self.mcus(0..grid.across, scratch);
         let mut blocks = [[0; 64]; MAX_BLOCKS_IN_MCU];
         for row in 0..grid.down {
@@ -445,22 +482,18 @@ impl<'a> CoefficientImage<'a> {
                 let blocks = &mut blocks[..grid.mcu_blocks()];
                 blocks.fill([0; 64]);
                 mcus.fill(blocks);
-                let mut from = blocks.chunks_exact(1);
-                for (component, sampling) in components.iter_mut().zip(&grid.sampling) {
+                let mut from = blocks.iter();
+                for (component, sampling) in grid.sampling.iter().enumerate() {
                     for y in 0..sampling.down {
-                        let to =
-                            (row * sampling.down + y) * component.across + column * sampling.across;
-                        for (to, from) in component.blocks[to..]
-                            .iter_mut()
-                            .zip(from.by_ref().take(sampling.across))
-                        {
-                            *to = from[0];
+                        let across = grid.across * sampling.across;
+                        let first = (row * sampling.down + y) * across + column * sampling.across;
+                        for (x, block) in from.by_ref().take(sampling.across).enumerate() {
+                            call(component, first + x, block);
                         }
                     }
                 }
             }
         }
-        components
     }
 
     /// Returns a source of the MCUs. Only the columns of `window` are expanded for the caller.

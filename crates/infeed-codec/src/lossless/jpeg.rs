@@ -5,11 +5,12 @@ use std::fmt;
 
 use infeed_raw::jpeg::{JpegError, JpegTask};
 use infeed_raw::jpeg_coefficients::{self as native, CoefficientsError, ComponentBlocks, McuGrid};
+use zstd::bulk::{Compressor, Decompressor};
 
 use super::coefficients::{self, CoefficientImage, Grid, MAX_BLOCKS, StripScratch};
-use super::record::{RecordKind, RecordWriter};
+use super::record::{LosslessRecord, RecordKind, RecordWriter};
 use super::segments::{self, ScanHeader};
-use super::varint;
+use super::{LosslessScratch, varint};
 
 /// Most scans of a progressive original, as for decoding.
 const MAX_SCANS: u16 = 100;
@@ -57,7 +58,7 @@ impl fmt::Display for KeepReason {
 /// Encodes a JPEG file. The second result is whether the record restores the file byte for byte;
 /// otherwise it restores a JPEG with the same coefficients and metadata.
 ///
-/// The caller compares the pixels.
+/// Verifies that the record holds the segments and coefficients of which it was made.
 pub(super) fn encode(file: &[u8]) -> Result<(Vec<u8>, bool), KeepReason> {
     let header = ScanHeader::read(file)
         .filter(|header| header.length <= MAX_HEAD)
@@ -72,14 +73,14 @@ pub(super) fn encode(file: &[u8]) -> Result<(Vec<u8>, bool), KeepReason> {
     }
     if let Some((flags, tail)) = exact_tail(file, &header, &components) {
         let head = &file[..header.length];
-        let record = record(flags, head, tail, &header.grid, &components);
+        let record = record(flags, head, tail, &header.grid, &components)?;
         return Ok((record, true));
     }
     let head = baseline_head(file).ok_or(KeepReason::Unsupported)?;
     let header = ScanHeader::read(&head).ok_or(KeepReason::Unsupported)?;
     // The tables have codes for everything that a baseline file can hold.
     segments::write_scan(&header, &components, true).ok_or(KeepReason::Unsupported)?;
-    let record = record(0, &head, &[0xFF, 0xD9], &header.grid, &components);
+    let record = record(0, &head, &[0xFF, 0xD9], &header.grid, &components)?;
     Ok((record, false))
 }
 
@@ -105,25 +106,50 @@ fn exact_tail<'a>(
     None
 }
 
+/// Makes a record, and reads it back.
 fn record(
     flags: u16,
     head: &[u8],
     tail: &[u8],
     grid: &Grid,
     components: &[ComponentBlocks],
-) -> Vec<u8> {
+) -> Result<Vec<u8>, KeepReason> {
     let mut out = RecordWriter::new(RecordKind::Jpeg, flags);
     let body = out.body();
     write_head(head, body);
     varint::write(body, tail.len() as u64);
     body.extend(tail);
     coefficients::write(grid, components, body);
-    out.finish()
+    let record = out.finish();
+    match holds(&record, flags, head, tail, components) {
+        Ok(true) => Ok(record),
+        _ => Err(KeepReason::OtherPixels),
+    }
+}
+
+/// Whether a record restores a file of these segments and coefficients.
+fn holds(
+    record: &[u8],
+    flags: u16,
+    head: &[u8],
+    tail: &[u8],
+    components: &[ComponentBlocks],
+) -> Result<bool, &'static str> {
+    let record = LosslessRecord::read(record)?;
+    let parts = JpegParts::read(record.flags, record.body).ok_or("a record that ends early")?;
+    let header = ScanHeader::read(head).ok_or("segments of another kind of JPEG")?;
+    let mut scratch = LosslessScratch::default();
+    let strips = &mut scratch.strips;
+    let image = CoefficientImage::read(&header.grid, parts.coefficients, strips)?;
+    Ok(record.is_intact()
+        && (record.kind, parts.flags) == (RecordKind::Jpeg, flags)
+        && (&parts.head(&mut scratch.segments)?[..], parts.tail) == (head, tail)
+        && image.has(components, strips))
 }
 
 /// Appends the segments, compressed if that makes them shorter.
 fn write_head(head: &[u8], body: &mut Vec<u8>) {
-    let compressed = zstd::bulk::Compressor::with_dictionary(LEVEL, super::tables::ALL)
+    let compressed = Compressor::with_dictionary(LEVEL, super::tables::ALL)
         .and_then(|mut compressor| compressor.compress(head))
         .unwrap_or_default();
     let is_shorter = (1..head.len()).contains(&compressed.len());
@@ -168,6 +194,16 @@ fn baseline_head(file: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// Context that decompresses segments, reused from record to record.
+#[derive(Default)]
+pub(crate) struct SegmentScratch(Option<Decompressor<'static>>);
+
+impl fmt::Debug for SegmentScratch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SegmentScratch").finish_non_exhaustive()
+    }
+}
+
 /// The parts of a record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JpegParts<'a> {
@@ -198,12 +234,18 @@ impl<'a> JpegParts<'a> {
     }
 
     /// Returns the segments of a JPEG with one scan, up to the scan data.
-    pub(crate) fn head(&self) -> Result<Cow<'a, [u8]>, &'static str> {
+    pub(crate) fn head(&self, scratch: &mut SegmentScratch) -> Result<Cow<'a, [u8]>, &'static str> {
         if self.head.len() == self.head_length {
             return Ok(Cow::Borrowed(self.head));
         }
-        zstd::bulk::Decompressor::with_dictionary(super::tables::ALL)
-            .and_then(|mut decompressor| decompressor.decompress(self.head, self.head_length))
+        let zstd = match &mut scratch.0 {
+            Some(zstd) => zstd,
+            slot => slot.insert(
+                Decompressor::with_dictionary(super::tables::ALL)
+                    .map_err(|_| "no memory for a zstd context")?,
+            ),
+        };
+        zstd.decompress(self.head, self.head_length)
             .ok()
             .filter(|head| head.len() == self.head_length)
             .map(Cow::Owned)
@@ -248,13 +290,14 @@ impl<'a> JpegParts<'a> {
     /// Returns the JPEG file, and whether its bytes are those of the original.
     pub(super) fn restore(
         &self,
-        scratch: &mut StripScratch,
+        scratch: &mut LosslessScratch,
     ) -> Result<(Vec<u8>, bool), &'static str> {
-        let head = self.head()?;
+        let head = self.head(&mut scratch.segments)?;
         let header = ScanHeader::read(&head).ok_or("segments of another kind of JPEG")?;
         let grid = &header.grid;
-        let image = CoefficientImage::read(grid, self.coefficients, scratch)?;
-        let components = image.components(scratch);
+        let strips = &mut scratch.strips;
+        let image = CoefficientImage::read(grid, self.coefficients, strips)?;
+        let components = image.components(strips);
         let pad = self.flags & PADS_WITH_ZEROS == 0;
         let scan = segments::write_scan(&header, &components, pad)
             .ok_or("a coefficient without a code")?;

@@ -125,7 +125,7 @@ impl<'a> PlaneParts<'a> {
     }
 
     /// Returns a PNG with the pixels and the chunks of the original.
-    pub(super) fn restore(&self, compression: Compression) -> Result<Vec<u8>, DecodeError> {
+    pub(super) fn restore(&self) -> Result<Vec<u8>, DecodeError> {
         let ihdr = &ihdr_of(self.head)?;
         Limits::default().check(ihdr.size)?;
         let pixels = self.pixels(ihdr).map_err(DecodeError::damaged)?;
@@ -133,7 +133,7 @@ impl<'a> PlaneParts<'a> {
         let mut png = png::Encoder::new(&mut file, ihdr.size.width, ihdr.size.height);
         png.set_color(ihdr.color);
         png.set_depth(ihdr.bits);
-        png.set_compression(compression);
+        png.set_compression(Compression::Balanced);
         // The encoder requires a palette, but only the chunks of the pixels are used.
         png.set_palette([0; 3].as_slice());
         let failed = |error: png::EncodingError| DecodeError::damaged(error.to_string());
@@ -230,6 +230,11 @@ impl<'a> PlaneLayout<'a> {
             rows,
             rest: bytes,
         })
+    }
+
+    /// Returns the pixels of the table, if the planes are positions in one.
+    pub(crate) fn table(&self) -> Option<&'a [u8]> {
+        (self.coding == Coding::Table).then_some(self.table)
     }
 
     fn planes(&self) -> SampleShape {
@@ -336,11 +341,6 @@ pub(crate) struct PlaneStrips<'a, 's> {
 }
 
 impl PlaneStrips<'_, '_> {
-    /// Returns the pixels of the table, if the planes are positions in one.
-    pub(crate) fn table(&self) -> Option<&[u8]> {
-        (self.layout.coding == Coding::Table).then_some(self.layout.table)
-    }
-
     /// Returns row `y` of a plane of the strip in the scratch, in these columns.
     fn row(&self, y: usize, columns: &Range<usize>, plane: usize) -> &[u8] {
         let width = self.layout.shape.size.width as usize;

@@ -7,6 +7,7 @@ use infeed_raw::jpeg_coefficients::{CoefficientBlock, ComponentBlocks};
 use infeed_raw::simd::ZIGZAG;
 
 use super::coefficients::{ComponentSampling, Grid};
+use super::zigzag::zigzag_mask;
 
 /// Properties of a file with one scan, from the segments before the scan data.
 #[derive(Clone, Debug)]
@@ -212,14 +213,17 @@ impl ScanWriter {
         self.bits += bits;
         if self.bits >= 32 {
             self.bits -= 32;
-            self.bytes(&((self.buffer >> self.bits) as u32).to_be_bytes());
+            let word = (self.buffer >> self.bits) as u32;
+            // No byte of the complement is zero, so none of the word is 0xFF.
+            if word & !word.wrapping_add(0x0101_0101) & 0x8080_8080 == 0 {
+                self.out.extend(word.to_be_bytes());
+            } else {
+                self.bytes(&word.to_be_bytes());
+            }
         }
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
-        if !bytes.contains(&0xFF) {
-            return self.out.extend(bytes);
-        }
         for &byte in bytes {
             self.out.push(byte);
             if byte == 0xFF {
@@ -266,25 +270,24 @@ impl ScanWriter {
             return None;
         }
         self.symbol(dc_codes, bits, value)?;
-        let mut run = 0;
-        for &at in &ZIGZAG[1..] {
-            let value = block[usize::from(at)];
-            if value == 0 {
-                run += 1;
-                continue;
-            }
+        let mut rest = zigzag_mask(block) & !1;
+        let mut last = 0;
+        while rest != 0 {
+            let at = rest.trailing_zeros() as usize & 63;
+            rest &= rest - 1;
+            let mut run = (at - last - 1) as u8;
+            last = at;
             while run > 15 {
                 self.symbol(ac_codes, 0xF0, 0)?;
                 run -= 16;
             }
-            let (bits, value) = Self::additional(i32::from(value));
+            let (bits, value) = Self::additional(i32::from(block[usize::from(ZIGZAG[at])]));
             if bits > 15 {
                 return None;
             }
             self.symbol(ac_codes, run << 4 | bits, value)?;
-            run = 0;
         }
-        if run > 0 {
+        if last < 63 {
             self.symbol(ac_codes, 0, 0)?;
         }
         Some(())

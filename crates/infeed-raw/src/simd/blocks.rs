@@ -65,6 +65,7 @@ impl BlockExpander {
     pub fn new(level: Level) -> BlockExpander {
         #[cfg(target_arch = "x86_64")]
         if level == Level::Avx512
+            && level.is_available()
             && is_x86_feature_detected!("avx512vbmi")
             && is_x86_feature_detected!("avx512vbmi2")
             && is_x86_feature_detected!("bmi2")
@@ -75,6 +76,18 @@ impl BlockExpander {
                 expand: |symbols, cursor, out| unsafe { x86::expand(symbols, cursor, out) },
                 // SAFETY: likewise.
                 assemble: |counts, bytes, masks| unsafe { x86::assemble(counts, bytes, masks) },
+            };
+        }
+        #[cfg(target_arch = "x86_64")]
+        if matches!(level, Level::Avx2 | Level::Avx512)
+            && level.is_available()
+            && is_x86_feature_detected!("popcnt")
+        {
+            return BlockExpander {
+                // SAFETY: the processor has AVX2, which both levels include, and POPCNT: both were
+                // just tested.
+                expand: |symbols, cursor, out| unsafe { avx2::expand(symbols, cursor, out) },
+                assemble: assemble_portable,
             };
         }
         let _ = level;
@@ -169,23 +182,155 @@ fn long_value(code: u8, long: &[u8], at: &mut usize) -> i16 {
     )
 }
 
+/// For each coefficient in row order, the position in zigzag order.
+#[cfg(target_arch = "x86_64")]
+const FROM: [u8; 64] = {
+    let mut from = [0; 64];
+    let mut at = 0;
+    while at < 64 {
+        from[ZIGZAG[at] as usize] = at as u8;
+        at += 1;
+    }
+    from
+};
+
+/// Without the instructions that expand bytes by a mask: shuffles from tables, 8 codes at a time.
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use std::arch::x86_64::*;
+
+    use super::{BlockCursor, BlockSymbols, FROM, LONG, ZIGZAG, long_value};
+    use crate::jpeg_coefficients::CoefficientBlock;
+
+    /// Index of a byte that becomes zero.
+    const NONE: u8 = 0x80;
+
+    /// For each mask of 8 coefficients, the index of the code of each.
+    static SPREAD: [[u8; 8]; 256] = {
+        let mut spread = [[NONE; 8]; 256];
+        let mut mask = 0;
+        while mask < 256 {
+            let (mut at, mut code) = (0, 0);
+            while at < 8 {
+                if mask >> at & 1 == 1 {
+                    spread[mask][at] = code;
+                    code += 1;
+                }
+                at += 1;
+            }
+            mask += 1;
+        }
+        spread
+    };
+
+    /// For both halves of a block in row order, the index of each code among each 16 codes in
+    /// zigzag order.
+    static ORDER: [[[u8; 32]; 4]; 2] = {
+        let mut order = [[[NONE; 32]; 4]; 2];
+        let mut to = 0;
+        while to < 64 {
+            let from = FROM[to];
+            order[to / 32][from as usize / 16][to % 32] = from % 16;
+            to += 1;
+        }
+        order
+    };
+
+    /// Codes of 8 coefficients, of which the first of `codes` are those in the mask. The upper
+    /// half has any value.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn spread(codes: &[u8], at: usize, mask: u8) -> __m128i {
+        let codes = codes.get(at..).and_then(|codes| codes.first_chunk());
+        let codes = codes.map_or(0, |codes| i64::from_le_bytes(*codes));
+        let index = i64::from_le_bytes(SPREAD[usize::from(mask)]);
+        _mm_shuffle_epi8(_mm_cvtsi64_si128(codes), _mm_cvtsi64_si128(index))
+    }
+
+    /// Writes the values of 16 codes.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn write(codes: __m128i, out: &mut [i16; 16]) {
+        let wide = _mm256_cvtepu8_epi16(codes);
+        let magnitude = _mm256_srli_epi16::<1>(wide);
+        let bit = _mm256_and_si256(wide, _mm256_set1_epi16(1));
+        let sign = _mm256_sub_epi16(_mm256_setzero_si256(), bit);
+        let value = _mm256_sub_epi16(_mm256_xor_si256(magnitude, sign), sign);
+        // SAFETY: writes the 16 values of the array.
+        unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), value) };
+    }
+
+    #[target_feature(enable = "avx2,popcnt")]
+    pub(super) fn expand(
+        symbols: &BlockSymbols<'_>,
+        cursor: &mut BlockCursor,
+        out: &mut [CoefficientBlock],
+    ) {
+        for block in out {
+            let mask = symbols.masks.get(cursor.block).copied().unwrap_or(0) & !1;
+            let dc = symbols.dc.get(cursor.block).copied().unwrap_or(0);
+            cursor.block += 1;
+            let high = mask & !0xFF;
+            let mut eights = [spread(symbols.low, cursor.low, mask as u8); 8];
+            for (group, eight) in eights.iter_mut().enumerate().skip(1) {
+                let before = high & ((1 << (8 * group)) - 1);
+                let at = cursor.high + before.count_ones() as usize;
+                *eight = spread(symbols.high, at, (mask >> (8 * group)) as u8);
+            }
+            cursor.low += (mask & 0xFF).count_ones() as usize;
+            cursor.high += high.count_ones() as usize;
+            let [a, b, c, d, e, f, g, h] = eights;
+            let found = [
+                _mm_unpacklo_epi64(a, b),
+                _mm_unpacklo_epi64(c, d),
+                _mm_unpacklo_epi64(e, f),
+                _mm_unpacklo_epi64(g, h),
+            ];
+            let (rows, _) = block.as_chunks_mut::<16>();
+            for (order, rows) in ORDER.iter().zip(rows.chunks_exact_mut(2)) {
+                let mut ordered = _mm256_setzero_si256();
+                for (found, order) in found.iter().zip(order) {
+                    // SAFETY: reads the 32 bytes of the array.
+                    let order = unsafe { _mm256_loadu_si256(order.as_ptr().cast()) };
+                    let both = _mm256_broadcastsi128_si256(*found);
+                    ordered = _mm256_or_si256(ordered, _mm256_shuffle_epi8(both, order));
+                }
+                write(_mm256_castsi256_si128(ordered), &mut rows[0]);
+                write(_mm256_extracti128_si256::<1>(ordered), &mut rows[1]);
+            }
+            block[0] = dc;
+            let largest = _mm_max_epu8(
+                _mm_max_epu8(found[0], found[1]),
+                _mm_max_epu8(found[2], found[3]),
+            );
+            let limit = _mm_set1_epi8(LONG as i8);
+            let is_long = _mm_cmpeq_epi8(_mm_max_epu8(largest, limit), largest);
+            if _mm_movemask_epi8(is_long) == 0 {
+                continue;
+            }
+            for (sixteen, found) in found.into_iter().enumerate() {
+                let mut codes = [0u8; 16];
+                // SAFETY: writes the 16 bytes of the array.
+                unsafe { _mm_storeu_si128(codes.as_mut_ptr().cast(), found) };
+                for (at, code) in codes
+                    .into_iter()
+                    .enumerate()
+                    .filter(|(_, code)| *code >= LONG)
+                {
+                    block[usize::from(ZIGZAG[16 * sixteen + at])] =
+                        long_value(code, symbols.long, &mut cursor.long);
+                }
+            }
+        }
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::{BlockCursor, BlockSymbols, LONG, PADDING, ZIGZAG, long_value};
+    use super::{BlockCursor, BlockSymbols, FROM, LONG, PADDING, ZIGZAG, long_value};
     use crate::jpeg_coefficients::CoefficientBlock;
-
-    /// For each byte in row order, the position in zigzag order.
-    const FROM: [u8; 64] = {
-        let mut from = [0; 64];
-        let mut at = 0;
-        while at < 64 {
-            from[ZIGZAG[at] as usize] = at as u8;
-            at += 1;
-        }
-        from
-    };
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]

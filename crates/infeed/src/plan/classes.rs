@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::failure::SampleError;
+use infeed_codec::decode::PixelTable;
 use infeed_codec::transform::{
     Accepted, ChannelValues, MaskContent, Palette, PixelView, Transform, TransformError,
 };
@@ -99,7 +100,7 @@ impl ClassMap {
     }
 
     /// Writes the class of every pixel, row by row, and `none` for pixels of unknown class. Returns
-    /// the number of unknown pixels.
+    /// the number of unknown pixels. With a table, `mask` holds positions in it.
     ///
     /// # Errors
     ///
@@ -107,27 +108,18 @@ impl ClassMap {
     pub(super) fn indices<T: Copy + TryFrom<u16>>(
         &self,
         mask: &PixelView<'_>,
+        pixels: Option<&PixelTable>,
         out: &mut Vec<T>,
         none: T,
     ) -> Result<u64, SampleError> {
-        let unknown = match &self.stored {
-            StoredClasses::Colours(palette) => palette
+        let unknown = match (&self.stored, pixels) {
+            (StoredClasses::Colours(palette), None) => palette
                 .indices(mask, out, none)
                 .map_err(SampleError::Transform)?,
-            StoredClasses::Values(table) => {
-                let number = |&class: &u16| match class {
-                    NO_CLASS => none,
-                    class => T::try_from(class).unwrap_or(none),
-                };
-                let numbers: Vec<T> = table.iter().map(number).collect();
-                let mut unknown = 0;
-                out.clear();
-                out.reserve(mask.height() * mask.width());
-                each_row(mask, |value| {
-                    unknown += u64::from(table[value] == NO_CLASS);
-                    out.push(numbers[value]);
-                });
-                unknown
+            (StoredClasses::Values(table), None) => look_up(mask, table, out, none),
+            (_, Some(pixels)) => {
+                let classes = pixels.pixels().map(|pixel| self.class(stored_value(pixel)));
+                look_up(mask, &classes.collect::<Vec<u16>>(), out, none)
             }
         };
         let strays = match self.accepted {
@@ -136,41 +128,40 @@ impl ClassMap {
             Accepted::Value(_) if unknown == 0 => 0,
             Accepted::Value(accepted) => {
                 let mut found = 0;
-                each_row(mask, |value| {
-                    found += u64::from(value == usize::from(accepted));
+                each_pixel(mask, pixels, |[value, ..]| {
+                    found += u64::from(value == accepted)
                 });
                 unknown - found
             }
         };
         match strays {
             0 => Ok(unknown),
-            _ => Err(SampleError::Transform(self.no_class(mask))),
+            _ => Err(SampleError::Transform(self.no_class(mask, pixels))),
+        }
+    }
+
+    /// Returns the class of a stored value or colour.
+    fn class(&self, value: [u16; 3]) -> u16 {
+        match &self.stored {
+            StoredClasses::Colours(palette) => palette
+                .class(value.map(|channel| channel as u8))
+                .unwrap_or(NO_CLASS),
+            StoredClasses::Values(table) => table
+                .get(usize::from(value[0]))
+                .copied()
+                .unwrap_or(NO_CLASS),
         }
     }
 
     /// Returns the error for pixels of unknown class that are not accepted.
-    fn no_class(&self, mask: &PixelView<'_>) -> TransformError {
+    fn no_class(&self, mask: &PixelView<'_>, pixels: Option<&PixelTable>) -> TransformError {
         let mut strays: HashMap<[u16; 3], u64> = HashMap::new();
-        match &self.stored {
-            StoredClasses::Colours(palette) => {
-                for y in 0..mask.height() {
-                    for &color in mask.row(y).as_chunks::<3>().0 {
-                        if palette.class(color).is_none() {
-                            *strays.entry(color.map(u16::from)).or_default() += 1;
-                        }
-                    }
-                }
+        each_pixel(mask, pixels, |value| {
+            let is_accepted = self.accepted == Accepted::Value(value[0]);
+            if self.class(value) == NO_CLASS && !is_accepted {
+                *strays.entry(value).or_default() += 1;
             }
-            StoredClasses::Values(table) => each_row(mask, |value| {
-                let is_accepted = match self.accepted {
-                    Accepted::Value(accepted) => value == usize::from(accepted),
-                    _ => false,
-                };
-                if table[value] == NO_CLASS && !is_accepted {
-                    *strays.entry([value as u16, 0, 0]).or_default() += 1;
-                }
-            }),
-        }
+        });
         let pixels = (mask.height() * mask.width()).max(1) as f64;
         let all: u64 = strays.values().sum();
         // Among equally frequent values, take the smallest, so that the message is always the same.
@@ -262,13 +253,100 @@ impl ClassMap {
     }
 }
 
-/// Calls `call` with each value of a one-channel mask, row by row.
-fn each_row(mask: &PixelView<'_>, mut call: impl FnMut(usize)) {
+/// Returns the value of a one-channel pixel, or the colour of one with three channels.
+fn stored_value(pixel: &[u8]) -> [u16; 3] {
+    match *pixel {
+        [value] => [value.into(), 0, 0],
+        [first, second] => [u16::from_ne_bytes([first, second]), 0, 0],
+        [red, green, blue, ..] => [red, green, blue].map(u16::from),
+        [] => [0; 3],
+    }
+}
+
+/// Calls `call` with the stored value or colour of each pixel, row by row.
+fn each_pixel(mask: &PixelView<'_>, pixels: Option<&PixelTable>, mut call: impl FnMut([u16; 3])) {
+    let table: Option<Vec<[u16; 3]>> =
+        pixels.map(|pixels| pixels.pixels().map(stored_value).collect());
     for y in 0..mask.height() {
-        let row = mask.row(y);
-        match mask.depth() {
-            Depth::U8 => row.iter().for_each(|&value| call(usize::from(value))),
-            Depth::U16 => super::write::samples16(row).for_each(|value| call(usize::from(value))),
+        for pixel in mask.row(y).chunks_exact(mask.pixel_bytes()) {
+            call(match &table {
+                // Every position is in the table.
+                Some(table) => table[usize::from(pixel[0])],
+                None => stored_value(pixel),
+            });
         }
     }
+}
+
+/// Writes the class of each value of a one-channel mask, and `none` for values without a class or
+/// beyond the table. Returns the number of pixels with such values.
+fn look_up<T: Copy + TryFrom<u16>>(
+    mask: &PixelView<'_>,
+    classes: &[u16],
+    out: &mut Vec<T>,
+    none: T,
+) -> u64 {
+    let number = |&class: &u16| match class {
+        NO_CLASS => none,
+        class => T::try_from(class).unwrap_or(none),
+    };
+    out.clear();
+    if mask.depth() == Depth::U8 {
+        let mut numbers = [none; 256];
+        let mut is_unknown = [true; 256];
+        for (value, class) in classes.iter().enumerate().take(256) {
+            numbers[value] = number(class);
+            is_unknown[value] = *class == NO_CLASS;
+        }
+        out.resize(mask.height() * mask.width(), none);
+        let rows = out.chunks_exact_mut(mask.width().max(1));
+        return (0..mask.height())
+            .zip(rows)
+            .map(|(y, to)| look_up_row(mask.row(y), &numbers, &is_unknown, to))
+            .sum();
+    }
+    let mut unknown = 0;
+    for y in 0..mask.height() {
+        out.extend(super::write::samples16(mask.row(y)).map(|value| {
+            let class = classes.get(usize::from(value)).unwrap_or(&NO_CLASS);
+            unknown += u64::from(*class == NO_CLASS);
+            number(class)
+        }));
+    }
+    unknown
+}
+
+/// Looks up the values of a row. Masks consist of runs of one value, which are written in eights.
+fn look_up_row<T: Copy>(
+    values: &[u8],
+    numbers: &[T; 256],
+    is_unknown: &[bool; 256],
+    out: &mut [T],
+) -> u64 {
+    let (eights, rest) = values.as_chunks::<8>();
+    let (out_eights, out_rest) = out.as_chunks_mut::<8>();
+    let mut run = [0; 8];
+    let mut run_numbers = [numbers[0]; 8];
+    let mut run_unknown = 8 * u64::from(is_unknown[0]);
+    let mut unknown = 0;
+    for (eight, to) in eights.iter().zip(out_eights) {
+        if *eight == run {
+            *to = run_numbers;
+            unknown += run_unknown;
+            continue;
+        }
+        *to = eight.map(|value| numbers[usize::from(value)]);
+        unknown += eight
+            .iter()
+            .map(|&value| u64::from(is_unknown[usize::from(value)]))
+            .sum::<u64>();
+        run = [eight[7]; 8];
+        run_numbers = [to[7]; 8];
+        run_unknown = 8 * u64::from(is_unknown[usize::from(eight[7])]);
+    }
+    for (&value, to) in rest.iter().zip(out_rest) {
+        *to = numbers[usize::from(value)];
+        unknown += u64::from(is_unknown[usize::from(value)]);
+    }
+    unknown
 }

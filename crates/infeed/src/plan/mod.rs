@@ -23,14 +23,14 @@ mod write;
 use crate::function::FunctionScope;
 use crate::pipeline::{Decode, Layout, Pipeline};
 use infeed_codec::decode::{ColorMode, Limits};
-use infeed_codec::transform::{Affine, Effect, MaskClasses, Transform};
+use infeed_codec::transform::{Affine, Effect, MaskClasses, Step, Transform};
 use infeed_core::batch::{ColumnKind, ColumnSpec};
 use infeed_core::error::Error;
 use infeed_core::sample::{DType, Depth, Field, FieldKind, Pixels, Size};
 use infeed_source::Source;
 
 use classes::ClassMap;
-use fold::{FieldStep, StepStage};
+use fold::{FieldStep, FoldedSteps, StepStage};
 
 /// Boolean column of batches with `Tail::Pad`: whether a row has a record. The last column.
 pub const VALID: &str = "valid";
@@ -723,6 +723,16 @@ impl PixelPlan {
             Layout::Hwc => vec![height, width, channels],
             Layout::Chw => vec![channels, height, width],
         }
+    }
+
+    /// Whether positions in a table of pixels can take the place of the pixels: their classes are
+    /// written, and all steps before that only move them.
+    fn takes_positions(&self, folded: &FoldedSteps) -> bool {
+        let moves = |step: &Step| !matches!(step, Step::Pad { .. });
+        matches!(
+            self.finish,
+            RowPass::OneHot { .. } | RowPass::Classes { .. }
+        ) && folded.middle.iter().all(moves)
     }
 
     /// Bytes of a row of this size.

@@ -206,7 +206,7 @@ impl Plan {
             scratch,
             counters,
             false,
-            |view, _| {
+            |view, _, _| {
                 let size = view.size();
                 let (header, pixels) = to.split_at_mut(SIZE_BYTES);
                 let ImageFrame {

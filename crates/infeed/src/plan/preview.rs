@@ -232,6 +232,7 @@ impl Plan {
                     let erase = if plan.is_mask { &[][..] } else { erase };
                     plan.write(
                         PixelView::from(image),
+                        None,
                         Flips::default(),
                         erase,
                         &mut cell,

@@ -6,7 +6,7 @@ use super::failure::{SampleError, StageFailure};
 use super::fold::{FoldedSteps, fold};
 use super::prepared::{self, PixelState};
 use super::{FieldPlan, PixelPlan, Plan, RowPass, added, write};
-use infeed_codec::decode::{DctScale, Decoder, Format, Header, ImageFrame, Request};
+use infeed_codec::decode::{DctScale, Decoder, Format, Header, ImageFrame, PixelTable, Request};
 use infeed_codec::transform::{
     Filter, MovingBox, PixelView, Rng, Step, Transform, TransformError, TransformScratch,
 };
@@ -366,9 +366,9 @@ impl Plan {
             scratch,
             counters,
             true,
-            |view, classes| {
+            |view, pixels, classes| {
                 let (flips, erase) = (folded.flips, &folded.erase);
-                let unknown = look.plan.write(view, flips, erase, cell, classes);
+                let unknown = look.plan.write(view, pixels, flips, erase, cell, classes);
                 let bytes_in = view.height() * view.width() * view.pixel_bytes();
                 Ok((unknown.map_err(failed)?, bytes_in as u64))
             },
@@ -380,7 +380,8 @@ impl Plan {
     }
 
     /// Decodes one visual field, runs the steps that need a pass, and passes the region to write to
-    /// `write`. A device may resize afterwards if `may_leave_resize`.
+    /// `write`. If `writes_row`, a device may resize afterwards, and the region may hold positions in
+    /// a table of pixels, which `write` gets too.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn with_pixels<T>(
         &self,
@@ -389,19 +390,32 @@ impl Plan {
         request: Option<&Request>,
         scratch: &mut SampleScratch,
         counters: &ThreadCounters,
-        may_leave_resize: bool,
-        write: impl FnOnce(PixelView<'_>, &mut write::ClassScratch) -> Result<T, StageFailure>,
+        writes_row: bool,
+        write: impl FnOnce(
+            PixelView<'_>,
+            Option<&PixelTable>,
+            &mut write::ClassScratch,
+        ) -> Result<T, StageFailure>,
     ) -> Result<T, StageFailure> {
         let failed = |error: SampleError| error.in_field(look.field);
         let [first, second] = &mut scratch.images;
         let (mut current, mut other) = (first, second);
+        let mut pixels = None;
         let raw = match (request, &look.header) {
             (Some(request), Some(header)) => {
-                let warnings = scratch
-                    .decoder
-                    .decode(look.bytes, header, request, current)
-                    .map_err(|error| failed(SampleError::Decode(error)))?;
-                scratch.warnings += u64::from(warnings);
+                let decoder = &mut scratch.decoder;
+                let decode = |error| failed(SampleError::Decode(error));
+                if writes_row && look.plan.takes_positions(folded) {
+                    pixels = decoder
+                        .decode_positions(look.bytes, header, request, current)
+                        .map_err(decode)?;
+                }
+                if pixels.is_none() {
+                    let warnings = decoder
+                        .decode(look.bytes, header, request, current)
+                        .map_err(decode)?;
+                    scratch.warnings += u64::from(warnings);
+                }
                 let out = current.data.len() as u64;
                 counters.count(Stage::Decode, scratch.counted, look.bytes.len() as u64, out);
                 scratch.meter.lap(Stage::Decode, counters);
@@ -416,7 +430,7 @@ impl Plan {
         let mut raw = raw;
         let size = raw.as_ref().map_or(current.size, PixelView::size);
         let shorter;
-        let folded = if may_leave_resize && look.plan.resized_behind(folded, size) {
+        let folded = if writes_row && look.plan.resized_behind(folded, size) {
             shorter = folded.without_middle(size);
             &shorter
         } else {
@@ -443,7 +457,7 @@ impl Plan {
         let view = whole
             .crop(folded.view)
             .map_err(|e| failed(SampleError::Transform(e)))?;
-        write(view, &mut scratch.classes)
+        write(view, pixels.as_ref(), &mut scratch.classes)
     }
 }
 

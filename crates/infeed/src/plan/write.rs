@@ -7,6 +7,7 @@ use super::failure::SampleError;
 use super::fold::{Flips, FoldedSteps};
 use super::{PixelPlan, RowPass};
 use crate::pipeline::Layout;
+use infeed_codec::decode::PixelTable;
 use infeed_codec::transform::PixelView;
 use infeed_core::batch::RowCell;
 use infeed_core::sample::{DType, Depth, Region, Size};
@@ -20,10 +21,12 @@ pub(super) struct ClassScratch {
 }
 
 impl PixelPlan {
-    /// Writes pixels into their cell. Returns the number of pixels of unknown class.
+    /// Writes pixels into their cell. With a table, `view` holds positions in it. Returns the number
+    /// of pixels of unknown class.
     pub(super) fn write(
         &self,
         view: PixelView<'_>,
+        pixels: Option<&PixelTable>,
         flips: Flips,
         erase: &[(Region, Vec<f64>)],
         cell: &mut RowCell,
@@ -88,11 +91,11 @@ impl PixelPlan {
                 let size = view.size();
                 // The number for unknown pixels is beyond all classes, so they become zeros.
                 if count <= 255 {
-                    let unknown = map.indices(&view, narrow, u8::MAX)?;
+                    let unknown = map.indices(&view, pixels, narrow, u8::MAX)?;
                     one_hot(narrow, count, *dtype, *layout, size, flips, out);
                     return Ok(unknown);
                 }
-                let unknown = map.indices(&view, wide, u16::MAX)?;
+                let unknown = map.indices(&view, pixels, wide, u16::MAX)?;
                 wide_one_hot(wide, count, *dtype, *layout, size, flips, out);
                 Ok(unknown)
             }
@@ -103,11 +106,11 @@ impl PixelPlan {
             } => {
                 let ClassScratch { narrow, wide } = classes;
                 if *dtype == DType::UInt8 {
-                    let unknown = map.indices(&view, narrow, *none as u8)?;
+                    let unknown = map.indices(&view, pixels, narrow, *none as u8)?;
                     numbers(narrow, view.size(), flips, out);
                     return Ok(unknown);
                 }
-                let unknown = map.indices(&view, wide, u16::MAX)?;
+                let unknown = map.indices(&view, pixels, wide, u16::MAX)?;
                 let value = |class: u16| {
                     if class == u16::MAX {
                         *none

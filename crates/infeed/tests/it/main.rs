@@ -8,6 +8,7 @@ mod device;
 mod fast_plan;
 mod fields;
 mod functions;
+mod lossless;
 mod memory;
 mod mix;
 mod mixup;

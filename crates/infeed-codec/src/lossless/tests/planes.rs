@@ -3,7 +3,7 @@
 use png::{BitDepth, ColorType};
 
 use super::*;
-use crate::lossless::planes::{PlaneScratch, SampleShape};
+use crate::lossless::planes::SampleShape;
 
 const MODES: [ColorMode; 5] = [
     ColorMode::Rgb,
@@ -22,7 +22,7 @@ fn pngs() -> Vec<(String, Vec<u8>)> {
 
 /// A record of a file, even if it is larger than the file.
 fn record(file: &[u8]) -> Vec<u8> {
-    let image = pixels(file, None, &mut Decoder::new()).unwrap();
+    let image = pixels(file, None, u32::MAX, &mut Decoder::new()).unwrap();
     plane_writer::encode(file, &image).unwrap()
 }
 
@@ -229,11 +229,52 @@ fn a_mask_of_colours_is_one_plane_with_a_table() {
     let parts = PlaneParts::read(&bytes[12..]).unwrap();
     let ihdr = crate::decode::png::ihdr_of(parts.head).unwrap();
     let layout = parts.layout(SampleShape::of(&ihdr)).unwrap();
-    let mut scratch = PlaneScratch::default();
-    let strips = layout.open(&mut scratch).unwrap();
     let sorted = [0, 0, 192, 64, 0, 128, 128, 64, 128];
-    assert_eq!(strips.table(), Some(&sorted[..]));
+    assert_eq!(layout.table(), Some(&sorted[..]));
     assert_same("mask", &file, &bytes);
+}
+
+#[test]
+fn positions_in_the_table_give_the_pixels_in_every_mode_and_region() {
+    let mut random = Random(13);
+    let files = pngs().into_iter();
+    let random_files = std::iter::repeat_with(|| random_png(&mut random)).take(60);
+    let (mut tables, mut others) = (0, 0);
+    let mut decoder = Decoder::new();
+    for (name, file) in files.chain(random_files) {
+        let bytes = record(&file);
+        for (orient, mode) in [false, true]
+            .into_iter()
+            .flat_map(|o| MODES.map(|m| (o, m)))
+        {
+            let header = decoder.header(&bytes, orient, &Limits::default()).unwrap();
+            let mut request = Request::whole(&header, mode);
+            let Size { height, width } = header.size;
+            request.region.top = height / 3;
+            request.region.size.height = height - height / 3;
+            request.region.size.width = width.div_ceil(2);
+            let mut positions = Image::default();
+            let table = decoder.decode_positions(&bytes, &header, &request, &mut positions);
+            let pixels = decoded(&bytes, mode, orient, Some(request.region));
+            match table {
+                Ok(Some(table)) => {
+                    let table: Vec<&[u8]> = table.pixels().collect();
+                    let found = positions.data.iter().flat_map(|&at| table[usize::from(at)]);
+                    assert!(found.eq(&pixels.unwrap().data), "{name} {mode:?}");
+                    assert_eq!(positions.size, request.region.size);
+                    tables += 1;
+                }
+                Ok(None) => others += 1,
+                Err(error) => {
+                    assert_eq!(error.to_string(), pixels.unwrap_err().to_string(), "{name}");
+                }
+            }
+        }
+    }
+    assert!(
+        tables > 200 && others > 100,
+        "{tables} tables, {others} others"
+    );
 }
 
 #[test]
