@@ -30,7 +30,7 @@ _Hashes = npt.NDArray[np.uint64]
 
 _VERSION = 1
 # Bytes of a row that are hashed: all, or this many in evenly spaced pieces.
-_HASHED = 16 << 10
+_HASHED = 4 << 10
 _PIECES = 8
 # Bytes of a row's hash in a record.
 _KEPT = 6
@@ -99,7 +99,7 @@ def certify(
             train(batch)
 
     Works with any iterable of batches: arrays, tensors, tuples, lists and dictionaries
-    of them. A line of the record has about 60 bytes, and 8 for each row. At most 16 KiB
+    of them. A line of the record has about 60 bytes, and 8 for each row. At most 4 KiB
     of each row are hashed, in 8 pieces. Tensors on a GPU are copied to the host.
 
     Args:

@@ -104,11 +104,11 @@ class CacheStats(TypedDict):
     misses: int
     """Samples for which this loader decoded the record."""
     records: int
-    """Cached records, of all processes that share the cache."""
+    """Records in memory, of all processes that share the cache."""
     used_bytes: int
-    """Bytes in use, of all processes that share the cache."""
+    """Bytes of memory in use, of all processes that share the cache."""
     limit_bytes: int
-    """Most bytes."""
+    """Most bytes of memory; 0 without memory."""
     full: bool
     """Whether a record did not fit."""
     disk: DiskCacheStats | None

@@ -72,6 +72,61 @@ def test_a_chain_without_random_steps_becomes_native_and_equal(photos, steps):
     assert ".batch(8)" in adopted.code
 
 
+# Chains of recipes: the reference of torchvision with its options, SimCLR, and others.
+RECIPES = {
+    "trivial augment": [
+        v2.RandomResizedCrop(64),
+        v2.RandomHorizontalFlip(),
+        v2.TrivialAugmentWide(interpolation=v1.InterpolationMode.BILINEAR),
+        v2.PILToTensor(),
+        v2.ToDtype(torch.float32, scale=True),
+        v2.Normalize(MEAN, STD),
+        v2.RandomErasing(0.1),
+    ],
+    "rand augment": [
+        v1.RandomResizedCrop(64),
+        v1.RandAugment(),
+        v1.ToTensor(),
+        v1.Normalize(MEAN, STD),
+    ],
+    "contrastive": [
+        v2.PILToTensor(),
+        v2.RandomResizedCrop(64, antialias=True),
+        v2.RandomApply([v2.ColorJitter(0.8, 0.8, 0.8, 0.2)], p=0.8),
+        v2.RandomGrayscale(0.2),
+        v2.GaussianBlur(5),
+        v2.ToDtype(torch.float32, scale=True),
+    ],
+    "warps": [
+        v2.PILToTensor(),
+        v2.Resize((64, 64)),
+        v2.RandomAffine(10, translate=(0.1, 0.1), scale=(0.9, 1.1)),
+        v2.RandomRotation(15, interpolation=v1.InterpolationMode.BILINEAR),
+        v2.RandomPerspective(0.2),
+        v2.ToDtype(torch.float32, scale=True),
+    ],
+    "values": [
+        v2.PILToTensor(),
+        v2.RandomCrop(64),
+        v2.RandomChoice([v2.RandomInvert(0.3), v2.RandomSolarize(128.0)]),
+        v2.RandomPosterize(4),
+        v2.RandomAutocontrast(),
+        v2.RandomEqualize(),
+        v2.RandomAdjustSharpness(2.0),
+    ],
+}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_recipes_become_native_and_equivalent(photos, recipe):
+    chain = v1.Compose(RECIPES[recipe])
+    adopted = infeed.adopt(loader_of(photos, chain), seconds=None)
+
+    assert all(finding.became for finding in adopted.findings), adopted.report
+    assert adopted.equivalence.is_random
+    assert adopted.equivalence.is_equivalent, str(adopted.equivalence)
+
+
 def test_a_random_chain_becomes_native_with_equal_means_and_spreads(photos):
     loader = loader_of(photos, v1.Compose(TRAINING), drop_last=True)
     adopted = infeed.adopt(loader, seconds=None)

@@ -1,7 +1,7 @@
 //! `infeed cache`: lists, removes and verifies what the cache on a disk holds, and the options of
 //! other commands that use a cache.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use clap::{Parser, Subcommand};
@@ -124,7 +124,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 /// Runs `work` with a progress bar over pieces. `work` gets the function that shows progress and
 /// reports whether to go on.
 fn with_progress<T>(
-    folder: &PathBuf,
+    folder: &Path,
     work: impl FnOnce(&mut dyn FnMut(u64, u64) -> bool) -> std::io::Result<T>,
 ) -> Result<T, CliError> {
     let progress = bar(0, "pieces");
@@ -143,7 +143,7 @@ fn with_progress<T>(
     })
 }
 
-fn list(folder: &PathBuf, as_json: bool) -> CommandResult {
+fn list(folder: &Path, as_json: bool) -> CommandResult {
     let groups = with_progress(folder, |proceed| list_cache(folder, proceed))?;
     if as_json {
         let used = |group: &CacheGroup| group.used.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -190,7 +190,7 @@ fn kind(group: &CacheGroup) -> &'static str {
     }
 }
 
-fn remove(folder: &PathBuf, names: &[String]) -> CommandResult {
+fn remove(folder: &Path, names: &[String]) -> CommandResult {
     if !names.is_empty() {
         let groups = with_progress(folder, |proceed| list_cache(folder, proceed))?;
         for name in names {
@@ -207,7 +207,7 @@ fn remove(folder: &PathBuf, names: &[String]) -> CommandResult {
     putln!("removed {pieces} pieces, {}", human_bytes(bytes))
 }
 
-fn verify(folder: &PathBuf) -> CommandResult {
+fn verify(folder: &Path) -> CommandResult {
     let found = with_progress(folder, |proceed| verify_cache(folder, proceed))?;
     putln!("read {} pieces, {}", found.pieces, human_bytes(found.bytes))?;
     match (found.damaged, found.unreadable) {

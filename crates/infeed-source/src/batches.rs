@@ -158,7 +158,7 @@ impl Source for Batches {
             let fields = self.batches[batch].get(row);
             if let Ok(fields) = &fields {
                 // The bytes of a table may be mapped from a file, such as a cache of `datasets`.
-                touch(&fields);
+                touch(fields);
             }
             let found = fields.map(|fields| Record {
                 index: record,

@@ -1,6 +1,8 @@
 //! Records in memory or in mapped files: arrays and lists of bytes.
 
 use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -14,6 +16,10 @@ const PAGE: usize = 4096;
 
 /// Bytes that a page fault reads from storage, on most Linux systems.
 const FAULT_BYTES: usize = 128 << 10;
+
+/// Time to touch a page above which pages come from storage: storage of over 4 GB/s is as fast as
+/// page faults.
+const PAGE_FROM_STORAGE: Duration = Duration::from_micros(1);
 
 /// Bytes of neighbouring records per read: enough that handing them over is cheap compared to
 /// touching their pages.
@@ -192,19 +198,12 @@ impl Source for Memory {
         _admit: &mut Admission<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
-        if self.mapped {
-            // All of them, so that storage works on several at once.
-            for &(_, record) in &read.records {
-                let fields = 0..self.fields.len();
-                fields.for_each(|field| request(&self.field(field, record as usize)));
-            }
-        }
         for &(position, record) in &read.records {
             let fields: Vec<Bytes> = (0..self.fields.len())
                 .map(|field| self.field(field, record as usize))
                 .collect();
             if self.mapped {
-                fields.iter().for_each(|bytes| touch_pages(bytes));
+                touch(&fields);
             }
             let found = Record {
                 index: record,
@@ -232,15 +231,25 @@ pub(super) fn resident_reads(run: &[u64], record_bytes: usize) -> Vec<Read> {
         .collect()
 }
 
+/// Whether the last touched pages came from storage. Requests cost processor time, which is lost if
+/// pages are in memory.
+static FROM_STORAGE: AtomicBool = AtomicBool::new(false);
+
 /// Reads one byte of every page of the fields, so that page faults happen on this thread.
 pub(super) fn touch(fields: &[Bytes]) {
     fields.iter().for_each(request);
+    let begun = Instant::now();
     fields.iter().for_each(|bytes| touch_pages(bytes));
+    let pages: usize = fields.iter().map(|bytes| bytes.len() / PAGE).sum();
+    if pages > 0 {
+        let is_slow = begun.elapsed() > PAGE_FROM_STORAGE * pages as u32;
+        FROM_STORAGE.store(is_slow, Ordering::Relaxed);
+    }
 }
 
 /// Starts to read the pages of a field that is too large for one page fault.
 fn request(bytes: &Bytes) {
-    if bytes.len() > FAULT_BYTES {
+    if bytes.len() > FAULT_BYTES && FROM_STORAGE.load(Ordering::Relaxed) {
         will_need(bytes);
     }
 }

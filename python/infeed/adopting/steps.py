@@ -165,16 +165,24 @@ def _of_torchvision(step: Any, name: str, steps: Steps) -> Transform:
             continue
         value = getattr(step, parameter.name)
         if parameter.name == "transforms":
-            nested = ((one, type(one).__name__) for one in value)
-            value = tuple(_of_torchvision(*each, steps) for each in nested)
+            value = tuple(_nested(one, steps) for one in value)
         else:
             value = _plain(value)
         if value is not None:
             given[parameter.name] = value
     size = given.get("size")
-    if name in _SQUARES and isinstance(size, tuple) and len(set(size)) == 1:
-        given["size"] = size[0]
+    if isinstance(size, tuple):
+        is_square = name in _SQUARES and len(set(size)) == 1
+        given["size"] = size[0] if is_square or len(size) == 1 else size
     return _made(kind, given)
+
+
+def _nested(step: Any, steps: Steps) -> Transform:
+    """Returns a step of a choice among steps."""
+    name, library = type(step).__name__, type(step).__module__.partition(".")[0]
+    if library != "torchvision":
+        raise UnknownStepError(f"{name} in it is a function of {library}")
+    return _of_torchvision(step, name, steps)
 
 
 def _of_albumentations(step: Any, name: str) -> Transform:
@@ -215,8 +223,7 @@ def _plain(value: Any) -> Any:
         # Fill values by type, of torchvision v2.
         return next(iter(value.values()), None)
     if isinstance(value, list | tuple):
-        values = tuple(_plain(one) for one in value)
-        return values[0] if len(values) == 1 else values
+        return tuple(_plain(one) for one in value)
     return value
 
 

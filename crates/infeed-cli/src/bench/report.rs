@@ -172,11 +172,17 @@ impl BenchResult {
             human_bytes(self.stats.budget_bytes),
         ));
         if let Some(cache) = &self.stats.decoded_cache {
+            let memory = match cache.limit_bytes {
+                0 => String::new(),
+                limit => format!(
+                    "{} of {}: {} records; ",
+                    human_bytes(cache.used_bytes),
+                    human_bytes(limit),
+                    cache.records,
+                ),
+            };
             line(format!(
-                "cache         {} of {}: {} records; {} of {} samples were cached",
-                human_bytes(cache.used_bytes),
-                human_bytes(cache.limit_bytes),
-                cache.records,
+                "cache         {memory}{} of {} samples were cached",
                 cache.hits,
                 cache.hits + cache.misses,
             ));

@@ -82,9 +82,9 @@ pub struct DecodedCacheStats {
     pub misses: u64,
     /// Records in the cache, of all processes that share it.
     pub records: u64,
-    /// Bytes in use, of all processes that share it.
+    /// Bytes of memory in use, of all processes that share it.
     pub used_bytes: u64,
-    /// Most bytes.
+    /// Most bytes of memory; 0 without memory.
     pub limit_bytes: u64,
     /// Whether a record did not fit.
     pub is_full: bool,
@@ -111,6 +111,8 @@ pub struct DecodedCache {
     arena: Arc<SharedArena>,
     /// Makes the arena visible to other processes.
     entry: Option<RegisterEntry>,
+    /// Whether records may be kept in memory.
+    has_memory: bool,
     disk: Option<RecordPieces>,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -217,6 +219,7 @@ impl DecodedCache {
         Ok(DecodedCache {
             arena: Arc::new(arena),
             entry,
+            has_memory: limit != CacheLimit::Bytes(0),
             disk: None,
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
@@ -299,12 +302,13 @@ impl DecodedCache {
 
     /// Returns the counters.
     pub fn stats(&self) -> DecodedCacheStats {
+        let in_memory = |bytes| if self.has_memory { bytes } else { 0 };
         DecodedCacheStats {
             hits: self.hits.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
             records: self.arena.published(),
-            used_bytes: self.arena.used_bytes(),
-            limit_bytes: self.arena.limit_bytes(),
+            used_bytes: in_memory(self.arena.used_bytes()),
+            limit_bytes: in_memory(self.arena.limit_bytes()),
             is_full: self.is_full.load(Ordering::Relaxed),
             disk: self.disk.as_ref().map(|disk| DiskCacheStats {
                 hits: self.disk_hits.load(Ordering::Relaxed),

@@ -392,7 +392,7 @@ impl Source for Npz {
                 let file = &self.files[at];
                 let fields = self.record(file, &file.mapped(), number);
                 if let Ok(fields) = &fields {
-                    touch(&fields);
+                    touch(fields);
                 }
                 let found = fields.map(|fields| Record {
                     index: record,

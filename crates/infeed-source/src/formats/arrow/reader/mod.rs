@@ -208,7 +208,7 @@ impl Arrow {
                 get(&made(), row)
             };
             if let Ok(fields) = &fields {
-                touch(&fields);
+                touch(fields);
             }
             let found = fields.map(|fields| Record {
                 index: record,
