@@ -137,9 +137,15 @@ impl Storage {
         } else {
             measured
         };
+        // Whether larger records are read at more bytes per second than these was not measured, so
+        // the interval covers both answers.
+        let at_these_bytes_per_s = match bytes > self.record_bytes {
+            true => rate.min(measured * self.record_bytes / bytes),
+            false => rate,
+        };
         Interval {
-            low: rate * (1.0 - SPREAD),
-            mid: rate,
+            low: at_these_bytes_per_s * (1.0 - SPREAD),
+            mid: (at_these_bytes_per_s * rate).sqrt(),
             high: rate * (1.0 + SPREAD),
         }
     }
@@ -303,6 +309,29 @@ mod tests {
 
         assert!((per_file - 1e-3).abs() < 1e-9, "{per_file}");
         assert!((per_byte - 1e-9).abs() < 1e-15, "{per_byte}");
+    }
+
+    #[test]
+    fn the_rate_of_larger_records_has_an_interval_from_equal_bytes_to_equal_time_per_file() {
+        let storage = Storage {
+            cold: vec![(1, 100.0), (4, 400.0)],
+            record_bytes: 100_000.0,
+            record_files: 1.0,
+            per_file_s: 9e-3,
+            per_byte_s: 1e-8,
+            throttle: None,
+        };
+
+        let now = storage.rate(4);
+        let larger = storage.rate_of(4, 1.0, 900_000.0);
+        let smaller = storage.rate_of(4, 1.0, 50_000.0);
+
+        assert!((now.mid - 400.0).abs() < 1e-9 && (now.high / now.mid - 1.1).abs() < 1e-9);
+        // 10 ms instead of 18 ms for a record, but a ninth of the records in the same bytes.
+        assert!((larger.high - 1.1 * 400.0 * 10.0 / 18.0).abs() < 1e-6);
+        assert!((larger.low - 0.9 * 400.0 / 9.0).abs() < 1e-6);
+        assert!(larger.low < larger.mid && larger.mid < larger.high);
+        assert!(smaller.mid > now.mid && (smaller.high / smaller.low - 1.1 / 0.9).abs() < 1e-9);
     }
 
     #[test]
