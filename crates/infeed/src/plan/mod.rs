@@ -728,7 +728,17 @@ impl PixelPlan {
     /// Whether positions in a table of pixels can take the place of the pixels: their classes are
     /// written, and all steps before that only move them.
     fn takes_positions(&self, folded: &FoldedSteps) -> bool {
-        let moves = |step: &Step| !matches!(step, Step::Pad { .. });
+        // Others may write the fill of a mask, which is a pixel.
+        let moves = |step: &Step| {
+            matches!(
+                step,
+                Step::Crop(_)
+                    | Step::KeepCentres(_)
+                    | Step::Resize { .. }
+                    | Step::FlipX
+                    | Step::FlipY
+            )
+        };
         matches!(
             self.finish,
             RowPass::OneHot { .. } | RowPass::Classes { .. }

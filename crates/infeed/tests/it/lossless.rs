@@ -8,7 +8,7 @@ use infeed::pipeline::SourceSpec;
 use infeed::sample::{DType, Image, Size};
 use infeed::transform::{
     ChannelValues, ClassIndex, Crop, CropOrPad, OneHot, Pad, RandomCrop, RandomHorizontalFlip,
-    RandomResizedCrop, RandomVerticalFlip, Resize, Transform,
+    RandomResizedCrop, RandomRotation, RandomVerticalFlip, Resize, Transform,
 };
 use infeed::{Options, Pipeline};
 use infeed_sample::png as encoded;
@@ -152,7 +152,7 @@ fn run(
 
 #[test]
 fn classes_of_records_are_those_of_the_files() {
-    let plans: [Vec<Transform>; 6] = [
+    let plans: [Vec<Transform>; 7] = [
         vec![],
         vec![
             Crop::new(40, 33).into(),
@@ -175,6 +175,13 @@ fn classes_of_records_are_those_of_the_files() {
             }
             .into(),
             RandomHorizontalFlip::new(0.5).into(),
+        ],
+        vec![
+            RandomRotation {
+                mask_fill: ChannelValues::All(9.0),
+                ..RandomRotation::new(30.0)
+            }
+            .into(),
         ],
     ];
     let (mut samples, mut errors, mut unknowns) = (0, 0, 0);
