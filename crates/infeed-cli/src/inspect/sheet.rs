@@ -23,6 +23,10 @@ const INK: u8 = 230;
 const COVER: f32 = 0.5;
 /// Size of a letter's dot in pixels.
 const DOT: usize = 2;
+
+/// Width of an outline in pixels.
+const LINE: usize = 2;
+
 /// Colour of a box that has no class.
 const OUTLINE: [u8; 3] = [255, 255, 0];
 
@@ -271,11 +275,12 @@ impl Painter {
             };
             let class = classes.as_ref().map(|classes| classes.value(number));
             // The first colour of the list is black.
-            let colour = class.map_or(OUTLINE, |class| self.colour(class as usize + 1));
+            let colour = class.map_or(OUTLINE, |class| bright(self.colour(class as usize + 1)));
             let (left, top, right, bottom) = (low(0), low(1), high(2), high(3));
             for y in top..=bottom {
                 for x in left..=right {
-                    if y == top || y == bottom || x == left || x == right {
+                    let edges = [y - top, bottom - y, x - left, right - x];
+                    if edges.iter().any(|&distance| distance < LINE) {
                         image.row_mut(y)[x * 3..x * 3 + 3].copy_from_slice(&colour);
                     }
                 }
@@ -293,6 +298,14 @@ impl Painter {
         let bit = |n: usize| ((class >> n) & 1) as u8;
         std::array::from_fn(|c| bit(c) << 7 | bit(c + 3) << 6 | bit(c + 6) << 5)
     }
+}
+
+/// Makes the colour of a thin line bright enough to be seen on a photograph.
+fn bright(colour: [u8; 3]) -> [u8; 3] {
+    colour.map(|channel| match channel {
+        0 => 0,
+        channel => channel.saturating_add(127),
+    })
 }
 
 /// The list of one row of a batch.
