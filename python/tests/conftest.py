@@ -3,6 +3,7 @@
 import collections
 import csv
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,16 @@ PALETTE = {
     "tree": (128, 128, 0),
     "car": (64, 0, 128),
 }
+
+
+def held_batches(loader, expected: int) -> int:
+    """Waits until a number of batches is held; a batch counts while it is finished."""
+    for _ in range(100):
+        held = loader.loader.stats()["held"]
+        if held == expected:
+            break
+        time.sleep(0.02)
+    return held
 
 
 def photograph(seed: int, height: int, width: int) -> np.ndarray:

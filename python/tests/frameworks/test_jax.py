@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from conftest import held_batches
 from installed import framework_test, imported, needed
 from running import environment, run
 
@@ -99,7 +100,7 @@ def test_memory_is_released_with_the_last_array_of_a_batch(adapter):
     del batch
     gc.collect()
 
-    assert loader.loader.stats()["held"] == 0
+    assert held_batches(loader, 0) == 0
 
 
 def test_a_step_that_donates_its_batch_affects_no_other(jax, adapter):

@@ -9,6 +9,7 @@ import pickle
 import numpy as np
 import pytest
 from children import result_in_fork
+from conftest import held_batches
 from installed import framework_test, imported
 
 import infeed
@@ -116,7 +117,7 @@ def test_memory_is_released_with_the_last_tensor_of_a_batch(pipeline):
     held = [next(iter(loader))[0]]
     held.append(held[0][:2])
     del held[0]
-    assert loader.loader.stats()["held"] == 1
+    assert held_batches(loader, 1) == 1
 
     held.clear()
     for _ in range(20):
@@ -124,7 +125,7 @@ def test_memory_is_released_with_the_last_tensor_of_a_batch(pipeline):
             pass
     del _
 
-    assert loader.loader.stats()["held"] == 0
+    assert held_batches(loader, 0) == 0
 
 
 def test_epochs_equal_those_of_the_pipeline(pipeline):
