@@ -12,10 +12,10 @@ use bytes::Bytes;
 use super::columns::ColumnRequest;
 use super::columns::table::rows::{Rows, first_bytes, words};
 use super::columns::table::{Columns, FirstValues};
-use super::memory::{resident_reads, touch};
+use super::memory::{hand_over, resident_reads};
 use super::{Admission, Read, ReadError, Sink, Source, is_label, whole};
 use infeed_core::error::Error;
-use infeed_core::sample::{Field, FieldKind, Record, RecordId};
+use infeed_core::sample::{Field, FieldKind, RecordId};
 
 /// Concatenated record batches in memory.
 #[derive(Debug)]
@@ -153,19 +153,11 @@ impl Source for Batches {
         _admit: &mut Admission<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
-        for &(position, record) in &read.records {
+        // The bytes of a table may be mapped from a file, such as a cache of `datasets`.
+        hand_over(read, true, sink, |record| {
             let (batch, row) = self.locate(record);
-            let fields = self.batches[batch].get(row);
-            if let Ok(fields) = &fields {
-                // The bytes of a table may be mapped from a file, such as a cache of `datasets`.
-                touch(fields);
-            }
-            let found = fields.map(|fields| Record {
-                index: record,
-                fields,
-            });
-            sink(position, found);
-        }
+            self.batches[batch].get(row)
+        });
         Ok(())
     }
 }

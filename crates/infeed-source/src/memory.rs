@@ -1,25 +1,26 @@
 //! Records in memory or in mapped files: arrays and lists of bytes.
 
+use std::collections::VecDeque;
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use super::{Admission, Read, ReadError, Sink, Source, is_label, whole};
-use infeed_core::error::Error;
+use infeed_core::error::{Cause, Error};
 use infeed_core::sample::{Field, FieldKind, Record, RecordId};
 use infeed_raw::map::will_need;
 
 /// Bytes of a memory page. Where pages are larger, some are touched more than once.
 const PAGE: usize = 4096;
 
-/// Bytes that a page fault reads from storage, on most Linux systems.
-const FAULT_BYTES: usize = 128 << 10;
-
 /// Time to touch a page above which pages come from storage: storage of over 4 GB/s is as fast as
 /// page faults.
 const PAGE_FROM_STORAGE: Duration = Duration::from_micros(1);
+
+/// Number of records to request after one came from storage. Some of them are in memory by chance.
+const REQUESTED: u32 = 64;
 
 /// Bytes of neighbouring records per read: enough that handing them over is cheap compared to
 /// touching their pages.
@@ -198,19 +199,12 @@ impl Source for Memory {
         _admit: &mut Admission<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
-        for &(position, record) in &read.records {
-            let fields: Vec<Bytes> = (0..self.fields.len())
+        hand_over(read, self.mapped, sink, |record| {
+            let fields = 0..self.fields.len();
+            Ok(fields
                 .map(|field| self.field(field, record as usize))
-                .collect();
-            if self.mapped {
-                touch(&fields);
-            }
-            let found = Record {
-                index: record,
-                fields,
-            };
-            sink(position, Ok(found));
-        }
+                .collect())
+        });
         Ok(())
     }
 }
@@ -231,27 +225,67 @@ pub(super) fn resident_reads(run: &[u64], record_bytes: usize) -> Vec<Read> {
         .collect()
 }
 
-/// Whether the last touched pages came from storage. Requests cost processor time, which is lost if
-/// pages are in memory.
-static FROM_STORAGE: AtomicBool = AtomicBool::new(false);
+/// Number of records whose pages are requested before they are touched: at the start, and after a
+/// record came from storage. Requests cost processor time, which is lost if pages are in memory.
+static REQUESTS: AtomicU32 = AtomicU32::new(REQUESTED);
 
-/// Reads one byte of every page of the fields, so that page faults happen on this thread.
-pub(super) fn touch(fields: &[Bytes]) {
-    fields.iter().for_each(request);
-    let begun = Instant::now();
-    fields.iter().for_each(|bytes| touch_pages(bytes));
-    let pages: usize = fields.iter().map(|bytes| bytes.len() / PAGE).sum();
-    if pages > 0 {
-        let is_slow = begun.elapsed() > PAGE_FROM_STORAGE * pages as u32;
-        FROM_STORAGE.store(is_slow, Ordering::Relaxed);
+/// Hands over the records of a read, whose fields are in memory or in mapped files. Reads mapped pages
+/// on this thread, so that no worker waits for a page fault.
+pub(super) fn hand_over(
+    read: &Read,
+    is_mapped: bool,
+    sink: &mut Sink<'_>,
+    fields: impl Fn(u64) -> Result<Vec<Bytes>, Cause>,
+) {
+    let records = read.records.iter();
+    let found = records.map(|&(position, record)| (position, record, fields(record)));
+    let mut found: VecDeque<_> = found.collect();
+    let mut requests = match is_mapped {
+        true => REQUESTS.load(Ordering::Relaxed),
+        false => 0,
+    };
+    if requests > 0 {
+        request(&found);
+    }
+    // Another program may interrupt the touching of one record. After requests, most records are
+    // there when they are touched, so one that was not is enough.
+    let (count, mut slow) = (found.len() as u32, 0);
+    while let Some((position, index, fields)) = found.pop_front() {
+        if let (true, Ok(fields)) = (is_mapped, &fields)
+            && touch(fields)
+        {
+            slow += 1;
+            if requests == 0 && slow == count.min(2) {
+                request(&found);
+            }
+            if requests > 0 || slow >= count.min(2) {
+                requests = REQUESTED + count;
+            }
+        }
+        sink(position, fields.map(|fields| Record { index, fields }));
+    }
+    if requests > 0 {
+        REQUESTS.store(requests.saturating_sub(count), Ordering::Relaxed);
     }
 }
 
-/// Starts to read the pages of a field that is too large for one page fault.
-fn request(bytes: &Bytes) {
-    if bytes.len() > FAULT_BYTES && FROM_STORAGE.load(Ordering::Relaxed) {
-        will_need(bytes);
-    }
+/// Position and number of a record, and its fields.
+type FoundRecord = (usize, u64, Result<Vec<Bytes>, Cause>);
+
+/// Starts to read the pages of records from storage.
+fn request(found: &VecDeque<FoundRecord>) {
+    let fields = found
+        .iter()
+        .filter_map(|(_, _, fields)| fields.as_ref().ok());
+    fields.flatten().for_each(|bytes| will_need(bytes));
+}
+
+/// Reads one byte of every page of the fields. Returns whether they came from storage.
+fn touch(fields: &[Bytes]) -> bool {
+    let begun = Instant::now();
+    fields.iter().for_each(|bytes| touch_pages(bytes));
+    let pages: usize = fields.iter().map(|bytes| bytes.len().div_ceil(PAGE)).sum();
+    begun.elapsed() > PAGE_FROM_STORAGE * pages as u32
 }
 
 fn touch_pages(bytes: &[u8]) {

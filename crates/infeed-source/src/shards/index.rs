@@ -76,8 +76,8 @@ impl ShardIndex {
 }
 
 /// Error about invalid bytes.
-pub(crate) fn invalid(problem: String) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, problem)
+pub(crate) fn invalid(problem: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, problem.into())
 }
 
 /// Bytes of a shard, read in ascending order.

@@ -19,8 +19,9 @@ use super::FileFormat;
 use crate::columns::open::each;
 use crate::columns::{ColumnRequest, array_field, widened};
 use crate::field_spec::column_requests;
-use crate::memory::{resident_reads, touch};
+use crate::memory::{hand_over, resident_reads};
 use crate::npy;
+use crate::shards::index::invalid;
 use crate::store::{Blob, find, unreadable};
 use crate::{
     Admission, Read, ReadError, Sink, Source, admitted, files_fingerprint, group_reads,
@@ -68,10 +69,6 @@ struct ArrayMember {
     /// Bytes before the elements, and bytes of each record.
     begin: usize,
     record_bytes: usize,
-}
-
-fn invalid(problem: impl Into<String>) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, problem.into())
 }
 
 /// Reads the headers of the requested arrays of an archive, or of all if none are requested.
@@ -387,19 +384,11 @@ impl Source for Npz {
             return Ok(());
         };
         if self.mapped {
-            for &(position, record) in &read.records {
+            hand_over(read, true, sink, |record| {
                 let (at, number) = self.locate(record);
                 let file = &self.files[at];
-                let fields = self.record(file, &file.mapped(), number);
-                if let Ok(fields) = &fields {
-                    touch(fields);
-                }
-                let found = fields.map(|fields| Record {
-                    index: record,
-                    fields,
-                });
-                sink(position, found);
-            }
+                self.record(file, &file.mapped(), number)
+            });
             return Ok(());
         }
         let file = &self.files[read.key as usize];

@@ -9,6 +9,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use flate2::read::DeflateDecoder;
 
+use crate::shards::index::invalid;
 use crate::store::Blob;
 
 /// Maximum bytes of a directory of members.
@@ -31,10 +32,6 @@ pub(super) struct ZipMember {
     /// Bytes after inflation.
     pub(super) length: u64,
     crc: u32,
-}
-
-fn invalid(problem: impl Into<String>) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, problem.into())
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u64> {

@@ -18,6 +18,7 @@ use arrow_schema::{DataType, Schema, SchemaRef, UnionMode};
 use bytes::Bytes;
 
 use crate::columns::table::contained;
+use crate::shards::index::invalid;
 use crate::store::Blob;
 
 /// Maximum bytes of the metadata of a message or footer.
@@ -55,10 +56,6 @@ pub(super) struct BatchLocation {
 pub(super) struct FileIndex {
     pub(super) schema: SchemaRef,
     pub(super) batches: Vec<BatchLocation>,
-}
-
-fn invalid(problem: impl Into<String>) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, problem.into())
 }
 
 /// Reads a file in pieces, with some bytes of read-ahead.

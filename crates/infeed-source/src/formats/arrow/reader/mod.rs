@@ -20,7 +20,8 @@ use crate::columns::open::each;
 use crate::columns::table::rows::{Rows, first_bytes, words};
 use crate::columns::table::{Columns, FirstValues};
 use crate::field_spec::{FieldSpec, column_requests};
-use crate::memory::{resident_reads, touch};
+use crate::memory::{hand_over, resident_reads};
+use crate::shards::index::invalid;
 use crate::store::{Blob, find, unreadable};
 use crate::{
     Admission, Read, ReadError, Sink, Source, admitted, files_fingerprint, handle_bytes,
@@ -70,7 +71,7 @@ struct ArrowBatch {
 }
 
 fn problem(text: String) -> Cause {
-    Arc::new(io::Error::new(io::ErrorKind::InvalidData, text))
+    Arc::new(invalid(text))
 }
 
 impl Arrow {
@@ -105,10 +106,8 @@ impl Arrow {
         let mut files = each(&blobs, |blob| {
             let index = opened(blob, Some(&names))?;
             let located = columns.locate(&index.schema);
-            let projection = located.map_err(|problem| {
-                let error = io::Error::new(io::ErrorKind::InvalidData, problem);
-                Error::open(blob.name(), error)
-            })?;
+            let projection =
+                located.map_err(|problem| Error::open(blob.name(), invalid(problem)))?;
             Ok(ArrowFile {
                 blob: Arc::clone(blob),
                 index,
@@ -194,7 +193,7 @@ impl Arrow {
     }
 
     fn read_mapped(&self, read: &Read, sink: &mut Sink<'_>) {
-        for &(position, record) in &read.records {
+        hand_over(read, true, sink, |record| {
             let (at, row) = self.locate(record);
             let batch = &self.batches[at];
             let map = self.files[batch.file].map.as_ref();
@@ -202,20 +201,11 @@ impl Arrow {
                 Some(map) => self.decode(batch, map, 0),
                 None => Err(problem("its file is not mapped".to_owned())),
             };
-            let fields = if self.batches.len() <= KEPT {
-                get(batch.kept.get_or_init(made), row)
-            } else {
-                get(&made(), row)
-            };
-            if let Ok(fields) = &fields {
-                touch(fields);
+            match self.batches.len() <= KEPT {
+                true => get(batch.kept.get_or_init(made), row),
+                false => get(&made(), row),
             }
-            let found = fields.map(|fields| Record {
-                index: record,
-                fields,
-            });
-            sink(position, found);
-        }
+        });
     }
 }
 
@@ -345,7 +335,6 @@ const FIRST_BATCHES: usize = 8;
 impl FirstFileBatches<'_> {
     /// Reads a column of a batch.
     fn look(&self, location: &BatchLocation, column: usize) -> io::Result<RecordBatch> {
-        let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
         if location.bytes > FIRST_BYTES {
             return Err(invalid(format!(
                 "its first batch has {} bytes, over the limit of {FIRST_BYTES}",

@@ -23,6 +23,7 @@ use crate::columns::open::each;
 use crate::columns::table::rows::{Rows, first_bytes};
 use crate::columns::table::{BYTES, Columns, Conversion, FirstValues};
 use crate::field_spec::{FieldSpec, column_requests};
+use crate::shards::index::invalid;
 use crate::store::{Blob, find, unreadable};
 use crate::{
     Admission, Read, ReadError, Sink, Source, admitted, columns, files_fingerprint, group_reads,
@@ -74,10 +75,6 @@ struct ParquetFile {
     blob: Arc<dyn Blob>,
     metadata: ParquetMetaData,
     wanted: Projection,
-}
-
-fn invalid(problem: impl Into<String>) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, problem.into())
 }
 
 /// Reads and decodes the footer of a file.
