@@ -11,6 +11,7 @@ use super::now_s;
 use super::prepare::RecordSubset;
 use super::progress::{MEASURING, Phases, REWRITING};
 use super::remedies::by_id;
+use super::storage::forget;
 use super::survey::survey;
 use super::trial::{LoaderReuse, interleave, ratio};
 use infeed::pipeline::Pipeline;
@@ -108,6 +109,12 @@ pub fn apply(
     let options = prepared.variant.options.clone();
     let bad = prepared.written.as_ref().map_or(0, |written| written.bad);
     let both = [original, prepared.variant];
+    if !explanation.subject.fits_in_memory {
+        // The prediction is for bytes from storage, and rewriting has left some of them in memory.
+        for variant in &both {
+            forget(&variant.source, 0..variant.source.len());
+        }
+    }
     let going = |share| phases.report(MEASURING, share);
     let mut rates = interleave(&both, LoaderReuse::Reopen, ROUNDS, turn, &going);
     let with = rates.pop().unwrap_or_else(|| Ok(Vec::new()))?;

@@ -83,7 +83,7 @@ impl Storage {
             let from = (turn * share).min(records.len() - share);
             let mine = &records[from..from + share];
             if throttle.is_none() {
-                forget(source, mine);
+                forget(source, mine.iter().filter_map(|run| run.first().copied()));
             }
             let begun = Instant::now();
             let reads = read(source, mine, readers)?;
@@ -137,16 +137,16 @@ impl Storage {
         } else {
             measured
         };
-        // Whether larger records are read at more bytes per second than these was not measured, so
-        // the interval covers both answers.
-        let at_these_bytes_per_s = match bytes > self.record_bytes {
-            true => rate.min(measured * self.record_bytes / bytes),
+        // Whether records of another size are read at other bytes per second was not measured, and the
+        // times of single reads vary, so the interval covers both answers.
+        let at_these_bytes_per_s = match bytes > 0.0 {
+            true => measured * self.record_bytes / bytes,
             false => rate,
         };
         Interval {
-            low: at_these_bytes_per_s * (1.0 - SPREAD),
+            low: rate.min(at_these_bytes_per_s) * (1.0 - SPREAD),
             mid: (at_these_bytes_per_s * rate).sqrt(),
-            high: rate * (1.0 + SPREAD),
+            high: rate.max(at_these_bytes_per_s) * (1.0 + SPREAD),
         }
     }
 
@@ -178,11 +178,9 @@ fn runs(source: &Arc<dyn Source>, records: &[u64]) -> Vec<Vec<u64>> {
 }
 
 /// Drops the files of the records from the page cache.
-fn forget(source: &Arc<dyn Source>, runs: &[Vec<u64>]) {
-    let paths: BTreeSet<PathBuf> = runs
-        .iter()
-        .filter_map(|run| run.first())
-        .flat_map(|&record| source.local_files(record))
+pub(super) fn forget(source: &Arc<dyn Source>, records: impl Iterator<Item = u64>) {
+    let paths: BTreeSet<PathBuf> = records
+        .flat_map(|record| source.local_files(record))
         .collect();
     for path in paths {
         // The read that follows reports a file that cannot be opened.
@@ -312,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_of_larger_records_has_an_interval_from_equal_bytes_to_equal_time_per_file() {
+    fn the_rate_of_other_records_has_an_interval_from_equal_bytes_to_equal_time_per_file() {
         let storage = Storage {
             cold: vec![(1, 100.0), (4, 400.0)],
             record_bytes: 100_000.0,
@@ -331,7 +329,9 @@ mod tests {
         assert!((larger.high - 1.1 * 400.0 * 10.0 / 18.0).abs() < 1e-6);
         assert!((larger.low - 0.9 * 400.0 / 9.0).abs() < 1e-6);
         assert!(larger.low < larger.mid && larger.mid < larger.high);
-        assert!(smaller.mid > now.mid && (smaller.high / smaller.low - 1.1 / 0.9).abs() < 1e-9);
+        // 10 ms instead of 9.5 ms, and twice the records in the same bytes.
+        assert!((smaller.low - 0.9 * 400.0 * 10.0 / 9.5).abs() < 1e-6);
+        assert!((smaller.high - 1.1 * 400.0 * 2.0).abs() < 1e-6);
     }
 
     #[test]

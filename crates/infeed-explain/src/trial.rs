@@ -189,7 +189,9 @@ pub(super) enum LoaderReuse {
     /// Loaders stay open between turns if their memory fits. For short turns whose records come
     /// from memory: slow storage would read ahead for the next turn during those of others.
     KeepOpen,
-    /// Each turn opens a loader.
+    /// Each turn opens a loader, which continues where the last turn of its variant ended. The variants
+    /// begin at different steps of an epoch. Turns that read the same records would find them in the
+    /// page cache.
     Reopen,
 }
 
@@ -198,6 +200,8 @@ struct OpenLoaders<'a> {
     variants: &'a [Variant],
     reuse: LoaderReuse,
     loaders: Vec<Option<Loader>>,
+    /// Epoch and step after the last turn of each variant.
+    ended: Vec<Option<(u64, u64)>>,
 }
 
 impl<'a> OpenLoaders<'a> {
@@ -206,6 +210,7 @@ impl<'a> OpenLoaders<'a> {
             variants,
             reuse,
             loaders: variants.iter().map(|_| None).collect(),
+            ended: vec![None; variants.len()],
         }
     }
 
@@ -225,11 +230,17 @@ impl<'a> OpenLoaders<'a> {
                 if self.stays_open(&loader)? {
                     // Its pages are touched in a slice that does not count.
                     variant.rate(&loader, length)?;
+                } else {
+                    let begin = loader.steps()? * at as u64 / self.variants.len() as u64;
+                    let (epoch, step) = self.ended[at].unwrap_or((0, begin));
+                    loader.seek(epoch, step)?;
                 }
                 loader
             }
         };
         let rate = variant.rate(&loader, length)?;
+        let state = loader.state();
+        self.ended[at] = Some((state.epoch, state.position / state.batch.max(1)));
         if self.reuse == LoaderReuse::KeepOpen {
             // The next variant must not share the cores with its threads.
             rest(length * LONGEST_REST);
@@ -439,6 +450,20 @@ mod tests {
 
         assert_eq!(open_after_a_turn(variant.clone(), LoaderReuse::KeepOpen), 2);
         assert_eq!(open_after_a_turn(variant, LoaderReuse::Reopen), 0);
+    }
+
+    #[test]
+    fn a_new_loader_continues_where_the_last_turn_of_its_variant_ended() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let variants = [variant(root.path(), None)];
+        let mut loaders = OpenLoaders::new(&variants, LoaderReuse::Reopen);
+        loaders.slice(0, Duration::from_millis(20)).expect("runs");
+        // Later than any epoch that a turn reaches.
+        loaders.ended[0] = Some((1_000_000, 0));
+
+        loaders.slice(0, Duration::from_millis(20)).expect("runs");
+
+        assert!(loaders.ended[0] > Some((1_000_000, 0)));
     }
 
     #[test]
