@@ -90,6 +90,13 @@ impl BlockExpander {
                 assemble: assemble_portable,
             };
         }
+        #[cfg(target_arch = "aarch64")]
+        if level == Level::Neon {
+            return BlockExpander {
+                expand: neon::expand,
+                assemble: assemble_portable,
+            };
+        }
         let _ = level;
         BlockExpander {
             expand: expand_portable,
@@ -183,7 +190,7 @@ fn long_value(code: u8, long: &[u8], at: &mut usize) -> i16 {
 }
 
 /// For each coefficient in row order, the position in zigzag order.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 const FROM: [u8; 64] = {
     let mut from = [0; 64];
     let mut at = 0;
@@ -194,34 +201,36 @@ const FROM: [u8; 64] = {
     from
 };
 
+/// Index of a byte that becomes zero.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+const NONE: u8 = 0x80;
+
+/// For each mask of 8 coefficients, the index of the code of each.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+static SPREAD: [[u8; 8]; 256] = {
+    let mut spread = [[NONE; 8]; 256];
+    let mut mask = 0;
+    while mask < 256 {
+        let (mut at, mut code) = (0, 0);
+        while at < 8 {
+            if mask >> at & 1 == 1 {
+                spread[mask][at] = code;
+                code += 1;
+            }
+            at += 1;
+        }
+        mask += 1;
+    }
+    spread
+};
+
 /// Without the instructions that expand bytes by a mask: shuffles from tables, 8 codes at a time.
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::{BlockCursor, BlockSymbols, FROM, LONG, ZIGZAG, long_value};
+    use super::{BlockCursor, BlockSymbols, FROM, LONG, NONE, SPREAD, ZIGZAG, long_value};
     use crate::jpeg_coefficients::CoefficientBlock;
-
-    /// Index of a byte that becomes zero.
-    const NONE: u8 = 0x80;
-
-    /// For each mask of 8 coefficients, the index of the code of each.
-    static SPREAD: [[u8; 8]; 256] = {
-        let mut spread = [[NONE; 8]; 256];
-        let mut mask = 0;
-        while mask < 256 {
-            let (mut at, mut code) = (0, 0);
-            while at < 8 {
-                if mask >> at & 1 == 1 {
-                    spread[mask][at] = code;
-                    code += 1;
-                }
-                at += 1;
-            }
-            mask += 1;
-        }
-        spread
-    };
 
     /// For both halves of a block in row order, the index of each code among each 16 codes in
     /// zigzag order.
@@ -477,6 +486,103 @@ mod x86 {
     fn load_start(bytes: &[u8]) -> __m512i {
         // SAFETY: reads the first bytes of the slice, up to its length and at most 64.
         unsafe { _mm512_maskz_loadu_epi8(first(bytes.len()), bytes.as_ptr().cast()) }
+    }
+}
+
+/// Table lookups, which every 64-bit Arm processor has.
+#[cfg(target_arch = "aarch64")]
+mod neon {
+    use std::arch::aarch64::*;
+
+    use super::{BlockCursor, BlockSymbols, FROM, LONG, SPREAD, ZIGZAG, long_value};
+    use crate::jpeg_coefficients::CoefficientBlock;
+
+    /// Codes of 8 coefficients, of which the first of `codes` are those in the mask.
+    #[inline(always)]
+    fn spread(codes: &[u8], at: usize, mask: u8) -> uint8x8_t {
+        let codes = codes.get(at..).and_then(|codes| codes.first_chunk());
+        let codes: &[u8; 8] = codes.unwrap_or(&[0; 8]);
+        // SAFETY: reads the 8 bytes of each array; NEON is in the baseline.
+        unsafe {
+            let index = vld1_u8(SPREAD[usize::from(mask)].as_ptr());
+            vtbl1_u8(vld1_u8(codes.as_ptr()), index)
+        }
+    }
+
+    /// Writes the values of 8 codes.
+    #[inline(always)]
+    fn write(codes: uint8x8_t, out: &mut [i16; 8]) {
+        // SAFETY: writes the 8 values of the array; NEON is in the baseline.
+        unsafe {
+            let wide = vreinterpretq_s16_u16(vmovl_u8(codes));
+            let magnitude = vshrq_n_s16::<1>(wide);
+            let sign = vnegq_s16(vandq_s16(wide, vdupq_n_s16(1)));
+            let value = vsubq_s16(veorq_s16(magnitude, sign), sign);
+            vst1q_s16(out.as_mut_ptr(), value);
+        }
+    }
+
+    pub(super) fn expand(
+        symbols: &BlockSymbols<'_>,
+        cursor: &mut BlockCursor,
+        out: &mut [CoefficientBlock],
+    ) {
+        for block in out {
+            let mask = symbols.masks.get(cursor.block).copied().unwrap_or(0) & !1;
+            let dc = symbols.dc.get(cursor.block).copied().unwrap_or(0);
+            cursor.block += 1;
+            let high = mask & !0xFF;
+            let mut eights = [spread(symbols.low, cursor.low, mask as u8); 8];
+            for (group, eight) in eights.iter_mut().enumerate().skip(1) {
+                let before = high & ((1 << (8 * group)) - 1);
+                let at = cursor.high + before.count_ones() as usize;
+                *eight = spread(symbols.high, at, (mask >> (8 * group)) as u8);
+            }
+            cursor.low += (mask & 0xFF).count_ones() as usize;
+            cursor.high += high.count_ones() as usize;
+            let [a, b, c, d, e, f, g, h] = eights;
+            // SAFETY: NEON is in the baseline.
+            let found = unsafe {
+                uint8x16x4_t(
+                    vcombine_u8(a, b),
+                    vcombine_u8(c, d),
+                    vcombine_u8(e, f),
+                    vcombine_u8(g, h),
+                )
+            };
+            let (rows, _) = block.as_chunks_mut::<8>();
+            for (from, rows) in FROM
+                .as_chunks::<16>()
+                .0
+                .iter()
+                .zip(rows.chunks_exact_mut(2))
+            {
+                // SAFETY: reads the 16 bytes of the array; NEON is in the baseline.
+                let (low, high) = unsafe {
+                    let ordered = vqtbl4q_u8(found, vld1q_u8(from.as_ptr()));
+                    (vget_low_u8(ordered), vget_high_u8(ordered))
+                };
+                write(low, &mut rows[0]);
+                write(high, &mut rows[1]);
+            }
+            block[0] = dc;
+            // SAFETY: NEON is in the baseline.
+            let largest = unsafe {
+                let first = vmaxq_u8(found.0, found.1);
+                vmaxvq_u8(vmaxq_u8(first, vmaxq_u8(found.2, found.3)))
+            };
+            if largest < LONG {
+                continue;
+            }
+            let mut codes = [0u8; 64];
+            // SAFETY: writes the 64 bytes of the array; NEON is in the baseline.
+            unsafe { vst1q_u8_x4(codes.as_mut_ptr(), found) };
+            for (code, &to) in codes.into_iter().zip(&ZIGZAG) {
+                if code >= LONG {
+                    block[usize::from(to)] = long_value(code, symbols.long, &mut cursor.long);
+                }
+            }
+        }
     }
 }
 
