@@ -53,6 +53,10 @@ SLACK_BYTES = 24 << 20
 # Rows of a batch: divisible by 1, 2 and 3 ranks.
 BATCH = 12
 
+# Where a case keeps decoded records: nowhere, or in a memory or folder that holds some
+# or all of them. A folder does not keep records of web servers.
+KEPT = ["", "", "memory", "little memory", "a folder", "a little folder"]
+
 Digests = dict[tuple[int, int, int], str]
 
 
@@ -83,6 +87,7 @@ class Case:
     source: str
     remote: bool
     cache: bool
+    kept: str
     feeders: int
     ranks: int
     on_error: str
@@ -96,12 +101,22 @@ class Case:
         parts = [self.source, ranks, self.on_error, f"tail {self.tail}"]
         parts += ["web server"] if self.remote else []
         parts += ["cache"] if self.cache else []
+        parts += [f"decoded records in {self.kept}"] if self.kept else []
         parts += ["feeders"] if self.feeders else []
         return ", ".join(parts)
 
 
 class Differs(Exception):
     """A step of a disturbed run differs from that of the undisturbed run."""
+
+
+def decoded_cache(kept: str, work: Path) -> infeed.Cache | None:
+    """Returns the cache for decoded records of a case."""
+    limit = "200KiB" if "little" in kept else "1GiB"
+    if "folder" in kept:
+        # Records move from the folder to the memory.
+        return infeed.Cache(memory="200KiB", disk=work / "decoded", limit=limit)
+    return infeed.Cache(memory=limit) if kept else None
 
 
 def held(since: float) -> Held:
@@ -123,6 +138,7 @@ class Group:
         on_error: Any,
         workers: int | Callable[[], infeed.Feeders],
         states: list[dict[str, Any]] | None,
+        cache: infeed.Cache | None = None,
     ) -> None:
         self.loaders = []
         for rank in range(ranks):
@@ -133,6 +149,7 @@ class Group:
                 on_error=on_error,
                 digest="pixels",
                 memory="64MiB",
+                cache=cache,
             )
             self.loaders.append(loader)
             if states is not None:
@@ -200,6 +217,7 @@ def choose(
         source=source,
         remote=remote,
         cache=remote and chance.random() < 0.6,
+        kept=chance.choice(KEPT if not remote else KEPT[:3]),
         feeders=chance.choice([0, 0, 0, 1, 2]),
         ranks=ranks,
         on_error=on_error,
@@ -288,8 +306,9 @@ def disturbed(
             found = passed
         else:
             saved = chance.randint(1, steps) if end == "crashed" else steps
+            cache = decoded_cache(case.kept, work)
             with Group(
-                case.pipeline, case.ranks, case.on_error, workers, states
+                case.pipeline, case.ranks, case.on_error, workers, states, cache
             ) as group:
                 for step in range(1, steps + 1):
                     disturb(feeders, chance, run)
@@ -352,6 +371,7 @@ def killed(
     if states is not None:
         saved.write_text(json.dumps(states))
     leg = [str(pipeline), str(saved), str(case.ranks), case.on_error, str(workers)]
+    leg += [case.kept, str(work)]
     child = subprocess.Popen(
         [sys.executable, __file__, "--leg", *leg, str(steps)],
         stdout=subprocess.PIPE,
@@ -382,11 +402,12 @@ def killed(
 
 def leg(words: list[str]) -> int:
     """Runs a leg in this process, which another process will kill."""
-    path, saved, ranks, on_error, workers, steps = words
+    path, saved, ranks, on_error, workers, kept, work, steps = words
     at = Path(saved)
     states = json.loads(at.read_text()) if at.exists() else None
     pipeline = infeed.Pipeline.load(path)
-    with Group(pipeline, int(ranks), on_error, int(workers), states) as group:
+    cache = decoded_cache(kept, Path(work))
+    with Group(pipeline, int(ranks), on_error, int(workers), states, cache) as group:
         for _ in range(int(steps)):
             found = group.step()
             for (rank, epoch, step), digest in found.items():

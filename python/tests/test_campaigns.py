@@ -58,8 +58,8 @@ def test_a_resumed_run_that_starts_at_the_beginning_is_reported(
     soak, one_case, monkeypatch
 ):
     class Forgetful(soak.Group):
-        def __init__(self, pipeline, ranks, on_error, workers, states):
-            super().__init__(pipeline, ranks, on_error, workers, None)
+        def __init__(self, pipeline, ranks, on_error, workers, states, cache=None):
+            super().__init__(pipeline, ranks, on_error, workers, None, cache)
 
     monkeypatch.setattr(soak, "Group", Forgetful)
     (finding,) = one_case(CASE).tally.findings
