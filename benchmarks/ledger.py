@@ -239,6 +239,15 @@ def half_width(entry: dict) -> float:
     return (predicted["high"] - predicted["low"]) / 2 / predicted["mid"]
 
 
+def ranks_best_first(line: dict) -> bool:
+    """Returns whether the remedy that gained most was predicted to be first, or its
+    interval reaches the first.
+    """
+    first = max(line["entries"], key=lambda entry: entry["predicted"]["mid"])
+    best = max(line["entries"], key=lambda entry: entry["measured"])
+    return best["predicted"]["high"] >= first["predicted"]["mid"]
+
+
 def row(name: str, lines: list[dict]) -> str:
     """Returns a row of the table: errors, coverage and control of some cases."""
     entries = [entry for line in lines for entry in line["entries"]]
@@ -279,6 +288,14 @@ def report(lines: list[dict]) -> str:
         for name in sorted({part(line) for line in measured}):
             of_part = [line for line in measured if part(line) == name]
             table.append(row(prefix + name, of_part))
+    ranked = [line for line in measured if len(line["entries"]) > 1]
+    if ranked:
+        count = sum(map(ranks_best_first, ranked))
+        table += [
+            "",
+            f"In {count} of {len(ranked)} cases with several remedies, the one that "
+            "gained most was predicted to be first, or its interval reaches the first.",
+        ]
     missing = [
         f"- {line['dataset']}, {line['state']}: {problem}, {line[problem]}"
         for line in lines

@@ -50,6 +50,15 @@ def test_coverage_is_the_share_of_measured_gains_in_their_intervals():
     assert ledger.coverage(entries) == 0.5
 
 
+def test_the_best_remedy_is_first_or_not_distinguished_from_the_first():
+    def ranked(best):
+        return ledger.ranks_best_first(line(entries=[entry(3.0, 2.0), best]))
+
+    assert ledger.ranks_best_first(line(entries=[entry(3.0, 3.0), entry(2.0, 2.0)]))
+    assert ranked(entry(2.8, 2.9))
+    assert not ranked(entry(2.0, 2.9))
+
+
 def test_a_row_has_errors_bias_coverage_width_and_control():
     lines = [
         line(entries=[entry(2.0, 2.5), entry(3.3, 3.0)]),
