@@ -36,6 +36,7 @@ __all__ = [
     "device_selftest",
     "encode_lossless",
     "gpus",
+    "image_size",
     "items",
     "load",
     "main",
@@ -596,6 +597,9 @@ def decode_image(
     data: bytes, mode: str, orient: bool, max_pixels: int
 ) -> tuple[bytearray, tuple[int, int, int], int]:
     """Decodes an image; returns bytes, [height, width, channels], bytes of a sample."""
+
+def image_size(data: bytes, orient: bool, max_pixels: int) -> tuple[int, int]:
+    """Returns height and width of an image, from its header."""
 
 def encode_lossless(data: bytes) -> tuple[bytes, bool]:
     """Encodes a file; returns the record and whether it restores the bytes."""

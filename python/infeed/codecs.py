@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from infeed import _core
 
-__all__ = ["ColorMode", "decode", "encode", "restore"]
+__all__ = ["ColorMode", "decode", "encode", "image_size", "restore"]
 
 ColorMode = Literal["rgb", "gray", "rgba", "stored", "stored16"]
 
@@ -40,6 +40,22 @@ def decode(
     if size == 2:
         return np.frombuffer(pixels, np.uint16).reshape(shape)
     return np.frombuffer(pixels, np.uint8).reshape(shape)
+
+
+def image_size(
+    data: bytes, *, orient: bool = True, max_pixels: int = 1 << 28
+) -> tuple[int, int]:
+    """Returns height and width of an image, without decoding its pixels.
+
+    Args:
+        data: The bytes of a file or lossless record.
+        orient: Return the size after the turn of the EXIF orientation.
+        max_pixels: Largest number of pixels; a larger image is an error.
+
+    Raises:
+        ValueError: The header is damaged, or of another format.
+    """
+    return _core.image_size(bytes(data), orient, max_pixels)
 
 
 def encode(data: bytes) -> bytes:

@@ -21,7 +21,7 @@ from infeed._options import (
     DecodeOptions,
     set_values,
 )
-from infeed._select import Filter, RecordSelection, Split, Weights
+from infeed._select import RecordSelection
 from infeed._select import seed as _seed
 from infeed.batch import Batch
 from infeed.errors import ConfigError
@@ -68,11 +68,6 @@ class Pipeline(RecordSelection):
     """
 
     source: sources.Source
-    _filters: tuple[Filter, ...] = ()
-    _split: Split | None = None
-    _take: int | None = None
-    _weights: Weights | None = None
-    _repeat: int | None = None
     _seed: int | None = None
     _window: int | str | None = None
     _decode: DecodeOptions | None = None
@@ -738,7 +733,7 @@ class Pipeline(RecordSelection):
             "version": _VERSION,
             "source": self.source._to_dict(),
         }
-        # Buffers of weights are numbered after those of the source.
+        # Buffers of the selection are numbered after those of the source.
         first = len(self.source._buffers()) if self._held() else 0
         description |= self._selection_to_dict(first)
         if self._seed is not None:

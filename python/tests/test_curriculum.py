@@ -252,7 +252,7 @@ def test_invalid_selections_raise_at_the_call(call, part):
         (lambda p: p.filter(name="*.jpg"), "no names"),
         (lambda p: p.filter(shard="*"), "not in shards"),
         (lambda p: p.filter(label=7), "none of 10 records"),
-        (lambda p: p.weights([1.0] * 9), "9 weights for 10 records"),
+        (lambda p: p.weights([1.0] * 9), "9 numbers for 10 records"),
         (lambda p: p.weights([1.0] * 9 + [-1.0]), "has the weight -1"),
         (lambda p: p.weights([0.0] * 10), "all weights are zero"),
     ],

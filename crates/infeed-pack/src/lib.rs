@@ -342,8 +342,13 @@ fn check(options: &PackOptions, pipeline: &Pipeline, out: &Path) -> Result<(), E
     Ok(())
 }
 
-/// Rejects weights that would have no meaning, or another one, for the packed dataset.
+/// Rejects weights and groups that would have no meaning, or another one, for the packed dataset.
 fn refuse_weights(pipeline: &Pipeline, options: &PackOptions) -> Result<(), Error> {
+    if pipeline.batch_groups.is_some() {
+        let problem = "groups by record number do not fit the packed dataset, whose numbers differ; \
+                       pack without groups, and set them on the packed pipeline";
+        return Err(Error::config("batch_groups", problem));
+    }
     let problem = match &pipeline.weights {
         Some(weights) if weights.records.is_some() => {
             "weights by record number do not fit the packed dataset, whose numbers differ; pack \

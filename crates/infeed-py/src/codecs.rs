@@ -64,6 +64,15 @@ pub(crate) fn decode_image<'py>(
     ))
 }
 
+/// Returns height and width of an image, from its header.
+#[pyfunction]
+pub(crate) fn image_size(data: &[u8], orient: bool, max_pixels: u64) -> PyResult<(u32, u32)> {
+    let limits = Limits { max_pixels };
+    let header =
+        DECODER.with_borrow_mut(|decoder| decoder.header(data, orient, &limits).map_err(failed))?;
+    Ok((header.size.height, header.size.width))
+}
+
 /// Encodes a file without loss; returns the record and whether it restores the file's bytes.
 #[pyfunction]
 pub(crate) fn encode_lossless(py: Python<'_>, data: &[u8]) -> PyResult<(Cow<'static, [u8]>, bool)> {

@@ -55,7 +55,7 @@ mod _core {
     #[pymodule_export]
     use super::batch::PyBatch;
     #[pymodule_export]
-    use super::codecs::{decode_image, encode_lossless, restore_lossless};
+    use super::codecs::{decode_image, encode_lossless, image_size, restore_lossless};
     #[pymodule_export]
     use super::description::{
         check, check_transform, describe, load, plan, preview, toml_from_json,

@@ -4,6 +4,7 @@ pub mod mixing;
 pub mod mixture;
 pub mod partition;
 pub mod permute;
+pub mod similar;
 pub mod weighted;
 pub mod window;
 
@@ -13,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::random::hash;
 use mixture::Mixture;
 use permute::Permutation;
+use similar::BatchGroups;
 use weighted::Weighted;
 use window::{Groups, Windowed};
 
@@ -30,6 +32,9 @@ const SUBSTITUTE: u64 = 2;
 /// Number of neighbouring positions in a mix by weights: the records of each part in a block are
 /// consecutive in its order.
 const BLOCK: u64 = 1024;
+
+/// Number of records to draw for a substitute of the same group.
+const DRAWS: u32 = 64;
 
 /// Order of the records of a source.
 ///
@@ -58,6 +63,8 @@ enum OrderKind {
     Weighted(Arc<Weighted>, Option<(Arc<Groups>, u64)>),
     /// Repeats another order this many times per epoch.
     Repeated(Arc<Order>, u64),
+    /// Sorts another order into batches of one group.
+    Similar(Arc<Order>, Arc<BatchGroups>),
 }
 
 /// One of several mixed sources.
@@ -112,6 +119,13 @@ pub enum Epoch {
         /// First repeated epoch.
         first: u64,
     },
+    /// Another order, sorted into batches of one group.
+    Similar {
+        /// The other order.
+        order: Arc<Epoch>,
+        /// Position in it of each position.
+        positions: Vec<u32>,
+    },
 }
 
 impl Epoch {
@@ -135,6 +149,9 @@ impl Epoch {
             Epoch::Repeated { order, first } => {
                 let pass = order.epoch(first + position / order.len());
                 pass.get(position % order.len())
+            }
+            Epoch::Similar { order, positions } => {
+                order.get(u64::from(positions[position as usize]))
             }
         }
     }
@@ -160,7 +177,7 @@ impl Epoch {
                 let before = pass * order.len();
                 Some(before + own.start..before + own.end)
             }
-            Epoch::Alone(_) | Epoch::Mixed { .. } => None,
+            Epoch::Alone(_) | Epoch::Mixed { .. } | Epoch::Similar { .. } => None,
         }
     }
 
@@ -231,13 +248,24 @@ impl Order {
         Some(repeated)
     }
 
+    /// Creates an order of the same positions as another one, sorted into batches of one group; None
+    /// if there are more than [`similar::MAX_POSITIONS`]: see [`similar`].
+    pub fn similar(order: Order, groups: BatchGroups) -> Option<Order> {
+        if order.len() > similar::MAX_POSITIONS {
+            return None;
+        }
+        let mut similar = Order::new(order.len(), order.seed);
+        similar.how = OrderKind::Similar(Arc::new(order), Arc::new(groups));
+        Some(similar)
+    }
+
     /// Bytes of a window, if records are shuffled in windows.
     pub fn window(&self) -> Option<u64> {
         match &self.how {
             OrderKind::Windowed(_, bytes) | OrderKind::Weighted(_, Some((_, bytes))) => {
                 self.seed.map(|_| *bytes)
             }
-            OrderKind::Repeated(order, _) => order.window(),
+            OrderKind::Repeated(order, _) | OrderKind::Similar(order, _) => order.window(),
             OrderKind::Mixed(mixed) => mixed.parts.iter().filter_map(Order::window).max(),
             OrderKind::Alone | OrderKind::Weighted(_, None) => None,
         }
@@ -254,8 +282,16 @@ impl Order {
         match &self.how {
             OrderKind::Mixed(mixed) => mixed.parts.iter().map(Order::records).sum(),
             OrderKind::Weighted(weighted, _) => weighted.records(),
-            OrderKind::Repeated(order, _) => order.records(),
+            OrderKind::Repeated(order, _) | OrderKind::Similar(order, _) => order.records(),
             OrderKind::Alone | OrderKind::Windowed(..) => self.len,
+        }
+    }
+
+    /// Number of groups whose records have batches of their own; None if batches have any records.
+    pub fn batch_groups(&self) -> Option<usize> {
+        match &self.how {
+            OrderKind::Similar(_, groups) => Some(groups.count()),
+            _ => None,
         }
     }
 
@@ -272,6 +308,10 @@ impl Order {
             OrderKind::Repeated(order, passes) => {
                 Some(hash(&[order.fingerprint().unwrap_or(0), *passes]))
             }
+            OrderKind::Similar(order, groups) => Some(hash(&[
+                order.fingerprint().unwrap_or(0),
+                groups.fingerprint(),
+            ])),
             OrderKind::Alone | OrderKind::Windowed(..) | OrderKind::Mixed(_) => None,
         }
     }
@@ -356,6 +396,11 @@ impl Order {
                 order: Arc::clone(order),
                 first: epoch.saturating_mul(*passes),
             },
+            (OrderKind::Similar(order, groups), _) => {
+                let order = order.epoch(epoch);
+                let positions = groups.positions(self.len, |position| order.get(position));
+                Epoch::Similar { order, positions }
+            }
         }
     }
 
@@ -363,6 +408,9 @@ impl Order {
     /// a sequence that belongs to seed, epoch and position. It may be any record, including the bad
     /// one; the next attempt then returns another.
     pub fn substitute(&self, epoch: u64, position: u64, attempt: u32) -> u64 {
+        if let OrderKind::Similar(order, groups) = &self.how {
+            return self.similar_substitute(order, groups, (epoch, position, attempt));
+        }
         let key = [
             SUBSTITUTE,
             self.seed.unwrap_or(0),
@@ -379,6 +427,27 @@ impl Order {
             OrderKind::Weighted(weighted, _) => weighted.drawn(hash(&key)),
             _ => ((u128::from(hash(&key)) * u128::from(self.records())) >> 64) as u64,
         }
+    }
+
+    /// Returns a substitute of the same group: one of many drawn ones, or another row of the batch.
+    fn similar_substitute(
+        &self,
+        order: &Order,
+        groups: &BatchGroups,
+        (epoch, position, attempt): (u64, u64, u32),
+    ) -> u64 {
+        let records = self.epoch(epoch);
+        let wanted = groups.group(records.get(position));
+        let draw = |draw| order.substitute(epoch, position, attempt.wrapping_mul(DRAWS) + draw);
+        let mut drawn = (0..DRAWS).map(draw);
+        drawn
+            .find(|&record| groups.group(record) == wanted)
+            .unwrap_or_else(|| {
+                let batch = groups.batch_of(position, self.len);
+                let others = batch.end - batch.start;
+                let other = (position - batch.start + u64::from(attempt)) % others;
+                records.get(batch.start + other)
+            })
     }
 }
 

@@ -647,7 +647,7 @@ fn an_unknown_class_name_or_shard_is_rejected_with_the_fix() {
         ),
         (
             memory.clone().weights(few),
-            ["29 weights for 30 records", "each record"],
+            ["29 numbers for 30 records", "each record"],
         ),
         (
             memory.clone().weights(negative),

@@ -9,6 +9,7 @@ mod filter;
 mod function;
 mod order;
 pub mod packed;
+mod per_record;
 mod select;
 mod source;
 mod text;
@@ -110,6 +111,11 @@ pub struct Pipeline {
     /// Batch size and padding. Absent: one sample per batch.
     #[serde(default)]
     pub batch: BatchSpec,
+    /// Number of the group of each record of the source, including records that are not selected.
+    /// Batches have records of one group, except the last ones of an epoch. Absent: batches have any
+    /// records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch_groups: Option<MemoryField>,
     /// User functions. Functions on samples run first, then functions on batches, each in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub python: Vec<FunctionSpec>,
@@ -321,6 +327,7 @@ impl Pipeline {
             transforms: Vec::new(),
             output: PixelOutput::default(),
             batch: BatchSpec::default(),
+            batch_groups: None,
             python: Vec::new(),
             misplaced: None,
         }
@@ -342,6 +349,13 @@ impl Pipeline {
     /// Samples records by weight.
     pub fn weights(mut self, weights: Weights) -> Pipeline {
         self.weights = Some(weights);
+        self
+    }
+
+    /// Batches records of one group, by the number of the group of each record. See
+    /// [`infeed_core::order::similar`].
+    pub fn batch_groups(mut self, groups: MemoryField) -> Pipeline {
+        self.batch_groups = Some(groups);
         self
     }
 
@@ -470,7 +484,7 @@ impl Pipeline {
         declared
     }
 
-    /// Returns the description without selection, weights and repeat: each record of the source
+    /// Returns the description without selection, weights, repeat and groups of batches: each record of the source
     /// once per epoch.
     pub fn plain(&self) -> Pipeline {
         Pipeline {
@@ -479,6 +493,7 @@ impl Pipeline {
             take: None,
             weights: None,
             repeat: None,
+            batch_groups: None,
             ..self.clone()
         }
     }
@@ -586,11 +601,11 @@ impl Pipeline {
     }
 
     /// Returns the order of a source's records. `source` is the result of [`Pipeline::select`];
-    /// `weights` may refer to `handles`.
+    /// `weights` and `batch_groups` may refer to `handles`.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if the weights do not fit the source, or if positions overflow.
+    /// [`Error::Config`] if weights or groups do not fit the source, or if positions overflow.
     pub fn order(&self, source: &dyn Source, handles: &[Handle]) -> Result<Order, Error> {
         order::order(self, source, handles)
     }

@@ -1,9 +1,10 @@
-//! Order of the records: shuffling, windows over shards, weights and passes.
+//! Order of the records: shuffling, windows over shards, weights, passes and groups of batches.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::per_record::similar;
 use super::{Handle, Pipeline};
 use infeed_core::error::Error;
 use infeed_core::order::window::Groups;
@@ -77,14 +78,18 @@ pub(super) fn order(
         }
         None => one_pass(source, window, seed),
     };
-    let Some(passes) = pipeline.repeat else {
-        return Ok(once);
-    };
     let len = once.len();
-    Order::repeated(once, passes).ok_or_else(|| {
-        let problem = format!("{passes} passes of {len} positions exceed the limit of 2^64");
-        Error::config("repeat", problem)
-    })
+    let order = match pipeline.repeat {
+        Some(passes) => Order::repeated(once, passes).ok_or_else(|| {
+            let problem = format!("{passes} passes of {len} positions exceed the limit of 2^64");
+            Error::config("repeat", problem)
+        })?,
+        None => once,
+    };
+    match &pipeline.batch_groups {
+        Some(groups) => similar(order, groups, &pipeline.batch, source, handles),
+        None => Ok(order),
+    }
 }
 
 fn one_pass(source: &dyn Source, window: Option<ShuffleWindow>, seed: Option<u64>) -> Order {

@@ -200,8 +200,8 @@ fn subset_of(pipeline: &Pipeline, source: &dyn Source) -> Result<Subset, Error> 
     })
 }
 
-/// Describes selection and weights as lines of the plan. Empty if each record occurs once per
-/// epoch.
+/// Describes selection, weights and groups as lines of the plan. Empty if each record occurs once
+/// per epoch, in any batch.
 pub(super) fn describe(pipeline: &Pipeline, source: &dyn Source, order: &Order) -> String {
     let mut text = String::new();
     let mut line = |stage: &str, what: String| {
@@ -231,6 +231,12 @@ pub(super) fn describe(pipeline: &Pipeline, source: &dyn Source, order: &Order) 
     }
     if let Some(passes) = pipeline.repeat {
         line("repeat", format!("{passes} passes"));
+    }
+    if let Some(groups) = order.batch_groups() {
+        line(
+            &format!("batches: of one of {groups} groups"),
+            String::new(),
+        );
     }
     text
 }

@@ -415,6 +415,11 @@ impl SourceSpec {
 }
 
 impl MemoryField {
+    /// Returns the name of the array, if it exists only in this process's memory.
+    pub(super) fn held(&self) -> Option<&str> {
+        self.handle.map(|_| self.name.as_str())
+    }
+
     /// Creates a field from an array in a buffer: concatenated records of one shape.
     pub fn array(
         name: &str,

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::{Pipeline, VERSION, Weights, packed};
+use super::{MemoryField, Pipeline, VERSION, Weights, packed};
 use infeed_core::error::Error;
 
 /// Reads a description from TOML.
@@ -44,12 +44,18 @@ fn known_version(pipeline: Pipeline) -> Result<Pipeline, Error> {
 
 /// Writes a description as TOML, unless data or a function exists only in memory.
 pub(super) fn to_toml(pipeline: &Pipeline) -> Result<String, Error> {
-    if let Some(name) = pipeline.weights.as_ref().and_then(Weights::held) {
+    let groups = pipeline.batch_groups.as_ref();
+    let held = [
+        ("weights", pipeline.weights.as_ref().and_then(Weights::held)),
+        ("batch_groups", groups.and_then(MemoryField::held)),
+    ];
+    for (part, name) in held {
+        let Some(name) = name else { continue };
         let problem = format!(
             "the array `{name}` is in memory and cannot be saved; write it with np.save and \
              pass np.load(path, mmap_mode=\"r\")"
         );
-        return Err(Error::config("weights", problem));
+        return Err(Error::config(part, problem));
     }
     let names = pipeline.source.held();
     if !names.is_empty() {

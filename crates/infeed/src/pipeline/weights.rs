@@ -3,13 +3,13 @@
 use serde::{Deserialize, Serialize};
 
 use super::filter::{Class, no_labels};
+use super::per_record::one_per_record;
 use super::{Handle, MemoryField};
 use infeed_core::error::Error;
 use infeed_core::order::MAX_POSITIONS;
 use infeed_core::order::weighted::{Weighted, WeightsError};
-use infeed_core::sample::{DType, FieldKind};
+use infeed_core::sample::DType;
 use infeed_source::Source;
-use infeed_source::memory::FieldData;
 use infeed_source::subset::MAX_RECORDS;
 
 /// Relative sampling weights of records: exactly one of `classes`, `balanced` and `records`.
@@ -89,11 +89,7 @@ impl Weights {
 
     /// Name of the array, if it exists only in this process's memory.
     pub(super) fn held(&self) -> Option<&str> {
-        let field = self
-            .records
-            .as_ref()
-            .filter(|field| field.handle.is_some())?;
-        Some(&field.name)
+        self.records.as_ref().and_then(MemoryField::held)
     }
 
     /// Replaces class names by numbers.
@@ -131,7 +127,11 @@ impl Weights {
             return Err(wrong(problem));
         }
         let (weights, listed) = match &self.records {
-            Some(field) => (by_record(field, source, handles)?, None),
+            Some(field) => {
+                let part = ("weights", "float64");
+                let weights = one_per_record(part, field, source, handles, number)?;
+                (weights, None)
+            }
             None => self.by_class(source)?,
         };
         Weighted::new(&weights, listed, self.epoch).map_err(|error| {
@@ -193,49 +193,6 @@ impl std::fmt::Display for Weights {
             (false, classes) => write!(f, "{}, others 1", classes.join(", ")),
         }
     }
-}
-
-/// Returns the weights of the selected records, from an array with one weight per record.
-fn by_record(
-    field: &MemoryField,
-    source: &dyn Source,
-    handles: &[Handle],
-) -> Result<Vec<f64>, Error> {
-    let wrong = |problem: String| Error::config("weights", problem);
-    let (opened, data) = field.open(handles)?;
-    let (FieldKind::Tensor { dtype, shape }, FieldData::Array(bytes)) = (&opened.kind, &data)
-    else {
-        return Err(wrong(
-            "weights need an array with one number per record, not images, bytes or text"
-                .to_owned(),
-        ));
-    };
-    if !shape.is_empty() || number(*dtype, &[0; 8]).is_none() {
-        let problem = format!(
-            "weights need one number per record, not {} {shape:?}; convert the array to float64",
-            dtype.name()
-        );
-        return Err(wrong(problem));
-    }
-    let all = source
-        .selection()
-        .map_or(source.len(), |subset| subset.all());
-    let given = (bytes.len() / dtype.bytes()) as u64;
-    if given != all {
-        let problem = format!(
-            "the array has {given} weights for {all} records; pass one weight for each record of \
-             the source, including records that are not selected"
-        );
-        return Err(wrong(problem));
-    }
-    let size = dtype.bytes();
-    let weight = |record: u64| {
-        let at = source
-            .selection()
-            .map_or(record, |subset| subset.number(record)) as usize;
-        number(*dtype, &bytes[at * size..]).unwrap_or(f64::NAN)
-    };
-    Ok((0..source.len()).map(weight).collect())
 }
 
 /// Reads the number at the beginning of `bytes`; `None` for other element types.
