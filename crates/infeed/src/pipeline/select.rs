@@ -234,7 +234,7 @@ pub(super) fn describe(pipeline: &Pipeline, source: &dyn Source, order: &Order) 
     }
     if let Some(groups) = order.batch_groups() {
         line(
-            &format!("batches: of one of {groups} groups"),
+            &format!("batches: records of one group, of {groups} groups"),
             String::new(),
         );
     }
