@@ -109,21 +109,16 @@ impl ColumnConverters {
                     values.map(|bytes| String::from_utf8_lossy(bytes)),
                 )),
                 (_, DataType::Struct(fields)) if self.with_paths => {
-                    let bytes: ArrayRef = Arc::new(BinaryArray::from_iter_values(values));
+                    let bytes: ArrayRef = Arc::new(binary(values)?);
                     let paths = records.iter().map(|made| made.file.as_deref());
                     let paths: ArrayRef = Arc::new(paths.collect::<StringArray>());
                     let both = vec![bytes, paths];
                     Arc::new(StructArray::try_new(fields.clone(), both, None)?)
                 }
-                _ => Arc::new(BinaryArray::from_iter_values(values)),
+                _ => Arc::new(binary(values)?),
             });
         };
-        let count: usize = values.clone().map(Bytes::len).sum();
-        let mut all = MutableBuffer::with_capacity(count);
-        values
-            .clone()
-            .for_each(|bytes| all.extend_from_slice(bytes));
-        let elements = numbers(*dtype, all);
+        let elements = numbers(*dtype, joined(values.clone()));
         Ok(match field.data_type() {
             DataType::FixedSizeList(item, length) => Arc::new(FixedSizeListArray::try_new(
                 Arc::clone(item),
@@ -144,6 +139,20 @@ impl ColumnConverters {
             _ => elements,
         })
     }
+}
+
+/// Returns the bytes of all values, one after another.
+fn joined<'a>(values: impl Iterator<Item = &'a Bytes> + Clone) -> MutableBuffer {
+    let count = values.clone().map(Bytes::len).sum();
+    let mut all = MutableBuffer::with_capacity(count);
+    values.for_each(|bytes| all.extend_from_slice(bytes));
+    all
+}
+
+/// Builds an array of values of any length.
+fn binary<'a>(values: impl Iterator<Item = &'a Bytes> + Clone) -> Result<BinaryArray, ArrowError> {
+    let offsets = OffsetBuffer::from_lengths(values.clone().map(Bytes::len));
+    BinaryArray::try_new(offsets, joined(values).into(), None)
 }
 
 fn field(column: &ShardColumn, with_paths: bool) -> Result<Field, Error> {
