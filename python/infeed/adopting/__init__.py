@@ -1,7 +1,7 @@
 """`adopt`: the pipeline of infeed that replaces a loader, with proof and gain.
 
-`recognize` reads the loader, `steps` translates transforms, `equivalence` compares
-samples, and `adopted` holds the result.
+`recognize` reads the loader with `datasets` and `order`, `steps` translates transforms,
+`equivalence` compares samples, `adopted` holds the result, and `page` formats it.
 """
 
 from infeed.adopting.adopted import Adopted, adopt
