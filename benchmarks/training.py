@@ -59,11 +59,12 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--size", type=int, default=64, help="side of an image in px")
     parser.add_argument("--workers", type=int, default=2, help="of the DataLoader")
+    parser.add_argument("--infeed", default="infeed", help="the command")
     parser.add_argument("--threads", type=int, default=1, help="of the network")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if not options.folder.exists():
-        sample(options.folder, options.count, options.classes)
+        sample(options)
     train, others = recipe(options)
     held_out = list(DataLoader(others, batch_size=64))
     adopted = infeed.adopt(train, seconds=None)
@@ -88,10 +89,10 @@ def main() -> int:
     return 0
 
 
-def sample(folder: Path, count: int, classes: int) -> None:
+def sample(options: argparse.Namespace) -> None:
     """Writes the images."""
-    command = [sys.executable, "-m", "infeed", "sample", "classification", str(folder)]
-    command += ["--count", str(count), "--classes", str(classes)]
+    command = [options.infeed, "sample", "classification", str(options.folder)]
+    command += ["--count", str(options.count), "--classes", str(options.classes)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 

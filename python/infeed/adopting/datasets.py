@@ -280,7 +280,7 @@ def _timm(dataset: Any) -> AdoptedDataset | str:
         inner, normalize = dataset.dataset, dataset.normalize
     if _library(inner) != "timm" or type(inner).__name__ != "ImageDataset":
         return ""
-    reader = getattr(inner, "reader", None)
+    reader: Any = getattr(inner, "reader", None)
     if not hasattr(reader, "samples") or not hasattr(reader, "root"):
         return "its reader is no folder of images"
     if getattr(inner, "target_transform", None) is not None:

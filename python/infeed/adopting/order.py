@@ -65,7 +65,8 @@ def read_batches(loader: Any) -> LoaderBatches:
             "batch_sampler or from the dataset; build the pipeline with .batch(n)"
         )
     drops = bool(getattr(batches, "drop_last", False))
-    name, findings = type(batches).__name__, ()
+    name = type(batches).__name__
+    findings: tuple[Finding, ...] = ()
     if name != "BatchSampler":
         reason = "samples are not grouped; pad=True and buckets do the same for sizes"
         findings = (Finding(name, "batches in the order of samples", reason),)
@@ -90,9 +91,9 @@ def read_order(sampler: Any, samples: int) -> SampleOrder:
             shuffles, Finding(name, _SHUFFLE if shuffles else _FILES, reason)
         )
     if name == "SubsetRandomSampler":
-        weights = np.bincount(np.asarray(sampler.indices, np.int64), minlength=samples)
+        counts = np.bincount(np.asarray(sampler.indices, np.int64), minlength=samples)
         finding = Finding(name, f".weights(weights){_SHUFFLE}", "1 for its samples")
-        return SampleOrder(True, finding, weights.astype(np.float64))
+        return SampleOrder(True, finding, counts.astype(np.float64))
     if name == "WeightedRandomSampler" and getattr(sampler, "replacement", False):
         weights = np.zeros(samples)
         given = np.asarray(sampler.weights, np.float64)

@@ -1,6 +1,6 @@
 """Compares the statistics of random fields."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,34 +85,41 @@ def _differs(title: str, apart: Array, expected: float, level: float) -> str:
     return ""
 
 
+# Title of a column, statistic of an array, and the level of a column.
 _Statistic = tuple[
     Callable[[int], str], Callable[[Array], Array], Callable[[int], float]
 ]
 
 
-def _statistics(name: str, is_image: bool, theirs: _Draws) -> Iterator[_Statistic]:
-    """Yields titles of columns, a function of an array, and levels of columns."""
+def _statistics(name: str, is_image: bool, theirs: _Draws) -> list[_Statistic]:
+    """Returns the statistics of a field."""
     arrays = [array for draw in theirs for array in draw]
     level = level_of(arrays)
-    if not is_image and not all(has_pixels(np.squeeze(array)) for array in arrays):
-        yield (
-            lambda column: (
-                f"mean of column {column - 1} of {name}"
-                if column
-                else f"number of {name}"
-            ),
-            _column_means,
-            # Counts are compared exactly, up to chance.
-            lambda column: level if column else 1e-3,
+    if is_image or all(has_pixels(np.squeeze(array)) for array in arrays):
+        return [
+            _moment(name, is_image, title, statistic, level)
+            for title, statistic in (("mean", np.mean), ("standard deviation", np.std))
+        ]
+
+    def title_of(column: int) -> str:
+        return (
+            f"mean of column {column - 1} of {name}" if column else f"number of {name}"
         )
-        return
+
+    # Numbers of rows have no rounding.
+    return [(title_of, _column_means, lambda column: level if column else 1e-3)]
+
+
+def _moment(
+    name: str, is_image: bool, title: str, statistic: Any, level: float
+) -> _Statistic:
+    """Returns a statistic of the channels of an image, or of a whole mask."""
     of = "channel {}" if is_image else name
-    for title, statistic in (("mean", np.mean), ("standard deviation", np.std)):
-        yield (
-            lambda column, title=title: f"{title} of {of.format(column)}",
-            lambda array, statistic=statistic: _channels(array, statistic, is_image),
-            lambda column: level,
-        )
+    return (
+        lambda column: f"{title} of {of.format(column)}",
+        lambda array: _channels(array, statistic, is_image),
+        lambda column: level,
+    )
 
 
 def _chance(values: Array) -> float:
