@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, median, stdev
 from typing import Any
 
 import torch
@@ -202,9 +202,14 @@ def table(runs: dict[str, list[Run]]) -> str:
         ours.accuracy - theirs.accuracy
         for theirs, ours in zip(*runs.values(), strict=True)
     ]
+    ratios = [
+        ours.steps_per_s / theirs.steps_per_s
+        for theirs, ours in zip(*runs.values(), strict=True)
+    ]
+    shown = f"{median(ratios):.2f} [{min(ratios):.2f}-{max(ratios):.2f}]"
+    lines += ["", f"Ratio of steps/s in turns next to each other: {shown}"]
     if len(apart) > 1:
         error = stdev(apart) / len(apart) ** 0.5
-        lines.append("")
         lines.append(
             f"Difference of accuracy, infeed - DataLoader: {mean(apart):+.1%} with a "
             f"standard error of {error:.1%}"

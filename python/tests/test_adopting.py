@@ -427,6 +427,20 @@ def test_targets_with_several_entries_become_fields():
     assert "collate_fn=<lambda>" in adopted.report
 
 
+def test_samples_without_numbers_run_and_the_proof_says_so():
+    class Sentences(Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, number):
+            return {"text": f"sentence {number}"}
+
+    adopted = infeed.adopt(DataLoader(Sentences(), batch_size=2), seconds=None)
+
+    assert "samples without numbers to compare" in adopted.report
+    assert next(iter(adopted.loader())) == {"text": ["sentence 0", "sentence 1"]}
+
+
 def test_fields_that_are_missing_are_named(photos):
     records = infeed.Pipeline(infeed.sources.Folder(str(photos))).decode()
     records = records.transform(T.Resize((32, 32)), layout="CHW")

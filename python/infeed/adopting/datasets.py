@@ -111,9 +111,7 @@ def _items(dataset: Any, reason: str) -> AdoptedDataset:
                 f"{called} is called with its rows; sources.Items(dataset.with_format("
                 "None)) reads tables of images without Python, for .transform(...)"
             )
-    elif isinstance(first, tuple | list) and any(
-        isinstance(part, Mapping) for part in first
-    ):
+    elif isinstance(first, tuple | list) and any(map(_has_entries, first)):
         source, form = _flat_items(dataset), "dict"
         text = "sources.Items(NamedSamples(dataset))"
         variable = (text, f"{variable[1]}, with its targets as fields")
@@ -127,6 +125,13 @@ def _items(dataset: Any, reason: str) -> AdoptedDataset:
         names={repr(source): variable},
         is_python=became is None,
     )
+
+
+def _has_entries(part: Any) -> bool:
+    """Whether a part of a sample is a dictionary, or a list that may have some."""
+    if isinstance(part, list):
+        return not part or isinstance(part[0], Mapping)
+    return isinstance(part, Mapping)
 
 
 def _flat_items(dataset: Any) -> sources.Items:

@@ -14,6 +14,8 @@ _ERRORS = 4.0
 # rounds, and libraries round in other places.
 _ROUNDING = 1 / 255
 
+_SIDES = ("height", "width")
+
 # Arrays of a field by draw and sample.
 _Draws = Sequence[Sequence[Array]]
 
@@ -96,10 +98,13 @@ def _statistics(name: str, is_image: bool, theirs: _Draws) -> list[_Statistic]:
     arrays = [array for draw in theirs for array in draw]
     level = level_of(arrays)
     if is_image or all(has_pixels(np.squeeze(array)) for array in arrays):
-        return [
+        moments = [
             _moment(name, is_image, title, statistic, level)
             for title, statistic in (("mean", np.mean), ("standard deviation", np.std))
         ]
+        # Libraries round sides in other ways.
+        sides: _Statistic = (_SIDES.__getitem__, _sides, lambda column: 1.0)
+        return [sides, *moments] if is_image else moments
 
     def title_of(column: int) -> str:
         return (
@@ -135,6 +140,13 @@ def _column_means(array: Array) -> Array:
     if not len(rows):
         return np.zeros(1 + (array.shape[1] if array.ndim > 1 else 1))
     return np.array([len(rows), *rows.mean(axis=0)])
+
+
+def _sides(image: Array) -> Array:
+    """Returns height and width of an image, whose channels are the shortest axis."""
+    axis = int(np.argmin(image.shape)) if image.ndim == 3 else -1
+    sides = [side for n, side in enumerate(image.shape) if n != axis]
+    return np.array(sides[:2] + [0] * (2 - len(sides)), np.float64)
 
 
 def _channels(image: Array, statistic: Any, is_image: bool) -> Array:

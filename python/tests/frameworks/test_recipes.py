@@ -242,6 +242,22 @@ def test_the_presets_of_torchvision_detection(coco, preset, monkeypatch):
     assert len(offsets) == 3
 
 
+def test_a_folder_of_coco_without_the_wrapper(coco, monkeypatch):
+    provide_pycocotools(monkeypatch)
+    root, annotations = coco
+    chain = v1.Compose([v1.ColorJitter(0.2), v1.ToTensor()])
+    dataset = datasets.CocoDetection(root / "images", annotations, transform=chain)
+    adopted = adopt(DataLoader(dataset, batch_size=2, collate_fn=list))
+
+    assert in_python(adopted) == []
+    assert adopted.equivalence.fields == ("image", "boxes", "labels")
+    # Such a chain moves the image, and the boxes stay.
+    dataset.transforms.transform.transforms.insert(0, v1.Resize((48, 48)))
+    adopted = adopt(DataLoader(dataset, batch_size=2, collate_fn=list))
+    assert in_python(adopted) == ["Resize", "ColorJitter", "ToTensor"]
+    assert "it moves the image, and not its boxes" in adopted.report
+
+
 def test_an_unknown_step_of_detection_is_called_with_the_boxes(coco, monkeypatch):
     class Shift(v2.Transform):
         """Moves the image and its boxes 5 pixels to the right."""
