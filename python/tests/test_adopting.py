@@ -28,6 +28,7 @@ from torchvision.transforms import v2  # noqa: E402
 
 import infeed  # noqa: E402
 from infeed import transforms as T  # noqa: E402
+from infeed.adopting import command  # noqa: E402
 from infeed.adopting.steps import translate  # noqa: E402
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -289,6 +290,33 @@ def test_the_gain_is_measured_and_the_limit_named(photos):
 def test_a_loader_that_cannot_be_adopted_raises_an_error(loader, message):
     with pytest.raises(infeed.ConfigError, match=message):
         infeed.adopt(loader)
+
+
+LOADER_FILE = """
+from torch.utils.data import DataLoader
+from torchvision import datasets, transforms
+
+def make_loader():
+    steps = [transforms.Resize((32, 32)), transforms.ToTensor()]
+    dataset = datasets.ImageFolder({root!r}, transforms.Compose(steps))
+    return DataLoader(dataset, batch_size=8)
+"""
+
+
+def test_the_command_prints_the_report_and_writes_the_page(photos, tmp_path, capsys):
+    file = tmp_path / "training_file.py"
+    file.write_text(LOADER_FILE.format(root=str(photos)))
+    page = tmp_path / "page.html"
+    options = ["--samples", "4", "--seconds", "0.1", "--html", str(page)]
+
+    status = command.main([f"{file}:make_loader", *options])
+
+    printed = capsys.readouterr().out
+    assert status == 0
+    assert "proof: 4 samples: equal labels" in printed
+    assert "T.Resize((32, 32))" in printed
+    assert "T.Resize((32, 32))" in page.read_text()
+    assert "equal samples" in page.read_text()
 
 
 def test_labels_are_numbers(photos):

@@ -143,7 +143,7 @@ def _claim(
     if rates is not None:
         claims.append(f"{_ratio(rates):.2f} times the samples/s")
     if called or not claims:
-        claims.append(f"{called} parts called in Python")
+        claims.append(f"{called} part{'' if called == 1 else 's'} called in Python")
     return ", ".join(claims)
 
 
@@ -197,12 +197,19 @@ def _proof(equivalence: Equivalence) -> str:
 
 def _gain(rates: _Rates, limit: str | None) -> str:
     rows = "".join(
-        f"<tr><td>{turn}</td><td>{theirs:.1f}</td><td>{ours:.1f}</td>"
-        f"<td>{ours / theirs:.2f}</td></tr>\n"
-        for turn, (theirs, ours) in enumerate(zip(*rates, strict=True), start=1)
+        f"<tr><td>{turn}</td><td>{their:.1f}</td><td>{our:.1f}</td>"
+        f"<td>{our / their:.2f}</td></tr>\n"
+        for turn, (their, our) in enumerate(zip(*rates, strict=True), start=1)
     )
     heads = ("turn", "adopted loader, samples/s", "pipeline, samples/s", "ratio")
-    said = "" if limit is None else f"<p>{_text(limit)}.</p>\n"
+    theirs, ours = rates
+    low, high = min(ours) / max(theirs), max(ours) / min(theirs)
+    said = (
+        f"<p>{_ratio(rates):.2f} times the samples/s; {low:.2f} to {high:.2f} between "
+        "turns.</p>\n"
+    )
+    if limit is not None:
+        said += f"<p>{_text(limit)}.</p>\n"
     return _section("Gain", said + _table(heads, rows))
 
 
