@@ -65,7 +65,7 @@ def recognize(loader: Any) -> Recognized:
     drops = ", drop_last=True" if batches.drops else ""
     pads = ", pad=True" if pipeline._batch.pad else ""
     code = f".batch({batches.size}{drops}{pads})"
-    reason = "images of different sizes are padded" if pads else ""
+    reason = "pads images of different sizes" if pads else ""
     findings.append(Finding(f"batch_size={batches.size}", code, reason))
     findings += batches.findings
     findings += _collate(loader)
