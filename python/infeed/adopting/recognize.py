@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from infeed.adopting.datasets import AdoptedDataset, read_dataset
+from infeed.adopting.adopted_dataset import AdoptedDataset
+from infeed.adopting.datasets import read_dataset
 from infeed.adopting.equivalence import grouped
 from infeed.adopting.order import read_batches, read_order
 from infeed.adopting.other_loaders import loader_error

@@ -387,6 +387,23 @@ def test_a_folder_of_keras_that_is_resized_without_antialiasing(photos):
     assert len(found.pictures) == 4
 
 
+def test_loaders_that_hide_their_samples_name_another_way():
+    keras = imported("keras")
+    tensorflow = imported("tensorflow")
+
+    class Batches(keras.utils.PyDataset):
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, number):
+            return np.zeros((4, 8, 8, 3)), np.arange(4)
+
+    with pytest.raises(infeed.ConfigError, match="makes whole batches"):
+        infeed.adopt(Batches())
+    with pytest.raises(infeed.ConfigError, match="hides its files and transforms"):
+        infeed.adopt(tensorflow.data.Dataset.range(4))
+
+
 # Lightning: a data module, as its guide writes it for MNIST.
 
 
