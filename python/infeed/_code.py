@@ -8,6 +8,8 @@ from typing import Any
 
 WIDTH = 88
 INDENT = "    "
+# Consecutive numbers up to this many are listed one by one.
+_LISTED = 8
 
 NO_NAMES: Mapping[Any, str] = MappingProxyType({})
 
@@ -19,9 +21,17 @@ def value(item: Any, names: Mapping[Any, str] = NO_NAMES) -> str:
     if isinstance(item, str):
         return json.dumps(item, ensure_ascii=False)
     if isinstance(item, tuple):
+        if len(item) > _LISTED and _is_range(item):
+            return f"tuple(range({item[0]}, {item[-1] + 1}))"
         inner = ", ".join(map(value, item))
         return f"({inner},)" if len(item) == 1 else f"({inner})"
     return repr(item)
+
+
+def _is_range(items: tuple[Any, ...]) -> bool:
+    """Whether items are consecutive integers."""
+    first = items[0]
+    return isinstance(first, int) and items == tuple(range(first, first + len(items)))
 
 
 def call(name: str, settings: Any, names: Mapping[Any, str] = NO_NAMES) -> str:

@@ -130,12 +130,28 @@ def _cell(name: str, item: Any, boxes: np.ndarray) -> str:
         return f"{caption}<br>{html.escape(repr(item.tolist())[:100])}"
     for box in boxes:
         _outline(pixels, box)
-    encoded = base64.b64encode(_png(pixels)).decode()
+    encoded = base64.b64encode(png(pixels)).decode()
     return f'{caption}<br><img src="data:image/png;base64,{encoded}">'
 
 
 def _pixels(item: np.ndarray) -> np.ndarray | None:
     """Returns an array as uint8 ``[H, W, 1 or 3]``, stretched to the full range."""
+    pixels = rgb_or_gray(item)
+    if pixels is None:
+        return None
+    if pixels.dtype != np.uint8 or pixels.shape[2] == 1:
+        pixels = pixels.astype(np.float32)
+        low, high = float(pixels.min()), float(pixels.max())
+        pixels = ((pixels - low) * (255 / max(high - low, 1e-9))).astype(np.uint8)
+    return np.ascontiguousarray(pixels)
+
+
+def rgb_or_gray(item: np.ndarray) -> np.ndarray | None:
+    """Returns an array as ``[H, W, 1 or 3]`` with its values; None if it is no image.
+
+    Of other numbers of channels, such as one-hot classes, the index of the largest is
+    shown.
+    """
     if item.ndim == 2:
         item = item[:, :, None]
     if item.ndim != 3:
@@ -144,12 +160,7 @@ def _pixels(item: np.ndarray) -> np.ndarray | None:
         item = item.transpose(1, 2, 0)
     if item.shape[2] not in (1, 3, 4):
         item = item.argmax(axis=2)[:, :, None]
-    item = item[:, :, :3]
-    if item.dtype != np.uint8 or item.shape[2] == 1:
-        item = item.astype(np.float32)
-        low, high = float(item.min()), float(item.max())
-        item = ((item - low) * (255 / max(high - low, 1e-9))).astype(np.uint8)
-    return np.ascontiguousarray(item)
+    return item[:, :, :3]
 
 
 def _outline(pixels: np.ndarray, box: np.ndarray) -> None:
@@ -163,7 +174,7 @@ def _outline(pixels: np.ndarray, box: np.ndarray) -> None:
     pixels[top : bottom + 1, [left, right]] = ink
 
 
-def _png(pixels: np.ndarray) -> bytes:
+def png(pixels: np.ndarray) -> bytes:
     """Encodes uint8 pixels as PNG. Source: PNG specification, third edition."""
     height, width, channels = pixels.shape
     rows = np.zeros((height, 1 + width * channels), np.uint8)

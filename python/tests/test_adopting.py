@@ -1,5 +1,6 @@
 """Loaders of PyTorch, and the pipelines that replace them."""
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +12,23 @@ pytestmark = pytest.mark.frameworks
 torch = pytest.importorskip("torch")
 torchvision = pytest.importorskip("torchvision")
 
-from torch.utils.data import DataLoader, Dataset  # noqa: E402
+from torch.utils.data import (  # noqa: E402
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    Subset,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    random_split,
+)
 from torchvision import datasets  # noqa: E402
 from torchvision import transforms as v1  # noqa: E402
 from torchvision.transforms import v2  # noqa: E402
 
 import infeed  # noqa: E402
 from infeed import transforms as T  # noqa: E402
+from infeed.adopting import command  # noqa: E402
 from infeed.adopting.steps import translate  # noqa: E402
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -72,17 +83,8 @@ def test_a_chain_without_random_steps_becomes_native_and_equal(photos, steps):
     assert ".batch(8)" in adopted.code
 
 
-# Chains of recipes: the reference of torchvision with its options, SimCLR, and others.
+# Chains of transforms: SimCLR's, and others. `test_recipes.py` has whole loaders.
 RECIPES = {
-    "trivial augment": [
-        v2.RandomResizedCrop(64),
-        v2.RandomHorizontalFlip(),
-        v2.TrivialAugmentWide(interpolation=v1.InterpolationMode.BILINEAR),
-        v2.PILToTensor(),
-        v2.ToDtype(torch.float32, scale=True),
-        v2.Normalize(MEAN, STD),
-        v2.RandomErasing(0.1),
-    ],
     "rand augment": [
         v1.RandomResizedCrop(64),
         v1.RandAugment(),
@@ -290,8 +292,198 @@ def test_a_loader_that_cannot_be_adopted_raises_an_error(loader, message):
         infeed.adopt(loader)
 
 
+LOADER_FILE = """
+from torch.utils.data import DataLoader
+from torchvision import datasets, transforms
+
+def make_loader():
+    steps = [transforms.Resize((32, 32)), transforms.ToTensor()]
+    dataset = datasets.ImageFolder({root!r}, transforms.Compose(steps))
+    return DataLoader(dataset, batch_size=8)
+"""
+
+
+def test_the_command_prints_the_report_and_writes_the_page(photos, tmp_path, capsys):
+    file = tmp_path / "training_file.py"
+    file.write_text(LOADER_FILE.format(root=str(photos)))
+    page = tmp_path / "page.html"
+    options = ["--samples", "4", "--seconds", "0.1", "--html", str(page)]
+
+    status = command.main([f"{file}:make_loader", *options])
+
+    printed = capsys.readouterr().out
+    assert status == 0
+    assert "proof: 4 samples: equal labels" in printed
+    assert "T.Resize((32, 32))" in printed
+    assert "T.Resize((32, 32))" in page.read_text()
+    assert "equal samples" in page.read_text()
+
+
 def test_labels_are_numbers(photos):
     adopted = infeed.adopt(loader_of(photos, v1.Compose(EVALUATION)), seconds=None)
     _, labels = next(iter(adopted.loader()))
     assert labels.dtype == torch.int64
     assert np.all((labels.numpy() >= 0) & (labels.numpy() < 4))
+
+
+def records_of(adopted: infeed.Adopted, epochs: int = 1) -> list[int]:
+    """Returns the numbers of the records of some epochs, in order."""
+    with adopted.pipeline.open(workers=1) as loader:
+        return [
+            record
+            for _ in range(epochs)
+            for batch in loader
+            for record, _ in batch.records
+        ]
+
+
+def test_a_random_subset_becomes_weights_of_its_records(photos):
+    dataset = datasets.ImageFolder(photos, v1.Compose(EVALUATION))
+    generator = torch.Generator().manual_seed(1)
+    part, _ = random_split(dataset, [0.4, 0.6], generator)
+
+    adopted = infeed.adopt(DataLoader(part, batch_size=8, shuffle=True), seconds=None)
+
+    assert sorted(records_of(adopted)) == sorted(part.indices)
+    assert adopted.equivalence.samples == 16
+    assert adopted.equivalence.is_equivalent, str(adopted.equivalence)
+    assert "16 of 40 samples" in adopted.report
+    names: dict = {}
+    exec(adopted.code, names)
+    again = names["pipeline"]
+    images, own = (next(iter(one))["image"] for one in (again, adopted.pipeline))
+    np.testing.assert_array_equal(images, own)
+
+
+def test_the_first_records_are_taken_and_subsets_may_be_nested(photos):
+    dataset = datasets.ImageFolder(photos, v1.Compose(EVALUATION))
+    nested = Subset(Subset(dataset, range(10, 30)), [4, 0, 4, 9])
+
+    first = infeed.adopt(
+        DataLoader(Subset(dataset, range(12)), batch_size=8), seconds=None
+    )
+    twice = infeed.adopt(DataLoader(nested, batch_size=8), seconds=None)
+
+    assert ".take(12)" in first.code
+    assert records_of(first) == list(range(12))
+    assert records_of(twice) == [10, 14, 14, 19]
+    assert "epoch=4" in twice.code
+    assert first.equivalence.is_equivalent
+    assert twice.equivalence.is_equivalent
+
+
+def test_weights_of_many_records_are_read_from_a_file(photos, tmp_path, monkeypatch):
+    many = Subset(datasets.ImageFolder(photos, v1.Compose(EVALUATION)), [1, 3])
+    adopted = infeed.adopt(DataLoader(many, batch_size=2), seconds=None)
+    monkeypatch.setattr("infeed.adopting.adopted._SHOWN_WEIGHTS", 10)
+    monkeypatch.chdir(tmp_path)
+    np.save("weights.npy", adopted.weights)
+    names: dict = {}
+
+    exec(adopted.code, names)
+
+    batch = next(iter(names["pipeline"]))
+    assert [record for record, _ in batch.records] == [1, 3]
+
+
+def test_samplers_become_weights(photos):
+    dataset = datasets.ImageFolder(photos, v1.Compose(EVALUATION))
+
+    def adopted(sampler, data=dataset) -> infeed.Adopted:
+        loader = DataLoader(data, batch_size=8, sampler=sampler)
+        return infeed.adopt(loader, seconds=None, samples=4)
+
+    subset = adopted(SubsetRandomSampler([3, 5, 7, 11]))
+    weights = [3.0] * 10 + [1.0] * 30
+    weighted = adopted(WeightedRandomSampler(weights, 60))
+    drawn = adopted(RandomSampler(dataset, num_samples=10))
+    inner = adopted(
+        WeightedRandomSampler([1.0, 0.0, 1.0], 4), Subset(dataset, [20, 21, 22])
+    )
+
+    assert sorted(records_of(subset)) == [3, 5, 7, 11]
+    counts = Counter(records_of(weighted))
+    assert {counts[n] for n in range(10)} == {3}
+    assert {counts[n] for n in range(10, 40)} == {1}
+    assert sorted(records_of(drawn, epochs=4)) == list(range(40))
+    assert Counter(records_of(inner)) == {20: 2, 22: 2}
+    assert "counts are exact, and not drawn" in weighted.report
+
+
+def test_another_sampler_is_named_and_left_out(photos):
+    class Backwards(torch.utils.data.Sampler):
+        def __iter__(self):
+            return iter(range(39, -1, -1))
+
+        def __len__(self):
+            return 40
+
+    loader = loader_of(photos, v1.Compose(EVALUATION), shuffle=False)
+    loader = DataLoader(loader.dataset, batch_size=8, sampler=Backwards())
+    adopted = infeed.adopt(loader, seconds=None, samples=4)
+
+    assert "the order of a sampler is not translated" in adopted.report
+
+
+def test_a_batch_sampler_of_fixed_size_becomes_batches(photos):
+    dataset = datasets.ImageFolder(photos, v1.Compose(EVALUATION))
+    batches = BatchSampler(RandomSampler(dataset), 16, drop_last=True)
+    adopted = infeed.adopt(DataLoader(dataset, batch_sampler=batches), seconds=None)
+
+    assert ".batch(16, drop_last=True)" in adopted.code
+    assert ".shuffle(seed=0)" in adopted.code
+
+
+def test_targets_with_several_entries_become_fields():
+    class Scenes(Dataset):
+        def __len__(self):
+            return 12
+
+        def __getitem__(self, number):
+            count = number % 3
+            boxes = torch.arange(count * 4).reshape(-1, 4).float()
+            target = {"boxes": boxes, "labels": torch.arange(count), "number": number}
+            return torch.full((3, 8, 8), float(number)), target
+
+    loader = DataLoader(Scenes(), batch_size=4, collate_fn=lambda batch: batch)
+    adopted = infeed.adopt(loader, seconds=None)
+
+    assert adopted.equivalence.is_equivalent, str(adopted.equivalence)
+    assert adopted.equivalence.fields == ("image", "boxes", "labels", "number")
+    batch = next(iter(adopted.loader()))
+    assert batch["number"].tolist() == [0, 1, 2, 3]
+    assert "collate_fn=<lambda>" in adopted.report
+
+
+def test_samples_without_numbers_run_and_the_proof_says_so():
+    class Sentences(Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, number):
+            return {"text": f"sentence {number}"}
+
+    adopted = infeed.adopt(DataLoader(Sentences(), batch_size=2), seconds=None)
+
+    assert "samples without numbers to compare" in adopted.report
+    assert next(iter(adopted.loader())) == {"text": ["sentence 0", "sentence 1"]}
+
+
+def test_fields_that_are_missing_are_named(photos):
+    records = infeed.Pipeline(infeed.sources.Folder(str(photos))).decode()
+    records = records.transform(T.Resize((32, 32)), layout="CHW")
+    inner = datasets.ImageFolder(
+        photos, v1.Compose([v1.Resize((32, 32)), v1.PILToTensor()])
+    )
+
+    class Three(Dataset):
+        def __len__(self):
+            return 40
+
+        def __getitem__(self, number):
+            image, label = inner[number]
+            return {"image": image, "label": label, "depth": 3.0}
+
+    found = infeed.compare_samples(Three(), records, samples=4)
+
+    assert found.problems == ("the pipeline has no field depth",)

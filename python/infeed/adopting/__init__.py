@@ -1,7 +1,8 @@
 """`adopt`: the pipeline of infeed that replaces a loader, with proof and gain.
 
-`recognize` reads the loader, `steps` translates transforms, `equivalence` compares
-samples, and `adopted` holds the result.
+`recognize` reads the loader, `datasets` its samples, `order` its samplers, and `steps`
+its transforms. `equivalence` compares samples, `adopted` holds the result, and `page`
+formats it.
 """
 
 from infeed.adopting.adopted import Adopted, adopt

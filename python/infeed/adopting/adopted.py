@@ -1,20 +1,25 @@
 """`adopt`, and its result."""
 
 import importlib
+import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from infeed import _check
-from infeed.adopting.equivalence import Equivalence, compare_samples
+from infeed.adopting.equivalence import Equivalence, compare
+from infeed.adopting.page import page
 from infeed.adopting.recognize import recognize
+from infeed.adopting.samples import Array
 from infeed.adopting.steps import Finding
 from infeed.pipeline import Pipeline
 from infeed.watching import measure_throughput
 
 # Turns of each loader. They alternate, so that other programs slow both.
 _TURNS = 2
+# Weights of more records are read from a file by the code.
+_SHOWN_WEIGHTS = 64
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,11 @@ class Adopted:
         equivalence: Result of the comparison of samples; None if it was not asked for.
         gain: Throughput of both loaders; None if it was not asked for.
         limit: What limits the pipeline, as `Loader.explain` says it; None without gain.
+        form: Form of a batch of `loader`: ``"dict"`` if samples are dictionaries.
+        weights: Weight of each record, for a subset or a sampler; None without.
+        names: Variables that `code` uses, by the text that they replace: the variable,
+            and its meaning.
+        adopted: Name of the class of the adopted loader.
     """
 
     pipeline: Pipeline
@@ -65,18 +75,64 @@ class Adopted:
     equivalence: Equivalence | None
     gain: Gain | None
     limit: str | None
+    form: Literal["tuple", "dict"] = "tuple"
+    weights: Array | None = None
+    names: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    adopted: str = "DataLoader"
 
     @property
     def code(self) -> str:
         """Python code that makes the pipeline, to paste into a program."""
         lines = ["import infeed", "import infeed.torch", "from infeed import sources"]
         lines.append("from infeed import transforms as T")
-        lines += ["", f"pipeline = {self.pipeline!r}"]
-        lines.append('loader = infeed.torch.Loader(pipeline, "tuple")')
+        if self.weights is not None and len(self.weights) > _SHOWN_WEIGHTS:
+            lines.insert(0, "import numpy as np")
+        pipeline = repr(self.pipeline)
+        notes = []
+        for text, (variable, meaning) in self.names.items():
+            pipeline = pipeline.replace(text, variable)
+            notes.append(f"# {meaning}")
         unknown = [finding.part for finding in self.findings if finding.became is None]
         if unknown:
-            lines.insert(5, f"# Called in Python, as in the adopted loader: {unknown}")
+            notes.append(f"# Called in Python, as in the adopted loader: {unknown}")
+        if self.weights is not None:
+            text, code = self._weights_code()
+            pipeline = pipeline.replace(text, "weights")
+            notes += code
+        form = f', "{self.form}"' if self.form != "dict" else ""
+        lines += ["", *notes, f"pipeline = {pipeline}"]
+        lines.append(f"loader = infeed.torch.Loader(pipeline{form})")
         return "\n".join(lines) + "\n"
+
+    def _weights_code(self) -> tuple[str, list[str]]:
+        """Returns the text of weights in the pipeline's code, and lines that set it."""
+        assert self.weights is not None
+        assert self.pipeline._weights is not None
+        column = self.pipeline._weights.records
+        text = "" if column is None else f"<{column.summary()}>"
+        if len(self.weights) <= _SHOWN_WEIGHTS:
+            return text, [f"weights = {self.weights.tolist()}"]
+        return text, [
+            '# Written by np.save("weights.npy", adopted.weights)',
+            'weights = np.load("weights.npy", mmap_mode="r")',
+        ]
+
+    @property
+    def html(self) -> str:
+        """The report as a page: findings, proof with pictures, gain and code."""
+        return page(
+            self.adopted,
+            self.findings,
+            self.equivalence,
+            None if self.gain is None else (self.gain.theirs, self.gain.ours),
+            self.limit,
+            self.code,
+        )
+
+    def save_html(self, path: str | os.PathLike[str]) -> None:
+        """Writes the page of `html`, which opens from disk without a network."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self.html)
 
     @property
     def report(self) -> str:
@@ -102,7 +158,7 @@ class Adopted:
             **options: As in `infeed.torch.Loader`, such as ``device="cuda"``.
         """
         torch = importlib.import_module("infeed.torch")
-        return torch.Loader(self.pipeline, "tuple", **options)
+        return torch.Loader(self.pipeline, self.form, **options)
 
     def __str__(self) -> str:
         return self.report
@@ -117,10 +173,11 @@ def adopt(loader: Any, *, samples: int = 64, seconds: float | None = 5.0) -> Ado
         for images, labels in adopted.loader(device="cuda"):
             ...
 
-    Recognizes torchvision's ``ImageFolder`` with transforms of torchvision v1 or v2, or
-    albumentations. A step that it does not know is called in Python, and so are all
-    steps after it. The samples of other datasets are made by their own
-    ``__getitem__``. The report names these parts.
+    Recognizes datasets of torchvision, timm, Ultralytics and ``datasets``, their
+    subsets and samplers, and transforms of torchvision v1 or v2 and albumentations. A
+    step that it does not know is called in Python, and so are all steps after it. The
+    samples of other datasets are made by their own ``__getitem__``. The report names
+    these parts.
 
     Args:
         loader: A ``torch.utils.data.DataLoader`` with a batch size.
@@ -131,7 +188,8 @@ def adopt(loader: Any, *, samples: int = 64, seconds: float | None = 5.0) -> Ado
             the gain is not measured.
 
     Raises:
-        ConfigError: ``loader`` is another object, or has no batch size.
+        ConfigError: ``loader`` is another object, or has no batch size. The message
+            for a tf.data dataset of Keras has the pipeline to write.
         InfeedError: The pipeline cannot be opened.
     """
     samples = _check.integer("adopt", "samples", samples)
@@ -140,7 +198,10 @@ def adopt(loader: Any, *, samples: int = 64, seconds: float | None = 5.0) -> Ado
     found = recognize(loader)
     equivalence = None
     if samples:
-        equivalence = compare_samples(found.dataset, found.records, samples)
+        read = found.read
+        equivalence = compare(
+            read.dataset, read.records, samples, read.chosen, read.order
+        )
     gain = limit = None
     if seconds is not None:
         theirs, ours = [], []
@@ -149,7 +210,17 @@ def adopt(loader: Any, *, samples: int = 64, seconds: float | None = 5.0) -> Ado
             ours.append(measure_throughput(found.pipeline, seconds).samples_per_s)
         gain = Gain(tuple(theirs), tuple(ours))
         limit = _limit(found.pipeline)
-    return Adopted(found.pipeline, found.findings, equivalence, gain, limit)
+    return Adopted(
+        found.pipeline,
+        found.findings,
+        equivalence,
+        gain,
+        limit,
+        found.form,
+        found.weights,
+        found.read.names,
+        type(loader).__name__,
+    )
 
 
 def _rate(

@@ -29,6 +29,8 @@ def main(arguments: Sequence[str]) -> int:
         loader = _function(options.function)()
         print("comparing samples, measuring both loaders ...", file=sys.stderr)
         adopted = adopt(loader, samples=options.samples, seconds=options.seconds)
+        if options.html is not None:
+            adopted.save_html(options.html)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -66,6 +68,11 @@ def _parser() -> argparse.ArgumentParser:
         default=5.0,
         metavar="S",
         help="seconds of each of the four turns of measurement [default: 5]",
+    )
+    parser.add_argument(
+        "--html",
+        metavar="PATH",
+        help="write the report as a page, with pictures of samples that differ",
     )
     return parser
 

@@ -1,10 +1,19 @@
-"""Reads a loader of PyTorch: its dataset, its order and its batches."""
+"""Reads a loader: its dataset, its order and its batches."""
 
+import contextlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from infeed import sources
-from infeed.adopting.steps import Finding, RemainingSteps, Steps, translate
+import numpy as np
+
+from infeed.adopting.adopted_dataset import AdoptedDataset
+from infeed.adopting.datasets import read_dataset
+from infeed.adopting.equivalence import grouped
+from infeed.adopting.order import read_batches, read_order
+from infeed.adopting.other_loaders import loader_error
+from infeed.adopting.prefetched import unwrapped
+from infeed.adopting.samples import Array
+from infeed.adopting.steps import Finding
 from infeed.errors import ConfigError
 from infeed.pipeline import Pipeline
 
@@ -14,16 +23,21 @@ class Recognized:
     """A loader and the pipeline that replaces it.
 
     Attributes:
-        pipeline: The pipeline, with shuffling and batches.
-        records: The pipeline of single samples in the order of the dataset.
-        dataset: The loader's dataset.
+        pipeline: The pipeline, with selection, shuffling and batches.
+        read: The loader's dataset, and the pipeline of its single samples.
         findings: What each part became.
+        weights: Weight of each record; None if each comes once.
     """
 
     pipeline: Pipeline
-    records: Pipeline
-    dataset: Any
+    read: AdoptedDataset
     findings: tuple[Finding, ...]
+    weights: Array | None
+
+    @property
+    def form(self) -> Literal["tuple", "dict"]:
+        """Form of a batch, as that of the dataset's samples."""
+        return self.read.form
 
 
 def recognize(loader: Any) -> Recognized:
@@ -32,97 +46,85 @@ def recognize(loader: Any) -> Recognized:
     Raises:
         ConfigError: It is not a DataLoader of samples by number with a batch size.
     """
-    dataset = _dataset(loader)
-    source, finding, steps = _source(dataset)
-    findings = [finding, *steps.findings]
-    records = Pipeline(source)
-    if isinstance(source, sources.Folder):
-        records = records.decode().transform(*steps.native, layout=steps.layout)
-        if steps.rest:
-            records = records.python(RemainingSteps(steps.rest, steps.is_tensor))
-    pipeline = records
-    shuffles, finding = _order(loader)
-    findings.append(finding)
-    if shuffles:
+    loader, dataset = unwrapped(loader)
+    _check_dataset(loader, dataset)
+    batches = read_batches(loader)
+    read = read_dataset(dataset)
+    order = read_order(batches.sampler, read.samples)
+    findings = list(read.findings)
+    pipeline, code, weights = _selected(read, order.weights, order.epoch)
+    if read.chosen is not None:
+        reason = f"{read.samples} of {len(read.dataset)} samples"
+        if not order.shuffles and np.any(np.diff(read.chosen) < 0):
+            reason += ", in the order of the files"
+        findings.insert(0, Finding("Subset", code, reason))
+    findings.append(order.finding)
+    if order.shuffles:
         pipeline = pipeline.shuffle(seed=0)
-    drops = bool(getattr(loader, "drop_last", False))
-    pipeline = pipeline.batch(loader.batch_size, drop_last=drops)
-    code = f".batch({loader.batch_size}{', drop_last=True' if drops else ''})"
-    findings.append(Finding(f"batch_size={loader.batch_size}", code))
-    collate = getattr(loader, "collate_fn", None)
-    name = getattr(collate, "__name__", type(collate).__name__)
-    if collate is not None and name != "default_collate":
-        reason = "batches are stacked; move it into .python_batch(fn)"
-        findings.append(Finding(f"collate_fn={name}", "left out", reason))
+    options = {"drop_last": True} if batches.drops else {}
+    pipeline = _batched(pipeline, batches.size, options)
+    drops = ", drop_last=True" if batches.drops else ""
+    pads = ", pad=True" if pipeline._batch.pad else ""
+    code = f".batch({batches.size}{drops}{pads})"
+    reason = "pads images of different sizes" if pads else ""
+    findings.append(Finding(f"batch_size={batches.size}", code, reason))
+    findings += batches.findings
+    findings += _collate(loader)
     workers = getattr(loader, "num_workers", 0)
     findings.append(Finding(f"num_workers={workers}", "threads, found while it runs"))
-    return Recognized(pipeline, records, dataset, tuple(findings))
+    return Recognized(pipeline, read, tuple(findings), weights)
 
 
-def _dataset(loader: Any) -> Any:
-    dataset = getattr(loader, "dataset", None)
+def _batched(pipeline: Pipeline, size: int, options: dict[str, Any]) -> Pipeline:
+    """Returns the pipeline in batches, padded if its images may differ in size."""
+    found = grouped(pipeline, size, **options)
+    try:
+        # Sizes of some sources are known only after their first record is read.
+        found.shapes  # noqa: B018
+    except ConfigError:
+        padded = pipeline.batch(size, pad=True, **options)
+        with contextlib.suppress(ConfigError):
+            padded.shapes  # noqa: B018
+            return padded
+    return found
+
+
+def _check_dataset(loader: Any, dataset: Any) -> None:
     if dataset is None or not hasattr(loader, "sampler"):
-        raise ConfigError(
-            f"adopt: a torch.utils.data.DataLoader is expected, got "
-            f"{type(loader).__name__}"
-        )
+        raise loader_error(loader)
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         raise ConfigError(
             f"adopt: {type(dataset).__name__} has no samples by number; name its files "
             "as a source of infeed instead"
         )
-    if not isinstance(getattr(loader, "batch_size", None), int):
-        raise ConfigError(
-            "adopt: the loader has no batch_size, so its batches come from a "
-            "batch_sampler or from the dataset; build the pipeline with .batch(n)"
-        )
-    return dataset
 
 
-def _source(dataset: Any) -> tuple[sources.Source, Finding, Steps]:
-    """Returns the source of a dataset, and the translation of its transform."""
-    name = type(dataset).__name__
-    if reason := _not_a_folder(dataset):
-        source: sources.Source = sources.Items(dataset)
-        if type(dataset).__module__.startswith("datasets."):
-            reason = "its tables are read without Python if it has no transform"
-            return source, Finding(name, repr(source), reason), Steps()
-        return source, Finding(name, None, reason), Steps()
-    folder = sources.Folder(str(dataset.root))
-    steps = translate(_transform(dataset))
-    return folder, Finding(name, repr(folder)), steps
+def _selected(
+    read: AdoptedDataset, weights: Array | None, epoch: int | None
+) -> tuple[Pipeline, str, Array | None]:
+    """Returns the pipeline with the selection of a subset and a sampler, and its code.
+
+    The last value has the weight of each record; None if there are no weights.
+    """
+    counts = read.counts(weights)
+    if counts is None:
+        return read.records, "", None
+    records = int(counts.sum())
+    is_once = set(np.unique(counts)) <= {0.0, 1.0}
+    if weights is None and is_once and counts[:records].all():
+        return read.records.take(records), f".take({records})", None
+    if epoch is None and not is_once:
+        epoch = records
+    options = {} if epoch is None else {"epoch": epoch}
+    shown = "" if epoch is None else f", epoch={epoch}"
+    pipeline = read.records.weights(counts, **options)
+    return pipeline, f".weights(weights{shown})", counts
 
 
-def _transform(dataset: Any) -> Any:
-    return getattr(dataset, "transform", None)
-
-
-def _not_a_folder(dataset: Any) -> str:
-    """Returns why a dataset is not torchvision's ImageFolder; empty if it is."""
-    module = type(dataset).__module__.partition(".")[0]
-    if module != "torchvision" or type(dataset).__name__ != "ImageFolder":
-        return "its __getitem__ is called for each sample, with its own transforms"
-    if getattr(dataset, "target_transform", None) is not None:
-        return "it has a target_transform"
-    load = getattr(dataset, "loader", None)
-    if getattr(load, "__name__", "") != "default_loader":
-        return "it has its own loader for files"
-    return ""
-
-
-def _order(loader: Any) -> tuple[bool, Finding]:
-    sampler = loader.sampler
-    name = type(sampler).__name__
-    if name == "SequentialSampler":
-        return False, Finding(name, "the order of the files")
-    if name == "RandomSampler" and not getattr(sampler, "replacement", False):
-        return True, Finding("shuffle=True", ".shuffle(seed=0)")
-    if name == "DistributedSampler":
-        shuffles = bool(getattr(sampler, "shuffle", True))
-        code = ".shuffle(seed=0)" if shuffles else "the order of the files"
-        reason = "rank and world_size follow from the process group"
-        return shuffles, Finding(name, code, reason)
-    reason = (
-        "the order of a sampler is not translated; see Pipeline.weights and .filter"
-    )
-    return True, Finding(name, ".shuffle(seed=0)", reason)
+def _collate(loader: Any) -> list[Finding]:
+    collate = getattr(loader, "collate_fn", None)
+    name = getattr(collate, "__name__", type(collate).__name__)
+    if collate is None or name == "default_collate":
+        return []
+    reason = "batches are stacked; move it into .python_batch(fn)"
+    return [Finding(f"collate_fn={name}", "left out", reason)]

@@ -1,13 +1,11 @@
-"""Translates transforms of torchvision and albumentations."""
+"""Translates transforms of torchvision, timm and albumentations."""
 
-import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal
 
-import numpy as np
-
 from infeed import transforms
+from infeed.adopting.prefetched import BatchNormalize
 from infeed.errors import ConfigError
 from infeed.transforms import Transform
 
@@ -47,6 +45,8 @@ class Steps:
         layout: Layout of the images that reach the rest, or the batch.
         is_float: Whether values are floats there.
         findings: What each step became.
+        moved: Fields that move with the image: ``boxes`` or ``mask``.
+        is_joint: Whether the steps receive these fields with the image.
     """
 
     native: list[Transform] = field(default_factory=list)
@@ -55,12 +55,17 @@ class Steps:
     layout: Literal["HWC", "CHW"] = "HWC"
     is_float: bool = False
     findings: list[Finding] = field(default_factory=list)
+    moved: frozenset[str] = frozenset()
+    is_joint: bool = False
 
 
 # Steps that only change the type of an image, and whether values become floats.
 _CONVERSIONS = {
     "ToTensor": True,
+    "MaybeToTensor": True,
     "PILToTensor": False,
+    "MaybePILToTensor": False,
+    "ToNumpy": False,
     "ToImage": False,
     "ToPureTensor": False,
     "ToTensorV2": False,
@@ -68,18 +73,50 @@ _CONVERSIONS = {
 _TO_FLOAT = ("ConvertImageDtype", "ToDtype")
 # Steps whose size of one number is a square.
 _SQUARES = ("CenterCrop", "RandomCrop", "RandomResizedCrop")
+# Steps that the declaration of boxes replaces.
+_BOXES = ("SanitizeBoundingBoxes", "ClampBoundingBoxes", "ConvertBoundingBoxFormat")
 _NAMES_OF_ALBUMENTATIONS = {
     "HorizontalFlip": "RandomHorizontalFlip",
     "VerticalFlip": "RandomVerticalFlip",
 }
+# Parameters that torchvision stores under another name.
+_ATTRIBUTES = {"sampler_options": "options"}
+# Default of `RandomIoUCrop`.
+_OVERLAPS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+_LIBRARIES = ("torchvision", "albumentations", "timm")
+# Transforms that move no pixel.
+_VALUES = (
+    transforms.ColorJitter,
+    transforms.GaussianBlur,
+    transforms.GaussianNoise,
+    transforms.Grayscale,
+    transforms.Normalize,
+    transforms.RandomAdjustSharpness,
+    transforms.RandomAutocontrast,
+    transforms.RandomEqualize,
+    transforms.RandomErasing,
+    transforms.RandomGrayscale,
+    transforms.RandomInvert,
+    transforms.RandomPhotometricDistort,
+    transforms.RandomPosterize,
+    transforms.RandomSolarize,
+    transforms.ToFloat,
+)
 
 
-def translate(step: Any) -> Steps:
+def translate(
+    step: Any, moved: frozenset[str] = frozenset(), *, is_joint: bool = False
+) -> Steps:
     """Translates a transform, or a chain of them.
 
     The first step that is not known, and all after it, are called in Python.
+
+    Args:
+        step: The transform.
+        moved: Fields of the samples that move with the image: ``boxes`` or ``mask``.
+        is_joint: Whether the chain receives these fields together with the image.
     """
-    steps = Steps()
+    steps = Steps(moved=moved, is_joint=is_joint)
     for one in _flat(step):
         name = type(one).__name__
         if steps.rest:
@@ -101,6 +138,8 @@ def _flat(step: Any) -> list[Any]:
     """Returns the steps of a chain, also of nested ones."""
     if step is None:
         return []
+    if isinstance(step, list):
+        return [part for one in step for part in _flat(one)]
     chain = getattr(step, "transforms", None)
     if type(step).__name__ in ("Compose", "Sequential") and isinstance(chain, Sequence):
         return [part for one in chain for part in _flat(one)]
@@ -117,7 +156,10 @@ def _p(step: Any) -> float:
 def _translate(step: Any, steps: Steps) -> str:
     """Adds a step to the native ones, and returns its code."""
     name, library = type(step).__name__, type(step).__module__.partition(".")[0]
-    if library not in ("torchvision", "albumentations"):
+    if isinstance(step, BatchNormalize):
+        given = {"mean": _rounded(step.mean), "std": _rounded(step.std)}
+        return _add(_made(transforms.Normalize, given), steps)
+    if library not in _LIBRARIES:
         raise UnknownStepError(f"it is a function of {library}")
     if name in _CONVERSIONS:
         is_new = not steps.is_tensor
@@ -127,43 +169,99 @@ def _translate(step: Any, steps: Steps) -> str:
         return 'layout="CHW"' if is_new else "nothing: it is a tensor already"
     if name in _TO_FLOAT:
         return _to_float(step, steps)
+    if name in _BOXES:
+        return _of_boxes(step, name, steps)
     if steps.is_float and name not in ("Normalize", "RandomErasing"):
         raise UnknownStepError("it follows the conversion to floats")
     if library == "albumentations":
         return _add(_of_albumentations(step, name), steps)
+    if library == "timm":
+        return _add(_of_timm(step, name, steps), steps)
     return _add(_of_torchvision(step, name, steps), steps)
 
 
 def _add(step: Transform, steps: Steps) -> str:
+    if steps.moved and not steps.is_joint and not isinstance(step, _VALUES):
+        names = " and ".join(sorted(steps.moved))
+        raise UnknownStepError(f"it moves the image, and not its {names}")
     steps.native.append(step)
     if isinstance(step, transforms.ToFloat | transforms.Normalize):
         steps.is_float = True
     return repr(step)
 
 
+def _rounded(values: Sequence[float]) -> tuple[float, ...]:
+    """Returns numbers of 32 bits as they were written."""
+    return tuple(round(value, 6) for value in values)
+
+
 def _to_float(step: Any, steps: Steps) -> str:
     dtype = getattr(step, "dtype", None)
     scale = getattr(step, "scale", True)
+    of_mask = None
+    if isinstance(dtype, Mapping):
+        # Types by class of torchvision v2; a tensor that is no image counts too.
+        by_name = {getattr(key, "__name__", key): kind for key, kind in dtype.items()}
+        others = by_name.get("others")
+        dtype = by_name.get("Image", by_name.get("Tensor", others))
+        of_mask = by_name.get("Mask", others)
     if not str(dtype).endswith("float32") or not scale:
         raise UnknownStepError("only float32 with scale=True is translated")
-    if steps.is_float:
-        return "nothing: values are floats already"
-    return _add(transforms.ToFloat(), steps)
+    became = []
+    if of_mask is not None and "mask" in steps.moved:
+        if not str(of_mask).endswith("int64"):
+            raise UnknownStepError("masks become int64 only")
+        index = transforms.ClassIndex("mask", classes=256, dtype="int64")
+        steps.native.append(index)
+        became.append(repr(index))
+    if not steps.is_float:
+        became.insert(0, _add(transforms.ToFloat(), steps))
+    return ", ".join(became) or "nothing: values are floats already"
+
+
+def _of_boxes(step: Any, name: str, steps: Steps) -> str:
+    """Returns what replaces a step that converts or drops boxes."""
+    if "boxes" not in steps.moved:
+        raise UnknownStepError("the samples have no boxes")
+    if name == "ClampBoundingBoxes":
+        return "nothing: boxes are clipped after each step"
+    if name == "ConvertBoundingBoxFormat":
+        given = getattr(step.format, "value", step.format)
+        if str(given).upper() != "XYXY":
+            raise UnknownStepError("boxes stay left, top, right, bottom")
+        return "nothing: boxes are left, top, right, bottom"
+    if (float(step.min_size), float(step.min_area)) != (1.0, 1.0):
+        raise UnknownStepError("set min_size and min_area of .boxes(...)")
+    return "nothing: the source's boxes are dropped in the same way"
 
 
 def _of_torchvision(step: Any, name: str, steps: Steps) -> Transform:
+    if name == "RandomResize":
+        # It draws the shorter side from min_size to max_size - 1.
+        sizes = tuple(range(step.min_size, step.max_size))
+        given: dict[str, Any] = {"interpolation": _plain(step.interpolation)}
+        if len(sizes) == 1:
+            return _made(transforms.Resize, {"size": sizes[0], **given})
+        return _made(transforms.RandomShortestSize, {"min_size": sizes, **given})
     kind = _kind(name)
     if name == "Resize" and steps.is_tensor and not getattr(step, "antialias", True):
         raise UnknownStepError("infeed resizes with antialiasing")
-    if name == "RandomIoUCrop":
+    if name == "RandomIoUCrop" and "boxes" not in steps.moved:
         raise UnknownStepError("it needs declared boxes")
-    given: dict[str, Any] = {}
+    given = {}
     for parameter in fields(kind):
-        if not hasattr(step, parameter.name):
+        attribute = _ATTRIBUTES.get(parameter.name, parameter.name)
+        if not hasattr(step, attribute):
             if parameter.default is MISSING:
-                raise UnknownStepError(f"it has no attribute {parameter.name}")
+                raise UnknownStepError(f"it has no attribute {attribute}")
             continue
-        value = getattr(step, parameter.name)
+        value = getattr(step, attribute)
+        if attribute == "options" and tuple(value) == _OVERLAPS:
+            continue
+        if parameter.name == "fill":
+            value, of_mask = _fills(value)
+            if "mask" in steps.moved and of_mask and hasattr(kind, "mask_fill"):
+                given["mask_fill"] = of_mask
         if parameter.name == "transforms":
             value = tuple(_nested(one, steps) for one in value)
         else:
@@ -177,12 +275,39 @@ def _of_torchvision(step: Any, name: str, steps: Steps) -> Transform:
     return _made(kind, given)
 
 
+def _fills(value: Any) -> tuple[Any, Any]:
+    """Returns the fill value of images, and that of masks."""
+    if not isinstance(value, Mapping):
+        return value, value if isinstance(value, int | float) else None
+    by_name = {getattr(key, "__name__", key): fill for key, fill in value.items()}
+    others = by_name.get("others", 0)
+    image = by_name.get("Image", by_name.get("Tensor", others))
+    return image, by_name.get("Mask", others)
+
+
 def _nested(step: Any, steps: Steps) -> Transform:
     """Returns a step of a choice among steps."""
     name, library = type(step).__name__, type(step).__module__.partition(".")[0]
     if library != "torchvision":
         raise UnknownStepError(f"{name} in it is a function of {library}")
     return _of_torchvision(step, name, steps)
+
+
+def _of_timm(step: Any, name: str, steps: Steps) -> Transform:
+    if name != "RandomResizedCropAndInterpolation":
+        raise UnknownStepError("infeed.transforms does not have it")
+    interpolation = step.interpolation
+    if isinstance(interpolation, list | tuple):
+        raise UnknownStepError("it draws the filter at random")
+    given = {
+        "size": tuple(step.size),
+        "scale": _plain(step.scale),
+        "ratio": _plain(step.ratio),
+        "interpolation": _plain(interpolation),
+    }
+    if len(set(step.size)) == 1:
+        given["size"] = step.size[0]
+    return _made(transforms.RandomResizedCrop, given)
 
 
 def _of_albumentations(step: Any, name: str) -> Transform:
@@ -219,44 +344,6 @@ def _plain(value: Any) -> Any:
         return value.value
     if hasattr(value, "tolist"):
         value = value.tolist()
-    if isinstance(value, Mapping):
-        # Fill values by type, of torchvision v2.
-        return next(iter(value.values()), None)
     if isinstance(value, list | tuple):
         return tuple(_plain(one) for one in value)
     return value
-
-
-class RemainingSteps:
-    """Calls steps of another library on one image of a sample."""
-
-    def __init__(self, steps: Sequence[Callable[[Any], Any]], is_tensor: bool) -> None:
-        self.steps = tuple(steps)
-        self.is_tensor = is_tensor
-
-    def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
-        """Returns the sample with the result of the steps as its image."""
-        image = sample["image"]
-        value: Any = _tensor(image) if self.is_tensor else _picture(image)
-        step: Any
-        for step in self.steps:
-            if type(step).__module__.partition(".")[0] == "albumentations":
-                value = step(image=np.asarray(value))["image"]
-            else:
-                value = step(value)
-        return {**sample, "image": np.ascontiguousarray(np.asarray(value))}
-
-    def __repr__(self) -> str:
-        names = ", ".join(type(step).__name__ for step in self.steps)
-        return f"remaining_steps({names})"
-
-
-def _tensor(image: Any) -> Any:
-    torch = importlib.import_module("torch")
-    return torch.from_numpy(np.ascontiguousarray(image))
-
-
-def _picture(image: Any) -> Any:
-    pillow = importlib.import_module("PIL.Image")
-    array = np.asarray(image)
-    return pillow.fromarray(array[..., 0] if array.shape[-1] == 1 else array)

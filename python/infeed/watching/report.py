@@ -12,6 +12,12 @@ VERSION = 1
 
 WIDTH = 100
 
+# The last line for a loader that `infeed adopt` reads, in the form of the verdict.
+_ADOPT = (
+    "  adopt      `infeed adopt train.py:make_loader` prints the pipeline that "
+    "replaces the loader"
+)
+
 # Properties of `Figures` that the verdict uses.
 COMPUTED = (
     "loop_s",
@@ -61,13 +67,22 @@ class WatchReport:
         return json.dumps(self.to_dict(), indent=indent)
 
     def __str__(self) -> str:
-        return self.verdict.text(WIDTH).removesuffix("\n")
+        text = self.verdict.text(WIDTH).removesuffix("\n")
+        if self.verdict.limit == "step" or not _can_adopt(self.figures.loader):
+            return text
+        return f"{text}\n{_ADOPT}"
 
     def __reduce__(self) -> tuple[type["WatchReport"], tuple[Figures]]:
         return WatchReport, (self.figures,)
 
     def __repr__(self) -> str:
         return f"<infeed.WatchReport: {self.verdict.claim}>"
+
+
+def _can_adopt(loader: str) -> bool:
+    """Whether a class is a DataLoader of PyTorch or torchdata."""
+    is_torch = loader.startswith(("torch.", "torchdata."))
+    return is_torch and loader.endswith("DataLoader")
 
 
 def _verdict(figures: Figures) -> Verdict:

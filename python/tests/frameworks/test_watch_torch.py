@@ -56,6 +56,9 @@ def test_slow_worker_processes_limit_the_loop():
     report = watch.report()
     assert report.verdict.limit == "loader"
     assert report.figures.waiting > 0.5
+    last = str(report).splitlines()[-1]
+    assert last.startswith("  adopt      `infeed adopt train.py:make_loader`")
+    assert len(last) <= 100
 
 
 def test_a_slow_step_limits_while_workers_are_ahead():
@@ -67,6 +70,7 @@ def test_a_slow_step_limits_while_workers_are_ahead():
     report = watch.report()
     assert report.verdict.limit == "step"
     assert report.figures.alone.step.count == 5
+    assert "infeed adopt" not in str(report)
     assert report.figures.alone.at_rest
 
 

@@ -1,0 +1,36 @@
+"""Writes annotations that a program holds in memory to a file, which a source reads."""
+
+import atexit
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+# Entries of a COCO file that `sources.Coco` reads. Outlines are the largest part.
+_ENTRIES: Mapping[str, tuple[str, ...]] = {
+    "images": ("id", "file_name", "height", "width"),
+    "annotations": ("id", "image_id", "category_id", "bbox", "area", "iscrowd"),
+    "categories": ("id", "name"),
+}
+
+
+def written_annotations(annotations: Mapping[str, Any]) -> str:
+    """Returns the path of a new JSON file, which exists until the program ends.
+
+    pycocotools does not keep the path of the file that it has read.
+
+    Args:
+        annotations: The content of a COCO file.
+    """
+    folder = tempfile.mkdtemp(prefix="infeed-adopt-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    content = {
+        name: [{key: one[key] for key in keys if key in one} for one in entries]
+        for name, keys in _ENTRIES.items()
+        if (entries := annotations.get(name)) is not None
+    }
+    path = Path(folder) / "annotations.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return str(path)

@@ -1,0 +1,113 @@
+"""Reads datasets: the source that replaces their files or samples, and transforms.
+
+A dataset is known by its class, so no library is imported here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from infeed import sources
+from infeed.adopting.adopted_dataset import AdoptedDataset
+from infeed.adopting.listed_datasets import read_timm, read_ultralytics
+from infeed.adopting.samples import NamedSamples, is_picture
+from infeed.adopting.steps import Finding
+from infeed.adopting.torchvision_datasets import (
+    read_coco,
+    read_image_folder,
+    read_vision,
+)
+from infeed.pipeline import Pipeline
+
+# Each returns a dataset, the reason why it is called in Python, or an empty text.
+_READERS = (read_image_folder, read_coco, read_vision, read_timm, read_ultralytics)
+_OWN_SAMPLES = "its __getitem__ is called for each sample, with its own transforms"
+
+
+def read_dataset(dataset: Any) -> AdoptedDataset:
+    """Returns the pipeline of a dataset's samples."""
+    if type(dataset).__name__ == "Subset" and hasattr(dataset, "indices"):
+        return _subset(dataset)
+    for reader in _READERS:
+        found = reader(dataset)
+        if isinstance(found, AdoptedDataset):
+            return found
+        if found:
+            return _items(dataset, found)
+    return _items(dataset, _OWN_SAMPLES)
+
+
+def _subset(dataset: Any) -> AdoptedDataset:
+    inner = read_dataset(dataset.dataset)
+    if inner.is_python:
+        # Its samples are made in Python, so nothing is gained by a selection.
+        found = _items(dataset, _OWN_SAMPLES)
+        named = replace(inner.findings[0], part=f"Subset of {inner.findings[0].part}")
+        return replace(found, findings=(named, *found.findings[1:]))
+    indices = np.asarray(dataset.indices, np.int64) % max(inner.samples, 1)
+    chosen = indices if inner.chosen is None else inner.chosen[indices]
+    return replace(inner, chosen=chosen)
+
+
+def _items(dataset: Any, reason: str) -> AdoptedDataset:
+    """Returns the pipeline over the samples that a dataset makes itself."""
+    name = type(dataset).__name__
+    first = dataset[0] if len(dataset) else None
+    form: Literal["tuple", "dict"] = "dict" if isinstance(first, Mapping) else "tuple"
+    source = sources.Items(dataset)
+    became: str | None = None
+    variable = ("sources.Items(dataset)", f"dataset: the {name} of the adopted loader")
+    if type(dataset).__module__.startswith("datasets."):
+        function = (getattr(dataset, "_format_kwargs", None) or {}).get("transform")
+        if function is None:
+            reason = "its tables are read without Python if it has no transform"
+            became = variable[0]
+        else:
+            called = getattr(function, "__name__", type(function).__name__)
+            reason = (
+                f"{called} is called with its rows; sources.Items(dataset.with_format("
+                "None)) reads tables of images without Python, for .transform(...)"
+            )
+    elif isinstance(first, tuple | list) and any(map(_has_entries, first)):
+        source, form = _flat_items(dataset), "dict"
+        text = "sources.Items(NamedSamples(dataset))"
+        variable = (text, f"{variable[1]}, with its targets as fields")
+        reason += "; lists of rows are flat"
+    finding = Finding(name, became, reason)
+    return AdoptedDataset(
+        dataset,
+        _decoded(source, first),
+        (finding,),
+        form,
+        names={repr(source): variable},
+        is_python=became is None,
+    )
+
+
+def _has_entries(part: Any) -> bool:
+    """Whether a part of a sample is a dictionary, or a list that may have some."""
+    if isinstance(part, list):
+        return not part or isinstance(part[0], Mapping)
+    return isinstance(part, Mapping)
+
+
+def _flat_items(dataset: Any) -> sources.Items:
+    """Returns the samples of a dataset with the entries of their targets as fields."""
+    flat = NamedSamples(dataset)
+    lists = flat.lists()
+    if not lists:
+        return sources.Items(flat)
+    ragged = sources.Field(kind="ragged")
+    fields = {name: ragged if name in lists else name for name in flat[0]}
+    return sources.Items(flat, fields=fields)
+
+
+def _decoded(source: sources.Source, first: Any) -> Pipeline:
+    """Returns a pipeline that decodes images if a sample has Pillow images."""
+    parts = first.values() if isinstance(first, Mapping) else first
+    records = Pipeline(source)
+    if isinstance(first, tuple | list | Mapping) and any(map(is_picture, parts)):
+        return records.decode()
+    return records

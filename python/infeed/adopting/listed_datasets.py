@@ -1,0 +1,75 @@
+"""Reads datasets that list the files of a folder of classes: timm and Ultralytics."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from infeed import sources
+from infeed.adopting.adopted_dataset import (
+    AdoptedDataset,
+    library_of,
+    native_dataset,
+)
+from infeed.adopting.prefetched import NormalizedSamples
+from infeed.adopting.steps import Finding, translate
+
+
+def read_timm(dataset: Any) -> AdoptedDataset | str:
+    """Reads timm's `ImageDataset` of a folder, also in a `PrefetchLoader`."""
+    inner, normalize = dataset, None
+    if isinstance(dataset, NormalizedSamples):
+        inner, normalize = dataset.dataset, dataset.normalize
+    if library_of(inner) != "timm" or type(inner).__name__ != "ImageDataset":
+        return ""
+    reader: Any = getattr(inner, "reader", None)
+    if not hasattr(reader, "samples") or not hasattr(reader, "root"):
+        return "its reader is no folder of images"
+    if getattr(inner, "target_transform", None) is not None:
+        return "it has a target_transform"
+    if (mode := getattr(inner, "input_img_mode", "RGB")) != "RGB":
+        return f"its images have the mode {mode}"
+    chain = [inner.transform, normalize]
+    return _listed(dataset, str(reader.root), reader.samples, chain)
+
+
+def read_ultralytics(dataset: Any) -> AdoptedDataset | str:
+    """Reads the `ClassificationDataset` of Ultralytics."""
+    if library_of(dataset) != "ultralytics" or not hasattr(dataset, "torch_transforms"):
+        return ""
+    root, step = str(dataset.root), dataset.torch_transforms
+    samples = [(str(sample[0]), sample[1]) for sample in dataset.samples]
+    # OpenCV reads images in their EXIF orientation.
+    found = _listed(dataset, root, samples, step, form="dict", orient=True)
+    if isinstance(found, str):
+        return found
+    names = Finding('"img", "cls"', '"image", "label"', "keys of a batch")
+    return replace(found, findings=(*found.findings, names))
+
+
+def _listed(
+    dataset: Any,
+    root: str,
+    samples: Sequence[tuple[str, int]],
+    step: Any,
+    **options: Any,
+) -> AdoptedDataset | str:
+    """Reads a list of files below a folder of classes."""
+    start = os.path.join(root, "")
+    if not all(path.startswith(start) for path, _ in samples):
+        return f"its files are not below {root}"
+    parts = [path[len(start) :].split(os.sep) for path, _ in samples]
+    classes = sorted({names[0] for names in parts if len(names) > 1})
+    numbers = {name: number for number, name in enumerate(classes)}
+    if [numbers.get(names[0]) for names in parts] != [label for _, label in samples]:
+        return "its labels are not the numbers of the folders in sorted order"
+    # Records of a folder are in the order of classes, and then of paths.
+    ranks = sorted(range(len(parts)), key=parts.__getitem__)
+    order = np.empty(len(parts), np.int64)
+    order[ranks] = np.arange(len(parts))
+    source = sources.Folder(root)
+    finding = Finding(type(dataset).__name__, repr(source))
+    steps = translate(step)
+    return native_dataset(dataset, source, finding, steps, order=order, **options)

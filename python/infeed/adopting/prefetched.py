@@ -1,0 +1,58 @@
+"""timm's `PrefetchLoader`, which normalizes batches on the device."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+class BatchNormalize:
+    """Normalizes an image [C, H, W] of 8 bits, as timm's loader does with a batch.
+
+    Args:
+        mean: Mean by channel in units of 0 to 1.
+        std: Standard deviation by channel in units of 0 to 1.
+    """
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        self.mean, self.std = tuple(mean), tuple(std)
+
+    def __call__(self, image: Any) -> npt.NDArray[np.float32]:
+        """Returns the normalized image."""
+        mean, std = (
+            np.array(one, np.float32).reshape(-1, 1, 1) * np.float32(255)
+            for one in (self.mean, self.std)
+        )
+        normalized: npt.NDArray[np.float32]
+        normalized = (np.asarray(image).astype(np.float32) - mean) / std
+        return normalized
+
+
+class NormalizedSamples:
+    """The samples of a dataset as a `PrefetchLoader` returns them.
+
+    Args:
+        dataset: The dataset, whose images have 8 bits.
+        normalize: The normalization.
+    """
+
+    def __init__(self, dataset: Any, normalize: BatchNormalize) -> None:
+        self.dataset, self.normalize = dataset, normalize
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, number: int) -> tuple[Any, Any]:
+        image, label = self.dataset[number]
+        return self.normalize(image), label
+
+
+def unwrapped(loader: Any) -> tuple[Any, Any]:
+    """Returns the DataLoader inside a `PrefetchLoader`, and its samples; else both."""
+    is_timm = type(loader).__module__.partition(".")[0] == "timm"
+    if not is_timm or type(loader).__name__ != "PrefetchLoader":
+        return loader, getattr(loader, "dataset", None)
+    mean, std = ((one.flatten() / 255).tolist() for one in (loader.mean, loader.std))
+    inner = loader.loader
+    return inner, NormalizedSamples(inner.dataset, BatchNormalize(mean, std))

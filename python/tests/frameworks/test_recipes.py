@@ -1,0 +1,541 @@
+"""Loaders as the documentation of libraries shows them, adopted and compared.
+
+Sizes are smaller than those of the recipes. Every test compares labels, boxes or masks
+and pixels of the samples: see `infeed.compare_samples`.
+"""
+
+import csv
+import os
+import re
+
+import numpy as np
+import pytest
+from installed import framework_test, imported
+from PIL import Image
+from recipes import (
+    provide_pycocotools,
+    write_classes,
+    write_coco,
+    write_mnist,
+    write_voc,
+)
+
+import infeed
+from infeed import sources
+from infeed import transforms as T
+
+os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
+torch = imported("torch")
+torchvision = imported("torchvision")
+pytestmark = framework_test
+
+from torch.utils.data import (  # noqa: E402
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    random_split,
+)
+from torchvision import datasets, tv_tensors  # noqa: E402
+from torchvision import transforms as v1  # noqa: E402
+from torchvision.transforms import v2  # noqa: E402
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+BILINEAR = v1.InterpolationMode.BILINEAR
+SAMPLES = 24
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    root = tmp_path_factory.mktemp("photos")
+    write_classes(root, 36)
+    return root
+
+
+def adopt(loader) -> infeed.Adopted:
+    """Adopts a loader without measuring it; its samples must be equivalent."""
+    adopted = infeed.adopt(loader, samples=SAMPLES, seconds=None)
+    assert adopted.equivalence.is_equivalent, adopted.report
+    return adopted
+
+
+def in_python(adopted: infeed.Adopted) -> list[str]:
+    return [found.part for found in adopted.findings if found.became is None]
+
+
+# torchvision: references/classification.
+
+
+def test_the_training_preset_of_torchvision_classification(photos):
+    preset = v2.Compose(
+        [
+            v2.RandomResizedCrop(64, interpolation=BILINEAR, antialias=True),
+            v2.RandomHorizontalFlip(0.5),
+            v2.TrivialAugmentWide(interpolation=BILINEAR),
+            v2.PILToTensor(),
+            v2.ToDtype(torch.float, scale=True),
+            v2.Normalize(mean=MEAN, std=STD),
+            v2.RandomErasing(p=0.1),
+            v2.ToPureTensor(),
+        ]
+    )
+    dataset = datasets.ImageFolder(photos, preset)
+    adopted = adopt(
+        DataLoader(
+            dataset, batch_size=12, sampler=RandomSampler(dataset), num_workers=0
+        )
+    )
+
+    assert in_python(adopted) == []
+    assert adopted.equivalence.is_random
+
+
+def test_the_evaluation_preset_of_torchvision_classification(photos):
+    preset = v1.Compose(
+        [
+            v1.Resize(72, interpolation=BILINEAR, antialias=True),
+            v1.CenterCrop(64),
+            v1.PILToTensor(),
+            v1.ConvertImageDtype(torch.float),
+            v1.Normalize(mean=MEAN, std=STD),
+        ]
+    )
+    dataset = datasets.ImageFolder(photos, preset)
+    loader = DataLoader(dataset, batch_size=12, sampler=SequentialSampler(dataset))
+    adopted = adopt(loader)
+
+    assert in_python(adopted) == []
+    for (images, labels), (own, own_labels) in zip(
+        loader, adopted.loader(), strict=True
+    ):
+        assert torch.equal(labels, own_labels)
+        torch.testing.assert_close(images, own, rtol=0, atol=0.03)
+
+
+# torchvision: references/segmentation.
+
+
+@pytest.fixture(scope="module")
+def voc(tmp_path_factory):
+    root = tmp_path_factory.mktemp("voc")
+    write_voc(root, 16)
+    return root
+
+
+def segmentation(voc, part, *steps):
+    dataset = datasets.VOCSegmentation(
+        voc, image_set=part, transforms=v2.Compose([*steps])
+    )
+    dataset = datasets.wrap_dataset_for_transforms_v2(dataset)
+    return DataLoader(dataset, batch_size=4, shuffle=part == "train", drop_last=True)
+
+
+TO_TENSORS = (
+    v2.PILToTensor(),
+    v2.ToDtype(
+        {torch.Tensor: torch.float32, tv_tensors.Mask: torch.int64, "others": None},
+        scale=True,
+    ),
+    v2.Normalize(mean=MEAN, std=STD),
+    v2.ToPureTensor(),
+)
+
+
+def test_the_training_preset_of_torchvision_segmentation(voc):
+    loader = segmentation(
+        voc,
+        "train",
+        v2.RandomResize(min_size=32, max_size=96),
+        v2.RandomHorizontalFlip(0.5),
+        v2.RandomCrop(48, pad_if_needed=True, fill={tv_tensors.Mask: 255, "others": 0}),
+        *TO_TENSORS,
+    )
+    adopted = adopt(loader)
+
+    assert in_python(adopted) == []
+    assert "tuple(range(32, 96))" in adopted.code
+    assert "mask_fill=255" in adopted.code
+    images, masks = next(iter(adopted.loader()))
+    assert images.shape == (4, 3, 48, 48)
+    assert (masks.shape, masks.dtype) == ((4, 48, 48), torch.int64)
+
+
+def test_the_evaluation_preset_of_torchvision_segmentation(voc):
+    steps = (v2.RandomResize(min_size=48, max_size=49), v2.CenterCrop(48), *TO_TENSORS)
+    adopted = adopt(segmentation(voc, "val", *steps))
+
+    assert in_python(adopted) == []
+    assert not adopted.equivalence.is_random
+    assert adopted.equivalence.fields == ("image", "mask")
+
+
+# torchvision: references/detection.
+
+
+class GroupedBatchSampler(BatchSampler):
+    """Batches of images with similar aspect ratios, as the reference has it."""
+
+    def __init__(self, sampler, batch_size):
+        super().__init__(sampler, batch_size, drop_last=False)
+
+
+DETECTION = {
+    "hflip": (v2.RandomHorizontalFlip(p=0.5),),
+    "multiscale": (
+        v2.RandomShortestSize(min_size=(48, 64, 80), max_size=120),
+        v2.RandomHorizontalFlip(p=0.5),
+    ),
+    "ssd": (
+        v2.RandomPhotometricDistort(),
+        v2.RandomZoomOut(fill=[123.0, 117.0, 104.0]),
+        v2.RandomIoUCrop(),
+        v2.RandomHorizontalFlip(p=0.5),
+    ),
+    "evaluation": (),
+}
+
+
+@pytest.fixture(scope="module")
+def coco(tmp_path_factory):
+    root = tmp_path_factory.mktemp("coco")
+    return root, write_coco(root, 32)
+
+
+@pytest.mark.parametrize("preset", DETECTION)
+def test_the_presets_of_torchvision_detection(coco, preset, monkeypatch):
+    provide_pycocotools(monkeypatch)
+    root, annotations = coco
+    steps = [
+        *DETECTION[preset],
+        v2.PILToTensor(),
+        v2.ToDtype(torch.float, scale=True),
+        v2.ConvertBoundingBoxFormat(tv_tensors.BoundingBoxFormat.XYXY),
+        v2.SanitizeBoundingBoxes(),
+        v2.ToPureTensor(),
+    ]
+    dataset = datasets.CocoDetection(
+        root / "images", annotations, transforms=v2.Compose(steps)
+    )
+    dataset = datasets.wrap_dataset_for_transforms_v2(
+        dataset, target_keys=("boxes", "labels", "image_id")
+    )
+    # The reference leaves out images without boxes.
+    with_boxes = [n for n in range(len(dataset)) if n % 4]
+    dataset = Subset(dataset, with_boxes)
+    adopted = adopt(
+        DataLoader(
+            dataset,
+            batch_sampler=GroupedBatchSampler(RandomSampler(dataset), 2),
+            collate_fn=lambda batch: tuple(zip(*batch, strict=True)),
+        )
+    )
+
+    assert in_python(adopted) == []
+    assert {"image", "boxes", "labels", "image_id"} == set(adopted.equivalence.fields)
+    assert "GroupedBatchSampler" in adopted.report
+    batch = next(iter(adopted.loader()))
+    assert batch["image"].shape[:2] == (2, 3)
+    boxes, offsets = batch["boxes"]
+    assert boxes.shape[1] == 4
+    assert len(offsets) == 3
+
+
+def test_a_folder_of_coco_without_the_wrapper(coco, monkeypatch):
+    provide_pycocotools(monkeypatch)
+    root, annotations = coco
+    chain = v1.Compose([v1.ColorJitter(0.2), v1.ToTensor()])
+    dataset = datasets.CocoDetection(root / "images", annotations, transform=chain)
+    adopted = adopt(DataLoader(dataset, batch_size=2, collate_fn=list))
+
+    assert in_python(adopted) == []
+    assert adopted.equivalence.fields == ("image", "boxes", "labels")
+    # Such a chain moves the image, and the boxes stay.
+    dataset.transforms.transform.transforms.insert(0, v1.Resize((48, 48)))
+    adopted = adopt(DataLoader(dataset, batch_size=2, collate_fn=list))
+    assert in_python(adopted) == ["Resize", "ColorJitter", "ToTensor"]
+    assert "it moves the image, and not its boxes" in adopted.report
+
+
+def test_an_unknown_step_of_detection_is_called_with_the_boxes(coco, monkeypatch):
+    class Shift(v2.Transform):
+        """Moves the image and its boxes 5 pixels to the right."""
+
+        def forward(self, image, target):
+            matrix = {"angle": 0.0, "translate": [5, 0], "scale": 1.0, "shear": 0.0}
+            moved = v2.functional.affine(image, **matrix)
+            boxes = v2.functional.affine(target["boxes"], **matrix)
+            return moved, {**target, "boxes": boxes}
+
+    provide_pycocotools(monkeypatch)
+    root, annotations = coco
+    chain = v2.Compose([v2.ToImage(), v2.Resize((64, 64)), Shift()])
+    dataset = datasets.CocoDetection(root / "images", annotations, transforms=chain)
+    dataset = Subset(datasets.wrap_dataset_for_transforms_v2(dataset), [1, 2, 3, 5, 6])
+    adopted = adopt(DataLoader(dataset, batch_size=2, collate_fn=list))
+
+    assert in_python(adopted) == ["Shift"]
+
+
+# timm: timm.data.create_loader, as its training script calls it.
+
+
+@pytest.mark.parametrize("prefetches", [False, True])
+@pytest.mark.parametrize("trains", [False, True])
+def test_a_loader_of_timm(photos, prefetches, trains):
+    pytest.importorskip("timm", reason="timm is no requirement of the tests")
+    from timm.data import create_dataset, create_loader
+
+    dataset = create_dataset("", root=str(photos), is_training=trains)
+    options = {"scale": (0.3, 1.0), "hflip": 0.5} if trains else {"crop_pct": 0.9}
+    loader = create_loader(
+        dataset,
+        input_size=(3, 64, 64),
+        batch_size=6,
+        is_training=trains,
+        use_prefetcher=prefetches,
+        interpolation="bicubic",
+        mean=MEAN,
+        std=STD,
+        num_workers=0,
+        persistent_workers=False,
+        device=torch.device("cpu"),
+        **options,
+    )
+    adopted = adopt(loader)
+
+    assert in_python(adopted) == []
+    assert adopted.equivalence.is_random == trains
+
+
+# Ultralytics: classification, as `yolo classify train` loads it.
+
+
+def ultralytics_chain(trains: bool) -> list:
+    """Returns the steps of `classify_augmentations` and `classify_transforms`."""
+    last = [v1.ToTensor(), v1.Normalize((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))]
+    if not trains:
+        return [v1.Resize(64, interpolation=BILINEAR), v1.CenterCrop(64), *last]
+    first = [
+        v1.RandomResizedCrop(64, scale=(0.5, 1.0), interpolation=BILINEAR),
+        v1.RandomHorizontalFlip(p=0.5),
+        v1.RandAugment(interpolation=BILINEAR),
+    ]
+    return [*first, *last, v1.RandomErasing(p=0.4, inplace=True)]
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_the_transforms_of_ultralytics_classification(photos, trains):
+    """Ultralytics gives torchvision's transforms to torchvision's folder."""
+    dataset = datasets.ImageFolder(photos, v1.Compose(ultralytics_chain(trains)))
+    adopted = adopt(DataLoader(dataset, batch_size=16, shuffle=trains))
+
+    assert in_python(adopted) == []
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_a_loader_of_ultralytics_classification(photos, trains):
+    pytest.importorskip("ultralytics", reason="it is no requirement of the tests")
+    from ultralytics.cfg import get_cfg
+    from ultralytics.data import ClassificationDataset, build_dataloader
+
+    settings = get_cfg(overrides={"imgsz": 64, "task": "classify"})
+    dataset = ClassificationDataset(str(photos), args=settings, augment=trains)
+    adopted = adopt(build_dataloader(dataset, 8, 0, shuffle=trains))
+
+    assert in_python(adopted) == []
+    assert adopted.form == "dict"
+
+
+# Keras: image_dataset_from_directory.
+
+
+def keras_samples(root, **options):
+    """Returns a dataset of Keras, its samples, and the pipeline that `adopt` names."""
+    keras = imported("keras")
+    imported("tensorflow")
+    dataset = keras.utils.image_dataset_from_directory(
+        str(root), batch_size=None, shuffle=False, **options
+    )
+    with pytest.raises(infeed.ConfigError, match="hides its transforms") as error:
+        infeed.adopt(dataset)
+    code = re.search(r"infeed\.Pipeline.*", str(error.value))[0]
+    names = {"infeed": infeed, "sources": sources, "T": T}
+    pipeline = eval(code.replace(".shuffle(seed=0)", ""), names)
+    samples = [(image.numpy(), label.numpy()) for image, label in dataset]
+    return samples, pipeline
+
+
+def test_a_folder_of_keras_at_its_own_size(tmp_path):
+    write_classes(tmp_path, 18, ".png", side=48)
+    samples, pipeline = keras_samples(tmp_path, image_size=(48, 48))
+
+    found = infeed.compare_samples(samples, pipeline, SAMPLES)
+
+    assert found.is_equivalent, str(found)
+    assert found.largest < 1e-4
+
+
+def test_a_folder_of_keras_that_is_resized_without_antialiasing(photos):
+    samples, pipeline = keras_samples(photos, image_size=(32, 32))
+
+    found = infeed.compare_samples(samples, pipeline, SAMPLES)
+
+    # Keras samples four pixels, infeed averages all: shown, and not hidden.
+    assert "values differ by up to" in str(found)
+    assert len(found.pictures) == 4
+
+
+def test_loaders_that_hide_their_samples_name_another_way():
+    keras = imported("keras")
+    tensorflow = imported("tensorflow")
+
+    class Batches(keras.utils.PyDataset):
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, number):
+            return np.zeros((4, 8, 8, 3)), np.arange(4)
+
+    with pytest.raises(infeed.ConfigError, match="makes whole batches"):
+        infeed.adopt(Batches())
+    with pytest.raises(infeed.ConfigError, match="hides its files and transforms"):
+        infeed.adopt(tensorflow.data.Dataset.range(4))
+
+
+# Lightning: a data module, as its guide writes it for MNIST.
+
+
+def test_a_data_module_of_lightning(tmp_path):
+    lightning = imported("lightning")
+    write_mnist(tmp_path, 60)
+
+    class Digits(lightning.LightningDataModule):
+        def setup(self, stage):
+            steps = [v1.ToTensor(), v1.Normalize((0.1307,), (0.3081,))]
+            digits = datasets.MNIST(tmp_path, train=True, transform=v1.Compose(steps))
+            generator = torch.Generator().manual_seed(42)
+            self.train, self.val = random_split(digits, [50, 10], generator)
+
+        def train_dataloader(self):
+            return DataLoader(self.train, batch_size=10, shuffle=True)
+
+        def val_dataloader(self):
+            return DataLoader(self.val, batch_size=10)
+
+    module = Digits()
+    module.setup("fit")
+    train, val = adopt(module.train_dataloader()), adopt(module.val_dataloader())
+
+    assert in_python(train) == in_python(val) == []
+    with train.pipeline.open() as loader:
+        records = sorted(n for batch in loader for n, _ in batch.records)
+    assert records == sorted(module.train.indices)
+    images, labels = next(iter(val.loader()))
+    assert images.shape == (10, 1, 28, 28)
+    assert labels.shape == (10,)
+
+
+# Hugging Face: image classification, with transforms on access.
+
+
+def test_image_classification_of_hugging_face(photos):
+    hub = imported("datasets")
+    paths = sorted(map(str, photos.glob("*/*.jpg")))
+    columns = {"image": paths, "label": [int(path[-9]) for path in map(str, paths)]}
+    names = hub.ClassLabel(names=["class0", "class1", "class2"])
+    features = hub.Features({"image": hub.Image(), "label": names})
+    chain = v2.Compose(
+        [
+            v2.Resize((48, 48)),
+            v2.ToImage(),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize(mean=MEAN, std=STD),
+        ]
+    )
+
+    def transformed(examples):
+        images = [chain(image.convert("RGB")) for image in examples.pop("image")]
+        return {"pixel_values": images, "label": examples["label"]}
+
+    def stacked(examples):
+        images = torch.stack([example["pixel_values"] for example in examples])
+        labels = torch.tensor([example["label"] for example in examples])
+        return {"pixel_values": images, "labels": labels}
+
+    rows = hub.Dataset.from_dict(columns, features=features)
+    loader = DataLoader(rows.with_transform(transformed), 8, collate_fn=stacked)
+    adopted = adopt(loader)
+
+    assert in_python(adopted) == ["Dataset"]
+    assert "transformed is called with its rows" in adopted.report
+    theirs, ours = next(iter(loader)), next(iter(adopted.loader()))
+    assert torch.equal(theirs["pixel_values"], ours["pixel_values"])
+    assert torch.equal(theirs["labels"], ours["label"])
+    # The hint of the report is a pipeline with equal samples.
+    native = infeed.Pipeline(sources.Items(rows.with_format(None))).decode()
+    native = native.transform(T.Resize((48, 48)), T.Normalize(MEAN, STD), layout="CHW")
+    found = infeed.compare_samples(rows.with_transform(transformed), native, SAMPLES)
+    assert found.is_equivalent, str(found)
+
+
+# PyTorch: the custom dataset of its tutorial.
+
+
+def test_a_custom_dataset_of_files_and_a_table(photos, tmp_path):
+    with open(tmp_path / "labels.csv", "w", newline="") as file:
+        for path in sorted(photos.glob("*/*.jpg")):
+            csv.writer(file).writerow([path.relative_to(photos), path.parent.name[-1]])
+
+    class Labelled(Dataset):
+        def __init__(self, table, folder, transform=None, target_transform=None):
+            with open(table, newline="") as file:
+                self.rows = list(csv.reader(file))
+            self.folder = folder
+            self.transform, self.target_transform = transform, target_transform
+
+        def __len__(self):
+            return len(self.rows)
+
+        def __getitem__(self, number):
+            name, label = self.rows[number]
+            image, label = Image.open(self.folder / name).convert("RGB"), int(label)
+            if self.transform:
+                image = self.transform(image)
+            if self.target_transform:
+                label = self.target_transform(label)
+            return image, label
+
+    chain = v1.Compose([v1.Resize((40, 40)), v1.ToTensor()])
+    dataset = Labelled(
+        tmp_path / "labels.csv", photos, chain, target_transform=lambda label: 2 - label
+    )
+    loader = DataLoader(dataset, batch_size=9)
+    adopted = adopt(loader)
+
+    assert in_python(adopted) == ["Labelled"]
+    assert str(adopted.equivalence) == "24 samples: equal in every value"
+    for theirs, ours in zip(loader, adopted.loader(), strict=True):
+        assert all(map(torch.equal, theirs, ours))
+
+
+def test_a_recipe_with_another_normalization_is_found_and_shown(photos, tmp_path):
+    chain = [v1.Resize((48, 48)), v1.ToTensor(), v1.Normalize(MEAN, (0.5, 0.5, 0.5))]
+    dataset = datasets.ImageFolder(photos, v1.Compose(chain))
+    adopted = adopt(DataLoader(dataset, batch_size=6))
+    changed = adopted.code.replace("std=(0.5, 0.5, 0.5)", "std=T.IMAGENET_STD")
+    names: dict = {}
+    exec(changed.replace(".batch(6)", ""), names)
+
+    found = infeed.compare_samples(dataset, names["pipeline"], SAMPLES)
+
+    assert changed != adopted.code
+    assert "values differ by up to" in str(found)
+    values = {**vars(adopted), "equivalence": found}
+    infeed.Adopted(**values).save_html(tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert text.count("data:image/png") == 12
+    assert "samples differ" in text
+    theirs, ours = found.pictures[0][1:]
+    assert np.abs(theirs - ours).max() > 0.5
