@@ -2,8 +2,6 @@
 
 import json
 import struct
-import sys
-import types
 from pathlib import Path
 
 import numpy as np
@@ -99,34 +97,3 @@ def write_mnist(root: Path, count: int) -> None:
         (folder / f"{part}-images-idx3-ubyte").write_bytes(head + pixels.tobytes())
         head = struct.pack(">II", 0x801, count)
         (folder / f"{part}-labels-idx1-ubyte").write_bytes(head + labels.tobytes())
-
-
-class Coco:
-    """The part of `pycocotools.coco.COCO` that torchvision uses."""
-
-    def __init__(self, path: str) -> None:
-        self.dataset = json.loads(Path(path).read_text())
-        self.imgs = {image["id"]: image for image in self.dataset["images"]}
-        self.anns = {one["id"]: one for one in self.dataset["annotations"]}
-
-    def loadImgs(self, number: int) -> list[dict]:
-        return [self.imgs[number]]
-
-    def getAnnIds(self, number: int) -> list[int]:
-        return [n for n, one in self.anns.items() if one["image_id"] == number]
-
-    def loadAnns(self, numbers: list[int]) -> list[dict]:
-        return [self.anns[n] for n in numbers]
-
-
-def provide_pycocotools(monkeypatch) -> None:
-    """Makes `pycocotools.coco` importable with `Coco` if it is not installed."""
-    try:
-        import pycocotools.coco  # noqa: F401
-    except ImportError:
-        module = types.ModuleType("pycocotools.coco")
-        module.COCO = Coco
-        package = types.ModuleType("pycocotools")
-        package.coco = module
-        monkeypatch.setitem(sys.modules, "pycocotools", package)
-        monkeypatch.setitem(sys.modules, "pycocotools.coco", module)

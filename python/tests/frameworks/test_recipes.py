@@ -13,7 +13,6 @@ import pytest
 from installed import framework_test, imported
 from PIL import Image
 from recipes import (
-    provide_pycocotools,
     write_classes,
     write_coco,
     write_mnist,
@@ -204,8 +203,7 @@ def coco(tmp_path_factory):
 
 
 @pytest.mark.parametrize("preset", DETECTION)
-def test_the_presets_of_torchvision_detection(coco, preset, monkeypatch):
-    provide_pycocotools(monkeypatch)
+def test_the_presets_of_torchvision_detection(coco, preset):
     root, annotations = coco
     steps = [
         *DETECTION[preset],
@@ -242,8 +240,7 @@ def test_the_presets_of_torchvision_detection(coco, preset, monkeypatch):
     assert len(offsets) == 3
 
 
-def test_a_folder_of_coco_without_the_wrapper(coco, monkeypatch):
-    provide_pycocotools(monkeypatch)
+def test_a_folder_of_coco_without_the_wrapper(coco):
     root, annotations = coco
     chain = v1.Compose([v1.ColorJitter(0.2), v1.ToTensor()])
     dataset = datasets.CocoDetection(root / "images", annotations, transform=chain)
@@ -258,7 +255,7 @@ def test_a_folder_of_coco_without_the_wrapper(coco, monkeypatch):
     assert "it moves the image, and not its boxes" in adopted.report
 
 
-def test_an_unknown_step_of_detection_is_called_with_the_boxes(coco, monkeypatch):
+def test_an_unknown_step_of_detection_is_called_with_the_boxes(coco):
     class Shift(v2.Transform):
         """Moves the image and its boxes 5 pixels to the right."""
 
@@ -268,7 +265,6 @@ def test_an_unknown_step_of_detection_is_called_with_the_boxes(coco, monkeypatch
             boxes = v2.functional.affine(target["boxes"], **matrix)
             return moved, {**target, "boxes": boxes}
 
-    provide_pycocotools(monkeypatch)
     root, annotations = coco
     chain = v2.Compose([v2.ToImage(), v2.Resize((64, 64)), Shift()])
     dataset = datasets.CocoDetection(root / "images", annotations, transforms=chain)
@@ -284,7 +280,6 @@ def test_an_unknown_step_of_detection_is_called_with_the_boxes(coco, monkeypatch
 @pytest.mark.parametrize("prefetches", [False, True])
 @pytest.mark.parametrize("trains", [False, True])
 def test_a_loader_of_timm(photos, prefetches, trains):
-    pytest.importorskip("timm", reason="timm is no requirement of the tests")
     from timm.data import create_dataset, create_loader
 
     dataset = create_dataset("", root=str(photos), is_training=trains)
