@@ -6,15 +6,10 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use infeed::decode::{Decoder, Header, Limits};
-use infeed::source::image_files;
+use infeed::source::{IMAGE_EXTENSIONS, image_files};
 use infeed::store;
 
 use crate::error::CliError;
-
-/// File extensions of images, as in the engine's folder source.
-const EXTENSIONS: [&str; 10] = [
-    "jpg", "jpeg", "jpe", "png", "webp", "bmp", "gif", "tif", "tiff", "ifl",
-];
 
 /// Folder names of masks. `{}` is the name of the image folder next to them.
 const MASK_FOLDERS: [&str; 6] = [
@@ -203,7 +198,7 @@ fn extension(path: &Path) -> Option<String> {
 
 /// Returns whether a file has the extension of an image.
 pub(crate) fn is_image(path: &Path) -> bool {
-    extension(path).is_some_and(|extension| EXTENSIONS.contains(&extension.as_str()))
+    extension(path).is_some_and(|extension| IMAGE_EXTENSIONS.contains(&extension.as_str()))
 }
 
 /// Returns at most `limit` items, spread over the whole list.

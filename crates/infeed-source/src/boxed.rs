@@ -1,5 +1,6 @@
-//! Image files with boxes that were read when the source was opened: YOLO and Pascal VOC.
+//! Image files with boxes that were read when the source was opened: COCO, YOLO and Pascal VOC.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use bytes::Bytes;
@@ -8,13 +9,13 @@ use super::folder::read_files;
 use super::listing::Paths;
 use super::{Admission, Read, ReadError, Sink, Source, fingerprint};
 use infeed_core::error::Error;
-use infeed_core::random::hash;
+use infeed_core::random::{hash, hash_bytes};
 use infeed_core::sample::{DType, Field, FieldKind, Pixels, Record, RecordId};
 
 /// Field of the boxes.
 pub const BOXES: &str = "boxes";
 
-/// Field of the class of each box, from 0.
+/// Field of the class of each box.
 pub const LABELS: &str = "labels";
 
 /// Image files, each with its boxes.
@@ -22,61 +23,88 @@ pub const LABELS: &str = "labels";
 pub struct BoxedImages {
     fields: Vec<Field>,
     paths: Paths,
-    /// End of each record's boxes in the arrays below.
+    /// End of each record's boxes in the lists below.
     ends: Vec<usize>,
-    boxes: Vec<[f32; 4]>,
-    labels: Vec<i64>,
-    /// One value per box for the field after the labels, if there is one.
-    marks: Option<Vec<bool>>,
+    /// Boxes that were added.
+    boxes: usize,
+    /// Boxes, then the fields with values for each box.
+    lists: Vec<BoxList>,
+    /// The last field, with one number per record.
+    ids: Option<Vec<i64>>,
     classes: Option<Vec<String>>,
 }
 
-/// Returns the fields of every record. `mark` names a field with a truth value for each box.
-pub fn fields(mark: Option<&str>) -> Vec<Field> {
-    let list = |dtype| FieldKind::Ragged { dtype };
+/// Values of a field for the boxes of all records, in little-endian order.
+#[derive(Debug, Default)]
+struct BoxList {
+    /// Bytes of each box.
+    box_bytes: usize,
+    bytes: Vec<u8>,
+}
+
+impl BoxList {
+    fn push(&mut self, bytes: &[u8]) {
+        self.box_bytes = bytes.len();
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    fn range(&self, boxes: Range<usize>) -> Bytes {
+        let bytes = boxes.start * self.box_bytes..boxes.end * self.box_bytes;
+        Bytes::copy_from_slice(&self.bytes[bytes])
+    }
+}
+
+/// Returns the fields of every record: image, boxes, labels, and `more` fields with values for each
+/// box.
+pub fn fields(more: &[(&str, DType)]) -> Vec<Field> {
     let field = |name: &str, kind| Field {
         name: name.to_owned(),
         kind,
     };
-    let mut fields = vec![
-        field("image", FieldKind::Image(Pixels::Encoded)),
-        field(BOXES, list(DType::Float32)),
-        field(LABELS, list(DType::Int64)),
-    ];
-    fields.extend(mark.map(|name| field(name, list(DType::Bool))));
-    fields
+    let lists = [(BOXES, DType::Float32), (LABELS, DType::Int64)];
+    let lists = lists.iter().chain(more);
+    let lists = lists.map(|&(name, dtype)| field(name, FieldKind::Ragged { dtype }));
+    std::iter::once(field("image", FieldKind::Image(Pixels::Encoded)))
+        .chain(lists)
+        .collect()
 }
 
 impl BoxedImages {
-    /// Starts with files that have no boxes yet.
+    /// Starts with files that have no boxes yet. `fields` are those of [`fields`]; with `ids`, one
+    /// more field follows, with a number for each record.
     pub(super) fn new(
         paths: Paths,
-        mark: Option<&str>,
+        fields: Vec<Field>,
+        ids: Option<Vec<i64>>,
         classes: Option<Vec<String>>,
     ) -> BoxedImages {
+        let is_list = |field: &&Field| matches!(field.kind, FieldKind::Ragged { .. });
+        let lists = fields.iter().filter(is_list).map(|_| BoxList::default());
         BoxedImages {
-            fields: fields(mark),
+            lists: lists.collect(),
+            fields,
+            boxes: 0,
             ends: Vec::with_capacity(paths.len()),
             paths,
-            boxes: Vec::new(),
-            labels: Vec::new(),
-            marks: mark.map(|_| Vec::new()),
+            ids,
             classes,
         }
     }
 
-    /// Adds a box to the next record.
-    pub(super) fn push(&mut self, corners: [f64; 4], label: usize, mark: bool) {
-        self.boxes.push(corners.map(|x| x as f32));
-        self.labels.push(label as i64);
-        if let Some(marks) = &mut self.marks {
-            marks.push(mark);
+    /// Adds a box to the next record. `values` are those of the fields after the boxes, in
+    /// little-endian order; each field has the same number of bytes for every box.
+    pub(super) fn push(&mut self, corners: [f64; 4], values: &[&[u8]]) {
+        let corners = corners.map(|x| (x as f32).to_le_bytes());
+        let values = std::iter::once(corners.as_flattened()).chain(values.iter().copied());
+        for (list, value) in self.lists.iter_mut().zip(values) {
+            list.push(value);
         }
+        self.boxes += 1;
     }
 
     /// Ends the boxes of the next record.
     pub(super) fn end_record(&mut self) {
-        self.ends.push(self.boxes.len());
+        self.ends.push(self.boxes);
     }
 
     /// Releases unused memory, after the last record.
@@ -90,8 +118,9 @@ impl BoxedImages {
             return Err(Error::config("source", problem));
         }
         self.paths.shrink();
-        self.boxes.shrink_to_fit();
-        self.labels.shrink_to_fit();
+        for list in &mut self.lists {
+            list.bytes.shrink_to_fit();
+        }
         Ok(self)
     }
 }
@@ -113,16 +142,14 @@ impl Source for BoxedImages {
     }
 
     fn fingerprint(&self) -> u64 {
-        let boxes = self.boxes.as_flattened().iter().map(|x| x.to_bits().into());
-        let labels: Vec<u64> = self.labels.iter().map(|&label| label as u64).collect();
-        let marks = self.marks.iter().flatten().map(|&mark| mark.into());
+        let lists = self.lists.iter().map(|list| hash_bytes(&list.bytes));
+        let numbers = |all: &[i64]| hash(&all.iter().map(|&n| n as u64).collect::<Vec<u64>>());
         let ends: Vec<u64> = self.ends.iter().map(|&end| end as u64).collect();
         hash(&[
             fingerprint(self.len(), &self.fields),
             self.paths.fingerprint(),
-            hash(&boxes.collect::<Vec<u64>>()),
-            hash(&labels),
-            hash(&marks.collect::<Vec<u64>>()),
+            hash(&lists.collect::<Vec<u64>>()),
+            numbers(self.ids.as_deref().unwrap_or_default()),
             hash(&ends),
         ])
     }
@@ -153,17 +180,9 @@ impl Source for BoxedImages {
             let mut fields = read_files(record, &[&self.paths], admit)?;
             let at = record as usize;
             let own = at.checked_sub(1).map_or(0, |before| self.ends[before])..self.ends[at];
-            let boxes = self.boxes[own.clone()].as_flattened().iter();
-            fields.push(boxes.flat_map(|x| x.to_le_bytes()).collect());
-            let labels = self.labels[own.clone()].iter();
-            fields.push(labels.flat_map(|label| label.to_le_bytes()).collect());
-            if let Some(marks) = &self.marks {
-                fields.push(
-                    marks[own]
-                        .iter()
-                        .map(|&mark| u8::from(mark))
-                        .collect::<Bytes>(),
-                );
+            fields.extend(self.lists.iter().map(|list| list.range(own.clone())));
+            if let Some(ids) = &self.ids {
+                fields.push(Bytes::copy_from_slice(&ids[at].to_le_bytes()));
             }
             let found = Record {
                 index: record,

@@ -5,26 +5,22 @@
 //! keypoints are not read.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bytes::Bytes;
 use infeed_raw::map::FileMap;
 use serde::{Deserialize, Serialize};
 
-use super::folder::{content, read_files};
+use super::boxed::{self, BoxedImages};
+use super::folder::content;
 use super::listing::{Paths, Tree};
-use super::{Admission, Read, ReadError, Sink, Source, fingerprint};
 use crate::store;
 use infeed_core::error::Error;
 use infeed_core::printable::printable;
-use infeed_core::random::hash;
-use infeed_core::sample::{DType, Field, FieldKind, Pixels, Record, RecordId};
+use infeed_core::sample::{DType, Field, FieldKind};
 
-/// Fields with one value per box, next to the boxes.
-pub const COLUMNS: [&str; 3] = ["labels", "area", "iscrowd"];
-
-/// Field of the boxes: left, top, right, bottom in pixels.
-pub const BOXES: &str = "boxes";
+/// Fields with one value per box, next to the boxes (left, top, right, bottom in pixels).
+pub const COLUMNS: [&str; 3] = [boxed::LABELS, "area", "iscrowd"];
 
 /// Numbers in the field `labels`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,21 +31,6 @@ pub enum CocoLabels {
     Id,
     /// The index of the category in the order of ids, from 0.
     Index,
-}
-
-/// Images and boxes of a COCO annotation file.
-#[derive(Debug)]
-pub struct Coco {
-    fields: Vec<Field>,
-    paths: Paths,
-    image_ids: Vec<i64>,
-    /// End of each record's boxes in the arrays below.
-    ends: Vec<usize>,
-    boxes: Vec<[f32; 4]>,
-    labels: Vec<i64>,
-    area: Vec<f32>,
-    iscrowd: Vec<bool>,
-    classes: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -83,93 +64,71 @@ struct Category {
     name: String,
 }
 
-impl Coco {
-    /// Reads an annotation file. `images` is the folder or URL below which its images are.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Open`] for a file that cannot be read. [`Error::Config`] for a file that is not
-    /// JSON of this format, for ids that occur twice or do not exist, and for invalid boxes.
-    pub fn open(images: &Path, annotations: &Path, labels: CocoLabels) -> Result<Coco, Error> {
-        let text = match store::is_url(annotations) {
-            true => content(annotations)?,
-            false => {
-                let map = FileMap::open(annotations);
-                Bytes::from_owner(map.map_err(|error| Error::open(annotations, error))?)
-            }
-        };
-        let wrong = |problem: String| {
-            Error::config("source", format!("{}: {problem}", annotations.display()))
-        };
-        let file: CocoFile = serde_json::from_slice(&text).map_err(|error| wrong(json(&error)))?;
-        drop(text);
-        let (paths, image_ids) = list(images, file.images).map_err(|error| match error {
-            ListError::Problem(problem) => wrong(problem),
-            ListError::Other(error) => error,
-        })?;
-        let (numbers, classes) = categories(file.categories, labels).map_err(wrong)?;
-        let records: HashMap<i64, usize> = image_ids
-            .iter()
-            .enumerate()
-            .map(|(at, &id)| (id, at))
-            .collect();
-        let mut known = HashSet::with_capacity(file.annotations.len());
-        let mut found = Vec::with_capacity(file.annotations.len());
-        for annotation in file.annotations {
-            let one = checked(annotation, &records, &numbers, &mut known);
-            found.push(one.map_err(wrong)?);
+/// Reads an annotation file. `images` is the folder or URL below which its images are.
+///
+/// # Errors
+///
+/// [`Error::Open`] for a file that cannot be read. [`Error::Config`] for a file that is not JSON of
+/// this format, for ids that occur twice or do not exist, and for invalid boxes.
+pub fn open(images: &Path, annotations: &Path, labels: CocoLabels) -> Result<BoxedImages, Error> {
+    let text = match store::is_url(annotations) {
+        true => content(annotations)?,
+        false => {
+            let map = FileMap::open(annotations);
+            Bytes::from_owner(map.map_err(|error| Error::open(annotations, error))?)
         }
-        // Stable: boxes of an image keep the order of the file.
-        found.sort_by_key(|(record, ..)| *record);
-        let mut source = Coco {
-            fields: fields(),
-            paths,
-            ends: Vec::with_capacity(image_ids.len()),
-            image_ids,
-            boxes: Vec::with_capacity(found.len()),
-            labels: Vec::with_capacity(found.len()),
-            area: Vec::with_capacity(found.len()),
-            iscrowd: Vec::with_capacity(found.len()),
-            classes,
-        };
-        let mut rest = found.into_iter().peekable();
-        for record in 0..source.image_ids.len() {
-            while let Some((_, label, annotation)) = rest.next_if(|(of, ..)| *of == record) {
-                let [left, top, width, height] = annotation.bbox;
-                source
-                    .boxes
-                    .push([left, top, left + width, top + height].map(|x| x as f32));
-                source.labels.push(label);
-                let area = annotation.area.unwrap_or(width * height);
-                source.area.push(area as f32);
-                source.iscrowd.push(annotation.iscrowd != 0);
-            }
-            source.ends.push(source.boxes.len());
-        }
-        Ok(source)
+    };
+    let wrong =
+        |problem: String| Error::config("source", format!("{}: {problem}", annotations.display()));
+    let file: CocoFile = serde_json::from_slice(&text).map_err(|error| wrong(json(&error)))?;
+    drop(text);
+    let (paths, image_ids) = list(images, file.images).map_err(|error| match error {
+        ListError::Problem(problem) => wrong(problem),
+        ListError::Other(error) => error,
+    })?;
+    let (numbers, classes) = categories(file.categories, labels).map_err(wrong)?;
+    let records: HashMap<i64, usize> = image_ids
+        .iter()
+        .enumerate()
+        .map(|(at, &id)| (id, at))
+        .collect();
+    let mut known = HashSet::with_capacity(file.annotations.len());
+    let mut found = Vec::with_capacity(file.annotations.len());
+    for annotation in file.annotations {
+        let one = checked(annotation, &records, &numbers, &mut known);
+        found.push(one.map_err(wrong)?);
     }
+    // Stable: boxes of an image keep the order of the file.
+    found.sort_by_key(|(record, ..)| *record);
+    let count = image_ids.len();
+    let mut source = BoxedImages::new(paths, fields(), Some(image_ids), classes);
+    let mut rest = found.into_iter().peekable();
+    for record in 0..count {
+        while let Some((_, label, annotation)) = rest.next_if(|(of, ..)| *of == record) {
+            let [left, top, width, height] = annotation.bbox;
+            let area = annotation.area.unwrap_or(width * height) as f32;
+            let iscrowd = u8::from(annotation.iscrowd != 0);
+            source.push(
+                [left, top, left + width, top + height],
+                &[&label.to_le_bytes(), &area.to_le_bytes(), &[iscrowd]],
+            );
+        }
+        source.end_record();
+    }
+    source.finished()
 }
 
 /// Returns the fields of every record.
 pub fn fields() -> Vec<Field> {
-    let list = |dtype| FieldKind::Ragged { dtype };
-    let number = FieldKind::Tensor {
-        dtype: DType::Int64,
-        shape: Vec::new(),
-    };
-    let kinds = [
-        ("image", FieldKind::Image(Pixels::Encoded)),
-        (BOXES, list(DType::Float32)),
-        (COLUMNS[0], list(DType::Int64)),
-        (COLUMNS[1], list(DType::Float32)),
-        (COLUMNS[2], list(DType::Bool)),
-        ("image_id", number),
-    ];
-    let field = |(name, kind): (&str, FieldKind)| Field {
-        name: name.to_owned(),
-        kind,
-    };
-    kinds.map(field).into()
+    let mut fields = boxed::fields(&[(COLUMNS[1], DType::Float32), (COLUMNS[2], DType::Bool)]);
+    fields.push(Field {
+        name: "image_id".to_owned(),
+        kind: FieldKind::Tensor {
+            dtype: DType::Int64,
+            shape: Vec::new(),
+        },
+    });
+    fields
 }
 
 /// Describes an error of the JSON parser with a fix.
@@ -282,93 +241,10 @@ fn checked(
     Ok((record, label, annotation))
 }
 
-impl Source for Coco {
-    fn fields(&self) -> &[Field] {
-        &self.fields
-    }
-
-    fn len(&self) -> u64 {
-        self.paths.len() as u64
-    }
-
-    fn id(&self, record: u64, _field: Option<usize>) -> RecordId {
-        RecordId {
-            index: record,
-            name: self.paths.path(record as usize).display().to_string(),
-        }
-    }
-
-    fn fingerprint(&self) -> u64 {
-        let boxes = self.boxes.as_flattened().iter().map(|x| x.to_bits().into());
-        let labels: Vec<u64> = self.labels.iter().map(|&label| label as u64).collect();
-        let ids: Vec<u64> = self.image_ids.iter().map(|&id| id as u64).collect();
-        let pairs = self.area.iter().zip(&self.iscrowd);
-        let more = pairs.map(|(area, &crowd)| u64::from(area.to_bits()) << 1 | u64::from(crowd));
-        let ends: Vec<u64> = self.ends.iter().map(|&end| end as u64).collect();
-        hash(&[
-            fingerprint(self.len(), &self.fields),
-            self.paths.fingerprint(),
-            hash(&boxes.collect::<Vec<u64>>()),
-            hash(&labels),
-            hash(&ids),
-            hash(&more.collect::<Vec<u64>>()),
-            hash(&ends),
-        ])
-    }
-
-    fn name(&self, record: u64) -> Option<String> {
-        Some(self.paths.name(record as usize))
-    }
-
-    fn files(&self, record: u64) -> Vec<PathBuf> {
-        vec![self.paths.path(record as usize)]
-    }
-
-    fn classes(&self) -> Option<&[String]> {
-        self.classes.as_deref()
-    }
-
-    fn parallel_reads(&self) -> Option<usize> {
-        self.paths.parallel_reads()
-    }
-
-    fn read(
-        &self,
-        read: &Read,
-        admit: &mut Admission<'_>,
-        sink: &mut Sink<'_>,
-    ) -> Result<(), ReadError> {
-        for &(position, record) in &read.records {
-            let mut fields = read_files(record, &[&self.paths], admit)?;
-            let at = record as usize;
-            let own = at.checked_sub(1).map_or(0, |before| self.ends[before])..self.ends[at];
-            let boxes = self.boxes[own.clone()].as_flattened().iter();
-            fields.push(boxes.flat_map(|x| x.to_le_bytes()).collect());
-            let labels = self.labels[own.clone()].iter();
-            fields.push(labels.flat_map(|label| label.to_le_bytes()).collect());
-            let area = self.area[own.clone()].iter();
-            fields.push(area.flat_map(|area| area.to_le_bytes()).collect());
-            fields.push(
-                self.iscrowd[own]
-                    .iter()
-                    .map(|&crowd| crowd.into())
-                    .collect(),
-            );
-            fields.push(Bytes::copy_from_slice(&self.image_ids[at].to_le_bytes()));
-            let found = Record {
-                index: record,
-                fields,
-            };
-            sink(position, Ok(found));
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read_one;
+    use crate::{Source, read_one};
 
     const GOOD: &str = r#"{"info": {"year": 2026}, "images": [
         {"id": 9, "file_name": "b.jpg", "width": 6, "height": 4},
@@ -379,7 +255,8 @@ mod tests {
         {"id": 2, "image_id": 9, "category_id": 2, "bbox": [0, 0, 6, 4], "iscrowd": 1}],
         "categories": [{"id": 7, "name": "dog"}, {"id": 2, "name": "cat"}]}"#;
 
-    fn opened(text: &str, labels: CocoLabels) -> Result<Coco, Error> {
+    /// Opens the file and returns the source, and the bytes of the fields of its two records.
+    fn opened(text: &str, labels: CocoLabels) -> Result<(BoxedImages, [Vec<Bytes>; 2]), Error> {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("instances.json");
         std::fs::write(&file, text).expect("writes");
@@ -387,34 +264,33 @@ mod tests {
         for name in ["b.jpg", "sub/a.jpg"] {
             std::fs::write(folder.path().join(name), name).expect("writes");
         }
-        let source = Coco::open(folder.path(), &file, labels)?;
+        let source = open(folder.path(), &file, labels)?;
         // Files are read while the folder exists.
-        let records = (0..source.len()).map(|n| read_one(&source, n).expect("a record"));
-        assert_eq!(records.map(|record| record.fields.len()).max(), Some(6));
-        let record = read_one(&source, 1).expect("a record");
-        let numbers = record.fields[1].chunks_exact(4);
-        let boxes: Vec<f32> = numbers
-            .map(|x| f32::from_le_bytes(x.try_into().expect("four bytes")))
-            .collect();
-        assert_eq!(boxes, [1.0, 2.0, 4.0, 3.5, 0.0, 0.0, 6.0, 4.0]);
-        assert_eq!(&record.fields[0][..], b"b.jpg");
-        assert_eq!(&record.fields[4][..], [0, 1]);
-        Ok(source)
+        let records = [0, 1].map(|n| read_one(&source, n).expect("a record").fields);
+        Ok((source, records))
+    }
+
+    fn bytes<const N: usize>(values: &[[u8; N]]) -> &[u8] {
+        values.as_flattened()
     }
 
     #[test]
     fn records_are_images_in_the_order_of_ids_with_their_boxes() {
-        let source = opened(GOOD, CocoLabels::Id).expect("a good file");
+        let (source, [first, second]) = opened(GOOD, CocoLabels::Id).expect("a good file");
 
-        assert_eq!(source.image_ids, [3, 9]);
-        assert_eq!(
-            (&source.ends[..], &source.labels[..]),
-            (&[0, 2][..], &[7, 2][..])
-        );
-        assert_eq!(source.area, [4.0, 24.0]);
+        assert_eq!(first[0], &b"sub/a.jpg"[..]);
+        assert!(first[1..5].iter().all(Bytes::is_empty), "no boxes");
+        assert_eq!(first[5], 3_i64.to_le_bytes()[..]);
+        let boxes = [1.0_f32, 2.0, 4.0, 3.5, 0.0, 0.0, 6.0, 4.0].map(f32::to_le_bytes);
+        assert_eq!(second[0], &b"b.jpg"[..]);
+        assert_eq!(second[1], bytes(&boxes));
+        assert_eq!(second[2], bytes(&[7_i64, 2].map(i64::to_le_bytes)));
+        assert_eq!(second[3], bytes(&[4.0_f32, 24.0].map(f32::to_le_bytes)));
+        assert_eq!(second[4], [0, 1][..]);
+        assert_eq!(second[5], 9_i64.to_le_bytes()[..]);
         assert_eq!(source.classes(), None);
-        let indexed = opened(GOOD, CocoLabels::Index).expect("a good file");
-        assert_eq!(indexed.labels, [1, 0]);
+        let (indexed, [_, second]) = opened(GOOD, CocoLabels::Index).expect("a good file");
+        assert_eq!(second[2], bytes(&[1_i64, 0].map(i64::to_le_bytes)));
         assert_eq!(indexed.classes().expect("names"), ["cat", "dog"]);
         assert_ne!(source.fingerprint(), indexed.fingerprint());
     }

@@ -98,7 +98,7 @@ impl Folder {
             let problem = format!(
                 "{} holds no images (files named {})",
                 root.display(),
-                listing::EXTENSIONS.join(", ")
+                listing::IMAGE_EXTENSIONS.join(", ")
             );
             return Err(Error::config("source", problem));
         }

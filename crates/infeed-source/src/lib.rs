@@ -33,7 +33,7 @@ pub mod walk;
 pub mod yolo;
 
 pub use formats::{arrow, npz, parquet};
-pub use listing::image_files;
+pub use listing::{IMAGE_EXTENSIONS, image_files};
 
 use std::collections::HashMap;
 use std::fmt::Debug;

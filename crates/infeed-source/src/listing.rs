@@ -17,7 +17,7 @@ use infeed_core::random::{hash, hash_bytes};
 
 /// File extensions of images. The bytes of a file decide its format; the extension only keeps notes
 /// and checksums out of a dataset.
-pub(super) const EXTENSIONS: [&str; 10] = [
+pub const IMAGE_EXTENSIONS: [&str; 10] = [
     "jpg", "jpeg", "jpe", "png", "webp", "bmp", "gif", "tif", "tiff", "ifl",
 ];
 
@@ -609,7 +609,7 @@ fn has_image_extension(name: &str) -> bool {
     let Some((_, extension)) = name.rsplit_once('.') else {
         return false;
     };
-    EXTENSIONS
+    IMAGE_EXTENSIONS
         .iter()
         .any(|known| known.eq_ignore_ascii_case(extension))
 }

@@ -10,11 +10,12 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::boxed::BoxedImages;
+use super::boxed::{self, BoxedImages};
 use super::listing::Tree;
 use crate::store;
 use infeed_core::error::Error;
 use infeed_core::printable::printable;
+use infeed_core::sample::{DType, Field};
 
 /// Field that is true for boxes of objects that are difficult to recognise.
 pub const DIFFICULT: &str = "difficult";
@@ -65,6 +66,11 @@ struct VocBox {
     ymax: f64,
 }
 
+/// Returns the fields of every record.
+pub fn fields() -> Vec<Field> {
+    boxed::fields(&[(DIFFICULT, DType::Bool)])
+}
+
 /// Reads the records of an image set in the folder `root`, such as `VOCdevkit/VOC2012`. Labels are
 /// indices into `classes`; without them, into [`CLASSES`].
 ///
@@ -104,7 +110,7 @@ pub fn open(
         None => CLASSES.map(str::to_owned).into(),
         Some(classes) => classes.to_vec(),
     };
-    let mut source = BoxedImages::new(paths, Some(DIFFICULT), Some(classes.clone()));
+    let mut source = BoxedImages::new(paths, fields(), None, Some(classes.clone()));
     for id in ids {
         let file = root.join("Annotations").join(format!("{id}.xml"));
         let text = fs::read_to_string(&file).map_err(|error| Error::open(&file, error))?;
@@ -120,7 +126,9 @@ pub fn open(
         for (number, object) in annotation.object.iter().enumerate() {
             let (label, corners) = checked(object, &classes)
                 .map_err(|problem| wrong(format!("object {} {problem}", number + 1)))?;
-            source.push(corners, label, object.difficult != 0);
+            let label = label as i64;
+            let difficult = u8::from(object.difficult != 0);
+            source.push(corners, &[&label.to_le_bytes(), &[difficult]]);
         }
         source.end_record();
     }

@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::boxed::BoxedImages;
+use super::boxed::{self, BoxedImages};
 use super::listing::{self, Tree};
 use crate::store;
 use infeed_core::error::Error;
@@ -60,12 +60,12 @@ pub fn open(
         let problem = format!(
             "{} holds no images (files named {})",
             images.display(),
-            listing::EXTENSIONS.join(", ")
+            listing::IMAGE_EXTENSIONS.join(", ")
         );
         return Err(Error::config("source", problem));
     }
     let count = names.as_ref().map(Vec::len);
-    let mut source = BoxedImages::new(paths, None, names);
+    let mut source = BoxedImages::new(paths, boxed::fields(&[]), None, names);
     let mut found = false;
     for path in &texts {
         let text = match fs::read_to_string(path) {
@@ -81,7 +81,7 @@ pub fn open(
                 let place = format!("{}, line {}", path.display(), number + 1);
                 Error::config("source", format!("{place}: {problem}"))
             })?;
-            source.push(corners, label, false);
+            source.push(corners, &[&(label as i64).to_le_bytes()]);
             found = true;
         }
         source.end_record();

@@ -139,39 +139,54 @@ fn check_center(check: &Check, center: Option<[f64; 2]>) -> Result<(), Transform
 }
 
 /// Appends a warp unless it changes nothing.
-fn push(map: WarpMap, warp: Warp, steps: &mut Vec<Step>) {
-    let still = WarpMap::rotation(0.0, None);
-    let is_still = match map {
-        WarpMap::Affine {
-            center: Some(_), ..
-        } => false,
-        map => map == still,
-    };
-    if !is_still {
+fn push(warp: Warp, steps: &mut Vec<Step>) {
+    if warp.map != WarpMap::rotation(0.0, None) {
         steps.push(Step::Warp(warp));
     }
 }
 
+/// Properties of a transform that draws a warp.
+macro_rules! warp_properties {
+    ($kind:ident) => {
+        fn effect(&self) -> Effect {
+            Effect::Warp
+        }
+
+        fn is_random(&self) -> bool {
+            true
+        }
+
+        fn filter(&self) -> Option<Filter> {
+            Some(self.interpolation)
+        }
+
+        fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+            super::pad::check_fill(stringify!($kind), &self.fill, channels, depth)
+        }
+
+        fn mask_fill(&self) -> Option<ChannelValues> {
+            Some(self.mask_fill.clone())
+        }
+    };
+}
+
+/// Creates the warp of a transform from its map and the size of its result.
+macro_rules! drawn_warp {
+    ($transform:expr, $map:expr, $size:expr) => {
+        Warp {
+            map: $map,
+            size: $size,
+            filter: $transform.interpolation,
+            fill: $transform.fill.as_slice().to_vec(),
+            mask_fill: $transform.mask_fill.as_slice().to_vec(),
+        }
+    };
+}
+
+pub(super) use {drawn_warp, warp_properties};
+
 impl Operation for RandomAffine {
-    fn effect(&self) -> Effect {
-        Effect::Warp
-    }
-
-    fn is_random(&self) -> bool {
-        true
-    }
-
-    fn filter(&self) -> Option<Filter> {
-        Some(self.interpolation)
-    }
-
-    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
-        super::pad::check_fill("RandomAffine", &self.fill, channels, depth)
-    }
-
-    fn mask_fill(&self) -> Option<ChannelValues> {
-        Some(self.mask_fill.clone())
-    }
+    warp_properties!(RandomAffine);
 
     fn validate(&self) -> Result<(), TransformError> {
         let check = Check("RandomAffine");
@@ -209,15 +224,7 @@ impl Operation for RandomAffine {
         rng: &mut Rng,
         steps: &mut Vec<Step>,
     ) -> Result<(), TransformError> {
-        let map = self.map(image, rng);
-        let warp = Warp {
-            map,
-            size: image,
-            filter: self.interpolation,
-            fill: self.fill.as_slice().to_vec(),
-            mask_fill: self.mask_fill.as_slice().to_vec(),
-        };
-        push(map, warp, steps);
+        push(drawn_warp!(self, self.map(image, rng), image), steps);
         Ok(())
     }
 }
@@ -261,28 +268,10 @@ impl RandomRotation {
 }
 
 impl Operation for RandomRotation {
-    fn effect(&self) -> Effect {
-        Effect::Warp
-    }
-
-    fn is_random(&self) -> bool {
-        true
-    }
+    warp_properties!(RandomRotation);
 
     fn has_random_size(&self) -> bool {
         self.expand
-    }
-
-    fn filter(&self) -> Option<Filter> {
-        Some(self.interpolation)
-    }
-
-    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
-        super::pad::check_fill("RandomRotation", &self.fill, channels, depth)
-    }
-
-    fn mask_fill(&self) -> Option<ChannelValues> {
-        Some(self.mask_fill.clone())
     }
 
     fn validate(&self) -> Result<(), TransformError> {
@@ -315,14 +304,7 @@ impl Operation for RandomRotation {
                 limit: MAX_PIXELS,
             })?,
         };
-        let warp = Warp {
-            map,
-            size,
-            filter: self.interpolation,
-            fill: self.fill.as_slice().to_vec(),
-            mask_fill: self.mask_fill.as_slice().to_vec(),
-        };
-        push(map, warp, steps);
+        push(drawn_warp!(self, map, size), steps);
         Ok(())
     }
 }

@@ -14,41 +14,8 @@ use super::warp::{Warp, WarpMap};
 use super::{ChannelValues, Filter, Rng, Step, TransformError};
 use infeed_core::sample::{Depth, Size};
 
-/// A change that is drawn, each with equal probability.
-#[derive(Clone, Copy, Debug)]
-enum Change {
-    Identity,
-    ShearX,
-    ShearY,
-    TranslateX,
-    TranslateY,
-    Rotate,
-    Brightness,
-    Color,
-    Contrast,
-    Sharpness,
-    Posterize,
-    Solarize,
-    AutoContrast,
-    Equalize,
-}
-
-const CHANGES: [Change; 14] = [
-    Change::Identity,
-    Change::ShearX,
-    Change::ShearY,
-    Change::TranslateX,
-    Change::TranslateY,
-    Change::Rotate,
-    Change::Brightness,
-    Change::Color,
-    Change::Contrast,
-    Change::Sharpness,
-    Change::Posterize,
-    Change::Solarize,
-    Change::AutoContrast,
-    Change::Equalize,
-];
+/// Number of changes, each with equal probability.
+const CHANGES: u32 = 14;
 
 /// Strongest changes of a transform.
 struct Strengths {
@@ -87,10 +54,18 @@ pub(super) fn spaced(start: f32, end: f32, count: u32, at: u32) -> f32 {
     number as f32
 }
 
+/// Returns a number along x, or along y.
+fn along(x: bool, number: f64) -> [f64; 2] {
+    match x {
+        true => [number, 0.0],
+        false => [0.0, number],
+    }
+}
+
 impl Strength<'_> {
     /// Draws a change and its sign. Returns its step, unless it changes nothing.
     fn draw(&self, image: Size, rng: &mut Rng) -> Option<Step> {
-        let change = CHANGES[rng.below(CHANGES.len() as u32) as usize];
+        let change = rng.below(CHANGES);
         let most = &self.strongest;
         let spaced = |most: f32| f64::from(spaced(0.0, most, self.bins, self.bin));
         let mut signed = |most: f32| match rng.chance(0.5) {
@@ -99,43 +74,32 @@ impl Strength<'_> {
         };
         let color = |step| Some(Step::Color(vec![step]));
         match change {
-            Change::Identity => None,
-            Change::ShearX => {
+            0 => None,
+            1 | 2 => {
                 let degrees = libm::atan(signed(most.shear)).to_degrees();
-                self.affine([0.0; 2], [degrees, 0.0], Some([0.0; 2]), image)
+                let shear = along(change == 1, degrees);
+                self.affine([0.0; 2], shear, Some([0.0; 2]), image)
             }
-            Change::ShearY => {
-                let degrees = libm::atan(signed(most.shear)).to_degrees();
-                self.affine([0.0; 2], [0.0, degrees], Some([0.0; 2]), image)
+            3 | 4 => {
+                let pixels = signed(most.translate[change as usize - 3]).trunc();
+                self.affine(along(change == 3, pixels), [0.0; 2], None, image)
             }
-            Change::TranslateX => self.affine(
-                [signed(most.translate[0]).trunc(), 0.0],
-                [0.0; 2],
-                None,
-                image,
-            ),
-            Change::TranslateY => self.affine(
-                [0.0, signed(most.translate[1]).trunc()],
-                [0.0; 2],
-                None,
-                image,
-            ),
-            Change::Rotate => self.warp(WarpMap::rotation(signed(most.rotate), None), image),
-            Change::Brightness => color(ColorStep::Brightness(1.0 + signed(most.factor))),
-            Change::Color => color(ColorStep::Saturation(1.0 + signed(most.factor))),
-            Change::Contrast => color(ColorStep::Contrast(1.0 + signed(most.factor))),
-            Change::Sharpness => color(ColorStep::Sharpness(1.0 + signed(most.factor))),
-            Change::Posterize => {
+            5 => self.warp(WarpMap::rotation(signed(most.rotate), None), image),
+            6 => color(ColorStep::Brightness(1.0 + signed(most.factor))),
+            7 => color(ColorStep::Saturation(1.0 + signed(most.factor))),
+            8 => color(ColorStep::Contrast(1.0 + signed(most.factor))),
+            9 => color(ColorStep::Sharpness(1.0 + signed(most.factor))),
+            10 => {
                 let unit = (self.bins.max(2) - 1) as f32 / most.bits;
                 let bits = 8.0 - self.bin as f32 / unit;
                 color(ColorStep::Posterize(bits.round_ties_even() as u32))
             }
-            Change::Solarize => {
+            11 => {
                 let level = self::spaced(1.0, 0.0, self.bins, self.bin);
                 color(ColorStep::Solarize(255.0 * f64::from(level)))
             }
-            Change::AutoContrast => color(ColorStep::Autocontrast),
-            Change::Equalize => color(ColorStep::Equalize),
+            12 => color(ColorStep::Autocontrast),
+            _ => color(ColorStep::Equalize),
         }
     }
 

@@ -201,9 +201,7 @@ impl RandomOrder {
 
     fn choose(&self, rng: &mut Rng) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.transforms.len()).collect();
-        for last in (1..order.len()).rev() {
-            order.swap(last, rng.below(last as u32 + 1) as usize);
-        }
+        rng.shuffle(&mut order);
         order
     }
 }

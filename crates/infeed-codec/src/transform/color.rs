@@ -83,19 +83,15 @@ impl Operation for ColorJitter {
             ("saturation", self.saturation),
         ];
         for (parameter, jitter) in factors {
-            let [low, high] = jitter.range(1.0, 0.0);
             check.holds(
-                !matches!(jitter, Jitter::By(by) if by < 0.0)
-                    && (0.0..=high).contains(&low)
-                    && high.is_finite(),
+                is_factor(jitter.range(1.0, 0.0)),
                 parameter,
                 jitter,
                 "a number not below 0, or [low, high] with 0 <= low <= high",
             )?;
         }
-        let [low, high] = self.hue.range(0.0, f64::NEG_INFINITY);
         check.holds(
-            -0.5 <= low && low <= high && high <= 0.5,
+            is_turn(self.hue.range(0.0, f64::NEG_INFINITY)),
             "hue",
             self.hue,
             "a number from 0 to 0.5, or [low, high] with -0.5 <= low <= high <= 0.5",
@@ -109,9 +105,7 @@ impl Operation for ColorJitter {
         steps: &mut Vec<Step>,
     ) -> Result<(), TransformError> {
         let mut order = [0, 1, 2, 3];
-        for last in (1..order.len()).rev() {
-            order.swap(last, rng.below(last as u32 + 1) as usize);
-        }
+        rng.shuffle(&mut order);
         let drawn = [
             self.brightness
                 .draw(1.0, 0.0, rng)
@@ -133,6 +127,16 @@ impl Operation for ColorJitter {
         }
         Ok(())
     }
+}
+
+/// Whether factors of colours can be in this range.
+pub(super) fn is_factor([low, high]: [f64; 2]) -> bool {
+    (0.0..=high).contains(&low) && high.is_finite()
+}
+
+/// Whether turns of the hue can be in this range.
+pub(super) fn is_turn([low, high]: [f64; 2]) -> bool {
+    -0.5 <= low && low <= high && high <= 0.5
 }
 
 /// Replaces colours by their luma, 0.2989 R + 0.587 G + 0.114 B. Leaves masks unchanged.

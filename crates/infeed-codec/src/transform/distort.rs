@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::color::{ColorStep, check_color};
+use super::color::{ColorStep, check_color, is_factor, is_turn};
 use super::operation::{Effect, Operation};
 use super::params::Check;
 use super::{Rng, Step, TransformError};
@@ -81,17 +81,16 @@ impl Operation for RandomPhotometricDistort {
             ("contrast", self.contrast),
             ("saturation", self.saturation),
         ];
-        for (parameter, [low, high]) in factors {
+        for (parameter, range) in factors {
             check.holds(
-                (0.0..=high).contains(&low) && high.is_finite(),
+                is_factor(range),
                 parameter,
-                [low, high],
+                range,
                 "[low, high] with 0 <= low <= high",
             )?;
         }
-        let [low, high] = self.hue;
         check.holds(
-            -0.5 <= low && low <= high && high <= 0.5,
+            is_turn(self.hue),
             "hue",
             self.hue,
             "[low, high] with -0.5 <= low <= high <= 0.5",
@@ -120,9 +119,7 @@ impl Operation for RandomPhotometricDistort {
         };
         let swap = rng.chance(self.p).then(|| {
             let mut order = [0, 1, 2];
-            for last in (1..order.len()).rev() {
-                order.swap(last, rng.below(last as u32 + 1) as usize);
-            }
+            rng.shuffle(&mut order);
             order
         });
         let changes = [

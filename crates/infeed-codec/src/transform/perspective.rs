@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::affine::check_filter;
+use super::affine::{check_filter, drawn_warp, warp_properties};
 use super::operation::{Effect, Operation};
 use super::params::Check;
 use super::warp::{Warp, WarpMap};
@@ -65,25 +65,7 @@ impl RandomPerspective {
 }
 
 impl Operation for RandomPerspective {
-    fn effect(&self) -> Effect {
-        Effect::Warp
-    }
-
-    fn is_random(&self) -> bool {
-        true
-    }
-
-    fn filter(&self) -> Option<Filter> {
-        Some(self.interpolation)
-    }
-
-    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
-        super::pad::check_fill("RandomPerspective", &self.fill, channels, depth)
-    }
-
-    fn mask_fill(&self) -> Option<ChannelValues> {
-        Some(self.mask_fill.clone())
-    }
+    warp_properties!(RandomPerspective);
 
     fn validate(&self) -> Result<(), TransformError> {
         let check = Check("RandomPerspective");
@@ -111,13 +93,7 @@ impl Operation for RandomPerspective {
         let (x, y) = (f64::from(image.width - 1), f64::from(image.height - 1));
         let corners = [[0.0, 0.0], [x, 0.0], [x, y], [0.0, y]];
         if map != (WarpMap::Perspective { corners }) && map.is_regular(image) {
-            steps.push(Step::Warp(Warp {
-                map,
-                size: image,
-                filter: self.interpolation,
-                fill: self.fill.as_slice().to_vec(),
-                mask_fill: self.mask_fill.as_slice().to_vec(),
-            }));
+            steps.push(Step::Warp(drawn_warp!(self, map, image)));
         }
         Ok(())
     }

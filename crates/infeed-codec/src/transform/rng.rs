@@ -61,6 +61,13 @@ impl Rng {
         (product >> 32) as u32
     }
 
+    /// Brings items into a random order.
+    pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last as u32 + 1) as usize);
+        }
+    }
+
     /// Returns true with probability `p`.
     pub fn chance(&mut self, p: f64) -> bool {
         self.uniform(0.0, 1.0) < p

@@ -13,7 +13,7 @@ use crate::function::Function;
 use infeed_codec::transform::BoxFormat;
 use infeed_core::error::Error;
 use infeed_core::sample::{DType, Field, FieldKind, Pixels};
-use infeed_source::coco::{self, Coco, CocoLabels};
+use infeed_source::coco::{self, CocoLabels};
 use infeed_source::field_spec::{FieldSpec, field_kind};
 use infeed_source::folder::{Folder, Labels};
 use infeed_source::formats::{self, FileFormat};
@@ -284,8 +284,8 @@ impl SourceSpec {
                 field("mask", FieldKind::Mask(Pixels::Encoded)),
             ])),
             SourceSpec::Coco { .. } => Ok(Some(coco::fields())),
-            SourceSpec::Yolo { .. } => Ok(Some(boxed::fields(None))),
-            SourceSpec::Voc { .. } => Ok(Some(boxed::fields(Some(voc::DIFFICULT)))),
+            SourceSpec::Yolo { .. } => Ok(Some(boxed::fields(&[]))),
+            SourceSpec::Voc { .. } => Ok(Some(voc::fields())),
             SourceSpec::Memory { fields } => {
                 let fields: Result<_, _> = fields.iter().map(MemoryField::field).collect();
                 fields.map(Some)
@@ -303,7 +303,7 @@ impl SourceSpec {
     pub(super) fn boxes(&self) -> Option<BoxesSpec> {
         match self {
             SourceSpec::Coco { .. } => {
-                let boxes = BoxesSpec::new(coco::BOXES, BoxFormat::Xyxy);
+                let boxes = BoxesSpec::new(boxed::BOXES, BoxFormat::Xyxy);
                 Some(boxes.columns(coco::COLUMNS))
             }
             SourceSpec::Yolo { .. } => {
@@ -363,7 +363,7 @@ impl SourceSpec {
                 images,
                 annotations,
                 labels,
-            } => Arc::new(Coco::open(images, annotations, *labels)?),
+            } => Arc::new(coco::open(images, annotations, *labels)?),
             SourceSpec::Yolo {
                 images,
                 labels,
