@@ -301,6 +301,49 @@ def test_masks_and_boxes_share_the_draw():
 
 
 STEPS = (T.RandomCrop(24), T.RandomHorizontalFlip())
+MOSAIC = (T.RandomHorizontalFlip(), T.Mosaic((80, 120), p=0.8), T.RandomCrop((60, 90)))
+either = pytest.mark.parametrize("steps", [STEPS, MOSAIC], ids=["crop", "mosaic"])
+
+
+@pytest.mark.parametrize("encode", [None, png])
+@pytest.mark.parametrize(
+    ("form", "normalized"), [("xyxy", False), ("xywh", False), ("cxcywh", True)]
+)
+def test_a_mosaic_has_the_boxes_of_its_images(encode, form, normalized):
+    dataset = Scenes(24, 1, encode, form, normalized)
+    options = {"format": form, "normalized": normalized}
+    pipeline = detection(dataset, min_size=0.5, min_area=0.5, **options).decode()
+    pipeline = pipeline.shuffle(3).transform(*MOSAIC).batch(8)
+    most = 0
+    with pipeline.open(workers=2) as loader:
+        for batch in loader:
+            lists = zip(rows(batch, "boxes"), rows(batch, "labels"), strict=True)
+            for image, (boxes, labels) in zip(batch["image"], lists, strict=True):
+                found = corners(boxes, form, normalized, image.shape[:2])
+                np.testing.assert_allclose(found, found.round(), atol=1e-3)
+                covered = np.zeros(len(COLOURS), np.int64)
+                for box, label in zip(found.round().astype(int), labels, strict=True):
+                    x1, y1, x2, y2 = box
+                    assert (image[y1:y2, x1:x2] == COLOURS[label]).all()
+                    covered[label] += (y2 - y1) * (x2 - x1)
+                for label in range(1, len(COLOURS)):
+                    pixels = (image == COLOURS[label]).all(axis=-1).sum()
+                    assert pixels == covered[label]
+                most = max(most, len(boxes))
+    assert most > 6
+
+
+def test_a_crop_around_boxes_sees_those_of_all_images():
+    steps = T.Mosaic((80, 120)), T.RandomIoUCrop(), T.Resize((40, 60))
+    pipeline = detection(Scenes(12)).shuffle(2).transform(*steps).batch(12)
+
+    with pipeline.open(workers=2) as loader:
+        (batch,) = loader
+
+    for position in range(12):
+        shown = pipeline.preview(position)["output"].fields
+        np.testing.assert_array_equal(shown["boxes"], rows(batch, "boxes")[position])
+    assert len(batch["boxes"][0]) > 24
 
 
 def padded(values, offsets):
@@ -415,9 +458,10 @@ def digest(loader):
     ]
 
 
-@pytest.fixture
-def shuffled():
-    return detection(Scenes(24)).shuffle(5).transform(*STEPS).batch(8, ragged="pad")
+@pytest.fixture(params=[STEPS, MOSAIC], ids=["crop", "mosaic"])
+def shuffled(request):
+    steps = request.param
+    return detection(Scenes(24)).shuffle(5).transform(*steps).batch(8, ragged="pad")
 
 
 def test_a_state_in_the_middle_of_an_epoch_continues_with_equal_boxes(shuffled):
@@ -467,12 +511,13 @@ class Damaged(Scenes):
         ({"labels": [1, 2, 3]}, "`labels` has 3 rows, but `boxes` has 1 boxes"),
     ],
 )
-def test_wrong_boxes_are_a_bad_record(wrong, message):
+@either
+def test_wrong_boxes_are_a_bad_record(wrong, message, steps):
     dataset = Damaged({k: np.array(v) for k, v in wrong.items()})
     dataset.made[7] = (dataset.made[7][0], np.float32([BOX]), np.array([1]))
     if "boxes" in wrong:
         dataset.wrong["boxes"] = np.float32(wrong["boxes"])
-    pipeline = detection(dataset).shuffle(2).transform(*STEPS).batch(4, ragged="pad")
+    pipeline = detection(dataset).shuffle(2).transform(*steps).batch(4, ragged="pad")
 
     with (
         pipeline.open(workers=1) as loader,
@@ -566,8 +611,9 @@ def test_lists_of_arrays_in_memory_are_ragged():
         assert len(row) == count
 
 
-def test_a_preview_shows_the_moved_boxes():
-    pipeline = detection(Scenes(12)).shuffle(1).transform(*STEPS)
+@either
+def test_a_preview_shows_the_moved_boxes(steps):
+    pipeline = detection(Scenes(12)).shuffle(1).transform(*steps)
 
     with pipeline.batch(12).open(workers=1) as loader:
         (batch,) = loader

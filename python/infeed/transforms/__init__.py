@@ -38,6 +38,7 @@ from infeed.transforms.colors import (
 )
 from infeed.transforms.detection import (
     LongestMaxSize,
+    Mosaic,
     RandomIoUCrop,
     RandomShortestSize,
     RandomZoomOut,
@@ -80,6 +81,7 @@ __all__ = [
     "Grayscale",
     "LongestMaxSize",
     "MixUp",
+    "Mosaic",
     "Normalize",
     "OneHot",
     "Pad",

@@ -95,3 +95,39 @@ class RandomIoUCrop(Transform):
     max_aspect_ratio: float = 2.0
     sampler_options: tuple[float, ...] | None = None
     trials: int = 40
+
+
+@dataclass(frozen=True, repr=False)
+class Mosaic(Transform):
+    """Places four images around a random centre, as Ultralytics and YOLOX do.
+
+    The image is above the centre and to the left of it; the others are the images of
+    three other positions of the epoch. Each is resized to fit half of the result,
+    touches the centre with a corner, and is cut off at the edges. Boxes of all four
+    move with their images and are clipped; columns stay aligned. Other fields keep the
+    values of the sample's own record. The positions are a function of seed, epoch and
+    position, as in `MixUp`.
+
+    The transforms before it apply to each image, as at its own position; those after
+    it apply to the result. For training with images of 640, use ``Mosaic(1280)``, then
+    `RandomAffine` and ``CenterCrop(640)``.
+
+    Args:
+        size: Height and width of the result in pixels; an integer means a square.
+        center_range: Range of the centre, in shares of width and height.
+        p: Probability of four images. Otherwise the image is alone in the middle, in
+            the same size.
+        interpolation: Filter for images, antialiased.
+        fill: Value of uncovered pixels of images: one number, or one per channel.
+        mask_fill: Value of uncovered pixels of masks.
+
+    Shape:
+        Images and masks have this size.
+    """
+
+    size: int | tuple[int, int]
+    center_range: tuple[float, float] = (0.25, 0.75)
+    p: float = 1.0
+    interpolation: Interpolation = "bilinear"
+    fill: Fill = 114
+    mask_fill: Fill = 0

@@ -180,6 +180,18 @@ impl MixChoice {
     }
 }
 
+/// Draws another position of `near`, each with equal probability. None if there is no other one.
+pub(super) fn other_position(position: u64, near: &Range<u64>, rng: &mut Rng) -> Option<u64> {
+    let others = near.end.checked_sub(near.start)?.checked_sub(1)?;
+    if others == 0 || !near.contains(&position) {
+        return None;
+    }
+    // With 2^64 values, the bias of a multiply-shift is below 2^-24 for 2^40 positions.
+    let drawn = ((u128::from(rng.next_u64()) * u128::from(others)) >> 64) as u64;
+    let partner = near.start + drawn;
+    Some(partner + u64::from(partner >= position))
+}
+
 impl Mixing {
     /// Draws whether and how to mix the sample at `position`. The partner is uniform over the other
     /// positions of `near`. None if the sample is not mixed or there is no other position.
@@ -195,15 +207,7 @@ impl Mixing {
             left -= choice.p;
             taken
         })?;
-        let near = near();
-        let others = near.end.checked_sub(near.start)?.checked_sub(1)?;
-        if others == 0 || !near.contains(&position) {
-            return None;
-        }
-        // With 2^64 values, the bias of a multiply-shift is below 2^-24 for 2^40 positions.
-        let drawn = ((u128::from(rng.next_u64()) * u128::from(others)) >> 64) as u64;
-        let partner = near.start + drawn;
-        let partner = partner + u64::from(partner >= position);
+        let partner = other_position(position, &near(), rng)?;
         let share = symmetric_beta(choice.alpha, rng);
         let blend = match choice.cuts {
             false => Blend::Whole { share },

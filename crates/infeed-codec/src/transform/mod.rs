@@ -23,6 +23,7 @@ mod error;
 mod flip;
 mod iou_crop;
 mod mix;
+mod mosaic;
 mod noise;
 mod normalize;
 mod onehot;
@@ -58,6 +59,7 @@ pub use error::TransformError;
 pub use flip::{RandomHorizontalFlip, RandomVerticalFlip};
 pub use iou_crop::RandomIoUCrop;
 pub use mix::{Blend, CutMix, MixChoice, MixSettings, MixUp, Mixing};
+pub use mosaic::{Mosaic, MosaicDraw, MosaicTile, TILES};
 pub use noise::GaussianNoise;
 pub use normalize::{Affine, Normalize, ToFloat};
 pub use onehot::{Accepted, MaskClasses, MaskContent};
@@ -128,6 +130,7 @@ transforms!(
     CropOrPad,
     RandomZoomOut,
     RandomIoUCrop,
+    Mosaic,
     RandomHorizontalFlip,
     RandomVerticalFlip,
     RandomAffine,
@@ -338,6 +341,11 @@ impl Transform {
     /// Returns the settings of a transform that mixes samples.
     pub fn mixing(&self) -> Option<MixSettings<'_>> {
         self.operation().mixing()
+    }
+
+    /// Returns the transform if it places the images of other positions next to the sample's own.
+    pub fn mosaic(&self) -> Option<&Mosaic> {
+        self.operation().mosaic()
     }
 
     /// Whether a second application changes nothing.

@@ -1,7 +1,8 @@
 //! The properties that every transform declares.
 
 use super::{
-    Affine, ChannelValues, ClassIndex, Filter, MaskClasses, MixSettings, Rng, Step, TransformError,
+    Affine, ChannelValues, ClassIndex, Filter, MaskClasses, MixSettings, Mosaic, Rng, Step,
+    TransformError,
 };
 use infeed_core::sample::{Depth, Size};
 
@@ -162,6 +163,11 @@ pub(super) trait Operation {
 
     /// Settings of a transform with [`Effect::Mix`].
     fn mixing(&self) -> Option<MixSettings<'_>> {
+        None
+    }
+
+    /// The transform, if it places the images of other positions next to the sample's own.
+    fn mosaic(&self) -> Option<&Mosaic> {
         None
     }
 

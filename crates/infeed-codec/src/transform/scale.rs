@@ -12,7 +12,7 @@ use infeed_core::sample::Size;
 
 /// Appends a resize of both sides by a factor, unless it changes nothing. `round` makes the sides
 /// of the result integers; they are at least 1.
-fn push_scaled(
+pub(super) fn push_scaled(
     transform: &'static str,
     image: Size,
     factor: f64,

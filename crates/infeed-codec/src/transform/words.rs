@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Blend, ColorStep, Filter, PadMode, Step, WarpMap};
+use super::{Blend, ColorStep, Filter, MosaicDraw, PadMode, Step, WarpMap};
 use infeed_core::sample::Region;
 
 impl fmt::Display for Step {
@@ -111,6 +111,16 @@ impl fmt::Display for Blend {
                 "own share {share}, partner around {x} of the width, {y} of the height"
             ),
         }
+    }
+}
+
+impl fmt::Display for MosaicDraw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ([right, below, diagonal], [x, y]) = (self.partners, self.center);
+        write!(
+            f,
+            "with positions {right}, {below} and {diagonal}, around x {x}, y {y}"
+        )
     }
 }
 

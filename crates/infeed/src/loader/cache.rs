@@ -140,6 +140,11 @@ impl DecodedCache {
         (spec, source): (&SourceSpec, &dyn Source),
         options: &CacheOptions,
     ) -> Result<Option<DecodedCache>, Error> {
+        if plan.has_mosaic() && options.disk.is_some() {
+            let problem = "a folder keeps records one by one, and Mosaic needs four at once; leave \
+                           `disk` out";
+            return Err(Error::config("cache", problem));
+        }
         let problem = match plan.preparable() {
             Ok(_) if source.python().is_some() => {
                 "the records come from Python, where each read may give other data; pack them, or \

@@ -1,4 +1,4 @@
-//! Fetched records waiting for a worker: one record per row, or two for a mixed row.
+//! Fetched records waiting for a worker: one record per row, or several for a mixed row.
 
 use std::sync::Arc;
 
@@ -26,8 +26,8 @@ pub struct BadRecord {
 pub(super) enum RecordRole {
     /// The row is its sample.
     Own,
-    /// Its sample is mixed into the row.
-    Partner,
+    /// Its sample is mixed into the row. Partners have numbers from 0.
+    Partner(u8),
 }
 
 /// Row and role of a record in a read.
@@ -35,8 +35,8 @@ pub(super) enum RecordRole {
 pub(super) struct ReadPurpose {
     pub(super) sequence: Sequence,
     pub(super) role: RecordRole,
-    /// Whether the row also needs a record from another read.
-    pub(super) paired: bool,
+    /// Records that the row needs together.
+    pub(super) together: u8,
 }
 
 /// Progress of a row with bad records.
@@ -73,9 +73,11 @@ pub(super) struct FetchedContent {
 /// Fetched records of a row, waiting for a worker.
 pub(crate) struct FetchedRecords {
     pub(super) own: Option<FetchedContent>,
-    pub(super) partner: Option<FetchedContent>,
+    /// Partners with their numbers.
+    pub(super) partners: Vec<(u8, FetchedContent)>,
     pub(super) tried: RowAttempts,
-    paired: bool,
+    /// Records that the row needs together; 0 if nothing is read for it.
+    together: u8,
 }
 
 impl ReadPurpose {
@@ -84,7 +86,7 @@ impl ReadPurpose {
         ReadPurpose {
             sequence,
             role: RecordRole::Own,
-            paired: false,
+            together: 1,
         }
     }
 }
@@ -98,9 +100,9 @@ impl FetchedRecords {
                 state: PixelState::Stored,
                 _permit: None,
             }),
-            partner: None,
+            partners: Vec::new(),
             tried: RowAttempts::default(),
-            paired: false,
+            together: 0,
         }
     }
 
@@ -110,19 +112,19 @@ impl FetchedRecords {
         content: FetchedContent,
         tried: RowAttempts,
     ) -> FetchedRecords {
-        let (own, partner) = match want.role {
-            RecordRole::Own => (Some(content), None),
-            RecordRole::Partner => (None, Some(content)),
+        let (own, partners) = match want.role {
+            RecordRole::Own => (Some(content), Vec::new()),
+            RecordRole::Partner(number) => (None, vec![(number, content)]),
         };
         FetchedRecords {
             own,
-            partner,
+            partners,
             tried,
-            paired: want.paired,
+            together: want.together,
         }
     }
 
-    /// Joins the records of two reads for one row.
+    /// Joins the records of several reads for one row.
     pub(super) fn join(
         waiting: Option<FetchedRecords>,
         come: FetchedRecords,
@@ -130,12 +132,12 @@ impl FetchedRecords {
         let mut whole = come;
         if let Some(before) = waiting {
             whole.own = whole.own.or(before.own);
-            whole.partner = whole.partner.or(before.partner);
+            whole.partners.extend(before.partners);
         }
-        if whole.paired && (whole.own.is_none() || whole.partner.is_none()) {
-            JoinedReads::Part(whole)
-        } else {
-            JoinedReads::Whole(whole)
+        let found = usize::from(whole.own.is_some()) + whole.partners.len();
+        match found < usize::from(whole.together) {
+            true => JoinedReads::Part(whole),
+            false => JoinedReads::Whole(whole),
         }
     }
 }

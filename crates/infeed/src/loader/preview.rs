@@ -7,6 +7,7 @@ use crate::plan::Plan;
 use crate::plan::failure::{SampleError, StageFailure};
 use crate::plan::preview::PreviewStage;
 use crate::plan::sample::{Position, SampleScratch};
+use infeed_codec::transform::MosaicDraw;
 use infeed_core::batch::Column;
 use infeed_core::error::Error;
 use infeed_core::order::Order;
@@ -37,6 +38,12 @@ pub(crate) fn stages(
         plan.preview(record, at, &mut SampleScratch::new())
             .map_err(|failure| sample_error(source, index, failure))
     };
+    if let Some(drawn) = plan.mosaic(at, || order.near(epoch, position)) {
+        let own = mosaic(plan, source, order, (&record, at), &drawn)?;
+        let own = through_functions(plan, at, own);
+        let own = own.map_err(|failure| sample_error(source, index, failure))?;
+        return Ok((id, own));
+    }
     let mut own = stages(index, &record, at)?;
     if let Some(mixing) = plan.mixing(at, || order.near(epoch, position)) {
         let partner = order.epoch(epoch).get(mixing.partner);
@@ -51,6 +58,32 @@ pub(crate) fn stages(
     let own =
         through_functions(plan, at, own).map_err(|failure| sample_error(source, index, failure))?;
     Ok((id, own))
+}
+
+/// Returns the stages of the sample of a mosaic.
+fn mosaic(
+    plan: &Plan,
+    source: &dyn Source,
+    order: &Order,
+    (own, at): (&Record, Position),
+    drawn: &MosaicDraw,
+) -> Result<Vec<PreviewStage>, Error> {
+    let permutation = order.epoch(at.epoch);
+    let read = drawn
+        .partners
+        .map(|position| read_one(source, permutation.get(position)));
+    let [right, below, diagonal] = read;
+    let partners = [right?, below?, diagonal?];
+    let tiles = std::array::from_fn(|tile| match tile.checked_sub(1) {
+        None => (own, at),
+        Some(partner) => {
+            let position = drawn.partners[partner];
+            let epoch = at.epoch;
+            (&partners[partner], Position { epoch, position })
+        }
+    });
+    let made = plan.preview_mosaic(&tiles, drawn, &mut SampleScratch::new());
+    made.map_err(|failed| sample_error(source, tiles[failed.tile].0.index, failed.failure))
 }
 
 /// Adds the stages of the functions to a preview: the input of the first one, the output of each,

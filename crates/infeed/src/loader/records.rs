@@ -2,9 +2,11 @@
 //! records.
 //!
 //! If samples are mixed, a row needs two records: its own, and the one at its partner's position.
-//! The partner's sample is made as it would be at its own position and then mixed in.
+//! The partner's sample is made as it would be at its own position and then mixed in. A row of a
+//! mosaic has three partners.
 
 mod cached;
+mod mosaic;
 mod substitutes;
 
 use std::collections::HashMap;
@@ -25,10 +27,10 @@ use super::schedule::BatchSchedule;
 use super::whole_groups::fits;
 use super::{OnError, Options};
 use crate::plan::Plan;
-use crate::plan::failure::{SampleError, StageFailure};
+use crate::plan::failure::SampleError;
 use crate::plan::prepared::PixelState;
 use crate::plan::sample::{AdmitMemory, Position, SampleScratch};
-use infeed_codec::transform::Mixing;
+use infeed_codec::transform::{Mixing, MosaicDraw};
 use infeed_core::batch::{BatchRow, RowCell};
 use infeed_core::counters::{Calls, Meter, Stage, StageStats, ThreadCounters, Timeline};
 use infeed_core::error::Error;
@@ -90,6 +92,31 @@ pub(super) enum ReadFrom {
     Disk(u64),
     /// Nothing, for padding, or for the reason why nothing can be read.
     Nothing(Option<Error>),
+}
+
+/// Other positions of the epoch whose records a row needs.
+enum Partners {
+    None,
+    Mixing(Mixing),
+    Mosaic(MosaicDraw),
+}
+
+impl Partners {
+    fn positions(&self) -> &[u64] {
+        match self {
+            Partners::None => &[],
+            Partners::Mixing(mixing) => std::slice::from_ref(&mixing.partner),
+            Partners::Mosaic(drawn) => &drawn.partners,
+        }
+    }
+
+    fn positions_mut(&mut self) -> &mut [u64] {
+        match self {
+            Partners::None => &mut [],
+            Partners::Mixing(mixing) => std::slice::from_mut(&mut mixing.partner),
+            Partners::Mosaic(drawn) => &mut drawn.partners,
+        }
+    }
 }
 
 /// Working memory of one worker.
@@ -279,24 +306,25 @@ impl RecordJob {
         });
         self.costs
             .measured(record.index, record.bytes(), begun.elapsed());
+        self.add_warnings(worker);
+        result.map_err(|failure| sample_error(&*self.source, record.index, failure))
+    }
+
+    /// Counts the decoder warnings of a sample.
+    fn add_warnings(&self, worker: &mut WorkerScratch) {
         let warnings = std::mem::take(&mut worker.scratch.warnings);
         if warnings > 0 {
             self.warnings.fetch_add(warnings, Ordering::Relaxed);
         }
-        result.map_err(|failure| sample_error(&*self.source, record.index, failure))
     }
 
     /// Runs `work` with memory for it, which may be requested once.
-    fn within_limits<T>(
+    fn within_limits<T, E>(
         &self,
         worker: &mut WorkerScratch,
         limits: RecordLimits,
-        work: impl FnOnce(
-            &mut SampleScratch,
-            &ThreadCounters,
-            AdmitMemory<'_>,
-        ) -> Result<T, StageFailure>,
-    ) -> Result<T, StageFailure> {
+        work: impl FnOnce(&mut SampleScratch, &ThreadCounters, AdmitMemory<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
         let WorkerScratch {
             scratch, counters, ..
         } = worker;
@@ -415,13 +443,13 @@ impl Job for RecordJob {
             if *known != row_position.epoch {
                 (*known, *permutation) = (row_position.epoch, self.order.epoch(row_position.epoch));
             }
-            let mixing = self.mixing(row_position);
+            let partners = self.partners(row_position);
             let mut want = |place, role| {
                 let record = permutation.get(place);
                 let purpose = ReadPurpose {
                     sequence,
                     role,
-                    paired: mixing.is_some(),
+                    together: 1 + partners.positions().len() as u8,
                 };
                 match &self.cache {
                     Some(cache) if cache.contains(record) => cached.push((record, purpose)),
@@ -433,8 +461,8 @@ impl Job for RecordJob {
                 }
             };
             want(taken_from, RecordRole::Own);
-            if let Some(mixing) = mixing {
-                want(mixing.partner, RecordRole::Partner);
+            for (number, &place) in partners.positions().iter().enumerate() {
+                want(place, RecordRole::Partner(number as u8));
             }
         }
         let mut reads = self.source.plan(&records, self.fetched_bytes / ROOM);
@@ -498,12 +526,11 @@ impl Job for RecordJob {
                 return wants.iter().map(padding).collect();
             }
         };
-        // Two records of one row have to fit the budget together.
-        let is_half = read
-            .records
-            .first()
-            .is_some_and(|(place, _)| wants[*place].paired)
-            && read.records.len() == 1;
+        // The records of one row have to fit the budget together.
+        let together: u64 = match &read.records[..] {
+            [(place, _)] => wants[*place].together.into(),
+            _ => 1,
+        };
         let of = read
             .records
             .first()
@@ -515,14 +542,14 @@ impl Job for RecordJob {
             0 => limits.read,
             _ => limits.again,
         };
-        let limit = self.fetched_bytes.min(limits.read) / (2 * ROOM);
+        let limit = self.fetched_bytes.min(limits.read) / (together * ROOM);
         let mut gate = Some(gate);
         let mut permit: Option<Arc<Permit>> = None;
         let mut content: HashMap<usize, RecordResult> = HashMap::with_capacity(read.records.len());
         let mut meter = Meter::new(infeed_raw::machine::thread_cpu_time);
         let mut waited = std::time::Duration::ZERO;
         let mut admit = |bytes: u64| {
-            if is_half && bytes > limit {
+            if together > 1 && bytes > limit {
                 return Err(BudgetError::TooLarge { limit });
             }
             if bytes > most {
@@ -592,8 +619,8 @@ impl Job for RecordJob {
     }
 
     fn is_expensive(&self, fetched: &FetchedRecords) -> bool {
-        let both = [&fetched.own, &fetched.partner];
-        both.into_iter().flatten().any(|content| {
+        let partners = fetched.partners.iter().map(|(_, content)| content);
+        fetched.own.iter().chain(partners).any(|content| {
             let record = content.found.as_ref().and_then(|found| found.as_ref().ok());
             record.is_some_and(|record| self.costs.is_expensive(record.index, record.bytes()))
         })
@@ -623,22 +650,28 @@ impl Job for RecordJob {
         row: &mut BatchRow,
         worker: &mut WorkerScratch,
     ) -> FillOutcome<RecordJob> {
-        let FetchedRecords {
-            own,
-            partner,
-            mut tried,
-            ..
-        } = fetched;
         let row_position = self.row_position(sequence);
         let in_flight = row_position.epoch * self.partition().steps() + row_position.step;
         let rules = self.schedule.rules(sequence);
         worker.counters.work_for(in_flight);
-        if row_position.taken_from.is_none() && own.is_none() {
+        if row_position.taken_from.is_none() && fetched.own.is_none() {
             let blank = Some(row.blank());
             return FillOutcome::Done(FilledRow::without_record(blank, Vec::new(), &rules));
         }
         let at = position(row_position);
-        let mixing = self.mixing(row_position);
+        let mixing = match self.partners(row_position) {
+            Partners::None => None,
+            Partners::Mixing(mixing) => Some(mixing),
+            Partners::Mosaic(drawn) => {
+                return self.fill_mosaic((sequence, at), &drawn, fetched, row, worker);
+            }
+        };
+        let FetchedRecords {
+            own,
+            mut partners,
+            mut tried,
+            ..
+        } = fetched;
         if let Some(content) = own {
             let FetchedContent { found, state, .. } = content;
             let Some(found) = found else {
@@ -665,17 +698,18 @@ impl Job for RecordJob {
                 position: mixing.partner,
             };
             // Released when the row's own record was bad, or lost by the cache.
-            let Some((found, state)) =
-                partner.and_then(|content| Some((content.found?, content.state)))
+            let Some((found, state)) = partners
+                .pop()
+                .and_then(|(_, content)| Some((content.found?, content.state)))
             else {
                 let record = self.order.epoch(at.epoch).get(mixing.partner);
-                return self.again(sequence, RecordRole::Partner, record, tried);
+                return self.again(sequence, RecordRole::Partner(0), record, tried);
             };
             let limits = rules.limits;
             let made = found
                 .and_then(|record| self.mix((&record, state), of, &mixing, row, worker, limits));
             if let Err(error) = made {
-                return self.instead(sequence, RecordRole::Partner, of, error, tried);
+                return self.instead(sequence, RecordRole::Partner(0), of, error, tried);
             }
             tried.add_unknown(worker.scratch.unknown_pixels);
         }

@@ -49,6 +49,22 @@ struct BoxColumn {
     row_bytes: usize,
 }
 
+/// Boxes of a record that stay in a sample.
+pub(super) struct KeptBoxes<'a> {
+    record: &'a [Bytes],
+    /// Number of the box in its record; left, top, right and bottom in pixels of the sample.
+    kept: Vec<(usize, [f64; 4])>,
+    /// Size of the sample's image.
+    size: Size,
+}
+
+impl KeptBoxes<'_> {
+    /// Returns left, top, right and bottom of each box, in pixels of the sample.
+    pub(super) fn corners(&self) -> impl Iterator<Item = [f64; 4]> {
+        self.kept.iter().map(|(_, corners)| *corners)
+    }
+}
+
 /// Checks the declarations. `all` says whether `fields` are all fields of the source.
 pub(super) fn plans(
     pipeline: &Pipeline,
@@ -176,62 +192,28 @@ impl BoxesPlan {
         std::iter::once(self.field).chain(columns)
     }
 
-    /// Moves the boxes of a record by the steps that were drawn for its image, and writes those
-    /// that stay, with their rows of other fields.
-    pub(super) fn write(
+    /// Moves the boxes of a record by the steps of its image. Returns those that stay.
+    pub(super) fn kept<'a, 's>(
         &self,
-        record: &[Bytes],
+        record: &'a [Bytes],
         image: ImageFrame,
-        drawn: &[(usize, Step)],
-        cells: &mut [RowCell],
-    ) -> Result<(), StageFailure> {
-        let (kept, size) = self.kept(record, image, drawn)?;
-        let boxes = record[self.field].len() / (SIDES * self.dtype.bytes());
+        drawn: impl IntoIterator<Item = &'s (usize, Step)>,
+    ) -> Result<KeptBoxes<'a>, StageFailure> {
+        let mut boxes = self.start(record, image)?;
         for (column, name) in self.columns.iter().zip(&self.spec.columns) {
             let found = record[column.field].len();
-            if found != boxes * column.row_bytes {
+            if found != boxes.len() * column.row_bytes {
                 let problem = format!(
                     "`{name}` has {} rows, but `{}` has {} boxes",
                     found / column.row_bytes,
                     self.spec.field,
-                    boxes
+                    boxes.len()
                 );
                 let fix = "give each box one row, or leave the field out of columns";
                 let error = SampleError::Boxes(BoxesError { problem, fix });
                 return Err(error.in_field(column.field));
             }
         }
-        let mut values = Vec::with_capacity(kept.len() * SIDES * DType::Float32.bytes());
-        for (_, corners) in &kept {
-            let corners = match self.spec.normalized {
-                true => scaled(*corners, sides(size).map(f64::recip)),
-                false => *corners,
-            };
-            for value in self.spec.format.values(corners) {
-                values.extend_from_slice(&(value as f32).to_le_bytes());
-            }
-        }
-        put(&mut cells[self.field], values);
-        for column in &self.columns {
-            let bytes = &record[column.field];
-            let rows = kept.iter().flat_map(|&(number, _)| {
-                &bytes[number * column.row_bytes..(number + 1) * column.row_bytes]
-            });
-            put(&mut cells[column.field], rows.copied().collect());
-        }
-        Ok(())
-    }
-
-    /// Moves the boxes of a record by steps of its image. Returns number, left, top, right and
-    /// bottom of those that stay, and the size of the result.
-    #[allow(clippy::type_complexity, reason = "used twice")]
-    pub(super) fn kept(
-        &self,
-        record: &[Bytes],
-        image: ImageFrame,
-        drawn: &[(usize, Step)],
-    ) -> Result<(Vec<(usize, [f64; 4])>, Size), StageFailure> {
-        let mut boxes = self.start(record, image)?;
         let mut size = image.size;
         for (_, step) in drawn {
             for moving in &mut boxes {
@@ -243,7 +225,40 @@ impl BoxesPlan {
         let kept = boxes.iter().enumerate();
         let kept = kept.filter(|(_, moving)| filter.keeps(moving));
         let kept = kept.map(|(number, moving)| (number, moving.visible()));
-        Ok((kept.collect(), size))
+        Ok(KeptBoxes {
+            record,
+            kept: kept.collect(),
+            size,
+        })
+    }
+
+    /// Writes the boxes that stay of the records of a sample, with their rows of other fields.
+    pub(super) fn write(&self, records: &[KeptBoxes<'_>], cells: &mut [RowCell]) {
+        let count: usize = records.iter().map(|of| of.kept.len()).sum();
+        let mut values = Vec::with_capacity(count * SIDES * DType::Float32.bytes());
+        for of in records {
+            for &(_, corners) in &of.kept {
+                let corners = match self.spec.normalized {
+                    true => scaled(corners, sides(of.size).map(f64::recip)),
+                    false => corners,
+                };
+                for value in self.spec.format.values(corners) {
+                    values.extend_from_slice(&(value as f32).to_le_bytes());
+                }
+            }
+        }
+        put(&mut cells[self.field], values);
+        for column in &self.columns {
+            let mut values = Vec::with_capacity(count * column.row_bytes);
+            for of in records {
+                let bytes = &of.record[column.field];
+                for (number, _) in &of.kept {
+                    let row = number * column.row_bytes..(number + 1) * column.row_bytes;
+                    values.extend_from_slice(&bytes[row]);
+                }
+            }
+            put(&mut cells[column.field], values);
+        }
     }
 
     /// Returns the boxes of a record in its decoded image.

@@ -52,6 +52,10 @@ impl fmt::Display for Plan {
         if let Some(mixer) = &self.mixer {
             writeln!(f, "{mixer}")?;
         }
+        if self.has_mosaic() {
+            let text = "with the images of three other positions, each decoded for the sample";
+            writeln!(f, "mosaic: {text}")?;
+        }
         for call in self.sample_calls().iter().chain(self.batch_calls()) {
             self.function(f, call)?;
         }

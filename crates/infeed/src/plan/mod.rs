@@ -14,6 +14,8 @@ pub mod failure;
 mod fold;
 pub(crate) mod function;
 mod mix;
+pub mod mosaic;
+mod moved;
 pub mod prepared;
 pub mod preview;
 pub mod sample;
@@ -49,6 +51,8 @@ pub struct Plan {
     seed: u64,
     /// `None` if samples are not mixed.
     mixer: Option<mix::Mixer>,
+    /// `None` if each sample has one image.
+    mosaic: Option<mosaic::MosaicPlan>,
     /// `None` if the host decodes all files.
     devices: Option<devices::Devices>,
     /// User functions, those on samples first.
@@ -190,6 +194,7 @@ impl Plan {
         if mixer.is_some() {
             function::refuse_after_mixing(pipeline)?;
         }
+        let mosaic = mosaic::plan(pipeline)?;
         // Without a source, fields and function outputs may be unknown.
         let calls = match source {
             None if !strict => Vec::new(),
@@ -205,6 +210,7 @@ impl Plan {
         }
         Ok(Plan {
             mixer,
+            mosaic,
             devices: None,
             calls,
             marked,

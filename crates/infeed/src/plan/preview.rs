@@ -1,15 +1,19 @@
 //! One sample, stage by stage, without push-down or fusion. Serves for inspection, and as the
 //! reference of the fast plan.
 
+use std::ops::Range;
+
 use super::failure::{SampleError, StageFailure};
 use super::fold::Flips;
 use super::function::list_shape;
+use super::mosaic::{self, TileFailure};
+use super::moved::{SampleImage, SampleImages};
 use super::prepared::PixelState;
 use super::sample::{Position, SampleScratch, VisualField};
 use super::{FieldPlan, Plan, boxes};
 use infeed_codec::decode::Request;
-use infeed_codec::transform::{Mixing, PixelView, Step};
-use infeed_core::batch::{Array, BatchRow, ColumnKind, RowCell, Values};
+use infeed_codec::transform::{Mixing, MosaicDraw, PixelView, Step, TILES};
+use infeed_core::batch::{Array, ColumnKind, RowCell, Values};
 use infeed_core::sample::{DType, Image, Pixels, Record, RecordId, Region};
 
 /// A sample after one stage.
@@ -40,13 +44,99 @@ impl Plan {
     ) -> Result<Vec<PreviewStage>, StageFailure> {
         let looked = self.look(record, PixelState::Stored, &self.fields, scratch)?;
         let drawn = self.draw(record, &looked, at)?;
-        let mut stages = Vec::new();
-        let outlines = |drawn: &[(usize, Step)]| match looked.first() {
-            Some(image) => self.outlines(record, image, drawn),
-            None => Ok(Vec::new()),
+        let images = looked
+            .first()
+            .map(|first| SampleImage::new(record, first, &[]));
+        let boxed = (images.as_slice(), &drawn[..]);
+        let mut pixels = self.decoded_whole(&looked, scratch)?;
+        let mut stages = self.first_stage(&looked, boxed.0, &pixels)?;
+        let all = 0..self.transforms.len();
+        let erase = self.preview_steps(all, &looked, boxed, &mut pixels, &mut stages, scratch)?;
+        stages.push(self.output(record, boxed, &pixels, &erase, scratch)?);
+        Ok(stages)
+    }
+
+    /// Runs the four records of a mosaic through every stage. Up to the mosaic, the stages are those
+    /// of the first record.
+    ///
+    /// # Errors
+    ///
+    /// As [`Plan::run_mosaic`].
+    pub fn preview_mosaic(
+        &self,
+        records: &[(&Record, Position); TILES],
+        draw: &MosaicDraw,
+        scratch: &mut SampleScratch,
+    ) -> Result<Vec<PreviewStage>, TileFailure> {
+        let (record, at) = records[0];
+        let Some(own) = &self.mosaic else {
+            return Ok(self.preview(record, at, scratch)?);
         };
-        let mut images: Vec<(usize, Image)> = Vec::new();
-        for look in &looked {
+        let mut looked = Vec::with_capacity(TILES);
+        let mut drawn = Vec::with_capacity(TILES);
+        for (tile, (record, at)) in records.iter().enumerate() {
+            let failed = |failure| TileFailure { tile, failure };
+            let look = self.look(record, PixelState::Stored, &self.fields, scratch);
+            let look = look.map_err(failed)?;
+            let first = look.first().expect("transforms need an image");
+            let image = self.draw_tile(record, first, *at, ((own, draw), tile));
+            drawn.push(image.map_err(failed)?);
+            looked.push(look);
+        }
+        let (mut stages, mut canvases) = (Vec::new(), Vec::new());
+        for (tile, (record, _)) in records.iter().enumerate() {
+            let failed = |failure| TileFailure { tile, failure };
+            let (look, drawn) = (&looked[tile], &drawn[tile]);
+            let mut pixels = self.decoded_whole(look, scratch).map_err(failed)?;
+            let image = [SampleImage::new(record, &look[0], &[])];
+            let boxed = (&image[..], &drawn.image.steps[..drawn.visible]);
+            let mut own_stages = self.first_stage(look, boxed.0, &pixels).map_err(failed)?;
+            let before = 0..own.number;
+            self.preview_steps(before, look, boxed, &mut pixels, &mut own_stages, scratch)
+                .map_err(failed)?;
+            let placing = boxed.1.iter().filter(|(of, _)| *of == own.number);
+            for (_, step) in placing {
+                self.preview_step(step, &mut pixels, scratch)
+                    .map_err(failed)?;
+            }
+            for (at, (field, pixels)) in pixels.iter().enumerate() {
+                if tile == 0 {
+                    let mut canvas = Image::default();
+                    own.clear(&look[at], &mut canvas)?;
+                    canvases.push((*field, canvas));
+                }
+                let view = PixelView::from(pixels);
+                mosaic::paste(view, Flips::default(), drawn.region, &mut canvases[at].1);
+            }
+            if tile == 0 {
+                stages = own_stages;
+            }
+        }
+        let after = self.draw_after(own, drawn.iter().map(|drawn| &drawn.image), at)?;
+        let images = records.iter().zip(&looked).zip(&drawn);
+        let images: Vec<SampleImage<'_>> = images
+            .map(|((of, look), drawn)| SampleImage::new(of.0, &look[0], &drawn.image.steps))
+            .collect();
+        let outlines = self.outlines((&images, &[]))?;
+        stages.push(self.stage("Mosaic", draw.to_string(), &canvases, outlines)?);
+        let (boxed, rest) = (
+            (&images[..], &after[..]),
+            own.number + 1..self.transforms.len(),
+        );
+        let looked = &looked[0];
+        let erase = self.preview_steps(rest, looked, boxed, &mut canvases, &mut stages, scratch)?;
+        stages.push(self.output(record, boxed, &canvases, &erase, scratch)?);
+        Ok(stages)
+    }
+
+    /// Decodes the images and masks of a record.
+    fn decoded_whole(
+        &self,
+        looked: &[VisualField<'_>],
+        scratch: &mut SampleScratch,
+    ) -> Result<Vec<(usize, Image)>, StageFailure> {
+        let mut images = Vec::with_capacity(looked.len());
+        for look in looked {
             let failed = |error: SampleError| error.in_field(look.field);
             let mut image = Image::default();
             match &look.header {
@@ -67,12 +157,41 @@ impl Plan {
             }
             images.push((look.field, image));
         }
-        let encoded = |look: &VisualField<'_>| look.plan.stored == Pixels::Encoded;
-        if looked.iter().any(encoded) {
-            stages.push(self.stage("decode", String::new(), &images, outlines(&[])?)?);
+        Ok(images)
+    }
+
+    /// Returns the stage of the decoder, if there is one.
+    fn first_stage(
+        &self,
+        looked: &[VisualField<'_>],
+        boxed: &[SampleImage<'_>],
+        images: &[(usize, Image)],
+    ) -> Result<Vec<PreviewStage>, StageFailure> {
+        let is_encoded = |look: &VisualField<'_>| look.plan.stored == Pixels::Encoded;
+        if !looked.iter().any(is_encoded) {
+            return Ok(Vec::new());
         }
+        let outlines = self.outlines((boxed, &[]))?;
+        Ok(vec![self.stage(
+            "decode",
+            String::new(),
+            images,
+            outlines,
+        )?])
+    }
+
+    /// Runs some transforms and adds their stages. Returns the rectangles to erase in the row.
+    fn preview_steps(
+        &self,
+        transforms: Range<usize>,
+        looked: &[VisualField<'_>],
+        (boxed, drawn): SampleImages<'_>,
+        images: &mut [(usize, Image)],
+        stages: &mut Vec<PreviewStage>,
+        scratch: &mut SampleScratch,
+    ) -> Result<Vec<(Region, Vec<f64>)>, StageFailure> {
         let mut erase = Vec::new();
-        for (number, transform) in self.transforms.iter().enumerate() {
+        for number in transforms {
             let own = drawn.iter().filter(|(of, _)| *of == number);
             let own: Vec<&Step> = own.map(|(_, step)| step).collect();
             let mut planned = looked.iter().flat_map(|look| &look.plan.steps);
@@ -87,56 +206,44 @@ impl Plan {
                 continue;
             }
             for step in &own {
-                for (field, image) in &mut images {
-                    let is_mask = matches!(&self.fields[*field], FieldPlan::Pixels(p) if p.is_mask);
-                    if is_mask && !step.applies_to_masks() {
-                        continue;
-                    }
-                    let mut out = Image::default();
-                    step.apply(
-                        PixelView::from(&*image),
-                        &mut out,
-                        is_mask,
-                        &mut scratch.transform,
-                    )
-                    .map_err(|error| StageFailure {
-                        field: *field,
-                        transform: Some(step.name()),
-                        error: SampleError::Transform(error),
-                    })?;
-                    *image = out;
-                }
+                self.preview_step(step, images, scratch)?;
             }
             let draws: Vec<String> = own.iter().map(|step| step.to_string()).collect();
             let so_far = drawn.partition_point(|(of, _)| *of <= number);
-            let outlines = outlines(&drawn[..so_far])?;
-            stages.push(self.stage(transform.name(), draws.join(", "), &images, outlines)?);
+            let outlines = self.outlines((boxed, &drawn[..so_far]))?;
+            let name = self.transforms[number].name();
+            stages.push(self.stage(name, draws.join(", "), images, outlines)?);
         }
-        let mut boxed = self.spare_row();
-        if let Some(image) = looked.first() {
-            for boxes in &self.boxes {
-                boxes.write(&record.fields, image.frame, &drawn, &mut boxed.cells)?;
-            }
-        }
-        let mut output = self.output(record, &images, &erase, &boxed, scratch)?;
-        output.outlines = outlines(&drawn)?;
-        stages.push(output);
-        Ok(stages)
+        Ok(erase)
     }
 
-    /// Returns the boxes that stay after these steps.
-    fn outlines(
+    /// Applies a step to images and masks.
+    fn preview_step(
         &self,
-        record: &Record,
-        image: &VisualField<'_>,
-        drawn: &[(usize, Step)],
-    ) -> Result<Vec<[f64; 4]>, StageFailure> {
-        let mut outlines = Vec::new();
-        for boxes in &self.boxes {
-            let (kept, _) = boxes.kept(&record.fields, image.frame, drawn)?;
-            outlines.extend(kept.into_iter().map(|(_, corners)| corners));
+        step: &Step,
+        images: &mut [(usize, Image)],
+        scratch: &mut SampleScratch,
+    ) -> Result<(), StageFailure> {
+        for (field, image) in images {
+            let is_mask = matches!(&self.fields[*field], FieldPlan::Pixels(p) if p.is_mask);
+            if is_mask && !step.applies_to_masks() {
+                continue;
+            }
+            let mut out = Image::default();
+            step.apply(
+                PixelView::from(&*image),
+                &mut out,
+                is_mask,
+                &mut scratch.transform,
+            )
+            .map_err(|error| StageFailure {
+                field: *field,
+                transform: Some(step.name()),
+                error: SampleError::Transform(error),
+            })?;
+            *image = out;
         }
-        Ok(outlines)
+        Ok(())
     }
 
     /// Mixes the stages of a sample with those of its partner, named `partner`.
@@ -212,11 +319,14 @@ impl Plan {
     fn output(
         &self,
         record: &Record,
+        boxed: SampleImages<'_>,
         images: &[(usize, Image)],
         erase: &[(Region, Vec<f64>)],
-        boxed: &BatchRow,
         scratch: &mut SampleScratch,
     ) -> Result<PreviewStage, StageFailure> {
+        let outlines = self.outlines(boxed)?;
+        let mut row = self.spare_row();
+        self.write_boxes(boxed, &mut row.cells)?;
         let mut fields = Vec::with_capacity(self.fields.len());
         for (field, (plan, column)) in self.fields.iter().zip(&self.columns).enumerate() {
             let values = match plan {
@@ -263,7 +373,7 @@ impl Plan {
                 FieldPlan::Boxed => {
                     let kind = boxes::kind_of(&self.boxes, field);
                     let (RowCell::Own { bytes, .. }, Some(ColumnKind::Ragged { dtype, item })) =
-                        (&boxed.cells[field], kind)
+                        (&row.cells[field], kind)
                     else {
                         continue;
                     };
@@ -295,7 +405,7 @@ impl Plan {
             name: "output",
             draws: String::new(),
             fields,
-            outlines: Vec::new(),
+            outlines,
         })
     }
 }

@@ -1,9 +1,12 @@
 //! One sample on one thread: draws, decodes the needed region, transforms, and writes the row.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use super::failure::{SampleError, StageFailure};
 use super::fold::{FoldedSteps, fold};
+use super::moved::SampleImage;
 use super::prepared::{self, PixelState};
 use super::{FieldPlan, PixelPlan, Plan, RowPass, added, write};
 use infeed_codec::decode::{DctScale, Decoder, Format, Header, ImageFrame, PixelTable, Request};
@@ -37,6 +40,8 @@ pub struct SampleScratch {
     pub(super) row: BatchRow,
     /// Time by stage.
     pub meter: Meter,
+    /// Images and masks of a mosaic.
+    pub(super) canvases: Vec<Image>,
     /// Buffer in which records are prepared for the cache.
     pub prepared: Vec<u8>,
     /// Number of decoder warnings about records that are still usable.
@@ -56,6 +61,7 @@ impl SampleScratch {
             counted: 1,
             row: BatchRow::default(),
             meter: Meter::new(infeed_raw::machine::thread_cpu_time),
+            canvases: Vec::new(),
             prepared: Vec::new(),
             warnings: 0,
             unknown_pixels: 0,
@@ -69,6 +75,7 @@ impl SampleScratch {
         self.transform = TransformScratch::default();
         self.classes = write::ClassScratch::default();
         self.row.cells.clear();
+        self.canvases = Vec::new();
         self.prepared = Vec::new();
     }
 }
@@ -97,6 +104,28 @@ pub(super) struct VisualField<'a> {
     pub(super) is_devices: bool,
 }
 
+/// An image after the steps that were drawn for it so far.
+pub(super) struct DrawnImage {
+    /// Index of its field.
+    pub(super) field: usize,
+    pub(super) size: Size,
+    /// Boxes, if draws depend on them.
+    pub(super) boxes: Vec<MovingBox>,
+    /// Steps, each with the index of its transform.
+    pub(super) steps: Vec<(usize, Step)>,
+}
+
+impl DrawnImage {
+    /// Adds a step of a transform.
+    pub(super) fn add(&mut self, transform: usize, step: Step) {
+        for one in &mut self.boxes {
+            one.follow(&step, self.size);
+        }
+        self.size = step.output_size(self.size);
+        self.steps.push((transform, step));
+    }
+}
+
 impl Plan {
     /// Makes the sample of a record in its row.
     ///
@@ -112,9 +141,23 @@ impl Plan {
         counters: &ThreadCounters,
         admit: AdmitMemory<'_>,
     ) -> Result<(), StageFailure> {
+        self.run_with(at, row, scratch, counters, |row, scratch| {
+            self.fill((record, state), at, row, scratch, counters, admit)
+        })
+    }
+
+    /// Makes a row: `fill` writes the sample up to the user functions.
+    pub(super) fn run_with<E: From<StageFailure>>(
+        &self,
+        at: Position,
+        row: &mut BatchRow,
+        scratch: &mut SampleScratch,
+        counters: &ThreadCounters,
+        fill: impl FnOnce(&mut BatchRow, &mut SampleScratch) -> Result<(), E>,
+    ) -> Result<(), E> {
         scratch.meter.start();
         if self.sample_calls().is_empty() {
-            self.fill((record, state), at, row, scratch, counters, admit)?;
+            fill(row, scratch)?;
             added::measure(&self.lists, row);
             return Ok(());
         }
@@ -131,10 +174,12 @@ impl Plan {
                 shape: Vec::new(),
                 bytes: Vec::new(),
             });
-        let filled = self.fill((record, state), at, &mut columns, scratch, counters, admit);
+        let filled = fill(&mut columns, scratch);
         let meter = &mut scratch.meter;
-        let made =
-            filled.and_then(|()| self.through_functions(&mut columns, at, row, meter, counters));
+        let made = filled.and_then(|()| {
+            let called = self.through_functions(&mut columns, at, row, meter, counters);
+            called.map_err(E::from)
+        });
         scratch.row = columns;
         made?;
         added::measure(&self.lists, row);
@@ -152,27 +197,18 @@ impl Plan {
         admit: AdmitMemory<'_>,
     ) -> Result<(), StageFailure> {
         scratch.unknown_pixels = 0;
-        let calls_follow = !self.sample_calls().is_empty();
         let fields = self.fields(row.form);
         let looked = self.look(record, state, fields, scratch)?;
         let drawn = self.draw(record, &looked, at)?;
         let missing = self.missing(&drawn, state);
         let mut arranged = Vec::with_capacity(looked.len());
-        let mut needed = 0;
+        let mut needed = self.function_inputs(record, fields);
         for look in &looked {
             let folded = fold(&look.plan.steps, missing, look.size);
             let request = self.request(look, &folded);
             needed += look.scratch_bytes(&folded, request.as_ref(), &scratch.decoder);
-            if calls_follow {
-                needed += look.plan.row_bytes(folded.view.size);
-            }
+            needed += self.function_row(look, &folded);
             arranged.push((folded, request));
-        }
-        if calls_follow {
-            let copied = record.fields.iter().zip(fields);
-            let copied = copied.filter(|(_, plan)| !matches!(plan, FieldPlan::Pixels(_)));
-            needed += copied.map(|(bytes, _)| bytes.len() as u64).sum::<u64>();
-            needed += self.function_bytes();
         }
         scratch.meter.lap(Stage::Decode, counters);
         admit(needed).map_err(|error| error.in_field(0))?;
@@ -180,6 +216,43 @@ impl Plan {
         for (look, (folded, request)) in looked.iter().zip(&arranged) {
             self.make(look, folded, request.as_ref(), row, scratch, counters)?;
         }
+        self.write_others(record, fields, row)?;
+        if let Some(image) = looked.first() {
+            let images = [SampleImage::new(record, image, &[])];
+            self.write_boxes((&images, &drawn), &mut row.cells)?;
+        }
+        counters.count(Stage::Write, scratch.counted, 0, 0);
+        scratch.meter.lap(Stage::Write, counters);
+        scratch.meter.settle(counters);
+        Ok(())
+    }
+
+    /// Bytes of the fields that user functions get, images aside, and of the functions' values.
+    pub(super) fn function_inputs(&self, record: &Record, fields: &[FieldPlan]) -> u64 {
+        if self.sample_calls().is_empty() {
+            return 0;
+        }
+        let copied = record.fields.iter().zip(fields);
+        let copied = copied.filter(|(_, plan)| !matches!(plan, FieldPlan::Pixels(_)));
+        let copied = copied.map(|(bytes, _)| bytes.len() as u64).sum::<u64>();
+        copied + self.function_bytes()
+    }
+
+    /// Bytes of the row of a visual field that user functions get.
+    pub(super) fn function_row(&self, look: &VisualField<'_>, folded: &FoldedSteps) -> u64 {
+        match self.sample_calls().is_empty() {
+            true => 0,
+            false => look.plan.row_bytes(folded.view.size),
+        }
+    }
+
+    /// Writes the fields of a record that are neither images nor boxes.
+    pub(super) fn write_others(
+        &self,
+        record: &Record,
+        fields: &[FieldPlan],
+        row: &mut BatchRow,
+    ) -> Result<(), StageFailure> {
         for ((field, bytes), cell) in record.fields.iter().enumerate().zip(&mut row.cells) {
             match &fields[field] {
                 FieldPlan::Pixels(_) | FieldPlan::Boxed => {}
@@ -191,14 +264,6 @@ impl Plan {
                 }
             }
         }
-        if let Some(image) = looked.first() {
-            for boxes in &self.boxes {
-                boxes.write(&record.fields, image.frame, &drawn, &mut row.cells)?;
-            }
-        }
-        counters.count(Stage::Write, scratch.counted, 0, 0);
-        scratch.meter.lap(Stage::Write, counters);
-        scratch.meter.settle(counters);
         Ok(())
     }
 
@@ -281,37 +346,56 @@ impl Plan {
         looked: &[VisualField<'_>],
         at: Position,
     ) -> Result<Vec<(usize, Step)>, StageFailure> {
-        let mut drawn = Vec::new();
         let Some(first) = looked.first() else {
-            return Ok(drawn);
+            return Ok(Vec::new());
         };
-        let mut size = first.frame.size;
-        let mut moving = Vec::new();
+        let mut drawn = self.undrawn(record, first)?;
+        self.draw_more(0..self.transforms.len(), at, &mut drawn)?;
+        Ok(drawn.steps)
+    }
+
+    /// Returns the image of a record before any step, with its boxes if draws depend on them.
+    pub(super) fn undrawn(
+        &self,
+        record: &Record,
+        first: &VisualField<'_>,
+    ) -> Result<DrawnImage, StageFailure> {
+        let mut boxes = Vec::new();
         if self.transforms.iter().any(Transform::needs_boxes) {
-            for boxes in &self.boxes {
-                moving.extend(boxes.start(&record.fields, first.frame)?);
+            for plan in &self.boxes {
+                boxes.extend(plan.start(&record.fields, first.frame)?);
             }
         }
-        for (number, transform) in self.transforms.iter().enumerate() {
+        Ok(DrawnImage {
+            field: first.field,
+            size: first.frame.size,
+            boxes,
+            steps: Vec::new(),
+        })
+    }
+
+    /// Draws the steps of some transforms.
+    pub(super) fn draw_more(
+        &self,
+        transforms: Range<usize>,
+        at: Position,
+        drawn: &mut DrawnImage,
+    ) -> Result<(), StageFailure> {
+        for number in transforms {
+            let transform = &self.transforms[number];
             let mut rng = Rng::new(self.seed, at.epoch, at.position, number as u64);
-            let left = moving.iter().filter(|one| one.is_left());
+            let left = drawn.boxes.iter().filter(|one| one.is_left());
             let boxes: Vec<[f64; 4]> = left.map(MovingBox::visible).collect();
             let steps = transform
-                .draw_around(size, &boxes, &mut rng)
+                .draw_around(drawn.size, &boxes, &mut rng)
                 .map_err(|error| StageFailure {
-                    field: first.field,
+                    field: drawn.field,
                     transform: Some(transform.name()),
                     error: SampleError::Transform(error),
                 })?;
-            for step in steps {
-                for one in &mut moving {
-                    one.follow(&step, size);
-                }
-                size = step.output_size(size);
-                drawn.push((number, step));
-            }
+            steps.into_iter().for_each(|step| drawn.add(number, step));
         }
-        Ok(drawn)
+        Ok(())
     }
 
     pub(super) fn request(&self, look: &VisualField<'_>, folded: &FoldedSteps) -> Option<Request> {
@@ -341,7 +425,7 @@ impl Plan {
     }
 
     /// Decodes, transforms and writes one visual field.
-    fn make(
+    pub(super) fn make(
         &self,
         look: &VisualField<'_>,
         folded: &FoldedSteps,

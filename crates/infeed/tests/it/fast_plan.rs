@@ -16,7 +16,7 @@ use crate::data::{epoch, open, pairs, photos};
 
 /// Compares every sample of two epochs with its preview, which decodes whole images and runs every
 /// step separately.
-fn equals_plain(pipeline: &Pipeline) {
+pub(crate) fn equals_plain(pipeline: &Pipeline) {
     let loader = open(pipeline, 2);
     for at in 0..2 {
         let mut position = 0;

@@ -12,6 +12,7 @@ mod lossless;
 mod memory;
 mod mix;
 mod mixup;
+mod mosaic;
 mod order;
 mod placing;
 mod remote;

@@ -83,9 +83,9 @@ impl RecordJob {
         let mut meter = Meter::new(infeed_raw::machine::thread_cpu_time);
         let mut waited = std::time::Duration::ZERO;
         let limits = self.schedule.rules(want.sequence).limits;
-        let most = match want.paired {
-            true => self.fetched_bytes.min(limits.read) / (2 * ROOM),
-            false => limits.read,
+        let most = match u64::from(want.together) {
+            1 => limits.read,
+            together => self.fetched_bytes.min(limits.read) / (together * ROOM),
         };
         let found = self.cache.as_ref().and_then(|cache| cache.on_disk(record));
         let mut content = FetchedContent {

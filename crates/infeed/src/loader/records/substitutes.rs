@@ -3,17 +3,25 @@
 use super::*;
 
 impl RecordJob {
-    /// Returns the mixing of a position's sample, if there is any. After the end of the order, the
-    /// partner is near the repeated record.
-    pub(super) fn mixing(&self, row_position: RowPosition) -> Option<Mixing> {
-        let taken_from = row_position.taken_from?;
+    /// Returns the partners of a position's sample. After the end of the order, they are near the
+    /// repeated record.
+    pub(super) fn partners(&self, row_position: RowPosition) -> Partners {
+        let Some(taken_from) = row_position.taken_from else {
+            return Partners::None;
+        };
         let beyond = row_position.position - taken_from;
-        let mut mixing = self.plan.mixing(position(row_position), || {
+        let near = || {
             let near = self.order.near(row_position.epoch, taken_from);
             near.start + beyond..near.end + beyond
-        })?;
-        mixing.partner -= beyond;
-        Some(mixing)
+        };
+        let at = position(row_position);
+        let mixing = self.plan.mixing(at, near).map(Partners::Mixing);
+        let mosaic = || self.plan.mosaic(at, near).map(Partners::Mosaic);
+        let mut partners = mixing.or_else(mosaic).unwrap_or(Partners::None);
+        for partner in partners.positions_mut() {
+            *partner -= beyond;
+        }
+        partners
     }
 
     /// Handles a row with a bad record; `at` is the position of that record.
@@ -25,25 +33,24 @@ impl RecordJob {
         error: Error,
         mut tried: RowAttempts,
     ) -> FillOutcome<RecordJob> {
-        let rules = self.schedule.rules(sequence);
-        if !error.is_bad_record() || rules.on_error == OnError::Stop {
-            return FillOutcome::Failed(error);
+        if let Some(outcome) = self.note_bad(sequence, at, &error, &mut tried) {
+            return outcome;
         }
-        let Some(record) = error.record().cloned() else {
-            return FillOutcome::Failed(error);
-        };
-        tried.bad.push(BadRecord {
-            record,
-            epoch: at.epoch,
-            position: self.row_position(sequence).position,
-            reason: error.clone(),
-        });
-        if rules.on_error == OnError::Skip {
-            return FillOutcome::Done(FilledRow::without_record(None, tried.bad, &rules));
-        }
+        self.request_substitute(sequence, role, at, error, tried)
+    }
+
+    /// Requests the next substitute of the record at `at`, whose error is the last one.
+    pub(super) fn request_substitute(
+        &self,
+        sequence: Sequence,
+        role: RecordRole,
+        at: Position,
+        error: Error,
+        mut tried: RowAttempts,
+    ) -> FillOutcome<RecordJob> {
         let attempt = match role {
             RecordRole::Own => &mut tried.own,
-            RecordRole::Partner => &mut tried.partner,
+            RecordRole::Partner(_) => &mut tried.partner,
         };
         *attempt += 1;
         if u32::from(*attempt) > ATTEMPTS {
@@ -53,6 +60,34 @@ impl RecordJob {
             .order
             .substitute(at.epoch, at.position, u32::from(*attempt));
         self.again(sequence, role, substitute, tried)
+    }
+
+    /// Adds a bad record to those of its row. Returns the outcome of the row unless the record can
+    /// have a substitute.
+    pub(super) fn note_bad(
+        &self,
+        sequence: Sequence,
+        at: Position,
+        error: &Error,
+        tried: &mut RowAttempts,
+    ) -> Option<FillOutcome<RecordJob>> {
+        let rules = self.schedule.rules(sequence);
+        if !error.is_bad_record() || rules.on_error == OnError::Stop {
+            return Some(FillOutcome::Failed(error.clone()));
+        }
+        let Some(record) = error.record().cloned() else {
+            return Some(FillOutcome::Failed(error.clone()));
+        };
+        tried.bad.push(BadRecord {
+            record,
+            epoch: at.epoch,
+            position: self.row_position(sequence).position,
+            reason: error.clone(),
+        });
+        (rules.on_error == OnError::Skip).then(|| {
+            let bad = std::mem::take(&mut tried.bad);
+            FillOutcome::Done(FilledRow::without_record(None, bad, &rules))
+        })
     }
 
     /// Requests one more record for a row. Releases its other record, so that no row holds bytes
@@ -76,7 +111,7 @@ impl RecordJob {
         let want = ReadPurpose {
             sequence,
             role,
-            paired: false,
+            together: 1,
         };
         FillOutcome::Again(RecordRead {
             from: ReadFrom::Source(read),

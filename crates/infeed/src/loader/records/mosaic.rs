@@ -1,0 +1,149 @@
+//! Rows of four records: `Mosaic`.
+//!
+//! The next good record of the same mosaic takes the place of a bad one, so a row needs no other
+//! read. If all are bad, the substitute of the row's own record takes every place.
+
+use super::*;
+use crate::plan::mosaic::{TileFailure, TileRecord};
+use infeed_codec::transform::TILES;
+
+/// Records of a mosaic that are not bad.
+type GoodRecords = [Option<(Record, PixelState)>; TILES];
+
+impl RecordJob {
+    /// Fills the row of a mosaic.
+    pub(super) fn fill_mosaic(
+        &self,
+        (sequence, at): (Sequence, Position),
+        drawn: &MosaicDraw,
+        fetched: FetchedRecords,
+        row: &mut BatchRow,
+        worker: &mut WorkerScratch,
+    ) -> FillOutcome<RecordJob> {
+        let FetchedRecords {
+            own,
+            mut partners,
+            mut tried,
+            ..
+        } = fetched;
+        let rules = self.schedule.rules(sequence);
+        // Reads arrive in any order; bad records are listed in the order of the mosaic.
+        partners.sort_by_key(|(number, _)| *number);
+        let partners = partners
+            .into_iter()
+            .map(|(number, content)| (1 + usize::from(number), content));
+        let mut good = GoodRecords::default();
+        // Released when the row is filled.
+        let mut permits = Vec::with_capacity(TILES);
+        let mut failed = None;
+        for (tile, content) in own.into_iter().map(|own| (0, own)).chain(partners) {
+            permits.push(content._permit);
+            match content.found {
+                Some(Ok(record)) => good[tile] = Some((record, content.state)),
+                Some(Err(error)) => {
+                    if let Some(outcome) = self.note_bad(sequence, at, &error, &mut tried) {
+                        return outcome;
+                    }
+                    failed = Some(error);
+                }
+                None => {
+                    let text = "the cache lost a record while the loader was open".to_owned();
+                    return FillOutcome::Failed(Error::Panicked { text });
+                }
+            }
+        }
+        self.use_cache(&mut good, worker, rules.limits);
+        while let Some(tiles) = tiles(&good, at, drawn) {
+            match self.make_mosaic(&tiles, drawn, row, worker, rules.limits) {
+                Ok(()) => {
+                    tried.written = Some(tiles[0].record.index);
+                    tried.add_unknown(worker.scratch.unknown_pixels);
+                    return FillOutcome::Done(self.finished(tried, at, row, worker, &rules));
+                }
+                Err((tile, error)) => {
+                    if let Some(outcome) = self.note_bad(sequence, at, &error, &mut tried) {
+                        return outcome;
+                    }
+                    let from = good_from(&good, tile).unwrap_or(tile);
+                    good[from] = None;
+                    failed = Some(*error);
+                }
+            }
+        }
+        let error = failed.unwrap_or_else(|| Error::Panicked {
+            text: "a row of a mosaic has no record".to_owned(),
+        });
+        self.request_substitute(sequence, RecordRole::Own, at, error, tried)
+    }
+
+    /// Replaces records by their cached copies, and adds records to the cache.
+    fn use_cache(&self, good: &mut GoodRecords, worker: &mut WorkerScratch, limits: RecordLimits) {
+        let Some(cache) = &self.cache else {
+            return;
+        };
+        for (record, state) in good.iter_mut().flatten() {
+            match state {
+                PixelState::Prepared => cache.count(true),
+                PixelState::Stored => {
+                    if let Some(cached) = self.cached(cache, record, worker, limits) {
+                        (*record, *state) = (cached, PixelState::Prepared);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes the sample of four records. An error has the number of the tile with the bad record.
+    fn make_mosaic(
+        &self,
+        tiles: &[TileRecord<'_>; TILES],
+        drawn: &MosaicDraw,
+        row: &mut BatchRow,
+        worker: &mut WorkerScratch,
+        limits: RecordLimits,
+    ) -> Result<(), (usize, Box<Error>)> {
+        let begun = std::time::Instant::now();
+        let result = self.within_limits(worker, limits, |scratch, counters, admit| {
+            self.plan
+                .run_mosaic(tiles, drawn, row, scratch, counters, admit)
+        });
+        let each = begun.elapsed() / TILES as u32;
+        for TileRecord { record, .. } in tiles {
+            self.costs.measured(record.index, record.bytes(), each);
+        }
+        self.add_warnings(worker);
+        result.map_err(|TileFailure { tile, failure }| {
+            let record = tiles[tile].record.index;
+            (tile, Box::new(sample_error(&*self.source, record, failure)))
+        })?;
+        self.within_row_limit(tiles[0].record, row, limits)
+            .map_err(|error| (0, Box::new(error)))
+    }
+}
+
+/// Returns the number of the record of a tile: its own, or that of the next good one.
+fn good_from(good: &GoodRecords, tile: usize) -> Option<usize> {
+    let mut from = (tile..tile + TILES).map(|at| at % TILES);
+    from.find(|at| good[*at].is_some())
+}
+
+/// Returns the records of the tiles. None if no record is good.
+fn tiles<'a>(
+    good: &'a GoodRecords,
+    own: Position,
+    drawn: &MosaicDraw,
+) -> Option<[TileRecord<'a>; TILES]> {
+    let tile = |tile: usize| {
+        let (record, state) = good[good_from(good, tile)?].as_ref()?;
+        let partner = tile.checked_sub(1).map(|number| drawn.partners[number]);
+        Some(TileRecord {
+            record,
+            state: *state,
+            at: Position {
+                position: partner.unwrap_or(own.position),
+                ..own
+            },
+        })
+    };
+    Some([tile(0)?, tile(1)?, tile(2)?, tile(3)?])
+}
