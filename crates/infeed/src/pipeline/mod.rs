@@ -9,6 +9,7 @@ mod filter;
 mod function;
 mod order;
 pub mod packed;
+mod points;
 mod select;
 mod source;
 mod text;
@@ -35,6 +36,7 @@ pub use function::{BoundFunction, FunctionSpec};
 pub use infeed_core::order::partition::Tail;
 pub use infeed_source::field_spec::FieldSpec;
 pub use order::{AllKeyword, Shuffle, ShuffleWindow, WHOLE_WINDOW_BYTES, WINDOW_BYTES};
+pub use points::PointsSpec;
 pub use select::RecordSplit;
 pub use source::{Handle, MemoryField, MixPart, SourceSpec};
 pub use weights::{ClassWeight, Weights};
@@ -101,6 +103,9 @@ pub struct Pipeline {
     /// Fields with boxes, which move with their image.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub boxes: Vec<BoxesSpec>,
+    /// Fields with points, which move with their image.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub points: Vec<PointsSpec>,
     /// Transforms, applied in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transforms: Vec<Transform>,
@@ -318,6 +323,7 @@ impl Pipeline {
             shuffle: None,
             decode: None,
             boxes: Vec::new(),
+            points: Vec::new(),
             transforms: Vec::new(),
             output: PixelOutput::default(),
             batch: BatchSpec::default(),
@@ -379,6 +385,12 @@ impl Pipeline {
     /// Declares a field of boxes, which move with their image.
     pub fn boxes(mut self, boxes: BoxesSpec) -> Pipeline {
         self.boxes.push(boxes);
+        self
+    }
+
+    /// Declares a field of points, which move with their image.
+    pub fn points(mut self, points: PointsSpec) -> Pipeline {
+        self.points.push(points);
         self
     }
 
@@ -462,6 +474,19 @@ impl Pipeline {
     pub fn declared_boxes(&self) -> Vec<BoxesSpec> {
         let mut declared = self.boxes.clone();
         if let Some(own) = self.source.boxes()
+            && self.decode.is_some()
+            && declared.iter().all(|spec| spec.field != own.field)
+        {
+            declared.push(own);
+        }
+        declared
+    }
+
+    /// Returns the declarations of points: those of the description, and that of a source that knows
+    /// its points, unless the description declares them.
+    pub fn declared_points(&self) -> Vec<PointsSpec> {
+        let mut declared = self.points.clone();
+        if let Some(own) = self.source.points()
             && self.decode.is_some()
             && declared.iter().all(|spec| spec.field != own.field)
         {
