@@ -55,8 +55,9 @@ These transforms have no counterpart to compare value by value:
 | `RandomApply`, `RandomChoice`, `RandomOrder` | the transforms of their lists |
 | `RandAugment`, `TrivialAugmentWide` | the changes above; masks and boxes move too |
 
-Boxes are equal up to the rounding of float32. With `RandomRotation(expand=True)` boxes
-stay on their pixels, which torchvision moves by up to one pixel more.
+Boxes and points are equal up to the rounding of float32. With
+`RandomRotation(expand=True)` they stay on their pixels, which torchvision moves by up
+to one pixel more.
 
 Random parameters have torchvision's distributions and other values: infeed draws them
 from seed, epoch and position.

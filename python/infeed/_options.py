@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal, Self, get_type_hints
 
 from infeed import _check, _code
@@ -137,19 +137,149 @@ class BoxesOptions:
     min_visibility: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, kind in get_type_hints(type(self)).items():
-            value = _check.typed("boxes", name, getattr(self, name), kind)
-            object.__setattr__(self, name, value)
+        _typed(self, "boxes")
 
     def code(self) -> str:
         """Returns the call of the method that sets these options."""
-        given = [
-            (f, getattr(self, f.name)) for f in fields(self) if f.default is not MISSING
-        ]
-        settings = [
-            f"{f.name}={_code.value(item)}" for f, item in given if item != f.default
-        ]
-        return _code.method("boxes", [_code.value(self.field), *settings])
+        return _code_of(self, "boxes")
+
+
+@dataclass(frozen=True)
+class PointsOptions:
+    """Options of `Pipeline.points`."""
+
+    field: str
+    count: int | None = None
+    visibility: bool = True
+    normalized: bool = False
+    oriented: bool = False
+    pairs: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        _typed(self, "points")
+
+    def code(self) -> str:
+        """Returns the call of the method that sets these options."""
+        return _code_of(self, "points")
+
+
+class MovingFields:
+    """The methods of a pipeline that declare fields which move with their image."""
+
+    _boxes: tuple[BoxesOptions, ...]
+    _points: tuple[PointsOptions, ...]
+
+    def _with(self, **changes: Any) -> Self:
+        """Returns a copy with other settings."""
+        raise NotImplementedError
+
+    def boxes(
+        self,
+        field: str = "boxes",
+        *,
+        format: BoxFormat = "xyxy",
+        normalized: bool = False,
+        oriented: bool = False,
+        columns: Sequence[str] = (),
+        min_size: float = 1.0,
+        min_area: float = 1.0,
+        min_visibility: float = 0.0,
+    ) -> Self:
+        """Declares a field of boxes, which move with their image.
+
+        Geometric transforms move the boxes with the pixels by the same draw, and clip
+        them to the image, as those of torchvision v2 do. Boxes that are too small
+        afterwards are dropped, as by ``SanitizeBoundingBoxes``, with their rows in
+        ``columns``. Batches hold the boxes as float32, in the same format and unit.
+
+        The number of boxes may differ by record. A batch holds ``(values, offsets)``,
+        or padded arrays with ``.batch(..., ragged="pad")``.
+
+        Args:
+            field: Name of the field: a list of numbers, four for each box, or an array
+                ``[n, 4]``.
+            format: Meaning of the four numbers: ``"xyxy"`` (left, top, right, bottom),
+                ``"xywh"`` (left, top, width, height) or ``"cxcywh"`` (centre, width,
+                height).
+            normalized: Whether coordinates are shares of the image's width and height,
+                0 to 1. Otherwise they are pixels.
+            oriented: Whether coordinates refer to the image as viewers show it, in its
+                EXIF orientation; set it together with ``decode(orient=True)``.
+                Otherwise they refer to the stored pixels, and ``decode(orient=True)``
+                turns the boxes with the image.
+            columns: Names of fields with one number, or one row, per box, such as
+                labels. Their values do not change.
+            min_size: Minimum width and height of a box in the result, in pixels.
+            min_area: Minimum area of a box in the result, in square pixels.
+            min_visibility: Minimum share of a box's area that is still in the image.
+
+        Raises:
+            ConfigError: An argument is invalid.
+        """
+        names = _check.typed("boxes", "columns", columns, tuple[str, ...])
+        sizes = (min_size, min_area, min_visibility)
+        declared = BoxesOptions(field, format, normalized, oriented, names, *sizes)
+        return self._with(_boxes=(*self._boxes, declared))
+
+    def points(
+        self,
+        field: str = "keypoints",
+        *,
+        count: int | None = None,
+        visibility: bool = True,
+        normalized: bool = False,
+        oriented: bool = False,
+        pairs: Sequence[tuple[int, int]] = (),
+    ) -> Self:
+        """Declares a field of points, such as keypoints, which move with their image.
+
+        Geometric transforms move the points with the pixels by the same draw, as those
+        of torchvision v2 do: a point is the column and row of a pixel. A point outside
+        the image becomes invisible and stays so, with zeros as coordinates. Batches
+        hold the points as float32, in the same unit.
+
+        A field that is also in ``columns`` of `boxes` has the points of one object for
+        each box, and loses those of dropped boxes.
+
+        Args:
+            field: Name of the field: a list of numbers, or an array with the numbers of
+                a point in each row.
+            count: Number of points of an object. None means the second last dimension
+                of an array, and 1 for lists.
+            visibility: Whether each point has a third number, its visibility (0 for
+                invisible), as in COCO. Without it, points outside the image keep their
+                coordinates.
+            normalized: Whether coordinates are shares of the image's width and height,
+                0 to 1. Otherwise they are pixels.
+            oriented: Whether coordinates refer to the image as viewers show it, in its
+                EXIF orientation. Otherwise they refer to the stored pixels, and
+                ``decode(orient=True)`` turns the points with the image.
+            pairs: Numbers of points of an object, from 0, that change places when a
+                flip mirrors the image, such as left and right hand.
+
+        Raises:
+            ConfigError: An argument is invalid.
+        """
+        declared = PointsOptions(
+            field, count, visibility, normalized, oriented, tuple(pairs)
+        )
+        return self._with(_points=(*self._points, declared))
+
+
+def _typed(options: Any, owner: str) -> None:
+    """Converts the fields of a declaration to their types."""
+    for name, kind in get_type_hints(type(options)).items():
+        value = _check.typed(owner, name, getattr(options, name), kind)
+        object.__setattr__(options, name, value)
+
+
+def _code_of(options: Any, method: str) -> str:
+    """Returns the call of a method with a declaration's field and its other options."""
+    given = [(f, getattr(options, f.name)) for f in fields(options)[1:]]
+    settings = [
+        f"{f.name}={_code.value(item)}" for f, item in given if item != f.default
+    ]
+    return _code.method(method, [_code.value(options.field), *settings])
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from infeed._options import (
     SINGLE,
     BatchOptions,
     BoxesOptions,
-    BoxFormat,
     Cache,
     Column,
     DecodeOptions,
+    MovingFields,
+    PointsOptions,
     set_values,
 )
 from infeed._select import RecordSelection
@@ -41,7 +42,7 @@ _DTYPES = ("uint8", "float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True, repr=False, init=False)
-class Pipeline(RecordSelection):
+class Pipeline(RecordSelection, MovingFields):
     """Data source, order, transforms and batches of a training or validation set.
 
     Each method returns a new pipeline and does not change this one:
@@ -72,6 +73,7 @@ class Pipeline(RecordSelection):
     _window: int | str | None = None
     _decode: DecodeOptions | None = None
     _boxes: tuple[BoxesOptions, ...] = ()
+    _points: tuple[PointsOptions, ...] = ()
     _transforms: tuple[transforms.Transform, ...] = ()
     _layout: str = "HWC"
     _dtype: str | None = None
@@ -144,54 +146,6 @@ class Pipeline(RecordSelection):
             _decode=DecodeOptions(orient, verify, dct_scale, max_pixels, asked)
         )
 
-    def boxes(
-        self,
-        field: str = "boxes",
-        *,
-        format: BoxFormat = "xyxy",
-        normalized: bool = False,
-        oriented: bool = False,
-        columns: Sequence[str] = (),
-        min_size: float = 1.0,
-        min_area: float = 1.0,
-        min_visibility: float = 0.0,
-    ) -> Self:
-        """Declares a field of boxes, which move with their image.
-
-        Geometric transforms move the boxes with the pixels by the same draw, and clip
-        them to the image, as those of torchvision v2 do. Boxes that are too small
-        afterwards are dropped, as by ``SanitizeBoundingBoxes``, with their rows in
-        ``columns``. Batches hold the boxes as float32, in the same format and unit.
-
-        The number of boxes may differ by record. A batch holds ``(values, offsets)``,
-        or padded arrays with ``.batch(..., ragged="pad")``.
-
-        Args:
-            field: Name of the field: a list of numbers, four for each box, or an array
-                ``[n, 4]``.
-            format: Meaning of the four numbers: ``"xyxy"`` (left, top, right, bottom),
-                ``"xywh"`` (left, top, width, height) or ``"cxcywh"`` (centre, width,
-                height).
-            normalized: Whether coordinates are shares of the image's width and height,
-                0 to 1. Otherwise they are pixels.
-            oriented: Whether coordinates refer to the image as viewers show it, in its
-                EXIF orientation; set it together with ``decode(orient=True)``.
-                Otherwise they refer to the stored pixels, and ``decode(orient=True)``
-                turns the boxes with the image.
-            columns: Names of fields with one number, or one row, per box, such as
-                labels. Their values do not change.
-            min_size: Minimum width and height of a box in the result, in pixels.
-            min_area: Minimum area of a box in the result, in square pixels.
-            min_visibility: Minimum share of a box's area that is still in the image.
-
-        Raises:
-            ConfigError: An argument is invalid.
-        """
-        names = _check.typed("boxes", "columns", columns, tuple[str, ...])
-        sizes = (min_size, min_area, min_visibility)
-        declared = BoxesOptions(field, format, normalized, oriented, names, *sizes)
-        return self._with(_boxes=(*self._boxes, declared))
-
     def transform(
         self,
         *steps: transforms.Transform,
@@ -201,7 +155,7 @@ class Pipeline(RecordSelection):
     ) -> Self:
         """Adds transforms, applied in order, and sets the layout and type of images.
 
-        Transforms that move pixels also move the boxes that `boxes` declares, and no
+        Transforms that move pixels also move what `boxes` and `points` declare, and no
         other coordinates. If the name and shape of another field look like coordinates
         (``boxes``, ``keypoints``, ``polygon``; 2 to 5 numbers per row), opening the
         pipeline raises an error, unless the field is in ``keep``. If only the shape
@@ -677,6 +631,7 @@ class Pipeline(RecordSelection):
             ]
             steps.append(_code.method("decode", settings))
         steps += [declared.code() for declared in self._boxes]
+        steps += [declared.code() for declared in self._points]
         settings = [repr(step) for step in self._transforms]
         if self._layout != "HWC":
             settings.append(f"layout={_code.value(self._layout)}")
@@ -747,6 +702,8 @@ class Pipeline(RecordSelection):
             description["decode"] = decode
         if self._boxes:
             description["boxes"] = [set_values(declared) for declared in self._boxes]
+        if self._points:
+            description["points"] = [set_values(declared) for declared in self._points]
         description["transforms"] = [step._to_dict() for step in self._transforms]
         output = {"layout": self._layout, "dtype": self._dtype}
         description["output"] = {
@@ -783,6 +740,8 @@ class Pipeline(RecordSelection):
             new = new.decode(**settings, **decode.get("modes", {}))
         for declared in description.get("boxes", ()):
             new = new.boxes(**declared)
+        for declared in description.get("points", ()):
+            new = new.points(**declared)
         steps = map(transforms.from_dict, description.get("transforms", []))
         keep = description.get("keep", ())
         new = new.transform(*steps, **description.get("output", {}), keep=keep)

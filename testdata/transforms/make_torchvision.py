@@ -1,7 +1,7 @@
 """Writes the golden files `torchvision.json` and `torchvision.bin`.
 
-They hold what torchvision.transforms.v2 returns for uint8 tensors, masks and boxes,
-given the draws. Run it with the versions that the file names:
+They hold what torchvision.transforms.v2 returns for uint8 tensors, masks, boxes
+and points, given the draws. Run it with the versions that the file names:
 
     python -m venv venv && venv/bin/pip install torch torchvision
     venv/bin/python testdata/transforms/make_torchvision.py
@@ -21,6 +21,7 @@ FILTERS = {
     "nearest": InterpolationMode.NEAREST,
     "bilinear": InterpolationMode.BILINEAR,
 }
+POINTS = [[2.0, 3.0], [30.0, 22.0], [20.5, 10.25]]
 BOXES = [[2.0, 3.0, 9.0, 12.0], [0.0, 0.0, 31.0, 23.0], [20.5, 10.25, 28.0, 22.0]]
 
 
@@ -79,8 +80,28 @@ def boxes_of(height, width):
     )
 
 
+def points_of(height, width):
+    return tv_tensors.KeyPoints(
+        POINTS, canvas_size=(height, width), dtype=torch.float32
+    )
+
+
+def points(golden):
+    """Adds the steps of points that keep straight lines straight and upright."""
+    steps = {
+        "flip_x": functional.horizontal_flip,
+        "flip_y": functional.vertical_flip,
+        "resize": lambda item: functional.resize(item, [40, 17]),
+        "crop": lambda item: functional.crop(item, 2, 5, 12, 16),
+        "pad": lambda item: functional.pad(item, [1, 2, 3, 4]),
+    }
+    for name, step in steps.items():
+        moved = step(points_of(23, 31)).tolist()
+        golden.add("points", name=name, points=POINTS, points_moved=moved)
+
+
 def warps(golden, images, mask):
-    """Adds the warps of each image, of a mask and of boxes."""
+    """Adds the warps of each image, of a mask, of boxes and of points."""
 
     def add(kind, image, call, **settings):
         mode = FILTERS[settings["filter"]]
@@ -90,6 +111,8 @@ def warps(golden, images, mask):
         if image.shape[:2] == (23, 31):
             moved = call(boxes_of(23, 31), interpolation=mode)
             case["boxes"], case["moved"] = BOXES, moved.tolist()
+            moved = call(points_of(23, 31), interpolation=mode)
+            case["points"], case["points_moved"] = POINTS, moved.tolist()
             moved = call(tv_tensors.Mask(tensor(mask)), interpolation=mode, fill=7)
             case["mask"], case["mask_out"] = mask, array(moved)
         golden.add(kind, **settings, **case)
@@ -180,6 +203,7 @@ def main():
     flat = np.full((9, 9, 1), 77, np.uint8)
     mask = rng.integers(0, 5, (23, 31, 1), dtype=np.uint8)
     warps(golden, images, mask)
+    points(golden)
     colors(golden, [*images, flat, photo(rng, 40, 60, 3) // 3 + 20])
     for start, end, count in (
         (0.0, 0.3, 31),

@@ -65,16 +65,20 @@ pub(super) fn arrange(
 ) -> Result<Vec<FieldWork>, Error> {
     check_transforms(&options.transforms)?;
     coordinates::check(pipeline, &options.transforms, fields, true)?;
-    if let Some(spec) = pipeline.declared_boxes().first()
-        && let Some(transform) = options.transforms.first()
+    let boxes = pipeline.declared_boxes().into_iter();
+    let points = pipeline.declared_points().into_iter();
+    let mut moving = boxes
+        .map(|spec| ("boxes", spec.field))
+        .chain(points.map(|spec| ("points", spec.field)));
+    if let Some(transform) = options.transforms.first()
+        && let Some((part, field)) = moving.next()
     {
         let problem = format!(
-            "{} moves pixels, and packing does not move the boxes in `{}`; leave the transform to \
-             the pipeline",
+            "{} moves pixels, and packing does not move the {part} in `{field}`; leave the \
+             transform to the pipeline",
             transform.name(),
-            spec.field
         );
-        return Err(Error::config("boxes", problem));
+        return Err(Error::config(part, problem));
     }
     check_encodings(options)?;
     let works = fields.iter().map(|field| one(pipeline, field, options));

@@ -1,8 +1,8 @@
 //! Images of a folder or bucket, with the boxes of a COCO annotation file.
 //!
 //! Source: "Data format" of <https://cocodataset.org>, object detection. A record is an entry of
-//! `images`, in the order of ids. Records without annotations have empty lists. Segmentations and
-//! keypoints are not read.
+//! `images`, in the order of ids. Records without annotations have empty lists. Segmentations are not
+//! read.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -21,6 +21,12 @@ use infeed_core::sample::{DType, Field, FieldKind};
 
 /// Fields with one value per box, next to the boxes (left, top, right, bottom in pixels).
 pub const COLUMNS: [&str; 3] = [boxed::LABELS, "area", "iscrowd"];
+
+/// Field of the keypoints: x, y and visibility of each, in pixels.
+pub const KEYPOINTS: &str = "keypoints";
+
+/// Most keypoints of an object. COCO has 17, its whole bodies have 133.
+const MAX_KEYPOINTS: usize = 1000;
 
 /// Numbers in the field `labels`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +62,8 @@ struct Annotation {
     area: Option<f64>,
     #[serde(default)]
     iscrowd: u8,
+    /// x, y and visibility of each keypoint.
+    keypoints: Option<Vec<f64>>,
 }
 
 #[derive(Deserialize)]
@@ -64,13 +72,24 @@ struct Category {
     name: String,
 }
 
-/// Reads an annotation file. `images` is the folder or URL below which its images are.
+/// Reads an annotation file. `images` is the folder or URL below which its images are. With
+/// `keypoints`, also reads this number of keypoints of each object; objects without them have
+/// invisible ones.
 ///
 /// # Errors
 ///
 /// [`Error::Open`] for a file that cannot be read. [`Error::Config`] for a file that is not JSON of
-/// this format, for ids that occur twice or do not exist, and for invalid boxes.
-pub fn open(images: &Path, annotations: &Path, labels: CocoLabels) -> Result<BoxedImages, Error> {
+/// this format, for ids that occur twice or do not exist, and for invalid boxes or keypoints.
+pub fn open(
+    images: &Path,
+    annotations: &Path,
+    labels: CocoLabels,
+    keypoints: Option<usize>,
+) -> Result<BoxedImages, Error> {
+    if keypoints.is_some_and(|count| !(1..=MAX_KEYPOINTS).contains(&count)) {
+        let problem = format!("keypoints must be 1 to {MAX_KEYPOINTS}, the number per object");
+        return Err(Error::config("source", problem));
+    }
     let text = match store::is_url(annotations) {
         true => content(annotations)?,
         false => {
@@ -101,16 +120,26 @@ pub fn open(images: &Path, annotations: &Path, labels: CocoLabels) -> Result<Box
     // Stable: boxes of an image keep the order of the file.
     found.sort_by_key(|(record, ..)| *record);
     let count = image_ids.len();
-    let mut source = BoxedImages::new(paths, fields(), Some(image_ids), classes);
+    let fields = fields(keypoints.is_some());
+    let mut source = BoxedImages::new(paths, fields, Some(image_ids), classes);
     let mut rest = found.into_iter().peekable();
     for record in 0..count {
         while let Some((_, label, annotation)) = rest.next_if(|(of, ..)| *of == record) {
             let [left, top, width, height] = annotation.bbox;
             let area = annotation.area.unwrap_or(width * height) as f32;
             let iscrowd = u8::from(annotation.iscrowd != 0);
+            let points = match keypoints {
+                Some(count) => points(&annotation, count).map_err(wrong)?,
+                None => Vec::new(),
+            };
             source.push(
                 [left, top, left + width, top + height],
-                &[&label.to_le_bytes(), &area.to_le_bytes(), &[iscrowd]],
+                &[
+                    &label.to_le_bytes(),
+                    &area.to_le_bytes(),
+                    &[iscrowd],
+                    &points,
+                ],
             );
         }
         source.end_record();
@@ -118,9 +147,33 @@ pub fn open(images: &Path, annotations: &Path, labels: CocoLabels) -> Result<Box
     source.finished()
 }
 
+/// Returns the bytes of the keypoints of an object: zeros if it has none.
+fn points(annotation: &Annotation, count: usize) -> Result<Vec<u8>, String> {
+    let Some(points) = &annotation.keypoints else {
+        return Ok(vec![0; 12 * count]);
+    };
+    let Annotation { id, image_id, .. } = annotation;
+    let is_valid = |x: &f64| (*x as f32).is_finite();
+    if points.len() != 3 * count || !points.iter().all(is_valid) {
+        let found = points.len();
+        return Err(format!(
+            "annotation {id} of image {image_id} has {found} numbers of keypoints, which are not x, y \
+             and visibility of {count}; set keypoints to the number per object, or correct it"
+        ));
+    }
+    let numbers = points.iter().flat_map(|x| (*x as f32).to_le_bytes());
+    Ok(numbers.collect())
+}
+
 /// Returns the fields of every record.
-pub fn fields() -> Vec<Field> {
-    let mut fields = boxed::fields(&[(COLUMNS[1], DType::Float32), (COLUMNS[2], DType::Bool)]);
+pub fn fields(keypoints: bool) -> Vec<Field> {
+    let more = [
+        (COLUMNS[1], DType::Float32),
+        (COLUMNS[2], DType::Bool),
+        (KEYPOINTS, DType::Float32),
+    ];
+    let count = if keypoints { 3 } else { 2 };
+    let mut fields = boxed::fields(&more[..count]);
     fields.push(Field {
         name: "image_id".to_owned(),
         kind: FieldKind::Tensor {
@@ -264,7 +317,7 @@ mod tests {
         for name in ["b.jpg", "sub/a.jpg"] {
             std::fs::write(folder.path().join(name), name).expect("writes");
         }
-        let source = open(folder.path(), &file, labels)?;
+        let source = open(folder.path(), &file, labels, None)?;
         // Files are read while the folder exists.
         let records = [0, 1].map(|n| read_one(&source, n).expect("a record").fields);
         Ok((source, records))
@@ -352,6 +405,47 @@ mod tests {
                 .expect_err("a wrong file")
                 .to_string();
             assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+        }
+    }
+
+    #[test]
+    fn keypoints_are_lists_of_each_object_or_invisible() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("keypoints.json");
+        std::fs::write(folder.path().join("b.jpg"), "b").expect("writes");
+        let points = GOOD.replace(
+            "\"iscrowd\": 1",
+            "\"iscrowd\": 0, \"keypoints\": [1, 2, 2, 3.5, 4, 1]",
+        );
+        let opened = |text: &str, count| {
+            std::fs::write(&file, text).expect("writes");
+            open(folder.path(), &file, CocoLabels::Id, Some(count))
+        };
+
+        let source = opened(&points, 2).expect("a good file");
+        let record = read_one(&source, 1).expect("a record");
+        let expected = [
+            0.0_f32, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 2.0, 3.5, 4.0, 1.0,
+        ];
+        assert_eq!(record.fields[5], bytes(&expected.map(f32::to_le_bytes)));
+        assert_eq!(source.fields()[5].name, KEYPOINTS);
+
+        for (text, count, part) in [
+            (
+                points.clone(),
+                3,
+                "annotation 2 of image 9 has 6 numbers of keypoints",
+            ),
+            (
+                points.replace("3.5", "1e99"),
+                2,
+                "set keypoints to the number per object",
+            ),
+            (points.clone(), 0, "must be 1 to 1000"),
+            (points.clone(), 1 << 40, "must be 1 to 1000"),
+        ] {
+            let error = opened(&text, count).expect_err("wrong").to_string();
+            assert!(error.contains(part), "{error}");
         }
     }
 }

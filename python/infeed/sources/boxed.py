@@ -13,14 +13,18 @@ class Coco(Source):
 
     Records are the entries of ``images``, in the order of ids, also those without
     boxes. The fields are ``image``; per box ``boxes`` (left, top, right, bottom in
-    pixels), ``labels``, ``area`` and ``iscrowd``; and ``image_id``. The boxes move with
-    their image; `Pipeline.boxes` changes which of them stay.
+    pixels), ``labels``, ``area``, ``iscrowd`` and, if asked for, ``keypoints``; and
+    ``image_id``. Boxes and keypoints move with their image; `Pipeline.boxes` changes
+    which boxes stay, and `Pipeline.points` sets pairs of keypoints.
 
     Args:
         images: Folder or URL of the images.
         annotations: Path or URL of the JSON file.
         labels: ``"id"``: the id of the category, as in the file. ``"index"``: its index
             in the order of ids, from 0.
+        keypoints: Number of keypoints of an object, such as 17: each has x, y and
+            visibility. Objects without keypoints have invisible ones. None means that
+            keypoints are not read.
 
     Raises:
         ConfigError: Raised when the pipeline is opened: the file is truncated, or an
@@ -31,11 +35,14 @@ class Coco(Source):
     images: str
     annotations: str
     labels: Literal["id", "index"] = "id"
+    keypoints: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("images", "annotations"):
             object.__setattr__(self, name, _check.path(self, name, getattr(self, name)))
         _check.choice(self, "labels", self.labels, ("id", "index"))
+        if self.keypoints is not None:
+            _check.integer(self, "keypoints", self.keypoints, low=1)
 
 
 @dataclass(frozen=True, repr=False)

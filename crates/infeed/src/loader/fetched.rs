@@ -76,7 +76,7 @@ pub(crate) struct FetchedRecords {
     /// Partners with their numbers.
     pub(super) partners: Vec<(u8, FetchedContent)>,
     pub(super) tried: RowAttempts,
-    /// Records that the row needs together.
+    /// Records that the row needs together; 0 if nothing is read for it.
     together: u8,
 }
 
@@ -102,7 +102,7 @@ impl FetchedRecords {
             }),
             partners: Vec::new(),
             tried: RowAttempts::default(),
-            together: 1,
+            together: 0,
         }
     }
 

@@ -10,6 +10,7 @@ mod function;
 mod order;
 pub mod packed;
 mod per_record;
+mod points;
 mod select;
 mod source;
 mod text;
@@ -36,6 +37,7 @@ pub use function::{BoundFunction, FunctionSpec};
 pub use infeed_core::order::partition::Tail;
 pub use infeed_source::field_spec::FieldSpec;
 pub use order::{AllKeyword, Shuffle, ShuffleWindow, WHOLE_WINDOW_BYTES, WINDOW_BYTES};
+pub use points::PointsSpec;
 pub use select::RecordSplit;
 pub use source::{Handle, MemoryField, MixPart, SourceSpec};
 pub use weights::{ClassWeight, Weights};
@@ -102,6 +104,9 @@ pub struct Pipeline {
     /// Fields with boxes, which move with their image.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub boxes: Vec<BoxesSpec>,
+    /// Fields with points, which move with their image.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub points: Vec<PointsSpec>,
     /// Transforms, applied in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transforms: Vec<Transform>,
@@ -324,6 +329,7 @@ impl Pipeline {
             shuffle: None,
             decode: None,
             boxes: Vec::new(),
+            points: Vec::new(),
             transforms: Vec::new(),
             output: PixelOutput::default(),
             batch: BatchSpec::default(),
@@ -393,6 +399,12 @@ impl Pipeline {
     /// Declares a field of boxes, which move with their image.
     pub fn boxes(mut self, boxes: BoxesSpec) -> Pipeline {
         self.boxes.push(boxes);
+        self
+    }
+
+    /// Declares a field of points, which move with their image.
+    pub fn points(mut self, points: PointsSpec) -> Pipeline {
+        self.points.push(points);
         self
     }
 
@@ -484,8 +496,21 @@ impl Pipeline {
         declared
     }
 
-    /// Returns the description without selection, weights, repeat and groups of batches: each record of the source
-    /// once per epoch.
+    /// Returns the declarations of points: those of the description, and that of a source that knows
+    /// its points, unless the description declares them.
+    pub fn declared_points(&self) -> Vec<PointsSpec> {
+        let mut declared = self.points.clone();
+        if let Some(own) = self.source.points()
+            && self.decode.is_some()
+            && declared.iter().all(|spec| spec.field != own.field)
+        {
+            declared.push(own);
+        }
+        declared
+    }
+
+    /// Returns the description without selection, weights, repeat and groups of batches: each
+    /// record of the source once per epoch.
     pub fn plain(&self) -> Pipeline {
         Pipeline {
             filter: Vec::new(),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::boxes::BoxesSpec;
 use super::file_names::{FileNames, file_names};
+use super::points::PointsSpec;
 use crate::function::Function;
 use infeed_codec::transform::BoxFormat;
 use infeed_core::error::Error;
@@ -64,6 +65,9 @@ macro_rules! source_spec {
                 /// Whether labels are ids of categories, or their indices in the order of ids.
                 #[serde(default)]
                 labels: CocoLabels,
+                /// Keypoints of an object. Absent: keypoints are not read.
+                #[serde(default, skip_serializing_if = "Option::is_none")]
+                keypoints: Option<usize>,
             },
             /// Images with the boxes of YOLO text files.
             Yolo {
@@ -283,7 +287,7 @@ impl SourceSpec {
                 image(),
                 field("mask", FieldKind::Mask(Pixels::Encoded)),
             ])),
-            SourceSpec::Coco { .. } => Ok(Some(coco::fields())),
+            SourceSpec::Coco { keypoints, .. } => Ok(Some(coco::fields(keypoints.is_some()))),
             SourceSpec::Yolo { .. } => Ok(Some(boxed::fields(&[]))),
             SourceSpec::Voc { .. } => Ok(Some(voc::fields())),
             SourceSpec::Memory { fields } => {
@@ -302,9 +306,10 @@ impl SourceSpec {
     /// Returns the declaration of the boxes, if the source has boxes and knows their format.
     pub(super) fn boxes(&self) -> Option<BoxesSpec> {
         match self {
-            SourceSpec::Coco { .. } => {
+            SourceSpec::Coco { keypoints, .. } => {
                 let boxes = BoxesSpec::new(boxed::BOXES, BoxFormat::Xyxy);
-                Some(boxes.columns(coco::COLUMNS))
+                let boxes = boxes.columns(coco::COLUMNS);
+                Some(boxes.columns(keypoints.map(|_| coco::KEYPOINTS)))
             }
             SourceSpec::Yolo { .. } => {
                 let mut boxes = BoxesSpec::new(boxed::BOXES, BoxFormat::Cxcywh);
@@ -316,6 +321,18 @@ impl SourceSpec {
                 Some(boxes.columns([boxed::LABELS, voc::DIFFICULT]))
             }
             SourceSpec::Mix { parts, .. } => parts.first()?.source.boxes(),
+            _ => None,
+        }
+    }
+
+    /// Returns the declaration of the points, if the source has points.
+    pub(super) fn points(&self) -> Option<PointsSpec> {
+        match self {
+            SourceSpec::Coco {
+                keypoints: Some(count),
+                ..
+            } => Some(PointsSpec::new(coco::KEYPOINTS).count(*count)),
+            SourceSpec::Mix { parts, .. } => parts.first()?.source.points(),
             _ => None,
         }
     }
@@ -363,7 +380,8 @@ impl SourceSpec {
                 images,
                 annotations,
                 labels,
-            } => Arc::new(coco::open(images, annotations, *labels)?),
+                keypoints,
+            } => Arc::new(coco::open(images, annotations, *labels, *keypoints)?),
             SourceSpec::Yolo {
                 images,
                 labels,

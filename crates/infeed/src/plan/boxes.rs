@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::failure::{SampleError, StageFailure};
 use super::place;
+use super::points::PointsPlan;
 use crate::pipeline::{BoxesSpec, Pipeline};
 use infeed_codec::decode::ImageFrame;
 use infeed_codec::transform::{MovingBox, Step};
@@ -21,12 +22,12 @@ const SIDES: usize = 4;
 /// edge, but larger numbers are pixels.
 const MAX_NORMALIZED: f64 = 4.0;
 
-/// Boxes of a record that cannot be used.
+/// Boxes or points of a record that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{problem}; {fix}")]
 pub struct BoxesError {
-    problem: String,
-    fix: &'static str,
+    pub(super) problem: String,
+    pub(super) fix: &'static str,
 }
 
 /// A declared field of boxes, and the fields with one row per box.
@@ -46,31 +47,37 @@ struct BoxColumn {
     dtype: DType,
     /// Shape of the row of a box.
     item: Vec<usize>,
+    /// Bytes of the row of a box in the source.
     row_bytes: usize,
+    /// Set if the row has points, which move.
+    points: Option<PointsPlan>,
 }
 
 /// Boxes of a record that stay in a sample.
-pub(super) struct KeptBoxes<'a> {
-    record: &'a [Bytes],
+pub(super) struct KeptBoxes {
+    /// Bytes of the columns, with the rows of all boxes.
+    columns: Vec<Bytes>,
     /// Number of the box in its record; left, top, right and bottom in pixels of the sample.
     kept: Vec<(usize, [f64; 4])>,
     /// Size of the sample's image.
     size: Size,
 }
 
-impl KeptBoxes<'_> {
+impl KeptBoxes {
     /// Returns left, top, right and bottom of each box, in pixels of the sample.
     pub(super) fn corners(&self) -> impl Iterator<Item = [f64; 4]> {
         self.kept.iter().map(|(_, corners)| *corners)
     }
 }
 
-/// Checks the declarations. `all` says whether `fields` are all fields of the source.
+/// Checks the declarations. `all` says whether `fields` are all fields of the source. Takes the
+/// points in the columns of boxes from `points`, and returns the others.
 pub(super) fn plans(
     pipeline: &Pipeline,
     fields: &[Field],
+    mut points: Vec<PointsPlan>,
     all: bool,
-) -> Result<Vec<BoxesPlan>, Error> {
+) -> Result<(Vec<BoxesPlan>, Vec<PointsPlan>), Error> {
     let declared = pipeline.declared_boxes();
     let mut plans: Vec<BoxesPlan> = Vec::with_capacity(declared.len());
     for spec in &declared {
@@ -102,7 +109,7 @@ pub(super) fn plans(
                     }
                     None => return wrong(format!("`{name}` cannot hold boxes; {BOXES}")),
                 },
-                Some(plan) => match box_column(at, &fields[at]) {
+                Some(plan) => match box_column(at, &fields[at], &mut points) {
                     Some(column) => plan.columns.push(column),
                     None => return wrong(format!("`{name}` cannot be in columns; {COLUMN}")),
                 },
@@ -110,7 +117,7 @@ pub(super) fn plans(
         }
         plans.extend(plan);
     }
-    Ok(plans)
+    Ok((plans, points))
 }
 
 const BOXES: &str = "use a list of numbers, four for each box, or an array [n, 4], of a type other \
@@ -132,6 +139,16 @@ fn check(pipeline: &Pipeline, spec: &BoxesSpec, fields: &[Field]) -> Result<(), 
         let found = spec.min_visibility;
         return wrong(format!("min_visibility is {found}, it must be 0 to 1"));
     }
+    check_image("boxes", pipeline, fields)
+}
+
+/// Checks that there is an image with which the boxes or points of `part` can move.
+pub(super) fn check_image(
+    part: &'static str,
+    pipeline: &Pipeline,
+    fields: &[Field],
+) -> Result<(), Error> {
+    let wrong = |problem: String| Err(Error::config(part, problem));
     let is_visual = |field: &Field| matches!(field.kind, FieldKind::Image(_) | FieldKind::Mask(_));
     let is_decoded = |field: &Field| match &field.kind {
         FieldKind::Image(pixels) | FieldKind::Mask(pixels) => {
@@ -140,17 +157,23 @@ fn check(pipeline: &Pipeline, spec: &BoxesSpec, fields: &[Field]) -> Result<(), 
         _ => false,
     };
     if !fields.iter().any(is_visual) {
-        return wrong("the source has no image that the boxes could belong to".to_owned());
+        return wrong(format!(
+            "the source has no image that the {part} could belong to"
+        ));
     }
     if !fields.iter().any(is_decoded) {
-        return wrong("boxes need the size of the image; add .decode()".to_owned());
+        return wrong(format!("{part} need the size of the image; add .decode()"));
     }
     for (at, transform) in pipeline.transforms.iter().enumerate() {
         let problem = if transform.mixes() {
-            "it mixes the pixels of two samples, and boxes would belong to one of them; remove it"
+            format!(
+                "it mixes the pixels of two samples, and {part} would belong to one of them; remove it"
+            )
         } else if transform.changes_geometry() && !transform.moves_points() {
-            "its padding repeats parts of the image, which boxes cannot follow; use \
-             padding_mode=\"constant\""
+            format!(
+                "its padding repeats parts of the image, which {part} cannot follow; use \
+                 padding_mode=\"constant\""
+            )
         } else {
             continue;
         };
@@ -169,8 +192,19 @@ fn box_numbers(field: &Field) -> Option<DType> {
     (dtype.is_integer() || matches!(dtype, DType::Float32 | DType::Float64)).then_some(dtype)
 }
 
-/// Plans a field with one row per box.
-fn box_column(at: usize, field: &Field) -> Option<BoxColumn> {
+/// Plans a field with one row per box, which may be of points.
+fn box_column(at: usize, field: &Field, points: &mut Vec<PointsPlan>) -> Option<BoxColumn> {
+    if let Some(number) = points.iter().position(|points| points.field == at) {
+        let points = points.remove(number);
+        let item = points.item.clone();
+        return Some(BoxColumn {
+            field: at,
+            dtype: DType::Float32,
+            row_bytes: item.iter().product::<usize>() * points.dtype.bytes(),
+            item,
+            points: Some(points),
+        });
+    }
     let (dtype, item) = match &field.kind {
         FieldKind::Ragged { dtype } => (*dtype, Vec::new()),
         FieldKind::Tensor { dtype, shape } => (*dtype, shape.get(1..)?.to_vec()),
@@ -182,6 +216,7 @@ fn box_column(at: usize, field: &Field) -> Option<BoxColumn> {
         dtype,
         item,
         row_bytes,
+        points: None,
     })
 }
 
@@ -193,13 +228,14 @@ impl BoxesPlan {
     }
 
     /// Moves the boxes of a record by the steps of its image. Returns those that stay.
-    pub(super) fn kept<'a, 's>(
+    pub(super) fn kept<'s>(
         &self,
-        record: &'a [Bytes],
+        record: &[Bytes],
         image: ImageFrame,
-        drawn: impl IntoIterator<Item = &'s (usize, Step)>,
-    ) -> Result<KeptBoxes<'a>, StageFailure> {
+        drawn: impl IntoIterator<Item = &'s (usize, Step)> + Clone,
+    ) -> Result<KeptBoxes, StageFailure> {
         let mut boxes = self.start(record, image)?;
+        let mut columns = Vec::with_capacity(self.columns.len());
         for (column, name) in self.columns.iter().zip(&self.spec.columns) {
             let found = record[column.field].len();
             if found != boxes.len() * column.row_bytes {
@@ -213,6 +249,10 @@ impl BoxesPlan {
                 let error = SampleError::Boxes(BoxesError { problem, fix });
                 return Err(error.in_field(column.field));
             }
+            columns.push(match &column.points {
+                Some(points) => points.moved(record, image, drawn.clone())?,
+                None => record[column.field].clone(),
+            });
         }
         let mut size = image.size;
         for (_, step) in drawn {
@@ -226,14 +266,14 @@ impl BoxesPlan {
         let kept = kept.filter(|(_, moving)| filter.keeps(moving));
         let kept = kept.map(|(number, moving)| (number, moving.visible()));
         Ok(KeptBoxes {
-            record,
+            columns,
             kept: kept.collect(),
             size,
         })
     }
 
     /// Writes the boxes that stay of the records of a sample, with their rows of other fields.
-    pub(super) fn write(&self, records: &[KeptBoxes<'_>], cells: &mut [RowCell]) {
+    pub(super) fn write(&self, records: &[KeptBoxes], cells: &mut [RowCell]) {
         let count: usize = records.iter().map(|of| of.kept.len()).sum();
         let mut values = Vec::with_capacity(count * SIDES * DType::Float32.bytes());
         for of in records {
@@ -248,13 +288,13 @@ impl BoxesPlan {
             }
         }
         put(&mut cells[self.field], values);
-        for column in &self.columns {
-            let mut values = Vec::with_capacity(count * column.row_bytes);
+        for (at, column) in self.columns.iter().enumerate() {
+            let row_bytes = column.item.iter().product::<usize>() * column.dtype.bytes();
+            let mut values = Vec::with_capacity(count * row_bytes);
             for of in records {
-                let bytes = &of.record[column.field];
                 for (number, _) in &of.kept {
-                    let row = number * column.row_bytes..(number + 1) * column.row_bytes;
-                    values.extend_from_slice(&bytes[row]);
+                    let row = number * row_bytes..(number + 1) * row_bytes;
+                    values.extend_from_slice(&of.columns[at][row]);
                 }
             }
             put(&mut cells[column.field], values);
@@ -341,12 +381,12 @@ fn scaled([left, top, right, bottom]: [f64; 4], [x, y]: [f64; 2]) -> [f64; 4] {
 }
 
 /// Width and height.
-fn sides(size: Size) -> [f64; 2] {
+pub(super) fn sides(size: Size) -> [f64; 2] {
     [size.width.into(), size.height.into()]
 }
 
 /// Reads a number in little-endian order. Numbers that no float64 holds are not finite.
-fn number_of(dtype: DType, bytes: &[u8]) -> f64 {
+pub(super) fn number_of(dtype: DType, bytes: &[u8]) -> f64 {
     match dtype {
         DType::Float32 => bytes
             .try_into()

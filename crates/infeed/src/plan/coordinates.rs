@@ -48,7 +48,7 @@ pub fn check(
     fields: &[Field],
     all: bool,
 ) -> Result<(), Error> {
-    let boxes = pipeline.declared_boxes();
+    let (boxes, points) = (pipeline.declared_boxes(), pipeline.declared_points());
     for name in &pipeline.keep {
         let problem = match fields.iter().find(|field| field.name == *name) {
             Some(field) if is_visual(&field.kind) => format!(
@@ -57,6 +57,9 @@ pub fn check(
             ),
             _ if boxes.iter().any(|spec| spec.field == *name) => {
                 format!("`{name}` is declared as boxes, which move; remove it from keep or boxes")
+            }
+            _ if points.iter().any(|spec| spec.field == *name) => {
+                format!("`{name}` is declared as points, which move; remove it from keep or points")
             }
             None if all => {
                 let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
@@ -75,7 +78,8 @@ pub fn check(
     let first = held[0];
     let problem = format!(
         "this transform {action}, but not the coordinates in `{0}` ({1}); declare boxes with \
-         .boxes({0:?}, format=\"xyxy\"), which moves them with the image; else remove the transform, \
+         .boxes({0:?}, format=\"xyxy\") or points with .points({0:?}), which moves them with the \
+         image; else remove the transform, \
          or declare that these fields stay unchanged with .transform(..., keep={2})",
         first.name,
         kind_text(&first.kind),
@@ -96,7 +100,7 @@ pub(super) fn warnings(pipeline: &Pipeline, fields: &[Field]) -> Vec<String> {
     let names: Vec<&str> = held.iter().map(|field| field.name.as_str()).collect();
     vec![format!(
         "{part}: this transform {action}, but not {}; if these fields are coordinates in the image, \
-         they no longer match the image: declare boxes with .boxes(...); if they are not, declare that with .transform(..., keep={})",
+         they no longer match the image: declare them with .boxes(...) or .points(...); if they are not, declare that with .transform(..., keep={})",
         each.join(", "),
         tuple(&names),
     )]
@@ -119,7 +123,7 @@ fn mismatch<'a>(
     fields: &'a [Field],
     wanted: Likeness,
 ) -> Option<Mismatch<'a>> {
-    let boxes = pipeline.declared_boxes();
+    let (boxes, points) = (pipeline.declared_boxes(), pipeline.declared_points());
     transforms.iter().enumerate().find_map(|(at, transform)| {
         let (action, label) = match transform.mixing() {
             Some(settings) => (
@@ -133,6 +137,7 @@ fn mismatch<'a>(
             likeness(&field.name, &field.kind) == wanted
                 && !pipeline.keep.contains(&field.name)
                 && !boxes.iter().any(|spec| spec.field == field.name)
+                && !points.iter().any(|spec| spec.field == field.name)
                 && label != Some(field.name.as_str())
         };
         let held: Vec<&Field> = fields.iter().filter(is_held).collect();
@@ -212,7 +217,7 @@ fn tuple(names: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::{BoxesSpec, SourceSpec};
+    use crate::pipeline::{BoxesSpec, PointsSpec, SourceSpec};
     use infeed_codec::transform::{
         BoxFormat, ColorJitter, CutMix, MixUp, RandomHorizontalFlip, Resize,
     };
@@ -349,6 +354,10 @@ mod tests {
 
         assert!(checked(&pipeline, &boxes).is_ok());
         assert!(checked(&pipeline, &points).is_err());
+        let moved = pipeline.clone().points(PointsSpec::new("keypoints"));
+        assert!(checked(&moved, &points).is_ok());
+        let both = checked(&moved.keep(["keypoints"]), &points).expect_err("a contradiction");
+        assert!(both.to_string().contains("declared as points"), "{both}");
         let both = checked(&pipeline.keep(["boxes"]), &boxes).expect_err("a contradiction");
         assert!(both.to_string().contains("declared as boxes"), "{both}");
         let undeclared = checked(&resized(), &boxes).expect_err("boxes").to_string();

@@ -30,11 +30,10 @@ impl fmt::Display for Plan {
                     shape(&column.kind)
                 )?,
                 FieldPlan::Boxed => {
-                    let text = match self
-                        .boxes
-                        .iter()
-                        .any(|boxes| boxes.fields().next() == Some(at))
-                    {
+                    let mut boxes = self.boxes.iter();
+                    let moves = boxes.any(|boxes| boxes.fields().next() == Some(at))
+                        || self.points.iter().any(|points| points.field == at);
+                    let text = match moves {
                         true => "moved with the image",
                         false => "rows of the boxes that stay",
                     };

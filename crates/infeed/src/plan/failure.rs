@@ -63,3 +63,14 @@ pub struct StageFailure {
     /// The error.
     pub error: SampleError,
 }
+
+/// Formats an error and its causes in one line.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

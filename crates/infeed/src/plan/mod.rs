@@ -16,6 +16,7 @@ pub(crate) mod function;
 mod mix;
 pub mod mosaic;
 mod moved;
+mod points;
 pub mod prepared;
 pub mod preview;
 pub mod sample;
@@ -63,6 +64,8 @@ pub struct Plan {
     /// Lists that are padded.
     lists: Vec<added::PaddedList>,
     boxes: Vec<boxes::BoxesPlan>,
+    /// Points that are not in the columns of boxes.
+    points: Vec<points::PointsPlan>,
 }
 
 /// Processing of one field.
@@ -75,7 +78,7 @@ enum FieldPlan {
     Pixels(PixelPlan),
     /// Numbers of fixed shape, copied.
     Copy,
-    /// Boxes, or a field with one row per box.
+    /// Boxes, a field with one row per box, or points.
     Boxed,
     /// A class number, written as a soft label.
     Soft(mix::SoftLabel),
@@ -169,14 +172,16 @@ impl Plan {
         in_order(pipeline)?;
         let checked = CheckedTransforms::new(pipeline, fields)?;
         let all = strict || source.is_some();
-        let boxes = boxes::plans(pipeline, fields, all)?;
+        let points = points::plans(pipeline, fields, all)?;
+        let (boxes, points) = boxes::plans(pipeline, fields, points, all)?;
         coordinates::check(pipeline, &pipeline.transforms, fields, all)?;
         let labels = mix::labels(pipeline, fields, source)?;
         let decode = pipeline.decode.clone().unwrap_or_default();
         let mut plans = Vec::with_capacity(fields.len());
         let mut columns = Vec::with_capacity(fields.len());
         for (at, field) in fields.iter().enumerate() {
-            let (plan, kind) = match (labels, boxes::kind_of(&boxes, at)) {
+            let moved = boxes::kind_of(&boxes, at).or_else(|| points::kind_of(&points, at));
+            let (plan, kind) = match (labels, moved) {
                 (_, Some(kind)) => (FieldPlan::Boxed, kind),
                 (Some((label, Some(soft))), _) if label == at => {
                     (FieldPlan::Soft(soft), soft.column())
@@ -216,6 +221,7 @@ impl Plan {
             marked,
             lists,
             boxes,
+            points,
             fields: plans,
             columns,
             others: Vec::new(),
@@ -592,7 +598,7 @@ impl<'a> CheckedTransforms<'a> {
         let (before, rest) = self.pipeline.transforms.split_at(at);
         let (transform, content) = (&rest[0], to.content.expect("validated with the transform"));
         ClassMap::new(content, to.accepted, transform, before, depth)
-            .map_err(|error| Error::config(place(at, transform), chain(&error)))
+            .map_err(|error| Error::config(place(at, transform), failure::chain(&error)))
     }
 
     fn convert(
@@ -784,15 +790,4 @@ pub fn color_mode(pipeline: &Pipeline, field: &str, is_mask: bool) -> ColorMode 
     } else {
         ColorMode::Rgb
     }
-}
-
-/// Formats an error and its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -1,16 +1,16 @@
-//! The boxes of a sample, which move with its images: one, or those of a mosaic.
+//! The boxes and points of a sample, which move with its images: one, or those of a mosaic.
 
 use super::Plan;
 use super::boxes::{BoxesPlan, KeptBoxes};
 use super::failure::StageFailure;
 use super::mosaic::TileFailure;
-use super::sample::VisualField;
+use super::sample::{VisualField, copy};
 use infeed_codec::decode::ImageFrame;
 use infeed_codec::transform::Step;
 use infeed_core::batch::RowCell;
 use infeed_core::sample::Record;
 
-/// An image of a sample, with which the boxes of its record move.
+/// An image of a sample, with which the boxes and points of its record move.
 pub(super) struct SampleImage<'a> {
     record: &'a Record,
     frame: ImageFrame,
@@ -37,7 +37,7 @@ impl<'a> SampleImage<'a> {
 }
 
 impl Plan {
-    /// Writes the boxes that stay in a sample, with their columns.
+    /// Writes the boxes that stay in a sample, with their columns, and the points.
     pub(super) fn write_boxes(
         &self,
         images: SampleImages<'_>,
@@ -45,6 +45,16 @@ impl Plan {
     ) -> Result<(), TileFailure> {
         for boxes in &self.boxes {
             boxes.write(&kept(boxes, images)?, cells);
+        }
+        let (images, shared) = images;
+        for points in &self.points {
+            let mut moved = Vec::new();
+            for (tile, image) in images.iter().enumerate() {
+                let steps = image.steps.iter().chain(shared);
+                let of = points.moved(&image.record.fields, image.frame, steps);
+                moved.extend_from_slice(&of.map_err(|failure| TileFailure { tile, failure })?);
+            }
+            copy(points.field, &moved, &mut cells[points.field])?;
         }
         Ok(())
     }
@@ -62,11 +72,11 @@ impl Plan {
 }
 
 /// Returns the boxes that stay of each image.
-fn kept<'a>(
+fn kept(
     boxes: &BoxesPlan,
-    (images, shared): SampleImages<'a>,
-) -> Result<Vec<KeptBoxes<'a>>, TileFailure> {
-    let one = |(tile, image): (usize, &SampleImage<'a>)| {
+    (images, shared): SampleImages<'_>,
+) -> Result<Vec<KeptBoxes>, TileFailure> {
+    let one = |(tile, image): (usize, &SampleImage<'_>)| {
         let steps = image.steps.iter().chain(shared);
         let kept = boxes.kept(&image.record.fields, image.frame, steps);
         kept.map_err(|failure| TileFailure { tile, failure })

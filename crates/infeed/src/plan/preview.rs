@@ -10,7 +10,7 @@ use super::mosaic::{self, TileFailure};
 use super::moved::{SampleImage, SampleImages};
 use super::prepared::PixelState;
 use super::sample::{Position, SampleScratch, VisualField};
-use super::{FieldPlan, Plan, boxes};
+use super::{FieldPlan, Plan, boxes, points};
 use infeed_codec::decode::Request;
 use infeed_codec::transform::{Mixing, MosaicDraw, PixelView, Step, TILES};
 use infeed_core::batch::{Array, ColumnKind, RowCell, Values};
@@ -371,13 +371,19 @@ impl Plan {
                     Values::Array(array.map_err(|_| no_memory(field))?)
                 }
                 FieldPlan::Boxed => {
-                    let kind = boxes::kind_of(&self.boxes, field);
-                    let (RowCell::Own { bytes, .. }, Some(ColumnKind::Ragged { dtype, item })) =
-                        (&row.cells[field], kind)
-                    else {
+                    let kind = boxes::kind_of(&self.boxes, field)
+                        .or_else(|| points::kind_of(&self.points, field));
+                    let RowCell::Own { bytes, .. } = &row.cells[field] else {
                         continue;
                     };
-                    let array = Array::own(bytes, list_shape(bytes.len(), dtype, &item), dtype);
+                    let (dtype, shape) = match kind {
+                        Some(ColumnKind::Ragged { dtype, item }) => {
+                            (dtype, list_shape(bytes.len(), dtype, &item))
+                        }
+                        Some(ColumnKind::Fixed { dtype, shape }) => (dtype, shape),
+                        _ => continue,
+                    };
+                    let array = Array::own(bytes, shape, dtype);
                     Values::Array(array.map_err(|_| no_memory(field))?)
                 }
                 FieldPlan::Copy | FieldPlan::Own => {

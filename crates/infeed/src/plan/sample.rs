@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use bytes::Bytes;
-
 use super::failure::{SampleError, StageFailure};
 use super::fold::{FoldedSteps, fold};
 use super::moved::SampleImage;
@@ -605,7 +603,8 @@ fn scaled_region(region: Region, scaled: Size, scale: DctScale) -> Region {
     Region { top, left, size }
 }
 
-fn copy(field: usize, bytes: &Bytes, cell: &mut RowCell) -> Result<(), StageFailure> {
+/// Copies the bytes of a field to its cell.
+pub(super) fn copy(field: usize, bytes: &[u8], cell: &mut RowCell) -> Result<(), StageFailure> {
     match cell {
         RowCell::Slab(row) => {
             let to = row.bytes_mut();

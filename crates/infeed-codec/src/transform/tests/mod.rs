@@ -8,6 +8,7 @@ mod descriptions;
 mod draws;
 mod golden;
 mod pixels;
+mod points;
 mod random;
 mod torchvision;
 

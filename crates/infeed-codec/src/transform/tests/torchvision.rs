@@ -1,4 +1,4 @@
-//! Compares pixels and boxes with those that torchvision returned for the same draws.
+//! Compares pixels, boxes and points with those that torchvision returned for the same draws.
 //!
 //! `testdata/transforms/make_torchvision.py` writes the files.
 
@@ -23,6 +23,33 @@ struct WarpCase {
     boxes: Vec<[f64; 4]>,
     #[serde(default)]
     moved: Vec<[f64; 4]>,
+    #[serde(default)]
+    points: Vec<[f64; 2]>,
+    #[serde(default)]
+    points_moved: Vec<[f64; 2]>,
+}
+
+/// Moves points of an image of this size and compares their coordinates.
+fn compare_points(
+    step: &Step,
+    image: Size,
+    (points, expected): (&[[f64; 2]], &[[f64; 2]]),
+    tolerance: f64,
+) {
+    let point = |&at: &[f64; 2]| MovingPoint {
+        at,
+        visibility: 1.0,
+    };
+    let mut moving = MovingPoints {
+        points: points.iter().map(point).collect(),
+        per_object: 1,
+        pairs: &[],
+    };
+    moving.follow(step, image);
+    for (found, expected) in moving.points.iter().zip(expected) {
+        let [x, y] = [0, 1].map(|side| (found.at[side] - expected[side]).abs());
+        assert!(x.max(y) <= tolerance, "{step}: {found:?}, not {expected:?}");
+    }
 }
 
 /// Share of the pixels that differ by more than one level.
@@ -62,6 +89,8 @@ impl WarpCase {
             let share = share_apart(&out, &golden.image(mask_out));
             assert!(share <= 0.002, "{what}: {share} of the mask differs");
         }
+        let points = (&self.points[..], &self.points_moved[..]);
+        compare_points(&step, image.size, points, tolerance);
         for (corners, moved) in self.boxes.iter().zip(&self.moved) {
             let mut moving = MovingBox::new(*corners, image.size);
             moving.follow(&step, image.size);
@@ -70,6 +99,33 @@ impl WarpCase {
                 assert!(difference <= tolerance, "{what}: {moving:?}, not {moved:?}");
             }
         }
+    }
+}
+
+#[test]
+fn points_move_as_those_of_torchvision() {
+    #[derive(serde::Deserialize)]
+    struct Case {
+        name: String,
+        points: Vec<[f64; 2]>,
+        points_moved: Vec<[f64; 2]>,
+    }
+    let cases = golden().of::<Case>("points");
+    assert_eq!(cases.len(), 5);
+    for case in cases {
+        let step = match case.name.as_str() {
+            "flip_x" => Step::FlipX,
+            "flip_y" => Step::FlipY,
+            "resize" => Step::Resize {
+                size: size(40, 17),
+                filter: Filter::Bilinear,
+            },
+            "crop" => Step::Crop(region(2, 5, 12, 16)),
+            "pad" => Step::zero_pad([1, 2, 3, 4]),
+            name => panic!("{name}"),
+        };
+        let points = (&case.points[..], &case.points_moved[..]);
+        compare_points(&step, size(23, 31), points, 1e-5);
     }
 }
 

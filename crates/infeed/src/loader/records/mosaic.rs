@@ -66,7 +66,7 @@ impl RecordJob {
                     }
                     let from = good_from(&good, tile).unwrap_or(tile);
                     good[from] = None;
-                    failed = Some(error);
+                    failed = Some(*error);
                 }
             }
         }
@@ -101,7 +101,7 @@ impl RecordJob {
         row: &mut BatchRow,
         worker: &mut WorkerScratch,
         limits: RecordLimits,
-    ) -> Result<(), (usize, Error)> {
+    ) -> Result<(), (usize, Box<Error>)> {
         let begun = std::time::Instant::now();
         let result = self.within_limits(worker, limits, |scratch, counters, admit| {
             self.plan
@@ -114,10 +114,10 @@ impl RecordJob {
         self.add_warnings(worker);
         result.map_err(|TileFailure { tile, failure }| {
             let record = tiles[tile].record.index;
-            (tile, sample_error(&*self.source, record, failure))
+            (tile, Box::new(sample_error(&*self.source, record, failure)))
         })?;
         self.within_row_limit(tiles[0].record, row, limits)
-            .map_err(|error| (0, error))
+            .map_err(|error| (0, Box::new(error)))
     }
 }
 
