@@ -1,10 +1,10 @@
 //! A contact sheet of the first samples of the pipeline. Undoes normalization, lays masks over the
-//! images, outlines boxes, and writes labels below.
+//! images, outlines boxes, draws points, and writes labels below.
 
 use std::path::Path;
 
 use infeed::batch::Batch;
-use infeed::pipeline::{BoxesSpec, Layout};
+use infeed::pipeline::{BoxesSpec, Layout, PointsSpec};
 use infeed::sample::{DType, Depth, FieldKind, Image, Size};
 use infeed::transform::{Palette, Transform};
 use infeed::{Array, OnError, Options, Values};
@@ -26,6 +26,9 @@ const DOT: usize = 2;
 
 /// Width of an outline in pixels.
 const LINE: usize = 2;
+
+/// Pixels of a point on each side of its centre.
+const MARK: usize = 1;
 
 /// Colour of a box that has no class.
 const OUTLINE: [u8; 3] = [255, 255, 0];
@@ -79,6 +82,7 @@ struct Painter {
     palette: Option<Palette>,
     one_hot: bool,
     boxes: Vec<BoxesSpec>,
+    points: Vec<PointsSpec>,
 }
 
 impl Painter {
@@ -128,6 +132,7 @@ impl Painter {
                 .filter_map(Transform::classes)
                 .any(|to| to.index.is_none()),
             boxes: target.pipeline.declared_boxes(),
+            points: target.pipeline.declared_points(),
             image,
         })
     }
@@ -153,6 +158,9 @@ impl Painter {
         let mut image = shrunk(&image);
         for spec in &self.boxes {
             self.outline(&mut image, view.size, batch, row, spec);
+        }
+        for spec in &self.points {
+            self.marks(&mut image, view.size, batch, row, spec);
         }
         let label = |(name, names): &(String, Option<Vec<String>>)| {
             let Some(Values::Array(array)) = batch.get(name) else {
@@ -283,6 +291,46 @@ impl Painter {
                     if edges.iter().any(|&distance| distance < LINE) {
                         image.row_mut(y)[x * 3..x * 3 + 3].copy_from_slice(&colour);
                     }
+                }
+            }
+        }
+    }
+
+    /// Draws the visible points of a row in an image that was shrunk from this size, in a colour for
+    /// each number of a point.
+    fn marks(&self, image: &mut Image, from: Size, batch: &Batch, row: usize, spec: &PointsSpec) {
+        let Some(points) = list_of(batch, &spec.field, row) else {
+            return;
+        };
+        let numbers = if spec.visibility { 3 } else { 2 };
+        let per_object = spec.count.unwrap_or(1).max(1);
+        let sides = [image.size.width, image.size.height];
+        let full = [from.width, from.height].map(f64::from);
+        for number in 0..points.count / numbers {
+            let value = |at: usize| points.value(number * numbers + at);
+            // Padding of a list is zeros.
+            if (0..numbers).all(|at| value(at) == 0.0) || (spec.visibility && value(2) == 0.0) {
+                continue;
+            }
+            let centre = [0, 1].map(|side| {
+                let share = match spec.normalized {
+                    true => value(side),
+                    false => (value(side) + 0.5) / full[side],
+                };
+                share * f64::from(sides[side])
+            });
+            let is_inside = |side: usize| (0.0..f64::from(sides[side])).contains(&centre[side]);
+            if !is_inside(0) || !is_inside(1) {
+                continue;
+            }
+            let colour = bright(self.colour(number % per_object + 1));
+            let around = |side: usize| {
+                let at = centre[side] as usize;
+                at.saturating_sub(MARK)..(at + MARK + 1).min(sides[side] as usize)
+            };
+            for y in around(1) {
+                for x in around(0) {
+                    image.row_mut(y)[x * 3..x * 3 + 3].copy_from_slice(&colour);
                 }
             }
         }

@@ -269,6 +269,45 @@ fn a_sheet_outlines_the_boxes_of_its_samples() {
 }
 
 #[test]
+fn a_sheet_draws_the_visible_points_of_its_samples() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    let photos = photos(root, 1);
+    let photo = walk(Path::new(&photos)).remove(0);
+    fs::copy(photo, root.join("a.jpg")).unwrap();
+    let (pipeline, file) = (root.join("pipeline.toml"), root.join("points.json"));
+    fs::write(
+        &pipeline,
+        format!(
+            "[source]\nkind = \"coco\"\nimages = {root:?}\nannotations = {file:?}\nkeypoints = 2\n\
+             [decode]\n[[transforms]]\nkind = \"Resize\"\nsize = [40, 50]\n"
+        ),
+    )
+    .unwrap();
+    let shown = |points: &str| {
+        let text = format!(
+            "{{\"images\": [{{\"id\": 1, \"file_name\": \"a.jpg\"}}], \"annotations\": [{{\"id\": 1, \
+             \"image_id\": 1, \"category_id\": 1, \"bbox\": [0, 0, 9, 9], \"keypoints\": {points}}}], \
+             \"categories\": [{{\"id\": 1, \"name\": \"x\"}}]}}"
+        );
+        fs::write(&file, text).unwrap();
+        let sheet = root.join("sheet.png");
+        let sheet = sheet.to_str().unwrap();
+        let output = infeed(["inspect", pipeline.to_str().unwrap(), "--sheet", sheet]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        pixels(Path::new(sheet))
+    };
+
+    let none = shown("[0, 0, 0, 30, 30, 0]");
+    let one = shown("[0, 0, 0, 30, 30, 2]");
+
+    let pairs = none.2.chunks_exact(3).zip(one.2.chunks_exact(3));
+    let changed: Vec<&[u8]> = pairs.filter(|(a, b)| a != b).map(|(_, b)| b).collect();
+    assert!((5..=9).contains(&changed.len()), "{}", changed.len());
+    assert!(changed.iter().all(|pixel| *pixel == changed[0]));
+}
+
+#[test]
 fn records_of_shards_are_checked_and_damaged_ones_named() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 4);
