@@ -29,7 +29,12 @@ use infeed_core::random::mix;
 /// Maximum time to connect.
 pub(super) const CONNECT: Duration = Duration::from_secs(10);
 
-/// Clients of this process, by bucket and settings.
+/// Number of clients from which on those without a user are dropped. A process that reads from ever
+/// new servers would otherwise keep a client for each.
+const MOST_CLIENTS: usize = 16;
+
+/// Clients of this process, by bucket and settings. They stay for a while without a user, so that the
+/// next loader finds open connections.
 static KNOWN: EachProcess<Mutex<HashMap<String, Arc<Bucket>>>> = EachProcess::new();
 
 /// A bucket or server with its client.
@@ -91,7 +96,11 @@ impl Bucket {
             }
             // Created outside the lock: it may ask a server for the region.
             let made = Arc::new(Bucket::new(url, settings, NetworkThreads::here())?);
-            Ok(Arc::clone(known().entry(key).or_insert(made)))
+            let mut known = known();
+            if known.len() >= MOST_CLIENTS {
+                known.retain(|_, bucket| Arc::strong_count(bucket) > 1);
+            }
+            Ok(Arc::clone(known.entry(key).or_insert(made)))
         };
         open().map_err(|error| Error::open(&url.base, error))
     }
@@ -413,4 +422,28 @@ pub(super) fn encoded(key: &str) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_without_a_user_are_dropped_when_there_are_many() {
+        let client = |port| {
+            let url = Url::parse(&format!("http://127.0.0.1:{port}/data")).expect("a URL");
+            Bucket::of(&url).expect("a client")
+        };
+        let used = client(1);
+
+        (2..100).for_each(|port| drop(client(port)));
+
+        assert!(Arc::ptr_eq(&client(1), &used));
+        let known = KNOWN.here(Mutex::default);
+        let known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        let unused = known
+            .values()
+            .filter(|bucket| Arc::strong_count(bucket) == 1);
+        assert!(unused.count() <= MOST_CLIENTS);
+    }
 }
