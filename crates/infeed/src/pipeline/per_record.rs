@@ -82,7 +82,7 @@ pub(super) fn similar(
     if order.window().is_some() || source.groups().is_some_and(|groups| groups.whole) {
         let problem = "records of shards and row groups are read in windows, and batches of one \
                        group take records from all of them; use .shuffle(seed, window=\"all\"), or \
-                       pack the records to a folder or to Arrow files";
+                       pack the records to a folder";
         return wrong(problem.to_owned());
     }
     let part = (GROUPS, "int64");
