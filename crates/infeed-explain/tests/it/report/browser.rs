@@ -127,7 +127,7 @@ fn check(seen: &RenderedPage, plots: &str) {
     assert_eq!(seen.result("plots"), plots);
 }
 
-const ALL_PLOTS: &str = "stall:1,stages:1,resources:1,ready:1,waiting:1,timeline:1,placement:1,decoding:1,busy:1,feeders:1,gains:1,ledger:1";
+const ALL_PLOTS: &str = "resources:1,gains:1,stall:1,stages:1,ready:1,waiting:1,timeline:1,placement:1,decoding:1,busy:1,feeders:1,ledger:1";
 
 /// Returns the browser, or prints that there is none.
 fn browser() -> Option<PathBuf> {
@@ -174,7 +174,7 @@ fn a_page_with_few_sections_has_no_errors() {
     let mut e = synthetic::no_remedies();
     check(
         &open(&chromium, &e, 800, true),
-        "stall:1,stages:1,resources:1",
+        "resources:1,stall:1,stages:1",
     );
     e.run.stages.clear();
     e.resources.clear();
