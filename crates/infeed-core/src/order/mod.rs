@@ -406,7 +406,8 @@ impl Order {
 
     /// Returns the substitute for a bad record at `position`: the `attempt`-th element (from 1) of
     /// a sequence that belongs to seed, epoch and position. It may be any record, including the bad
-    /// one; the next attempt then returns another.
+    /// one; the next attempt then returns another. With groups of batches, it has the group of the
+    /// record at `position`, if one is found.
     pub fn substitute(&self, epoch: u64, position: u64, attempt: u32) -> u64 {
         if let OrderKind::Similar(order, groups) = &self.how {
             return self.similar_substitute(order, groups, (epoch, position, attempt));
