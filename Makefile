@@ -90,7 +90,7 @@ wheel: $(VENV)/ready ## a wheel for every Linux of this processor, in dist/
 
 wheels: wheel ## also for 64-bit Arm and Python 3.14t, and the source distribution; needs Debian's apt
 	@scripts/wheel free-threaded
-	@scripts/arm wheel
+	@scripts/cross wheel arm
 	@$(BIN)/maturin sdist --out dist
 
 platforms: ## run the wheels in dist/ on all Pythons and processors, and write docs/reference/platforms.md

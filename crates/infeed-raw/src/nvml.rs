@@ -9,6 +9,9 @@
 //!
 //! Source: `nvml.h` of CUDA 11.0, whose functions every later library still has under these names.
 
+// Other systems have the functions' types, and load no library.
+#![cfg_attr(not(unix), allow(dead_code, unused_imports))]
+
 use std::ffi::{CStr, CString, c_char, c_uint, c_void};
 use std::sync::OnceLock;
 

@@ -5,6 +5,10 @@
 
 mod in_process;
 mod process_pool;
+#[cfg(unix)]
+mod worker_process;
+#[cfg(not(unix))]
+#[path = "no_worker_process.rs"]
 mod worker_process;
 
 use std::fmt;

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use infeed::stop::Stop;
 use infeed_raw::anonymous::anonymous_file;
 use serde_json::{Value, json};
 
+use super::process_pool::{LaunchCommand, WorkerFailure};
 use crate::items::values::dtype_of;
 use crate::raised::RaisedException;
 
@@ -38,30 +39,12 @@ const MAX_MESSAGE_BYTES: usize = 16 << 20;
 /// Alignment of values in the file, in bytes.
 const ALIGNMENT: u64 = 64;
 
-/// Program, arguments, and the pickled function.
-pub(super) type LaunchCommand = (String, Vec<String>, Vec<u8>);
-
 /// A process that runs a function.
 #[derive(Debug)]
 pub(super) struct WorkerProcess {
     process: Child,
     stream: UnixStream,
     memory: File,
-}
-
-/// Reason why a call has no answer.
-#[derive(Debug)]
-pub(super) enum WorkerFailure {
-    /// The function raised an exception, or returned an invalid value.
-    Failed(FunctionFailure),
-    /// The process ended.
-    Ended(Option<ExitStatus>),
-}
-
-impl From<FunctionFailure> for WorkerFailure {
-    fn from(failed: FunctionFailure) -> WorkerFailure {
-        WorkerFailure::Failed(failed)
-    }
 }
 
 impl WorkerProcess {

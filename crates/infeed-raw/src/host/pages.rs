@@ -3,9 +3,9 @@
 use std::any::Any;
 use std::ptr::NonNull;
 
-use super::{Allocation, HostBytes, OutOfMemory};
 #[cfg(all(unix, not(miri)))]
-use super::{HUGE_PAGE, mapped};
+use super::{Allocation, HUGE_PAGE, mapped};
+use super::{HostBytes, OutOfMemory};
 
 impl HostBytes {
     /// Attaches an object that is dropped before the memory is freed, such as the guard that unpins

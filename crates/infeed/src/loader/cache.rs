@@ -12,7 +12,7 @@
 //! A folder on a disk may keep the same bytes for later runs. Its records move to memory when they
 //! are read, while there is room.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -419,7 +419,7 @@ fn other(register: &ProcessRegister, identity: u64, records: u64) -> Option<Shar
             return None;
         }
         let path = format!("/proc/{process}/fd/{descriptor}");
-        let file = File::options().read(true).write(true).open(path).ok()?;
+        let file = fs::File::options().read(true).write(true).open(path).ok()?;
         SharedArena::attach(file, identity, records).ok()
     })
 }

@@ -1,0 +1,37 @@
+//! Takes the place of worker processes on systems without Unix sockets: none can start.
+
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+
+use infeed::batch::Column;
+use infeed::function::{DrawKey, ValueSink};
+
+use super::process_pool::{LaunchCommand, WorkerFailure};
+
+/// A process that runs a function. None exists.
+#[derive(Debug)]
+pub(super) enum WorkerProcess {}
+
+impl WorkerProcess {
+    pub(super) fn start(_: &LaunchCommand) -> io::Result<WorkerProcess> {
+        let text = "worker processes need Linux or macOS; leave `processes` out";
+        Err(io::Error::new(ErrorKind::Unsupported, text))
+    }
+
+    pub(super) fn ready(&mut self) -> Result<(), WorkerFailure> {
+        match *self {}
+    }
+
+    pub(super) fn call(
+        &mut self,
+        _: &[Column],
+        _: DrawKey,
+        _: &mut dyn ValueSink,
+    ) -> Result<Duration, WorkerFailure> {
+        match *self {}
+    }
+
+    pub(super) fn is_over(&mut self) -> bool {
+        match *self {}
+    }
+}
