@@ -179,6 +179,7 @@ macro_rules! drawn_warp {
             filter: $transform.interpolation,
             fill: $transform.fill.as_slice().to_vec(),
             mask_fill: $transform.mask_fill.as_slice().to_vec(),
+            part: None,
         }
     };
 }

@@ -129,6 +129,7 @@ impl Strength<'_> {
             filter: self.filter,
             fill: fill.map_or(Vec::new(), |fill| fill.as_slice().to_vec()),
             mask_fill: self.mask_fill.as_slice().to_vec(),
+            part: None,
         };
         (map != WarpMap::rotation(0.0, None)).then_some(Step::Warp(warp))
     }

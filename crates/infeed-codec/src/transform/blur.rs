@@ -10,6 +10,7 @@ use super::operation::{Effect, Operation};
 use super::params::Check;
 use super::{Rng, Sides, Step, TransformError};
 use infeed_core::sample::{Depth, Image, Size};
+use infeed_raw::simd::{self, Level};
 
 /// Blurs images with a Gaussian filter of random width. Leaves masks unchanged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -175,6 +176,7 @@ pub(super) fn blur(image: &mut Image, [kernel_x, kernel_y]: [u32; 2], sigma: f64
         return;
     }
     let row_bytes = width * channels;
+    let level = Level::detect();
     let mut padded = vec![0.0; (width + 2 * added_x) * channels];
     // The rows around the present one, each blurred along x.
     let mut ring = vec![0.0; along_y.len() * row_bytes];
@@ -199,10 +201,7 @@ pub(super) fn blur(image: &mut Image, [kernel_x, kernel_y]: [u32; 2], sigma: f64
         }
         let around = |at: usize| &ring[ring_row(mirrored(y + at, added_y, height))];
         add_weighted(&mut sums, &along_y, around);
-        for (to, &sum) in image.row_mut(y).iter_mut().zip(&sums) {
-            // Sums are within 0 to 255, up to rounding; the cast saturates.
-            *to = sum.round_ties_even() as u8;
-        }
+        simd::round_samples(level, &sums, image.row_mut(y));
     }
 }
 
@@ -210,8 +209,6 @@ pub(super) fn blur(image: &mut Image, [kernel_x, kernel_y]: [u32; 2], sigma: f64
 fn add_weighted<'a>(to: &mut [f32], weights: &[f32], row: impl Fn(usize) -> &'a [f32]) {
     to.fill(0.0);
     for (at, &weight) in weights.iter().enumerate() {
-        for (to, &v) in to.iter_mut().zip(row(at)) {
-            *to += v * weight;
-        }
+        simd::add_weighted(Level::detect(), to, row(at), weight);
     }
 }

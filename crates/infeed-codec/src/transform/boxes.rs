@@ -55,7 +55,7 @@ impl Step {
                 y * f64::from(size.height) / height,
             ],
             Step::Pad { left, top, .. } => [x + f64::from(left), y + f64::from(top)],
-            Step::Warp(ref warp) => warp.map.move_point([x, y], input, warp.size),
+            Step::Warp(ref warp) => warp.move_point([x, y], input),
             Step::FlipX => [width - x, y],
             Step::FlipY => [x, height - y],
             Step::KeepCentres(_) | Step::Color(_) | Step::Gray { .. } | Step::Erase { .. } => {

@@ -12,6 +12,7 @@ use super::params::Check;
 use super::tone::{autocontrast, equalize, sharpen};
 use super::{PixelView, Rng, Step, TransformError};
 use infeed_core::sample::{Depth, Image, Size};
+use infeed_raw::simd::{self, ColorChange, Level};
 
 /// Changes brightness, contrast, saturation and hue by random factors, in random order. Leaves
 /// masks unchanged.
@@ -300,42 +301,43 @@ pub(super) fn check_color(
 
 /// Changes the colours of an image for whose pixels the steps are defined.
 pub(super) fn change_colors(image: &mut Image, steps: &[ColorStep]) {
+    let level = Level::detect();
     for step in steps {
         match *step {
             ColorStep::Brightness(factor) => {
-                map_samples(image, |v| v * factor as f32);
+                simd::scale_samples(level, factor as f32, 0.0, &mut image.data);
             }
             ColorStep::Contrast(factor) => {
                 let [own, other] = shares(factor);
                 let gray = mean_luma(image) * other;
-                map_samples(image, |v| v * own + gray);
+                simd::scale_samples(level, own, gray, &mut image.data);
             }
             ColorStep::Saturation(factor) => {
-                let [own, other] = shares(factor);
-                map_colors(image, |pixel| {
-                    let gray = luma(*pixel) * other;
-                    pixel.map(|v| sample_from_f32(f32::from(v) * own + gray))
-                });
+                map_colors(image, ColorChange::Saturation(shares(factor)));
             }
-            ColorStep::Hue(factor) => map_colors(image, |pixel| turn_hue(*pixel, factor as f32)),
-            ColorStep::Invert => map_samples(image, |v| 255.0 - v),
+            ColorStep::Hue(factor) => map_colors(image, ColorChange::Hue(factor as f32)),
+            ColorStep::Invert => map_samples(image, |v| 255 - v),
             ColorStep::Posterize(bits) => {
                 let mask = (0xff00 >> bits) as u8;
-                map_samples(image, |v| f32::from(v as u8 & mask));
+                map_samples(image, |v| v & mask);
             }
             ColorStep::Solarize(threshold) => {
-                let from = threshold as f32;
-                map_samples(image, |v| if v >= from { 255.0 - v } else { v });
+                let is_inverted = |v: &u8| f32::from(*v) >= threshold as f32;
+                if let Some(from) = (0..=255).find(is_inverted) {
+                    map_samples(image, |v| if v >= from { 255 - v } else { v });
+                }
             }
-            ColorStep::Gray => map_colors(image, |pixel| [luma(*pixel) as u8; 3]),
+            ColorStep::Gray => map_colors(image, ColorChange::Gray),
             ColorStep::Autocontrast => autocontrast(image),
             ColorStep::Equalize => equalize(image),
             ColorStep::Sharpness(factor) => sharpen(image, factor),
-            ColorStep::Permute(order) => {
-                map_colors(image, |pixel| {
-                    order.map(|from| pixel[usize::from(from % 3)])
-                });
+            ColorStep::Permute(order) if image.channels == 3 => {
+                let (pixels, _) = image.data.as_chunks_mut::<3>();
+                for pixel in pixels {
+                    *pixel = order.map(|from| pixel[usize::from(from % 3)]);
+                }
             }
+            ColorStep::Permute(_) => {}
             ColorStep::Blur { kernel, sigma } => blur(image, kernel, sigma),
             ColorStep::Noise {
                 mean,
@@ -351,20 +353,14 @@ pub(super) fn change_colors(image: &mut Image, steps: &[ColorStep]) {
 pub(super) fn gray(input: PixelView<'_>, channels: u32, out: &mut Image) {
     out.reset(input.size(), channels as usize, Depth::U8);
     let has_color = input.channels() == 3;
+    let level = Level::detect();
     for y in 0..input.height() {
         let (from, to) = (input.row(y), out.row_mut(y));
         match (has_color, channels) {
-            (true, 1) => {
-                let (from, _) = from.as_chunks::<3>();
-                to.iter_mut()
-                    .zip(from)
-                    .for_each(|(to, &pixel)| *to = luma(pixel) as u8);
-            }
+            (true, 1) => simd::lumas(level, from, to),
             (true, _) => {
-                let ((from, _), (to, _)) = (from.as_chunks::<3>(), to.as_chunks_mut::<3>());
-                to.iter_mut()
-                    .zip(from)
-                    .for_each(|(to, &pixel)| *to = [luma(pixel) as u8; 3]);
+                to.copy_from_slice(from);
+                simd::change_colors(level, ColorChange::Gray, to);
             }
             (false, 1) => to.copy_from_slice(from),
             (false, _) => {
@@ -380,90 +376,26 @@ fn shares(factor: f64) -> [f32; 2] {
     [factor as f32, (1.0 - factor) as f32]
 }
 
-/// Clamps to 0 to 255 and truncates, like torchvision's cast.
-fn sample_from_f32(value: f32) -> u8 {
-    value as u8
-}
-
-/// Luma as an integer, so that sums of lumas are exact.
-fn luma([r, g, b]: [u8; 3]) -> f32 {
-    (f32::from(r) * 0.2989 + f32::from(g) * 0.587 + f32::from(b) * 0.114).floor()
-}
-
+/// Mean luma of an image; the sum is exact.
 fn mean_luma(image: &Image) -> f32 {
     let sum: u64 = if image.channels == 3 {
-        let (pixels, _) = image.data.as_chunks::<3>();
-        pixels
-            .iter()
-            .map(|&pixel| u64::from(luma(pixel) as u8))
-            .sum()
+        simd::sum_lumas(Level::detect(), &image.data)
     } else {
         image.data.iter().map(|&v| u64::from(v)).sum()
     };
     (sum as f64 / image.size.pixels().max(1) as f64) as f32
 }
 
-/// Applies a change that depends only on the sample, with a table of 256 results.
-fn map_samples(image: &mut Image, change: impl Fn(f32) -> f32) {
-    let table: [u8; 256] = std::array::from_fn(|v| sample_from_f32(change(v as f32)));
+/// Applies a change that depends only on the sample.
+fn map_samples(image: &mut Image, change: impl Fn(u8) -> u8) {
     for v in &mut image.data {
-        *v = table[usize::from(*v)];
+        *v = change(*v);
     }
 }
 
 /// Applies a change of colours. Gray images have no colours and stay unchanged.
-fn map_colors(image: &mut Image, change: impl Fn(&[u8; 3]) -> [u8; 3]) {
+fn map_colors(image: &mut Image, change: ColorChange) {
     if image.channels == 3 {
-        let (pixels, _) = image.data.as_chunks_mut::<3>();
-        pixels.iter_mut().for_each(|pixel| *pixel = change(pixel));
-    }
-}
-
-/// Turns the hue through HSV. The hue is a share of the circle; 0 is red.
-fn turn_hue(pixel: [u8; 3], turn: f32) -> [u8; 3] {
-    let [r, g, b] = pixel.map(|v| f32::from(v) / 255.0);
-    let value = r.max(g).max(b);
-    let range = value - r.min(g).min(b);
-    if range == 0.0 {
-        return pixel;
-    }
-    let saturation = range / value;
-    let [rc, gc, bc] = [r, g, b].map(|c| (value - c) / range);
-    let sixths = if value == r {
-        bc - gc
-    } else if value == g {
-        (rc + 2.0) - bc
-    } else {
-        (gc + 4.0) - rc
-    };
-    let hue = wrap(sixths * (1.0 / 6.0) + 1.0);
-    let sixths = wrap(hue + turn) * 6.0;
-    let sector = sixths.floor();
-    let within = saturation * (sixths - sector);
-    let rest = 1.0 - saturation;
-    let p = rest * value;
-    let q = (1.0 - within) * value;
-    let t = (within + rest) * value;
-    let turned = match sector as u32 {
-        1 => [q, value, p],
-        2 => [p, value, t],
-        3 => [p, q, value],
-        4 => [t, p, value],
-        5 => [value, p, q],
-        // 6 equals 0: a turn that ends just before red can round up to 6.
-        _ => [value, t, p],
-    };
-    // torchvision's factor from [0, 1] to uint8: every level gets an equal part of the range.
-    turned.map(|c| sample_from_f32(c * (256.0 - 1e-3)))
-}
-
-/// Returns the fractional part of a number between -1 and 2.
-fn wrap(x: f32) -> f32 {
-    if x >= 1.0 {
-        x - 1.0
-    } else if x < 0.0 {
-        x + 1.0
-    } else {
-        x
+        simd::change_colors(Level::detect(), change, &mut image.data);
     }
 }

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::operation::{Effect, Operation};
+use super::pad::fill_row;
 use super::params::Check;
 use super::resized_crop::round;
 use super::{ChannelValues, Rng, Step, TransformError};
@@ -116,8 +117,6 @@ impl Operation for RandomErasing {
 pub(super) fn erase(image: &mut Image, region: Region, pixel: &[u8]) {
     let columns = region.left as usize * pixel.len()..region.right() as usize * pixel.len();
     for y in region.top as usize..region.bottom() as usize {
-        for at in image.row_mut(y)[columns.clone()].chunks_exact_mut(pixel.len()) {
-            at.copy_from_slice(pixel);
-        }
+        fill_row(&mut image.row_mut(y)[columns.clone()], pixel);
     }
 }

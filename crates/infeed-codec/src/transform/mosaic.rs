@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::mix::other_position;
 use super::operation::{Effect, Operation};
-use super::pad::{check_fill, pixel_from_values};
+use super::pad::{check_fill, fill_row, pixel_from_values};
 use super::params::Check;
 use super::scale::push_scaled;
 use super::{ChannelValues, Filter, PadMode, Rng, Sides, Step, TransformError};
@@ -168,7 +168,8 @@ impl Mosaic {
         Step::pad(sides, &self.fill, &self.mask_fill, PadMode::Constant)
     }
 
-    /// Makes `out` the empty result: the fill of images or masks in every pixel.
+    /// Makes `out` the empty result: the fill of images or masks in every pixel of a region. Other
+    /// pixels are unspecified.
     ///
     /// # Errors
     ///
@@ -177,6 +178,7 @@ impl Mosaic {
         &self,
         is_mask: bool,
         (channels, depth): (usize, Depth),
+        region: Region,
         out: &mut Image,
     ) -> Result<(), TransformError> {
         let (parameter, fill) = match is_mask {
@@ -185,12 +187,9 @@ impl Mosaic {
         };
         let pixel = pixel_from_values("Mosaic", parameter, fill.as_slice(), channels, depth)?;
         out.reset(self.size.square(), channels, depth);
-        match pixel.split_first() {
-            Some((first, rest)) if rest.iter().all(|byte| byte == first) => out.data.fill(*first),
-            _ => out
-                .data
-                .chunks_exact_mut(pixel.len().max(1))
-                .for_each(|to| to.copy_from_slice(&pixel)),
+        let columns = region.left as usize * pixel.len()..region.right() as usize * pixel.len();
+        for y in region.top as usize..region.bottom() as usize {
+            fill_row(&mut out.row_mut(y)[columns.clone()], &pixel);
         }
         Ok(())
     }

@@ -177,6 +177,11 @@ pub(super) fn pad(
         match source(i64::from(y) - i64::from(top), height, mode) {
             Some(from) => {
                 row[inner.clone()].copy_from_slice(input.row(from));
+                if mode == PadMode::Constant {
+                    fill_row(&mut row[..inner.start], fill);
+                    fill_row(&mut row[inner.end..], fill);
+                    continue;
+                }
                 let border = (0..left).chain(left + width..size.width);
                 for x in border {
                     let from = source(i64::from(x) - i64::from(left), width, mode);
@@ -187,9 +192,26 @@ pub(super) fn pad(
                     }
                 }
             }
-            None => row
-                .chunks_exact_mut(pixel)
-                .for_each(|p| p.copy_from_slice(fill)),
+            None => fill_row(row, fill),
+        }
+    }
+}
+
+/// Writes the same pixel over a row.
+pub(super) fn fill_row(row: &mut [u8], pixel: &[u8]) {
+    let is_even = pixel.iter().all(|byte| Some(byte) == pixel.first());
+    match pixel.first() {
+        Some(first) if is_even => row.fill(*first),
+        _ => {
+            let first = pixel.len().min(row.len());
+            row[..first].copy_from_slice(&pixel[..first]);
+            // Each copy doubles the part that is filled.
+            let mut filled = first;
+            while filled > 0 && filled < row.len() {
+                let more = filled.min(row.len() - filled);
+                row.copy_within(..more, filled);
+                filled += more;
+            }
         }
     }
 }

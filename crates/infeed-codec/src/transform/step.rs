@@ -118,7 +118,8 @@ impl Step {
     pub fn output_size(&self, input: Size) -> Size {
         match *self {
             Step::Crop(region) => region.size,
-            Step::Resize { size, .. } | Step::Warp(Warp { size, .. }) => size,
+            Step::Resize { size, .. } => size,
+            Step::Warp(ref warp) => warp.computed().size,
             Step::Pad {
                 left,
                 top,

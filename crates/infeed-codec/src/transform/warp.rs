@@ -7,7 +7,8 @@
 
 use super::params::MAX_PIXELS;
 use super::{Filter, PixelView, TransformError};
-use infeed_core::sample::{Depth, Image, Size};
+use infeed_core::sample::{Depth, Image, Region, Size};
+use infeed_raw::simd::{self, Level, PositionRow, SourcePixels};
 
 /// A drawn warp: where each pixel of the result comes from.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +24,70 @@ pub struct Warp {
     pub fill: Vec<f64>,
     /// Fill of masks: one value, or one per channel.
     pub mask_fill: Vec<f64>,
+    /// Region of the result that is computed, for a crop that follows; `None` for the whole.
+    pub part: Option<Region>,
+}
+
+impl Warp {
+    /// Returns the region of the result that is computed.
+    pub(super) fn computed(&self) -> Region {
+        self.part.unwrap_or(self.size.whole())
+    }
+
+    /// Computes only a region of the present result, which must fit it.
+    #[must_use]
+    pub fn cropped(&self, region: Region) -> Warp {
+        let own = self.computed();
+        let part = Region {
+            top: own.top + region.top,
+            left: own.left + region.left,
+            size: region.size,
+        };
+        Warp {
+            part: Some(part),
+            ..self.clone()
+        }
+    }
+
+    /// Moves a point of an image of this size to the computed region. The numbers are not finite if
+    /// the point has no image.
+    pub(super) fn move_point(&self, at: [f64; 2], image: Size) -> [f64; 2] {
+        let part = self.computed();
+        let [x, y] = self.map.move_point(at, image, self.size);
+        [x - f64::from(part.left), y - f64::from(part.top)]
+    }
+
+    /// Returns a region of an image of this size that holds every pixel that contributes to the
+    /// result. It may be empty.
+    pub fn source_region(&self, image: Size) -> Region {
+        let region = self.computed();
+        if region.size.pixels() == 0 || matches!(self.map, WarpMap::Perspective { .. }) {
+            return image.whole();
+        }
+        // Each rounded operation keeps the order of positions along a row and a column, so the
+        // extreme ones are those of the corners.
+        let grid = PixelGrid::new(self, image);
+        let (mut low, mut high) = ([f32::INFINITY; 2], [f32::NEG_INFINITY; 2]);
+        for row in [0, region.size.height - 1] {
+            for column in [0, region.size.width - 1] {
+                let (mut x, mut y) = ([0.0], [0.0]);
+                let (column, row) = (region.left + column, region.top + row);
+                simd::warp_positions(Level::Scalar, &grid.row(column, row), &mut x, &mut y);
+                for (side, at) in [x[0], y[0]].into_iter().enumerate() {
+                    low[side] = low[side].min(at);
+                    high[side] = high[side].max(at);
+                }
+            }
+        }
+        let range = |side: usize, length: u32| {
+            let first = floor(low[side]).clamp(0, length.into());
+            let end = (floor(high[side]) + 2).clamp(first, length.into());
+            (first as u32, (end - first) as u32)
+        };
+        let ((left, width), (top, height)) = (range(0, image.width), range(1, image.height));
+        let size = Size { height, width };
+        Region { top, left, size }
+    }
 }
 
 /// A map of positions in an image to positions in the result of a warp.
@@ -229,6 +294,8 @@ fn applied(m: &[f64; 9], [x, y]: [f64; 2]) -> [f64; 2] {
 pub(super) struct WarpScratch {
     x: Vec<f32>,
     y: Vec<f32>,
+    /// Columns whose neighbours are not all inside the image.
+    rest: Vec<u32>,
 }
 
 /// Positions of the pixels of a result in an image, as `affine_grid` and `grid_sample` compute
@@ -264,22 +331,15 @@ impl PixelGrid {
         }
     }
 
-    /// Writes columns and rows of the image, from 0 at the centre of the first pixel, for a row of
-    /// the result.
-    fn fill(&self, row: u32, x: &mut [f32], y: &mut [f32]) {
-        let [a, b, c, d, e, f, g, h, i] = self.matrix;
-        let at_y = row as f32 + self.first[1];
-        let [half_x, half_y] = self.half;
-        for (column, (x, y)) in x.iter_mut().zip(y).enumerate() {
-            let at_x = column as f32 + self.first[0];
-            let mut to = [at_x * a + at_y * b + c, at_x * d + at_y * e + f];
-            if self.is_projective {
-                let by = at_x * g + at_y * h + i;
-                to = to.map(|v| v / by - 1.0);
-            }
-            let at = [(to[0] + 1.0) * half_x - 0.5, (to[1] + 1.0) * half_y - 0.5];
-            // Not a number where a projective map has no value.
-            [*x, *y] = at.map(|v| if v.is_nan() { f32::INFINITY } else { v });
+    /// Returns the positions of a row of the result, from a column on.
+    fn row(&self, column: u32, row: u32) -> PositionRow {
+        PositionRow {
+            column,
+            first: self.first,
+            row,
+            matrix: self.matrix,
+            is_projective: self.is_projective,
+            half: self.half,
         }
     }
 }
@@ -297,7 +357,8 @@ pub(super) fn warp(
         false => ("fill", &warp.fill),
     };
     let fill = fill_values(warp.map.name(), parameter, values, &input)?;
-    out.reset(warp.size, input.channels(), input.depth());
+    let region = warp.computed();
+    out.reset(region.size, input.channels(), input.depth());
     let source = WarpInput {
         view: input,
         fill,
@@ -305,14 +366,14 @@ pub(super) fn warp(
     };
     let nearest = is_mask || warp.filter == Filter::Nearest;
     let run = match (input.depth(), input.channels(), nearest) {
-        (Depth::U8, 1, false) => WarpInput::bilinear::<1, 1>,
-        (Depth::U8, 2, false) => WarpInput::bilinear::<2, 1>,
-        (Depth::U8, 3, false) => WarpInput::bilinear::<3, 1>,
-        (Depth::U8, _, false) => WarpInput::bilinear::<4, 1>,
-        (Depth::U16, 1, false) => WarpInput::bilinear::<1, 2>,
-        (Depth::U16, 2, false) => WarpInput::bilinear::<2, 2>,
-        (Depth::U16, 3, false) => WarpInput::bilinear::<3, 2>,
-        (Depth::U16, _, false) => WarpInput::bilinear::<4, 2>,
+        (Depth::U8, 1, false) => WarpInput::bilinear_bytes::<1>,
+        (Depth::U8, 2, false) => WarpInput::bilinear_bytes::<2>,
+        (Depth::U8, 3, false) => WarpInput::bilinear_bytes::<3>,
+        (Depth::U8, _, false) => WarpInput::bilinear_bytes::<4>,
+        (Depth::U16, 1, false) => WarpInput::bilinear_words::<1>,
+        (Depth::U16, 2, false) => WarpInput::bilinear_words::<2>,
+        (Depth::U16, 3, false) => WarpInput::bilinear_words::<3>,
+        (Depth::U16, _, false) => WarpInput::bilinear_words::<4>,
         (Depth::U8, 1, true) => WarpInput::nearest::<1, 1>,
         (Depth::U8, 2, true) => WarpInput::nearest::<2, 1>,
         (Depth::U8, 3, true) => WarpInput::nearest::<3, 1>,
@@ -323,12 +384,14 @@ pub(super) fn warp(
         (Depth::U16, _, true) => WarpInput::nearest::<4, 2>,
     };
     let grid = PixelGrid::new(warp, input.size());
-    let WarpScratch { x, y } = scratch;
-    x.resize(warp.size.width as usize, 0.0);
-    y.resize(warp.size.width as usize, 0.0);
-    for row in 0..warp.size.height {
-        grid.fill(row, x, y);
-        run(&source, x, y, out.row_mut(row as usize));
+    let WarpScratch { x, y, rest } = scratch;
+    x.resize(region.size.width as usize, 0.0);
+    y.resize(region.size.width as usize, 0.0);
+    let level = Level::detect();
+    for row in 0..region.size.height {
+        let positions = grid.row(region.left, region.top + row);
+        simd::warp_positions(level, &positions, x, y);
+        run(&source, (&x[..], &y[..]), rest, out.row_mut(row as usize));
     }
     Ok(())
 }
@@ -365,94 +428,108 @@ impl WarpInput<'_> {
     /// Takes the nearest pixels, or the fill outside the image.
     fn nearest<const CHANNELS: usize, const BYTES: usize>(
         &self,
-        x: &[f32],
-        y: &[f32],
+        (x, y): (&[f32], &[f32]),
+        rest: &mut Vec<u32>,
         to: &mut [u8],
     ) {
-        let Size { height, width } = self.view.size();
-        let (data, row_bytes) = self.view.strided();
         let pixel = CHANNELS * BYTES;
         let mut fill = [0; 8];
         for (to, value) in fill.chunks_exact_mut(BYTES).zip(self.fill) {
             write::<BYTES>(value, to);
         }
-        for (to, (&x, &y)) in to.chunks_exact_mut(pixel).zip(x.iter().zip(y)) {
-            let from = match (nearest_index(x, width), nearest_index(y, height)) {
-                (Some(x), Some(y)) => &data[y * row_bytes + x * pixel..][..pixel],
-                _ => &fill[..pixel],
-            };
-            to.copy_from_slice(from);
+        rest.clear();
+        simd::nearest_row(Level::detect(), &self.source(), x, y, to, rest);
+        for &at in &*rest {
+            to[at as usize * pixel..][..pixel].copy_from_slice(&fill[..pixel]);
         }
     }
 
-    /// Blends the four neighbours.
-    fn bilinear<const CHANNELS: usize, const BYTES: usize>(
+    fn source(&self) -> SourcePixels<'_> {
+        let (data, row_bytes) = self.view.strided();
+        SourcePixels {
+            data,
+            width: self.view.width(),
+            height: self.view.height(),
+            channels: self.view.pixel_bytes(),
+            row_bytes,
+        }
+    }
+
+    /// Blends the four neighbours in pixels of 8-bit samples.
+    fn bilinear_bytes<const CHANNELS: usize>(
         &self,
-        x: &[f32],
-        y: &[f32],
+        (x, y): (&[f32], &[f32]),
+        rest: &mut Vec<u32>,
         to: &mut [u8],
     ) {
+        rest.clear();
+        simd::blend_row(Level::detect(), &self.source(), x, y, to, rest);
+        for &at in &*rest {
+            let at = at as usize;
+            let to = &mut to[at * CHANNELS..][..CHANNELS];
+            self.bilinear::<CHANNELS, 1>([x[at], y[at]], to);
+        }
+    }
+
+    /// Blends the four neighbours in pixels of 16-bit samples.
+    fn bilinear_words<const CHANNELS: usize>(
+        &self,
+        (x, y): (&[f32], &[f32]),
+        _rest: &mut Vec<u32>,
+        to: &mut [u8],
+    ) {
+        for (to, (&x, &y)) in to.chunks_exact_mut(2 * CHANNELS).zip(x.iter().zip(y)) {
+            self.bilinear::<CHANNELS, 2>([x, y], to);
+        }
+    }
+
+    /// Blends the four neighbours of a position, some of which may be outside the image.
+    fn bilinear<const CHANNELS: usize, const BYTES: usize>(&self, [x, y]: [f32; 2], to: &mut [u8]) {
         let Size { height, width } = self.view.size();
         let (data, row_bytes) = self.view.strided();
         let pixel = CHANNELS * BYTES;
-        let fill: [f32; CHANNELS] = std::array::from_fn(|at| self.fill[at]);
-        for (to, (&x, &y)) in to.chunks_exact_mut(pixel).zip(x.iter().zip(y)) {
-            let (left, top) = (floor(x), floor(y));
-            let (right_share, below_share) = (x - left as f32, y - top as f32);
-            let (left_share, above_share) = (1.0 - right_share, 1.0 - below_share);
-            let shares = [
-                left_share * above_share,
-                right_share * above_share,
-                left_share * below_share,
-                right_share * below_share,
-            ];
-            let is_inside =
-                left >= 0 && top >= 0 && left < i64::from(width) - 1 && top < i64::from(height) - 1;
-            let mut values = [0.0; CHANNELS];
-            if is_inside {
-                let above = top as usize * row_bytes + left as usize * pixel;
-                let above = &data[above..above + row_bytes + 2 * pixel];
-                let below = &above[row_bytes..];
-                for (at, value) in values.iter_mut().enumerate() {
-                    *value = read::<BYTES>(above, at) * shares[0]
-                        + read::<BYTES>(above, CHANNELS + at) * shares[1]
-                        + read::<BYTES>(below, at) * shares[2]
-                        + read::<BYTES>(below, CHANNELS + at) * shares[3];
-                }
-            } else {
-                let mut share = 0.0;
-                for (number, part) in shares.into_iter().enumerate() {
-                    let (x, y) = (left + number as i64 % 2, top + number as i64 / 2);
-                    if (0..i64::from(width)).contains(&x) && (0..i64::from(height)).contains(&y) {
-                        let from = &data[y as usize * row_bytes + x as usize * pixel..][..pixel];
-                        for (at, value) in values.iter_mut().enumerate() {
-                            *value += read::<BYTES>(from, at) * part;
-                        }
-                        share += part;
-                    }
-                }
-                if self.blends {
-                    for (value, fill) in values.iter_mut().zip(fill) {
-                        *value = (*value - fill) * share + fill;
-                    }
-                }
+        let (left, top) = (floor(x), floor(y));
+        let (right_share, below_share) = (x - left as f32, y - top as f32);
+        let (left_share, above_share) = (1.0 - right_share, 1.0 - below_share);
+        let shares = [
+            left_share * above_share,
+            right_share * above_share,
+            left_share * below_share,
+            right_share * below_share,
+        ];
+        let mut values = [0.0; CHANNELS];
+        let is_near = |at: i64, side: u32| (-1..i64::from(side)).contains(&at);
+        if !is_near(left, width) || !is_near(top, height) {
+            if self.blends {
+                values.copy_from_slice(&self.fill[..CHANNELS]);
             }
             for (to, value) in to.chunks_exact_mut(BYTES).zip(values) {
                 write::<BYTES>(value, to);
             }
+            return;
+        }
+        let mut share = 0.0;
+        for (number, part) in shares.into_iter().enumerate() {
+            let (x, y) = (left + number as i64 % 2, top + number as i64 / 2);
+            if (0..i64::from(width)).contains(&x) && (0..i64::from(height)).contains(&y) {
+                let from = &data[y as usize * row_bytes + x as usize * pixel..][..pixel];
+                for (at, value) in values.iter_mut().enumerate() {
+                    *value += read::<BYTES>(from, at) * part;
+                }
+                share += part;
+            }
+        }
+        let is_inside =
+            left >= 0 && top >= 0 && left < i64::from(width) - 1 && top < i64::from(height) - 1;
+        if self.blends && !is_inside {
+            for (value, fill) in values.iter_mut().zip(self.fill) {
+                *value = (*value - fill) * share + fill;
+            }
+        }
+        for (to, value) in to.chunks_exact_mut(BYTES).zip(values) {
+            write::<BYTES>(value, to);
         }
     }
-}
-
-/// Rounds to the index of a pixel, ties to the even one. `None` outside.
-fn nearest_index(at: f32, side: u32) -> Option<usize> {
-    let low = floor(at);
-    let rest = at - low as f32;
-    let up = rest > 0.5 || (rest == 0.5 && low % 2 != 0);
-    let index = low + i64::from(up);
-    (0..i64::from(side))
-        .contains(&index)
-        .then_some(index as usize)
 }
 
 /// Rounds down. The cast truncates and saturates.

@@ -10,6 +10,7 @@
 //! costs seven times the whole pass.
 
 mod blocks;
+mod colors;
 mod convert;
 mod isa;
 mod level;
@@ -20,15 +21,19 @@ mod planes;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod warp;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
 pub use blocks::{BlockCursor, BlockExpander, BlockSymbols, ESCAPE, LONG, PADDING, ZIGZAG};
+pub use colors::{ColorChange, add_weighted, change_colors, lumas, round_samples};
+pub use colors::{scale_samples, sum_lumas};
 pub use convert::convert;
 pub use level::Level;
 pub use onehot::one_hot;
 pub use planes::{PlaneColors, merge_planes};
 pub use streams::{MAX_BITS, STREAMS, StreamReader, SymbolTable};
+pub use warp::{PositionRow, blend_row, nearest_row, warp_positions};
 
 /// Element type of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

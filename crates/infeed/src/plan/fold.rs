@@ -2,7 +2,8 @@
 //!
 //! Leading crops move into the decoded region. Trailing crops and flips move into the pass that
 //! writes the row. A step moves only if the pixels stay the same: a flip never moves past a resize
-//! or a pad.
+//! or a pad. A crop that follows a warp directly moves into the warp, which then computes only the
+//! region.
 //!
 //! The planner arranges the steps that the transforms may draw. The text of the plan and the
 //! placement on a device read the result. A sample runs the steps that it draws. A step that is not
@@ -103,6 +104,22 @@ pub(super) struct FoldedSteps {
 }
 
 impl FoldedSteps {
+    /// Returns a region of the record's pixels outside of which no pixel contributes to the result.
+    /// It may be empty.
+    pub(super) fn needed(&self) -> Region {
+        match self.middle.first() {
+            Some(Step::Warp(warp)) => {
+                let within = warp.source_region(self.region.size);
+                Region {
+                    top: self.region.top + within.top,
+                    left: self.region.left + within.left,
+                    size: within.size,
+                }
+            }
+            _ => self.region,
+        }
+    }
+
     /// Whether only a resize to this size needs a pass, and the result is written whole.
     pub(super) fn is_resize(&self, to: Size) -> bool {
         let is_one = |step: &Step| matches!(step, Step::Resize { size, filter: Filter::Bilinear } if *size == to);
@@ -190,7 +207,7 @@ pub(super) fn fold(planned: &[FieldStep], drawn: &[(usize, Step)], size: Size) -
     let (mut arranged, steps): (Vec<FieldStep>, Vec<&Step>) = own.unzip();
     arrange(&mut arranged);
     let mut decoded = CropWindow::whole(size);
-    let (mut middle, mut row, mut erase) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut middle, mut row, mut erase) = (Vec::<Step>::new(), Vec::new(), Vec::new());
     for (planned, step) in arranged.iter().zip(steps) {
         match (planned.stage, step) {
             (StepStage::Decode, _) => decoded.add(step),
@@ -198,8 +215,11 @@ pub(super) fn fold(planned: &[FieldStep], drawn: &[(usize, Step)], size: Size) -
             (stage, _) => {
                 // A later crop of the decoder is mirrored.
                 decoded.flips.add(step);
-                match stage {
-                    StepStage::Row => row.push(step),
+                match (stage, step, middle.last_mut()) {
+                    (StepStage::Row, ..) => row.push(step),
+                    (_, Step::Crop(region), Some(Step::Warp(warp))) => {
+                        *warp = warp.cropped(*region)
+                    }
                     _ => middle.push(step.clone()),
                 }
             }
@@ -209,6 +229,12 @@ pub(super) fn fold(planned: &[FieldStep], drawn: &[(usize, Step)], size: Size) -
     let size = sizes.fold(decoded.region.size, |size, step| step.output_size(size));
     let mut written = CropWindow::whole(size);
     row.into_iter().for_each(|step| written.add(step));
+    if let Some(Step::Warp(warp)) = middle.last_mut()
+        && written.region != size.whole()
+    {
+        *warp = warp.cropped(written.region);
+        written.region = written.region.size.whole();
+    }
     FoldedSteps {
         region: decoded.region,
         middle,
@@ -222,8 +248,9 @@ pub(super) fn fold(planned: &[FieldStep], drawn: &[(usize, Step)], size: Size) -
 mod tests {
     use super::*;
     use infeed_codec::transform::{
-        CenterCrop, ColorJitter, Crop, CropOrPad, Jitter, Normalize, Padding, RandomCrop,
-        RandomErasing, RandomHorizontalFlip, RandomResizedCrop, RandomVerticalFlip, Resize, Rng,
+        CenterCrop, ColorJitter, ColorStep, Crop, CropOrPad, Jitter, Normalize, Padding,
+        RandomAffine, RandomCrop, RandomErasing, RandomHorizontalFlip, RandomResizedCrop,
+        RandomVerticalFlip, Resize, Rng, Warp,
     };
 
     fn size(height: u32, width: u32) -> Size {
@@ -288,6 +315,50 @@ mod tests {
         assert_eq!(folded.middle, [Step::FlipY, resize()]);
         assert!(!folded.flips.y);
         assert_eq!(folded.view, region(0, 0, 4, 4));
+    }
+
+    #[test]
+    fn crops_after_a_warp_limit_what_it_computes() {
+        let mut rng = Rng::new(1, 0, 0, 0);
+        let affine = Transform::from(RandomAffine::new(20.0));
+        let drawn = affine
+            .draw(size(40, 50), &mut rng)
+            .expect("a draw")
+            .remove(0);
+        let Step::Warp(whole) = &drawn else {
+            panic!("{drawn:?}");
+        };
+        let invert = || Step::Color(vec![ColorStep::Invert]);
+        let part = |top, left, height, width| {
+            Step::Warp(Warp {
+                part: Some(region(top, left, height, width)),
+                ..whole.clone()
+            })
+        };
+
+        let before_colours = folded(
+            &[
+                drawn.clone(),
+                crop(4, 6, 30, 40),
+                crop(1, 2, 8, 9),
+                invert(),
+            ],
+            size(40, 50),
+        );
+        assert_eq!(before_colours.middle, [part(5, 8, 8, 9), invert()]);
+        assert_eq!(before_colours.view, size(8, 9).whole());
+
+        let in_row = folded(
+            &[drawn.clone(), Step::FlipX, crop(4, 6, 30, 40)],
+            size(40, 50),
+        );
+        assert_eq!(in_row.middle, [part(4, 4, 30, 40)]);
+        assert_eq!(in_row.view, size(30, 40).whole());
+        assert!(in_row.flips.x);
+
+        let after_colours = folded(&[drawn.clone(), invert(), crop(0, 0, 3, 3)], size(40, 50));
+        assert_eq!(after_colours.middle, [drawn, invert()]);
+        assert_eq!(after_colours.view, region(0, 0, 3, 3));
     }
 
     /// Returns the planned steps of an image.

@@ -1,7 +1,8 @@
 //! `Mosaic`: the images of four records in one, before the transforms that follow.
 //!
 //! Each record is decoded and transformed up to the mosaic as at its own position, and its visible
-//! part is written into a canvas. For the transforms that follow, the canvas is an image without a
+//! part is written into a canvas. Parts of the canvas that no later step reads stay empty, such as
+//! those that a crop after a warp cuts off. For the transforms that follow, the canvas is an image without a
 //! decoder. The boxes of each record take the steps of their own image first.
 
 use std::ops::Range;
@@ -18,7 +19,7 @@ use infeed_codec::transform::{Mosaic, MosaicDraw, PixelView, Rng, Step, TILES, T
 use infeed_core::batch::BatchRow;
 use infeed_core::counters::{Stage, ThreadCounters};
 use infeed_core::error::Error;
-use infeed_core::sample::{Image, Record, Region};
+use infeed_core::sample::{Image, Record, Region, Size};
 
 /// The mosaic of a pipeline.
 #[derive(Clone, Debug)]
@@ -75,7 +76,9 @@ pub(super) struct DrawnTile {
 struct ArrangedTile<'a> {
     looked: Vec<VisualField<'a>>,
     drawn: DrawnTile,
-    arranged: Vec<(FoldedSteps, Option<Request>)>,
+    /// The steps of each field up to the needed pixels, with their location in the canvas. `None`
+    /// for a field of which no pixel is needed.
+    arranged: Vec<Option<(FoldedSteps, Option<Request>, Region)>>,
 }
 
 /// Checks the mosaic of a pipeline.
@@ -165,18 +168,10 @@ impl Plan {
         scratch.unknown_pixels = 0;
         let fields = self.fields(row.form);
         let own = tiles[0];
-        // The record that needs most memory, and its bytes.
-        let mut most = (0, 0);
         let mut parts = Vec::with_capacity(TILES);
         for (tile, of) in tiles.iter().enumerate() {
-            let failed = |failure| TileFailure { tile, failure };
-            let (part, needed) = self
-                .arrange_tile(of, (mosaic, tile), fields, scratch)
-                .map_err(failed)?;
-            if needed > most.1 {
-                most = (tile, needed);
-            }
-            parts.push(part);
+            let part = self.draw_fields(of, (mosaic, tile), fields, scratch);
+            parts.push(part.map_err(|failure| TileFailure { tile, failure })?);
         }
         let images = parts.iter().map(|part| &part.drawn.image);
         let after = self.draw_after(mosaic.0, images, own.at)?;
@@ -191,6 +186,15 @@ impl Plan {
             after_bytes += look.scratch_bytes(&folded, None, &scratch.decoder);
             arranged.push(folded);
         }
+        let needed: Vec<Region> = arranged.iter().map(FoldedSteps::needed).collect();
+        // The record that needs most memory, and its bytes.
+        let mut most = (0, 0);
+        for (tile, (of, part)) in tiles.iter().zip(&mut parts).enumerate() {
+            let bytes = self.arrange_tile(part, of.state, (mosaic.0, &needed), scratch);
+            if bytes > most.1 {
+                most = (tile, bytes);
+            }
+        }
         scratch.meter.lap(Stage::Decode, counters);
         admit(canvas_bytes + most.1.max(after_bytes)).map_err(|error| TileFailure {
             tile: most.0,
@@ -198,13 +202,18 @@ impl Plan {
         })?;
         counters.waited(Stage::Decode, scratch.meter.skip());
         canvases.resize_with(parts[0].looked.len(), Image::default);
-        for (look, canvas) in parts[0].looked.iter().zip(&mut *canvases) {
-            mosaic.0.clear(look, canvas)?;
+        let cleared = parts[0].looked.iter().zip(&mut *canvases).zip(&needed);
+        for ((look, canvas), needed) in cleared {
+            mosaic.0.clear(look, *needed, canvas)?;
         }
+        scratch.counted = 1;
         for (tile, part) in parts.iter().enumerate() {
-            scratch.counted = u64::from(tile == 0);
+            if part.arranged.iter().all(Option::is_none) {
+                continue;
+            }
             self.paste_tile(part, canvases, scratch, counters)
                 .map_err(|failure| TileFailure { tile, failure })?;
+            scratch.counted = 0;
         }
         scratch.counted = 0;
         let looked = parts[0].looked.iter().zip(&*canvases).zip(&arranged);
@@ -225,33 +234,57 @@ impl Plan {
         Ok(())
     }
 
-    /// Draws the steps of a record into the canvas, and arranges those of its pixels. Returns the
-    /// bytes of working memory, too.
-    fn arrange_tile<'a>(
+    /// Reads the headers of a record and draws its steps into the canvas.
+    fn draw_fields<'a>(
         &'a self,
         of: &TileRecord<'a>,
         mosaic: ((&MosaicPlan, &MosaicDraw), usize),
         fields: &'a [FieldPlan],
         scratch: &mut SampleScratch,
-    ) -> Result<(ArrangedTile<'a>, u64), StageFailure> {
+    ) -> Result<ArrangedTile<'a>, StageFailure> {
         let looked = self.look(of.record, of.state, fields, scratch)?;
         let first = looked.first().expect("transforms need an image");
         let drawn = self.draw_tile(of.record, first, of.at, mosaic)?;
-        let pixels = self.missing(&drawn.image.steps[..drawn.visible], of.state);
-        let mut arranged = Vec::with_capacity(looked.len());
-        let mut needed = 0;
-        for look in &looked {
-            let folded = fold(&look.plan.steps, pixels, look.size);
-            let request = self.request(look, &folded);
-            needed += look.scratch_bytes(&folded, request.as_ref(), &scratch.decoder);
-            arranged.push((folded, request));
-        }
-        let part = ArrangedTile {
+        let arranged = Vec::with_capacity(looked.len());
+        Ok(ArrangedTile {
             looked,
             drawn,
             arranged,
-        };
-        Ok((part, needed))
+        })
+    }
+
+    /// Arranges the steps of a record's pixels, of which the canvas of each field needs those of a
+    /// region. Returns the bytes of working memory.
+    fn arrange_tile(
+        &self,
+        part: &mut ArrangedTile<'_>,
+        state: PixelState,
+        (own, needed): (&MosaicPlan, &[Region]),
+        scratch: &SampleScratch,
+    ) -> u64 {
+        let visible = part.drawn.region;
+        let steps = &part.drawn.image.steps[..part.drawn.visible];
+        let mut bytes = 0;
+        for (look, needed) in part.looked.iter().zip(needed) {
+            let Some(region) = common(visible, *needed) else {
+                part.arranged.push(None);
+                continue;
+            };
+            let mut steps = steps.to_vec();
+            if region != visible {
+                let cut = Region {
+                    top: region.top - visible.top,
+                    left: region.left - visible.left,
+                    size: region.size,
+                };
+                steps.push((own.number, Step::Crop(cut)));
+            }
+            let folded = fold(&look.plan.steps, self.missing(&steps, state), look.size);
+            let request = self.request(look, &folded);
+            bytes += look.scratch_bytes(&folded, request.as_ref(), &scratch.decoder);
+            part.arranged.push(Some((folded, request, region)));
+        }
+        bytes
     }
 
     /// Draws the steps of a record up to its location in the canvas.
@@ -308,7 +341,10 @@ impl Plan {
         counters: &ThreadCounters,
     ) -> Result<(), StageFailure> {
         let looked = part.looked.iter().zip(&part.arranged).zip(canvases);
-        for ((look, (folded, request)), canvas) in looked {
+        for ((look, arranged), canvas) in looked {
+            let Some((folded, request, region)) = arranged else {
+                continue;
+            };
             self.with_pixels(
                 look,
                 folded,
@@ -317,7 +353,7 @@ impl Plan {
                 counters,
                 false,
                 |view, _, _| {
-                    paste(view, folded.flips, part.drawn.region, canvas);
+                    paste(view, folded.flips, *region, canvas);
                     Ok(())
                 },
             )?;
@@ -328,14 +364,17 @@ impl Plan {
 }
 
 impl MosaicPlan {
-    /// Fills the canvas of a field.
+    /// Fills a region of the canvas of a field.
     pub(super) fn clear(
         &self,
         look: &VisualField<'_>,
+        region: Region,
         canvas: &mut Image,
     ) -> Result<(), StageFailure> {
         let pixels = (look.plan.channels, look.plan.depth);
-        let cleared = self.mosaic.canvas(look.plan.is_mask, pixels, canvas);
+        let cleared = self
+            .mosaic
+            .canvas(look.plan.is_mask, pixels, region, canvas);
         cleared.map_err(|error| failed(look.field, error))
     }
 }
@@ -360,6 +399,18 @@ fn on_canvas<'a>(look: &VisualField<'a>, pixels: &'a [u8], drawn: &DrawnTile) ->
         frame: ImageFrame::upright(size),
         is_devices: false,
     }
+}
+
+/// Returns the region that two regions share. None if there is none.
+fn common(a: Region, b: Region) -> Option<Region> {
+    let range = |[a, b]: [u32; 2], ends: [u64; 2]| {
+        let (first, end) = (a.max(b), ends[0].min(ends[1]));
+        (u64::from(first) < end).then(|| (first, (end - u64::from(first)) as u32))
+    };
+    let (left, width) = range([a.left, b.left], [a.right(), b.right()])?;
+    let (top, height) = range([a.top, b.top], [a.bottom(), b.bottom()])?;
+    let size = Size { height, width };
+    Some(Region { top, left, size })
 }
 
 /// Copies pixels to a region of the canvas, mirrored if needed.

@@ -102,7 +102,7 @@ impl Plan {
             for (at, (field, pixels)) in pixels.iter().enumerate() {
                 if tile == 0 {
                     let mut canvas = Image::default();
-                    own.clear(&look[at], &mut canvas)?;
+                    own.clear(&look[at], drawn.image.size.whole(), &mut canvas)?;
                     canvases.push((*field, canvas));
                 }
                 let view = PixelView::from(pixels);

@@ -9,8 +9,8 @@ use infeed::plan::sample::Position;
 use infeed::sample::{Depth, Image, Size};
 use infeed::source::Source;
 use infeed::transform::{
-    CenterCrop, ClassIndex, ColorJitter, Grayscale, Mosaic, MosaicDraw, Normalize, RandomAffine,
-    RandomCrop, RandomHorizontalFlip, RandomResizedCrop, Resize, ToFloat, Transform,
+    CenterCrop, ClassIndex, ColorJitter, Filter, Grayscale, Mosaic, MosaicDraw, Normalize,
+    RandomAffine, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, Resize, ToFloat, Transform,
 };
 use infeed::{Batch, Error, Loader, OnError, Options, Pipeline};
 
@@ -72,6 +72,26 @@ fn rows_equal_four_images_placed_step_by_step() {
             CenterCrop::new(24).into(),
             ColorJitter::default().into(),
             Grayscale::new(1).into(),
+        ],
+        // Warps that need a small part of the mosaic, often without some of its images.
+        vec![
+            RandomHorizontalFlip::new(0.5).into(),
+            mosaic(1.0).into(),
+            RandomAffine {
+                scale: Some([2.0, 4.0]),
+                translate: Some([0.5, 0.5]),
+                interpolation: Filter::Bilinear,
+                ..RandomAffine::new(30.0)
+            }
+            .into(),
+            CenterCrop::new([12, 14]).into(),
+            RandomHorizontalFlip::new(0.5).into(),
+        ],
+        vec![
+            RandomResizedCrop::new([20, 24]).into(),
+            mosaic(1.0).into(),
+            RandomCrop::new([12, 14]).into(),
+            RandomAffine::new(30.0).into(),
         ],
     ];
     for transforms in lists {

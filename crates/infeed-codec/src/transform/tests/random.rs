@@ -37,6 +37,100 @@ fn half_a_turn_moves_every_kind_of_pixel_without_a_change() {
     }
 }
 
+/// Returns a region that fits a size.
+fn any_region(of: Size, rng: &mut Rng) -> Region {
+    let part = size(1 + rng.below(of.height), 1 + rng.below(of.width));
+    Region {
+        top: rng.below(of.height - part.height + 1),
+        left: rng.below(of.width - part.width + 1),
+        size: part,
+    }
+}
+
+#[test]
+fn a_part_of_a_warp_is_the_crop_of_the_whole_and_reads_only_its_source_region() {
+    let warps = |filter| -> [Transform; 3] {
+        [
+            RandomAffine {
+                translate: Some([0.4, 0.4]),
+                scale: Some([0.3, 3.0]),
+                shear: Some(Shear::By(15.0)),
+                interpolation: filter,
+                fill: ChannelValues::All(9.0),
+                ..RandomAffine::new(60.0)
+            }
+            .into(),
+            RandomRotation {
+                expand: true,
+                interpolation: filter,
+                ..RandomRotation::new(180.0)
+            }
+            .into(),
+            RandomPerspective {
+                interpolation: filter,
+                ..RandomPerspective::new(1.0)
+            }
+            .into(),
+        ]
+    };
+    let (mut smaller, mut empty) = (0, 0);
+    for sample in 0..600 {
+        let mut rng = Rng::new(3, 0, sample, 0);
+        let filter = [Filter::Nearest, Filter::Bilinear][sample as usize % 2];
+        let transform = &warps(filter)[sample as usize % 3];
+        let image = numbered(
+            size(2 + rng.below(40), 2 + rng.below(40)),
+            1 + rng.below(4) as usize,
+            [Depth::U8, Depth::U16][rng.below(2) as usize],
+        );
+        let steps = drawn(transform, image.size, &[], sample);
+        let [Step::Warp(warp)] = &steps[..] else {
+            continue;
+        };
+        let whole = apply(&steps[0], &image).expect("a warp");
+        let first = any_region(whole.size, &mut rng);
+        let second = any_region(first.size, &mut rng);
+        let part = warp.cropped(first).cropped(second);
+        let crops = [Step::Crop(first), Step::Crop(second)];
+        let expected = crops
+            .iter()
+            .fold(whole, |image, crop| apply(crop, &image).expect("a crop"));
+
+        let found = apply(&Step::Warp(part.clone()), &image).expect("a part");
+
+        assert_eq!(found, expected, "{part:?}");
+        let moved = |steps: &[Step]| {
+            let mut size = image.size;
+            steps.iter().fold([3.25, 4.5], |at, step| {
+                let moved = step.move_point(at, size);
+                size = step.output_size(size);
+                moved
+            })
+        };
+        let [x, y] = moved(&[steps[0].clone(), crops[0].clone(), crops[1].clone()]);
+        let [part_x, part_y] = moved(&[Step::Warp(part.clone())]);
+        assert!((x - part_x).abs() < 1e-9 && (y - part_y).abs() < 1e-9);
+
+        let source = part.source_region(image.size);
+        let mut other = image.clone();
+        let pixel = image.channels * image.depth.bytes();
+        for y in 0..image.height() {
+            let is_row = (source.top as usize..source.bottom() as usize).contains(&y);
+            let columns = source.left as usize * pixel..source.right() as usize * pixel;
+            for (at, byte) in other.row_mut(y).iter_mut().enumerate() {
+                if !(is_row && columns.contains(&at)) {
+                    *byte ^= 0x55;
+                }
+            }
+        }
+        smaller += u32::from(source.size.pixels() * 2 < image.size.pixels());
+        empty += u32::from(source.size.pixels() == 0);
+        let same = apply(&Step::Warp(part), &other).expect("a part");
+        assert_eq!(same, expected, "outside of {source:?}");
+    }
+    assert!(smaller > 60 && empty > 3, "{smaller} {empty}");
+}
+
 #[test]
 fn a_warped_rectangle_stays_in_its_box() {
     let kinds: [Transform; 4] = [

@@ -71,6 +71,7 @@ impl WarpCase {
             filter: self.filter,
             fill: self.fill.clone(),
             mask_fill: vec![7.0],
+            part: None,
         });
         let out = apply(&step, &image).expect("a valid warp");
         let most = if self.filter == Filter::Bilinear {

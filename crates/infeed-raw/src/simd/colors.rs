@@ -1,0 +1,400 @@
+//! Changes of the colours of 8-bit pixels, and weighted sums of rows.
+//!
+//! Products and sums are f32, rounded one by one, so that all levels give the same bits. It uses no
+//! intrinsics: compilers vectorise loops over the planes of a block of pixels well with the level's
+//! instructions.
+
+use super::Level;
+use super::warp::at_levels;
+
+/// Pixels that are split into planes at once.
+const BLOCK: usize = 64;
+
+/// Adding it to a number up to 255 rounds to the nearest even integer, in the low byte: 1.5 * 2^23
+/// leaves no bits for fractions.
+const ROUND: f32 = 12_582_912.0;
+
+/// A change of the colour of each pixel.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ColorChange {
+    /// Turns the hue by this share of the circle, from -0.5 to 0.5, through HSV.
+    Hue(f32),
+    /// Sums the colour and its luma with these weights, and clips.
+    Saturation([f32; 2]),
+    /// Replaces the three channels by the luma.
+    Gray,
+}
+
+at_levels! {
+    /// Changes the colours of RGB pixels.
+    ///
+    /// # Shape
+    ///
+    /// `pixels` is `[pixels, 3]`; a part of a pixel at the end is ignored.
+    change_colors, change_by_planes(change: ColorChange, pixels: &mut [u8])
+}
+
+at_levels! {
+    /// Replaces each value by `value * scale + bias`, clipped to 0 to 255 and truncated.
+    scale_samples, scale_all(scale: f32, bias: f32, samples: &mut [u8])
+}
+
+at_levels! {
+    /// Writes the lumas of RGB pixels, 0.2989 R + 0.587 G + 0.114 B, rounded down.
+    ///
+    /// # Shape
+    ///
+    /// `pixels` is `[pixels, 3]` and `out` is `[pixels]`; the longer one keeps its end.
+    lumas, lumas_of(pixels: &[u8], out: &mut [u8])
+}
+
+at_levels! {
+    /// Returns the sum of the lumas of RGB pixels.
+    sum_lumas, sum(pixels: &[u8]) -> u64
+}
+
+at_levels! {
+    /// Adds `from * weight` to each number.
+    ///
+    /// # Shape
+    ///
+    /// Both are `[numbers]`; the longer one keeps its end.
+    add_weighted, add(to: &mut [f32], from: &[f32], weight: f32)
+}
+
+at_levels! {
+    /// Rounds numbers from 0 to 255 to the nearest even integer.
+    ///
+    /// # Shape
+    ///
+    /// Both are `[numbers]`; the longer one keeps its end.
+    round_samples, round(from: &[f32], to: &mut [u8])
+}
+
+/// The channels of a block of pixels.
+type Planes = [[u8; BLOCK]; 3];
+
+#[inline(always)]
+fn change_by_planes(change: ColorChange, pixels: &mut [u8]) {
+    let (pixels, _) = pixels.as_chunks_mut::<3>();
+    match change {
+        ColorChange::Hue(turn) => by_planes(pixels, |planes| turn_hues(planes, turn)),
+        ColorChange::Saturation([own, other]) => by_planes(pixels, |planes| {
+            let grays = plane_lumas(planes);
+            for plane in planes {
+                for (v, gray) in plane.iter_mut().zip(grays) {
+                    *v = truncated(f32::from(*v) * own + gray as f32 * other);
+                }
+            }
+        }),
+        ColorChange::Gray => by_planes(pixels, |planes| {
+            let grays = plane_lumas(planes).map(|gray| gray as u8);
+            *planes = [grays; 3];
+        }),
+    }
+}
+
+/// Changes pixels by planes. A block that is not full has some pixels of the block before.
+#[inline(always)]
+fn by_planes(pixels: &mut [[u8; 3]], mut change: impl FnMut(&mut Planes)) {
+    let mut planes = [[0; BLOCK]; 3];
+    for block in pixels.chunks_mut(BLOCK) {
+        split(block, &mut planes);
+        change(&mut planes);
+        let [r, g, b] = &planes;
+        for (pixel, ((r, g), b)) in block.iter_mut().zip(r.iter().zip(g).zip(b)) {
+            *pixel = [*r, *g, *b];
+        }
+    }
+}
+
+#[inline(always)]
+fn split(block: &[[u8; 3]], planes: &mut Planes) {
+    let [r, g, b] = planes;
+    for (((r, g), b), pixel) in r.iter_mut().zip(g).zip(b).zip(block) {
+        [*r, *g, *b] = *pixel;
+    }
+}
+
+#[inline(always)]
+#[allow(
+    clippy::needless_range_loop,
+    reason = "one index for several arrays vectorises"
+)]
+fn plane_lumas([r, g, b]: &Planes) -> [i32; BLOCK] {
+    let mut lumas = [0; BLOCK];
+    for at in 0..BLOCK {
+        lumas[at] = luma([r[at], g[at], b[at]]);
+    }
+    lumas
+}
+
+#[inline(always)]
+fn luma([r, g, b]: [u8; 3]) -> i32 {
+    i32::from(truncated(
+        f32::from(r) * 0.2989 + f32::from(g) * 0.587 + f32::from(b) * 0.114,
+    ))
+}
+
+/// Clips to 0 to 255 and truncates, as a cast does, which is not vectorised.
+#[inline(always)]
+fn truncated(value: f32) -> u8 {
+    let value = if value > 0.0 { value } else { 0.0 };
+    let value = if value < 255.0 { value } else { 255.0 };
+    // SAFETY: the number is between 0 and 255.
+    let cut: i32 = unsafe { value.to_int_unchecked() };
+    cut as u8
+}
+
+#[inline(always)]
+fn lumas_of(pixels: &[u8], out: &mut [u8]) {
+    let (pixels, _) = pixels.as_chunks::<3>();
+    let mut planes = [[0; BLOCK]; 3];
+    for (block, out) in pixels.chunks(BLOCK).zip(out.chunks_mut(BLOCK)) {
+        split(block, &mut planes);
+        for (to, gray) in out.iter_mut().zip(plane_lumas(&planes)).take(block.len()) {
+            *to = gray as u8;
+        }
+    }
+}
+
+#[inline(always)]
+fn sum(pixels: &[u8]) -> u64 {
+    let (pixels, _) = pixels.as_chunks::<3>();
+    let (blocks, last) = pixels.as_chunks::<BLOCK>();
+    let mut planes = [[0; BLOCK]; 3];
+    let mut sum = 0;
+    for block in blocks {
+        split(block, &mut planes);
+        // At most 64 * 255.
+        sum += plane_lumas(&planes).iter().sum::<i32>() as u64;
+    }
+    sum + last.iter().map(|&pixel| luma(pixel) as u64).sum::<u64>()
+}
+
+#[inline(always)]
+fn scale_all(scale: f32, bias: f32, samples: &mut [u8]) {
+    for v in samples {
+        *v = truncated(f32::from(*v) * scale + bias);
+    }
+}
+
+#[inline(always)]
+fn add(to: &mut [f32], from: &[f32], weight: f32) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to += from * weight;
+    }
+}
+
+#[inline(always)]
+fn round(from: &[f32], to: &mut [u8]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = (from + ROUND).to_bits() as u8;
+    }
+}
+
+/// Turns hues through HSV. The hue is a share of the circle; 0 is red.
+///
+/// Separate loops select bytes, because a vector holds four times as many of them as of f32.
+#[inline(always)]
+#[allow(
+    clippy::needless_range_loop,
+    reason = "one index for several arrays vectorises"
+)]
+fn turn_hues(planes: &mut Planes, turn: f32) {
+    let [reds, greens, blues] = *planes;
+    // The largest channel, the channel behind it on the circle, the channel before it, and the hue of
+    // the largest in sixths.
+    let (mut most, mut behind, mut before) = ([0; BLOCK], [0; BLOCK], [0; BLOCK]);
+    let mut middle = [0_u8; BLOCK];
+    for at in 0..BLOCK {
+        let (r, g, b) = (reds[at], greens[at], blues[at]);
+        let largest = r.max(g).max(b);
+        let (is_red, is_green) = (largest == r, largest == g);
+        most[at] = largest;
+        behind[at] = select(is_red, b, select(is_green, r, g));
+        before[at] = select(is_red, g, select(is_green, b, r));
+        middle[at] = select(is_red, 0, select(is_green, 2, 4));
+    }
+    let (mut v, mut p) = ([0; BLOCK], [0; BLOCK]);
+    let (mut q, mut t) = ([0; BLOCK], [0; BLOCK]);
+    let mut sectors = [0; BLOCK];
+    // torchvision's factor from [0, 1] to uint8: every level gets an equal part of the range.
+    let level = |c: f32| truncated(c * (256.0 - 1e-3));
+    for at in 0..BLOCK {
+        let value = f32::from(most[at]) / 255.0;
+        let low = f32::from(behind[at].min(before[at])) / 255.0;
+        let other = f32::from(behind[at].max(before[at])) / 255.0;
+        let range = value - low;
+        // Of the two distances to the largest channel, one is the whole range.
+        let share = (value - other) / range;
+        let behind_is_low = behind[at] <= before[at];
+        let (far, near) = if behind_is_low {
+            (1.0, share)
+        } else {
+            (share, 1.0)
+        };
+        let sixths = (far + f32::from(middle[at])) - near;
+        let hue = wrap(sixths * (1.0 / 6.0) + 1.0);
+        let sixths = wrap(hue + turn) * 6.0;
+        let sector = truncated(sixths);
+        let saturation = range / value;
+        let within = saturation * (sixths - f32::from(sector));
+        let rest = 1.0 - saturation;
+        sectors[at] = sector;
+        v[at] = level(value);
+        p[at] = level(rest * value);
+        q[at] = level((1.0 - within) * value);
+        t[at] = level((within + rest) * value);
+    }
+    let [new_reds, new_greens, new_blues] = planes;
+    for at in 0..BLOCK {
+        let (v, p, q, t) = (v[at], p[at], q[at], t[at]);
+        // 6 equals 0: a turn that ends just before red can round up to 6.
+        let is = |number: u8| sectors[at] == number;
+        let red = select(is(2) | is(3), p, select(is(4), t, v));
+        let red = select(is(1), q, red);
+        let green = select(is(3), q, select(is(4) | is(5), p, t));
+        let green = select(is(1) | is(2), v, green);
+        let blue = select(is(3) | is(4), v, select(is(5), q, p));
+        let blue = select(is(2), t, blue);
+        let is_gray = (reds[at] == greens[at]) & (greens[at] == blues[at]);
+        new_reds[at] = select(is_gray, reds[at], red);
+        new_greens[at] = select(is_gray, greens[at], green);
+        new_blues[at] = select(is_gray, blues[at], blue);
+    }
+}
+
+#[inline(always)]
+fn select<T>(condition: bool, yes: T, no: T) -> T {
+    if condition { yes } else { no }
+}
+
+/// Returns the fractional part of a number between -1 and 2.
+#[inline(always)]
+fn wrap(x: f32) -> f32 {
+    select(x >= 1.0, x - 1.0, select(x < 0.0, x + 1.0, x))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Turns the hue of a pixel as torchvision does.
+    fn turned(pixel: [u8; 3], turn: f32) -> [u8; 3] {
+        let [r, g, b] = pixel.map(|v| f32::from(v) / 255.0);
+        let value = r.max(g).max(b);
+        let range = value - r.min(g).min(b);
+        if range == 0.0 {
+            return pixel;
+        }
+        let saturation = range / value;
+        let [rc, gc, bc] = [r, g, b].map(|c| (value - c) / range);
+        let sixths = if value == r {
+            bc - gc
+        } else if value == g {
+            (rc + 2.0) - bc
+        } else {
+            (gc + 4.0) - rc
+        };
+        let hue = wrap(sixths * (1.0 / 6.0) + 1.0);
+        let sixths = wrap(hue + turn) * 6.0;
+        let sector = sixths.floor();
+        let within = saturation * (sixths - sector);
+        let rest = 1.0 - saturation;
+        let p = rest * value;
+        let q = (1.0 - within) * value;
+        let t = (within + rest) * value;
+        let turned = match sector as u32 {
+            1 => [q, value, p],
+            2 => [p, value, t],
+            3 => [p, q, value],
+            4 => [t, p, value],
+            5 => [value, p, q],
+            _ => [value, t, p],
+        };
+        turned.map(|c| (c * (256.0 - 1e-3)) as u8)
+    }
+
+    /// Pixels of all kinds: every fifth level of each channel, and a part of a block.
+    fn pixels() -> Vec<u8> {
+        let levels = || (0..=255_u8).step_by(5);
+        levels()
+            .flat_map(|r| levels().flat_map(move |g| levels().flat_map(move |b| [r, g, b])))
+            .chain([1, 2, 3])
+            .collect()
+    }
+
+    #[test]
+    fn changes_are_equal_at_all_levels_and_to_the_formulas() {
+        let pixels = pixels();
+        let by_pixel = |change: &dyn Fn([u8; 3]) -> [u8; 3]| -> Vec<u8> {
+            pixels
+                .as_chunks::<3>()
+                .0
+                .iter()
+                .flat_map(|&pixel| change(pixel))
+                .collect()
+        };
+        let gray = |[r, g, b]: [u8; 3]| {
+            (f32::from(r) * 0.2989 + f32::from(g) * 0.587 + f32::from(b) * 0.114).floor()
+        };
+        let turns = [-0.5, -0.31, -0.1, 0.0, 0.017, 0.2, 0.4999].map(|turn: f32| {
+            let expected = by_pixel(&|pixel| turned(pixel, turn));
+            (ColorChange::Hue(turn), expected)
+        });
+        let saturated =
+            by_pixel(&|pixel| pixel.map(|v| (f32::from(v) * 1.7 + gray(pixel) * -0.7) as u8));
+        let others = [
+            (ColorChange::Saturation([1.7, -0.7]), saturated),
+            (ColorChange::Gray, by_pixel(&|pixel| [gray(pixel) as u8; 3])),
+        ];
+        for (change, expected) in turns.iter().chain(&others) {
+            for level in Level::available() {
+                let mut found = pixels.clone();
+                change_colors(level, *change, &mut found);
+                assert!(found == *expected, "{level:?} {change:?}");
+            }
+        }
+        let sum: u64 = pixels
+            .as_chunks::<3>()
+            .0
+            .iter()
+            .map(|&pixel| gray(pixel) as u64)
+            .sum();
+        for level in Level::available() {
+            let mut found = vec![0; pixels.len() / 3];
+            lumas(level, &pixels, &mut found);
+            assert_eq!(
+                found,
+                by_pixel(&|pixel| [gray(pixel) as u8; 3])
+                    .into_iter()
+                    .step_by(3)
+                    .collect::<Vec<_>>()
+            );
+            assert_eq!(sum_lumas(level, &pixels), sum, "{level:?}");
+        }
+    }
+
+    #[test]
+    fn scaled_and_rounded_samples_are_equal_at_all_levels() {
+        let levels: Vec<u8> = (0..=255).collect();
+        let numbers: Vec<f32> = (0..=510).map(|v| v as f32 / 2.0).collect();
+        for level in Level::available() {
+            for (scale, bias) in [(1.4, 0.0), (0.3, 90.2), (1.5, -60.0), (0.0, 300.0)] {
+                let mut found = levels.clone();
+                scale_samples(level, scale, bias, &mut found);
+                let expected = levels.iter().map(|&v| (f32::from(v) * scale + bias) as u8);
+                assert!(expected.eq(found), "{level:?} {scale} {bias}");
+            }
+            let mut found = vec![0; numbers.len()];
+            round_samples(level, &numbers, &mut found);
+            let expected = numbers.iter().map(|v| v.round_ties_even() as u8);
+            assert!(expected.eq(found), "{level:?}");
+            let mut sums = numbers.clone();
+            add_weighted(level, &mut sums, &numbers, 0.3);
+            let expected = numbers.iter().map(|v| v + v * 0.3);
+            assert!(expected.eq(sums), "{level:?}");
+        }
+    }
+}
