@@ -105,7 +105,7 @@ pub(super) struct FoldedSteps {
 impl FoldedSteps {
     /// Whether only a resize to this size needs a pass, and the result is written whole.
     pub(super) fn is_resize(&self, to: Size) -> bool {
-        let is_one = |step: &Step| matches!(step, Step::Resize { size, filter: Filter::Bilinear } if *size == to);
+        let is_one = |step: &Step| matches!(step, Step::Resize { size, filter: Filter::Bilinear, antialias: true } if *size == to);
         matches!(&self.middle[..], [step] if is_one(step)) && self.view == to.whole()
     }
 
@@ -243,6 +243,7 @@ mod tests {
         Step::Resize {
             size: size(8, 8),
             filter: Filter::Bilinear,
+            antialias: true,
         }
     }
 
