@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 """Trains one recipe with its own DataLoader and with the pipeline that replaces it.
 
-The recipe is torchvision's for classification, with a small network on the CPU, for a
-fixed number of steps. Both loaders run with every seed, in turn. The table has the
-accuracy over the seeds, steps per second, and the share of the time that the loop
-waited. Needs torch and torchvision:
+The recipes are torchvision's for classification, detection and segmentation, with
+small networks on the CPU, for a fixed number of steps. Both loaders run with every
+seed, in turn. The table has the score over the seeds, steps per second, and the share
+of the time that the loop waited. Needs torch and torchvision:
 
-    python training.py /tmp/photos --seeds 5 --steps 300
+    python training.py classification /tmp/photos --seeds 5 --steps 300
+    python training.py detection /tmp/scenes --size 128 --batch 16 --steps 500
+    python training.py segmentation /tmp/masks --size 96 --batch 16 --steps 200
 
-The folder is made by `infeed sample classification` if it does not exist.
+The folder is made if it does not exist: photographs by `infeed sample classification`,
+and scenes of circles, rectangles and triangles by this program.
 """
 
 import argparse
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -22,14 +24,11 @@ from statistics import mean, median, stdev
 from typing import Any
 
 import torch
-from torch import nn
-from torch.utils.data import DataLoader, Subset
-from torchvision import datasets, transforms
 
 import infeed
 import infeed.torch
+from training_recipes import RECIPES, Recipe
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LOADERS = ("DataLoader", "infeed")
 
 
@@ -38,12 +37,12 @@ class Run:
     """One training.
 
     Attributes:
-        accuracy: Share of the held-out images with the right class.
+        score: The recipe's measure on the images that are held out, 0 to 1.
         steps_per_s: Steps per second after the first batch.
         waited: Share of that time in which the loop waited for a batch.
     """
 
-    accuracy: float
+    score: float
     steps_per_s: float
     waited: float
 
@@ -51,9 +50,10 @@ class Run:
 def main() -> int:
     """Returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("recipe", choices=RECIPES)
     parser.add_argument("folder", type=Path, help="folder of the images")
     parser.add_argument("--count", type=int, default=1500, help="images to generate")
-    parser.add_argument("--classes", type=int, default=10, help="classes to generate")
+    parser.add_argument("--classes", type=int, default=10, help="of photographs")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--batch", type=int, default=32)
@@ -63,11 +63,8 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1, help="of the network")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    if not options.folder.exists():
-        sample(options)
-    train, others = recipe(options)
-    held_out = list(DataLoader(others, batch_size=64))
-    adopted = infeed.adopt(train, seconds=None)
+    recipe = RECIPES[options.recipe](options)
+    adopted = infeed.adopt(recipe.loader, seconds=None)
     print(f"proof: {adopted.equivalence}", flush=True)
     runs: dict[str, list[Run]] = {name: [] for name in LOADERS}
     for seed in range(options.seeds):
@@ -76,97 +73,46 @@ def main() -> int:
             torch.manual_seed(seed)
             if name == "infeed":
                 loader: Any = infeed.torch.Loader(
-                    adopted.pipeline.shuffle(seed=seed), "tuple"
+                    adopted.pipeline.shuffle(seed=seed), adopted.form
                 )
             else:
-                loader = recipe(options)[0]
-            run = trained(loader, held_out, options.steps)
+                loader = RECIPES[options.recipe](options).loader
+            run = trained(recipe, loader, options.steps)
             runs[name].append(run)
             print(f"seed {seed}, {name}: {run}", flush=True)
             if name == "infeed":
                 loader.close()
-    print(table(runs))
+    print(table(runs, recipe.measure))
     return 0
 
 
-def sample(options: argparse.Namespace) -> None:
-    """Writes the images."""
-    command = [options.infeed, "sample", "classification", str(options.folder)]
-    command += ["--count", str(options.count), "--classes", str(options.classes)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-
-
-def recipe(options: argparse.Namespace) -> tuple[DataLoader, Subset]:
-    """Returns the loader for training, and every fifth image to evaluate."""
-    normalize = [transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
-    augment = transforms.Compose(
-        [
-            transforms.RandomResizedCrop(options.size, scale=(0.3, 1.0)),
-            transforms.RandomHorizontalFlip(),
-            *normalize,
-        ]
-    )
-    plain = transforms.Compose(
-        [
-            transforms.Resize(options.size * 9 // 8),
-            transforms.CenterCrop(options.size),
-            *normalize,
-        ]
-    )
-    dataset = datasets.ImageFolder(options.folder, augment)
-    numbers = range(len(dataset))
-    train = Subset(dataset, [n for n in numbers if n % 5])
-    others = Subset(datasets.ImageFolder(options.folder, plain), numbers[::5])
-    loader = DataLoader(
-        train,
-        batch_size=options.batch,
-        shuffle=True,
-        drop_last=True,
-        num_workers=options.workers,
-        persistent_workers=options.workers > 0,
-    )
-    return loader, others
-
-
-def network(classes: int) -> nn.Module:
-    """Returns four convolutions and a linear layer."""
-    layers: list[nn.Module] = []
-    channels = 3
-    for width in (16, 32, 64, 128):
-        layers += [
-            nn.Conv2d(channels, width, 3, stride=2, padding=1, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(),
-        ]
-        channels = width
-    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes)]
-    return nn.Sequential(*layers)
-
-
-def trained(loader: Iterable[Any], held_out: list[Any], steps: int) -> Run:
+def trained(recipe: Recipe, loader: Iterable[Any], steps: int) -> Run:
     """Trains a new network for a number of steps."""
-    classes = 1 + max(int(labels.max()) for _, labels in held_out)
-    model = network(classes).train()
+    model = recipe.network().train()
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.01)
-    rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.01, total_steps=steps)
-    loss_of = nn.CrossEntropyLoss()
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, recipe.rate, total_steps=steps
+    )
     batches = endless(loader)
     begun, waited_s = 0.0, 0.0
     for step in range(steps):
         asked = time.perf_counter()
-        images, labels = next(batches)
+        batch = next(batches)
         if step:
             waited_s += time.perf_counter() - asked
         else:
             begun = time.perf_counter()
-        loss = loss_of(model(images), labels)
+        loss = recipe.loss(model, batch)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        rate.step()
+        schedule.step()
     spent_s = time.perf_counter() - begun
     batches.close()
-    return Run(accuracy(model, held_out), steps / spent_s, waited_s / spent_s)
+    model.eval()
+    with torch.no_grad():
+        score = recipe.score(model, recipe.held_out)
+    return Run(score, steps / spent_s, waited_s / spent_s)
 
 
 def endless(loader: Iterable[Any]) -> Iterator[Any]:
@@ -175,22 +121,11 @@ def endless(loader: Iterable[Any]) -> Iterator[Any]:
         yield from loader
 
 
-def accuracy(model: nn.Module, held_out: list[Any]) -> float:
-    """Returns the share of images with the right class."""
-    model.eval()
-    right = total = 0
-    with torch.no_grad():
-        for images, labels in held_out:
-            right += int((model(images).argmax(1) == labels).sum())
-            total += len(labels)
-    return right / total
-
-
-def table(runs: dict[str, list[Run]]) -> str:
-    """Returns the table in Markdown: means, and standard deviations of the accuracy."""
-    lines = ["| loader | accuracy | steps/s | waiting |", "|---|--:|--:|--:|"]
+def table(runs: dict[str, list[Run]], measure: str) -> str:
+    """Returns the table in Markdown: means, and standard deviations of the score."""
+    lines = [f"| loader | {measure} | steps/s | waiting |", "|---|--:|--:|--:|"]
     for name, of_loader in runs.items():
-        scores = [run.accuracy for run in of_loader]
+        scores = [run.score for run in of_loader]
         rates = [run.steps_per_s for run in of_loader]
         waits = [run.waited for run in of_loader]
         spread = stdev(scores) if len(scores) > 1 else 0.0
@@ -198,20 +133,15 @@ def table(runs: dict[str, list[Run]]) -> str:
             f"| {name} | {mean(scores):.1%} ± {spread:.1%} | {mean(rates):.1f} "
             f"[{min(rates):.1f}-{max(rates):.1f}] | {mean(waits):.0%} |"
         )
-    apart = [
-        ours.accuracy - theirs.accuracy
-        for theirs, ours in zip(*runs.values(), strict=True)
-    ]
-    ratios = [
-        ours.steps_per_s / theirs.steps_per_s
-        for theirs, ours in zip(*runs.values(), strict=True)
-    ]
+    pairs = list(zip(*runs.values(), strict=True))
+    apart = [ours.score - theirs.score for theirs, ours in pairs]
+    ratios = [ours.steps_per_s / theirs.steps_per_s for theirs, ours in pairs]
     shown = f"{median(ratios):.2f} [{min(ratios):.2f}-{max(ratios):.2f}]"
     lines += ["", f"Ratio of steps/s in turns next to each other: {shown}"]
     if len(apart) > 1:
         error = stdev(apart) / len(apart) ** 0.5
         lines.append(
-            f"Difference of accuracy, infeed - DataLoader: {mean(apart):+.1%} with a "
+            f"Difference of {measure}, infeed - DataLoader: {mean(apart):+.1%} with a "
             f"standard error of {error:.1%}"
         )
     return "\n".join(lines)

@@ -4,7 +4,7 @@
 //! `unsafe`: the processor must support it.
 
 use fast_image_resize::images::Image;
-use infeed_resize::{CpuExtensions, FilterType, PixelType, Resizer, RowPart};
+use infeed_resize::{CpuExtensions, FilterType, PixelType, ResizeAlg, Resizer, RowPart};
 
 const LEVELS: &[CpuExtensions] = &[
     CpuExtensions::None,
@@ -41,6 +41,7 @@ fn resized_at(
     let mut out = Image::new(to.0, to.1, from.pixel_type());
     let part = RowPart::whole(from.buffer(), from.width(), from.height());
     let kind = from.pixel_type();
+    let filter = ResizeAlg::Convolution(filter);
     infeed_resize::resize(&mut resizer, kind, filter, &part, out.buffer_mut(), to)
         .expect("an image that can be resized");
     out.into_vec()

@@ -8,9 +8,9 @@
 
 use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 use fast_image_resize::pixels::{U8, U8x2, U8x3, U8x4, U16, U16x2, U16x3, U16x4};
-use fast_image_resize::{PixelTrait, ResizeAlg, ResizeOptions};
+use fast_image_resize::{PixelTrait, ResizeOptions};
 
-pub use fast_image_resize::{CpuExtensions, Filter, FilterType, PixelType, Resizer};
+pub use fast_image_resize::{CpuExtensions, Filter, FilterType, PixelType, ResizeAlg, Resizer};
 
 /// A part of consecutive rows: all rows, from one column to another.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ impl<'a> RowPart<'a> {
 pub fn resize(
     resizer: &mut Resizer,
     kind: PixelType,
-    filter: FilterType,
+    filter: ResizeAlg,
     from: &RowPart<'_>,
     to: &mut [u8],
     to_size: (u32, u32),
@@ -63,9 +63,7 @@ pub fn resize(
         PixelType::U16x4 => typed::<U16x4>,
         _ => return None,
     };
-    let options = ResizeOptions::new()
-        .resize_alg(ResizeAlg::Convolution(filter))
-        .use_alpha(false);
+    let options = ResizeOptions::new().resize_alg(filter).use_alpha(false);
     resize(resizer, from, to, to_size, &options)
 }
 

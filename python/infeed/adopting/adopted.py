@@ -68,6 +68,7 @@ class Adopted:
         names: Variables that `code` uses, by the text that they replace: the variable,
             and its meaning.
         adopted: Name of the class of the adopted loader.
+        adapter: Framework of `loader`: ``"torch"`` or ``"tensorflow"``.
     """
 
     pipeline: Pipeline
@@ -79,12 +80,13 @@ class Adopted:
     weights: Array | None = None
     names: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     adopted: str = "DataLoader"
+    adapter: Literal["torch", "tensorflow"] = "torch"
 
     @property
     def code(self) -> str:
         """Python code that makes the pipeline, to paste into a program."""
-        lines = ["import infeed", "import infeed.torch", "from infeed import sources"]
-        lines.append("from infeed import transforms as T")
+        lines = ["import infeed", f"import infeed.{self.adapter}"]
+        lines += ["from infeed import sources", "from infeed import transforms as T"]
         if self.weights is not None and len(self.weights) > _SHOWN_WEIGHTS:
             lines.insert(0, "import numpy as np")
         pipeline = repr(self.pipeline)
@@ -101,7 +103,9 @@ class Adopted:
             notes += code
         form = f', "{self.form}"' if self.form != "dict" else ""
         lines += ["", *notes, f"pipeline = {pipeline}"]
-        lines.append(f"loader = infeed.torch.Loader(pipeline{form})")
+        lines.append(f"loader = infeed.{self.adapter}.Loader(pipeline{form})")
+        if self.adapter == "tensorflow":
+            lines.append("dataset = loader.dataset()  # for model.fit")
         return "\n".join(lines) + "\n"
 
     def _weights_code(self) -> tuple[str, list[str]]:
@@ -152,13 +156,16 @@ class Adopted:
         return "\n".join(lines)
 
     def loader(self, **options: Any) -> Any:
-        """Returns the `infeed.torch.Loader` that takes the place of the adopted one.
+        """Returns the loader that takes the place of the adopted one.
+
+        It is an `infeed.torch.Loader`. For a dataset of tf.data it is an
+        `infeed.tensorflow.Loader`, whose ``dataset()`` is for ``model.fit``.
 
         Args:
-            **options: As in `infeed.torch.Loader`, such as ``device="cuda"``.
+            **options: As in that class, such as ``device="cuda"``.
         """
-        torch = importlib.import_module("infeed.torch")
-        return torch.Loader(self.pipeline, self.form, **options)
+        adapter = importlib.import_module(f"infeed.{self.adapter}")
+        return adapter.Loader(self.pipeline, self.form, **options)
 
     def __str__(self) -> str:
         return self.report
@@ -180,7 +187,8 @@ def adopt(loader: Any, *, samples: int = 64, seconds: float | None = 5.0) -> Ado
     these parts.
 
     Args:
-        loader: A ``torch.utils.data.DataLoader`` with a batch size.
+        loader: A ``torch.utils.data.DataLoader`` with a batch size, or a dataset of
+            tf.data, such as that of Keras's ``image_dataset_from_directory``.
         samples: Number of samples to compare with those of the dataset: labels, shapes
             and types exactly; values exactly or within one level of 8 bits; means and
             spreads of channels if transforms are random. 0: none.
@@ -188,8 +196,7 @@ def adopt(loader: Any, *, samples: int = 64, seconds: float | None = 5.0) -> Ado
             the gain is not measured.
 
     Raises:
-        ConfigError: ``loader`` is another object, or has no batch size. The message
-            for a tf.data dataset of Keras has the pipeline to write.
+        ConfigError: ``loader`` is another object, or has no batch size.
         InfeedError: The pipeline cannot be opened.
     """
     samples = _check.integer("adopt", "samples", samples)
@@ -220,6 +227,7 @@ def adopt(loader: Any, *, samples: int = 64, seconds: float | None = 5.0) -> Ado
         found.weights,
         found.read.names,
         type(loader).__name__,
+        found.read.adapter,
     )
 
 

@@ -27,6 +27,7 @@ class AdoptedDataset:
         names: Variables of the program that its code uses, by the text in the
             pipeline's code that they replace: the variable, and its meaning.
         is_python: Whether the dataset's own code makes its samples.
+        adapter: Framework whose loader takes the place of the adopted one.
     """
 
     dataset: Any
@@ -37,6 +38,7 @@ class AdoptedDataset:
     order: Array | None = None
     names: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     is_python: bool = False
+    adapter: Literal["torch", "tensorflow"] = "torch"
 
     @property
     def samples(self) -> int:

@@ -3,24 +3,30 @@
 A field that two reads of the dataset give alike is compared value by value: images
 within rounding, all others exactly. If reads differ, the field is random, and its
 statistics are compared: the mean over samples of the difference, in units of its
-standard error, and the differences of single samples, in units of the spread of their
-draws.
+standard error; the differences of single samples, in units of the spread of their
+draws; and the ranks of the draws of each sample, for their centre and for their spread.
 """
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from infeed import _check
 from infeed.adopting.samples import Array, Sample, has_pixels, read_sample, row_of
-from infeed.adopting.statistics import differing_distributions, level_of
+from infeed.adopting.statistics import FieldStatistics, level_of
 from infeed.errors import ConfigError
+from infeed.loader import Loader
 from infeed.pipeline import Pipeline
 
-# Reads of each sample if the chain is random.
+# Reads of each sample if the chain is random: after the first few, only a chain without
+# differences is read on, until the second number or one of these times is reached.
 _DRAWS = 4
+_MOST_DRAWS = 32
+_PROCESSOR_S = 10.0
+_ELAPSED_S = 30.0
 # Samples that are read twice to find out whether the chain is random.
 _REPEATED = 8
 # Share of the pixels of masks that may have a value that no neighbour has.
@@ -42,6 +48,7 @@ class Equivalence:
         pictures: The samples with the largest differences: number, theirs, ours.
         fields: Names of the compared fields, as the pipeline has them.
         notes: Differences that libraries' rounding of positions explains, in words.
+        draws: Reads of each sample; 1 if the chain is not random.
     """
 
     samples: int
@@ -52,6 +59,7 @@ class Equivalence:
     pictures: tuple[tuple[int, Array, Array], ...]
     fields: tuple[str, ...] = ("image", "label")
     notes: tuple[str, ...] = ()
+    draws: int = 1
 
     @property
     def is_equivalent(self) -> bool:
@@ -68,7 +76,7 @@ class Equivalence:
         if self.is_random:
             return (
                 f"{self.samples} samples: equal {others}shapes and types; random "
-                "transforms have equal means and spreads"
+                f"transforms have equal means and spreads in {self.draws} draws"
             )
         if not self.largest and not self.notes:
             return f"{self.samples} samples: equal in every value"
@@ -105,6 +113,8 @@ def compare(
     samples: int,
     chosen: Array | None = None,
     order: Array | None = None,
+    *,
+    is_limited: bool = True,
 ) -> Equivalence:
     """Compares samples as `compare_samples`.
 
@@ -114,12 +124,38 @@ def compare(
         samples: Number of samples.
         chosen: Numbers of the samples to choose from; None: all.
         order: Number of each sample's record in the pipeline; None: the same number.
+        is_limited: Whether the time of the draws is limited.
     """
+    with grouped(records, 1).open(workers=1) as loader:
+        limit = _TimeLimit() if is_limited else None
+        return _compare_open(dataset, loader, samples, (chosen, order), limit)
+
+
+class _TimeLimit:
+    """Limits of the time since it was made: of processors, and elapsed."""
+
+    def __init__(self) -> None:
+        self._begun = time.process_time(), time.perf_counter()
+
+    def allows(self, factor: float) -> bool:
+        """Whether this multiple of the time that has passed is within the limits."""
+        processor_s = time.process_time() - self._begun[0]
+        elapsed_s = time.perf_counter() - self._begun[1]
+        return processor_s * factor < _PROCESSOR_S and elapsed_s * factor < _ELAPSED_S
+
+
+def _compare_open(
+    dataset: Any,
+    loader: Loader,
+    samples: int,
+    selection: tuple[Array | None, Array | None],
+    limit: "_TimeLimit | None",
+) -> Equivalence:
+    chosen, order = selection
     count = len(dataset)
-    with grouped(records, 1).open() as loader:
-        if loader.records != count:
-            problem = f"the dataset has {count} samples, the pipeline {loader.records}"
-            return Equivalence(0, False, np.nan, np.nan, (problem,), ())
+    if loader.records != count:
+        problem = f"the dataset has {count} samples, the pipeline {loader.records}"
+        return Equivalence(0, False, np.nan, np.nan, (problem,), ())
     chosen = np.arange(count) if chosen is None else np.asarray(chosen)
     most = min(samples, len(chosen))
     spread = np.unique(np.linspace(0, len(chosen) - 1, most).astype(int))
@@ -130,11 +166,41 @@ def compare(
         return Equivalence(0, False, np.nan, np.nan, (problem,), ())
     again = [read_sample(dataset, number) for number in numbers[:_REPEATED]]
     is_random = not all(map(_same, first, again))
-    theirs = [first]
-    for _ in range(_DRAWS - 1 if is_random else 0):
-        theirs.append([read_sample(dataset, number) for number in numbers])
     rows = numbers if order is None else [int(order[number]) for number in numbers]
-    return _compared(numbers, theirs, _read(records, rows, len(theirs)), is_random)
+
+    def draw(epoch: int) -> tuple[list[Sample], list[Sample]]:
+        theirs = first if not epoch else [read_sample(dataset, n) for n in numbers]
+        return theirs, _drawn(loader, rows, epoch)
+
+    theirs, ours = zip(*map(draw, range(_DRAWS if is_random else 1)), strict=True)
+    found, fields = _compared(numbers, theirs, ours, is_random)
+    drawn = [_DrawnField(field) for field in fields if field.is_random]
+    if not drawn:
+        return found
+    count = len(theirs)
+    while not found.problems and count < _MOST_DRAWS:
+        if limit is not None and not limit.allows((count + 1) / count):
+            break
+        pair = draw(count)
+        added = [field.add(*pair) for field in drawn]
+        if not all(added):
+            break
+        count += 1
+    return _with_draws(found, drawn, count)
+
+
+def _with_draws(
+    found: Equivalence, drawn: Sequence["_DrawnField"], count: int
+) -> Equivalence:
+    """Returns the result of the first draws with the differences of all of them."""
+    if found.problems:
+        return found
+    problems, pictures = [], found.pictures
+    for one in drawn:
+        if one.problems:
+            problems += one.problems
+            pictures = pictures or _pictures(one.field, range(2))
+    return replace(found, problems=tuple(problems[:6]), pictures=pictures, draws=count)
 
 
 def grouped(records: Pipeline, size: int, **options: Any) -> Pipeline:
@@ -152,28 +218,36 @@ def _same(one: Sample, other: Sample) -> bool:
     )
 
 
-def _read(records: Pipeline, rows: Sequence[int], draws: int) -> list[list[Sample]]:
-    """Returns the samples of these records, `draws` times."""
-    found: list[list[Sample]] = []
-    with grouped(records, 1).open(workers=1) as loader:
-        for epoch in range(draws):
-            drawn: list[Sample] = []
-            for row in rows:
-                loader.seek(epoch, row)
-                columns = next(iter(loader)).items()
-                read = {name: row_of(column) for name, column in columns}
-                drawn.append({n: item for n, item in read.items() if item is not None})
-            found.append(drawn)
+def _drawn(loader: Loader, rows: Sequence[int], epoch: int) -> list[Sample]:
+    """Returns the samples of these records, as an epoch draws them."""
+    found: list[Sample] = []
+    for row in rows:
+        loader.seek(epoch, row)
+        columns = next(iter(loader)).items()
+        read = {name: row_of(column) for name, column in columns}
+        found.append({name: item for name, item in read.items() if item is not None})
     return found
 
 
 @dataclass(frozen=True)
 class _Field:
-    """A field of the compared samples: arrays by draw and sample."""
+    """A field of the compared samples: arrays by draw and sample.
+
+    Attributes:
+        name: Its name in the pipeline.
+        key: Its name in the dataset.
+        is_image: Whether it is the image.
+        numbers: Numbers of the samples that have it.
+        positions: Positions of these samples in the draws.
+        theirs: Arrays of the dataset.
+        ours: Arrays of the pipeline.
+    """
 
     name: str
+    key: str
     is_image: bool
     numbers: list[int]
+    positions: list[int]
     theirs: list[list[Array]]
     ours: list[list[Array]]
 
@@ -185,6 +259,32 @@ class _Field:
             for draw in others
             for one, other in zip(first, draw, strict=True)
         )
+
+
+class _DrawnField:
+    """A random field, and its statistics in all draws. Their arrays are not kept."""
+
+    def __init__(self, field: _Field) -> None:
+        self.field = field
+        self._statistics = FieldStatistics(field.name, field.is_image, field.theirs)
+        self._theirs = [self._statistics.of(draw) for draw in field.theirs]
+        self._ours = [self._statistics.of(draw) for draw in field.ours]
+
+    def add(self, theirs: Sequence[Sample], ours: Sequence[Sample]) -> bool:
+        """Adds a draw; returns whether all samples have the field."""
+        field = self.field
+        one = [theirs[at].get(field.key) for at in field.positions]
+        other = [ours[at].get(field.name) for at in field.positions]
+        if any(array is None for array in (*one, *other)):
+            return False
+        self._theirs.append(self._statistics.of([a for a in one if a is not None]))
+        self._ours.append(self._statistics.of([a for a in other if a is not None]))
+        return True
+
+    @property
+    def problems(self) -> list[str]:
+        """Differences of the statistics, in words."""
+        return self._statistics.differences(self._theirs, self._ours)
 
 
 @dataclass
@@ -200,16 +300,20 @@ class _Difference:
 
 def _compared(
     numbers: list[int],
-    theirs: list[list[Sample]],
-    ours: list[list[Sample]],
+    theirs: Sequence[list[Sample]],
+    ours: Sequence[list[Sample]],
     is_random: bool,
-) -> Equivalence:
+) -> tuple[Equivalence, list[_Field]]:
+    """Returns the result of comparing some draws, and the compared fields."""
     pairs, problems = _pairs(theirs[0], ours[0][0])
     largest = share = np.nan
     notes: list[str] = []
     pictures: tuple[tuple[int, Array, Array], ...] = ()
-    for at, (name, own) in enumerate(pairs):
-        one = _field(name, own, at == 0, numbers, theirs, ours)
+    fields = [
+        _field(name, own, at == 0, numbers, theirs, ours)
+        for at, (name, own) in enumerate(pairs)
+    ]
+    for at, one in enumerate(fields):
         found = _difference(one)
         problems += found.problems
         notes += found.notes
@@ -217,7 +321,7 @@ def _compared(
             largest, share = found.largest, found.share
         if found.problems and not pictures:
             pictures = _pictures(one, found.worst)
-    return Equivalence(
+    compared = Equivalence(
         len(numbers),
         is_random,
         largest,
@@ -226,7 +330,9 @@ def _compared(
         pictures,
         tuple(own for _, own in pairs),
         tuple(notes),
+        len(theirs),
     )
+    return compared, fields
 
 
 def _pairs(
@@ -246,8 +352,8 @@ def _field(
     own: str,
     is_image: bool,
     numbers: list[int],
-    theirs: list[list[Sample]],
-    ours: list[list[Sample]],
+    theirs: Sequence[list[Sample]],
+    ours: Sequence[list[Sample]],
 ) -> _Field:
     """Returns a field of those samples that have it."""
     with_it = [
@@ -255,8 +361,10 @@ def _field(
     ]
     return _Field(
         own,
+        name,
         is_image,
         [numbers[at] for at in with_it],
+        with_it,
         [[draw[at][name] for at in with_it] for draw in theirs],
         [[draw[at][own] for at in with_it] for draw in ours],
     )
@@ -266,10 +374,7 @@ def _difference(field: _Field) -> _Difference:
     if problem := _kind(field):
         return _Difference([problem], worst=range(2))
     if field.is_random:
-        problems = differing_distributions(
-            field.name, field.is_image, field.theirs, field.ours
-        )
-        return _Difference(problems, worst=range(2))
+        return _Difference(_DrawnField(field).problems, worst=range(2))
     if all(array.ndim == 0 for array in field.theirs[0]):
         return _Difference(_labels(field))
     return _values(field)

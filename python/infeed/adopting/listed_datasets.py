@@ -19,9 +19,9 @@ from infeed.adopting.steps import Finding, translate
 
 def read_timm(dataset: Any) -> AdoptedDataset | str:
     """Reads timm's `ImageDataset` of a folder, also in a `PrefetchLoader`."""
-    inner, normalize = dataset, None
+    inner, after = dataset, list[Any]()
     if isinstance(dataset, NormalizedSamples):
-        inner, normalize = dataset.dataset, dataset.normalize
+        inner, after = dataset.dataset, [dataset.normalize, dataset.erase]
     if library_of(inner) != "timm" or type(inner).__name__ != "ImageDataset":
         return ""
     reader: Any = getattr(inner, "reader", None)
@@ -31,7 +31,7 @@ def read_timm(dataset: Any) -> AdoptedDataset | str:
         return "it has a target_transform"
     if (mode := getattr(inner, "input_img_mode", "RGB")) != "RGB":
         return f"its images have the mode {mode}"
-    chain = [inner.transform, normalize]
+    chain = [inner.transform, *after]
     return _listed(dataset, str(reader.root), reader.samples, chain)
 
 

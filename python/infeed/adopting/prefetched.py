@@ -1,6 +1,7 @@
-"""timm's `PrefetchLoader`, which normalizes batches on the device."""
+"""timm's `PrefetchLoader`, which normalizes and erases batches on the device."""
 
-from collections.abc import Sequence
+import importlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,17 +36,27 @@ class NormalizedSamples:
     Args:
         dataset: The dataset, whose images have 8 bits.
         normalize: The normalization.
+        erase: timm's `RandomErasing`; None: nothing is erased.
     """
 
-    def __init__(self, dataset: Any, normalize: BatchNormalize) -> None:
-        self.dataset, self.normalize = dataset, normalize
+    def __init__(
+        self,
+        dataset: Any,
+        normalize: BatchNormalize,
+        erase: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self.dataset, self.normalize, self.erase = dataset, normalize, erase
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getitem__(self, number: int) -> tuple[Any, Any]:
         image, label = self.dataset[number]
-        return self.normalize(image), label
+        normalized = self.normalize(image)
+        if self.erase is None:
+            return normalized, label
+        tensor = importlib.import_module("torch").from_numpy(normalized)
+        return self.erase(tensor), label
 
 
 def unwrapped(loader: Any) -> tuple[Any, Any]:
@@ -55,4 +66,6 @@ def unwrapped(loader: Any) -> tuple[Any, Any]:
         return loader, getattr(loader, "dataset", None)
     mean, std = ((one.flatten() / 255).tolist() for one in (loader.mean, loader.std))
     inner = loader.loader
-    return inner, NormalizedSamples(inner.dataset, BatchNormalize(mean, std))
+    erase = getattr(loader, "random_erasing", None)
+    samples = NormalizedSamples(inner.dataset, BatchNormalize(mean, std), erase)
+    return inner, samples

@@ -9,11 +9,17 @@ import numpy as np
 from infeed.adopting.adopted_dataset import AdoptedDataset
 from infeed.adopting.datasets import read_dataset
 from infeed.adopting.equivalence import grouped
+from infeed.adopting.keras_folders import read_graph
 from infeed.adopting.order import read_batches, read_order
 from infeed.adopting.other_loaders import loader_error
 from infeed.adopting.prefetched import unwrapped
 from infeed.adopting.samples import Array
 from infeed.adopting.steps import Finding
+from infeed.adopting.tf_graphs import (
+    UnknownGraphError,
+    is_graph,
+    read_steps,
+)
 from infeed.errors import ConfigError
 from infeed.pipeline import Pipeline
 
@@ -46,6 +52,8 @@ def recognize(loader: Any) -> Recognized:
     Raises:
         ConfigError: It is not a DataLoader of samples by number with a batch size.
     """
+    if is_graph(loader):
+        return _of_graph(loader)
     loader, dataset = unwrapped(loader)
     _check_dataset(loader, dataset)
     batches = read_batches(loader)
@@ -73,6 +81,25 @@ def recognize(loader: Any) -> Recognized:
     workers = getattr(loader, "num_workers", 0)
     findings.append(Finding(f"num_workers={workers}", "threads, found while it runs"))
     return Recognized(pipeline, read, tuple(findings), weights)
+
+
+def _of_graph(dataset: Any) -> Recognized:
+    """Returns the pipeline for a dataset of tf.data."""
+    try:
+        steps = read_steps(dataset)
+        read = read_graph(steps)
+    except UnknownGraphError as error:
+        raise ConfigError(f"adopt: {error}") from None
+    findings = list(read.findings)
+    pipeline, code, weights = _selected(read, None, None)
+    if read.chosen is not None:
+        reason = f"{read.samples} of {len(read.dataset)} files"
+        findings.insert(1, Finding("validation_split", code, reason))
+    if steps.shuffles:
+        pipeline = pipeline.shuffle(seed=0)
+    options = {"drop_last": True} if steps.drops else {}
+    pipeline = _batched(pipeline, steps.batch_size, options)
+    return Recognized(pipeline, read, (*findings, *steps.findings), weights)
 
 
 def _batched(pipeline: Pipeline, size: int, options: dict[str, Any]) -> Pipeline:

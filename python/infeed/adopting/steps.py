@@ -1,5 +1,6 @@
 """Translates transforms of torchvision, timm and albumentations."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal
@@ -244,8 +245,9 @@ def _of_torchvision(step: Any, name: str, steps: Steps) -> Transform:
             return _made(transforms.Resize, {"size": sizes[0], **given})
         return _made(transforms.RandomShortestSize, {"min_size": sizes, **given})
     kind = _kind(name)
-    if name == "Resize" and steps.is_tensor and not getattr(step, "antialias", True):
-        raise UnknownStepError("infeed resizes with antialiasing")
+    is_antialiased = not steps.is_tensor or getattr(step, "antialias", True)
+    if name == "RandomResizedCrop" and not is_antialiased:
+        raise UnknownStepError("infeed resizes crops with antialiasing")
     if name == "RandomIoUCrop" and "boxes" not in steps.moved:
         raise UnknownStepError("it needs declared boxes")
     given = {}
@@ -262,6 +264,9 @@ def _of_torchvision(step: Any, name: str, steps: Steps) -> Transform:
             value, of_mask = _fills(value)
             if "mask" in steps.moved and of_mask and hasattr(kind, "mask_fill"):
                 given["mask_fill"] = of_mask
+        if parameter.name == "antialias":
+            # Pillow always does it.
+            value = not steps.is_tensor or bool(value)
         if parameter.name == "transforms":
             value = tuple(_nested(one, steps) for one in value)
         else:
@@ -294,20 +299,35 @@ def _nested(step: Any, steps: Steps) -> Transform:
 
 
 def _of_timm(step: Any, name: str, steps: Steps) -> Transform:
+    if name == "RandomErasing":
+        return _of_timm_erasing(step)
     if name != "RandomResizedCropAndInterpolation":
         raise UnknownStepError("infeed.transforms does not have it")
-    interpolation = step.interpolation
-    if isinstance(interpolation, list | tuple):
-        raise UnknownStepError("it draws the filter at random")
     given = {
         "size": tuple(step.size),
         "scale": _plain(step.scale),
         "ratio": _plain(step.ratio),
-        "interpolation": _plain(interpolation),
+        "interpolation": _plain(step.interpolation),
     }
     if len(set(step.size)) == 1:
         given["size"] = step.size[0]
     return _made(transforms.RandomResizedCrop, given)
+
+
+def _of_timm_erasing(step: Any) -> Transform:
+    if step.per_pixel or step.rand_color:
+        raise UnknownStepError(f'mode="{step.mode}" writes random values, not zeros')
+    if (step.min_count, step.max_count) != (1, 1):
+        raise UnknownStepError("it erases several rectangles")
+    if step.num_splits > 1:
+        raise UnknownStepError("it leaves a part of each batch unchanged")
+    ratio = _rounded([math.exp(side) for side in step.log_aspect_ratio])
+    given = {
+        "p": step.probability,
+        "scale": (step.min_area, step.max_area),
+        "ratio": ratio,
+    }
+    return _made(transforms.RandomErasing, given)
 
 
 def _of_albumentations(step: Any, name: str) -> Transform:

@@ -72,13 +72,14 @@ class RandomResizedCrop(Transform):
         size: Side of a square, or ``(height, width)``, in pixels.
         scale: Share of the image's area that is cropped, as (low, high).
         ratio: Aspect ratio of the rectangle, width / height, as (low, high).
-        interpolation: Filter for images, antialiased.
+        interpolation: Filter for images, antialiased; or several, of which each sample
+            draws one.
     """
 
     size: int | tuple[int, int]
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    interpolation: Interpolation = "bilinear"
+    interpolation: Interpolation | tuple[Interpolation, ...] = "bilinear"
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,11 +90,14 @@ class Resize(Transform):
         size: Length of the short side, or ``(height, width)``, in pixels.
         interpolation: Filter for images.
         max_size: Limit of the long side, in pixels. Only valid if ``size`` is an int.
+        antialias: False: a pixel is made of the few source pixels next to its centre,
+            as ``tf.image.resize`` and Keras do. Smaller images show aliasing.
     """
 
     size: int | tuple[int, int]
     interpolation: Interpolation = "bilinear"
     max_size: int | None = None
+    antialias: bool = True
 
 
 @dataclass(frozen=True, repr=False)

@@ -80,9 +80,11 @@ class WatchReport:
 
 
 def _can_adopt(loader: str) -> bool:
-    """Whether a class is a DataLoader of PyTorch or torchdata."""
-    is_torch = loader.startswith(("torch.", "torchdata."))
-    return is_torch and loader.endswith("DataLoader")
+    """Whether `adopt` reads a class: of PyTorch, torchdata, timm or tf.data."""
+    if loader.startswith("tensorflow."):
+        return loader.endswith("Dataset")
+    is_torch = loader.startswith(("torch.", "torchdata.", "timm."))
+    return is_torch and loader.endswith(("DataLoader", "PrefetchLoader"))
 
 
 def _verdict(figures: Figures) -> Verdict:

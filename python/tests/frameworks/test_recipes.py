@@ -22,6 +22,8 @@ from recipes import (
 import infeed
 from infeed import sources
 from infeed import transforms as T
+from infeed.adopting.equivalence import compare
+from infeed.adopting.recognize import recognize
 
 os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
 torch = imported("torch")
@@ -304,6 +306,36 @@ def test_a_loader_of_timm(photos, prefetches, trains):
     assert adopted.equivalence.is_random == trains
 
 
+@pytest.mark.parametrize("prefetches", [False, True])
+@pytest.mark.parametrize("mode", ["const", "pixel"])
+def test_the_defaults_of_the_training_script_of_timm(photos, prefetches, mode):
+    """Its defaults, with the erasing that most of its published recipes add."""
+    from timm.data import create_dataset, create_loader
+
+    loader = create_loader(
+        create_dataset("", root=str(photos), is_training=True),
+        input_size=(3, 64, 64),
+        batch_size=6,
+        is_training=True,
+        use_prefetcher=prefetches,
+        interpolation="random",
+        color_jitter=0.4,
+        hflip=0.5,
+        re_prob=0.25,
+        re_mode=mode,
+        mean=MEAN,
+        std=STD,
+        num_workers=0,
+        persistent_workers=False,
+        device=torch.device("cpu"),
+    )
+    adopted = adopt(loader)
+
+    assert in_python(adopted) == ([] if mode == "const" else ["RandomErasing"])
+    assert 'interpolation=("bilinear", "bicubic")' in adopted.code
+    assert "T.RandomErasing(" in adopted.code or mode == "pixel"
+
+
 # Ultralytics: classification, as `yolo classify train` loads it.
 
 
@@ -343,47 +375,140 @@ def test_a_loader_of_ultralytics_classification(photos, trains):
     assert adopted.form == "dict"
 
 
-# Keras: image_dataset_from_directory.
+# Keras: image_dataset_from_directory, as its two guides of images use it.
 
 
-def keras_samples(root, **options):
-    """Returns a dataset of Keras, its samples, and the pipeline that `adopt` names."""
-    keras = imported("keras")
+@pytest.fixture
+def keras():
     imported("tensorflow")
-    dataset = keras.utils.image_dataset_from_directory(
-        str(root), batch_size=None, shuffle=False, **options
+    return imported("keras")
+
+
+def folder_of_keras(keras, root, **options):
+    options = {"image_size": (40, 32), "batch_size": 8, "verbose": False, **options}
+    return keras.utils.image_dataset_from_directory(str(root), **options)
+
+
+def test_image_classification_from_scratch_of_keras(photos, keras):
+    train, val = folder_of_keras(
+        keras, photos, validation_split=0.2, subset="both", seed=1337
     )
-    with pytest.raises(infeed.ConfigError, match="hides its transforms") as error:
-        infeed.adopt(dataset)
-    code = re.search(r"infeed\.Pipeline.*", str(error.value))[0]
-    names = {"infeed": infeed, "sources": sources, "T": T}
-    pipeline = eval(code.replace(".shuffle(seed=0)", ""), names)
-    samples = [(image.numpy(), label.numpy()) for image, label in dataset]
-    return samples, pipeline
+    layers = [keras.layers.RandomFlip("horizontal"), keras.layers.RandomRotation(0.1)]
+
+    def augmented(images):
+        for layer in layers:
+            images = layer(images)
+        return images
+
+    train = train.map(lambda images, labels: (augmented(images), labels))
+    found, plain = adopt(train.prefetch(2)), adopt(val)
+
+    assert in_python(found) == ["map(<lambda>)"]
+    assert found.equivalence.is_random
+    assert in_python(plain) == []
+    assert 0 < plain.equivalence.largest <= 1
+    assert "T.Resize((40, 32), antialias=False)" in plain.code
+    assert "TensorFlow decodes JPEGs with an approximate" in plain.report
+    for adopted, dataset in ((found, train), (plain, val)):
+        with adopted.pipeline.open() as loader:
+            records = [n for batch in loader for n, _ in batch.records]
+        assert len(records) == len(set(records)) == sum(len(y) for _, y in dataset)
+    # The validation files are not shuffled in the dataset.
+    labels = np.concatenate([y.numpy() for _, y in val])
+    own = np.concatenate([y.numpy() for _, y in plain.loader()])
+    assert sorted(labels.tolist()) == sorted(own.tolist())
 
 
-def test_a_folder_of_keras_at_its_own_size(tmp_path):
-    write_classes(tmp_path, 18, ".png", side=48)
-    samples, pipeline = keras_samples(tmp_path, image_size=(48, 48))
+def test_transfer_learning_of_keras(photos, keras):
+    """Labels are vectors, and a layer scales the batch."""
+    scale = keras.layers.Rescaling(1 / 127.5, offset=-1)
+    dataset = folder_of_keras(keras, photos, label_mode="categorical")
+    dataset = dataset.map(lambda images, labels: (scale(images), labels)).cache()
+    adopted = adopt(dataset.prefetch(2))
 
-    found = infeed.compare_samples(samples, pipeline, SAMPLES)
-
-    assert found.is_equivalent, str(found)
-    assert found.largest < 1e-4
-
-
-def test_a_folder_of_keras_that_is_resized_without_antialiasing(photos):
-    samples, pipeline = keras_samples(photos, image_size=(32, 32))
-
-    found = infeed.compare_samples(samples, pipeline, SAMPLES)
-
-    # Keras samples four pixels, infeed averages all: shown, and not hidden.
-    assert "values differ by up to" in str(found)
-    assert len(found.pictures) == 4
+    assert in_python(adopted) == ['label_mode="categorical"', "map(<lambda>)"]
+    assert adopted.equivalence.largest <= 2 / 255
+    theirs, ours = next(iter(dataset)), next(iter(adopted.loader().dataset()))
+    for one, other in zip(theirs, ours, strict=True):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
+    model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(3)])
+    model.compile(loss="mse")
+    model.fit(adopted.loader().dataset(), verbose=0)
 
 
-def test_loaders_that_hide_their_samples_name_another_way():
-    keras = imported("keras")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"shuffle": False},
+        {"label_mode": "binary", "class_names": ["class0", "class1"]},
+        {"label_mode": None},
+        {"data_format": "channels_first"},
+    ],
+)
+def test_other_folders_of_keras(tmp_path, keras, options):
+    write_classes(tmp_path, 18, ".png")
+    if "class_names" in options:
+        for path in (tmp_path / "class2").iterdir():
+            path.unlink()
+        (tmp_path / "class2").rmdir()
+    adopted = adopt(folder_of_keras(keras, tmp_path, **options))
+
+    binary = ['label_mode="binary"'] if "class_names" in options else []
+    assert in_python(adopted) == binary
+    assert ("shuffle(seed=0)" in adopted.code) == ("shuffle" not in options)
+    assert "decode_image" not in adopted.report
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"crop_to_aspect_ratio": True}, "crops or pads to an aspect ratio"),
+        ({"interpolation": "bicubic"}, "are not clipped"),
+        ({"interpolation": "nearest"}, "two are equally near"),
+        ({"class_names": ["class2", "class0", "class1"]}, "numbers of the folders"),
+    ],
+)
+def test_folders_of_keras_without_a_transform_are_called_as_a_graph(
+    photos, keras, options, reason
+):
+    adopted = adopt(folder_of_keras(keras, photos, **options))
+
+    assert in_python(adopted) == ["image_dataset_from_directory"]
+    assert reason in adopted.report
+    assert str(adopted.equivalence) == "24 samples: equal in every value"
+
+
+def test_arrays_of_tf_data_are_called_as_a_graph(keras):
+    tensorflow = imported("tensorflow")
+    images = np.random.default_rng(0).random((30, 8, 8, 3), np.float32)
+    rows = {"pixels": images, "target": np.arange(30)}
+    dataset = tensorflow.data.Dataset.from_tensor_slices(rows).shuffle(30)
+    dataset = dataset.map(lambda row: {**row, "pixels": row["pixels"] * 2})
+    adopted = adopt(dataset.batch(10, drop_remainder=True))
+
+    assert in_python(adopted) == ["tf.data"]
+    assert adopted.form == "dict"
+    assert "drop_last=True" in adopted.code
+    batch = next(iter(adopted.loader()))
+    expected = 2 * images[batch["target"].numpy()]
+    np.testing.assert_array_equal(batch["pixels"].numpy(), expected)
+
+
+def test_resizes_without_antialiasing_are_those_of_tensorflow(tmp_path):
+    tensorflow = imported("tensorflow")
+    write_classes(tmp_path, 3, ".png")
+    pipeline = infeed.Pipeline(sources.Folder(str(tmp_path))).decode()
+    with pipeline.batch(1, pad=True).open() as loader:
+        images = [np.array(batch["image"]) for batch in loader]
+    for size in [(9, 120), (80, 41), (200, 31), (3, 3)]:
+        resize = T.Resize(size, antialias=False)
+        with pipeline.transform(resize).batch(1).open() as loader:
+            for batch, image in zip(loader, images, strict=True):
+                expected = tensorflow.image.resize(image, size).numpy()
+                assert np.abs(expected - batch["image"]).max() < 1.01, size
+
+
+def test_loaders_that_hide_their_samples_name_another_way(photos, keras):
     tensorflow = imported("tensorflow")
 
     class Batches(keras.utils.PyDataset):
@@ -393,10 +518,17 @@ def test_loaders_that_hide_their_samples_name_another_way():
         def __getitem__(self, number):
             return np.zeros((4, 8, 8, 3)), np.arange(4)
 
-    with pytest.raises(infeed.ConfigError, match="makes whole batches"):
+    with pytest.raises(infeed.ConfigError, match=r"whole batches.*sources\.Items"):
         infeed.adopt(Batches())
-    with pytest.raises(infeed.ConfigError, match="hides its files and transforms"):
-        infeed.adopt(tensorflow.data.Dataset.range(4))
+    dataset = folder_of_keras(keras, photos)
+    for other, expected in [
+        (tensorflow.data.Dataset.range(4), r"elements of \.range\(\.\.\.\)"),
+        (dataset.take(2), r"\.take\(\.\.\.\) .*write the pipeline with \.take\(n\)"),
+        (folder_of_keras(keras, photos, batch_size=None), r"dataset\.batch\(n\)"),
+        (dataset.map(lambda x, y: (x, {"y": y})), "nested elements"),
+    ]:
+        with pytest.raises(infeed.ConfigError, match=expected):
+            infeed.adopt(other)
 
 
 # Lightning: a data module, as its guide writes it for MNIST.
@@ -513,6 +645,68 @@ def test_a_custom_dataset_of_files_and_a_table(photos, tmp_path):
     assert str(adopted.equivalence) == "24 samples: equal in every value"
     for theirs, ours in zip(loader, adopted.loader(), strict=True):
         assert all(map(torch.equal, theirs, ours))
+
+
+def values(std=STD, order=(0, 1, 2)):
+    """Returns the steps that make floats of an image."""
+    order = list(order)
+    swapped = [] if order == [0, 1, 2] else [Swap(order)]
+    to_floats = [v2.PILToTensor(), v2.ToDtype(torch.float, scale=True)]
+    return [*to_floats, v2.Normalize(MEAN, std), *swapped]
+
+
+class Swap(torch.nn.Module):
+    def __init__(self, order):
+        super().__init__()
+        self.order = order
+
+    def forward(self, image, target):
+        return tv_tensors.wrap(image[self.order], like=image), target
+
+
+def boxed(coco, *steps):
+    """Returns a dataset of detection, and the pipeline of its samples."""
+    root, annotations = coco
+    chain = v2.Compose([*steps, v2.SanitizeBoundingBoxes(), v2.ToPureTensor()])
+    dataset = datasets.CocoDetection(root / "images", annotations, transforms=chain)
+    dataset = datasets.wrap_dataset_for_transforms_v2(
+        dataset, target_keys=("boxes", "labels", "image_id")
+    )
+    dataset = Subset(dataset, [n for n in range(len(dataset)) if n % 4])
+    return recognize(DataLoader(dataset, 2, collate_fn=list)).read
+
+
+DRAWN = (
+    v2.RandomZoomOut(fill=[123.0, 117.0, 104.0]),
+    v2.RandomIoUCrop(),
+    v2.RandomHorizontalFlip(p=0.5),
+)
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        ([DRAWN[0], DRAWN[2], *values()], "height|width|boxes|labels"),
+        ([*DRAWN, *values(std=(0.3, 0.3, 0.3))], "channel"),
+        ([*DRAWN, *values(order=(2, 1, 0))], "channel"),
+    ],
+    ids=["no RandomIoUCrop", "other normalization", "swapped channels"],
+)
+def test_differences_of_a_random_recipe_are_found(coco, steps, words):
+    whole, other = boxed(coco, *DRAWN, *values()), boxed(coco, *steps)
+
+    found = compare(other.dataset, whole.records, 12, whole.chosen, is_limited=False)
+
+    assert re.search(words, " ".join(found.problems)), str(found)
+
+
+def test_equal_random_recipes_are_drawn_more_often(coco):
+    read = boxed(coco, *DRAWN, *values())
+
+    found = compare(read.dataset, read.records, 12, read.chosen, is_limited=False)
+
+    assert found.is_equivalent, str(found)
+    assert "in 32 draws" in str(found)
 
 
 def test_a_recipe_with_another_normalization_is_found_and_shown(photos, tmp_path):

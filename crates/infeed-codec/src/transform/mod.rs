@@ -68,7 +68,7 @@ pub use onehot::{ClassIndex, DEFAULT_IGNORE_INDEX, MAX_CLASSES, OneHot, Unknown}
 pub use operation::Effect;
 pub use pad::Pad;
 pub use palette::{Palette, PaletteError};
-pub use params::{ChannelValues, Filter, MAX_PIXELS, PadMode, Padding, Sides};
+pub use params::{ChannelValues, Filter, FilterChoice, MAX_PIXELS, PadMode, Padding, Sides};
 pub use perspective::RandomPerspective;
 pub use points::{MovingPoint, MovingPoints};
 pub use resize::Resize;
@@ -280,9 +280,14 @@ impl Transform {
         self.operation().only_moves_pixels()
     }
 
-    /// Returns the interpolation of images, if the transform resamples them.
+    /// Returns the interpolation of images, if the transform resamples them and does not draw it.
     pub fn filter(&self) -> Option<Filter> {
         self.operation().filter()
+    }
+
+    /// Whether the interpolation is widened when it shrinks images.
+    pub fn is_antialiased(&self) -> bool {
+        self.operation().is_antialiased()
     }
 
     /// Whether the transform moves pixels or changes the size, in images and masks alike.

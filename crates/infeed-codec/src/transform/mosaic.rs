@@ -313,6 +313,7 @@ mod tests {
             let mut steps = vec![Step::Resize {
                 size: resized,
                 filter,
+                antialias: true,
             }];
             if visible.size != resized {
                 steps.push(Step::Crop(visible));

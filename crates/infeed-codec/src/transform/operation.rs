@@ -118,9 +118,14 @@ pub(super) trait Operation {
         None
     }
 
-    /// Interpolation of images, if the transform resamples them.
+    /// Interpolation of images, if the transform resamples them and does not draw it.
     fn filter(&self) -> Option<Filter> {
         None
+    }
+
+    /// Whether the interpolation is widened when it shrinks images.
+    fn is_antialiased(&self) -> bool {
+        true
     }
 
     /// Minimum size of an image for which `draw` succeeds.

@@ -94,6 +94,31 @@ pub enum Filter {
     Lanczos,
 }
 
+/// The interpolation of a transform: one, or one drawn for each sample.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "\"nearest\", \"bilinear\", \"bicubic\", \"lanczos\", or a list of them"
+)]
+pub enum FilterChoice {
+    /// The same for all samples.
+    One(Filter),
+    /// Each of these is equally likely.
+    Any(Vec<Filter>),
+}
+
+impl From<Filter> for FilterChoice {
+    fn from(filter: Filter) -> FilterChoice {
+        FilterChoice::One(filter)
+    }
+}
+
+impl Default for FilterChoice {
+    fn default() -> FilterChoice {
+        FilterChoice::One(Filter::default())
+    }
+}
+
 /// Content of the pixels that are added to an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

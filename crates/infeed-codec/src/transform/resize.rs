@@ -5,7 +5,7 @@
 //! Pillow up to version 12 resizes rows before columns; later versions choose the order by the
 //! sizes. The order is visible where a filter overshoots.
 
-use infeed_resize::{FilterType, PixelType, Resizer, RowPart};
+use infeed_resize::{FilterType, PixelType, ResizeAlg, Resizer, RowPart};
 use serde::{Deserialize, Serialize};
 
 use super::crop::copy;
@@ -28,6 +28,14 @@ pub struct Resize {
     /// becomes shorter if needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_size: Option<u32>,
+    /// Whether the filter becomes wider as the image shrinks. If not, a new pixel is made of the
+    /// few source pixels next to its centre, as in TensorFlow and OpenCV.
+    #[serde(default = "antialiased", skip_serializing_if = "Clone::clone")]
+    pub antialias: bool,
+}
+
+fn antialiased() -> bool {
+    true
 }
 
 impl Resize {
@@ -37,6 +45,7 @@ impl Resize {
             size: size.into(),
             interpolation: Filter::default(),
             max_size: None,
+            antialias: true,
         }
     }
 
@@ -92,6 +101,10 @@ impl Operation for Resize {
         Some(self.interpolation)
     }
 
+    fn is_antialiased(&self) -> bool {
+        self.antialias
+    }
+
     fn validate(&self) -> Result<(), TransformError> {
         let check = Check("Resize");
         check.size("size", self.size.square())?;
@@ -118,6 +131,7 @@ impl Operation for Resize {
             steps.push(Step::Resize {
                 size,
                 filter: self.interpolation,
+                antialias: self.antialias,
             });
         }
         Ok(())
@@ -137,11 +151,11 @@ pub(super) struct ResizeScratch {
     columns: Vec<usize>,
 }
 
-/// Resizes a view to a size. Both must have pixels.
+/// Resizes a view to a size, with or without antialiasing. Both must have pixels.
 pub(super) fn resize(
     input: PixelView<'_>,
     size: Size,
-    filter: Filter,
+    (filter, antialias): (Filter, bool),
     out: &mut Image,
     scratch: &mut ResizeScratch,
 ) -> Result<(), TransformError> {
@@ -157,6 +171,11 @@ pub(super) fn resize(
         Filter::Bilinear => FilterType::Bilinear,
         Filter::Bicubic => FilterType::CatmullRom,
         Filter::Lanczos => lanczos(),
+    };
+    let weights = if antialias {
+        ResizeAlg::Convolution(weights)
+    } else {
+        ResizeAlg::Interpolation(weights)
     };
     out.reset(size, input.channels(), input.depth());
     // In 8 bits the resizer processes columns before rows and rounds coefficients to 15 bits. Both
@@ -178,7 +197,7 @@ pub(super) fn resize(
 fn resize_u8(
     input: PixelView<'_>,
     out: &mut Image,
-    filter: FilterType,
+    filter: ResizeAlg,
     scratch: &mut ResizeScratch,
 ) -> Option<()> {
     let ResizeScratch {
@@ -206,7 +225,7 @@ fn resize_u8(
 fn resize_u16(
     input: PixelView<'_>,
     out: &mut Image,
-    filter: FilterType,
+    filter: ResizeAlg,
     scratch: &mut ResizeScratch,
 ) -> Option<()> {
     scratch.from.clear();
@@ -251,7 +270,7 @@ fn resize_u16(
 /// Filters a part of some rows. Pixels outside the part do not contribute.
 fn resample(
     resizer: &mut Resizer,
-    (kind, filter): (PixelType, FilterType),
+    (kind, filter): (PixelType, ResizeAlg),
     (rows, size): (Strides<'_>, Size),
     (to, to_size): (&mut [u8], Size),
 ) -> Option<()> {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::operation::{Effect, Operation};
 use super::params::Check;
-use super::{Filter, Rng, Sides, Step, TransformError};
+use super::{Filter, FilterChoice, Rng, Sides, Step, TransformError};
 use infeed_core::sample::{Region, Size};
 
 /// Crops a region of random area and aspect at a random position, then resizes it. Pixels outside
@@ -25,7 +25,7 @@ pub struct RandomResizedCrop {
     pub ratio: [f64; 2],
     /// Interpolation of the region.
     #[serde(default)]
-    pub interpolation: Filter,
+    pub interpolation: FilterChoice,
 }
 
 fn default_scale() -> [f64; 2] {
@@ -43,7 +43,7 @@ impl RandomResizedCrop {
             size: size.into(),
             scale: default_scale(),
             ratio: default_ratio(),
-            interpolation: Filter::default(),
+            interpolation: FilterChoice::default(),
         }
     }
 
@@ -100,14 +100,24 @@ impl Operation for RandomResizedCrop {
     }
 
     fn filter(&self) -> Option<Filter> {
-        Some(self.interpolation)
+        match self.interpolation {
+            FilterChoice::One(filter) => Some(filter),
+            FilterChoice::Any(_) => None,
+        }
     }
 
     fn validate(&self) -> Result<(), TransformError> {
         let check = Check("RandomResizedCrop");
         check.size("size", self.size.square())?;
         check.scale(self.scale, 1.0)?;
-        check.ratio(self.ratio)
+        check.ratio(self.ratio)?;
+        match &self.interpolation {
+            FilterChoice::Any(filters) if !(1..=4).contains(&filters.len()) => {
+                let allowed = "one filter, or a list of one to four of them";
+                check.holds(false, "interpolation", filters, allowed)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn draw(
@@ -121,10 +131,19 @@ impl Operation for RandomResizedCrop {
             steps.push(Step::Crop(region));
         }
         let size = self.size.square();
+        let filter = match &self.interpolation {
+            FilterChoice::One(filter) => *filter,
+            // After the region, so that it is the same with any interpolation.
+            FilterChoice::Any(filters) => {
+                let drawn = rng.below(filters.len().max(1) as u32);
+                filters.get(drawn as usize).copied().unwrap_or_default()
+            }
+        };
         if size != region.size {
             steps.push(Step::Resize {
                 size,
-                filter: self.interpolation,
+                filter,
+                antialias: true,
             });
         }
         Ok(())

@@ -34,7 +34,11 @@ pub(super) fn push_scaled(
         });
     }
     if size != image {
-        steps.push(Step::Resize { size, filter });
+        steps.push(Step::Resize {
+            size,
+            filter,
+            antialias: true,
+        });
     }
     Ok(())
 }

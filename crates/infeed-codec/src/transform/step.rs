@@ -27,6 +27,8 @@ pub enum Step {
         size: Size,
         /// Interpolation of images; masks use `Nearest`.
         filter: Filter,
+        /// Whether the filter becomes wider as the image shrinks.
+        antialias: bool,
     },
     /// Adds pixels on the sides.
     #[allow(missing_docs)]
@@ -194,9 +196,13 @@ impl Step {
         }
         match self {
             Step::Crop(region) => copy(input.crop(*region)?, out),
-            Step::Resize { size, filter } => {
+            Step::Resize {
+                size,
+                filter,
+                antialias,
+            } => {
                 let filter = if is_mask { Filter::Nearest } else { *filter };
-                resize(input, *size, filter, out, &mut scratch.resize)?;
+                resize(input, *size, (filter, *antialias), out, &mut scratch.resize)?;
             }
             Step::Pad {
                 left,

@@ -12,8 +12,13 @@ impl fmt::Display for Step {
             Step::KeepCentres(region) => {
                 write!(f, "keep boxes with their centre in {}", RegionText(region))
             }
-            Step::Resize { size, filter } => {
-                write!(f, "resize to {size} ({})", filter_name(*filter))
+            Step::Resize {
+                size,
+                filter,
+                antialias,
+            } => {
+                let suffix = if *antialias { "" } else { ", not antialiased" };
+                write!(f, "resize to {size} ({}{suffix})", filter_name(*filter))
             }
             Step::Pad {
                 left,
@@ -172,7 +177,11 @@ mod tests {
         for (step, words) in [
             (Step::Crop(region), "crop 354x290 at x 92, y 4"),
             (
-                Step::Resize { size, filter },
+                Step::Resize {
+                    size,
+                    filter,
+                    antialias: true,
+                },
                 "resize to 354x290 (bilinear)",
             ),
             (

@@ -278,7 +278,7 @@ fn rows_that_a_device_cannot_expand_have_one_placement() {
     let root = data::photos(12);
     // The device's resize is bilinear.
     let mut cubic = RandomResizedCrop::new(SIDE);
-    cubic.interpolation = Filter::Bicubic;
+    cubic.interpolation = Filter::Bicubic.into();
     let bytes = Pipeline::new(SourceSpec::folder(root.path()))
         .decode()
         .transform(cubic)

@@ -1,7 +1,7 @@
 //! Resizes on the host, compared with the host's resizer, which has the same bits, and hostile
 //! tables.
 
-use infeed_resize::{FilterType, PixelType, Resizer, RowPart};
+use infeed_resize::{FilterType, PixelType, ResizeAlg, Resizer, RowPart};
 
 use super::resize::Axis;
 use super::tests::Noise;
@@ -76,7 +76,7 @@ fn reference(kernel: &Kernel, view: &ResizeView, input: &[u8]) -> Vec<u8> {
     infeed_resize::resize(
         &mut resizer,
         kind,
-        FilterType::Bilinear,
+        ResizeAlg::Convolution(FilterType::Bilinear),
         &part,
         &mut to,
         size,
@@ -200,7 +200,8 @@ fn sides_of_every_length_have_the_weights_of_the_hosts_resizer() {
                 .for_each(|pixel| *pixel = 255);
             let mut out = vec![0; (to * from) as usize];
             let part = RowPart::whole(&pixels, from, from);
-            let (kind, filter) = (PixelType::U8, FilterType::Bilinear);
+            let filter = ResizeAlg::Convolution(FilterType::Bilinear);
+            let kind = PixelType::U8;
             infeed_resize::resize(&mut resizer, kind, filter, &part, &mut out, (to, from))
                 .expect("square");
 

@@ -360,7 +360,7 @@ impl PixelPlan {
                 (StepStage::Row, Effect::Flip | Effect::Scale) => true,
                 (StepStage::Pass, Effect::Resize) => {
                     resizes += 1;
-                    transform.filter() == Some(Filter::Bilinear)
+                    transform.filter() == Some(Filter::Bilinear) && transform.is_antialiased()
                 }
                 _ => step.is_rare,
             }

@@ -122,7 +122,7 @@ impl FoldedSteps {
 
     /// Whether only a resize to this size needs a pass, and the result is written whole.
     pub(super) fn is_resize(&self, to: Size) -> bool {
-        let is_one = |step: &Step| matches!(step, Step::Resize { size, filter: Filter::Bilinear } if *size == to);
+        let is_one = |step: &Step| matches!(step, Step::Resize { size, filter: Filter::Bilinear, antialias: true } if *size == to);
         matches!(&self.middle[..], [step] if is_one(step)) && self.view == to.whole()
     }
 
@@ -270,6 +270,7 @@ mod tests {
         Step::Resize {
             size: size(8, 8),
             filter: Filter::Bilinear,
+            antialias: true,
         }
     }
 

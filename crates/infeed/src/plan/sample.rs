@@ -408,7 +408,11 @@ impl Plan {
         if self.decode.dct_scale
             && header.format == Format::Jpeg
             && !look.plan.is_mask
-            && let Some(Step::Resize { size, filter }) = folded.middle.first()
+            && let Some(Step::Resize {
+                size,
+                filter,
+                antialias: true,
+            }) = folded.middle.first()
             && *filter != Filter::Nearest
         {
             let scaled = |scale| scaled_region(folded.region, header.scaled(scale), scale);

@@ -231,7 +231,7 @@ fn the_host_resizes_what_a_device_cannot() {
     let root = photos(5);
     let base = || Pipeline::new(SourceSpec::folder(root.path())).decode();
     let mut bicubic = RandomResizedCrop::new(20);
-    bicubic.interpolation = Filter::Bicubic;
+    bicubic.interpolation = Filter::Bicubic.into();
     let pipelines = [
         base().transform(bicubic),
         base()

@@ -27,6 +27,7 @@ fn resized(height: u32, width: u32) -> Step {
     Step::Resize {
         size: size(height, width),
         filter: Filter::Nearest,
+        antialias: true,
     }
 }
 
@@ -130,7 +131,7 @@ fn a_drawn_rectangle_and_its_box_stay_together_through_all_geometry() {
         }
         .into(),
         RandomResizedCrop {
-            interpolation: Filter::Nearest,
+            interpolation: Filter::Nearest.into(),
             ..RandomResizedCrop::new(size(40, 50))
         }
         .into(),

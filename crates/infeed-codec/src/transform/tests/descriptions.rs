@@ -153,6 +153,8 @@ fn every_spelling_of_a_parameter_survives_toml_and_json() {
         "kind = 'RandomResizedCrop'\nsize = [224, 200]\nscale = [0.1, 1]\nratio = [1, 2]\n\
          interpolation = 'bicubic'",
         "kind = 'Resize'\nsize = 256\ninterpolation = 'lanczos'\nmax_size = 300",
+        "kind = 'Resize'\nsize = [20, 30]\nantialias = false",
+        "kind = 'RandomResizedCrop'\nsize = 20\ninterpolation = ['bilinear', 'bicubic']",
         "kind = 'Pad'\npadding = [1, 2, 3, 4]\nfill = 0.5\npadding_mode = 'symmetric'",
         "kind = 'CropOrPad'\nheight = 3\nwidth = 4\nmask_fill = 255",
         "kind = 'ColorJitter'\nbrightness = 0.4\ncontrast = [0.5, 1]\nhue = [-0.1, 0.2]",
@@ -254,6 +256,11 @@ fn parameters_out_of_range_are_rejected_with_their_value_and_range() {
         .into(),
         RandomResizedCrop {
             scale: [0.0, 0.0],
+            ..RandomResizedCrop::new(3)
+        }
+        .into(),
+        RandomResizedCrop {
+            interpolation: FilterChoice::Any(vec![]),
             ..RandomResizedCrop::new(3)
         }
         .into(),

@@ -407,6 +407,7 @@ fn a_drawn_crop_has_the_same_bits_everywhere() {
     let resize = Step::Resize {
         size: size(64, 64),
         filter: Filter::Bilinear,
+        antialias: true,
     };
     assert_eq!(steps, [Step::Crop(region(50, 109, 321, 365)), resize]);
 }

@@ -111,6 +111,7 @@ fn resizes_are_within_one_level_of_pillow_and_nearest_is_equal() {
         let step = Step::Resize {
             size: expected.size,
             filter: case.filter,
+            antialias: true,
         };
         step.apply(view, &mut out, false, &mut scratch).unwrap();
 

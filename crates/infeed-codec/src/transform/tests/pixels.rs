@@ -49,6 +49,7 @@ fn geometry_moves_whole_pixels_of_every_kind() {
         &Step::Resize {
             size: to,
             filter: Filter::Nearest,
+            antialias: true,
         },
         |y, x| ((2 * y + 1) * 11 / 50, (2 * x + 1) * 9 / 8),
     );
@@ -60,6 +61,7 @@ fn masks_are_sampled_nearest_whatever_the_filter() {
     let step = |filter| Step::Resize {
         size: size(30, 7),
         filter,
+        antialias: true,
     };
     let mut out = Image::default();
 
@@ -69,6 +71,46 @@ fn masks_are_sampled_nearest_whatever_the_filter() {
         .unwrap();
 
     assert_eq!(out, apply(&step(Filter::Nearest), &mask).unwrap());
+}
+
+#[test]
+fn without_antialiasing_a_pixel_is_made_of_the_four_next_to_its_centre() {
+    // As `tf.image.resize` documents it: half-pixel centres, clipped at the borders.
+    let image = numbered(size(31, 29), 1, Depth::U8);
+    for to in [size(8, 5), size(31, 7), size(60, 44), size(1, 1)] {
+        let step = Step::Resize {
+            size: to,
+            filter: Filter::Bilinear,
+            antialias: false,
+        };
+
+        let out = apply(&step, &image).unwrap();
+
+        let taps = |at: u32, from: u32, to: u32| {
+            let centre = (f64::from(at) + 0.5) * f64::from(from) / f64::from(to) - 0.5;
+            let low = centre.floor();
+            let side = |x: f64| x.clamp(0.0, f64::from(from - 1)) as u32;
+            [
+                (side(low), 1.0 - (centre - low)),
+                (side(low + 1.0), centre - low),
+            ]
+        };
+        for y in 0..to.height {
+            for x in 0..to.width {
+                let mut expected = 0.0;
+                for (from_y, down) in taps(y, 31, to.height) {
+                    for (from_x, right) in taps(x, 29, to.width) {
+                        expected += down * right * f64::from(pixel(&image, from_y, from_x)[0]);
+                    }
+                }
+                let found = f64::from(pixel(&out, y, x)[0]);
+                assert!(
+                    (found - expected).abs() <= 1.0,
+                    "{to} at {y},{x}: {found}, {expected}"
+                );
+            }
+        }
+    }
 }
 
 #[test]
@@ -86,6 +128,7 @@ fn a_view_of_a_crop_is_resized_as_a_copy_of_it_would_be() {
             let step = Step::Resize {
                 size: size(11, 40),
                 filter,
+                antialias: true,
             };
             let (mut viewed, mut scratch) = (Image::default(), TransformScratch::default());
 
@@ -117,6 +160,7 @@ fn rows_that_are_any_number_of_bytes_apart_and_end_early_can_be_read() {
         Step::Resize {
             size: size(5, 6),
             filter: Filter::Bilinear,
+            antialias: true,
         },
         Step::Crop(region(2, 2, 3, 3)),
     ] {
@@ -175,10 +219,12 @@ fn steps_that_do_not_fit_the_image_are_errors() {
         Step::Resize {
             size: size(0, 4),
             filter: Filter::Bilinear,
+            antialias: true,
         },
         Step::Resize {
             size: size(1 << 20, 1 << 20),
             filter: Filter::Bilinear,
+            antialias: true,
         },
         erase(region(5, 5, 2, 2), &[0.0]),
         erase(region(0, 0, 1, 1), &[0.0, 0.0]),

@@ -22,6 +22,7 @@ fn each_step_moves_a_point_as_torchvision_does() {
     let resize = Step::Resize {
         size: size(50, 50),
         filter: Filter::Nearest,
+        antialias: true,
     };
     for (step, expected, visibility) in [
         (Step::FlipX, [189.0, 20.0], 2.0),

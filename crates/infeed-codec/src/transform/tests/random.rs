@@ -285,6 +285,29 @@ fn a_crop_around_boxes_keeps_the_overlap_and_drops_boxes_by_their_centre() {
 }
 
 #[test]
+fn a_crop_draws_one_of_several_interpolations_and_keeps_its_region() {
+    let crop = |interpolation| {
+        Transform::from(RandomResizedCrop {
+            interpolation,
+            ..RandomResizedCrop::new(16)
+        })
+    };
+    let any = crop(FilterChoice::Any(vec![Filter::Bilinear, Filter::Bicubic]));
+    let one = crop(Filter::Bilinear.into());
+    let mut bicubic = 0;
+    for seed in 0..200 {
+        let [found, plain] = [&any, &one].map(|crop| drawn(crop, size(90, 120), &[], seed));
+
+        let (Some(Step::Resize { filter, .. }), [region, _]) = (found.last(), &plain[..]) else {
+            panic!("{found:?} {plain:?}");
+        };
+        assert_eq!(&found[0], region);
+        bicubic += usize::from(*filter == Filter::Bicubic);
+    }
+    assert!((70..130).contains(&bicubic), "{bicubic}");
+}
+
+#[test]
 fn sizes_for_detection_are_those_of_the_formulas() {
     let image = size(300, 400);
     let resized = |transform: Transform| match &drawn(&transform, image, &[], 3)[..] {

@@ -120,6 +120,7 @@ fn points_move_as_those_of_torchvision() {
             "resize" => Step::Resize {
                 size: size(40, 17),
                 filter: Filter::Bilinear,
+                antialias: true,
             },
             "crop" => Step::Crop(region(2, 5, 12, 16)),
             "pad" => Step::zero_pad([1, 2, 3, 4]),
