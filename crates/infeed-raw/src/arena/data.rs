@@ -120,19 +120,22 @@ impl Drop for DataMap {
     }
 }
 
+#[cfg(not(linux_system))]
+pub(super) use PortableDataMap as DataMap;
+
 /// The mapped file.
 #[cfg(not(linux_system))]
 #[derive(Debug)]
-pub(super) struct DataMap(MmapRaw);
+pub(super) struct PortableDataMap(MmapRaw);
 
 #[cfg(not(linux_system))]
-impl DataMap {
+impl PortableDataMap {
     /// Maps the whole file.
-    pub(super) fn new(file: &File, length: usize) -> io::Result<DataMap> {
+    pub(super) fn new(file: &File, length: usize) -> io::Result<PortableDataMap> {
         MmapOptions::new()
             .len(length)
             .map_raw_read_only(file)
-            .map(DataMap)
+            .map(PortableDataMap)
     }
 
     pub(super) fn as_ptr(&self) -> *const u8 {

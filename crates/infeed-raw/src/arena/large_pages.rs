@@ -41,12 +41,12 @@ impl LargePages {
     /// Returns the range of the file to take next, if entries that end at `end` have reached the end
     /// of the last one, `taken`. The data begins at `begin` and the file ends at `limit`.
     pub(super) fn next(&self, begin: u64, end: u64, taken: u64, limit: u64) -> Option<Range<u64>> {
+        let taken = taken.max(begin).checked_next_multiple_of(LARGE_PAGE)?;
         if end <= taken || end < self.not_before.load(Ordering::Relaxed) {
             return None;
         }
-        let start = taken.max(begin).checked_next_multiple_of(LARGE_PAGE)?;
         // Entries written with small pages stay there.
-        let start = start.max(end / LARGE_PAGE * LARGE_PAGE);
+        let start = taken.max(end / LARGE_PAGE * LARGE_PAGE);
         let most = match self.pause.load(Ordering::Relaxed) {
             0 => (end.saturating_sub(begin) / SHARE).clamp(LARGE_PAGE, MOST),
             _ => LARGE_PAGE,
@@ -93,16 +93,18 @@ mod tests {
         let pages = LargePages::default();
         let limit = 1000 * MIB + 5;
 
-        assert_eq!(pages.next(MIB, MIB + 1, 0, limit), Some(2 * MIB..4 * MIB));
+        assert_eq!(pages.next(MIB, MIB + 1, 0, limit), None, "not yet");
+        let first = pages.next(MIB, 2 * MIB + 1, 0, limit);
+        assert_eq!(first, Some(2 * MIB..4 * MIB));
         assert_eq!(pages.next(MIB, 3 * MIB, 4 * MIB, limit), None, "are taken");
         let later = pages.next(MIB, 21 * MIB, 20 * MIB, limit);
         assert_eq!(later, Some(20 * MIB..24 * MIB), "a share");
-        let later = pages.next(MIB, 900 * MIB, 899 * MIB, limit);
+        let later = pages.next(MIB, 900 * MIB, 898 * MIB, limit);
         assert_eq!(later, Some(900 * MIB..908 * MIB), "at most");
         let last = pages.next(MIB, 999 * MIB, 998 * MIB, limit);
         assert_eq!(last, Some(998 * MIB..1000 * MIB));
         assert_eq!(pages.next(MIB, limit, 1000 * MIB, limit), None);
-        assert_eq!(pages.next(MIB, MIB + 5, 0, 2 * MIB), None, "no room");
+        assert_eq!(pages.next(MIB, 2 * MIB + 5, 0, 3 * MIB), None, "no room");
     }
 
     #[test]
