@@ -716,7 +716,7 @@ fn a_description_with_a_function_in_the_wrong_position_is_rejected() {
 /// The first bytes of an image, and how many values it has.
 fn summary(inputs: &[Column], _: DrawKey, sink: &mut dyn ValueSink) -> Result<(), FunctionFailure> {
     let image = array(inputs, "image");
-    let wrong = FunctionFailure::wrong::<String>;
+    let wrong = |problem: String| FunctionFailure::wrong(problem);
     let form = |shape| ValueForm::Array {
         dtype: DType::UInt8,
         shape,
@@ -746,7 +746,7 @@ fn marked(
     };
     let to = sink
         .room("head", form)
-        .map_err(FunctionFailure::wrong::<String>)?;
+        .map_err(|problem: String| FunctionFailure::wrong(problem))?;
     to[0] = head ^ draw.0[0] as u8;
     Ok(())
 }
