@@ -116,6 +116,11 @@ SAMPLES = [
     ),
     Dataset("jpeg-medium", JPEG, sample("classification", "--count", "1000")),
     Dataset(
+        "jpeg-medium, cached",
+        ("cache-decoded",),
+        sample("classification", "--count", "1000"),
+    ),
+    Dataset(
         "jpeg-large",
         JPEG,
         sample("classification", "--count", "160", "--size", "1600x1200"),

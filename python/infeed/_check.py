@@ -52,6 +52,21 @@ def typed(
         raise error(owner, name, expected or _described(kind, low), value) from None
 
 
+def version(owner: object, deterministic: Any, number: Any) -> int | None:
+    """Returns the version of results that never change; None: they may change.
+
+    Raises:
+        ConfigError: Only one of the two arguments is given.
+    """
+    is_fixed = typed(owner, "deterministic", deterministic, bool)
+    found: int | None = typed(owner, "version", number, int | None)
+    if is_fixed and found is None:
+        raise error(owner, "version", "a number with deterministic=True", None)
+    if found is not None and not is_fixed:
+        raise error(owner, "deterministic", "True with a version", deterministic)
+    return found
+
+
 def _converted(value: Any, kind: Any, low: int | None) -> Any:
     """Returns `value` as `kind`; raises TypeError or ValueError if it is not one."""
     origin, arguments = get_origin(kind), get_args(kind)

@@ -590,7 +590,9 @@ def table(
     ``rows`` is another such object. Its first column has the numbers of the rows.
     """
 
-def items(object: object, name: str, fields: str) -> PythonSource:
+def items(
+    object: object, name: str, fields: str, version: str | None = None
+) -> PythonSource:
     """Makes a source of an object with ``__len__`` and ``__getitem__``."""
 
 def decode_image(

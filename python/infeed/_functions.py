@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from infeed import _check, _code, _core
-from infeed._identity import identity
+from infeed._identity import identity, location
 from infeed.batch import numpy_from
 from infeed.errors import ConfigError
 
@@ -48,6 +48,8 @@ class FunctionStep:
         fields: Fields that it receives; None: all.
         output: Name, kind, type and shape of each returned value; empty if a call with
             the first record determines them.
+        version: Version of the results of a deterministic function; None: each call may
+            return other values.
     """
 
     function: Callable[..., Any]
@@ -56,6 +58,7 @@ class FunctionStep:
     processes: int = 0
     fields: tuple[str, ...] | None = None
     output: tuple[tuple[str, str, str | None, tuple[int, ...]], ...] = ()
+    version: int | None = None
 
     @classmethod
     def checked(
@@ -66,6 +69,8 @@ class FunctionStep:
         processes: int = 0,
         fields: Sequence[str] | None = None,
         output: Output | None = None,
+        deterministic: bool = False,
+        version: int | None = None,
     ) -> "FunctionStep":
         """Returns a step with checked settings.
 
@@ -75,7 +80,14 @@ class FunctionStep:
         owner = "python_batch" if batch else "python"
         if not callable(function):
             raise _check.error(owner, "fn", "a function", function)
-        _generator(owner, function)
+        takes_generator = _generator(owner, function) is not None
+        version = _check.version(owner, deterministic, version)
+        if version is not None and takes_generator:
+            raise ConfigError(
+                f"{owner}: the function draws random numbers, so it is not "
+                "deterministic; remove its parameter for the generator, or leave "
+                "deterministic out"
+            )
         if fields is not None:
             fields = tuple(_check.field(owner, "fields", name) for name in fields)
         step = cls(
@@ -85,6 +97,7 @@ class FunctionStep:
             _check.integer(owner, "processes", processes),
             fields,
             tuple(_output(owner, name, item) for name, item in (output or {}).items()),
+            version,
         )
         if processes:
             problem = FunctionAdapter(function, batch).process_problem()
@@ -131,6 +144,8 @@ class FunctionStep:
                 | ({} if dtype is None else {"dtype": dtype})
                 for name, kind, dtype, shape in self.output
             ]
+        if self.version is not None:
+            plain["version"] = self.version
         if handle is not None:
             plain["handle"] = handle
         return plain
@@ -161,6 +176,7 @@ class FunctionStep:
             plain.get("processes", 0),
             None if fields is None else tuple(fields),
             output,
+            plain.get("version"),
         )
 
     def code(self) -> str:
@@ -180,6 +196,8 @@ class FunctionStep:
             settings.append(f"output={{{inner}}}")
         if self.processes:
             settings.append(f"processes={self.processes}")
+        if self.version is not None:
+            settings += ["deterministic=True", f"version={self.version}"]
         return _code.method("python_batch" if self.batch else "python", settings)
 
 
@@ -284,6 +302,15 @@ class FunctionAdapter:
             ConfigError: The code cannot be read.
         """
         return identity(name, self.function)
+
+    def location(self) -> str | None:
+        """Returns the file and the name of the function; None if no module has it.
+
+        Functions inside of functions, lambdas and callable objects have no such name.
+        """
+        module = getattr(self.function, "__module__", None)
+        name = getattr(self.function, "__qualname__", "")
+        return location(module, name, self.function)
 
     def launch(self) -> tuple[str, list[str], bytes]:
         """Returns a worker's program and arguments, and the pickled function.

@@ -8,6 +8,7 @@ its class. It does not cover the modules that these import.
 import functools
 import hashlib
 import inspect
+import os
 import platform
 import sys
 from collections.abc import Iterator
@@ -39,6 +40,19 @@ def identity(name: str, function: Any) -> tuple[str, str]:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     runs_it = f"{platform.python_implementation()} {version}, NumPy {np.__version__}"
     return known[1], runs_it
+
+
+def location(module: str | None, name: str, found: Any) -> str | None:
+    """Returns file and name of a function or class; None if its module lacks it."""
+    owner = sys.modules.get(module or "")
+    try:
+        there: Any = functools.reduce(getattr, name.split("."), owner)
+    except AttributeError:
+        return None
+    file = getattr(owner, "__file__", None)
+    if there is not found or file is None:
+        return None
+    return f"{os.path.abspath(file)}:{name}"
 
 
 def _code(name: str, function: Any) -> str:

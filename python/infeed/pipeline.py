@@ -243,6 +243,8 @@ class Pipeline(RecordSelection, MovingFields):
         processes: int = 0,
         fields: Sequence[str] | None = None,
         output: Output | None = None,
+        deterministic: bool = False,
+        version: int | None = None,
     ) -> Self:
         """Adds a function on samples, called after decode and transforms.
 
@@ -273,12 +275,22 @@ class Pipeline(RecordSelection, MovingFields):
                 type and shape such as ``("float32", (3, 224, 224))``, ``"bytes"`` or
                 ``"text"``. None: opening the pipeline calls the function with the
                 first record to find it.
+            deterministic: Whether the function returns the same values whenever it gets
+                the same sample. A cache keeps them, if no transform is random and all
+                functions before are deterministic. Needs ``version``.
+            version: Version of the results, from 0. Change it when the function, or
+                anything that it uses, changes.
 
         Raises:
             ConfigError: ``fn`` takes other arguments, or cannot run in a process.
         """
         step = FunctionStep.checked(
-            fn, processes=processes, fields=fields, output=output
+            fn,
+            processes=processes,
+            fields=fields,
+            output=output,
+            deterministic=deterministic,
+            version=version,
         )
         return self._with(_python=(*self._python, step))
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import stage_functions
 from conftest import photograph
 from PIL import Image
 
@@ -101,6 +102,18 @@ def test_epochs_are_equal_with_and_without_a_cache(classification):
         assert stats["hits"] > 0 or stats["full"]
 
 
+def test_a_running_loader_is_explained_by_its_last_epochs(classification):
+    with pipeline_of(classification.path).open(workers=2, cache="64MiB") as loader:
+        for _ in range(4):
+            batches = sum(1 for _ in loader)
+        explained = loader.explain()
+        assert loader.stats()["batches"] == 4 * batches
+    report = explained.to_dict()
+    assert report["run"]["batches"] <= 2 * batches
+    [note] = [note for note in report["notes"] if "from the cache of" in note]
+    assert "of the samples of the last and the current epoch" in note
+
+
 @pytest.mark.parametrize("limit", ["half", 0, -1, 1.5])
 def test_a_limit_that_is_no_size_raises_an_error(classification, limit):
     with pytest.raises(infeed.errors.ConfigError, match="cache"):
@@ -117,6 +130,147 @@ def test_records_that_python_returns_are_not_cached(classification):
         pipeline.open(cache="1GiB")
     with pipeline.open(cache="auto") as loader:
         assert loader.stats()["cache"] is None
+
+
+class Volumes:
+    """Items that are slow to make, and a count of those that were made."""
+
+    def __init__(self, offset: int = 0):
+        self.offset, self.made = offset, 0
+
+    def __len__(self) -> int:
+        # More than the loader reads ahead.
+        return 800
+
+    def __getitem__(self, number: int) -> dict:
+        self.made += 1
+        values = np.arange(24, dtype="float32") * number + self.offset
+        return {"volume": values.reshape(2, 3, 4), "label": number}
+
+
+def volumes_of(pipeline: infeed.Pipeline, cache: object) -> tuple[list, dict | None]:
+    with pipeline.shuffle(seed=3).batch(40).open(workers=2, cache=cache) as loader:
+        arrays = [array for _ in range(3) for batch in loader for array in batch]
+        return arrays, loader.stats()["cache"]
+
+
+def test_items_that_never_change_are_made_once(tmp_path):
+    expected, _ = volumes_of(infeed.Pipeline(sources.Items(Volumes())), None)
+
+    def run(volumes: Volumes, version: int, cache: object) -> dict:
+        source = sources.Items(volumes, deterministic=True, version=version)
+        arrays, stats = volumes_of(infeed.Pipeline(source), cache)
+        same = [*map(np.array_equal, arrays, expected)]
+        assert all(same) == (volumes.offset == 0)
+        return stats
+
+    volumes = Volumes()
+    stats = run(volumes, 1, "64MiB")
+    assert stats["records"] == 800
+    # Item 0 shows the fields; those at the start of the second epoch may be read early.
+    assert 801 <= volumes.made < 1500
+
+    def on_disk() -> infeed.Cache:
+        return infeed.Cache(memory=None, disk=str(tmp_path), limit="64MiB")
+
+    run(Volumes(), 1, on_disk())
+    again = Volumes()
+    assert run(again, 1, on_disk())["misses"] == 0
+    assert again.made == 1
+    for other, version in ((Volumes(), 2), (Volumes(offset=1), 1)):
+        assert run(other, version, on_disk())["misses"] >= 800
+
+
+def small(sample):
+    return stage_functions.halved(sample)
+
+
+def test_results_of_deterministic_functions_are_kept(classification, tmp_path):
+    def run(function, cache: object, **version: object) -> tuple[list, dict | None]:
+        pipeline = infeed.Pipeline(sources.Folder(str(classification.path)))
+        pipeline = pipeline.shuffle(seed=3).decode().transform(T.Resize([20, 30]))
+        pipeline = pipeline.python(function, **version).batch(4)
+        with pipeline.open(workers=2, cache=cache) as loader:
+            arrays = [array for _ in range(3) for batch in loader for array in batch]
+            return arrays, loader.stats()["cache"]
+
+    def on_disk() -> infeed.Cache:
+        return infeed.Cache(memory="64MiB", disk=str(tmp_path), limit="64MiB")
+
+    expected, _ = run(stage_functions.halved, None)
+    first = {"deterministic": True, "version": 1}
+    for function, cache, version, is_kept in [
+        (stage_functions.halved, on_disk(), first, False),
+        (stage_functions.halved, on_disk(), first, True),
+        (stage_functions.halved, on_disk(), first | {"version": 2}, False),
+        (small, on_disk(), first, False),
+        (small, on_disk(), first, True),
+        (lambda sample: small(sample), "64MiB", first, False),
+        (stage_functions.halved, "64KiB", first, False),
+        (stage_functions.halved, on_disk(), {}, False),
+    ]:
+        arrays, stats = run(function, cache, **version)
+        assert all(map(np.array_equal, arrays, expected))
+        assert (stats["misses"] == 0) == is_kept, (function, cache, version)
+        assert stats["hits"] > 0
+    with pytest.raises(infeed.errors.ConfigError, match="only this process has"):
+        run(lambda sample: small(sample), on_disk(), **first)
+
+
+def test_functions_after_the_kept_ones_run_in_each_epoch(classification):
+    def run(cache: str | None, version: dict) -> tuple[list, dict | None]:
+        pipeline = infeed.Pipeline(sources.Folder(str(classification.path)))
+        pipeline = pipeline.shuffle(seed=3).decode().transform(T.Resize([20, 30]))
+        pipeline = pipeline.python(small, **version).python(stage_functions.noisy)
+        with pipeline.batch(4).open(workers=2, cache=cache) as loader:
+            arrays = [array for _ in range(3) for batch in loader for array in batch]
+            return arrays, loader.stats()["cache"]
+
+    expected, _ = run(None, {})
+    for cache in ("64MiB", "32KiB"):
+        arrays, stats = run(cache, {"deterministic": True, "version": 1})
+        assert all(map(np.array_equal, arrays, expected))
+        assert stats["hits"] > 0
+        assert stats["full"] == (cache == "32KiB")
+
+
+def test_mosaics_use_records_of_a_folder_that_may_be_lost(classification, tmp_path):
+    pipeline = infeed.Pipeline(sources.Folder(str(classification.path)))
+    pipeline = pipeline.shuffle(seed=3).decode()
+    pipeline = pipeline.transform(T.Resize(30), T.Mosaic([40, 48])).batch(4)
+
+    def run(cache: infeed.Cache | None) -> tuple[list, dict | None]:
+        with pipeline.open(workers=2, cache=cache) as loader:
+            arrays = [array for _ in range(3) for batch in loader for array in batch]
+            return arrays, loader.stats()["cache"]
+
+    expected, _ = run(None)
+    cache = infeed.Cache(memory=None, disk=str(tmp_path), limit="64MiB")
+    for misses in (range(1, 10_000), range(1), range(10, 361)):
+        arrays, stats = run(cache)
+        assert all(map(np.array_equal, arrays, expected))
+        assert stats["misses"] in misses
+        # The next run finds a third of them damaged, and a third missing.
+        pieces = sorted((tmp_path / "pieces").glob("*/*"))
+        assert len(pieces) == len(classification.files)
+        for number, piece in enumerate(pieces if misses == range(1) else []):
+            if number % 3 == 0:
+                piece.unlink()
+            elif number % 3 == 1:
+                piece.write_bytes(piece.read_bytes()[:-1] + b"?")
+
+
+def test_settings_of_deterministic_functions_are_checked():
+    pipeline = infeed.Pipeline(sources.Items([1, 2]))
+    error = pytest.raises(infeed.errors.ConfigError, match="version must be")
+    with error:
+        pipeline.python(small, deterministic=True)
+    with pytest.raises(infeed.errors.ConfigError, match="deterministic must be"):
+        pipeline.python(small, version=1)
+    with pytest.raises(infeed.errors.ConfigError, match="draws random numbers"):
+        pipeline.python(stage_functions.noisy, deterministic=True, version=1)
+    with error:
+        sources.Items([1, 2], deterministic=True)
 
 
 def test_boxes_move_by_the_transforms_that_the_cache_holds(tmp_path):

@@ -14,7 +14,7 @@ use super::interval::Interval;
 use super::limit::Limit;
 use super::supply::{COUNTED, Supply, costliest, in_python};
 use super::transfers::Transfers;
-use super::units::{bytes, per_s};
+use super::units::{bytes, per_s, percent};
 use super::verdict::verdict;
 use super::what_if::crossovers;
 use super::{functions, now_s, run};
@@ -26,7 +26,8 @@ use infeed_core::probe;
 use infeed_device::Device;
 use infeed_device::ring::{GapTotals, Ring, RingStats};
 
-/// Explains a running loader of `pipeline` from its counters so far.
+/// Explains a running loader of `pipeline` from its counters so far; with a cache, those of the last
+/// and the current epoch.
 ///
 /// # Errors
 ///
@@ -81,7 +82,7 @@ fn explained(
     loader: &Loader,
     device_facts: Option<DeviceFacts>,
 ) -> Result<Explanation, Error> {
-    let stats = loader.stats()?;
+    let stats = loader.recent_stats()?;
     let source = loader.source()?;
     let sent = device_facts
         .as_ref()
@@ -166,10 +167,26 @@ fn explained(
         notes: run::selected(loader.selection())
             .into_iter()
             .chain(stats.tuned.iter().map(|tuned| tuned.text.clone()))
+            .chain(cached(&stats))
             .collect(),
         run,
         stall,
     })
+}
+
+/// Describes the use of a cache of decoded records.
+fn cached(stats: &Stats) -> Option<String> {
+    let cache = stats.decoded_cache?;
+    let samples = cache.hits + cache.misses;
+    let share = percent(cache.hits as f64 / samples.max(1) as f64);
+    // Counters of the first epoch begin with its first batch.
+    let of = match stats.first_batch {
+        Some(first) if first.is_zero() => "of the last and the current epoch",
+        _ => "of the first epoch, which fills it",
+    };
+    Some(format!(
+        "{share} of the samples {of} come from the cache of decoded records"
+    ))
 }
 
 /// Adds advice about feeders to a verdict.

@@ -67,10 +67,17 @@ pub(crate) fn table(
     Ok(PythonSource { source })
 }
 
-/// Makes a source from the items of an object with `__len__` and `__getitem__`.
+/// Makes a source from the items of an object with `__len__` and `__getitem__`. `version` names its
+/// class and the version of its items, if they never change.
 #[pyfunction]
-pub(crate) fn items(object: &Bound<'_, PyAny>, name: &str, fields: &str) -> PyResult<PythonSource> {
+#[pyo3(signature = (object, name, fields, version = None))]
+pub(crate) fn items(
+    object: &Bound<'_, PyAny>,
+    name: &str,
+    fields: &str,
+    version: Option<&str>,
+) -> PyResult<PythonSource> {
     let wanted = wanted(object.py(), fields)?;
-    let source = Arc::new(Items::new(object, name, &wanted)?);
+    let source = Arc::new(Items::new(object, name, &wanted, version)?);
     Ok(PythonSource { source })
 }

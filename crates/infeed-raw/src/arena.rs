@@ -8,7 +8,8 @@
 //! entry that stays empty.
 //!
 //! Data is written with system calls, not through a map: new pages need not be cleared first, cause
-//! no page faults, and missing memory is an error instead of a signal.
+//! no page faults, and missing memory is an error instead of a signal. Where the system has free
+//! memory in large pages, the arena takes them ahead of the writes.
 //!
 //! # Soundness
 //!
@@ -19,6 +20,9 @@
 //! process of the same user that writes to the file on purpose. Every offset and length is therefore
 //! checked against the map, whatever the file says.
 
+mod data;
+mod large_pages;
+
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -26,8 +30,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
 
+use data::DataMap;
+use large_pages::LargePages;
+
 /// First word of the file. The last byte is the version of the layout.
-const MAGIC: u64 = 0x0001_616e_6572_6101;
+const MAGIC: u64 = 0x0001_616e_6572_6102;
 
 /// Bytes before the words of the entries.
 const HEADER: u64 = 4096;
@@ -44,6 +51,7 @@ const IDENTITY_AT: u64 = 8;
 const ENTRIES_AT: u64 = 16;
 const NEXT_AT: u64 = 64;
 const PUBLISHED_AT: u64 = 128;
+const LARGE_AT: u64 = 192;
 
 /// States of an entry. Other values are offsets.
 const EMPTY: u64 = 0;
@@ -54,13 +62,14 @@ const ABANDONED: u64 = 2;
 #[derive(Debug)]
 pub struct SharedArena {
     /// The whole file, read-only.
-    data: MmapRaw,
+    data: DataMap,
     /// Header and words of the entries.
     words: MmapRaw,
     file: File,
     entries: u64,
     /// Whether the operating system refused memory.
     is_refused: AtomicBool,
+    large_pages: LargePages,
 }
 
 impl SharedArena {
@@ -112,15 +121,14 @@ impl SharedArena {
         let begin = data_begin(entries).ok_or_else(too_large)?;
         let size = |length: u64| usize::try_from(length).map_err(|_| too_large());
         let words = MmapOptions::new().len(size(begin)?).map_raw(&file)?;
-        let data = MmapOptions::new()
-            .len(size(length)?)
-            .map_raw_read_only(&file)?;
+        let data = DataMap::new(&file, size(length)?)?;
         Ok(SharedArena {
             data,
             words,
             file,
             entries,
             is_refused: AtomicBool::new(false),
+            large_pages: LargePages::default(),
         })
     }
 
@@ -196,7 +204,23 @@ impl SharedArena {
             let end = at.checked_add(needed)?;
             (at >= begin && at.is_multiple_of(ALIGN) && end <= self.len()).then_some(end)
         });
-        grown.ok()
+        let at = grown.ok()?;
+        self.take_large_pages(begin, at + needed);
+        Some(at)
+    }
+
+    /// Takes large pages for the data after that of entries that end at `end`, if a process did not
+    /// do so yet. Other entries may be written there meanwhile.
+    fn take_large_pages(&self, begin: u64, end: u64) {
+        let taken = self.word(LARGE_AT);
+        let old = taken.load(Ordering::Relaxed);
+        let Some(range) = self.large_pages.next(begin, end, old, self.len()) else {
+            return;
+        };
+        let won = taken.compare_exchange(old, range.end, Ordering::Relaxed, Ordering::Relaxed);
+        if won.is_ok() {
+            self.large_pages.take(&self.data, &self.file, range);
+        }
     }
 
     /// Bytes of all entries, with their words.
@@ -409,6 +433,37 @@ mod tests {
         for n in 0..200 {
             assert_eq!(arena.get(n).expect("is there").as_ref(), [n as u8; 1000]);
         }
+    }
+
+    #[test]
+    fn entries_keep_their_bytes_while_large_pages_are_taken() {
+        const EACH: usize = 300_000;
+        let arena = Arc::new(SharedArena::create(7, 200, 80 << 20).expect("memory"));
+        std::thread::scope(|scope| {
+            for thread in 0..2_u64 {
+                let arena = &arena;
+                scope.spawn(move || {
+                    for entry in (thread..200).step_by(2) {
+                        assert!(arena.store(entry, &[entry as u8; EACH]));
+                        let before = entry.saturating_sub(20) / 2 * 2 + thread;
+                        assert_eq!(
+                            arena.get(before).expect("is there").as_ref()[7],
+                            before as u8
+                        );
+                    }
+                });
+            }
+        });
+
+        for entry in 0..200 {
+            let bytes = arena.get(entry).expect("is there");
+            assert_eq!(bytes.as_ref(), [entry as u8; EACH], "{entry}");
+        }
+        #[cfg(linux_system)]
+        assert!(
+            arena.word(LARGE_AT).load(Ordering::Relaxed) >= 2 << 20,
+            "are tried"
+        );
     }
 
     #[test]

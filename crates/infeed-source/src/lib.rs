@@ -143,6 +143,12 @@ pub trait Source: Send + Sync + Debug {
         None
     }
 
+    /// Version of the records, where its user states that records from Python never change. Sources
+    /// with an equal version have the same records. None where reading may give other data.
+    fn version(&self) -> Option<u64> {
+        None
+    }
+
     /// Number of parallel reads, where a disk's number does not fit: a bucket answers each request
     /// after tens of milliseconds, but hundreds at once.
     fn parallel_reads(&self) -> Option<usize> {

@@ -222,6 +222,11 @@ impl Source for Mix {
         self.parts[0].classes()
     }
 
+    fn version(&self) -> Option<u64> {
+        let versions = self.parts.iter().map(|part| part.version());
+        Some(hash(&versions.collect::<Option<Vec<u64>>>()?))
+    }
+
     fn python(&self) -> Option<PythonTime> {
         let times = self.parts.iter().filter_map(|part| part.python());
         times.reduce(|a, b| PythonTime {

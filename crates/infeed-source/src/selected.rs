@@ -131,6 +131,10 @@ impl Source for SelectedRecords {
         Some((parts, weights))
     }
 
+    fn version(&self) -> Option<u64> {
+        self.inner.version()
+    }
+
     fn python(&self) -> Option<PythonTime> {
         self.inner.python()
     }

@@ -130,6 +130,10 @@ impl Source for ThrottledSource {
         self.inner.mixed()
     }
 
+    fn version(&self) -> Option<u64> {
+        self.inner.version()
+    }
+
     fn python(&self) -> Option<PythonTime> {
         self.inner.python()
     }

@@ -61,6 +61,12 @@ pub trait Function: fmt::Debug + Send + Sync {
         Err("its code cannot be identified by name".to_owned())
     }
 
+    /// Returns the file and the name by which other processes on this machine find the function.
+    /// None if only this process has it.
+    fn location(&self) -> Option<String> {
+        None
+    }
+
     /// Prepares the function for calls from several threads at once: in this process if `processes`
     /// is 0, else in that number of processes.
     ///

@@ -61,6 +61,7 @@ use records::RecordJob;
 use remote::RemoteWorkers;
 use run_digest::RunDigest;
 pub use state::LoaderState;
+use stats::EpochStarts;
 pub use stats::Stats;
 use tuning::Tuning;
 pub use tuning::TuningState;
@@ -90,6 +91,7 @@ pub struct Loader {
     remote: Mutex<Option<Box<dyn RemoteWorkers>>>,
     executor: Mutex<Option<Arc<Executor<RecordJob>>>>,
     progress: Mutex<ConsumerProgress>,
+    epoch_starts: Mutex<EpochStarts>,
     first_batch_ns: AtomicU64,
     /// Time that the consumer waited for the first batch; shorter than `first_batch_ns` if the
     /// first request came after opening.
@@ -197,6 +199,12 @@ impl Loader {
         if is_over {
             progress.step = 0;
             progress.epoch += 1;
+            drop(progress);
+            // Only a cache makes an epoch unlike the one before.
+            if executor.job().cache().is_some() {
+                let stats = self.stats()?;
+                lock(&self.epoch_starts).add(stats);
+            }
         }
         Ok(is_over)
     }
@@ -507,6 +515,17 @@ impl Loader {
             receiving,
             ..stats::gather(&executor, &self.shares)
         })
+    }
+
+    /// Returns the counters of the current and the last epoch of a loader with a cache, whose first
+    /// epoch is slower. Without a cache, and in the first epoch, all of them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Loader::stats`].
+    pub fn recent_stats(&self) -> Result<Stats, Error> {
+        let stats = self.stats()?;
+        Ok(lock(&self.epoch_starts).recent(stats))
     }
 
     /// Returns the recorded spans, by start time, for the duration set by [`Options::timeline`].

@@ -7,6 +7,7 @@ from typing import Any
 
 from infeed import _check, _core
 from infeed._fields import Field, Fields, fields_from, fields_table
+from infeed._identity import location
 from infeed.sources.base import Source
 from infeed.sources.tables import files_code
 
@@ -142,6 +143,11 @@ class Items(_Object):
         dataset: Object with ``__len__`` and ``__getitem__``.
         fields: Names of the fields to take; or the entry, or a `Field`, by field name.
             For other tuples: the field names in order. None: all.
+        deterministic: Whether each item is always the same, so that a cache may keep
+            it. Needs ``version``.
+        version: Version of the items, from 0. Change it when the items change. Objects
+            of one class with the same number of items, the same first item and the same
+            version share their items in a cache.
 
     Raises:
         ConfigError: ``dataset`` has no items. Raised when the pipeline is opened: item
@@ -151,9 +157,19 @@ class Items(_Object):
     dataset: Any
     fields: tuple[tuple[str, Field], ...]
     name: str
+    version: int | None
     _made: _core.PythonSource | None
 
-    def __init__(self, dataset: Any, fields: Fields | None = None):
+    def __init__(
+        self,
+        dataset: Any,
+        fields: Fields | None = None,
+        *,
+        deterministic: bool = False,
+        version: int | None = None,
+    ):
+        version = _check.version(self, deterministic, version)
+        object.__setattr__(self, "version", version)
         _check_hugging_face(self, "dataset", dataset)
         for method in ("__len__", "__getitem__"):
             if not hasattr(dataset, method):
@@ -168,10 +184,14 @@ class Items(_Object):
         """Whether settings are equal, over the same object."""
         if not isinstance(other, Items):
             return NotImplemented
-        return self.dataset is other.dataset and self.fields == other.fields
+        settings = (self.fields, self.version)
+        return self.dataset is other.dataset and settings == (
+            other.fields,
+            other.version,
+        )
 
     def __hash__(self) -> int:
-        return hash((id(self.dataset), self.fields))
+        return hash((id(self.dataset), self.fields, self.version))
 
     def __repr__(self) -> str:
         return f"sources.Items(<{type(self.dataset).__name__}>)"
@@ -181,7 +201,16 @@ class Items(_Object):
         found = _hugging_face(self.dataset)
         if found is not None and _holds_images(found[0]):
             return _core.table(found[0], self.name, fields, found[1])
-        return _core.items(self.dataset, self.name, fields)
+        return _core.items(self.dataset, self.name, fields, self._identity())
+
+    def _identity(self) -> str | None:
+        """Returns class and version of items that never change."""
+        if self.version is None:
+            return None
+        owner = type(self.dataset)
+        name = location(owner.__module__, owner.__qualname__, owner)
+        name = name or f"{owner.__module__}:{owner.__qualname__}"
+        return f"{name} {self.version}"
 
 
 def _fields_json(fields: tuple[tuple[str, Field], ...]) -> str:

@@ -14,7 +14,10 @@ pub(super) const READERS: &str = "io-threads-";
 pub(super) fn add(case: &Case, storage: Option<&Storage>, found: &mut Vec<Candidate>) {
     let counts = worker_counts(case.workers(), usable_cores());
     found.extend(counts.into_iter().map(|count| workers(case, count)));
-    if case.conditions.open.cache.is_none() && case.pipeline.decode.is_some() {
+    let pipeline = &case.pipeline;
+    let has_versions = pipeline.python.iter().any(|spec| spec.version.is_some());
+    let is_kept = pipeline.decode.is_some() || has_versions;
+    if case.conditions.open.cache.is_none() && is_kept {
         found.push(cache());
     }
     let best = storage.and_then(Storage::best_readers);

@@ -74,7 +74,7 @@ pub(super) fn changes(
         }
         let decoded = inputs.looked.pixel_bytes * inputs.subject.records as f64;
         if decoded > 0.0 {
-            decoded_cache(&mut change, cache, decoded, is_shuffled);
+            decoded_cache(&mut change, cache, decoded);
         }
         changes.push(change);
     }
@@ -189,12 +189,14 @@ fn page_cache(change: &mut PredictedChange, (cache, data, hit): (f64, f64, f64),
     change.assumes("half of the memory keeps pages, and pages leave in the order of their use");
 }
 
-fn decoded_cache(change: &mut PredictedChange, cache: f64, decoded: f64, shuffled: bool) {
-    let hit = answered(cache, decoded, shuffled);
+/// The cache of decoded records keeps what it has, so each byte of it answers in every epoch.
+fn decoded_cache(change: &mut PredictedChange, cache: f64, decoded: f64) {
+    let hit = (cache / decoded).min(1.0);
     change.value("decoded_bytes", decoded);
     change.value("decoded_hit_share", hit);
     change.says(format!(
-        "as decoded pixels, the images have {}: the same cache would answer {} of the reads",
+        "as decoded pixels, the images have {}: open(cache=...) with the same memory would answer \
+         {} of the reads",
         bytes(decoded),
         percent(hit),
     ));
@@ -209,14 +211,14 @@ mod tests {
         let mut change = PredictedChange::new("ram");
 
         page_cache(&mut change, (32e9, 64e9, answered(32e9, 64e9, true)), true);
-        decoded_cache(&mut change, 32e9, 320e9, true);
+        decoded_cache(&mut change, 32e9, 320e9);
 
         assert_eq!(
             change.arithmetic,
             [
                 "page cache: 32 GB for 64 GB of data, shuffled: it answers 15 % of the reads",
-                "as decoded pixels, the images have 320 GB: the same cache would answer 0.5 % of \
-                 the reads",
+                "as decoded pixels, the images have 320 GB: open(cache=...) with the same memory \
+                 would answer 10 % of the reads",
             ]
         );
         assert!((change.values["hit_share"] - 0.153_426).abs() < 1e-6);

@@ -92,6 +92,13 @@ impl infeed::function::Function for UserFunction {
         }
     }
 
+    fn location(&self) -> Option<String> {
+        let found = Python::attach(|py| -> PyResult<Option<String>> {
+            self.adapter.bind(py).call_method0("location")?.extract()
+        });
+        found.ok().flatten()
+    }
+
     fn start(&self, processes: usize) -> Result<Box<dyn RunningFunction>, Error> {
         if processes == 0 {
             let adapter = Python::attach(|py| self.adapter.clone_ref(py));

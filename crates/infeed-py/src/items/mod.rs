@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use infeed::error::Cause;
+use infeed::random::{hash, hash_bytes};
 use infeed::sample::{Field, Record, RecordId};
 use infeed::source::columns::ColumnRequest;
 use infeed::source::{Admission, PythonTime, Read, ReadError, Sink, Source};
@@ -28,6 +29,8 @@ pub(crate) struct Items {
     object: Py<PyAny>,
     plan: ItemPlan,
     len: u64,
+    /// Version of the items, if the user states that they never change.
+    version: Option<u64>,
     spent: ItemTimes,
 }
 
@@ -54,11 +57,13 @@ impl fmt::Debug for Items {
 struct ItemError(String);
 
 impl Items {
-    /// Makes a source of the items of an object. Item 0 is fetched to find the fields.
+    /// Makes a source of the items of an object. Item 0 is fetched to find the fields. `version`
+    /// names the class of the object and the version of its items, if they never change.
     pub(crate) fn new(
         object: &Bound<'_, PyAny>,
         name: &str,
         wanted: &[ColumnRequest],
+        version: Option<&str>,
     ) -> PyResult<Items> {
         let py = object.py();
         let to_error = |part: String| move |raised| source_error(py, &part, raised);
@@ -68,16 +73,30 @@ impl Items {
             let empty = infeed::Error::config("source", format!("{name} has no items"));
             return raise(py, Err(empty));
         }
-        let first = object.get_item(0);
-        let first = first.and_then(|item| named(&item, wanted));
-        let first = first.map_err(to_error(format!("item 0 of {name}")))?;
+        let item_error = || to_error(format!("item 0 of {name}"));
+        let item = object.get_item(0).map_err(item_error())?;
+        let first = named(&item, wanted).map_err(item_error())?;
         let plan = ItemPlan::new(&first, wanted);
         let plan = plan.map_err(|problem| infeed::Error::config("source", problem));
+        let plan = raise(py, plan)?;
+        let version = match version {
+            None => None,
+            // Objects of one class with as many items may differ, and usually do so in the first one.
+            Some(version) => {
+                let fields = plan.take(&item).map_err(item_error())?;
+                let parts = fields.iter().map(|bytes| hash_bytes(bytes));
+                let parts = [hash_bytes(version.as_bytes()), len]
+                    .into_iter()
+                    .chain(parts);
+                Some(hash(&parts.collect::<Vec<u64>>()))
+            }
+        };
         Ok(Items {
             name: name.to_owned(),
             object: object.clone().unbind(),
-            plan: raise(py, plan)?,
+            plan,
             len,
+            version,
             spent: ItemTimes::default(),
         })
     }
@@ -107,6 +126,10 @@ impl Source for Items {
             index: record,
             name: format!("item {record} of {}", self.name),
         }
+    }
+
+    fn version(&self) -> Option<u64> {
+        self.version
     }
 
     fn python(&self) -> Option<PythonTime> {

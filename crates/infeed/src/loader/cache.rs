@@ -140,18 +140,26 @@ impl DecodedCache {
         (spec, source): (&SourceSpec, &dyn Source),
         options: &CacheOptions,
     ) -> Result<Option<DecodedCache>, Error> {
-        if plan.has_mosaic() && options.disk.is_some() {
-            let problem = "a folder keeps records one by one, and Mosaic needs four at once; leave \
-                           `disk` out";
-            return Err(Error::config("cache", problem));
-        }
-        let problem = match plan.preparable() {
-            Ok(_) if source.python().is_some() => {
-                "the records come from Python, where each read may give other data; pack them, or \
+        let is_python = source.python().is_some();
+        let problem = match plan.preparable(is_python) {
+            Ok(_) if is_python && source.version().is_none() => {
+                "the records come from Python, where each read may give other data; if yours gives \
+                 the same, use Items(..., deterministic=True, version=1); otherwise pack them, or \
                  leave `cache` out"
             }
-            Ok(plan) => {
-                let identity = identity(plan, spec, source);
+            Ok(content) => {
+                let identity = match (&content.only_here, &options.disk) {
+                    (None, _) => identity(content.identity, spec, source),
+                    (Some(_), None) => None,
+                    (Some(name), Some(_)) => {
+                        let problem = format!(
+                            "only this process has the function {name}, so a later run cannot know \
+                             its results; define it in a module, under its name, or leave `disk` \
+                             out"
+                        );
+                        return Err(Error::config("cache", problem));
+                    }
+                };
                 let disk = match (&options.disk, identity) {
                     (None, _) => None,
                     (Some(disk), Some(identity)) => {
@@ -362,14 +370,18 @@ fn label(source: &dyn Source) -> String {
 /// in local files: nothing shows whether another process has the same.
 fn identity(plan: u64, spec: &SourceSpec, source: &dyn Source) -> Option<u64> {
     let description = hash_bytes(format!("{spec:?}").as_bytes());
+    let declared = source.version();
     let mut parts = vec![plan, description, source.fingerprint()];
+    parts.extend(declared);
     let mut last: Vec<PathBuf> = Vec::new();
     for record in 0..source.len() {
         let files = source.local_files(record);
         if files.is_empty() {
-            return None;
-        }
-        if files != last {
+            declared?;
+            // The user states the version of all records; a selection has some of them.
+            let number = source.selection().map(|chosen| chosen.number(record));
+            parts.push(number.unwrap_or(record));
+        } else if files != last {
             let of_record = files.iter().map(|path| version(path));
             let versions = hash(&of_record.collect::<Vec<u64>>());
             parts.push(hash(&[record, versions]));

@@ -292,18 +292,23 @@ impl RecordJob {
         let cached = match (&self.cache, state) {
             (None, _) => None,
             (Some(cache), PixelState::Stored) => self.cached(cache, record, worker, limits),
-            (Some(cache), PixelState::Prepared) => {
+            (Some(cache), _) => {
                 cache.count(true);
                 None
             }
         };
         let from = match &cached {
-            Some(cached) => (cached, PixelState::Prepared),
+            Some(cached) => (cached, self.plan.cached_state()),
             None => (record, state),
         };
+        let mut keep = self.buffer_to_keep(record.index, from.1, worker);
         let result = self.within_limits(worker, limits, |scratch, counters, admit| {
-            self.plan.run(from, at, row, scratch, counters, admit)
+            let plan = &self.plan;
+            plan.run_keeping(from, at, row, keep.as_mut(), scratch, counters, admit)
         });
+        if let Some(bytes) = keep {
+            self.keep(record.index, result.is_ok(), bytes, worker);
+        }
         self.costs
             .measured(record.index, record.bytes(), begun.elapsed());
         self.add_warnings(worker);
@@ -514,10 +519,16 @@ impl Job for RecordJob {
         gate: MemoryReservation<'_>,
     ) -> Vec<(Sequence, FetchedRecords)> {
         let RecordRead { from, wants, tried } = request;
-        let read = match from {
-            ReadFrom::Source(read) => read,
+        let (read, mut gate, mut permit) = match from {
+            ReadFrom::Source(read) => (read, Some(gate), None),
             ReadFrom::Memory(records) => return self.read_cached(&records, &wants),
-            ReadFrom::Disk(record) => return self.read_from_disk(record, wants[0], gate),
+            ReadFrom::Disk(record) => match self.read_from_disk(record, wants[0], gate) {
+                Ok(rows) => return rows,
+                Err(lost) => match lost.read {
+                    Some(read) => (read, lost.gate, lost.permit.map(Arc::new)),
+                    None => return cached::missing(wants[0]),
+                },
+            },
             ReadFrom::Nothing(failed) => {
                 let padding = |want: &ReadPurpose| {
                     let row = FetchedRecords::without_reading(failed.clone());
@@ -543,8 +554,7 @@ impl Job for RecordJob {
             _ => limits.again,
         };
         let limit = self.fetched_bytes.min(limits.read) / (together * ROOM);
-        let mut gate = Some(gate);
-        let mut permit: Option<Arc<Permit>> = None;
+        let has_no_gate = gate.is_none();
         let mut content: HashMap<usize, RecordResult> = HashMap::with_capacity(read.records.len());
         let mut meter = Meter::new(infeed_raw::machine::thread_cpu_time);
         let mut waited = std::time::Duration::ZERO;
@@ -557,7 +567,12 @@ impl Job for RecordJob {
             }
             let Some(gate) = gate.take() else {
                 // No record of the read was passed on yet.
-                if let Some(permit) = permit.as_mut().and_then(Arc::get_mut) {
+                let reserved = permit.as_mut().and_then(Arc::get_mut);
+                let limit = reserved.as_ref().map_or(0, |permit| permit.bytes());
+                if has_no_gate && bytes > limit {
+                    return Err(BudgetError::TooLarge { limit });
+                }
+                if let Some(permit) = reserved {
                     permit.keep(bytes);
                 }
                 return Ok(());
@@ -582,6 +597,8 @@ impl Job for RecordJob {
                 refused: BudgetError::Closed,
                 ..
             }) => return Vec::new(),
+            // Only a new read can wait for more memory.
+            Err(ReadError::Refused { .. }) if has_no_gate => return cached::missing(wants[0]),
             Err(error) => Some(error.about(&*self.source)),
         };
         let fetched = |&(place, record): &(usize, u64)| {

@@ -233,6 +233,7 @@ impl Loader {
                 digests,
                 ..ConsumerProgress::default()
             }),
+            epoch_starts: Mutex::default(),
             first_batch_ns: AtomicU64::new(0),
             first_wait_ns: AtomicU64::new(0),
             waited_ns: AtomicU64::new(0),

@@ -70,6 +70,77 @@ pub struct Stats {
     pub decoded_cache: Option<DecodedCacheStats>,
 }
 
+/// Counters at the starts of the last two epochs after the first one, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct EpochStarts(Vec<Stats>);
+
+impl EpochStarts {
+    pub(super) fn add(&mut self, stats: Stats) {
+        if self.0.len() == 2 {
+            self.0.remove(0);
+        }
+        self.0.push(stats);
+    }
+
+    /// Returns the counters since the oldest start with batches after it.
+    pub(super) fn recent(&self, stats: Stats) -> Stats {
+        let start = self.0.first().filter(|start| start.batches < stats.batches);
+        // Remote workers count for themselves.
+        let start = start.filter(|_| stats.remote.is_empty());
+        match start {
+            Some(start) => stats.since(start),
+            None => stats,
+        }
+    }
+}
+
+impl Stats {
+    /// Returns the counters since an earlier time. What is no sum stays as it is now.
+    fn since(&self, earlier: &Stats) -> Stats {
+        let stages = self.stages.iter().zip(&earlier.stages);
+        let stages = stages.map(|((stage, now), (_, before))| {
+            let since = StageStats {
+                samples: now.samples.saturating_sub(before.samples),
+                bytes_in: now.bytes_in.saturating_sub(before.bytes_in),
+                bytes_out: now.bytes_out.saturating_sub(before.bytes_out),
+                wall: now.wall.saturating_sub(before.wall),
+                cpu: now.cpu.saturating_sub(before.cpu),
+                wait: now.wait.saturating_sub(before.wait),
+                p99: now.p99,
+            };
+            (*stage, since)
+        });
+        let python = self.python.map(|now| {
+            let before = earlier.python.unwrap_or_default();
+            PythonTime {
+                items: now.items.saturating_sub(before.items),
+                waited: now.waited.saturating_sub(before.waited),
+                inside: now.inside.saturating_sub(before.inside),
+            }
+        });
+        let decoded_cache = self.decoded_cache.map(|now| {
+            let before = earlier.decoded_cache.unwrap_or_default();
+            DecodedCacheStats {
+                hits: now.hits.saturating_sub(before.hits),
+                misses: now.misses.saturating_sub(before.misses),
+                ..now
+            }
+        });
+        Stats {
+            batches: self.batches.saturating_sub(earlier.batches),
+            samples: self.samples.saturating_sub(earlier.samples),
+            wait: self.wait.saturating_sub(earlier.wait),
+            first_batch: Some(Duration::ZERO),
+            first_wait: Duration::ZERO,
+            elapsed: self.elapsed.saturating_sub(earlier.elapsed),
+            stages: stages.collect(),
+            python,
+            decoded_cache,
+            ..self.clone()
+        }
+    }
+}
+
 /// Collects the counters of the executor and its job.
 pub(super) fn gather(executor: &Executor<RecordJob>, shares: &Shares) -> Stats {
     let job = executor.job();

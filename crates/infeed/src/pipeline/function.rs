@@ -28,6 +28,10 @@ pub struct FunctionSpec {
     /// sample, also for functions on batches. Empty: a call when the pipeline is opened finds them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub output: Vec<FieldSpec>,
+    /// Version of the results, for a function that returns the same values for the same sample. A
+    /// cache may keep them. Absent: each call may return other values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
     /// Index into the handles of the description, for a function that cannot be imported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handle: Option<usize>,
@@ -64,6 +68,7 @@ impl FunctionSpec {
             processes: 0,
             fields: None,
             output: Vec::new(),
+            version: None,
             handle: None,
             bound: BoundFunction::default(),
         }

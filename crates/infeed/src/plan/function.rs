@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use super::Plan;
+use super::computed::KeptSample;
 use super::failure::{SampleError, StageFailure};
 use super::sample::Position;
 use crate::function::{
@@ -21,6 +22,8 @@ pub(crate) struct FunctionCall {
     pub(crate) name: String,
     pub(crate) on: FunctionScope,
     pub(crate) processes: usize,
+    /// Version of the results of a deterministic function.
+    pub(super) version: Option<u64>,
     /// Index in the description; keys its random draws.
     number: u64,
     part: String,
@@ -145,6 +148,10 @@ impl FunctionCall {
             let problem = "functions on batches run in this process; remove processes";
             return Err(Error::config(spec.part(), problem));
         }
+        if spec.on == FunctionScope::Batch && spec.version.is_some() {
+            let problem = "a cache keeps no batches; remove version";
+            return Err(Error::config(spec.part(), problem));
+        }
         let takes = takes(spec, before)?;
         let mut returned: Vec<ColumnSpec> = Vec::with_capacity(spec.output.len());
         for output in &spec.output {
@@ -188,6 +195,7 @@ impl FunctionCall {
             name: spec.function.clone(),
             on: spec.on,
             processes: spec.processes,
+            version: spec.version,
             number: number as u64,
             part: spec.part(),
             function: spec.bound.0.clone(),
@@ -212,6 +220,11 @@ impl FunctionCall {
         Ok(())
     }
 
+    /// Returns the file and the name by which other processes find the function.
+    pub(super) fn location(&self) -> Option<String> {
+        self.function.as_ref()?.location()
+    }
+
     /// Calls the function.
     pub(crate) fn call(
         &self,
@@ -225,6 +238,18 @@ impl FunctionCall {
             Some(running) => running.call(inputs, draw, sink),
             None => Err(FunctionFailure::Closed),
         }
+    }
+
+    /// Returns the error of a call.
+    fn failed(&self, error: FunctionFailure) -> StageFailure {
+        let function = self.name.clone();
+        SampleError::Function { function, error }.in_field(0)
+    }
+
+    /// Takes the columns after the function out of own cells.
+    pub(super) fn values(&self, cells: &mut [RowCell]) -> Result<Vec<Column>, StageFailure> {
+        let unlike = |_| FunctionFailure::wrong("its values have the wrong format");
+        values_from(&self.columns, cells).map_err(|field| self.failed(unlike(field)))
     }
 
     /// Selects the function's inputs from the columns before it.
@@ -433,7 +458,7 @@ fn pass(values: &Values, cell: &mut RowCell) {
 }
 
 /// Creates an empty own cell for each column.
-fn own_cells(count: usize) -> Vec<RowCell> {
+pub(super) fn own_cells(count: usize) -> Vec<RowCell> {
     let cell = || RowCell::Own {
         shape: Vec::new(),
         bytes: Vec::new(),
@@ -443,7 +468,10 @@ fn own_cells(count: usize) -> Vec<RowCell> {
 
 /// Takes the values of one sample out of own cells. Fails with the index of a column whose bytes do
 /// not fit its shape.
-fn values_from(columns: &[ColumnSpec], cells: &mut [RowCell]) -> Result<Vec<Column>, usize> {
+pub(super) fn values_from(
+    columns: &[ColumnSpec],
+    cells: &mut [RowCell],
+) -> Result<Vec<Column>, usize> {
     let mut values = Vec::with_capacity(columns.len());
     for (at, (column, cell)) in columns.iter().zip(cells).enumerate() {
         let RowCell::Own { shape, bytes } = cell else {
@@ -501,16 +529,18 @@ impl Plan {
         self.calls.iter().try_for_each(|call| call.start(most))
     }
 
-    /// Makes the row of a sample whose columns before the functions are in `scratch`.
+    /// Makes the row of a sample whose columns before the functions are in `scratch`. Writes what a
+    /// cache keeps of it to `keep`.
     pub(super) fn through_functions(
         &self,
         scratch: &mut BatchRow,
         at: Position,
         row: &mut BatchRow,
+        keep: Option<KeptSample<'_>>,
         meter: &mut Meter,
         counters: &ThreadCounters,
     ) -> Result<(), StageFailure> {
-        let mut values = values_from(&self.columns, &mut scratch.cells).map_err(|field| {
+        let values = values_from(&self.columns, &mut scratch.cells).map_err(|field| {
             let error = SampleError::Shape {
                 found: "a byte count that does not fit its shape".to_owned(),
                 expected: kind_text(&self.columns[field].kind),
@@ -518,32 +548,53 @@ impl Plan {
             };
             error.in_field(field)
         })?;
-        let calls = self.sample_calls();
+        let (calls, cells) = (self.sample_calls(), &mut row.cells);
+        let Some(keep) = keep else {
+            return self.call_functions(calls, (values, Some(scratch)), at, cells, meter, counters);
+        };
+        let (first, rest) = calls.split_at(self.kept_functions());
+        let mut kept = own_cells(first.last().map_or(0, |call| call.columns.len()));
+        let values = (values, Some(scratch));
+        self.call_functions(first, values, at, &mut kept, meter, counters)?;
+        keep.write(&kept);
+        self.after_kept_functions(rest, &mut kept, at, cells, meter, counters)
+    }
+
+    /// Calls some of the functions on samples, one after the other. `values` are the columns before
+    /// the first one, and the scratch row that their memory returns to; the columns after the last
+    /// one go to `row`.
+    pub(super) fn call_functions(
+        &self,
+        calls: &[FunctionCall],
+        (mut values, mut scratch): (Vec<Column>, Option<&mut BatchRow>),
+        at: Position,
+        row: &mut [RowCell],
+        meter: &mut Meter,
+        counters: &ThreadCounters,
+    ) -> Result<(), StageFailure> {
+        let all = self.sample_calls().len() as u64;
         for (number, call) in calls.iter().enumerate() {
-            let failed = |error| {
-                let function = call.name.clone();
-                SampleError::Function { function, error }.in_field(0)
-            };
+            let failed = |error| call.failed(error);
             let is_last = number + 1 == calls.len();
             let mut between = own_cells(if is_last { 0 } else { call.columns.len() });
             meter.begin_alone(counters);
             let called = match is_last {
-                true => call.fill(&values, self.seed, at, row.cells.iter_mut()),
+                true => call.fill(&values, self.seed, at, row.iter_mut()),
                 false => call.fill(&values, self.seed, at, between.iter_mut()),
             };
             let spent = called.as_ref().copied().unwrap_or_default();
             meter.lap_alone(Stage::Python, spent.waited, spent.elsewhere, counters);
             called.map_err(failed)?;
             let bytes_in = bytes_of(&values);
-            if number == 0 {
+            if let Some(scratch) = scratch.take() {
                 take_back(&mut values, scratch);
             }
-            let out = if is_last { &row.cells } else { &between };
+            let out: &[RowCell] = if is_last { row } else { &between };
             let bytes_out = out.iter().map(super::sample::cell_bytes).sum();
-            counters.count(Stage::Python, u64::from(is_last), bytes_in, bytes_out);
+            let samples = u64::from(call.number + 1 == all);
+            counters.count(Stage::Python, samples, bytes_in, bytes_out);
             if !is_last {
-                let unlike = |_| failed(FunctionFailure::wrong("its values have the wrong format"));
-                values = values_from(&call.columns, &mut between).map_err(unlike)?;
+                values = call.values(&mut between)?;
             }
         }
         Ok(())

@@ -6,6 +6,7 @@
 mod added;
 mod boxes;
 mod classes;
+mod computed;
 pub mod coordinates;
 mod describe;
 pub mod device;

@@ -143,7 +143,7 @@ impl Plan {
             return Ok(self.run((record, state), at, row, scratch, counters, admit)?);
         };
         let mut canvases = std::mem::take(&mut scratch.canvases);
-        let made = self.run_with(at, row, scratch, counters, |row, scratch| {
+        let made = self.run_with(at, row, None, scratch, counters, |row, scratch| {
             let (mosaic, buffers) = ((own, drawn), &mut canvases);
             self.fill_mosaic(tiles, mosaic, row, buffers, scratch, counters, admit)
         });

@@ -22,7 +22,7 @@ use infeed_core::random::{hash, hash_bytes};
 use infeed_core::sample::{Pixels, Record, Size};
 
 /// Version of the bytes of prepared records and of the pixels that the decoders give.
-const VERSION: u64 = 1;
+pub(super) const VERSION: u64 = 1;
 
 /// Alignment of fields.
 const ALIGN: usize = 8;
@@ -37,6 +37,17 @@ pub enum PixelState {
     Stored,
     /// Decoded and transformed up to the first random transform.
     Prepared,
+    /// After user functions. All fields are columns.
+    Computed,
+}
+
+/// Everything that decides the bytes of records in a cache, the source aside.
+#[derive(Debug)]
+pub(crate) struct KeptContent {
+    /// Hash of all of it.
+    pub(crate) identity: u64,
+    /// A function that other processes cannot find, so that they cannot have the same records.
+    pub(crate) only_here: Option<String>,
 }
 
 /// Reason why no record can be prepared.
@@ -68,20 +79,31 @@ impl Plan {
     ) -> &'a [(usize, Step)] {
         match state {
             PixelState::Stored => drawn,
-            PixelState::Prepared => {
+            PixelState::Prepared | PixelState::Computed => {
                 let end = self.prepared_transforms();
                 &drawn[drawn.partition_point(|(transform, _)| *transform < end)..]
             }
         }
     }
 
-    /// Checks that records can be prepared. Returns a hash of everything that decides their
-    /// bytes, the source aside.
+    /// State of the records that a cache keeps.
+    pub(crate) fn cached_state(&self) -> PixelState {
+        match self.kept_functions() {
+            0 => PixelState::Prepared,
+            _ => PixelState::Computed,
+        }
+    }
+
+    /// Checks that records can be prepared. Returns what decides their bytes, the source aside.
+    /// `is_slow` sources are worth a cache even if there is nothing to decode.
     ///
     /// # Errors
     ///
     /// The reason why they cannot, or why it would be useless.
-    pub(crate) fn preparable<'a>(&'a self) -> Result<u64, NotPreparable> {
+    pub(crate) fn preparable<'a>(&'a self, is_slow: bool) -> Result<KeptContent, NotPreparable> {
+        if self.kept_functions() > 0 {
+            return Ok(self.computed_content());
+        }
         let prepared = &self.transforms[..self.prepared_transforms()];
         let resizes = prepared
             .iter()
@@ -110,7 +132,7 @@ impl Plan {
             );
             parts.push(hash_bytes(text.as_bytes()));
         }
-        if !is_encoded && !resizes {
+        if !is_encoded && !resizes && !is_slow {
             return Err(NotPreparable::NothingToDo);
         }
         if self.decode.dct_scale && !resizes {
@@ -123,7 +145,10 @@ impl Plan {
             prepared
         );
         parts.push(hash_bytes(settings.as_bytes()));
-        Ok(hash(&parts))
+        Ok(KeptContent {
+            identity: hash(&parts),
+            only_here: None,
+        })
     }
 
     /// Decodes a record and runs its leading transforms. Asks `has_room` before decoding whether
@@ -236,7 +261,7 @@ impl Plan {
 }
 
 /// Returns the offset of each field, and the bytes of all. `None` for a record of over 4 GiB.
-fn layout(lengths: &[usize]) -> Option<(Vec<usize>, usize)> {
+pub(super) fn layout(lengths: &[usize]) -> Option<(Vec<usize>, usize)> {
     let mut at = lengths.len().checked_mul(4)?.checked_add(4)?;
     let mut starts = Vec::with_capacity(lengths.len());
     for length in lengths {

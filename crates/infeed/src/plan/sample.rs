@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::computed::KeptSample;
 use super::failure::{SampleError, StageFailure};
 use super::fold::{FoldedSteps, fold};
 use super::moved::SampleImage;
@@ -139,16 +140,37 @@ impl Plan {
         counters: &ThreadCounters,
         admit: AdmitMemory<'_>,
     ) -> Result<(), StageFailure> {
-        self.run_with(at, row, scratch, counters, |row, scratch| {
+        self.run_keeping((record, state), at, row, None, scratch, counters, admit)
+    }
+
+    /// As [`Plan::run`]. Writes what a cache keeps of the sample to `keep`, if the plan keeps the
+    /// results of functions.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn run_keeping(
+        &self,
+        (record, state): (&Record, PixelState),
+        at: Position,
+        row: &mut BatchRow,
+        keep: Option<&mut Vec<u8>>,
+        scratch: &mut SampleScratch,
+        counters: &ThreadCounters,
+        admit: AdmitMemory<'_>,
+    ) -> Result<(), StageFailure> {
+        if state == PixelState::Computed {
+            return self.run_computed(record, at, row, scratch, counters);
+        }
+        self.run_with(at, row, keep, scratch, counters, |row, scratch| {
             self.fill((record, state), at, row, scratch, counters, admit)
         })
     }
 
-    /// Makes a row: `fill` writes the sample up to the user functions.
+    /// Makes a row: `fill` writes the sample up to the user functions. Writes what a cache keeps of
+    /// it to `keep`.
     pub(super) fn run_with<E: From<StageFailure>>(
         &self,
         at: Position,
         row: &mut BatchRow,
+        keep: Option<&mut Vec<u8>>,
         scratch: &mut SampleScratch,
         counters: &ThreadCounters,
         fill: impl FnOnce(&mut BatchRow, &mut SampleScratch) -> Result<(), E>,
@@ -174,8 +196,12 @@ impl Plan {
             });
         let filled = fill(&mut columns, scratch);
         let meter = &mut scratch.meter;
+        let keep = keep.map(|bytes| KeptSample {
+            bytes,
+            unknown_pixels: scratch.unknown_pixels,
+        });
         let made = filled.and_then(|()| {
-            let called = self.through_functions(&mut columns, at, row, meter, counters);
+            let called = self.through_functions(&mut columns, at, row, keep, meter, counters);
             called.map_err(E::from)
         });
         scratch.row = columns;
@@ -281,7 +307,7 @@ impl Plan {
             let failed = |error: SampleError| error.in_field(field);
             let mut bytes: &[u8] = bytes;
             let (header, size, frame) = match (state, &plan.stored) {
-                (PixelState::Prepared, _) => {
+                (PixelState::Prepared | PixelState::Computed, _) => {
                     let found = prepared::pixels(bytes, plan.channels * plan.depth.bytes());
                     let (size, frame, pixels) = found.ok_or_else(|| failed(prepared::damaged()))?;
                     bytes = pixels;

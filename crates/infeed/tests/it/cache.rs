@@ -154,6 +154,33 @@ fn a_cached_epoch_reads_no_file() {
 }
 
 #[test]
+fn recent_counters_leave_out_the_epoch_that_fills_the_cache() {
+    // More records than the loader reads ahead.
+    let root = photos(600);
+    let loader = open(&photo_pipeline(root.path()), 1 << 30);
+    let recent = || loader.recent_stats().expect("is open");
+
+    epoch(&loader);
+    let first = recent();
+    assert_eq!(
+        first.samples, 600,
+        "nothing is left out before the second epoch"
+    );
+    (0..2).for_each(|_| drop(epoch(&loader)));
+    let later = recent();
+
+    let all = loader.stats().expect("is open");
+    let cache = later.decoded_cache.expect("a cache");
+    assert_eq!((all.samples, later.samples), (1800, 600));
+    assert_eq!(cache.misses, 0);
+    assert!(cache.hits >= 500 && cache.records == 600, "{cache:?}");
+    assert!(later.elapsed < all.elapsed && later.batches < all.batches);
+    let plain = open(&photo_pipeline(root.path()), 0);
+    (0..2).for_each(|_| drop(epoch(&plain)));
+    assert_eq!(plain.recent_stats().expect("is open").samples, 1200);
+}
+
+#[test]
 fn loaders_of_the_same_records_share_one_copy() {
     let root = photos(20);
     let first = open(&photo_pipeline(root.path()), 1 << 30);

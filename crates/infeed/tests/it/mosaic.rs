@@ -337,16 +337,58 @@ fn combinations_without_a_meaning_raise_the_fix() {
 
         assert!(error.contains(part), "{error}");
     }
+}
+
+#[test]
+fn a_folder_keeps_the_records_of_mosaics_and_may_lose_them() {
+    let root = photos(24);
+    let transforms = vec![Resize::new(30).into(), mosaic(1.0).into()];
+    let pipeline = pipeline(root.path(), transforms);
+    let plain = open(&pipeline, 2);
+    let expected: Vec<_> = (0..3).map(|_| bits(&epoch(&plain))).collect();
     let folder = tempfile::tempdir().expect("a folder");
-    let mut options = Options::default();
-    options.cache = Some(infeed::loader::CacheOptions {
-        memory: None,
-        disk: Some(infeed::loader::DiskCacheOptions {
-            folder: folder.path().to_owned(),
-            limit_bytes: 1 << 20,
-        }),
-    });
-    let opened = pipeline(root.path(), vec![mosaic(1.0).into()]).open(&options);
-    let error = opened.expect_err("it is rejected").to_string();
-    assert!(error.contains("leave `disk` out"), "{error}");
+    let run = || {
+        let mut options = Options::default();
+        options.workers = Some(2);
+        options.cache = Some(infeed::loader::CacheOptions {
+            memory: None,
+            disk: Some(infeed::loader::DiskCacheOptions {
+                folder: folder.path().to_owned(),
+                limit_bytes: 1 << 30,
+            }),
+        });
+        let loader = pipeline.open(&options).expect("opens");
+        for expected in &expected {
+            assert!(bits(&epoch(&loader)) == *expected);
+        }
+        let stats = loader.stats().expect("is open");
+        stats.decoded_cache.expect("a cache")
+    };
+
+    run();
+    let second = run();
+    assert_eq!(second.misses, 0, "all were kept");
+    let pieces = walk(&folder.path().join("pieces"));
+    assert_eq!(pieces.len(), 24);
+    for (number, piece) in pieces.iter().enumerate() {
+        match number % 3 {
+            0 => std::fs::remove_file(piece).expect("removes"),
+            1 => {
+                let mut bytes = std::fs::read(piece).expect("is there");
+                *bytes.last_mut().expect("has bytes") ^= 1;
+                std::fs::write(piece, bytes).expect("writes");
+            }
+            _ => {}
+        }
+    }
+    let third = run();
+    assert!(third.misses >= 16 && third.hits > 60, "{third:?}");
+}
+
+/// Files in folders of a folder.
+fn walk(folder: &Path) -> Vec<std::path::PathBuf> {
+    let entries = |folder: &Path| std::fs::read_dir(folder).expect("a folder");
+    let folders = entries(folder).map(|found| found.expect("a folder").path());
+    let files = folders.flat_map(|folder| entries(&folder).collect::<Vec<_>>());
+    files.map(|file| file.expect("a file").path()).collect()
 }

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::*;
 use crate::plan::prepared;
+use infeed_source::store::held_bytes;
 
 /// Cached records that an I/O thread passes on at once.
 pub(super) const RUN: usize = 64;
@@ -21,7 +22,9 @@ impl RecordJob {
     ) -> Option<Record> {
         let found = cache.get(record.index);
         cache.count(found.is_some());
-        if found.is_some() || !cache.accepts(record.index) {
+        // Functions run with the sample; see `buffer_to_keep`.
+        let is_prepared = self.plan.cached_state() == PixelState::Prepared;
+        if found.is_some() || !is_prepared || !cache.accepts(record.index) {
             return found;
         }
         let prepared = self.within_limits(worker, limits, |scratch, counters, admit| {
@@ -42,6 +45,44 @@ impl RecordJob {
         Some(shared)
     }
 
+    /// Returns the buffer for what the cache keeps of the sample of a record, if it keeps results of
+    /// functions and has room.
+    pub(super) fn buffer_to_keep(
+        &self,
+        record: u64,
+        state: PixelState,
+        worker: &mut WorkerScratch,
+    ) -> Option<Vec<u8>> {
+        let is_computed = self.plan.cached_state() == PixelState::Computed;
+        let cache = self.cache.as_ref()?;
+        let is_kept = is_computed && state == PixelState::Stored && cache.accepts(record);
+        let mut buffer = is_kept.then(|| std::mem::take(&mut worker.scratch.prepared))?;
+        buffer.clear();
+        Some(buffer)
+    }
+
+    /// Adds what is kept of a sample to the cache, if it was made without warnings, which are
+    /// repeated in every epoch.
+    pub(super) fn keep(
+        &self,
+        record: u64,
+        is_good: bool,
+        bytes: Vec<u8>,
+        worker: &mut WorkerScratch,
+    ) {
+        if let Some(cache) = &self.cache
+            && is_good
+            && worker.scratch.warnings == 0
+            && !bytes.is_empty()
+            && cache.has_room(record, bytes.len() as u64)
+        {
+            cache.add(record, &bytes);
+        }
+        if bytes.len() as u64 <= self.kept_bytes {
+            worker.scratch.prepared = bytes;
+        }
+    }
+
     /// Passes on records that are in memory.
     pub(super) fn read_cached(
         &self,
@@ -53,7 +94,7 @@ impl RecordJob {
         let fetched = records.iter().zip(wants).map(|(&record, &want)| {
             let content = FetchedContent {
                 found: cached(record).map(Ok),
-                state: PixelState::Prepared,
+                state: self.plan.cached_state(),
                 _permit: None,
             };
             let tried = RowAttempts::default();
@@ -64,52 +105,103 @@ impl RecordJob {
         fetched
     }
 
-    /// Reads a record from the folder of the cache. If the folder lost it, or it is too large, its
-    /// worker requests it again, from the source.
-    pub(super) fn read_from_disk(
+    /// Reads a record from the folder of the cache.
+    ///
+    /// # Errors
+    ///
+    /// The read from the source, if the folder lost the record, or if it is too large.
+    pub(super) fn read_from_disk<'a>(
         &self,
         record: u64,
         want: ReadPurpose,
-        gate: MemoryReservation<'_>,
-    ) -> Vec<(Sequence, FetchedRecords)> {
+        gate: MemoryReservation<'a>,
+    ) -> Result<Vec<(Sequence, FetchedRecords)>, LostRecord<'a>> {
         // Another read may have brought it since this one was planned.
         if self
             .cache
             .as_ref()
             .is_some_and(|cache| cache.contains(record))
         {
-            return self.read_cached(&[record], &[want]);
+            return Ok(self.read_cached(&[record], &[want]));
         }
         let mut meter = Meter::new(infeed_raw::machine::thread_cpu_time);
-        let mut waited = std::time::Duration::ZERO;
         let limits = self.schedule.rules(want.sequence).limits;
         let most = match u64::from(want.together) {
             1 => limits.read,
             together => self.fetched_bytes.min(limits.read) / (together * ROOM),
         };
         let found = self.cache.as_ref().and_then(|cache| cache.on_disk(record));
-        let mut content = FetchedContent {
-            found: None,
-            state: PixelState::Prepared,
-            _permit: None,
+        let Some(found) = found.filter(|found| found.bytes() <= most) else {
+            return Err(self.lost(record, Some(gate), None));
         };
-        if let Some(found) = found.filter(|found| found.bytes() <= most) {
-            let bytes = found.bytes();
-            let begun = std::time::Instant::now();
-            let granted = gate.admit(bytes);
-            waited = begun.elapsed();
-            match granted {
-                Ok(permit) => {
-                    content.found = found.read().map(Ok);
-                    content._permit = Some(Arc::new(permit));
-                    self.reading.count(Stage::Read, 1, bytes, bytes);
-                }
-                Err(BudgetError::Closed) => return Vec::new(),
-                Err(BudgetError::TooLarge { .. }) => {}
-            }
-        }
+        let bytes = found.bytes();
+        // A row of several records cannot read one of them later, should the folder have lost it.
+        let reserved = match want.together {
+            1 => bytes,
+            _ => bytes.max(self.source_bytes(record).min(most)),
+        };
+        let begun = std::time::Instant::now();
+        let granted = gate.admit(reserved);
+        let waited = begun.elapsed();
+        let mut permit = match granted {
+            Ok(permit) => permit,
+            Err(BudgetError::Closed) => return Ok(Vec::new()),
+            Err(BudgetError::TooLarge { .. }) => return Err(self.lost(record, None, None)),
+        };
+        let read = found.read();
         meter.finish(Stage::Read, waited, &self.reading);
+        let Some(read) = read else {
+            return Err(self.lost(record, None, Some(permit)));
+        };
+        permit.keep(bytes);
+        self.reading.count(Stage::Read, 1, bytes, bytes);
+        let content = FetchedContent {
+            found: Some(Ok(read)),
+            state: self.plan.cached_state(),
+            _permit: Some(Arc::new(permit)),
+        };
         let row = FetchedRecords::new(want, content, RowAttempts::default());
-        vec![(want.sequence, row)]
+        Ok(vec![(want.sequence, row)])
     }
+
+    /// Bytes of memory that reading a record from the source takes, as far as that is known.
+    fn source_bytes(&self, record: u64) -> u64 {
+        let reads = self.source.plan(&[record], self.fetched_bytes / ROOM);
+        let planned = reads.iter().filter_map(|read| read.bytes).sum::<u64>();
+        let files = self.source.files(record);
+        let lengths = files.iter().filter_map(|path| std::fs::metadata(path).ok());
+        let files = lengths.map(|found| held_bytes(found.len())).sum();
+        planned.max(files)
+    }
+
+    /// Plans the read of a record that the folder lost.
+    fn lost<'a>(
+        &self,
+        record: u64,
+        gate: Option<MemoryReservation<'a>>,
+        permit: Option<Permit>,
+    ) -> LostRecord<'a> {
+        let reads = self.source.plan(&[record], self.fetched_bytes / ROOM);
+        let read = reads.into_iter().find(|read| !read.records.is_empty());
+        LostRecord { read, gate, permit }
+    }
+}
+
+/// A record that the folder of the cache lost, and the memory for reading it from the source.
+pub(super) struct LostRecord<'a> {
+    pub(super) read: Option<Read>,
+    pub(super) gate: Option<MemoryReservation<'a>>,
+    /// Memory that was reserved for the record of the folder.
+    pub(super) permit: Option<Permit>,
+}
+
+/// Returns a row whose record is missing, so that its worker requests it again.
+pub(super) fn missing(want: ReadPurpose) -> Vec<(Sequence, FetchedRecords)> {
+    let content = FetchedContent {
+        found: None,
+        state: PixelState::Stored,
+        _permit: None,
+    };
+    let row = FetchedRecords::new(want, content, RowAttempts::default());
+    vec![(want.sequence, row)]
 }

@@ -47,7 +47,9 @@ impl RecordJob {
                     failed = Some(error);
                 }
                 None => {
-                    let text = "the cache lost a record while the loader was open".to_owned();
+                    let text = "the folder of the cache lost a record that needs more memory than \
+                                was reserved for it; start the run again"
+                        .to_owned();
                     return FillOutcome::Failed(Error::Panicked { text });
                 }
             }
@@ -83,7 +85,7 @@ impl RecordJob {
         };
         for (record, state) in good.iter_mut().flatten() {
             match state {
-                PixelState::Prepared => cache.count(true),
+                PixelState::Prepared | PixelState::Computed => cache.count(true),
                 PixelState::Stored => {
                     if let Some(cached) = self.cached(cache, record, worker, limits) {
                         (*record, *state) = (cached, PixelState::Prepared);
