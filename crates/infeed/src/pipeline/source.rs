@@ -68,6 +68,9 @@ macro_rules! source_spec {
                 /// Keypoints of an object. Absent: keypoints are not read.
                 #[serde(default, skip_serializing_if = "Option::is_none")]
                 keypoints: Option<usize>,
+                /// Whether the mask of each box is read.
+                #[serde(default, skip_serializing_if = "is_no")]
+                masks: bool,
             },
             /// Images with the boxes of YOLO text files.
             Yolo {
@@ -240,6 +243,10 @@ fn is_yes(follow: &bool) -> bool {
     *follow
 }
 
+fn is_no(given: &bool) -> bool {
+    !*given
+}
+
 impl SourceSpec {
     /// Creates a source of image files below a folder, labelled by class folder if there are any.
     pub fn folder(path: impl Into<PathBuf>) -> SourceSpec {
@@ -287,7 +294,9 @@ impl SourceSpec {
                 image(),
                 field("mask", FieldKind::Mask(Pixels::Encoded)),
             ])),
-            SourceSpec::Coco { keypoints, .. } => Ok(Some(coco::fields(keypoints.is_some()))),
+            SourceSpec::Coco {
+                keypoints, masks, ..
+            } => Ok(Some(coco::fields(keypoints.is_some(), *masks))),
             SourceSpec::Yolo { .. } => Ok(Some(boxed::fields(&[]))),
             SourceSpec::Voc { .. } => Ok(Some(voc::fields())),
             SourceSpec::Memory { fields } => {
@@ -306,10 +315,16 @@ impl SourceSpec {
     /// Returns the declaration of the boxes, if the source has boxes and knows their format.
     pub(super) fn boxes(&self) -> Option<BoxesSpec> {
         match self {
-            SourceSpec::Coco { keypoints, .. } => {
+            SourceSpec::Coco {
+                keypoints, masks, ..
+            } => {
                 let boxes = BoxesSpec::new(boxed::BOXES, BoxFormat::Xyxy);
                 let boxes = boxes.columns(coco::COLUMNS);
-                Some(boxes.columns(keypoints.map(|_| coco::KEYPOINTS)))
+                let boxes = boxes.columns(keypoints.map(|_| coco::KEYPOINTS));
+                Some(match masks {
+                    true => boxes.masks(coco::MASKS),
+                    false => boxes,
+                })
             }
             SourceSpec::Yolo { .. } => {
                 let mut boxes = BoxesSpec::new(boxed::BOXES, BoxFormat::Cxcywh);
@@ -381,7 +396,12 @@ impl SourceSpec {
                 annotations,
                 labels,
                 keypoints,
-            } => Arc::new(coco::open(images, annotations, *labels, *keypoints)?),
+                masks,
+            } => {
+                let (labels, keypoints) = (*labels, *keypoints);
+                let source = coco::open(images, annotations, labels, keypoints, *masks)?;
+                Arc::new(source)
+            }
             SourceSpec::Yolo {
                 images,
                 labels,

@@ -31,7 +31,7 @@ impl fmt::Display for Plan {
                 )?,
                 FieldPlan::Boxed => {
                     let mut boxes = self.boxes.iter();
-                    let moves = boxes.any(|boxes| boxes.fields().next() == Some(at))
+                    let moves = boxes.any(|boxes| boxes.moves(at))
                         || self.points.iter().any(|points| points.field == at);
                     let text = match moves {
                         true => "moved with the image",

@@ -13,6 +13,7 @@ mod devices;
 pub mod failure;
 mod fold;
 pub(crate) mod function;
+mod masks;
 mod mix;
 pub mod mosaic;
 mod moved;
@@ -173,7 +174,7 @@ impl Plan {
         let checked = CheckedTransforms::new(pipeline, fields)?;
         let all = strict || source.is_some();
         let points = points::plans(pipeline, fields, all)?;
-        let (boxes, points) = boxes::plans(pipeline, fields, points, all)?;
+        let (mut boxes, points) = boxes::plans(pipeline, fields, points, all)?;
         coordinates::check(pipeline, &pipeline.transforms, fields, all)?;
         let labels = mix::labels(pipeline, fields, source)?;
         let decode = pipeline.decode.clone().unwrap_or_default();
@@ -194,6 +195,7 @@ impl Plan {
                 kind,
             });
         }
+        masks::set_size(&mut boxes, &plans, &mut columns);
         let adds = added::check(pipeline)?;
         let mixer = mix::mixer(pipeline, &plans, labels.map(|(at, _)| at))?;
         if mixer.is_some() {

@@ -191,6 +191,11 @@ impl Plan {
             after_bytes += look.scratch_bytes(&folded, None, &scratch.decoder);
             arranged.push(folded);
         }
+        let images = tiles.iter().zip(&parts);
+        let images: Vec<SampleImage<'_>> = images
+            .map(|(of, part)| SampleImage::new(of.record, &part.looked[0], &part.drawn.image.steps))
+            .collect();
+        canvas_bytes += self.mask_bytes((&images, &after));
         scratch.meter.lap(Stage::Decode, counters);
         admit(canvas_bytes + most.1.max(after_bytes)).map_err(|error| TileFailure {
             tile: most.0,
@@ -214,11 +219,7 @@ impl Plan {
         }
         scratch.counted = 1;
         self.write_others(own.record, fields, row)?;
-        let images = tiles.iter().zip(&parts);
-        let images: Vec<SampleImage<'_>> = images
-            .map(|(of, part)| SampleImage::new(of.record, &part.looked[0], &part.drawn.image.steps))
-            .collect();
-        self.write_boxes((&images, &after), &mut row.cells)?;
+        self.write_boxes((&images, &after), &mut row.cells, scratch)?;
         counters.count(Stage::Write, scratch.counted, 0, 0);
         scratch.meter.lap(Stage::Write, counters);
         scratch.meter.settle(counters);

@@ -4,7 +4,7 @@ use super::Plan;
 use super::boxes::{BoxesPlan, KeptBoxes};
 use super::failure::StageFailure;
 use super::mosaic::TileFailure;
-use super::sample::{VisualField, copy};
+use super::sample::{SampleScratch, VisualField, copy};
 use infeed_codec::decode::ImageFrame;
 use infeed_codec::transform::Step;
 use infeed_core::batch::RowCell;
@@ -12,10 +12,10 @@ use infeed_core::sample::Record;
 
 /// An image of a sample, with which the boxes and points of its record move.
 pub(super) struct SampleImage<'a> {
-    record: &'a Record,
-    frame: ImageFrame,
+    pub(super) record: &'a Record,
+    pub(super) frame: ImageFrame,
     /// Steps before those that all images of the sample share.
-    steps: &'a [(usize, Step)],
+    pub(super) steps: &'a [(usize, Step)],
 }
 
 /// Images of a sample, and the steps that they share.
@@ -37,14 +37,19 @@ impl<'a> SampleImage<'a> {
 }
 
 impl Plan {
-    /// Writes the boxes that stay in a sample, with their columns, and the points.
+    /// Writes the boxes that stay in a sample, with their columns and masks, and the points.
     pub(super) fn write_boxes(
         &self,
         images: SampleImages<'_>,
         cells: &mut [RowCell],
+        scratch: &mut SampleScratch,
     ) -> Result<(), TileFailure> {
         for boxes in &self.boxes {
-            boxes.write(&kept(boxes, images)?, cells);
+            let kept = kept(boxes, images)?;
+            boxes.write(&kept, cells);
+            if let Some(masks) = &boxes.masks {
+                masks.write(images, &kept, cells, scratch)?;
+            }
         }
         let (images, shared) = images;
         for points in &self.points {

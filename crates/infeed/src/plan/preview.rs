@@ -326,7 +326,7 @@ impl Plan {
     ) -> Result<PreviewStage, StageFailure> {
         let outlines = self.outlines(boxed)?;
         let mut row = self.spare_row();
-        self.write_boxes(boxed, &mut row.cells)?;
+        self.write_boxes(boxed, &mut row.cells, scratch)?;
         let mut fields = Vec::with_capacity(self.fields.len());
         for (field, (plan, column)) in self.fields.iter().zip(&self.columns).enumerate() {
             let values = match plan {
@@ -373,7 +373,7 @@ impl Plan {
                 FieldPlan::Boxed => {
                     let kind = boxes::kind_of(&self.boxes, field)
                         .or_else(|| points::kind_of(&self.points, field));
-                    let RowCell::Own { bytes, .. } = &row.cells[field] else {
+                    let RowCell::Own { bytes, shape } = &row.cells[field] else {
                         continue;
                     };
                     let (dtype, shape) = match kind {
@@ -381,6 +381,7 @@ impl Plan {
                             (dtype, list_shape(bytes.len(), dtype, &item))
                         }
                         Some(ColumnKind::Fixed { dtype, shape }) => (dtype, shape),
+                        Some(ColumnKind::Padded { dtype, .. }) => (dtype, shape.clone()),
                         _ => continue,
                     };
                     let array = Array::own(bytes, shape, dtype);
