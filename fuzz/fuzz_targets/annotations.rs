@@ -34,6 +34,7 @@ fuzz_target!(|bytes: &[u8]| {
             images: root(&image),
             labels: None,
             classes: None,
+            corners: false,
         },
         SourceSpec::Voc {
             path: root(&root(&annotation)),

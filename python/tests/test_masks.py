@@ -1,8 +1,10 @@
-"""Masks of boxes move with the pixels of their image, and stay aligned with the boxes."""
+"""Masks of boxes move with their image and stay aligned with the boxes."""
 
+import base64
 import io
 import itertools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from infeed import transforms as T
 HEIGHT, WIDTH = 40, 60
 OBJECTS = 11
 
-# Tells the engine the size of images in files.
+# Declares the size of images in files.
 SAME_SIZE = T.CropOrPad(HEIGHT, WIDTH)
 
 
@@ -152,7 +154,8 @@ def test_masks_are_the_pixels_of_the_mask_field_with_their_number(chain, form):
                     np.testing.assert_array_equal(of_label, objects == label)
                 seen += len(labels)
                 pixels += int(masks.sum())
-    assert seen > 100 and pixels > 10_000
+    assert seen > 100
+    assert pixels > 10_000
 
 
 def test_a_dropped_box_drops_its_mask():
@@ -168,8 +171,8 @@ def test_a_dropped_box_drops_its_mask():
                 total += len(np.unique(objects[objects > 0]))
                 for (x1, y1, x2, y2), mask in zip(own, of, strict=True):
                     y, x = np.nonzero(mask)
-                    assert not len(x) or x1 <= x.min() and x.max() < x2
-                    assert not len(y) or y1 <= y.min() and y.max() < y2
+                    assert not len(x) or (x1 <= x.min() and x.max() < x2)
+                    assert not len(y) or (y1 <= y.min() and y.max() < y2)
     assert 20 < kept < total
 
 
@@ -196,7 +199,8 @@ def test_batches_hold_masks_with_offsets_or_padded():
         y, x = objects.shape
         for mask, own in itertools.zip_longest(found, masks, fillvalue=0):
             np.testing.assert_array_equal(mask[:y, :x], own)
-            assert not mask[y:].any() and not mask[:, x:].any()
+            assert not mask[y:].any()
+            assert not mask[:, x:].any()
 
 
 def test_functions_and_previews_get_an_array_of_masks():
@@ -372,7 +376,8 @@ def test_wrong_masks_name_the_annotation_or_the_record_and_the_fix(coco):
         infeed.DecodeError, match=r"is for an image of 6x4 px"
     ) as caught:
         list(coco(other_size).decode().batch(9, pad=True))
-    assert ".png" in str(caught.value) and "mask 0 of `masks`" in str(caught.value)
+    assert ".png" in str(caught.value)
+    assert "mask 0 of `masks`" in str(caught.value)
 
     def failed(masks, match):
         image = np.zeros((1, 8, 8, 3), np.uint8)
@@ -393,11 +398,12 @@ def test_wrong_masks_name_the_annotation_or_the_record_and_the_fix(coco):
 
 def test_masks_that_are_declared_twice_or_do_not_exist_are_errors():
     def message(**options):
+        source = sources.Memory(
+            image=np.zeros((1, 8, 8, 3), np.uint8), boxes=np.ones((1, 1, 4))
+        )
+        pipeline = infeed.Pipeline(source).boxes(**options)
         with pytest.raises(infeed.ConfigError) as caught:
-            source = sources.Memory(
-                image=np.zeros((1, 8, 8, 3), np.uint8), boxes=np.ones((1, 1, 4))
-            )
-            infeed.Pipeline(source).boxes(**options).batch(1).open()
+            pipeline.batch(1).open()
         return str(caught.value)
 
     assert "no field `masks`; use one of" in message(masks="masks")
@@ -420,3 +426,45 @@ def test_a_text_of_masks_needs_no_more_memory_than_allowed():
         pipeline.open(workers=1, memory="256MiB") as loader,
     ):
         next(iter(loader))
+
+
+def test_previews_have_the_objects_and_draw_them():
+    pipeline = pipeline_of(Scenes(12)).transform(T.RandomCrop(30))
+    for position in (5, 9):
+        shown = pipeline.preview(position)
+        masks = shown[-1].fields["masks"]
+        for stage in shown:
+            assert stage.objects.shape == stage.fields["image"].shape[:2]
+        objects = shown[-1].objects
+        assert set(np.unique(objects)) <= set(range(len(masks) + 1))
+        for number, mask in enumerate(masks, start=1):
+            np.testing.assert_array_equal(objects == number, mask)
+        drawn = drawn_image(shown)
+        plain = shown[-1].fields["image"]
+        outside = objects == 0
+        for x1, y1, x2, y2 in shown[-1].boxes.astype(int):
+            outside[y1:y2, x1:x2] = False
+        np.testing.assert_array_equal(drawn[outside], plain[outside])
+        inside = objects > 0
+        assert inside.any()
+        assert (drawn[inside] != plain[inside]).any(1).mean() > 0.9
+
+
+def test_previews_draw_points():
+    image = np.zeros((1, 20, 30, 3), np.uint8)
+    at = np.float32([[[4, 5, 2], [9, 9, 0], [12, 8, 1]]])
+    pipeline = infeed.Pipeline(sources.Memory(image=image, at=at)).points("at")
+    shown = pipeline.transform(T.RandomHorizontalFlip(1.0)).preview(0)
+    assert shown[-1].points.tolist() == [[25, 5], [17, 8]]
+    assert shown[-1].objects is None
+    drawn = drawn_image(shown)
+    marked = np.zeros((20, 30), bool)
+    marked[4:7, 24:27] = marked[7:10, 16:19] = True
+    np.testing.assert_array_equal((drawn == (255, 0, 0)).all(2), marked)
+
+
+def drawn_image(shown):
+    """Returns the image of the last stage as a notebook shows it."""
+    last = shown._repr_html_().split("<b>output</b>")[1]
+    data = re.search(r"base64,([^\"]+)", last).group(1)
+    return np.array(Image.open(io.BytesIO(base64.b64decode(data))))

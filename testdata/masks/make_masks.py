@@ -1,4 +1,4 @@
-"""Writes masks.json: segmentations of COCO, and their pixels as pycocotools paints them.
+"""Writes masks.json: segmentations of COCO, and their pixels by pycocotools.
 
     python make_masks.py
 
@@ -15,7 +15,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 def polygon(rng, height, width):
-    """Returns corners inside and outside the image, with the fractions of annotations."""
+    """Returns corners inside and outside the image, with few digits."""
     corners = int(rng.integers(3, 12))
     low, high = (-0.3, 1.3) if rng.random() < 0.4 else (0.0, 1.0)
     points = rng.uniform(low, high, (corners, 2)) * (width, height)
@@ -35,9 +35,7 @@ def main():
     cases = []
     for _ in range(120):
         height, width = (int(side) for side in rng.integers(1, 40, 2))
-        polygons = [
-            polygon(rng, height, width) for _ in range(int(rng.integers(1, 4)))
-        ]
+        polygons = [polygon(rng, height, width) for _ in range(int(rng.integers(1, 4)))]
         runs = coco.merge(coco.frPyObjects(polygons, height, width))
         pixels = coco.decode(runs)
         cases.append(

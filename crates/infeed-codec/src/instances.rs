@@ -63,7 +63,7 @@ pub enum RunLengths {
 pub struct SegmentationError {
     /// The problem, which continues "the segmentation".
     pub problem: String,
-    /// What to change.
+    /// The fix.
     pub fix: &'static str,
 }
 
@@ -395,6 +395,29 @@ pub fn clear(plane: &mut Image, size: Size) {
     plane.reset(size, 1, Depth::U8);
 }
 
+/// Returns left, top, right and bottom of the pixels of each bit of a plane, and their number. None
+/// for a bit without pixels.
+pub fn bits_of(plane: &Image) -> [Option<([usize; 4], usize)>; OBJECTS_PER_PLANE] {
+    let mut found = [None; OBJECTS_PER_PLANE];
+    for y in 0..plane.height() {
+        let row = plane.row(y);
+        let any = row.iter().fold(0, |any, pixel| any | pixel);
+        for (bit, found) in found.iter_mut().enumerate() {
+            if any >> bit & 1 == 0 {
+                continue;
+            }
+            let is_set = |pixel: &u8| pixel >> bit & 1 == 1;
+            let count = row.iter().filter(|pixel| is_set(pixel)).count();
+            let first = row.iter().position(is_set).unwrap_or(0);
+            let last = row.iter().rposition(is_set).unwrap_or(0) + 1;
+            let ([left, top, right, _], before) = found.unwrap_or(([usize::MAX, y, 0, 0], 0));
+            let around = [left.min(first), top, right.max(last), y + 1];
+            *found = Some((around, before + count));
+        }
+    }
+    found
+}
+
 impl<'de> Deserialize<'de> for Segmentation {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Segmentation, D::Error> {
         deserializer.deserialize_any(SegmentationVisitor)
@@ -569,5 +592,22 @@ mod tests {
             .paint(&mut plane, 1, &mut scratch)
             .expect("a polygon");
         assert!(scratch.len() <= 100 * 100);
+    }
+
+    #[test]
+    fn bits_have_their_box_and_their_pixels() {
+        let mut plane = Image::default();
+        let size = Size {
+            height: 3,
+            width: 4,
+        };
+        clear(&mut plane, size);
+        plane
+            .data
+            .copy_from_slice(&[0, 0, 0, 0, 0, 1, 3, 0, 1, 0, 0, 0]);
+        let found = bits_of(&plane);
+        assert_eq!(found[0], Some(([0, 1, 3, 3], 3)));
+        assert_eq!(found[1], Some(([2, 1, 3, 2], 1)));
+        assert!(found[2..].iter().all(Option::is_none));
     }
 }

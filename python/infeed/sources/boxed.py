@@ -67,6 +67,9 @@ class Yolo(Source):
             means ``images`` with its last folder ``images`` replaced by ``labels``.
         classes: Path of a text file with the name of a class in each line. None means
             that classes have no names.
+        corners: Whether to read rotated boxes: a field ``corners`` has x and y of the
+            four corners of each box, in shares of the image's sides. They move with the
+            image, also outside it.
 
     Raises:
         ConfigError: Raised when the pipeline is opened: there are no images or no
@@ -77,12 +80,14 @@ class Yolo(Source):
     images: str
     labels: str | None = None
     classes: str | None = None
+    corners: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "images", _check.path(self, "images", self.images))
         for name in ("labels", "classes"):
             if (given := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _check.path(self, name, given))
+        _check.flag(self, "corners", self.corners)
 
 
 @dataclass(frozen=True, repr=False)

@@ -140,8 +140,8 @@ impl DecodedCache {
         (spec, source): (&SourceSpec, &dyn Source),
         options: &CacheOptions,
     ) -> Result<Option<DecodedCache>, Error> {
-        if plan.has_mosaic() && options.disk.is_some() {
-            let problem = "a folder keeps records one by one, and Mosaic needs four at once; leave \
+        if plan.joins() && options.disk.is_some() {
+            let problem = "a folder keeps records one by one, and Mosaic and CopyPaste need several at once; leave \
                            `disk` out";
             return Err(Error::config("cache", problem));
         }

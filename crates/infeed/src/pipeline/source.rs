@@ -83,6 +83,9 @@ macro_rules! source_spec {
                 /// Text file with the name of a class in each line.
                 #[serde(default, skip_serializing_if = "Option::is_none")]
                 classes: Option<PathBuf>,
+                /// Whether the corners of rotated boxes are read.
+                #[serde(default, skip_serializing_if = "is_no")]
+                corners: bool,
             },
             /// Images with the boxes of a dataset in the format of Pascal VOC.
             Voc {
@@ -297,7 +300,7 @@ impl SourceSpec {
             SourceSpec::Coco {
                 keypoints, masks, ..
             } => Ok(Some(coco::fields(keypoints.is_some(), *masks))),
-            SourceSpec::Yolo { .. } => Ok(Some(boxed::fields(&[]))),
+            SourceSpec::Yolo { corners, .. } => Ok(Some(yolo::fields(*corners))),
             SourceSpec::Voc { .. } => Ok(Some(voc::fields())),
             SourceSpec::Memory { fields } => {
                 let fields: Result<_, _> = fields.iter().map(MemoryField::field).collect();
@@ -326,10 +329,11 @@ impl SourceSpec {
                     false => boxes,
                 })
             }
-            SourceSpec::Yolo { .. } => {
+            SourceSpec::Yolo { corners, .. } => {
                 let mut boxes = BoxesSpec::new(boxed::BOXES, BoxFormat::Cxcywh);
                 boxes.normalized = true;
-                Some(boxes.columns([boxed::LABELS]))
+                let boxes = boxes.columns([boxed::LABELS]);
+                Some(boxes.columns(corners.then_some(yolo::CORNERS)))
             }
             SourceSpec::Voc { .. } => {
                 let boxes = BoxesSpec::new(boxed::BOXES, BoxFormat::Xyxy);
@@ -347,6 +351,11 @@ impl SourceSpec {
                 keypoints: Some(count),
                 ..
             } => Some(PointsSpec::new(coco::KEYPOINTS).count(*count)),
+            SourceSpec::Yolo { corners: true, .. } => Some(PointsSpec {
+                visibility: false,
+                normalized: true,
+                ..PointsSpec::new(yolo::CORNERS).count(4)
+            }),
             SourceSpec::Mix { parts, .. } => parts.first()?.source.points(),
             _ => None,
         }
@@ -406,7 +415,11 @@ impl SourceSpec {
                 images,
                 labels,
                 classes,
-            } => Arc::new(yolo::open(images, labels.as_deref(), classes.as_deref())?),
+                corners,
+            } => {
+                let (labels, classes) = (labels.as_deref(), classes.as_deref());
+                Arc::new(yolo::open(images, labels, classes, *corners)?)
+            }
             SourceSpec::Voc {
                 path,
                 image_set,

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::failure::{SampleError, StageFailure};
 use super::masks::{self, MasksPlan};
+use super::moved::SampleImage;
 use super::place;
 use super::points::PointsPlan;
 use crate::pipeline::{BoxesSpec, Pipeline};
@@ -260,13 +261,13 @@ impl BoxesPlan {
     }
 
     /// Moves the boxes of a record by the steps of its image. Returns those that stay.
-    pub(super) fn kept<'s>(
+    pub(super) fn kept(
         &self,
-        record: &[Bytes],
-        image: ImageFrame,
-        drawn: impl IntoIterator<Item = &'s (usize, Step)> + Clone,
+        image: &SampleImage<'_>,
+        shared: &[(usize, Step)],
     ) -> Result<KeptBoxes, StageFailure> {
-        let mut boxes = self.start(record, image)?;
+        let record = &image.record.fields;
+        let (boxes, size) = self.moved(image, shared)?;
         let mut columns = Vec::with_capacity(self.columns.len());
         for (column, name) in self.columns.iter().zip(&self.spec.columns) {
             let found = record[column.field].len();
@@ -282,16 +283,11 @@ impl BoxesPlan {
                 return Err(error.in_field(column.field));
             }
             columns.push(match &column.points {
-                Some(points) => points.moved(record, image, drawn.clone())?,
+                Some(points) => {
+                    points.moved(record, image.frame, image.steps.iter().chain(shared))?
+                }
                 None => record[column.field].clone(),
             });
-        }
-        let mut size = image.size;
-        for (_, step) in drawn {
-            for moving in &mut boxes {
-                moving.follow(step, size);
-            }
-            size = step.output_size(size);
         }
         let filter = self.spec.filter();
         let kept = boxes.iter().enumerate();
@@ -306,6 +302,44 @@ impl BoxesPlan {
             of: boxes.len(),
             size,
         })
+    }
+
+    /// Moves the boxes of a record by the steps of its image, and those that it shares with others.
+    /// Returns them with the size of the result.
+    pub(super) fn moved(
+        &self,
+        image: &SampleImage<'_>,
+        shared: &[(usize, Step)],
+    ) -> Result<(Vec<MovingBox>, Size), StageFailure> {
+        let mut size = image.frame.size;
+        let mut follow = |boxes: &mut [MovingBox], steps: &[(usize, Step)]| {
+            for (_, step) in steps {
+                boxes
+                    .iter_mut()
+                    .for_each(|moving| moving.follow(step, size));
+                size = step.output_size(size);
+            }
+        };
+        let mut boxes = match image.pasted {
+            Some(objects) => {
+                follow(&mut [], image.steps);
+                objects.boxes.clone()
+            }
+            None => {
+                let mut boxes = self.start(&image.record.fields, image.frame)?;
+                follow(&mut boxes, image.steps);
+                boxes
+            }
+        };
+        follow(&mut boxes, shared);
+        Ok((boxes, size))
+    }
+
+    /// Returns the points in the columns.
+    pub(super) fn points(&self) -> impl Iterator<Item = &PointsPlan> {
+        self.columns
+            .iter()
+            .filter_map(|column| column.points.as_ref())
     }
 
     /// Writes the boxes that stay of the records of a sample, with their rows of other fields.

@@ -13,8 +13,8 @@ use super::sample::SampleScratch;
 use super::{FieldPlan, Plan};
 use infeed_codec::decode::ImageFrame;
 use infeed_codec::instances::{self, OBJECTS_PER_PLANE, Segmentation};
-use infeed_codec::transform::{PixelView, Step};
-use infeed_core::batch::{ColumnKind, ColumnSpec, RowCell};
+use infeed_codec::transform::{MovingBox, PixelView, Step, TransformScratch};
+use infeed_core::batch::{Array, ColumnKind, ColumnSpec, RowCell};
 use infeed_core::sample::{DType, Field, FieldKind, Image, Size};
 
 /// A field with the mask of each box.
@@ -35,6 +35,13 @@ pub(super) struct MasksPlan {
 pub(super) struct MaskScratch {
     planes: [Image; 2],
     outline: Vec<u8>,
+}
+
+/// A plane of masks.
+pub(super) struct PaintedPlane {
+    /// The box of each bit.
+    pub(super) numbers: Vec<usize>,
+    pub(super) image: Image,
 }
 
 /// The masks of a record.
@@ -93,38 +100,112 @@ impl MasksPlan {
     /// Writes the masks of the boxes that stay, one byte per pixel.
     pub(super) fn write(
         &self,
-        (images, shared): SampleImages<'_>,
+        images: SampleImages<'_>,
         kept: &[KeptBoxes],
         cells: &mut [RowCell],
         scratch: &mut SampleScratch,
     ) -> Result<(), TileFailure> {
         let mut values = Vec::new();
-        let mut shape = vec![0; 3];
-        for (tile, (image, kept)) in images.iter().zip(kept).enumerate() {
-            let Size { height, width } = kept.size;
-            shape[0] += kept.numbers().len();
-            shape[1..].copy_from_slice(&[height as usize, width as usize]);
-            let steps = image.steps.iter().chain(shared);
-            self.each_plane(image, kept, steps, scratch, |objects, plane| {
-                for bit in 0..objects.len() {
-                    values.extend(plane.data.iter().map(|pixel| (pixel >> bit) & 1));
-                }
-            })
-            .map_err(|failure| TileFailure { tile, failure })?;
-        }
+        self.each(images, kept, scratch, |bit, plane| {
+            values.extend(plane.data.iter().map(|pixel| (pixel >> bit) & 1));
+        })?;
+        let side = |of: fn(&KeptBoxes) -> u32| kept.first().map_or(0, of) as usize;
+        let boxes = kept.iter().map(|of| of.numbers().len()).sum();
+        let shape = vec![boxes, side(|of| of.size.height), side(|of| of.size.width)];
         if let RowCell::Own { shape: of, bytes } = &mut cells[self.field] {
             (*of, *bytes) = (shape, values);
         }
         Ok(())
     }
 
-    /// Paints the masks of the boxes that stay of an image and moves them by `steps`. Calls `each`
-    /// with the numbers of up to eight boxes, and the plane with their masks in its bits.
-    pub(super) fn each_plane<'s>(
+    /// Returns the object of each pixel: 0 for none, else a number from 1 that repeats after 255.
+    pub(super) fn objects(
+        &self,
+        images: SampleImages<'_>,
+        kept: &[KeptBoxes],
+        scratch: &mut SampleScratch,
+    ) -> Result<Option<Array>, TileFailure> {
+        let Some(Size { height, width }) = kept.first().map(|of| of.size) else {
+            return Ok(None);
+        };
+        let shape = vec![height as usize, width as usize];
+        let mut objects = vec![0; shape.iter().product()];
+        let mut number = 0;
+        self.each(images, kept, scratch, |bit, plane| {
+            number = number % 255 + 1;
+            let pixels = objects.iter_mut().zip(&plane.data);
+            let inside = pixels.filter(|(_, pixel)| (**pixel >> bit) & 1 == 1);
+            inside.for_each(|(object, _)| *object = number);
+        })?;
+        Ok(Array::own(&objects, shape, DType::UInt8).ok())
+    }
+
+    /// Calls `each` with a bit and a plane for the mask of each box that stays, in their order.
+    fn each(
+        &self,
+        (images, shared): SampleImages<'_>,
+        kept: &[KeptBoxes],
+        scratch: &mut SampleScratch,
+        mut each: impl FnMut(usize, &Image),
+    ) -> Result<(), TileFailure> {
+        for (tile, (image, kept)) in images.iter().zip(kept).enumerate() {
+            let failed = |failure| TileFailure { tile, failure };
+            let Some(objects) = image.pasted else {
+                let steps = image.steps.iter().chain(shared);
+                let numbers = (kept.numbers(), kept.of);
+                self.each_plane(image, numbers, steps, scratch, |numbers, plane| {
+                    (0..numbers.len()).for_each(|bit| each(bit, plane));
+                })
+                .map_err(failed)?;
+                continue;
+            };
+            let steps: Vec<Step> = shared.iter().filter_map(|(_, s)| s.moving_bits()).collect();
+            for plane in &objects.planes {
+                let numbers = plane.numbers.iter().enumerate();
+                let mut bits = numbers
+                    .filter(|(_, number)| kept.numbers().binary_search(number).is_ok())
+                    .map(|(bit, _)| bit)
+                    .peekable();
+                if bits.peek().is_none() {
+                    continue;
+                }
+                let [current, other] = &mut scratch.masks.planes;
+                current.clone_from(&plane.image);
+                let moved = moved(self.field, (current, other), &steps, &mut scratch.transform);
+                let moved = moved.map_err(failed)?;
+                bits.for_each(|bit| each(bit, moved));
+            }
+        }
+        Ok(())
+    }
+
+    /// Paints the masks of the boxes that are left after the steps of their image.
+    pub(super) fn painted(
         &self,
         image: &SampleImage<'_>,
-        kept: &KeptBoxes,
-        steps: impl Iterator<Item = &'s (usize, Step)>,
+        boxes: &[MovingBox],
+        scratch: &mut SampleScratch,
+    ) -> Result<Vec<PaintedPlane>, StageFailure> {
+        let left = boxes.iter().enumerate().filter(|(_, one)| one.is_left());
+        let numbers: Vec<usize> = left.map(|(number, _)| number).collect();
+        let mut planes = Vec::with_capacity(numbers.len().div_ceil(OBJECTS_PER_PLANE));
+        let numbers = (&numbers[..], boxes.len());
+        self.each_plane(image, numbers, image.steps, scratch, |numbers, plane| {
+            planes.push(PaintedPlane {
+                numbers: numbers.to_vec(),
+                image: plane.clone(),
+            });
+        })?;
+        Ok(planes)
+    }
+
+    /// Paints the masks of some of the boxes of an image and moves them by `steps`. Calls `each`
+    /// with the numbers of up to eight boxes, and the plane with their masks in its bits.
+    fn each_plane<'s>(
+        &self,
+        image: &SampleImage<'_>,
+        (numbers, boxes): (&[usize], usize),
+        steps: impl IntoIterator<Item = &'s (usize, Step)>,
         scratch: &mut SampleScratch,
         mut each: impl FnMut(&[usize], &Image),
     ) -> Result<(), StageFailure> {
@@ -134,13 +215,14 @@ impl MasksPlan {
             false => image.frame,
         };
         let size = frame.stored_size();
-        let masks = self.read(&image.record.fields[self.field], kept.of, size);
+        let masks = self.read(&image.record.fields[self.field], boxes, size);
         let masks = masks.map_err(invalid)?;
+        let steps = steps.into_iter();
         let steps: Vec<Step> = steps.filter_map(|(_, step)| step.moving_bits()).collect();
         let MaskScratch { planes, outline } = &mut scratch.masks;
-        let [first, second] = planes;
-        let (mut current, mut other) = (first, second);
-        for numbers in kept.numbers().chunks(OBJECTS_PER_PLANE) {
+        for numbers in numbers.chunks(OBJECTS_PER_PLANE) {
+            let [first, second] = &mut *planes;
+            let (mut current, mut other) = (first, second);
             instances::clear(current, size);
             for (bit, &number) in numbers.iter().enumerate() {
                 masks
@@ -155,21 +237,11 @@ impl MasksPlan {
                 frame.show(current, other);
                 std::mem::swap(&mut current, &mut other);
             }
-            for step in &steps {
-                step.apply(
-                    PixelView::from(&*current),
-                    other,
-                    true,
-                    &mut scratch.transform,
-                )
-                .map_err(|error| StageFailure {
-                    field: self.field,
-                    transform: Some(step.name()),
-                    error: SampleError::Transform(error),
-                })?;
-                std::mem::swap(&mut current, &mut other);
-            }
-            each(numbers, current);
+            let planes = (current, other);
+            each(
+                numbers,
+                moved(self.field, planes, &steps, &mut scratch.transform)?,
+            );
         }
         Ok(())
     }
@@ -210,6 +282,25 @@ impl MasksPlan {
         }
         Ok(RecordMasks::Segmentations(masks))
     }
+}
+
+/// Moves a plane by steps. Returns the plane, which may be `other`.
+fn moved<'p>(
+    field: usize,
+    (mut current, mut other): (&'p mut Image, &'p mut Image),
+    steps: &[Step],
+    scratch: &mut TransformScratch,
+) -> Result<&'p Image, StageFailure> {
+    for step in steps {
+        step.apply(PixelView::from(&*current), other, true, scratch)
+            .map_err(|error| StageFailure {
+                field,
+                transform: Some(step.name()),
+                error: SampleError::Transform(error),
+            })?;
+        std::mem::swap(&mut current, &mut other);
+    }
+    Ok(current)
 }
 
 impl RecordMasks<'_> {

@@ -7,12 +7,14 @@ mod added;
 mod boxes;
 mod classes;
 pub mod coordinates;
+mod copy_paste;
 mod describe;
 pub mod device;
 mod devices;
 pub mod failure;
 mod fold;
 pub(crate) mod function;
+pub mod joined;
 mod masks;
 mod mix;
 pub mod mosaic;
@@ -54,7 +56,7 @@ pub struct Plan {
     /// `None` if samples are not mixed.
     mixer: Option<mix::Mixer>,
     /// `None` if each sample has one image.
-    mosaic: Option<mosaic::MosaicPlan>,
+    join: Option<joined::JoinPlan>,
     /// `None` if the host decodes all files.
     devices: Option<devices::Devices>,
     /// User functions, those on samples first.
@@ -201,7 +203,7 @@ impl Plan {
         if mixer.is_some() {
             function::refuse_after_mixing(pipeline)?;
         }
-        let mosaic = mosaic::plan(pipeline)?;
+        let join = joined::plan(pipeline, &boxes, &points)?;
         // Without a source, fields and function outputs may be unknown.
         let calls = match source {
             None if !strict => Vec::new(),
@@ -217,7 +219,7 @@ impl Plan {
         }
         Ok(Plan {
             mixer,
-            mosaic,
+            join,
             devices: None,
             calls,
             marked,

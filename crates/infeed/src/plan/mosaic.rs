@@ -4,20 +4,16 @@
 //! part is written into a canvas. For the transforms that follow, the canvas is an image without a
 //! decoder. The boxes of each record take the steps of their own image first.
 
-use std::ops::Range;
-
-use super::failure::{SampleError, StageFailure};
-use super::fold::{Flips, FoldedSteps, fold};
+use super::Plan;
+use super::failure::StageFailure;
+use super::fold::{Flips, fold};
+use super::joined::{ArrangedTile, DrawnTile, failed, on_canvas};
 use super::moved::SampleImage;
 use super::prepared::PixelState;
-use super::sample::{AdmitMemory, DrawnImage, Position, SampleScratch, VisualField};
-use super::{FieldPlan, Plan, place};
-use crate::pipeline::Pipeline;
-use infeed_codec::decode::{ImageFrame, Request};
-use infeed_codec::transform::{Mosaic, MosaicDraw, PixelView, Rng, Step, TILES, TransformError};
+use super::sample::{AdmitMemory, Position, SampleScratch, VisualField};
+use infeed_codec::transform::{Mosaic, MosaicDraw, PixelView, TILES};
 use infeed_core::batch::BatchRow;
 use infeed_core::counters::{Stage, ThreadCounters};
-use infeed_core::error::Error;
 use infeed_core::sample::{Image, Record, Region};
 
 /// The mosaic of a pipeline.
@@ -25,7 +21,7 @@ use infeed_core::sample::{Image, Record, Region};
 pub(super) struct MosaicPlan {
     /// Index of the transform; keys the draws.
     pub(super) number: usize,
-    mosaic: Mosaic,
+    pub(super) mosaic: Mosaic,
 }
 
 /// A record in a mosaic.
@@ -61,100 +57,12 @@ impl From<TileFailure> for StageFailure {
     }
 }
 
-/// An image of a mosaic with its drawn steps.
-pub(super) struct DrawnTile {
-    /// The image at its location in the canvas.
-    pub(super) image: DrawnImage,
-    /// Number of the steps up to the visible pixels; the rest moves them to their location.
-    pub(super) visible: usize,
-    /// The location of the visible pixels.
-    pub(super) region: Region,
-}
-
-/// A record on its way into the canvas.
-struct ArrangedTile<'a> {
-    looked: Vec<VisualField<'a>>,
-    drawn: DrawnTile,
-    arranged: Vec<(FoldedSteps, Option<Request>)>,
-}
-
-/// Checks the mosaic of a pipeline.
-pub(super) fn plan(pipeline: &Pipeline) -> Result<Option<MosaicPlan>, Error> {
-    let all = || pipeline.transforms.iter().enumerate();
-    let mut mosaics = all().filter_map(|(at, transform)| Some((at, transform.mosaic()?)));
-    let Some((number, mosaic)) = mosaics.next() else {
-        return Ok(None);
-    };
-    let wrong =
-        |at: usize, problem: &str| Err(Error::config(place(at, &pipeline.transforms[at]), problem));
-    if let Some((second, _)) = mosaics.next() {
-        return wrong(second, "a pipeline can have one Mosaic; remove one");
-    }
-    if let Some((at, _)) = all().find(|(_, transform)| transform.mixes()) {
-        let problem = "it mixes samples, which Mosaic does already; remove one of the two";
-        return wrong(at, problem);
-    }
-    let keeps_channels = |channels| {
-        let mut before = pipeline.transforms[..number].iter();
-        before.all(|transform| transform.output_channels(channels) == channels)
-    };
-    if !keeps_channels(1) || !keeps_channels(3) {
-        let problem = "an earlier transform changes the number of channels; put it after Mosaic";
-        return wrong(number, problem);
-    }
-    let mosaic = mosaic.clone();
-    Ok(Some(MosaicPlan { number, mosaic }))
-}
-
 impl Plan {
-    /// Whether samples are made of several images.
-    pub(crate) fn has_mosaic(&self) -> bool {
-        self.mosaic.is_some()
-    }
-
-    /// Draws the partners of a position: a function of the seed, epoch, position and the positions
-    /// in `near`. None if its image is alone.
-    pub fn mosaic(&self, at: Position, near: impl FnOnce() -> Range<u64>) -> Option<MosaicDraw> {
-        let MosaicPlan { number, mosaic } = self.mosaic.as_ref()?;
-        let mut rng = Rng::new(self.seed, at.epoch, at.position, *number as u64);
-        mosaic.draw_partners(at.position, near, &mut rng)
-    }
-
-    /// Makes the sample of four records in its row. The first one is the sample's own: fields that
-    /// are neither images nor boxes are copied from it.
-    ///
-    /// # Errors
-    ///
-    /// The error of a record, the same on every run. The row's content is then unspecified.
-    pub fn run_mosaic(
-        &self,
-        tiles: &[TileRecord<'_>; TILES],
-        drawn: &MosaicDraw,
-        row: &mut BatchRow,
-        scratch: &mut SampleScratch,
-        counters: &ThreadCounters,
-        admit: AdmitMemory<'_>,
-    ) -> Result<(), TileFailure> {
-        let TileRecord { record, state, at } = tiles[0];
-        let Some(own) = &self.mosaic else {
-            return Ok(self.run((record, state), at, row, scratch, counters, admit)?);
-        };
-        let mut canvases = std::mem::take(&mut scratch.canvases);
-        let made = self.run_with(at, row, scratch, counters, |row, scratch| {
-            let (mosaic, buffers) = ((own, drawn), &mut canvases);
-            self.fill_mosaic(tiles, mosaic, row, buffers, scratch, counters, admit)
-        });
-        // The cost of the partners belongs to the sample.
-        scratch.counted = 1;
-        scratch.canvases = canvases;
-        made
-    }
-
     /// Makes the sample up to the user functions.
     #[allow(clippy::too_many_arguments)]
-    fn fill_mosaic(
+    pub(super) fn fill_mosaic(
         &self,
-        tiles: &[TileRecord<'_>; TILES],
+        tiles: &[TileRecord<'_>],
         mosaic: (&MosaicPlan, &MosaicDraw),
         row: &mut BatchRow,
         canvases: &mut Vec<Image>,
@@ -170,16 +78,19 @@ impl Plan {
         let mut parts = Vec::with_capacity(TILES);
         for (tile, of) in tiles.iter().enumerate() {
             let failed = |failure| TileFailure { tile, failure };
-            let (part, needed) = self
-                .arrange_tile(of, (mosaic, tile), fields, scratch)
-                .map_err(failed)?;
+            let looked = self.look(of.record, of.state, fields, scratch);
+            let looked = looked.map_err(failed)?;
+            let drawn = self.draw_tile(of.record, &looked[0], of.at, (mosaic, tile));
+            let drawn = drawn.map_err(failed)?;
+            let (part, needed) = self.arrange_tile(looked, drawn, of.state, scratch);
             if needed > most.1 {
                 most = (tile, needed);
             }
             parts.push(part);
         }
         let images = parts.iter().map(|part| &part.drawn.image);
-        let after = self.draw_after(mosaic.0, images, own.at)?;
+        let size = mosaic.0.mosaic.size.square();
+        let after = self.draw_after(mosaic.0.number, size, images, own.at)?;
         // Buffers of the canvas's steps are those of the tiles' steps.
         let (mut canvas_bytes, mut after_bytes) = (self.function_inputs(own.record, fields), 0);
         let mut arranged = Vec::with_capacity(canvases.len());
@@ -226,35 +137,6 @@ impl Plan {
         Ok(())
     }
 
-    /// Draws the steps of a record into the canvas, and arranges those of its pixels. Returns the
-    /// bytes of working memory, too.
-    fn arrange_tile<'a>(
-        &'a self,
-        of: &TileRecord<'a>,
-        mosaic: ((&MosaicPlan, &MosaicDraw), usize),
-        fields: &'a [FieldPlan],
-        scratch: &mut SampleScratch,
-    ) -> Result<(ArrangedTile<'a>, u64), StageFailure> {
-        let looked = self.look(of.record, of.state, fields, scratch)?;
-        let first = looked.first().expect("transforms need an image");
-        let drawn = self.draw_tile(of.record, first, of.at, mosaic)?;
-        let pixels = self.missing(&drawn.image.steps[..drawn.visible], of.state);
-        let mut arranged = Vec::with_capacity(looked.len());
-        let mut needed = 0;
-        for look in &looked {
-            let folded = fold(&look.plan.steps, pixels, look.size);
-            let request = self.request(look, &folded);
-            needed += look.scratch_bytes(&folded, request.as_ref(), &scratch.decoder);
-            arranged.push((folded, request));
-        }
-        let part = ArrangedTile {
-            looked,
-            drawn,
-            arranged,
-        };
-        Ok((part, needed))
-    }
-
     /// Draws the steps of a record up to its location in the canvas.
     pub(super) fn draw_tile(
         &self,
@@ -266,7 +148,7 @@ impl Plan {
         let mut image = self.undrawn(record, first)?;
         self.draw_more(0..own.number, at, &mut image)?;
         let placed = own.mosaic.tile(image.size, tile, mosaic.center);
-        let placed = placed.map_err(|error| failed(first.field, error))?;
+        let placed = placed.map_err(|error| failed(first.field, "Mosaic", error))?;
         for step in placed.steps {
             image.add(own.number, step);
         }
@@ -279,29 +161,8 @@ impl Plan {
         })
     }
 
-    /// Draws the steps after the mosaic of these images.
-    pub(super) fn draw_after<'a>(
-        &self,
-        own: &MosaicPlan,
-        images: impl Iterator<Item = &'a DrawnImage>,
-        at: Position,
-    ) -> Result<Vec<(usize, Step)>, StageFailure> {
-        let mut canvas = DrawnImage {
-            field: 0,
-            size: own.mosaic.size.square(),
-            boxes: Vec::new(),
-            steps: Vec::new(),
-        };
-        for image in images {
-            canvas.field = image.field;
-            canvas.boxes.extend_from_slice(&image.boxes);
-        }
-        self.draw_more(own.number + 1..self.transforms.len(), at, &mut canvas)?;
-        Ok(canvas.steps)
-    }
-
     /// Decodes the fields of a record and copies their visible pixels to the canvases.
-    fn paste_tile(
+    pub(super) fn paste_tile(
         &self,
         part: &ArrangedTile<'_>,
         canvases: &mut [Image],
@@ -337,29 +198,7 @@ impl MosaicPlan {
     ) -> Result<(), StageFailure> {
         let pixels = (look.plan.channels, look.plan.depth);
         let cleared = self.mosaic.canvas(look.plan.is_mask, pixels, canvas);
-        cleared.map_err(|error| failed(look.field, error))
-    }
-}
-
-fn failed(field: usize, error: TransformError) -> StageFailure {
-    StageFailure {
-        field,
-        transform: Some("Mosaic"),
-        error: SampleError::Transform(error),
-    }
-}
-
-/// Returns a field whose image is the canvas.
-fn on_canvas<'a>(look: &VisualField<'a>, pixels: &'a [u8], drawn: &DrawnTile) -> VisualField<'a> {
-    let size = drawn.image.size;
-    VisualField {
-        field: look.field,
-        plan: look.plan,
-        bytes: pixels,
-        header: None,
-        size,
-        frame: ImageFrame::upright(size),
-        is_devices: false,
+        cleared.map_err(|error| failed(look.field, "Mosaic", error))
     }
 }
 

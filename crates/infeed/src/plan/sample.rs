@@ -190,7 +190,7 @@ impl Plan {
     }
 
     /// Makes the sample of a record up to the user functions.
-    fn fill(
+    pub(super) fn fill(
         &self,
         (record, state): (&Record, PixelState),
         at: Position,
