@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from test_detection import png, rows
+from test_device import host
 from test_masks import HEIGHT, SAME_SIZE, WIDTH, Scenes, box_of, pipeline_of
 
 import infeed
@@ -232,3 +233,22 @@ def test_combinations_that_cannot_work_name_the_fix():
     )
     with pytest.raises(infeed.ConfigError, match="p is 2"):
         pipeline.transform(T.CopyPaste(p=2))
+
+
+@pytest.mark.parametrize("placement", ["host", "device", "device-resize"])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (T.CopyPaste(p=0.5), T.RandomHorizontalFlip()),
+        (T.RandomResizedCrop((30, 40)), T.CopyPaste(p=0.5), T.ToFloat()),
+        (T.CopyPaste(p=0.5), T.Resize((32, 32)), T.ToFloat()),
+    ],
+    ids=["flip", "before", "after"],
+)
+def test_a_device_has_the_bits_of_the_host(steps, placement):
+    pipeline = labelled(Labelled(12)).transform(*steps).batch(4)
+    with pipeline.open(workers=1) as loader:
+        expected = [batch["image"].copy() for batch in loader]
+    with pipeline.open(device="sim", placement=placement) as loader:
+        for batch, image in zip(loader, expected, strict=True):
+            np.testing.assert_array_equal(host(batch, "image"), image)
