@@ -581,7 +581,7 @@ mod tests {
             (
                 "\"x\"",
                 runs,
-                ["expected a list of polygons, or run lengths", "line 4"],
+                ["expected a list of polygons, or run lengths", "line 6"],
             ),
             (
                 outline,
