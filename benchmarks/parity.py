@@ -50,6 +50,7 @@ These transforms have no counterpart to compare value by value:
 | `MixUp`, `CutMix` | the papers; torchvision mixes within a batch |
 | `LongestMaxSize` | albumentations' sizes, and the pixels of `Resize` |
 | `RandomIoUCrop` | `functional.crop`, at most 100 minimum overlaps per image |
+| `CopyPaste` | the masks and pixels of torchvision's reference for detection |
 | `Mosaic` | the sizes and places of Ultralytics, and the pixels of `Resize` |
 | `GaussianNoise` | the distribution of the integers that torchvision adds |
 | `RandomApply`, `RandomChoice`, `RandomOrder` | the transforms of their lists |

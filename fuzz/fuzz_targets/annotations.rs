@@ -1,7 +1,10 @@
-//! Annotations of any text, as YOLO lines and as Pascal VOC: they open or raise an error.
+//! Annotations of any text, as YOLO lines, as Pascal VOC and as COCO with masks: they open or raise an
+//! error, and so do masks of any text.
 #![no_main]
 
+use infeed::instances::{Segmentation, clear};
 use infeed::pipeline::SourceSpec;
+use infeed::sample::{Image, Size};
 use infeed::source::read_one;
 use infeed_fuzz::shards::file;
 use libfuzzer_sys::fuzz_target;
@@ -13,11 +16,25 @@ fuzz_target!(|bytes: &[u8]| {
     file("voc/ImageSets/Main/train.txt", b"a\n");
     let annotation = file("voc/Annotations/a.xml", bytes);
     let root = |path: &std::path::Path| path.parent().expect("a folder").to_owned();
+    masks(bytes);
+    let coco = SourceSpec::Coco {
+        images: root(&image),
+        annotations: file("boxed/coco.json", bytes),
+        labels: Default::default(),
+        keypoints: Some(1),
+        masks: true,
+    };
+    if let Ok(source) = coco.open(&[])
+        && let Ok(found) = read_one(&*source, 0)
+    {
+        masks(&found.fields[6]);
+    }
     let specs = [
         SourceSpec::Yolo {
             images: root(&image),
             labels: None,
             classes: None,
+            corners: false,
         },
         SourceSpec::Voc {
             path: root(&root(&annotation)),
@@ -35,3 +52,23 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(found.fields[1].len(), 2 * found.fields[2].len());
     }
 });
+
+/// Checks that accepted masks can be painted, and no others.
+fn masks(text: &[u8]) {
+    let Ok(found) = serde_json::from_slice::<Vec<Segmentation>>(text) else {
+        return;
+    };
+    let (mut plane, mut scratch) = (Image::default(), Vec::new());
+    for mask in found {
+        let size = mask.size().filter(|size| size.pixels() <= 1 << 16);
+        let size = size.unwrap_or(Size {
+            height: 9,
+            width: 7,
+        });
+        clear(&mut plane, size);
+        let painted = mask.paint(&mut plane, 2, &mut scratch);
+        let fits = mask.size().is_none_or(|own| own == size);
+        assert_eq!(painted.is_ok(), fits && mask.check().is_ok());
+        assert!(plane.data.iter().all(|pixel| pixel & !2 == 0));
+    }
+}

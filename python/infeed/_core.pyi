@@ -530,13 +530,22 @@ def plan(
 def preview(
     description: str, handles: Sequence[np.ndarray], position: int, epoch: int
 ) -> tuple[
-    tuple[int, str], list[tuple[str, str, list[tuple[str, Any]], list[list[float]]]]
+    tuple[int, str],
+    list[
+        tuple[
+            str,
+            str,
+            list[tuple[str, Any]],
+            tuple[list[list[float]], list[list[float]], Array | None],
+        ]
+    ],
 ]:
     """Runs one sample through all stages on the calling thread.
 
     Returns:
-        Number and name of the record; name, draws, fields of each stage, and left, top,
-        right, bottom of its boxes in pixels of its images.
+        Number and name of the record; name, draws, fields of each stage, and its shapes
+        in pixels of its images: left, top, right, bottom of boxes; x and y of points;
+        the object of each pixel.
     """
 
 def toml_from_json(description: str) -> str:

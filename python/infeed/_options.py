@@ -132,6 +132,7 @@ class BoxesOptions:
     normalized: bool = False
     oriented: bool = False
     columns: tuple[str, ...] = ()
+    masks: str | None = None
     min_size: float = 1.0
     min_area: float = 1.0
     min_visibility: float = 0.0
@@ -181,6 +182,7 @@ class MovingFields:
         normalized: bool = False,
         oriented: bool = False,
         columns: Sequence[str] = (),
+        masks: str | None = None,
         min_size: float = 1.0,
         min_area: float = 1.0,
         min_visibility: float = 0.0,
@@ -209,6 +211,10 @@ class MovingFields:
                 turns the boxes with the image.
             columns: Names of fields with one number, or one row, per box, such as
                 labels. Their values do not change.
+            masks: Name of the field with the mask of each box: a text with a JSON list
+                of the ``segmentation`` of COCO, or uint8 or bool numbers
+                ``[n, height, width]``. Masks move with the pixels, by nearest
+                neighbour. Batches hold them as uint8, 0 and 1.
             min_size: Minimum width and height of a box in the result, in pixels.
             min_area: Minimum area of a box in the result, in square pixels.
             min_visibility: Minimum share of a box's area that is still in the image.
@@ -218,7 +224,9 @@ class MovingFields:
         """
         names = _check.typed("boxes", "columns", columns, tuple[str, ...])
         sizes = (min_size, min_area, min_visibility)
-        declared = BoxesOptions(field, format, normalized, oriented, names, *sizes)
+        declared = BoxesOptions(
+            field, format, normalized, oriented, names, masks, *sizes
+        )
         return self._with(_boxes=(*self._boxes, declared))
 
     def points(

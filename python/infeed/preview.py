@@ -15,6 +15,9 @@ from infeed.batch import numpy_from
 
 __all__ = ["Preview", "Stage"]
 
+# Boxes, points and objects of a stage, as the engine returns them.
+Shapes = tuple[list[list[float]], list[list[float]], Any]
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -27,12 +30,18 @@ class Stage:
             after the last stage, where they have the batch's layout.
         boxes: Left, top, right and bottom of the declared boxes that stay, in pixels of
             the images of the stage, float64 ``[n, 4]``.
+        points: Column and row of the declared points that are visible, float64
+            ``[n, 2]``.
+        objects: Object of each pixel, from the masks of the boxes that stay, uint8
+            ``[H, W]``: 0 for none, else a number from 1. None without masks.
     """
 
     name: str
     draws: str
     fields: dict[str, Any]
     boxes: np.ndarray
+    points: np.ndarray
+    objects: np.ndarray | None
 
     def __repr__(self) -> str:
         parts = [
@@ -44,7 +53,7 @@ class Stage:
 
 
 class Preview:
-    """The stages of one sample. Notebooks show the images, with boxes.
+    """The stages of one sample. Notebooks draw boxes, points and masks on the images.
 
     Attributes:
         position: Position in the order of the epoch, from 0.
@@ -58,7 +67,7 @@ class Preview:
         position: int,
         epoch: int,
         record: tuple[int, str],
-        stages: list[tuple[str, str, list[tuple[str, Any]], list[list[float]]]],
+        stages: list[tuple[str, str, list[tuple[str, Any]], Shapes]],
     ):
         self.position = position
         self.epoch = epoch
@@ -69,8 +78,10 @@ class Preview:
                 draws,
                 {field: _value(field, item) for field, item in columns},
                 np.array(boxes, np.float64).reshape(-1, 4),
+                np.array(points, np.float64).reshape(-1, 2),
+                None if objects is None else numpy_from("objects", objects),
             )
-            for name, draws, columns, boxes in stages
+            for name, draws, columns, (boxes, points, objects) in stages
         ]
 
     def __iter__(self) -> Iterator[Stage]:
@@ -104,7 +115,7 @@ class Preview:
         rows = []
         for stage in self.stages:
             cells = "".join(
-                f"<td>{_cell(name, item, stage.boxes)}</td>"
+                f"<td>{_cell(name, item, stage)}</td>"
                 for name, item in stage.fields.items()
             )
             head = f"<b>{html.escape(stage.name)}</b><br>{html.escape(stage.draws)}"
@@ -120,18 +131,30 @@ def _value(name: str, item: Any) -> Any:
     return only
 
 
-def _cell(name: str, item: Any, boxes: np.ndarray) -> str:
+def _cell(name: str, item: Any, stage: Stage) -> str:
     """Formats a field as HTML, as an image if it can be one."""
     if not isinstance(item, np.ndarray):
         return html.escape(repr(item)[:100])
     caption = f"{html.escape(name)} {item.dtype} {list(item.shape)}"
-    pixels = _pixels(item)
+    pixels = None if _is_masks(item, stage) else _pixels(item)
     if pixels is None:
         return f"{caption}<br>{html.escape(repr(item.tolist())[:100])}"
-    for box in boxes:
+    if stage.objects is not None:
+        pixels = _tinted(pixels, stage.objects)
+    for box in stage.boxes:
         _outline(pixels, box)
+    for point in stage.points:
+        _mark(pixels, point)
     encoded = base64.b64encode(png(pixels)).decode()
     return f'{caption}<br><img src="data:image/png;base64,{encoded}">'
+
+
+def _is_masks(item: np.ndarray, stage: Stage) -> bool:
+    """Returns whether an array is the masks of the objects, which tint the images."""
+    if stage.objects is None or item.ndim != 3:
+        return False
+    is_stack = item.shape[1:] == stage.objects.shape and item.dtype == np.uint8
+    return is_stack and not np.any(item > 1)
 
 
 def _pixels(item: np.ndarray) -> np.ndarray | None:
@@ -161,6 +184,24 @@ def rgb_or_gray(item: np.ndarray) -> np.ndarray | None:
     if item.shape[2] not in (1, 3, 4):
         item = item.argmax(axis=2)[:, :, None]
     return item[:, :, :3]
+
+
+def _tinted(pixels: np.ndarray, objects: np.ndarray) -> np.ndarray:
+    """Returns pixels with a colour laid over each object."""
+    if pixels.shape[:2] != objects.shape:
+        return pixels
+    # Hues a golden ratio apart: neighbouring numbers have distinct colours.
+    hue = (np.arange(256)[:, None] * 0.618 + (0, 1 / 3, 2 / 3)) % 1.0
+    colours = 255 * np.clip(np.abs(hue * 6 - 3) - 1, 0, 1)
+    tinted = pixels * 0.5 + colours[objects] * 0.5
+    return np.where(objects[:, :, None] > 0, tinted, pixels).astype(np.uint8)
+
+
+def _mark(pixels: np.ndarray, point: np.ndarray) -> None:
+    """Draws a square of three pixels around a point: red, or white."""
+    x, y = (int(side) for side in np.rint(point))
+    ink = (255, 0, 0) if pixels.shape[2] == 3 else (255,)
+    pixels[max(y - 1, 0) : y + 2, max(x - 1, 0) : x + 2] = ink
 
 
 def _outline(pixels: np.ndarray, box: np.ndarray) -> None:

@@ -28,6 +28,8 @@ EXAMPLES = [
     T.ScaleJitter((640, 480), scale_range=(0.8, 1.2)),
     T.RandomZoomOut(fill=(123, 117, 104), side_range=(1, 2)),
     T.RandomIoUCrop(sampler_options=(0.5, 1)),
+    T.CopyPaste(),
+    T.CopyPaste(p=0.5, blending=False),
     T.Mosaic(1280),
     T.Mosaic((480, 640), center_range=(0.4, 0.6), p=0.5, fill=(1, 2, 3)),
     T.RandomPhotometricDistort(hue=(-0.1, 0.1), p=0.3),

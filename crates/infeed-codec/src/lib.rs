@@ -5,5 +5,6 @@
 #![forbid(unsafe_code)]
 
 pub mod decode;
+pub mod instances;
 pub mod lossless;
 pub mod transform;

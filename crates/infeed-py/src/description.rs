@@ -124,10 +124,13 @@ pub(crate) fn describe(
 
 type Fields<'py> = Vec<(String, Bound<'py, PyAny>)>;
 
-/// Number and name of the record; name, draws, fields and boxes of each stage.
+/// Boxes, points and objects of a stage.
+type Shapes<'py> = (Vec<[f64; 4]>, Vec<[f64; 2]>, Option<Bound<'py, PyAny>>);
+
+/// Number and name of the record; name, draws, fields and shapes of each stage.
 type PreviewStages<'py> = (
     (u64, String),
-    Vec<(&'static str, String, Fields<'py>, Vec<[f64; 4]>)>,
+    Vec<(&'static str, String, Fields<'py>, Shapes<'py>)>,
 );
 
 /// Runs one sample through all stages on the calling thread.
@@ -151,7 +154,11 @@ pub(crate) fn preview<'py>(
             .into_iter()
             .map(field)
             .collect::<PyResult<_>>()?;
-        converted.push((stage.name, stage.draws, fields, stage.outlines));
+        let shapes = stage.shapes;
+        let objects = shapes.objects.map(infeed::Values::Array);
+        let objects = objects.map(|values| object_from(py, &values)).transpose()?;
+        let shapes = (shapes.boxes, shapes.points, objects);
+        converted.push((stage.name, stage.draws, fields, shapes));
     }
     Ok(((record.index, record.name), converted))
 }

@@ -29,6 +29,8 @@ pub struct BoxedImages {
     boxes: usize,
     /// Boxes, then the fields with values for each box.
     lists: Vec<BoxList>,
+    /// The field after these, if it is a text: a JSON list with a value for each box.
+    texts: Option<BoxTexts>,
     /// The last field, with one number per record.
     ids: Option<Vec<i64>>,
     classes: Option<Vec<String>>,
@@ -51,6 +53,30 @@ impl BoxList {
     fn range(&self, boxes: Range<usize>) -> Bytes {
         let bytes = boxes.start * self.box_bytes..boxes.end * self.box_bytes;
         Bytes::copy_from_slice(&self.bytes[bytes])
+    }
+}
+
+/// JSON values for the boxes of all records.
+#[derive(Debug, Default)]
+struct BoxTexts {
+    /// End of each box's value.
+    ends: Vec<usize>,
+    /// The values, each with a comma.
+    text: Vec<u8>,
+}
+
+impl BoxTexts {
+    fn push(&mut self, json: &str) {
+        self.text.extend_from_slice(json.as_bytes());
+        self.text.push(b',');
+        self.ends.push(self.text.len());
+    }
+
+    fn range(&self, boxes: Range<usize>) -> Bytes {
+        let begin = |at: usize| at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let values = &self.text[begin(boxes.start)..begin(boxes.end)];
+        let values = values.strip_suffix(b",").unwrap_or_default();
+        Bytes::from([b"[", values, b"]"].concat())
     }
 }
 
@@ -80,8 +106,10 @@ impl BoxedImages {
     ) -> BoxedImages {
         let is_list = |field: &&Field| matches!(field.kind, FieldKind::Ragged { .. });
         let lists = fields.iter().filter(is_list).map(|_| BoxList::default());
+        let has_texts = fields.iter().any(|field| field.kind == FieldKind::Text);
         BoxedImages {
             lists: lists.collect(),
+            texts: has_texts.then(BoxTexts::default),
             fields,
             boxes: 0,
             ends: Vec::with_capacity(paths.len()),
@@ -102,6 +130,13 @@ impl BoxedImages {
         self.boxes += 1;
     }
 
+    /// Adds the JSON value of the box that was added last.
+    pub(super) fn push_text(&mut self, json: &str) {
+        if let Some(texts) = &mut self.texts {
+            texts.push(json);
+        }
+    }
+
     /// Ends the boxes of the next record.
     pub(super) fn end_record(&mut self) {
         self.ends.push(self.boxes);
@@ -113,13 +148,20 @@ impl BoxedImages {
     ///
     /// [`Error::Config`] if a record was not ended, which is a mistake of the caller.
     pub(super) fn finished(mut self) -> Result<BoxedImages, Error> {
-        if self.ends.len() != self.paths.len() {
+        let has_all = self
+            .texts
+            .as_ref()
+            .is_none_or(|texts| texts.ends.len() == self.boxes);
+        if self.ends.len() != self.paths.len() || !has_all {
             let problem = "the number of records changed while they were read; open it again";
             return Err(Error::config("source", problem));
         }
         self.paths.shrink();
         for list in &mut self.lists {
             list.bytes.shrink_to_fit();
+        }
+        if let Some(texts) = &mut self.texts {
+            texts.text.shrink_to_fit();
         }
         Ok(self)
     }
@@ -145,13 +187,15 @@ impl Source for BoxedImages {
         let lists = self.lists.iter().map(|list| hash_bytes(&list.bytes));
         let numbers = |all: &[i64]| hash(&all.iter().map(|&n| n as u64).collect::<Vec<u64>>());
         let ends: Vec<u64> = self.ends.iter().map(|&end| end as u64).collect();
-        hash(&[
+        let mut parts = vec![
             fingerprint(self.len(), &self.fields),
             self.paths.fingerprint(),
             hash(&lists.collect::<Vec<u64>>()),
             numbers(self.ids.as_deref().unwrap_or_default()),
             hash(&ends),
-        ])
+        ];
+        parts.extend(self.texts.as_ref().map(|texts| hash_bytes(&texts.text)));
+        hash(&parts)
     }
 
     fn name(&self, record: u64) -> Option<String> {
@@ -181,6 +225,7 @@ impl Source for BoxedImages {
             let at = record as usize;
             let own = at.checked_sub(1).map_or(0, |before| self.ends[before])..self.ends[at];
             fields.extend(self.lists.iter().map(|list| list.range(own.clone())));
+            fields.extend(self.texts.as_ref().map(|texts| texts.range(own)));
             if let Some(ids) = &self.ids {
                 fields.push(Bytes::copy_from_slice(&ids[at].to_le_bytes()));
             }

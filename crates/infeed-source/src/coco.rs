@@ -1,20 +1,22 @@
 //! Images of a folder or bucket, with the boxes of a COCO annotation file.
 //!
 //! Source: "Data format" of <https://cocodataset.org>, object detection. A record is an entry of
-//! `images`, in the order of ids. Records without annotations have empty lists. Segmentations are not
-//! read.
+//! `images`, in the order of ids. Records without annotations have empty lists. Masks stay outlines or
+//! run lengths, as in the file, until a sample needs their pixels.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use bytes::Bytes;
 use infeed_raw::map::FileMap;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::boxed::{self, BoxedImages};
 use super::folder::content;
 use super::listing::{Paths, Tree};
 use crate::store;
+use infeed_codec::instances::{Segmentation, SegmentationError};
 use infeed_core::error::Error;
 use infeed_core::printable::printable;
 use infeed_core::sample::{DType, Field, FieldKind};
@@ -24,6 +26,9 @@ pub const COLUMNS: [&str; 3] = [boxed::LABELS, "area", "iscrowd"];
 
 /// Field of the keypoints: x, y and visibility of each, in pixels.
 pub const KEYPOINTS: &str = "keypoints";
+
+/// Field of the masks: a JSON list with the segmentation of each box.
+pub const MASKS: &str = "masks";
 
 /// Most keypoints of an object. COCO has 17, its whole bodies have 133.
 const MAX_KEYPOINTS: usize = 1000;
@@ -40,9 +45,9 @@ pub enum CocoLabels {
 }
 
 #[derive(Deserialize)]
-struct CocoFile {
+struct CocoFile<M> {
     images: Vec<ImageEntry>,
-    annotations: Vec<Annotation>,
+    annotations: Vec<Annotation<M>>,
     categories: Vec<Category>,
 }
 
@@ -52,8 +57,9 @@ struct ImageEntry {
     file_name: String,
 }
 
+/// An annotation, with its mask as an `M`.
 #[derive(Deserialize)]
-struct Annotation {
+struct Annotation<M> {
     id: i64,
     image_id: i64,
     category_id: i64,
@@ -64,6 +70,46 @@ struct Annotation {
     iscrowd: u8,
     /// x, y and visibility of each keypoint.
     keypoints: Option<Vec<f64>>,
+    segmentation: Option<M>,
+}
+
+/// A mask in an annotation file: read as JSON text, or ignored.
+trait MaskEntry: DeserializeOwned {
+    /// Whether masks are read.
+    const IS_READ: bool;
+
+    /// Returns the JSON text.
+    fn text(&self) -> Result<&str, &SegmentationError>;
+}
+
+impl MaskEntry for IgnoredAny {
+    const IS_READ: bool = false;
+
+    fn text(&self) -> Result<&str, &SegmentationError> {
+        Ok("")
+    }
+}
+
+/// A checked mask as JSON text. The error gets the annotation later.
+struct MaskText(Result<String, SegmentationError>);
+
+impl MaskEntry for MaskText {
+    const IS_READ: bool = true;
+
+    fn text(&self) -> Result<&str, &SegmentationError> {
+        self.0.as_deref()
+    }
+}
+
+impl<'de> Deserialize<'de> for MaskText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MaskText, D::Error> {
+        let found = Segmentation::deserialize(deserializer)?;
+        let text = || serde_json::to_string(&found).map_err(serde::de::Error::custom);
+        Ok(MaskText(match found.check() {
+            Ok(()) => Ok(text()?),
+            Err(error) => Err(error),
+        }))
+    }
 }
 
 #[derive(Deserialize)]
@@ -74,13 +120,26 @@ struct Category {
 
 /// Reads an annotation file. `images` is the folder or URL below which its images are. With
 /// `keypoints`, also reads this number of keypoints of each object; objects without them have
-/// invisible ones.
+/// invisible ones. With `masks`, also reads the mask of each object.
 ///
 /// # Errors
 ///
 /// [`Error::Open`] for a file that cannot be read. [`Error::Config`] for a file that is not JSON of
-/// this format, for ids that occur twice or do not exist, and for invalid boxes or keypoints.
+/// this format, for ids that occur twice or do not exist, and for invalid boxes, keypoints or masks.
 pub fn open(
+    images: &Path,
+    annotations: &Path,
+    labels: CocoLabels,
+    keypoints: Option<usize>,
+    masks: bool,
+) -> Result<BoxedImages, Error> {
+    match masks {
+        true => open_as::<MaskText>(images, annotations, labels, keypoints),
+        false => open_as::<IgnoredAny>(images, annotations, labels, keypoints),
+    }
+}
+
+fn open_as<M: MaskEntry>(
     images: &Path,
     annotations: &Path,
     labels: CocoLabels,
@@ -99,7 +158,7 @@ pub fn open(
     };
     let wrong =
         |problem: String| Error::config("source", format!("{}: {problem}", annotations.display()));
-    let file: CocoFile = serde_json::from_slice(&text).map_err(|error| wrong(json(&error)))?;
+    let file: CocoFile<M> = serde_json::from_slice(&text).map_err(|error| wrong(json(&error)))?;
     drop(text);
     let (paths, image_ids) = list(images, file.images).map_err(|error| match error {
         ListError::Problem(problem) => wrong(problem),
@@ -120,7 +179,7 @@ pub fn open(
     // Stable: boxes of an image keep the order of the file.
     found.sort_by_key(|(record, ..)| *record);
     let count = image_ids.len();
-    let fields = fields(keypoints.is_some());
+    let fields = fields(keypoints.is_some(), M::IS_READ);
     let mut source = BoxedImages::new(paths, fields, Some(image_ids), classes);
     let mut rest = found.into_iter().peekable();
     for record in 0..count {
@@ -141,14 +200,30 @@ pub fn open(
                     &points,
                 ],
             );
+            if M::IS_READ {
+                source.push_text(mask(&annotation).map_err(wrong)?);
+            }
         }
         source.end_record();
     }
     source.finished()
 }
 
+/// Returns the mask of an object as JSON text.
+fn mask<M: MaskEntry>(annotation: &Annotation<M>) -> Result<&str, String> {
+    let Annotation { id, image_id, .. } = annotation;
+    let Some(mask) = &annotation.segmentation else {
+        return Err(format!(
+            "annotation {id} of image {image_id} has no segmentation; add it, or open the source \
+             without masks"
+        ));
+    };
+    mask.text()
+        .map_err(|error| format!("the segmentation of annotation {id} of image {image_id} {error}"))
+}
+
 /// Returns the bytes of the keypoints of an object: zeros if it has none.
-fn points(annotation: &Annotation, count: usize) -> Result<Vec<u8>, String> {
+fn points<M>(annotation: &Annotation<M>, count: usize) -> Result<Vec<u8>, String> {
     let Some(points) = &annotation.keypoints else {
         return Ok(vec![0; 12 * count]);
     };
@@ -166,7 +241,7 @@ fn points(annotation: &Annotation, count: usize) -> Result<Vec<u8>, String> {
 }
 
 /// Returns the fields of every record.
-pub fn fields(keypoints: bool) -> Vec<Field> {
+pub fn fields(keypoints: bool, masks: bool) -> Vec<Field> {
     let more = [
         (COLUMNS[1], DType::Float32),
         (COLUMNS[2], DType::Bool),
@@ -174,6 +249,10 @@ pub fn fields(keypoints: bool) -> Vec<Field> {
     ];
     let count = if keypoints { 3 } else { 2 };
     let mut fields = boxed::fields(&more[..count]);
+    fields.extend(masks.then(|| Field {
+        name: MASKS.to_owned(),
+        kind: FieldKind::Text,
+    }));
     fields.push(Field {
         name: "image_id".to_owned(),
         kind: FieldKind::Tensor {
@@ -255,12 +334,12 @@ fn categories(
 }
 
 /// Returns the record, the label and the annotation.
-fn checked(
-    annotation: Annotation,
+fn checked<M>(
+    annotation: Annotation<M>,
     records: &HashMap<i64, usize>,
     numbers: &BTreeMap<i64, i64>,
     known: &mut HashSet<i64>,
-) -> Result<(usize, i64, Annotation), String> {
+) -> Result<(usize, i64, Annotation<M>), String> {
     let Annotation {
         id,
         image_id,
@@ -317,7 +396,7 @@ mod tests {
         for name in ["b.jpg", "sub/a.jpg"] {
             std::fs::write(folder.path().join(name), name).expect("writes");
         }
-        let source = open(folder.path(), &file, labels, None)?;
+        let source = open(folder.path(), &file, labels, None, false)?;
         // Files are read while the folder exists.
         let records = [0, 1].map(|n| read_one(&source, n).expect("a record").fields);
         Ok((source, records))
@@ -419,7 +498,7 @@ mod tests {
         );
         let opened = |text: &str, count| {
             std::fs::write(&file, text).expect("writes");
-            open(folder.path(), &file, CocoLabels::Id, Some(count))
+            open(folder.path(), &file, CocoLabels::Id, Some(count), false)
         };
 
         let source = opened(&points, 2).expect("a good file");
@@ -446,6 +525,107 @@ mod tests {
         ] {
             let error = opened(&text, count).expect_err("wrong").to_string();
             assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn masks_are_a_json_list_of_each_record_and_invalid_ones_name_the_annotation() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("instances.json");
+        for name in ["b.jpg", "sub/a.jpg"] {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("writes");
+            std::fs::write(path, name).expect("writes");
+        }
+        let opened = |first: &str, second: &str| {
+            let text = GOOD.replace("[[1, 2, 3, 4]]", first);
+            let text = text.replace(
+                "\"iscrowd\": 1",
+                &format!("\"iscrowd\": 1, \"segmentation\": {second}"),
+            );
+            std::fs::write(&file, text).expect("writes");
+            open(folder.path(), &file, CocoLabels::Id, None, true)
+        };
+        let (outline, runs) = (
+            "[[1, 2, 3, 4.5, 0, 4]]",
+            r#"{"counts": [3, 21], "size": [4, 6]}"#,
+        );
+        let source = opened(outline, runs).expect("a good file");
+        let [none, both] = [0, 1].map(|at| read_one(&source, at).expect("a record").fields);
+        assert_eq!(none[5], &b"[]"[..]);
+        let expected = r#"[[[1.0,2.0,3.0,4.5,0.0,4.0]],{"size":[4,6],"counts":[3,21]}]"#;
+        assert_eq!(both[5], expected.as_bytes());
+        assert_eq!(source.fields()[5].name, MASKS);
+        let other = opened(outline, r#"{"counts": [4, 20], "size": [4, 6]}"#).expect("good");
+        assert_ne!(source.fingerprint(), other.fingerprint());
+
+        let of_two = "annotation 2 of image 9";
+        for (first, second, parts) in [
+            (
+                "[[1, 2, 3, 4]]",
+                runs,
+                ["annotation 1 of image 9 has 4 numbers", "3 corners"],
+            ),
+            (
+                "[[1, 2, 3, 4, 5, 6, 7]]",
+                runs,
+                ["annotation 1", "has 7 numbers in polygon 0"],
+            ),
+            ("[]", runs, ["annotation 1", "has no polygon"]),
+            ("null", runs, ["annotation 1", "has no segmentation"]),
+            (
+                "[[1e9, 2, 3, 4, 5, 6]]",
+                runs,
+                ["annotation 1", "far outside"],
+            ),
+            (
+                "\"x\"",
+                runs,
+                ["expected a list of polygons, or run lengths", "line 6"],
+            ),
+            (
+                outline,
+                r#"{"counts": [3], "size": [4, 6]}"#,
+                [of_two, "runs of 3 pixels"],
+            ),
+            (
+                outline,
+                r#"{"counts": [3, 22], "size": [4, 6]}"#,
+                [of_two, "more than the 24"],
+            ),
+            (
+                outline,
+                r#"{"counts": [], "size": [0, 6]}"#,
+                [of_two, "6x0 px"],
+            ),
+            (
+                outline,
+                r#"{"counts": [0], "size": [4294967295, 9]}"#,
+                [of_two, "not possible"],
+            ),
+            (
+                outline,
+                r#"{"counts": "P", "size": [4, 6]}"#,
+                [of_two, "is truncated"],
+            ),
+            (
+                outline,
+                r#"{"counts": "\u007f", "size": [4, 6]}"#,
+                [of_two, "no compressed"],
+            ),
+            (
+                outline,
+                r#"{"counts": "ooooooooo", "size": [4, 6]}"#,
+                [of_two, "no compressed"],
+            ),
+            (
+                outline,
+                r#"{"counts": "O", "size": [4, 6]}"#,
+                [of_two, "run of -1 pixels"],
+            ),
+        ] {
+            let error = opened(first, second).expect_err("a wrong mask").to_string();
+            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Source: "Ultralytics YOLO format" of <https://docs.ultralytics.com/datasets/detect>. The labels of
 //! `a/b.jpg` are in `a/b.txt` of the folder of labels, one line per box: class, centre, width and
 //! height, in shares of the image's sides. A missing file means no boxes. A line of more numbers is
-//! the outline of an object, whose enclosing box counts.
+//! the outline of an object, whose enclosing box counts. The outline of a rotated box has four corners.
 
 use std::fs;
 use std::io;
@@ -14,10 +14,21 @@ use super::listing::{self, Tree};
 use crate::store;
 use infeed_core::error::Error;
 use infeed_core::printable::printable;
+use infeed_core::sample::{DType, Field};
+
+/// Field of the corners of each box: x and y of four points, in shares of the image's sides.
+pub const CORNERS: &str = "corners";
+
+/// Returns the fields of every record.
+pub fn fields(corners: bool) -> Vec<Field> {
+    let more = [(CORNERS, DType::Float32)];
+    boxed::fields(if corners { &more } else { &[] })
+}
 
 /// Lists a folder of images or its URL, and reads the labels of each from a folder of a disk.
 /// Without `labels`, that is the path of the images with the last folder `images` replaced by
-/// `labels`. `classes` is a text file with the name of a class in each line.
+/// `labels`. `classes` is a text file with the name of a class in each line. With `corners`, also
+/// reads the corners of rotated boxes.
 ///
 /// # Errors
 ///
@@ -27,6 +38,7 @@ pub fn open(
     images: &Path,
     labels: Option<&Path>,
     classes: Option<&Path>,
+    corners: bool,
 ) -> Result<BoxedImages, Error> {
     let labels = match labels {
         Some(labels) => labels.to_owned(),
@@ -65,7 +77,7 @@ pub fn open(
         return Err(Error::config("source", problem));
     }
     let count = names.as_ref().map(Vec::len);
-    let mut source = BoxedImages::new(paths, boxed::fields(&[]), None, names);
+    let mut source = BoxedImages::new(paths, fields(corners), None, names);
     let mut found = false;
     for path in &texts {
         let text = match fs::read_to_string(path) {
@@ -77,11 +89,20 @@ pub fn open(
             if line.trim().is_empty() {
                 continue;
             }
-            let (label, corners) = parsed(line, count).map_err(|problem| {
+            let wrong = |problem: String| {
                 let place = format!("{}, line {}", path.display(), number + 1);
                 Error::config("source", format!("{place}: {problem}"))
-            })?;
-            source.push(corners, &[&(label as i64).to_le_bytes()]);
+            };
+            let (label, found_box, outline) = parsed(line, count).map_err(wrong)?;
+            let label = (label as i64).to_le_bytes();
+            match corners {
+                true => {
+                    let points = corners_of(found_box, &outline).map_err(wrong)?;
+                    let points = points.map(|x| (x as f32).to_le_bytes());
+                    source.push(found_box, &[&label, points.as_flattened()]);
+                }
+                false => source.push(found_box, &[&label]),
+            }
             found = true;
         }
         source.end_record();
@@ -121,8 +142,27 @@ fn read_names(path: &Path) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// Returns the class, and centre, width and height, of a line.
-fn parsed(line: &str, count: Option<usize>) -> Result<(usize, [f64; 4]), String> {
+/// Returns the four corners of a box, which may be an outline.
+fn corners_of([x, y, width, height]: [f64; 4], outline: &[f64]) -> Result<[f64; 8], String> {
+    if outline.len() == 4 {
+        let (left, right) = (x - width / 2.0, x + width / 2.0);
+        let (top, bottom) = (y - height / 2.0, y + height / 2.0);
+        return Ok([left, top, right, top, right, bottom, left, bottom]);
+    }
+    outline.try_into().map_err(|_| {
+        format!(
+            "the outline has {} points, and a rotated box has 4 corners; correct it, or open the \
+             source without corners",
+            outline.len() / 2
+        )
+    })
+}
+
+/// Class of a line; centre, width and height of its box; all its numbers.
+type YoloLine = (usize, [f64; 4], Vec<f64>);
+
+/// Reads a line.
+fn parsed(line: &str, count: Option<usize>) -> Result<YoloLine, String> {
     let mut words = line.split_whitespace();
     let shown = || printable(line.trim());
     let class = words.next().unwrap_or_default();
@@ -161,7 +201,7 @@ fn parsed(line: &str, count: Option<usize>) -> Result<(usize, [f64; 4]), String>
             shown()
         ));
     }
-    Ok((label as usize, corners))
+    Ok((label as usize, corners, numbers.unwrap_or_default()))
 }
 
 /// Returns centre, width and height of the box around x and y of the points of an outline.
@@ -198,7 +238,7 @@ mod tests {
             fs::write(&file, names).expect("writes");
             file.as_path()
         });
-        let source = open(&images, None, classes)?;
+        let source = open(&images, None, classes, false)?;
         let expected: Option<Vec<String>> =
             names.map(|names| names.lines().map(str::to_owned).collect());
         assert_eq!(source.classes().map(<[String]>::to_vec), expected);
@@ -269,5 +309,40 @@ mod tests {
         ] {
             assert_eq!(beside(Path::new(images)), labels.map(PathBuf::from));
         }
+    }
+
+    #[test]
+    fn rotated_boxes_have_four_corners() {
+        let root = tempfile::tempdir().expect("a folder");
+        let images = root.path().join("images");
+        fs::create_dir_all(&images).expect("writes");
+        fs::create_dir_all(root.path().join("labels")).expect("writes");
+        fs::write(images.join("a.jpg"), "a").expect("writes");
+        let opened = |text: &str| {
+            fs::write(root.path().join("labels/a.txt"), text).expect("writes");
+            open(&images, None, None, true)
+        };
+
+        let text = "1 0.5 0.1 0.9 0.5 0.5 0.9 0.1 0.5\n0 0.5 0.5 0.5 0.25\n";
+        let source = opened(text).expect("a good file");
+        let record = read_one(&source, 0).expect("a record");
+        let numbers = |field: usize| -> Vec<f32> {
+            let numbers = record.fields[field].chunks_exact(4);
+            let numbers = numbers.map(|x| f32::from_le_bytes(x.try_into().expect("four")));
+            numbers.collect()
+        };
+        let first = [0.5, 0.1, 0.9, 0.5, 0.5, 0.9, 0.1, 0.5];
+        let second = [0.25, 0.375, 0.75, 0.375, 0.75, 0.625, 0.25, 0.625];
+        assert_eq!(numbers(3), [first, second].concat());
+        assert_eq!(numbers(1), [0.5, 0.5, 0.8, 0.8, 0.5, 0.5, 0.5, 0.25]);
+        assert_eq!(source.fields()[3].name, CORNERS);
+
+        let error = opened("0 0.1 0.1 0.2 0.2 0.1 0.3\n").expect_err("a triangle");
+        assert!(
+            error
+                .to_string()
+                .contains("line 1: the outline has 3 points"),
+            "{error}"
+        );
     }
 }

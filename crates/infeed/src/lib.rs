@@ -36,7 +36,7 @@ mod open;
 pub mod pipeline;
 pub mod plan;
 
-pub use infeed_codec::{decode, lossless, transform};
+pub use infeed_codec::{decode, instances, lossless, transform};
 pub use infeed_core::{
     batch, counters, error, exec, log, order, printable, probe, random, sample, stop, units,
 };

@@ -13,9 +13,10 @@ class Coco(Source):
 
     Records are the entries of ``images``, in the order of ids, also those without
     boxes. The fields are ``image``; per box ``boxes`` (left, top, right, bottom in
-    pixels), ``labels``, ``area``, ``iscrowd`` and, if asked for, ``keypoints``; and
-    ``image_id``. Boxes and keypoints move with their image; `Pipeline.boxes` changes
-    which boxes stay, and `Pipeline.points` sets pairs of keypoints.
+    pixels), ``labels``, ``area``, ``iscrowd`` and, if asked for, ``keypoints`` and
+    ``masks``; and ``image_id``. Boxes, keypoints and masks move with their image;
+    `Pipeline.boxes` changes which boxes stay, and `Pipeline.points` sets pairs of
+    keypoints.
 
     Args:
         images: Folder or URL of the images.
@@ -25,6 +26,9 @@ class Coco(Source):
         keypoints: Number of keypoints of an object, such as 17: each has x, y and
             visibility. Objects without keypoints have invisible ones. None means that
             keypoints are not read.
+        masks: Whether to read the mask of each box, from polygons or run lengths.
+            Batches hold uint8 masks of 0 and 1, ``[n, height, width]``. Without
+            ``decode()``, the field is a JSON text.
 
     Raises:
         ConfigError: Raised when the pipeline is opened: the file is truncated, or an
@@ -36,6 +40,7 @@ class Coco(Source):
     annotations: str
     labels: Literal["id", "index"] = "id"
     keypoints: int | None = None
+    masks: bool = False
 
     def __post_init__(self) -> None:
         for name in ("images", "annotations"):
@@ -43,6 +48,7 @@ class Coco(Source):
         _check.choice(self, "labels", self.labels, ("id", "index"))
         if self.keypoints is not None:
             _check.integer(self, "keypoints", self.keypoints, low=1)
+        _check.flag(self, "masks", self.masks)
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,6 +67,9 @@ class Yolo(Source):
             means ``images`` with its last folder ``images`` replaced by ``labels``.
         classes: Path of a text file with the name of a class in each line. None means
             that classes have no names.
+        corners: Whether to read rotated boxes: a field ``corners`` has x and y of the
+            four corners of each box, in shares of the image's sides. They move with the
+            image, also outside it.
 
     Raises:
         ConfigError: Raised when the pipeline is opened: there are no images or no
@@ -71,12 +80,14 @@ class Yolo(Source):
     images: str
     labels: str | None = None
     classes: str | None = None
+    corners: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "images", _check.path(self, "images", self.images))
         for name in ("labels", "classes"):
             if (given := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _check.path(self, name, given))
+        _check.flag(self, "corners", self.corners)
 
 
 @dataclass(frozen=True, repr=False)

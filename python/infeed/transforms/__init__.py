@@ -37,6 +37,7 @@ from infeed.transforms.colors import (
     RandomSolarize,
 )
 from infeed.transforms.detection import (
+    CopyPaste,
     LongestMaxSize,
     Mosaic,
     RandomIoUCrop,
@@ -73,6 +74,7 @@ __all__ = [
     "CenterCrop",
     "ClassIndex",
     "ColorJitter",
+    "CopyPaste",
     "Crop",
     "CropOrPad",
     "CutMix",

@@ -98,6 +98,33 @@ class RandomIoUCrop(Transform):
 
 
 @dataclass(frozen=True, repr=False)
+class CopyPaste(Transform):
+    """Pastes objects of another image on the image, as torchvision's reference does.
+
+    The other image is that of another position of the epoch, after the transforms
+    before this one, and resized to the size of the image. Its objects are a random
+    choice of the boxes that are left of it; their masks say which pixels are pasted.
+    Boxes, masks and columns of these objects are added. Pasted pixels are removed from
+    the masks below; a box whose object lost pixels becomes the box around the rest, and
+    one without pixels is dropped. Other fields keep the values of the sample's own
+    record. The position is a function of seed, epoch and position, as in `MixUp`.
+
+    Needs one field of boxes with masks: `Pipeline.boxes` with ``masks``, or
+    ``sources.Coco(..., masks=True)``.
+
+    Args:
+        p: Probability of pasting.
+        blending: Whether the pixels up to two pixels around the objects are pasted too,
+            as by torchvision's blur of the binary mask. The masks stay as they are.
+        interpolation: Filter for the other image, antialiased.
+    """
+
+    p: float = 1.0
+    blending: bool = True
+    interpolation: Interpolation = "bilinear"
+
+
+@dataclass(frozen=True, repr=False)
 class Mosaic(Transform):
     """Places four images around a random centre, as Ultralytics and YOLOX do.
 

@@ -1,5 +1,5 @@
 //! A contact sheet of the first samples of the pipeline. Undoes normalization, lays masks over the
-//! images, outlines boxes, draws points, and writes labels below.
+//! images, tints objects, outlines boxes, draws points, and writes labels below.
 
 use std::path::Path;
 
@@ -155,6 +155,9 @@ impl Painter {
             };
             self.overlay(&mut image, &ImageView::of(array, row, layout)?);
         }
+        for spec in &self.boxes {
+            self.tint(&mut image, batch, row, spec);
+        }
         let mut image = shrunk(&image);
         for spec in &self.boxes {
             self.outline(&mut image, view.size, batch, row, spec);
@@ -239,9 +242,29 @@ impl Painter {
                 (class >= 0.0).then(|| self.colour(class as usize))
             };
             if let Some(colour) = colour {
-                for (under, over) in pixel.iter_mut().zip(colour) {
-                    let mixed = f32::from(*under) * (1.0 - COVER) + f32::from(over) * COVER;
-                    *under = mixed as u8;
+                cover(pixel, colour);
+            }
+        }
+    }
+
+    /// Lays a colour over each object of a row, where its mask is.
+    fn tint(&self, image: &mut Image, batch: &Batch, row: usize, spec: &BoxesSpec) {
+        let masks = spec.masks.as_ref();
+        let Some(masks) = masks.and_then(|name| list_of(batch, name, row)) else {
+            return;
+        };
+        let [.., height, width] = *masks.array.shape() else {
+            return;
+        };
+        let pixels = height * width;
+        if pixels == 0 || (height, width) != (image.height(), image.width()) {
+            return;
+        }
+        for number in 0..masks.count / pixels {
+            let colour = bright(self.colour(number + 1));
+            for (at, pixel) in image.data.chunks_exact_mut(3).enumerate() {
+                if masks.value(number * pixels + at) != 0.0 {
+                    cover(pixel, colour);
                 }
             }
         }
@@ -345,6 +368,14 @@ impl Painter {
         // The bits of the number are spread over the channels, highest first, as in PASCAL VOC.
         let bit = |n: usize| ((class >> n) & 1) as u8;
         std::array::from_fn(|c| bit(c) << 7 | bit(c + 3) << 6 | bit(c + 6) << 5)
+    }
+}
+
+/// Lays a colour over a pixel.
+fn cover(pixel: &mut [u8], colour: [u8; 3]) {
+    for (under, over) in pixel.iter_mut().zip(colour) {
+        let mixed = f32::from(*under) * (1.0 - COVER) + f32::from(over) * COVER;
+        *under = mixed as u8;
     }
 }
 

@@ -308,6 +308,49 @@ fn a_sheet_draws_the_visible_points_of_its_samples() {
 }
 
 #[test]
+fn a_sheet_tints_the_objects_of_its_samples() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    let photos = photos(root, 1);
+    let photo = walk(Path::new(&photos)).remove(0);
+    fs::copy(photo, root.join("a.jpg")).unwrap();
+    let (pipeline, file) = (root.join("pipeline.toml"), root.join("masks.json"));
+    fs::write(
+        &pipeline,
+        format!(
+            "[source]\nkind = \"coco\"\nimages = {root:?}\nannotations = {file:?}\nmasks = true\n\
+             [decode]\n[[transforms]]\nkind = \"Resize\"\nsize = [40, 50]\n"
+        ),
+    )
+    .unwrap();
+    let shown = |outline: &str| {
+        let text = format!(
+            "{{\"images\": [{{\"id\": 1, \"file_name\": \"a.jpg\"}}], \"annotations\": [{{\"id\": 1, \
+             \"image_id\": 1, \"category_id\": 1, \"bbox\": [0, 0, 9, 9], \"segmentation\": {outline}}}], \
+             \"categories\": [{{\"id\": 1, \"name\": \"x\"}}]}}"
+        );
+        fs::write(&file, text).unwrap();
+        let sheet = root.join("sheet.png");
+        let sheet = sheet.to_str().unwrap();
+        let output = infeed(["inspect", pipeline.to_str().unwrap(), "--sheet", sheet]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        pixels(Path::new(sheet))
+    };
+
+    let none = shown("[[-9, -9, -8, -9, -9, -8]]");
+    let all = shown("[[-1, -1, 9999, -1, 9999, 9999, -1, 9999]]");
+
+    let pairs = none.2.chunks_exact(3).zip(all.2.chunks_exact(3));
+    let changed: Vec<(&[u8], &[u8])> = pairs.filter(|(a, b)| a != b).collect();
+    assert!((1900..=2000).contains(&changed.len()), "{}", changed.len());
+    assert!(
+        changed
+            .iter()
+            .all(|(a, b)| b[0] >= 127 && b[1] == a[1] / 2 && b[2] == a[2] / 2)
+    );
+}
+
+#[test]
 fn records_of_shards_are_checked_and_damaged_ones_named() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 4);

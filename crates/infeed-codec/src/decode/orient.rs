@@ -90,6 +90,11 @@ impl ImageFrame {
             [b, a]
         }
     }
+
+    /// Writes stored pixels as they are displayed to `out`.
+    pub fn show(self, stored: &Image, out: &mut Image) {
+        turn(stored, self.orientation, out);
+    }
 }
 
 /// Writes `stored` in its displayed orientation to `out`.

@@ -113,6 +113,16 @@ impl MovingBox {
         self.visible = clipped(moved(self.visible), step.output_size(input));
     }
 
+    /// Drops the box.
+    pub fn drop_box(&mut self) {
+        self.is_dropped = true;
+    }
+
+    /// Limits the visible part to what is left of the object: its left, top, right and bottom.
+    pub fn cover(&mut self, left_over: [f64; 4]) {
+        self.visible = left_over;
+    }
+
     /// Whether no step dropped the box, and a part of it is in the image.
     pub fn is_left(&self) -> bool {
         !self.is_dropped && self.visibility() > 0.0

@@ -16,6 +16,7 @@ mod blur;
 mod boxes;
 mod choices;
 mod color;
+mod copy_paste;
 mod crop;
 mod distort;
 mod erase;
@@ -53,6 +54,7 @@ pub use blur::{GaussianBlur, Sigma};
 pub use boxes::{BoxFilter, BoxFormat, MovingBox};
 pub use choices::{RandomApply, RandomChoice, RandomOrder};
 pub use color::{ColorJitter, ColorStep, Grayscale, Jitter};
+pub use copy_paste::{CopyPaste, CopyPasteDraw};
 pub use crop::{CenterCrop, Corner, Crop, CropOrPad, CropPosition, RandomCrop};
 pub use distort::RandomPhotometricDistort;
 pub use erase::RandomErasing;
@@ -133,6 +135,7 @@ transforms!(
     RandomZoomOut,
     RandomIoUCrop,
     Mosaic,
+    CopyPaste,
     RandomHorizontalFlip,
     RandomVerticalFlip,
     RandomAffine,
@@ -353,6 +356,11 @@ impl Transform {
     /// Returns the transform if it places the images of other positions next to the sample's own.
     pub fn mosaic(&self) -> Option<&Mosaic> {
         self.operation().mosaic()
+    }
+
+    /// Returns the transform if it pastes objects of another position's image.
+    pub fn copy_paste(&self) -> Option<&CopyPaste> {
+        self.operation().copy_paste()
     }
 
     /// Whether a second application changes nothing.

@@ -1,8 +1,8 @@
 //! The properties that every transform declares.
 
 use super::{
-    Affine, ChannelValues, ClassIndex, Filter, MaskClasses, MixSettings, Mosaic, Rng, Step,
-    TransformError,
+    Affine, ChannelValues, ClassIndex, CopyPaste, Filter, MaskClasses, MixSettings, Mosaic, Rng,
+    Step, TransformError,
 };
 use infeed_core::sample::{Depth, Size};
 
@@ -173,6 +173,11 @@ pub(super) trait Operation {
 
     /// The transform, if it places the images of other positions next to the sample's own.
     fn mosaic(&self) -> Option<&Mosaic> {
+        None
+    }
+
+    /// The transform, if it pastes objects of another position's image.
+    fn copy_paste(&self) -> Option<&CopyPaste> {
         None
     }
 

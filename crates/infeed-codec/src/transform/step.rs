@@ -146,6 +146,16 @@ impl Step {
         self.effect().is_geometric()
     }
 
+    /// Returns the step for masks of objects with one bit each, which are 0 outside the image. None
+    /// if it leaves them unchanged.
+    pub fn moving_bits(&self) -> Option<Step> {
+        let mut own = self.applies_to_masks().then(|| self.clone())?;
+        if let Step::Pad { mask_fill, .. } | Step::Warp(Warp { mask_fill, .. }) = &mut own {
+            *mask_fill = vec![0.0];
+        }
+        Some(own)
+    }
+
     /// Returns the change that the step makes, one of its transform's parts.
     pub fn effect(&self) -> Effect {
         match self {

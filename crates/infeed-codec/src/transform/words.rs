@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Blend, ColorStep, Filter, MosaicDraw, PadMode, Step, WarpMap};
+use super::{Blend, ColorStep, CopyPasteDraw, Filter, MosaicDraw, PadMode, Step, WarpMap};
 use infeed_core::sample::Region;
 
 impl fmt::Display for Step {
@@ -126,6 +126,12 @@ impl fmt::Display for MosaicDraw {
             f,
             "with positions {right}, {below} and {diagonal}, around x {x}, y {y}"
         )
+    }
+}
+
+impl fmt::Display for CopyPasteDraw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "objects of position {}", self.partner)
     }
 }
 

@@ -5,9 +5,9 @@ use super::function_outputs::{ReturnedValues, columns_of};
 use crate::function::FunctionFailure;
 use crate::plan::Plan;
 use crate::plan::failure::{SampleError, StageFailure};
-use crate::plan::preview::PreviewStage;
+use crate::plan::joined::JoinDraw;
+use crate::plan::preview::{PreviewStage, StageShapes};
 use crate::plan::sample::{Position, SampleScratch};
-use infeed_codec::transform::MosaicDraw;
 use infeed_core::batch::Column;
 use infeed_core::error::Error;
 use infeed_core::order::Order;
@@ -38,8 +38,8 @@ pub(crate) fn stages(
         plan.preview(record, at, &mut SampleScratch::new())
             .map_err(|failure| sample_error(source, index, failure))
     };
-    if let Some(drawn) = plan.mosaic(at, || order.near(epoch, position)) {
-        let own = mosaic(plan, source, order, (&record, at), &drawn)?;
+    if let Some(drawn) = plan.join(at, || order.near(epoch, position)) {
+        let own = joined(plan, source, order, (&record, at), &drawn)?;
         let own = through_functions(plan, at, own);
         let own = own.map_err(|failure| sample_error(source, index, failure))?;
         return Ok((id, own));
@@ -60,29 +60,26 @@ pub(crate) fn stages(
     Ok((id, own))
 }
 
-/// Returns the stages of the sample of a mosaic.
-fn mosaic(
+/// Returns the stages of a sample of several records.
+fn joined(
     plan: &Plan,
     source: &dyn Source,
     order: &Order,
     (own, at): (&Record, Position),
-    drawn: &MosaicDraw,
+    drawn: &JoinDraw,
 ) -> Result<Vec<PreviewStage>, Error> {
     let permutation = order.epoch(at.epoch);
-    let read = drawn
-        .partners
-        .map(|position| read_one(source, permutation.get(position)));
-    let [right, below, diagonal] = read;
-    let partners = [right?, below?, diagonal?];
-    let tiles = std::array::from_fn(|tile| match tile.checked_sub(1) {
-        None => (own, at),
-        Some(partner) => {
-            let position = drawn.partners[partner];
+    let positions = drawn.partners().iter();
+    let partners = positions
+        .map(|&position| {
             let epoch = at.epoch;
-            (&partners[partner], Position { epoch, position })
-        }
-    });
-    let made = plan.preview_mosaic(&tiles, drawn, &mut SampleScratch::new());
+            let record = read_one(source, permutation.get(position))?;
+            Ok((record, Position { epoch, position }))
+        })
+        .collect::<Result<Vec<_>, Error>>()?;
+    let others = partners.iter().map(|(record, at)| (record, *at));
+    let tiles: Vec<(&Record, Position)> = std::iter::once((own, at)).chain(others).collect();
+    let made = plan.preview_joined(&tiles, drawn, &mut SampleScratch::new());
     made.map_err(|failed| sample_error(source, tiles[failed.tile].0.index, failed.failure))
 }
 
@@ -120,7 +117,7 @@ fn through_functions(
             name: "python",
             draws: call.name.clone(),
             fields: values.iter().map(field).collect(),
-            outlines: Vec::new(),
+            shapes: StageShapes::default(),
         });
     }
     if let Some(last) = stages.last().cloned() {

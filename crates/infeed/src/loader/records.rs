@@ -3,10 +3,10 @@
 //!
 //! If samples are mixed, a row needs two records: its own, and the one at its partner's position.
 //! The partner's sample is made as it would be at its own position and then mixed in. A row of a
-//! mosaic has three partners.
+//! mosaic has three partners, that of a paste one.
 
 mod cached;
-mod mosaic;
+mod joined;
 mod substitutes;
 
 use std::collections::HashMap;
@@ -28,9 +28,10 @@ use super::whole_groups::fits;
 use super::{OnError, Options};
 use crate::plan::Plan;
 use crate::plan::failure::SampleError;
+use crate::plan::joined::JoinDraw;
 use crate::plan::prepared::PixelState;
 use crate::plan::sample::{AdmitMemory, Position, SampleScratch};
-use infeed_codec::transform::{Mixing, MosaicDraw};
+use infeed_codec::transform::Mixing;
 use infeed_core::batch::{BatchRow, RowCell};
 use infeed_core::counters::{Calls, Meter, Stage, StageStats, ThreadCounters, Timeline};
 use infeed_core::error::Error;
@@ -98,7 +99,7 @@ pub(super) enum ReadFrom {
 enum Partners {
     None,
     Mixing(Mixing),
-    Mosaic(MosaicDraw),
+    Joined(JoinDraw),
 }
 
 impl Partners {
@@ -106,7 +107,7 @@ impl Partners {
         match self {
             Partners::None => &[],
             Partners::Mixing(mixing) => std::slice::from_ref(&mixing.partner),
-            Partners::Mosaic(drawn) => &drawn.partners,
+            Partners::Joined(drawn) => drawn.partners(),
         }
     }
 
@@ -114,7 +115,7 @@ impl Partners {
         match self {
             Partners::None => &mut [],
             Partners::Mixing(mixing) => std::slice::from_mut(&mut mixing.partner),
-            Partners::Mosaic(drawn) => &mut drawn.partners,
+            Partners::Joined(drawn) => drawn.partners_mut(),
         }
     }
 }
@@ -679,8 +680,8 @@ impl Job for RecordJob {
         let mixing = match self.partners(row_position) {
             Partners::None => None,
             Partners::Mixing(mixing) => Some(mixing),
-            Partners::Mosaic(drawn) => {
-                return self.fill_mosaic((sequence, at), &drawn, fetched, row, worker);
+            Partners::Joined(drawn) => {
+                return self.fill_joined((sequence, at), &drawn, fetched, row, worker);
             }
         };
         let FetchedRecords {

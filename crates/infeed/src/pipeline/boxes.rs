@@ -27,6 +27,10 @@ pub struct BoxesSpec {
     /// Fields with one value, or one row of values, per box, such as labels.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<String>,
+    /// Field with the mask of each box, which moves with the image: a JSON list of COCO's
+    /// segmentations, or one number per pixel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub masks: Option<String>,
     /// Minimum width and height of a box in the result, in pixels.
     #[serde(default = "one")]
     pub min_size: f64,
@@ -51,6 +55,7 @@ impl BoxesSpec {
             normalized: false,
             oriented: false,
             columns: Vec::new(),
+            masks: None,
             min_size: one(),
             min_area: one(),
             min_visibility: 0.0,
@@ -62,6 +67,18 @@ impl BoxesSpec {
     pub fn columns<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> BoxesSpec {
         self.columns.extend(names.into_iter().map(Into::into));
         self
+    }
+
+    /// Sets the field with the mask of each box.
+    #[must_use]
+    pub fn masks(mut self, name: impl Into<String>) -> BoxesSpec {
+        self.masks = Some(name.into());
+        self
+    }
+
+    /// Whether the values of a field move with the image.
+    pub fn moves(&self, field: &str) -> bool {
+        self.field == field || self.masks.as_deref() == Some(field)
     }
 
     /// Returns the conditions under which a box stays.

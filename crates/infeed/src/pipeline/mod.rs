@@ -487,11 +487,13 @@ impl Pipeline {
     /// its boxes, unless the description declares them. Boxes next to encoded images do not move.
     pub fn declared_boxes(&self) -> Vec<BoxesSpec> {
         let mut declared = self.boxes.clone();
-        if let Some(own) = self.source.boxes()
-            && self.decode.is_some()
-            && declared.iter().all(|spec| spec.field != own.field)
-        {
-            declared.push(own);
+        let Some(own) = self.source.boxes().filter(|_| self.decode.is_some()) else {
+            return declared;
+        };
+        match declared.iter_mut().find(|spec| spec.field == own.field) {
+            // The format of masks is the source's.
+            Some(spec) => spec.masks = spec.masks.take().or(own.masks),
+            None => declared.push(own),
         }
         declared
     }

@@ -155,6 +155,7 @@ impl SourceSpec {
                 images,
                 labels,
                 classes,
+                ..
             } => {
                 for path in std::iter::once(images).chain(labels).chain(classes) {
                     *path = change(path);

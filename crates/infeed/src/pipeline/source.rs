@@ -68,6 +68,9 @@ macro_rules! source_spec {
                 /// Keypoints of an object. Absent: keypoints are not read.
                 #[serde(default, skip_serializing_if = "Option::is_none")]
                 keypoints: Option<usize>,
+                /// Whether the mask of each box is read.
+                #[serde(default, skip_serializing_if = "is_no")]
+                masks: bool,
             },
             /// Images with the boxes of YOLO text files.
             Yolo {
@@ -80,6 +83,9 @@ macro_rules! source_spec {
                 /// Text file with the name of a class in each line.
                 #[serde(default, skip_serializing_if = "Option::is_none")]
                 classes: Option<PathBuf>,
+                /// Whether the corners of rotated boxes are read.
+                #[serde(default, skip_serializing_if = "is_no")]
+                corners: bool,
             },
             /// Images with the boxes of a dataset in the format of Pascal VOC.
             Voc {
@@ -240,6 +246,10 @@ fn is_yes(follow: &bool) -> bool {
     *follow
 }
 
+fn is_no(given: &bool) -> bool {
+    !*given
+}
+
 impl SourceSpec {
     /// Creates a source of image files below a folder, labelled by class folder if there are any.
     pub fn folder(path: impl Into<PathBuf>) -> SourceSpec {
@@ -287,8 +297,10 @@ impl SourceSpec {
                 image(),
                 field("mask", FieldKind::Mask(Pixels::Encoded)),
             ])),
-            SourceSpec::Coco { keypoints, .. } => Ok(Some(coco::fields(keypoints.is_some()))),
-            SourceSpec::Yolo { .. } => Ok(Some(boxed::fields(&[]))),
+            SourceSpec::Coco {
+                keypoints, masks, ..
+            } => Ok(Some(coco::fields(keypoints.is_some(), *masks))),
+            SourceSpec::Yolo { corners, .. } => Ok(Some(yolo::fields(*corners))),
             SourceSpec::Voc { .. } => Ok(Some(voc::fields())),
             SourceSpec::Memory { fields } => {
                 let fields: Result<_, _> = fields.iter().map(MemoryField::field).collect();
@@ -306,15 +318,22 @@ impl SourceSpec {
     /// Returns the declaration of the boxes, if the source has boxes and knows their format.
     pub(super) fn boxes(&self) -> Option<BoxesSpec> {
         match self {
-            SourceSpec::Coco { keypoints, .. } => {
+            SourceSpec::Coco {
+                keypoints, masks, ..
+            } => {
                 let boxes = BoxesSpec::new(boxed::BOXES, BoxFormat::Xyxy);
                 let boxes = boxes.columns(coco::COLUMNS);
-                Some(boxes.columns(keypoints.map(|_| coco::KEYPOINTS)))
+                let boxes = boxes.columns(keypoints.map(|_| coco::KEYPOINTS));
+                Some(match masks {
+                    true => boxes.masks(coco::MASKS),
+                    false => boxes,
+                })
             }
-            SourceSpec::Yolo { .. } => {
+            SourceSpec::Yolo { corners, .. } => {
                 let mut boxes = BoxesSpec::new(boxed::BOXES, BoxFormat::Cxcywh);
                 boxes.normalized = true;
-                Some(boxes.columns([boxed::LABELS]))
+                let boxes = boxes.columns([boxed::LABELS]);
+                Some(boxes.columns(corners.then_some(yolo::CORNERS)))
             }
             SourceSpec::Voc { .. } => {
                 let boxes = BoxesSpec::new(boxed::BOXES, BoxFormat::Xyxy);
@@ -332,6 +351,11 @@ impl SourceSpec {
                 keypoints: Some(count),
                 ..
             } => Some(PointsSpec::new(coco::KEYPOINTS).count(*count)),
+            SourceSpec::Yolo { corners: true, .. } => Some(PointsSpec {
+                visibility: false,
+                normalized: true,
+                ..PointsSpec::new(yolo::CORNERS).count(4)
+            }),
             SourceSpec::Mix { parts, .. } => parts.first()?.source.points(),
             _ => None,
         }
@@ -381,12 +405,21 @@ impl SourceSpec {
                 annotations,
                 labels,
                 keypoints,
-            } => Arc::new(coco::open(images, annotations, *labels, *keypoints)?),
+                masks,
+            } => {
+                let (labels, keypoints) = (*labels, *keypoints);
+                let source = coco::open(images, annotations, labels, keypoints, *masks)?;
+                Arc::new(source)
+            }
             SourceSpec::Yolo {
                 images,
                 labels,
                 classes,
-            } => Arc::new(yolo::open(images, labels.as_deref(), classes.as_deref())?),
+                corners,
+            } => {
+                let (labels, classes) = (labels.as_deref(), classes.as_deref());
+                Arc::new(yolo::open(images, labels, classes, *corners)?)
+            }
             SourceSpec::Voc {
                 path,
                 image_set,

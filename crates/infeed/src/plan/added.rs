@@ -50,7 +50,8 @@ pub(super) fn add(
         let declared = pipeline.declared_boxes();
         let follows = |name: &String, columns: &[ColumnSpec]| {
             declared.iter().any(|spec| {
-                spec.columns.contains(name) && columns.iter().any(|of| of.name == spec.field)
+                let is_own = spec.columns.contains(name) || spec.masks.as_ref() == Some(name);
+                is_own && columns.iter().any(|of| of.name == spec.field)
             })
         };
         for at in 0..columns.len() {

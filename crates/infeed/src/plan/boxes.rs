@@ -6,6 +6,8 @@
 use bytes::Bytes;
 
 use super::failure::{SampleError, StageFailure};
+use super::masks::{self, MasksPlan};
+use super::moved::SampleImage;
 use super::place;
 use super::points::PointsPlan;
 use crate::pipeline::{BoxesSpec, Pipeline};
@@ -38,6 +40,8 @@ pub(super) struct BoxesPlan {
     dtype: DType,
     /// One number per field of `spec.columns`.
     columns: Vec<BoxColumn>,
+    /// The field with their masks.
+    pub(super) masks: Option<MasksPlan>,
 }
 
 /// A field with one row per box.
@@ -57,16 +61,25 @@ struct BoxColumn {
 pub(super) struct KeptBoxes {
     /// Bytes of the columns, with the rows of all boxes.
     columns: Vec<Bytes>,
-    /// Number of the box in its record; left, top, right and bottom in pixels of the sample.
-    kept: Vec<(usize, [f64; 4])>,
+    /// Numbers of the boxes in their record.
+    numbers: Vec<usize>,
+    /// Left, top, right and bottom of each in pixels of the sample.
+    corners: Vec<[f64; 4]>,
+    /// Number of boxes of the record.
+    pub(super) of: usize,
     /// Size of the sample's image.
-    size: Size,
+    pub(super) size: Size,
 }
 
 impl KeptBoxes {
     /// Returns left, top, right and bottom of each box, in pixels of the sample.
-    pub(super) fn corners(&self) -> impl Iterator<Item = [f64; 4]> {
-        self.kept.iter().map(|(_, corners)| *corners)
+    pub(super) fn corners(&self) -> &[[f64; 4]] {
+        &self.corners
+    }
+
+    /// Returns the numbers of the boxes in their record.
+    pub(super) fn numbers(&self) -> &[usize] {
+        &self.numbers
     }
 }
 
@@ -83,7 +96,8 @@ pub(super) fn plans(
     for spec in &declared {
         check(pipeline, spec, fields)?;
         let mut plan = None;
-        for name in std::iter::once(&spec.field).chain(&spec.columns) {
+        let names = std::iter::once(&spec.field).chain(&spec.columns);
+        for name in names.chain(&spec.masks) {
             let wrong = |problem: String| Err(Error::config("boxes", problem));
             let Some(at) = fields.iter().position(|field| field.name == *name) else {
                 if all {
@@ -105,10 +119,17 @@ pub(super) fn plans(
                             field: at,
                             dtype,
                             columns: Vec::new(),
+                            masks: None,
                         });
                     }
                     None => return wrong(format!("`{name}` cannot hold boxes; {BOXES}")),
                 },
+                Some(plan) if spec.masks.as_ref() == Some(name) => {
+                    plan.masks = masks::planned(at, &fields[at], spec.oriented);
+                    if plan.masks.is_none() {
+                        return wrong(format!("`{name}` cannot hold masks; {}", masks::MASKS));
+                    }
+                }
                 Some(plan) => match box_column(at, &fields[at], &mut points) {
                     Some(column) => plan.columns.push(column),
                     None => return wrong(format!("`{name}` cannot be in columns; {COLUMN}")),
@@ -224,17 +245,29 @@ impl BoxesPlan {
     /// Index of the field of boxes, then those of the fields with one row per box.
     pub(super) fn fields(&self) -> impl Iterator<Item = usize> {
         let columns = self.columns.iter().map(|column| column.field);
-        std::iter::once(self.field).chain(columns)
+        let masks = self.masks.as_ref().map(|masks| masks.field);
+        std::iter::once(self.field).chain(columns).chain(masks)
+    }
+
+    /// Whether the values of a field move with the image, and not only the choice of its rows.
+    pub(super) fn moves(&self, field: usize) -> bool {
+        let has_masks = |masks: &MasksPlan| masks.field == field;
+        self.field == field || self.masks.as_ref().is_some_and(has_masks)
+    }
+
+    /// Returns the number of boxes of a record, valid or not.
+    pub(super) fn count(&self, record: &[Bytes]) -> u64 {
+        (record[self.field].len() / (SIDES * self.dtype.bytes())) as u64
     }
 
     /// Moves the boxes of a record by the steps of its image. Returns those that stay.
-    pub(super) fn kept<'s>(
+    pub(super) fn kept(
         &self,
-        record: &[Bytes],
-        image: ImageFrame,
-        drawn: impl IntoIterator<Item = &'s (usize, Step)> + Clone,
+        image: &SampleImage<'_>,
+        shared: &[(usize, Step)],
     ) -> Result<KeptBoxes, StageFailure> {
-        let mut boxes = self.start(record, image)?;
+        let record = &image.record.fields;
+        let (boxes, size) = self.moved(image, shared)?;
         let mut columns = Vec::with_capacity(self.columns.len());
         for (column, name) in self.columns.iter().zip(&self.spec.columns) {
             let found = record[column.field].len();
@@ -250,34 +283,71 @@ impl BoxesPlan {
                 return Err(error.in_field(column.field));
             }
             columns.push(match &column.points {
-                Some(points) => points.moved(record, image, drawn.clone())?,
+                Some(points) => {
+                    points.moved(record, image.frame, image.steps.iter().chain(shared))?
+                }
                 None => record[column.field].clone(),
             });
-        }
-        let mut size = image.size;
-        for (_, step) in drawn {
-            for moving in &mut boxes {
-                moving.follow(step, size);
-            }
-            size = step.output_size(size);
         }
         let filter = self.spec.filter();
         let kept = boxes.iter().enumerate();
         let kept = kept.filter(|(_, moving)| filter.keeps(moving));
-        let kept = kept.map(|(number, moving)| (number, moving.visible()));
+        let (numbers, corners) = kept
+            .map(|(number, moving)| (number, moving.visible()))
+            .unzip();
         Ok(KeptBoxes {
             columns,
-            kept: kept.collect(),
+            numbers,
+            corners,
+            of: boxes.len(),
             size,
         })
     }
 
+    /// Moves the boxes of a record by the steps of its image, and those that it shares with others.
+    /// Returns them with the size of the result.
+    pub(super) fn moved(
+        &self,
+        image: &SampleImage<'_>,
+        shared: &[(usize, Step)],
+    ) -> Result<(Vec<MovingBox>, Size), StageFailure> {
+        let mut size = image.frame.size;
+        let mut follow = |boxes: &mut [MovingBox], steps: &[(usize, Step)]| {
+            for (_, step) in steps {
+                boxes
+                    .iter_mut()
+                    .for_each(|moving| moving.follow(step, size));
+                size = step.output_size(size);
+            }
+        };
+        let mut boxes = match image.pasted {
+            Some(objects) => {
+                follow(&mut [], image.steps);
+                objects.boxes.clone()
+            }
+            None => {
+                let mut boxes = self.start(&image.record.fields, image.frame)?;
+                follow(&mut boxes, image.steps);
+                boxes
+            }
+        };
+        follow(&mut boxes, shared);
+        Ok((boxes, size))
+    }
+
+    /// Returns the points in the columns.
+    pub(super) fn points(&self) -> impl Iterator<Item = &PointsPlan> {
+        self.columns
+            .iter()
+            .filter_map(|column| column.points.as_ref())
+    }
+
     /// Writes the boxes that stay of the records of a sample, with their rows of other fields.
     pub(super) fn write(&self, records: &[KeptBoxes], cells: &mut [RowCell]) {
-        let count: usize = records.iter().map(|of| of.kept.len()).sum();
+        let count: usize = records.iter().map(|of| of.numbers.len()).sum();
         let mut values = Vec::with_capacity(count * SIDES * DType::Float32.bytes());
         for of in records {
-            for &(_, corners) in &of.kept {
+            for &corners in &of.corners {
                 let corners = match self.spec.normalized {
                     true => scaled(corners, sides(of.size).map(f64::recip)),
                     false => corners,
@@ -292,7 +362,7 @@ impl BoxesPlan {
             let row_bytes = column.item.iter().product::<usize>() * column.dtype.bytes();
             let mut values = Vec::with_capacity(count * row_bytes);
             for of in records {
-                for (number, _) in &of.kept {
+                for number in &of.numbers {
                     let row = number * row_bytes..(number + 1) * row_bytes;
                     values.extend_from_slice(&of.columns[at][row]);
                 }
@@ -410,6 +480,9 @@ fn put(cell: &mut RowCell, values: Vec<u8>) {
 pub(super) fn kind_of(plans: &[BoxesPlan], at: usize) -> Option<ColumnKind> {
     let list = |dtype, item| ColumnKind::Ragged { dtype, item };
     plans.iter().find_map(|plan| {
+        if let Some(masks) = plan.masks.as_ref().filter(|masks| masks.field == at) {
+            return Some(masks.kind());
+        }
         let column = plan.columns.iter().find(|column| column.field == at);
         match column {
             None if plan.field == at => Some(list(DType::Float32, vec![SIDES])),

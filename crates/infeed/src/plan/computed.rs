@@ -111,7 +111,7 @@ impl Plan {
     /// Number of leading functions whose results a cache keeps.
     pub(super) fn kept_functions(&self) -> usize {
         let is_fixed = self.mixer.is_none()
-            && self.mosaic.is_none()
+            && !self.joins()
             && !self.transforms.iter().any(Transform::is_random);
         let kept = self.sample_calls().iter();
         let kept = kept.take_while(|call| call.version.is_some()).count();

@@ -55,8 +55,10 @@ pub fn check(
                 "`{name}` is an image or a mask, which transforms always move together; remove it \
                  from keep"
             ),
-            _ if boxes.iter().any(|spec| spec.field == *name) => {
-                format!("`{name}` is declared as boxes, which move; remove it from keep or boxes")
+            _ if boxes.iter().any(|spec| spec.moves(name)) => {
+                format!(
+                    "`{name}` is declared as boxes or masks, which move; remove it from keep or boxes"
+                )
             }
             _ if points.iter().any(|spec| spec.field == *name) => {
                 format!("`{name}` is declared as points, which move; remove it from keep or points")
@@ -136,7 +138,7 @@ fn mismatch<'a>(
         let is_held = |field: &&Field| {
             likeness(&field.name, &field.kind) == wanted
                 && !pipeline.keep.contains(&field.name)
-                && !boxes.iter().any(|spec| spec.field == field.name)
+                && !boxes.iter().any(|spec| spec.moves(&field.name))
                 && !points.iter().any(|spec| spec.field == field.name)
                 && label != Some(field.name.as_str())
         };

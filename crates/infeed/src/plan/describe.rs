@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::fold::{FieldStep, StepStage};
 use super::function::{ColumnOrigin, FunctionCall};
+use super::joined::JoinPlan;
 use super::{FieldPlan, PixelPlan, Plan, VALID};
 use crate::function::FunctionScope;
 use crate::pipeline::Layout;
@@ -31,7 +32,7 @@ impl fmt::Display for Plan {
                 )?,
                 FieldPlan::Boxed => {
                     let mut boxes = self.boxes.iter();
-                    let moves = boxes.any(|boxes| boxes.fields().next() == Some(at))
+                    let moves = boxes.any(|boxes| boxes.moves(at))
                         || self.points.iter().any(|points| points.field == at);
                     let text = match moves {
                         true => "moved with the image",
@@ -51,9 +52,16 @@ impl fmt::Display for Plan {
         if let Some(mixer) = &self.mixer {
             writeln!(f, "{mixer}")?;
         }
-        if self.has_mosaic() {
-            let text = "with the images of three other positions, each decoded for the sample";
-            writeln!(f, "mosaic: {text}")?;
+        match &self.join {
+            Some(JoinPlan::Mosaic(_)) => {
+                let text = "with the images of three other positions, each decoded for the sample";
+                writeln!(f, "mosaic: {text}")?;
+            }
+            Some(JoinPlan::CopyPaste(_)) => {
+                let text = "with objects of the image at another position, decoded for the sample";
+                writeln!(f, "copy-paste: {text}")?;
+            }
+            None => {}
         }
         for call in self.sample_calls().iter().chain(self.batch_calls()) {
             self.function(f, call)?;

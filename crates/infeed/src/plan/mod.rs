@@ -8,12 +8,15 @@ mod boxes;
 mod classes;
 mod computed;
 pub mod coordinates;
+mod copy_paste;
 mod describe;
 pub mod device;
 mod devices;
 pub mod failure;
 mod fold;
 pub(crate) mod function;
+pub mod joined;
+mod masks;
 mod mix;
 pub mod mosaic;
 mod moved;
@@ -54,7 +57,7 @@ pub struct Plan {
     /// `None` if samples are not mixed.
     mixer: Option<mix::Mixer>,
     /// `None` if each sample has one image.
-    mosaic: Option<mosaic::MosaicPlan>,
+    join: Option<joined::JoinPlan>,
     /// `None` if the host decodes all files.
     devices: Option<devices::Devices>,
     /// User functions, those on samples first.
@@ -174,7 +177,7 @@ impl Plan {
         let checked = CheckedTransforms::new(pipeline, fields)?;
         let all = strict || source.is_some();
         let points = points::plans(pipeline, fields, all)?;
-        let (boxes, points) = boxes::plans(pipeline, fields, points, all)?;
+        let (mut boxes, points) = boxes::plans(pipeline, fields, points, all)?;
         coordinates::check(pipeline, &pipeline.transforms, fields, all)?;
         let labels = mix::labels(pipeline, fields, source)?;
         let decode = pipeline.decode.clone().unwrap_or_default();
@@ -195,12 +198,13 @@ impl Plan {
                 kind,
             });
         }
+        masks::set_size(&mut boxes, &plans, &mut columns);
         let adds = added::check(pipeline)?;
         let mixer = mix::mixer(pipeline, &plans, labels.map(|(at, _)| at))?;
         if mixer.is_some() {
             function::refuse_after_mixing(pipeline)?;
         }
-        let mosaic = mosaic::plan(pipeline)?;
+        let join = joined::plan(pipeline, &boxes, &points)?;
         // Without a source, fields and function outputs may be unknown.
         let calls = match source {
             None if !strict => Vec::new(),
@@ -216,7 +220,7 @@ impl Plan {
         }
         Ok(Plan {
             mixer,
-            mosaic,
+            join,
             devices: None,
             calls,
             marked,

@@ -7,12 +7,13 @@ use bytes::Bytes;
 
 use super::boxes::{BoxesError, check_image, number_of, sides};
 use super::failure::{SampleError, StageFailure};
+use super::moved::SampleImage;
 use crate::pipeline::{Pipeline, PointsSpec};
 use infeed_codec::decode::ImageFrame;
 use infeed_codec::transform::{MovingPoint, MovingPoints, Step};
 use infeed_core::batch::ColumnKind;
 use infeed_core::error::Error;
-use infeed_core::sample::{DType, Field, FieldKind};
+use infeed_core::sample::{DType, Field, FieldKind, Size};
 
 /// Most points of an object.
 const MAX_POINTS: usize = 1 << 16;
@@ -153,6 +154,36 @@ impl PointsPlan {
         image: ImageFrame,
         drawn: impl IntoIterator<Item = &'s (usize, Step)>,
     ) -> Result<Bytes, StageFailure> {
+        let (points, size) = self.follow(record, image, drawn)?;
+        let [width, height] = match self.spec.normalized {
+            true => sides(size),
+            false => [1.0; 2],
+        };
+        let mut bytes = Vec::with_capacity(points.len() * numbers(&self.spec) * 4);
+        for MovingPoint {
+            at: [x, y],
+            visibility,
+        } in points
+        {
+            let values = match self.spec.visibility && visibility == 0.0 {
+                true => [0.0; 3],
+                false => [x / width, y / height, visibility],
+            };
+            for value in &values[..numbers(&self.spec)] {
+                bytes.extend_from_slice(&(*value as f32).to_le_bytes());
+            }
+        }
+        Ok(bytes.into())
+    }
+
+    /// Moves the points of a record by the steps of its image. Returns them with the size of the
+    /// result.
+    fn follow<'s>(
+        &self,
+        record: &[Bytes],
+        image: ImageFrame,
+        drawn: impl IntoIterator<Item = &'s (usize, Step)>,
+    ) -> Result<(Vec<MovingPoint>, Size), StageFailure> {
         let points = self.read(&record[self.field], image);
         let points = points.map_err(|error| SampleError::Boxes(error).in_field(self.field))?;
         let mut moving = MovingPoints {
@@ -165,25 +196,35 @@ impl PointsPlan {
             moving.follow(step, size);
             size = step.output_size(size);
         }
-        let [width, height] = match self.spec.normalized {
-            true => sides(size),
-            false => [1.0; 2],
+        Ok((moving.points, size))
+    }
+
+    /// Returns column and row of the visible points of some objects, or of all.
+    pub(super) fn visible(
+        &self,
+        image: &SampleImage<'_>,
+        shared: &[(usize, Step)],
+        objects: Option<&[usize]>,
+    ) -> Result<Vec<[f64; 2]>, StageFailure> {
+        let steps = image.steps.iter().chain(shared);
+        let (mut points, size) = self.follow(&image.record.fields, image.frame, steps)?;
+        let numbers = points.chunks_mut(self.per_object).enumerate();
+        let chosen = numbers.filter(|(number, _)| {
+            objects.is_none_or(|objects| objects.binary_search(number).is_ok())
+        });
+        let [width, height] = sides(size);
+        let is_visible = |point: &&MovingPoint| {
+            let [x, y] = point.at;
+            let is_inside = (-0.5..width - 0.5).contains(&x) && (-0.5..height - 0.5).contains(&y);
+            point.visibility > 0.0 && is_inside
         };
-        let mut bytes = Vec::with_capacity(moving.points.len() * numbers(&self.spec) * 4);
-        for MovingPoint {
-            at: [x, y],
-            visibility,
-        } in moving.points
-        {
-            let values = match self.spec.visibility && visibility == 0.0 {
-                true => [0.0; 3],
-                false => [x / width, y / height, visibility],
-            };
-            for value in &values[..numbers(&self.spec)] {
-                bytes.extend_from_slice(&(*value as f32).to_le_bytes());
-            }
-        }
-        Ok(bytes.into())
+        let points = chosen.flat_map(|(_, points)| &*points).filter(is_visible);
+        Ok(points.map(|point| point.at).collect())
+    }
+
+    /// Returns the name of the field.
+    pub(super) fn name(&self) -> &str {
+        &self.spec.field
     }
 
     /// Returns the points in pixels of the decoded image.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::failure::{SampleError, StageFailure};
 use super::fold::Flips;
 use super::function::list_shape;
-use super::mosaic::{self, TileFailure};
+use super::mosaic::{self, MosaicPlan, TileFailure};
 use super::moved::{SampleImage, SampleImages};
 use super::prepared::PixelState;
 use super::sample::{Position, SampleScratch, VisualField};
@@ -15,6 +15,8 @@ use infeed_codec::decode::Request;
 use infeed_codec::transform::{Mixing, MosaicDraw, PixelView, Step, TILES};
 use infeed_core::batch::{Array, ColumnKind, RowCell, Values};
 use infeed_core::sample::{DType, Image, Pixels, Record, RecordId, Region};
+
+pub use super::moved::StageShapes;
 
 /// A sample after one stage.
 #[derive(Clone, Debug)]
@@ -26,8 +28,8 @@ pub struct PreviewStage {
     /// Values by field: images as `[H, W, C]`; in the last stage, one row of the batch. The stage
     /// of `MixUp` and `CutMix` has the finished partner.
     pub fields: Vec<(String, Values)>,
-    /// Left, top, right and bottom of the boxes that stay, in pixels of the stage's images.
-    pub outlines: Vec<[f64; 4]>,
+    /// Boxes, points and masks that stay.
+    pub shapes: StageShapes,
 }
 
 impl Plan {
@@ -49,29 +51,21 @@ impl Plan {
             .map(|first| SampleImage::new(record, first, &[]));
         let boxed = (images.as_slice(), &drawn[..]);
         let mut pixels = self.decoded_whole(&looked, scratch)?;
-        let mut stages = self.first_stage(&looked, boxed.0, &pixels)?;
+        let mut stages = self.first_stage(&looked, boxed.0, &pixels, scratch)?;
         let all = 0..self.transforms.len();
         let erase = self.preview_steps(all, &looked, boxed, &mut pixels, &mut stages, scratch)?;
         stages.push(self.output(record, boxed, &pixels, &erase, scratch)?);
         Ok(stages)
     }
 
-    /// Runs the four records of a mosaic through every stage. Up to the mosaic, the stages are those
-    /// of the first record.
-    ///
-    /// # Errors
-    ///
-    /// As [`Plan::run_mosaic`].
-    pub fn preview_mosaic(
+    /// Runs the four records of a mosaic through every stage.
+    pub(super) fn preview_mosaic(
         &self,
-        records: &[(&Record, Position); TILES],
-        draw: &MosaicDraw,
+        records: &[(&Record, Position)],
+        (own, draw): (&MosaicPlan, &MosaicDraw),
         scratch: &mut SampleScratch,
     ) -> Result<Vec<PreviewStage>, TileFailure> {
         let (record, at) = records[0];
-        let Some(own) = &self.mosaic else {
-            return Ok(self.preview(record, at, scratch)?);
-        };
         let mut looked = Vec::with_capacity(TILES);
         let mut drawn = Vec::with_capacity(TILES);
         for (tile, (record, at)) in records.iter().enumerate() {
@@ -90,7 +84,9 @@ impl Plan {
             let mut pixels = self.decoded_whole(look, scratch).map_err(failed)?;
             let image = [SampleImage::new(record, &look[0], &[])];
             let boxed = (&image[..], &drawn.image.steps[..drawn.visible]);
-            let mut own_stages = self.first_stage(look, boxed.0, &pixels).map_err(failed)?;
+            let mut own_stages = self
+                .first_stage(look, boxed.0, &pixels, scratch)
+                .map_err(failed)?;
             let before = 0..own.number;
             self.preview_steps(before, look, boxed, &mut pixels, &mut own_stages, scratch)
                 .map_err(failed)?;
@@ -112,13 +108,15 @@ impl Plan {
                 stages = own_stages;
             }
         }
-        let after = self.draw_after(own, drawn.iter().map(|drawn| &drawn.image), at)?;
+        let size = own.mosaic.size.square();
+        let images = drawn.iter().map(|drawn| &drawn.image);
+        let after = self.draw_after(own.number, size, images, at)?;
         let images = records.iter().zip(&looked).zip(&drawn);
         let images: Vec<SampleImage<'_>> = images
             .map(|((of, look), drawn)| SampleImage::new(of.0, &look[0], &drawn.image.steps))
             .collect();
-        let outlines = self.outlines((&images, &[]))?;
-        stages.push(self.stage("Mosaic", draw.to_string(), &canvases, outlines)?);
+        let shapes = self.shapes((&images, &[]), scratch)?;
+        stages.push(self.stage("Mosaic", draw.to_string(), &canvases, shapes)?);
         let (boxed, rest) = (
             (&images[..], &after[..]),
             own.number + 1..self.transforms.len(),
@@ -130,7 +128,7 @@ impl Plan {
     }
 
     /// Decodes the images and masks of a record.
-    fn decoded_whole(
+    pub(super) fn decoded_whole(
         &self,
         looked: &[VisualField<'_>],
         scratch: &mut SampleScratch,
@@ -161,27 +159,23 @@ impl Plan {
     }
 
     /// Returns the stage of the decoder, if there is one.
-    fn first_stage(
+    pub(super) fn first_stage(
         &self,
         looked: &[VisualField<'_>],
         boxed: &[SampleImage<'_>],
         images: &[(usize, Image)],
+        scratch: &mut SampleScratch,
     ) -> Result<Vec<PreviewStage>, StageFailure> {
         let is_encoded = |look: &VisualField<'_>| look.plan.stored == Pixels::Encoded;
         if !looked.iter().any(is_encoded) {
             return Ok(Vec::new());
         }
-        let outlines = self.outlines((boxed, &[]))?;
-        Ok(vec![self.stage(
-            "decode",
-            String::new(),
-            images,
-            outlines,
-        )?])
+        let shapes = self.shapes((boxed, &[]), scratch)?;
+        Ok(vec![self.stage("decode", String::new(), images, shapes)?])
     }
 
     /// Runs some transforms and adds their stages. Returns the rectangles to erase in the row.
-    fn preview_steps(
+    pub(super) fn preview_steps(
         &self,
         transforms: Range<usize>,
         looked: &[VisualField<'_>],
@@ -210,15 +204,15 @@ impl Plan {
             }
             let draws: Vec<String> = own.iter().map(|step| step.to_string()).collect();
             let so_far = drawn.partition_point(|(of, _)| *of <= number);
-            let outlines = self.outlines((boxed, &drawn[..so_far]))?;
+            let shapes = self.shapes((boxed, &drawn[..so_far]), scratch)?;
             let name = self.transforms[number].name();
-            stages.push(self.stage(name, draws.join(", "), images, outlines)?);
+            stages.push(self.stage(name, draws.join(", "), images, shapes)?);
         }
         Ok(erase)
     }
 
     /// Applies a step to images and masks.
-    fn preview_step(
+    pub(super) fn preview_step(
         &self,
         step: &Step,
         images: &mut [(usize, Image)],
@@ -285,18 +279,18 @@ impl Plan {
                 mixing.partner, mixing.blend
             ),
             fields: other.fields,
-            outlines: Vec::new(),
+            shapes: StageShapes::default(),
         });
         stages.push(output);
         Ok(())
     }
 
-    fn stage(
+    pub(super) fn stage(
         &self,
         name: &'static str,
         draws: String,
         images: &[(usize, Image)],
-        outlines: Vec<[f64; 4]>,
+        shapes: StageShapes,
     ) -> Result<PreviewStage, StageFailure> {
         let value = |(field, image): &(usize, Image)| {
             let shape = vec![image.height(), image.width(), image.channels];
@@ -312,11 +306,11 @@ impl Plan {
             name,
             draws,
             fields,
-            outlines,
+            shapes,
         })
     }
 
-    fn output(
+    pub(super) fn output(
         &self,
         record: &Record,
         boxed: SampleImages<'_>,
@@ -324,9 +318,9 @@ impl Plan {
         erase: &[(Region, Vec<f64>)],
         scratch: &mut SampleScratch,
     ) -> Result<PreviewStage, StageFailure> {
-        let outlines = self.outlines(boxed)?;
+        let shapes = self.shapes(boxed, scratch)?;
         let mut row = self.spare_row();
-        self.write_boxes(boxed, &mut row.cells)?;
+        self.write_boxes(boxed, &mut row.cells, scratch)?;
         let mut fields = Vec::with_capacity(self.fields.len());
         for (field, (plan, column)) in self.fields.iter().zip(&self.columns).enumerate() {
             let values = match plan {
@@ -373,7 +367,7 @@ impl Plan {
                 FieldPlan::Boxed => {
                     let kind = boxes::kind_of(&self.boxes, field)
                         .or_else(|| points::kind_of(&self.points, field));
-                    let RowCell::Own { bytes, .. } = &row.cells[field] else {
+                    let RowCell::Own { bytes, shape } = &row.cells[field] else {
                         continue;
                     };
                     let (dtype, shape) = match kind {
@@ -381,6 +375,7 @@ impl Plan {
                             (dtype, list_shape(bytes.len(), dtype, &item))
                         }
                         Some(ColumnKind::Fixed { dtype, shape }) => (dtype, shape),
+                        Some(ColumnKind::Padded { dtype, .. }) => (dtype, shape.clone()),
                         _ => continue,
                     };
                     let array = Array::own(bytes, shape, dtype);
@@ -411,7 +406,7 @@ impl Plan {
             name: "output",
             draws: String::new(),
             fields,
-            outlines,
+            shapes,
         })
     }
 }

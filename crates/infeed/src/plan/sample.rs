@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::computed::KeptSample;
 use super::failure::{SampleError, StageFailure};
 use super::fold::{FoldedSteps, fold};
+use super::masks::MaskScratch;
 use super::moved::SampleImage;
 use super::prepared::{self, PixelState};
 use super::{FieldPlan, PixelPlan, Plan, RowPass, added, write};
@@ -39,6 +40,8 @@ pub struct SampleScratch {
     pub(super) row: BatchRow,
     /// Time by stage.
     pub meter: Meter,
+    /// Planes of the masks of boxes.
+    pub(super) masks: MaskScratch,
     /// Images and masks of a mosaic.
     pub(super) canvases: Vec<Image>,
     /// Buffer in which records are prepared for the cache.
@@ -60,6 +63,7 @@ impl SampleScratch {
             counted: 1,
             row: BatchRow::default(),
             meter: Meter::new(infeed_raw::machine::thread_cpu_time),
+            masks: MaskScratch::default(),
             canvases: Vec::new(),
             prepared: Vec::new(),
             warnings: 0,
@@ -74,6 +78,7 @@ impl SampleScratch {
         self.transform = TransformScratch::default();
         self.classes = write::ClassScratch::default();
         self.row.cells.clear();
+        self.masks = MaskScratch::default();
         self.canvases = Vec::new();
         self.prepared = Vec::new();
     }
@@ -211,7 +216,7 @@ impl Plan {
     }
 
     /// Makes the sample of a record up to the user functions.
-    fn fill(
+    pub(super) fn fill(
         &self,
         (record, state): (&Record, PixelState),
         at: Position,
@@ -227,6 +232,11 @@ impl Plan {
         let missing = self.missing(&drawn, state);
         let mut arranged = Vec::with_capacity(looked.len());
         let mut needed = self.function_inputs(record, fields);
+        let images = looked
+            .first()
+            .map(|first| SampleImage::new(record, first, &[]));
+        let images = (images.as_slice(), &drawn[..]);
+        needed += self.mask_bytes(images);
         for look in &looked {
             let folded = fold(&look.plan.steps, missing, look.size);
             let request = self.request(look, &folded);
@@ -241,10 +251,7 @@ impl Plan {
             self.make(look, folded, request.as_ref(), row, scratch, counters)?;
         }
         self.write_others(record, fields, row)?;
-        if let Some(image) = looked.first() {
-            let images = [SampleImage::new(record, image, &[])];
-            self.write_boxes((&images, &drawn), &mut row.cells)?;
-        }
+        self.write_boxes(images, &mut row.cells, scratch)?;
         counters.count(Stage::Write, scratch.counted, 0, 0);
         scratch.meter.lap(Stage::Write, counters);
         scratch.meter.settle(counters);

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use infeed::pipeline::{Layout, SourceSpec};
 use infeed::plan::Plan;
+use infeed::plan::joined::JoinDraw;
 use infeed::plan::sample::Position;
 use infeed::sample::{Depth, Image, Size};
 use infeed::source::Source;
@@ -36,7 +37,13 @@ fn mosaic(p: f64) -> Mosaic {
 fn draws(pipeline: &Pipeline, source: &dyn Source, epoch: u64) -> Vec<Option<MosaicDraw>> {
     let plan = Plan::over(pipeline, source).expect("a plan");
     let order = pipeline.order(source, &[]).expect("an order");
-    let of = |position| plan.mosaic(Position { epoch, position }, || order.near(epoch, position));
+    let of = |position| {
+        let drawn = plan.join(Position { epoch, position }, || order.near(epoch, position));
+        match drawn {
+            Some(JoinDraw::Mosaic(drawn)) => Some(drawn),
+            _ => None,
+        }
+    };
     (0..order.len()).map(of).collect()
 }
 

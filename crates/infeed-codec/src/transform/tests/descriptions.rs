@@ -18,7 +18,7 @@ fn error_of(transform: impl Into<Transform>) -> String {
 
 #[test]
 fn the_shortest_form_of_each_transform_has_the_documented_defaults() {
-    let expected: [(&str, Transform); 42] = [
+    let expected: [(&str, Transform); 43] = [
         (
             "kind = 'Crop'\nheight = 5\nwidth = 6",
             Crop::new(5, 6).into(),
@@ -70,6 +70,7 @@ fn the_shortest_form_of_each_transform_has_the_documented_defaults() {
         ("kind = 'RandomZoomOut'", RandomZoomOut::new(0.5).into()),
         ("kind = 'RandomIoUCrop'", RandomIoUCrop::default().into()),
         ("kind = 'Mosaic'\nsize = 640", Mosaic::new(640).into()),
+        ("kind = 'CopyPaste'", CopyPaste::default().into()),
         (
             "kind = 'RandomPhotometricDistort'",
             RandomPhotometricDistort::default().into(),
@@ -168,6 +169,7 @@ fn every_spelling_of_a_parameter_survives_toml_and_json() {
         "kind = 'RandomZoomOut'\nfill = 114\nside_range = [1, 2]\np = 0.3",
         "kind = 'RandomIoUCrop'\nsampler_options = [0.5, 1]\ntrials = 10",
         "kind = 'Mosaic'\nsize = [640, 480]\ncenter_range = [0.4, 0.6]\np = 0.5\nfill = [1, 2, 3]",
+        "kind = 'CopyPaste'\np = 0.5\nblending = false\ninterpolation = 'nearest'",
         "kind = 'GaussianBlur'\nkernel_size = [5, 9]\nsigma = 1.5",
         "kind = 'GaussianNoise'\nmean = 0.1\nsigma = 0.05\nclip = false",
         "kind = 'RandAugment'\nnum_ops = 3\nmagnitude = 5\nfill = 128",

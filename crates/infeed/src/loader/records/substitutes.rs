@@ -16,8 +16,8 @@ impl RecordJob {
         };
         let at = position(row_position);
         let mixing = self.plan.mixing(at, near).map(Partners::Mixing);
-        let mosaic = || self.plan.mosaic(at, near).map(Partners::Mosaic);
-        let mut partners = mixing.or_else(mosaic).unwrap_or(Partners::None);
+        let joined = || self.plan.join(at, near).map(Partners::Joined);
+        let mut partners = mixing.or_else(joined).unwrap_or(Partners::None);
         for partner in partners.positions_mut() {
             *partner -= beyond;
         }

@@ -1,21 +1,20 @@
-//! Rows of four records: `Mosaic`.
+//! Rows of several records: `Mosaic` and `CopyPaste`.
 //!
-//! The next good record of the same mosaic takes the place of a bad one, so a row needs no other
+//! The next good record of the same row takes the place of a bad one, so a row needs no other
 //! read. If all are bad, the substitute of the row's own record takes every place.
 
 use super::*;
 use crate::plan::mosaic::{TileFailure, TileRecord};
-use infeed_codec::transform::TILES;
 
-/// Records of a mosaic that are not bad.
-type GoodRecords = [Option<(Record, PixelState)>; TILES];
+/// Records of a row that are not bad, the row's own first.
+type GoodRecords = Vec<Option<(Record, PixelState)>>;
 
 impl RecordJob {
-    /// Fills the row of a mosaic.
-    pub(super) fn fill_mosaic(
+    /// Fills the row of several records.
+    pub(super) fn fill_joined(
         &self,
         (sequence, at): (Sequence, Position),
-        drawn: &MosaicDraw,
+        drawn: &JoinDraw,
         fetched: FetchedRecords,
         row: &mut BatchRow,
         worker: &mut WorkerScratch,
@@ -27,14 +26,15 @@ impl RecordJob {
             ..
         } = fetched;
         let rules = self.schedule.rules(sequence);
-        // Reads arrive in any order; bad records are listed in the order of the mosaic.
+        // Reads arrive in any order; bad records are listed in the order of the partners.
         partners.sort_by_key(|(number, _)| *number);
         let partners = partners
             .into_iter()
             .map(|(number, content)| (1 + usize::from(number), content));
-        let mut good = GoodRecords::default();
+        let mut good = GoodRecords::new();
+        good.resize_with(1 + drawn.partners().len(), || None);
         // Released when the row is filled.
-        let mut permits = Vec::with_capacity(TILES);
+        let mut permits = Vec::with_capacity(good.len());
         let mut failed = None;
         for (tile, content) in own.into_iter().map(|own| (0, own)).chain(partners) {
             permits.push(content._permit);
@@ -56,7 +56,7 @@ impl RecordJob {
         }
         self.use_cache(&mut good, worker, rules.limits);
         while let Some(tiles) = tiles(&good, at, drawn) {
-            match self.make_mosaic(&tiles, drawn, row, worker, rules.limits) {
+            match self.make_joined(&tiles, drawn, row, worker, rules.limits) {
                 Ok(()) => {
                     tried.written = Some(tiles[0].record.index);
                     tried.add_unknown(worker.scratch.unknown_pixels);
@@ -73,7 +73,7 @@ impl RecordJob {
             }
         }
         let error = failed.unwrap_or_else(|| Error::Panicked {
-            text: "a row of a mosaic has no record".to_owned(),
+            text: "a row of several records has none".to_owned(),
         });
         self.request_substitute(sequence, RecordRole::Own, at, error, tried)
     }
@@ -95,11 +95,11 @@ impl RecordJob {
         }
     }
 
-    /// Makes the sample of four records. An error has the number of the tile with the bad record.
-    fn make_mosaic(
+    /// Makes the sample of several records. An error has the number of the bad record.
+    fn make_joined(
         &self,
-        tiles: &[TileRecord<'_>; TILES],
-        drawn: &MosaicDraw,
+        tiles: &[TileRecord<'_>],
+        drawn: &JoinDraw,
         row: &mut BatchRow,
         worker: &mut WorkerScratch,
         limits: RecordLimits,
@@ -107,9 +107,9 @@ impl RecordJob {
         let begun = std::time::Instant::now();
         let result = self.within_limits(worker, limits, |scratch, counters, admit| {
             self.plan
-                .run_mosaic(tiles, drawn, row, scratch, counters, admit)
+                .run_joined(tiles, drawn, row, scratch, counters, admit)
         });
-        let each = begun.elapsed() / TILES as u32;
+        let each = begun.elapsed() / tiles.len().max(1) as u32;
         for TileRecord { record, .. } in tiles {
             self.costs.measured(record.index, record.bytes(), each);
         }
@@ -125,7 +125,8 @@ impl RecordJob {
 
 /// Returns the number of the record of a tile: its own, or that of the next good one.
 fn good_from(good: &GoodRecords, tile: usize) -> Option<usize> {
-    let mut from = (tile..tile + TILES).map(|at| at % TILES);
+    let count = good.len();
+    let mut from = (tile..tile + count).map(|at| at % count);
     from.find(|at| good[*at].is_some())
 }
 
@@ -133,11 +134,11 @@ fn good_from(good: &GoodRecords, tile: usize) -> Option<usize> {
 fn tiles<'a>(
     good: &'a GoodRecords,
     own: Position,
-    drawn: &MosaicDraw,
-) -> Option<[TileRecord<'a>; TILES]> {
+    drawn: &JoinDraw,
+) -> Option<Vec<TileRecord<'a>>> {
     let tile = |tile: usize| {
         let (record, state) = good[good_from(good, tile)?].as_ref()?;
-        let partner = tile.checked_sub(1).map(|number| drawn.partners[number]);
+        let partner = tile.checked_sub(1).map(|number| drawn.partners()[number]);
         Some(TileRecord {
             record,
             state: *state,
@@ -147,5 +148,5 @@ fn tiles<'a>(
             },
         })
     };
-    Some([tile(0)?, tile(1)?, tile(2)?, tile(3)?])
+    (0..good.len()).map(tile).collect()
 }
