@@ -2,7 +2,7 @@
 //! error, and so do masks of any text.
 #![no_main]
 
-use infeed::instances::{Segmentation, clear};
+use infeed::instances::{CocoMask, clear};
 use infeed::pipeline::SourceSpec;
 use infeed::sample::{Image, Size};
 use infeed::source::read_one;
@@ -55,7 +55,7 @@ fuzz_target!(|bytes: &[u8]| {
 
 /// Checks that accepted masks can be painted, and no others.
 fn masks(text: &[u8]) {
-    let Ok(found) = serde_json::from_slice::<Vec<Segmentation>>(text) else {
+    let Ok(found) = serde_json::from_slice::<Vec<CocoMask>>(text) else {
         return;
     };
     let (mut plane, mut scratch) = (Image::default(), Vec::new());

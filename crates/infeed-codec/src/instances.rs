@@ -35,7 +35,7 @@ const MAX_RUNS: usize = 1 << 26;
 /// The mask of an object, as an annotation of COCO has it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Segmentation {
+pub enum CocoMask {
     /// x and y of the corners of each polygon, in pixels. The object is their union.
     Polygons(Vec<Vec<f64>>),
     /// Lengths of runs outside and inside the object, column by column from the top left.
@@ -60,21 +60,21 @@ pub enum RunLengths {
 /// A mask that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}; {fix}")]
-pub struct SegmentationError {
+pub struct CocoMaskError {
     /// The problem, which continues "the segmentation".
     pub problem: String,
     /// The fix.
     pub fix: &'static str,
 }
 
-fn invalid(problem: impl Into<String>, fix: &'static str) -> SegmentationError {
+fn invalid(problem: impl Into<String>, fix: &'static str) -> CocoMaskError {
     let problem = problem.into();
-    SegmentationError { problem, fix }
+    CocoMaskError { problem, fix }
 }
 
 const RUNS_FIX: &str = "write its mask again, or remove the annotation";
 
-impl Segmentation {
+impl CocoMask {
     /// Checks everything that does not depend on the image.
     ///
     /// # Errors
@@ -82,9 +82,9 @@ impl Segmentation {
     /// For polygons with fewer than three corners, an odd number of coordinates, or coordinates that
     /// are not finite or far outside any image; for run lengths that are damaged, or that are not
     /// the pixels of their size.
-    pub fn check(&self) -> Result<(), SegmentationError> {
+    pub fn check(&self) -> Result<(), CocoMaskError> {
         match self {
-            Segmentation::Polygons(polygons) => {
+            CocoMask::Polygons(polygons) => {
                 let fix = "correct it, or remove the annotation";
                 if polygons.is_empty() {
                     return Err(invalid("has no polygon", fix));
@@ -113,7 +113,7 @@ impl Segmentation {
                 }
                 Ok(())
             }
-            Segmentation::Runs { size, counts } => {
+            CocoMask::Runs { size, counts } => {
                 let size = checked_size(*size)?;
                 counts.each(size, |_, _| {})
             }
@@ -123,8 +123,8 @@ impl Segmentation {
     /// Returns the size of the image, if the mask has one.
     pub fn size(&self) -> Option<Size> {
         match self {
-            Segmentation::Polygons(_) => None,
-            Segmentation::Runs { size, .. } => {
+            CocoMask::Polygons(_) => None,
+            CocoMask::Runs { size, .. } => {
                 let [height, width] = *size;
                 Some(Size { height, width })
             }
@@ -136,22 +136,22 @@ impl Segmentation {
     ///
     /// # Errors
     ///
-    /// As [`Segmentation::check`], and for run lengths of an image of another size.
+    /// As [`CocoMask::check`], and for run lengths of an image of another size.
     pub fn paint(
         &self,
         plane: &mut Image,
         bit: u8,
         scratch: &mut Vec<u8>,
-    ) -> Result<(), SegmentationError> {
+    ) -> Result<(), CocoMaskError> {
         match self {
-            Segmentation::Polygons(polygons) => {
+            CocoMask::Polygons(polygons) => {
                 self.check()?;
                 for polygon in polygons {
                     paint_polygon(polygon, plane, bit, scratch);
                 }
                 Ok(())
             }
-            Segmentation::Runs { size, counts } => {
+            CocoMask::Runs { size, counts } => {
                 let found = checked_size(*size)?;
                 if found != plane.size {
                     let problem = format!("is for an image of {found} px, not {} px", plane.size);
@@ -176,7 +176,7 @@ impl Segmentation {
     }
 }
 
-fn checked_size([height, width]: [u32; 2]) -> Result<Size, SegmentationError> {
+fn checked_size([height, width]: [u32; 2]) -> Result<Size, CocoMaskError> {
     let size = Size { height, width };
     if size.pixels() == 0 || size.pixels() > MAX_PIXELS {
         let problem = format!("is for an image of {size} px, which is not possible");
@@ -187,11 +187,7 @@ fn checked_size([height, width]: [u32; 2]) -> Result<Size, SegmentationError> {
 
 impl RunLengths {
     /// Calls `inside` with begin and length of each run of the object.
-    fn each(
-        &self,
-        size: Size,
-        mut inside: impl FnMut(usize, usize),
-    ) -> Result<(), SegmentationError> {
+    fn each(&self, size: Size, mut inside: impl FnMut(usize, usize)) -> Result<(), CocoMaskError> {
         let pixels = size.pixels();
         let mut begin = 0_u64;
         let mut run = |number: usize, length: u64| {
@@ -244,7 +240,7 @@ impl RunLengths {
 
 /// Reads a signed number of five bits per character, lowest first. The sixth bit says that another
 /// character follows.
-fn next_number(text: &mut &[u8]) -> Result<i64, SegmentationError> {
+fn next_number(text: &mut &[u8]) -> Result<i64, CocoMaskError> {
     let (mut value, mut shift) = (0_i64, 0);
     loop {
         let Some((&first, rest)) = text.split_first() else {
@@ -418,31 +414,31 @@ pub fn bits_of(plane: &Image) -> [Option<([usize; 4], usize)>; OBJECTS_PER_PLANE
     found
 }
 
-impl<'de> Deserialize<'de> for Segmentation {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Segmentation, D::Error> {
-        deserializer.deserialize_any(SegmentationVisitor)
+impl<'de> Deserialize<'de> for CocoMask {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<CocoMask, D::Error> {
+        deserializer.deserialize_any(CocoMaskVisitor)
     }
 }
 
 /// Reads a segmentation without the copy that serde needs for enumerations without a tag.
-struct SegmentationVisitor;
+struct CocoMaskVisitor;
 
-impl<'de> Visitor<'de> for SegmentationVisitor {
-    type Value = Segmentation;
+impl<'de> Visitor<'de> for CocoMaskVisitor {
+    type Value = CocoMask;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list of polygons, or run lengths with `size` and `counts`")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Segmentation, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<CocoMask, A::Error> {
         let mut polygons = Vec::new();
         while let Some(polygon) = list.next_element()? {
             polygons.push(polygon);
         }
-        Ok(Segmentation::Polygons(polygons))
+        Ok(CocoMask::Polygons(polygons))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Segmentation, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<CocoMask, A::Error> {
         let (mut size, mut counts) = (None, None);
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
@@ -451,7 +447,7 @@ impl<'de> Visitor<'de> for SegmentationVisitor {
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
-        Ok(Segmentation::Runs {
+        Ok(CocoMask::Runs {
             size: size.ok_or_else(|| de::Error::missing_field("size"))?,
             counts: counts.ok_or_else(|| de::Error::missing_field("counts"))?,
         })
@@ -463,7 +459,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn painted(segmentation: &Segmentation, size: Size) -> Result<Vec<u8>, SegmentationError> {
+    fn painted(segmentation: &CocoMask, size: Size) -> Result<Vec<u8>, CocoMaskError> {
         let (mut plane, mut scratch) = (Image::default(), vec![7; 9]);
         clear(&mut plane, size);
         plane.data.fill(0b101);
@@ -472,8 +468,8 @@ mod tests {
         Ok(plane.data.iter().map(|pixel| pixel >> 3).collect())
     }
 
-    fn of(json: &Value) -> Segmentation {
-        Segmentation::deserialize(json).expect("a segmentation")
+    fn of(json: &Value) -> CocoMask {
+        CocoMask::deserialize(json).expect("a segmentation")
     }
 
     #[test]
@@ -587,7 +583,7 @@ mod tests {
             .collect();
         let (mut plane, mut scratch) = (Image::default(), Vec::new());
         clear(&mut plane, size);
-        let outline = Segmentation::Polygons(vec![far]);
+        let outline = CocoMask::Polygons(vec![far]);
         outline
             .paint(&mut plane, 1, &mut scratch)
             .expect("a polygon");

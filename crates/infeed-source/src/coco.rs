@@ -16,7 +16,7 @@ use super::boxed::{self, BoxedImages};
 use super::folder::content;
 use super::listing::{Paths, Tree};
 use crate::store;
-use infeed_codec::instances::{Segmentation, SegmentationError};
+use infeed_codec::instances::{CocoMask, CocoMaskError};
 use infeed_core::error::Error;
 use infeed_core::printable::printable;
 use infeed_core::sample::{DType, Field, FieldKind};
@@ -79,31 +79,31 @@ trait MaskEntry: DeserializeOwned {
     const IS_READ: bool;
 
     /// Returns the JSON text.
-    fn text(&self) -> Result<&str, &SegmentationError>;
+    fn text(&self) -> Result<&str, &CocoMaskError>;
 }
 
 impl MaskEntry for IgnoredAny {
     const IS_READ: bool = false;
 
-    fn text(&self) -> Result<&str, &SegmentationError> {
+    fn text(&self) -> Result<&str, &CocoMaskError> {
         Ok("")
     }
 }
 
 /// A checked mask as JSON text. The error gets the annotation later.
-struct MaskText(Result<String, SegmentationError>);
+struct MaskText(Result<String, CocoMaskError>);
 
 impl MaskEntry for MaskText {
     const IS_READ: bool = true;
 
-    fn text(&self) -> Result<&str, &SegmentationError> {
+    fn text(&self) -> Result<&str, &CocoMaskError> {
         self.0.as_deref()
     }
 }
 
 impl<'de> Deserialize<'de> for MaskText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MaskText, D::Error> {
-        let found = Segmentation::deserialize(deserializer)?;
+        let found = CocoMask::deserialize(deserializer)?;
         let text = || serde_json::to_string(&found).map_err(serde::de::Error::custom);
         Ok(MaskText(match found.check() {
             Ok(()) => Ok(text()?),

@@ -12,7 +12,7 @@ use super::moved::{SampleImage, SampleImages};
 use super::sample::SampleScratch;
 use super::{FieldPlan, Plan};
 use infeed_codec::decode::ImageFrame;
-use infeed_codec::instances::{self, OBJECTS_PER_PLANE, Segmentation};
+use infeed_codec::instances::{self, CocoMask, OBJECTS_PER_PLANE};
 use infeed_codec::transform::{MovingBox, PixelView, Step, TransformScratch};
 use infeed_core::batch::{Array, ColumnKind, ColumnSpec, RowCell};
 use infeed_core::sample::{DType, Field, FieldKind, Image, Size};
@@ -46,7 +46,7 @@ pub(super) struct PaintedPlane {
 
 /// The masks of a record.
 enum RecordMasks<'a> {
-    Segmentations(Vec<Segmentation>),
+    Segmentations(Vec<CocoMask>),
     /// One byte per pixel, in masks of this number of pixels.
     Dense(&'a [u8], usize),
 }
@@ -268,11 +268,10 @@ impl MasksPlan {
             }
             return Ok(RecordMasks::Dense(bytes, pixels));
         }
-        let masks: Vec<Segmentation> =
-            serde_json::from_slice(bytes).map_err(|error| BoxesError {
-                problem: format!("`{name}` is no JSON list of segmentations ({error})"),
-                fix: "write the `segmentation` of COCO for each box",
-            })?;
+        let masks: Vec<CocoMask> = serde_json::from_slice(bytes).map_err(|error| BoxesError {
+            problem: format!("`{name}` is no JSON list of segmentations ({error})"),
+            fix: "write the `segmentation` of COCO for each box",
+        })?;
         if masks.len() != boxes {
             let found = masks.len();
             return Err(BoxesError {
