@@ -153,6 +153,7 @@ class PointsOptions:
     count: int | None = None
     visibility: bool = True
     normalized: bool = False
+    edges: bool = False
     oriented: bool = False
     pairs: tuple[tuple[int, int], ...] = ()
 
@@ -236,6 +237,7 @@ class MovingFields:
         count: int | None = None,
         visibility: bool = True,
         normalized: bool = False,
+        edges: bool = False,
         oriented: bool = False,
         pairs: Sequence[tuple[int, int]] = (),
     ) -> Self:
@@ -259,6 +261,9 @@ class MovingFields:
                 coordinates.
             normalized: Whether coordinates are shares of the image's width and height,
                 0 to 1. Otherwise they are pixels.
+            edges: Whether points lie on the edges of pixels, as the corners of rotated
+                boxes do: a flip maps ``x`` to ``width - x``. Otherwise a point is a
+                pixel, and a flip maps ``x`` to ``width - 1 - x``.
             oriented: Whether coordinates refer to the image as viewers show it, in its
                 EXIF orientation. Otherwise they refer to the stored pixels, and
                 ``decode(orient=True)`` turns the points with the image.
@@ -269,7 +274,7 @@ class MovingFields:
             ConfigError: An argument is invalid.
         """
         declared = PointsOptions(
-            field, count, visibility, normalized, oriented, tuple(pairs)
+            field, count, visibility, normalized, edges, oriented, tuple(pairs)
         )
         return self._with(_points=(*self._points, declared))
 

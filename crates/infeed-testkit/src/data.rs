@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use infeed::batch::Column;
 use infeed::sample::{Depth, Image, Size};
-use infeed::{Batch, Loader, Options, Pipeline};
+use infeed::{Batch, Loader, Options, Pipeline, Values};
 use infeed_sample::{Subsampling, jpeg, png};
 use tempfile::TempDir;
 
@@ -88,14 +89,14 @@ pub fn epoch(loader: &Loader) -> Vec<Batch> {
 
 /// Returns records and bytes of batches, to compare them bit by bit.
 pub fn bits(batches: &[Batch]) -> Vec<(Vec<u64>, Vec<u8>)> {
-    let bytes = |batch: &Batch| -> Vec<u8> {
-        let column = |name: &str| batch.array(name).expect("numbers").bytes().to_vec();
-        batch
-            .columns
-            .iter()
-            .flat_map(|of| column(&of.name))
-            .collect()
+    let column = |of: &Column| -> Vec<u8> {
+        match &of.values {
+            Values::Array(values) | Values::Ragged { values, .. } => values.bytes().to_vec(),
+            Values::Bytes(rows) => rows.concat(),
+            Values::Text(rows) => rows.concat().into_bytes(),
+        }
     };
+    let bytes = |batch: &Batch| -> Vec<u8> { batch.columns.iter().flat_map(column).collect() };
     batches
         .iter()
         .map(|batch| (batch.records.clone(), bytes(batch)))

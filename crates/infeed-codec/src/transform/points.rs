@@ -2,7 +2,8 @@
 //!
 //! Source: the keypoint kernels and `SanitizeKeyPoints` of torchvision.transforms.v2. A point is the
 //! column and row of a pixel, so a flip maps `x` to `width - 1 - x`. All other steps move points as
-//! the corners of boxes.
+//! the corners of boxes. Points that lie on the edges of pixels, such as the corners of rotated boxes,
+//! also flip as those.
 
 use super::Step;
 use infeed_core::sample::Size;
@@ -26,6 +27,8 @@ pub struct MovingPoints<'a> {
     /// Numbers of points of an object that change places when the image is mirrored, such as left
     /// and right hand.
     pub pairs: &'a [[usize; 2]],
+    /// Whether points lie on the edges of pixels. Otherwise a point is a pixel.
+    pub edges: bool,
 }
 
 impl MovingPoints<'_> {
@@ -36,11 +39,11 @@ impl MovingPoints<'_> {
         for point in &mut self.points {
             let [x, y] = point.at;
             point.at = match step {
-                Step::FlipX => [f64::from(input.width) - 1.0 - x, y],
-                Step::FlipY => [x, f64::from(input.height) - 1.0 - y],
+                Step::FlipX if !self.edges => [f64::from(input.width) - 1.0 - x, y],
+                Step::FlipY if !self.edges => [x, f64::from(input.height) - 1.0 - y],
                 _ => step.move_point(point.at, input),
             };
-            point.hide_outside(output);
+            point.hide_outside(output, self.edges);
         }
         if matches!(step, Step::FlipX | Step::FlipY) {
             for object in self.points.chunks_exact_mut(self.per_object.max(1)) {
@@ -53,12 +56,14 @@ impl MovingPoints<'_> {
 }
 
 impl MovingPoint {
-    /// Makes a point outside an image of this size invisible.
-    pub fn hide_outside(&mut self, image: Size) {
-        let [x, y] = self.at;
-        let is_inside = (0.0..f64::from(image.width)).contains(&x)
-            && (0.0..f64::from(image.height)).contains(&y);
-        if !is_inside {
+    /// Makes a point outside an image of this size invisible. `edges` says whether it may lie on the
+    /// last edge.
+    pub fn hide_outside(&mut self, image: Size, edges: bool) {
+        let is_inside = |at: f64, side: u32| {
+            let side = f64::from(side);
+            at >= 0.0 && (at < side || edges && at == side)
+        };
+        if !is_inside(self.at[0], image.width) || !is_inside(self.at[1], image.height) {
             self.visibility = 0.0;
         }
     }

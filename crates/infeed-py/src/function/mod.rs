@@ -4,11 +4,10 @@
 //! `infeed/_functions.py` converts Python values for both.
 
 mod in_process;
+#[cfg(not(unix))]
+mod no_worker_process;
 mod process_pool;
 #[cfg(unix)]
-mod worker_process;
-#[cfg(not(unix))]
-#[path = "no_worker_process.rs"]
 mod worker_process;
 
 use std::fmt;

@@ -10,10 +10,10 @@ use super::process_pool::{LaunchCommand, WorkerFailure};
 
 /// A process that runs a function. None exists.
 #[derive(Debug)]
-pub(super) enum WorkerProcess {}
+pub(super) enum NoWorkerProcess {}
 
-impl WorkerProcess {
-    pub(super) fn start(_: &LaunchCommand) -> io::Result<WorkerProcess> {
+impl NoWorkerProcess {
+    pub(super) fn start(_: &LaunchCommand) -> io::Result<NoWorkerProcess> {
         let text = "worker processes need Linux or macOS; leave `processes` out";
         Err(io::Error::new(ErrorKind::Unsupported, text))
     }

@@ -9,6 +9,9 @@ use infeed::batch::Column;
 use infeed::function::{CallCost, DrawKey, FunctionFailure, RunningFunction, ValueSink};
 use infeed::stop::Stop;
 
+#[cfg(not(unix))]
+use super::no_worker_process::NoWorkerProcess as WorkerProcess;
+#[cfg(unix)]
 use super::worker_process::WorkerProcess;
 
 /// Interval at which a thread that waits for a free process checks whether the loader closes.

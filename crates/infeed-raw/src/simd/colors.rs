@@ -72,7 +72,7 @@ at_levels! {
 }
 
 /// The channels of a block of pixels.
-type Planes = [[u8; BLOCK]; 3];
+type ColorPlanes = [[u8; BLOCK]; 3];
 
 #[inline(always)]
 fn change_by_planes(change: ColorChange, pixels: &mut [u8]) {
@@ -96,7 +96,7 @@ fn change_by_planes(change: ColorChange, pixels: &mut [u8]) {
 
 /// Changes pixels by planes. A block that is not full has some pixels of the block before.
 #[inline(always)]
-fn by_planes(pixels: &mut [[u8; 3]], mut change: impl FnMut(&mut Planes)) {
+fn by_planes(pixels: &mut [[u8; 3]], mut change: impl FnMut(&mut ColorPlanes)) {
     let mut planes = [[0; BLOCK]; 3];
     for block in pixels.chunks_mut(BLOCK) {
         split(block, &mut planes);
@@ -109,7 +109,7 @@ fn by_planes(pixels: &mut [[u8; 3]], mut change: impl FnMut(&mut Planes)) {
 }
 
 #[inline(always)]
-fn split(block: &[[u8; 3]], planes: &mut Planes) {
+fn split(block: &[[u8; 3]], planes: &mut ColorPlanes) {
     let [r, g, b] = planes;
     for (((r, g), b), pixel) in r.iter_mut().zip(g).zip(b).zip(block) {
         [*r, *g, *b] = *pixel;
@@ -121,7 +121,7 @@ fn split(block: &[[u8; 3]], planes: &mut Planes) {
     clippy::needless_range_loop,
     reason = "one index for several arrays vectorises"
 )]
-fn plane_lumas([r, g, b]: &Planes) -> [i32; BLOCK] {
+fn plane_lumas([r, g, b]: &ColorPlanes) -> [i32; BLOCK] {
     let mut lumas = [0; BLOCK];
     for at in 0..BLOCK {
         lumas[at] = luma([r[at], g[at], b[at]]);
@@ -201,7 +201,7 @@ fn round(from: &[f32], to: &mut [u8]) {
     clippy::needless_range_loop,
     reason = "one index for several arrays vectorises"
 )]
-fn turn_hues(planes: &mut Planes, turn: f32) {
+fn turn_hues(planes: &mut ColorPlanes, turn: f32) {
     let [reds, greens, blues] = *planes;
     // The largest channel, the channel behind it on the circle, the channel before it, and the hue of
     // the largest in sixths.

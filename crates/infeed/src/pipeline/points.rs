@@ -20,6 +20,10 @@ pub struct PointsSpec {
     /// in batches. Otherwise they are pixels.
     #[serde(default)]
     pub normalized: bool,
+    /// Whether points lie on the edges of pixels, as the corners of boxes do: the right edge of an
+    /// image is at its width. Otherwise a point is the column and row of a pixel.
+    #[serde(default)]
+    pub edges: bool,
     /// Whether coordinates refer to the image in its EXIF orientation. Otherwise they refer to the
     /// stored pixels, and [`Decode::orient`](super::Decode::orient) moves them.
     #[serde(default)]
@@ -41,6 +45,7 @@ impl PointsSpec {
             count: None,
             visibility: true,
             normalized: false,
+            edges: false,
             oriented: false,
             pairs: Vec::new(),
         }

@@ -354,6 +354,7 @@ impl SourceSpec {
             SourceSpec::Yolo { corners: true, .. } => Some(PointsSpec {
                 visibility: false,
                 normalized: true,
+                edges: true,
                 ..PointsSpec::new(yolo::CORNERS).count(4)
             }),
             SourceSpec::Mix { parts, .. } => parts.first()?.source.points(),

@@ -190,6 +190,7 @@ impl PointsPlan {
             points,
             per_object: self.per_object,
             pairs: &self.spec.pairs,
+            edges: self.spec.edges,
         };
         let mut size = image.size;
         for (_, step) in drawn {
@@ -271,12 +272,13 @@ impl PointsPlan {
                 false => [x, y],
             };
             // Pixels turn around their centres.
-            let [x, y] = frame.shown_point([x + 0.5, y + 0.5]);
+            let half = if self.spec.edges { 0.0 } else { 0.5 };
+            let [x, y] = frame.shown_point([x + half, y + half]);
             let mut point = MovingPoint {
-                at: [x - 0.5, y - 0.5],
+                at: [x - half, y - half],
                 visibility,
             };
-            point.hide_outside(image.size);
+            point.hide_outside(image.size, self.spec.edges);
             points.push(point);
         }
         Ok(points)

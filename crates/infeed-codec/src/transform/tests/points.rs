@@ -12,6 +12,28 @@ fn moving(points: &[[f64; 2]]) -> MovingPoints<'static> {
         points: points.iter().map(point).collect(),
         per_object: points.len(),
         pairs: &[],
+        edges: false,
+    }
+}
+
+#[test]
+fn points_on_edges_flip_as_the_corners_of_boxes() {
+    let image = size(100, 200);
+    for (step, expected) in [
+        (Step::FlipX, [[190.0, 20.0], [0.0, 100.0]]),
+        (Step::FlipY, [[10.0, 80.0], [200.0, 0.0]]),
+        (Step::zero_pad([3, 4, 5, 6]), [[13.0, 24.0], [203.0, 104.0]]),
+    ] {
+        let mut points = moving(&[[10.0, 20.0], [200.0, 100.0]]);
+        points.edges = true;
+        points.follow(&step, image);
+
+        let found: Vec<[f64; 2]> = points.points.iter().map(|point| point.at).collect();
+        assert_eq!(found, expected, "{step}");
+        assert!(
+            points.points.iter().all(|point| point.visibility == 2.0),
+            "{step}"
+        );
     }
 }
 

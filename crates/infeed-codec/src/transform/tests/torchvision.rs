@@ -44,6 +44,7 @@ fn compare_points(
         points: points.iter().map(point).collect(),
         per_object: 1,
         pairs: &[],
+        edges: false,
     };
     moving.follow(step, image);
     for (found, expected) in moving.points.iter().zip(expected) {
