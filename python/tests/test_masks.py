@@ -271,6 +271,35 @@ def test_the_number_of_workers_the_cache_and_a_resumed_run_change_no_bit(coco):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (T.CopyPaste(), T.RandomCrop(32)),
+        (T.Resize((36, 50)), T.CopyPaste(), T.RandomAffine(20)),
+        (T.Resize((36, 50)), T.Mosaic(64), T.RandomAffine(20), T.CenterCrop(32)),
+    ],
+)
+def test_samples_of_several_records_are_the_same_from_a_cache(coco, tmp_path, steps):
+    pipeline = coco().shuffle(3).decode().transform(*steps).batch(3)
+
+    def seen(cache=None):
+        found = []
+        with pipeline.open(workers=2, cache=cache) as loader:
+            for _ in range(2):
+                for batch in loader:
+                    found.append(batch["image"].copy())
+                    found.extend(rows(batch, "masks") + rows(batch, "boxes"))
+            return found, loader.stats()["cache"]
+
+    expected, _ = seen()
+    folder = infeed.Cache(memory=None, disk=tmp_path / "cache", limit="64MiB")
+    for cache in ("64MiB", folder, folder):
+        found, counts = seen(cache)
+        assert counts["hits"] > 0
+        for own, other in zip(expected, found, strict=True):
+            np.testing.assert_array_equal(own, other)
+
+
 @pytest.fixture
 def coco(tmp_path):
     """Writes images and annotations; returns a function that opens them."""
