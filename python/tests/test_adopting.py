@@ -91,6 +91,11 @@ RECIPES = {
         v1.ToTensor(),
         v1.Normalize(MEAN, STD),
     ],
+    "auto augment": [
+        v1.RandomResizedCrop(64),
+        v1.AutoAugment(v1.AutoAugmentPolicy.CIFAR10),
+        v1.ToTensor(),
+    ],
     "contrastive": [
         v2.PILToTensor(),
         v2.RandomResizedCrop(64, antialias=True),

@@ -135,6 +135,7 @@ AUGMENTATIONS = [
     T.RandomAffine(20, translate=(0.1, 0.1), interpolation="bilinear"),
     T.RandomRotation(30),
     T.RandomPerspective(p=0.9),
+    T.AutoAugment(),
     T.RandAugment(),
     T.TrivialAugmentWide(),
     T.RandomApply([T.GaussianNoise(), T.RandomHorizontalFlip()], p=0.7),

@@ -43,6 +43,7 @@ EXAMPLES = [
     T.GaussianBlur((5, 9), sigma=(0.5, 1)),
     T.GaussianBlur(3, sigma=1.5),
     T.GaussianNoise(sigma=0.05, clip=False),
+    T.AutoAugment("svhn", fill=128),
     T.RandAugment(magnitude=5, fill=128),
     T.TrivialAugmentWide(),
     T.RandomApply([T.ColorJitter(0.4), T.RandomGrayscale()], p=0.8),

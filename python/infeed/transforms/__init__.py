@@ -15,6 +15,7 @@ from typing import Any
 
 from infeed.transforms.base import IMAGENET_MEAN, IMAGENET_STD, Transform
 from infeed.transforms.choices import (
+    AutoAugment,
     RandAugment,
     RandomApply,
     RandomChoice,
@@ -71,6 +72,7 @@ from infeed.transforms.values import (
 __all__ = [
     "IMAGENET_MEAN",
     "IMAGENET_STD",
+    "AutoAugment",
     "CenterCrop",
     "ClassIndex",
     "ColorJitter",

@@ -1,6 +1,7 @@
 """Random choices among transforms, and random series of them."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from infeed.transforms.base import Fill, Interpolation, Transform
 
@@ -43,6 +44,27 @@ class RandomOrder(Transform):
     """
 
     transforms: tuple[Transform, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class AutoAugment(Transform):
+    """Applies one of 25 learned pairs of changes (Cubuk et al., 2018).
+
+    Masks and boxes move with the image.
+
+    Args:
+        policy: The dataset for which the pairs were learned: ``"imagenet"``,
+            ``"cifar10"`` or ``"svhn"``.
+        interpolation: ``"nearest"`` or ``"bilinear"``, for images.
+        fill: Value of pixels outside the image: one number, or one per channel; None
+            means 0.
+        mask_fill: Value of pixels outside the mask.
+    """
+
+    policy: Literal["imagenet", "cifar10", "svhn"] = "imagenet"
+    interpolation: Interpolation = "nearest"
+    fill: Fill | None = None
+    mask_fill: Fill = 0
 
 
 @dataclass(frozen=True, repr=False)

@@ -14,11 +14,46 @@ use super::warp::{Warp, WarpMap};
 use super::{ChannelValues, Filter, Rng, Step, TransformError};
 use infeed_core::sample::{Depth, Size};
 
-/// Number of changes, each with equal probability.
-const CHANGES: u32 = 14;
+/// A change of geometry or colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Identity,
+    ShearX,
+    ShearY,
+    TranslateX,
+    TranslateY,
+    Rotate,
+    Brightness,
+    Color,
+    Contrast,
+    Sharpness,
+    Posterize,
+    Solarize,
+    Autocontrast,
+    Equalize,
+    Invert,
+}
+
+/// Changes of `RandAugment` and `TrivialAugmentWide`, each with equal probability.
+const CHANGES: [Change; 14] = [
+    Change::Identity,
+    Change::ShearX,
+    Change::ShearY,
+    Change::TranslateX,
+    Change::TranslateY,
+    Change::Rotate,
+    Change::Brightness,
+    Change::Color,
+    Change::Contrast,
+    Change::Sharpness,
+    Change::Posterize,
+    Change::Solarize,
+    Change::Autocontrast,
+    Change::Equalize,
+];
 
 /// Strongest changes of a transform.
-struct Strengths {
+pub(super) struct Strengths {
     shear: f32,
     /// Shifts along x and y in pixels.
     translate: [f32; 2],
@@ -28,15 +63,29 @@ struct Strengths {
     bits: f32,
 }
 
+impl Strengths {
+    /// Strongest changes of `AutoAugment` and `RandAugment` for an image of this size.
+    pub(super) fn of_series(image: Size) -> Strengths {
+        let sides = [image.width, image.height].map(f64::from);
+        Strengths {
+            shear: 0.3,
+            translate: sides.map(|side| (150.0 / 331.0 * side) as f32),
+            rotate: 30.0,
+            factor: 0.9,
+            bits: 4.0,
+        }
+    }
+}
+
 /// Settings that the transforms share.
-struct Strength<'a> {
-    strongest: Strengths,
+pub(super) struct Strength<'a> {
+    pub(super) strongest: Strengths,
     /// Number of strengths, and the index of the drawn one.
-    bins: u32,
-    bin: u32,
-    filter: Filter,
-    fill: &'a Option<ChannelValues>,
-    mask_fill: &'a ChannelValues,
+    pub(super) bins: u32,
+    pub(super) bin: u32,
+    pub(super) filter: Filter,
+    pub(super) fill: &'a Option<ChannelValues>,
+    pub(super) mask_fill: &'a ChannelValues,
 }
 
 /// Number `at` of `count` numbers in equal steps from `start` to `end`, as `torch.linspace` rounds
@@ -65,7 +114,12 @@ fn along(x: bool, number: f64) -> [f64; 2] {
 impl Strength<'_> {
     /// Draws a change and its sign. Returns its step, unless it changes nothing.
     fn draw(&self, image: Size, rng: &mut Rng) -> Option<Step> {
-        let change = rng.below(CHANGES);
+        let change = CHANGES[rng.below(CHANGES.len() as u32) as usize];
+        self.step(change, image, rng)
+    }
+
+    /// Draws the sign of a change. Returns its step, unless it changes nothing.
+    pub(super) fn step(&self, change: Change, image: Size, rng: &mut Rng) -> Option<Step> {
         let most = &self.strongest;
         let spaced = |most: f32| f64::from(spaced(0.0, most, self.bins, self.bin));
         let mut signed = |most: f32| match rng.chance(0.5) {
@@ -74,32 +128,34 @@ impl Strength<'_> {
         };
         let color = |step| Some(Step::Color(vec![step]));
         match change {
-            0 => None,
-            1 | 2 => {
+            Change::Identity => None,
+            Change::ShearX | Change::ShearY => {
                 let degrees = libm::atan(signed(most.shear)).to_degrees();
-                let shear = along(change == 1, degrees);
+                let shear = along(change == Change::ShearX, degrees);
                 self.affine([0.0; 2], shear, Some([0.0; 2]), image)
             }
-            3 | 4 => {
-                let pixels = signed(most.translate[change as usize - 3]).trunc();
-                self.affine(along(change == 3, pixels), [0.0; 2], None, image)
+            Change::TranslateX | Change::TranslateY => {
+                let is_x = change == Change::TranslateX;
+                let pixels = signed(most.translate[usize::from(!is_x)]).trunc();
+                self.affine(along(is_x, pixels), [0.0; 2], None, image)
             }
-            5 => self.warp(WarpMap::rotation(signed(most.rotate), None), image),
-            6 => color(ColorStep::Brightness(1.0 + signed(most.factor))),
-            7 => color(ColorStep::Saturation(1.0 + signed(most.factor))),
-            8 => color(ColorStep::Contrast(1.0 + signed(most.factor))),
-            9 => color(ColorStep::Sharpness(1.0 + signed(most.factor))),
-            10 => {
+            Change::Rotate => self.warp(WarpMap::rotation(signed(most.rotate), None), image),
+            Change::Brightness => color(ColorStep::Brightness(1.0 + signed(most.factor))),
+            Change::Color => color(ColorStep::Saturation(1.0 + signed(most.factor))),
+            Change::Contrast => color(ColorStep::Contrast(1.0 + signed(most.factor))),
+            Change::Sharpness => color(ColorStep::Sharpness(1.0 + signed(most.factor))),
+            Change::Posterize => {
                 let unit = (self.bins.max(2) - 1) as f32 / most.bits;
                 let bits = 8.0 - self.bin as f32 / unit;
                 color(ColorStep::Posterize(bits.round_ties_even() as u32))
             }
-            11 => {
+            Change::Solarize => {
                 let level = self::spaced(1.0, 0.0, self.bins, self.bin);
                 color(ColorStep::Solarize(255.0 * f64::from(level)))
             }
-            12 => color(ColorStep::Autocontrast),
-            _ => color(ColorStep::Equalize),
+            Change::Autocontrast => color(ColorStep::Autocontrast),
+            Change::Equalize => color(ColorStep::Equalize),
+            Change::Invert => color(ColorStep::Invert),
         }
     }
 
@@ -135,7 +191,7 @@ impl Strength<'_> {
     }
 }
 
-fn nearest() -> Filter {
+pub(super) fn nearest() -> Filter {
     Filter::Nearest
 }
 
@@ -219,7 +275,7 @@ impl Default for TrivialAugmentWide {
     }
 }
 
-/// Checks the parameters that both transforms have.
+/// Checks a number of strengths, and the other shared parameters.
 fn check_shared(
     check: &Check,
     bins: u32,
@@ -233,6 +289,16 @@ fn check_shared(
         bins,
         "from 2 to 1000",
     )?;
+    check_fills(check, filter, fill, mask_fill)
+}
+
+/// Checks the parameters of warps.
+pub(super) fn check_fills(
+    check: &Check,
+    filter: Filter,
+    fill: &Option<ChannelValues>,
+    mask_fill: &ChannelValues,
+) -> Result<(), TransformError> {
     check_filter(check, filter)?;
     if let Some(fill) = fill {
         check.fill("fill", fill)?;
@@ -240,7 +306,7 @@ fn check_shared(
     check.fill("mask_fill", mask_fill)
 }
 
-/// Adds what both transforms have in common.
+/// Adds what the transforms have in common.
 macro_rules! augments {
     ($($augment:ident: $count:expr;)*) => {$(
         fn effect(&self) -> Effect {
@@ -273,6 +339,8 @@ macro_rules! augments {
     )*};
 }
 
+pub(super) use augments;
+
 impl Operation for RandAugment {
     augments! {
         RandAugment: |own: &RandAugment| own.num_ops as usize;
@@ -303,15 +371,8 @@ impl Operation for RandAugment {
         rng: &mut Rng,
         steps: &mut Vec<Step>,
     ) -> Result<(), TransformError> {
-        let sides = [image.width, image.height].map(f64::from);
         let strength = Strength {
-            strongest: Strengths {
-                shear: 0.3,
-                translate: sides.map(|side| (150.0 / 331.0 * side) as f32),
-                rotate: 30.0,
-                factor: 0.9,
-                bits: 4.0,
-            },
+            strongest: Strengths::of_series(image),
             bins: self.num_magnitude_bins,
             bin: self.magnitude,
             filter: self.interpolation,

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 mod affine;
 mod augment;
+mod auto_augment;
 mod beta;
 mod blur;
 mod boxes;
@@ -50,6 +51,7 @@ mod tests;
 
 pub use affine::{RandomAffine, RandomRotation, Shear};
 pub use augment::{RandAugment, TrivialAugmentWide};
+pub use auto_augment::{AugmentPolicy, AutoAugment};
 pub use blur::{GaussianBlur, Sigma};
 pub use boxes::{BoxFilter, BoxFormat, MovingBox};
 pub use choices::{RandomApply, RandomChoice, RandomOrder};
@@ -153,6 +155,7 @@ transforms!(
     RandomAdjustSharpness,
     GaussianBlur,
     GaussianNoise,
+    AutoAugment,
     RandAugment,
     TrivialAugmentWide,
     RandomApply,

@@ -18,7 +18,7 @@ fn error_of(transform: impl Into<Transform>) -> String {
 
 #[test]
 fn the_shortest_form_of_each_transform_has_the_documented_defaults() {
-    let expected: [(&str, Transform); 43] = [
+    let expected: [(&str, Transform); 44] = [
         (
             "kind = 'Crop'\nheight = 5\nwidth = 6",
             Crop::new(5, 6).into(),
@@ -99,6 +99,7 @@ fn the_shortest_form_of_each_transform_has_the_documented_defaults() {
             GaussianBlur::new(3).into(),
         ),
         ("kind = 'GaussianNoise'", GaussianNoise::default().into()),
+        ("kind = 'AutoAugment'", AutoAugment::default().into()),
         ("kind = 'RandAugment'", RandAugment::default().into()),
         (
             "kind = 'TrivialAugmentWide'",
@@ -172,6 +173,7 @@ fn every_spelling_of_a_parameter_survives_toml_and_json() {
         "kind = 'CopyPaste'\np = 0.5\nblending = false\ninterpolation = 'nearest'",
         "kind = 'GaussianBlur'\nkernel_size = [5, 9]\nsigma = 1.5",
         "kind = 'GaussianNoise'\nmean = 0.1\nsigma = 0.05\nclip = false",
+        "kind = 'AutoAugment'\npolicy = 'cifar10'\ninterpolation = 'bilinear'",
         "kind = 'RandAugment'\nnum_ops = 3\nmagnitude = 5\nfill = 128",
         "kind = 'RandomChoice'\np = [1, 3]\n\
          transforms = [{kind = 'RandomInvert'}, {kind = 'RandomApply', transforms = \

@@ -93,6 +93,7 @@ fn every_size() -> Vec<Transform> {
         RandomAdjustSharpness::new(2.0, 0.5).into(),
         GaussianBlur::new(1).into(),
         GaussianNoise::default().into(),
+        AutoAugment::default().into(),
         RandAugment::default().into(),
         TrivialAugmentWide::default().into(),
         RandomApply::new(vec![GaussianNoise::default().into()], 0.5).into(),

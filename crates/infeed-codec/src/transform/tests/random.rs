@@ -491,6 +491,38 @@ fn augmentations_draw_each_change_with_both_signs() {
 }
 
 #[test]
+fn learned_pairs_are_drawn_with_their_probabilities_and_strengths() {
+    let image = size(50, 70);
+    let auto = AutoAugment {
+        policy: AugmentPolicy::Svhn,
+        ..AutoAugment::default()
+    };
+    let (mut inverted, mut rotated, mut count) = (0, 0, 0);
+    const DRAWS: u64 = 10_000;
+    for position in 0..DRAWS {
+        let steps = drawn(&auto.clone().into(), image, &[], position);
+        assert!(steps.len() <= 2);
+        count += steps.len();
+        for step in steps {
+            match step {
+                Step::Color(changes) if changes == [ColorStep::Invert] => inverted += 1,
+                Step::Warp(warp) if warp.map == WarpMap::rotation(10.0, None) => rotated += 1,
+                _ => {}
+            }
+        }
+    }
+    // Sums of the probabilities in the paper's table of 25 pairs. Ten degrees: index 3 of 0 to 30 in
+    // ten steps, in two pairs, with either sign.
+    let close = |found: usize, sum: f64| {
+        let (found, expected) = (found as f64 / DRAWS as f64, sum / 25.0);
+        assert!((found - expected).abs() < 0.02, "{found}, not {expected}");
+    };
+    close(inverted, 7.6);
+    close(rotated, 2.0 * 0.9 / 2.0);
+    close(count, 32.9);
+}
+
+#[test]
 fn lists_reject_transforms_that_change_sizes_types_or_channels() {
     for wrong in [
         Transform::from(Resize::new(8)),
