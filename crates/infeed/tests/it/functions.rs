@@ -16,6 +16,8 @@ use infeed::{Array, Error, Loader, OnError, Options, Pipeline, Values};
 
 use crate::data::{bits, epoch, photos};
 
+mod cached;
+
 type Body = fn(&[Column], DrawKey, &mut dyn ValueSink) -> Result<(), FunctionFailure>;
 
 /// A function in Rust.
@@ -711,125 +713,4 @@ fn a_description_with_a_function_in_the_wrong_position_is_rejected() {
     );
     let source = pipeline.source.open(&[]).expect("photos");
     assert_eq!(source.len(), 2);
-}
-
-/// The first bytes of an image, and how many values it has.
-fn summary(inputs: &[Column], _: DrawKey, sink: &mut dyn ValueSink) -> Result<(), FunctionFailure> {
-    let image = array(inputs, "image");
-    let wrong = |problem: String| FunctionFailure::wrong(problem);
-    let form = |shape| ValueForm::Array {
-        dtype: DType::UInt8,
-        shape,
-    };
-    let head = &image.bytes()[..12];
-    sink.room("head", form(&[4, 3]))
-        .map_err(wrong)?
-        .copy_from_slice(head);
-    let name = format!("{} values", image.bytes().len());
-    let text = sink
-        .room("name", ValueForm::Text(name.len()))
-        .map_err(wrong)?;
-    text.copy_from_slice(name.as_bytes());
-    Ok(())
-}
-
-/// Adds a number that differs by epoch and position.
-fn marked(
-    inputs: &[Column],
-    draw: DrawKey,
-    sink: &mut dyn ValueSink,
-) -> Result<(), FunctionFailure> {
-    let head = array(inputs, "head").bytes()[0];
-    let form = ValueForm::Array {
-        dtype: DType::UInt8,
-        shape: &[],
-    };
-    let to = sink
-        .room("head", form)
-        .map_err(|problem: String| FunctionFailure::wrong(problem))?;
-    to[0] = head ^ draw.0[0] as u8;
-    Ok(())
-}
-
-#[test]
-fn results_of_deterministic_functions_stay_in_the_cache() {
-    let root = photos(20);
-    let first = own("summary", summary);
-    let second = own("marked", marked);
-    let made = |transform: infeed::transform::Transform, version: Option<u64>| {
-        let pipeline = Pipeline::new(SourceSpec::folder(root.path()))
-            .shuffle(5)
-            .decode();
-        let mut spec = FunctionSpec::new(first.name);
-        (spec.handle, spec.version) = (Some(0), version);
-        let mut then = FunctionSpec::new(second.name);
-        then.handle = Some(1);
-        then.fields = Some(vec!["head".to_owned()]);
-        let pipeline = pipeline
-            .transform(transform)
-            .function(spec)
-            .function(then)
-            .batch(4);
-        let functions = [Arc::clone(&first), Arc::clone(&second)];
-        let handles = functions.map(|of| Handle::Function(of as Arc<dyn Function>));
-        (pipeline, handles.to_vec())
-    };
-    // Three epochs; calls of both functions, hits and misses.
-    let run = |made: &(Pipeline, Vec<Handle>), cache: Option<u64>| {
-        let calls = || {
-            let of = |own: &Own| own.calls.load(Ordering::Relaxed);
-            [of(&first), of(&second)]
-        };
-        let mut options = Options::default();
-        options.workers = Some(2);
-        options.cache = cache.map(|bytes| infeed::loader::CacheLimit::Bytes(bytes).into());
-        let loader = made.0.open_with(&made.1, &options).expect("opens");
-        let before = calls();
-        let epochs: Vec<_> = (0..3).map(|_| bits(&epoch(&loader))).collect();
-        let after = calls();
-        let found = loader
-            .stats()
-            .expect("is open")
-            .decoded_cache
-            .unwrap_or_default();
-        (epochs, [after[0] - before[0], after[1] - before[1]], found)
-    };
-    let fixed = || infeed::transform::CenterCrop::new(30).into();
-    let (expected, [calls, _], _) = run(&made(fixed(), None), None);
-    assert!(calls >= 60, "{calls}");
-
-    let kept = made(fixed(), Some(1));
-    let (full, [once, each], found) = run(&kept, Some(1 << 30));
-    assert!(full == expected);
-    assert!((20..60).contains(&once) && each >= 60, "{once} {each}");
-    assert_eq!((found.records, once as u64), (20, found.misses));
-    let (part, [some, _], found) = run(&kept, Some(10 * 4096));
-    assert!(part == expected);
-    assert!(once < some && some < 60, "{some}");
-    assert!(found.is_full && found.records > 0);
-
-    // Two loaders with one version share results; another version has others.
-    let open = |made: &(Pipeline, Vec<Handle>)| {
-        let mut options = Options::default();
-        options.cache = Some(infeed::loader::CacheLimit::Bytes(1 << 30).into());
-        made.0.open_with(&made.1, &options).expect("opens")
-    };
-    let (one, same) = (open(&kept), open(&kept));
-    let other = open(&made(fixed(), Some(2)));
-    let misses = |loader: &Loader| {
-        epoch(loader);
-        let stats = loader.stats().expect("is open");
-        stats.decoded_cache.expect("a cache").misses
-    };
-    assert_eq!((misses(&one) >= 20, misses(&same)), (true, 0));
-    assert!(misses(&other) >= 20);
-
-    // Behind a random transform, or without a version, functions run in every epoch.
-    let random = || RandomResizedCrop::new(30).into();
-    for (transform, version) in [(random(), Some(1)), (fixed(), None)] {
-        let made = made(transform, version);
-        let (expected, _, _) = run(&made, None);
-        let (found, [calls, _], _) = run(&made, Some(1 << 30));
-        assert!(found == expected && calls >= 60, "{calls}");
-    }
 }
