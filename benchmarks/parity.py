@@ -54,7 +54,7 @@ These transforms have no counterpart to compare value by value:
 | `Mosaic` | the sizes and places of Ultralytics, and the pixels of `Resize` |
 | `GaussianNoise` | the distribution of the integers that torchvision adds |
 | `RandomApply`, `RandomChoice`, `RandomOrder` | the transforms of their lists |
-| `AutoAugment`, `RandAugment`, `TrivialAugmentWide` | the changes above; masks and boxes move too |
+| `AutoAugment`, `RandAugment`, `TrivialAugmentWide` | the changes above, all fields |
 
 Boxes and points are equal up to the rounding of float32. `benchmarks/parity_boxes.py`
 compares six of each per image after the 13 transforms of geometry that torchvision has.
