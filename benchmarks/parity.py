@@ -54,6 +54,8 @@ These transforms have no counterpart to compare value by value:
 | `Mosaic` | the sizes and places of Ultralytics, and the pixels of `Resize` |
 | `GaussianNoise` | the distribution of the integers that torchvision adds |
 | `RandomApply`, `RandomChoice`, `RandomOrder` | the transforms of their lists |
+| `ElasticTransform` | torchvision's field with the same noise, in the tests |
+| `AugMix` | torchvision's sum of the same copies, in the tests |
 | `AutoAugment`, `RandAugment`, `TrivialAugmentWide` | the changes above, all fields |
 
 Boxes and points are equal up to the rounding of float32. `benchmarks/parity_boxes.py`
@@ -335,6 +337,11 @@ def cases() -> list[Case]:
             lambda image, _: functional.adjust_sharpness(image, 2),
         ),
         Case("GaussianBlur", T.GaussianBlur((5, 9)), blurred),
+        Case(
+            "JPEG",
+            T.JPEG((20, 90)),
+            lambda image, draws: functional.jpeg(image, numbers(draws)[0]),
+        ),
         Case("RandomErasing", T.RandomErasing(p=1, value=7), erased, pillow=False),
         Case(
             "ToFloat",

@@ -95,6 +95,11 @@ CASES = [
         "A.Perspective((0.05, 0.1), p=1)",
     ),
     Case(
+        "ElasticTransform",
+        "T.ElasticTransform()",
+        "A.ElasticTransform(50, 5, p=1)",
+    ),
+    Case(
         "ColorJitter, brightness",
         "T.ColorJitter(brightness=0.4)",
         "A.ColorJitter((0.6, 1.4), (1, 1), (1, 1), (0, 0), p=1)",
@@ -143,6 +148,7 @@ CASES = [
     Case(
         "GaussianNoise", "T.GaussianNoise(sigma=0.1)", "A.GaussNoise((0.1, 0.1), p=1)"
     ),
+    Case("JPEG(50)", "T.JPEG(50)", "A.ImageCompression(quality_range=(50, 50), p=1)"),
     Case("RandomErasing", "T.RandomErasing(1)", "A.Erasing(p=1)"),
     Case("ToFloat", "T.ToFloat()", "A.ToFloat(255)"),
     Case("Normalize", "T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD)", "A.Normalize()"),

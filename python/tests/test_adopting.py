@@ -91,6 +91,18 @@ RECIPES = {
         v1.ToTensor(),
         v1.Normalize(MEAN, STD),
     ],
+    "aug mix": [
+        v2.RandomResizedCrop(64),
+        v2.AugMix(chain_depth=2, alpha=0.5),
+        v2.PILToTensor(),
+    ],
+    "elastic and compressed": [
+        v2.PILToTensor(),
+        v2.RandomResizedCrop(64, antialias=True),
+        v2.ElasticTransform(30.0, sigma=4.0),
+        v2.JPEG((40, 90)),
+        v2.ToDtype(torch.float32, scale=True),
+    ],
     "auto augment": [
         v1.RandomResizedCrop(64),
         v1.AutoAugment(v1.AutoAugmentPolicy.CIFAR10),

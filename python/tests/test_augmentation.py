@@ -135,6 +135,9 @@ AUGMENTATIONS = [
     T.RandomAffine(20, translate=(0.1, 0.1), interpolation="bilinear"),
     T.RandomRotation(30),
     T.RandomPerspective(p=0.9),
+    T.ElasticTransform(sigma=2),
+    T.JPEG((5, 60)),
+    T.AugMix(),
     T.AutoAugment(),
     T.RandAugment(),
     T.TrivialAugmentWide(),
@@ -169,6 +172,7 @@ def test_batches_are_those_of_the_preview_for_any_number_of_workers(step):
         T.RandomAffine(45, translate=(0.2, 0.2), scale=(0.5, 1.5), shear=20),
         T.RandomRotation(180, expand=True),
         T.RandomPerspective(p=1, interpolation="nearest"),
+        T.ElasticTransform(200, sigma=2, interpolation="nearest"),
         T.RandAugment(num_ops=4),
         T.RandomZoomOut(p=1),
         T.Mosaic((60, 80), fill=0),
@@ -192,8 +196,8 @@ def test_masks_move_with_their_images_by_the_same_draw(step, tmp_path):
         output = preview["output"].fields
         image = output["image"][..., 0]
         mask = output["mask"].reshape(image.shape)
-        if "rotate" in preview[-2].draws or "corners" in preview[-2].draws:
-            moved += 1
+        draws = preview[-2].draws
+        moved += any(word in draws for word in ("rotate", "corners", "shift"))
         if type(step) is not T.RandAugment:
             np.testing.assert_array_equal(image, mask)
         assert image.shape == mask.shape

@@ -129,6 +129,7 @@ CHAINS = {
     "affine": (T.RandomAffine(40, translate=(0.2, 0.2), scale=(0.6, 1.4), shear=10),),
     "rotation": (T.RandomRotation(180), T.RandomHorizontalFlip()),
     "perspective": (T.RandomPerspective(0.6, p=1.0), T.CenterCrop(32)),
+    "elastic": (T.ElasticTransform(100, sigma=2), T.RandomHorizontalFlip()),
     "iou crop": (T.RandomIoUCrop(), T.Resize((32, 32))),
     "augment": (T.RandAugment(3), T.TrivialAugmentWide()),
     "mosaic": (T.Mosaic((64, 96), p=0.8), T.RandomAffine(10), T.CenterCrop(48)),

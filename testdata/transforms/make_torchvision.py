@@ -23,6 +23,9 @@ FILTERS = {
 }
 POINTS = [[2.0, 3.0], [30.0, 22.0], [20.5, 10.25]]
 BOXES = [[2.0, 3.0, 9.0, 12.0], [0.0, 0.0, 31.0, 23.0], [20.5, 10.25, 28.0, 22.0]]
+# torchvision moves pixels by an elastic map, and drops the fractions of positions.
+WHOLE_POINTS = [[2.0, 3.0], [30.0, 22.0], [20.0, 10.0]]
+WHOLE_BOXES = [[2.0, 3.0, 9.0, 12.0], [0.0, 0.0, 30.0, 22.0]]
 
 
 class Golden:
@@ -74,15 +77,15 @@ def array(image):
     return image.permute(1, 2, 0).contiguous().numpy()
 
 
-def boxes_of(height, width):
+def boxes_of(height, width, boxes=BOXES):
     return tv_tensors.BoundingBoxes(
-        BOXES, format="XYXY", canvas_size=(height, width), dtype=torch.float32
+        boxes, format="XYXY", canvas_size=(height, width), dtype=torch.float32
     )
 
 
-def points_of(height, width):
+def points_of(height, width, points=POINTS):
     return tv_tensors.KeyPoints(
-        POINTS, canvas_size=(height, width), dtype=torch.float32
+        points, canvas_size=(height, width), dtype=torch.float32
     )
 
 
@@ -109,10 +112,13 @@ def warps(golden, images, mask):
         out = array(call(tensor(image), interpolation=mode, fill=fill))
         case = {"image": image, "out": out}
         if image.shape[:2] == (23, 31):
-            moved = call(boxes_of(23, 31), interpolation=mode)
-            case["boxes"], case["moved"] = BOXES, moved.tolist()
-            moved = call(points_of(23, 31), interpolation=mode)
-            case["points"], case["points_moved"] = POINTS, moved.tolist()
+            is_whole = kind == "elastic"
+            boxes = WHOLE_BOXES if is_whole else BOXES
+            moved = call(boxes_of(23, 31, boxes), interpolation=mode)
+            case["boxes"], case["moved"] = boxes, moved.tolist()
+            points = WHOLE_POINTS if is_whole else POINTS
+            moved = call(points_of(23, 31, points), interpolation=mode)
+            case["points"], case["points_moved"] = points, moved.tolist()
             moved = call(tv_tensors.Mask(tensor(mask)), interpolation=mode, fill=7)
             case["mask"], case["mask_out"] = mask, array(moved)
         golden.add(kind, **settings, **case)
@@ -163,6 +169,42 @@ def warps(golden, images, mask):
                 )
                 fill = [5.0 + number]
                 add("perspective", image, call, corners=end, filter=mode, fill=fill)
+            for seed, alpha, sigma in (
+                (3, [60.0, 90.0], [1.5, 1.5]),
+                (2**64 - 5, [200.0, 50.0], [0.7, 1.2]),
+            ):
+                shifts = displacement(height, width, alpha, sigma, seed)
+                call = lambda item, d=shifts, **more: functional.elastic(  # noqa: E731
+                    item, d, **more
+                )
+                field = {"alpha": alpha, "sigma": sigma, "seed": seed}
+                add("elastic", image, call, filter=mode, fill=[33.0], **field)
+
+
+def mix(numbers):
+    """The mixer of splitmix64, as in `infeed_core::random`."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))
+
+
+def displacement(height, width, alpha, sigma, seed):
+    """The field of `ElasticTransform.make_params`, with infeed's noise."""
+    golden_ratio = np.uint64(0x9E3779B97F4A7C15)
+    fields = []
+    with np.errstate(over="ignore"):
+        for axis, side in enumerate((width, height)):
+            key = mix(np.uint64(2))
+            for part in (np.uint64(seed), np.uint64(axis)):
+                key = mix(key * golden_ratio ^ mix(part + golden_ratio))
+            at = np.arange(height * width, dtype=np.uint64)
+            random = mix(key + at * golden_ratio) >> np.uint64(40)
+            noise = random.astype(np.float32) * np.float32(2**-23) - np.float32(1)
+            noise = torch.from_numpy(noise).reshape(1, 1, height, width)
+            kernel = int(8 * sigma[axis] + 1) | 1
+            noise = functional.gaussian_blur(noise, [kernel, kernel], sigma)
+            fields.append(noise * alpha[axis] / side)
+    return torch.concat(fields, 1).permute(0, 2, 3, 1)
 
 
 def colors(golden, images):
@@ -190,10 +232,27 @@ def colors(golden, images):
                 golden.add(
                     "blurs", kernel=kernel, sigma=sigma, image=image, out=array(out)
                 )
+        for quality in (1, 40, 90, 100):
+            out = array(functional.jpeg(tensor(image), quality))
+            golden.add("colors", name="jpeg", draw=[quality], image=image, out=out)
+        mixed(golden, image)
     rgb = next(image for image in images if image.shape[2] == 3)
     for order in ([1, 2, 0], [2, 1, 0]):
         out = array(functional.permute_channels(tensor(rgb), order))
         golden.add("colors", name="permute", draw=order, image=rgb, out=out)
+
+
+def mixed(golden, image):
+    """Adds a sum of an image and changed copies, computed as `AugMix` does."""
+    changed = [
+        functional.posterize(tensor(image), 3),
+        functional.autocontrast(functional.invert(tensor(image))),
+    ]
+    own, *weights = torch.tensor([0.3, 0.45, 0.25])
+    out = own * tensor(image)
+    for weight, copy in zip(weights, changed, strict=True):
+        out.add_(weight * copy)
+    golden.add("mixed", image=image, out=array(out.to(torch.uint8)))
 
 
 def main():
@@ -211,12 +270,13 @@ def main():
         (1.0, 0.0, 31),
         (0.0, 150.0 / 331.0 * 224, 31),
         (0.0, 0.99, 10),
+        (0.0, 224 / 3.0, 10),
     ):
         values = torch.linspace(start, end, count).tolist()
         golden.add("spaced", start=start, end=end, values=values)
-    for bins, most in ((31, 4), (31, 6), (10, 4)):
-        bits = (8 - (torch.arange(bins) / ((bins - 1) / most))).round().int()
-        golden.add("bits", bins=bins, most=most, values=bits.tolist())
+    for bins, most, kept in ((31, 4, 8), (31, 6, 8), (10, 4, 8), (10, 4, 4)):
+        bits = (kept - (torch.arange(bins) / ((bins - 1) / most))).round().int()
+        golden.add("bits", bins=bins, most=most, kept=kept, values=bits.tolist())
     golden.cases["versions"] = {
         "torch": torch.__version__.partition("+")[0],
         "torchvision": torchvision.__version__.partition("+")[0],

@@ -1,4 +1,4 @@
-//! JPEG encoding through libjpeg-turbo, for synthetic data and for tests.
+//! JPEG encoding through libjpeg-turbo, for a transform, synthetic data and tests.
 //!
 //! Relies on the TurboJPEG 3 C API. The types here own the handle and the output buffer, so nothing
 //! leaks if encoding fails.

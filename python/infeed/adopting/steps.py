@@ -87,6 +87,8 @@ _OVERLAPS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 _LIBRARIES = ("torchvision", "albumentations", "timm")
 # Transforms that move no pixel.
 _VALUES = (
+    transforms.JPEG,
+    transforms.AugMix,
     transforms.ColorJitter,
     transforms.GaussianBlur,
     transforms.GaussianNoise,
@@ -267,6 +269,8 @@ def _of_torchvision(step: Any, name: str, steps: Steps) -> Transform:
         if parameter.name == "antialias":
             # Pillow always does it.
             value = not steps.is_tensor or bool(value)
+        if attribute == "chain_depth" and value <= 0:
+            continue
         if parameter.name == "transforms":
             value = tuple(_nested(one, steps) for one in value)
         else:

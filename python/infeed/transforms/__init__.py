@@ -15,6 +15,7 @@ from typing import Any
 
 from infeed.transforms.base import IMAGENET_MEAN, IMAGENET_STD, Transform
 from infeed.transforms.choices import (
+    AugMix,
     AutoAugment,
     RandAugment,
     RandomApply,
@@ -23,6 +24,7 @@ from infeed.transforms.choices import (
     TrivialAugmentWide,
 )
 from infeed.transforms.colors import (
+    JPEG,
     ColorJitter,
     GaussianBlur,
     GaussianNoise,
@@ -50,6 +52,7 @@ from infeed.transforms.geometry import (
     CenterCrop,
     Crop,
     CropOrPad,
+    ElasticTransform,
     Pad,
     RandomAffine,
     RandomCrop,
@@ -72,6 +75,8 @@ from infeed.transforms.values import (
 __all__ = [
     "IMAGENET_MEAN",
     "IMAGENET_STD",
+    "JPEG",
+    "AugMix",
     "AutoAugment",
     "CenterCrop",
     "ClassIndex",
@@ -80,6 +85,7 @@ __all__ = [
     "Crop",
     "CropOrPad",
     "CutMix",
+    "ElasticTransform",
     "GaussianBlur",
     "GaussianNoise",
     "Grayscale",

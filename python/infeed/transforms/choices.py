@@ -109,3 +109,30 @@ class TrivialAugmentWide(Transform):
     interpolation: Interpolation = "nearest"
     fill: Fill | None = None
     mask_fill: Fill = 0
+
+
+@dataclass(frozen=True, repr=False)
+class AugMix(Transform):
+    """Blends an image with randomly changed copies (Hendrycks et al., 2019).
+
+    Masks and boxes stay as they are.
+
+    Args:
+        severity: Number of strengths that are drawn, from the weakest on, 1 to 10.
+        mixture_width: Number of copies, up to 16.
+        chain_depth: Number of changes of a copy, up to 16; None draws 1 to 3 for each.
+        alpha: Parameter of the distributions of the weights, above 0. Large numbers
+            give similar weights.
+        all_ops: Whether brightness, colour, contrast and sharpness are changed too.
+        interpolation: ``"nearest"`` or ``"bilinear"``, for changes of geometry.
+        fill: Value of pixels outside the image: one number, or one per channel; None
+            means 0.
+    """
+
+    severity: int = 3
+    mixture_width: int = 3
+    chain_depth: int | None = None
+    alpha: float = 1.0
+    all_ops: bool = True
+    interpolation: Interpolation = "bilinear"
+    fill: Fill | None = None

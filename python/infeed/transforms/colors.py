@@ -188,3 +188,17 @@ class GaussianNoise(Transform):
     mean: float = 0.0
     sigma: float = 0.1
     clip: bool = True
+
+
+@dataclass(frozen=True, repr=False)
+class JPEG(Transform):
+    """Compresses images as JPEG and decodes them again.
+
+    Chroma has half the width and half the height of the image, as in most files.
+
+    Args:
+        quality: From 1 (smallest file) to 100, or (low, high) to draw it for each
+            image.
+    """
+
+    quality: int | tuple[int, int]

@@ -227,3 +227,28 @@ class RandomPerspective(Transform):
     interpolation: Interpolation = "bilinear"
     fill: Fill = 0
     mask_fill: Fill = 0
+
+
+@dataclass(frozen=True, repr=False)
+class ElasticTransform(Transform):
+    """Moves each pixel by a random shift that changes smoothly over the image.
+
+    Shifts are noise from -1 to 1 by pixel, blurred with a Gaussian filter of
+    ``8 * sigma + 1`` pixels, times half of ``alpha`` (Simard et al., 2003). An image
+    whose side is not longer than half the filter is a bad record. Boxes and points move
+    by the shift of their pixel, which is not the exact inverse.
+
+    Args:
+        alpha: Strength of the shifts, or the strengths (x, y).
+        sigma: Standard deviation of the filter in pixels, up to 127, or (x, y). 0 means
+            no filter.
+        interpolation: ``"nearest"`` or ``"bilinear"``, for images.
+        fill: Value of pixels outside the image: one number, or one per channel.
+        mask_fill: Value of pixels outside the mask.
+    """
+
+    alpha: float | tuple[float, float] = 50.0
+    sigma: float | tuple[float, float] = 5.0
+    interpolation: Interpolation = "bilinear"
+    fill: Fill = 0
+    mask_fill: Fill = 0

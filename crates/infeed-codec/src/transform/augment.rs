@@ -61,6 +61,8 @@ pub(super) struct Strengths {
     factor: f32,
     /// Number of bits that the strongest change removes.
     bits: f32,
+    /// Number of bits that the weakest change keeps.
+    kept_bits: f32,
 }
 
 impl Strengths {
@@ -73,6 +75,28 @@ impl Strengths {
             rotate: 30.0,
             factor: 0.9,
             bits: 4.0,
+            kept_bits: 8.0,
+        }
+    }
+
+    /// Strongest changes of `TrivialAugmentWide`.
+    pub(super) fn wide() -> Strengths {
+        Strengths {
+            shear: 0.99,
+            translate: [32.0; 2],
+            rotate: 135.0,
+            factor: 0.99,
+            bits: 6.0,
+            kept_bits: 8.0,
+        }
+    }
+
+    /// Strongest changes of `AugMix` for an image of this size.
+    pub(super) fn of_mix(image: Size) -> Strengths {
+        Strengths {
+            translate: [image.width, image.height].map(|side| (f64::from(side) / 3.0) as f32),
+            kept_bits: 4.0,
+            ..Strengths::of_series(image)
         }
     }
 }
@@ -146,7 +170,7 @@ impl Strength<'_> {
             Change::Sharpness => color(ColorStep::Sharpness(1.0 + signed(most.factor))),
             Change::Posterize => {
                 let unit = (self.bins.max(2) - 1) as f32 / most.bits;
-                let bits = 8.0 - self.bin as f32 / unit;
+                let bits = most.kept_bits - self.bin as f32 / unit;
                 color(ColorStep::Posterize(bits.round_ties_even() as u32))
             }
             Change::Solarize => {
@@ -408,13 +432,7 @@ impl Operation for TrivialAugmentWide {
         steps: &mut Vec<Step>,
     ) -> Result<(), TransformError> {
         let strength = Strength {
-            strongest: Strengths {
-                shear: 0.99,
-                translate: [32.0; 2],
-                rotate: 135.0,
-                factor: 0.99,
-                bits: 6.0,
-            },
+            strongest: Strengths::wide(),
             bins: self.num_magnitude_bins,
             bin: rng.below(self.num_magnitude_bins),
             filter: self.interpolation,

@@ -1,8 +1,9 @@
-//! Random numbers from a symmetric beta distribution.
+//! Random numbers from symmetric beta and Dirichlet distributions.
 //!
 //! Source: Jöhnk, "Erzeugung von betaverteilten und gammaverteilten Zufallszahlen" (1964), for
 //! parameters up to 1/2; Ulrich's polar method for symmetric ones above, in Devroye, "Non-Uniform
-//! Random Variate Generation" (1986), chapter IX.3.
+//! Random Variate Generation" (1986), chapter IX.3. Dirichlet numbers are shares of gamma numbers,
+//! after Marsaglia and Tsang, "A Simple Method for Generating Gamma Variables" (2000).
 
 use super::Rng;
 
@@ -23,6 +24,37 @@ pub(super) fn symmetric_beta(alpha: f64, rng: &mut Rng) -> f64 {
             let larger = x.max(y);
             let (x, y) = (libm::exp(x - larger), libm::exp(y - larger));
             return x / (x + y);
+        }
+    }
+}
+
+/// Draws `count` positive numbers with the sum 1 from Dirichlet(alpha, .., alpha) for a positive
+/// `alpha`.
+pub(super) fn symmetric_dirichlet(alpha: f64, count: usize, rng: &mut Rng) -> Vec<f64> {
+    let logarithms: Vec<f64> = (0..count).map(|_| gamma_logarithm(alpha, rng)).collect();
+    let largest = logarithms.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let parts: Vec<f64> = logarithms.iter().map(|v| libm::exp(v - largest)).collect();
+    let sum: f64 = parts.iter().sum();
+    parts.iter().map(|part| part / sum).collect()
+}
+
+/// Draws the logarithm of a number from Gamma(alpha), because the powers of a small alpha underflow.
+fn gamma_logarithm(alpha: f64, rng: &mut Rng) -> f64 {
+    let log = |rng: &mut Rng| libm::log(1.0 - rng.uniform(0.0, 1.0));
+    // Below 1, a number from Gamma(alpha) is one from Gamma(alpha + 1) times a power.
+    let (shape, power) = match alpha < 1.0 {
+        true => (alpha + 1.0, log(rng) / alpha),
+        false => (alpha, 0.0),
+    };
+    let d = shape - 1.0 / 3.0;
+    let c = 1.0 / (9.0 * d).sqrt();
+    loop {
+        let radius = (-2.0 * log(rng)).sqrt();
+        let x = radius * libm::cos(std::f64::consts::TAU * rng.uniform(0.0, 1.0));
+        let root = 1.0 + c * x;
+        let v = root * root * root;
+        if v > 0.0 && log(rng) < 0.5 * x * x + d - d * v + d * libm::log(v) {
+            return libm::log(d * v) + power;
         }
     }
 }
@@ -58,6 +90,30 @@ mod tests {
         fits(1.0, |x| x);
         fits(2.0, |x| x * x * (3.0 - 2.0 * x));
         fits(3.0, |x| x.powi(3) * (10.0 - 15.0 * x + 6.0 * x * x));
+    }
+
+    #[test]
+    fn shares_have_the_sum_one_and_the_mean_and_variance_of_their_distribution() {
+        for (alpha, count) in [(0.001, 3), (0.3, 2), (1.0, 3), (1.0, 1), (4.5, 5)] {
+            let draw = |n| symmetric_dirichlet(alpha, count, &mut Rng::new(5, 0, n, 0));
+            let (mut sum, mut squares) = (0.0, 0.0);
+            for n in 0..DRAWS as u64 {
+                let shares = draw(n);
+                assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-12);
+                sum += shares[0];
+                squares += shares[0] * shares[0];
+            }
+            let mean = sum / DRAWS as f64;
+            let spread = squares / DRAWS as f64 - mean * mean;
+            let share = 1.0 / count as f64;
+            let variance = share * (1.0 - share) / (count as f64 * alpha + 1.0);
+            let error = (variance / DRAWS as f64).sqrt();
+            assert!((mean - share).abs() <= 4.0 * error, "alpha {alpha}: {mean}");
+            assert!(
+                (spread - variance).abs() <= 0.05 * variance,
+                "alpha {alpha}: variance {spread}, expected {variance}"
+            );
+        }
     }
 
     #[test]

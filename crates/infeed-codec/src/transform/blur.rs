@@ -49,7 +49,7 @@ impl Sigma {
 }
 
 /// Largest filter in pixels.
-const MAX_KERNEL: u32 = 1023;
+pub(super) const MAX_KERNEL: u32 = 1023;
 
 impl GaussianBlur {
     /// Blurs with a filter of this many pixels and a standard deviation of 0.1 to 2 pixels.
@@ -151,7 +151,7 @@ pub(super) fn check_bytes(
 }
 
 /// Weights of a filter, sum 1.
-fn weights(size: u32, sigma: f64) -> Vec<f32> {
+pub(super) fn weights(size: u32, sigma: f64) -> Vec<f32> {
     let middle = f64::from(size / 2);
     let distances = (0..size).map(|at| (f64::from(at) - middle) / sigma);
     // libm instead of std: the last bit of the platform's exponential may differ.
@@ -162,46 +162,90 @@ fn weights(size: u32, sigma: f64) -> Vec<f32> {
 
 /// Index in a side of the number `at` of a side with `added` more at each end, which mirror it
 /// without its outermost pixel.
-fn mirrored(at: usize, added: usize, side: usize) -> usize {
+pub(super) fn mirrored(at: usize, added: usize, side: usize) -> usize {
     let last = side - 1;
     last - last.abs_diff(at.abs_diff(added))
 }
 
+/// Blurs an image row by row, from some row on. Each side must be longer than half the filter.
+pub(super) struct RowBlur {
+    along_x: Vec<f32>,
+    along_y: Vec<f32>,
+    channels: usize,
+    /// Rows of the image.
+    height: usize,
+    /// One row with half the filter more at each end.
+    padded: Vec<f32>,
+    /// The rows around the present one, each blurred along x.
+    ring: Vec<f32>,
+    /// Number of the next row for the ring.
+    next: usize,
+    sums: Vec<f32>,
+}
+
+impl RowBlur {
+    /// Blurs rows of `width` pixels, first row number `first` of an image of `height` rows.
+    pub(super) fn new(
+        [along_x, along_y]: [Vec<f32>; 2],
+        [width, channels]: [usize; 2],
+        height: usize,
+        first: usize,
+    ) -> RowBlur {
+        let values = width * channels;
+        RowBlur {
+            padded: vec![0.0; (width + along_x.len() / 2 * 2) * channels],
+            ring: vec![0.0; along_y.len() * values],
+            next: first.saturating_sub(along_y.len() / 2),
+            sums: vec![0.0; values],
+            channels,
+            height,
+            along_x,
+            along_y,
+        }
+    }
+
+    /// Returns row `y`, which must be the one after the last. `read` writes a row of the image, with
+    /// half the filter more at each end.
+    pub(super) fn row(&mut self, y: usize, read: impl Fn(usize, &mut [f32])) -> &[f32] {
+        let (values, rows, added) = (self.sums.len(), self.along_y.len(), self.along_y.len() / 2);
+        let ring_row = |y: usize| {
+            let at = y % rows;
+            at * values..(at + 1) * values
+        };
+        while self.next <= (y + added).min(self.height - 1) {
+            read(self.next, &mut self.padded);
+            let moved = |at: usize| &self.padded[at * self.channels..][..values];
+            add_weighted(&mut self.ring[ring_row(self.next)], &self.along_x, moved);
+            self.next += 1;
+        }
+        let around = |at: usize| &self.ring[ring_row(mirrored(y + at, added, self.height))];
+        add_weighted(&mut self.sums, &self.along_y, around);
+        &self.sums
+    }
+}
+
 /// Blurs an image of 8 bits. Leaves it as it is unless each side is longer than half the filter.
 pub(super) fn blur(image: &mut Image, [kernel_x, kernel_y]: [u32; 2], sigma: f64) {
-    let (along_x, along_y) = (weights(kernel_x, sigma), weights(kernel_y, sigma));
+    let filters = [weights(kernel_x, sigma), weights(kernel_y, sigma)];
     let (width, height, channels) = (image.width(), image.height(), image.channels);
-    let (added_x, added_y) = (along_x.len() / 2, along_y.len() / 2);
+    let [added_x, added_y] = [&filters[0], &filters[1]].map(|filter| filter.len() / 2);
     if width <= added_x || height <= added_y {
         return;
     }
-    let row_bytes = width * channels;
     let level = Level::detect();
-    let mut padded = vec![0.0; (width + 2 * added_x) * channels];
-    // The rows around the present one, each blurred along x.
-    let mut ring = vec![0.0; along_y.len() * row_bytes];
-    let ring_row = |y: usize| {
-        let at = y % along_y.len();
-        at * row_bytes..(at + 1) * row_bytes
-    };
-    let mut sums = vec![0.0; row_bytes];
-    let mut next = 0;
+    let mut blurred = RowBlur::new(filters, [width, channels], height, 0);
     for y in 0..height {
-        while next <= (y + added_y).min(height - 1) {
-            let row = image.row(next);
+        let read = |y: usize, padded: &mut [f32]| {
+            let row = image.row(y);
             for (at, pixel) in padded.chunks_exact_mut(channels).enumerate() {
                 let from = mirrored(at, added_x, width) * channels;
                 for (to, &v) in pixel.iter_mut().zip(&row[from..from + channels]) {
                     *to = f32::from(v);
                 }
             }
-            let moved = |at: usize| &padded[at * channels..][..row_bytes];
-            add_weighted(&mut ring[ring_row(next)], &along_x, moved);
-            next += 1;
-        }
-        let around = |at: usize| &ring[ring_row(mirrored(y + at, added_y, height))];
-        add_weighted(&mut sums, &along_y, around);
-        simd::round_samples(level, &sums, image.row_mut(y));
+        };
+        let sums = blurred.row(y, read);
+        simd::round_samples(level, sums, image.row_mut(y));
     }
 }
 

@@ -58,9 +58,11 @@ impl Step {
             Step::Warp(ref warp) => warp.move_point([x, y], input),
             Step::FlipX => [width - x, y],
             Step::FlipY => [x, height - y],
-            Step::KeepCentres(_) | Step::Color(_) | Step::Gray { .. } | Step::Erase { .. } => {
-                [x, y]
-            }
+            Step::KeepCentres(_)
+            | Step::Color(_)
+            | Step::Gray { .. }
+            | Step::Chains { .. }
+            | Step::Erase { .. } => [x, y],
         }
     }
 }

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::blur::{blur, check_bytes};
+use super::compress::compress;
 use super::noise::add_noise;
 use super::operation::{Effect, Operation};
 use super::params::Check;
@@ -247,6 +248,8 @@ pub enum ColorStep {
         /// Decides the noise.
         seed: u64,
     },
+    /// Compresses as JPEG with this quality, 1 to 100.
+    Compress(u8),
 }
 
 impl ColorStep {
@@ -267,6 +270,7 @@ impl ColorStep {
             ColorStep::Permute(_) => "RandomPhotometricDistort",
             ColorStep::Blur { .. } => "GaussianBlur",
             ColorStep::Noise { .. } => "GaussianNoise",
+            ColorStep::Compress(_) => "JPEG",
         }
     }
 
@@ -300,7 +304,7 @@ pub(super) fn check_color(
 }
 
 /// Changes the colours of an image for whose pixels the steps are defined.
-pub(super) fn change_colors(image: &mut Image, steps: &[ColorStep]) {
+pub(super) fn change_colors(image: &mut Image, steps: &[ColorStep]) -> Result<(), TransformError> {
     let level = Level::detect();
     for step in steps {
         match *step {
@@ -345,8 +349,10 @@ pub(super) fn change_colors(image: &mut Image, steps: &[ColorStep]) {
                 clip,
                 seed,
             } => add_noise(image, mean, sigma, clip, seed),
+            ColorStep::Compress(quality) => compress(image, quality)?,
         }
     }
+    Ok(())
 }
 
 /// Replaces the colours of an image of 1 or 3 channels of 8 bits by their luma.

@@ -92,6 +92,15 @@ pub enum TransformError {
         allowed: &'static str,
     },
 
+    /// An image cannot be compressed.
+    #[error("{transform}: {what}")]
+    Codec {
+        /// Name of the transform.
+        transform: &'static str,
+        /// Reason.
+        what: String,
+    },
+
     /// A region, or the bytes of an image, are too small for the requested pixels.
     #[error("a view of {size} px exceeds its pixels")]
     View {

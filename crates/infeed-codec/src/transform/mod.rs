@@ -10,6 +10,7 @@
 use serde::{Deserialize, Serialize};
 
 mod affine;
+mod aug_mix;
 mod augment;
 mod auto_augment;
 mod beta;
@@ -17,9 +18,11 @@ mod blur;
 mod boxes;
 mod choices;
 mod color;
+mod compress;
 mod copy_paste;
 mod crop;
 mod distort;
+mod elastic;
 mod erase;
 mod error;
 mod flip;
@@ -50,15 +53,18 @@ mod zoom_out;
 mod tests;
 
 pub use affine::{RandomAffine, RandomRotation, Shear};
+pub use aug_mix::AugMix;
 pub use augment::{RandAugment, TrivialAugmentWide};
 pub use auto_augment::{AugmentPolicy, AutoAugment};
 pub use blur::{GaussianBlur, Sigma};
 pub use boxes::{BoxFilter, BoxFormat, MovingBox};
 pub use choices::{RandomApply, RandomChoice, RandomOrder};
 pub use color::{ColorJitter, ColorStep, Grayscale, Jitter};
+pub use compress::{JPEG, QualityRange};
 pub use copy_paste::{CopyPaste, CopyPasteDraw};
 pub use crop::{CenterCrop, Corner, Crop, CropOrPad, CropPosition, RandomCrop};
 pub use distort::RandomPhotometricDistort;
+pub use elastic::{AxisPair, ElasticField, ElasticTransform};
 pub use erase::RandomErasing;
 pub use error::TransformError;
 pub use flip::{RandomHorizontalFlip, RandomVerticalFlip};
@@ -143,6 +149,7 @@ transforms!(
     RandomAffine,
     RandomRotation,
     RandomPerspective,
+    ElasticTransform,
     ColorJitter,
     Grayscale,
     RandomPhotometricDistort,
@@ -155,9 +162,11 @@ transforms!(
     RandomAdjustSharpness,
     GaussianBlur,
     GaussianNoise,
+    JPEG,
     AutoAugment,
     RandAugment,
     TrivialAugmentWide,
+    AugMix,
     RandomApply,
     RandomChoice,
     RandomOrder,

@@ -1,5 +1,6 @@
 //! Steps: transforms with drawn parameters, and their application.
 
+use super::aug_mix::mix_chains;
 use super::color::{change_colors, check_color, gray};
 use super::crop::copy;
 use super::erase::erase;
@@ -55,6 +56,13 @@ pub enum Step {
     Gray {
         /// 1, or 3 equal channels.
         channels: u32,
+    },
+    /// Replaces images by a weighted sum of them and their copies after other steps.
+    Chains {
+        /// Weight of the image.
+        own: f64,
+        /// Weights of the copies, and their steps, which keep the size.
+        chains: Vec<(f64, Vec<Step>)>,
     },
     /// Overwrites a region of images.
     Erase {
@@ -112,6 +120,7 @@ impl Step {
             Step::FlipY => "RandomVerticalFlip",
             Step::Color(steps) => steps.first().map_or("ColorJitter", ColorStep::name),
             Step::Gray { .. } => "Grayscale",
+            Step::Chains { .. } => "AugMix",
             Step::Erase { .. } => "RandomErasing",
         }
     }
@@ -137,6 +146,7 @@ impl Step {
             | Step::FlipY
             | Step::Color(_)
             | Step::Gray { .. }
+            | Step::Chains { .. }
             | Step::Erase { .. } => input,
         }
     }
@@ -165,7 +175,7 @@ impl Step {
             Step::Pad { .. } => Effect::Pad,
             Step::Warp(_) => Effect::Warp,
             Step::FlipX | Step::FlipY => Effect::Flip,
-            Step::Color(_) | Step::Gray { .. } => Effect::Color,
+            Step::Color(_) | Step::Gray { .. } | Step::Chains { .. } => Effect::Color,
             Step::Erase { .. } => Effect::Erase,
         }
     }
@@ -241,7 +251,11 @@ impl Step {
                     .iter()
                     .try_for_each(|step| step.check_pixels(channels, depth))?;
                 copy(input, out);
-                change_colors(out, steps);
+                change_colors(out, steps)?;
+            }
+            Step::Chains { own, chains } => {
+                check_color("AugMix", channels, depth)?;
+                mix_chains(input, *own, chains, out, scratch)?;
             }
             Step::Gray { channels: wanted } => {
                 check_color("Grayscale", channels, depth)?;

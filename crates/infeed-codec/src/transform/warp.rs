@@ -5,6 +5,7 @@
 //! the share of the four neighbours inside the image, and values rounded to the nearest even.
 //! Products and sums are rounded one by one, so that every machine gives the same pixels.
 
+use super::elastic::ElasticField;
 use super::params::MAX_PIXELS;
 use super::{Filter, PixelView, TransformError};
 use infeed_core::sample::{Depth, Image, Region, Size};
@@ -61,7 +62,7 @@ impl Warp {
     /// result. It may be empty.
     pub fn source_region(&self, image: Size) -> Region {
         let region = self.computed();
-        if region.size.pixels() == 0 || matches!(self.map, WarpMap::Perspective { .. }) {
+        if region.size.pixels() == 0 || !matches!(self.map, WarpMap::Affine { .. }) {
             return image.whole();
         }
         // Each rounded operation keeps the order of positions along a row and a column, so the
@@ -112,6 +113,8 @@ pub enum WarpMap {
         /// pixels move.
         corners: [[f64; 2]; 4],
     },
+    /// Moves each pixel by its own shift.
+    Elastic(ElasticField),
 }
 
 impl WarpMap {
@@ -131,23 +134,26 @@ impl WarpMap {
         match self {
             WarpMap::Affine { .. } => "RandomAffine",
             WarpMap::Perspective { .. } => "RandomPerspective",
+            WarpMap::Elastic(_) => "ElasticTransform",
         }
     }
 
     /// Maps a point of an image of this size to the result. The numbers are not finite if the
     /// point has no image.
     pub(super) fn move_point(&self, [x, y]: [f64; 2], image: Size, result: Size) -> [f64; 2] {
-        let forward = inverted(self.matrix(image));
         let [from, to] = match self {
             WarpMap::Affine { .. } => [image, result].map(middle),
             WarpMap::Perspective { .. } => [[0.0; 2]; 2],
+            WarpMap::Elastic(field) => return field.move_point([x, y], image),
         };
+        let forward = inverted(self.matrix(image));
         let [x, y] = applied(&forward, [x - from[0], y - from[1]]);
         [x + to[0], y + to[1]]
     }
 
     /// Returns the matrix from positions in the result to positions in an image of this size, row
-    /// by row. The positions of an affine map are relative to the centres of both.
+    /// by row, without the shifts of an elastic map. The positions of affine and elastic maps are
+    /// relative to the centres of both.
     fn matrix(&self, image: Size) -> [f64; 9] {
         match *self {
             WarpMap::Affine {
@@ -162,6 +168,7 @@ impl WarpMap {
                 affine_matrix(angle, translate, scale, shear, center)
             }
             WarpMap::Perspective { corners } => perspective_matrix(corners, image),
+            WarpMap::Elastic(_) => [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
         }
     }
 
@@ -358,6 +365,13 @@ pub(super) fn warp(
     };
     let fill = fill_values(warp.map.name(), parameter, values, &input)?;
     let region = warp.computed();
+    let mut shifts = match &warp.map {
+        WarpMap::Elastic(field) => {
+            field.check(input.size())?;
+            Some(field.rows(input.size(), region))
+        }
+        _ => None,
+    };
     out.reset(region.size, input.channels(), input.depth());
     let source = WarpInput {
         view: input,
@@ -391,6 +405,9 @@ pub(super) fn warp(
     for row in 0..region.size.height {
         let positions = grid.row(region.left, region.top + row);
         simd::warp_positions(level, &positions, x, y);
+        if let Some(shifts) = &mut shifts {
+            shifts.add(region.top + row, x, y);
+        }
         run(&source, (&x[..], &y[..]), rest, out.row_mut(row as usize));
     }
     Ok(())

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::{Blend, ColorStep, CopyPasteDraw, Filter, MosaicDraw, PadMode, Step, WarpMap};
+use super::{
+    Blend, ColorStep, CopyPasteDraw, ElasticField, Filter, MosaicDraw, PadMode, Step, WarpMap,
+};
 use infeed_core::sample::Region;
 
 impl fmt::Display for Step {
@@ -48,6 +50,14 @@ impl fmt::Display for Step {
                 f.write_str(&steps.join(", "))
             }
             Step::Gray { channels } => write!(f, "luma in {channels}"),
+            Step::Chains { own, chains } => {
+                write!(f, "weight {own}")?;
+                for (weight, steps) in chains {
+                    let steps: Vec<String> = steps.iter().map(Step::to_string).collect();
+                    write!(f, ", weight {weight} after ({})", steps.join("; "))?;
+                }
+                Ok(())
+            }
             Step::Erase { region, value } => {
                 write!(f, "erase {} with {}", RegionText(region), numbers(value))
             }
@@ -76,6 +86,10 @@ impl fmt::Display for WarpMap {
                 }
             }
             WarpMap::Perspective { corners } => write!(f, "move the corners to {corners:?}"),
+            WarpMap::Elastic(ElasticField { alpha, sigma, seed }) => write!(
+                f,
+                "shift by noise {seed} with alpha {alpha:?}, sigma {sigma:?}"
+            ),
         }
     }
 }
@@ -103,6 +117,7 @@ impl fmt::Display for ColorStep {
             ColorStep::Noise { mean, sigma, .. } => {
                 write!(f, "noise with mean {mean}, sigma {sigma}")
             }
+            ColorStep::Compress(quality) => write!(f, "JPEG with quality {quality}"),
         }
     }
 }

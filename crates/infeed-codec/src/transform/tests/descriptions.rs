@@ -18,7 +18,7 @@ fn error_of(transform: impl Into<Transform>) -> String {
 
 #[test]
 fn the_shortest_form_of_each_transform_has_the_documented_defaults() {
-    let expected: [(&str, Transform); 44] = [
+    let expected: [(&str, Transform); 47] = [
         (
             "kind = 'Crop'\nheight = 5\nwidth = 6",
             Crop::new(5, 6).into(),
@@ -99,6 +99,12 @@ fn the_shortest_form_of_each_transform_has_the_documented_defaults() {
             GaussianBlur::new(3).into(),
         ),
         ("kind = 'GaussianNoise'", GaussianNoise::default().into()),
+        (
+            "kind = 'ElasticTransform'",
+            ElasticTransform::default().into(),
+        ),
+        ("kind = 'JPEG'\nquality = 40", JPEG::new(40).into()),
+        ("kind = 'AugMix'", AugMix::default().into()),
         ("kind = 'AutoAugment'", AutoAugment::default().into()),
         ("kind = 'RandAugment'", RandAugment::default().into()),
         (
@@ -173,6 +179,9 @@ fn every_spelling_of_a_parameter_survives_toml_and_json() {
         "kind = 'CopyPaste'\np = 0.5\nblending = false\ninterpolation = 'nearest'",
         "kind = 'GaussianBlur'\nkernel_size = [5, 9]\nsigma = 1.5",
         "kind = 'GaussianNoise'\nmean = 0.1\nsigma = 0.05\nclip = false",
+        "kind = 'ElasticTransform'\nalpha = [30, 60]\nsigma = 4\nfill = 9",
+        "kind = 'JPEG'\nquality = [30, 80]",
+        "kind = 'AugMix'\nseverity = 5\nchain_depth = 2\nalpha = 0.5\nall_ops = false",
         "kind = 'AutoAugment'\npolicy = 'cifar10'\ninterpolation = 'bilinear'",
         "kind = 'RandAugment'\nnum_ops = 3\nmagnitude = 5\nfill = 128",
         "kind = 'RandomChoice'\np = [1, 3]\n\
@@ -295,6 +304,41 @@ fn parameters_out_of_range_are_rejected_with_their_value_and_range() {
         .into(),
         CropOrPad::new(5, 0).into(),
         RandomVerticalFlip::new(f64::NAN).into(),
+        ElasticTransform {
+            alpha: AxisPair::Both(-1.0),
+            ..ElasticTransform::default()
+        }
+        .into(),
+        ElasticTransform {
+            sigma: AxisPair::Each([0.0, 3.0]),
+            ..ElasticTransform::default()
+        }
+        .into(),
+        ElasticTransform {
+            sigma: AxisPair::Both(1e9),
+            ..ElasticTransform::default()
+        }
+        .into(),
+        JPEG::new(0).into(),
+        JPEG {
+            quality: QualityRange::Between([60, 40]),
+        }
+        .into(),
+        AugMix {
+            severity: 11,
+            ..AugMix::default()
+        }
+        .into(),
+        AugMix {
+            chain_depth: Some(0),
+            ..AugMix::default()
+        }
+        .into(),
+        AugMix {
+            alpha: 0.0,
+            ..AugMix::default()
+        }
+        .into(),
         ColorJitter {
             brightness: Jitter::By(-0.1),
             ..ColorJitter::default()

@@ -75,6 +75,11 @@ fn every_size() -> Vec<Transform> {
         }
         .into(),
         RandomPerspective::new(0.8).into(),
+        ElasticTransform {
+            sigma: AxisPair::Both(0.1),
+            ..ElasticTransform::default()
+        }
+        .into(),
         LongestMaxSize::new(25).into(),
         RandomShortestSize {
             max_size: Some(60),
@@ -93,9 +98,14 @@ fn every_size() -> Vec<Transform> {
         RandomAdjustSharpness::new(2.0, 0.5).into(),
         GaussianBlur::new(1).into(),
         GaussianNoise::default().into(),
+        JPEG {
+            quality: QualityRange::Between([20, 90]),
+        }
+        .into(),
         AutoAugment::default().into(),
         RandAugment::default().into(),
         TrivialAugmentWide::default().into(),
+        AugMix::default().into(),
         RandomApply::new(vec![GaussianNoise::default().into()], 0.5).into(),
         RandomChoice::new(vec![
             RandomHorizontalFlip::new(1.0).into(),

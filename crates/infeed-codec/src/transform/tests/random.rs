@@ -49,7 +49,7 @@ fn any_region(of: Size, rng: &mut Rng) -> Region {
 
 #[test]
 fn a_part_of_a_warp_is_the_crop_of_the_whole_and_reads_only_its_source_region() {
-    let warps = |filter| -> [Transform; 3] {
+    let warps = |filter| -> [Transform; 4] {
         [
             RandomAffine {
                 translate: Some([0.4, 0.4]),
@@ -71,13 +71,20 @@ fn a_part_of_a_warp_is_the_crop_of_the_whole_and_reads_only_its_source_region() 
                 ..RandomPerspective::new(1.0)
             }
             .into(),
+            ElasticTransform {
+                alpha: AxisPair::Each([10.0, 40.0]),
+                sigma: AxisPair::Each([0.2, 0.25]),
+                interpolation: filter,
+                ..ElasticTransform::default()
+            }
+            .into(),
         ]
     };
     let (mut smaller, mut empty) = (0, 0);
     for sample in 0..600 {
         let mut rng = Rng::new(3, 0, sample, 0);
         let filter = [Filter::Nearest, Filter::Bilinear][sample as usize % 2];
-        let transform = &warps(filter)[sample as usize % 3];
+        let transform = &warps(filter)[sample as usize / 2 % 4];
         let image = numbered(
             size(2 + rng.below(40), 2 + rng.below(40)),
             1 + rng.below(4) as usize,
@@ -520,6 +527,90 @@ fn learned_pairs_are_drawn_with_their_probabilities_and_strengths() {
     close(inverted, 7.6);
     close(rotated, 2.0 * 0.9 / 2.0);
     close(count, 32.9);
+}
+
+#[test]
+fn mixed_copies_have_weights_with_the_sum_one_and_changes_of_their_strengths() {
+    let image = size(50, 70);
+    let mix = AugMix {
+        severity: 2,
+        ..AugMix::default()
+    };
+    let (mut depths, mut total) = ([0; 4], 0.0);
+    const DRAWS: u64 = 3_000;
+    for position in 0..DRAWS {
+        let steps = drawn(&mix.clone().into(), image, &[], position);
+        let [Step::Chains { own, chains }] = &steps[..] else {
+            panic!("{steps:?}");
+        };
+        let sum: f64 = chains.iter().map(|chain| chain.0).sum();
+        assert!((own + sum - 1.0).abs() < 1e-9 && *own >= 0.0);
+        total += own;
+        assert_eq!(chains.len(), 3);
+        for (_, steps) in chains {
+            depths[steps.len()] += 1;
+            for step in steps {
+                match step {
+                    Step::Warp(Warp {
+                        map: WarpMap::Affine { angle, .. },
+                        ..
+                    }) => assert!(angle.abs() < 3.34, "{step}"),
+                    Step::Color(changes) => match changes[0] {
+                        ColorStep::Posterize(bits) => assert_eq!(bits, 4),
+                        ColorStep::Brightness(factor) => assert!((factor - 1.0).abs() < 0.11),
+                        _ => {}
+                    },
+                    _ => {}
+                }
+            }
+        }
+    }
+    let mean = total / DRAWS as f64;
+    assert!((mean - 0.5).abs() < 0.03, "{mean}");
+    // A change of strength 0 draws no step.
+    assert!(depths.iter().all(|count| *count > 500), "{depths:?}");
+}
+
+#[test]
+fn an_elastic_map_needs_more_pixels_than_half_its_filter() {
+    let elastic = Transform::from(ElasticTransform::default());
+    let mut rng = Rng::new(0, 0, 0, 0);
+    assert_eq!(elastic.needs_at_least(), size(21, 21));
+    assert_eq!(
+        elastic.draw(size(21, 30), &mut rng).expect("enough").len(),
+        1
+    );
+    let error = elastic
+        .draw(size(20, 30), &mut rng)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("sigma"), "{error}");
+    // A step that was drawn for a larger image.
+    let field = ElasticField {
+        alpha: [50.0; 2],
+        sigma: [5.0; 2],
+        seed: 1,
+    };
+    let warp = Step::Warp(Warp {
+        map: WarpMap::Elastic(field),
+        size: size(9, 9),
+        filter: Filter::Bilinear,
+        fill: vec![0.0],
+        mask_fill: vec![0.0],
+        part: None,
+    });
+    assert!(apply(&warp, &numbered(size(9, 9), 3, Depth::U8)).is_err());
+    assert!(warp.move_point([3.0, 3.0], size(9, 9))[0].is_nan());
+}
+
+#[test]
+fn compression_rejects_images_that_no_jpeg_holds() {
+    let mut rng = Rng::new(0, 0, 0, 0);
+    let error = Transform::from(JPEG::new(50))
+        .draw(size(2, 70_000), &mut rng)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("65500"), "{error}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use super::golden::{Golden, Place, largest_difference};
 use super::*;
-use crate::transform::augment::spaced;
+use crate::transform::augment::{Change, Strength, Strengths, spaced};
 
 fn golden() -> Golden {
     Golden::of_files("torchvision.json", "torchvision.bin")
@@ -211,6 +211,56 @@ fn perspectives_are_within_one_level_of_torchvision() {
 }
 
 #[test]
+fn elastic_maps_are_within_one_level_of_torchvision() {
+    #[derive(serde::Deserialize)]
+    struct Case {
+        alpha: [f64; 2],
+        sigma: [f64; 2],
+        seed: u64,
+        #[serde(flatten)]
+        warp: WarpCase,
+    }
+    let golden = golden();
+    for case in golden.of::<Case>("elastic") {
+        let map = WarpMap::Elastic(ElasticField {
+            alpha: case.alpha,
+            sigma: case.sigma,
+            seed: case.seed,
+        });
+        let what = format!("{map} {:?}", case.warp.filter);
+        case.warp.compare(&golden, map, 1e-4, &what);
+    }
+}
+
+#[test]
+fn sums_of_changed_copies_are_those_of_torchvision() {
+    #[derive(serde::Deserialize)]
+    struct Case {
+        image: Place,
+        out: Place,
+    }
+    let golden = golden();
+    for case in golden.of::<Case>("mixed") {
+        let step = Step::Chains {
+            own: 0.3,
+            chains: vec![
+                (0.45, vec![Step::Color(vec![ColorStep::Posterize(3)])]),
+                (
+                    0.25,
+                    vec![
+                        Step::Color(vec![ColorStep::Invert]),
+                        Step::Color(vec![ColorStep::Autocontrast]),
+                    ],
+                ),
+            ],
+        };
+        let out = apply(&step, &golden.image(&case.image)).expect("valid");
+        let difference = largest_difference(&out, &golden.image(&case.out));
+        assert!(difference <= 1, "{difference} levels");
+    }
+}
+
+#[test]
 fn colours_equal_those_of_torchvision() {
     #[derive(serde::Deserialize)]
     struct Case {
@@ -230,6 +280,7 @@ fn colours_equal_those_of_torchvision() {
             "equalize" => ColorStep::Equalize,
             "sharpness" => ColorStep::Sharpness(draw[0]),
             "gray" => ColorStep::Gray,
+            "jpeg" => ColorStep::Compress(draw[0] as u8),
             "permute" => ColorStep::Permute([0, 1, 2].map(|at| draw[at] as u8)),
             name => panic!("{name}"),
         };
@@ -276,5 +327,43 @@ fn strengths_of_augmentations_are_those_of_torchvision() {
             // Shifts are truncated to pixels.
             assert_eq!(found.trunc(), expected.trunc(), "{at} of {count}");
         }
+    }
+}
+
+#[test]
+fn augmentations_keep_the_bits_of_torchvision() {
+    #[derive(serde::Deserialize)]
+    struct Case {
+        bins: u32,
+        most: u32,
+        kept: u32,
+        values: Vec<u32>,
+    }
+    let image = size(20, 20);
+    for case in golden().of::<Case>("bits") {
+        let found = (0..case.bins).map(|bin| {
+            let strength = Strength {
+                strongest: match (case.most, case.kept) {
+                    (4, 8) => Strengths::of_series(image),
+                    (6, 8) => Strengths::wide(),
+                    _ => Strengths::of_mix(image),
+                },
+                bins: case.bins,
+                bin,
+                filter: Filter::Nearest,
+                fill: &None,
+                mask_fill: &ChannelValues::default(),
+            };
+            let mut rng = Rng::new(0, 0, 0, 0);
+            let step = strength.step(Change::Posterize, image, &mut rng);
+            match step {
+                Some(Step::Color(changes)) => match changes[..] {
+                    [ColorStep::Posterize(bits)] => bits,
+                    _ => panic!("{changes:?}"),
+                },
+                other => panic!("{other:?}"),
+            }
+        });
+        assert_eq!(found.collect::<Vec<u32>>(), case.values);
     }
 }

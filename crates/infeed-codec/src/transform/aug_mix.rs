@@ -1,0 +1,220 @@
+//! Blends of an image with several randomly changed copies: `AugMix`.
+//!
+//! Source: torchvision.transforms.v2.AugMix, after Hendrycks et al., "AugMix: A Simple Data
+//! Processing Method to Improve Robustness and Uncertainty" (2019).
+
+use serde::{Deserialize, Serialize};
+
+use super::augment::Change::{
+    self, Autocontrast, Brightness, Color, Contrast, Equalize, Posterize, Rotate, Sharpness,
+    ShearX, ShearY, Solarize, TranslateX, TranslateY,
+};
+use super::augment::{Strength, Strengths, check_fills};
+use super::beta::{symmetric_beta, symmetric_dirichlet};
+use super::color::check_color;
+use super::crop::copy;
+use super::operation::{Effect, Operation};
+use super::params::Check;
+use super::{ChannelValues, Filter, PixelView, Rng, Step, TransformError, TransformScratch};
+use infeed_core::sample::{Depth, Image, Size};
+
+/// Number of strengths.
+const BINS: u32 = 10;
+
+/// Largest number of copies, and of changes of a copy.
+const MAX_COUNT: u32 = 16;
+
+/// The changes of a copy, each with equal probability. Without `all_ops`, only the first nine.
+const CHANGES: [Change; 13] = [
+    ShearX,
+    ShearY,
+    TranslateX,
+    TranslateY,
+    Rotate,
+    Posterize,
+    Solarize,
+    Autocontrast,
+    Equalize,
+    Brightness,
+    Color,
+    Contrast,
+    Sharpness,
+];
+
+/// Blends an image with copies of it, each after a series of random changes of geometry and colours,
+/// with random weights. Leaves masks and boxes unchanged.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AugMix {
+    /// Number of strengths that are drawn, from the weakest on, of 10.
+    #[serde(default = "three")]
+    pub severity: u32,
+    /// Number of copies.
+    #[serde(default = "three")]
+    pub mixture_width: u32,
+    /// Number of changes of a copy; absent for 1 to 3, drawn for each copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chain_depth: Option<u32>,
+    /// Parameter of the distributions of the weights: all are alike if it is large.
+    #[serde(default = "one")]
+    pub alpha: f64,
+    /// Whether brightness, colour, contrast and sharpness are changed too.
+    #[serde(default = "yes")]
+    pub all_ops: bool,
+    /// Interpolation of changes of geometry: `nearest` or `bilinear`.
+    #[serde(default)]
+    pub interpolation: Filter,
+    /// Fill of changes of geometry; absent for 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fill: Option<ChannelValues>,
+}
+
+fn three() -> u32 {
+    3
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Default for AugMix {
+    fn default() -> AugMix {
+        AugMix {
+            severity: three(),
+            mixture_width: three(),
+            chain_depth: None,
+            alpha: one(),
+            all_ops: yes(),
+            interpolation: Filter::default(),
+            fill: None,
+        }
+    }
+}
+
+impl AugMix {
+    /// Draws the changes of one copy.
+    fn chain(&self, image: Size, rng: &mut Rng) -> Vec<Step> {
+        let depth = self.chain_depth.unwrap_or_else(|| 1 + rng.below(3));
+        let changes = if self.all_ops {
+            &CHANGES[..]
+        } else {
+            &CHANGES[..9]
+        };
+        let drawn = (0..depth).filter_map(|_| {
+            let change = changes[rng.below(changes.len() as u32) as usize];
+            let strength = Strength {
+                strongest: Strengths::of_mix(image),
+                bins: BINS,
+                bin: rng.below(self.severity),
+                filter: self.interpolation,
+                fill: &self.fill,
+                mask_fill: &ChannelValues::All(0.0),
+            };
+            strength.step(change, image, rng)
+        });
+        drawn.collect()
+    }
+}
+
+impl Operation for AugMix {
+    fn effect(&self) -> Effect {
+        Effect::Color
+    }
+
+    fn is_random(&self) -> bool {
+        true
+    }
+
+    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+        check_color("AugMix", channels, depth)?;
+        match &self.fill {
+            Some(fill) => super::pad::check_fill("AugMix", fill, channels, depth),
+            None => Ok(()),
+        }
+    }
+
+    fn validate(&self) -> Result<(), TransformError> {
+        let check = Check("AugMix");
+        let is_count = |count: u32| (1..=MAX_COUNT).contains(&count);
+        check.holds(
+            (1..=BINS).contains(&self.severity),
+            "severity",
+            self.severity,
+            "from 1 to 10",
+        )?;
+        check.holds(
+            is_count(self.mixture_width),
+            "mixture_width",
+            self.mixture_width,
+            "from 1 to 16",
+        )?;
+        check.holds(
+            self.chain_depth.is_none_or(is_count),
+            "chain_depth",
+            self.chain_depth,
+            "from 1 to 16, or absent for 1 to 3",
+        )?;
+        check.holds(
+            self.alpha > 0.0 && self.alpha.is_finite(),
+            "alpha",
+            self.alpha,
+            "a number above 0",
+        )?;
+        check_fills(
+            &check,
+            self.interpolation,
+            &self.fill,
+            &ChannelValues::default(),
+        )
+    }
+
+    fn draw(
+        &self,
+        image: Size,
+        rng: &mut Rng,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), TransformError> {
+        let own = symmetric_beta(self.alpha, rng);
+        let shares = symmetric_dirichlet(self.alpha, self.mixture_width as usize, rng);
+        let chain = |share: f64| (share * (1.0 - own), self.chain(image, rng));
+        steps.push(Step::Chains {
+            own,
+            chains: shares.into_iter().map(chain).collect(),
+        });
+        Ok(())
+    }
+}
+
+/// Sums an image of 8 bits and its copies after their steps, with these weights. Truncates the sums.
+pub(super) fn mix_chains(
+    input: PixelView<'_>,
+    own: f64,
+    chains: &[(f64, Vec<Step>)],
+    out: &mut Image,
+    scratch: &mut TransformScratch,
+) -> Result<(), TransformError> {
+    copy(input, out);
+    let weighted = |weight: f64| move |&v: &u8| f32::from(v) * weight as f32;
+    let mut sums: Vec<f32> = out.data.iter().map(weighted(own)).collect();
+    let (mut image, mut next) = (Image::default(), Image::default());
+    for (weight, steps) in chains {
+        copy(input, &mut image);
+        for step in steps {
+            step.apply((&image).into(), &mut next, false, scratch)?;
+            std::mem::swap(&mut image, &mut next);
+        }
+        if image.data.len() != sums.len() {
+            return Err(TransformError::View { size: image.size });
+        }
+        let parts = image.data.iter().map(weighted(*weight));
+        sums.iter_mut().zip(parts).for_each(|(sum, v)| *sum += v);
+    }
+    for (to, sum) in out.data.iter_mut().zip(sums) {
+        *to = sum as u8;
+    }
+    Ok(())
+}
