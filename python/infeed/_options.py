@@ -297,7 +297,10 @@ def _code_of(options: Any, method: str) -> str:
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """Options of `Pipeline.batch`: exactly one of `size` and `per_rank`."""
+    """Options of `Pipeline.batch`.
+
+    One of `size`, `per_rank` and `max_tokens` is set, or `size` and `max_tokens`.
+    """
 
     size: int | None = None
     per_rank: int | None = None
@@ -305,13 +308,19 @@ class BatchOptions:
     pad: bool = False
     ragged: str | None = None
     tail: str | None = None
+    max_tokens: int | None = None
+    multiple_of: int | None = None
 
     def __post_init__(self) -> None:
-        if (self.size is None) == (self.per_rank is None):
+        sizes = [self.size, self.per_rank]
+        if self.max_tokens is None and sizes.count(None) != 1:
             raise _check.error(
                 "batch", "size", "set, or per_rank, and not both", self.size
             )
-        for name in ("size", "per_rank"):
+        if self.max_tokens is None and self.multiple_of is not None:
+            expected = "left out without max_tokens"
+            raise _check.error("batch", "multiple_of", expected, self.multiple_of)
+        for name in ("size", "per_rank", "max_tokens", "multiple_of"):
             if getattr(self, name) is not None:
                 _check.integer("batch", name, getattr(self, name), low=1)
         for name in ("drop_last", "pad"):
@@ -320,6 +329,18 @@ class BatchOptions:
             _check.choice("batch", "ragged", self.ragged, _RAGGED)
         if self.tail is not None:
             _check.choice("batch", "tail", self.tail, _TAILS)
+
+    def code(self, lengths: str | None) -> str:
+        """Formats the call; `lengths` describes the array of lengths."""
+        settings = [] if self.size is None else [f"{self.size}"]
+        for name in ("drop_last", "pad"):
+            settings += [f"{name}=True"] if getattr(self, name) else []
+        for name in ("per_rank", "max_tokens", "multiple_of", "ragged", "tail"):
+            if (value := getattr(self, name)) is not None:
+                settings.append(f"{name}={_code.value(value)}")
+        if lengths is not None:
+            settings.append(f"lengths=<{lengths}>")
+        return _code.method("batch", settings)
 
 
 SINGLE = BatchOptions(size=1)

@@ -179,6 +179,7 @@ class RecordSelection:
     _weights: Weights | None = None
     _repeat: int | None = None
     _batch_groups: MemoryColumn | None = None
+    _batch_lengths: MemoryColumn | None = None
 
     def filter(
         self,
@@ -331,7 +332,7 @@ class RecordSelection:
                 their number differs from that of the records, the batch has no size
                 over all ranks, or records are shuffled in windows.
         """
-        return self._with(_batch_groups=_group_numbers(groups))
+        return self._with(_batch_groups=_integers("batch_groups", "groups", groups))
 
     def _with(self, **changes: Any) -> Self:
         """Returns a copy with other settings."""
@@ -339,9 +340,8 @@ class RecordSelection:
 
     def _held(self) -> list[np.ndarray]:
         """Returns the arrays in memory that the selection refers to."""
-        weights = [] if self._weights is None else self._weights.buffers()
-        groups = self._batch_groups
-        return weights if groups is None else [*weights, *groups.buffers()]
+        held = [self._weights, self._batch_groups, self._batch_lengths]
+        return [buffer for of in held if of is not None for buffer in of.buffers()]
 
     def _selection_code(self) -> list[str]:
         """Formats the method calls that make the selection."""
@@ -374,6 +374,9 @@ class RecordSelection:
             tables["repeat"] = self._repeat
         if self._batch_groups is not None:
             tables["batch_groups"] = self._batch_groups.to_dict(iter([first]))
+            first += len(self._batch_groups.buffers())
+        if self._batch_lengths is not None:
+            tables["batch_lengths"] = self._batch_lengths.to_dict(iter([first]))
         return tables
 
     def _selected_by(self, description: dict[str, Any]) -> Self:
@@ -391,6 +394,8 @@ class RecordSelection:
             new = new.repeat(passes)
         if (groups := description.get("batch_groups")) is not None:
             new = new._with(_batch_groups=MemoryColumn.from_dict(groups))
+        if (lengths := description.get("batch_lengths")) is not None:
+            new = new._with(_batch_lengths=MemoryColumn.from_dict(lengths))
         return new
 
 
@@ -435,16 +440,21 @@ def _by_record(weights: Any) -> MemoryColumn:
     return column("weights", array, "tensor")
 
 
-def _group_numbers(groups: Any) -> MemoryColumn:
+def lengths_of_records(lengths: Any) -> MemoryColumn:
+    """Returns the lengths of records for batches with `max_tokens`."""
+    return _integers("batch", "lengths", lengths)
+
+
+def _integers(owner: str, name: str, numbers: Any) -> MemoryColumn:
     expected = "one integer per record"
     try:
         # A mapped array must stay one, so that a file can describe it.
-        array = groups if isinstance(groups, np.ndarray) else np.asarray(groups)
+        array = numbers if isinstance(numbers, np.ndarray) else np.asarray(numbers)
     except (TypeError, ValueError):
-        raise _check.error("batch_groups", "groups", expected, groups) from None
+        raise _check.error(owner, name, expected, numbers) from None
     if array.dtype.kind not in "iub" or array.ndim != 1 or array.size == 0:
         found = f"an array of {array.dtype} and shape {array.shape}"
-        raise _check.error("batch_groups", "groups", expected, found)
+        raise _check.error(owner, name, expected, found)
     if array.dtype != np.int64:
         array = array.astype(np.int64)
-    return column("batch_groups", array, "tensor")
+    return column(f"batch_{name}", array, "tensor")

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
+import numpy as np
+
 from infeed import _check, _code, _core, _other_libraries, sources, transforms
 from infeed._functions import AllowedFunctions, FunctionStep, Output
 from infeed._options import (
@@ -22,7 +24,7 @@ from infeed._options import (
     PointsOptions,
     set_values,
 )
-from infeed._select import RecordSelection
+from infeed._select import RecordSelection, lengths_of_records
 from infeed._select import seed as _seed
 from infeed.batch import Batch
 from infeed.errors import ConfigError
@@ -201,6 +203,9 @@ class Pipeline(RecordSelection, MovingFields):
         size: int | None = None,
         *,
         per_rank: int | None = None,
+        max_tokens: int | None = None,
+        lengths: Sequence[int] | np.ndarray | None = None,
+        multiple_of: int | None = None,
         drop_last: bool = False,
         pad: bool = False,
         ragged: Literal["offsets", "pad"] | None = None,
@@ -211,8 +216,18 @@ class Pipeline(RecordSelection, MovingFields):
         Without it, each batch is one sample.
 
         Args:
-            size: Samples per step over all ranks together.
+            size: Samples per step over all ranks together; with ``max_tokens``, their
+                maximum number.
             per_rank: Samples per step on each rank; use it instead of ``size``.
+            max_tokens: Maximum of a step over all ranks together: its samples times the
+                length of the longest one. Batches have samples of similar length, and
+                the more samples the shorter they are. The sizes of the batches are the
+                same in every epoch.
+            lengths: With ``max_tokens``: one length per record of the source, selected
+                or not. A pipeline file can only name an int64 array that is mapped from
+                a file (``np.load(path, mmap_mode="r")``).
+            multiple_of: With ``max_tokens``: the number of samples is a multiple of
+                this, such as the number of ranks. None: 1.
             drop_last: Whether to drop a last batch that is not full; the same as
                 ``tail="drop"``.
             pad: Whether to pad rows of different shapes with zeros to the largest row
@@ -229,10 +244,16 @@ class Pipeline(RecordSelection, MovingFields):
 
         Raises:
             ConfigError: The shape of a row does not follow from the description; the
-                message names a transform that sets it.
+                message names a transform that sets it. Raised when the pipeline is
+                opened: a record is too long for ``max_tokens``, or the lengths are not
+                one per record.
         """
-        options = BatchOptions(size, per_rank, drop_last, pad, ragged, tail)
-        grouped = self._with(_batch=options)
+        options = BatchOptions(
+            size, per_rank, drop_last, pad, ragged, tail, max_tokens, multiple_of
+        )
+        kept = self._batch_lengths if max_tokens is not None else None
+        column = kept if lengths is None else lengths_of_records(lengths)
+        grouped = self._with(_batch=options, _batch_lengths=column)
         _core.check(grouped._json())
         return grouped
 
@@ -654,19 +675,8 @@ class Pipeline(RecordSelection, MovingFields):
         if settings:
             steps.append(_code.method("transform", settings))
         if self._batch != SINGLE:
-            size, per_rank = self._batch.size, self._batch.per_rank
-            settings = [f"{size}" if per_rank is None else f"per_rank={per_rank}"]
-            settings += [
-                f"{name}=True"
-                for name in ("drop_last", "pad")
-                if getattr(self._batch, name)
-            ]
-            settings += [
-                f"{name}={_code.value(getattr(self._batch, name))}"
-                for name in ("ragged", "tail")
-                if getattr(self._batch, name) is not None
-            ]
-            steps.append(_code.method("batch", settings))
+            lengths = self._batch_lengths and self._batch_lengths.summary()
+            steps.append(self._batch.code(lengths))
         steps += [step.code() for step in self._python]
         if len(steps) == 1:
             return steps[0]

@@ -239,8 +239,7 @@ impl<'a> OpenLoaders<'a> {
             }
         };
         let rate = variant.rate(&loader, length)?;
-        let state = loader.state();
-        self.ended[at] = Some((state.epoch, state.position / state.batch.max(1)));
+        self.ended[at] = Some(loader.next_place());
         if self.reuse == LoaderReuse::KeepOpen {
             // The next variant must not share the cores with its threads.
             rest(length * LONGEST_REST);

@@ -349,6 +349,11 @@ fn refuse_weights(pipeline: &Pipeline, options: &PackOptions) -> Result<(), Erro
                        pack without groups, and set them on the packed pipeline";
         return Err(Error::config("batch_groups", problem));
     }
+    if pipeline.batch_lengths.is_some() {
+        let problem = "lengths by record number do not fit the packed dataset, whose numbers differ; \
+                       pack without max_tokens, and set it on the packed pipeline";
+        return Err(Error::config("batch_lengths", problem));
+    }
     let problem = match &pipeline.weights {
         Some(weights) if weights.records.is_some() => {
             "weights by record number do not fit the packed dataset, whose numbers differ; pack \

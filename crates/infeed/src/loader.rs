@@ -44,6 +44,7 @@ use infeed_core::batch::Batch;
 use infeed_core::counters::{Timeline, TimelineSpan};
 use infeed_core::error::Error;
 use infeed_core::exec::{Executor, ExecutorSnapshot, NextBatch};
+use infeed_core::order::partition::Partition;
 use infeed_source::Source;
 
 pub use crate::plan::device::DecodeBy;
@@ -112,6 +113,8 @@ pub struct Loader {
     readers: usize,
     /// The state before the first step.
     begin: LoaderState,
+    /// Division of an epoch into batches.
+    partition: Partition,
     /// The description, with the resolved outputs of its functions.
     pipeline: Pipeline,
     /// Selection and weights, as lines of the plan.

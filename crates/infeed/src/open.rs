@@ -379,7 +379,7 @@ fn prepare(
     let tail = pipeline.batch.settled_tail()?;
     pipeline.check_selection()?;
     let order = pipeline.order(&*source, handles)?;
-    let partition = schedule::divide_epoch(&plan, order.len(), global, tail, options)?;
+    let partition = schedule::divide_epoch(&plan, &order, global, tail, options)?;
 
     // Step 6: memory and threads.
     let resources = resources::divide(
@@ -399,7 +399,6 @@ fn prepare(
         plan,
         layouts,
         order,
-        global,
         partition,
         resources,
         target,

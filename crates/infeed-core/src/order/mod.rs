@@ -1,5 +1,6 @@
 //! Order of records: a pure function of seed, epoch and position.
 
+pub mod lengths;
 pub mod mixing;
 pub mod mixture;
 pub mod partition;
@@ -12,6 +13,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::random::hash;
+use lengths::LengthBatches;
 use mixture::Mixture;
 use permute::Permutation;
 use similar::BatchGroups;
@@ -63,8 +65,54 @@ enum OrderKind {
     Weighted(Arc<Weighted>, Option<(Arc<Groups>, u64)>),
     /// Repeats another order this many times per epoch.
     Repeated(Arc<Order>, u64),
-    /// Sorts another order into batches of one group.
-    Similar(Arc<Order>, Arc<BatchGroups>),
+    /// Sorts another order into batches of similar records.
+    Similar(Arc<Order>, Arc<BatchSort>),
+}
+
+/// How positions are sorted into batches.
+#[derive(Debug)]
+enum BatchSort {
+    /// Batches of records of one group, all of one size.
+    Groups(BatchGroups),
+    /// Batches with a limited number of tokens.
+    Lengths(LengthBatches),
+}
+
+impl BatchSort {
+    fn count(&self) -> usize {
+        match self {
+            BatchSort::Groups(groups) => groups.count(),
+            BatchSort::Lengths(lengths) => lengths.count(),
+        }
+    }
+
+    fn fingerprint(&self) -> u64 {
+        match self {
+            BatchSort::Groups(groups) => groups.fingerprint(),
+            BatchSort::Lengths(lengths) => lengths.fingerprint(),
+        }
+    }
+
+    fn group(&self, record: u64) -> Option<u32> {
+        match self {
+            BatchSort::Groups(groups) => groups.group(record),
+            BatchSort::Lengths(lengths) => lengths.group(record),
+        }
+    }
+
+    fn batch_of(&self, position: u64, len: u64) -> Range<u64> {
+        match self {
+            BatchSort::Groups(groups) => groups.batch_of(position, len),
+            BatchSort::Lengths(lengths) => lengths.batch_of(position, len),
+        }
+    }
+
+    fn positions(&self, len: u64, record: impl Fn(u64) -> u64) -> Vec<u32> {
+        match self {
+            BatchSort::Groups(groups) => groups.positions(len, record),
+            BatchSort::Lengths(lengths) => lengths.positions(len, record),
+        }
+    }
 }
 
 /// One of several mixed sources.
@@ -119,7 +167,7 @@ pub enum Epoch {
         /// First repeated epoch.
         first: u64,
     },
-    /// Another order, sorted into batches of one group.
+    /// Another order, sorted into batches of similar records.
     Similar {
         /// The other order.
         order: Arc<Epoch>,
@@ -251,11 +299,21 @@ impl Order {
     /// Creates an order of the same positions as another one, sorted into batches of one group; None
     /// if there are more than [`similar::MAX_POSITIONS`]: see [`similar`].
     pub fn similar(order: Order, groups: BatchGroups) -> Option<Order> {
+        Order::sorted(order, BatchSort::Groups(groups))
+    }
+
+    /// Creates an order of the same positions as another one, sorted into batches with a limited
+    /// number of tokens; None if there are more than [`similar::MAX_POSITIONS`]: see [`lengths`].
+    pub fn by_length(order: Order, lengths: LengthBatches) -> Option<Order> {
+        Order::sorted(order, BatchSort::Lengths(lengths))
+    }
+
+    fn sorted(order: Order, sort: BatchSort) -> Option<Order> {
         if order.len() > similar::MAX_POSITIONS {
             return None;
         }
         let mut similar = Order::new(order.len(), order.seed);
-        similar.how = OrderKind::Similar(Arc::new(order), Arc::new(groups));
+        similar.how = OrderKind::Similar(Arc::new(order), Arc::new(sort));
         Some(similar)
     }
 
@@ -292,6 +350,27 @@ impl Order {
         match &self.how {
             OrderKind::Similar(_, groups) => Some(groups.count()),
             _ => None,
+        }
+    }
+
+    /// Returns one past the last position of each full batch, and the rows of a full last batch, if
+    /// batches differ in size.
+    pub fn batch_ends(&self) -> Option<(&Arc<[u64]>, u64)> {
+        match &self.how {
+            OrderKind::Similar(_, sort) => match &**sort {
+                BatchSort::Lengths(lengths) => Some((lengths.ends(), lengths.last_rows())),
+                BatchSort::Groups(_) => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Whether each record occurs equally often in every epoch.
+    pub fn is_even(&self) -> bool {
+        match &self.how {
+            OrderKind::Alone | OrderKind::Windowed(..) => true,
+            OrderKind::Repeated(order, _) | OrderKind::Similar(order, _) => order.is_even(),
+            OrderKind::Mixed(_) | OrderKind::Weighted(..) => false,
         }
     }
 
@@ -434,7 +513,7 @@ impl Order {
     fn similar_substitute(
         &self,
         order: &Order,
-        groups: &BatchGroups,
+        groups: &BatchSort,
         (epoch, position, attempt): (u64, u64, u32),
     ) -> u64 {
         let records = self.epoch(epoch);

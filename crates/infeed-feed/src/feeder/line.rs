@@ -117,9 +117,10 @@ impl Line {
         if table.asked.len() + table.admitted >= ASKED {
             return false;
         }
+        let by = request.by;
         table.asked.push_back(request);
-        if !floor.waiting.contains(&request.by) {
-            floor.waiting.push_back(request.by);
+        if !floor.waiting.contains(&by) {
+            floor.waiting.push_back(by);
         }
         self.shared.admit(&mut floor);
         true

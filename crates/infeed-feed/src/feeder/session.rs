@@ -225,7 +225,7 @@ fn hear(
         let (epoch, step) = (take.u64()?, take.u64()?);
         take.end()?;
         let request = BatchRequest {
-            partition,
+            partition: partition.clone(),
             epoch,
             step,
             rules,

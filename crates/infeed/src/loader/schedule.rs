@@ -10,22 +10,38 @@ use crate::plan::Plan;
 use infeed_core::batch::{ColumnKind, ColumnSpec};
 use infeed_core::error::Error;
 use infeed_core::exec::{RowLocation, Sequence};
-use infeed_core::order::partition::{Partition, RowPosition, Tail};
+use infeed_core::order::Order;
+use infeed_core::order::partition::{Partition, PartitionError, RowPosition, Tail};
 
-/// Divides an epoch of `positions` into batches of `global` rows, and each batch among the ranks.
+/// Divides an epoch into batches of `global` rows, or of the sizes of the order, and each batch among
+/// the ranks.
 ///
 /// # Errors
 ///
 /// [`Error::Config`] if the options or the plan do not allow a last batch with this `tail`.
 pub(crate) fn divide_epoch(
     plan: &Plan,
-    positions: u64,
+    order: &Order,
     global: u64,
     tail: Tail,
     options: &Options,
 ) -> Result<Partition, Error> {
-    let partition = Partition::new(positions, global, options.rank, options.world_size, tail)
-        .map_err(|error| Error::config("batch", error.to_string()))?;
+    let (rank, ranks) = (options.rank, options.world_size);
+    let partition = match order.batch_ends() {
+        None => Partition::new(order.len(), global, rank, ranks, tail),
+        Some((ends, last)) => {
+            Partition::of_sizes(order.len(), Arc::clone(ends), last, (rank, ranks), tail)
+        }
+    };
+    let partition = partition.map_err(|error| {
+        let fix = match (error, order.batch_ends()) {
+            (PartitionError::Indivisible { .. }, Some(_)) => {
+                format!("; with max_tokens, use multiple_of={ranks}")
+            }
+            _ => String::new(),
+        };
+        Error::config("batch", format!("{error}{fix}"))
+    })?;
     if options.on_error == OnError::Skip && (tail != Tail::Keep || options.world_size > 1) {
         let problem = "\"skip\" makes batches shorter, which drop_last, tail=\"pad\" or \"wrap\" \
                        and several ranks do not allow; use on_error=\"substitute\"";

@@ -24,7 +24,8 @@ pub(super) fn share(loader: &Loader, devices: usize) -> Result<usize, Error> {
     if devices == 1 {
         return Ok(rows);
     }
-    if !rows.is_multiple_of(devices) {
+    let partition = &loader.partition;
+    if partition.has_equal_batches() && !rows.is_multiple_of(devices) {
         let (fewer, more) = (rows / devices * devices, rows.next_multiple_of(devices));
         let near = match fewer {
             0 => more.to_string(),
@@ -35,14 +36,16 @@ pub(super) fn share(loader: &Loader, devices: usize) -> Result<usize, Error> {
              of {near}"
         ));
     }
-    let executor = loader.executor()?;
-    let partition = executor.job().partition();
-    let last = partition.rows_at(partition.steps().saturating_sub(1));
-    if !last.is_multiple_of(devices as u64) {
+    if let Some(found) = partition.rows_unless(|rows| rows.is_multiple_of(devices as u64)) {
         let (drop, pad, wrap) = (Tail::Drop.name(), Tail::Pad.name(), Tail::Wrap.name());
+        let fix = match partition.has_equal_batches() {
+            true => format!("use tail=\"{drop}\", \"{pad}\" or \"{wrap}\""),
+            false => {
+                format!("use multiple_of={devices} and tail=\"{drop}\", \"{pad}\" or \"{wrap}\"")
+            }
+        };
         return wrong(format!(
-            "the last batch of an epoch has {last} rows, which cannot be divided evenly among \
-             {devices} devices; use tail=\"{drop}\", \"{pad}\" or \"{wrap}\""
+            "a batch has {found} rows, which cannot be divided evenly among {devices} devices; {fix}"
         ));
     }
     if loader.options.on_error == OnError::Skip {

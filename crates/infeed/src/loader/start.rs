@@ -49,7 +49,6 @@ pub(crate) struct PlannedRun {
     pub(crate) layouts: BatchLayouts,
     pub(crate) order: Order,
     /// Rows of the global batch.
-    pub(crate) global: u64,
     pub(crate) partition: Partition,
     pub(crate) resources: Resources,
     pub(crate) target: Option<TargetDevice>,
@@ -86,7 +85,6 @@ impl PreparedRun {
             plan,
             layouts,
             order,
-            global,
             partition,
             resources,
             target,
@@ -136,7 +134,7 @@ impl PreparedRun {
         );
         let begin = LoaderState {
             decoder,
-            ..LoaderState::begin(&pipeline, &*source, &order, global, &partition, options)
+            ..LoaderState::begin(&pipeline, &*source, &order, &partition, options)
         };
         let selection = pipeline.selection(&*source, &order);
         let for_device = layouts.each.iter().any(|(by, _)| *by == Placement::Device);
@@ -201,7 +199,7 @@ impl Loader {
             selection,
             ..
         } = run;
-        let (global, partition) = (begin.batch, *job.partition());
+        let partition = job.partition().clone();
         let digests = RunDigest::new(options.digest);
         let executor = Executor::start(job, config, 0).map_err(|source| Error::Thread {
             source: Arc::new(source),
@@ -212,7 +210,12 @@ impl Loader {
         let ranks = options.world_size;
         let mut notices = Vec::new();
         if ranks > 1 {
-            let text = format!("global batch {global} = {ranks} x {}", partition.rows());
+            let most = match partition.has_equal_batches() {
+                true => "",
+                false => "up to ",
+            };
+            let (global, rows) = (partition.global(), partition.rows());
+            let text = format!("global batch {most}{global} = {ranks} x {most}{rows}");
             tracing::info!(target: "infeed::loader", "{text}");
             notices.push(text);
         }
@@ -238,6 +241,7 @@ impl Loader {
             first_wait_ns: AtomicU64::new(0),
             waited_ns: AtomicU64::new(0),
             seeks: AtomicU64::new(0),
+            partition,
             opened: Instant::now(),
             closed: AtomicBool::new(false),
             options,

@@ -76,7 +76,6 @@ impl LoaderState {
         pipeline: &Pipeline,
         source: &dyn Source,
         order: &Order,
-        global: u64,
         partition: &Partition,
         options: &Options,
     ) -> LoaderState {
@@ -87,7 +86,7 @@ impl LoaderState {
             seed: pipeline.shuffle.map(|shuffle| shuffle.seed),
             window: order.window(),
             records: order.len(),
-            batch: global,
+            batch: partition.global(),
             drop_last: tail == Tail::Drop,
             tail: matches!(tail, Tail::Pad | Tail::Wrap).then_some(tail),
             epoch: 0,
@@ -210,17 +209,20 @@ fn functions(pipeline: &Pipeline) -> Vec<String> {
 }
 
 impl Loader {
+    /// Returns epoch and step of the next batch. After the last step, it is the first of the next
+    /// epoch.
+    pub fn next_place(&self) -> (u64, u64) {
+        match self.place() {
+            (epoch, step) if step == self.partition.steps() => (epoch + 1, 0),
+            place => place,
+        }
+    }
+
     /// Returns the state of the run.
     pub fn state(&self) -> LoaderState {
-        let (epoch, step) = self.place();
         let mut state = self.begin.clone();
-        // After the last step, the next batch is the first of the next epoch.
-        let over = self.steps().is_ok_and(|steps| step == steps);
-        (state.epoch, state.position) = if over {
-            (epoch + 1, 0)
-        } else {
-            (epoch, step * state.batch)
-        };
+        let (epoch, step) = self.next_place();
+        (state.epoch, state.position) = (epoch, self.partition.begin(step));
         state.bad = self.bad_before(state.epoch, state.position);
         state.digest = (self.options.world_size == 1).then(|| self.digest());
         state
@@ -243,11 +245,12 @@ impl Loader {
             );
             return Err(Error::config("state", problem));
         }
-        if !saved.position.is_multiple_of(saved.batch.max(1)) {
+        let step = self.partition.step_at(saved.position);
+        if step < self.partition.steps() && self.partition.begin(step) != saved.position {
             let problem = format!("position {} is not the start of a batch", saved.position);
             return Err(Error::config("state", problem));
         }
-        self.go_on(saved, saved.position / saved.batch.max(1))
+        self.go_on(saved, step)
     }
 
     /// Resumes even where [`Loader::restore`] fails: at the same position of this loader's own
@@ -263,7 +266,7 @@ impl Loader {
         }
         let mut notes = self.begin.differences(saved);
         // Deliver a partly delivered batch again rather than skip its rest.
-        let step = saved.position / self.begin.batch.max(1);
+        let step = self.partition.step_at(saved.position);
         let steps = self.steps()?;
         let mut place = saved.clone();
         let step = match step < steps {

@@ -73,13 +73,14 @@ impl<D: Device> DeviceLoader<D> {
         let rows = loader.most_rows()?;
         let executor = loader.executor()?;
         let partition = executor.job().partition();
-        let last = partition.rows_at(partition.steps().saturating_sub(1));
-        if last != rows as u64 {
+        if let Some(found) = partition.rows_unless(|own| own == rows as u64) {
             let (drop, pad) = (Tail::Drop.name(), Tail::Pad.name());
-            let problem = format!(
-                "the last batch of an epoch has {last} rows, but targets have {rows}; use \
-                 tail=\"{drop}\" or \"{pad}\""
-            );
+            let fix = match partition.has_equal_batches() {
+                true => format!("use tail=\"{drop}\" or \"{pad}\""),
+                false => "use batches of equal size, without max_tokens".to_owned(),
+            };
+            let problem =
+                format!("a batch of an epoch has {found} rows, but targets have {rows}; {fix}");
             return Err(Error::config("next_into", problem));
         }
         if loader.options.on_error == OnError::Skip {

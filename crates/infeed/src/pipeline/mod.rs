@@ -121,6 +121,10 @@ pub struct Pipeline {
     /// records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_groups: Option<MemoryField>,
+    /// Length of each record of the source, including records that are not selected, for batches with
+    /// `max_tokens`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch_lengths: Option<MemoryField>,
     /// User functions. Functions on samples run first, then functions on batches, each in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub python: Vec<FunctionSpec>,
@@ -228,6 +232,13 @@ pub struct BatchSpec {
     /// Handling of an incomplete last batch. Absent: `drop_last` decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tail: Option<Tail>,
+    /// Maximum number of rows of the global batch times the length of its longest record. `size` is
+    /// then the maximum number of rows, and may be absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u64>,
+    /// With `max_tokens`, the number of rows is a multiple of this. Absent: 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub multiple_of: Option<u64>,
 }
 
 /// Form of lists of different lengths in a batch.
@@ -251,12 +262,18 @@ impl BatchSpec {
         )
     }
 
-    /// Returns the rows of the global batch of `ranks` ranks.
+    /// Returns the rows of the global batch of `ranks` ranks. With `max_tokens`, the order has the
+    /// rows of each batch.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if both sizes are given.
+    /// [`Error::Config`] if both sizes are given, or one that contradicts `max_tokens`.
     pub(crate) fn global_rows(&self, ranks: u64) -> Result<u64, Error> {
+        if self.max_tokens.is_some() && self.per_rank.is_some() {
+            let problem = "max_tokens is the limit of all ranks together, and per_rank is the size \
+                           of one; set the maximum number of rows with the size over all ranks";
+            return Err(Error::config("batch", problem));
+        }
         match (self.size, self.per_rank) {
             (Some(size), None) => Ok(size),
             (None, Some(rows)) => Ok(rows.saturating_mul(ranks)),
@@ -298,9 +315,14 @@ impl Default for BatchSpec {
             pad: false,
             ragged: RaggedForm::default(),
             tail: None,
+            max_tokens: None,
+            multiple_of: None,
         }
     }
 }
+
+/// Rows of a batch whose size nothing but `max_tokens` limits, where tokens do not count.
+const PLAIN_ROWS: u64 = 32;
 
 fn version() -> u32 {
     VERSION
@@ -334,6 +356,7 @@ impl Pipeline {
             output: PixelOutput::default(),
             batch: BatchSpec::default(),
             batch_groups: None,
+            batch_lengths: None,
             python: Vec::new(),
             misplaced: None,
         }
@@ -511,10 +534,32 @@ impl Pipeline {
         declared
     }
 
-    /// Returns the description without selection, weights, repeat and groups of batches: each
-    /// record of the source once per epoch.
+    /// Batches records of similar length, by the length of each record, with up to `max_tokens` in
+    /// all rows together. See [`infeed_core::order::lengths`].
+    pub fn batch_tokens(mut self, max_tokens: u64, lengths: MemoryField) -> Pipeline {
+        self.batch_lengths = Some(lengths);
+        self.batch = BatchSpec {
+            size: None,
+            max_tokens: Some(max_tokens),
+            ..self.batch
+        };
+        self
+    }
+
+    /// Returns the description without selection, weights, repeat, groups and lengths of batches:
+    /// each record of the source once per epoch, in batches of equal size.
     pub fn plain(&self) -> Pipeline {
+        let mut batch = BatchSpec {
+            max_tokens: None,
+            multiple_of: None,
+            ..self.batch
+        };
+        if self.batch.max_tokens.is_some() && self.batch.size.is_none() {
+            batch.size = Some(PLAIN_ROWS);
+        }
         Pipeline {
+            batch,
+            batch_lengths: None,
             filter: Vec::new(),
             split: None,
             take: None,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::per_record::similar;
+use super::per_record::{by_length, similar};
 use super::{Handle, Pipeline};
 use infeed_core::error::Error;
 use infeed_core::order::window::Groups;
@@ -86,9 +86,20 @@ pub(super) fn order(
         })?,
         None => once,
     };
-    match &pipeline.batch_groups {
-        Some(groups) => similar(order, groups, &pipeline.batch, source, handles),
-        None => Ok(order),
+    let batch = &pipeline.batch;
+    match (&pipeline.batch_groups, &pipeline.batch_lengths) {
+        (Some(groups), None) => similar(order, groups, batch, source, handles),
+        (None, Some(lengths)) => by_length(order, lengths, (batch, seed), source, handles),
+        (None, None) if batch.max_tokens.is_none() => Ok(order),
+        (None, None) => {
+            let problem = "max_tokens needs the length of each record; pass lengths to .batch";
+            Err(Error::config("batch", problem))
+        }
+        (Some(_), Some(_)) => {
+            let problem = "batches have records of one group, or of similar length with \
+                           max_tokens; use one of them";
+            Err(Error::config("batch", problem))
+        }
     }
 }
 

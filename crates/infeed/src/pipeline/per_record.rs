@@ -1,15 +1,17 @@
-//! Arrays with one number per record: weights, and groups for batches.
+//! Arrays with one number per record: weights, and groups and lengths for batches.
 
 use super::{BatchSpec, Handle, MemoryField};
 use infeed_core::error::Error;
 use infeed_core::order::Order;
+use infeed_core::order::lengths::{LengthBatches, TokenLimits};
 use infeed_core::order::similar::{BatchGroups, MAX_POSITIONS};
 use infeed_core::sample::{DType, FieldKind};
 use infeed_source::Source;
 use infeed_source::memory::FieldData;
 
-/// Part of the description in errors about groups.
+/// Parts of the description in errors.
 const GROUPS: &str = "batch_groups";
+const LENGTHS: &str = "batch_lengths";
 
 /// Returns the number of each selected record, from an array with one number per record of the source.
 /// `number` reads a number of an element type, and returns None for other types.
@@ -79,26 +81,100 @@ pub(super) fn similar(
         let problem = "the groups are for batches over all ranks; set their size with .batch(n)";
         return wrong(problem.to_owned());
     };
-    if order.window().is_some() || source.groups().is_some_and(|groups| groups.whole) {
-        let problem = "records of shards and row groups are read in windows, and batches of one \
-                       group take records from all of them; use .shuffle(seed, window=\"all\"), or \
-                       pack the records to a folder";
+    let keys = integers(GROUPS, &order, groups, source, handles)?;
+    let positions = order.len();
+    let sorted = Order::similar(order, BatchGroups::new(&keys, size));
+    sorted.ok_or_else(|| too_many(GROUPS, positions))
+}
+
+/// Sorts an order into batches of records of similar length.
+///
+/// # Errors
+///
+/// [`Error::Config`] if the array does not fit the source, without a limit of tokens, if a record is
+/// too long for it, if records are shuffled in windows, and if epochs have different records.
+pub(super) fn by_length(
+    order: Order,
+    lengths: &MemoryField,
+    (batch, seed): (&BatchSpec, Option<u64>),
+    source: &dyn Source,
+    handles: &[Handle],
+) -> Result<Order, Error> {
+    let wrong = |problem: String| Err(Error::config("batch", problem));
+    let Some(tokens) = batch.max_tokens else {
+        return wrong("lengths are for batches with max_tokens; set both".to_owned());
+    };
+    let limits = TokenLimits {
+        tokens,
+        rows: batch.size.unwrap_or(u64::MAX),
+        multiple: batch.multiple_of.unwrap_or(1),
+    };
+    if limits.multiple == 0 || limits.rows < limits.multiple {
+        return wrong(format!(
+            "multiple_of is {}, it must be from 1 to the maximum number of rows",
+            limits.multiple
+        ));
+    }
+    if !order.is_even() {
+        let problem = "max_tokens needs the same records in every epoch; leave out weights, or \
+                       use .batch_groups";
         return wrong(problem.to_owned());
     }
-    let part = (GROUPS, "int64");
-    let keys = one_per_record(part, groups, source, handles, |dtype, bytes| {
+    let numbers = integers(LENGTHS, &order, lengths, source, handles)?;
+    let number = |(record, &length): (usize, &i64)| {
+        u64::try_from(length).map_err(|_| {
+            let id = source.id(record as u64, None);
+            Error::config(LENGTHS, format!("{id} has the length {length}"))
+        })
+    };
+    let lengths: Vec<u64> = numbers
+        .iter()
+        .enumerate()
+        .map(number)
+        .collect::<Result<_, _>>()?;
+    let positions = order.len();
+    let passes = positions / order.records().max(1);
+    let batches = LengthBatches::new(&lengths, passes, limits, seed);
+    let batches = batches.map_err(|long| {
+        let id = source.id(long.record, None);
+        let (length, most) = (long.length, tokens / limits.multiple);
+        let rows = limits.multiple;
+        Error::config(
+            LENGTHS,
+            format!(
+                "{id} has the length {length}, and max_tokens={tokens} allows {most} in batches of \
+                 {rows} rows; set a larger max_tokens, or leave the record out"
+            ),
+        )
+    })?;
+    Order::by_length(order, batches).ok_or_else(|| too_many(LENGTHS, positions))
+}
+
+/// Returns one integer per record, for batches that take records from the whole source.
+fn integers(
+    part: &'static str,
+    order: &Order,
+    field: &MemoryField,
+    source: &dyn Source,
+    handles: &[Handle],
+) -> Result<Vec<i64>, Error> {
+    if order.window().is_some() || source.groups().is_some_and(|groups| groups.whole) {
+        let problem = "records of shards and row groups are read in windows, and batches of similar \
+                       records take them from all of them; use .shuffle(seed, window=\"all\"), or \
+                       pack the records to a folder";
+        return Err(Error::config(part, problem));
+    }
+    one_per_record((part, "int64"), field, source, handles, |dtype, bytes| {
         (dtype == DType::Int64)
             .then(|| bytes.first_chunk().copied().map(i64::from_le_bytes))
             .flatten()
-    })?;
-    let positions = order.len();
-    Order::similar(order, BatchGroups::new(&keys, size)).map_or_else(
-        || {
-            wrong(format!(
-                "an epoch has {positions} positions, and at most {MAX_POSITIONS} can be sorted into \
-                 batches; use fewer records or passes"
-            ))
-        },
-        Ok,
-    )
+    })
+}
+
+fn too_many(part: &'static str, positions: u64) -> Error {
+    let problem = format!(
+        "an epoch has {positions} positions, and at most {MAX_POSITIONS} can be sorted into batches; \
+         use fewer records or passes"
+    );
+    Error::config(part, problem)
 }

@@ -232,7 +232,10 @@ pub(super) fn describe(pipeline: &Pipeline, source: &dyn Source, order: &Order) 
     if let Some(passes) = pipeline.repeat {
         line("repeat", format!("{passes} passes"));
     }
-    if let Some(groups) = order.batch_groups() {
+    if let (Some(tokens), Some((ends, _))) = (pipeline.batch.max_tokens, order.batch_ends()) {
+        let text = format!("batches: up to {tokens} tokens, {} full ones", ends.len());
+        line(&text, String::new());
+    } else if let Some(groups) = order.batch_groups() {
         line(
             &format!("batches: records of one group, of {groups} groups"),
             String::new(),

@@ -44,10 +44,14 @@ fn known_version(pipeline: Pipeline) -> Result<Pipeline, Error> {
 
 /// Writes a description as TOML, unless data or a function exists only in memory.
 pub(super) fn to_toml(pipeline: &Pipeline) -> Result<String, Error> {
-    let groups = pipeline.batch_groups.as_ref();
+    let (groups, lengths) = (&pipeline.batch_groups, &pipeline.batch_lengths);
     let held = [
         ("weights", pipeline.weights.as_ref().and_then(Weights::held)),
-        ("batch_groups", groups.and_then(MemoryField::held)),
+        ("batch_groups", groups.as_ref().and_then(MemoryField::held)),
+        (
+            "batch_lengths",
+            lengths.as_ref().and_then(MemoryField::held),
+        ),
     ];
     for (part, name) in held {
         let Some(name) = name else { continue };

@@ -189,8 +189,7 @@ impl BatchMaker {
     ///
     /// If the run has no such rank.
     pub fn partition(&self, rank: u64) -> Result<Partition, PartitionError> {
-        let (begin, tail) = (&self.run.begin, self.run.partition.tail());
-        Partition::new(begin.records, begin.batch, rank, self.run.world_size, tail)
+        self.run.partition.of_rank(rank)
     }
 
     /// Requests a batch; returns false if the order has no such batch.

@@ -17,7 +17,7 @@ const NOWHERE: RowPosition = RowPosition {
 };
 
 /// A requested batch.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct BatchRequest {
     /// Partition of the requesting rank.
     pub partition: Partition,
@@ -85,7 +85,7 @@ impl RequestedBatches {
     pub(in crate::loader) fn get(&self, in_flight: u64) -> Option<BatchRequest> {
         let asked = self.lock();
         let at = usize::try_from(in_flight.checked_sub(asked.front)?).ok()?;
-        asked.batches.get(at).copied()
+        asked.batches.get(at).cloned()
     }
 
     /// Returns the request that a sequence number belongs to.

@@ -55,7 +55,7 @@ impl RunDescription {
             rows,
             columns: job.plan().columns().to_vec(),
             source: Arc::clone(job.source()),
-            partition: *job.partition(),
+            partition: job.partition().clone(),
             rank: options.rank,
             world_size: options.world_size,
             for_device: prepared.for_device,
