@@ -136,6 +136,7 @@ RECIPES = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:The image decoding and encoding")
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_recipes_become_native_and_equivalent(photos, recipe):
     chain = v1.Compose(RECIPES[recipe])
