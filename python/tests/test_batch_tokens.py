@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from feeding import TOKEN, feeding
 
 import infeed
 from infeed import sources
@@ -157,6 +158,30 @@ def test_lengths_of_a_file_are_saved_and_those_in_memory_are_not(tmp_path):
     assert loaded.batch(8) == pipeline.batch(8)
     with pytest.raises(infeed.ConfigError, match=r"np\.save"):
         pipeline.batch(max_tokens=TOKENS, lengths=LENGTHS).save(tmp_path / "o.toml")
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_feeders_make_the_same_batches(tmp_path, world_size):
+    np.save(tmp_path / "number.npy", np.arange(RECORDS))
+    np.save(tmp_path / "lengths.npy", LENGTHS.astype(np.int64))
+    number = np.load(tmp_path / "number.npy", mmap_mode="r")
+    lengths = np.load(tmp_path / "lengths.npy", mmap_mode="r")
+    pipeline = infeed.Pipeline(sources.Memory(number=number)).shuffle(seed=3)
+    pipeline = pipeline.batch(
+        max_tokens=TOKENS, lengths=lengths, multiple_of=2, tail="wrap"
+    )
+    shared = {"rank": world_size - 1, "world_size": world_size}
+    expected = epoch(pipeline, **shared)
+
+    with feeding(pipeline, tmp_path) as (host, _):
+        feeders = infeed.Feeders([host], token=TOKEN, local="fallback", deadline=30)
+        with pipeline.open(workers=feeders, **shared) as loader:
+            found = [np.array(batch["number"]) for batch in loader]
+            (reported,) = loader.stats()["feeders"]
+
+    assert reported["batches"] > 0
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_wrong_options_name_the_fix():
