@@ -4,7 +4,7 @@
 
 use infeed::instances::{CocoMask, clear};
 use infeed::pipeline::SourceSpec;
-use infeed::sample::{Image, Size};
+use infeed::sample::{Depth, Image, Size};
 use infeed::source::read_one;
 use infeed_fuzz::shards::file;
 use libfuzzer_sys::fuzz_target;
@@ -23,12 +23,27 @@ fuzz_target!(|bytes: &[u8]| {
         labels: Default::default(),
         keypoints: Some(1),
         masks: true,
+        panoptic: None,
     };
     if let Ok(source) = coco.open(&[])
         && let Ok(found) = read_one(&*source, 0)
     {
         masks(&found.fields[6]);
     }
+    let panoptic = SourceSpec::Coco {
+        images: root(&image),
+        annotations: file("boxed/coco.json", bytes),
+        labels: Default::default(),
+        keypoints: None,
+        masks: false,
+        panoptic: Some(root(&file("boxed/segments/a.png", bytes))),
+    };
+    if let Ok(source) = panoptic.open(&[])
+        && let Ok(found) = read_one(&*source, 0)
+    {
+        masks(&found.fields[5]);
+    }
+    segments(bytes);
     let specs = [
         SourceSpec::Yolo {
             images: root(&image),
@@ -52,6 +67,28 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(found.fields[1].len(), 2 * found.fields[2].len());
     }
 });
+
+/// Checks that the masks of segments of any pixels are those of the pixels.
+fn segments(bytes: &[u8]) {
+    let (pixels, _) = bytes.as_chunks::<3>();
+    let pixels = &pixels[..pixels.len().min(64) / 8 * 8];
+    let mut image = Image::default();
+    let (height, width) = (8, pixels.len() as u32 / 8);
+    image.reset(Size { height, width }, 3, Depth::U8);
+    image.data.copy_from_slice(pixels.as_flattened());
+    let number = |pixel: &[u8; 3]| u32::from_le_bytes([pixel[0], pixel[1], pixel[2], 0]);
+    let mut ids: Vec<u32> = pixels.iter().map(number).filter(|&id| id > 0).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let found = infeed::instances::segments(&image, &ids).expect("all segments are listed");
+    let (mut plane, mut scratch) = (Image::default(), Vec::new());
+    for (id, mask) in ids.iter().zip(found) {
+        clear(&mut plane, image.size);
+        mask.paint(&mut plane, 1, &mut scratch).expect("a mask of this size");
+        let inside = pixels.iter().map(|pixel| u8::from(number(pixel) == *id));
+        assert!(plane.data.iter().copied().eq(inside));
+    }
+}
 
 /// Checks that accepted masks can be painted, and no others.
 fn masks(text: &[u8]) {

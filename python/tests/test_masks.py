@@ -374,6 +374,98 @@ def test_coco_reads_masks_next_to_its_boxes(coco):
     assert next(iter(strict))["masks"][0].shape == batch["masks"][0].shape
 
 
+@pytest.fixture
+def panoptic(tmp_path):
+    """Writes images with a segment everywhere, and opens them after a change."""
+    scenes = Scenes(6, seed=8)
+    (tmp_path / "segments").mkdir()
+    images, annotations, made = [], [], []
+    for index, (image, objects, *_) in enumerate(scenes.made):
+        # Object 0 is the background, which is a segment too.
+        numbers = 1000 + objects.astype(np.uint32) * 77_777
+        pixels = np.stack([numbers >> shift & 255 for shift in (0, 8, 16)], -1)
+        Image.fromarray(image).save(tmp_path / f"{index}.png")
+        Image.fromarray(pixels.astype(np.uint8)).save(
+            tmp_path / "segments" / f"{index}.png"
+        )
+        images.append({"id": 5 * index, "file_name": f"{index}.png"})
+        segments = []
+        for label in np.unique(objects):
+            x1, y1, x2, y2 = (float(v) for v in box_of(objects == label))
+            segments.append(
+                {
+                    "id": 1000 + int(label) * 77_777,
+                    "category_id": int(label),
+                    "bbox": [x1, y1, x2 - x1, y2 - y1],
+                    "area": int((objects == label).sum()),
+                    "iscrowd": 0,
+                }
+            )
+        annotations.append(
+            {
+                "image_id": 5 * index,
+                "file_name": f"{index}.png",
+                "segments_info": segments,
+            }
+        )
+        made.append(objects)
+    categories = [{"id": n, "name": str(n), "isthing": n > 0} for n in range(OBJECTS)]
+
+    def opened(change=lambda annotations: None):
+        change(annotations)
+        described = {
+            "images": images,
+            "annotations": annotations,
+            "categories": categories,
+        }
+        (tmp_path / "panoptic.json").write_text(json.dumps(described))
+        source = sources.Coco(
+            tmp_path, tmp_path / "panoptic.json", panoptic=tmp_path / "segments"
+        )
+        return infeed.Pipeline(source).decode()
+
+    opened.made = made
+    return opened
+
+
+def test_panoptic_segments_have_boxes_labels_and_masks_that_move(panoptic, tmp_path):
+    pipeline = panoptic().transform(SAME_SIZE, T.RandomHorizontalFlip(1.0)).batch(6)
+    pipeline.save(tmp_path / "pipeline.toml")
+    for opened in (pipeline, infeed.Pipeline.load(tmp_path / "pipeline.toml")):
+        with opened.open(workers=2) as loader:
+            (batch,) = loader
+        np.testing.assert_array_equal(batch["image_id"], 5 * np.arange(6))
+        for found, labels, boxes, objects in zip(
+            rows(batch, "masks"),
+            rows(batch, "labels"),
+            rows(batch, "boxes"),
+            panoptic.made,
+            strict=True,
+        ):
+            assert sorted(labels) == list(np.unique(objects))
+            for label, mask, box in zip(labels, found, boxes, strict=True):
+                np.testing.assert_array_equal(mask, objects[:, ::-1] == label)
+                assert tuple(box) == box_of(mask)
+            # Each pixel belongs to one segment.
+            np.testing.assert_array_equal(found.sum(0), 1)
+
+
+def test_a_png_with_other_segments_is_a_bad_record(panoptic):
+    def other(annotations):
+        annotations[2]["segments_info"][0]["id"] += 1
+
+    pipeline = panoptic(other).transform(SAME_SIZE).batch(6)
+    with pytest.raises(
+        infeed.DamagedError, match=r"segments/2\.png has pixels of segment 1000, which"
+    ):
+        next(iter(pipeline))
+    with pipeline.open(on_error="skip") as loader:
+        assert len(next(iter(loader))["image_id"]) == 5
+    source = sources.Coco("a", "b", keypoints=3, panoptic="c")
+    with pytest.raises(infeed.ConfigError, match="leave out one of them"):
+        infeed.Pipeline(source).open()
+
+
 def test_coco_fills_polygons_as_pycocotools(coco):
     def outline(annotations):
         # A triangle, and another object part to its right.

@@ -8,6 +8,7 @@
 //! column of pixels at whole points of this grid; pixels whose centre is not above a crossing are
 //! inside after an odd number of crossings.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use serde::de::{self, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -73,6 +74,74 @@ fn invalid(problem: impl Into<String>, fix: &'static str) -> CocoMaskError {
 }
 
 const RUNS_FIX: &str = "write its mask again, or remove the annotation";
+
+/// Largest number of runs of all segments of an image.
+const MAX_SEGMENT_RUNS: usize = 1 << 22;
+
+/// Returns the mask of each segment of an image whose pixels are numbers of segments, in the order
+/// of `ids`. The number of a pixel is red + 256 green + 65 536 blue, and 0 belongs to no segment.
+///
+/// Source: "Panoptic segmentation" in the data format of <https://cocodataset.org>.
+///
+/// # Errors
+///
+/// For an image that is not RGB of 8 bits, a pixel of no segment in `ids`, a segment without pixels,
+/// and an image of more than 4 194 304 runs.
+pub fn segments(image: &Image, ids: &[u32]) -> Result<Vec<CocoMask>, CocoMaskError> {
+    let fix = "correct the file, or its annotation";
+    if image.channels != 3 || image.depth != Depth::U8 {
+        return Err(invalid("has no RGB pixels of 8 bits", fix));
+    }
+    let numbers: HashMap<u32, usize> = ids.iter().enumerate().map(|(at, &id)| (id, at)).collect();
+    let (height, width) = (image.height(), image.width());
+    let mut runs: Vec<Vec<u32>> = vec![Vec::new(); ids.len()];
+    let mut ends = vec![0; ids.len()];
+    let mut count = 0;
+    let mut close = |id: u32, run: std::ops::Range<usize>| {
+        if id == 0 || run.is_empty() {
+            return Ok(());
+        }
+        let Some(&at) = numbers.get(&id) else {
+            return Err(invalid(
+                format!("has pixels of segment {id}, which is not in segments_info"),
+                fix,
+            ));
+        };
+        count += 2;
+        if count > MAX_SEGMENT_RUNS {
+            return Err(invalid("has more runs of pixels than masks can have", fix));
+        }
+        let before = std::mem::replace(&mut ends[at], run.end);
+        runs[at].extend([run.start - before, run.len()].map(|length| length as u32));
+        Ok(())
+    };
+    let (mut last, mut begin) = (0, 0);
+    // Runs go down the columns.
+    for x in 0..width {
+        for y in 0..height {
+            let at = x * height + y;
+            let pixel = &image.data[3 * (y * width + x)..][..3];
+            let id = u32::from_le_bytes([pixel[0], pixel[1], pixel[2], 0]);
+            if id != last {
+                close(last, begin..at)?;
+                (last, begin) = (id, at);
+            }
+        }
+    }
+    close(last, begin..height * width)?;
+    let mut masks = Vec::with_capacity(ids.len());
+    for ((mut counts, end), id) in runs.into_iter().zip(ends).zip(ids) {
+        if counts.is_empty() {
+            return Err(invalid(format!("has no pixels of segment {id}"), fix));
+        }
+        counts.push((height * width - end) as u32);
+        masks.push(CocoMask::Runs {
+            size: [image.size.height, image.size.width],
+            counts: RunLengths::Numbers(counts),
+        });
+    }
+    Ok(masks)
+}
 
 impl CocoMask {
     /// Checks everything that does not depend on the image.
@@ -470,6 +539,33 @@ mod tests {
 
     fn of(json: &Value) -> CocoMask {
         CocoMask::deserialize(json).expect("a segmentation")
+    }
+
+    #[test]
+    fn segments_are_the_pixels_with_their_number() {
+        let size = Size {
+            height: 5,
+            width: 7,
+        };
+        let mut image = Image::default();
+        image.reset(size, 3, Depth::U8);
+        let ids = [1, 256, 70_000, 0x00ff_ffff];
+        let number = |at: usize| [0, 1, 256, 70_000, 0x00ff_ffff][at * 3 / 2 % 5];
+        for (at, pixel) in image.data.chunks_exact_mut(3).enumerate() {
+            pixel.copy_from_slice(&u32::to_le_bytes(number(at))[..3]);
+        }
+
+        let masks = segments(&image, &ids).expect("all segments");
+        for (mask, id) in masks.iter().zip(ids) {
+            let expected: Vec<u8> = (0..35).map(|at| u8::from(number(at) == id)).collect();
+            assert_eq!(painted(mask, size), Ok(expected), "{id}");
+        }
+        let error = |ids: &[u32]| segments(&image, ids).unwrap_err().problem;
+        assert!(error(&ids[1..]).contains("segment 1, which is not in"));
+        assert!(error(&[ids[0], ids[1], 5, ids[2], ids[3]]).contains("no pixels of segment 5"));
+        image.reset(size, 1, Depth::U8);
+        let error = segments(&image, &ids).unwrap_err().to_string();
+        assert!(error.contains("RGB"), "{error}");
     }
 
     #[test]

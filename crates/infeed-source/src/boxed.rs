@@ -2,15 +2,18 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::folder::read_files;
 use super::listing::Paths;
 use super::{Admission, Read, ReadError, Sink, Source, fingerprint};
+use infeed_codec::decode::{ColorMode, DecodeError, Decoder, Limits, Request};
+use infeed_codec::instances::{self, CocoMaskError};
 use infeed_core::error::Error;
 use infeed_core::random::{hash, hash_bytes};
-use infeed_core::sample::{DType, Field, FieldKind, Pixels, Record, RecordId};
+use infeed_core::sample::{DType, Field, FieldKind, Image, Pixels, Record, RecordId};
 
 /// Field of the boxes.
 pub const BOXES: &str = "boxes";
@@ -29,8 +32,8 @@ pub struct BoxedImages {
     boxes: usize,
     /// Boxes, then the fields with values for each box.
     lists: Vec<BoxList>,
-    /// The field after these, if it is a text: a JSON list with a value for each box.
-    texts: Option<BoxTexts>,
+    /// The field after these, if it is a text: a JSON list with the mask of each box.
+    masks: Option<BoxMasks>,
     /// The last field, with one number per record.
     ids: Option<Vec<i64>>,
     classes: Option<Vec<String>>,
@@ -53,6 +56,69 @@ impl BoxList {
     fn range(&self, boxes: Range<usize>) -> Bytes {
         let bytes = boxes.start * self.box_bytes..boxes.end * self.box_bytes;
         Bytes::copy_from_slice(&self.bytes[bytes])
+    }
+}
+
+/// Masks of boxes.
+#[derive(Debug)]
+enum BoxMasks {
+    Texts(BoxTexts),
+    Segments(BoxSegments),
+}
+
+/// An image file for each record, whose pixels are the numbers of segments, and the number of each
+/// box.
+#[derive(Debug)]
+struct BoxSegments {
+    paths: Paths,
+    numbers: Vec<u32>,
+}
+
+/// Reason why the segments of a record cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum SegmentsError {
+    #[error("cannot decode {path}")]
+    Decode { path: String, source: DecodeError },
+    #[error("{path} {error}")]
+    Mask { path: String, error: CocoMaskError },
+    #[error("the masks of {path} are no JSON")]
+    Text {
+        path: String,
+        source: serde_json::Error,
+    },
+}
+
+impl BoxSegments {
+    /// Returns the JSON list of the masks of a record, whose file has these bytes.
+    fn text(
+        &self,
+        record: usize,
+        file: &[u8],
+        boxes: Range<usize>,
+    ) -> Result<Bytes, SegmentsError> {
+        let path = || self.paths.path(record).display().to_string();
+        let mut image = Image::default();
+        let mut decoder = Decoder::new();
+        let header = decoder.header(file, false, &Limits::default());
+        header
+            .and_then(|header| {
+                let request = Request::whole(&header, ColorMode::Rgb);
+                decoder.decode(file, &header, &request, &mut image)
+            })
+            .map_err(|source| SegmentsError::Decode {
+                path: path(),
+                source,
+            })?;
+        let masks = instances::segments(&image, &self.numbers[boxes]);
+        let masks = masks.map_err(|error| SegmentsError::Mask {
+            path: path(),
+            error,
+        })?;
+        let text = serde_json::to_vec(&masks).map_err(|source| SegmentsError::Text {
+            path: path(),
+            source,
+        })?;
+        Ok(text.into())
     }
 }
 
@@ -109,7 +175,7 @@ impl BoxedImages {
         let has_texts = fields.iter().any(|field| field.kind == FieldKind::Text);
         BoxedImages {
             lists: lists.collect(),
-            texts: has_texts.then(BoxTexts::default),
+            masks: has_texts.then(|| BoxMasks::Texts(BoxTexts::default())),
             fields,
             boxes: 0,
             ends: Vec::with_capacity(paths.len()),
@@ -117,6 +183,13 @@ impl BoxedImages {
             ids,
             classes,
         }
+    }
+
+    /// Takes the masks from an image file for each record, whose pixels are the numbers of segments.
+    pub(super) fn with_segments(mut self, paths: Paths) -> BoxedImages {
+        let numbers = Vec::new();
+        self.masks = Some(BoxMasks::Segments(BoxSegments { paths, numbers }));
+        self
     }
 
     /// Adds a box to the next record. `values` are those of the fields after the boxes, in
@@ -132,8 +205,15 @@ impl BoxedImages {
 
     /// Adds the JSON value of the box that was added last.
     pub(super) fn push_text(&mut self, json: &str) {
-        if let Some(texts) = &mut self.texts {
+        if let Some(BoxMasks::Texts(texts)) = &mut self.masks {
             texts.push(json);
+        }
+    }
+
+    /// Adds the number of the segment of the box that was added last.
+    pub(super) fn push_segment(&mut self, number: u32) {
+        if let Some(BoxMasks::Segments(segments)) = &mut self.masks {
+            segments.numbers.push(number);
         }
     }
 
@@ -148,10 +228,13 @@ impl BoxedImages {
     ///
     /// [`Error::Config`] if a record was not ended, which is a mistake of the caller.
     pub(super) fn finished(mut self) -> Result<BoxedImages, Error> {
-        let has_all = self
-            .texts
-            .as_ref()
-            .is_none_or(|texts| texts.ends.len() == self.boxes);
+        let has_all = match &self.masks {
+            None => true,
+            Some(BoxMasks::Texts(texts)) => texts.ends.len() == self.boxes,
+            Some(BoxMasks::Segments(segments)) => {
+                segments.numbers.len() == self.boxes && segments.paths.len() == self.paths.len()
+            }
+        };
         if self.ends.len() != self.paths.len() || !has_all {
             let problem = "the number of records changed while they were read; open it again";
             return Err(Error::config("source", problem));
@@ -160,8 +243,10 @@ impl BoxedImages {
         for list in &mut self.lists {
             list.bytes.shrink_to_fit();
         }
-        if let Some(texts) = &mut self.texts {
-            texts.text.shrink_to_fit();
+        match &mut self.masks {
+            None => {}
+            Some(BoxMasks::Texts(texts)) => texts.text.shrink_to_fit(),
+            Some(BoxMasks::Segments(segments)) => segments.paths.shrink(),
         }
         Ok(self)
     }
@@ -176,10 +261,15 @@ impl Source for BoxedImages {
         self.paths.len() as u64
     }
 
-    fn id(&self, record: u64, _field: Option<usize>) -> RecordId {
+    fn id(&self, record: u64, field: Option<usize>) -> RecordId {
+        // Only images and segments have files.
+        let paths = match (&self.masks, field) {
+            (Some(BoxMasks::Segments(segments)), Some(1)) => &segments.paths,
+            _ => &self.paths,
+        };
         RecordId {
             index: record,
-            name: self.paths.path(record as usize).display().to_string(),
+            name: paths.path(record as usize).display().to_string(),
         }
     }
 
@@ -194,7 +284,14 @@ impl Source for BoxedImages {
             numbers(self.ids.as_deref().unwrap_or_default()),
             hash(&ends),
         ];
-        parts.extend(self.texts.as_ref().map(|texts| hash_bytes(&texts.text)));
+        match &self.masks {
+            None => {}
+            Some(BoxMasks::Texts(texts)) => parts.push(hash_bytes(&texts.text)),
+            Some(BoxMasks::Segments(BoxSegments { paths, numbers })) => {
+                let numbers: Vec<u64> = numbers.iter().map(|&number| number.into()).collect();
+                parts.extend([paths.fingerprint(), hash(&numbers)]);
+            }
+        }
         hash(&parts)
     }
 
@@ -203,7 +300,12 @@ impl Source for BoxedImages {
     }
 
     fn files(&self, record: u64) -> Vec<PathBuf> {
-        vec![self.paths.path(record as usize)]
+        let segments = match &self.masks {
+            Some(BoxMasks::Segments(segments)) => Some(segments.paths.path(record as usize)),
+            _ => None,
+        };
+        let image = self.paths.path(record as usize);
+        std::iter::once(image).chain(segments).collect()
     }
 
     fn classes(&self) -> Option<&[String]> {
@@ -221,11 +323,28 @@ impl Source for BoxedImages {
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
         for &(position, record) in &read.records {
-            let mut fields = read_files(record, &[&self.paths], admit)?;
             let at = record as usize;
             let own = at.checked_sub(1).map_or(0, |before| self.ends[before])..self.ends[at];
+            let (mut fields, masks) = match &self.masks {
+                None => (read_files(record, &[&self.paths], admit)?, None),
+                Some(BoxMasks::Texts(texts)) => {
+                    let fields = read_files(record, &[&self.paths], admit)?;
+                    (fields, Some(texts.range(own.clone())))
+                }
+                Some(BoxMasks::Segments(segments)) => {
+                    let mut fields = read_files(record, &[&self.paths, &segments.paths], admit)?;
+                    let file = fields.pop().unwrap_or_default();
+                    match segments.text(at, &file, own.clone()) {
+                        Ok(text) => (fields, Some(text)),
+                        Err(error) => {
+                            sink(position, Err(Arc::new(error)));
+                            continue;
+                        }
+                    }
+                }
+            };
             fields.extend(self.lists.iter().map(|list| list.range(own.clone())));
-            fields.extend(self.texts.as_ref().map(|texts| texts.range(own)));
+            fields.extend(masks);
             if let Some(ids) = &self.ids {
                 fields.push(Bytes::copy_from_slice(&ids[at].to_le_bytes()));
             }

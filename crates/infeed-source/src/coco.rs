@@ -52,7 +52,7 @@ struct CocoFile<M> {
 }
 
 #[derive(Deserialize)]
-struct ImageEntry {
+pub(super) struct ImageEntry {
     id: i64,
     file_name: String,
 }
@@ -113,7 +113,7 @@ impl<'de> Deserialize<'de> for MaskText {
 }
 
 #[derive(Deserialize)]
-struct Category {
+pub(super) struct Category {
     id: i64,
     name: String,
 }
@@ -149,13 +149,7 @@ fn open_as<M: MaskEntry>(
         let problem = format!("keypoints must be 1 to {MAX_KEYPOINTS}, the number per object");
         return Err(Error::config("source", problem));
     }
-    let text = match store::is_url(annotations) {
-        true => content(annotations)?,
-        false => {
-            let map = FileMap::open(annotations);
-            Bytes::from_owner(map.map_err(|error| Error::open(annotations, error))?)
-        }
-    };
+    let text = annotation_text(annotations)?;
     let wrong =
         |problem: String| Error::config("source", format!("{}: {problem}", annotations.display()));
     let file: CocoFile<M> = serde_json::from_slice(&text).map_err(|error| wrong(json(&error)))?;
@@ -207,6 +201,15 @@ fn open_as<M: MaskEntry>(
         source.end_record();
     }
     source.finished()
+}
+
+/// Returns the content of an annotation file.
+pub(super) fn annotation_text(path: &Path) -> Result<Bytes, Error> {
+    if store::is_url(path) {
+        return content(path);
+    }
+    let map = FileMap::open(path).map_err(|error| Error::open(path, error))?;
+    Ok(Bytes::from_owner(map))
 }
 
 /// Returns the mask of an object as JSON text.
@@ -264,7 +267,7 @@ pub fn fields(keypoints: bool, masks: bool) -> Vec<Field> {
 }
 
 /// Describes an error of the JSON parser with a fix.
-fn json(error: &serde_json::Error) -> String {
+pub(super) fn json(error: &serde_json::Error) -> String {
     match error.classify() {
         serde_json::error::Category::Eof => {
             format!("the file is truncated ({error}); download or write it again")
@@ -277,13 +280,16 @@ fn json(error: &serde_json::Error) -> String {
     }
 }
 
-enum ListError {
+pub(super) enum ListError {
     Problem(String),
     Other(Error),
 }
 
 /// Returns paths and ids of the images, in the order of ids.
-fn list(root: &Path, mut images: Vec<ImageEntry>) -> Result<(Paths, Vec<i64>), ListError> {
+pub(super) fn list(
+    root: &Path,
+    mut images: Vec<ImageEntry>,
+) -> Result<(Paths, Vec<i64>), ListError> {
     images.sort_by_key(|image| image.id);
     if let Some(twins) = images.windows(2).find(|pair| pair[0].id == pair[1].id) {
         return Err(ListError::Problem(format!(
@@ -307,8 +313,8 @@ fn list(root: &Path, mut images: Vec<ImageEntry>) -> Result<(Paths, Vec<i64>), L
 }
 
 /// Returns the label of each category, and the names of the labels from 0.
-#[allow(clippy::type_complexity, reason = "used once")]
-fn categories(
+#[allow(clippy::type_complexity, reason = "used twice")]
+pub(super) fn categories(
     mut categories: Vec<Category>,
     labels: CocoLabels,
 ) -> Result<(BTreeMap<i64, i64>, Option<Vec<String>>), String> {

@@ -23,6 +23,7 @@ pub mod memory;
 pub mod mix;
 pub mod npy;
 pub mod pairs;
+pub mod panoptic;
 pub mod repeated;
 pub mod selected;
 pub mod shards;

@@ -29,6 +29,10 @@ class Coco(Source):
         masks: Whether to read the mask of each box, from polygons or run lengths.
             Batches hold uint8 masks of 0 and 1, ``[n, height, width]``. Without
             ``decode()``, the field is a JSON text.
+        panoptic: Folder or URL of the PNG files of a panoptic segmentation, whose
+            annotation file has ``segments_info``. The boxes are then those of the
+            segments, with masks from the PNG files, and a record whose PNG has other
+            segments is bad. None means annotations of single objects.
 
     Raises:
         ConfigError: Raised when the pipeline is opened: the file is truncated, or an
@@ -41,6 +45,7 @@ class Coco(Source):
     labels: Literal["id", "index"] = "id"
     keypoints: int | None = None
     masks: bool = False
+    panoptic: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("images", "annotations"):
@@ -49,6 +54,9 @@ class Coco(Source):
         if self.keypoints is not None:
             _check.integer(self, "keypoints", self.keypoints, low=1)
         _check.flag(self, "masks", self.masks)
+        if self.panoptic is not None:
+            path = _check.path(self, "panoptic", self.panoptic)
+            object.__setattr__(self, "panoptic", path)
 
 
 @dataclass(frozen=True, repr=False)

@@ -146,10 +146,12 @@ impl SourceSpec {
             SourceSpec::Coco {
                 images,
                 annotations,
+                panoptic,
                 ..
             } => {
-                *images = change(images);
-                *annotations = change(annotations);
+                for path in [images, annotations].into_iter().chain(panoptic) {
+                    *path = change(path);
+                }
             }
             SourceSpec::Yolo {
                 images,

@@ -21,7 +21,7 @@ use infeed_source::formats::{self, FileFormat};
 use infeed_source::memory::{FieldData, Memory};
 use infeed_source::mix::Mix;
 use infeed_source::pairs::Pairs;
-use infeed_source::{Source, boxed, voc, yolo};
+use infeed_source::{Source, boxed, panoptic, voc, yolo};
 
 /// Defines [`SourceSpec`] with one variant for each file format of the table, and what these
 /// variants have in common.
@@ -71,6 +71,10 @@ macro_rules! source_spec {
                 /// Whether the mask of each box is read.
                 #[serde(default, skip_serializing_if = "is_no")]
                 masks: bool,
+                /// Folder or URL of the PNG files of a panoptic segmentation. Boxes are then those of
+                /// its segments, with masks.
+                #[serde(default, skip_serializing_if = "Option::is_none")]
+                panoptic: Option<PathBuf>,
             },
             /// Images with the boxes of YOLO text files.
             Yolo {
@@ -298,8 +302,14 @@ impl SourceSpec {
                 field("mask", FieldKind::Mask(Pixels::Encoded)),
             ])),
             SourceSpec::Coco {
-                keypoints, masks, ..
-            } => Ok(Some(coco::fields(keypoints.is_some(), *masks))),
+                keypoints,
+                masks,
+                panoptic,
+                ..
+            } => {
+                let has_masks = *masks || panoptic.is_some();
+                Ok(Some(coco::fields(keypoints.is_some(), has_masks)))
+            }
             SourceSpec::Yolo { corners, .. } => Ok(Some(yolo::fields(*corners))),
             SourceSpec::Voc { .. } => Ok(Some(voc::fields())),
             SourceSpec::Memory { fields } => {
@@ -319,12 +329,15 @@ impl SourceSpec {
     pub(super) fn boxes(&self) -> Option<BoxesSpec> {
         match self {
             SourceSpec::Coco {
-                keypoints, masks, ..
+                keypoints,
+                masks,
+                panoptic,
+                ..
             } => {
                 let boxes = BoxesSpec::new(boxed::BOXES, BoxFormat::Xyxy);
                 let boxes = boxes.columns(coco::COLUMNS);
                 let boxes = boxes.columns(keypoints.map(|_| coco::KEYPOINTS));
-                Some(match masks {
+                Some(match *masks || panoptic.is_some() {
                     true => boxes.masks(coco::MASKS),
                     false => boxes,
                 })
@@ -406,7 +419,22 @@ impl SourceSpec {
                 annotations,
                 labels,
                 keypoints,
+                panoptic: Some(panoptic),
+                ..
+            } => {
+                if keypoints.is_some() {
+                    let problem = "panoptic annotations have no keypoints; leave out one of them";
+                    return Err(Error::config("source", problem));
+                }
+                Arc::new(panoptic::open(images, annotations, panoptic, *labels)?)
+            }
+            SourceSpec::Coco {
+                images,
+                annotations,
+                labels,
+                keypoints,
                 masks,
+                panoptic: None,
             } => {
                 let (labels, keypoints) = (*labels, *keypoints);
                 let source = coco::open(images, annotations, labels, keypoints, *masks)?;
