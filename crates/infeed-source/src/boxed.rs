@@ -63,7 +63,7 @@ impl BoxList {
 #[derive(Debug)]
 enum BoxMasks {
     Texts(BoxTexts),
-    Segments(BoxSegments),
+    Segments(Box<BoxSegments>),
 }
 
 /// An image file for each record, whose pixels are the numbers of segments, and the number of each
@@ -188,7 +188,8 @@ impl BoxedImages {
     /// Takes the masks from an image file for each record, whose pixels are the numbers of segments.
     pub(super) fn with_segments(mut self, paths: Paths) -> BoxedImages {
         let numbers = Vec::new();
-        self.masks = Some(BoxMasks::Segments(BoxSegments { paths, numbers }));
+        let segments = BoxSegments { paths, numbers };
+        self.masks = Some(BoxMasks::Segments(Box::new(segments)));
         self
     }
 
@@ -287,7 +288,8 @@ impl Source for BoxedImages {
         match &self.masks {
             None => {}
             Some(BoxMasks::Texts(texts)) => parts.push(hash_bytes(&texts.text)),
-            Some(BoxMasks::Segments(BoxSegments { paths, numbers })) => {
+            Some(BoxMasks::Segments(segments)) => {
+                let BoxSegments { paths, numbers } = &**segments;
                 let numbers: Vec<u64> = numbers.iter().map(|&number| number.into()).collect();
                 parts.extend([paths.fingerprint(), hash(&numbers)]);
             }

@@ -28,11 +28,11 @@ struct PanopticFile {
 struct PanopticAnnotation {
     image_id: i64,
     file_name: String,
-    segments_info: Vec<Segment>,
+    segments_info: Vec<SegmentInfo>,
 }
 
 #[derive(Deserialize)]
-struct Segment {
+struct SegmentInfo {
     id: u32,
     category_id: i64,
     /// Left, top, width, height in pixels.
@@ -118,7 +118,7 @@ pub fn open(
 /// Checks the segments of an image.
 fn checked(annotation: &PanopticAnnotation, numbers: &BTreeMap<i64, i64>) -> Result<(), String> {
     let mut known = HashSet::with_capacity(annotation.segments_info.len());
-    for Segment {
+    for SegmentInfo {
         id,
         category_id,
         bbox,

@@ -40,7 +40,7 @@ impl TokenLimits {
 
 /// A record that is too long for a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooLong {
+pub struct OversizedRecord {
     /// Number of the record among the selected ones.
     pub record: u64,
     /// Its length.
@@ -72,12 +72,12 @@ impl LengthBatches {
         passes: u64,
         limits: TokenLimits,
         seed: Option<u64>,
-    ) -> Result<LengthBatches, TooLong> {
+    ) -> Result<LengthBatches, OversizedRecord> {
         let mut of_records = Vec::with_capacity(lengths.len());
         for (record, &length) in lengths.iter().enumerate() {
             match limits.rows_of(length) {
                 0 => {
-                    return Err(TooLong {
+                    return Err(OversizedRecord {
                         record: record as u64,
                         length,
                     });
@@ -247,7 +247,7 @@ mod tests {
                     let batch = &all[first.position as usize..][..rows as usize];
                     let longest = batch.iter().map(|&r| lengths[r as usize]).max();
                     assert!(rows <= LIMITS.rows && rows * longest.unwrap_or(0) <= 64);
-                    assert!(rows % 2 == 0 || step + 1 == partition.steps());
+                    assert!(rows.is_multiple_of(2) || step + 1 == partition.steps());
                     sizes.push(rows);
                 }
                 all.sort_unstable();
@@ -255,7 +255,7 @@ mod tests {
             }
             let steps = partition.steps() as usize;
             assert_eq!(sizes[..steps], sizes[steps..2 * steps]);
-            assert_eq!(sizes.is_sorted_by(|a, b| a >= b), false, "epochs repeat");
+            assert!(!sizes.is_sorted_by(|a, b| a >= b), "epochs repeat");
             assert_eq!(
                 sizes[..steps - 1].is_sorted_by(|a, b| a >= b),
                 seed.is_none()
@@ -287,7 +287,7 @@ mod tests {
         let rows = [1, 6, 7, 16, 17, 32, 33].map(|length| LIMITS.rows_of(length));
         assert_eq!(rows, [10, 10, 8, 4, 2, 2, 0]);
         let error = LengthBatches::new(&[3, 33, 40], 1, LIMITS, None).map(|_| ());
-        let expected = TooLong {
+        let expected = OversizedRecord {
             record: 1,
             length: 33,
         };
