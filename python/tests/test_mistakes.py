@@ -39,7 +39,7 @@ def resized(sample):
         ((from_torchvision("RandomResizedCrop"),), r"use T\.RandomResizedCrop"),
         ((from_torchvision("Compose"),), "its steps one by one"),
         ((from_torchvision("ToTensor"),), r"T\.ToFloat\(\)"),
-        ((from_torchvision("ElasticTransform"),), r"call it in \.python\(fn\)"),
+        ((from_torchvision("FiveCrop"),), r"call it in \.python\(fn\)"),
         ((7,), "transforms of infeed.transforms, got 7"),
     ],
 )
