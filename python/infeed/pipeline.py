@@ -675,8 +675,9 @@ class Pipeline(RecordSelection, MovingFields):
         if settings:
             steps.append(_code.method("transform", settings))
         if self._batch != SINGLE:
-            lengths = self._batch_lengths and self._batch_lengths.summary()
-            steps.append(self._batch.code(lengths))
+            lengths = self._batch_lengths
+            summary = None if lengths is None else lengths.summary()
+            steps.append(self._batch.code(summary))
         steps += [step.code() for step in self._python]
         if len(steps) == 1:
             return steps[0]
