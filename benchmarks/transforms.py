@@ -58,6 +58,11 @@ CASES = [
         "T.RandomResizedCrop(224)",
         "A.RandomResizedCrop((224, 224))",
     ),
+    Case(
+        "Resize(320), not antialiased",
+        "T.Resize((320, 320), antialias=False)",
+        "A.Resize(320, 320)",
+    ),
     Case("LongestMaxSize(320)", "T.LongestMaxSize(320)", "A.LongestMaxSize(320)"),
     Case(
         "RandomShortestSize(320)",

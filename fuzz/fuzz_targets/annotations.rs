@@ -56,6 +56,12 @@ fuzz_target!(|bytes: &[u8]| {
             image_set: "train".to_owned(),
             classes: None,
         },
+        SourceSpec::LabelMe {
+            images: root(&file("labelme/a.jpg", b"inside")),
+            labels: Some(root(&file("labelme/labels/a.json", bytes))),
+            classes: None,
+            masks: true,
+        },
     ];
     for spec in specs {
         let Ok(source) = spec.open(&[]) else {

@@ -588,7 +588,8 @@ class Pipeline(RecordSelection, MovingFields):
             ConfigError: As in `open`.
             OpenError: As in `open`; the fields of a folder depend on its files.
         """
-        rows = self._batch.size or self._batch.per_rank
+        differ = self._batch.max_tokens is not None
+        rows = None if differ else self._batch.size or self._batch.per_rank
         described = _core.describe(self._json(), self._handles())
         return {
             name: Column.of_row(kind, dtype, rows, shape)

@@ -143,6 +143,8 @@ class Loader(AdapterLoader):
 
     def _rows(self) -> int | None:
         """Returns the rows of every batch; None if they differ."""
+        if self.pipeline._batch.max_tokens is not None:
+            return None
         state = self.state_dict()
         full = state["drop_last"] or state.get("tail") in ("pad", "wrap")
         whole = full or state["records"] % state["batch"] == 0

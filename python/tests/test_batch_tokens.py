@@ -44,6 +44,10 @@ def test_batches_are_within_the_limit_and_nothing_is_lost():
     assert len(set(sizes)) > 4
 
 
+def test_the_rows_of_a_column_are_not_known_before():
+    assert texts(size=9).shapes["number"].shape == (None,)
+
+
 def test_short_records_fill_more_of_a_batch_than_with_one_size():
     def waste(pipeline):
         with pipeline.open() as loader:

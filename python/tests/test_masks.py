@@ -466,6 +466,32 @@ def test_a_png_with_other_segments_is_a_bad_record(panoptic):
         infeed.Pipeline(source).open()
 
 
+def test_the_outlines_of_labelme_are_masks(tmp_path):
+    shapes = [
+        {"label": "b", "points": [[1, 1], [5, 1], [1, 5]], "shape_type": "polygon"},
+        {"label": "a", "points": [[20, 30], [10, 8]], "shape_type": "rectangle"},
+    ]
+    for name in ("one", "two"):
+        Image.new("RGB", (WIDTH, HEIGHT)).save(tmp_path / f"{name}.png")
+    (tmp_path / "two.json").write_text(json.dumps({"shapes": shapes}))
+    source = sources.LabelMe(tmp_path, masks=True)
+    pipeline = infeed.Pipeline(source).decode()
+    pipeline = pipeline.transform(SAME_SIZE, T.RandomVerticalFlip(1.0)).batch(2)
+    pipeline.save(tmp_path / "pipeline.toml")
+
+    for opened in (pipeline, infeed.Pipeline.load(tmp_path / "pipeline.toml")):
+        (batch,) = opened
+        assert [len(of) for of in rows(batch, "labels")] == [0, 2]
+        assert rows(batch, "labels")[1].tolist() == [1, 0]
+        triangle, rectangle = rows(batch, "masks")[1][:, ::-1]
+        assert triangle[1:4, 1:4].tolist() == [[1, 1, 1], [1, 1, 0], [1, 0, 0]]
+        assert rectangle[8:30, 10:20].all()
+        assert rectangle.sum() == 22 * 10
+        assert rows(batch, "boxes")[1][1].tolist() == [10, HEIGHT - 30, 20, HEIGHT - 8]
+    with pytest.raises(infeed.ConfigError, match="set classes="):
+        infeed.Pipeline(sources.LabelMe(tmp_path, classes=("a",))).open()
+
+
 def test_coco_fills_polygons_as_pycocotools(coco):
     def outline(annotations):
         # A triangle, and another object part to its right.

@@ -1,4 +1,5 @@
-//! Image files with boxes that were read when the source was opened: COCO, YOLO and Pascal VOC.
+//! Image files with boxes that were read when the source was opened: COCO, YOLO, Pascal VOC and
+//! LabelMe.
 
 use std::ops::Range;
 use std::path::PathBuf;

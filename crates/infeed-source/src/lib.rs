@@ -18,6 +18,7 @@ pub mod columns;
 pub mod field_spec;
 pub mod folder;
 pub mod formats;
+pub mod labelme;
 mod listing;
 pub mod memory;
 pub mod mix;

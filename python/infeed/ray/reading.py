@@ -55,6 +55,9 @@ class InfeedDatasource(Datasource):
         pipeline = source if isinstance(source, Pipeline) else Pipeline(source)
         self._pipeline = _with_whole_paths(pipeline)
         batch = pipeline._batch
+        if batch.max_tokens is not None:
+            expected = "a pipeline without max_tokens, since blocks have any rows"
+            raise _check.error("read", "source", expected, "max_tokens")
         rows = batch.size or batch.per_rank or 1
         # Functions on batches need the pipeline's own batches.
         self._is_batched = rows > 1 or bool(pipeline._python)

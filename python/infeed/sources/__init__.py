@@ -10,7 +10,7 @@ from typing import Any
 from infeed._columns import MemoryColumn
 from infeed._fields import Field
 from infeed.sources.base import Source
-from infeed.sources.boxed import Coco, Voc, Yolo
+from infeed.sources.boxed import Coco, LabelMe, Voc, Yolo
 from infeed.sources.files import Folder, Pairs
 from infeed.sources.memory import Memory
 from infeed.sources.mix import Mix
@@ -25,6 +25,7 @@ __all__ = [
     "Field",
     "Folder",
     "Items",
+    "LabelMe",
     "Memory",
     "Mix",
     "Npz",
@@ -44,6 +45,7 @@ _FILES: dict[str, type[Source]] = {
     "coco": Coco,
     "yolo": Yolo,
     "voc": Voc,
+    "labelme": LabelMe,
     "webdataset": WebDataset,
     "tfrecord": TFRecord,
     "mds": MDS,

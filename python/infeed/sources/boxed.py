@@ -131,3 +131,43 @@ class Voc(Source):
             kind = tuple[str, ...]
             classes = _check.typed(self, "classes", self.classes, kind)
             object.__setattr__(self, "classes", classes)
+
+
+@dataclass(frozen=True, repr=False)
+class LabelMe(Source):
+    """Images of a folder with the rectangles and polygons of LabelMe files.
+
+    An image without a JSON file has no boxes. The fields are ``image``, and per shape
+    ``boxes`` (left, top, right, bottom in pixels), ``labels`` (index of the class) and,
+    if asked for, ``masks``. They move with their image; `Pipeline.boxes` changes which
+    boxes stay.
+
+    Args:
+        images: Folder or URL of the images.
+        labels: Folder of the JSON files, with the paths of the images below it. None
+            means that each file is next to its image.
+        classes: Names of the classes, in the order of labels. None means the sorted
+            names of all shapes.
+        masks: Whether to read the mask of each shape, as `Coco` does.
+
+    Raises:
+        ConfigError: Raised when the pipeline is opened: there are no images or no
+            shapes, or a shape is invalid; the message names it.
+        OpenError: Raised when the pipeline is opened: a file cannot be read.
+    """
+
+    images: str
+    labels: str | None = None
+    classes: tuple[str, ...] | None = None
+    masks: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "images", _check.path(self, "images", self.images))
+        if self.labels is not None:
+            path = _check.path(self, "labels", self.labels)
+            object.__setattr__(self, "labels", path)
+        if self.classes is not None:
+            kind = tuple[str, ...]
+            classes = _check.typed(self, "classes", self.classes, kind)
+            object.__setattr__(self, "classes", classes)
+        _check.flag(self, "masks", self.masks)

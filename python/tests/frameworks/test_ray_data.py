@@ -178,6 +178,7 @@ tell(
     half=refused(infeed.ray.read, half), other=refused(infeed.ray.read, "photos"),
     tasks=refused(infeed.ray.read, photos, parallelism=0),
     cpus=refused(infeed.ray.read, photos, cpus=0),
+    tokens=refused(infeed.ray.read, decoded.batch(max_tokens=9, lengths=[1] * 30)),
     shapes=refused(infeed.ray.source, shapes), none=refused(infeed.ray.source, none),
 )
 """,
@@ -187,6 +188,7 @@ tell(
     for name, part in {
         "shape": "differs between rows",
         "ids": "leave ids out",
+        "tokens": "without max_tokens",
         "half": "bfloat16, which Arrow does not have",
         "other": "source must be a pipeline or a source",
         "tasks": "parallelism must be",

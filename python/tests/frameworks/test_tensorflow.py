@@ -114,6 +114,18 @@ def test_each_pass_is_the_next_epoch_and_ends_alone(pipeline):
     assert epoch(repeated) == expected[0] + expected[1]
 
 
+def test_a_limit_of_tokens_makes_the_number_of_rows_unknown(pipeline):
+    lengths = [1 + number % 4 for number in range(12)]
+    limited = pipeline.batch(6, max_tokens=8, lengths=lengths, drop_last=True)
+
+    dataset = adapter.Loader(limited).dataset()
+
+    assert dataset.element_spec["x"].shape.as_list() == [None]
+    sizes = [len(batch["x"]) for batch in dataset]
+    assert len(set(sizes)) > 1
+    assert len(sizes) == len(dataset)
+
+
 def test_a_shorter_last_batch_makes_the_number_of_rows_unknown():
     numbers = infeed.Pipeline(sources.Memory(x=list(range(10))))
 

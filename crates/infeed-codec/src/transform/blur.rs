@@ -208,6 +208,7 @@ impl RowBlur {
     /// half the filter more at each end.
     pub(super) fn row(&mut self, y: usize, read: impl Fn(usize, &mut [f32])) -> &[f32] {
         let (values, rows, added) = (self.sums.len(), self.along_y.len(), self.along_y.len() / 2);
+        let level = Level::detect();
         let ring_row = |y: usize| {
             let at = y % rows;
             at * values..(at + 1) * values
@@ -215,11 +216,14 @@ impl RowBlur {
         while self.next <= (y + added).min(self.height - 1) {
             read(self.next, &mut self.padded);
             let moved = |at: usize| &self.padded[at * self.channels..][..values];
-            add_weighted(&mut self.ring[ring_row(self.next)], &self.along_x, moved);
+            let rows: Vec<&[f32]> = (0..self.along_x.len()).map(moved).collect();
+            let to = &mut self.ring[ring_row(self.next)];
+            simd::sum_weighted(level, to, &rows, &self.along_x);
             self.next += 1;
         }
         let around = |at: usize| &self.ring[ring_row(mirrored(y + at, added, self.height))];
-        add_weighted(&mut self.sums, &self.along_y, around);
+        let around: Vec<&[f32]> = (0..rows).map(around).collect();
+        simd::sum_weighted(level, &mut self.sums, &around, &self.along_y);
         &self.sums
     }
 }
@@ -237,22 +241,19 @@ pub(super) fn blur(image: &mut Image, [kernel_x, kernel_y]: [u32; 2], sigma: f64
     for y in 0..height {
         let read = |y: usize, padded: &mut [f32]| {
             let row = image.row(y);
-            for (at, pixel) in padded.chunks_exact_mut(channels).enumerate() {
+            for (to, &v) in padded[added_x * channels..].iter_mut().zip(row) {
+                *to = f32::from(v);
+            }
+            let sides = (0..added_x).chain(added_x + width..2 * added_x + width);
+            for at in sides {
                 let from = mirrored(at, added_x, width) * channels;
-                for (to, &v) in pixel.iter_mut().zip(&row[from..from + channels]) {
+                let to = &mut padded[at * channels..][..channels];
+                for (to, &v) in to.iter_mut().zip(&row[from..from + channels]) {
                     *to = f32::from(v);
                 }
             }
         };
         let sums = blurred.row(y, read);
         simd::round_samples(level, sums, image.row_mut(y));
-    }
-}
-
-/// Sets `to` to the weighted sum of rows.
-fn add_weighted<'a>(to: &mut [f32], weights: &[f32], row: impl Fn(usize) -> &'a [f32]) {
-    to.fill(0.0);
-    for (at, &weight) in weights.iter().enumerate() {
-        simd::add_weighted(Level::detect(), to, row(at), weight);
     }
 }

@@ -88,9 +88,12 @@ impl Operation for GaussianNoise {
 struct NoiseTable {
     /// Noise, with the upper end of its part of 2^32.
     levels: Vec<(i16, u64)>,
-    /// For each upper byte, the first level that it may select.
-    guide: [usize; 256],
+    /// For the upper bits of a number, the first level that it may select. Most select only one.
+    guide: Vec<u16>,
 }
+
+/// Upper bits of a number in the guide.
+const GUIDE_BITS: u32 = 12;
 
 impl NoiseTable {
     fn new(mean: f64, sigma: f64, clip: bool) -> NoiseTable {
@@ -121,15 +124,20 @@ impl NoiseTable {
             };
             levels.push((level as i16, (end * 4_294_967_296.0) as u64));
         }
-        let guide = std::array::from_fn(|byte| {
-            levels.partition_point(|&(_, end)| end <= (byte as u64) << 24)
-        });
+        let mut at = 0;
+        let first = |bits: u64| {
+            while levels[at].1 <= bits << (32 - GUIDE_BITS) {
+                at += 1;
+            }
+            at as u16
+        };
+        let guide = (0..1 << GUIDE_BITS).map(first).collect();
         NoiseTable { levels, guide }
     }
 
     /// Returns the noise for a random number.
     fn level(&self, random: u32) -> i16 {
-        let mut at = self.guide[(random >> 24) as usize];
+        let mut at = usize::from(self.guide[(random >> (32 - GUIDE_BITS)) as usize]);
         // The last end is 2^32, above every number.
         while self.levels[at].1 <= u64::from(random) {
             at += 1;

@@ -11,6 +11,7 @@ use super::operation::{Effect, Operation};
 use super::params::Check;
 use super::{Rng, Step, TransformError};
 use infeed_core::sample::{Depth, Image, Size};
+use infeed_raw::simd::{self, Level};
 
 fn one_half() -> f64 {
     0.5
@@ -193,21 +194,14 @@ pub(super) fn sharpen(image: &mut Image, factor: f64) {
         return;
     }
     let other = (1.0 - factor) as f32;
+    let level = Level::detect();
     let mut above = image.row(0).to_vec();
     let mut own = image.row(1).to_vec();
     for y in 1..height - 1 {
         let (_, rest) = image.data.split_at_mut(y * width * channels);
         let (row, below) = rest.split_at_mut(width * channels);
         let below = &below[..width * channels];
-        for at in channels..(width - 1) * channels {
-            let columns = [at - channels, at, at + channels];
-            let sum = |row: &[u8]| -> u32 { columns.iter().map(|&at| u32::from(row[at])).sum() };
-            let sum = sum(&above) + sum(&own) + sum(below) + 4 * u32::from(own[at]);
-            // Thirteenths are never halfway between two integers.
-            let mean = ((2 * sum + 13) / 26) as f32;
-            let value = f32::from(own[at]);
-            row[at] = (value + (mean - value) * other) as u8;
-        }
+        simd::sharpen_row(level, [&above, &own, below], channels, other, row);
         std::mem::swap(&mut above, &mut own);
         own.copy_from_slice(below);
     }

@@ -54,12 +54,25 @@ at_levels! {
 }
 
 at_levels! {
-    /// Adds `from * weight` to each number.
+    /// Writes the sums of rows, each times its weight, from the first row on.
     ///
     /// # Shape
     ///
-    /// Both are `[numbers]`; the longer one keeps its end.
-    add_weighted, add(to: &mut [f32], from: &[f32], weight: f32)
+    /// `to` is `[numbers]`, `weights` is `[rows]`, and each row has at least as many numbers as `to`;
+    /// what is missing counts as 0, in blocks of 32.
+    sum_weighted, sum_rows(to: &mut [f32], rows: &[&[f32]], weights: &[f32])
+}
+
+at_levels! {
+    /// Writes the blend of a row of pixels with the means of 3 x 3 pixels, in which the centre counts
+    /// five times: `own + (mean - own) * other`, clipped to 0 to 255 and truncated. Leaves the first
+    /// and the last pixel as they are.
+    ///
+    /// # Shape
+    ///
+    /// `rows` are the row above, the row and the row below, all `[pixels, channels]` like `out`; the
+    /// shortest one ends the row.
+    sharpen_row, sharpen(rows: [&[u8]; 3], channels: usize, other: f32, out: &mut [u8])
 }
 
 at_levels! {
@@ -180,9 +193,51 @@ fn scale_all(scale: f32, bias: f32, samples: &mut [u8]) {
 }
 
 #[inline(always)]
-fn add(to: &mut [f32], from: &[f32], weight: f32) {
-    for (to, from) in to.iter_mut().zip(from) {
-        *to += from * weight;
+fn sharpen(rows: [&[u8]; 3], channels: usize, other: f32, out: &mut [u8]) {
+    let length = rows.iter().map(|row| row.len()).fold(out.len(), usize::min);
+    let Some(inner) = length.checked_sub(2 * channels) else {
+        return;
+    };
+    let out = &mut out[channels..][..inner];
+    let [above, own, below] = rows.map(|row| [0, 1, 2].map(|at| &row[at * channels..][..inner]));
+    for at in 0..inner {
+        let sum = |row: [&[u8]; 3]| -> u16 {
+            let [left, middle, right] = row.map(|part| u16::from(part[at]));
+            left + middle + right
+        };
+        let centre = own[1][at];
+        let sum = sum(above) + sum(own) + sum(below) + 4 * u16::from(centre);
+        // Thirteenths are never halfway between two integers.
+        let mean = f32::from((2 * sum + 13) / 26);
+        let value = f32::from(centre);
+        out[at] = truncated(value + (mean - value) * other);
+    }
+}
+
+/// Numbers whose sums stay in registers while rows are added.
+const SUMS: usize = 32;
+
+#[inline(always)]
+fn sum_rows(to: &mut [f32], rows: &[&[f32]], weights: &[f32]) {
+    let (blocks, rest) = to.as_chunks_mut::<SUMS>();
+    let begin = blocks.len() * SUMS;
+    for (number, block) in blocks.iter_mut().enumerate() {
+        let mut sums = [0.0; SUMS];
+        for (row, weight) in rows.iter().zip(weights) {
+            let part = row
+                .get(number * SUMS..)
+                .and_then(<[f32]>::first_chunk::<SUMS>);
+            for (sum, v) in sums.iter_mut().zip(part.unwrap_or(&[0.0; SUMS])) {
+                *sum += v * weight;
+            }
+        }
+        *block = sums;
+    }
+    rest.fill(0.0);
+    for (row, weight) in rows.iter().zip(weights) {
+        for (sum, v) in rest.iter_mut().zip(row.get(begin..).unwrap_or_default()) {
+            *sum += v * weight;
+        }
     }
 }
 
@@ -377,6 +432,39 @@ mod tests {
     }
 
     #[test]
+    fn sharpened_rows_are_equal_at_all_levels() {
+        let value = |at: usize| (at * at * 31 / 7 % 256) as u8;
+        let rows: [Vec<u8>; 3] =
+            [0, 1, 2].map(|row| (row * 999..row * 999 + 400).map(value).collect());
+        let [above, own, below] = &rows;
+        for level in Level::available() {
+            for (channels, length, other) in
+                [(1, 400, 0.6), (3, 399, -1.7), (3, 6, 1.0), (4, 5, 1.0)]
+            {
+                let mut found = vec![9; length];
+                sharpen_row(level, [above, own, below], channels, other, &mut found);
+                let mut expected = vec![9; length];
+                for at in channels..length.saturating_sub(channels) {
+                    let sum: u32 = [at - channels, at, at + channels]
+                        .iter()
+                        .map(|&at| {
+                            [above, own, below]
+                                .map(|row| u32::from(row[at]))
+                                .iter()
+                                .sum::<u32>()
+                        })
+                        .sum::<u32>()
+                        + 4 * u32::from(own[at]);
+                    let mean = (f64::from(sum) / 13.0).round() as f32;
+                    let own = f32::from(own[at]);
+                    expected[at] = (own + (mean - own) * other) as u8;
+                }
+                assert_eq!(found, expected, "{level:?} {channels} {length}");
+            }
+        }
+    }
+
+    #[test]
     fn scaled_and_rounded_samples_are_equal_at_all_levels() {
         let levels: Vec<u8> = (0..=255).collect();
         let numbers: Vec<f32> = (0..=510).map(|v| v as f32 / 2.0).collect();
@@ -391,10 +479,14 @@ mod tests {
             round_samples(level, &numbers, &mut found);
             let expected = numbers.iter().map(|v| v.round_ties_even() as u8);
             assert!(expected.eq(found), "{level:?}");
-            let mut sums = numbers.clone();
-            add_weighted(level, &mut sums, &numbers, 0.3);
-            let expected = numbers.iter().map(|v| v + v * 0.3);
-            assert!(expected.eq(sums), "{level:?}");
+            let mut sums = vec![7.0; 500];
+            let rows = [&numbers[..500], &numbers[11..], &numbers[3..503]];
+            sum_weighted(level, &mut sums, &rows, &[0.3, 1.7, -0.9]);
+            let sum = |at: usize| {
+                let [a, b, c] = rows.map(|row| row[at]);
+                a * 0.3 + b * 1.7 + c * -0.9
+            };
+            assert!((0..500).map(sum).eq(sums), "{level:?}");
         }
     }
 }

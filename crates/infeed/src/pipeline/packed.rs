@@ -164,6 +164,11 @@ impl SourceSpec {
                 }
             }
             SourceSpec::Voc { path, .. } => *path = change(path),
+            SourceSpec::LabelMe { images, labels, .. } => {
+                for path in std::iter::once(images).chain(labels) {
+                    *path = change(path);
+                }
+            }
             SourceSpec::Memory { fields } => {
                 for path in fields.iter_mut().filter_map(|field| field.path.as_mut()) {
                     *path = change(path);

@@ -21,7 +21,7 @@ use infeed_source::formats::{self, FileFormat};
 use infeed_source::memory::{FieldData, Memory};
 use infeed_source::mix::Mix;
 use infeed_source::pairs::Pairs;
-use infeed_source::{Source, boxed, panoptic, voc, yolo};
+use infeed_source::{Source, boxed, labelme, panoptic, voc, yolo};
 
 /// Defines [`SourceSpec`] with one variant for each file format of the table, and what these
 /// variants have in common.
@@ -100,6 +100,20 @@ macro_rules! source_spec {
                 /// Names of the classes. Absent: the 20 classes of the challenge.
                 #[serde(default, skip_serializing_if = "Option::is_none")]
                 classes: Option<Vec<String>>,
+            },
+            /// Images with the shapes of LabelMe files.
+            LabelMe {
+                /// Folder or URL of the images.
+                images: PathBuf,
+                /// Folder of the JSON files. Absent: they are next to their images.
+                #[serde(default, skip_serializing_if = "Option::is_none")]
+                labels: Option<PathBuf>,
+                /// Names of the classes. Absent: the sorted names of all shapes.
+                #[serde(default, skip_serializing_if = "Option::is_none")]
+                classes: Option<Vec<String>>,
+                /// Whether the mask of each box is read.
+                #[serde(default, skip_serializing_if = "is_no")]
+                masks: bool,
             },
             /// Mix of several sources with the same fields.
             Mix {
@@ -312,6 +326,7 @@ impl SourceSpec {
             }
             SourceSpec::Yolo { corners, .. } => Ok(Some(yolo::fields(*corners))),
             SourceSpec::Voc { .. } => Ok(Some(voc::fields())),
+            SourceSpec::LabelMe { masks, .. } => Ok(Some(labelme::fields(*masks))),
             SourceSpec::Memory { fields } => {
                 let fields: Result<_, _> = fields.iter().map(MemoryField::field).collect();
                 fields.map(Some)
@@ -351,6 +366,14 @@ impl SourceSpec {
             SourceSpec::Voc { .. } => {
                 let boxes = BoxesSpec::new(boxed::BOXES, BoxFormat::Xyxy);
                 Some(boxes.columns([boxed::LABELS, voc::DIFFICULT]))
+            }
+            SourceSpec::LabelMe { masks, .. } => {
+                let boxes = BoxesSpec::new(boxed::BOXES, BoxFormat::Xyxy);
+                let boxes = boxes.columns([boxed::LABELS]);
+                Some(match masks {
+                    true => boxes.masks(coco::MASKS),
+                    false => boxes,
+                })
             }
             SourceSpec::Mix { parts, .. } => parts.first()?.source.boxes(),
             _ => None,
@@ -454,6 +477,15 @@ impl SourceSpec {
                 image_set,
                 classes,
             } => Arc::new(voc::open(path, image_set, classes.as_deref())?),
+            SourceSpec::LabelMe {
+                images,
+                labels,
+                classes,
+                masks,
+            } => {
+                let (labels, classes) = (labels.as_deref(), classes.as_deref());
+                Arc::new(labelme::open(images, labels, classes, *masks)?)
+            }
             SourceSpec::Mix { parts, epoch } => {
                 let weighted = parts.iter().any(|part| part.weight.is_some());
                 let shares: Option<Vec<f64>> = parts.iter().map(|part| part.weight).collect();
