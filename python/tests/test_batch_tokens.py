@@ -131,6 +131,18 @@ def test_the_size_limits_rows_and_a_substitute_is_not_longer(tmp_path):
     assert left == RECORDS - len(range(4, RECORDS, 9))
 
 
+def test_devices_share_each_batch():
+    pipeline = texts(ragged="offsets", tail="drop")
+    with pytest.raises(infeed.ConfigError, match="use multiple_of=2 and tail="):
+        pipeline.open(devices=["sim", "sim"])
+
+    even = texts(ragged="offsets", tail="drop", multiple_of=2)
+    expected = [len(batch) for batch in epoch(even)]
+    with even.open(devices=["sim", "sim"]) as loader:
+        rows = [[part.rows for part in parts] for parts in loader]
+    assert rows == [[size // 2] * 2 for size in expected]
+
+
 def test_passes_and_selections_keep_the_limit():
     twice = epoch(texts().repeat(2))
     counts = np.bincount(np.concatenate(twice))

@@ -38,14 +38,13 @@ pub(super) fn share(loader: &Loader, devices: usize) -> Result<usize, Error> {
     }
     if let Some(found) = partition.rows_unless(|rows| rows.is_multiple_of(devices as u64)) {
         let (drop, pad, wrap) = (Tail::Drop.name(), Tail::Pad.name(), Tail::Wrap.name());
-        let fix = match partition.has_equal_batches() {
-            true => format!("use tail=\"{drop}\", \"{pad}\" or \"{wrap}\""),
-            false => {
-                format!("use multiple_of={devices} and tail=\"{drop}\", \"{pad}\" or \"{wrap}\"")
-            }
+        let (which, fix) = match partition.has_equal_batches() {
+            true => ("the last batch of an epoch", String::new()),
+            false => ("a batch", format!("multiple_of={devices} and ")),
         };
         return wrong(format!(
-            "a batch has {found} rows, which cannot be divided evenly among {devices} devices; {fix}"
+            "{which} has {found} rows, which cannot be divided evenly among {devices} devices; use \
+             {fix}tail=\"{drop}\", \"{pad}\" or \"{wrap}\""
         ));
     }
     if loader.options.on_error == OnError::Skip {

@@ -75,12 +75,12 @@ impl<D: Device> DeviceLoader<D> {
         let partition = executor.job().partition();
         if let Some(found) = partition.rows_unless(|own| own == rows as u64) {
             let (drop, pad) = (Tail::Drop.name(), Tail::Pad.name());
-            let fix = match partition.has_equal_batches() {
-                true => format!("use tail=\"{drop}\" or \"{pad}\""),
-                false => "use batches of equal size, without max_tokens".to_owned(),
+            let (which, fix) = match partition.has_equal_batches() {
+                true => ("the last batch", format!("tail=\"{drop}\" or \"{pad}\"")),
+                false => ("a batch", "batches without max_tokens".to_owned()),
             };
             let problem =
-                format!("a batch of an epoch has {found} rows, but targets have {rows}; {fix}");
+                format!("{which} of an epoch has {found} rows, but targets have {rows}; use {fix}");
             return Err(Error::config("next_into", problem));
         }
         if loader.options.on_error == OnError::Skip {
