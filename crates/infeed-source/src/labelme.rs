@@ -216,7 +216,7 @@ mod tests {
         let source = open(root.path(), None, classes, masks)?;
         // Files are read while the folder exists.
         let [none, both] = [0, 1].map(|at| read_one(&source, at).expect("a record").fields);
-        assert!(none[1].is_empty() && both[0] == &b"b"[..]);
+        assert!(none[1].is_empty() && both[0] == b"b"[..]);
         let boxes = both[1].chunks_exact(4);
         let boxes: Vec<f32> = boxes
             .map(|x| f32::from_le_bytes(x.try_into().expect("four bytes")))
