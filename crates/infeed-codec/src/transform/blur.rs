@@ -208,7 +208,6 @@ impl RowBlur {
     /// half the filter more at each end.
     pub(super) fn row(&mut self, y: usize, read: impl Fn(usize, &mut [f32])) -> &[f32] {
         let (values, rows, added) = (self.sums.len(), self.along_y.len(), self.along_y.len() / 2);
-        let level = Level::detect();
         let ring_row = |y: usize| {
             let at = y % rows;
             at * values..(at + 1) * values
@@ -216,14 +215,11 @@ impl RowBlur {
         while self.next <= (y + added).min(self.height - 1) {
             read(self.next, &mut self.padded);
             let moved = |at: usize| &self.padded[at * self.channels..][..values];
-            let rows: Vec<&[f32]> = (0..self.along_x.len()).map(moved).collect();
-            let to = &mut self.ring[ring_row(self.next)];
-            simd::sum_weighted(level, to, &rows, &self.along_x);
+            add_weighted(&mut self.ring[ring_row(self.next)], &self.along_x, moved);
             self.next += 1;
         }
         let around = |at: usize| &self.ring[ring_row(mirrored(y + at, added, self.height))];
-        let around: Vec<&[f32]> = (0..rows).map(around).collect();
-        simd::sum_weighted(level, &mut self.sums, &around, &self.along_y);
+        add_weighted(&mut self.sums, &self.along_y, around);
         &self.sums
     }
 }
@@ -255,5 +251,13 @@ pub(super) fn blur(image: &mut Image, [kernel_x, kernel_y]: [u32; 2], sigma: f64
         };
         let sums = blurred.row(y, read);
         simd::round_samples(level, sums, image.row_mut(y));
+    }
+}
+
+/// Sets `to` to the weighted sum of rows.
+fn add_weighted<'a>(to: &mut [f32], weights: &[f32], row: impl Fn(usize) -> &'a [f32]) {
+    to.fill(0.0);
+    for (at, &weight) in weights.iter().enumerate() {
+        simd::add_weighted(Level::detect(), to, row(at), weight);
     }
 }

@@ -54,13 +54,12 @@ at_levels! {
 }
 
 at_levels! {
-    /// Writes the sums of rows, each times its weight, from the first row on.
+    /// Adds `from * weight` to each number.
     ///
     /// # Shape
     ///
-    /// `to` is `[numbers]`, `weights` is `[rows]`, and each row has at least as many numbers as `to`;
-    /// what is missing counts as 0, in blocks of 32.
-    sum_weighted, sum_rows(to: &mut [f32], rows: &[&[f32]], weights: &[f32])
+    /// Both are `[numbers]`; the longer one keeps its end.
+    add_weighted, add(to: &mut [f32], from: &[f32], weight: f32)
 }
 
 at_levels! {
@@ -214,30 +213,10 @@ fn sharpen(rows: [&[u8]; 3], channels: usize, other: f32, out: &mut [u8]) {
     }
 }
 
-/// Numbers whose sums stay in registers while rows are added.
-const SUMS: usize = 32;
-
 #[inline(always)]
-fn sum_rows(to: &mut [f32], rows: &[&[f32]], weights: &[f32]) {
-    let (blocks, rest) = to.as_chunks_mut::<SUMS>();
-    let begin = blocks.len() * SUMS;
-    for (number, block) in blocks.iter_mut().enumerate() {
-        let mut sums = [0.0; SUMS];
-        for (row, weight) in rows.iter().zip(weights) {
-            let part = row
-                .get(number * SUMS..)
-                .and_then(<[f32]>::first_chunk::<SUMS>);
-            for (sum, v) in sums.iter_mut().zip(part.unwrap_or(&[0.0; SUMS])) {
-                *sum += v * weight;
-            }
-        }
-        *block = sums;
-    }
-    rest.fill(0.0);
-    for (row, weight) in rows.iter().zip(weights) {
-        for (sum, v) in rest.iter_mut().zip(row.get(begin..).unwrap_or_default()) {
-            *sum += v * weight;
-        }
+fn add(to: &mut [f32], from: &[f32], weight: f32) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to += from * weight;
     }
 }
 
@@ -479,14 +458,10 @@ mod tests {
             round_samples(level, &numbers, &mut found);
             let expected = numbers.iter().map(|v| v.round_ties_even() as u8);
             assert!(expected.eq(found), "{level:?}");
-            let mut sums = vec![7.0; 500];
-            let rows = [&numbers[..500], &numbers[11..], &numbers[3..503]];
-            sum_weighted(level, &mut sums, &rows, &[0.3, 1.7, -0.9]);
-            let sum = |at: usize| {
-                let [a, b, c] = rows.map(|row| row[at]);
-                a * 0.3 + b * 1.7 + c * -0.9
-            };
-            assert!((0..500).map(sum).eq(sums), "{level:?}");
+            let mut sums = numbers.clone();
+            add_weighted(level, &mut sums, &numbers, 0.3);
+            let expected = numbers.iter().map(|v| v + v * 0.3);
+            assert!(expected.eq(sums), "{level:?}");
         }
     }
 }
