@@ -66,7 +66,7 @@ pub enum EncodeError {
 }
 
 /// Longest side that the baseline format and libjpeg-turbo support.
-const MAX_SIDE: u32 = 65_500;
+pub const MAX_SIDE: u32 = 65_500;
 
 /// Encodes RGB pixels as a baseline JPEG; the same bytes at every SIMD level.
 ///

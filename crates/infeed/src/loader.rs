@@ -113,7 +113,8 @@ pub struct Loader {
     readers: usize,
     /// The state before the first step.
     begin: LoaderState,
-    /// Division of an epoch into batches.
+    /// Division of an epoch into batches. A closed loader, which has no executor, needs it for its
+    /// state.
     partition: Partition,
     /// The description, with the resolved outputs of its functions.
     pipeline: Pipeline,

@@ -11,10 +11,7 @@ use super::params::Check;
 use super::{Rng, Step, TransformError};
 use infeed_core::sample::{Depth, Image, Size};
 use infeed_raw::jpeg::{JpegDecoder, JpegTask, PixelFormat};
-use infeed_raw::jpeg_encode::{Subsampling, encode};
-
-/// Longest side of a JPEG.
-const MAX_SIDE: u32 = 65_500;
+use infeed_raw::jpeg_encode::{MAX_SIDE, Subsampling, encode};
 
 /// Compresses images as JPEG with a random quality and decodes them again. Leaves masks unchanged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -117,7 +117,7 @@ impl fmt::Display for ColorStep {
             ColorStep::Noise { mean, sigma, .. } => {
                 write!(f, "noise with mean {mean}, sigma {sigma}")
             }
-            ColorStep::Compress(quality) => write!(f, "JPEG with quality {quality}"),
+            ColorStep::Compress(quality) => write!(f, "quality {quality}"),
         }
     }
 }

@@ -233,7 +233,10 @@ pub(super) fn describe(pipeline: &Pipeline, source: &dyn Source, order: &Order) 
         line("repeat", format!("{passes} passes"));
     }
     if let (Some(tokens), Some((ends, _))) = (pipeline.batch.max_tokens, order.batch_ends()) {
-        let text = format!("batches: up to {tokens} tokens, {} full ones", ends.len());
+        let text = format!(
+            "batches: {} full ones in an epoch, up to {tokens} tokens each",
+            ends.len()
+        );
         line(&text, String::new());
     } else if let Some(groups) = order.batch_groups() {
         line(
