@@ -35,6 +35,7 @@ class Case:
     albumentations: str
     boxes: bool = False
     sizes: bool = False  # results differ in size
+    fuse: bool = False
 
 
 MOSAIC = "A.Mosaic(target_size={0}, cell_shape=(640, 640), fit_mode='contain', p=1)"
@@ -46,6 +47,10 @@ OWN_AFFINE = (
 )
 AFFINE = "A.Affine(scale=(0.5, 1.5), translate_percent=(-0.1, 0.1), fill=114, p=1)"
 LETTERBOX = "A.LongestMaxSize(640), A.PadIfNeeded(640, 640, fill=114)"
+CHAIN = f"{OWN_AFFINE}, T.RandomPerspective(0.2, p=1, fill=114)"
+PEER_CHAIN = f"{AFFINE}, A.Perspective((0.05, 0.1), fill=114, p=1)"
+OWN_COLORS = "T.ColorJitter(0.4, 0.4, 0.4)"
+COLORS = "A.ColorJitter((0.6, 1.4), (0.6, 1.4), (0.6, 1.4), (0, 0), p=1)"
 OWN_LETTERBOX = "T.LongestMaxSize(640), T.CropOrPad(640, 640, fill=114)"
 
 CASES = [
@@ -130,6 +135,10 @@ CASES = [
         "A.ColorJitter((0.6, 1.4), (0.6, 1.4), (0.6, 1.4), (-0.1, 0.1), p=1)",
     ),
     Case("brightness, saturation, hue", OWN_HSV, HSV),
+    Case("ColorJitter without hue", OWN_COLORS, COLORS),
+    Case("ColorJitter without hue, fused", OWN_COLORS, COLORS, fuse=True),
+    Case("RandomAffine, RandomPerspective", CHAIN, PEER_CHAIN),
+    Case("RandomAffine, RandomPerspective, fused", CHAIN, PEER_CHAIN, fuse=True),
     Case("Grayscale(3)", "T.Grayscale(3)", "A.ToGray(p=1)"),
     Case("RandomInvert", "T.RandomInvert(1)", "A.InvertImg(p=1)"),
     Case("RandomPosterize(4)", "T.RandomPosterize(4, p=1)", "A.Posterize(4, p=1)"),
@@ -217,7 +226,7 @@ def infeed_batches(case: Case, images: np.ndarray) -> Iterator[object]:
     pipeline = infeed.Pipeline(sources.Memory(**fields)).shuffle(seed=0)
     if case.boxes:
         pipeline = pipeline.boxes("boxes", columns=("labels",))
-    pipeline = pipeline.transform(*steps).batch(BATCH, pad=case.sizes)
+    pipeline = pipeline.transform(*steps, fuse=case.fuse).batch(BATCH, pad=case.sizes)
     with pipeline.open(workers=1) as loader:
         while True:
             yield from loader

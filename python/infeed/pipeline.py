@@ -82,6 +82,7 @@ class Pipeline(RecordSelection, MovingFields):
     _batch: BatchOptions = SINGLE
     _python: tuple[FunctionStep, ...] = ()
     _keep: tuple[str, ...] = ()
+    _fuse: bool = False
 
     def __init__(self, source: sources.Source):
         if not isinstance(source, sources.Source):
@@ -154,6 +155,7 @@ class Pipeline(RecordSelection, MovingFields):
         layout: Literal["HWC", "CHW"] | None = None,
         dtype: Literal["uint8", "float32", "float16", "bfloat16"] | None = None,
         keep: Sequence[str] = (),
+        fuse: bool | None = None,
     ) -> Self:
         """Adds transforms, applied in order, and sets the layout and type of images.
 
@@ -170,6 +172,10 @@ class Pipeline(RecordSelection, MovingFields):
             dtype: Type of images in the batch. None: no change; the default is uint8,
                 or float32 after ``ToFloat`` or ``Normalize``.
             keep: Names of fields that stay unchanged when pixels move or mix.
+            fuse: Whether chains of random warps, and of linear changes of colours, each
+                run as one step. It is faster, and the pixels differ from those of the
+                single steps. It holds for all transforms of the pipeline. None: no
+                change; the default is False.
 
         Raises:
             ConfigError: A step is not a transform, ``layout`` or ``dtype`` is invalid,
@@ -192,6 +198,8 @@ class Pipeline(RecordSelection, MovingFields):
         kept = [_check.field("transform", "keep", name) for name in keep]
         new = (name for name in dict.fromkeys(kept) if name not in self._keep)
         changes["_keep"] = (*self._keep, *new)
+        if fuse is not None:
+            changes["_fuse"] = _check.flag("transform", "fuse", fuse)
         if layout is not None:
             changes["_layout"] = _check.choice("transform", "layout", layout, _LAYOUTS)
         if dtype is not None:
@@ -673,6 +681,8 @@ class Pipeline(RecordSelection, MovingFields):
             settings.append(f"dtype={_code.value(self._dtype)}")
         if self._keep:
             settings.append(f"keep={_code.value(self._keep)}")
+        if self._fuse:
+            settings.append("fuse=True")
         if settings:
             steps.append(_code.method("transform", settings))
         if self._batch != SINGLE:
@@ -735,6 +745,8 @@ class Pipeline(RecordSelection, MovingFields):
         }
         if self._keep:
             description["keep"] = list(self._keep)
+        if self._fuse:
+            description["fuse"] = True
         description["batch"] = set_values(self._batch)
         if self._python:
             description["python"] = self._functions_to_dict()
@@ -767,8 +779,10 @@ class Pipeline(RecordSelection, MovingFields):
         for declared in description.get("points", ()):
             new = new.points(**declared)
         steps = map(transforms.from_dict, description.get("transforms", []))
-        keep = description.get("keep", ())
-        new = new.transform(*steps, **description.get("output", {}), keep=keep)
+        settings = {
+            key: description[key] for key in ("keep", "fuse") if key in description
+        }
+        new = new.transform(*steps, **description.get("output", {}), **settings)
         if functions is None:
             steps = description.get("python", ())
             functions = tuple(FunctionStep.from_dict(step, trusted) for step in steps)

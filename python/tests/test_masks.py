@@ -388,7 +388,9 @@ def panoptic(tmp_path):
         Image.fromarray(pixels.astype(np.uint8)).save(
             tmp_path / "segments" / f"{index}.png"
         )
-        images.append({"id": 5 * index, "file_name": f"{index}.png"})
+        height, width = objects.shape
+        entry = {"id": 5 * index, "file_name": f"{index}.png"}
+        images.append(entry | {"height": height, "width": width})
         segments = []
         for label in np.unique(objects):
             x1, y1, x2, y2 = (float(v) for v in box_of(objects == label))

@@ -78,6 +78,15 @@ const RUNS_FIX: &str = "write its mask again, or remove the annotation";
 /// Largest number of runs of all segments of an image.
 const MAX_SEGMENT_RUNS: usize = 1 << 22;
 
+/// Maximum memory for a length of a run: a number, and digits with a comma, in vectors that grew.
+const RUN_BYTES: u64 = 2 * (4 + 10);
+
+/// Returns the maximum memory that the masks of all segments of an image take, as values and as JSON.
+pub fn segments_bytes(size: Size) -> u64 {
+    // Two lengths for each run, which has at least one pixel.
+    size.pixels().saturating_mul(2).min(MAX_SEGMENT_RUNS as u64) * RUN_BYTES
+}
+
 /// Returns the mask of each segment of an image whose pixels are numbers of segments, in the order
 /// of `ids`. The number of a pixel is red + 256 green + 65 536 blue, and 0 belongs to no segment.
 ///

@@ -34,7 +34,6 @@ use super::what_if::{WhatIfInputs, crossovers};
 use super::{Progress, feeders, functions, now_s, what_if};
 use infeed_core::error::Error;
 use infeed_core::probe;
-use infeed_core::units::format_bytes;
 use infeed_raw::machine::last_level_cache_bytes;
 
 /// Turns of each remedy.
@@ -447,11 +446,7 @@ impl Trials {
             let gain = ratio(&rates, &base_rates).widen(unsteady).spread(factor);
             let cached = prepared.cached.as_ref().map_or(0.0, FilledCache::share);
             if let Some(cache) = &prepared.cached {
-                quality = format!(
-                    "{quality}; {:.0} % of the records, which all take {}",
-                    100.0 * cached,
-                    format_bytes(cache.all_bytes),
-                );
+                quality = format!("{quality}; {}", cache.description(&run.stages));
             }
             tried.push(TrialResult {
                 gain: match &prepared.cached {

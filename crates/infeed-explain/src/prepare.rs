@@ -5,13 +5,17 @@ use std::sync::Arc;
 
 use super::case::Case;
 use super::remedies::{Candidate, RemedyChange};
+use super::run::stages;
+use super::stages::StageCost;
 use super::trial::Variant;
+
 use crate::feeders::Feeders;
 use infeed::loader::device::Placement;
 use infeed::loader::{CacheLimit, DecodeBy, DecodedCache, OnError};
 use infeed::pipeline::Pipeline;
 use infeed::plan::Plan;
 use infeed_core::error::Error;
+use infeed_core::units::format_bytes;
 use infeed_pack as pack;
 use infeed_source::Source;
 use infeed_source::repeated::RepeatedRecords;
@@ -41,6 +45,8 @@ pub(super) struct FilledCache {
     pub(super) all_bytes: f64,
     /// Limit of the cache.
     pub(super) limit_bytes: f64,
+    /// Processor time of a record in the epoch that filled the cache, in seconds.
+    fill_cpu_s: f64,
 }
 
 impl FilledCache {
@@ -48,6 +54,25 @@ impl FilledCache {
     pub(super) fn share(&self) -> f64 {
         (self.limit_bytes / self.all_bytes.max(1.0)).min(1.0)
     }
+
+    /// Describes what the cache would hold, and the processor time of the epoch that fills it, as a
+    /// factor of that of these stages.
+    pub(super) fn description(&self, now: &[StageCost]) -> String {
+        format!(
+            "{:.0} % of the records, which all take {}; the first epoch needs {:.2}x of now's \
+             processor time",
+            100.0 * self.share(),
+            format_bytes(self.all_bytes),
+            self.fill_cpu_s / record_cpu_s(now).max(1e-9),
+        )
+    }
+}
+
+/// Processor time of a record that passes these stages, in seconds. The first one reads.
+fn record_cpu_s(stages: &[StageCost]) -> f64 {
+    let records = stages.first().map_or(0, |read| read.samples);
+    let cpu_s: f64 = stages.iter().map(|stage| stage.cpu_s).sum();
+    cpu_s / records.max(1) as f64
 }
 
 /// Statistics of a rewrite.
@@ -244,6 +269,7 @@ impl Case {
         if stats.records == 0 {
             return Err(problem("no record fits into half of the free memory"));
         }
+        let fill_cpu_s = record_cpu_s(&stages(&loader.stats()?));
         let each = stats.used_bytes as f64 / stats.records as f64;
         Ok(PreparedRemedy {
             variant,
@@ -252,6 +278,7 @@ impl Case {
                 _cache: cache,
                 all_bytes: each * self.own.len() as f64,
                 limit_bytes: stats.limit_bytes as f64,
+                fill_cpu_s,
             }),
         })
     }

@@ -9,12 +9,13 @@ use bytes::Bytes;
 
 use super::folder::read_files;
 use super::listing::Paths;
-use super::{Admission, Read, ReadError, Sink, Source, fingerprint};
+use super::{Admission, Read, ReadError, Sink, Source, admitted, fingerprint};
 use infeed_codec::decode::{ColorMode, DecodeError, Decoder, Limits, Request};
 use infeed_codec::instances::{self, CocoMaskError};
+use infeed_codec::transform::MAX_PIXELS;
 use infeed_core::error::Error;
 use infeed_core::random::{hash, hash_bytes};
-use infeed_core::sample::{DType, Field, FieldKind, Image, Pixels, Record, RecordId};
+use infeed_core::sample::{DType, Field, FieldKind, Image, Pixels, Record, RecordId, Size};
 
 /// Field of the boxes.
 pub const BOXES: &str = "boxes";
@@ -72,6 +73,8 @@ enum BoxMasks {
 #[derive(Debug)]
 struct BoxSegments {
     paths: Paths,
+    /// Size of each record's image.
+    sizes: Vec<Size>,
     numbers: Vec<u32>,
 }
 
@@ -80,6 +83,14 @@ struct BoxSegments {
 enum SegmentsError {
     #[error("cannot decode {path}")]
     Decode { path: String, source: DecodeError },
+    #[error(
+        "{path} has {found} pixels, but its annotation says {expected}; correct the file, or its annotation"
+    )]
+    Size {
+        path: String,
+        found: Size,
+        expected: Size,
+    },
     #[error("{path} {error}")]
     Mask { path: String, error: CocoMaskError },
     #[error("the masks of {path} are no JSON")]
@@ -90,6 +101,11 @@ enum SegmentsError {
 }
 
 impl BoxSegments {
+    /// Maximum memory for the pixels and the masks of a record.
+    fn scratch_bytes(&self, record: usize) -> u64 {
+        self.sizes[record].pixels() * 3 + instances::segments_bytes(self.sizes[record])
+    }
+
     /// Returns the JSON list of the masks of a record, whose file has these bytes.
     fn text(
         &self,
@@ -100,16 +116,25 @@ impl BoxSegments {
         let path = || self.paths.path(record).display().to_string();
         let mut image = Image::default();
         let mut decoder = Decoder::new();
-        let header = decoder.header(file, false, &Limits::default());
-        header
-            .and_then(|header| {
-                let request = Request::whole(&header, ColorMode::Rgb);
-                decoder.decode(file, &header, &request, &mut image)
-            })
-            .map_err(|source| SegmentsError::Decode {
-                path: path(),
-                source,
-            })?;
+        let max_pixels = MAX_PIXELS;
+        let decode = |source| SegmentsError::Decode {
+            path: path(),
+            source,
+        };
+        let header = decoder.header(file, false, &Limits { max_pixels });
+        let header = header.map_err(decode)?;
+        let (found, expected) = (header.size, self.sizes[record]);
+        if found != expected {
+            let path = path();
+            return Err(SegmentsError::Size {
+                path,
+                found,
+                expected,
+            });
+        }
+        let request = Request::whole(&header, ColorMode::Rgb);
+        let decoded = decoder.decode(file, &header, &request, &mut image);
+        decoded.map_err(decode)?;
         let masks = instances::segments(&image, &self.numbers[boxes]);
         let masks = masks.map_err(|error| SegmentsError::Mask {
             path: path(),
@@ -186,10 +211,14 @@ impl BoxedImages {
         }
     }
 
-    /// Takes the masks from an image file for each record, whose pixels are the numbers of segments.
-    pub(super) fn with_segments(mut self, paths: Paths) -> BoxedImages {
-        let numbers = Vec::new();
-        let segments = BoxSegments { paths, numbers };
+    /// Takes the masks from an image file of this size for each record, whose pixels are the numbers
+    /// of segments.
+    pub(super) fn with_segments(mut self, paths: Paths, sizes: Vec<Size>) -> BoxedImages {
+        let segments = BoxSegments {
+            paths,
+            sizes,
+            numbers: Vec::new(),
+        };
         self.masks = Some(BoxMasks::Segments(Box::new(segments)));
         self
     }
@@ -290,7 +319,7 @@ impl Source for BoxedImages {
             None => {}
             Some(BoxMasks::Texts(texts)) => parts.push(hash_bytes(&texts.text)),
             Some(BoxMasks::Segments(segments)) => {
-                let BoxSegments { paths, numbers } = &**segments;
+                let BoxSegments { paths, numbers, .. } = &**segments;
                 let numbers: Vec<u64> = numbers.iter().map(|&number| number.into()).collect();
                 parts.extend([paths.fingerprint(), hash(&numbers)]);
             }
@@ -335,10 +364,19 @@ impl Source for BoxedImages {
                     (fields, Some(texts.range(own.clone())))
                 }
                 Some(BoxMasks::Segments(segments)) => {
-                    let mut fields = read_files(record, &[&self.paths, &segments.paths], admit)?;
+                    let scratch = segments.scratch_bytes(at);
+                    let mut with_scratch = |bytes: u64| admit(bytes.saturating_add(scratch));
+                    let lists = [&self.paths, &segments.paths];
+                    let mut fields = read_files(record, &lists, &mut with_scratch)?;
                     let file = fields.pop().unwrap_or_default();
-                    match segments.text(at, &file, own.clone()) {
-                        Ok(text) => (fields, Some(text)),
+                    let text = segments.text(at, &file, own.clone());
+                    drop(file);
+                    match text {
+                        Ok(text) => {
+                            let held = fields.iter().map(Bytes::len).sum::<usize>() + text.len();
+                            admitted(admit, record, held as u64)?;
+                            (fields, Some(text))
+                        }
                         Err(error) => {
                             sink(position, Err(Arc::new(error)));
                             continue;

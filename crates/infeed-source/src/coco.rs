@@ -53,8 +53,10 @@ struct CocoFile<M> {
 
 #[derive(Deserialize)]
 pub(super) struct ImageEntry {
-    id: i64,
+    pub(super) id: i64,
     file_name: String,
+    pub(super) height: Option<u32>,
+    pub(super) width: Option<u32>,
 }
 
 /// An annotation, with its mask as an `M`.

@@ -12,7 +12,9 @@ use serde::Deserialize;
 use super::boxed::BoxedImages;
 use super::coco::{self, Category, CocoLabels, ImageEntry, ListError};
 use super::listing::Tree;
+use infeed_codec::transform::MAX_PIXELS;
 use infeed_core::error::Error;
+use infeed_core::sample::Size;
 
 /// One past the largest number of a segment: a pixel has 24 bits.
 const SEGMENTS: u32 = 1 << 24;
@@ -63,6 +65,11 @@ pub fn open(
         let text = coco::json(&error).replace("object detection", "panoptic segmentation");
         wrong(text)
     })?;
+    let sizes: HashMap<i64, Size> = file
+        .images
+        .iter()
+        .filter_map(|image| Some((image.id, size_of(image)?)))
+        .collect();
     let (paths, image_ids) = coco::list(images, file.images).map_err(|error| match error {
         ListError::Problem(problem) => wrong(problem),
         ListError::Other(error) => error,
@@ -76,6 +83,7 @@ pub fn open(
         }
     }
     let mut found = Vec::with_capacity(image_ids.len());
+    let mut in_order = Vec::with_capacity(image_ids.len());
     for id in &image_ids {
         let annotation = of_images.remove(id).ok_or_else(|| {
             wrong(format!(
@@ -83,6 +91,12 @@ pub fn open(
             ))
         })?;
         checked(&annotation, &numbers).map_err(wrong)?;
+        let size = sizes.get(id).copied().ok_or_else(|| {
+            wrong(format!(
+                "image {id} needs `height` and `width`, with at most {MAX_PIXELS} pixels; correct it"
+            ))
+        })?;
+        in_order.push(size);
         found.push(annotation);
     }
     if let Some(id) = of_images.keys().min() {
@@ -94,7 +108,7 @@ pub fn open(
     let names: Vec<String> = found.iter().map(|of| of.file_name.clone()).collect();
     let fields = coco::fields(false, true);
     let source = BoxedImages::new(paths, fields, Some(image_ids), classes);
-    let mut source = source.with_segments(Tree::named(segments, &names)?);
+    let mut source = source.with_segments(Tree::named(segments, &names)?, in_order);
     for annotation in found {
         for segment in annotation.segments_info {
             let [left, top, width, height] = segment.bbox;
@@ -113,6 +127,13 @@ pub fn open(
         source.end_record();
     }
     source.finished()
+}
+
+/// Returns the size of an image. None if it is absent or not allowed.
+fn size_of(image: &ImageEntry) -> Option<Size> {
+    let (height, width) = (image.height?, image.width?);
+    let size = Size { height, width };
+    (1..=MAX_PIXELS).contains(&size.pixels()).then_some(size)
 }
 
 /// Checks the segments of an image.
@@ -150,7 +171,9 @@ mod tests {
     use crate::{Read, Source, read_one};
     use infeed_codec::instances::CocoMask;
 
-    const GOOD: &str = r#"{"images": [{"id": 9, "file_name": "b.jpg"}, {"id": 3, "file_name": "a.jpg"}],
+    const GOOD: &str = r#"{"images": [
+        {"id": 9, "file_name": "b.jpg", "height": 2, "width": 3},
+        {"id": 3, "file_name": "a.jpg", "height": 2, "width": 3}],
         "annotations": [
         {"image_id": 9, "file_name": "b.png", "segments_info": [
             {"id": 65793, "category_id": 7, "bbox": [0, 0, 1, 2], "area": 2, "iscrowd": 0},
@@ -268,9 +291,14 @@ mod tests {
                 "image 3 has no annotation",
             ),
             (
-                "{\"id\": 3, \"file_name\": \"a.jpg\"}",
-                "{\"id\": 3, \"file_name\": \"a.jpg\"}, {\"id\": 3, \"file_name\": \"c\"}",
+                "{\"id\": 3, \"file_name\": \"a.jpg\"",
+                "{\"id\": 3, \"file_name\": \"c\"}, {\"id\": 3, \"file_name\": \"a.jpg\"",
                 "the same id 3",
+            ),
+            (
+                "\"a.jpg\", \"height\": 2",
+                "\"a.jpg\", \"height\": 0",
+                "image 3 needs `height` and `width`",
             ),
             (
                 ", \"segments_info\": []}",

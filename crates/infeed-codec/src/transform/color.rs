@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::blur::{blur, check_bytes};
 use super::compress::compress;
+use super::linear::change_linearly;
 use super::noise::add_noise;
 use super::operation::{Effect, Operation};
 use super::params::Check;
@@ -122,7 +123,7 @@ impl Operation for ColorJitter {
         ];
         let ordered: Vec<ColorStep> = order
             .into_iter()
-            .filter_map(|at: usize| drawn[at])
+            .filter_map(|at: usize| drawn[at].clone())
             .collect();
         if !ordered.is_empty() {
             steps.push(Step::Color(ordered));
@@ -204,7 +205,7 @@ impl Operation for Grayscale {
 }
 
 /// A change of the colours of an image, with its factor.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum ColorStep {
     /// Blends with black.
     Brightness(f64),
@@ -250,6 +251,8 @@ pub enum ColorStep {
     },
     /// Compresses as JPEG with this quality, 1 to 100.
     Compress(u8),
+    /// Makes several changes in one pass, and rounds and clips only their result.
+    Linear(Vec<ColorStep>),
 }
 
 impl ColorStep {
@@ -271,7 +274,22 @@ impl ColorStep {
             ColorStep::Blur { .. } => "GaussianBlur",
             ColorStep::Noise { .. } => "GaussianNoise",
             ColorStep::Compress(_) => "JPEG",
+            ColorStep::Linear(steps) => steps.first().map_or("ColorJitter", ColorStep::name),
         }
+    }
+
+    /// Whether each value of the result is a weighted sum of the pixel's values, the means of the
+    /// image and a number, rounded and clipped.
+    pub(super) fn is_linear(&self) -> bool {
+        matches!(
+            self,
+            ColorStep::Brightness(_)
+                | ColorStep::Contrast(_)
+                | ColorStep::Saturation(_)
+                | ColorStep::Invert
+                | ColorStep::Gray
+                | ColorStep::Permute(_)
+        )
     }
 
     /// Checks that the change is defined for these pixels.
@@ -350,6 +368,7 @@ pub(super) fn change_colors(image: &mut Image, steps: &[ColorStep]) -> Result<()
                 seed,
             } => add_noise(image, mean, sigma, clip, seed),
             ColorStep::Compress(quality) => compress(image, quality)?,
+            ColorStep::Linear(ref steps) => change_linearly(image, steps),
         }
     }
     Ok(())

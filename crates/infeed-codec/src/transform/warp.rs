@@ -58,11 +58,34 @@ impl Warp {
         [x - f64::from(part.left), y - f64::from(part.top)]
     }
 
+    /// Returns the matrix from positions in the result to positions in an image of this size, both
+    /// in pixels from the upper left. None if the map has no matrix.
+    pub(super) fn position_matrix(&self, image: Size) -> Option<[f64; 9]> {
+        let own = match self.map {
+            WarpMap::Elastic(_) => return None,
+            _ => self.map.matrix(image),
+        };
+        let matrix = match self.map.is_centred() {
+            false => own,
+            true => {
+                let [x, y] = middle(self.size);
+                let [half_width, half_height] = middle(image);
+                let to_centre = product(&own, &shift(-x, -y));
+                product(&shift(half_width, half_height), &to_centre)
+            }
+        };
+        let region = self.computed();
+        Some(product(
+            &matrix,
+            &shift(region.left.into(), region.top.into()),
+        ))
+    }
+
     /// Returns a region of an image of this size that holds every pixel that contributes to the
     /// result. It may be empty.
     pub fn source_region(&self, image: Size) -> Region {
         let region = self.computed();
-        if region.size.pixels() == 0 || !matches!(self.map, WarpMap::Affine { .. }) {
+        if region.size.pixels() == 0 || !self.map.is_affine() {
             return image.whole();
         }
         // Each rounded operation keeps the order of positions along a row and a column, so the
@@ -113,6 +136,11 @@ pub enum WarpMap {
         /// pixels move.
         corners: [[f64; 2]; 4],
     },
+    /// Maps by a matrix, row by row.
+    Projective {
+        /// From positions in the result to positions in the image, in pixels from the upper left.
+        matrix: [f64; 9],
+    },
     /// Moves each pixel by its own shift.
     Elastic(ElasticField),
 }
@@ -133,8 +161,22 @@ impl WarpMap {
     pub(super) fn name(&self) -> &'static str {
         match self {
             WarpMap::Affine { .. } => "RandomAffine",
-            WarpMap::Perspective { .. } => "RandomPerspective",
+            WarpMap::Perspective { .. } | WarpMap::Projective { .. } => "RandomPerspective",
             WarpMap::Elastic(_) => "ElasticTransform",
+        }
+    }
+
+    /// Whether the positions of the matrix are relative to the centres of image and result.
+    fn is_centred(&self) -> bool {
+        matches!(self, WarpMap::Affine { .. } | WarpMap::Elastic(_))
+    }
+
+    /// Whether the map is a matrix without perspective.
+    fn is_affine(&self) -> bool {
+        match self {
+            WarpMap::Affine { .. } => true,
+            WarpMap::Projective { matrix } => matrix[6] == 0.0 && matrix[7] == 0.0,
+            WarpMap::Perspective { .. } | WarpMap::Elastic(_) => false,
         }
     }
 
@@ -143,7 +185,7 @@ impl WarpMap {
     pub(super) fn move_point(&self, [x, y]: [f64; 2], image: Size, result: Size) -> [f64; 2] {
         let [from, to] = match self {
             WarpMap::Affine { .. } => [image, result].map(middle),
-            WarpMap::Perspective { .. } => [[0.0; 2]; 2],
+            WarpMap::Perspective { .. } | WarpMap::Projective { .. } => [[0.0; 2]; 2],
             WarpMap::Elastic(field) => return field.move_point([x, y], image),
         };
         let forward = inverted(self.matrix(image));
@@ -168,6 +210,7 @@ impl WarpMap {
                 affine_matrix(angle, translate, scale, shear, center)
             }
             WarpMap::Perspective { corners } => perspective_matrix(corners, image),
+            WarpMap::Projective { matrix } => matrix,
             WarpMap::Elastic(_) => [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
         }
     }
@@ -202,6 +245,19 @@ impl WarpMap {
             .chain(&inverted(matrix))
             .all(|v| v.is_finite())
     }
+}
+
+/// The map that moves positions by x and y.
+pub(super) fn shift(x: f64, y: f64) -> [f64; 9] {
+    [1.0, 0.0, x, 0.0, 1.0, y, 0.0, 0.0, 1.0]
+}
+
+/// The map `a` of the result of the map `b`.
+pub(super) fn product(a: &[f64; 9], b: &[f64; 9]) -> [f64; 9] {
+    std::array::from_fn(|at| {
+        let (row, column) = (at / 3 * 3, at % 3);
+        a[row] * b[column] + a[row + 1] * b[column + 3] + a[row + 2] * b[column + 6]
+    })
 }
 
 /// Returns x and y of the centre of an image.
@@ -325,11 +381,11 @@ impl PixelGrid {
             matrix[at] /= half[0];
             matrix[at + 3] /= half[1];
         }
-        let is_projective = matches!(warp.map, WarpMap::Perspective { .. });
-        let first = match is_projective {
-            true => [0.5; 2],
-            false => middle(warp.size).map(|v| 0.5 - v as f32),
+        let first = match warp.map.is_centred() {
+            true => middle(warp.size).map(|v| 0.5 - v as f32),
+            false => [0.5; 2],
         };
+        let is_projective = !warp.map.is_centred() && !warp.map.is_affine();
         PixelGrid {
             matrix,
             first,

@@ -86,6 +86,7 @@ impl fmt::Display for WarpMap {
                 }
             }
             WarpMap::Perspective { corners } => write!(f, "move the corners to {corners:?}"),
+            WarpMap::Projective { matrix } => write!(f, "map by the matrix {matrix:?}"),
             WarpMap::Elastic(ElasticField { alpha, sigma, seed }) => write!(
                 f,
                 "shift by noise {seed} with alpha {alpha:?}, sigma {sigma:?}"
@@ -118,6 +119,10 @@ impl fmt::Display for ColorStep {
                 write!(f, "noise with mean {mean}, sigma {sigma}")
             }
             ColorStep::Compress(quality) => write!(f, "quality {quality}"),
+            ColorStep::Linear(steps) => {
+                let steps: Vec<String> = steps.iter().map(ColorStep::to_string).collect();
+                write!(f, "at once {}", steps.join(", "))
+            }
         }
     }
 }

@@ -412,7 +412,7 @@ fn a_state_of_another_selection_is_rejected_and_states_stay_small() {
         other
     };
     let data = "the data's fingerprint (names, counts, filter, split, take)";
-    let done = "the description's fingerprint (weights and repeat, too)";
+    let done = "the description's fingerprint (decode, transforms, fuse, boxes, weights, repeat)";
     for (other, part) in [
         (base.clone().filter(called("*1.jpg")), data),
         (base.clone().split(&[0.8, 0.2], 0, 2), data),

@@ -23,6 +23,8 @@ pub enum ColorChange {
     Saturation([f32; 2]),
     /// Replaces the three channels by the luma.
     Gray,
+    /// Replaces each channel by the weighted sum of the three, plus the last number, and rounds.
+    Linear([[f32; 4]; 3]),
 }
 
 at_levels! {
@@ -51,6 +53,15 @@ at_levels! {
 at_levels! {
     /// Returns the sum of the lumas of RGB pixels.
     sum_lumas, sum(pixels: &[u8]) -> u64
+}
+
+at_levels! {
+    /// Returns the sum of each channel of RGB pixels.
+    ///
+    /// # Shape
+    ///
+    /// `pixels` is `[pixels, 3]`; a part of a pixel at the end is ignored.
+    channel_sums, sum_channels(pixels: &[u8]) -> [u64; 3]
 }
 
 at_levels! {
@@ -102,6 +113,17 @@ fn change_by_planes(change: ColorChange, pixels: &mut [u8]) {
         ColorChange::Gray => by_planes(pixels, |planes| {
             let grays = plane_lumas(planes).map(|gray| gray as u8);
             *planes = [grays; 3];
+        }),
+        ColorChange::Linear(rows) => by_planes(pixels, |planes| {
+            let [r, g, b] = *planes;
+            for (plane, [of_r, of_g, of_b, add]) in planes.iter_mut().zip(rows) {
+                // Truncation rounds, with one half more.
+                let add = add + 0.5;
+                for (((v, r), g), b) in plane.iter_mut().zip(r).zip(g).zip(b) {
+                    let sum = f32::from(r) * of_r + f32::from(g) * of_g + f32::from(b) * of_b;
+                    *v = truncated(sum + add);
+                }
+            }
         }),
     }
 }
@@ -182,6 +204,27 @@ fn sum(pixels: &[u8]) -> u64 {
         sum += plane_lumas(&planes).iter().sum::<i32>() as u64;
     }
     sum + last.iter().map(|&pixel| luma(pixel) as u64).sum::<u64>()
+}
+
+#[inline(always)]
+fn sum_channels(pixels: &[u8]) -> [u64; 3] {
+    let (pixels, _) = pixels.as_chunks::<3>();
+    let (blocks, last) = pixels.as_chunks::<BLOCK>();
+    let mut planes = [[0; BLOCK]; 3];
+    let mut sums = [0; 3];
+    for block in blocks {
+        split(block, &mut planes);
+        for (sum, plane) in sums.iter_mut().zip(&planes) {
+            // At most 64 * 255.
+            *sum += u64::from(plane.iter().map(|&v| u16::from(v)).sum::<u16>());
+        }
+    }
+    for pixel in last {
+        sums.iter_mut()
+            .zip(pixel)
+            .for_each(|(sum, &v)| *sum += u64::from(v));
+    }
+    sums
 }
 
 #[inline(always)]
@@ -379,9 +422,21 @@ mod tests {
         });
         let saturated =
             by_pixel(&|pixel| pixel.map(|v| (f32::from(v) * 1.7 + gray(pixel) * -0.7) as u8));
+        let rows = [
+            [1.2, -0.3, 0.05, 7.25],
+            [0.1, 0.8, 0.3, -20.0],
+            [-1.0, 0.0, 0.0, 255.0],
+        ];
+        let linear = by_pixel(&|[r, g, b]| {
+            rows.map(|[of_r, of_g, of_b, add]| {
+                let sum = f32::from(r) * of_r + f32::from(g) * of_g + f32::from(b) * of_b;
+                (sum + (add + 0.5)) as u8
+            })
+        });
         let others = [
             (ColorChange::Saturation([1.7, -0.7]), saturated),
             (ColorChange::Gray, by_pixel(&|pixel| [gray(pixel) as u8; 3])),
+            (ColorChange::Linear(rows), linear),
         ];
         for (change, expected) in turns.iter().chain(&others) {
             for level in Level::available() {
@@ -396,6 +451,9 @@ mod tests {
             .iter()
             .map(|&pixel| gray(pixel) as u64)
             .sum();
+        let whole = pixels.as_chunks::<3>().0;
+        let channel = |at: usize| whole.iter().map(|pixel| u64::from(pixel[at])).sum::<u64>();
+        let sums = [0, 1, 2].map(channel);
         for level in Level::available() {
             let mut found = vec![0; pixels.len() / 3];
             lumas(level, &pixels, &mut found);
@@ -407,6 +465,7 @@ mod tests {
                     .collect::<Vec<_>>()
             );
             assert_eq!(sum_lumas(level, &pixels), sum, "{level:?}");
+            assert_eq!(channel_sums(level, &pixels), sums, "{level:?}");
         }
     }
 

@@ -26,7 +26,9 @@ mod warp;
 mod x86;
 
 pub use blocks::{BlockCursor, BlockExpander, BlockSymbols, ESCAPE, LONG, PADDING, ZIGZAG};
-pub use colors::{ColorChange, add_weighted, change_colors, lumas, round_samples, sharpen_row};
+pub use colors::{
+    ColorChange, add_weighted, change_colors, channel_sums, lumas, round_samples, sharpen_row,
+};
 pub use colors::{scale_samples, sum_lumas};
 pub use convert::convert;
 pub use level::Level;

@@ -44,7 +44,7 @@ pub struct LoaderState {
     pub position: u64,
     /// Fingerprint of the data: names, counts and selected records.
     pub data: String,
-    /// Fingerprint of decoding, transforms, weights and passes.
+    /// Fingerprint of decoding, boxes, points, transforms, weights and passes.
     pub description: String,
     /// Digest of all batches delivered before. `None` in the states of several ranks, because each
     /// rank knows only its own rows. The sum of their digests may be stored here.
@@ -163,7 +163,7 @@ impl LoaderState {
                     state.data.clone(),
                 ),
                 (
-                    "the description's fingerprint (weights and repeat, too)",
+                    "the description's fingerprint (decode, transforms, fuse, boxes, weights, repeat)",
                     state.description.clone(),
                 ),
             ]
@@ -184,10 +184,10 @@ pub(super) fn hex(fingerprint: u64) -> String {
 /// order. `order` covers weights and passes, whose numbers no file contains.
 pub(super) fn fingerprint(pipeline: &Pipeline, order: Option<u64>) -> u64 {
     let description = (
-        &pipeline.decode,
-        &pipeline.transforms,
+        (&pipeline.decode, &pipeline.transforms, pipeline.fuse),
+        (&pipeline.boxes, &pipeline.points),
         &pipeline.output,
-        pipeline.batch.pad,
+        (pipeline.batch.pad, pipeline.batch.ragged),
     );
     // A function's process and import path change no bit.
     let functions = pipeline.python.iter();
@@ -307,8 +307,8 @@ impl Loader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::SourceSpec;
-    use infeed_codec::transform::Crop;
+    use crate::pipeline::{BoxesSpec, SourceSpec};
+    use infeed_codec::transform::{BoxFormat, Crop};
     use infeed_core::order::ORDER;
 
     /// A number larger than any dataset's records.
@@ -385,6 +385,13 @@ mod tests {
         assert_ne!(
             of(&pipeline),
             of(&pipeline.clone().transform(Crop::new(2, 2)))
+        );
+        assert_ne!(of(&pipeline), of(&pipeline.clone().fuse()));
+        assert_ne!(
+            of(&pipeline),
+            of(&pipeline
+                .clone()
+                .boxes(BoxesSpec::new("boxes", BoxFormat::Xyxy)))
         );
         assert_eq!(of(&pipeline), of(&pipeline.clone().batch(7)));
         let (twice, thrice) = (Some(2), Some(3));

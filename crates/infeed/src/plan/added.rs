@@ -1,12 +1,14 @@
 //! Columns that no field of the source has: lengths of padded lists, and the mark of padding rows.
 
-use super::VALID;
 use super::function::list_shape;
 use crate::function::FunctionScope;
 use crate::pipeline::{FunctionSpec, Pipeline, RaggedForm, Tail};
 use infeed_core::batch::{BatchRow, ColumnKind, ColumnSpec, RowCell};
 use infeed_core::error::Error;
 use infeed_core::sample::DType;
+
+/// Boolean column of batches with `Tail::Pad`: whether a row has a record. The last column.
+pub const VALID: &str = "valid";
 
 /// A column of lists that the batch pads to the longest.
 #[derive(Clone, Debug)]

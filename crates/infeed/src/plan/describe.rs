@@ -163,7 +163,11 @@ impl Plan {
             }
         }
         if !pass.is_empty() {
-            line("transform", &pass)?;
+            let mut parts = pass;
+            if self.fuses_from.is_some() {
+                parts.push("chains of warps and colours fused".to_owned());
+            }
+            line("transform", &parts)?;
         }
         let mut parts = at(StepStage::Row);
         let axes = |layout: Layout| match layout {
@@ -240,7 +244,8 @@ mod tests {
     use super::*;
     use crate::pipeline::{Pipeline, SourceSpec};
     use infeed_codec::transform::{
-        Crop, Normalize, OneHot, RandomHorizontalFlip, RandomResizedCrop, Resize, ToFloat,
+        Crop, Normalize, OneHot, RandomAffine, RandomHorizontalFlip, RandomResizedCrop,
+        RandomRotation, Resize, ToFloat,
     };
 
     fn text(pipeline: &Pipeline) -> String {
@@ -268,6 +273,22 @@ mod tests {
              transform  RandomResizedCrop's resize\n  \
              write      RandomHorizontalFlip, Normalize, CHW, in one pass\n"
         );
+    }
+
+    #[test]
+    fn the_plan_says_that_chains_are_fused() {
+        let pipeline = Pipeline::new(SourceSpec::folder("photos"))
+            .decode()
+            .transform(Resize::new(32))
+            .transform(RandomAffine::new(10.0))
+            .transform(RandomRotation::new(10.0))
+            .fuse();
+
+        let text = text(&pipeline);
+
+        let line =
+            "transform  Resize, RandomAffine, RandomRotation, chains of warps and colours fused\n";
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]

@@ -5,10 +5,13 @@
 //! or a pad. A crop that follows a warp directly moves into the warp, which then computes only the
 //! region.
 //!
+//! With `fuse`, chains of steps have become one step before: see [`infeed_codec::transform::fuse`].
+//!
 //! The planner arranges the steps that the transforms may draw. The text of the plan and the
 //! placement on a device read the result. A sample runs the steps that it draws. A step that is not
 //! drawn, such as a resize to the present size, can only let crops and flips move further.
 
+use crate::pipeline::Pipeline;
 use infeed_codec::transform::{Effect, Filter, Step, Transform};
 use infeed_core::sample::{Region, Size};
 
@@ -86,6 +89,13 @@ pub(super) fn arrange(steps: &mut [FieldStep]) {
             _ => step.stage,
         };
     }
+}
+
+/// Returns the index of the first transform whose steps are fused. Transforms before the first random
+/// one are not, because a cache may keep their result.
+pub(super) fn fuses_from(pipeline: &Pipeline) -> Option<usize> {
+    let mut all = pipeline.transforms.iter();
+    all.position(Transform::is_random).filter(|_| pipeline.fuse)
 }
 
 /// Arranged steps of one sample.

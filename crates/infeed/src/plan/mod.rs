@@ -36,11 +36,9 @@ use infeed_core::error::Error;
 use infeed_core::sample::{DType, Depth, Field, FieldKind, Pixels, Size};
 use infeed_source::Source;
 
+pub use added::VALID;
 use classes::ClassMap;
 use fold::{FieldStep, FoldedSteps, StepStage};
-
-/// Boolean column of batches with `Tail::Pad`: whether a row has a record. The last column.
-pub const VALID: &str = "valid";
 
 /// A pipeline ready to run.
 #[derive(Debug)]
@@ -51,6 +49,8 @@ pub struct Plan {
     /// row's work.
     others: Vec<(Vec<FieldPlan>, Vec<ColumnSpec>)>,
     transforms: Vec<Transform>,
+    /// Index of the first transform whose steps are fused with later ones; `None` without fusion.
+    fuses_from: Option<usize>,
     decode: Decode,
     limits: Limits,
     seed: u64,
@@ -231,6 +231,7 @@ impl Plan {
             columns,
             others: Vec::new(),
             transforms: pipeline.transforms.clone(),
+            fuses_from: fold::fuses_from(pipeline),
             limits: Limits {
                 max_pixels: decode.max_pixels,
             },

@@ -11,7 +11,7 @@ use super::prepared::{self, PixelState};
 use super::{FieldPlan, PixelPlan, Plan, RowPass, added, write};
 use infeed_codec::decode::{DctScale, Decoder, Format, Header, ImageFrame, PixelTable, Request};
 use infeed_codec::transform::{
-    Filter, MovingBox, PixelView, Rng, Step, Transform, TransformError, TransformScratch,
+    Filter, MovingBox, PixelView, Rng, Step, Transform, TransformError, TransformScratch, fuse,
 };
 use infeed_core::batch::{BatchRow, RowCell};
 use infeed_core::counters::{Meter, Stage, ThreadCounters};
@@ -127,6 +127,19 @@ impl DrawnImage {
         }
         self.size = step.output_size(self.size);
         self.steps.push((transform, step));
+    }
+
+    /// Fuses the steps from a number on whose transforms have at least this index. `size` is that of
+    /// the image before these steps.
+    fn fuse(&mut self, number: usize, index: usize, size: Size) {
+        let mut own = self.steps.split_off(number);
+        let kept = own.iter().take_while(|(transform, _)| *transform < index);
+        let (kept, size) = kept.fold((0, size), |(kept, size), (_, step)| {
+            (kept + 1, step.output_size(size))
+        });
+        let rest = own.split_off(kept);
+        self.steps.append(&mut own);
+        self.steps.append(&mut fuse(rest, size));
     }
 }
 
@@ -412,6 +425,7 @@ impl Plan {
         at: Position,
         drawn: &mut DrawnImage,
     ) -> Result<(), StageFailure> {
+        let (first, size) = (drawn.steps.len(), drawn.size);
         for number in transforms {
             let transform = &self.transforms[number];
             let mut rng = Rng::new(self.seed, at.epoch, at.position, number as u64);
@@ -425,6 +439,9 @@ impl Plan {
                     error: SampleError::Transform(error),
                 })?;
             steps.into_iter().for_each(|step| drawn.add(number, step));
+        }
+        if let Some(index) = self.fuses_from {
+            drawn.fuse(first, index, size);
         }
         Ok(())
     }

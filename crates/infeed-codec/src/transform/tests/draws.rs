@@ -337,22 +337,22 @@ fn colour_changes_come_in_all_orders_and_within_their_ranges() {
         };
         let order: Vec<usize> = changes
             .iter()
-            .map(|change| match *change {
+            .map(|change| match change {
                 ColorStep::Brightness(f) => {
-                    assert!((0.6..=1.4).contains(&f), "{f}");
+                    assert!((0.6..=1.4).contains(f), "{f}");
                     brightness += f;
                     0
                 }
                 ColorStep::Contrast(f) => {
-                    assert!((0.2..=0.9).contains(&f), "{f}");
+                    assert!((0.2..=0.9).contains(f), "{f}");
                     1
                 }
                 ColorStep::Saturation(f) => {
-                    assert!((0.0..=4.0).contains(&f), "{f}");
+                    assert!((0.0..=4.0).contains(f), "{f}");
                     2
                 }
                 ColorStep::Hue(f) => {
-                    assert!((-0.1..=0.1).contains(&f), "{f}");
+                    assert!((-0.1..=0.1).contains(f), "{f}");
                     3
                 }
                 other => panic!("{other}"),

@@ -284,7 +284,10 @@ fn colours_equal_those_of_torchvision() {
             "permute" => ColorStep::Permute([0, 1, 2].map(|at| draw[at] as u8)),
             name => panic!("{name}"),
         };
-        let out = apply(&Step::Color(vec![change]), &golden.image(&case.image));
+        let out = apply(
+            &Step::Color(vec![change.clone()]),
+            &golden.image(&case.image),
+        );
         let difference = largest_difference(&out.expect("valid"), &golden.image(&case.out));
         // torchvision's sums for sharpness have a rounding less on some processors.
         let most = i32::from(matches!(change, ColorStep::Sharpness(_) | ColorStep::Gray));
@@ -305,7 +308,10 @@ fn blurs_are_within_one_level_of_torchvision() {
     for case in golden.of::<Case>("blurs") {
         let (kernel, sigma) = (case.kernel, case.sigma);
         let change = ColorStep::Blur { kernel, sigma };
-        let out = apply(&Step::Color(vec![change]), &golden.image(&case.image));
+        let out = apply(
+            &Step::Color(vec![change.clone()]),
+            &golden.image(&case.image),
+        );
         let difference = largest_difference(&out.expect("valid"), &golden.image(&case.out));
         assert!(difference <= 1, "{change}: {difference} levels");
     }
