@@ -30,12 +30,17 @@ pub fn picture(seed: u64, height: u32, width: u32) -> Image {
 
 /// Writes `count` JPEGs of different sizes into two class folders.
 pub fn photos(count: u64) -> TempDir {
+    photos_from(count, 40, 48)
+}
+
+/// Writes `count` JPEGs of at least this size into the folders `cat` and `dog`.
+pub fn photos_from(count: u64, height: u32, width: u32) -> TempDir {
     let root = tempfile::tempdir().expect("a temporary folder");
     for class in ["cat", "dog"] {
         fs::create_dir(root.path().join(class)).expect("a new folder");
     }
     for n in 0..count {
-        let (height, width) = (40 + (n * 7 % 30) as u32, 48 + (n * 11 % 40) as u32);
+        let (height, width) = (height + (n * 7 % 30) as u32, width + (n * 11 % 40) as u32);
         let bytes = jpeg(&picture(n, height, width), 90, Subsampling::Quarter).expect("encodes");
         fs::write(photo(root.path(), n), bytes).expect("writes");
     }

@@ -70,7 +70,7 @@ def _items(dataset: Any, reason: str) -> AdoptedDataset:
                 f"{called} is called with its rows; sources.Items(dataset.with_format("
                 "None)) reads tables of images without Python, for .transform(...)"
             )
-    elif isinstance(first, tuple | list) and any(map(_has_entries, first)):
+    elif _is_nested(first) or (form == "dict" and NamedSamples(dataset).lists()):
         source, form = _flat_items(dataset), "dict"
         text = "sources.Items(NamedSamples(dataset))"
         variable = (text, f"{variable[1]}, with its targets as fields")
@@ -84,6 +84,11 @@ def _items(dataset: Any, reason: str) -> AdoptedDataset:
         names={repr(source): variable},
         is_python=became is None,
     )
+
+
+def _is_nested(first: Any) -> bool:
+    """Whether a part of a sample is a dictionary of further values."""
+    return isinstance(first, tuple | list) and any(map(_has_entries, first))
 
 
 def _has_entries(part: Any) -> bool:

@@ -199,8 +199,15 @@ def _statistics(name: str, is_image: bool, theirs: _Draws) -> list[_Statistic]:
             f"mean of column {column - 1} of {name}" if column else f"number of {name}"
         )
 
+    # A list of rows is flat in a pipeline that does not declare it as boxes.
+    columns = max((array.shape[1] for array in arrays if array.ndim == 2), default=1)
+
+    def means(array: Array) -> Array:
+        is_flat = array.ndim == 1 and not array.size % columns
+        return _column_means(array.reshape(-1, columns) if is_flat else array)
+
     # Numbers of rows have no rounding.
-    return [(title_of, _column_means, lambda column: level if column else 1e-3)]
+    return [(title_of, means, lambda column: level if column else 1e-3)]
 
 
 def _moment(
@@ -224,9 +231,9 @@ def _chance(values: Array) -> float:
 
 def _column_means(array: Array) -> Array:
     """Returns the number of rows, and the mean of each column; 0 without rows."""
-    rows = array.reshape(len(array), -1) if array.ndim else array.reshape(1, 1)
-    if not len(rows):
+    if not array.size:
         return np.zeros(1 + (array.shape[1] if array.ndim > 1 else 1))
+    rows = array.reshape(len(array), -1) if array.ndim else array.reshape(1, 1)
     return np.array([len(rows), *rows.mean(axis=0)])
 
 

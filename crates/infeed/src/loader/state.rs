@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::digest::Digest;
 use super::{Loader, Options};
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Pipeline, RaggedForm};
 use crate::plan::device::DecodeBy;
 use infeed_core::error::Error;
 use infeed_core::order::partition::{Partition, Tail};
@@ -184,11 +184,14 @@ pub(super) fn hex(fingerprint: u64) -> String {
 /// order. `order` covers weights and passes, whose numbers no file contains.
 pub(super) fn fingerprint(pipeline: &Pipeline, order: Option<u64>) -> u64 {
     let description = (
-        (&pipeline.decode, &pipeline.transforms, pipeline.fuse),
-        (&pipeline.boxes, &pipeline.points),
+        &pipeline.decode,
+        &pipeline.transforms,
         &pipeline.output,
-        (pipeline.batch.pad, pipeline.batch.ragged),
+        pipeline.batch.pad,
     );
+    let shapes = (&pipeline.boxes, &pipeline.points, pipeline.batch.ragged);
+    let has_shapes = !pipeline.boxes.is_empty() || !pipeline.points.is_empty();
+    let is_ragged = pipeline.batch.ragged != RaggedForm::default();
     // A function's process and import path change no bit.
     let functions = pipeline.python.iter();
     let functions: Vec<_> = functions
@@ -198,8 +201,17 @@ pub(super) fn fingerprint(pipeline: &Pipeline, order: Option<u64>) -> u64 {
         true => serde_json::to_vec(&description),
         false => serde_json::to_vec(&(description, functions)),
     };
-    let done = hash_bytes(&json.expect("a description holds plain data with string keys"));
-    order.map_or(done, |order| hash(&[done, order]))
+    let bytes = |json: Result<Vec<u8>, serde_json::Error>| {
+        hash_bytes(&json.expect("a description holds plain data with string keys"))
+    };
+    let mut parts = vec![bytes(json)];
+    parts.extend((has_shapes || is_ragged).then(|| bytes(serde_json::to_vec(&shapes))));
+    parts.extend(pipeline.fuse.then(|| hash_bytes(b"fuse")));
+    parts.extend(order);
+    match parts[..] {
+        [done] => done,
+        _ => hash(&parts),
+    }
 }
 
 /// Names of all functions, for states.

@@ -76,8 +76,9 @@ fn results_of_deterministic_functions_stay_in_the_cache() {
         let mut options = Options::default();
         options.workers = Some(2);
         options.cache = cache.map(|bytes| infeed::loader::CacheLimit::Bytes(bytes).into());
-        let loader = made.0.open_with(&made.1, &options).expect("opens");
+        // A loader calls the functions from the moment it opens.
         let before = calls();
+        let loader = made.0.open_with(&made.1, &options).expect("opens");
         let epochs: Vec<_> = (0..EPOCHS).map(|_| bits(&epoch(&loader))).collect();
         let after = calls();
         let found = loader
