@@ -94,6 +94,8 @@ class Adopted:
         for text, (variable, meaning) in self.names.items():
             pipeline = pipeline.replace(text, variable)
             notes.append(f"# {meaning}")
+        if "NamedSamples(" in pipeline:
+            lines.append("from infeed.adopting.samples import NamedSamples")
         unknown = [finding.part for finding in self.findings if finding.became is None]
         if unknown:
             notes.append(f"# Called in Python, as in the adopted loader: {unknown}")

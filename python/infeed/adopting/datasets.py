@@ -71,8 +71,7 @@ def _items(dataset: Any, reason: str) -> AdoptedDataset:
                 "None)) reads tables of images without Python, for .transform(...)"
             )
     elif _is_nested(first) or (form == "dict" and NamedSamples(dataset).lists()):
-        source, form = _flat_items(dataset), "dict"
-        text = "sources.Items(NamedSamples(dataset))"
+        (source, text), form = _flat_items(dataset), "dict"
         variable = (text, f"{variable[1]}, with its targets as fields")
         reason += "; lists of rows are flat"
     finding = Finding(name, became, reason)
@@ -98,15 +97,23 @@ def _has_entries(part: Any) -> bool:
     return isinstance(part, Mapping)
 
 
-def _flat_items(dataset: Any) -> sources.Items:
-    """Returns the samples of a dataset with the entries of their targets as fields."""
+def _flat_items(dataset: Any) -> tuple[sources.Items, str]:
+    """Returns the samples of a dataset with the entries of their targets as fields.
+
+    The text is the code of the source.
+    """
     flat = NamedSamples(dataset)
     lists = flat.lists()
     if not lists:
-        return sources.Items(flat)
+        return sources.Items(flat), "sources.Items(NamedSamples(dataset))"
     ragged = sources.Field(kind="ragged")
     fields = {name: ragged if name in lists else name for name in flat[0]}
-    return sources.Items(flat, fields=fields)
+    shown = ", ".join(
+        f'"{name}": ' + ('sources.Field(kind="ragged")' if of is ragged else f'"{of}"')
+        for name, of in fields.items()
+    )
+    text = f"sources.Items(NamedSamples(dataset), fields={{{shown}}})"
+    return sources.Items(flat, fields=fields), text
 
 
 def _decoded(source: sources.Source, first: Any) -> Pipeline:

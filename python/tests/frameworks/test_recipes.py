@@ -361,9 +361,16 @@ def test_the_transforms_of_ultralytics_classification(photos, trains):
     assert in_python(adopted) == []
 
 
+@pytest.fixture(scope="module")
+def ultralytics(tmp_path_factory):
+    """Imports Ultralytics, which writes its settings into a folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("YOLO_CONFIG_DIR", str(tmp_path_factory.mktemp("settings")))
+        yield imported("ultralytics")
+
+
 @pytest.mark.parametrize("trains", [False, True])
-def test_a_loader_of_ultralytics_classification(photos, trains):
-    pytest.importorskip("ultralytics", reason="it is no requirement of the tests")
+def test_a_loader_of_ultralytics_classification(photos, trains, ultralytics):
     from ultralytics.cfg import get_cfg
     from ultralytics.data import ClassificationDataset, build_dataloader
 
@@ -373,6 +380,42 @@ def test_a_loader_of_ultralytics_classification(photos, trains):
 
     assert in_python(adopted) == []
     assert adopted.form == "dict"
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_a_loader_of_ultralytics_detection(tmp_path, trains, ultralytics):
+    """Its samples are made in Python, and the report names the native way."""
+    from ultralytics.cfg import get_cfg
+    from ultralytics.data import build_dataloader
+    from ultralytics.data.dataset import YOLODataset
+
+    write_classes(tmp_path / "images", 12)
+    files = sorted((tmp_path / "images").rglob("*.jpg"))
+    for at, file in enumerate(files):
+        label = file.with_suffix(".txt").as_posix().replace("/images/", "/labels/")
+        os.makedirs(os.path.dirname(label), exist_ok=True)
+        with open(label, "w") as to:
+            to.writelines(f"{n} 0.5 0.4 0.{n + 2} 0.3\n" for n in range(at % 3))
+    dataset = YOLODataset(
+        img_path=str(tmp_path / "images"),
+        imgsz=64,
+        batch_size=4,
+        augment=trains,
+        hyp=get_cfg(overrides={"imgsz": 64, "task": "detect"}),
+        data={"names": {0: "a", 1: "b", 2: "c"}, "channels": 3},
+        task="detect",
+    )
+
+    adopted = adopt(build_dataloader(dataset, 4, 0, shuffle=trains))
+
+    assert in_python(adopted) == ["YOLODataset"]
+    assert "sources.Yolo" in adopted.report
+    assert {"cls", "bboxes"} <= set(adopted.equivalence.fields)
+    # The printed code runs.
+    names = {"dataset": dataset}
+    exec(adopted.code, names)
+    (first, *_) = names["loader"]
+    assert first["img"].shape == (4, 3, 64, 64)
 
 
 # Keras: image_dataset_from_directory, as its two guides of images use it.
