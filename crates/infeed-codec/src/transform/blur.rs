@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::color::ColorStep;
 use super::operation::{Effect, Operation};
 use super::params::Check;
-use super::{Rng, Sides, Step, TransformError};
+use super::{Rng, Sides, Step, TransformError, ValuePair};
 use infeed_core::sample::{Depth, Image, Size};
 use infeed_raw::simd::{self, Level};
 
@@ -19,33 +19,12 @@ pub struct GaussianBlur {
     /// Pixels of the filter: one odd number, or those along x and y.
     pub kernel_size: Sides,
     /// Standard deviation in pixels, or its range.
-    #[serde(default)]
-    pub sigma: Sigma,
+    #[serde(default = "default_sigma")]
+    pub sigma: ValuePair<f64>,
 }
 
-/// Standard deviation of a filter in pixels.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged, expecting = "a number or [low, high]")]
-pub enum Sigma {
-    /// Always the same.
-    Fixed(f64),
-    /// Lowest and highest.
-    Between([f64; 2]),
-}
-
-impl Default for Sigma {
-    fn default() -> Sigma {
-        Sigma::Between([0.1, 2.0])
-    }
-}
-
-impl Sigma {
-    fn range(self) -> [f64; 2] {
-        match self {
-            Sigma::Fixed(sigma) => [sigma; 2],
-            Sigma::Between(range) => range,
-        }
-    }
+fn default_sigma() -> ValuePair<f64> {
+    ValuePair::Each([0.1, 2.0])
 }
 
 /// Largest filter in pixels.
@@ -56,7 +35,7 @@ impl GaussianBlur {
     pub fn new(kernel_size: impl Into<Sides>) -> GaussianBlur {
         GaussianBlur {
             kernel_size: kernel_size.into(),
-            sigma: Sigma::default(),
+            sigma: default_sigma(),
         }
     }
 
@@ -75,7 +54,7 @@ impl Operation for GaussianBlur {
     }
 
     fn is_random(&self) -> bool {
-        let [low, high] = self.sigma.range();
+        let [low, high] = self.sigma.values();
         low != high
     }
 
@@ -100,7 +79,7 @@ impl Operation for GaussianBlur {
             self.kernel(),
             "odd numbers from 1 to 1023",
         )?;
-        let [low, high] = self.sigma.range();
+        let [low, high] = self.sigma.values();
         check.holds(
             0.0 < low && low <= high && high.is_finite(),
             "sigma",
@@ -124,7 +103,7 @@ impl Operation for GaussianBlur {
                 hint: "set a smaller kernel_size, or make images larger with Resize",
             });
         }
-        let [low, high] = self.sigma.range();
+        let [low, high] = self.sigma.values();
         steps.push(Step::Color(vec![ColorStep::Blur {
             kernel: self.kernel(),
             sigma: rng.uniform(low, high),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::color::{ColorStep, check_color};
 use super::operation::{Effect, Operation};
 use super::params::Check;
-use super::{Rng, Step, TransformError};
+use super::{Rng, Step, TransformError, ValuePair};
 use infeed_core::sample::{Depth, Image, Size};
 use infeed_raw::jpeg::{JpegDecoder, JpegTask, PixelFormat};
 use infeed_raw::jpeg_encode::{MAX_SIDE, Subsampling, encode};
@@ -18,33 +18,14 @@ use infeed_raw::jpeg_encode::{MAX_SIDE, Subsampling, encode};
 #[serde(deny_unknown_fields)]
 pub struct JPEG {
     /// Quality from 1 to 100, or its range.
-    pub quality: QualityRange,
-}
-
-/// Quality of a JPEG.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged, expecting = "a whole number or [low, high]")]
-pub enum QualityRange {
-    /// Always the same.
-    Fixed(u8),
-    /// Lowest and highest.
-    Between([u8; 2]),
-}
-
-impl QualityRange {
-    fn range(self) -> [u8; 2] {
-        match self {
-            QualityRange::Fixed(quality) => [quality; 2],
-            QualityRange::Between(range) => range,
-        }
-    }
+    pub quality: ValuePair<u8>,
 }
 
 impl JPEG {
     /// Compresses with this quality, 1 to 100.
     pub fn new(quality: u8) -> JPEG {
         JPEG {
-            quality: QualityRange::Fixed(quality),
+            quality: ValuePair::Both(quality),
         }
     }
 }
@@ -55,7 +36,7 @@ impl Operation for JPEG {
     }
 
     fn is_random(&self) -> bool {
-        let [low, high] = self.quality.range();
+        let [low, high] = self.quality.values();
         low != high
     }
 
@@ -64,7 +45,7 @@ impl Operation for JPEG {
     }
 
     fn validate(&self) -> Result<(), TransformError> {
-        let [low, high] = self.quality.range();
+        let [low, high] = self.quality.values();
         Check("JPEG").holds(
             1 <= low && low <= high && high <= 100,
             "quality",
@@ -85,7 +66,7 @@ impl Operation for JPEG {
                 what: format!("an image of {image} px has a side over {MAX_SIDE} px"),
             });
         }
-        let [low, high] = self.quality.range();
+        let [low, high] = self.quality.values();
         let drawn = rng.below(u32::from(high - low) + 1) as u8;
         steps.push(Step::Color(vec![ColorStep::Compress(low + drawn)]));
         Ok(())

@@ -12,7 +12,7 @@ use super::blur::{MAX_KERNEL, RowBlur, mirrored, weights};
 use super::operation::{Effect, Operation};
 use super::params::Check;
 use super::warp::{Warp, WarpMap};
-use super::{ChannelValues, Filter, Rng, Step, TransformError};
+use super::{ChannelValues, Filter, Rng, Step, TransformError, ValuePair};
 use infeed_core::random::{hash, mix};
 use infeed_core::sample::{Depth, Region, Size};
 
@@ -23,10 +23,10 @@ pub struct ElasticTransform {
     /// Twice the shift in pixels that noise of 1 everywhere would give: one number, or those along x
     /// and y.
     #[serde(default = "fifty")]
-    pub alpha: AxisPair,
+    pub alpha: ValuePair<f64>,
     /// Standard deviation of the filter in pixels: one number, or those along x and y.
     #[serde(default = "five")]
-    pub sigma: AxisPair,
+    pub sigma: ValuePair<f64>,
     /// Interpolation of images: `nearest` or `bilinear`.
     #[serde(default)]
     pub interpolation: Filter,
@@ -38,31 +38,12 @@ pub struct ElasticTransform {
     pub mask_fill: ChannelValues,
 }
 
-/// A number for x and one for y.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged, expecting = "a number or [x, y]")]
-pub enum AxisPair {
-    /// The same for both.
-    Both(f64),
-    /// x, then y.
-    Each([f64; 2]),
+fn fifty() -> ValuePair<f64> {
+    ValuePair::Both(50.0)
 }
 
-impl AxisPair {
-    fn axes(self) -> [f64; 2] {
-        match self {
-            AxisPair::Both(number) => [number; 2],
-            AxisPair::Each(axes) => axes,
-        }
-    }
-}
-
-fn fifty() -> AxisPair {
-    AxisPair::Both(50.0)
-}
-
-fn five() -> AxisPair {
-    AxisPair::Both(5.0)
+fn five() -> ValuePair<f64> {
+    ValuePair::Both(5.0)
 }
 
 impl Default for ElasticTransform {
@@ -81,19 +62,19 @@ impl Operation for ElasticTransform {
     warp_properties!(ElasticTransform);
 
     fn needs_at_least(&self) -> Size {
-        needed(self.sigma.axes())
+        needed(self.sigma.values())
     }
 
     fn validate(&self) -> Result<(), TransformError> {
         let check = Check("ElasticTransform");
-        let alpha = self.alpha.axes();
+        let alpha = self.alpha.values();
         check.holds(
             alpha.iter().all(|v| (0.0..=1e6).contains(v)),
             "alpha",
             alpha,
             "a number from 0 to 1e6, or [x, y]",
         )?;
-        let sigma = self.sigma.axes();
+        let sigma = self.sigma.values();
         let is_valid = |v: &f64| 0.0 < *v && kernel(*v) <= MAX_KERNEL;
         check.holds(
             sigma == [0.0; 2] || sigma.iter().all(is_valid),
@@ -112,8 +93,8 @@ impl Operation for ElasticTransform {
         steps: &mut Vec<Step>,
     ) -> Result<(), TransformError> {
         let field = ElasticField {
-            alpha: self.alpha.axes(),
-            sigma: self.sigma.axes(),
+            alpha: self.alpha.values(),
+            sigma: self.sigma.values(),
             seed: rng.next_u64(),
         };
         field.check(image)?;

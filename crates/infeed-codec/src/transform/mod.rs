@@ -58,15 +58,15 @@ pub use affine::{RandomAffine, RandomRotation, Shear};
 pub use aug_mix::AugMix;
 pub use augment::{RandAugment, TrivialAugmentWide};
 pub use auto_augment::{AugmentPolicy, AutoAugment};
-pub use blur::{GaussianBlur, Sigma};
+pub use blur::GaussianBlur;
 pub use boxes::{BoxFilter, BoxFormat, MovingBox};
 pub use choices::{RandomApply, RandomChoice, RandomOrder};
 pub use color::{ColorJitter, ColorStep, Grayscale, Jitter};
-pub use compress::{JPEG, QualityRange};
+pub use compress::JPEG;
 pub use copy_paste::{CopyPaste, CopyPasteDraw};
 pub use crop::{CenterCrop, Corner, Crop, CropOrPad, CropPosition, RandomCrop};
 pub use distort::RandomPhotometricDistort;
-pub use elastic::{AxisPair, ElasticField, ElasticTransform};
+pub use elastic::{ElasticField, ElasticTransform};
 pub use erase::RandomErasing;
 pub use error::TransformError;
 pub use flip::{RandomHorizontalFlip, RandomVerticalFlip};
@@ -81,7 +81,9 @@ pub use onehot::{ClassIndex, DEFAULT_IGNORE_INDEX, MAX_CLASSES, OneHot, Unknown}
 pub use operation::Effect;
 pub use pad::Pad;
 pub use palette::{Palette, PaletteError};
-pub use params::{ChannelValues, Filter, FilterChoice, MAX_PIXELS, PadMode, Padding, Sides};
+pub use params::{
+    ChannelValues, Filter, FilterChoice, MAX_PIXELS, PadMode, Padding, Sides, ValuePair,
+};
 pub use perspective::RandomPerspective;
 pub use points::{MovingPoint, MovingPoints};
 pub use resize::Resize;

@@ -11,6 +11,26 @@ use infeed_core::sample::Size;
 /// one row and a million columns, resized by its short side, would need terabytes.
 pub const MAX_PIXELS: u64 = 1 << 28;
 
+/// Two values: a range, or one for x and one for y.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "a number or a list of two")]
+pub enum ValuePair<T> {
+    /// The same value twice.
+    Both(T),
+    /// The lowest and the highest; or x, then y.
+    Each([T; 2]),
+}
+
+impl<T: Copy> ValuePair<T> {
+    /// Returns the two values.
+    pub(super) fn values(self) -> [T; 2] {
+        match self {
+            ValuePair::Both(value) => [value; 2],
+            ValuePair::Each(values) => values,
+        }
+    }
+}
+
 /// A size: one number, or height and width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "a whole number or [height, width]")]

@@ -305,23 +305,23 @@ fn parameters_out_of_range_are_rejected_with_their_value_and_range() {
         CropOrPad::new(5, 0).into(),
         RandomVerticalFlip::new(f64::NAN).into(),
         ElasticTransform {
-            alpha: AxisPair::Both(-1.0),
+            alpha: ValuePair::Both(-1.0),
             ..ElasticTransform::default()
         }
         .into(),
         ElasticTransform {
-            sigma: AxisPair::Each([0.0, 3.0]),
+            sigma: ValuePair::Each([0.0, 3.0]),
             ..ElasticTransform::default()
         }
         .into(),
         ElasticTransform {
-            sigma: AxisPair::Both(1e9),
+            sigma: ValuePair::Both(1e9),
             ..ElasticTransform::default()
         }
         .into(),
         JPEG::new(0).into(),
         JPEG {
-            quality: QualityRange::Between([60, 40]),
+            quality: ValuePair::Each([60, 40]),
         }
         .into(),
         AugMix {

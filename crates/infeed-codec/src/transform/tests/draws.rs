@@ -76,7 +76,7 @@ fn every_size() -> Vec<Transform> {
         .into(),
         RandomPerspective::new(0.8).into(),
         ElasticTransform {
-            sigma: AxisPair::Both(0.1),
+            sigma: ValuePair::Both(0.1),
             ..ElasticTransform::default()
         }
         .into(),
@@ -99,7 +99,7 @@ fn every_size() -> Vec<Transform> {
         GaussianBlur::new(1).into(),
         GaussianNoise::default().into(),
         JPEG {
-            quality: QualityRange::Between([20, 90]),
+            quality: ValuePair::Each([20, 90]),
         }
         .into(),
         AutoAugment::default().into(),

@@ -72,8 +72,8 @@ fn a_part_of_a_warp_is_the_crop_of_the_whole_and_reads_only_its_source_region() 
             }
             .into(),
             ElasticTransform {
-                alpha: AxisPair::Each([10.0, 40.0]),
-                sigma: AxisPair::Each([0.2, 0.25]),
+                alpha: ValuePair::Each([10.0, 40.0]),
+                sigma: ValuePair::Each([0.2, 0.25]),
                 interpolation: filter,
                 ..ElasticTransform::default()
             }
