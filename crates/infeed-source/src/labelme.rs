@@ -4,16 +4,13 @@
 //! are in `a/b.json` of the folder of labels, in pixels. A missing file means no shapes.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io;
 use std::path::Path;
 
 use serde::Deserialize;
 
 use super::boxed::{self, BoxedImages};
 use super::coco::MASKS;
-use super::listing::{self, Tree};
-use crate::store;
+use super::labelled;
 use infeed_codec::instances::CocoMask;
 use infeed_core::error::Error;
 use infeed_core::printable::printable;
@@ -62,31 +59,9 @@ pub fn open(
     masks: bool,
 ) -> Result<BoxedImages, Error> {
     let labels = labels.unwrap_or(images);
-    if store::is_url(labels) {
-        let problem = format!(
-            "the labels {} must be files of a disk; copy them, and set labels=",
-            labels.display()
-        );
-        return Err(Error::config("source", problem));
-    }
-    let Tree { folders, mut paths } = Tree::list(images, true)?;
-    let mut shapes = Vec::new();
-    for folder in folders {
-        let beside = labels.join(&folder.path);
-        paths.begin_folder(folder.path);
-        for (name, object) in folder.names.iter() {
-            shapes.push(read(&beside.join(Path::new(name).with_extension("json")))?);
-            paths.push(name, object);
-        }
-    }
-    if shapes.is_empty() {
-        let problem = format!(
-            "{} holds no images (files named {})",
-            images.display(),
-            listing::IMAGE_EXTENSIONS.join(", ")
-        );
-        return Err(Error::config("source", problem));
-    }
+    let (paths, files) = labelled::list(images, labels, "json")?;
+    let shapes = files.iter().map(|file| read(file));
+    let shapes = shapes.collect::<Result<Vec<_>, Error>>()?;
     let classes: Vec<String> = match classes {
         Some(classes) => classes.to_vec(),
         None => {
@@ -136,10 +111,8 @@ struct LabelledShape {
 
 /// Reads the shapes of an image; none without a file.
 fn read(path: &Path) -> Result<Vec<LabelledShape>, Error> {
-    let text = match fs::read(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(Error::open(path, error)),
+    let Some(text) = labelled::read(path)? else {
+        return Ok(Vec::new());
     };
     let wrong = |problem: String| Error::config("source", problem);
     let file: LabelMeFile = serde_json::from_slice(&text).map_err(|error| {
@@ -202,6 +175,7 @@ fn outline(shape: &LabelMeShape) -> Result<([f64; 4], Vec<f64>), String> {
 mod tests {
     use super::*;
     use crate::{Source, read_one};
+    use std::fs;
 
     const GOOD: &str = r#"{"version": "5.5.0", "flags": {}, "imagePath": "b.jpg", "imageData": null,
         "shapes": [

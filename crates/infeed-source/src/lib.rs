@@ -18,6 +18,7 @@ pub mod columns;
 pub mod field_spec;
 pub mod folder;
 pub mod formats;
+mod labelled;
 pub mod labelme;
 mod listing;
 pub mod memory;

@@ -6,12 +6,10 @@
 //! the outline of an object, whose enclosing box counts. The outline of a rotated box has four corners.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use super::boxed::{self, BoxedImages};
-use super::listing::{self, Tree};
-use crate::store;
+use super::labelled;
 use infeed_core::error::Error;
 use infeed_core::printable::printable;
 use infeed_core::sample::{DType, Field};
@@ -50,41 +48,17 @@ pub fn open(
             Error::config("source", problem)
         })?,
     };
-    if store::is_url(&labels) {
-        let problem = format!(
-            "the labels {} must be files of a disk; copy them, and set labels=",
-            labels.display()
-        );
-        return Err(Error::config("source", problem));
-    }
     let names = classes.map(read_names).transpose()?;
-    let Tree { folders, mut paths } = Tree::list(images, true)?;
-    let mut texts = Vec::new();
-    for folder in folders {
-        let beside = labels.join(&folder.path);
-        paths.begin_folder(folder.path);
-        for (name, object) in folder.names.iter() {
-            texts.push(beside.join(Path::new(name).with_extension("txt")));
-            paths.push(name, object);
-        }
-    }
-    if texts.is_empty() {
-        let problem = format!(
-            "{} holds no images (files named {})",
-            images.display(),
-            listing::IMAGE_EXTENSIONS.join(", ")
-        );
-        return Err(Error::config("source", problem));
-    }
+    let (paths, files) = labelled::list(images, &labels, "txt")?;
     let count = names.as_ref().map(Vec::len);
     let mut source = BoxedImages::new(paths, fields(corners), None, names);
     let mut found = false;
-    for path in &texts {
-        let text = match fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(Error::open(path, error)),
-        };
+    for path in &files {
+        let text = String::from_utf8(labelled::read(path)?.unwrap_or_default());
+        let text = text.map_err(|_| {
+            let problem = format!("{} is no text of UTF-8; save it again", path.display());
+            Error::config("source", problem)
+        })?;
         for (number, line) in text.lines().enumerate() {
             if line.trim().is_empty() {
                 continue;

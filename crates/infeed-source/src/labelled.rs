@@ -1,0 +1,62 @@
+//! Images of a folder, each with a file of labels in another one.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::listing::{self, Paths, Tree};
+use crate::store;
+use infeed_core::error::Error;
+
+/// Lists a folder of images or its URL. Returns the path of each image, and that of its file in a
+/// folder of a disk: `a/b.jpg` has `a/b.txt` for the extension `txt`.
+///
+/// # Errors
+///
+/// [`Error::Open`] for a folder that cannot be read. [`Error::Config`] for a folder without images,
+/// and for labels that are not on a disk.
+pub(super) fn list(
+    images: &Path,
+    labels: &Path,
+    extension: &str,
+) -> Result<(Paths, Vec<PathBuf>), Error> {
+    if store::is_url(labels) {
+        let problem = format!(
+            "the labels {} must be files of a disk; copy them, and set labels=",
+            labels.display()
+        );
+        return Err(Error::config("source", problem));
+    }
+    let Tree { folders, mut paths } = Tree::list(images, true)?;
+    let mut files = Vec::new();
+    for folder in folders {
+        let beside = labels.join(&folder.path);
+        paths.begin_folder(folder.path);
+        for (name, object) in folder.names.iter() {
+            files.push(beside.join(Path::new(name).with_extension(extension)));
+            paths.push(name, object);
+        }
+    }
+    if files.is_empty() {
+        let problem = format!(
+            "{} holds no images (files named {})",
+            images.display(),
+            listing::IMAGE_EXTENSIONS.join(", ")
+        );
+        return Err(Error::config("source", problem));
+    }
+    Ok((paths, files))
+}
+
+/// Reads a file of labels. None if there is none.
+///
+/// # Errors
+///
+/// [`Error::Open`] for a file that cannot be read.
+pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, Error> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::open(path, error)),
+    }
+}
