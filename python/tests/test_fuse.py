@@ -71,6 +71,16 @@ def test_batches_are_those_of_the_preview_for_any_number_of_workers():
         assert names[-1] == "ColorJitter"
 
 
+def test_chains_before_and_after_a_mosaic_are_those_of_the_preview():
+    described = pipeline(*WARPS, T.Mosaic((60, 80)), *WARPS, T.RandomCrop(40))
+    made = epoch(described)
+
+    assert made.shape == (8, 40, 40, 3)
+    for position in range(8):
+        output = list(described.preview(position))[-1]
+        np.testing.assert_array_equal(output.fields["image"], made[position])
+
+
 def test_boxes_move_with_a_fused_warp():
     boxes = np.tile(np.float32([[30, 20, 60, 40]]), (8, 1, 1))
     images = np.zeros((8, *SIZE, 3), np.uint8)
