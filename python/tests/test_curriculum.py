@@ -144,7 +144,7 @@ def test_a_state_of_another_selection_raises(classification):
 
     for changed, what in (
         (other.repeat(2).shuffle(4), "filter, split, take"),
-        (pipeline.weights({"bee": 2.0}), "weights and repeat"),
+        (pipeline.weights({"bee": 2.0}), "boxes, weights, repeat"),
         (pipeline.repeat(3), "records is 60, was 40"),
     ):
         with pytest.raises(ConfigError, match=what):
