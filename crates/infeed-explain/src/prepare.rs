@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use super::case::Case;
 use super::remedies::{Candidate, RemedyChange};
-use super::run::stages;
-use super::stages::StageCost;
+use super::stages::{StageCost, stages};
 use super::trial::Variant;
 
 use crate::feeders::Feeders;

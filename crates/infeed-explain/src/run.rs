@@ -7,10 +7,10 @@ use super::case::Case;
 use super::feed::Feed;
 use super::findings::{QueuePoint, Run, Span};
 use super::progress::{Phases, RUNNING};
-use super::stages::StageCost;
+use super::stages::stages;
 use super::transfers::Transfers;
 use super::trial::fixed;
-use infeed::loader::{Loader, Stats};
+use infeed::loader::Loader;
 use infeed_core::counters::TimelineSpan;
 use infeed_core::error::Error;
 use infeed_device::busy::{Utilisation, UtilisationMonitor};
@@ -164,34 +164,6 @@ pub(super) fn plain(
         stages: stages(&stats),
         queue,
     })
-}
-
-/// Computes the cost of each stage from a loader's counters.
-pub(super) fn stages(stats: &Stats) -> Vec<StageCost> {
-    let all: f64 = stats.stages.iter().map(|(_, s)| s.cpu.as_secs_f64()).sum();
-    let cost = |(stage, s): &(
-        infeed_core::counters::Stage,
-        infeed_core::counters::StageStats,
-    )| {
-        let cpu_s = s.cpu.as_secs_f64();
-        StageCost {
-            name: stage.name().to_owned(),
-            samples: s.samples,
-            wall_s: s.wall.as_secs_f64(),
-            cpu_s,
-            wait_s: s.wait.as_secs_f64(),
-            bytes_in: s.bytes_in,
-            bytes_out: s.bytes_out,
-            p99_s: s.p99.as_secs_f64(),
-            rate_per_core: if cpu_s > 0.0 {
-                s.samples as f64 / cpu_s
-            } else {
-                0.0
-            },
-            cpu_share: cpu_s / all.max(1e-9),
-        }
-    };
-    stats.stages.iter().map(cost).collect()
 }
 
 /// Converts timeline spans for the reports.

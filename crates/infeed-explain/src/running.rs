@@ -12,6 +12,7 @@ use super::findings::{
 };
 use super::interval::Interval;
 use super::limit::Limit;
+use super::stages::stages;
 use super::supply::{COUNTED, Supply, costliest, in_python};
 use super::transfers::Transfers;
 use super::units::{bytes, per_s, percent};
@@ -242,7 +243,7 @@ fn run_from(stats: &Stats, sent: &[RingStats]) -> Result<Run, Error> {
         first_batch_s,
         wait_s,
         step_s: (after_first - wait_s).max(0.0),
-        stages: run::stages(stats),
+        stages: stages(stats),
         queue: vec![QueuePoint {
             at_s: seconds,
             ready: stats.ready,

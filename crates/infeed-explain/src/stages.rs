@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use infeed::loader::Stats;
+use infeed_core::counters::{Stage, StageStats};
+
 /// Cost of one stage.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct StageCost {
@@ -25,6 +28,31 @@ pub struct StageCost {
     pub rate_per_core: f64,
     /// Share of the total processor time, 0 to 1.
     pub cpu_share: f64,
+}
+
+/// Computes the cost of each stage from a loader's counters.
+pub(super) fn stages(stats: &Stats) -> Vec<StageCost> {
+    let all: f64 = stats.stages.iter().map(|(_, s)| s.cpu.as_secs_f64()).sum();
+    let cost = |(stage, s): &(Stage, StageStats)| {
+        let cpu_s = s.cpu.as_secs_f64();
+        StageCost {
+            name: stage.name().to_owned(),
+            samples: s.samples,
+            wall_s: s.wall.as_secs_f64(),
+            cpu_s,
+            wait_s: s.wait.as_secs_f64(),
+            bytes_in: s.bytes_in,
+            bytes_out: s.bytes_out,
+            p99_s: s.p99.as_secs_f64(),
+            rate_per_core: if cpu_s > 0.0 {
+                s.samples as f64 / cpu_s
+            } else {
+                0.0
+            },
+            cpu_share: cpu_s / all.max(1e-9),
+        }
+    };
+    stats.stages.iter().map(cost).collect()
 }
 
 /// The consumer's time after the first batch, as shares that sum to 1.

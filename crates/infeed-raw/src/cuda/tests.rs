@@ -77,6 +77,7 @@ fn without_a_driver_probing_is_an_error() {
 }
 
 #[cfg(not(miri))]
+#[cfg(not(target_feature = "crt-static"))] // A static program loads no libraries.
 #[test]
 fn the_error_of_a_missing_library_has_its_name_and_the_systems_reason() {
     let Err(NoCuda::NoDriver { library, why }) = Driver::load(&[c"libnone.so.9", c"none.so"])
