@@ -48,8 +48,8 @@ fn help(leases: &BatchLeases<Integers>, stop: &AtomicBool, seed: u64) -> u64 {
                 assert_eq!(begun.rows.len() as u64, ROWS);
                 begun.finish(values(lease.in_flight()));
                 filled += 1;
+                assert!(leases.begin(lease).is_none(), "it is filled");
             }
-            assert!(leases.begin(lease).is_none(), "it is filled");
         }
     }
     filled
