@@ -455,8 +455,8 @@ def test_the_command_line_explains_a_pipeline_with_a_function_and_tries_processe
 
     assert reported.returncode == 0, reported.stderr
     assert "Python limits" in reported.stdout, reported.stdout
-    # Where processes gain nothing, without the GIL or next to other programs, only their
-    # id is listed.
+    # Only the id is listed where processes gain nothing: without the GIL, or next to
+    # other programs.
     tried = ("functions in 2 worker processes", "processes-2")
     assert any(text in reported.stdout for text in tried), reported.stdout
 
