@@ -97,47 +97,58 @@ at_levels! {
 /// The channels of a block of pixels.
 type ColorPlanes = [[u8; BLOCK]; 3];
 
+/// Changes pixels by planes. A block that is not full has some pixels of the block before.
+///
+/// It is no function with a closure, because a closure that is not inlined has no instructions of
+/// the level.
+macro_rules! by_planes {
+    ($pixels:ident, |$planes:ident| $change:expr) => {{
+        let mut planes = [[0; BLOCK]; 3];
+        for block in $pixels.chunks_mut(BLOCK) {
+            split(block, &mut planes);
+            let $planes = &mut planes;
+            $change;
+            let [r, g, b] = &planes;
+            for (pixel, ((r, g), b)) in block.iter_mut().zip(r.iter().zip(g).zip(b)) {
+                *pixel = [*r, *g, *b];
+            }
+        }
+    }};
+}
+
 #[inline(always)]
 fn change_by_planes(change: ColorChange, pixels: &mut [u8]) {
     let (pixels, _) = pixels.as_chunks_mut::<3>();
     match change {
-        ColorChange::Hue(turn) => by_planes(pixels, |planes| turn_hues(planes, turn)),
-        ColorChange::Saturation([own, other]) => by_planes(pixels, |planes| {
-            let grays = plane_lumas(planes);
-            for plane in planes {
-                for (v, gray) in plane.iter_mut().zip(grays) {
-                    *v = truncated(f32::from(*v) * own + gray as f32 * other);
-                }
-            }
-        }),
-        ColorChange::Gray => by_planes(pixels, |planes| {
+        ColorChange::Hue(turn) => by_planes!(pixels, |planes| turn_hues(planes, turn)),
+        ColorChange::Saturation(weights) => by_planes!(pixels, |planes| saturate(planes, weights)),
+        ColorChange::Gray => by_planes!(pixels, |planes| {
             let grays = plane_lumas(planes).map(|gray| gray as u8);
             *planes = [grays; 3];
         }),
-        ColorChange::Linear(rows) => by_planes(pixels, |planes| {
-            let [r, g, b] = *planes;
-            for (plane, [of_r, of_g, of_b, add]) in planes.iter_mut().zip(rows) {
-                // Truncation rounds, with one half more.
-                let add = add + 0.5;
-                for (((v, r), g), b) in plane.iter_mut().zip(r).zip(g).zip(b) {
-                    let sum = f32::from(r) * of_r + f32::from(g) * of_g + f32::from(b) * of_b;
-                    *v = truncated(sum + add);
-                }
-            }
-        }),
+        ColorChange::Linear(rows) => by_planes!(pixels, |planes| sum_linearly(planes, rows)),
     }
 }
 
-/// Changes pixels by planes. A block that is not full has some pixels of the block before.
 #[inline(always)]
-fn by_planes(pixels: &mut [[u8; 3]], mut change: impl FnMut(&mut ColorPlanes)) {
-    let mut planes = [[0; BLOCK]; 3];
-    for block in pixels.chunks_mut(BLOCK) {
-        split(block, &mut planes);
-        change(&mut planes);
-        let [r, g, b] = &planes;
-        for (pixel, ((r, g), b)) in block.iter_mut().zip(r.iter().zip(g).zip(b)) {
-            *pixel = [*r, *g, *b];
+fn saturate(planes: &mut ColorPlanes, [own, other]: [f32; 2]) {
+    let grays = plane_lumas(planes);
+    for plane in planes {
+        for (v, gray) in plane.iter_mut().zip(grays) {
+            *v = truncated(f32::from(*v) * own + gray as f32 * other);
+        }
+    }
+}
+
+#[inline(always)]
+fn sum_linearly(planes: &mut ColorPlanes, rows: [[f32; 4]; 3]) {
+    let [r, g, b] = *planes;
+    for (plane, [of_r, of_g, of_b, add]) in planes.iter_mut().zip(rows) {
+        // Truncation rounds, with one half more.
+        let add = add + 0.5;
+        for (((v, r), g), b) in plane.iter_mut().zip(r).zip(g).zip(b) {
+            let sum = f32::from(r) * of_r + f32::from(g) * of_g + f32::from(b) * of_b;
+            *v = truncated(sum + add);
         }
     }
 }
