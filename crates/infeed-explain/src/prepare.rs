@@ -7,7 +7,6 @@ use super::case::Case;
 use super::remedies::{Candidate, RemedyChange};
 use super::stages::{StageCost, stages};
 use super::trial::Variant;
-
 use crate::feeders::Feeders;
 use infeed::loader::device::Placement;
 use infeed::loader::{CacheLimit, DecodeBy, DecodedCache, OnError};
@@ -54,12 +53,12 @@ impl FilledCache {
         (self.limit_bytes / self.all_bytes.max(1.0)).min(1.0)
     }
 
-    /// Describes what the cache would hold, and the processor time of the epoch that fills it, as a
-    /// factor of that of these stages.
+    /// Describes what the cache would hold, and the processor time of the epoch that fills it,
+    /// relative to that of these stages, which have no cache.
     pub(super) fn description(&self, now: &[StageCost]) -> String {
         format!(
-            "{:.0} % of the records, which all take {}; the first epoch needs {:.2}x of now's \
-             processor time",
+            "{:.0} % of the records, which all take {}; the first epoch takes {:.2}x the \
+             processor time of an epoch without the cache",
             100.0 * self.share(),
             format_bytes(self.all_bytes),
             self.fill_cpu_s / record_cpu_s(now).max(1e-9),

@@ -56,7 +56,7 @@ pub fn open(
     for path in &files {
         let text = String::from_utf8(labelled::read(path)?.unwrap_or_default());
         let text = text.map_err(|_| {
-            let problem = format!("{} is no text of UTF-8; save it again", path.display());
+            let problem = format!("{} is not UTF-8 text; save it as UTF-8", path.display());
             Error::config("source", problem)
         })?;
         for (number, line) in text.lines().enumerate() {

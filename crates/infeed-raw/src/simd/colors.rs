@@ -99,8 +99,8 @@ type ColorPlanes = [[u8; BLOCK]; 3];
 
 /// Changes pixels by planes. A block that is not full has some pixels of the block before.
 ///
-/// It is no function with a closure, because a closure that is not inlined has no instructions of
-/// the level.
+/// This is a macro and not a function that takes a closure: the compiler need not inline a closure,
+/// and then compiles it without the instructions of the level.
 macro_rules! by_planes {
     ($pixels:ident, |$planes:ident| $change:expr) => {{
         let mut planes = [[0; BLOCK]; 3];
