@@ -192,8 +192,8 @@ def adopt(loader: Any, *, samples: int = 64, seconds: float | None = 5.0) -> Ado
         loader: A ``torch.utils.data.DataLoader`` with a batch size, or a dataset of
             tf.data, such as that of Keras's ``image_dataset_from_directory``.
         samples: Number of samples to compare with those of the dataset: labels, shapes
-            and types exactly; values exactly or within one level of 8 bits; means and
-            spreads of channels if transforms are random. 0: none.
+            and types exactly; values exactly or within one and a half levels of 8 bits;
+            means and spreads of channels if transforms are random. 0: none.
         seconds: Duration of each of two turns in which each loader is measured. None:
             the gain is not measured.
 
