@@ -81,10 +81,11 @@ pub struct MovingBox {
 impl MovingBox {
     /// Starts with the left, top, right and bottom of a box in an image of this size.
     pub fn new(corners: [f64; 4], image: Size) -> MovingBox {
+        let visible = clipped(corners, image);
         MovingBox {
             whole: corners,
-            visible: clipped(corners, image),
-            is_dropped: false,
+            visible,
+            is_dropped: is_outside(corners, visible, image),
         }
     }
 
@@ -112,7 +113,10 @@ impl MovingBox {
             [low(0), low(1), high(0), high(1)]
         };
         self.whole = moved(self.whole);
-        self.visible = clipped(moved(self.visible), step.output_size(input));
+        let output = step.output_size(input);
+        self.visible = clipped(moved(self.visible), output);
+        // For good: a warp makes a rectangle of the line that clipping leaves.
+        self.is_dropped |= is_outside(self.whole, self.visible, output);
     }
 
     /// Drops the box.
@@ -166,6 +170,17 @@ impl BoxFilter {
             && moved.is_left()
             && moved.visibility() >= self.min_visibility
     }
+}
+
+/// Whether nothing of a box is in an image of this size. A box that touches the edge is outside,
+/// unless it has no width or height by itself.
+fn is_outside(whole: [f64; 4], visible: [f64; 4], image: Size) -> bool {
+    let sides = [f64::from(image.width), f64::from(image.height)];
+    (0..2).any(|side| {
+        let (low, high) = (whole[side], whole[side + 2]);
+        let is_flat = visible[side + 2] <= visible[side];
+        high < 0.0 || low > sides[side] || (is_flat && high > low)
+    })
 }
 
 fn clipped([left, top, right, bottom]: [f64; 4], image: Size) -> [f64; 4] {

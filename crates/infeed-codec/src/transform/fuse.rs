@@ -47,6 +47,10 @@ struct WarpChain {
     image: Size,
     /// From positions in the present result to positions in that image.
     matrix: [f64; 9],
+    /// The same for points that are pixels.
+    pixel_matrix: [f64; 9],
+    /// Whether the number of flips is odd.
+    is_mirrored: bool,
 }
 
 impl WarpChain {
@@ -64,10 +68,20 @@ impl WarpChain {
                 return None;
             };
             let matrix = product(&chain.matrix, &own);
-            let map = WarpMap::Projective { matrix };
+            let pixel_matrix = product(&chain.pixel_matrix, &own);
+            let is_mirrored = chain.is_mirrored;
+            let map = WarpMap::Projective {
+                matrix,
+                pixel_matrix,
+                is_mirrored,
+            };
             let is_equal = (first.filter, &first.fill, &first.mask_fill)
                 == (warp.filter, &warp.fill, &warp.mask_fill);
-            let own = WarpChain { matrix, ..*chain };
+            let own = WarpChain {
+                matrix,
+                pixel_matrix,
+                ..*chain
+            };
             (is_equal && map.is_regular(chain.image)).then_some((own, map))
         });
         if let Some((own, map)) = joined {
@@ -89,6 +103,8 @@ impl WarpChain {
             number: fused.len(),
             image: before,
             matrix,
+            pixel_matrix: matrix,
+            is_mirrored: false,
         });
         (fused.len(), warp)
     }
@@ -96,14 +112,23 @@ impl WarpChain {
     /// Returns the chain after a step on an image of this size. None if the step ends the chain.
     fn followed(self, step: &Step, before: Size) -> Option<WarpChain> {
         let (width, height) = (f64::from(before.width), f64::from(before.height));
-        let own = match step {
-            Step::FlipX => [-1.0, 0.0, width, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
-            Step::FlipY => [1.0, 0.0, 0.0, 0.0, -1.0, height, 0.0, 0.0, 1.0],
-            Step::Crop(region) => shift(region.left.into(), region.top.into()),
+        let flip_x = |last: f64| [-1.0, 0.0, last, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0];
+        let flip_y = |last: f64| [1.0, 0.0, 0.0, 0.0, -1.0, last, 0.0, 0.0, 1.0];
+        let (own, of_pixels, flips) = match step {
+            Step::FlipX => (flip_x(width), flip_x(width - 1.0), true),
+            Step::FlipY => (flip_y(height), flip_y(height - 1.0), true),
+            Step::Crop(region) => {
+                let own = shift(region.left.into(), region.top.into());
+                (own, own, false)
+            }
             _ => return None,
         };
-        let matrix = product(&self.matrix, &own);
-        Some(WarpChain { matrix, ..self })
+        Some(WarpChain {
+            matrix: product(&self.matrix, &own),
+            pixel_matrix: product(&self.pixel_matrix, &of_pixels),
+            is_mirrored: self.is_mirrored ^ flips,
+            ..self
+        })
     }
 }
 
@@ -119,8 +144,8 @@ fn fused_colors(steps: Vec<ColorStep>) -> Vec<ColorStep> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Filter, MovingBox, PixelView, RandomAffine, RandomPerspective, Rng};
-    use super::super::{Transform, TransformScratch};
+    use super::super::{Filter, MovingBox, MovingPoint, MovingPoints, PixelView, RandomAffine};
+    use super::super::{RandomPerspective, Rng, Transform, TransformScratch};
     use super::*;
     use infeed_core::sample::{Depth, Image, Region};
 
@@ -253,6 +278,82 @@ mod tests {
             let (single, one) = (middle(moved(&steps)), middle(moved(&fused)));
             for (a, b) in single.iter().zip(one) {
                 assert!((a - b).abs() < 4.0, "seed {seed}: {single:?}, {one:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn affine_warps_alone_are_one_warp_with_about_the_same_pixels() {
+        let image = smooth();
+        for seed in 0..20 {
+            let mut second = Transform::from(affine(20.0))
+                .draw(SIZE, &mut Rng::new(seed, 1, 0, 0))
+                .expect("a draw");
+            let steps = numbered([drawn(affine(20.0), seed), Step::FlipX, second.remove(0)]);
+
+            let fused = fuse(steps.clone(), SIZE);
+
+            assert_eq!(fused.len(), 1, "{fused:?}");
+            let (single, one) = (
+                applied(&steps, &image, false),
+                applied(&fused, &image, false),
+            );
+            let found = difference(&single, &one);
+            assert!(found < 2.0, "seed {seed}: {found}");
+            // A region of the result that a crop leaves is computed alike.
+            let region = Region {
+                top: 30,
+                left: 40,
+                size: Size {
+                    height: 20,
+                    width: 30,
+                },
+            };
+            let [(at, Step::Warp(warp))] = &fused[..] else {
+                panic!("{fused:?}");
+            };
+            let part = applied(&[(*at, Step::Warp(warp.cropped(region)))], &image, false);
+            let whole = applied(&[(*at, Step::Crop(region))], &one, false);
+            assert_eq!(part.data, whole.data, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn points_move_through_a_fused_chain_as_through_its_steps() {
+        for flips in [
+            vec![Step::FlipX],
+            vec![Step::FlipY],
+            vec![Step::FlipX, Step::FlipY],
+        ] {
+            let (first, last) = (drawn(affine(10.0), 1), drawn(affine(10.0), 2));
+            let steps = numbered([vec![first], flips, vec![last]].concat());
+            let fused = fuse(steps.clone(), SIZE);
+            assert_eq!(fused.len(), 1, "{fused:?}");
+            let moved = |steps: &[(usize, Step)], edges: bool| {
+                let point = |at| MovingPoint {
+                    at,
+                    visibility: 1.0,
+                };
+                let mut moving = MovingPoints {
+                    points: vec![point([50.0, 40.0]), point([70.0, 52.0])],
+                    per_object: 2,
+                    pairs: &[[0, 1]],
+                    edges,
+                };
+                let mut size = SIZE;
+                for (_, step) in steps {
+                    moving.follow(step, size);
+                    size = step.output_size(size);
+                }
+                moving.points
+            };
+            for edges in [false, true] {
+                let (single, one) = (moved(&steps, edges), moved(&fused, edges));
+                for (a, b) in single.iter().zip(&one) {
+                    for (a, b) in a.at.iter().zip(b.at) {
+                        assert!((a - b).abs() < 1e-6, "{edges}: {single:?}, {one:?}");
+                    }
+                }
             }
         }
     }

@@ -41,11 +41,17 @@ impl MovingPoints<'_> {
             point.at = match step {
                 Step::FlipX if !self.edges => [f64::from(input.width) - 1.0 - x, y],
                 Step::FlipY if !self.edges => [x, f64::from(input.height) - 1.0 - y],
+                Step::Warp(warp) if !self.edges => warp.move_pixel(point.at, input),
                 _ => step.move_point(point.at, input),
             };
             point.hide_outside(output, self.edges);
         }
-        if matches!(step, Step::FlipX | Step::FlipY) {
+        let is_mirrored = match step {
+            Step::FlipX | Step::FlipY => true,
+            Step::Warp(warp) => warp.is_mirrored(),
+            _ => false,
+        };
+        if is_mirrored {
             for object in self.points.chunks_exact_mut(self.per_object.max(1)) {
                 for [one, other] in self.pairs {
                     object.swap(*one, *other);

@@ -58,6 +58,27 @@ impl Warp {
         [x - f64::from(part.left), y - f64::from(part.top)]
     }
 
+    /// Moves a point that is a pixel of an image of this size, as `move_point`.
+    pub(super) fn move_pixel(&self, at: [f64; 2], image: Size) -> [f64; 2] {
+        let WarpMap::Projective { pixel_matrix, .. } = self.map else {
+            return self.move_point(at, image);
+        };
+        let part = self.computed();
+        let [x, y] = applied(&inverted(pixel_matrix), at);
+        [x - f64::from(part.left), y - f64::from(part.top)]
+    }
+
+    /// Whether the map contains an odd number of flips.
+    pub(super) fn is_mirrored(&self) -> bool {
+        matches!(
+            self.map,
+            WarpMap::Projective {
+                is_mirrored: true,
+                ..
+            }
+        )
+    }
+
     /// Returns the matrix from positions in the result to positions in an image of this size, both
     /// in pixels from the upper left. None if the map has no matrix.
     pub(super) fn position_matrix(&self, image: Size) -> Option<[f64; 9]> {
@@ -136,10 +157,14 @@ pub enum WarpMap {
         /// pixels move.
         corners: [[f64; 2]; 4],
     },
-    /// Maps by a matrix, row by row.
+    /// Maps by a matrix, row by row: fused warps, flips and crops.
     Projective {
         /// From positions in the result to positions in the image, in pixels from the upper left.
         matrix: [f64; 9],
+        /// The same for points that are pixels: a flip maps the column `x` to `width - 1 - x`.
+        pixel_matrix: [f64; 9],
+        /// Whether the number of flips is odd.
+        is_mirrored: bool,
     },
     /// Moves each pixel by its own shift.
     Elastic(ElasticField),
@@ -175,7 +200,7 @@ impl WarpMap {
     fn is_affine(&self) -> bool {
         match self {
             WarpMap::Affine { .. } => true,
-            WarpMap::Projective { matrix } => matrix[6] == 0.0 && matrix[7] == 0.0,
+            WarpMap::Projective { matrix, .. } => matrix[6] == 0.0 && matrix[7] == 0.0,
             WarpMap::Perspective { .. } | WarpMap::Elastic(_) => false,
         }
     }
@@ -210,7 +235,7 @@ impl WarpMap {
                 affine_matrix(angle, translate, scale, shear, center)
             }
             WarpMap::Perspective { corners } => perspective_matrix(corners, image),
-            WarpMap::Projective { matrix } => matrix,
+            WarpMap::Projective { matrix, .. } => matrix,
             WarpMap::Elastic(_) => [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
         }
     }
@@ -385,11 +410,11 @@ impl PixelGrid {
             true => middle(warp.size).map(|v| 0.5 - v as f32),
             false => [0.5; 2],
         };
-        let is_projective = !warp.map.is_centred() && !warp.map.is_affine();
         PixelGrid {
             matrix,
             first,
-            is_projective,
+            // The other form is for positions relative to the centres.
+            is_projective: !warp.map.is_centred(),
             half,
         }
     }

@@ -86,7 +86,7 @@ impl fmt::Display for WarpMap {
                 }
             }
             WarpMap::Perspective { corners } => write!(f, "move the corners to {corners:?}"),
-            WarpMap::Projective { matrix } => write!(f, "map by the matrix {matrix:?}"),
+            WarpMap::Projective { matrix, .. } => write!(f, "map by the matrix {matrix:?}"),
             WarpMap::Elastic(ElasticField { alpha, sigma, seed }) => write!(
                 f,
                 "shift by noise {seed} with alpha {alpha:?}, sigma {sigma:?}"
