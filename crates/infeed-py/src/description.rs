@@ -19,6 +19,7 @@ use crate::error::raise;
 use crate::function::PyFunction;
 use crate::log;
 use crate::python_source::PythonSource;
+use crate::waiting::wait_for;
 
 /// Buffers of Python objects (viewed without a copy), sources made from Python objects, and
 /// functions.
@@ -77,11 +78,11 @@ pub(crate) fn plan(
 ) -> PyResult<String> {
     let pipeline = parse(py, description)?;
     let Some((place, decode)) = on_device else {
-        return raise(py, py.detach(|| pipeline.explain(&handles.0)));
+        return raise(py, wait_for(py, move || pipeline.explain(&handles.0))?);
     };
     let (place, decode) = (placement(place)?, decode_by(decode)?);
-    let plan = py.detach(|| pipeline.explain_on(&handles.0, place, decode));
-    raise(py, plan)
+    let plan = move || pipeline.explain_on(&handles.0, place, decode);
+    raise(py, wait_for(py, plan)?)
 }
 
 /// Name, kind, element type and shape of one row of each column.
@@ -100,7 +101,7 @@ pub(crate) fn describe(
     handles: PyHandles,
 ) -> PyResult<Vec<ColumnDescription>> {
     let pipeline = parse(py, description)?;
-    let columns = py.detach(|| pipeline.describe(&handles.0));
+    let columns = wait_for(py, move || pipeline.describe(&handles.0))?;
     let describe = |column: infeed::batch::ColumnSpec| match column.kind {
         ColumnKind::Fixed { dtype, shape } => {
             let shape = shape.into_iter().map(Some).collect();

@@ -13,6 +13,7 @@ use crate::description::{PyHandles, parse};
 use crate::error::raise;
 use crate::loader::FedBy;
 use crate::log;
+use crate::waiting::wait_for;
 
 /// Addresses of a loader's feeders, which may change while the loader runs.
 #[pyclass(frozen, name = "Hosts", module = "infeed._core")]
@@ -75,13 +76,16 @@ impl PyFeeder {
             options.token = raise(py, Token::new(text))?;
         }
         (options.workers, options.memory) = (workers, memory);
-        let served = py.detach(|| serve(&pipeline, &handles.0, &options));
+        let serve = move || {
+            let feeder = serve(&pipeline, &handles.0, &options)?;
+            Ok(PyFeeder {
+                address: feeder.address().to_string(),
+                inner: Mutex::new(Some(feeder)),
+            })
+        };
+        let feeder = raise(py, wait_for(py, serve)?)?;
         log::hand_over(py)?;
-        let feeder = raise(py, served)?;
-        Ok(PyFeeder {
-            address: feeder.address().to_string(),
-            inner: Mutex::new(Some(feeder)),
-        })
+        Ok(feeder)
     }
 
     #[getter]

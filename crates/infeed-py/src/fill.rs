@@ -173,8 +173,9 @@ fn taken(
     next: impl Fn() -> Result<FillResult, Error> + Sync,
 ) -> PyResult<FilledTargets> {
     loop {
-        let got = py.detach(&next);
+        // Before the wait, when an exception of a handler loses no batch.
         log::hand_over(py)?;
+        let got = py.detach(&next);
         match raise(py, got)? {
             FillResult::Filled(filled) => return Ok(filled),
             FillResult::Again => {}

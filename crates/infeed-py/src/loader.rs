@@ -106,21 +106,25 @@ impl PyLoader {
         let place = self::placement(placement)?;
         options.decode = decode_by(decode)?;
         let devices = devices.unwrap_or_default();
-        let open = || pipeline.open_any(&devices, place, slots, &handles.0, &options);
-        let inner = raise(py, py.detach(open))?;
+        let stops = options.on_error == OnError::Stop;
+        let open = move || {
+            let inner = pipeline.open_any(&devices, place, slots, &handles.0, &options)?;
+            let loader = inner.loader();
+            let (steps, source) = (loader.steps()?, loader.source()?);
+            Ok(PyLoader {
+                inner: Arc::new(inner),
+                targets: Arc::default(),
+                closing: Closing::default(),
+                metrics: Mutex::default(),
+                recorder: Mutex::default(),
+                source,
+                steps,
+                stops,
+            })
+        };
+        let loader = raise(py, wait_for(py, open)?)?;
         log::hand_over(py)?;
-        let steps = raise(py, inner.loader().steps())?;
-        let source = raise(py, inner.loader().source())?;
-        Ok(PyLoader {
-            inner: Arc::new(inner),
-            targets: Arc::default(),
-            closing: Closing::default(),
-            metrics: Mutex::default(),
-            recorder: Mutex::default(),
-            source,
-            steps,
-            stops: options.on_error == OnError::Stop,
-        })
+        Ok(loader)
     }
 
     fn next_parts(
@@ -137,8 +141,9 @@ impl PyLoader {
         let queues: Vec<_> = rings.iter().zip(named).map(queue).collect();
         let batch = |batch| PyBatch::new(batch, Arc::clone(&self.source));
         loop {
-            let step = py.detach(|| self.inner.next_within(SIGNAL_INTERVAL, &queues));
+            // Before the wait, when an exception of a handler drops no batch.
             log::hand_over(py)?;
+            let step = py.detach(|| self.inner.next_within(SIGNAL_INTERVAL, &queues));
             // Another policy fails only after it has tried several substitutes.
             let step = match self.stops {
                 true => raise_at_bad_record(py, step),
@@ -150,7 +155,10 @@ impl PyLoader {
                     let parts = parts.into_iter().map(HostOrDeviceBatch::Device);
                     return Ok(Some(parts.map(batch).collect()));
                 }
-                AnyStep::End => return Ok(None),
+                AnyStep::End => {
+                    log::hand_over(py)?;
+                    return Ok(None);
+                }
                 AnyStep::Timeout => py.check_signals()?,
             }
         }

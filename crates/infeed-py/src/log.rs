@@ -26,13 +26,22 @@ pub(crate) fn collect() {
 }
 
 /// Passes the collected messages to Python's loggers.
+///
+/// # Errors
+///
+/// The exception of a handler, or of Ctrl-C; the messages after it stay in the queue. So the caller
+/// must not have a batch that the error would drop, nor an engine whose threads may wait for the
+/// interpreter.
 pub(crate) fn hand_over(py: Python<'_>) -> PyResult<()> {
-    let messages = std::mem::take(&mut *lock());
-    if messages.is_empty() {
+    let count = lock().len();
+    if count == 0 {
         return Ok(());
     }
     let get_logger = py.import("logging")?.getattr("getLogger")?;
-    for message in messages {
+    for _ in 0..count {
+        let Some(message) = lock().pop_front() else {
+            break;
+        };
         let logger = get_logger.call1((message.logger,))?;
         logger.call_method1("log", (message.level, "%s", message.text))?;
     }

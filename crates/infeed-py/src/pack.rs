@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use crate::description::{PyHandles, parse};
 use crate::error::raise;
 use crate::log;
+use crate::waiting::wait_for;
 
 /// Packs a dataset and returns the result as JSON. Calls `progress` a few times per second.
 #[pyfunction]
@@ -74,11 +75,11 @@ impl PackParts {
     ) -> PyResult<PackParts> {
         let pipeline = parse(py, description)?;
         let options = raise(py, PackOptions::from_json(options))?;
-        let open = || match begin {
+        let open = move || match begin {
             true => Parts::begin(&pipeline, &out, &options),
             false => Parts::join(&pipeline, &out, &options),
         };
-        let inner = raise(py, py.detach(open))?;
+        let inner = raise(py, wait_for(py, open)?)?;
         log::hand_over(py)?;
         Ok(PackParts { inner })
     }

@@ -14,7 +14,8 @@ pub(crate) const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 /// Runs `work` on a separate thread, and waits for the result.
 ///
 /// The engine waits for its threads without a limit, and one of them may be inside a Python function
-/// that never returns. If a signal handler raises an exception, this returns it, and `work` goes on.
+/// that never returns. If a signal handler raises an exception, this returns it, and `work` goes on;
+/// its thread drops the result.
 ///
 /// # Errors
 ///
@@ -34,14 +35,21 @@ pub(crate) fn wait_for<T: Send + 'static>(
             source: Arc::new(source),
         }));
     }
-    let done = poll(py, None, move |slice| match receiver.recv_timeout(slice) {
-        Ok(done) => Some(done),
-        Err(RecvTimeoutError::Timeout) => None,
-        Err(RecvTimeoutError::Disconnected) => Some(Err(Error::Panicked {
-            text: "infeed-wait: no result".to_owned(),
-        })),
-    })?;
-    Ok(done.expect("a wait without a limit ends with a result"))
+    let receiver = &mut Some(receiver);
+    let done = poll(py, None, |slice| {
+        let done = receiver.as_mut()?.recv_timeout(slice);
+        match done {
+            Ok(done) => Some(done),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Err(Error::Panicked {
+                text: "infeed-wait: no result".to_owned(),
+            })),
+        }
+    });
+    // A result may have come since. Its drop may join threads that wait for the interpreter.
+    let receiver = receiver.take();
+    py.detach(move || drop(receiver));
+    Ok(done?.expect("a wait without a limit ends with a result"))
 }
 
 /// Calls `wait` with slices of time until it returns a result, for at most `timeout`. Checks for

@@ -211,3 +211,37 @@ fn transforms_that_repeat_the_image_cannot_move_points() {
     assert!(!Transform::from(padded).moves_points());
     assert!(!Transform::from(ColorJitter::default()).moves_points());
 }
+
+#[test]
+fn a_box_outside_the_image_never_comes_back() {
+    let image = size(100, 200);
+    let turn = Step::Warp(Warp {
+        map: WarpMap::rotation(30.0, None),
+        size: size(100, 100),
+        filter: Filter::Bilinear,
+        fill: Vec::new(),
+        mask_fill: Vec::new(),
+        part: None,
+    });
+    let crop = Step::Crop(region(0, 0, 100, 100));
+    let is_left = |corners, steps: &[Step]| moved(corners, image, steps).0.is_left();
+    for outside in [
+        // Outside, at the edge, and flat boxes outside.
+        [120.0, 10.0, 150.0, 90.0],
+        [100.0, 10.0, 150.0, 90.0],
+        [120.0, 10.0, 120.0, 90.0],
+    ] {
+        assert!(
+            !is_left(outside, std::slice::from_ref(&crop)),
+            "{outside:?}"
+        );
+        assert!(
+            !is_left(outside, &[crop.clone(), turn.clone()]),
+            "{outside:?}"
+        );
+    }
+    for inside in [[99.0, 10.0, 150.0, 90.0], [60.0, 10.0, 60.0, 90.0]] {
+        assert!(is_left(inside, std::slice::from_ref(&crop)), "{inside:?}");
+    }
+    assert!(!is_left([220.0, 10.0, 220.0, 50.0], &[]));
+}
