@@ -47,9 +47,7 @@ class AdapterLoader(ClosedAtExit):
         self._opened: Loader | None = None
         self._pid = os.getpid()
         self._closed = False
-        self._prefetch_thread: weakref.ref[ConvertedEpoch | PrefetchedEpoch] | None = (
-            None
-        )
+        self._running_epoch: weakref.ref[ConvertedEpoch | PrefetchedEpoch] | None = None
         # The thread of the last loop, if there is one; `PrefetchedEpoch` sets it.
         self._ahead: list[PrefetchThread] = []
 
@@ -163,7 +161,7 @@ class AdapterLoader(ClosedAtExit):
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the description without the loader, which stays in its process."""
-        return self.__dict__ | {"_opened": None, "_prefetch_thread": None, "_ahead": []}
+        return self.__dict__ | {"_opened": None, "_running_epoch": None, "_ahead": []}
 
     def _resolve_options(self, options: dict[str, Any]) -> dict[str, Any]:
         """Returns the options with which to open the pipeline."""
@@ -172,13 +170,13 @@ class AdapterLoader(ClosedAtExit):
     def _begin(self, convert: Callable[[Batch], Any]) -> Iterator[Any]:
         """Begins an epoch of converted batches. A running loop ends."""
         steps = ConvertedEpoch(self._idle_loader(), convert)
-        self._prefetch_thread = weakref.ref(steps)
+        self._running_epoch = weakref.ref(steps)
         return steps
 
     def _begin_ahead(self, mover: ItemConverter) -> Iterator[Any]:
         """Begins an epoch whose batches a thread converts one ahead of the loop."""
         ahead = PrefetchedEpoch(self._idle_loader(), mover, self._ahead)
-        self._prefetch_thread = weakref.ref(ahead)
+        self._running_epoch = weakref.ref(ahead)
         return ahead
 
     def _idle_loader(self) -> Loader:
@@ -205,7 +203,7 @@ class AdapterLoader(ClosedAtExit):
 
     def _loop(self) -> ConvertedEpoch | PrefetchedEpoch | None:
         """Returns the last loop, if the program still holds it."""
-        return None if self._prefetch_thread is None else self._prefetch_thread()
+        return None if self._running_epoch is None else self._running_epoch()
 
     def _find_rank(self) -> tuple[int, int]:
         """Returns rank and world size, as far as the framework knows them."""

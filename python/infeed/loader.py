@@ -143,7 +143,7 @@ class Loader(ClosedAtExit):
         # Number of devices that each receive a part of a batch; 0: a single device.
         self._parts = parts
         _open.add(self)
-        self._prefetch_thread: weakref.ref[_EpochIterator] | None = None
+        self._running_epoch: weakref.ref[_EpochIterator] | None = None
         # Returns the consumer's current stream, one for each device, so that the device
         # can measure its waiting time there. Adapters set it.
         self._stream: Callable[[], Any] | None = None
@@ -163,14 +163,14 @@ class Loader(ClosedAtExit):
         """
         if self.closed:
             raise ClosedError("the loader is closed; open the pipeline again")
-        running = None if self._prefetch_thread is None else self._prefetch_thread()
+        running = self._last_epoch()
         if running is not None and not running.ended:
             raise IteratorError(
                 "another loop iterates over the loader; end that loop, or open the "
                 "pipeline once for each loop"
             )
         epoch = _EpochIterator(self._core, self._stream, self._parts)
-        self._prefetch_thread = weakref.ref(epoch)
+        self._running_epoch = weakref.ref(epoch)
         return epoch
 
     def __len__(self) -> int:
@@ -302,7 +302,7 @@ class Loader(ClosedAtExit):
                 batch is lost.
             IteratorError: A ``for`` loop is in the middle of an epoch.
         """
-        running = None if self._prefetch_thread is None else self._prefetch_thread()
+        running = self._last_epoch()
         if running is not None and running.begun:
             raise IteratorError(
                 "a loop iterates over the loader; end that loop before next_into"
@@ -343,9 +343,20 @@ class Loader(ClosedAtExit):
             f"{self._parts} devices, got {got}"
         )
 
+    def _last_epoch(self) -> "_EpochIterator | None":
+        """Returns the last loop's iterator. Ends its epoch if it was interrupted.
+
+        After Ctrl-C a notebook keeps the traceback, and with it the iterator.
+        """
+        running = None if self._running_epoch is None else self._running_epoch()
+        if running is not None and running.begun and running.interrupted:
+            running.ended = True
+            self._core.end_epoch()
+        return running
+
     def _end_loop(self) -> None:
         """Marks the running loop as ended; the engine has ended its epoch already."""
-        running = None if self._prefetch_thread is None else self._prefetch_thread()
+        running = None if self._running_epoch is None else self._running_epoch()
         if running is not None:
             running.ended = True
 
@@ -469,6 +480,9 @@ class _EpochIterator:
         self._parts = parts
         self._started = False
         self.ended = False
+        # Whether Ctrl-C ended the last wait for a batch. The epoch goes on until
+        # another loop begins, so that a state has the position in it.
+        self.interrupted = False
         # Held while a batch is taken. Without it, a thread that waits while another one
         # receives the end takes the first batch of the next epoch.
         self._lock = threading.Lock()
@@ -485,11 +499,14 @@ class _EpochIterator:
         with self._lock:
             if self.ended:
                 raise StopIteration
-            self._started = True
+            self._started, self.interrupted = True, False
             try:
                 parts = self._core.next_parts(self._streams())
             except Exception:
                 self.ended = True
+                raise
+            except BaseException:
+                self.interrupted = True
                 raise
             if parts is None:
                 self.ended = True

@@ -184,7 +184,7 @@ class Sampler(torch.utils.data.Sampler):
         rank_within(self, rank, world_size, (0, 1))
         self._rank, self._world_size = rank, world_size
         self._epoch = self._handed = 0
-        self._prefetch_thread: object = None
+        self._running_epoch: object = None
         # Whether the next loop repeats the epoch that has begun.
         self._again = False
 
@@ -195,12 +195,12 @@ class Sampler(torch.utils.data.Sampler):
             ConfigError: The ranks cannot share a batch evenly.
         """
         rank, _ = self._shared()
-        if self._prefetch_thread is not None:
+        if self._running_epoch is not None:
             # The last epoch has ended, or this loop begins it again.
             again = self._again and self._handed < len(self)
             self._epoch, self._handed = self._epoch + (not again), 0
         self._again = False
-        self._prefetch_thread = running = object()
+        self._running_epoch = running = object()
         rows, epoch = self.per_rank, self._epoch
         # A resumed epoch begins with a whole batch.
         first = self._handed // rows
@@ -210,7 +210,7 @@ class Sampler(torch.utils.data.Sampler):
             for record in self._between(epoch, begin, begin + rows):
                 self._handed += 1
                 yield record
-                if self._prefetch_thread is not running:
+                if self._running_epoch is not running:
                     raise IteratorError(
                         "another loop over this sampler has begun, or a state was "
                         "loaded; make one sampler for each loop"
@@ -242,7 +242,7 @@ class Sampler(torch.utils.data.Sampler):
         epoch = _check.integer("set_epoch", "epoch", epoch)
         self._again = epoch == self.epoch
         if not self._again:
-            self._epoch, self._handed, self._prefetch_thread = epoch, 0, None
+            self._epoch, self._handed, self._running_epoch = epoch, 0, None
 
     def state_at(self, epoch: int, step: int) -> dict[str, Any]:
         """Returns the state before a step of an epoch, for `load_state_dict`."""
@@ -296,7 +296,7 @@ class Sampler(torch.utils.data.Sampler):
         if within or step >= self._steps:
             raise _check.error("state", "position", "the start of a batch", position)
         self._epoch = _check.integer("state", "epoch", state_dict["epoch"])
-        self._handed, self._prefetch_thread = step * self.per_rank, None
+        self._handed, self._running_epoch = step * self.per_rank, None
         self._again = False
 
     @property

@@ -3,6 +3,8 @@
 import json
 import logging
 import re
+import signal
+import threading
 import time
 import urllib.request
 
@@ -82,6 +84,47 @@ def test_an_exception_in_the_loop_ends_the_epoch(numbers):
             sum(1 / 0 for _ in loader)
 
         assert [batch.epoch for batch in loader] == [1, 1, 1]
+
+
+@pytest.fixture
+def interrupted():
+    """A loader, its iterator that Ctrl-C interrupted after a batch, and the error."""
+    may_work = threading.Event()
+
+    def waits(fields):
+        if fields["x"] >= 4:
+            may_work.wait(60)
+        return fields
+
+    pipeline = infeed.Pipeline(sources.Memory(x=np.arange(12))).python(waits).batch(4)
+    with pipeline.open(workers=2) as loader:
+        batches = iter(loader)
+        assert next(batches)["x"].tolist() == WHOLE[0]
+        main = threading.main_thread().ident
+        timer = threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt) as error:
+            next(batches)
+        may_work.set()
+        # The error is held, as in a notebook.
+        yield loader, batches, error
+
+
+def test_a_loop_may_continue_after_an_interrupt(interrupted):
+    loader, batches, _ = interrupted
+    state = loader.state_dict()
+
+    assert (loader.epoch, drain(batches)) == (0, WHOLE[1:])
+    loader.load_state_dict(state)
+    assert drain(loader) == WHOLE[1:]
+
+
+def test_an_interrupted_loop_ends_when_another_one_begins(interrupted):
+    loader, batches, _ = interrupted
+
+    assert [(batch.epoch, batch.step) for batch in loader] == [(1, 0), (1, 1), (1, 2)]
+    assert drain(batches) == []
+    assert [batch.epoch for batch in loader] == [2, 2, 2]
 
 
 def test_the_last_batch_is_short_or_left_out(numbers):

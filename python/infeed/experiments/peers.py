@@ -162,13 +162,13 @@ class _Endless:
 
     def __init__(self, loader: Any):
         self._loader = loader
-        self._prefetch_thread = self._batches()
+        self._running_epoch = self._batches()
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        return next(self._prefetch_thread)
+        return next(self._running_epoch)
 
     def _batches(self) -> Iterator[Any]:
         from infeed.watching.loaders import iterator

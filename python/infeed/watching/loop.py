@@ -153,7 +153,7 @@ class Watch:
         self._repeats = _check.integer("watch", "ceiling", ceiling)
         self._sync = sync
         self._sampler = LockSampler() if _check.flag("watch", "lock", lock) else None
-        self._prefetch_thread: weakref.ref[_WatchedEpoch] | None = None
+        self._running_epoch: weakref.ref[_WatchedEpoch] | None = None
         self._last: list[Any] = []
         self._wait, self._step = Durations(), Durations()
         self._first_s: float | None = None
@@ -178,7 +178,7 @@ class Watch:
         """Begins an epoch of the loader."""
         self._end()
         epoch = _WatchedEpoch(self)
-        self._prefetch_thread = weakref.ref(epoch)
+        self._running_epoch = weakref.ref(epoch)
         return epoch
 
     def __len__(self) -> int:
@@ -204,7 +204,7 @@ class Watch:
         if not self._last:
             raise LoaderError("ceiling: no batch was taken yet; iterate first")
         batch = self._last[0]
-        epoch = None if self._prefetch_thread is None else self._prefetch_thread()
+        epoch = None if self._running_epoch is None else self._running_epoch()
         if epoch is not None:
             epoch.pause()
         ceiling = self._begin_ceiling(batches)
@@ -264,10 +264,10 @@ class Watch:
         return f"<infeed.Watch of {_name(self._loader)}, {self._batches} batches>"
 
     def _end(self) -> None:
-        running = None if self._prefetch_thread is None else self._prefetch_thread()
+        running = None if self._running_epoch is None else self._running_epoch()
         if running is not None:
             running.end()
-        self._prefetch_thread = None
+        self._running_epoch = None
 
     def _record(self, *, closed: bool = False, ends_epoch: bool = False) -> None:
         """Adds the counters so far to the recording, and writes it when due."""
