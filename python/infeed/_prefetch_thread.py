@@ -94,6 +94,8 @@ class PrefetchThread:
         self._ready: deque[Any] = deque()
         self._changed = threading.Condition()
         self._stopped = False
+        # Whether Ctrl-C ended the loop's last wait. A notebook keeps its iterator.
+        self.interrupted = False
         # After an error, the thread continues only if the loop asks for more.
         self._paused = False
         self._pid = os.getpid()
@@ -217,7 +219,14 @@ class PrefetchIterator:
             raise StopIteration
         run, counts = self._run, self._run.counts
         asked = time.perf_counter()
-        entry = run.take()
+        run.interrupted = False
+        try:
+            entry = run.take()
+        except Exception:
+            raise
+        except BaseException:
+            run.interrupted = True
+            raise
         waited_s = time.perf_counter() - asked
         counts.waited_s += waited_s
         if not self._begun:

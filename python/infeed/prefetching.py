@@ -100,8 +100,12 @@ class Prefetch(ClosedAtExit):
     def __iter__(self) -> Iterator[Any]:
         """Starts to run the iterable. It raises exceptions of its ``iter`` at once."""
         for run in list(at_work):
+            if run.iterable is not self._iterable:
+                continue
+            if run.interrupted:
+                run.stop()
             # A loop that was left may still make an item of the same iterable.
-            if run.left and run.iterable is self._iterable:
+            if run.left:
                 run.join()
         # Not in the thread: loaders fork their workers here.
         source = loaders.iterator(self._iterable)

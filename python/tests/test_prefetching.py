@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import signal
 import subprocess
 import sys
 import threading
@@ -573,3 +574,33 @@ def test_a_stop_iteration_of_load_or_step_does_not_end_the_loop_silently():
     for functions in ((ends, str), (str, ends)):
         with pytest.raises(RuntimeError, match="raised StopIteration"):
             list(infeed.overlap([1], *functions))
+
+
+def test_an_interrupted_loop_ends_when_another_one_begins():
+    may_work = threading.Event()
+
+    class Loader:
+        loops = 0
+
+        def __iter__(self):
+            self.loops += 1
+            try:
+                yield self.loops
+                may_work.wait(60)
+                yield self.loops
+            finally:
+                self.loops -= 1
+
+    loader = Loader()
+    ahead = infeed.prefetch(loader)
+    items = iter(ahead)
+    assert next(items) == 1
+    main = threading.main_thread().ident
+    threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        next(items)
+    may_work.set()
+    # A notebook holds the iterator by the traceback.
+    assert list(ahead) == [1, 1]
+    with pytest.raises(infeed.ClosedError):
+        next(items)
