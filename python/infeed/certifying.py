@@ -32,6 +32,8 @@ _VERSION = 1
 # Bytes of a row that are hashed: all, or this many in evenly spaced pieces.
 _HASHED = 4 << 10
 _PIECES = 8
+# Bytes that are read at once from the end of a record.
+_BLOCK = 64 << 10
 # Bytes of a row's hash in a record.
 _KEPT = 6
 
@@ -51,8 +53,8 @@ class Certified(Generic[_T]):
 
     def __iter__(self) -> Iterator[_T]:
         # Unbuffered, so that a killed process leaves the lines of its steps.
-        with open(self._path, "ab" if self._is_begun else "wb", buffering=0) as file:
-            if not self._is_begun:
+        with open(self._path, "r+b" if self._is_begun else "wb", buffering=0) as file:
+            if not self._is_begun or _cut_torn_line(file) == 0:
                 _write(file, {"infeed_certificate": _VERSION})
                 self._is_begun = True
             for batch in self.loader:
@@ -83,7 +85,28 @@ class Certified(Generic[_T]):
 
 
 def _write(file: FileIO, line: Mapping[str, Any]) -> None:
-    file.write((json.dumps(line, separators=(",", ":")) + "\n").encode())
+    rest = memoryview((json.dumps(line, separators=(",", ":")) + "\n").encode())
+    while rest:
+        # An unbuffered file may accept a part.
+        rest = rest[file.write(rest) or 0 :]
+
+
+def _cut_torn_line(file: FileIO) -> int:
+    """Removes a last line without its end, and returns the size of the file.
+
+    The process or the machine stopped while the line was written.
+    """
+    size = file.seek(0, os.SEEK_END)
+    while size:
+        begin = max(size - _BLOCK, 0)
+        file.seek(begin)
+        at = file.read(size - begin).rfind(b"\n")
+        if at >= 0:
+            size = begin + at + 1
+            break
+        size = begin
+    file.truncate(size)
+    return file.seek(size)
 
 
 def certify(
@@ -100,7 +123,8 @@ def certify(
 
     Works with any iterable of batches: arrays, tensors, tuples, lists and dictionaries
     of them. A line of the record has about 60 bytes, and 8 for each row. At most 4 KiB
-    of each row are hashed, in 8 pieces. Tensors on a GPU are copied to the host.
+    of each row are hashed, in 8 pieces; texts and ragged rows wholly. Tensors on a GPU
+    are copied to the host.
 
     Args:
         loader: The loader. Each iteration continues the count of steps.
@@ -443,15 +467,9 @@ def _is_array(value: Any) -> bool:
 
 def _field_hashes(field: Any) -> _Hashes:
     if isinstance(field, (tuple, list)):
-        texts = [repr(value).encode() for value in field]
-        return np.array([_hash_bytes(text) for text in texts], np.uint64)
-    if hasattr(field, "detach"):
-        # A tensor of PyTorch, possibly on a GPU.
-        field = field.detach().cpu()
-        if str(field.dtype) == "torch.bfloat16":
-            # NumPy has no such type; the conversion is exact.
-            field = field.float()
-    array = np.asarray(field)
+        contents = [_content(value) for value in field]
+        return np.array([_hash_bytes(content) for content in contents], np.uint64)
+    array = _on_host(field)
     if array.dtype == object:
         return _field_hashes(list(array))
     rows = len(array)
@@ -459,6 +477,42 @@ def _field_hashes(field: Any) -> _Hashes:
         return np.zeros(rows, np.uint64)
     flat = np.ascontiguousarray(array).reshape(rows, -1).view(np.uint8)
     return _hash_rows(_pieces(flat))
+
+
+def _on_host(field: Any) -> npt.NDArray[Any]:
+    """Returns an array, or a tensor of any device, as an array of NumPy."""
+    if hasattr(field, "detach"):
+        # A tensor of PyTorch, possibly on a GPU.
+        field = field.detach().cpu()
+        if str(field.dtype) == "torch.bfloat16":
+            # NumPy has no such type; the conversion is exact.
+            field = field.float()
+    return np.asarray(field)
+
+
+def _content(value: Any) -> bytes:
+    """Returns the bytes to hash of a value in a list or an array of objects.
+
+    NumPy shortens the `repr` of arrays, also of those in other values.
+    """
+    if isinstance(value, np.generic):
+        return repr(value).encode()
+    if hasattr(value, "__array__"):
+        array = _on_host(value)
+        head = f"{array.dtype} {array.shape} ".encode()
+        if array.dtype == object:
+            return head + _joined(array.ravel().tolist())
+        return head + array.tobytes()
+    if isinstance(value, (tuple, list)):
+        return f"{type(value).__name__} ".encode() + _joined(value)
+    if isinstance(value, Mapping):
+        return b"mapping " + _joined([part for item in value.items() for part in item])
+    return repr(value).encode()
+
+
+def _joined(values: Iterable[Any]) -> bytes:
+    contents = [_content(value) for value in values]
+    return b"".join(b"%d:%b" % (len(one), one) for one in contents)
 
 
 def _pieces(flat: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:

@@ -1,5 +1,6 @@
 """Records of what loaders deliver, and their comparison."""
 
+import io
 import json
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import infeed
-from infeed import sources
+from infeed import certifying, sources
 from infeed import transforms as T
 
 ROWS = 4
@@ -222,3 +223,43 @@ def test_records_that_cannot_be_compared_raise_an_error(tmp_path):
         (tmp_path / "other").write_bytes(text + bad)
         with pytest.raises(infeed.ConfigError, match="line 14"):
             infeed.compare_runs(one, tmp_path / "other")
+
+
+def test_a_run_continues_a_record_with_a_torn_last_line(tmp_path):
+    whole = record(tmp_path / "whole", list(range(16)))
+    torn = record(tmp_path / "torn", list(range(12)))
+    torn.write_bytes(torn.read_bytes()[:-5])
+    record(torn, list(range(8, 16)), start=2)
+    assert infeed.compare_runs(whole, torn) is None
+    assert torn.read_bytes() == whole.read_bytes()
+
+    header = tmp_path / "header"
+    header.write_bytes(b'{"infeed_cert')
+    record(header, list(range(8, 16)), start=2)
+    assert infeed.compare_runs(whole, header) is None
+
+
+def test_a_file_that_accepts_parts_receives_whole_lines():
+    class Short(io.BytesIO):
+        def write(self, data):
+            return super().write(bytes(data[:7]))
+
+    file = Short()
+    certifying._write(file, {"step": 1, "hash": "0123456789abcdef"})
+    assert json.loads(file.getvalue()) == {"step": 1, "hash": "0123456789abcdef"}
+
+
+@pytest.mark.parametrize("kind", [lambda row: row, lambda row: {"tokens": row}])
+def test_ragged_rows_are_compared_wholly(tmp_path, kind):
+    def batch(changed: int):
+        rows = np.empty(2, object)
+        tokens = np.arange(2000)
+        tokens[1000] += changed
+        rows[:] = [kind(tokens), kind(np.arange(3))]
+        return [{"tokens": rows}]
+
+    for _ in infeed.certify(batch(0), tmp_path / "run"):
+        pass
+    assert infeed.compare_runs(tmp_path / "run", batch(0)) is None
+    difference = infeed.compare_runs(tmp_path / "run", batch(1))
+    assert (difference.step, difference.row) == (0, 0)
