@@ -4,6 +4,7 @@ import json
 import re
 import threading
 import time
+import types
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 import infeed
 from infeed import sources
 from infeed import transforms as T
-from infeed.watching import loaders
+from infeed.watching import loaders, sampler
 from infeed.watching.durations import Durations
 from infeed.watching.processor import _quotas_of
 
@@ -481,3 +482,32 @@ def test_the_tightest_quota_above_a_process_counts(tmp_path):
     (group / "cpu.max").write_text("max 100000\n")
 
     assert _quotas_of(tmp_path, "/job/step") == [1.5]
+
+
+def test_only_the_wait_for_a_core_of_a_request_is_subtracted(monkeypatch):
+    now = late_s = 0.0
+
+    def sleep(pause_s):
+        nonlocal now
+        now += pause_s + late_s
+
+    class Queue:
+        since_s = 0.0
+
+        def waited_s(self):
+            waited_s, self.since_s = self.since_s, 0.0
+            return waited_s
+
+    lock = sampler.LockSampler()
+    clock = types.SimpleNamespace(perf_counter=lambda: now, sleep=sleep)
+    monkeypatch.setattr(sampler, "time", clock)
+    queue = Queue()
+    for _ in range(100):
+        queue.since_s += 0.001
+        lock._ask(queue)
+    late_s = 0.1
+    lock._ask(queue)
+
+    counts = lock.requests[sampler.WAIT]
+    assert (counts.requests, counts.late) == (101, 1)
+    assert counts.waited_s == pytest.approx(0.1, rel=0.05)

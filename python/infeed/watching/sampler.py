@@ -135,8 +135,8 @@ class LockSampler:
         late_s = time.perf_counter() - slept - pause_s - self._idle_s
         counts = self.requests[self._phase_at(slept + pause_s)]
         counts.requests += 1
-        if late_s > MARGIN_S:
-            late_s -= queue.waited_s()
+        # Read for each request, because it has the time since the last reading.
+        late_s -= queue.waited_s()
         if late_s > MARGIN_S:
             counts.late += 1
             counts.waited_s += late_s
