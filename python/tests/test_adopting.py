@@ -505,3 +505,25 @@ def test_fields_that_are_missing_are_named(photos):
     found = infeed.compare_samples(Three(), records, samples=4)
 
     assert found.problems == ("the pipeline has no field depth",)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        v2.RandomResizedCrop(64, antialias=False),
+        v2.RandomShortestSize([48, 64], antialias=False),
+        v2.ScaleJitter((64, 64), antialias=False),
+        v2.RandomResize(48, 64, antialias=False),
+    ],
+)
+def test_random_sizes_without_antialiasing_are_called(step):
+    tensors = translate(v2.Compose([v2.PILToTensor(), step]))
+    assert [finding.became is None for finding in tensors.findings] == [False, True]
+    # Pillow always resizes with antialiasing.
+    assert all(finding.became for finding in translate(step).findings)
+
+
+def test_a_single_size_keeps_antialiasing():
+    step = v2.RandomResize(48, 49, antialias=False)
+    steps = translate(v2.Compose([v2.PILToTensor(), step]))
+    assert steps.native == [T.Resize(48, antialias=False)]

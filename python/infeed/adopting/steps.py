@@ -74,6 +74,9 @@ _CONVERSIONS = {
 _TO_FLOAT = ("ConvertImageDtype", "ToDtype")
 # Steps whose size of one number is a square.
 _SQUARES = ("CenterCrop", "RandomCrop", "RandomResizedCrop")
+# Steps that resize by a random factor, which infeed does with antialiasing only.
+_RANDOM_SIZES = ("RandomResizedCrop", "RandomShortestSize", "ScaleJitter")
+_ANTIALIASED = "infeed resizes by random factors with antialiasing"
 # Steps that the declaration of boxes replaces.
 _BOXES = ("SanitizeBoundingBoxes", "ClampBoundingBoxes", "ConvertBoundingBoxFormat")
 _NAMES_OF_ALBUMENTATIONS = {
@@ -239,17 +242,20 @@ def _of_boxes(step: Any, name: str, steps: Steps) -> str:
 
 
 def _of_torchvision(step: Any, name: str, steps: Steps) -> Transform:
+    is_antialiased = not steps.is_tensor or bool(getattr(step, "antialias", True))
     if name == "RandomResize":
         # It draws the shorter side from min_size to max_size - 1.
         sizes = tuple(range(step.min_size, step.max_size))
         given: dict[str, Any] = {"interpolation": _plain(step.interpolation)}
         if len(sizes) == 1:
-            return _made(transforms.Resize, {"size": sizes[0], **given})
+            given |= {"size": sizes[0], "antialias": is_antialiased}
+            return _made(transforms.Resize, given)
+        if not is_antialiased:
+            raise UnknownStepError(_ANTIALIASED)
         return _made(transforms.RandomShortestSize, {"min_size": sizes, **given})
     kind = _kind(name)
-    is_antialiased = not steps.is_tensor or getattr(step, "antialias", True)
-    if name == "RandomResizedCrop" and not is_antialiased:
-        raise UnknownStepError("infeed resizes crops with antialiasing")
+    if name in _RANDOM_SIZES and not is_antialiased:
+        raise UnknownStepError(_ANTIALIASED)
     if name == "RandomIoUCrop" and "boxes" not in steps.moved:
         raise UnknownStepError("it needs declared boxes")
     given = {}
