@@ -166,7 +166,8 @@ def _pixels(item: np.ndarray) -> np.ndarray | None:
         pixels = pixels.astype(np.float32)
         low, high = float(pixels.min()), float(pixels.max())
         pixels = ((pixels - low) * (255 / max(high - low, 1e-9))).astype(np.uint8)
-    return np.ascontiguousarray(pixels)
+    # A copy, because boxes and points are drawn on it.
+    return pixels.copy()
 
 
 def rgb_or_gray(item: np.ndarray) -> np.ndarray | None:

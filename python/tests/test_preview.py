@@ -8,6 +8,7 @@ from test_examples import classification_pipeline, segmentation_pipeline
 
 import infeed
 from infeed import sources
+from infeed import transforms as T
 
 
 def test_the_last_stage_is_the_row_of_the_batch(classification):
@@ -76,3 +77,14 @@ def test_a_position_beyond_the_end_raises(segmentation):
 def test_an_unknown_stage_is_a_key_error(segmentation):
     with pytest.raises(KeyError):
         segmentation_pipeline(segmentation).preview(0)["RandomCrop"]
+
+
+def test_a_notebook_does_not_draw_on_the_arrays_of_a_preview():
+    image = np.zeros((1, 20, 30, 3), np.uint8)
+    boxes = np.array([[[5, 5, 15, 15]]], np.float32)
+    pipeline = infeed.Pipeline(sources.Memory(image=image, boxes=boxes)).boxes()
+    preview = pipeline.transform(T.RandomHorizontalFlip(1.0)).preview(0)
+
+    preview._repr_html_()
+
+    assert not preview["RandomHorizontalFlip"].fields["image"].any()
