@@ -61,8 +61,10 @@ class Adopted:
         pipeline: The pipeline.
         findings: What each part of the loader became.
         equivalence: Result of the comparison of samples; None if it was not asked for.
-        gain: Throughput of both loaders; None if it was not asked for.
-        limit: What limits the pipeline, as `Loader.explain` says it; None without gain.
+        gain: Throughput of both loaders; None if it was not asked for, or if the
+            samples of the loader's batches cannot be counted.
+        limit: What limits the pipeline, as `Loader.explain` says it; None if the gain was
+            not asked for.
         form: Form of a batch of `loader`: ``"dict"`` if samples are dictionaries.
         weights: Weight of each record, for a subset or a sampler; None without.
         names: Variables that `code` uses, by the text that they replace: the variable,
@@ -217,7 +219,8 @@ def adopt(loader: Any, *, samples: int = 64, seconds: float | None = 5.0) -> Ado
         for _ in range(_TURNS):
             theirs.append(_rate(loader, seconds))
             ours.append(measure_throughput(found.pipeline, seconds).samples_per_s)
-        gain = Gain(tuple(theirs), tuple(ours))
+        # Batches of unknown types have no known number of samples.
+        gain = Gain(tuple(theirs), tuple(ours)) if min(theirs) > 0 else None
         limit = _limit(found.pipeline)
     return Adopted(
         found.pipeline,
@@ -252,9 +255,24 @@ def _rate(
             if last - first >= seconds:
                 break
         if samples == before:
-            # One batch per epoch: its time includes the start of the epoch.
-            break
+            return _rate_of_epochs(loader, seconds, clock)
     return samples / max(last - (first or last), 1e-9)
+
+
+def _rate_of_epochs(loader: Any, seconds: float, clock: Callable[[], float]) -> float:
+    """Returns the samples per second of whole epochs, for those with one batch.
+
+    The time of a batch includes the start of its epoch.
+    """
+    from infeed.watching import loaders
+
+    samples, begun = 0, clock()
+    while True:
+        before = samples
+        samples += sum(loaders.samples(batch) or 0 for batch in loader)
+        took_s = clock() - begun
+        if samples == before or took_s >= seconds:
+            return samples / max(took_s, 1e-9)
 
 
 def _limit(pipeline: Pipeline) -> str:

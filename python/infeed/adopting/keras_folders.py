@@ -318,7 +318,8 @@ def _root(folder: KerasFolder) -> str | None:
         return root
     while True:
         with os.scandir(root) as entries:
-            names = sorted(entry.name for entry in entries if entry.is_dir())
+            folders = [entry.name for entry in entries if entry.is_dir()]
+        names = sorted(name for name in folders if not name.startswith("."))
         numbers = {name: number for number, name in enumerate(names)}
         start = len(os.path.join(root, ""))
         found = [numbers.get(path[start:].split(os.sep)[0]) for path in folder.files]
@@ -331,14 +332,33 @@ def _root(folder: KerasFolder) -> str | None:
 
 def _listed(root: str) -> list[str]:
     """Returns the files that `sources.Folder` lists, in its order."""
-    found = [
-        os.path.join(folder, name)
-        for folder, _, names in os.walk(root, followlinks=True)
-        for name in names
-        if name.lower().endswith(_LISTED)
-    ]
+    found = _files_below(root, frozenset())
     start = len(os.path.join(root, ""))
     return sorted(found, key=lambda path: path[start:].split(os.sep))
+
+
+def _files_below(folder: str, above: frozenset[tuple[int, int]]) -> list[str]:
+    """Returns the images in a folder and below, without hidden files.
+
+    Args:
+        folder: The folder.
+        above: Device and inode of each folder that contains it. A link to one of them
+            is not entered.
+    """
+    status = os.stat(folder)
+    path = above | {(status.st_dev, status.st_ino)}
+    found: list[str] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir():
+                target = entry.stat()
+                if (target.st_dev, target.st_ino) not in path:
+                    found += _files_below(entry.path, path)
+            elif entry.name.lower().endswith(_LISTED):
+                found.append(entry.path)
+    return found
 
 
 class DecodedExactly(GraphSamples):
