@@ -51,7 +51,7 @@ test: $(VENV)/ready ## all tests, Rust and Python, except those that need a fram
 
 # Uses the extension that `install` left in the checkout, in the profile of the tests.
 test-frameworks: PROFILE := dev
-test-frameworks: install $(VENV_FRAMEWORKS)/ready ## the tests that need PyTorch, Keras, TensorFlow, JAX or Ray (8 GB)
+test-frameworks: install $(VENV_FRAMEWORKS)/ready ## the tests that need PyTorch, Keras, TensorFlow, JAX or Ray (16 GB of free disk)
 	PYTHONPATH=$(CURDIR)/python $(VENV_FRAMEWORKS)/bin/python -m pytest -m frameworks --reruns 1 -rfER
 
 test-all: test test-frameworks ## both

@@ -9,7 +9,7 @@ from infeed import _core
 def main() -> int:
     """Runs the command with the arguments of this process.
 
-    The exit status.
+    Returns the exit status.
     """
     arguments = sys.argv[1:]
     if arguments[:1] == ["help"] and arguments[1:2] in (["adopt"], ["experiment"]):

@@ -1,4 +1,4 @@
-"""Errors for loaders that are not those of PyTorch, with the code to write instead."""
+"""Errors for loaders that `adopt` does not read, with the code to write instead."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from infeed.errors import ConfigError
 
 
 def loader_error(loader: Any) -> ConfigError:
-    """Returns the error for an object that is no DataLoader."""
+    """Returns the error for an object that `adopt` does not read."""
     kinds = {kind.__module__.partition(".")[0] for kind in type(loader).__mro__}
     name = type(loader).__name__
     if "keras" in kinds:
@@ -17,4 +17,7 @@ def loader_error(loader: Any) -> ConfigError:
             "compare its samples with infeed.compare_samples; or name the files as a "
             "source, or watch this loader with infeed.watch"
         )
-    return ConfigError(f"adopt: a torch.utils.data.DataLoader is expected, got {name}")
+    return ConfigError(
+        "adopt: a torch.utils.data.DataLoader or a dataset of tf.data is expected, got "
+        f"{name}"
+    )

@@ -29,7 +29,7 @@ _HINTS = {
     "take": "with .take(n)",
     "filter": "with .filter(...) or on_error",
     "shard": "with rank= and world_size= of .open",
-    "interleave": "over sources.TfRecord or another source of the files",
+    "interleave": "over sources.TFRecord or another source of the files",
     "flat_map": "over sources.Items of an object with __len__ and __getitem__",
 }
 _HIDDEN = (

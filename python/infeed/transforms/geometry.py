@@ -15,7 +15,7 @@ Padding = int | tuple[int, int] | tuple[int, int, int, int]
 class Crop(Transform):
     """Crops a rectangle at a fixed position.
 
-    A record smaller than the rectangle is a bad record.
+    An image smaller than the rectangle is a bad record.
 
     Args:
         height: Height of the result in pixels, at least 1.
