@@ -63,8 +63,8 @@ class Adopted:
         equivalence: Result of the comparison of samples; None if it was not asked for.
         gain: Throughput of both loaders; None if it was not asked for, or if the
             samples of the loader's batches cannot be counted.
-        limit: What limits the pipeline, as `Loader.explain` says it; None if the gain was
-            not asked for.
+        limit: What limits the pipeline, as `Loader.explain` says it; None if the gain
+            was not asked for.
         form: Form of a batch of `loader`: ``"dict"`` if samples are dictionaries.
         weights: Weight of each record, for a subset or a sampler; None without.
         names: Variables that `code` uses, by the text that they replace: the variable,
