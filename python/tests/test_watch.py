@@ -287,6 +287,19 @@ def test_the_ceiling_of_a_step_is_measured_outside_the_loop():
     assert watch.report().figures.batches == 6
 
 
+def test_other_attributes_are_those_of_the_loader():
+    class Loader(list):
+        def set_epoch(self, epoch):
+            self.epoch = epoch
+
+    loader = Loader([1, 2])
+    watch = infeed.watch(loader)
+    watch.set_epoch(3)
+
+    assert loader.epoch == watch.epoch == 3
+    assert not hasattr(watch, "missing")
+
+
 def test_the_ceiling_needs_a_batch_first():
     with pytest.raises(infeed.LoaderError, match="iterate first"):
         infeed.watch(batches()).ceiling(print)

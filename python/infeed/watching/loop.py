@@ -186,6 +186,12 @@ class Watch:
         length = len(self._loader)  # type: ignore[arg-type]
         return length if self._most is None else min(length, self._most)
 
+    def __getattr__(self, name: str) -> Any:
+        """Returns other attributes of the loader, such as `set_epoch`."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
     def ceiling(self, step: Callable[[Any], object], batches: int = 50) -> Ceiling:
         """Measures the step alone, on the last batch, which is in memory.
 
