@@ -180,20 +180,24 @@ def compare_runs(
     found: str | os.PathLike[str] | Iterable[Any],
     *,
     ids: _Ids | None = None,
+    common: bool = False,
 ) -> RunDifference | None:
     """Compares a record of `certify` with another one, or with a loader.
 
         difference = infeed.compare_runs("whole.jsonl", "resumed.jsonl")
         print(difference or "the runs are equal")
 
-    Compares the steps that both have. A sample that is delivered several times, once
-    in each epoch, is expected as often.
+    A step that only one of the runs has is a difference. A sample that is delivered
+    several times, once in each epoch, is expected as often. If a run continues at an
+    earlier step than its last one, the lines from that step on are replaced.
 
     Args:
         expected: A record.
         found: A record, or an iterable of batches, which is read for as many steps as
-            the expected record has, and one more.
+            the expected record has, and one more. The iterable may go on after that.
         ids: For an iterable, as in `certify`.
+        common: Compares only the steps that both have: a short run with a long one, or
+            a separate record of a run that continues.
 
     Returns:
         The first difference; None if the runs are equal.
@@ -203,7 +207,9 @@ def compare_runs(
             they have no step in common.
         OSError: A file cannot be read.
     """
+    common = _check.flag("compare_runs", "common", common)
     first = _read(Path(_check.path("compare_runs", "expected", expected)))
+    second_is_iterable = not isinstance(found, (str, os.PathLike))
     if isinstance(found, (str, os.PathLike)):
         second = _read(Path(_check.path("compare_runs", "found", found)))
     else:
@@ -214,36 +220,46 @@ def compare_runs(
             "compare_runs: one run has ids and the other has hashes of contents; "
             "record both with ids, or both without"
         )
-    common = sorted(first.keys() & second.keys())
-    if not common:
+    steps = first.keys() & second.keys()
+    if not steps:
         raise ConfigError(
             f"compare_runs: no step is in both runs: {_range(first)} are expected, "
             f"{_range(second)} are found"
         )
-    return _difference(first, second, common)
+    if not common:
+        # An iterable was read one step further than its record.
+        last = max(first) if second_is_iterable else max(*first, *second)
+        steps = {step for step in first.keys() | second.keys() if step <= last}
+    return _difference(first, second, sorted(steps))
 
 
 _Rows = Sequence[str | int]
 _Run = dict[int, _Rows]
 
 
-def _difference(first: _Run, second: _Run, common: list[int]) -> RunDifference | None:
-    at = next((step for step in common if first[step] != second[step]), None)
+def _difference(first: _Run, second: _Run, steps: list[int]) -> RunDifference | None:
+    at = next((step for step in steps if first.get(step) != second.get(step)), None)
     if at is None:
         return None
     places = _places(first), _places(second)
-    wanted, got = first[at], second[at]
+    wanted, got = first.get(at, ()), second.get(at, ())
     longest = max(len(wanted), len(got))
-    row = next(row for row in range(longest) if _at(wanted, row) != _at(got, row))
+    rows = (row for row in range(longest) if _at(wanted, row) != _at(got, row))
+    row = next(rows, 0)
     expected, found = _at(wanted, row), _at(got, row)
-    sentences = [f"The runs differ first in step {at}, row {row}."]
-    if expected is not None:
-        sentences.append(_fate(expected, (at, row), *places))
-    if found is not None:
-        sentences.append(_origin(found, (at, row), *places))
-    lost, doubled, moved = _count(*places, common)
+    if at not in second:
+        sentences = [_missing("found", second, "expected", first, at)]
+    elif at not in first:
+        sentences = [_missing("expected", first, "found", second, at)]
+    else:
+        sentences = [f"The runs differ first in step {at}, row {row}."]
+        if expected is not None:
+            sentences.append(_fate(expected, (at, row), *places))
+        if found is not None:
+            sentences.append(_origin(found, (at, row), *places))
+    lost, doubled, moved = _count(*places, steps)
     sentences.append(
-        f"In {len(common)} steps, {lost} samples are lost, {doubled} are delivered "
+        f"In {len(steps)} steps, {lost} samples are lost, {doubled} are delivered "
         f"once more than expected, and {moved} are in another place."
     )
     return RunDifference(
@@ -256,6 +272,18 @@ def _difference(first: _Run, second: _Run, common: list[int]) -> RunDifference |
         moved,
         " ".join(sentences),
     )
+
+
+def _missing(name: str, run: _Run, other_name: str, other: _Run, at: int) -> str:
+    """Says which steps a run does not have, from the first one on."""
+    if at > max(run):
+        return (
+            f"The {name} run ends at step {max(run)}, and the {other_name} run goes on "
+            f"to step {max(other)}."
+        )
+    last = min(step for step in run if step > at) - 1
+    steps = f"step {at}" if last == at else f"steps {at} to {last}"
+    return f"The {name} run does not have {steps}, which the {other_name} run has."
 
 
 _Place = tuple[int, int]
@@ -301,9 +329,9 @@ def _origin(key: str | int, at: _Place, expected: _Places, found: _Places) -> st
     )
 
 
-def _count(expected: _Places, found: _Places, common: list[int]) -> tuple[int, ...]:
-    """Returns the numbers of lost, doubled and moved samples in common steps."""
-    steps = set(common)
+def _count(expected: _Places, found: _Places, compared: list[int]) -> tuple[int, ...]:
+    """Returns the numbers of lost, doubled and moved samples in compared steps."""
+    steps = set(compared)
     lost = doubled = moved = 0
     for key in expected.keys() | found.keys():
         ours, theirs = expected.get(key, []), found.get(key, [])
@@ -348,8 +376,9 @@ def _steps_of(loader: Iterable[Any], ids: _Ids | None, like: _Run) -> _Run:
 
 
 def _read(path: Path) -> _Run:
-    """Reads a record. If a step occurs twice, the later line counts."""
+    """Reads a record. A step that is not after the last one replaces all from it on."""
     run: _Run = {}
+    last = -1
     with open(path, "rb") as file:
         lines = iter(file)
         header = _line(next(lines, b""), path, 1)
@@ -362,6 +391,10 @@ def _read(path: Path) -> _Run:
             line = _line(text, path, number)
             try:
                 step = int(line["step"])
+                if step <= last:
+                    # The run continues here, before the end of its previous part.
+                    run = {one: rows for one, rows in run.items() if one < step}
+                last = step
                 if "ids" in line:
                     run[step] = [str(one) for one in line["ids"]]
                 else:

@@ -1,6 +1,7 @@
 """A running pipeline: its epochs of batches, its counters and its end."""
 
 import atexit
+import contextlib
 import json
 import logging
 import os
@@ -18,7 +19,7 @@ from infeed import _check, _core
 from infeed._closing import ClosedAtExit
 from infeed._versions import versions
 from infeed.batch import Batch
-from infeed.errors import ClosedError, ConfigError, IteratorError
+from infeed.errors import ClosedError, ConfigError, ForkedError, IteratorError
 from infeed.explanation import Explanation
 from infeed.stats import LoaderStats
 
@@ -521,5 +522,7 @@ class _EpochIterator:
         return list(self._stream()) if self._parts else [self._stream()]
 
     def __del__(self) -> None:
-        if self.begun and not self._core.closed:
-            self._core.end_epoch()
+        # A forked child has no epoch to end, and no caller to raise an error to.
+        with contextlib.suppress(ClosedError, ForkedError):
+            if self.begun and not self._core.closed:
+                self._core.end_epoch()

@@ -29,6 +29,7 @@ from torchvision.transforms import v2  # noqa: E402
 import infeed  # noqa: E402
 from infeed import transforms as T  # noqa: E402
 from infeed.adopting import command  # noqa: E402
+from infeed.adopting.datasets import read_dataset  # noqa: E402
 from infeed.adopting.steps import translate  # noqa: E402
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -527,3 +528,14 @@ def test_a_single_size_keeps_antialiasing():
     step = v2.RandomResize(48, 49, antialias=False)
     steps = translate(v2.Compose([v2.PILToTensor(), step]))
     assert steps.native == [T.Resize(48, antialias=False)]
+
+
+def test_a_folder_with_its_own_choice_of_files_is_read_by_its_own_code(photos):
+    def is_valid(path):
+        return not path.endswith("000.jpg")
+
+    dataset = datasets.ImageFolder(photos, v1.ToTensor(), is_valid_file=is_valid)
+    found = read_dataset(dataset)
+
+    assert found.is_python
+    assert "is_valid_file" in str(found.findings)

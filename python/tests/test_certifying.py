@@ -263,3 +263,41 @@ def test_ragged_rows_are_compared_wholly(tmp_path, kind):
     assert infeed.compare_runs(tmp_path / "run", batch(0)) is None
     difference = infeed.compare_runs(tmp_path / "run", batch(1))
     assert (difference.step, difference.row) == (0, 0)
+
+
+def test_steps_that_one_run_does_not_have_are_lost(tmp_path):
+    whole = order(epochs=1)
+    one = record(tmp_path / "one", whole, ids="id")
+
+    short = record(tmp_path / "short", whole[: 2 * ROWS], ids="id")
+    record(short, whole[2 * ROWS : 3 * ROWS], ids="id", start=2)
+    for found in (short, Epochs(whole[: 3 * ROWS])):
+        difference = infeed.compare_runs(one, found, ids="id")
+        assert (difference.step, difference.lost) == (3, 3 * ROWS)
+        assert "found run ends at step 2, and the expected run goes on to step 5" in (
+            str(difference)
+        )
+        assert infeed.compare_runs(one, found, ids="id", common=True) is None
+
+    longer = infeed.compare_runs(short, one)
+    assert (longer.step, longer.lost, longer.doubled) == (3, 0, 3 * ROWS)
+    assert "expected run ends at step 2" in str(longer)
+    # A loader may go on after the steps of the record.
+    assert infeed.compare_runs(short, Epochs(whole), ids="id") is None
+
+    gap = record(tmp_path / "gap", whole[:ROWS], ids="id")
+    record(gap, whole[3 * ROWS :], ids="id", start=3)
+    difference = infeed.compare_runs(one, gap)
+    assert (difference.step, difference.lost, difference.moved) == (1, 2 * ROWS, 0)
+    assert "found run does not have steps 1 to 2" in str(difference)
+
+
+def test_lines_before_a_crash_do_not_hide_that_the_resumed_run_ends(tmp_path):
+    whole = order(epochs=1)
+    one = record(tmp_path / "one", whole, ids="id")
+    two = record(tmp_path / "two", whole, ids="id")
+    record(two, whole[2 * ROWS : 3 * ROWS], ids="id", start=2)
+
+    difference = infeed.compare_runs(one, two)
+
+    assert (difference.step, difference.lost) == (3, 3 * ROWS)

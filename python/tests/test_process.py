@@ -126,6 +126,7 @@ def test_a_fork_of_an_open_loader_raises_in_the_child(pipeline):
 
     assert reported.startswith("ForkedError")
     assert "before a fork" in reported
+    assert result_in_fork(batches.__del__) == "None"
     assert len(list(batches)) == 99
 
 

@@ -27,6 +27,8 @@ def read_image_folder(dataset: Any) -> AdoptedDataset | str:
     load = getattr(dataset, "loader", None)
     if getattr(load, "__name__", "") != "default_loader":
         return "it has its own loader for files"
+    if getattr(dataset, "extensions", ()) is None:
+        return "its is_valid_file selects its files"
     source = sources.Folder(str(getattr(dataset, "split_folder", dataset.root)))
     steps = translate(getattr(dataset, "transform", None))
     return native_dataset(dataset, source, Finding(name, repr(source)), steps)

@@ -186,6 +186,12 @@ class Watch:
         length = len(self._loader)  # type: ignore[arg-type]
         return length if self._most is None else min(length, self._most)
 
+    def __getattr__(self, name: str) -> Any:
+        """Returns other attributes of the loader, such as `set_epoch`."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
     def ceiling(self, step: Callable[[Any], object], batches: int = 50) -> Ceiling:
         """Measures the step alone, on the last batch, which is in memory.
 
@@ -492,6 +498,8 @@ class _WatchedEpoch:
         watch = self._watch
         if watch._repeats and watch._alone is None and watch._last:
             self._ceiling = watch._begin_ceiling(watch._repeats)
+            # The loop trains on each repeated batch, so it gets none while waiting.
+            self._ceiling.wait()
             return self._again()
         self.end()
         raise StopIteration
@@ -535,6 +543,12 @@ class _CeilingRun:
             return
         self._steps.add(step_s)
         self.done = self._steps.count >= self._wanted
+
+    def wait(self) -> None:
+        """Sleeps until the loader is at rest."""
+        while self._settled_s is None:
+            time.sleep(SPAN_S / 10)
+            self._settle()
 
     def alone(self) -> Ceiling:
         """Returns the measurement."""
