@@ -308,7 +308,7 @@ fn check(options: &PackOptions, pipeline: &Pipeline, out: &Path) -> Result<(), E
             None => Ok(()),
             Some(_) => {
                 let problem = format!(
-                    "{name} keep the order of the source, and the pipeline shuffles as it reads; \
+                    "{name} keeps the order of the source, and the pipeline shuffles as it reads; \
                      pack without a shuffle, or pack to shards"
                 );
                 Err(Error::config("shuffle", problem))

@@ -14,6 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::boxed::{self, BoxedImages};
 use super::folder::content;
+use super::labelled::without_mark;
 use super::listing::{Paths, Tree};
 use crate::store;
 use infeed_codec::instances::{CocoMask, CocoMaskError};
@@ -205,13 +206,16 @@ fn open_as<M: MaskEntry>(
     source.finished()
 }
 
-/// Returns the content of an annotation file.
+/// Returns the content of an annotation file, without a byte order mark.
 pub(super) fn annotation_text(path: &Path) -> Result<Bytes, Error> {
-    if store::is_url(path) {
-        return content(path);
-    }
-    let map = FileMap::open(path).map_err(|error| Error::open(path, error))?;
-    Ok(Bytes::from_owner(map))
+    let text = if store::is_url(path) {
+        content(path)?
+    } else {
+        let map = FileMap::open(path).map_err(|error| Error::open(path, error))?;
+        Bytes::from_owner(map)
+    };
+    let begin = text.len() - without_mark(&text).len();
+    Ok(text.slice(begin..))
 }
 
 /// Returns the mask of an object as JSON text.
@@ -378,6 +382,12 @@ fn checked<M>(
              it, or remove the annotation"
         ));
     }
+    let area = annotation.area.unwrap_or(width * height);
+    if !(area as f32).is_finite() {
+        return wrong(format!(
+            "of image {image_id} has an area that is too large; correct it, or remove the annotation"
+        ));
+    }
     Ok((record, label, annotation))
 }
 
@@ -429,7 +439,8 @@ mod tests {
         assert_eq!(second[4], [0, 1][..]);
         assert_eq!(second[5], 9_i64.to_le_bytes()[..]);
         assert_eq!(source.classes(), None);
-        let (indexed, [_, second]) = opened(GOOD, CocoLabels::Index).expect("a good file");
+        let marked = format!("\u{FEFF}{GOOD}");
+        let (indexed, [_, second]) = opened(&marked, CocoLabels::Index).expect("a good file");
         assert_eq!(second[2], bytes(&[1_i64, 0].map(i64::to_le_bytes)));
         assert_eq!(indexed.classes().expect("names"), ["cat", "dog"]);
         assert_ne!(source.fingerprint(), indexed.fingerprint());
@@ -455,6 +466,10 @@ mod tests {
             (
                 GOOD.replace("[0, 0, 6, 4]", "[0, 0, 1e300, 4]"),
                 ["annotation 2", "correct"],
+            ),
+            (
+                GOOD.replace("4.0", "1e300"),
+                ["annotation 1 of image 9", "an area that is too large"],
             ),
             (
                 GOOD.replace("\"id\": 2, \"image_id\"", "\"id\": 1, \"image_id\""),

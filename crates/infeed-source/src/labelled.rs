@@ -48,6 +48,11 @@ pub(super) fn list(
     Ok((paths, files))
 }
 
+/// Returns text without the byte order mark that some editors write at its beginning.
+pub(super) fn without_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text)
+}
+
 /// Reads a file of labels. None if there is none.
 ///
 /// # Errors

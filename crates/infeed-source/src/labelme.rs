@@ -115,12 +115,13 @@ fn read(path: &Path) -> Result<Vec<LabelledShape>, Error> {
         return Ok(Vec::new());
     };
     let wrong = |problem: String| Error::config("source", problem);
-    let file: LabelMeFile = serde_json::from_slice(&text).map_err(|error| {
-        wrong(format!(
-            "{}: it is no file of LabelMe ({error}); correct it, or save it again",
-            path.display()
-        ))
-    })?;
+    let file: LabelMeFile =
+        serde_json::from_slice(labelled::without_mark(&text)).map_err(|error| {
+            wrong(format!(
+                "{}: it is no file of LabelMe ({error}); correct it, or save it again",
+                path.display()
+            ))
+        })?;
     let mut found = Vec::with_capacity(file.shapes.len());
     for (number, shape) in file.shapes.into_iter().enumerate() {
         let place = format!("{}: shape {}", path.display(), number + 1);

@@ -1,10 +1,11 @@
 //! Lists folders of a disk or a bucket, and keeps a million paths in flat arrays.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, MAIN_SEPARATOR, Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
@@ -186,14 +187,17 @@ impl Paths {
             Location::Local(_) => "",
             Location::Remote { prefix, .. } => prefix,
         };
-        format!("{prefix}{}", self.relative(index).display())
+        format!(
+            "{prefix}{}",
+            slashed(self.relative(index).to_string_lossy())
+        )
     }
 
     /// Hash of the names and their number, without the root.
     pub(super) fn fingerprint(&self) -> u64 {
         let folders = self.folders.iter();
         let folders: Vec<u64> = folders
-            .map(|folder| hash_bytes(folder.to_string_lossy().as_bytes()))
+            .map(|folder| hash_bytes(slashed(folder.to_string_lossy()).as_bytes()))
             .collect();
         let below = self.folder.iter().map(|&folder| u64::from(folder));
         hash(&[
@@ -496,20 +500,25 @@ fn list_one(
         let mut kind = entry.file_type()?;
         let is_link = kind.is_symlink();
         if is_link {
-            kind = fs::metadata(entry.path())?.file_type();
-            if !follow_links
-                && !entry
-                    .path()
-                    .canonicalize()?
-                    .starts_with(root.canonicalize()?)
-            {
+            let path = entry.path();
+            kind = match fs::metadata(&path) {
+                Ok(metadata) => metadata.file_type(),
+                Err(error)
+                    if error.kind() == io::ErrorKind::NotFound && !has_image_extension(&name) =>
+                {
+                    ignored += 1;
+                    continue;
+                }
+                Err(error) => return Err(of_link(&path, &error)),
+            };
+            if !follow_links && !target(&path)?.starts_with(root.canonicalize()?) {
                 ignored += 1;
                 continue;
             }
         }
         if kind.is_dir() {
             let through_link = folder.through_link || is_link;
-            if through_link && contains(root, &folder.path, &entry.path().canonicalize()?)? {
+            if through_link && contains(root, &folder.path, &target(&entry.path())?)? {
                 tracing::warn!(
                     "{} leads to a folder that contains it; its files are listed once",
                     printable(&entry.path().to_string_lossy())
@@ -543,6 +552,25 @@ fn list_one(
         },
         below,
     ))
+}
+
+/// Returns a path with `/` between its parts on every platform.
+fn slashed(path: Cow<'_, str>) -> Cow<'_, str> {
+    match MAIN_SEPARATOR {
+        '/' => path,
+        other => path.replace(other, "/").into(),
+    }
+}
+
+/// Path to which a link leads.
+fn target(link: &Path) -> io::Result<PathBuf> {
+    link.canonicalize().map_err(|error| of_link(link, &error))
+}
+
+fn of_link(link: &Path, error: &io::Error) -> io::Error {
+    let link = link.to_string_lossy();
+    let text = format!("the link {} cannot be followed: {error}", printable(&link));
+    io::Error::new(error.kind(), text)
 }
 
 /// Whether `target` is one of the folders from `root` to `folder`, by whatever path it is reached.
@@ -689,6 +717,24 @@ mod tests {
     }
 
     #[cfg(unix)]
+    #[test]
+    fn a_link_to_nothing_is_an_error_that_names_it_unless_it_is_no_image() {
+        let root = tempfile::tempdir().expect("a folder");
+        let root = root.path();
+        fs::write(root.join("1.jpg"), "x").expect("writes");
+        std::os::unix::fs::symlink("gone", root.join("notes")).expect("links");
+        assert_eq!(relative(root, true), ["1.jpg"]);
+
+        std::os::unix::fs::symlink("gone", root.join("2.jpg")).expect("links");
+        let error = Tree::list(root, true).expect_err("a link to nothing");
+
+        assert!(
+            error.chain().contains("2.jpg cannot be"),
+            "{}",
+            error.chain()
+        );
+    }
+
     #[test]
     fn links_that_lead_outside_the_folder_are_left_out_on_request() {
         let parent = tempfile::tempdir().expect("a temporary folder");

@@ -114,6 +114,12 @@ pub fn open(
             let [left, top, width, height] = segment.bbox;
             let label = numbers.get(&segment.category_id).copied().unwrap_or(0);
             let area = segment.area.unwrap_or(width * height) as f32;
+            if !area.is_finite() {
+                return Err(wrong(format!(
+                    "segment {} of image {} has an area that is too large; correct it",
+                    segment.id, annotation.image_id
+                )));
+            }
             source.push(
                 [left, top, left + width, top + height],
                 &[
@@ -274,6 +280,11 @@ mod tests {
                 "_id\": 2, \"bbox",
                 "_id\": 4, \"bbox",
                 "category 4, which is not in",
+            ),
+            (
+                "\"area\": 2",
+                "\"area\": 1e300",
+                "segment 65793 of image 9 has an area that is too large",
             ),
             (
                 "[1, 0, 2, 1]",

@@ -85,7 +85,7 @@ pub fn open(
 ) -> Result<BoxedImages, Error> {
     if store::is_url(root) {
         let problem = format!(
-            "{} must be a folder of a disk; copy the dataset",
+            "{} must be a local folder; copy the dataset",
             root.display()
         );
         return Err(Error::config("source", problem));
@@ -97,6 +97,7 @@ pub fn open(
     let text = fs::read_to_string(&list).map_err(|error| Error::open(&list, error))?;
     // Lists of a class have a second column.
     let ids: Vec<&str> = text
+        .trim_start_matches('\u{FEFF}')
         .lines()
         .filter_map(|line| line.split_whitespace().next())
         .collect();
@@ -116,13 +117,14 @@ pub fn open(
         let text = fs::read_to_string(&file).map_err(|error| Error::open(&file, error))?;
         let wrong =
             |problem: String| Error::config("source", format!("{}: {problem}", file.display()));
-        let annotation: VocAnnotation = quick_xml::de::from_str(&text).map_err(|error| {
-            let text = error.to_string();
-            wrong(format!(
-                "it is no annotation of Pascal VOC ({}); correct it, or download it again",
-                printable(&text)
-            ))
-        })?;
+        let annotation: VocAnnotation =
+            quick_xml::de::from_str(text.trim_start_matches('\u{FEFF}')).map_err(|error| {
+                let text = error.to_string();
+                wrong(format!(
+                    "it is no annotation of Pascal VOC ({}); correct it, or download it again",
+                    printable(&text)
+                ))
+            })?;
         for (number, object) in annotation.object.iter().enumerate() {
             let (label, corners) = checked(object, &classes)
                 .map_err(|problem| wrong(format!("object {} {problem}", number + 1)))?;

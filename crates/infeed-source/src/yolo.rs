@@ -59,7 +59,7 @@ pub fn open(
             let problem = format!("{} is not UTF-8 text; save it as UTF-8", path.display());
             Error::config("source", problem)
         })?;
-        for (number, line) in text.lines().enumerate() {
+        for (number, line) in text.trim_start_matches('\u{FEFF}').lines().enumerate() {
             if line.trim().is_empty() {
                 continue;
             }
@@ -105,6 +105,7 @@ fn beside(images: &Path) -> Option<PathBuf> {
 /// Reads the names of classes.
 fn read_names(path: &Path) -> Result<Vec<String>, Error> {
     let text = fs::read_to_string(path).map_err(|error| Error::open(path, error))?;
+    let text = text.trim_start_matches('\u{FEFF}');
     let names: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
     if names.is_empty() || names.iter().any(String::is_empty) {
         let problem = format!(
@@ -158,6 +159,14 @@ fn parsed(line: &str, count: Option<usize>) -> Result<YoloLine, String> {
     let corners = match numbers.as_deref() {
         Some(&[x, y, width, height]) if width >= 0.0 && height >= 0.0 => [x, y, width, height],
         Some(outline) if outline.len() >= 6 && outline.len().is_multiple_of(2) => {
+            // Visibilities of keypoints are up to 2.
+            if outline.iter().any(|x| !(-0.01..=1.01).contains(x)) {
+                return Err(format!(
+                    "`{}` is not an outline in shares of the image's sides; divide x by the \
+                     image's width, y by its height; labels for poses are not read",
+                    shown()
+                ));
+            }
             enclosing(outline)
         }
         _ => {
@@ -233,7 +242,7 @@ mod tests {
     #[test]
     fn boxes_come_from_the_text_file_of_each_image() {
         let texts = [
-            Some("1 0.5 0.5 0.2 0.4\n\n0 0.25 0.5 0.5 1\n"),
+            Some("\u{FEFF}1 0.5 0.5 0.2 0.4\n\n0 0.25 0.5 0.5 1\n"),
             Some("0 0.1 0.2 0.5 0.2 0.5 0.8 0.1 0.4"),
             None,
         ];
@@ -256,6 +265,10 @@ mod tests {
             ("0 0.5 0.5 0.2 nan", "is no box"),
             ("0 0.5 0.5 0.2 0.4 0.9", "is no box"),
             ("0 120 80 40 30", "divide x and width"),
+            (
+                "0 0.5 0.5 0.2 0.4 0.5 0.5 2 0.4 0.4 2",
+                "labels for poses are not read",
+            ),
             ("2 0.5 0.5 0.2 0.4", "class 2 is not among the 2 names"),
             ("-1 0.5 0.5 0.2 0.4", "the number of a class"),
         ] {

@@ -65,9 +65,10 @@ class Yolo(Source):
 
     Each line of a text file is a box: class, centre x, centre y, width, height, in
     shares of the image's sides. A line with the outline of an object gives the box
-    around it. An image without a text file has no boxes. The fields are ``image``, and
-    per box ``boxes`` (in the format and unit of the files) and ``labels`` (the class).
-    The boxes move with their image; `Pipeline.boxes` changes which of them stay.
+    around it. Labels for poses are not read. An image without a text file has no
+    boxes. The fields are ``image``, and per box ``boxes`` (in the format and unit of
+    the files) and ``labels`` (the class). The boxes move with their image;
+    `Pipeline.boxes` changes which of them stay.
 
     Args:
         images: Folder or URL of the images.

@@ -177,8 +177,8 @@ impl HostState {
     /// Longest wait for an answer.
     fn deadline(&self, least: Duration) -> Duration {
         match self.usual {
-            Some(usual) => least.max(5 * usual),
-            None => 5 * least,
+            Some(usual) => least.max(usual.saturating_mul(5)),
+            None => least.saturating_mul(5),
         }
     }
 
@@ -421,7 +421,7 @@ fn find_late(shared: &FedShared, host: &Host, asked: &Asked, heard: Instant) -> 
         .map(|(lease, _)| lease)
         .collect();
     if late.is_empty() {
-        let silent = |since: Instant| since.max(heard).elapsed() > 4 * deadline;
+        let silent = |since: Instant| since.max(heard).elapsed() > deadline.saturating_mul(4);
         return state.slow.is_some_and(silent);
     }
     state.late.extend(&late);

@@ -74,9 +74,12 @@ impl<D: Device> DeviceLoader<D> {
         let executor = loader.executor()?;
         let partition = executor.job().partition();
         if let Some(found) = partition.rows_unless(|own| own == rows as u64) {
-            let (drop, pad) = (Tail::Drop.name(), Tail::Pad.name());
+            let (drop, pad, wrap) = (Tail::Drop.name(), Tail::Pad.name(), Tail::Wrap.name());
             let (which, fix) = match partition.has_equal_batches() {
-                true => ("the last batch", format!("tail=\"{drop}\" or \"{pad}\"")),
+                true => (
+                    "the last batch",
+                    format!("tail=\"{drop}\", \"{pad}\" or \"{wrap}\""),
+                ),
                 false => ("a batch", "batches without max_tokens".to_owned()),
             };
             let problem =

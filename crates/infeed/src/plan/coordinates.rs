@@ -9,7 +9,7 @@ use infeed_core::error::Error;
 use infeed_core::sample::{DType, Field, FieldKind};
 
 /// Singular words in the names of fields with coordinates.
-const WORDS: [&str; 16] = [
+const WORDS: [&str; 19] = [
     "bbox",
     "box",
     "coord",
@@ -21,9 +21,12 @@ const WORDS: [&str; 16] = [
     "kp",
     "kpt",
     "landmark",
+    "obb",
     "point",
     "polygon",
+    "quad",
     "segment",
+    "segmentation",
     "xywh",
     "xyxy",
 ];
@@ -163,8 +166,8 @@ fn likeness(name: &str, kind: &FieldKind) -> Likeness {
     match in_row {
         _ if dtype == DType::Bool => Likeness::None,
         None if is_ragged && is_named => Likeness::Both,
-        // Keypoints often have a third number, the visibility.
-        Some(2..=5) if is_named => Likeness::Both,
+        // Also all numbers of an object in a row, such as 17 keypoints with visibilities.
+        Some(2..) if is_named => Likeness::Both,
         Some(2 | 4 | 5) => Likeness::Shape,
         _ => Likeness::None,
     }
@@ -295,7 +298,12 @@ mod tests {
             ("keypoints", tensor(&[17, 3]), Both),
             ("rotated_boxes", tensor(&[7, 5]), Both),
             ("points", lists.clone(), Both),
-            ("boxes", tensor(&[7, 6]), None),
+            ("boxes", tensor(&[7, 6]), Both),
+            ("keypoints", tensor(&[51]), Both),
+            ("corners", tensor(&[8]), Both),
+            ("segmentation", tensor(&[10]), Both),
+            ("quads", tensor(&[3, 8]), Both),
+            ("obb", tensor(&[1]), None),
             ("points", tensor(&[]), None),
             ("box", FieldKind::Text, None),
             ("pose", tensor(&[17, 2]), Shape),

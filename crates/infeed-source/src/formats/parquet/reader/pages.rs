@@ -15,6 +15,9 @@ const DEPTH: usize = 8;
 /// Maximum nesting of a footer: row groups, their columns, the metadata of those.
 const FOOTER_DEPTH: usize = 32;
 
+/// Maximum nesting of a schema.
+const SCHEMA_DEPTH: usize = 128;
+
 /// Fields of a page header that determine memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PageHeader {
@@ -109,7 +112,7 @@ pub(super) fn first_data_page(start: &[u8]) -> Option<(u64, PageHeader)> {
 
 /// Number of values of a delta-encoded run: the third number of its header.
 pub(super) fn delta_count(values: &[u8]) -> Option<u64> {
-    let mut thrift = ThriftReader { rest: values };
+    let mut thrift = ThriftReader::new(values);
     thrift.unsigned()?;
     thrift.unsigned()?;
     thrift.unsigned()
@@ -117,7 +120,7 @@ pub(super) fn delta_count(values: &[u8]) -> Option<u64> {
 
 /// Parses the header of the page at the beginning of `bytes`.
 pub(super) fn header(bytes: &[u8]) -> Option<PageHeader> {
-    let mut thrift = ThriftReader { rest: bytes };
+    let mut thrift = ThriftReader::new(bytes);
     let mut page = PageHeader::default();
     let size = |n: i64| u64::try_from(n).ok().filter(|&n| n <= i32::MAX as u64);
     let (mut decoded, mut stored) = (None, None);
@@ -139,23 +142,91 @@ pub(super) fn header(bytes: &[u8]) -> Option<PageHeader> {
 }
 
 /// Whether a footer follows the compact protocol: no list longer than its bytes, no excessive
-/// nesting, no map.
+/// nesting, no map. Its schema must be a tree of no more elements than are listed: the decoder
+/// allocates by the claimed numbers of children, and recurses.
 pub(super) fn is_sound(footer: &[u8]) -> bool {
-    let mut thrift = ThriftReader { rest: footer };
-    thrift
-        .structure(FOOTER_DEPTH, &mut |_, _| Some(()))
-        .is_some()
+    let mut thrift = ThriftReader {
+        rest: footer,
+        fits: fits_schema,
+    };
+    let any = thrift.structure(FOOTER_DEPTH, &mut |_, _| Some(()));
+    any.is_some() && schema_elements(footer).is_some()
+}
+
+/// Whether a field of a footer has the type that the decoder reads. It ignores the type of a field
+/// that it knows, so with another type it would see other fields than the reader here. Fields after
+/// the schema are left out: the decoder skips a second schema.
+fn fits_schema(path: &[i16], kind: u8) -> bool {
+    match path {
+        [1] | [2, 1..=3 | 5..=9] | [2, 10, 5, 1 | 2] | [2, 10, 18, 2] => kind == 5,
+        [2] => kind == 9,
+        [2, 4] | [2, 10, 17 | 18, 1] => kind == 8,
+        [2, 10] | [2, 10, _] | [2, 10, 7 | 8, 2] | [2, 10, 7 | 8, 2, _] => kind == 12,
+        [2, 10, 10 | 16, 1] => kind == 3,
+        [2, 10, 7 | 8, 1] | [2, 10, 10, 2] => matches!(kind, 1 | 2),
+        _ => true,
+    }
+}
+
+/// Reads the elements of the schema, each with its number of children, in the order of the tree.
+fn schema_elements(footer: &[u8]) -> Option<()> {
+    let mut thrift = ThriftReader::new(footer);
+    let mut id = 0;
+    let count = loop {
+        let (found, kind) = thrift.field(id)?;
+        match (found, kind) {
+            (2, 9) => break thrift.list()?.1,
+            (3.., _) | (_, 0) => return None,
+            (_, 1 | 2) => {}
+            _ => thrift.value(kind, &mut Vec::new(), FOOTER_DEPTH, &mut |_, _| Some(()))?,
+        }
+        id = found;
+    };
+    // Elements without a parent yet, and the missing children of the open groups.
+    let mut free = count.saturating_sub(1);
+    let (mut open, mut depth) = ([0_u64; SCHEMA_DEPTH], 0);
+    for _ in 0..count {
+        let mut children = 0;
+        thrift.structure(FOOTER_DEPTH, &mut |path, number| {
+            if path == [5] {
+                children = number;
+            }
+            Some(())
+        })?;
+        let children = u64::try_from(children).ok()?;
+        free = free.checked_sub(children)?;
+        while depth > 0 && open[depth - 1] == 0 {
+            depth -= 1;
+        }
+        if depth > 0 {
+            open[depth - 1] -= 1;
+        }
+        if children > 0 {
+            *open.get_mut(depth)? = children;
+            depth += 1;
+        }
+    }
+    Some(())
 }
 
 /// A reader of the compact protocol that trusts no length.
 struct ThriftReader<'a> {
     rest: &'a [u8],
+    /// Whether the field at a path may have this type.
+    fits: fn(&[i16], u8) -> bool,
 }
 
 /// Receives an integer with the ids of the fields that lead to it.
 type IntVisitor<'a> = dyn FnMut(&[i16], i64) -> Option<()> + 'a;
 
-impl ThriftReader<'_> {
+impl<'a> ThriftReader<'a> {
+    fn new(rest: &'a [u8]) -> ThriftReader<'a> {
+        ThriftReader {
+            rest,
+            fits: |_, _| true,
+        }
+    }
+
     fn byte(&mut self) -> Option<u8> {
         let (&first, rest) = self.rest.split_first()?;
         self.rest = rest;
@@ -184,6 +255,28 @@ impl ThriftReader<'_> {
         Some((number >> 1) as i64 ^ -((number & 1) as i64))
     }
 
+    /// Reads id and type of the next field; type 0 is the end of the structure.
+    fn field(&mut self, last: i16) -> Option<(i16, u8)> {
+        let head = self.byte()?;
+        let id = match head >> 4 {
+            _ if head == 0 => last,
+            0 => i16::try_from(self.signed()?).ok()?,
+            delta => last.checked_add(i16::from(delta))?,
+        };
+        // The decoder ends at any head of type 0.
+        (head == 0 || head & 0x0F != 0).then_some((id, head & 0x0F))
+    }
+
+    /// Reads the type of a list's elements and their number.
+    fn list(&mut self) -> Option<(u8, u64)> {
+        let head = self.byte()?;
+        let count = match head >> 4 {
+            15 => self.unsigned()?,
+            count => u64::from(count),
+        };
+        Some((head & 0x0F, count))
+    }
+
     fn structure(&mut self, depth: usize, take: &mut IntVisitor<'_>) -> Option<()> {
         self.fields(&mut Vec::new(), depth, take)
     }
@@ -197,16 +290,16 @@ impl ThriftReader<'_> {
         let depth = depth.checked_sub(1)?;
         let mut id = 0_i16;
         loop {
-            let head = self.byte()?;
-            if head == 0 {
+            let (found, kind) = self.field(id)?;
+            if kind == 0 {
                 return Some(());
             }
-            id = match head >> 4 {
-                0 => i16::try_from(self.signed()?).ok()?,
-                delta => id.checked_add(i16::from(delta))?,
-            };
+            id = found;
             path.push(id);
-            match head & 0x0F {
+            if !(self.fits)(path, kind) {
+                return None;
+            }
+            match kind {
                 // The type of a boolean field contains its value.
                 1 => take(path, 1)?,
                 2 => take(path, 0)?,
@@ -235,20 +328,16 @@ impl ThriftReader<'_> {
                 self.skip(length)
             }
             9 | 10 => {
-                let head = self.byte()?;
-                let count = match head >> 4 {
-                    15 => self.unsigned()?,
-                    count => u64::from(count),
-                };
+                let (of, count) = self.list()?;
                 let depth = depth.checked_sub(1)?;
                 // Headers and footers hold no lists of booleans. The decoder gives such elements no
                 // bytes, so five bytes could make it skip two billion of them.
-                if matches!(head & 0x0F, 1 | 2) && count > 0 {
+                if matches!(of, 1 | 2) && count > 0 {
                     return None;
                 }
                 // Each element takes at least a byte, so this ends with the bytes.
                 for _ in 0..count {
-                    self.value(head & 0x0F, path, depth, &mut |_, _| Some(()))?;
+                    self.value(of, path, depth, &mut |_, _| Some(()))?;
                 }
                 Some(())
             }
@@ -313,5 +402,35 @@ mod tests {
             ..totals(5)
         };
         assert_eq!(verify(&chunk, small), Ok(40), "within the slack");
+    }
+
+    /// A footer with a version and schema elements of these numbers of children.
+    fn schema_of(children: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0x15, 2, 0x19, 0xFC, children.len() as u8];
+        for count in children {
+            // Name and number of children.
+            bytes.extend([0x48, 1, b'a', 0x15, count << 1, 0]);
+        }
+        bytes.push(0);
+        bytes
+    }
+
+    #[test]
+    fn a_schema_is_a_tree_of_the_listed_elements() {
+        assert!(is_sound(&schema_of(&[2, 0, 1, 0])));
+        assert!(!is_sound(&schema_of(&[2, 0, 2, 0])), "too many children");
+        assert!(!is_sound(&schema_of(&[60, 0, 0])), "too many children");
+        let nested = |depth: usize| [vec![1; depth], vec![0]].concat();
+        assert!(is_sound(&schema_of(&nested(100))));
+        // The decoder recurses for each level.
+        let deep = [vec![0x15, 2, 0x19, 0xFC, 0x80, 0x80, 0x40]]
+            .into_iter()
+            .chain((0..1 << 20).map(|_| vec![0x48, 1, b'a', 0x15, 2, 0]))
+            .chain([vec![0]]);
+        assert!(!is_sound(&deep.flatten().collect::<Vec<u8>>()));
+        // The number of children as text, whose bytes the decoder would read as fields.
+        let mut text = schema_of(&[0]);
+        text[8] = 0x18;
+        assert!(!is_sound(&text));
     }
 }
