@@ -600,9 +600,16 @@ def table(
     """
 
 def items(
-    object: object, name: str, fields: str, version: str | None = None
+    object: object,
+    name: str,
+    fields: str,
+    version: str | None = None,
+    threads: int = 1,
 ) -> PythonSource:
-    """Makes a source of an object with ``__len__`` and ``__getitem__``."""
+    """Makes a source of an object with ``__len__`` and ``__getitem__``.
+
+    Up to ``threads`` threads call it at a time.
+    """
 
 def decode_image(
     data: bytes, mode: str, orient: bool, max_pixels: int

@@ -4,6 +4,7 @@ import gc
 import subprocess
 import sys
 import textwrap
+import time
 
 import numpy as np
 import pytest
@@ -295,6 +296,35 @@ def test_the_time_in_python_is_counted_and_explained():
 
     with infeed.Pipeline(sources.Memory(x=np.zeros(4))).open() as loader:
         assert loader.stats()["python"] is None
+
+
+class OneFile:
+    """Items that fail when several threads make them at a time."""
+
+    def __init__(self):
+        self.inside = self.most = 0
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        time.sleep(0.001)
+        self.inside -= 1
+        return {"x": index}
+
+
+def test_items_are_made_one_at_a_time_unless_threads_are_set():
+    for threads, expected in ((1, {1}), (3, {2, 3})):
+        dataset = OneFile()
+        source = sources.Items(dataset, threads=threads)
+        with infeed.Pipeline(source).batch(8).open(io_threads=4) as loader:
+            assert sum(len(batch["x"]) for batch in loader) == 64
+        assert dataset.most in expected
+
+    with pytest.raises(ConfigError, match="threads"):
+        sources.Items([1], threads=0)
 
 
 def test_a_run_over_items_continues_from_its_state():

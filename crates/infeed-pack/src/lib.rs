@@ -216,6 +216,7 @@ pub fn pack(
     output_folder::refuse_overlap(&pipeline.source, out)?;
     pipeline.check_selection()?;
     let source = pipeline.source.open(handles)?;
+    refuse_shares(&*source)?;
     let records = select(pipeline, &*source, records)?;
     let chosen = RecordSelection::new(records.as_deref(), source.len())?;
     let fields = fields::arrange(pipeline, source.fields(), options)?;
@@ -340,6 +341,16 @@ fn check(options: &PackOptions, pipeline: &Pipeline, out: &Path) -> Result<(), E
         return Err(Error::config("out", problem));
     }
     Ok(())
+}
+
+/// Rejects a source whose shares and epoch the packed dataset would lose.
+fn refuse_shares(source: &dyn Source) -> Result<(), Error> {
+    if source.mixed().is_none() {
+        return Ok(());
+    }
+    let problem = "a packed dataset keeps neither the weights nor the epoch of a mix; pack each \
+                   source alone, and mix the packed ones";
+    Err(Error::config("source", problem))
 }
 
 /// Rejects weights and groups that would have no meaning, or another one, for the packed dataset.

@@ -31,7 +31,7 @@ use super::selection::{CLAIM, RecordSelection};
 use super::sequence::{PackedResult, Places, RecordsInProgress};
 use super::shards::{self, FillLevel, OpenShard, ShardLimits};
 use super::targets::format::FormatWriter;
-use super::{PackOptions, check, journal, refuse_weights, select};
+use super::{PackOptions, check, journal, refuse_shares, refuse_weights, select};
 use infeed::pipeline::Pipeline;
 use infeed::pipeline::packed::BEGUN;
 use infeed_core::error::Error;
@@ -119,6 +119,7 @@ impl Parts {
         output_folder::refuse_overlap(&pipeline.source, out)?;
         pipeline.check_selection()?;
         let source = pipeline.source.open(&[])?;
+        refuse_shares(&*source)?;
         let records = select(pipeline, &*source, None)?;
         let chosen = RecordSelection::new(records.as_deref(), source.len())?;
         let fields = fields::arrange(pipeline, source.fields(), options)?;

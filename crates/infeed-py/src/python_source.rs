@@ -68,16 +68,18 @@ pub(crate) fn table(
 }
 
 /// Makes a source from the items of an object with `__len__` and `__getitem__`. `version` names its
-/// class and the version of its items, if they never change.
+/// class and the version of its items, if they never change. Up to `threads` threads call it at a
+/// time.
 #[pyfunction]
-#[pyo3(signature = (object, name, fields, version = None))]
+#[pyo3(signature = (object, name, fields, version = None, threads = 1))]
 pub(crate) fn items(
     object: &Bound<'_, PyAny>,
     name: &str,
     fields: &str,
     version: Option<&str>,
+    threads: usize,
 ) -> PyResult<PythonSource> {
     let wanted = wanted(object.py(), fields)?;
-    let source = Arc::new(Items::new(object, name, &wanted, version)?);
+    let source = Arc::new(Items::new(object, name, &wanted, version, threads)?);
     Ok(PythonSource { source })
 }

@@ -141,7 +141,8 @@ impl Folder {
         };
         let (path_at, label_at) = (column("path")?, column("label")?);
         let mut names = Vec::new();
-        let mut texts = Vec::new();
+        let mut texts: Vec<String> = Vec::new();
+        let mut lines = Vec::new();
         for row in reader.records() {
             let row = row.map_err(|error| Error::open(csv, error))?;
             let cell = |at: usize| row.get(at).map(str::trim).unwrap_or_default();
@@ -151,6 +152,7 @@ impl Folder {
             }
             names.push(cell(path_at).to_owned());
             texts.push(cell(label_at).to_owned());
+            lines.push(line);
         }
         if names.is_empty() {
             return Err(wrong("it lists no records".to_owned()));
@@ -161,6 +163,9 @@ impl Folder {
         let (labels, classes) = match numbers {
             Some(labels) => (labels, None),
             None => {
+                if let Some(problem) = mixed_numbers(&texts, &lines) {
+                    return Err(wrong(problem));
+                }
                 let names: BTreeSet<&String> = texts.iter().collect();
                 let names: Vec<String> = names.into_iter().cloned().collect();
                 let number = |text: &String| names.binary_search(text).unwrap_or_default() as i64;
@@ -174,6 +179,23 @@ impl Folder {
             classes,
         })
     }
+}
+
+/// Describes the label that keeps the others from being integers, where some labels are numbers.
+fn mixed_numbers(texts: &[String], lines: &[u64]) -> Option<String> {
+    let is_number = |text: &&String| text.parse::<f64>().is_ok_and(f64::is_finite);
+    let number = texts.iter().find(is_number)?;
+    let at = texts.iter().position(|text| text.parse::<i64>().is_err())?;
+    let (line, text) = (lines.get(at)?, &texts[at]);
+    let problem = if is_number(&text) {
+        format!("label {text:?} in line {line} is not an integer of 64 bits; write 1, not 1.0")
+    } else {
+        format!(
+            "label {text:?} in line {line} is a word, and label {number:?} is a number; use only \
+             integers or only words"
+        )
+    };
+    Some(problem)
 }
 
 fn fields(labelled: bool) -> Vec<Field> {
@@ -294,4 +316,31 @@ pub(super) fn content(path: &Path) -> Result<Bytes, Error> {
     let blob = store::open(&path.to_string_lossy())?;
     let bytes = blob.read(0..blob.len());
     bytes.map_err(|error| Error::open(path, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_among_labels_are_integers_or_an_error_with_its_line() {
+        for (labels, expected) in [
+            (
+                &["1.0", "2.0"][..],
+                Some("\"1.0\" in line 2 is not an integer"),
+            ),
+            (&["10", "cat"], Some("\"cat\" in line 3 is a word")),
+            (&["1", "9223372036854775808"], Some("in line 3 is not")),
+            (&["dog", "cat", "nan"], None),
+        ] {
+            let texts: Vec<String> = labels.iter().map(ToString::to_string).collect();
+            let problem = mixed_numbers(&texts, &[2, 3, 4]);
+            assert_eq!(problem.is_some(), expected.is_some(), "{problem:?}");
+            assert!(
+                problem
+                    .unwrap_or_default()
+                    .contains(expected.unwrap_or_default())
+            );
+        }
+    }
 }

@@ -127,9 +127,9 @@ class Arrow(_Object):
 class Items(_Object):
     """Items of a Python object: a ``torch.utils.data.Dataset``, a list, any sequence.
 
-    The engine's I/O threads call ``__getitem__`` under the interpreter's lock, so only
-    one item is made at a time unless the code releases the lock. `Loader.stats` and
-    `Loader.explain` report the cost. A ``datasets.Dataset`` without format and
+    The engine's I/O threads call ``__getitem__``, one at a time unless ``threads`` is
+    set: a dataset may keep an open file. `Loader.stats` and `Loader.explain` report the
+    cost. A ``datasets.Dataset`` without format and
     transform that contains its images is read like `Arrow`, without Python.
 
     An item is a dictionary, or a tuple of ``image`` and ``label`` (or ``mask``, if the
@@ -148,6 +148,9 @@ class Items(_Object):
         version: Version of the items, from 0. Change it when the items change. Objects
             of one class with the same number of items, the same first item and the same
             version share their items in a cache.
+        threads: Number of threads that may call ``__getitem__`` at a time. Set it for a
+            dataset that is thread-safe and waits, for example for a network, and open
+            the loader with as many ``io_threads``.
 
     Raises:
         ConfigError: ``dataset`` has no items. Raised when the pipeline is opened: item
@@ -158,6 +161,7 @@ class Items(_Object):
     fields: tuple[tuple[str, Field], ...]
     name: str
     version: int | None
+    threads: int
     _made: _core.PythonSource | None
 
     def __init__(
@@ -167,7 +171,10 @@ class Items(_Object):
         *,
         deterministic: bool = False,
         version: int | None = None,
+        threads: int = 1,
     ):
+        threads = _check.integer(self, "threads", threads, low=1)
+        object.__setattr__(self, "threads", threads)
         version = _check.version(self, deterministic, version)
         object.__setattr__(self, "version", version)
         _check_hugging_face(self, "dataset", dataset)
@@ -184,14 +191,15 @@ class Items(_Object):
         """Whether settings are equal, over the same object."""
         if not isinstance(other, Items):
             return NotImplemented
-        settings = (self.fields, self.version)
+        settings = (self.fields, self.version, self.threads)
         return self.dataset is other.dataset and settings == (
             other.fields,
             other.version,
+            other.threads,
         )
 
     def __hash__(self) -> int:
-        return hash((id(self.dataset), self.fields, self.version))
+        return hash((id(self.dataset), self.fields, self.version, self.threads))
 
     def __repr__(self) -> str:
         return f"sources.Items(<{type(self.dataset).__name__}>)"
@@ -201,7 +209,8 @@ class Items(_Object):
         found = _hugging_face(self.dataset)
         if found is not None and _holds_images(found[0]):
             return _core.table(found[0], self.name, fields, found[1])
-        return _core.items(self.dataset, self.name, fields, self._identity())
+        identity = self._identity()
+        return _core.items(self.dataset, self.name, fields, identity, self.threads)
 
     def _identity(self) -> str | None:
         """Returns class and version of items that never change."""

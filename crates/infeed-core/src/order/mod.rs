@@ -517,15 +517,17 @@ impl Order {
         (epoch, position, attempt): (u64, u64, u32),
     ) -> u64 {
         let records = self.epoch(epoch);
-        let wanted = groups.group(records.get(position));
+        // A wrapped row has a position past the end, and the record of one from the beginning.
+        let taken_from = position % self.len.max(1);
+        let wanted = groups.group(records.get(taken_from));
         let draw = |draw| order.substitute(epoch, position, attempt.wrapping_mul(DRAWS) + draw);
         let mut drawn = (0..DRAWS).map(draw);
         drawn
             .find(|&record| groups.group(record) == wanted)
             .unwrap_or_else(|| {
-                let batch = groups.batch_of(position, self.len);
+                let batch = groups.batch_of(taken_from, self.len);
                 let others = batch.end - batch.start;
-                let other = (position - batch.start + u64::from(attempt)) % others;
+                let other = (taken_from - batch.start + u64::from(attempt)) % others;
                 records.get(batch.start + other)
             })
     }

@@ -186,4 +186,22 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn a_wrapped_row_has_a_substitute_of_the_group_of_its_record() {
+        // Group 1 has one batch: most substitutes are other rows of it.
+        let mut keys = vec![0; 1001];
+        keys[..4].fill(1);
+        let order = Order::new(1001, Some(9));
+        let order = Order::similar(order, BatchGroups::new(&keys, BATCH)).expect("few positions");
+        let epoch: Arc<_> = order.epoch(0);
+
+        for taken_from in 0..1000 {
+            let group = keys[epoch.get(taken_from) as usize];
+            for attempt in 1..3 {
+                let other = order.substitute(0, order.len() + taken_from, attempt);
+                assert_eq!(keys[other as usize], group, "{taken_from}");
+            }
+        }
+    }
 }

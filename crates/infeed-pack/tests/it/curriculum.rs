@@ -510,6 +510,21 @@ fn mixes_by_weights_in_a_mix_keep_their_weights_when_they_are_selected() {
 }
 
 #[test]
+fn a_packed_dataset_would_lose_the_weights_of_a_mix() {
+    let root = tempfile::tempdir().expect("a folder");
+    for weights in [None, Some([1.0, 3.0])] {
+        let (mix, handles) = mixed(weights, None);
+        let out = root.path().join(format!("weights-{}", weights.is_some()));
+        let options = PackOptions::new(Target::WebDataset);
+        let packed = pack(&mix, &handles, None, &out, &options, &|_| true);
+        let problem = packed.err().map(|error| error.to_string());
+        assert_eq!(problem.is_some(), weights.is_some(), "{problem:?}");
+        assert!(problem.is_none_or(|text| text.contains("mix the packed ones")));
+        assert_eq!(out.exists(), weights.is_none());
+    }
+}
+
+#[test]
 fn a_mix_without_weights_is_selected_as_one_source() {
     let (mix, mut handles) = mixed(None, None);
     let weights: Vec<f64> = (0..180).map(|n| f64::from(u8::from(n >= 60))).collect();

@@ -1,6 +1,7 @@
-//! Items of a Python object as records. The I/O threads call `__getitem__` under the interpreter
-//! lock, and the time of each call is counted.
+//! Items of a Python object as records. The I/O threads call `__getitem__`, by default one at a
+//! time, and the time of each call is counted.
 
+mod turns;
 pub(crate) mod values;
 
 use std::fmt;
@@ -21,6 +22,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::error::{raise, source_error};
 use crate::raised::line;
+use turns::Turns;
 use values::{ItemPlan, named};
 
 /// Records that are the items of a Python object.
@@ -31,6 +33,7 @@ pub(crate) struct Items {
     len: u64,
     /// Version of the items, if the user states that they never change.
     version: Option<u64>,
+    turns: Turns,
     spent: ItemTimes,
 }
 
@@ -58,12 +61,14 @@ struct ItemError(String);
 
 impl Items {
     /// Makes a source of the items of an object. Item 0 is fetched to find the fields. `version`
-    /// names the class of the object and the version of its items, if they never change.
+    /// names the class of the object and the version of its items, if they never change. Up to
+    /// `threads` threads call the object at a time.
     pub(crate) fn new(
         object: &Bound<'_, PyAny>,
         name: &str,
         wanted: &[ColumnRequest],
         version: Option<&str>,
+        threads: usize,
     ) -> PyResult<Items> {
         let py = object.py();
         let to_error = |part: String| move |raised| source_error(py, &part, raised);
@@ -97,6 +102,7 @@ impl Items {
             plan,
             len,
             version,
+            turns: Turns::new(threads),
             spent: ItemTimes::default(),
         })
     }
@@ -148,6 +154,8 @@ impl Source for Items {
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
         for &(place, record) in &read.records {
+            // Taken without the interpreter lock, which the other item needs to end.
+            let turn = self.turns.take();
             let asked = Instant::now();
             let mut begun = asked;
             // None while the interpreter shuts down. The loader is closed by then.
@@ -155,6 +163,7 @@ impl Source for Items {
                 begun = Instant::now();
                 self.fetch(py, record)
             });
+            drop(turn);
             let add = |to: &AtomicU64, time: Duration| {
                 to.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
             };

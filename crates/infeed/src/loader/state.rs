@@ -144,8 +144,10 @@ impl LoaderState {
             (None, _) => DecodeBy::share_name(DecodeBy::Cpu.share()),
             (Some(_), share) => DecodeBy::share_name(share.unwrap_or(DecodeBy::Gpu.share())),
         };
-        let ranks =
-            |state: &LoaderState| state.ranks.map_or(String::new(), |ranks| ranks.to_string());
+        let ranks = |state: &LoaderState| match state.ranks {
+            Some(ranks) => ranks.to_string(),
+            None => "of no effect".to_owned(),
+        };
         let facts = |state: &LoaderState| {
             [
                 ("version", state.version.to_string()),
@@ -382,6 +384,19 @@ mod tests {
             ..state.clone()
         };
         assert_eq!(now.differences(&state), ["tail is pad, was drop"]);
+    }
+
+    #[test]
+    fn ranks_of_a_run_without_batch_functions_are_named() {
+        let saved = LoaderState {
+            ranks: Some(1),
+            ..state(1, 64)
+        };
+
+        assert_eq!(
+            state(1, 64).differences(&saved),
+            ["ranks (python_batch sees the batch of one) is of no effect, was 1"]
+        );
     }
 
     #[test]
