@@ -57,9 +57,12 @@ from infeed import sources
 
 entered = threading.Event()
 
+probed = threading.Event()
+
 def stuck(sample):
-    if threading.current_thread() is threading.main_thread():
+    if not probed.is_set():
         # `open` calls it to learn what it returns.
+        probed.set()
         return sample
     entered.set()
     while True:
