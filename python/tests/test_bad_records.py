@@ -1,5 +1,7 @@
 """Treatment of bad records, by policy."""
 
+import contextlib
+import logging
 import shutil
 
 import numpy as np
@@ -136,3 +138,31 @@ def test_a_missing_folder_is_an_os_error(tmp_path):
     with pytest.raises(infeed.OpenError, match="nothing") as caught:
         pipeline.decode().transform(T.CenterCrop(8)).batch(2).open()
     assert isinstance(caught.value, OSError)
+
+
+class Interrupting(logging.Handler):
+    """Raises as Ctrl-C does that arrives while a warning is handled."""
+
+    count = 0
+
+    def emit(self, record):
+        self.count += 1
+        raise KeyboardInterrupt
+
+
+def test_an_exception_while_a_warning_is_logged_loses_no_batch(damaged):
+    handler = Interrupting(logging.WARNING)
+    with damaged.open(workers=1, on_error="substitute") as loader:
+        expected = records(loader)
+    with damaged.open(workers=1, on_error="substitute") as loader:
+        batches, found = iter(loader), []
+        logging.getLogger("infeed").addHandler(handler)
+        try:
+            while len(found) < len(expected):
+                with contextlib.suppress(KeyboardInterrupt):
+                    found += records([next(batches)])
+        finally:
+            logging.getLogger("infeed").removeHandler(handler)
+
+    assert found == expected
+    assert handler.count > 0

@@ -252,3 +252,32 @@ def test_a_device_has_the_bits_of_the_host(steps, placement):
     with pipeline.open(device="sim", placement=placement) as loader:
         for batch, image in zip(loader, expected, strict=True):
             np.testing.assert_array_equal(host(batch, "image"), image)
+
+
+def test_a_box_outside_before_the_paste_does_not_come_back_without_a_mask():
+    """A later rotation turned the rest of its edge into a box, without a mask."""
+    boxes = np.float32([[80, 10, 95, 90], [10, 10, 30, 30], [35, 60, 55, 90]])
+    masks = np.zeros((3, 100, 100), np.uint8)
+    for mask, (left, top, right, bottom) in zip(masks, boxes.astype(int), strict=True):
+        mask[top:bottom, left:right] = 1
+    source = sources.Memory(
+        image=np.zeros((4, 100, 100, 3), np.uint8),
+        boxes=np.stack([boxes] * 4),
+        labels=np.int64([[1, 2, 3]] * 4),
+        masks=np.stack([masks] * 4),
+    )
+    pipeline = (
+        infeed.Pipeline(source)
+        .boxes(columns=("labels",), masks="masks")
+        .transform(
+            T.Crop(100, 60, at=(0, 0)), T.CopyPaste(), T.RandomRotation((20, 20))
+        )
+        .batch(2, ragged="pad")
+    )
+
+    with pipeline.open() as loader:
+        for batch in loader:
+            assert batch["masks"].shape[:2] == batch["boxes"].shape[:2]
+            assert 1 not in batch["labels"]
+            for count, masks in zip(batch["boxes_count"], batch["masks"], strict=True):
+                assert masks[:count].any((1, 2)).all()
