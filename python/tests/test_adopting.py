@@ -302,7 +302,7 @@ def test_the_gain_is_measured_and_the_limit_named(photos):
 @pytest.mark.parametrize(
     ("loader", "message"),
     [
-        ([1, 2], "DataLoader is expected"),
+        ([1, 2], "DataLoader or a dataset of tf.data is expected"),
         (DataLoader(Squares(), batch_size=None), "no batch_size"),
     ],
 )
