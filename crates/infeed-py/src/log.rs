@@ -29,9 +29,9 @@ pub(crate) fn collect() {
 ///
 /// # Errors
 ///
-/// The exception of a handler, or of Ctrl-C; the messages after it stay in the queue. So the caller
-/// must not have a batch that the error would drop, nor an engine whose threads may wait for the
-/// interpreter.
+/// The exception of a handler, or of Ctrl-C. Later messages stay in the queue. The caller must not
+/// hold a batch, which the error would lose, nor an engine outside its Python class: its drop would
+/// join threads that wait for the interpreter.
 pub(crate) fn hand_over(py: Python<'_>) -> PyResult<()> {
     let count = lock().len();
     if count == 0 {

@@ -735,6 +735,7 @@ mod tests {
         );
     }
 
+    #[cfg(unix)]
     #[test]
     fn links_that_lead_outside_the_folder_are_left_out_on_request() {
         let parent = tempfile::tempdir().expect("a temporary folder");

@@ -128,9 +128,9 @@ class Items(_Object):
     """Items of a Python object: a ``torch.utils.data.Dataset``, a list, any sequence.
 
     The engine's I/O threads call ``__getitem__``, one at a time unless ``threads`` is
-    set: a dataset may keep an open file. `Loader.stats` and `Loader.explain` report the
-    cost. A ``datasets.Dataset`` without format and
-    transform that contains its images is read like `Arrow`, without Python.
+    set, because a dataset may keep an open file. `Loader.stats` and `Loader.explain`
+    report the cost. A ``datasets.Dataset`` without format and transform that contains
+    its images is read like `Arrow`, without Python.
 
     An item is a dictionary, or a tuple of ``image`` and ``label`` (or ``mask``, if the
     second value has pixels). Item 0 determines the kinds of fields, and all other items

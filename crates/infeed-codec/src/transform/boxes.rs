@@ -115,7 +115,7 @@ impl MovingBox {
         self.whole = moved(self.whole);
         let output = step.output_size(input);
         self.visible = clipped(moved(self.visible), output);
-        // For good: a warp makes a rectangle of the line that clipping leaves.
+        // Dropped for good, because a warp would turn the line that clipping leaves into a box.
         self.is_dropped |= is_outside(self.whole, self.visible, output);
     }
 

@@ -154,7 +154,7 @@ impl Source for Items {
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
         for &(place, record) in &read.records {
-            // Taken without the interpreter lock, which the other item needs to end.
+            // Waits without the interpreter lock, which the thread that has the turn needs.
             let turn = self.turns.take();
             let asked = Instant::now();
             let mut begun = asked;
