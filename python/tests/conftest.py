@@ -3,6 +3,8 @@
 import collections
 import csv
 import re
+import signal
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +50,17 @@ def class_map(seed: int, height: int, width: int) -> np.ndarray:
     centres = rng.uniform(0, 1, (9, 2)) * (height, width)
     distance = [(y - cy) ** 2 + (x - cx) ** 2 for cy, cx in centres]
     return np.argmin(distance, axis=0) % (len(PALETTE) + 1)
+
+
+@pytest.fixture
+def ctrl_c():
+    """Sends Ctrl-C to the main thread after some seconds, even if it was ignored."""
+    main = threading.main_thread().ident
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield lambda delay: threading.Timer(
+        delay, signal.pthread_kill, (main, signal.SIGINT)
+    ).start()
+    signal.signal(signal.SIGINT, before)
 
 
 @dataclass(frozen=True)

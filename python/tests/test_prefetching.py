@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import signal
 import subprocess
 import sys
 import threading
@@ -576,7 +575,7 @@ def test_a_stop_iteration_of_load_or_step_does_not_end_the_loop_silently():
             list(infeed.overlap([1], *functions))
 
 
-def test_an_interrupted_loop_ends_when_another_one_begins():
+def test_an_interrupted_loop_ends_when_another_one_begins(ctrl_c):
     may_work = threading.Event()
 
     class Loader:
@@ -595,8 +594,7 @@ def test_an_interrupted_loop_ends_when_another_one_begins():
     ahead = infeed.prefetch(loader)
     items = iter(ahead)
     assert next(items) == 1
-    main = threading.main_thread().ident
-    threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT)).start()
+    ctrl_c(0.2)
     with pytest.raises(KeyboardInterrupt):
         next(items)
     may_work.set()
