@@ -1,10 +1,10 @@
 //! Mixes several sources by weights, with exact counts in every block of positions.
 //!
 //! An epoch is divided into blocks of [`BLOCK`] positions. Each block takes a fixed number of
-//! positions from every part (its weight's share, by largest remainder), in permuted order. Each
-//! part continues in its own order across blocks, and begins its next epoch when one ends. A
-//! position therefore needs no count of earlier positions: everything is a function of seed, epoch
-//! and position.
+//! positions from every part (its weight's share, by largest remainder). The seed determines a cycle
+//! of parts, and each block begins at a random place of the cycle. Each part continues in its own
+//! order across blocks and epochs, and begins its next epoch when one ends. A position therefore
+//! needs no count of earlier positions: everything is a function of seed, epoch and position.
 
 use super::permute::Permutation;
 use crate::random::hash;
@@ -19,18 +19,18 @@ const INTERLEAVE: u64 = 3;
 #[derive(Clone, Debug)]
 pub struct Mixture {
     len: u64,
-    /// Positions of a full block that belong to each part, as cumulative sums.
-    full: Vec<u64>,
-    /// The same for the last block of an epoch, which may be shorter.
-    tail: Vec<u64>,
+    full: PartCycle,
+    /// Of the last block of an epoch, which may be shorter.
+    tail: PartCycle,
 }
 
 impl Mixture {
     /// Mixes parts by their positive weights; an epoch has `len` positions.
-    pub fn new(weights: &[f64], len: u64) -> Mixture {
+    pub fn new(weights: &[f64], len: u64, seed: u64) -> Mixture {
+        let cycle = |length| PartCycle::new(&shares(weights, length), hash(&[INTERLEAVE, seed]));
         Mixture {
-            full: added_up(&shares(weights, BLOCK)),
-            tail: added_up(&shares(weights, len % BLOCK)),
+            full: cycle(BLOCK),
+            tail: cycle(len % BLOCK),
             len,
         }
     }
@@ -49,31 +49,77 @@ impl Mixture {
     /// before, in this epoch and all earlier ones.
     pub(super) fn at(&self, key: u64, epoch: u64, position: u64) -> (usize, u64) {
         let (block, within) = (position / BLOCK, position % BLOCK);
-        let (sums, length) = match block == self.len / BLOCK {
-            true => (&self.tail, self.len % BLOCK),
-            false => (&self.full, BLOCK),
+        let cycle = match block == self.len / BLOCK {
+            true => &self.tail,
+            false => &self.full,
         };
-        // Larger than a stored shuffle, so that the permutation is computed. A short last block is
-        // shuffled like a part of a full one.
-        let place = Permutation::walked(length, hash(&[INTERLEAVE, key, block])).get(within);
-        let part = sums.partition_point(|&sum| sum <= place);
-        let rank = place - part.checked_sub(1).map_or(0, |before| sums[before]);
-        let each = self.len / BLOCK * of(&self.full, part) + of(&self.tail, part);
-        (part, epoch * each + block * of(&self.full, part) + rank)
+        let (part, before) = cycle.at(hash(&[INTERLEAVE, key, block]), within);
+        let in_block = self.full.count(part);
+        let in_epoch = self.len / BLOCK * in_block + self.tail.count(part);
+        (part, epoch * in_epoch + block * in_block + before)
     }
 }
 
-/// Value of one entry of a cumulative sum.
-fn of(sums: &[u64], part: usize) -> u64 {
-    sums[part] - part.checked_sub(1).map_or(0, |before| sums[before])
+/// Parts in a random order, which may begin at any place.
+#[derive(Clone)]
+struct PartCycle {
+    /// Part at each place, and the number of earlier places of this part.
+    each: Vec<(u32, u32)>,
+    /// Places of each part, sorted.
+    places: Vec<Vec<u32>>,
 }
 
-fn added_up(counts: &[u64]) -> Vec<u64> {
-    let sums = counts.iter().scan(0, |sum, count| {
-        *sum += count;
-        Some(*sum)
-    });
-    sums.collect()
+impl PartCycle {
+    /// Orders `counts[part]` places of each part.
+    fn new(counts: &[u64], key: u64) -> PartCycle {
+        let sums: Vec<u64> = counts
+            .iter()
+            .scan(0, |sum, count| {
+                *sum += count;
+                Some(*sum)
+            })
+            .collect();
+        let length = sums.last().copied().unwrap_or(0);
+        let order = Permutation::walked(length, key);
+        let mut cycle = PartCycle {
+            each: Vec::with_capacity(length as usize),
+            places: vec![Vec::new(); counts.len()],
+        };
+        for place in 0..length {
+            let drawn = order.get(place);
+            let part = sums.partition_point(|&sum| sum <= drawn);
+            let places = &mut cycle.places[part];
+            cycle.each.push((part as u32, places.len() as u32));
+            places.push(place as u32);
+        }
+        cycle
+    }
+
+    /// Number of places of a part.
+    fn count(&self, part: usize) -> u64 {
+        self.places[part].len() as u64
+    }
+
+    /// Returns the part at a position of the cycle that begins at a place drawn by `key`, and the
+    /// number of earlier positions of this part.
+    fn at(&self, key: u64, position: u64) -> (usize, u64) {
+        let length = self.each.len() as u64;
+        let begin = key % length;
+        let (part, rank) = self.each[((begin + position) % length) as usize];
+        let part = part as usize;
+        let skipped = self.places[part].partition_point(|&place| u64::from(place) < begin);
+        let count = self.count(part);
+        (part, (u64::from(rank) + count - skipped as u64) % count)
+    }
+}
+
+impl std::fmt::Debug for PartCycle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let counts: Vec<usize> = self.places.iter().map(Vec::len).collect();
+        f.debug_struct("PartCycle")
+            .field("counts", &counts)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Divides `total` by weights into integers with this exact sum. Each integer differs by less than
@@ -136,6 +182,29 @@ mod tests {
             assert_eq!(of(0..500), 0.7 * length);
             assert_eq!(of(500..590), 0.25 * length);
             assert_eq!(of(590..591), 0.05 * length);
+        }
+    }
+
+    #[test]
+    fn each_part_comes_in_its_own_order() {
+        let part = |records, weight| MixturePart {
+            order: Order::new(records, None),
+            weight,
+        };
+        for len in [9, 10_000, 23_456] {
+            let order = Order::mixed(vec![part(100_000, 0.7), part(40, 0.3)], len, Some(3));
+            let drawn: Vec<u64> = (0..3).flat_map(|epoch| records(&order, epoch)).collect();
+            let (first, second): (Vec<u64>, Vec<u64>) =
+                drawn.into_iter().partition(|&record| record < 100_000);
+
+            assert!(first.iter().copied().eq(0..first.len() as u64));
+            let cycle = (100_000..100_040).cycle();
+            assert!(
+                second
+                    .into_iter()
+                    .zip(cycle)
+                    .all(|(record, next)| record == next)
+            );
         }
     }
 

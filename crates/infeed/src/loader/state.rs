@@ -7,8 +7,8 @@ use super::{Loader, Options};
 use crate::pipeline::{Pipeline, RaggedForm};
 use crate::plan::device::DecodeBy;
 use infeed_core::error::Error;
+use infeed_core::order::Order;
 use infeed_core::order::partition::{Partition, Tail};
-use infeed_core::order::{ORDER, Order};
 use infeed_core::random::{hash, hash_bytes};
 use infeed_source::Source;
 
@@ -82,7 +82,7 @@ impl LoaderState {
         let tail = partition.tail();
         LoaderState {
             version: VERSION,
-            order: ORDER.to_owned(),
+            order: order.version().to_owned(),
             seed: pipeline.shuffle.map(|shuffle| shuffle.seed),
             window: order.window(),
             records: order.len(),
