@@ -433,6 +433,25 @@ def test_a_folder_keeps_records_for_the_next_program(classification, tmp_path):
     assert second["disk"] == {**second["disk"], "damaged": 0, "full": False}
 
 
+def test_a_link_that_points_to_other_files_gets_none_of_the_first(tmp_path):
+    sums = []
+    for name, level in [("first", 10), ("second", 200)]:
+        folder = tmp_path / name / "class"
+        folder.mkdir(parents=True)
+        for n in range(4):
+            path = folder / f"{n}.bmp"
+            Image.fromarray(np.full((48, 48, 3), level, np.uint8)).save(path)
+            # Equal sizes and times.
+            os.utime(path, (1_000_000_000, 1_000_000_000))
+        link = tmp_path / "data"
+        link.unlink(missing_ok=True)
+        link.symlink_to(tmp_path / name)
+        sums.append(run_with_folder(link, tmp_path / "cache")["sums"])
+
+    assert [len(set(of)) for of in sums] == [1, 1]
+    assert sums[1][0] == 20 * sums[0][0]
+
+
 def test_a_program_that_is_killed_leaves_a_folder_that_works(classification, tmp_path):
     disk = tmp_path / "cache"
     expected = run_with_folder(classification.path, tmp_path / "other")["sums"]

@@ -7,7 +7,7 @@
 //!
 //! Processes find each other's arenas by identity: everything that decides the bytes of an entry,
 //! including the description of the source, labels, and path, size and modification time of its
-//! files. Without local files, only this loader uses the arena.
+//! files, behind links. Without local files, only this loader uses the arena.
 //!
 //! A folder on a disk may keep the same bytes for later runs. Its records move to memory when they
 //! are read, while there is room.
@@ -374,6 +374,7 @@ fn identity(plan: u64, spec: &SourceSpec, source: &dyn Source) -> Option<u64> {
     let mut parts = vec![plan, description, source.fingerprint()];
     parts.extend(declared);
     let mut last: Vec<PathBuf> = Vec::new();
+    let mut folder = None;
     for record in 0..source.len() {
         let files = source.local_files(record);
         if files.is_empty() {
@@ -382,7 +383,7 @@ fn identity(plan: u64, spec: &SourceSpec, source: &dyn Source) -> Option<u64> {
             let number = source.selection().map(|chosen| chosen.number(record));
             parts.push(number.unwrap_or(record));
         } else if files != last {
-            let of_record = files.iter().map(|path| version(path));
+            let of_record = files.iter().map(|path| version(path, &mut folder));
             let versions = hash(&of_record.collect::<Vec<u64>>());
             parts.push(hash(&[record, versions]));
             last = files;
@@ -400,10 +401,19 @@ fn identity(plan: u64, spec: &SourceSpec, source: &dyn Source) -> Option<u64> {
 }
 
 /// Hash of path, size and modification time of a file; of the path if the file cannot be found,
-/// which the read reports.
-fn version(path: &Path) -> u64 {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let name = hash_bytes(absolute.as_os_str().as_encoded_bytes());
+/// which the read reports. The path has no links, because a link can be changed. `folder` holds the
+/// folder of the last file, and the same without links.
+fn version(path: &Path, folder: &mut Option<(PathBuf, PathBuf)>) -> u64 {
+    let parent = path.parent().unwrap_or(path);
+    // Most files have the folder of the last one, and to resolve it takes longer than the rest.
+    let known = folder.take().filter(|(of, _)| of == parent);
+    let (_, inside) = folder.insert(known.unwrap_or_else(|| (parent.to_owned(), real(parent))));
+    let is_link = fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+    let place = match (is_link, path.file_name()) {
+        (false, Some(name)) => inside.join(name),
+        _ => real(path),
+    };
+    let name = hash_bytes(place.as_os_str().as_encoded_bytes());
     let Ok(found) = fs::metadata(path) else {
         return name;
     };
@@ -416,6 +426,17 @@ fn version(path: &Path) -> u64 {
         since.as_secs(),
         since.subsec_nanos().into(),
     ])
+}
+
+/// Returns the absolute path of a file or folder without links.
+fn real(path: &Path) -> PathBuf {
+    let path = match path.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => path,
+    };
+    fs::canonicalize(path)
+        .or_else(|_| std::path::absolute(path))
+        .unwrap_or_else(|_| path.to_owned())
 }
 
 /// Opens the arena of a loader of this user that has the same records.
