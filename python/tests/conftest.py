@@ -54,12 +54,22 @@ def class_map(seed: int, height: int, width: int) -> np.ndarray:
 
 @pytest.fixture
 def ctrl_c():
-    """Sends Ctrl-C to the main thread after some seconds, even if it was ignored."""
+    """Sends Ctrl-C to the main thread after some seconds, unless the test has ended.
+
+    Installs Python's handler, because a shell starts background jobs without it.
+    """
     main = threading.main_thread().ident
+    timers = []
+
+    def send(delay: float):
+        timer = threading.Timer(delay, signal.pthread_kill, (main, signal.SIGINT))
+        timers.append(timer)
+        timer.start()
+
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield lambda delay: threading.Timer(
-        delay, signal.pthread_kill, (main, signal.SIGINT)
-    ).start()
+    yield send
+    for timer in timers:
+        timer.cancel()
     signal.signal(signal.SIGINT, before)
 
 

@@ -97,9 +97,9 @@ def interrupted(ctrl_c):
         return fields
 
     def interrupt():
-        # After a while, the main thread has taken the batches that were ready.
-        is_blocked.wait(60)
-        ctrl_c(0.5)
+        # Half a second later, the main thread has taken the batches that were ready.
+        if is_blocked.wait(60):
+            ctrl_c(0.5)
 
     # Far more batches than the loader prepares ahead.
     pipeline = infeed.Pipeline(sources.Memory(x=np.arange(4000))).python(waits).batch(4)

@@ -15,8 +15,8 @@ class Mix(Source):
     ``Mix(a, b)`` concatenates them: every record comes once per epoch.
     ``Mix((a, 0.7), (b, 0.3))`` mixes by weight: every 10000 records of an epoch have
     7000 of the first and 3000 of the second, at positions that the seed determines.
-    Each source comes in its own order. A source that is used up starts again in another
-    order, and continues in the next epoch from where it was.
+    The records of each source come in the order of this source. A source that is used
+    up starts again in another order, and continues in the next epoch from where it was.
 
     Args:
         parts: Sources, or pairs of source and relative weight.

@@ -19,13 +19,15 @@ const INTERLEAVE: u64 = 3;
 #[derive(Clone, Debug)]
 pub struct Mixture {
     len: u64,
+    /// Parts of a full block.
     full: PartCycle,
-    /// Of the last block of an epoch, which may be shorter.
+    /// Parts of the last block of an epoch, which may be shorter.
     tail: PartCycle,
 }
 
 impl Mixture {
-    /// Mixes parts by their positive weights; an epoch has `len` positions.
+    /// Mixes parts by their positive weights; an epoch has `len` positions. `seed` determines the
+    /// cycle of parts.
     pub fn new(weights: &[f64], len: u64, seed: u64) -> Mixture {
         let cycle = |length| PartCycle::new(&shares(weights, length), hash(&[INTERLEAVE, seed]));
         Mixture {

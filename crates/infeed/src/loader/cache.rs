@@ -6,8 +6,8 @@
 //! by recency would drop each one just before its next use.
 //!
 //! Processes find each other's arenas by identity: everything that decides the bytes of an entry,
-//! including the description of the source, labels, and path, size and modification time of its
-//! files, behind links. Without local files, only this loader uses the arena.
+//! including the description of the source, labels, and path (without links), size and modification
+//! time of its files. Without local files, only this loader uses the arena.
 //!
 //! A folder on a disk may keep the same bytes for later runs. Its records move to memory when they
 //! are read, while there is room.
