@@ -408,13 +408,14 @@ fn version(path: &Path, folder: &mut Option<(PathBuf, PathBuf)>) -> u64 {
     // Most files have the folder of the last one, and to resolve it takes longer than the rest.
     let known = folder.take().filter(|(of, _)| of == parent);
     let (_, inside) = folder.insert(known.unwrap_or_else(|| (parent.to_owned(), real(parent))));
-    let is_link = fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
-    let place = match (is_link, path.file_name()) {
-        (false, Some(name)) => inside.join(name),
-        _ => real(path),
+    let found = fs::symlink_metadata(path);
+    let is_link = found.as_ref().is_ok_and(|found| found.is_symlink());
+    let (place, found) = match (is_link, path.file_name()) {
+        (false, Some(name)) => (inside.join(name), found),
+        _ => (real(path), fs::metadata(path)),
     };
     let name = hash_bytes(place.as_os_str().as_encoded_bytes());
-    let Ok(found) = fs::metadata(path) else {
+    let Ok(found) = found else {
         return name;
     };
     let modified = found.modified().ok();
