@@ -52,25 +52,31 @@ test: $(VENV)/ready ## all tests, Rust and Python, except those that need a fram
 # Uses the extension that `install` left in the checkout, in the profile of the tests.
 test-frameworks: PROFILE := dev
 test-frameworks: install $(VENV_FRAMEWORKS)/ready ## the tests that need PyTorch, Keras, TensorFlow, JAX or Ray (16 GB of free disk)
-	PYTHONPATH=$(CURDIR)/python $(VENV_FRAMEWORKS)/bin/python -m pytest -m frameworks --reruns 1 -rfER
+	PYTHONPATH=$(CURDIR)/python $(VENV_FRAMEWORKS)/bin/python -m pytest -m frameworks --reruns 1 -rfER \
+		--timeout 600 --junit-xml target/frameworks.xml
 
-test-all: test test-frameworks ## both
+# Also tests that are a longer form of another one.
+test-all: export INFEED_LONG_TESTS := 1
+test-all: test test-frameworks ## both, with their long tests
 
-lint: $(VENV)/ready ## format, clippy, features, docs, ruff, types, stubs, licences, kernels, typos
+# What needs no build comes first.
+lint: $(VENV)/ready ## format, structure, clippy, features, docs, types, stubs, licences, kernels
 	@scripts/needs lint
 	cargo fmt --all --check
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/typos
+	scripts/kernels --check
+	cargo test --quiet -p tidy
+	$(BIN)/pytest python/tests/test_tidy.py
+	$(BIN)/mypy --strict python/infeed
+	scripts/deny
+	scripts/dependencies --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	scripts/features
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --lib
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
-	$(BIN)/mypy --strict python/infeed
 	$(BIN)/maturin develop --quiet
 	PYTHON=$(BIN)/python scripts/stubs
-	scripts/deny
-	scripts/dependencies --check
-	scripts/kernels --check
-	$(BIN)/typos
 
 docs: $(VENV)/docs ## the documentation site, in target/site/
 	@$(BIN)/python scripts/docs

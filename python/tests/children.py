@@ -1,11 +1,13 @@
 """Processes that tests start: a forked child with a result, a script to interrupt."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 
@@ -36,13 +38,31 @@ def result_in_fork(tell: Callable[[], object]) -> str:
     return reported
 
 
+@contextlib.contextmanager
+def started(
+    script: str, *arguments: str, limit_s: float = 60, **options: object
+) -> Iterator[subprocess.Popen[str]]:
+    """Starts a script, waits for its line ``ready``, and kills it when the block ends.
+
+    A time limit kills it too, so that reads from its pipes end.
+    """
+    command = [sys.executable, "-c", script, *arguments]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, **options
+    ) as process:
+        limit = threading.Timer(limit_s, process.kill)
+        limit.start()
+        try:
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            limit.cancel()
+            process.kill()
+
+
 def interrupted(script: str, *arguments: str, after_s: float = 0) -> Stopped:
     """Runs a script that prints ``ready``, and interrupts it some time after that."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout.readline() == "ready\n"
+    with started(script, *arguments) as process:
         if after_s:
             try:
                 process.wait(timeout=after_s)
@@ -57,7 +77,3 @@ def interrupted(script: str, *arguments: str, after_s: float = 0) -> Stopped:
         reported += process.stdout.read()
         assert process.wait(timeout=30) == 0
         return Stopped(reported.split(), answered_s, time.monotonic() - asked)
-    finally:
-        process.kill()
-        process.stdout.close()
-        process.wait()

@@ -2,6 +2,7 @@
 
 import collections
 import csv
+import os
 import re
 import signal
 import threading
@@ -12,6 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+
+# A command that a shell starts in the background ignores SIGINT, and so do the scripts
+# that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 PALETTE = {
     "sky": (128, 128, 128),
@@ -56,7 +62,8 @@ def class_map(seed: int, height: int, width: int) -> np.ndarray:
 def ctrl_c():
     """Sends Ctrl-C to the main thread after some seconds, unless the test has ended.
 
-    Installs Python's handler, because a shell starts background jobs without it.
+    Installs Python's handler, because the command, which other tests run in this
+    process, sets another one.
     """
     main = threading.main_thread().ident
     timers = []
@@ -128,6 +135,15 @@ def classification(tmp_path_factory) -> Classification:
             Image.fromarray(pixels).save(path, quality=92)
             files.append((path, label))
     return Classification(root, files)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Deselects tests marked `long`, unless INFEED_LONG_TESTS is set."""
+    if os.environ.get("INFEED_LONG_TESTS"):
+        return
+    long = [item for item in items if item.get_closest_marker("long")]
+    config.hook.pytest_deselected(items=long)
+    items[:] = [item for item in items if item not in long]
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -103,12 +103,15 @@ def test_the_command_line_reports_the_best_placement(classification, tmp_path):
 
 
 def test_the_command_line_reports_the_gain_of_a_decoder(classification, tmp_path):
-    page = tmp_path / "report.html"
+    page, description = tmp_path / "report.html", tmp_path / "small.toml"
+    pipeline = infeed.Pipeline(sources.Folder(classification.path)).decode()
+    crop = T.RandomResizedCrop(SIDE)
+    pipeline.transform(crop, T.ToFloat("image")).batch(4).save(description)
     reported = subprocess.run(
         [
-            *COMMAND, "explain", str(classification.path),
+            *COMMAND, "explain", str(description),
             "--device", "sim:jpeg=2e5,latency=1us", "--decode", "1/16",
-            "--seconds", "0.3", "--no-remedies", "--json", "--html", str(page),
+            "--seconds", "0.05", "--no-remedies", "--json", "--html", str(page),
         ],
         capture_output=True, check=True, text=True,
     )  # fmt: skip

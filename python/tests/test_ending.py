@@ -1,5 +1,6 @@
 """The end of loaders, and of worker processes of functions."""
 
+import contextlib
 import json
 import os
 import pickle
@@ -11,6 +12,7 @@ import sys
 
 import pytest
 import stage_functions as steps
+from children import started
 
 import infeed
 from infeed import sources
@@ -102,32 +104,21 @@ print("the end", flush=True)
 """
 
 
-def started(use: str, wait: str) -> subprocess.Popen[str]:
+def stuck(use: str, wait: str) -> contextlib.AbstractContextManager[subprocess.Popen]:
     """Starts a script with a function that never returns, and waits for its call."""
-    script = STUCK.format(use=use, wait=wait)
-    process = subprocess.Popen(
-        [sys.executable, "-c", script],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout.readline() == "ready\n"
-    return process
+    return started(STUCK.format(use=use, wait=wait), stderr=subprocess.PIPE)
 
 
 @pytest.mark.parametrize("wait", ["pass", "time.sleep(60)"])
 @pytest.mark.parametrize("use", [FOR_LOOP, WITHOUT_WITH])
 def test_a_second_interrupt_ends_a_process_whose_function_never_returns(use, wait):
-    process = started(use, wait)
-    try:
+    with stuck(use, wait) as process:
         process.send_signal(signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=1)
         process.send_signal(signal.SIGINT)
 
         _, log = process.communicate(timeout=30)
-    finally:
-        process.kill()
 
     assert process.returncode == 130
     assert "KeyboardInterrupt" in log
@@ -136,11 +127,8 @@ def test_a_second_interrupt_ends_a_process_whose_function_never_returns(use, wai
 
 @pytest.mark.parametrize("wait", ["pass", "time.sleep(60)"])
 def test_close_with_a_timeout_leaves_a_function_behind_and_names_it(wait):
-    process = started(CLOSE_AFTER, wait)
-    try:
+    with stuck(CLOSE_AFTER, wait) as process:
         printed, log = process.communicate(timeout=30)
-    finally:
-        process.kill()
 
     assert printed.splitlines() == ["True True", "the end"]
     assert process.returncode == 1

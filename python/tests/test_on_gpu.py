@@ -52,7 +52,12 @@ def driver(library, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"DELAY_US": 3000}, {"DELAY_US": 1000, "POOLS": 0}]
+    "settings",
+    [
+        {},
+        {"DELAY_US": 1000, "POOLS": 0},
+        pytest.param({"DELAY_US": 3000}, marks=pytest.mark.long),
+    ],
 )
 def test_a_loop_on_a_gpu(driver, settings):
     runs = ["-m", "pytest", "-q", "-p", "no:cacheprovider", str(CASES)]

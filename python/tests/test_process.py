@@ -1,6 +1,7 @@
 """Threads, signals and forks."""
 
 import gc
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -113,6 +114,22 @@ def test_ctrl_c_works_at_once():
 
     assert stopped.reported == ["interrupted"]
     assert stopped.answered_s < 5
+
+
+def test_tests_interrupt_their_scripts_also_where_sigint_is_ignored():
+    command = [sys.executable, "-m", "pytest"]
+    command += [f"{__file__}::{test_ctrl_c_works_at_once.__name__}"]
+
+    ended = subprocess.run(
+        command,
+        timeout=60,
+        capture_output=True,
+        text=True,
+        # As a shell starts a command in the background.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )
+
+    assert ended.returncode == 0, ended.stdout
 
 
 # Python 3.12 and later, and JAX, warn about forks.

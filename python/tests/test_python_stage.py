@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import stage_functions as steps
+from children import started
 
 import infeed
 from infeed import sources
@@ -41,6 +42,9 @@ except KeyboardInterrupt:
     loader.close()
     print("interrupted", flush=True)
 """
+
+# The variables of a script that imports modules of the tests.
+ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def photographs(data) -> infeed.Pipeline:
@@ -446,7 +450,7 @@ def test_the_command_line_explains_a_pipeline_with_a_function_and_tries_processe
     command += ["--allow-functions", "stage_functions:busy"]
 
     reported = subprocess.run(
-        [*command, "--seconds", "1", "--workers", "2"],
+        [*command, "--seconds", "0.2", "--workers", "2"],
         capture_output=True,
         text=True,
         timeout=300,
@@ -569,40 +573,20 @@ def test_a_loader_closes_although_its_processes_are_stuck():
     assert not started & children()
 
 
-def waiting() -> tuple[subprocess.Popen, set[int]]:
-    """Starts a process whose functions never end; returns it and its children."""
-    path = os.pathsep.join(sys.path)
-    process = subprocess.Popen(
-        [sys.executable, "-c", WAITING],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": path},
-    )
-    assert process.stdout.readline() == "ready\n"
-    tasks = Path(f"/proc/{process.pid}/task").iterdir()
-    children = {int(c) for t in tasks for c in (t / "children").read_text().split()}
-    assert len(children) == 2
-    return process, children
-
-
 @linux
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_processes_end_with_a_parent_that_is_killed_or_interrupted(how):
-    process, children = waiting()
-    try:
+    with started(WAITING, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
+        tasks = Path(f"/proc/{process.pid}/task").iterdir()
+        children = {int(c) for t in tasks for c in (t / "children").read_text().split()}
+        assert len(children) == 2
         threading.Event().wait(0.5)
         process.send_signal(how)
-        said = process.stdout.read()
+        printed = process.stdout.read()
         assert "Traceback" not in process.stderr.read()
         process.wait(timeout=30)
         assert all(gone(child) for child in children)
-        assert said == ("interrupted\n" if how == signal.SIGINT else "")
-    finally:
-        process.kill()
-        process.stdout.close()
-        process.stderr.close()
-        process.wait()
+        assert printed == ("interrupted\n" if how == signal.SIGINT else "")
 
 
 def test_ctrl_c_works_while_a_function_runs_here():
@@ -615,22 +599,11 @@ def test_ctrl_c_works_while_a_function_runs_here():
             1,
         )
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    try:
-        assert process.stdout.readline() == "ready\n"
+    with started(code, env=ENVIRONMENT) as process:
         threading.Event().wait(0.2)
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "interrupted\n"
         assert process.wait(timeout=30) == 0
-    finally:
-        process.kill()
-        process.stdout.close()
-        process.wait()
 
 
 def test_a_pipeline_with_a_function_is_pickled_with_it():

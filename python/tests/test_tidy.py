@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import infeed
-
 # Modules for frameworks, and the packages that each may import. They share the top
 # rung, so no other module imports them.
 ADAPTERS = {
@@ -45,7 +43,9 @@ LADDER = [
     {"__init__", "_cli", *ADAPTERS},
 ]
 
-PACKAGE = Path(infeed.__file__).parent
+# The sources, so that these tests run before the extension is built.
+CHECKOUT = Path(__file__).parents[2]
+PACKAGE = CHECKOUT / "python" / "infeed"
 
 
 def modules() -> list[tuple[str, Path]]:
@@ -112,7 +112,6 @@ WORDS = re.compile(
 ALLOWED: set[str] = set()
 
 TEXTS = (".md", ".py", ".pyi", ".rs", ".toml", ".yml", "")
-CHECKOUT = Path(__file__).parents[2]
 
 
 def texts() -> Iterator[tuple[str, str]]:

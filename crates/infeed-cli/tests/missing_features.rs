@@ -1,4 +1,4 @@
-//! Tests of the command without the cargo feature `feed`. `scripts/features` runs them.
+//! Tests of the command without the cargo feature `feed`. `scripts/features all` runs them.
 #![cfg(not(feature = "feed"))]
 
 use std::process::Command;

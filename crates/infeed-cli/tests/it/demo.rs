@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::{infeed, names_a_limit, photos, stderr, stdout};
+use crate::{SECONDS, infeed, names_a_limit, photos, stderr, stdout};
 
 #[test]
 fn the_demo_makes_pictures_and_runs_the_commands() {
@@ -15,14 +15,17 @@ fn the_demo_makes_pictures_and_runs_the_commands() {
         "--count",
         "20",
         "--seconds",
-        "0.2",
+        SECONDS,
     ]);
     let text = stdout(&output);
 
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(text.contains("wrote 20 samples"), "{text}");
     assert!(names_a_limit(&text), "{text}");
-    let shown = format!("$ infeed bench '{}/photos' --seconds 0.2", folder.display());
+    let shown = format!(
+        "$ infeed bench '{}/photos' --seconds {SECONDS}",
+        folder.display()
+    );
     assert!(text.contains(&shown), "{text}");
     let report = fs::read_to_string(folder.join("report.html")).unwrap();
     assert!(report.contains("</html>"));
@@ -34,7 +37,7 @@ fn the_demo_uses_the_pictures_of_an_earlier_one() {
     let dir = tempfile::tempdir().unwrap();
     photos(dir.path(), 24);
 
-    let output = infeed(["demo", dir.path().to_str().unwrap(), "--seconds", "0.2"]);
+    let output = infeed(["demo", dir.path().to_str().unwrap(), "--seconds", SECONDS]);
 
     assert!(output.status.success(), "{}", stderr(&output));
     let text = stdout(&output);
@@ -54,7 +57,7 @@ fn the_demo_takes_own_images_and_makes_none() {
         "--data",
         &own,
         "--seconds",
-        "0.2",
+        SECONDS,
     ]);
 
     assert!(output.status.success(), "{}", stderr(&output));

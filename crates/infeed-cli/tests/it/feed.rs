@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::{infeed, json, photos, stderr};
+use crate::{SECONDS, infeed, json, photos, stderr};
 
 /// A feeder's process. Killed on drop.
 struct Feeder {
@@ -116,7 +116,7 @@ fn feeders_that_run_are_explained_applied_and_kept_in_the_ledger() {
         "--token-file".as_ref(),
         token.as_os_str(),
         "--seconds".as_ref(),
-        "0.3".as_ref(),
+        SECONDS.as_ref(),
         "--apply".as_ref(),
         "feeders-1".as_ref(),
         "--ledger".as_ref(),

@@ -21,6 +21,9 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Output};
 
+/// Length of the plain run of an explanation, which also shortens its trials.
+const SECONDS: &str = "0.05";
+
 /// Runs `infeed` with arguments, without a terminal.
 fn infeed<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Output {
     Command::new(env!("CARGO_BIN_EXE_infeed"))

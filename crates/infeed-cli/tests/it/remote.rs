@@ -8,7 +8,7 @@ use infeed::pipeline::SourceSpec;
 use infeed::transform::CenterCrop;
 use infeed_testkit::server::{RequestFault, RequestKind, Server};
 
-use crate::{json, names_a_limit, photos, stderr, stdout, streets};
+use crate::{SECONDS, json, names_a_limit, photos, stderr, stdout, streets};
 
 /// Runs `infeed` with a local server as S3 and without the user's own settings.
 fn infeed(server: &Server, home: &Path, args: &[&str]) -> Output {
@@ -67,7 +67,7 @@ fn a_bucket_folder_can_be_run_inspected_and_explained_like_a_local_one() {
         "explain",
         "s3://bucket/photos",
         "--seconds",
-        "0.3",
+        SECONDS,
         "--no-remedies",
         "--json",
     ]));

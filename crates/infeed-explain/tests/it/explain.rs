@@ -25,6 +25,14 @@ fn conditions() -> Conditions {
     conditions
 }
 
+/// Shorter runs, with remedies, for tests that check which are tried and what they report.
+fn with_remedies() -> Conditions {
+    let mut conditions = conditions();
+    conditions.seconds = 0.05;
+    conditions.try_remedies = true;
+    conditions
+}
+
 fn explained(pipeline: &Pipeline, conditions: Conditions) -> Explanation {
     let case = Case::new("data", pipeline, &[], conditions).expect("a case");
     explain(&case, &|_, _| true).expect("an explanation")
@@ -185,9 +193,8 @@ fn a_slow_bus_is_named_with_its_arithmetic() {
 fn a_limiting_bus_predicts_the_gain_of_smaller_batches() {
     let root = data::photos(12);
     let pipeline = photos(root.path()).transform(Normalize::new([0.5; 3], [0.5; 3]));
-    let mut conditions = conditions();
+    let mut conditions = with_remedies();
     conditions.planned_machine = Some(bus(20_000.0));
-    conditions.try_remedies = true;
 
     let found = explained(&pipeline, conditions);
 
@@ -233,10 +240,7 @@ fn remedies_are_tried_on_the_users_records_and_masks_are_never_offered_a_lossy_f
     .transform(ToFloat::of("image"))
     .transform(OneHot::from_palette(palette(root.path())))
     .batch(2);
-    let mut conditions = conditions();
-    conditions.try_remedies = true;
-
-    let found = explained(&pipeline, conditions);
+    let found = explained(&pipeline, with_remedies());
 
     let ids: Vec<&str> = found
         .remedies
@@ -298,10 +302,7 @@ fn a_lossy_remedy_reports_its_loss_with_erased_floats() {
     .transform(OneHot::from_palette(palette(root.path())))
     .transform(RandomErasing::new(0.5))
     .batch(2);
-    let mut conditions = conditions();
-    conditions.try_remedies = true;
-
-    let found = explained(&pipeline, conditions);
+    let found = explained(&pipeline, with_remedies());
 
     let lossy = found.remedies.iter().find(|remedy| remedy.id == "jpeg-95");
     let quality = &lossy.expect("JPEG is tried").quality;
@@ -322,10 +323,7 @@ fn restart_markers_are_tried_only_for_cropped_jpegs() {
         ..cut.clone()
     };
     for (pipeline, is_tried) in [(cut, true), (whole, false), (pngs, false)] {
-        let mut conditions = conditions();
-        conditions.try_remedies = true;
-
-        let found = explained(&pipeline, conditions);
+        let found = explained(&pipeline, with_remedies());
 
         let tried = found.remedies.iter().find(|r| r.id == "restart-index");
         assert_eq!(tried.is_some(), is_tried, "{:?}", pipeline.transforms);
@@ -374,8 +372,7 @@ fn records_that_cannot_be_packed_are_left_out_of_trials_and_reported() {
         std::fs::write(&path, &good[..good.len() / 2]).expect("writes");
     }
     std::fs::write(data::photo(root.path(), 6), b"no image").expect("writes");
-    let mut conditions = conditions();
-    conditions.try_remedies = true;
+    let mut conditions = with_remedies();
     conditions.open.on_error = OnError::Substitute;
     let pipeline = photos(root.path());
     let case = Case::new("data", &pipeline, &[], conditions).expect("a case");

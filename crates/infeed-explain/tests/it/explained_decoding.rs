@@ -35,7 +35,7 @@ fn cropped(root: &Path) -> Pipeline {
 
 fn conditions(device: &str, decode: DecodeBy) -> Conditions {
     let mut conditions = Conditions::default();
-    conditions.seconds = 0.5;
+    conditions.seconds = 0.2;
     conditions.try_remedies = false;
     conditions.open = Options::default();
     conditions.open.workers = Some(1);

@@ -39,7 +39,7 @@ fn photos(root: &Path) -> Pipeline {
 /// Short runs, because the tests check the choice and not the exact rates.
 fn conditions(device: Option<&str>) -> Conditions {
     let mut conditions = Conditions::default();
-    conditions.seconds = 0.3;
+    conditions.seconds = 0.1;
     conditions.try_remedies = false;
     conditions.open.workers = Some(2);
     conditions.device = device.map(|name| AnyDevice::open(name).expect("a device"));

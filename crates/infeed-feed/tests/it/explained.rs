@@ -17,7 +17,7 @@ use crate::data::photos;
 
 fn conditions() -> Conditions {
     let mut conditions = Conditions::default();
-    conditions.seconds = 0.3;
+    conditions.seconds = 0.05;
     conditions.try_remedies = false;
     conditions.open.workers = Some(2);
     conditions.open.memory = Some(256 << 20);

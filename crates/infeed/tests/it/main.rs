@@ -21,7 +21,6 @@ mod shards;
 mod sources;
 mod state;
 mod tails;
-mod tidy;
 mod tuning;
 mod verify;
 mod ways;
