@@ -15,10 +15,10 @@ fn explain(dir: &Path, path: &str, more: &[&str]) -> std::process::Output {
 }
 
 /// Writes a pipeline file. Small crops and batches, because a trial lasts at least some batches.
-fn pipeline(dir: &Path, name: &str, source: &str, crop: &str) -> String {
+fn pipeline(dir: &Path, name: &str, head: &str) -> String {
     let path = dir.join(name).display().to_string();
     let text = format!(
-        "version = 1\n[source]\n{source}\n[decode]\n[[transforms]]\n{crop}\n\
+        "version = 1\n{head}\nsize = 24\n\
          [[transforms]]\nkind = \"ToFloat\"\nfield = \"image\"\n[batch]\nsize = 4\n"
     );
     fs::write(&path, text).unwrap();
@@ -27,18 +27,22 @@ fn pipeline(dir: &Path, name: &str, source: &str, crop: &str) -> String {
 
 /// A pipeline file over photographs.
 fn small_photos(dir: &Path, count: u32) -> String {
-    let source = format!("kind = \"folder\"\npath = \"{}\"", photos(dir, count));
-    let crop = "kind = \"RandomResizedCrop\"\nsize = 24";
-    pipeline(dir, "photos.toml", &source, crop)
+    let photos = photos(dir, count);
+    let head = format!(
+        "[source]\nkind = \"folder\"\npath = \"{photos}\"\n[decode]\n\
+         [[transforms]]\nkind = \"RandomResizedCrop\""
+    );
+    pipeline(dir, "photos.toml", &head)
 }
 
 /// A pipeline file over street scenes.
 fn small_streets(dir: &Path, count: u32) -> String {
     let streets = streets(dir, count);
-    let source =
-        format!("kind = \"pairs\"\nimage = \"{streets}/images\"\nmask = \"{streets}/masks\"");
-    let crop = "kind = \"RandomCrop\"\nsize = 24";
-    pipeline(dir, "streets.toml", &source, crop)
+    let head = format!(
+        "[source]\nkind = \"pairs\"\nimage = \"{streets}/images\"\nmask = \"{streets}/masks\"\n\
+         [decode]\nmodes = {{ mask = \"rgb\" }}\n[[transforms]]\nkind = \"RandomCrop\""
+    );
+    pipeline(dir, "streets.toml", &head)
 }
 
 #[test]
