@@ -49,12 +49,11 @@ install: $(VENV)/ready
 test: $(VENV)/ready ## all tests, Rust and Python, except those that need a framework
 	@scripts/test
 
-# Uses the extension that `install` left in the checkout, in the profile of the tests. Two processes,
-# because most tests start others and wait for them.
+# Uses the extension that `install` left in the checkout, in the profile of the tests.
 test-frameworks: PROFILE := dev
 test-frameworks: install $(VENV_FRAMEWORKS)/ready ## the tests that need PyTorch, Keras, TensorFlow, JAX or Ray (16 GB of free disk)
 	PYTHONPATH=$(CURDIR)/python $(VENV_FRAMEWORKS)/bin/python -m pytest -m frameworks --reruns 1 -rfER \
-		--numprocesses 2 --dist worksteal --timeout 600 --junit-xml target/frameworks.xml
+		--timeout 600 --junit-xml target/frameworks.xml
 
 # Also tests that are a longer form of another one.
 test-all: export INFEED_LONG_TESTS := 1
