@@ -5,8 +5,8 @@ use std::path::Path;
 
 use crate::{SECONDS, infeed, json, names_a_limit, photos, stderr, stdout, streets};
 
-/// Runs a short explanation with its own ledger. The tests read what is printed; those of
-/// infeed-explain check its numbers.
+/// Runs a short explanation with its own ledger. These tests check the text. The tests of
+/// infeed-explain check the numbers.
 fn explain(dir: &Path, path: &str, more: &[&str]) -> std::process::Output {
     let ledger = dir.join("ledger.jsonl").display().to_string();
     let mut args = vec!["explain", path, "--seconds", SECONDS, "--ledger", &ledger];

@@ -240,6 +240,7 @@ fn remedies_are_tried_on_the_users_records_and_masks_are_never_offered_a_lossy_f
     .transform(ToFloat::of("image"))
     .transform(OneHot::from_palette(palette(root.path())))
     .batch(2);
+
     let found = explained(&pipeline, with_remedies());
 
     let ids: Vec<&str> = found
@@ -302,6 +303,7 @@ fn a_lossy_remedy_reports_its_loss_with_erased_floats() {
     .transform(OneHot::from_palette(palette(root.path())))
     .transform(RandomErasing::new(0.5))
     .batch(2);
+
     let found = explained(&pipeline, with_remedies());
 
     let lossy = found.remedies.iter().find(|remedy| remedy.id == "jpeg-95");
