@@ -49,11 +49,13 @@ install: $(VENV)/ready
 test: $(VENV)/ready ## all tests, Rust and Python, except those that need a framework
 	@scripts/test
 
-# Uses the extension that `install` left in the checkout, in the profile of the tests.
+# Uses the extension that `install` left in the checkout, in the profile of the tests. A process runs
+# whole files, because tests of a file may share a Ray cluster. It imports all frameworks.
 test-frameworks: PROFILE := dev
 test-frameworks: install $(VENV_FRAMEWORKS)/ready ## the tests that need PyTorch, Keras, TensorFlow, JAX or Ray (16 GB of free disk)
-	PYTHONPATH=$(CURDIR)/python $(VENV_FRAMEWORKS)/bin/python -m pytest -m frameworks --reruns 1 -rfER \
-		--timeout 600 --junit-xml target/frameworks.xml
+	PYTHONPATH=$(CURDIR)/python $(VENV_FRAMEWORKS)/bin/python -m pytest -m frameworks \
+		--numprocesses $$(($$(nproc) + 1)) --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
+		--reruns 1 -rfER --timeout 600 --junit-xml target/frameworks.xml
 
 # Also tests that are a longer form of another one.
 test-all: export INFEED_LONG_TESTS := 1
@@ -140,10 +142,15 @@ $(VENV)/docs: scripts/requirements-docs.txt $(VENV)/ready
 	@touch $@
 
 ALONE := scripts/requirements-alone.txt
-$(VENV_FRAMEWORKS)/ready: scripts/requirements-dev.txt scripts/requirements-frameworks.txt $(ALONE)
+# Installs in a third of pip's time. pip runs where uv fails: uv does not read pip's settings, such as
+# the address of an index. The files are compiled here because a compiler warns of the frameworks' own
+# code, and tests turn warnings into errors.
+install_frameworks = $(BIN)/uv pip install --quiet --system-certs --no-cache --compile-bytecode \
+	--python $(VENV_FRAMEWORKS)/bin/python $(1) \
+	|| $(VENV_FRAMEWORKS)/bin/pip install --quiet --disable-pip-version-check $(1)
+$(VENV_FRAMEWORKS)/ready: scripts/requirements-dev.txt scripts/requirements-frameworks.txt $(ALONE) | $(VENV)/ready
 	@scripts/needs frameworks
 	@$(PYTHON) -m venv $(VENV_FRAMEWORKS)
-	@$(VENV_FRAMEWORKS)/bin/pip install --quiet --disable-pip-version-check \
-		$(addprefix -r ,$(filter-out $(ALONE),$^))
-	@$(VENV_FRAMEWORKS)/bin/pip install --quiet --disable-pip-version-check --no-deps -r $(ALONE)
+	@$(call install_frameworks,$(addprefix -r ,$(filter-out $(ALONE),$^)))
+	@$(call install_frameworks,--no-deps -r $(ALONE))
 	@touch $@

@@ -19,6 +19,9 @@ from PIL import Image
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# `make test-all` sets it.
+LONG_TESTS = bool(os.environ.get("INFEED_LONG_TESTS"))
+
 PALETTE = {
     "sky": (128, 128, 128),
     "road": (128, 64, 128),
@@ -137,9 +140,16 @@ def classification(tmp_path_factory) -> Classification:
     return Classification(root, files)
 
 
+@pytest.fixture
+def few_draws(monkeypatch):
+    """Compares random samples in eight draws; in long tests, in the usual number."""
+    if not LONG_TESTS:
+        monkeypatch.setattr("infeed.adopting.equivalence._MOST_DRAWS", 8)
+
+
 def pytest_collection_modifyitems(config, items):
     """Deselects tests marked `long`, unless INFEED_LONG_TESTS is set."""
-    if os.environ.get("INFEED_LONG_TESTS"):
+    if LONG_TESTS:
         return
     long = [item for item in items if item.get_closest_marker("long")]
     config.hook.pytest_deselected(items=long)

@@ -8,7 +8,7 @@ import pytest
 from conftest import photograph
 from PIL import Image
 
-pytestmark = pytest.mark.frameworks
+pytestmark = [pytest.mark.frameworks, pytest.mark.usefixtures("few_draws")]
 torch = pytest.importorskip("torch")
 torchvision = pytest.importorskip("torchvision")
 

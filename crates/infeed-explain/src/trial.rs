@@ -21,7 +21,7 @@ use infeed_raw::machine::{
 
 use super::interval::Interval;
 use infeed::loader::device::Placement;
-use infeed::loader::{Loader, Options, Stats};
+use infeed::loader::{Loader, Options, Stats, unreserved_memory_bytes};
 use infeed::pipeline::Pipeline;
 use infeed_core::compare::{Estimate, Noise};
 use infeed_core::counters::Stage;
@@ -36,7 +36,8 @@ const WARM_UP_BATCHES: usize = 7;
 /// The start ends at the latest after this fraction of a slice: 1/3.
 const WARM_UP_SHARE: u32 = 3;
 
-/// Share of the available memory that the budgets of open loaders may take between turns: 1/2.
+/// Share of the available and unreserved memory that the budgets of open loaders may take between
+/// turns: 1/2. The user's other loaders find the rest.
 const MEMORY_SHARE: u64 = 2;
 
 /// Maximum duration of a slice whose batches have no rows, in slice lengths.
@@ -253,7 +254,7 @@ impl<'a> OpenLoaders<'a> {
     fn stays_open(&mut self, loader: &Loader) -> Result<bool, Error> {
         if self.reuse == LoaderReuse::KeepOpen && self.loaders.iter().all(Option::is_none) {
             let all = loader.stats()?.budget_bytes * self.variants.len() as u64;
-            if all > available_memory_bytes() / MEMORY_SHARE {
+            if all > available_memory_bytes().min(unreserved_memory_bytes()) / MEMORY_SHARE {
                 self.reuse = LoaderReuse::Reopen;
             }
         }
@@ -445,7 +446,8 @@ mod tests {
     #[test]
     fn loaders_stay_open_between_the_turns_of_a_trial() {
         let root = tempfile::tempdir().expect("a temporary folder");
-        let variant = variant(root.path(), None);
+        // Of the loaders' own budgets, because other tests may have reserved most of the memory.
+        let variant = variant(root.path(), Some(32 << 20));
 
         assert_eq!(open_after_a_turn(variant.clone(), LoaderReuse::KeepOpen), 2);
         assert_eq!(open_after_a_turn(variant, LoaderReuse::Reopen), 0);

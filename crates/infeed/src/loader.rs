@@ -55,6 +55,7 @@ pub use cache::{
 use assemble::BatchFacts;
 use bad_records::BadRecords;
 use budget::Shares;
+pub use budget::unreserved_memory_bytes;
 pub use failed::sample_error;
 pub use fetched::BadRecord;
 pub use options::{OnError, Options};

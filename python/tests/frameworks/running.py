@@ -6,12 +6,17 @@ import sys
 
 import pytest
 
-QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore"}
+DEFAULTS = {
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "PYTHONWARNINGS": "ignore",
+    # Otherwise Ray connects to the cluster that another test has just started.
+    "RAY_ADDRESS": "local",
+}
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """Returns the variables of this process, of `QUIET`, and `variables`."""
-    return {**os.environ, **QUIET, **variables}
+    """Returns the variables of this process, `DEFAULTS`, and `variables`."""
+    return {**os.environ, **DEFAULTS, **variables}
 
 
 def run(

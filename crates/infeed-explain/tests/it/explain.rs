@@ -347,8 +347,7 @@ fn limiting_storage_predicts_the_gain_of_smaller_files() {
     .transform(Crop::new(40, 52))
     .transform(ClassIndex::new(palette(root.path())))
     .batch(2);
-    let mut conditions = conditions();
-    conditions.try_remedies = true;
+    let mut conditions = with_remedies();
     conditions.planned_machine = Some(storage(500_000.0));
     let case = Case::new("data", &pipeline, &[], conditions).expect("a case");
     let found = explain(&case, &|_, _| true).expect("an explanation");

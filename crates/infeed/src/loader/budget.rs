@@ -263,6 +263,21 @@ impl ReservedBytes {
     }
 }
 
+/// Returns the bytes that no loader has reserved: half of the memory limit, less the reservations of
+/// all loaders without their own budget, in this process and the user's other processes.
+///
+/// # Cost
+///
+/// A few system calls per open loader.
+pub fn unreserved_memory_bytes() -> u64 {
+    let mut unreserved = 0;
+    ReservedBytes::of_what_is_left(1, |left| {
+        unreserved = left;
+        0
+    });
+    unreserved
+}
+
 /// Returns the bytes of the same memory that other processes have reserved.
 fn elsewhere(register: &ProcessRegister, domain: &str) -> u64 {
     let bytes = |text: &String| -> Option<u64> {
@@ -407,6 +422,16 @@ mod tests {
         drop(held.pop());
         drop(held.remove(0));
         assert_eq!(elsewhere(&register, "here"), 20, "its process is gone");
+    }
+
+    #[test]
+    fn the_reservation_of_an_open_loader_is_not_unreserved() {
+        let limit = infeed_raw::machine::memory_limit_bytes();
+        let shares = Shares::new(None, 1, 1 << 20, 1, false, WholeGroups::default());
+        let shares = shares.expect("two batches fit");
+
+        // Other tests may hold part of the memory, too.
+        assert!(unreserved_memory_bytes() <= limit / PROCESS_SHARE - shares.total_bytes);
     }
 
     #[test]

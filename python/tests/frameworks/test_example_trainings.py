@@ -87,7 +87,12 @@ def test_ray_train_continues_when_a_worker_is_killed_in_the_middle_of_an_epoch(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=environment(OMP_NUM_THREADS="1", RAY_DEDUP_LOGS="0"),
+        env=environment(
+            OMP_NUM_THREADS="1",
+            RAY_DEDUP_LOGS="0",
+            # Ray collects reports of its workers at this interval.
+            RAY_TRAIN_HEALTH_CHECK_INTERVAL_S="0.5",
+        ),
     )
     printed, saved = [], 0
     late = threading.Timer(400, running.kill)
