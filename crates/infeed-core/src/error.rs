@@ -188,6 +188,20 @@ pub enum Error {
         budget_bytes: u64,
     },
 
+    /// Open loaders leave less memory than the minimum of the pipeline, which has no own budget.
+    #[error(
+        "half of the memory is for this user's loaders, and {left_bytes} bytes of it are left; two \
+         batches and the buffers that fill them need {needed_bytes} bytes; close other loaders, \
+         lower the batch size, or set memory to {}MiB",
+        .needed_bytes.div_ceil(1 << 20)
+    )]
+    Reserved {
+        /// Minimum number of bytes.
+        needed_bytes: u64,
+        /// Bytes that no loader has reserved.
+        left_bytes: u64,
+    },
+
     /// The operating system could not allocate memory.
     #[error(
         "out of memory: cannot allocate {bytes} bytes for a batch; lower the batch size or memory="

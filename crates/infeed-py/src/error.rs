@@ -32,7 +32,7 @@ fn exception_with_fix(py: Python<'_>, error: &Error, fix: &str) -> PyErr {
         Error::Write { .. } => "WriteError",
         Error::Interrupted { .. } => "InterruptedPackError",
         Error::Config { .. } => "ConfigError",
-        Error::Budget { .. } => "BudgetError",
+        Error::Budget { .. } | Error::Reserved { .. } => "BudgetError",
         Error::OutOfMemory { .. } => "OutOfMemoryError",
         Error::Thread { .. } => "ThreadError",
         Error::Device { .. } => "DeviceError",

@@ -42,7 +42,8 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`], [`Error::Open`] or [`Error::Budget`]; no thread runs then.
+    /// [`Error::Config`], [`Error::Open`], [`Error::Budget`] or [`Error::Reserved`]; no thread runs
+    /// then.
     pub fn open(&self, options: &Options) -> Result<Loader, Error> {
         self.open_with(&[], options)
     }

@@ -54,7 +54,7 @@ pub(super) fn change(
     }
     match open(case, rows) {
         Ok(stats) => describe_memory(&mut change, rows, &stats),
-        Err(error @ (Error::Budget { .. } | Error::Config { .. })) => {
+        Err(error @ (Error::Budget { .. } | Error::Reserved { .. } | Error::Config { .. })) => {
             change.says(format!("such batches do not open here: {}", error.chain()));
             change.assumes("the rate is that of a process with enough memory");
         }

@@ -104,9 +104,15 @@ impl Shares {
             }
         };
         if total < batches {
-            return Err(Error::Budget {
-                needed_bytes: batches,
-                budget_bytes: total,
+            return Err(match memory {
+                Some(budget_bytes) => Error::Budget {
+                    needed_bytes: batches,
+                    budget_bytes,
+                },
+                None => Error::Reserved {
+                    needed_bytes: batches,
+                    left_bytes: total,
+                },
             });
         }
         if total < needed {
@@ -422,6 +428,20 @@ mod tests {
         drop(held.pop());
         drop(held.remove(0));
         assert_eq!(elsewhere(&register, "here"), 20, "its process is gone");
+    }
+
+    #[test]
+    fn more_than_the_memory_that_is_left_is_an_error_that_names_no_budget() {
+        let limit = infeed_raw::machine::memory_limit_bytes();
+
+        let shares = Shares::new(None, 1, limit, 1, false, WholeGroups::default());
+
+        let error = shares.expect_err("half of the memory is left at most");
+        assert!(
+            matches!(error, Error::Reserved { left_bytes, .. } if left_bytes <= limit / 2),
+            "{error}"
+        );
+        assert!(!error.to_string().contains("memory="), "{error}");
     }
 
     #[test]

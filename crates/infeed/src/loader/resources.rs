@@ -45,7 +45,7 @@ pub(crate) struct Resources {
 ///
 /// # Errors
 ///
-/// [`Error::Budget`] or [`Error::Config`].
+/// [`Error::Budget`], [`Error::Reserved`] or [`Error::Config`].
 pub(crate) fn divide(
     pipeline: &Pipeline,
     source: &dyn Source,

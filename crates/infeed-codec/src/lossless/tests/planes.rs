@@ -173,8 +173,18 @@ fn a_record_has_the_pixels_of_its_png_in_every_mode_and_region() {
 
 #[test]
 fn random_images_of_every_kind_come_back() {
+    write_and_restore(40);
+}
+
+#[test]
+#[ignore = "long"]
+fn many_random_images_of_every_kind_come_back() {
+    write_and_restore(400);
+}
+
+fn write_and_restore(count: usize) {
     let mut random = Random(7);
-    for _ in 0..120 {
+    for _ in 0..count {
         let (name, file) = random_png(&mut random);
         let bytes = record(&file);
         assert_same(&name, &file, &bytes);

@@ -333,6 +333,17 @@ fn an_archive_without_its_end_mark_is_cut() {
 
 #[test]
 fn cuts_and_flips_are_errors_with_the_shard_or_change_only_content() {
+    cut_and_flip(5);
+}
+
+#[test]
+#[ignore = "long"]
+fn cuts_and_flips_at_any_byte_are_errors_with_the_shard_or_change_only_content() {
+    cut_and_flip(1);
+}
+
+/// Cuts an archive and flips its bits: at each byte, or at one in `every`.
+fn cut_and_flip(every: usize) {
     let files: [(&str, &[u8]); 3] = [("0.bin", b"zero"), ("1.bin", b"one"), ("1.cls", b"5")];
     let whole = archive(&files);
     let fields = [wanted("bin", None, KindHint::Nothing)];
@@ -341,6 +352,7 @@ fn cuts_and_flips_are_errors_with_the_shard_or_change_only_content() {
         &whole,
         || Tar::new(&fields),
         |_, fields| fields[0].len() <= 4,
+        every,
     );
 }
 

@@ -287,8 +287,8 @@ fn cuts_and_flips_never_change_a_record() {
         fields[0] == [7_i64, 9][number].to_le_bytes()[..] && fields[1] == b"some name"[..]
     };
 
-    damaged(&whole, || TfRecord::new(&fields), right);
-    damaged(&gzip, || TfRecord::new(&fields), right);
+    damaged(&whole, || TfRecord::new(&fields), right, 1);
+    damaged(&gzip, || TfRecord::new(&fields), right, 1);
 }
 
 #[test]
