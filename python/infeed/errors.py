@@ -41,7 +41,10 @@ class ConfigError(InfeedError, ValueError):
 
 
 class BudgetError(ConfigError):
-    """The memory budget is too small for two batches and the work that makes them."""
+    """Too little memory for two batches and the work that makes them.
+
+    The budget is too small; or none is set, and open loaders leave too little.
+    """
 
 
 class OpenError(InfeedError, OSError):

@@ -428,7 +428,8 @@ class Pipeline(RecordSelection, MovingFields):
                 run.
             DeviceError: The device cannot be opened, is out of memory, or has no
                 decoder that ``decode`` needs.
-            BudgetError: ``memory`` is too small for two batches.
+            BudgetError: ``memory``, or what open loaders leave, is too small for two
+                batches.
             OpenError: The data cannot be listed.
         """
         feeders = workers if isinstance(workers, FeederGroup) else None

@@ -188,7 +188,7 @@ pub enum Error {
         budget_bytes: u64,
     },
 
-    /// Open loaders leave less memory than the minimum of the pipeline, which has no own budget.
+    /// Open loaders leave less memory than the minimum of the pipeline, and no budget is set.
     #[error(
         "half of the memory is for this user's loaders, and {left_bytes} bytes of it are left; two \
          batches and the buffers that fill them need {needed_bytes} bytes; close other loaders, \

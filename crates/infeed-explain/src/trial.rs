@@ -446,7 +446,7 @@ mod tests {
     #[test]
     fn loaders_stay_open_between_the_turns_of_a_trial() {
         let root = tempfile::tempdir().expect("a temporary folder");
-        // Of the loaders' own budgets, because other tests may have reserved most of the memory.
+        // With its own budget, because other tests may have reserved most of the memory.
         let variant = variant(root.path(), Some(32 << 20));
 
         assert_eq!(open_after_a_turn(variant.clone(), LoaderReuse::KeepOpen), 2);
