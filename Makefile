@@ -54,7 +54,7 @@ test: $(VENV)/ready ## all tests, Rust and Python, except those that need a fram
 test-frameworks: PROFILE := dev
 test-frameworks: install $(VENV_FRAMEWORKS)/ready ## the tests that need PyTorch, Keras, TensorFlow, JAX or Ray (16 GB of free disk)
 	PYTHONPATH=$(CURDIR)/python $(VENV_FRAMEWORKS)/bin/python -m pytest -m frameworks \
-		--numprocesses $$(($$(nproc) + 2)) --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
+		--numprocesses $$(($$(nproc) + 1)) --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
 		--reruns 1 -rfER --timeout 600 --junit-xml target/frameworks.xml
 
 # Also tests that are a longer form of another one.

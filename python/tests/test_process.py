@@ -4,6 +4,8 @@ import gc
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -54,9 +56,9 @@ if sys.argv[1] == "fork":
 """
 
 
-def threads() -> set[str]:
-    """Names of the engine's threads in this process."""
-    names = set()
+def threads() -> set[tuple[str, str]]:
+    """Ids and names of the engine's threads in this process."""
+    found = set()
     for task in Path("/proc/self/task").iterdir():
         try:
             name = (task / "comm").read_text().strip()
@@ -64,8 +66,19 @@ def threads() -> set[str]:
             continue
         # The thread for buckets belongs to the process and stays.
         if name.startswith("infeed") and name != "infeed-net":
-            names.add(name)
-    return names
+            found.add((task.name, name))
+    return found
+
+
+def threads_left(before: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Returns the threads that were not there before, once they had time to end.
+
+    Linux lists a thread for a moment after another thread has joined it.
+    """
+    end = time.monotonic() + 5
+    while (left := threads() - before) and time.monotonic() < end:
+        threading.Event().wait(0.01)
+    return left
 
 
 @pytest.fixture
@@ -76,37 +89,40 @@ def pipeline() -> infeed.Pipeline:
 
 
 def test_no_thread_is_left_after_close(pipeline):
+    before = threads()
     loader = pipeline.open(workers=3)
     next(iter(loader))
-    assert threads()
+    assert threads() - before
 
     loader.close()
 
-    assert not threads()
+    assert not threads_left(before)
 
 
 def test_no_thread_is_left_when_the_loader_is_dropped_in_mid_epoch(pipeline):
+    before = threads()
     loader = pipeline.open(workers=3)
     batches = iter(loader)
     next(batches)
-    assert threads()
+    assert threads() - before
 
     del loader, batches
     gc.collect()
 
-    assert not threads()
+    assert not threads_left(before)
 
 
 def test_no_thread_is_left_when_the_pipeline_is_dropped_in_mid_epoch(pipeline):
+    before = threads()
     copy = pipeline.shuffle(seed=3)
     for _ in copy:
         break
-    assert threads()
+    assert threads() - before
 
     del copy
     gc.collect()
 
-    assert not threads()
+    assert not threads_left(before)
 
 
 def test_ctrl_c_works_at_once():
