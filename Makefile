@@ -50,10 +50,11 @@ test: $(VENV)/ready ## all tests, Rust and Python, except those that need a fram
 	@scripts/test
 
 # Uses the extension that `install` left in the checkout, in the profile of the tests. A process runs
-# whole files, because tests of a file may share a Ray cluster. It imports all frameworks.
+# whole files, because tests of a file may share a Ray cluster. It imports all frameworks. PyTorch
+# computes on one thread: the processes share the cores, and waiting threads of OpenMP use them too.
 test-frameworks: PROFILE := dev
 test-frameworks: install $(VENV_FRAMEWORKS)/ready ## the tests that need PyTorch, Keras, TensorFlow, JAX or Ray (16 GB of free disk)
-	PYTHONPATH=$(CURDIR)/python $(VENV_FRAMEWORKS)/bin/python -m pytest -m frameworks \
+	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/python $(VENV_FRAMEWORKS)/bin/python -m pytest -m frameworks \
 		--numprocesses $$(($$(nproc) + 1)) --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
 		--reruns 1 -rfER --timeout 600 --junit-xml target/frameworks.xml
 

@@ -1,5 +1,5 @@
 //! Images: [`decode`] decodes bytes to pixels, [`transform`] transforms pixels, [`lossless`] recodes
-//! files so that they decode faster.
+//! files so that they decode faster, and [`quality`] compares images.
 //!
 //! This crate has no access to storage and starts no threads.
 #![forbid(unsafe_code)]
@@ -7,4 +7,5 @@
 pub mod decode;
 pub mod instances;
 pub mod lossless;
+pub mod quality;
 pub mod transform;

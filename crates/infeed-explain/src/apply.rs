@@ -18,9 +18,6 @@ use infeed::pipeline::Pipeline;
 use infeed_core::compare::median;
 use infeed_core::error::Error;
 
-/// Turns of each side. The median of their ratios counts.
-const ROUNDS: usize = 5;
-
 /// Minimum length of a turn. Long steps and slow storage get longer turns.
 const SLICE: Duration = Duration::from_millis(1200);
 
@@ -98,7 +95,7 @@ pub fn apply(
     let turn = case.turn(SLICE).max(turn);
     let lengths = vec![
         (REWRITING, remedy.convert_s),
-        (MEASURING, 2.0 * ROUNDS as f64 * turn.as_secs_f64()),
+        (MEASURING, 2.0 * case.rounds() as f64 * turn.as_secs_f64()),
     ];
     let phases = Phases::new(progress, lengths);
     let writing =
@@ -116,7 +113,7 @@ pub fn apply(
         }
     }
     let going = |share| phases.report(MEASURING, share);
-    let mut rates = interleave(&both, LoaderReuse::Reopen, ROUNDS, turn, &going);
+    let mut rates = interleave(&both, LoaderReuse::Reopen, case.rounds(), turn, &going);
     let with = rates.pop().unwrap_or_else(|| Ok(Vec::new()))?;
     let without = rates.pop().unwrap_or_else(|| Ok(Vec::new()))?;
     if with.is_empty() || without.is_empty() {

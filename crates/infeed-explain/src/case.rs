@@ -72,7 +72,8 @@ pub struct Conditions {
     pub open: Options,
     /// Time of one step of the consumer. None: the consumer takes batches as fast as they arrive.
     pub step: Option<Duration>,
-    /// Length of the plain run in seconds. A value below 1 shortens trials by the same factor.
+    /// Length of the plain run in seconds. A value below 1 shortens trials by the same factor; below
+    /// 0.1, trials also have fewer turns.
     pub seconds: f64,
     /// Machine to plan for. None: this machine.
     pub planned_machine: Option<PlannedMachine>,
@@ -247,6 +248,16 @@ impl Case {
     /// Bus of the planned machine, in bytes per second.
     pub(super) fn bus(&self) -> Option<f64> {
         self.conditions.planned_machine.as_ref()?.bus_bytes_per_s
+    }
+
+    /// Turns of each variant of a trial.
+    ///
+    /// Below 0.1 s, a turn is about as long as its one batch, so only fewer turns make it shorter.
+    pub(super) fn rounds(&self) -> usize {
+        match self.conditions.seconds < 0.1 {
+            true => 3,
+            false => 5,
+        }
     }
 
     /// Length of a trial's turn. It is shorter than `usual` if the plain run is shorter than 1 s,

@@ -2,11 +2,11 @@
 
 use super::trial::Variant;
 use infeed::loader::DecodeBy;
+use infeed_codec::quality::{psnr, ssim};
 use infeed_codec::transform::Effect;
 use infeed_core::batch::Values;
 use infeed_core::error::Error;
 use infeed_core::sample::{DType, Depth, Image, Size};
-use infeed_pack::quality::{psnr, ssim};
 
 /// Number of samples compared. The report states their mean, and means of quality vary little.
 const COMPARED: u64 = 24;

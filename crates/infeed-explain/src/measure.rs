@@ -36,9 +36,6 @@ use infeed_core::error::Error;
 use infeed_core::probe;
 use infeed_raw::machine::last_level_cache_bytes;
 
-/// Turns of each remedy.
-const ROUNDS: usize = 5;
-
 /// Length of a turn.
 const SLICE: Duration = Duration::from_millis(280);
 
@@ -233,7 +230,7 @@ fn phases<'a>(case: &Case, progress: Progress<'a>) -> Phases<'a> {
     let conditions = &case.conditions;
     let remedies = if conditions.try_remedies { 10.0 } else { 0.0 };
     // One more for the slice of each new loader that does not count.
-    let turns = (ROUNDS + 1) as f64 * case.turn(SLICE).as_secs_f64();
+    let turns = (case.rounds() + 1) as f64 * case.turn(SLICE).as_secs_f64();
     let device = if conditions.device.is_some() {
         3.0
     } else {
@@ -400,7 +397,15 @@ impl Trials {
         variants.push(base);
         let going = |share| phases.report(TRYING, share);
         let turn = case.turn(SLICE);
-        let run_all = || interleave(&variants, LoaderReuse::KeepOpen, ROUNDS, turn, &going);
+        let run_all = || {
+            interleave(
+                &variants,
+                LoaderReuse::KeepOpen,
+                case.rounds(),
+                turn,
+                &going,
+            )
+        };
         let mut others = OtherProcesses::watch();
         let mut rates = run_all();
         let disagree = control(&rates).is_some_and(|control| distance(control) > UNSTEADY);
@@ -601,11 +606,12 @@ fn remedy(
     };
     Remedy {
         arithmetic: format!(
-            "from memory {:.2}x of now [{:.2} to {:.2}] in {ROUNDS} turns; then {} allows {:.0} \
+            "from memory {:.2}x of now [{:.2} to {:.2}] in {} turns; then {} allows {:.0} \
              samples/s, where {} allows {:.0} now",
             gain.mid,
             gain.low,
             gain.high,
+            case.rounds(),
             then.limit().name(),
             rate.mid,
             now.limit().name(),

@@ -13,7 +13,7 @@ use infeed::counters::Stage;
 use infeed::pipeline::{Pipeline, SourceSpec};
 use infeed::sample::{Depth, Image, Size};
 use infeed::transform::{CenterCrop, RandomResizedCrop, Resize};
-use infeed_pack::quality::psnr;
+use infeed_codec::quality::psnr;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args_os().skip(1);

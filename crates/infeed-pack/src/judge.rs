@@ -3,9 +3,9 @@
 use super::encoding::Encoding;
 use super::fields::{FieldWork, Work};
 use super::make::{Maker, PackScratch};
-use super::quality::{psnr, ssim};
 use super::selection::RecordSelection;
 use infeed_codec::decode::{Limits, Request};
+use infeed_codec::quality::{psnr, ssim};
 use infeed_core::error::Error;
 use infeed_core::sample::Image;
 use infeed_source::read_one;

@@ -30,7 +30,6 @@ mod options_json;
 mod output_folder;
 mod parts;
 mod product;
-pub mod quality;
 mod restart;
 mod run;
 mod selection;

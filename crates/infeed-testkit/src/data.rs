@@ -101,7 +101,14 @@ pub fn bits(batches: &[Batch]) -> Vec<(Vec<u64>, Vec<u8>)> {
             Values::Text(rows) => rows.concat().into_bytes(),
         }
     };
-    let bytes = |batch: &Batch| -> Vec<u8> { batch.columns.iter().flat_map(column).collect() };
+    let bytes = |batch: &Batch| {
+        batch
+            .columns
+            .iter()
+            .map(column)
+            .collect::<Vec<_>>()
+            .concat()
+    };
     batches
         .iter()
         .map(|batch| (batch.records.clone(), bytes(batch)))

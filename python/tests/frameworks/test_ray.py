@@ -1,4 +1,4 @@
-"""infeed.ray.pack on a cluster of several nodes; one is killed during the run."""
+"""infeed.ray.pack on clusters of several nodes, one of which is killed."""
 
 import json
 import subprocess
@@ -17,12 +17,10 @@ from infeed import transforms as T
 needed("ray")
 pytestmark = framework_test
 
-# A cluster in processes of this machine. After the first shards, a node with tasks is
-# killed; in another case, the call itself is stopped.
+# Packs several times on one cluster in processes of this machine. After its first
+# shards, a call can be stopped or lose a node that has tasks.
 CLUSTER = """
-import json, os, sys, threading, time
-from pathlib import Path
-
+import json, os, sys
 os.environ["RAY_DEDUP_LOGS"] = "0"
 import ray
 from ray.cluster_utils import Cluster
@@ -30,38 +28,42 @@ import infeed, infeed.ray
 from infeed import sources
 from infeed import transforms as T
 
-photos, out, how = sys.argv[1:]
+photos, *calls = sys.argv[1:]
 size = dict(object_store_memory=100_000_000, num_cpus=1)
 cluster = Cluster(initialize_head=True, head_node_args=size | {"num_cpus": 0})
-nodes = [cluster.add_node(**size) for _ in range(3 if how == "killed" else 2)]
+nodes = [cluster.add_node(**size) for _ in range(3)]
 cluster.wait_for_nodes()
 ray.init(address=cluster.address, log_to_driver=False)
 made = infeed.Pipeline(sources.Folder(photos)).decode()
 made = made.transform(T.CenterCrop(24)).batch(4)
-bar, killed = [], []
 
-def reported(at):
-    bar.append(at.done)
-    shards = at.done - at.reused > 0
-    if how == "stopped":
-        return not shards
-    if how == "killed" and shards and not killed:
-        killed.append(nodes[0])
-        cluster.remove_node(nodes[0], allow_graceful=False)
+def pack(how, out):
+    bar, killed = [], []
 
-try:
-    packed = infeed.ray.pack(
-        made, out, to="webdataset", resize_short=64, shard_size=20_000,
-        progress=reported,
-    )
-except infeed.InterruptedPackError as error:
-    print(json.dumps(dict(stopped=str(error))))
-else:
+    def reported(at):
+        bar.append(at.done)
+        shards = at.done - at.reused > 0
+        if how == "stopped":
+            return not shards
+        if how == "killed" and shards and not killed:
+            killed.append(nodes.pop())
+            cluster.remove_node(killed[0], allow_graceful=False)
+
+    try:
+        packed = infeed.ray.pack(
+            made, out, to="webdataset", resize_short=64, shard_size=20_000,
+            progress=reported,
+        )
+    except infeed.InterruptedPackError as error:
+        return dict(stopped=str(error))
     loaded = [batch["label"].tolist() for batch in infeed.Pipeline.load(out)]
-    print(json.dumps(dict(
+    return dict(
         records=packed.records, reused=packed.reused, killed=len(killed), bar=bar,
         labels=sum(loaded, []), path=str(packed.path),
-    )))
+    )
+
+# In one line, because Ray prints others in between.
+print(json.dumps([pack(*call.split("=", 1)) for call in calls]))
 ray.shutdown()
 cluster.shutdown()
 """
@@ -81,53 +83,66 @@ def one(classification, tmp_path) -> Path:
     return out
 
 
-def on_cluster(*arguments: object) -> dict:
-    # Ray takes a while to start, and to report a lost node.
-    return json.loads(run(CLUSTER, *arguments, timeout_s=400).splitlines()[-1])
+@pytest.fixture
+def on_cluster(classification):
+    """Makes calls of `infeed.ray.pack` on a new cluster and returns their results."""
+
+    def calls(*calls: str, **variables: str) -> list[dict]:
+        # Ray takes a while to start, and to report a lost node.
+        arguments = (classification.path, *calls)
+        printed = run(CLUSTER, *arguments, timeout_s=400, **variables)
+        return json.loads(printed.splitlines()[-1])
+
+    return calls
 
 
-def test_a_cluster_that_loses_a_node_writes_the_bytes_of_one_process(
-    classification, one, tmp_path
-):
-    found = on_cluster(classification.path, tmp_path / "out", "killed")
-
+def check_lost(found: dict) -> None:
+    """Checks the result of a call that lost a node."""
     assert found["killed"] == 1
     assert (found["records"], found["reused"]) == (30, 0)
-    assert files(tmp_path / "out") == files(one)
     assert found["labels"] == sorted(found["labels"])
     assert found["bar"] == sorted(found["bar"])
     assert found["bar"][-1] == 30
 
 
-def test_a_stopped_call_is_continued_by_another_cluster(classification, one, tmp_path):
-    stopped = on_cluster(classification.path, tmp_path / "out", "stopped")
+def test_stopped_calls_and_lost_nodes_change_no_byte(on_cluster, one, tmp_path):
+    out = tmp_path / "out"
+    with bucket() as there:
+        stopped, continued, lost = on_cluster(
+            f"stopped={out}",
+            f"whole={out}",
+            "killed=s3://packed/photos",
+            **there.variables,
+        )
+
+        assert there.below("packed/photos/") == files(one)
     assert "continues from there" in stopped["stopped"]
+    assert 0 < continued["reused"] < 30
+    assert files(out) == files(one)
+    check_lost(lost)
+    assert lost["path"] == "s3://packed/photos"
 
-    found = on_cluster(classification.path, tmp_path / "out", "whole")
 
-    assert 0 < found["reused"] < 30
+@pytest.mark.long
+def test_a_call_that_loses_a_node_writes_the_folder_of_one_process(
+    on_cluster, one, tmp_path
+):
+    (lost,) = on_cluster(f"killed={tmp_path / 'out'}")
+
+    check_lost(lost)
     assert files(tmp_path / "out") == files(one)
 
 
-def test_a_cluster_that_loses_a_node_packs_into_a_bucket_the_bytes_of_a_folder(
-    classification, one
-):
-    with bucket() as there:
-        ended = run(
-            CLUSTER,
-            classification.path,
-            "s3://packed/photos",
-            "killed",
-            timeout_s=400,
-            **there.variables,
-        )
-        found = json.loads(ended.splitlines()[-1])
+@pytest.mark.long
+def test_a_stopped_call_is_continued_by_another_cluster(on_cluster, one, tmp_path):
+    out = tmp_path / "out"
+    (stopped,) = on_cluster(f"stopped={out}")
+    assert "continues from there" in stopped["stopped"]
 
-        assert found["killed"] == 1
-        assert (found["records"], found["reused"]) == (30, 0)
-        assert there.below("packed/photos/") == files(one)
-        assert found["labels"] == sorted(found["labels"])
-        assert found["path"] == "s3://packed/photos"
+    (continued,) = on_cluster(f"whole={out}")
+
+    assert 0 < continued["reused"] < 30
+    assert files(out) == files(one)
 
 
 def test_data_in_memory_raises_before_ray_starts(tmp_path):

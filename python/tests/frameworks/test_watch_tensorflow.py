@@ -49,7 +49,7 @@ def test_a_slow_step_limits_while_batches_are_prefetched():
     watch = infeed.watch(dataset(), ceiling=5)
 
     for _ in watch:
-        time.sleep(0.05)
+        time.sleep(0.2)
 
     assert watch.report().verdict.limit == "step"
 

@@ -53,7 +53,7 @@ fn a_bucket_folder_can_be_run_inspected_and_explained_like_a_local_one() {
         "explain",
         "s3://bucket/photos",
         "--seconds",
-        "1",
+        SECONDS,
         "--no-remedies",
         "--full",
     ]);

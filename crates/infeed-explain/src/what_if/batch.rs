@@ -16,8 +16,7 @@ use crate::units::{bytes, time};
 use infeed::loader::Stats;
 use infeed_core::error::Error;
 
-/// Turns of each batch size, and the length of a turn.
-const ROUNDS: usize = 5;
+/// Length of a turn.
 const SLICE: Duration = Duration::from_millis(280);
 
 /// Ratio of the two batch sizes that are measured.
@@ -148,7 +147,7 @@ fn measure(
     let mut rates = interleave(
         &[small, large],
         LoaderReuse::KeepOpen,
-        ROUNDS,
+        case.rounds(),
         case.turn(SLICE),
         go_on,
     );

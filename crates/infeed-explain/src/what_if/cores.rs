@@ -20,8 +20,7 @@ use crate::units::{bytes, per_s, time};
 use infeed_core::error::Error;
 use infeed_core::probe;
 
-/// Turns of each number of cores, and the length of a turn.
-const ROUNDS: usize = 5;
+/// Length of a turn.
 const SLICE: Duration = Duration::from_millis(280);
 
 /// Predicts `count` cores and replaces the rates of cores, memory and lock in `then`.
@@ -98,7 +97,7 @@ fn measure(
         false => interleave(
             &variants,
             LoaderReuse::KeepOpen,
-            ROUNDS,
+            case.rounds(),
             case.turn(SLICE),
             go_on,
         ),

@@ -356,7 +356,7 @@ fn the_image_format_field_is_written_once_and_matches_the_image() {
         assert_eq!(record.fields[at], format.as_bytes(), "{name}");
         let shards = files(&path).into_iter();
         let shards = shards.filter(|(name, _)| name.extension().is_some_and(|e| e == "tfrecord"));
-        let bytes: Vec<u8> = shards.flat_map(|(_, bytes)| bytes).collect();
+        let bytes = shards.map(|(_, bytes)| bytes).collect::<Vec<_>>().concat();
         let word = b"image/format";
         let count = bytes
             .windows(word.len())

@@ -609,7 +609,10 @@ fn padding_rows_skip_functions_and_the_valid_mask_comes_last() {
         let arrays = batches
             .iter()
             .map(|batch| batch.array(name).expect("there"));
-        arrays.flat_map(|array| array.bytes().to_vec()).collect()
+        arrays
+            .map(|array| array.bytes())
+            .collect::<Vec<_>>()
+            .concat()
     };
     let wanted = epoch(&open(&plain, 2, OnError::Stop));
 

@@ -146,8 +146,10 @@ fn every_tile_shows_the_record_of_its_position() {
     let loader = open(&pipeline, 2);
     for at in 0..2 {
         let batches = epoch(&loader);
-        let pixels = |batch: &Batch| batch.array("image").expect("pixels").bytes().to_vec();
-        let rows: Vec<u8> = batches.iter().flat_map(pixels).collect();
+        let pixels = batches
+            .iter()
+            .map(|batch| batch.array("image").expect("pixels").bytes());
+        let rows = pixels.collect::<Vec<_>>().concat();
         let mut mosaics = 0;
         for (position, draw) in draws(&pipeline, &*source, at).into_iter().enumerate() {
             let row = &rows[position * 40 * 48 * 3..][..40 * 48 * 3];
@@ -221,7 +223,10 @@ fn workers_ranks_resuming_and_bad_records_change_no_bit() {
             let images = parts
                 .iter()
                 .map(|batch| batch.array("image").expect("there"));
-            let images: Vec<u8> = images.flat_map(|array| array.bytes().to_vec()).collect();
+            let images = images
+                .map(|array| array.bytes())
+                .collect::<Vec<_>>()
+                .concat();
             assert!(
                 whole.starts_with(&images),
                 "step {step} of {world_size} ranks"

@@ -55,15 +55,16 @@ fn auto(config: &str, pipeline: &Pipeline) -> (Sim, DeviceLoader<Sim>) {
 }
 
 pub(crate) fn fetched(batch: &DeviceBatch<Sim>) -> Bits {
-    let names: Vec<&str> = batch.names().collect();
-    let bytes = names.into_iter().flat_map(|name| {
-        match (batch.host(name), batch.array(name).expect("a device")) {
-            (Some(Values::Array(array)), None) => array.bytes().to_vec(),
-            (None, Some(array)) => array.to_host().expect("a device"),
-            _ => panic!("{name} is no array"),
-        }
-    });
-    (batch.records().to_vec(), bytes.collect())
+    let arrays =
+        batch.names().map(
+            |name| match (batch.host(name), batch.array(name).expect("a device")) {
+                (Some(Values::Array(array)), None) => array.bytes().to_vec(),
+                (None, Some(array)) => array.to_host().expect("a device"),
+                _ => panic!("{name} is no array"),
+            },
+        );
+    let arrays: Vec<Vec<u8>> = arrays.collect();
+    (batch.records().to_vec(), arrays.concat())
 }
 
 /// The host's epochs, made as far as they are requested.

@@ -211,7 +211,10 @@ fn take(ranks: &[Loader], count: usize) -> Vec<Global> {
         let parts: Vec<Batch> = ranks.iter().map(next).collect();
         let bytes = |name: &str| -> Vec<u8> {
             let arrays = parts.iter().map(|part| part.array(name).expect("numbers"));
-            arrays.flat_map(|array| array.bytes().to_vec()).collect()
+            arrays
+                .map(|array| array.bytes())
+                .collect::<Vec<_>>()
+                .concat()
         };
         let names = parts[0].columns.iter().map(|column| &column.name);
         Global {

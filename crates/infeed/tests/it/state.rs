@@ -42,7 +42,10 @@ fn global(parts: &[Vec<Batch>], step: usize) -> (Vec<u64>, Vec<u8>, Vec<u8>) {
     let batches = || parts.iter().map(|part| &part[step]);
     let column = |name: &str| -> Vec<u8> {
         let arrays = batches().map(|batch| batch.array(name).expect("a column"));
-        arrays.flat_map(|array| array.bytes().to_vec()).collect()
+        arrays
+            .map(|array| array.bytes())
+            .collect::<Vec<_>>()
+            .concat()
     };
     let records = batches().flat_map(|batch| batch.records.clone()).collect();
     (records, column("image"), column("label"))

@@ -113,14 +113,13 @@ fn parts(loader: &DeviceLoader<Sim>) -> Vec<DeviceBatch<Sim>> {
 fn joined(parts: &[DeviceBatch<Sim>]) -> Bits {
     let records = parts.iter().flat_map(|part| part.records().to_vec());
     let names: Vec<&str> = parts[0].names().collect();
-    let bytes = names.into_iter().flat_map(|name| {
-        let of = |part: &DeviceBatch<Sim>| {
+    let arrays = names.into_iter().flat_map(|name| {
+        parts.iter().map(move |part| {
             let array = part.array(name).expect("a device").expect("on it");
             array.to_host().expect("a device")
-        };
-        parts.iter().flat_map(of).collect::<Vec<u8>>()
+        })
     });
-    (records.collect(), bytes.collect())
+    (records.collect(), arrays.collect::<Vec<_>>().concat())
 }
 
 /// Runs until the choice has settled, and some steps more; compares a part of them with the host's.
@@ -194,7 +193,18 @@ fn every_trial_order_gives_the_hosts_bits_and_the_tried_layouts_are_reported() {
 }
 
 #[test]
+fn a_run_that_ends_during_a_trial_turn_resumes_from_its_state() {
+    end_and_resume(2);
+}
+
+#[test]
+#[ignore = "long"]
 fn a_run_that_ends_during_any_trial_turn_resumes_from_its_state() {
+    end_and_resume(6);
+}
+
+/// Ends a run in a turn of each placement and in `turns_of_auto` turns of `auto`, and resumes it.
+fn end_and_resume(turns_of_auto: usize) {
     let root = indexed(24);
     let pipeline = large_masks(&root);
     let (config, wanted) = slow_for_finished_rows(&pipeline);
@@ -213,7 +223,7 @@ fn a_run_that_ends_during_any_trial_turn_resumes_from_its_state() {
     }
     let loader = auto(&sims, &pipeline);
     turns(&loader, &wanted, |placed| {
-        if !placed.settled && states.len() < 9 {
+        if !placed.settled && states.len() < 3 + turns_of_auto {
             states.push(loader.loader().state());
         }
     });
