@@ -109,7 +109,7 @@ fn a_decode_share_reaches_its_predicted_rate() {
     // A quarter of the records on a decoder of about 25 files per second allows about 100 records
     // per second, whatever the cores do.
     let mut mix = conditions("sim:jpeg=1e5,latency=1us", DecodeBy::Mix(4));
-    mix.seconds = 1.0;
+    mix.seconds = 0.5;
 
     let found = explained(&cropped(root.path()), mix);
 

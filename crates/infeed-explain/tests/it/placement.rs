@@ -130,7 +130,7 @@ fn a_long_step_leaves_the_cast_on_the_host() {
     let root = data::photos(12);
     let mut long = conditions(Some("sim:latency=1us"));
     long.step = Some(Duration::from_millis(200));
-    long.seconds = 1.0;
+    long.seconds = 0.5;
 
     let found = explained(&photos(root.path()), long);
 
