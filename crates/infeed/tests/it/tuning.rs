@@ -37,7 +37,8 @@ fn settles(loader: &Loader) -> (TuningState, bool) {
     let mut tried = false;
     loop {
         loader.next_batch().expect("no bad record");
-        thread::sleep(Duration::from_millis(4));
+        // Other programs disturb a short step by a larger share of it.
+        thread::sleep(Duration::from_millis(20));
         let stats = loader.stats().expect("open");
         let tuned = stats.tuned.expect("it is left to the loader");
         assert!((1..=tuned.most).contains(&stats.workers));
