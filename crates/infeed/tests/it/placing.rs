@@ -55,15 +55,12 @@ fn auto(config: &str, pipeline: &Pipeline) -> (Sim, DeviceLoader<Sim>) {
 }
 
 pub(crate) fn fetched(batch: &DeviceBatch<Sim>) -> Bits {
-    let arrays =
-        batch.names().map(
-            |name| match (batch.host(name), batch.array(name).expect("a device")) {
-                (Some(Values::Array(array)), None) => array.bytes().to_vec(),
-                (None, Some(array)) => array.to_host().expect("a device"),
-                _ => panic!("{name} is no array"),
-            },
-        );
-    let arrays: Vec<Vec<u8>> = arrays.collect();
+    let bytes_of = |name: &str| match (batch.host(name), batch.array(name).expect("a device")) {
+        (Some(Values::Array(array)), None) => array.bytes().to_vec(),
+        (None, Some(array)) => array.to_host().expect("a device"),
+        _ => panic!("{name} is no array"),
+    };
+    let arrays: Vec<Vec<u8>> = batch.names().map(bytes_of).collect();
     (batch.records().to_vec(), arrays.concat())
 }
 
