@@ -13,6 +13,9 @@ from infeed import transforms as T
 # The command of the imported package, installed or not.
 COMMAND = "import sys; from infeed._cli import main; sys.exit(main())"
 
+# JPEGs that `PHOTOGRAPHS=FOLDER make gpu-kit` added, in folders of one class each.
+CARRIED = Path(__file__).parents[2] / "target" / "gpu-kit" / "photographs"
+
 FLOATS = T.Normalize(mean=T.IMAGENET_MEAN, std=T.IMAGENET_STD)
 
 
@@ -35,7 +38,18 @@ def in_memory(pixels: np.ndarray, classes: np.ndarray, batch: int) -> infeed.Pip
 
 
 def photographs(folder: Path, count: int) -> Path:
-    """Writes JPEGs as ``folder/class/0000.jpg``; returns the folder."""
+    """Writes JPEGs as ``folder/class/0000.jpg``; returns the folder.
+
+    Repeats the photographs of the kit, or generates scenes if the kit has none.
+    """
+    carried = sorted(CARRIED.glob("*/*"))
+    if carried:
+        for at in range(count):
+            file = carried[at % len(carried)]
+            copy = folder / file.parent.name / f"{at:05}.jpg"
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.symlink_to(file)
+        return folder
     command = [sys.executable, "-c", COMMAND, "sample", "classification", str(folder)]
     command += ["--count", str(count)]
     ran = subprocess.run(command, capture_output=True, text=True)

@@ -1,13 +1,17 @@
-"""The same images from PyTorch's DataLoader."""
+"""The same images from PyTorch's DataLoader.
+
+Its epochs never end: at the end of an epoch, it would make no batch in advance.
+"""
 
 from collections.abc import Iterator
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from infeed import transforms as T
 
-from . import data
+# Samples of an epoch that no measurement reaches the end of.
+ENDLESS = 10**8
 
 
 class Decoded(Dataset):
@@ -39,19 +43,43 @@ def batches(
     pixels, classes, batch: int, here: torch.device, floats: bool, workers: int
 ) -> Iterator:
     """Yields batches on the device; the workers or the device compute the floats."""
-    on_gpu = here.type == "cuda"
-    loader = DataLoader(
-        Decoded(pixels, classes, floats),
-        batch,
-        shuffle=True,
-        drop_last=True,
-        pin_memory=on_gpu,
-        num_workers=workers if on_gpu else 0,
-        persistent_workers=on_gpu,
-    )
-    for images, labels in data.forever(loader):
-        images = images.to(here, non_blocking=True)
-        labels = labels.to(here, non_blocking=True)
+    decoded = Decoded(pixels, classes, floats)
+    for images, labels in endless(decoded, batch, here, workers):
         if not floats:
             images = normalized(images)
         yield images.contiguous(memory_format=torch.channels_last), labels
+
+
+def from_jpegs(
+    folder, side: int, batch: int, here: torch.device, workers: int
+) -> Iterator:
+    """Yields batches of random crops, which torchvision decodes and resizes in the
+    workers; the device computes the floats.
+    """
+    from torchvision.datasets import ImageFolder
+    from torchvision.transforms import v2
+
+    steps = [v2.RandomResizedCrop(side), v2.RandomHorizontalFlip(), v2.PILToTensor()]
+    dataset = ImageFolder(str(folder), v2.Compose(steps))
+    for images, labels in endless(dataset, batch, here, workers):
+        yield normalized(images).contiguous(memory_format=torch.channels_last), labels
+
+
+def endless(
+    dataset: Dataset, batch: int, here: torch.device, workers: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yields batches on the device, copied while the device computes."""
+    on_gpu = here.type == "cuda"
+    loader = DataLoader(
+        dataset,
+        batch,
+        sampler=RandomSampler(dataset, replacement=True, num_samples=ENDLESS),
+        drop_last=True,
+        pin_memory=on_gpu,
+        num_workers=workers if on_gpu else 0,
+    )
+    for images, labels in loader:
+        yield (
+            images.to(here, non_blocking=True),
+            labels.to(here, non_blocking=True),
+        )

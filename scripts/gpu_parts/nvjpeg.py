@@ -28,6 +28,9 @@ BACKENDS = {"the engine": 3, "the GPU's cores": 2, "both, Huffman on the host": 
 # `NVJPEG_OUTPUT_RGBI`: interleaved red, green and blue.
 INTERLEAVED = 5
 
+# Names of `nvjpegChromaSubsampling_t`.
+SUBSAMPLINGS = {0: "444", 1: "422", 2: "420", 3: "440", 4: "411", 5: "410", 6: "gray"}
+
 # Codes of `nvjpegStatus_t` that depend on the machine.
 STATUS = {
     1: "it is not initialised",
@@ -102,8 +105,8 @@ class Decoder:
             self.close()
             raise
 
-    def size(self, jpeg: bytes) -> tuple[int, int]:
-        """Returns height and width in the header of a JPEG."""
+    def header(self, jpeg: bytes) -> tuple[str, tuple[int, int]]:
+        """Returns the subsampling of a JPEG, and its height and width."""
         components, subsampling = c_int(), c_int()
         widths, heights = (c_int * 4)(), (c_int * 4)()
         self.library(
@@ -111,7 +114,8 @@ class Decoder:
             *(self.handle, jpeg, c_size_t(len(jpeg)), byref(components)),
             *(byref(subsampling), widths, heights),
         )
-        return heights[0], widths[0]
+        name = SUBSAMPLINGS.get(subsampling.value, "unknown")
+        return name, (heights[0], widths[0])
 
     def decode(self, jpegs: list[bytes], images: list, stream: int) -> None:
         """Decodes a batch into images uint8 [H, W, 3], in a stream."""
@@ -157,11 +161,24 @@ def measure(findings: Findings, settings: Settings) -> None:
         try:
             if name == "the engine":
                 engines(findings, decoder)
-            rates(findings, torch, name, decoder, jpegs, settings.device)
+            for subsampling, group in groups(decoder, jpegs).items():
+                by = f"{name}/subsampling={subsampling}"
+                rates(findings, torch, by, decoder, group, settings.device)
         except Refused as error:
             findings.note(f"nvJPEG by {name}", error)
         finally:
             decoder.close()
+
+
+def groups(decoder: Decoder, jpegs: list[bytes]) -> dict[str, list[bytes]]:
+    """Returns the JPEGs by subsampling, without groups that fill no batch.
+
+    The engine decodes a batch only if all its JPEGs have the same subsampling.
+    """
+    found: dict[str, list[bytes]] = {}
+    for jpeg in jpegs:
+        found.setdefault(decoder.header(jpeg)[0], []).append(jpeg)
+    return {name: group for name, group in found.items() if len(group) >= BATCH}
 
 
 def engines(findings: Findings, decoder: Decoder) -> None:
@@ -183,7 +200,7 @@ def rates(
     ready = []
     for first in range(0, len(jpegs) - BATCH + 1, BATCH):
         batch = jpegs[first : first + BATCH]
-        sizes = [decoder.size(jpeg) for jpeg in batch]
+        sizes = [decoder.header(jpeg)[1] for jpeg in batch]
         images = [
             torch.empty((*size, 3), dtype=torch.uint8, device=device) for size in sizes
         ]

@@ -85,7 +85,7 @@ STEPS = [
     Step("nvJPEG order", "gpu_parts.engine:ordering", 10, 45),
     Step("JPEG decoding", "gpu_parts.engine:jpegs", 20, 60),
     Step("nvJPEG alone", "gpu_parts.nvjpeg:measure", 20, 60, needs_gpu=True),
-    Step("training", "gpu_parts.training:measure", 60, 200),
+    Step("training", "gpu_parts.training:measure", 90, 200),
     Step("compute-sanitizer", "gpu_parts.engine:sanitizer", 20, 90, needs_gpu=True),
 ]
 

@@ -23,8 +23,8 @@ const ROW_BYTES: usize = 8 << 20;
 /// Batches of an epoch. The records lie in memory.
 const BATCHES: usize = 2;
 
-/// Batches left out at the start, because they touch memory for the first time.
-const WARM_UP: usize = 6;
+/// Batches of feeders left out at the start, because they touch memory for the first time.
+const WARM_UP: u64 = 6;
 
 /// Length of a measurement, and the longest wait for a batch.
 const SLICE: Duration = Duration::from_millis(400);
@@ -88,16 +88,24 @@ fn run(
     let loader = pipeline.open_over(Arc::clone(source), &options)?;
     let begun = Instant::now();
     let mut before: Option<(Instant, Stats)> = None;
-    let mut batches = 0;
     while begun.elapsed() < TIMEOUT {
         if let Step::Batch(batch) = loader.next_within(SLICE)? {
-            batches += 1;
             drop(batch);
         }
+        // Local threads make batches until a feeder is connected, so only the bytes of feeders count.
         match &before {
-            None if batches >= WARM_UP => before = Some((Instant::now(), loader.stats()?)),
-            Some((since, _)) if since.elapsed() >= SLICE => break,
-            _ => {}
+            None => {
+                let stats = loader.stats()?;
+                if batches(&stats) >= WARM_UP {
+                    before = Some((Instant::now(), stats));
+                }
+            }
+            Some((since, before)) if since.elapsed() >= SLICE => {
+                if bytes(&loader.stats()?) > bytes(before) {
+                    break;
+                }
+            }
+            Some(_) => {}
         }
     }
     let nothing = || {
@@ -113,6 +121,10 @@ fn run(
         true => Ok((bytes / seconds, cpu / bytes)),
         false => Err(nothing()),
     }
+}
+
+fn batches(stats: &Stats) -> u64 {
+    stats.remote.iter().map(|feeder| feeder.batches).sum()
 }
 
 fn bytes(stats: &Stats) -> u64 {

@@ -92,11 +92,13 @@ functions! {
     }
 
     fn cuMemHostRegister_v2(world, start: *mut c_void, bytes: usize, _flags: c_uint) {
+        world.not_captured()?;
         world.here()?;
         world.pinned.register(start.expose_provenance(), bytes)
     }
 
     fn cuMemHostUnregister(world, start: *mut c_void) {
+        world.not_captured()?;
         world.here()?;
         if world.pinned.has(start.addr(), 1) {
             // Unregistering unlocks the pages, so they must still be mapped.

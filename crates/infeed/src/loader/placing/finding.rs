@@ -9,9 +9,7 @@ use crate::plan::device::Placement;
 pub(super) enum PreferenceReason {
     /// Its steps are shorter.
     Shorter,
-    /// Steps are equal and nothing waits: the device has less work.
-    Spared,
-    /// Steps are equal and wait: fewer bytes cross the bus.
+    /// Steps are equal: fewer bytes cross the bus.
     Fewer,
 }
 
@@ -33,8 +31,6 @@ pub(super) struct RejectedPlacement {
     /// Its step divided by that of the choice.
     pub(super) ratio: f64,
     pub(super) why: PreferenceReason,
-    /// Share of waiting, the larger of the two.
-    pub(super) wait: f64,
 }
 
 /// Result of a trial.
@@ -56,25 +52,16 @@ impl fmt::Display for PlacementFinding {
             .iter()
             .partition(|other| other.why == PreferenceReason::Shorter);
         write!(f, "placement: {choice}; ")?;
-        if let Some(tie) = ties.first() {
+        if ties.is_empty() {
+            write!(f, "steps take {step_ms:.1} ms")?;
+        } else {
             let names: Vec<&str> = ties.iter().map(|other| other.placement.name()).collect();
             let names = names.join(" and ");
-            write!(f, "steps take {step_ms:.1} ms, as long as with {names}, ")?;
-            match tie.why {
-                PreferenceReason::Fewer => write!(
-                    f,
-                    "and wait ({:.1} % of the time), so the placement with fewer bytes on the bus \
-                     is used",
-                    100.0 * tie.wait
-                )?,
-                PreferenceReason::Shorter | PreferenceReason::Spared => {
-                    f.write_str(
-                        "and do not wait, so the placement with less work on the device is used",
-                    )?;
-                }
-            }
-        } else {
-            write!(f, "steps take {step_ms:.1} ms")?;
+            write!(
+                f,
+                "steps take {step_ms:.1} ms, as long as with {names}, so the placement with \
+                 fewer bytes on the bus is used"
+            )?;
         }
         for RejectedPlacement {
             placement, ratio, ..

@@ -244,14 +244,9 @@ impl PairTrial {
         let Some(challenger) = self.challenger else {
             return;
         };
-        let wait = outcome.present.wait.max(outcome.challenger.wait);
         let (wins, why) = match outcome.shorter {
             ShorterStep::Challenger => (true, PreferenceReason::Shorter),
             ShorterStep::Present => (false, PreferenceReason::Shorter),
-            ShorterStep::Neither if wait < WAITS => (
-                work(challenger) < work(self.present),
-                PreferenceReason::Spared,
-            ),
             ShorterStep::Neither => {
                 let cost = |placement| (row_bytes(options, placement), work(placement));
                 (
@@ -267,7 +262,6 @@ impl PairTrial {
         if wins {
             for other in &mut self.others {
                 other.ratio *= ratio;
-                other.wait = other.wait.max(wait);
                 other.why = match other.ratio > 1.0 + TIE {
                     true => PreferenceReason::Shorter,
                     false => why,
@@ -283,7 +277,6 @@ impl PairTrial {
             placement: loser,
             ratio,
             why,
-            wait,
         };
         self.others.insert(0, other);
         self.turns.clear();
