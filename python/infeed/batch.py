@@ -80,8 +80,9 @@ class Batch:
         """Marks the batch as in use by another stream.
 
         After the batch is dropped, the engine reuses its memory only once the work
-        queued in that stream is done. ``torch.Tensor.record_stream`` has no effect on
-        memory that PyTorch did not allocate.
+        queued in that stream is done. The stream must not be destroyed before that.
+        ``torch.Tensor.record_stream`` has no effect on memory that PyTorch did not
+        allocate.
 
         Args:
             stream: A ``torch.cuda.Stream``, a CuPy stream, or a stream handle.

@@ -35,7 +35,7 @@ pub use infeed_raw::host::HostSource;
 pub use jpeg::{DecoderSettings, Decoding, ImagePosition, ScannedJpeg};
 pub use ring::{
     DeviceArray, DeviceBatch, Ring, RingSettings, RingStats, Route, SLOTS, SentBatch, SentTimes,
-    Upload,
+    TakenArray, Upload,
 };
 pub use sim::Sim;
 

@@ -194,17 +194,16 @@ impl PyDeviceArray {
         let (shape, dtype) = (array.shape(), data_type(array.dtype()));
         let tensor = match array.memory().cuda() {
             Some(memory) => {
-                let synchronized = match consumer_stream(stream.as_ref())? {
-                    Consumer::Queue(queue) => py.detach(|| array.ready_on(AnyQueue::Cuda(queue))),
+                let taken = match consumer_stream(stream.as_ref())? {
+                    Consumer::Queue(queue) => py.detach(|| array.take_on(AnyQueue::Cuda(queue))),
                     // This consumer does not wait, so the copy must end before the consumer has the
                     // array.
                     Consumer::NoSync => py.detach(|| {
                         array.synchronize()?;
-                        array.record_stream(AnyQueue::Cuda(Queue::LEGACY))
+                        array.take_on(AnyQueue::Cuda(Queue::LEGACY))
                     }),
                 };
-                raise(py, synchronized)?;
-                Tensor::on_gpu(Arc::clone(memory), array.clone(), 0, shape, dtype)
+                Tensor::on_gpu(Arc::clone(memory), raise(py, taken)?, 0, shape, dtype)
             }
             None => {
                 if stream.is_some() {

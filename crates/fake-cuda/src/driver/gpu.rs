@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::code;
 use super::lock;
 use super::memory::ReservedMemory;
-use super::stream::{Capture, Stream};
+use super::stream::{Capture, Stream, StreamTail};
 use crate::ptx::AddressFault;
 
 /// A GPU of the driver.
@@ -23,6 +23,8 @@ pub(crate) struct FakeGpu {
     lost: Mutex<Option<(c_uint, String)>>,
     /// Streams that wait for each other: the legacy stream, those of threads, and blocking streams.
     ordered: Mutex<OrderedFrees>,
+    /// Commands of destroyed streams, which run to their end.
+    destroyed: Mutex<Vec<StreamTail>>,
     delay: Duration,
 }
 
@@ -44,6 +46,7 @@ impl FakeGpu {
             retained: AtomicUsize::new(0),
             lost: Mutex::default(),
             ordered: Mutex::default(),
+            destroyed: Mutex::default(),
             delay,
         })
     }
@@ -122,9 +125,18 @@ impl FakeGpu {
         stream
     }
 
-    pub(crate) fn forget(&self, stream: &Arc<Stream>) {
+    /// Ends a stream after its commands.
+    pub(crate) fn destroy(&self, stream: &Arc<Stream>) {
+        stream.close();
+        lock(&self.destroyed).push(stream.tail());
         let others = &mut lock(&self.ordered).others;
         others.retain(|other| !Arc::ptr_eq(other, stream));
+    }
+
+    /// Waits for the commands of destroyed streams.
+    pub(crate) fn wait_for_destroyed(&self) {
+        let destroyed = std::mem::take(&mut *lock(&self.destroyed));
+        destroyed.iter().for_each(StreamTail::wait);
     }
 
     pub(crate) fn legacy(&self) -> Arc<Stream> {

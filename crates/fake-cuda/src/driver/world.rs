@@ -291,7 +291,11 @@ impl Driver {
         let stream = match handle {
             0 | 1 => gpu.legacy(),
             2 => gpu.per_thread(),
-            handle => self.streams.get(handle)?,
+            // NVIDIA's driver does not check the handle: it ends the process, or reads memory that
+            // it uses for something else.
+            handle => self.streams.get(handle).inspect_err(|_| {
+                self.misuse("a stream that was destroyed was used".to_owned());
+            })?,
         };
         if stream.gpu != gpu.ordinal {
             self.misuse(format!(

@@ -264,6 +264,20 @@ pub struct DeviceArray<D: Device> {
     dtype: DType,
 }
 
+/// An array that a consumer uses in a stream. After the drop, the memory may be reused behind the
+/// commands that are in the stream at that time, once the batch is dropped too.
+#[derive(Debug)]
+pub struct TakenArray<D: Device> {
+    array: DeviceArray<D>,
+    queue: D::Queue,
+}
+
+impl<D: Device> Drop for TakenArray<D> {
+    fn drop(&mut self) {
+        self.array.held.end_use(self.queue);
+    }
+}
+
 // A derived `Clone` would require `D::Memory: Clone`.
 impl<D: Device> Clone for DeviceArray<D> {
     fn clone(&self) -> DeviceArray<D> {
@@ -302,6 +316,21 @@ impl<D: Device> DeviceArray<D> {
     /// Returns the number of bytes of the elements.
     pub fn bytes(&self) -> usize {
         self.shape.iter().product::<usize>() * self.dtype.bytes()
+    }
+
+    /// As [`ready_on`](DeviceArray::ready_on), for a consumer that says when its use of the array
+    /// ends: it drops the result, and may destroy the stream afterwards, even while the batch is
+    /// held.
+    ///
+    /// # Errors
+    ///
+    /// As [`ready_on`](DeviceArray::ready_on).
+    pub fn take_on(&self, queue: D::Queue) -> Result<TakenArray<D>, Error> {
+        self.held.take_on(queue)?;
+        Ok(TakenArray {
+            array: self.clone(),
+            queue,
+        })
     }
 
     /// Makes later commands of a stream wait, on the device, until the array is ready. The host

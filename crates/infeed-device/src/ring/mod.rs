@@ -32,7 +32,7 @@ mod sending;
 #[cfg(test)]
 mod tests;
 
-pub use batch::{DeviceArray, DeviceBatch, SentBatch};
+pub use batch::{DeviceArray, DeviceBatch, SentBatch, TakenArray};
 pub use gaps::{Gap, GapTotals, TimedRequest};
 pub use route::{Route, Upload};
 pub use sending::{Ring, RingSettings, RingStats, SLOTS};

@@ -154,10 +154,10 @@ impl<D: Device> RingState<D> {
     /// destroyed.
     fn release(&self, mut of: UnmarkedSlot<D>, limit: Option<Duration>) {
         let mut unchanged = Vec::new();
-        for SlotUser { queue, released } in of.users {
-            match self.device.record(&released, queue) {
-                Ok(()) => of.slot.released.push(released),
-                Err(DeviceError::Rejected { .. }) => unchanged.push(SlotUser { queue, released }),
+        for user in of.users {
+            match self.device.record(&user.released, user.queue) {
+                Ok(()) => of.slot.released.push(user.released),
+                Err(DeviceError::Rejected { .. }) => unchanged.push(user),
                 Err(DeviceError::NoStream { .. }) => of.is_orphan = true,
                 Err(error) => return self.withhold(of.slot, of.ahead, error),
             }
@@ -413,8 +413,7 @@ pub(super) struct SlotHandle<D: Device> {
     shared: Arc<RingState<D>>,
     /// None after the slot was returned.
     slot: Option<Slot<D>>,
-    /// Streams of the consumer that use the slot.
-    users: Mutex<Vec<SlotUser<D>>>,
+    uses: Mutex<SlotUses<D>>,
     ready: Arc<D::Event>,
     /// Whether `ready` is a timed event.
     is_timed: bool,
@@ -425,11 +424,86 @@ pub(super) struct SlotHandle<D: Device> {
     untimed: Mutex<bool>,
 }
 
+/// Uses of a slot by the streams of its consumer.
+struct SlotUses<D: Device> {
+    /// Streams that use the slot.
+    users: Vec<SlotUser<D>>,
+    /// Events recorded at the end of uses. Their streams may have been destroyed since.
+    ended: Vec<Arc<D::Event>>,
+    /// Whether a stream was destroyed before the end of its use.
+    is_orphan: bool,
+}
+
 /// A stream that uses a batch.
 struct SlotUser<D: Device> {
     queue: D::Queue,
     /// Event to record in the stream at the end.
     released: Arc<D::Event>,
+    /// Number of arrays that were taken on the stream and are not released.
+    taken: usize,
+    /// Whether the use ends with the batch, and not with the last of these arrays.
+    until_drop: bool,
+}
+
+/// Extent of a stream's use of a batch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StreamUse {
+    /// Until the batch is dropped.
+    UntilDrop,
+    /// Until an array is released.
+    Taken,
+}
+
+/// Number of ended uses from which their events are checked, and dropped if they are done.
+const ENDED: usize = 16;
+
+impl<D: Device> SlotUses<D> {
+    fn none() -> Mutex<SlotUses<D>> {
+        Mutex::new(SlotUses {
+            users: Vec::new(),
+            ended: Vec::new(),
+            is_orphan: false,
+        })
+    }
+
+    /// Removes a use that had no effect.
+    fn undo(&mut self, queue: D::Queue, is_new: bool, extent: StreamUse) {
+        let found = self.users.iter_mut().find(|user| user.queue == queue);
+        if let (Some(user), StreamUse::Taken) = (found, extent) {
+            user.taken -= 1;
+        }
+        if is_new {
+            self.users.retain(|user| user.queue != queue);
+        }
+    }
+
+    /// Ends the use of a stream by an array. After the last one, records the event behind which the
+    /// slot may be written, because the consumer may destroy its stream now.
+    fn end(&mut self, device: &D, queue: D::Queue) -> Result<(), DeviceError> {
+        let Some(at) = self.users.iter().position(|user| user.queue == queue) else {
+            return Ok(());
+        };
+        let user = &mut self.users[at];
+        user.taken = user.taken.saturating_sub(1);
+        if user.taken > 0 || user.until_drop {
+            return Ok(());
+        }
+        match device.record(&user.released, queue) {
+            Ok(()) => self.ended.push(self.users.swap_remove(at).released),
+            // The stream is captured into a graph; the batch's release tries again.
+            Err(DeviceError::Rejected { .. }) => user.until_drop = true,
+            Err(DeviceError::NoStream { .. }) => {
+                self.users.swap_remove(at);
+                self.is_orphan = true;
+            }
+            Err(error) => return Err(error),
+        }
+        if self.ended.len() >= ENDED {
+            self.ended
+                .retain(|event| !matches!(device.is_done(event), Ok(true)));
+        }
+        Ok(())
+    }
 }
 
 impl<D: Device> SlotHandle<D> {
@@ -443,7 +517,7 @@ impl<D: Device> SlotHandle<D> {
             is_timed,
             shared,
             slot: Some(slot),
-            users: Mutex::new(Vec::new()),
+            uses: SlotUses::none(),
             ready,
             ahead: true,
             untimed: Mutex::new(false),
@@ -485,32 +559,64 @@ impl<D: Device> SlotHandle<D> {
         waited
     }
 
-    /// Registers a stream that uses the slot.
+    /// Registers a stream that uses the slot until the batch is dropped.
     pub(super) fn used_on(&self, queue: D::Queue) -> Result<(), Error> {
-        self.remember(queue).map(|_| ())
+        self.remember(queue, StreamUse::UntilDrop).map(|_| ())
     }
 
     /// Registers a stream. Returns whether it is new.
-    fn remember(&self, queue: D::Queue) -> Result<bool, Error> {
+    fn remember(&self, queue: D::Queue, extent: StreamUse) -> Result<bool, Error> {
         self.shared.check()?;
-        let mut users = sync::lock(&self.users);
-        let is_new = !users.iter().any(|user| user.queue == queue);
-        if is_new {
-            let released = self.shared.plain.take(&self.shared.device);
-            let released = self.shared.or_fail(released)?;
-            users.push(SlotUser { queue, released });
+        let mut uses = sync::lock(&self.uses);
+        let at = uses.users.iter().position(|user| user.queue == queue);
+        let at = match at {
+            Some(at) => at,
+            None => {
+                let released = self.shared.plain.take(&self.shared.device);
+                uses.users.push(SlotUser {
+                    queue,
+                    released: self.shared.or_fail(released)?,
+                    taken: 0,
+                    until_drop: false,
+                });
+                uses.users.len() - 1
+            }
+        };
+        let user = &mut uses.users[at];
+        let is_new = user.taken == 0 && !user.until_drop;
+        match extent {
+            StreamUse::UntilDrop => user.until_drop = true,
+            StreamUse::Taken => user.taken += 1,
         }
         Ok(is_new)
     }
 
     /// Makes a stream wait, on the device, for the batch to be ready.
     pub(super) fn ready_on(&self, queue: D::Queue) -> Result<(), Error> {
-        self.shared.device.with_current(|| self.ready_in(queue))
+        let device = &self.shared.device;
+        device.with_current(|| self.ready_in(queue, StreamUse::UntilDrop))
     }
 
-    fn ready_in(&self, queue: D::Queue) -> Result<(), Error> {
+    /// As [`ready_on`](SlotHandle::ready_on), for a use that [`end_use`](SlotHandle::end_use) ends.
+    pub(super) fn take_on(&self, queue: D::Queue) -> Result<(), Error> {
+        let device = &self.shared.device;
+        device.with_current(|| self.ready_in(queue, StreamUse::Taken))
+    }
+
+    /// Ends a use that [`take_on`](SlotHandle::take_on) began. The next call reports a device that
+    /// failed.
+    pub(super) fn end_use(&self, queue: D::Queue) {
+        if self.shared.is_forked() {
+            return;
+        }
+        let device = &self.shared.device;
+        let ended = device.with_current(|| sync::lock(&self.uses).end(device, queue));
+        let _ = self.shared.or_fail(ended);
+    }
+
+    fn ready_in(&self, queue: D::Queue, extent: StreamUse) -> Result<(), Error> {
         // Register first: a wait that failed may have been enqueued.
-        let is_new = self.remember(queue)?;
+        let is_new = self.remember(queue, extent)?;
         if self.is_first_use() {
             self.mark(queue);
         }
@@ -519,8 +625,8 @@ impl<D: Device> SlotHandle<D> {
             answer,
             Err(DeviceError::Rejected { .. } | DeviceError::NoStream { .. })
         );
-        if is_new && is_rejected {
-            sync::lock(&self.users).retain(|user| user.queue != queue);
+        if is_rejected {
+            sync::lock(&self.uses).undo(queue, is_new, extent);
         }
         self.shared.or_fail(answer)
     }
@@ -543,7 +649,7 @@ impl<D: Device> SlotHandle<D> {
 
 impl<D: Device> Drop for SlotHandle<D> {
     fn drop(&mut self) {
-        let Some(slot) = self.slot.take() else {
+        let Some(mut slot) = self.slot.take() else {
             return;
         };
         if self.shared.is_forked() {
@@ -552,14 +658,15 @@ impl<D: Device> Drop for SlotHandle<D> {
             std::mem::forget(Arc::clone(&self.shared));
             return;
         }
-        let users = std::mem::take(&mut *sync::lock(&self.users));
-        let (is_orphan, ahead) = (false, self.ahead);
+        let mut uses = sync::lock(&self.uses);
+        slot.released.append(&mut uses.ended);
         let back = UnmarkedSlot {
             slot,
-            users,
-            is_orphan,
-            ahead,
+            users: std::mem::take(&mut uses.users),
+            is_orphan: uses.is_orphan,
+            ahead: self.ahead,
         };
+        drop(uses);
         let device = &self.shared.device;
         device.with_current(|| self.shared.release(back, None));
     }

@@ -89,6 +89,7 @@ functions! {
         streams.retain(|stream| stream.gpu == gpu.ordinal);
         streams.extend(gpu.ordered());
         streams.iter().for_each(|stream| stream.tail().wait());
+        gpu.wait_for_destroyed();
         gpu.works()
     }
 

@@ -26,8 +26,7 @@ functions! {
 
     fn cuStreamDestroy_v2(world, stream: usize) {
         let stream = world.streams.remove(stream)?;
-        stream.close();
-        world.gpus[stream.gpu].forget(&stream);
+        world.gpus[stream.gpu].destroy(&stream);
         Ok(())
     }
 

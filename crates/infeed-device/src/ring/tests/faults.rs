@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::sim::{SimConfig, SimQueue};
-use crate::{Device, Ring, Sim};
+use crate::{Device, DeviceBatch, Ring, Sim};
 use infeed_core::error::Error;
 
+use super::super::TakenArray;
 use super::{batch, routes, settings};
 
 fn ring(config: SimConfig) -> (Ring<Sim>, Sim, SimQueue) {
@@ -117,6 +118,78 @@ fn after_a_stream_is_destroyed_the_next_sender_waits_for_the_device() {
     assert!(sim.violations().is_empty(), "{:?}", sim.violations());
     drop(ring);
     assert_eq!(sim.used_bytes(), 0);
+}
+
+/// Hands over a batch, and takes its image on a stream that reads it for this long.
+fn taken(
+    ring: &Ring<Sim>,
+    queue: SimQueue,
+    step: u64,
+    lasting: Duration,
+) -> (DeviceBatch<Sim>, TakenArray<Sim>) {
+    let sent = ring.send(batch(step, 2)).expect("sent");
+    let batch = sent.hand_over(None).expect("handed over");
+    let image = batch.array("image").expect("no fault").expect("a column");
+    let taken = image.take_on(queue).expect("a wait");
+    let read = ring
+        .device()
+        .read(queue, image.memory(), image.bytes(), lasting);
+    drop(read.expect("a read"));
+    (batch, taken)
+}
+
+#[test]
+fn a_stream_may_be_destroyed_once_its_arrays_are_released() {
+    let (ring, sim, first) = ring(SimConfig::default());
+    let second = sim.stream().expect("a stream");
+    let (held, one) = taken(&ring, first, 0, Duration::from_secs(3));
+    let image = held.array("image").expect("no fault").expect("a column");
+    let two = image.take_on(first).expect("a wait");
+    drop((one, image));
+    drop(two);
+    sim.destroy(first).expect("a stream");
+
+    drop(held);
+
+    assert_eq!(ring.stats().expect("no fault").free, 1);
+    // The next batch waits on the device, not on the host.
+    let (held, image) = taken(&ring, second, 1, Duration::ZERO);
+    assert!(sim.now() < Duration::from_secs(3));
+    drop((image, held));
+    assert_eq!(ring.stats().expect("no fault").slots, 1);
+    assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+    drop(ring);
+    assert_eq!(sim.used_bytes(), 0);
+}
+
+#[test]
+fn an_array_released_during_a_capture_keeps_its_slot_until_the_batch_is_dropped() {
+    let (ring, sim, queue) = ring(SimConfig::default());
+    let (held, image) = taken(&ring, queue, 0, Duration::from_secs(3));
+    sim.capture(queue, true).expect("a stream");
+    drop(image);
+    sim.capture(queue, false).expect("a stream");
+
+    drop(held);
+
+    let other = sim.stream().expect("a stream");
+    drop(taken(&ring, other, 1, Duration::ZERO));
+    assert_eq!(ring.stats().expect("no fault").slots, 1);
+    assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+}
+
+#[test]
+fn an_array_that_is_taken_many_times_uses_few_events() {
+    let (ring, sim, queue) = ring(SimConfig::default());
+    sim.fail("event", 40);
+    let sent = ring.send(batch(0, 2)).expect("sent");
+    let held = sent.hand_over(None).expect("handed over");
+    let image = held.array("image").expect("no fault").expect("a column");
+
+    for _ in 0..100 {
+        drop(image.take_on(queue).expect("a wait"));
+        sim.set_now(sim.now() + Duration::from_millis(1));
+    }
 }
 
 #[test]
