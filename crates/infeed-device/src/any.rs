@@ -401,6 +401,12 @@ macro_rules! kinds {
                 }
             }
 
+            fn is_slowed_by_waits(&self) -> bool {
+                match self {
+                    $(AnyDevice::$kind(device) => device.is_slowed_by_waits(),)*
+                }
+            }
+
             fn drain(&self) -> Result<(), DeviceError> {
                 match self {
                     $(AnyDevice::$kind(device) => device.drain(),)*

@@ -380,6 +380,12 @@ impl Device for Cuda {
         self.context.give_back(queue);
     }
 
+    /// On an H200, each kernel of a training step started 0.7 us later while a kernel of another
+    /// stream waited for an event: 0.8 ms in a ResNet-50's step of 1017 kernels (2026-11).
+    fn is_slowed_by_waits(&self) -> bool {
+        true
+    }
+
     fn drain(&self) -> Result<(), DeviceError> {
         device_result("waiting for the device", self.context.finish_all())
     }

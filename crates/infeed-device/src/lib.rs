@@ -224,6 +224,12 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
     /// command that failed earlier.
     fn drain(&self) -> Result<(), DeviceError>;
 
+    /// Whether a kernel that waits for an event on the device slows down the kernels of other
+    /// streams, so that a wait on the host is better.
+    fn is_slowed_by_waits(&self) -> bool {
+        false
+    }
+
     /// Blocks the calling thread until the event's last record is done, for at most `limit`.
     /// Returns whether it is done.
     ///
@@ -235,8 +241,8 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
         event: &Self::Event,
         limit: Duration,
     ) -> Result<bool, DeviceError> {
-        // No driver has a wait with a time limit. This code runs only when a loader closes, where
-        // latency does not matter.
+        // No driver has a wait with a time limit. A millisecond of latency does not matter when a
+        // loader closes, or for a batch that is needed a step later.
         const BETWEEN: Duration = Duration::from_millis(1);
         let begun = Instant::now();
         while !self.is_done(event)? {

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc as StdArc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use infeed_raw::kernel::{Bilinear, Table};
 
@@ -29,6 +29,13 @@ pub const SLOTS: usize = 3;
 /// Number of batches after which a run should have all its memory. Every later allocation is
 /// logged.
 const SETTLED: u64 = 50;
+
+/// Longest wait on the host for the consumers of a slot. In a longer step, a waiting kernel slows
+/// down few of the step's kernels.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Time after which that wait checks whether the ring is being closed.
+const CLOSED_CHECK: Duration = Duration::from_millis(20);
 
 /// Value of `kept` that means all layouts.
 const ALL: usize = usize::MAX;
@@ -278,7 +285,9 @@ impl<D: Device> Ring<D> {
     /// limit while batches are ahead of the consumer, otherwise for the timeout of the settings,
     /// after which the ring makes another slot. A later call releases the batch's host arrays once
     /// they are copied. If as many batches are being copied as there are slots, this call first
-    /// waits for the oldest copy, because a consumer can run far ahead of the device.
+    /// waits for the oldest copy, because a consumer can run far ahead of the device. On a device
+    /// that is slowed down by waiting kernels ([`Device::is_slowed_by_waits`]), it also waits up to
+    /// a second for the consumers' commands on the slot, if there are several slots.
     ///
     /// # Errors
     ///
@@ -288,8 +297,7 @@ impl<D: Device> Ring<D> {
     ///
     /// # Cost
     ///
-    /// One copy per column, one kernel per column that needs one, and a few events. None of these
-    /// calls waits for the device.
+    /// One copy per column, one kernel per column that needs one, and a few events.
     pub fn send(&self, batch: Batch) -> Result<SentBatch<D>, Error> {
         self.send_as(0, batch)
     }
@@ -333,6 +341,31 @@ impl<D: Device> Ring<D> {
         })
     }
 
+    /// Waits on the host until consumers are done with a slot, if kernels will write it and if
+    /// waiting kernels would slow down the consumers' own kernels. With several slots, the
+    /// consumers have other batches in the meantime. If the wait times out, the kernels wait on the
+    /// device.
+    fn wait_for_consumers(&self, loads: &[ColumnUpload<'_>], slot: &Slot<D>) -> Result<(), Error> {
+        let shared = &self.shared;
+        let has_kernels = loads.iter().any(|load| load.route.has_kernel());
+        if !has_kernels || self.settings.slots < 2 || !shared.device.is_slowed_by_waits() {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        for released in &slot.released {
+            while begun.elapsed() < RELEASE_TIMEOUT && !shared.slots.is_closed() {
+                match shared.device.synchronize_within(released, CLOSED_CHECK) {
+                    Ok(true) => break,
+                    Ok(false) => {}
+                    // The host cannot wait while a stream is captured.
+                    Err(DeviceError::Rejected { .. }) => return Ok(()),
+                    Err(error) => return Err(shared.fail(error)),
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Enqueues a batch into a slot.
     fn fill(
         &self,
@@ -343,6 +376,10 @@ impl<D: Device> Ring<D> {
     ) -> Result<(SlotHandle<D>, EnqueuedBatch<D>), Error> {
         let shared = &self.shared;
         let mut transfers = Vec::new();
+        if let Err(error) = self.wait_for_consumers(loads, &slot) {
+            shared.set_aside(LostSlot { slot, transfers }, true);
+            return Err(error);
+        }
         match self.enqueue(loads, &mut slot, rows, is_timed, &mut transfers) {
             Ok(enqueued) => {
                 let copied = Arc::clone(&enqueued.copied);

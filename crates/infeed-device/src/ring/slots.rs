@@ -169,6 +169,10 @@ impl<T> Slots<T> {
         free
     }
 
+    pub(super) fn is_closed(&self) -> bool {
+        sync::lock(&self.state).closed
+    }
+
     pub(super) fn counts(&self) -> SlotCounts {
         let state = sync::lock(&self.state);
         SlotCounts {

@@ -28,6 +28,11 @@ pub struct SimConfig {
     pub seed: u64,
     /// Bytes of memory.
     pub memory_bytes: u64,
+    /// Whether rings wait on the host, as on a GPU ([`Device::is_slowed_by_waits`]). Has no text
+    /// form.
+    ///
+    /// [`Device::is_slowed_by_waits`]: crate::Device::is_slowed_by_waits
+    pub is_slowed_by_waits: bool,
 }
 
 impl Default for SimConfig {
@@ -41,6 +46,7 @@ impl Default for SimConfig {
             jitter: 0.0,
             seed: 0,
             memory_bytes: 16 << 30,
+            is_slowed_by_waits: false,
         }
     }
 }

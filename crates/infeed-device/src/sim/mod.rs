@@ -675,6 +675,10 @@ impl Device for Sim {
         self.synchronize(event).map(|()| true)
     }
 
+    fn is_slowed_by_waits(&self) -> bool {
+        self.inner.config.is_slowed_by_waits
+    }
+
     fn drain(&self) -> Result<(), DeviceError> {
         self.call("drain")?;
         let state = lock(&self.inner.state);

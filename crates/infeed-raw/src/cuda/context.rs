@@ -362,7 +362,8 @@ impl Context {
     ///
     /// The handle is valid: this context destroys its own streams only when it is dropped, and the
     /// caller that made a consumer's queue promised that its stream lives. If the caller broke that
-    /// promise, the driver usually detects it, and this returns the driver's error.
+    /// promise, this may return the driver's error, but the driver can also end the process
+    /// (580.159, 2026-11).
     pub(super) fn stream_of(&self, queue: Queue) -> Result<usize, CudaError> {
         let Some(stream) = queue.handle_in(self.id) else {
             return Err(CudaError::Foreign { what: "stream" });

@@ -513,6 +513,33 @@ fn a_stream_that_was_recorded_keeps_the_memory() {
 }
 
 #[test]
+fn a_sender_waits_for_consumers_if_waiting_kernels_slow_the_device_down() {
+    let now_after_sending = |is_slowed_by_waits: bool, slots: usize| {
+        let sim = Sim::with_own_clock(SimConfig {
+            is_slowed_by_waits,
+            ..SimConfig::default()
+        });
+        let queue = sim.stream().expect("a stream");
+        let ring = Ring::new(sim.clone(), routes(), settings(2, slots)).expect("a ring");
+        let batch = next(&ring, 0, 2);
+        let array = batch.array("image").expect("no fault").expect("a column");
+        array.ready_on(queue).expect("a wait");
+        let read = sim.read(queue, array.memory(), array.bytes(), Duration::from_secs(1));
+        drop(read.expect("a read"));
+        drop((array, batch));
+
+        drop(next(&ring, 1, 2));
+
+        assert_in_order(&sim);
+        sim.now()
+    };
+
+    assert!(now_after_sending(true, 2) >= Duration::from_secs(1));
+    assert!(now_after_sending(true, 1) < Duration::from_secs(1));
+    assert!(now_after_sending(false, 2) < Duration::from_secs(1));
+}
+
+#[test]
 fn batches_and_arrays_go_to_any_thread() {
     fn goes<T: Send + Sync + 'static>() {}
     goes::<Ring<Sim>>();
