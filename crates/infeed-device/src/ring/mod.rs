@@ -29,11 +29,13 @@ mod route;
 
 mod closing;
 mod sending;
+mod stats;
 #[cfg(test)]
 mod tests;
 
 pub use batch::{DeviceArray, DeviceBatch, SentBatch, TakenArray};
 pub use gaps::{Gap, GapTotals, TimedRequest};
 pub use route::{Route, Upload};
-pub use sending::{Ring, RingSettings, RingStats, SLOTS};
+pub use sending::{Ring, RingSettings, SLOTS};
+pub use stats::RingStats;
 pub use times::SentTimes;

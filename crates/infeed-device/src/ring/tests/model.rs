@@ -30,6 +30,8 @@ mod sending;
 mod shared;
 #[path = "../slots.rs"]
 mod slots;
+#[path = "../stats.rs"]
+mod stats;
 #[path = "../times.rs"]
 mod times;
 
