@@ -69,6 +69,18 @@ def test_the_simulated_device_passes(tmp_path):
     assert "| not judged | host cost of sending a batch, us |" in text
 
 
+def test_two_calls_share_the_steps(parts, tmp_path):
+    for call in (1, 2):
+        own = [step for step in parts.steps.STEPS if step.call in (0, call)]
+        assert sum(step.expected_s for step in own) <= 300
+    options = ["--device", "sim", "--quick", "--out", str(tmp_path)]
+
+    ran = run(*options, "--call", "2", "--steps", "machine|warm|by workers")
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert list(states(tmp_path / "call-2.md")) == ["machine", "JPEGs by workers"]
+
+
 @pytest.mark.skipif(bool(json.loads(_core.gpus())["gpus"]), reason="a GPU is here")
 def test_a_machine_without_a_gpu_gets_status_2_and_no_report(tmp_path):
     ran = run("--report", str(tmp_path / "results.md"))
