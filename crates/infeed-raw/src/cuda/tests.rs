@@ -724,13 +724,13 @@ fn tables_go_through_pinned_memory_that_grows_with_them() {
 }
 
 #[test]
-fn a_destroyed_stream_is_an_error_with_the_fix() {
+fn a_stream_that_the_driver_rejects_is_an_error_with_the_fix() {
     let context = open();
     let event = context.event(false).unwrap();
-    // SAFETY: the fake driver looks up handles and does not follow them.
-    let gone = unsafe { Queue::consumers(0x7777) };
+    let stream = consumers_stream(&context);
+    fail("cuStreamIsCapturing", 400);
 
-    let error = event.record(gone).unwrap_err();
+    let error = event.record(stream).unwrap_err();
 
     assert!(matches!(error, CudaError::NoStream { code: 400, .. }));
     let text = error.to_string();
