@@ -36,7 +36,7 @@ MOST_GPU_MIB = 1
 
 
 class Loop:
-    """What every step needs: PyTorch, sizes, and waits for the device."""
+    """PyTorch, the sizes of a run, and the calls that every step makes."""
 
     def __init__(self, settings: Settings):
         self.torch = torch_for(settings)
