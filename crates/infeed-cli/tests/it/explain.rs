@@ -420,13 +420,7 @@ fn feeders_are_planned_for_a_network_and_printed_as_a_table() {
 
     assert!(output.status.success(), "{}", stderr(&output));
     let text = stdout(&output);
-    for part in [
-        "  feeders ",
-        "receiving",
-        "  parts ",
-        "1.18 GB/s /",
-        "default pipeline",
-    ] {
+    for part in ["  feeders ", "receiving", "  parts ", "1.18 GB/s /"] {
         assert!(text.contains(part), "{part} is missing in {text}");
     }
     assert_fits(&text);
@@ -436,8 +430,10 @@ fn feeders_are_planned_for_a_network_and_printed_as_a_table() {
 fn one_record_is_explained_and_bad_ones_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 1);
-    let output = explain(dir.path(), &photos, &["--no-remedies"]);
+    let output = explain(dir.path(), &photos, &["--no-remedies", "--full"]);
     assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(text.contains("this is a default pipeline"), "{text}");
 
     let bad = dir.path().join("bad");
     fs::create_dir(&bad).unwrap();

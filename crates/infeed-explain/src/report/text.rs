@@ -32,7 +32,7 @@ const SHOWN: usize = 5;
 /// the shell, because the user copies it.
 pub fn text(e: &Explanation, width: usize, colour: bool) -> String {
     let mut page = TextPage::new(width, colour);
-    page.warnings(e);
+    page.labelled("warning", &e.warnings);
     let measured = match said_stall(e) {
         split if split.is_empty() => numbers::rate(e.run.samples_per_s),
         split => format!(
@@ -297,11 +297,6 @@ impl TextPage {
             self.line(&format!("{head}{line}"));
             label = " ".repeat(LABEL);
         }
-    }
-
-    /// Writes the reasons to doubt the numbers, before the numbers.
-    fn warnings(&mut self, e: &Explanation) {
-        self.labelled("warning", &e.warnings);
     }
 
     /// Writes `  label   text` on one line, and cuts the text with `…` where the line ends.

@@ -31,7 +31,7 @@ pub fn recording(recording: &Recording, width: usize, colour: bool, full: bool) 
 
 fn answer(page: &mut TextPage, recording: &Recording) {
     if let Some(e) = &recording.explanation {
-        summary::head(page, e);
+        summary::head(page, e, &e.warnings);
         summary::resources(page, e);
     } else if let Some(watch) = &recording.watch {
         let mut answer = watch.verdict.clone();

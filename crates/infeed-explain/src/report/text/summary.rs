@@ -20,8 +20,8 @@ const RESOURCES: usize = 5;
 /// with its headroom, the best remedies, and the options that show more. [`text`](super::text) has
 /// everything.
 ///
-/// A remedy that does not fit is left out, and so are notes and the step time at which the limit
-/// changes. Sections about a device and what-if questions follow if the explanation has them, and
+/// A remedy that does not fit is left out, and so are notes, the step time at which the limit
+/// changes, and all but the first warning. Sections about a device and what-if questions follow if the explanation has them, and
 /// those about feeders on request.
 pub fn summary(e: &Explanation, width: usize, colour: bool, with_feeders: bool) -> String {
     let section = |write: &dyn Fn(&mut TextPage)| {
@@ -29,20 +29,29 @@ pub fn summary(e: &Explanation, width: usize, colour: bool, with_feeders: bool) 
         write(&mut page);
         page.out
     };
-    let head = section(&|page| head(page, e));
     let resources = section(&|page| resources(page, e));
     let tail = section(&|page| tail(page, e));
     let lines = |text: &str| text.lines().count();
-    let mut room = LINES.saturating_sub(lines(&head) + lines(&resources) + lines(&tail));
-    let mut shown = String::new();
     let useful = useful(e);
     let first = useful.first().map_or(String::new(), |(number, remedy)| {
         section(&|page| one_remedy(page, *number, remedy))
     });
+    // The best remedy and the blank line before it.
+    let remedy_lines = lines(&first) + usize::from(!useful.is_empty());
+    let needed = lines(&resources) + lines(&tail) + remedy_lines;
+    let head_with = |count: usize| section(&|page| head(page, e, &first_warnings(e, count)));
+    let mut head = head_with(e.warnings.len());
+    for count in (1..e.warnings.len()).rev() {
+        if lines(&head) + needed <= LINES {
+            break;
+        }
+        head = head_with(count);
+    }
+    let mut room = LINES.saturating_sub(lines(&head) + lines(&resources) + lines(&tail));
+    let mut shown = String::new();
     let steps: Vec<String> = step_times(&e.crossovers).into_iter().take(1).collect();
     let steps = section(&|page| page.labelled("step time", &steps));
-    // The best remedy and the blank line before it come first.
-    if lines(&steps) + lines(&first) < room {
+    if lines(&steps) + remedy_lines <= room {
         room -= lines(&steps);
         shown += &steps;
     }
@@ -86,11 +95,22 @@ fn useful(e: &Explanation) -> Vec<(usize, &Remedy)> {
     useful.map(|(at, remedy)| (at + 1, remedy)).collect()
 }
 
-pub(super) fn head(page: &mut TextPage, e: &Explanation) {
+/// Returns the first warnings. The last of them has the number of the others.
+fn first_warnings(e: &Explanation, count: usize) -> Vec<String> {
+    let mut warnings: Vec<String> = e.warnings.iter().take(count).cloned().collect();
+    let others = e.warnings.len() - warnings.len();
+    if let (Some(last), 1..) = (warnings.last_mut(), others) {
+        *last += &format!("; --full has {others} more");
+    }
+    warnings
+}
+
+/// Writes the limit, reasons to doubt the numbers, and the rate of the run.
+pub(super) fn head(page: &mut TextPage, e: &Explanation, warnings: &[String]) {
     for line in wrap(&clean(&e.verdict.claim), page.width) {
         page.styled(BOLD, &line);
     }
-    page.warnings(e);
+    page.labelled("warning", warnings);
     let mut measured = format!("  {}", numbers::rate(e.run.samples_per_s));
     let stall = said_stall(e);
     if !stall.is_empty() {
