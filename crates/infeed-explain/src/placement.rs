@@ -16,8 +16,8 @@ use super::limit::Limit;
 use super::supply::Supply;
 use super::units::{bytes, per_s};
 
-/// Ratio below which two rates count as equal. Then less device work wins, then less work of the
-/// host's cores, then fewer bytes.
+/// Ratio below which two rates count as equal. Then fewer bytes on the bus win, as for
+/// `placement="auto"`, then less device work, then less work of the host's cores.
 pub(super) const EQUAL: f64 = 1.03;
 
 /// Resources are varied from 1/32 of the present amount to 32 times that.
@@ -338,11 +338,10 @@ fn ranked(costs: &[Cost], model: &PlacementModel) -> Vec<Split> {
         let equal = left.iter().enumerate();
         let equal = equal.filter(|(_, (_, rate))| rate * EQUAL >= best);
         let easiest = equal.min_by(|(_, (a, _)), (_, (b, _))| {
-            let device = a.device_s.total_cmp(&b.device_s);
-            let host = || b.host.mid.total_cmp(&a.host.mid);
-            device
-                .then_with(host)
-                .then_with(|| a.bus_bytes.total_cmp(&b.bus_bytes))
+            let bytes = a.bus_bytes.total_cmp(&b.bus_bytes);
+            bytes
+                .then_with(|| a.device_s.total_cmp(&b.device_s))
+                .then_with(|| b.host.mid.total_cmp(&a.host.mid))
         });
         // A rate of NaN is not equal to any rate, not even to itself.
         let at = easiest.map_or(0, |(at, _)| at);

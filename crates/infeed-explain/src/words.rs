@@ -99,10 +99,9 @@ fn best_placement(placement: &PlacementReport, chosen: &PlacementRate) -> String
         chosen.rate.mid,
         chosen.binding.subject_in_placement(),
     );
-    let faster =
-        |way: &&PlacementRate| way.split != chosen.split && way.rate.mid >= chosen.rate.mid;
+    let faster = |way: &&PlacementRate| way.split != chosen.split && way.rate.mid > chosen.rate.mid;
     if placement.ways.iter().any(|way| faster(&way)) {
-        text += "; placements that are up to 3 % faster load the device more";
+        text += "; placements that are up to 3 % faster send more bytes over the bus";
     }
     let now = placement.ways.iter().find(|way| way.split == placement.now);
     if let Some(now) = now.filter(|now| now.split != chosen.split && !placement.decodes) {

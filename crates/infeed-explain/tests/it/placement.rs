@@ -102,7 +102,7 @@ fn a_device_with_slow_kernels_leaves_the_cast_to_the_host() {
 }
 
 #[test]
-fn slow_storage_leaves_the_cast_on_the_host() {
+fn slow_storage_leaves_the_fewest_bytes_on_the_bus() {
     let root = data::photos(12);
     let mut slow = conditions(Some("sim:latency=1us"));
     slow.planned_machine = Some(PlannedMachine {
@@ -120,13 +120,13 @@ fn slow_storage_leaves_the_cast_on_the_host() {
     let found = explained(&photos(root.path()), slow);
 
     let placement = placement(&found);
-    assert_eq!(placement.chosen, Split::Host, "{placement:?}");
+    assert_eq!(placement.chosen, Split::Device, "{placement:?}");
     assert_eq!(way(placement, Split::Host).binding, Limit::Storage);
     assert_eq!(way(placement, Split::Device).binding, Limit::Storage);
 }
 
 #[test]
-fn a_long_step_leaves_the_cast_on_the_host() {
+fn a_long_step_leaves_the_fewest_bytes_on_the_bus() {
     let root = data::photos(12);
     let mut long = conditions(Some("sim:latency=1us"));
     long.step = Some(Duration::from_millis(200));
@@ -135,7 +135,7 @@ fn a_long_step_leaves_the_cast_on_the_host() {
     let found = explained(&photos(root.path()), long);
 
     let placement = placement(&found);
-    assert_eq!(placement.chosen, Split::Host, "{placement:?}");
+    assert_eq!(placement.chosen, Split::Device, "{placement:?}");
     let host = way(placement, Split::Host);
     assert_eq!(host.binding, Limit::Step);
     assert!((host.rate.mid - 20.0).abs() < 1e-6, "4 rows in 200 ms");
