@@ -30,9 +30,9 @@ class Dataset(AdapterLoader, keras.utils.PyDataset):
     is off. Arrays are NumPy arrays over the batch's memory, which the backend copies.
 
     With ``device="cuda"`` the arrays are on the GPU: JAX arrays, copied there one batch
-    ahead, or PyTorch tensors over the batch's memory. Keras on TensorFlow takes the
-    data of ``fit`` from host memory only. ``"sim"`` simulates a device, and the arrays
-    are on the CPU.
+    ahead, or PyTorch tensors, as from `infeed.torch.Loader`. Keras on TensorFlow takes
+    the data of ``fit`` from host memory only. ``"sim"`` simulates a device, and the
+    arrays are on the CPU.
 
     With a `keras.distribution.DataParallel` on JAX, name all of its devices:
 
@@ -189,11 +189,11 @@ class Dataset(AdapterLoader, keras.utils.PyDataset):
         return options
 
     def _as_tensors(self, batch: Batch) -> tuple[Any, ...]:
-        """Returns a batch as PyTorch tensors over its memory."""
-        import torch
+        """Returns a batch as PyTorch tensors."""
+        from infeed._torch_tensors import tensor_of
 
         names = {name for part in self._parts for name in _fields(part)}
-        tensors = {name: torch.from_dlpack(batch.array(name)) for name in names}
+        tensors = {name: tensor_of(batch.array(name)) for name in names}
         return _parted(self._parts, tensors)
 
     def _converted(self, batch: Batch) -> tuple[Any, ...]:

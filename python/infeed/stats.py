@@ -147,6 +147,9 @@ class DeviceStats(TypedDict):
     """Batch slots on the device."""
     overflow: int
     """Slots added because the program held batches."""
+    unpinned_bytes: int
+    """Host memory for batches that the driver could not pin. Copies from it are slower;
+    the logger ``infeed.device`` gives the reason."""
     gap_s: float
     """Time that the device waited for batches, measured by its own clock."""
     gap_batches: int

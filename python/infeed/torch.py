@@ -11,6 +11,7 @@ import torch.utils.data
 
 from infeed import _check, _core
 from infeed._adapter import AdapterLoader, BatchForm, rank_within
+from infeed._torch_tensors import tensor_of
 from infeed.batch import Batch
 from infeed.errors import ConfigError, IteratorError, LoaderError
 from infeed.loader import BatchInfo
@@ -24,7 +25,7 @@ logger = logging.getLogger("infeed.torch")
 
 
 class Loader(AdapterLoader, torch.utils.data.IterableDataset):
-    """The batches of a pipeline as tensors, which share its memory without a copy.
+    """The batches of a pipeline as tensors.
 
     It replaces a DataLoader:
 
@@ -49,13 +50,21 @@ class Loader(AdapterLoader, torch.utils.data.IterableDataset):
     Each ``for`` loop is the next epoch. If another loop is in the middle of an epoch,
     that epoch ends, as after ``break``.
 
-    A tensor, and its batch's memory, stay valid as long as the program holds it.
+    On the host, tensors share the memory of the batch without a copy. On a GPU, they
+    are copies in memory of PyTorch, made in the current stream: PyTorch silently
+    ignores ``record_stream`` on other memory, so a prefetcher that reads batches in a
+    second stream would lose them. The copy is one pass over the batch on the GPU, and
+    frees the loader's memory before the step. A tensor stays valid as long as the
+    program holds it.
 
     Args:
         pipeline: The pipeline.
         form: Type of a batch: ``"dict"`` of tensors by field name; ``"tuple"`` in field
             order; ``"named"``, a named tuple. Ragged fields are (values, offsets);
             bytes and text are lists.
+        own: Whether tensors are copies in memory of PyTorch. False: they share the
+            memory of the batch; where another stream than the current one reads them,
+            ``wait_stream`` is needed before they are dropped. None: copies on a GPU.
         rank: Number of this process among the training processes. None: that of the
             ``torch.distributed`` process group if it exists, else the environment
             variable RANK that ``torchrun`` sets, else 0.
@@ -71,12 +80,14 @@ class Loader(AdapterLoader, torch.utils.data.IterableDataset):
         pipeline: Pipeline,
         form: Literal["dict", "tuple", "named"] = "dict",
         *,
+        own: bool | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         **options: Any,
     ):
         super().__init__(pipeline, options)
         self._form = BatchForm(self, form)
+        self._own = own if own is None else _check.flag("Loader", "own", own)
         rank_within(self, rank, world_size, (0, 1))
         self._rank, self._world_size = rank, world_size
 
@@ -111,7 +122,8 @@ class Loader(AdapterLoader, torch.utils.data.IterableDataset):
     def _converted(self, batch: Batch | tuple[Batch, ...]) -> Any:
         if isinstance(batch, tuple):
             return tuple(self._converted(part) for part in batch)
-        return self._form({name: _tensors(column) for name, column in batch.columns()})
+        own = self._own
+        return self._form({name: _tensors(c, own) for name, c in batch.columns()})
 
     def _find_rank(self) -> tuple[int, int]:
         return rank_within(self, self._rank, self._world_size, process_rank())
@@ -372,13 +384,13 @@ def process_rank() -> tuple[int, int]:
         ) from None
 
 
-def _tensors(column: Any) -> Any:
-    """Converts a column without a copy: arrays to tensors, lists unchanged."""
+def _tensors(column: Any, own: bool | None) -> Any:
+    """Converts a column: arrays to tensors, lists unchanged."""
     if isinstance(column, list):
         return column
     if isinstance(column, tuple):
-        return tuple(torch.from_dlpack(part) for part in column)
-    return torch.from_dlpack(column)
+        return tuple(tensor_of(part, own) for part in column)
+    return tensor_of(column, own)
 
 
 _warned = False

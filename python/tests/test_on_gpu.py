@@ -181,6 +181,27 @@ except infeed.InfeedError as error:
 """
 
 
+COUNT_UNPINNED = """
+import sys, infeed
+from infeed import sources
+pipeline = infeed.Pipeline(sources.Memory(x=list(range(4096)))).batch(64)
+with pipeline.open(device="cuda:0") as loader:
+    assert sum(batch.rows for batch in loader) == 4096
+    sent = loader.stats()["device"]
+    print(sent["unpinned_bytes"])
+"""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_memory_that_the_driver_cannot_pin_is_counted(driver, fails):
+    settings = {"FAIL": "cuMemHostRegister_v2:801:0"} if fails else {}
+
+    ran = driver("-c", COUNT_UNPINNED, **settings)
+
+    assert ran.returncode == 0, ran.stderr
+    assert (int(ran.stdout) > 0) == fails
+
+
 @pytest.mark.parametrize(
     ("settings", "text"),
     [

@@ -21,7 +21,7 @@ ADAPTERS = {
 }
 
 # Parts that several adapters share. Only adapters import these.
-SHARED = {"_jax_copies": {"jax"}}
+SHARED = {"_jax_copies": {"jax"}, "_torch_tensors": {"torch"}}
 
 # Lowest rung first. Modules on one rung do not import each other.
 LADDER = [

@@ -27,6 +27,7 @@ def measure(findings: Findings, settings: Settings) -> None:
         ("a captured graph reads every batch where it was", replayed),
         ("a batch dropped during a capture gives its slot back", dropped),
         ("an array taken with stream=-1 is there", unsynchronized),
+        ("a second stream reads tensors after they are dropped", prefetched),
         ("two devices have every batch between them", shared),
     ]
     for name, check in checks:
@@ -143,6 +144,21 @@ def unsynchronized(pipeline, device: str, expected: list) -> tuple[int, int]:
             steps += 1
             del found, capsules, arrays
     return wrong, steps
+
+
+def prefetched(pipeline, device: str, expected: list) -> tuple[int, int]:
+    """A late second stream reads tensors that the loop drops after `record_stream`."""
+    side, kept = torch.cuda.Stream(device), []
+    with infeed.torch.Loader(pipeline, "tuple", device=device) as loader:
+        for step, batch in enumerate(loader):
+            side.wait_stream(torch.cuda.current_stream(device))
+            with torch.cuda.stream(side):
+                late(device, step)
+                kept.append(tuple(part.clone() for part in batch))
+            for part in batch:
+                part.record_stream(side)
+    torch.cuda.synchronize()
+    return sum(map(differ, kept, expected)), len(kept)
 
 
 def shared(pipeline, device: str, expected: list) -> tuple[int, int]:

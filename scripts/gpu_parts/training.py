@@ -132,8 +132,8 @@ def feeds(torch, here, settings: Settings, size: dict) -> dict[str, Callable]:
             # Channels last in memory, in PyTorch's shape.
             yield images.permute(0, 3, 1, 2), labels
 
-    def in_memory(placement: str) -> Callable:
-        return lambda closing: ours(pipeline, closing, placement=placement)
+    def in_memory(placement: str, **options) -> Callable:
+        return lambda closing: ours(pipeline, closing, placement=placement, **options)
 
     def jpegs(**options) -> Callable:
         def opened(closing: ExitStack) -> Iterator:
@@ -172,6 +172,7 @@ def feeds(torch, here, settings: Settings, size: dict) -> dict[str, Callable]:
         "resident again": lambda closing: forever(random_batch(torch, here, size)),
         "DataLoader, floats on the device": theirs(False),
         "infeed, floats on the device": in_memory("device"),
+        "infeed, floats on the device, shared memory": in_memory("device", own=False),
         "infeed, floats on the host": in_memory("host"),
         "DataLoader, floats in its workers": theirs(True),
         "DataLoader from JPEGs": their_jpegs,

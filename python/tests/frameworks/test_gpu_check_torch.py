@@ -50,13 +50,13 @@ def test_steps_of_pytorch_pass_on_the_simulated_device(parts, tmp_path):
     assert len(outcomes) == 8
     checks = [one for one in found if one["kind"] == "check"]
     fed = [one for one in checks if one["step"] == "training"]
-    assert len(fed) == 8
+    assert len(fed) == 9
     assert {one["outcome"] for one in fed} == {"passed"}
     ratios = [one["value"] for one in found if "over resident" in one["name"]]
-    assert len(ratios) == 8
+    assert len(ratios) == 9
     assert all(ratio > 0 for ratio in ratios)
     at_addresses = [one["outcome"] for one in checks if one["step"] == "PyTorch"]
-    assert sorted(at_addresses) == ["not_run"] * 3 + ["passed"] * 2
+    assert sorted(at_addresses) == ["not_run"] * 4 + ["passed"] * 2
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

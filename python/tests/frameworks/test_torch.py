@@ -128,6 +128,45 @@ def test_memory_is_released_with_the_last_tensor_of_a_batch(pipeline):
     assert held_batches(loader, 0) == 0
 
 
+def test_tensors_of_their_own_leave_the_memory_of_the_batch_to_the_loader():
+    source = sources.Memory(x=list(range(12)), boxes=[[1.0] * n for n in range(12)])
+    pipeline = infeed.Pipeline(source).batch(4)
+    owning, sharing = (adapter.Loader(pipeline, own=own) for own in (True, False))
+
+    kept = list(owning)
+
+    assert held_batches(owning, 0) == 0
+    batches = list(sharing)
+    assert held_batches(sharing, 3) == 3
+    assert [batch["x"].tolist() for batch in kept] == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+        [8, 9, 10, 11],
+    ]
+    for batch, other in zip(kept, batches, strict=True):
+        assert batch["x"].tolist() == other["x"].tolist()
+        assert [*map(len, batch["boxes"])] == [*map(len, other["boxes"])]
+
+
+def test_host_memory_is_shared_and_a_gpu_is_copied_by_default(pipeline, monkeypatch):
+    loader = adapter.Loader(pipeline)
+    kept = next(iter(loader))
+    assert held_batches(loader, 1) == 1
+
+    class GpuTensor:
+        is_cuda = True
+
+        def clone(self):
+            return "a copy"
+
+    monkeypatch.setattr(torch, "from_dlpack", lambda array: GpuTensor())
+
+    assert adapter.tensor_of(kept["x"]) == "a copy"
+    assert isinstance(adapter.tensor_of(kept["x"], own=False), GpuTensor)
+    with pytest.raises(infeed.ConfigError, match="True or False"):
+        adapter.Loader(pipeline, own="yes")
+
+
 def test_epochs_equal_those_of_the_pipeline(pipeline):
     expected = [epoch(pipeline) for _ in range(3)]
     loader = adapter.Loader(pipeline)
