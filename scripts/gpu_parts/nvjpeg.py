@@ -161,6 +161,7 @@ def measure(findings: Findings, settings: Settings) -> None:
         try:
             if name == "the engine":
                 engines(findings, decoder)
+                parsing(findings, decoder, jpegs)
             for subsampling, group in groups(decoder, jpegs).items():
                 by = f"{name}/subsampling={subsampling}"
                 rates(findings, torch, by, decoder, group, settings.device)
@@ -189,6 +190,25 @@ def engines(findings: Findings, decoder: Decoder) -> None:
     )
     findings.figure("nvjpeg/engines", engines.value, "")
     findings.figure("nvjpeg/cores of an engine", cores.value, "")
+
+
+def parsing(findings: Findings, decoder: Decoder, jpegs: list[bytes]) -> None:
+    """Reports the time in which the library parses the headers of a file. infeed's
+    sender parses every file, because these headers set the bytes that the GPU writes.
+    """
+    stream = c_void_p()
+    decoder.library("nvjpegJpegStreamCreate", decoder.handle, byref(stream))
+    taken = []
+    for jpeg in jpegs:
+        start = time.perf_counter()
+        decoder.library(
+            "nvjpegJpegStreamParse",
+            *(decoder.handle, jpeg, c_size_t(len(jpeg)), c_int(0), c_int(0), stream),
+        )
+        taken.append(time.perf_counter() - start)
+    decoder.library("nvjpegJpegStreamDestroy", stream)
+    median_s = statistics.median(taken)
+    findings.figure("nvjpeg/parse the headers of a file", median_s * 1e6, "us")
 
 
 def rates(

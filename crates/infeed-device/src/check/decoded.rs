@@ -224,7 +224,7 @@ mod tests {
         let row_bytes = crops::row_bytes(TO, CHANNELS).expect("small");
         let settings = RingSettings::new(ROWS);
         let ring = Ring::new(sim.clone(), vec![route(row_bytes)], settings).expect("a ring");
-        let [files, pixels] = batches(row_bytes).ok().expect("they fit");
+        let [files, pixels] = batches(row_bytes).expect("they fit");
         let Err(rejected) = ring.send(files.clone()) else {
             panic!("the ring has no decoder");
         };
@@ -251,15 +251,15 @@ mod tests {
         let row = &mut of_files.as_mut()[row_bytes..2 * row_bytes];
         let frame = row.windows(2).position(|pair| pair == [0xFF, 0xC0]);
         row[frame.expect("a frame") + 1] = 0xC1;
-        let made = |slab, step| batch(slab, row_bytes, step).ok().expect("a batch");
-        let expected = fetched(&sim, &ring, made(of_pixels, 0)).ok().expect("sent");
+        let made = |slab, step| batch(slab, row_bytes, step).expect("a batch");
+        let expected = fetched(&sim, &ring, made(of_pixels, 0)).expect("sent");
         assert_eq!(ring.stats().expect("a device").jpegs, 0);
 
         let before = ring.stats().expect("a device").transfers;
         let whole = slab(&made(of_files, 1));
         let mut again = Slab::zeroed(ROWS, row_bytes).expect("memory");
         again.as_mut().copy_from_slice(whole.as_ref());
-        let found = fetched(&sim, &ring, made(whole, 2)).ok().expect("sent");
+        let found = fetched(&sim, &ring, made(whole, 2)).expect("sent");
         assert!(found == expected);
         let jpegs = (0..ROWS).filter(|row| row % 5 != 4 && ![0, 7, 9].contains(row));
         let sent = ring.stats().expect("a device").jpegs;

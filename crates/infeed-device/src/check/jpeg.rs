@@ -10,7 +10,7 @@ use infeed_raw::slab::Slab;
 use super::pace::Pace;
 use super::{CheckFailure, CheckedDevice, Effort, Figure, Figures, noise, with_causes, wrong};
 use crate::DeviceError;
-use crate::jpeg::{DecoderSettings, Decoding, ImagePosition, RejectedFile, ScannedJpeg};
+use crate::jpeg::{DecoderSettings, Decoding, ImagePosition, RejectedFile, Rejection, ScannedJpeg};
 
 /// Largest accepted distance of a device's pixels from the host's: the mean over all levels of an
 /// image. For a missing or wrong image, the distance is tens of levels.
@@ -182,7 +182,36 @@ pub(super) fn opened<D: CheckedDevice>(
     }
 }
 
+/// Returns, for each subsampling, the reason why the decoder rejected all of its files, if it did: an
+/// engine decodes some subsamplings only.
+///
+/// # Errors
+///
+/// If some files of a subsampling were rejected and others were not, or if all files were.
+fn undecoded_kinds(
+    rejected: &[RejectedFile],
+) -> Result<[Option<&Rejection>; SAMPLINGS.len()], CheckFailure> {
+    let mut kinds = [None; SAMPLINGS.len()];
+    for (kind, why) in kinds.iter_mut().enumerate() {
+        let of_kind = |row: usize| row % SAMPLINGS.len() == kind;
+        let mut its_files = rejected.iter().filter(|file| of_kind(file.row));
+        let Some(first) = its_files.next() else {
+            continue;
+        };
+        let is_whole = 1 + its_files.count() == (0..BATCH).filter(|&row| of_kind(row)).count();
+        if !is_whole || !matches!(first.why, Rejection::Decoder { .. }) {
+            return Err(wrong(format!("row {}: {}", first.row, first.why)));
+        }
+        *why = Some(&first.why);
+    }
+    match kinds[0] {
+        Some(why) if kinds.iter().all(Option::is_some) => Err(wrong(format!("all rows: {why}"))),
+        _ => Ok(kinds),
+    }
+}
+
 /// Decodes a batch of every subsampling and several sizes, and compares it with the host's pixels.
+/// The result names the subsamplings that the decoder does not decode.
 pub(super) fn pixels<D: CheckedDevice>(
     device: &D,
     decoder: &mut D::Decoder,
@@ -200,11 +229,12 @@ pub(super) fn pixels<D: CheckedDevice>(
     let expected = expected.collect::<Result<Vec<_>, _>>()?;
 
     let (seen, rejected) = decoded(device, decoder, &files, &positions, len)?;
-    if let Some(rejected) = rejected.first() {
-        return Err(wrong(format!("row {}: {}", rejected.row, rejected.why)));
-    }
+    let undecoded = undecoded_kinds(&rejected)?;
     let mut worst = [(0_u8, 0.0_f64); SAMPLINGS.len()];
     for (n, (position, expected)) in positions.iter().zip(&expected).enumerate() {
+        if undecoded[n % SAMPLINGS.len()].is_some() {
+            continue;
+        }
         let (most, mean) = distance(&cut(seen.as_ref(), position), expected);
         let (subsampling, name) = kind(n);
         let allowed = match subsampling {
@@ -221,7 +251,12 @@ pub(super) fn pixels<D: CheckedDevice>(
         let worst = &mut worst[n % SAMPLINGS.len()];
         *worst = (worst.0.max(most), worst.1.max(mean));
     }
-    for ((_, name), (most, mean)) in SAMPLINGS.iter().zip(worst) {
+    let mut text = format!("{} files near the host's pixels", BATCH - rejected.len());
+    for (((_, name), (most, mean)), undecoded) in SAMPLINGS.iter().zip(worst).zip(undecoded) {
+        if let Some(why) = undecoded {
+            text += &format!("; not run for {name}: {why}");
+            continue;
+        }
         let start = format!("jpeg/by={by}/of={name}/distance from the host's pixels");
         figures.push(Figure {
             name: format!("{start}/most"),
@@ -234,7 +269,7 @@ pub(super) fn pixels<D: CheckedDevice>(
             unit: "levels",
         });
     }
-    Ok(format!("{BATCH} files near the host's pixels"))
+    Ok(text)
 }
 
 /// Decodes a batch with some undecodable files, and checks that the other files are decoded
@@ -362,4 +397,47 @@ pub(super) fn rates<D: CheckedDevice>(
         unit: "images/s",
     });
     Ok(format!("{} files", batches * BATCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rejected(rows: impl Iterator<Item = usize>) -> Vec<RejectedFile> {
+        let why = Rejection::Decoder {
+            decoder: "nvJPEG",
+            what: "the engine does not support this file".to_owned(),
+        };
+        let file = |row| RejectedFile {
+            row,
+            why: why.clone(),
+        };
+        rows.map(file).collect()
+    }
+
+    #[test]
+    fn a_subsampling_that_the_decoder_rejects_does_not_fail_the_check() {
+        let kinds = SAMPLINGS.len();
+        let one = rejected((0..BATCH).filter(|row| row % kinds == 2));
+
+        let found = undecoded_kinds(&one).expect("one kind");
+
+        let is_rejected = found.map(|why| why.is_some());
+        assert_eq!(is_rejected, [false, false, true, false, false]);
+        assert_eq!(undecoded_kinds(&[]).expect("no kind"), [None; 5]);
+        assert!(undecoded_kinds(&one[1..]).is_err(), "some of its files");
+        assert!(undecoded_kinds(&rejected(0..BATCH)).is_err(), "all files");
+        let other_reason = RejectedFile {
+            why: Rejection::OtherSize {
+                width: 1,
+                height: 1,
+                found_width: 2,
+                found_height: 1,
+            },
+            ..one[0].clone()
+        };
+        let mut other = one;
+        other[0] = other_reason;
+        assert!(undecoded_kinds(&other).is_err());
+    }
 }

@@ -402,6 +402,7 @@ fn jpegs<D: CheckedDevice>(
 }
 
 /// Reason why a check did not pass.
+#[derive(Debug)]
 enum CheckFailure {
     /// The statement does not hold, or an operation failed.
     Failed(String),
