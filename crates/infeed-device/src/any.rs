@@ -407,12 +407,6 @@ macro_rules! kinds {
                 }
             }
 
-            fn drain(&self) -> Result<(), DeviceError> {
-                match self {
-                    $(AnyDevice::$kind(device) => device.drain(),)*
-                }
-            }
-
             fn elapsed(&self, from: &AnyEvent, to: &AnyEvent) -> Result<Duration, DeviceError> {
                 const CALL: &str = "the time between events";
                 match self {

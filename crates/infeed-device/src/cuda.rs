@@ -386,10 +386,6 @@ impl Device for Cuda {
         true
     }
 
-    fn drain(&self) -> Result<(), DeviceError> {
-        device_result("waiting for the device", self.context.finish_all())
-    }
-
     fn elapsed(&self, from: &Event, to: &Event) -> Result<Duration, DeviceError> {
         /// CUDA's codes for events without timing or never recorded (400), and not yet done (600).
         const UNTIMED: [u32; 2] = [400, 600];

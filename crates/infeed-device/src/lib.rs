@@ -19,7 +19,7 @@ pub mod sim;
 pub mod timing;
 
 use std::fmt::Debug;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use infeed_raw::kernel::{Kernel, Table};
@@ -43,8 +43,8 @@ pub use sim::Sim;
 ///
 /// Commands of one stream run in order. Commands of two streams run in any order unless an event
 /// orders them. Any thread may call any method. Methods enqueue work and return; only
-/// [`synchronize`](Device::synchronize), [`drain`](Device::drain), dropping a transfer early, and
-/// freeing memory wait for the device. Clones are handles of the same device.
+/// [`synchronize`](Device::synchronize), dropping a transfer early, and freeing memory wait for the
+/// device. Clones are handles of the same device.
 pub trait Device: Clone + Debug + Send + Sync + 'static {
     /// Bytes on the device, at an address that is a multiple of 256. Dropping a memory frees it,
     /// but only after the commands that use it: the implementation defers the free, or waits.
@@ -215,15 +215,6 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
     /// The error of a command that failed earlier.
     fn synchronize(&self, event: &Self::Event) -> Result<(), DeviceError>;
 
-    /// Blocks the calling thread until everything enqueued so far is done in all streams, including
-    /// destroyed ones. For callers whose stream can no longer be queried.
-    ///
-    /// # Errors
-    ///
-    /// [`DeviceError::Rejected`] while a stream is being captured into a graph; the error of a
-    /// command that failed earlier.
-    fn drain(&self) -> Result<(), DeviceError>;
-
     /// Whether a kernel that waits for an event on the device slows down the kernels of other
     /// streams, so that a wait on the host is better.
     fn is_slowed_by_waits(&self) -> bool {
@@ -253,32 +244,6 @@ pub trait Device: Clone + Debug + Send + Sync + 'static {
             std::thread::park_timeout(left.min(BETWEEN));
         }
         Ok(true)
-    }
-
-    /// As [`drain`](Device::drain), for at most `limit`. Returns whether everything is done.
-    ///
-    /// # Errors
-    ///
-    /// As [`drain`](Device::drain).
-    fn drain_within(&self, limit: Duration) -> Result<bool, DeviceError> {
-        let (sender, drained) = mpsc::sync_channel(1);
-        let device = self.clone();
-        let thread = std::thread::Builder::new().name("infeed-drain".to_owned());
-        // A driver's wait cannot be cancelled, so after the limit this thread keeps waiting alone.
-        let spawned = thread.spawn(move || {
-            let drained = device.drain();
-            // Before the caller continues: the last clone closes the device.
-            drop(device);
-            // The receiver is gone after the limit.
-            let _ = sender.send(drained);
-        });
-        if spawned.is_err() {
-            return Ok(false);
-        }
-        match drained.recv_timeout(limit) {
-            Ok(drained) => drained.map(|()| true),
-            Err(_) => Ok(false),
-        }
     }
 
     /// Runs `calls`, which calls the device many times. Prepares the thread once for all calls, if

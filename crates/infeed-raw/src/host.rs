@@ -9,7 +9,6 @@
 mod pages;
 
 use std::alloc::{self, Layout};
-use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -38,8 +37,14 @@ pub struct HostBytes {
     start: NonNull<u8>,
     len: usize,
     home: Allocation,
-    /// State that other modules attach to this memory, dropped before the memory is freed.
-    held: Option<Box<dyn Any + Send + Sync>>,
+    /// Receives the memory when its owner drops it.
+    held: Option<Box<dyn MemoryGuard>>,
+}
+
+/// State that another module attaches to memory.
+pub(crate) trait MemoryGuard: Send + Sync {
+    /// Receives the memory when its owner drops it. Dropping it frees it.
+    fn release(self: Box<Self>, memory: HostBytes);
 }
 
 /// Source of the memory, which decides how it is freed.
@@ -151,7 +156,15 @@ fn mapped(len: usize) -> Result<HostBytes, OutOfMemory> {
 
 impl Drop for HostBytes {
     fn drop(&mut self) {
-        drop(self.held.take());
+        if let Some(guard) = self.held.take() {
+            let home = std::mem::replace(&mut self.home, Allocation::Empty);
+            return guard.release(HostBytes {
+                start: self.start,
+                len: self.len,
+                home,
+                held: None,
+            });
+        }
         match self.home {
             Allocation::Empty => {}
             // SAFETY: this allocator returned `start` for this layout, and its only owner is being
@@ -286,15 +299,45 @@ mod tests {
     }
 
     #[test]
-    fn an_attached_object_is_dropped_with_the_memory() {
-        let guard = std::sync::Arc::new(());
-        let mut bytes = HostBytes::zeroed(100).unwrap();
+    fn a_guard_receives_the_memory_when_it_is_dropped() {
+        struct Keeper(std::sync::mpsc::Sender<HostBytes>);
+        impl MemoryGuard for Keeper {
+            fn release(self: Box<Self>, memory: HostBytes) {
+                self.0.send(memory).unwrap();
+            }
+        }
+        for len in [100, HUGE_PAGE + 9] {
+            let (sender, released) = std::sync::mpsc::channel();
+            let mut bytes = HostBytes::zeroed(len).unwrap();
+            bytes.fill(3);
+            let start = bytes.as_ptr();
 
-        bytes.hold(Box::new(std::sync::Arc::clone(&guard)));
+            bytes.hold(Box::new(Keeper(sender)));
+            assert!(bytes.is_held());
+            drop(bytes);
 
-        assert!(bytes.is_held());
-        drop(bytes);
-        assert_eq!(std::sync::Arc::strong_count(&guard), 1);
+            let memory = released.recv().unwrap();
+            assert!(!memory.is_held() && memory.as_ptr() == start);
+            assert!(memory.len() == len && memory.iter().all(|&byte| byte == 3));
+        }
+    }
+
+    #[cfg(all(unix, not(miri)))]
+    #[test]
+    fn the_length_of_separate_pages_changes_within_them() {
+        let mut bytes = HostBytes::zeroed(5000).unwrap();
+        let (_, whole) = bytes.whole_pages().unwrap().unwrap();
+
+        bytes.set_len(whole);
+        assert!(bytes.len() == whole && bytes.iter().all(|&byte| byte == 0));
+        bytes.set_len(1);
+        assert_eq!(bytes.len(), 1);
+        for too_long in [8 * HUGE_PAGE, usize::MAX] {
+            let set = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                bytes.set_len(too_long);
+            }));
+            assert!(set.is_err() && bytes.len() == 1);
+        }
     }
 
     #[test]

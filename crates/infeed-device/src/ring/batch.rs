@@ -88,7 +88,7 @@ impl<D: Device> SentBatch<D> {
     pub fn hand_over(mut self, asked: Option<TimedRequest<D>>) -> Result<DeviceBatch<D>, Error> {
         let shared = self.held.shared();
         shared.check()?;
-        shared.settle(None);
+        shared.settle();
         let is_asked = asked.is_some();
         if let Some(asked) = asked {
             let step = (self.content.epoch, self.content.step);

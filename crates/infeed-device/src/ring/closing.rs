@@ -34,7 +34,7 @@ impl<D: Device> Ring<D> {
             return Err(Error::Forked);
         }
         shared.device.with_current(|| {
-            shared.settle(Some(deadline.saturating_duration_since(Instant::now())));
+            shared.settle();
             let free = shared.slots.close();
             let _turn = sync::lock(&self.sending);
             let finished = self.finish(&free, deadline);

@@ -59,9 +59,6 @@ struct UnmarkedSlot<D: Device> {
     slot: Slot<D>,
     /// Streams without a recorded event.
     users: Vec<SlotUser<D>>,
-    /// Whether a stream that used the slot was destroyed. Only a wait for the whole device proves
-    /// the end of its commands.
-    is_orphan: bool,
     ahead: bool,
 }
 
@@ -150,33 +147,24 @@ impl<D: Device> RingState<D> {
 
     /// Records an event in each of the consumer's streams after the commands that use a slot, and
     /// returns the slot. If a stream cannot record an event now, [`settle`](RingState::settle)
-    /// tries again later. With a limit, this call may wait that long for a stream that was
-    /// destroyed.
-    fn release(&self, mut of: UnmarkedSlot<D>, limit: Option<Duration>) {
+    /// tries again later. If a stream was destroyed, the end of its commands is unknown: the slot
+    /// is leaked and the ring ends.
+    fn release(&self, mut of: UnmarkedSlot<D>) {
         let mut unchanged = Vec::new();
         for user in of.users {
             match self.device.record(&user.released, user.queue) {
                 Ok(()) => of.slot.released.push(user.released),
                 Err(DeviceError::Rejected { .. }) => unchanged.push(user),
-                Err(DeviceError::NoStream { .. }) => of.is_orphan = true,
+                Err(error @ DeviceError::NoStream { .. }) => {
+                    let _ = self.fail(error);
+                    std::mem::forget(of.slot);
+                    return self.slots.gone(of.ahead);
+                }
                 Err(error) => return self.withhold(of.slot, of.ahead, error),
             }
         }
         of.users = unchanged;
-        if of.is_orphan
-            && let Some(limit) = limit
-        {
-            let drained = match limit {
-                Duration::MAX => self.device.drain().map(|()| true),
-                limit => self.device.drain_within(limit),
-            };
-            match drained {
-                Ok(drained) => of.is_orphan = !drained,
-                Err(DeviceError::Rejected { .. }) => {}
-                Err(error) => return self.withhold(of.slot, of.ahead, error),
-            }
-        }
-        if of.users.is_empty() && !of.is_orphan {
+        if of.users.is_empty() {
             self.give_back(of.slot, of.ahead);
         } else {
             sync::lock(&self.unchanged).push(of);
@@ -197,12 +185,11 @@ impl<D: Device> RingState<D> {
         self.set_aside(LostSlot { slot, transfers }, ahead);
     }
 
-    /// Returns slots whose consumers' streams can record events by now. With a limit, waits that
-    /// long for the whole device if a stream that used a slot was destroyed.
-    pub(super) fn settle(&self, limit: Option<Duration>) {
+    /// Returns slots whose consumers' streams can record events by now.
+    pub(super) fn settle(&self) {
         let waiting = std::mem::take(&mut *sync::lock(&self.unchanged));
         for of in waiting {
-            self.release(of, limit);
+            self.release(of);
         }
     }
 
@@ -318,7 +305,7 @@ impl<D: Device> RingState<D> {
     ///
     /// The error of an earlier command.
     pub(super) fn poll(&self) -> Result<(), Error> {
-        self.settle(None);
+        self.settle();
         loop {
             let mut copies = sync::lock(&self.copies);
             let Some(first) = copies.front() else { break };
@@ -391,11 +378,9 @@ impl<D: Device> RingState<D> {
 impl<D: Device> Drop for RingState<D> {
     fn drop(&mut self) {
         // Does not run in a fork, where a clone of the `Arc` is leaked.
-        let unchanged = std::mem::take(&mut *sync::lock(&self.unchanged));
-        if !unchanged.is_empty() && !matches!(self.device.drain_within(self.closing), Ok(true)) {
-            // The memory stays allocated, because a stream may use it forever.
-            std::mem::forget(unchanged);
-        }
+        self.settle();
+        // Streams that are still captured: their graphs may use the memory forever.
+        std::mem::forget(std::mem::take(&mut *sync::lock(&self.unchanged)));
     }
 }
 
@@ -430,8 +415,6 @@ struct SlotUses<D: Device> {
     users: Vec<SlotUser<D>>,
     /// Events recorded at the end of uses. Their streams may have been destroyed since.
     ended: Vec<Arc<D::Event>>,
-    /// Whether a stream was destroyed before the end of its use.
-    is_orphan: bool,
 }
 
 /// A stream that uses a batch.
@@ -462,7 +445,6 @@ impl<D: Device> SlotUses<D> {
         Mutex::new(SlotUses {
             users: Vec::new(),
             ended: Vec::new(),
-            is_orphan: false,
         })
     }
 
@@ -490,11 +472,10 @@ impl<D: Device> SlotUses<D> {
         }
         match device.record(&user.released, queue) {
             Ok(()) => self.ended.push(self.users.swap_remove(at).released),
-            // The stream is captured into a graph; the batch's release tries again.
-            Err(DeviceError::Rejected { .. }) => user.until_drop = true,
-            Err(DeviceError::NoStream { .. }) => {
-                self.users.swap_remove(at);
-                self.is_orphan = true;
+            // The stream is captured into a graph, or was destroyed; the batch's release tries
+            // again.
+            Err(DeviceError::Rejected { .. } | DeviceError::NoStream { .. }) => {
+                user.until_drop = true;
             }
             Err(error) => return Err(error),
         }
@@ -663,12 +644,11 @@ impl<D: Device> Drop for SlotHandle<D> {
         let back = UnmarkedSlot {
             slot,
             users: std::mem::take(&mut uses.users),
-            is_orphan: uses.is_orphan,
             ahead: self.ahead,
         };
         drop(uses);
         let device = &self.shared.device;
-        device.with_current(|| self.shared.release(back, None));
+        device.with_current(|| self.shared.release(back));
     }
 }
 

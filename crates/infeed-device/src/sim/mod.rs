@@ -679,29 +679,6 @@ impl Device for Sim {
         self.inner.config.is_slowed_by_waits
     }
 
-    fn drain(&self) -> Result<(), DeviceError> {
-        self.call("drain")?;
-        let state = lock(&self.inner.state);
-        if state
-            .streams
-            .iter()
-            .any(|s| s.usage == StreamUsage::Captured)
-        {
-            return Err(DeviceError::Rejected {
-                call: "waiting for the device",
-                source: Arc::new(StreamCaptured),
-            });
-        }
-        let ends: Vec<Arc<StreamMark>> = (0..state.streams.len())
-            .map(|stream| state.mark(stream, state.streams[stream].end_ns))
-            .collect();
-        drop(state);
-        for end in ends {
-            self.await_mark(&end);
-        }
-        self.call("drain")
-    }
-
     fn elapsed(&self, from: &SimEvent, to: &SimEvent) -> Result<Duration, DeviceError> {
         self.call("elapsed")?;
         let time = |event: &SimEvent| -> Result<u64, DeviceError> {

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use super::driver::Driver;
 use super::entries::Entries;
 use super::error::{CudaError, NoCuda};
+use super::pinned::PinnedMemory;
 use super::pool::Pool;
 use super::queue::Queue;
 
@@ -186,6 +187,8 @@ pub struct Context {
     events: Mutex<Vec<usize>>,
     /// None if the driver has no pools.
     pub(super) pool: Option<Pool>,
+    /// Host memory that this context has pinned.
+    pub(super) pinned: PinnedMemory,
 }
 
 /// Streams of a context.
@@ -257,6 +260,7 @@ impl Context {
             streams: Mutex::default(),
             events: Mutex::default(),
             pool: None,
+            pinned: PinnedMemory::default(),
         };
         context.load()?;
         let others = (0..found).filter(|&other| other != ordinal);
@@ -340,22 +344,6 @@ impl Context {
         // SAFETY: a live stream, by `stream_of`.
         let code = unsafe { (self.driver.stream_synchronize)(stream) };
         self.driver.check("cuStreamSynchronize", code)
-    }
-
-    /// Waits until all commands of the process on this GPU are done, including those of destroyed
-    /// streams.
-    ///
-    /// # Errors
-    ///
-    /// [`CudaError::Capturing`]; the driver's error, of this call or of an earlier command.
-    pub fn finish_all(&self) -> Result<(), CudaError> {
-        let _bound = self.bind()?;
-        // SAFETY: the context is current, which is the only requirement.
-        let code = unsafe { (self.driver.context_synchronize)() };
-        if super::driver::code::OF_CAPTURES.contains(&code) {
-            return Err(CudaError::Capturing);
-        }
-        self.driver.check("cuCtxSynchronize", code)
     }
 
     /// Returns the handle of a queue's stream, for a command of this context.

@@ -28,9 +28,6 @@ pub(super) mod code {
     /// For a stream: an invalid handle, or a stream of a destroyed context.
     pub(crate) const OF_STREAMS: [c_uint; 2] = [400, 709];
 
-    /// For streams during a capture: `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` and related codes.
-    pub(crate) const OF_CAPTURES: std::ops::RangeInclusive<c_uint> = 900..=908;
-
     /// For an image of kernels: invalid, not for this GPU, or PTX that is invalid, unsupported, of
     /// a later version, or that the driver has no compiler for.
     pub(crate) const OF_KERNELS: [c_uint; 6] = [200, 209, 218, 221, 222, 223];
@@ -83,7 +80,6 @@ table! {
     primary_release = "cuDevicePrimaryCtxRelease_v2" (c_int);
     context_push = "cuCtxPushCurrent_v2" (usize);
     context_pop = "cuCtxPopCurrent_v2" (*mut usize);
-    context_synchronize = "cuCtxSynchronize" ();
     capture_mode = "cuThreadExchangeStreamCaptureMode" (*mut c_uint);
     memory_info = "cuMemGetInfo_v2" (*mut usize, *mut usize);
     memory_alloc = "cuMemAlloc_v2" (*mut u64, usize);

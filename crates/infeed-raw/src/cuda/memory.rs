@@ -1,7 +1,6 @@
-//! Memory of a GPU, and pinned host memory.
+//! Memory of a GPU.
 
 use std::any::Any;
-use std::ffi::{c_uint, c_void};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,9 +12,6 @@ use super::queue::Queue;
 use super::reading::PendingRead;
 use crate::host::HostSource;
 use crate::slab::Slab;
-
-/// `CU_MEMHOSTREGISTER_PORTABLE`: pinned for every GPU of the process.
-const PORTABLE: c_uint = 1;
 
 /// Bytes that a kernel reads at once, all of which must be allocated: see `load_words` in
 /// `kernels/target.h`.
@@ -308,53 +304,6 @@ impl Context {
             table: Mutex::default(),
         })
     }
-
-    /// Pins a slab, so that the GPU reads and writes it directly and at the full rate of the bus.
-    /// The slab stays pinned for every GPU until its memory is freed, also while it is cut into
-    /// rows. To pin a slab below 2 MiB, its contents move to separate pages.
-    ///
-    /// The host reads and writes the memory at full speed: it is not write-combined. On Linux, a
-    /// forked child reads zeros from it, so the pages belong to this process alone.
-    ///
-    /// # Errors
-    ///
-    /// The driver's error: it may be unable to pin more. Copies from the slab still work, at a
-    /// fraction of the rate, and block their caller.
-    ///
-    /// # Cost
-    ///
-    /// Touches every page: about a second for 4 GiB, once for each slab.
-    pub fn pin(self: &Arc<Context>, slab: &mut Slab) -> Result<(), CudaError> {
-        let bytes = slab.memory_mut();
-        if bytes.is_held() || bytes.is_empty() {
-            return Ok(());
-        }
-        let pages = bytes
-            .whole_pages()
-            .map_err(|error| CudaError::Mismatch(error.to_string()))?;
-        let Some((start, len)) = pages else {
-            return Err(CudaError::Mismatch(
-                "memory cannot be pinned on this system".to_owned(),
-            ));
-        };
-        // A fork would share the pages copy-on-write: the next write in this process would go to a
-        // new page while the GPU keeps reading the old one.
-        bytes.withhold(true);
-        let _bound = self.bind()?;
-        let start = start.as_ptr().cast::<c_void>();
-        // SAFETY: whole pages that belong to this slab alone, valid until it frees them. The guard
-        // attached below unregisters them before that.
-        let code = unsafe { (self.driver.host_register)(start, len, PORTABLE) };
-        if let Err(error) = self.driver.check("cuMemHostRegister", code) {
-            bytes.withhold(false);
-            return Err(error);
-        }
-        bytes.hold(Box::new(PinnedSlab {
-            context: Arc::clone(self),
-            address: start.expose_provenance(),
-        }));
-        Ok(())
-    }
 }
 
 impl Drop for GpuMemory {
@@ -403,23 +352,5 @@ impl fmt::Debug for GpuMemory {
             .field("address", &format_args!("{:#x}", self.address))
             .field("len", &self.len)
             .finish_non_exhaustive()
-    }
-}
-
-/// Host memory registered with the driver. The slab's memory holds this guard and drops it before
-/// it frees its pages.
-struct PinnedSlab {
-    context: Arc<Context>,
-    address: usize,
-}
-
-impl Drop for PinnedSlab {
-    fn drop(&mut self) {
-        if let Ok(_bound) = self.context.bind() {
-            let start = std::ptr::with_exposed_provenance_mut(self.address);
-            // SAFETY: registered in `pin`, unregistered once, and its pages are still mapped. No
-            // copy is in flight: each holds a share of the memory that it reads.
-            unsafe { (self.context.driver.host_unregister)(start) };
-        }
     }
 }

@@ -12,7 +12,8 @@
 //!   address cannot be verified; see `foreign`.
 //! - Memory, events and transfers hold a share of their [`Context`], whose handles are valid until
 //!   the last share is dropped. A call rejects objects of another context by its number.
-//! - Pinned pages belong to one slab, which unpins them before it frees them.
+//! - Pinned pages belong to one slab, or wait for the next one. They are unpinned before they are
+//!   freed.
 //! - A kernel runs only after [`Kernel::check`](crate::kernel::Kernel::check), and reads only views
 //!   that were checked and then copied to the GPU.
 //! - Results of the driver are numbers of any value, not an enum.
@@ -34,6 +35,7 @@ mod launch;
 mod library;
 mod memory;
 pub mod nvjpeg;
+mod pinned;
 mod pool;
 mod queue;
 mod reading;

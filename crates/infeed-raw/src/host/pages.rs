@@ -1,20 +1,18 @@
 //! Pages of host memory that a GPU's driver pins, and the guard that unpins them.
 
-use std::any::Any;
 use std::ptr::NonNull;
 
 #[cfg(all(unix, not(miri)))]
 use super::{Allocation, HUGE_PAGE, mapped};
-use super::{HostBytes, OutOfMemory};
+use super::{HostBytes, MemoryGuard, OutOfMemory};
 
 impl HostBytes {
-    /// Attaches an object that is dropped before the memory is freed, such as the guard that unpins
-    /// it.
-    pub(crate) fn hold(&mut self, guard: Box<dyn Any + Send + Sync>) {
+    /// Attaches a guard that receives the memory when its owner drops it.
+    pub(crate) fn hold(&mut self, guard: Box<dyn MemoryGuard>) {
         self.held = Some(guard);
     }
 
-    /// Whether an object is attached.
+    /// Whether a guard is attached.
     pub(crate) fn is_held(&self) -> bool {
         self.held.is_some()
     }
@@ -40,6 +38,25 @@ impl HostBytes {
         }
         #[cfg(not(all(linux_system, not(miri))))]
         let _ = is_withheld;
+    }
+
+    /// Changes the number of bytes within the [separate pages](HostBytes::whole_pages) of the
+    /// memory.
+    ///
+    /// # Panics
+    ///
+    /// If the pages have fewer bytes.
+    pub(crate) fn set_len(&mut self, len: usize) {
+        let room = match self.home {
+            #[cfg(all(unix, not(miri)))]
+            Allocation::Mapping { base, len } => {
+                len - (self.start.addr().get() - base.addr().get())
+            }
+            _ => self.len,
+        };
+        assert!(len <= room, "{len} bytes in pages of {room}");
+        // All bytes of a mapping are initialised.
+        self.len = len;
     }
 
     /// Returns the whole pages that contain only these bytes, valid until drop. Bytes that share

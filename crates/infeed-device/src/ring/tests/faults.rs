@@ -104,20 +104,61 @@ fn a_capture_that_never_ends_costs_a_slot_and_is_not_an_error() {
 }
 
 #[test]
-fn after_a_stream_is_destroyed_the_next_sender_waits_for_the_device() {
+fn a_stream_that_is_destroyed_before_its_batch_is_dropped_ends_the_ring() {
     let (ring, sim, queue) = ring(SimConfig::default());
     let destroy = |sim: &Sim| sim.destroy(queue).expect("a stream");
 
     read_and_dropped(&ring, queue, 0, Duration::from_secs(3), destroy);
 
     assert!(sim.now() < Duration::from_secs(3), "a drop does not wait");
-    assert_eq!(ring.stats().expect("no fault").free, 0);
-    drop(ring.send(batch(1, 2)).expect("sent"));
-    assert!(sim.now() >= Duration::from_secs(3));
-    assert_eq!(ring.stats().expect("no fault").slots, 1);
-    assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+    let error = ring.send(batch(1, 2)).expect_err("the end is unknown");
+    assert!(
+        error.chain().contains("keep a stream until"),
+        "{}",
+        error.chain()
+    );
     drop(ring);
-    assert_eq!(sim.used_bytes(), 0);
+    assert!(sim.used_bytes() > 0, "the stream may still read it");
+    assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+}
+
+#[test]
+fn a_stream_that_is_destroyed_before_its_arrays_are_released_ends_the_ring() {
+    let (ring, sim, queue) = ring(SimConfig::default());
+    let (held, image) = taken(&ring, queue, 0, Duration::from_secs(3));
+    sim.destroy(queue).expect("a stream");
+
+    drop(image);
+    drop(held);
+
+    let error = ring.stats().expect_err("the end is unknown");
+    assert!(
+        error.chain().contains("keep a stream until"),
+        "{}",
+        error.chain()
+    );
+    drop(ring);
+    assert!(sim.used_bytes() > 0, "the stream may still read it");
+    assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+}
+
+#[test]
+fn a_batch_dropped_during_a_capture_after_the_ring_closed_is_freed_or_kept() {
+    for ends in [true, false] {
+        let (ring, sim, queue) = ring(SimConfig::default());
+        let (held, image) = taken(&ring, queue, 0, Duration::from_secs(3));
+        let kept = held.clone();
+        ring.close().expect("closed");
+        sim.capture(queue, true).expect("a stream");
+        drop((image, held));
+        sim.capture(queue, !ends).expect("a stream");
+
+        drop(kept);
+        drop(ring);
+
+        assert_eq!(sim.used_bytes() == 0, ends);
+        assert!(sim.violations().is_empty(), "{:?}", sim.violations());
+    }
 }
 
 /// Hands over a batch, and takes its image on a stream that reads it for this long.
