@@ -32,6 +32,9 @@ pub struct Transfers {
     pub slots: u64,
     /// Slots that were added because the loop kept all others.
     pub overflow: u64,
+    /// Bytes of host memory for batches that the driver could not pin.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub unpinned: u64,
     /// JPEGs that the device decoded.
     #[serde(default, skip_serializing_if = "is_none")]
     pub jpegs: u64,
@@ -124,6 +127,7 @@ pub(super) fn transfers(
         fields: routes.iter().map(FieldTransfer::of).collect(),
         slots: stats.slots as u64,
         overflow: stats.overflow,
+        unpinned: stats.unpinned,
         jpegs: stats.jpegs,
         timed: stats.times.batches,
         timed_bytes: stats.times.bytes,
@@ -303,6 +307,13 @@ impl Transfers {
                 self.slots
             ));
         }
+        if self.unpinned > 0 {
+            lines.push(format!(
+                "the driver could not pin {} of host memory for batches, so copies from it are \
+                 slower; allow the process to lock more memory",
+                bytes(self.unpinned as f64)
+            ));
+        }
         let dropped = self.batches.saturating_sub(self.delivered + ahead);
         if dropped > 0 {
             lines.push(format!(
@@ -349,6 +360,7 @@ mod tests {
             ahead: 2,
             free: 0,
             overflow: 0,
+            unpinned: 0,
             gaps: GapTotals {
                 batches: 10,
                 waited: Duration::from_millis(5),
@@ -393,6 +405,7 @@ mod tests {
         let text = Route::stay(column("text", ColumnKind::Text));
         let mut stats = stats();
         (stats.overflow, stats.ahead, stats.slots) = (2, 0, 5);
+        stats.unpinned = 3_000_000;
 
         let found = of(&stats, &[image(), text]);
 
@@ -400,6 +413,7 @@ mod tests {
         let seen = found.seen.join("\n");
         assert!(seen.contains("`text` stays on the host"), "{seen}");
         assert!(seen.contains("2 slots were made in addition"), "{seen}");
+        assert!(seen.contains("could not pin 3 MB of host memory"), "{seen}");
         assert!(
             seen.contains("2 of 12 batches were sent for nothing"),
             "{seen}"

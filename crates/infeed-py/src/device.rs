@@ -268,6 +268,7 @@ pub(crate) fn dict_from<'py>(
     dict.set_item("jpegs", stats.jpegs)?;
     dict.set_item("slots", stats.slots)?;
     dict.set_item("overflow", stats.overflow)?;
+    dict.set_item("unpinned_bytes", stats.unpinned)?;
     dict.set_item("gap_s", stats.gaps.waited.as_secs_f64())?;
     dict.set_item("gap_batches", stats.gaps.batches)?;
     dict.set_item("late_s", stats.late.waited.as_secs_f64())?;

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc as StdArc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use infeed_raw::kernel::{Bilinear, Table};
@@ -84,6 +84,8 @@ pub struct Ring<D: Device> {
     weights: Mutex<Bilinear>,
     /// None if no column has files.
     decoders: Option<Mutex<RingDecoders<D>>>,
+    /// See [`RingStats::unpinned`].
+    unpinned: StdArc<AtomicU64>,
     /// Index of the layout that slots keep memory for. [`ALL`] for every layout.
     kept: AtomicUsize,
     /// Held while a batch is enqueued, so that streams get batches in one order.
@@ -175,12 +177,21 @@ impl<D: Device> Ring<D> {
             kernels,
             weights: Mutex::new(Bilinear::new()),
             decoders: None,
+            unpinned: StdArc::default(),
             kept: AtomicUsize::new(ALL),
             sending: Mutex::new(()),
             counted: Mutex::new((0, TransferTotals::default())),
             #[cfg(test)]
             without: std::sync::atomic::AtomicU8::new(0),
         })
+    }
+
+    /// Sets the counter of the host memory that its owner could not pin for this device:
+    /// [`RingStats::unpinned`].
+    #[must_use]
+    pub fn with_unpinned(mut self, bytes: StdArc<AtomicU64>) -> Ring<D> {
+        self.unpinned = bytes;
+        self
     }
 
     /// Sets the decoder. Columns with files need it ([`Upload::Decode`](super::Upload::Decode)).
@@ -221,7 +232,7 @@ impl<D: Device> Ring<D> {
     /// [`Error::Forked`]; [`Error::Device`] if the device failed.
     pub fn has_room(&self, timeout: Duration) -> Result<bool, Error> {
         self.shared.check()?;
-        self.shared.settle(None);
+        self.shared.settle();
         Ok(self.shared.slots.has_room(timeout))
     }
 
@@ -267,7 +278,6 @@ impl<D: Device> Ring<D> {
         let (held, enqueued) = self.shared.device.with_current(|| {
             self.shared.poll()?;
             self.shared.limit_copies(self.settings.slots)?;
-            self.shared.settle(Some(Duration::MAX));
             let needed = self.needed(routes, &loads, rows)?;
             // Every step is timed while the loader compares layouts.
             let kept = self.kept.load(Ordering::Relaxed);
@@ -384,6 +394,7 @@ impl<D: Device> Ring<D> {
             ahead: counts.ahead,
             free: counts.free,
             overflow: counts.overflow,
+            unpinned: self.unpinned.load(Ordering::Relaxed),
             gaps,
             late,
             times: sync::lock(&self.shared.times).totals(),

@@ -22,6 +22,9 @@ pub struct RingStats {
     pub free: usize,
     /// Number of slots made because the consumer kept all others.
     pub overflow: u64,
+    /// Bytes of host memory for batches that the driver could not pin. Copies from it are slower
+    /// and block the sender.
+    pub unpinned: u64,
     /// Time for which the device waited for requested batches.
     pub gaps: GapTotals,
     /// Time for which consumers waited for batches without a request. Measured on the device's
@@ -34,8 +37,8 @@ pub struct RingStats {
 
 impl RingStats {
     /// Combines the counters of all rings of a loader. Transfers are added. Waits and times are
-    /// those of the slowest ring, because a step waits for its last part. None if there are no
-    /// rings.
+    /// those of the slowest ring, because a step waits for its last part. The rings share the host
+    /// memory. None if there are no rings.
     pub fn together(each: &[RingStats]) -> Option<RingStats> {
         let (first, others) = each.split_first()?;
         let mut all = *first;
@@ -45,6 +48,7 @@ impl RingStats {
             all.jpegs += other.jpegs;
             all.slots += other.slots;
             all.overflow += other.overflow;
+            all.unpinned = all.unpinned.max(other.unpinned);
             all.gaps = longer(all.gaps, other.gaps);
             all.late = longer(all.late, other.late);
             all.times = all.times.image_table(&other.times);

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -125,6 +125,8 @@ pub(crate) fn check_slots(slots: usize) -> Result<(), Error> {
 /// Devices with their decoders, before a run is planned for them.
 pub(crate) struct DevicesWithDecoders<D: Device> {
     devices: Vec<D>,
+    /// Bytes of host memory that could not be pinned, for each device.
+    unpinned: Vec<Arc<AtomicU64>>,
     decoders: Vec<Option<D::Decoder>>,
     node: Option<Node>,
     slots: usize,
@@ -146,6 +148,7 @@ impl<D: Device> DevicesWithDecoders<D> {
         let decoders = decoders::of(&devices, options)?;
         let node = several::node(&devices);
         Ok(DevicesWithDecoders {
+            unpinned: devices.iter().map(|_| Arc::default()).collect(),
             devices,
             decoders,
             node,
@@ -156,15 +159,17 @@ impl<D: Device> DevicesWithDecoders<D> {
     /// Describes the devices to the planner.
     pub(crate) fn target(&self, placement: Placement) -> TargetDevice {
         let near = self.node.clone();
-        let (pinning, warned) = (self.devices.clone(), AtomicBool::new(false));
+        let devices = self.devices.iter().cloned();
+        let pinning: Vec<_> = devices.zip(self.unpinned.iter().cloned()).collect();
         TargetDevice {
             placement,
             ready: PrepareSlab(Arc::new(move |slab| {
                 // Pinning touches the pages first, so the kernel allocates them on this NUMA node.
                 let _near = several::stay(near.as_ref());
-                for device in &pinning {
+                for (device, unpinned) in &pinning {
+                    let bytes = slab.as_ref().len() as u64;
                     if let Err(error) = device.pin(slab)
-                        && !warned.swap(true, Ordering::Relaxed)
+                        && unpinned.fetch_add(bytes, Ordering::Relaxed) == 0
                     {
                         let name = device.name();
                         tracing::warn!(target: "infeed::device", "copies to {name} will be slower: {error}");
@@ -191,6 +196,7 @@ impl<D: Device> DeviceLoader<D> {
     ) -> Result<DeviceLoader<D>, Error> {
         let DevicesWithDecoders {
             devices,
+            unpinned,
             decoders,
             node,
             slots,
@@ -202,14 +208,15 @@ impl<D: Device> DeviceLoader<D> {
         };
         let placing = PlacementControl::new(&layouts, &loader);
         let routes: Vec<_> = layouts.each.into_iter().map(|(_, routes)| routes).collect();
-        let ring = |(device, decoder): (D, Option<D::Decoder>)| {
+        let ring = |((device, unpinned), decoder): ((D, _), Option<D::Decoder>)| {
             let ring = Ring::with_layouts(device, routes.clone(), settings)?;
+            let ring = ring.with_unpinned(unpinned);
             Ok(match decoder {
                 Some(decoder) => ring.with_decoder(decoder),
                 None => ring,
             })
         };
-        let rings = devices.into_iter().zip(decoders).map(ring);
+        let rings = devices.into_iter().zip(unpinned).zip(decoders).map(ring);
         let rings = rings.collect::<Result<_, Error>>()?;
         let shared = Arc::new(DeviceShared {
             loader,

@@ -157,7 +157,7 @@ pub(super) const OF_STAGE: [Family<StageStats>; 6] = [
 ];
 
 /// Metrics of a device.
-pub(super) const OF_DEVICE: [Family<RingStats>; 10] = [
+pub(super) const OF_DEVICE: [Family<RingStats>; 11] = [
     counter(
         "infeed_device_batches_total",
         "Batches sent to the device.",
@@ -182,6 +182,11 @@ pub(super) const OF_DEVICE: [Family<RingStats>; 10] = [
         "infeed_device_overflow_slots_total",
         "Slots added because the consumer kept all others.",
         |s| s.overflow as f64,
+    ),
+    counter(
+        "infeed_device_unpinned_bytes_total",
+        "Host memory for batches that the driver could not pin; copies from it are slower.",
+        |s| s.unpinned as f64,
     ),
     counter(
         "infeed_device_gap_seconds_total",
