@@ -1,9 +1,9 @@
 //! Pinned host memory, and its reuse by the next loader.
 //!
-//! To pin or unpin memory, the driver changes the GPU's page tables, and calls of other threads
-//! wait meanwhile. A validation loader that opens and closes during training would so delay the
-//! training. Memory that a loader drops therefore stays pinned for the next loader on the same GPU,
-//! up to as many bytes as the open loaders have pinned. When the last one closes, nothing stays.
+//! Calls of other threads can wait while the driver pins or unpins memory, and then a validation
+//! loader that opens and closes during training delays the training. So memory that a loader drops
+//! stays pinned for the next loader on the same GPU, up to as many bytes as the open loaders have
+//! pinned. When the last loader closes, the driver unpins everything.
 
 use std::ffi::{c_uint, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
