@@ -1,5 +1,6 @@
 """Feeders, which make batches on other machines; here in other processes."""
 
+import time
 import urllib.request
 
 import pytest
@@ -20,6 +21,19 @@ def served(classification, tmp_path):
 def contents(loader, epochs: int) -> list[tuple[bytes, bytes]]:
     batches = [batch for _ in range(epochs) for batch in loader]
     return [(b["image"].tobytes(), b["label"].tobytes()) for b in batches]
+
+
+def disconnected(loader):
+    """Waits until the loader has noticed that its feeder is gone.
+
+    It may have received all batches of the epoch before.
+    """
+    for _ in range(500):
+        (reported,) = loader.stats()["feeders"]
+        if not reported["connected"]:
+            break
+        time.sleep(0.02)
+    return reported
 
 
 @pytest.mark.parametrize("local", ["help", "fallback"])
@@ -81,7 +95,7 @@ def test_a_killed_feeder_loses_no_batch(served):
         found = contents(loader, 1)
         feeder.kill()
         found += contents(loader, 1)
-        (reported,) = loader.stats()["feeders"]
+        reported = disconnected(loader)
 
     assert found == expected
     assert not reported["connected"]
