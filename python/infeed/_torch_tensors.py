@@ -14,7 +14,7 @@ def tensor_of(array: Any, own: bool | None = None) -> torch.Tensor:
         array: The array.
         own: Whether the tensor is a copy in memory of PyTorch. False: it shares the
             memory of the batch. None: a copy on a GPU, because PyTorch ignores
-            ``record_stream`` on memory of others.
+            ``record_stream`` on memory that it did not allocate.
     """
     shared = torch.from_dlpack(array)
     is_copied = shared.is_cuda if own is None else own
