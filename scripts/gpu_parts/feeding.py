@@ -30,6 +30,9 @@ SIZES = {
 # Loaders after which a process has all its memory.
 SETTLED = 5
 
+# Time in which the threads of a closed loader end.
+THREADS_END_S = 5.0
+
 # Largest growth of a process that is no leak. The allocator of the system rounds.
 MOST_HOST_MIB = 64
 MOST_GPU_MIB = 1
@@ -231,6 +234,17 @@ def interference(findings: Findings, settings: Settings) -> None:
             findings.figure(f"step of 10 ms/next to={name}/{point}", ms, "ms")
 
 
+def loader_threads() -> list[str]:
+    """Returns the names of this process's threads that belong to a loader."""
+    names = []
+    for file in Path("/proc/self/task").glob("*/comm"):
+        # The thread may have ended meanwhile.
+        with contextlib.suppress(OSError):
+            names.append(file.read_text().strip())
+    # The threads of the simulated device belong to the process.
+    return [n for n in names if n.startswith("infeed") and "-sim" not in n]
+
+
 def leaks(findings: Findings, settings: Settings) -> None:
     """Checks the process after many loaders, of which some are outlived by a batch."""
     loop = loop_for(findings, settings, "loaders leave nothing behind")
@@ -249,6 +263,13 @@ def leaks(findings: Findings, settings: Settings) -> None:
             "descriptors": len(os.listdir("/proc/self/fd")),
         }
 
+    def settled() -> dict[str, float]:
+        # Linux lists a thread for a moment after another thread has joined it.
+        deadline = time.monotonic() + THREADS_END_S
+        while loader_threads() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return used()
+
     def check() -> str:
         held: object = None
         before: dict[str, float] = {}
@@ -261,10 +282,10 @@ def leaks(findings: Findings, settings: Settings) -> None:
                     held = batch
                 del batch
             if number + 1 == SETTLED:
-                before = used()
+                before = settled()
         del held
         loop.wait()
-        grown = {name: value - before[name] for name, value in used().items()}
+        grown = {name: value - before[name] for name, value in settled().items()}
         text = json.dumps({name: round(value, 1) for name, value in grown.items()})
         if (
             grown["host_mib"] > MOST_HOST_MIB
