@@ -409,7 +409,7 @@ with pipeline.open(device="cuda:0", placement="device") as loader:
     after = report()["calls"]
 gpu.end(stream)
 gpu.close()
-print(json.dumps({call: (after[call] - before[call]) / done for call in after}))
+print(json.dumps([done, {call: after[call] - before[call] for call in after}]))
 """
 
 
@@ -417,13 +417,15 @@ def test_a_step_binds_the_context_a_few_times(driver, classification):
     ran = driver("-c", STEPS, str(classification.path))
 
     assert ran.returncode == 0, ran.stderr
-    calls = json.loads(ran.stdout)
-    print({call: count for call, count in calls.items() if count}, sum(calls.values()))
-    # Once for the sender and once for each request of the consumer, not once for each
-    # command.
-    assert calls["cuCtxPushCurrent_v2"] <= 6, calls
+    steps, calls = json.loads(ran.stdout)
+    # The sender runs ahead of the consumer, so it sends more or fewer batches meanwhile
+    # than the consumer takes. Each has one kernel. The last may not be launched yet.
+    sent = calls["cuLaunchKernel"] + 1
+    # Once for each batch that is sent and once for each of the consumer's five requests
+    # (next batch, two imports, two releases), not once for each command.
+    assert calls["cuCtxPushCurrent_v2"] <= sent + 5 * steps, calls
     # Events are reused; a late stream may need one more.
-    assert calls["cuEventCreate"] <= 0.1, calls
+    assert calls["cuEventCreate"] <= 0.1 * steps, calls
     assert calls.get("cuEventDestroy_v2", 0) == 0, calls
 
 
