@@ -187,8 +187,9 @@ def restarted(made):
 def several(photos):
     """More pipelines than a feeder serves at a time, next to one that stays.
 
-    Reports the seeds of the pipelines that it serves at each time. A port is no sign of
-    that: a pipeline can receive the port of one that is no longer served.
+    Reports the seeds of the pipelines that the feeder serves after each trainer. Its
+    addresses do not tell them apart: a new pipeline can receive the port of a dropped
+    one.
     """
     made = {seed: pipeline(photos, seed) for seed in [3, *range(10, 20)]}
     with infeed.ray.Feeders(num=1, local="fallback", workers=1) as feeders:
@@ -287,14 +288,14 @@ def closed(made):
     # They start again with the next loader, which is not closed here.
     third = Trainer(made, feeders)
     third.until(all_feed)
-    again, fed_again = third.feeders(), third.met
+    again, was_fed_again = third.feeders(), third.met
     del third
     gc.collect()
     threads = [t.name for t in threading.enumerate() if t.name == "infeed-ray"]
     return trainer.report(
         kept=len(kept),
         left=after + left(again, wait=True),
-        again=fed_again,
+        again=was_fed_again,
         threads=threads,
     )
 

@@ -89,12 +89,12 @@ def test_feeders_serve_several_pipelines_and_drop_unused_ones(on_cluster, local)
 
     assert same(report, local)
     assert report["feeders"][0]["lost"] == 0, "the pipeline that was fed all the time"
-    for fed, seed, served in [*report["passed"], report["again"]]:
-        assert fed
+    for is_fed, seed, served in [*report["passed"], report["again"]]:
+        assert is_fed
         assert {3, seed} <= set(served)
     counts = [len(served) for _, _, served in report["passed"]]
     assert counts == [2, 3, 4, 5, 6, 7, 8, 8, 8, 8]
-    # Among them the one that `again` fed.
+    # The last trainer uses one of them.
     assert len(report["dropped"]) == 3
 
 
