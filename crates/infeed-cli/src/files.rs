@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use infeed::decode::{Decoder, Header, Limits};
+use infeed::source::left_out::LeftOut;
 use infeed::source::{IMAGE_EXTENSIONS, image_files};
 use infeed::store;
 
@@ -118,22 +119,13 @@ fn pairs_among(folders: &[&Path]) -> Option<(PathBuf, PathBuf)> {
     (!found.is_empty()).then(|| found.swap_remove(train.unwrap_or(0)))
 }
 
-/// Returns all image files below a folder, sorted, and the number of other files. Ignores hidden
-/// files and folders.
+/// Returns all image files below a folder, sorted, and the other files. Ignores hidden files and
+/// folders.
 ///
 /// # Errors
 ///
 /// If a folder cannot be listed.
-pub(crate) fn images_below(dir: &Path) -> Result<(Vec<PathBuf>, usize), CliError> {
-    if store::is_url(dir) {
-        let listed = store::objects(&dir.to_string_lossy());
-        let listed = listed.map_err(|error| CliError::failed(&error))?;
-        let (images, rest): (Vec<PathBuf>, Vec<PathBuf>) = listed
-            .into_iter()
-            .map(PathBuf::from)
-            .partition(|path| is_image(path));
-        return Ok((images, rest.len()));
-    }
+pub(crate) fn images_below(dir: &Path) -> Result<(Vec<PathBuf>, Vec<LeftOut>), CliError> {
     image_files(dir).map_err(|error| CliError::failed(&error))
 }
 

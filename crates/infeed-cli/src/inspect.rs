@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use infeed::pipeline::SourceSpec;
+use infeed::source::folder::outside_classes;
 use infeed::transform::{Palette, Transform};
 
 use crate::error::CliError;
@@ -85,7 +86,7 @@ fn look(target: &Target, limit: usize) -> Result<Report, CliError> {
 
 /// Inspects the image files of a folder. The first folder level below the root is the class.
 fn folder(root: &Path, by_class: bool, limit: usize) -> Result<Report, CliError> {
-    let (files, others) = images_below(root)?;
+    let (files, mut left_out) = images_below(root)?;
     let mut classes: BTreeMap<String, u64> = BTreeMap::new();
     for path in files.iter().filter(|_| by_class) {
         let mut below = path.strip_prefix(root).unwrap_or(path).components();
@@ -95,6 +96,13 @@ fn folder(root: &Path, by_class: bool, limit: usize) -> Result<Report, CliError>
                 .or_default() += 1;
         }
     }
+    if !classes.is_empty() {
+        let below = |path: &'_ PathBuf| path.strip_prefix(root).unwrap_or(path).to_owned();
+        let outside = files.iter().map(below);
+        let outside = outside.filter(|path| path.components().count() == 1);
+        let outside: Vec<String> = outside.map(|path| path.display().to_string()).collect();
+        left_out.extend(outside_classes(root, outside.iter().map(String::as_str)));
+    }
     let images = FolderCheck {
         root: root.to_owned(),
         ..check_files(&files, limit, &MaskContents::None)?
@@ -102,7 +110,7 @@ fn folder(root: &Path, by_class: bool, limit: usize) -> Result<Report, CliError>
     Ok(Report {
         images: Some(images),
         classes,
-        others,
+        left_out,
         ..Report::default()
     })
 }
@@ -111,6 +119,7 @@ fn folder(root: &Path, by_class: bool, limit: usize) -> Result<Report, CliError>
 fn pairs(target: &Target, image: &Path, mask: &Path, limit: usize) -> Result<Report, CliError> {
     let ((images, other_images), (masks, other_masks)) =
         (images_below(image)?, images_below(mask)?);
+    let left_out = [other_images, other_masks].concat();
     let stems = |files: &[PathBuf], root: &Path| -> BTreeSet<PathBuf> {
         let stem = |path: &PathBuf| path.strip_prefix(root).unwrap_or(path).with_extension("");
         files.iter().map(stem).collect()
@@ -142,7 +151,7 @@ fn pairs(target: &Target, image: &Path, mask: &Path, limit: usize) -> Result<Rep
         }
     }
     Ok(Report {
-        others: other_images + other_masks,
+        left_out,
         without_mask: without(&image_stems, &mask_stems),
         without_image: without(&mask_stems, &image_stems),
         mismatched,

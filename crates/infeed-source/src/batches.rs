@@ -7,11 +7,11 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::UInt64Type;
 use arrow_array::{Array as _, RecordBatch};
 use arrow_schema::Schema;
-use bytes::Bytes;
 
 use super::columns::ColumnRequest;
-use super::columns::table::rows::{Rows, first_bytes, words};
+use super::columns::table::rows::{FirstBytes, Rows, words};
 use super::columns::table::{Columns, FirstValues};
+use super::left_out::LeftOut;
 use super::memory::{hand_over, resident_reads};
 use super::{Admission, Read, ReadError, Sink, Source, is_label, whole};
 use infeed_core::error::Error;
@@ -134,6 +134,10 @@ impl Source for Batches {
         self.columns.classes()
     }
 
+    fn left_out(&self) -> Vec<LeftOut> {
+        self.columns.left_out()
+    }
+
     fn label(&self, record: u64) -> Option<i64> {
         let at = self.fields().iter().position(is_label)?;
         let FieldKind::Tensor { dtype, .. } = self.fields()[at].kind else {
@@ -181,9 +185,15 @@ impl FirstValues for FirstBatches<'_> {
         self.name.to_owned()
     }
 
-    fn value(&mut self, column: usize, child: Option<&str>) -> io::Result<Option<Bytes>> {
-        let mut columns = self.column(column);
-        Ok(columns.find_map(|column| first_bytes(column, child)))
+    fn look(
+        &mut self,
+        column: usize,
+        child: Option<&str>,
+        seen: &mut FirstBytes,
+    ) -> io::Result<()> {
+        self.column(column)
+            .for_each(|array| seen.look(array, child));
+        Ok(())
     }
 
     fn words(&mut self, column: usize) -> io::Result<Option<Vec<String>>> {

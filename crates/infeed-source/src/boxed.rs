@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::folder::read_files;
+use super::left_out::LeftOut;
 use super::listing::Paths;
 use super::{Admission, Read, ReadError, Sink, Source, admitted, fingerprint};
 use infeed_codec::decode::{ColorMode, DecodeError, Decoder, Limits, Request};
@@ -342,6 +343,10 @@ impl Source for BoxedImages {
 
     fn classes(&self) -> Option<&[String]> {
         self.classes.as_deref()
+    }
+
+    fn left_out(&self) -> Vec<LeftOut> {
+        self.paths.left_out().to_vec()
     }
 
     fn parallel_reads(&self) -> Option<usize> {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
+use super::left_out::LeftOut;
 use super::listing::{self, OpenFile, Paths, Tree};
 use super::{Admission, Read, ReadError, Sink, Source, admitted, fingerprint};
 use crate::store;
@@ -35,6 +36,8 @@ pub struct Folder {
     /// One label per file, or empty.
     labels: Vec<i64>,
     classes: Option<Vec<String>>,
+    /// Images outside the class folders.
+    outside_classes: Option<LeftOut>,
 }
 
 impl Folder {
@@ -50,14 +53,7 @@ impl Folder {
         if let Labels::Csv(csv) = labels {
             return Folder::from_csv(root, csv);
         }
-        let Tree { folders, paths } = Tree::list(root, follow_links)?;
-        let ignored: usize = folders.iter().map(|folder| folder.ignored).sum();
-        if ignored > 0 {
-            tracing::info!(
-                "{}: {ignored} files without an image extension",
-                root.display()
-            );
-        }
+        let Tree { folders, paths } = Tree::list(root, follow_links, None)?;
         let by_class = *labels == Labels::Auto
             && folders
                 .iter()
@@ -67,10 +63,13 @@ impl Folder {
             paths,
             labels: Vec::new(),
             classes: by_class.then(Vec::new),
+            outside_classes: None,
         };
         for folder in folders {
             if by_class {
                 let Some(class) = folder.path.iter().next() else {
+                    let outside = folder.names.iter().map(|(name, _)| name);
+                    source.outside_classes = outside_classes(root, outside);
                     continue;
                 };
                 let class = class.to_string_lossy();
@@ -177,8 +176,20 @@ impl Folder {
             paths,
             labels,
             classes,
+            outside_classes: None,
         })
     }
+}
+
+/// Reports images that have no class because they are directly in the folder.
+pub fn outside_classes<'a>(root: &Path, names: impl Iterator<Item = &'a str>) -> Option<LeftOut> {
+    let mut outside = LeftOut::new(
+        root.display().to_string(),
+        "image outside the class folders",
+    )
+    .note("move such images into a class folder, or set labels=\"none\"");
+    names.for_each(|name| outside.add(name));
+    (outside.count > 0).then_some(outside)
 }
 
 /// Describes the label that keeps the others from being integers, where some labels are numbers.
@@ -260,6 +271,12 @@ impl Source for Folder {
 
     fn classes(&self) -> Option<&[String]> {
         self.classes.as_deref()
+    }
+
+    fn left_out(&self) -> Vec<LeftOut> {
+        let outside_classes = self.outside_classes.iter().cloned();
+        let other_files = self.paths.left_out().iter().cloned();
+        other_files.chain(outside_classes).collect()
     }
 
     fn read(

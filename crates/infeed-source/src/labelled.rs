@@ -27,7 +27,7 @@ pub(super) fn list(
         );
         return Err(Error::config("source", problem));
     }
-    let Tree { folders, mut paths } = Tree::list(images, true)?;
+    let Tree { folders, mut paths } = Tree::list(images, true, Some(extension))?;
     let mut files = Vec::new();
     for folder in folders {
         let beside = labels.join(&folder.path);

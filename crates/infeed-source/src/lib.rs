@@ -20,6 +20,7 @@ pub mod folder;
 pub mod formats;
 mod labelled;
 pub mod labelme;
+pub mod left_out;
 mod listing;
 pub mod memory;
 pub mod mix;
@@ -53,6 +54,7 @@ use infeed_core::exec::budget::BudgetError;
 use infeed_core::order::window::Groups;
 use infeed_core::random::{hash, hash_bytes};
 use infeed_core::sample::{DType, Field, FieldKind, Record, RecordId};
+use left_out::LeftOut;
 use subset::Subset;
 
 /// Reads the records of a dataset by number.
@@ -111,6 +113,11 @@ pub trait Source: Send + Sync + Debug {
     /// Class names by label, where the source knows them.
     fn classes(&self) -> Option<&[String]> {
         None
+    }
+
+    /// Parts of the dataset that no record contains, and that the user has not excluded.
+    fn left_out(&self) -> Vec<LeftOut> {
+        Vec::new()
     }
 
     /// Label of a record, where it is known without reading a record.

@@ -11,6 +11,7 @@ use std::thread;
 
 use bytes::Bytes;
 
+use crate::left_out::LeftOut;
 use crate::store::{self, Bucket, BufferPool, Cache, ListedObject, RangeRequest};
 use infeed_core::error::Error;
 use infeed_core::printable::printable;
@@ -21,6 +22,12 @@ use infeed_core::random::{hash, hash_bytes};
 pub const IMAGE_EXTENSIONS: [&str; 10] = [
     "jpg", "jpeg", "jpe", "png", "webp", "bmp", "gif", "tif", "tiff", "ifl",
 ];
+
+/// Files that are not images according to their extension.
+const OTHER_FILE: &str = "file without an image extension";
+
+/// Named pipes, sockets and devices. Opening one could wait for ever.
+const SPECIAL_FILE: &str = "pipe, socket or device";
 
 /// Threads that list folders; network file systems answer in parallel.
 const LISTERS: usize = 8;
@@ -39,6 +46,8 @@ pub(super) struct Paths {
     /// End of each name in `names`.
     ends: Vec<u64>,
     location: Location,
+    /// Files below the root that are not images.
+    left_out: Vec<LeftOut>,
 }
 
 /// Location of the files.
@@ -126,7 +135,13 @@ impl Paths {
             names: Vec::new(),
             ends: Vec::new(),
             location,
+            left_out: Vec::new(),
         }
+    }
+
+    /// Files below the root that are not images.
+    pub(super) fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
     }
 
     pub(super) fn len(&self) -> usize {
@@ -277,20 +292,25 @@ pub(super) struct Tree {
 
 impl Tree {
     /// Lists the image files below a folder or its URL. Symbolic links that lead outside the folder
-    /// are left out unless `follow_links` is set.
+    /// are left out unless `follow_links` is set. The caller reads files with the extension
+    /// `companion` itself.
     ///
     /// # Errors
     ///
     /// [`Error::Open`] for the first folder that cannot be listed, or a name that is not Unicode.
-    pub(super) fn list(root: &Path, follow_links: bool) -> Result<Tree, Error> {
+    pub(super) fn list(
+        root: &Path,
+        follow_links: bool,
+        companion: Option<&str>,
+    ) -> Result<Tree, Error> {
         if !store::is_url(root) {
-            let folders = list(root, follow_links);
+            let folders = list(root, follow_links, companion);
             let folders = folders.map_err(|(path, error)| Error::open(path, error))?;
             let paths = Paths::new(root, Location::Local(Arc::default()));
-            return Ok(Tree { folders, paths });
+            return Ok(Tree::new(folders, paths));
         }
         let (bucket, prefix, found) = store::below(root)?;
-        let folders = sorted(found).map_err(|error| Error::open(root, error))?;
+        let folders = sorted(found, companion).map_err(|error| Error::open(root, error))?;
         let location = Location::Remote {
             bucket,
             prefix,
@@ -300,7 +320,21 @@ impl Tree {
             buffers: Arc::default(),
         };
         let paths = Paths::new(root, location);
-        Ok(Tree { folders, paths })
+        Ok(Tree::new(folders, paths))
+    }
+
+    fn new(mut folders: Vec<ListedFolder>, mut paths: Paths) -> Tree {
+        let location = paths.root.display().to_string();
+        for mut parts in folders
+            .iter_mut()
+            .flat_map(|folder| folder.left_out.drain(..))
+        {
+            parts.location.clone_from(&location);
+            parts.append_to(&mut paths.left_out);
+        }
+        // The entries of a folder come in any order.
+        paths.left_out.sort_by_key(|parts| parts.kind);
+        Tree { folders, paths }
     }
 
     /// Builds the paths of named files below a folder or its URL. A name may lead outside the
@@ -354,8 +388,25 @@ pub(super) struct ListedFolder {
     pub(super) path: PathBuf,
     /// Sorted names, in one string since a folder may hold a million.
     pub(super) names: SortedNames,
-    /// Number of files without an image extension.
-    pub(super) ignored: usize,
+    /// Files that are not listed, with paths relative to the root.
+    left_out: Vec<LeftOut>,
+}
+
+impl ListedFolder {
+    fn new(path: PathBuf) -> ListedFolder {
+        ListedFolder {
+            path,
+            names: SortedNames::default(),
+            left_out: Vec::new(),
+        }
+    }
+
+    /// Counts a file that is not listed.
+    fn leave_out(&mut self, kind: &'static str, name: &str) {
+        let path = self.path.join(name);
+        let part = LeftOut::new("", kind).with(&slashed(path.to_string_lossy()));
+        part.append_to(&mut self.left_out);
+    }
 }
 
 /// Sorted names in one string.
@@ -386,25 +437,22 @@ fn leads_outside(name: &str, root: &Path) -> bool {
     root != Path::new("/") && !Path::new(name).components().all(inside)
 }
 
-/// Returns the sorted paths of the image files below a local folder, and the number of other files.
+/// Returns the sorted paths of the image files below a folder or its URL, and the other files.
 ///
 /// # Errors
 ///
 /// [`Error::Open`] for the first folder that cannot be listed, or a name that is not Unicode.
-pub fn image_files(root: &Path) -> Result<(Vec<PathBuf>, usize), Error> {
-    let folders = list(root, true).map_err(|(path, error)| Error::open(path, error))?;
-    let others = folders.iter().map(|folder| folder.ignored).sum();
-    let below = |folder: &ListedFolder| -> Vec<PathBuf> {
-        let path = root.join(&folder.path);
-        folder
-            .names
-            .iter()
-            .map(|(name, _)| path.join(name))
-            .collect()
-    };
-    let mut files: Vec<PathBuf> = folders.iter().flat_map(below).collect();
+pub fn image_files(root: &Path) -> Result<(Vec<PathBuf>, Vec<LeftOut>), Error> {
+    let Tree { folders, mut paths } = Tree::list(root, true, None)?;
+    for folder in folders {
+        paths.begin_folder(folder.path);
+        for (name, object) in folder.names.iter() {
+            paths.push(name, object);
+        }
+    }
+    let mut files: Vec<PathBuf> = (0..paths.len()).map(|at| paths.path(at)).collect();
     files.sort();
-    Ok((files, others))
+    Ok((files, paths.left_out))
 }
 
 /// A folder that is not listed yet.
@@ -425,7 +473,11 @@ struct UnlistedFolder {
 /// # Errors
 ///
 /// The first folder that cannot be listed, or a name that is not Unicode.
-fn list(root: &Path, follow_links: bool) -> Result<Vec<ListedFolder>, (PathBuf, io::Error)> {
+fn list(
+    root: &Path,
+    follow_links: bool,
+    companion: Option<&str>,
+) -> Result<Vec<ListedFolder>, (PathBuf, io::Error)> {
     struct Work {
         todo: VecDeque<UnlistedFolder>,
         busy: usize,
@@ -455,7 +507,7 @@ fn list(root: &Path, follow_links: bool) -> Result<Vec<ListedFolder>, (PathBuf, 
             };
             state.busy += 1;
             drop(state);
-            let listed = list_one(root, &folder, follow_links);
+            let listed = list_one(root, &folder, follow_links, companion);
             state = work.lock().unwrap_or_else(PoisonError::into_inner);
             state.busy -= 1;
             match listed {
@@ -486,11 +538,12 @@ fn list_one(
     root: &Path,
     folder: &UnlistedFolder,
     follow_links: bool,
+    companion: Option<&str>,
 ) -> io::Result<(ListedFolder, Vec<UnlistedFolder>)> {
+    let mut listed = ListedFolder::new(folder.path.clone());
     let mut text = String::new();
     let mut spans = Vec::new();
     let mut below = Vec::new();
-    let mut ignored = 0;
     for entry in fs::read_dir(root.join(&folder.path))? {
         let entry = entry?;
         let name = entry.file_name().into_string().map_err(not_unicode)?;
@@ -506,13 +559,12 @@ fn list_one(
                 Err(error)
                     if error.kind() == io::ErrorKind::NotFound && !has_image_extension(&name) =>
                 {
-                    ignored += 1;
+                    listed.leave_out(OTHER_FILE, &name);
                     continue;
                 }
                 Err(error) => return Err(of_link(&path, &error)),
             };
             if !follow_links && !target(&path)?.starts_with(root.canonicalize()?) {
-                ignored += 1;
                 continue;
             }
         }
@@ -529,29 +581,25 @@ fn list_one(
                 path: folder.path.join(name),
                 through_link,
             });
+        } else if !kind.is_file() {
+            listed.leave_out(SPECIAL_FILE, &name);
         } else if has_image_extension(&name) {
             let begin = u32::try_from(text.len()).map_err(|_| too_many())?;
             text.push_str(&name);
             spans.push((begin, u32::try_from(text.len()).map_err(|_| too_many())?));
-        } else {
-            ignored += 1;
+        } else if !has_extension(&name, companion) {
+            listed.leave_out(OTHER_FILE, &name);
         }
     }
     spans.sort_unstable_by(|&(a, b), &(c, d)| {
         text[a as usize..b as usize].cmp(&text[c as usize..d as usize])
     });
-    Ok((
-        ListedFolder {
-            path: folder.path.clone(),
-            names: SortedNames {
-                text,
-                spans,
-                metas: Vec::new(),
-            },
-            ignored,
-        },
-        below,
-    ))
+    listed.names = SortedNames {
+        text,
+        spans,
+        metas: Vec::new(),
+    };
+    Ok((listed, below))
 }
 
 /// Returns a path with `/` between its parts on every platform.
@@ -585,7 +633,7 @@ fn contains(root: &Path, folder: &Path, target: &Path) -> io::Result<bool> {
 
 /// Sorts the objects of a bucket as [`list`] sorts the files of a disk: the same folders and names
 /// in the same order.
-fn sorted(mut found: Vec<ListedObject>) -> io::Result<Vec<ListedFolder>> {
+fn sorted(mut found: Vec<ListedObject>, companion: Option<&str>) -> io::Result<Vec<ListedFolder>> {
     found.retain(|object| {
         // A leading dot means hidden; a trailing slash marks a folder.
         let hidden = object.key.split('/').any(|part| part.starts_with('.'));
@@ -597,13 +645,11 @@ fn sorted(mut found: Vec<ListedObject>) -> io::Result<Vec<ListedFolder>> {
     for object in found {
         let (folder, name) = object.key.rsplit_once('/').unwrap_or(("", &object.key));
         let entry = folders.entry(PathBuf::from(folder));
-        let folder = entry.or_insert_with_key(|path| ListedFolder {
-            path: path.clone(),
-            names: SortedNames::default(),
-            ignored: 0,
-        });
+        let folder = entry.or_insert_with_key(|path| ListedFolder::new(path.clone()));
         if !has_image_extension(name) {
-            folder.ignored += 1;
+            if !has_extension(name, companion) {
+                folder.leave_out(OTHER_FILE, name);
+            }
             continue;
         }
         let names = &mut folder.names;
@@ -634,12 +680,16 @@ fn too_many() -> io::Error {
 }
 
 fn has_image_extension(name: &str) -> bool {
-    let Some((_, extension)) = name.rsplit_once('.') else {
+    has_extension(name, IMAGE_EXTENSIONS)
+}
+
+/// Whether a name has one of some extensions, in any case.
+fn has_extension<'a>(name: &str, extensions: impl IntoIterator<Item = &'a str>) -> bool {
+    let Some((_, own)) = name.rsplit_once('.') else {
         return false;
     };
-    IMAGE_EXTENSIONS
-        .iter()
-        .any(|known| known.eq_ignore_ascii_case(extension))
+    let mut extensions = extensions.into_iter();
+    extensions.any(|known| known.eq_ignore_ascii_case(own))
 }
 
 #[cfg(test)]
@@ -673,8 +723,8 @@ mod tests {
             version: None,
         };
 
-        let disk = paths(list(root.path(), true).expect("lists"));
-        let bucket = paths(sorted(names.map(object).into()).expect("sorts"));
+        let disk = paths(list(root.path(), true, None).expect("lists"));
+        let bucket = paths(sorted(names.map(object).into(), None).expect("sorts"));
 
         let all = |paths: &Paths| -> Vec<PathBuf> {
             (0..paths.len()).map(|at| paths.relative(at)).collect()
@@ -688,7 +738,7 @@ mod tests {
     }
 
     fn relative(root: &Path, follow_links: bool) -> Vec<String> {
-        let paths = paths(list(root, follow_links).expect("lists"));
+        let paths = paths(list(root, follow_links, None).expect("lists"));
         let path = |at| paths.relative(at).to_string_lossy().into_owned();
         (0..paths.len()).map(path).collect()
     }
@@ -726,7 +776,7 @@ mod tests {
         assert_eq!(relative(root, true), ["1.jpg"]);
 
         std::os::unix::fs::symlink("gone", root.join("2.jpg")).expect("links");
-        let error = Tree::list(root, true).expect_err("a link to nothing");
+        let error = Tree::list(root, true, None).expect_err("a link to nothing");
 
         assert!(
             error.chain().contains("2.jpg cannot be"),

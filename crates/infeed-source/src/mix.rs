@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::left_out::LeftOut;
 use super::{Admission, PythonTime, Read, ReadError, Sink, Source};
 use infeed_core::error::Error;
 use infeed_core::order::mixture::{self, BLOCK};
@@ -220,6 +221,10 @@ impl Source for Mix {
 
     fn classes(&self) -> Option<&[String]> {
         self.parts[0].classes()
+    }
+
+    fn left_out(&self) -> Vec<LeftOut> {
+        self.parts.iter().flat_map(|part| part.left_out()).collect()
     }
 
     fn version(&self) -> Option<u64> {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::folder::read_files;
+use super::left_out::LeftOut;
 use super::listing::{ObjectInfo, Paths, Tree};
 use super::{Admission, Read, ReadError, Sink, Source, fingerprint};
 use infeed_core::error::Error;
@@ -86,7 +87,7 @@ struct Stems {
 
 impl Stems {
     fn list(root: &Path, follow_links: bool) -> Result<Stems, Error> {
-        let Tree { folders, paths } = Tree::list(root, follow_links)?;
+        let Tree { folders, paths } = Tree::list(root, follow_links, None)?;
         let mut files: Vec<(PathBuf, PathBuf, ObjectInfo)> = folders
             .iter()
             .flat_map(|folder| {
@@ -184,6 +185,10 @@ impl Source for Pairs {
     fn files(&self, record: u64) -> Vec<PathBuf> {
         let at = record as usize;
         vec![self.images.path(at), self.masks.path(at)]
+    }
+
+    fn left_out(&self) -> Vec<LeftOut> {
+        [self.images.left_out(), self.masks.left_out()].concat()
     }
 
     fn parallel_reads(&self) -> Option<usize> {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::left_out::LeftOut;
 use super::{Admission, PythonTime, Read, ReadError, Sink, Source, single_reads};
 use infeed_core::error::Error;
 use infeed_core::random::hash;
@@ -96,6 +97,10 @@ impl Source for RepeatedRecords {
 
     fn classes(&self) -> Option<&[String]> {
         self.inner.classes()
+    }
+
+    fn left_out(&self) -> Vec<LeftOut> {
+        self.inner.left_out()
     }
 
     fn run_length(&self) -> u64 {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::left_out::LeftOut;
 use super::mix::SourceShares;
 use super::subset::Subset;
 use super::{Admission, PythonTime, Read, ReadError, Sink, Source};
@@ -108,6 +109,10 @@ impl Source for ThrottledSource {
 
     fn classes(&self) -> Option<&[String]> {
         self.inner.classes()
+    }
+
+    fn left_out(&self) -> Vec<LeftOut> {
+        self.inner.left_out()
     }
 
     fn label(&self, record: u64) -> Option<i64> {

@@ -369,7 +369,7 @@ fn prepare(
 
     // Step 3: the plan.
     let mut plan = Plan::over(&pipeline, &*source)?;
-    warnings::log(&pipeline, source.fields());
+    warnings::log(&pipeline, &*source);
 
     // Step 4: layouts. A digest of bytes covers expanded rows, which are equal for all placements.
     let by_bytes = options.digest != DigestScope::Ids;

@@ -138,6 +138,7 @@ fn report(
     let kind = |field: &Field| (field.name.clone(), described(&field.kind));
     let has = |wanted: fn(&FieldKind) -> bool| fields.iter().any(|field| wanted(&field.kind));
     Ok(Report {
+        left_out: source.left_out(),
         mask_classes: labels.shares(&found.masks),
         images: has(is_image).then_some(found.images),
         masks: has(is_mask).then_some(found.masks),

@@ -7,6 +7,7 @@ use infeed::order::mixing::{BatchVariety, Variety};
 use infeed::pipeline::MemoryField;
 use infeed::printable::printable;
 use infeed::sample::Size;
+use infeed::source::left_out::LeftOut;
 use serde_json::{Value, json};
 
 use super::check::FolderCheck;
@@ -27,8 +28,8 @@ pub(super) struct Report {
     pub(super) classes: BTreeMap<String, u64>,
     /// Classes of masks with their share of all pixels.
     pub(super) mask_classes: Vec<(String, f64)>,
-    /// Number of files without an image extension.
-    pub(super) others: usize,
+    /// Parts that the source does not read.
+    pub(super) left_out: Vec<LeftOut>,
     /// Stems of images without a mask, and of masks without an image.
     pub(super) without_mask: Vec<String>,
     pub(super) without_image: Vec<String>,
@@ -87,7 +88,7 @@ impl Report {
             "masks": self.masks.as_ref().map(folder_json),
             "classes": classes.collect::<Vec<_>>(),
             "mask_classes": shares.collect::<Vec<_>>(),
-            "other_files": self.others,
+            "left_out": self.left_out.iter().map(left_out_json).collect::<Vec<_>>(),
             "images_without_mask": self.without_mask,
             "masks_without_image": self.without_image,
             "size_mismatches": self.mismatched,
@@ -122,11 +123,13 @@ impl Report {
             let shares: Vec<String> = self.mask_classes.iter().map(share).collect();
             lines.push(format!("pixels of   {}", listed(&shares, ", ")));
         }
-        if self.others > 0 {
-            lines.push(format!(
-                "others      {} files without an image extension",
-                self.others
-            ));
+        for parts in &self.left_out {
+            let (counted, named) = (parts.counted(), parts.named());
+            let note = match parts.note.as_str() {
+                "" => String::new(),
+                note => format!("; {note}"),
+            };
+            lines.push(format!("left out    {counted}: {named}{note}"));
         }
         for (what, stems) in [
             ("no mask", &self.without_mask),
@@ -289,6 +292,16 @@ fn records_json(records: &RecordSummary) -> Value {
             "shards": mixing.groups.as_ref().map(variety),
             "warning": mixing.warning(),
         })),
+    })
+}
+
+fn left_out_json(parts: &LeftOut) -> Value {
+    json!({
+        "location": parts.location,
+        "kind": parts.kind,
+        "count": parts.count,
+        "names": parts.names,
+        "note": parts.note,
     })
 }
 

@@ -162,3 +162,15 @@ pub fn names_masks(name: &str) -> bool {
         .iter()
         .any(|word| name.contains(word))
 }
+
+/// Whether the name of a column suggests that its encoded images are masks: as [`names_masks`], or a
+/// word of the name is `label`, `labels` or `seg`.
+pub(crate) fn names_encoded_masks(name: &str) -> bool {
+    let is_word = |word: &str| {
+        ["label", "labels", "seg"]
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(word))
+    };
+    let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
+    names_masks(name) || words.any(is_word)
+}

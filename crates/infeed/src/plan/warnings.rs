@@ -1,4 +1,5 @@
-//! Warnings about descriptions that run but are probably wrong. Each is logged once per process.
+//! Warnings about descriptions that run but are probably wrong, and about data that is not read. Each
+//! is logged once per process.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -7,23 +8,35 @@ use super::{coordinates, place};
 use crate::pipeline::Pipeline;
 use infeed_codec::transform::Effect;
 use infeed_core::sample::{Field, FieldKind};
+use infeed_source::Source;
+use infeed_source::left_out::LeftOut;
 
 /// Largest plausible mean or deviation in units of 0 to 1. Those of real images are below 1; those
 /// in units of 0 to 255 are far above 2.
 const MAX_PLAUSIBLE: f64 = 2.0;
 
-/// Logs probable mistakes in a description.
-pub(crate) fn log(pipeline: &Pipeline, fields: &[Field]) {
-    static LOGGED: Mutex<Option<HashSet<String>>> = Mutex::new(None);
+/// Logs probable mistakes in a description, and the parts of the dataset that the source does not
+/// read.
+pub(crate) fn log(pipeline: &Pipeline, source: &dyn Source) {
+    let fields = source.fields();
     let found = coordinates::warnings(pipeline, fields);
     for text in found.into_iter().chain(of_normalize(pipeline, fields)) {
-        let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = logged.get_or_insert_default().insert(text.clone());
-        drop(logged);
-        if is_new {
+        if is_new(&text) {
             tracing::warn!(target: "infeed::plan", "{text}");
         }
     }
+    for text in source.left_out().iter().map(LeftOut::to_string) {
+        if is_new(&text) {
+            tracing::warn!(target: "infeed::source", "{text}");
+        }
+    }
+}
+
+/// Whether the process has not logged this warning yet.
+fn is_new(text: &str) -> bool {
+    static LOGGED: Mutex<Option<HashSet<String>>> = Mutex::new(None);
+    let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+    logged.get_or_insert_default().insert(text.to_owned())
 }
 
 /// Finds values in the wrong unit, and a second normalization.

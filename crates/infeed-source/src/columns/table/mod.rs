@@ -8,16 +8,17 @@ pub(crate) mod rows;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field as ArrowField, Schema};
-use bytes::Bytes;
 
-use super::{ColumnRequest, FieldChoice, guess, names_masks, number_field, product, scalar};
+use super::{
+    ColumnRequest, FieldChoice, guess, names_encoded_masks, number_field, product, scalar,
+};
+use crate::left_out::LeftOut;
 use hints::{FeatureHint, Hints};
-use infeed_codec::decode::Format;
 use infeed_core::error::Error;
 use infeed_core::panics::contain;
 use infeed_core::sample::{DType, Field, FieldKind, Pixels};
@@ -77,6 +78,9 @@ pub(crate) struct Columns {
     fields: Vec<Field>,
     columns: Vec<ReadColumn>,
     classes: Option<Vec<String>>,
+    left_out: Vec<LeftOut>,
+    /// Names of all columns, if the user requested none.
+    known: Option<HashSet<String>>,
 }
 
 /// Values of the first records, which decide the kinds of columns.
@@ -84,18 +88,23 @@ pub(crate) trait FirstValues {
     /// Location of the values for error messages.
     fn name(&self) -> String;
 
-    /// Returns the first value of a column of bytes (or of its child), if there is one.
+    /// Passes the first values of a column of bytes (or of its child) to `seen`.
     ///
     /// # Errors
     ///
-    /// The storage's error, or the reason why the first values are invalid.
-    fn value(&mut self, column: usize, child: Option<&str>) -> io::Result<Option<Bytes>>;
+    /// The storage's error, or the reason why all of the first values are invalid.
+    fn look(
+        &mut self,
+        column: usize,
+        child: Option<&str>,
+        seen: &mut rows::FirstBytes,
+    ) -> io::Result<()>;
 
     /// Returns the words of a column's dictionary, if all of the data shares one.
     ///
     /// # Errors
     ///
-    /// As [`FirstValues::value`].
+    /// As [`FirstValues::look`].
     fn words(&mut self, column: usize) -> io::Result<Option<Vec<String>>>;
 }
 
@@ -147,6 +156,8 @@ impl Columns {
             fields: Vec::new(),
             columns: Vec::new(),
             classes: None,
+            left_out: Vec::new(),
+            known: None,
         };
         if wanted.is_empty() {
             chosen.guess_all(schema, &hints, first)?;
@@ -184,6 +195,8 @@ impl Columns {
         hints: &Hints,
         first: &mut dyn FirstValues,
     ) -> Result<(), Error> {
+        let names = schema.fields().iter().map(|field| field.name().clone());
+        self.known = Some(names.collect());
         for (at, field) in schema.fields().iter().enumerate() {
             let wanted = ColumnRequest {
                 name: field.name().clone(),
@@ -194,11 +207,10 @@ impl Columns {
             };
             match settle(at, field, hints.of_column(field.name()), &wanted, first) {
                 Ok(settled) => self.add(&wanted, field, hints, settled),
-                Err(ColumnError::Unfit(problem)) => tracing::warn!(
-                    target: "infeed::source",
-                    "column `{}` is left out: {problem}",
-                    field.name()
-                ),
+                Err(ColumnError::Unfit(problem)) => {
+                    let column = LeftOut::new(first.name(), "column").with(field.name());
+                    self.left_out.push(column.note(problem));
+                }
                 Err(ColumnError::Unread(error)) => return Err(unread(first, field.name(), error)),
             }
         }
@@ -259,6 +271,22 @@ impl Columns {
     /// Class names of the first column that has any.
     pub(crate) fn classes(&self) -> Option<&[String]> {
         self.classes.as_deref()
+    }
+
+    /// Columns that are not read.
+    pub(crate) fn left_out(&self) -> Vec<LeftOut> {
+        LeftOut::over_files(self.left_out.iter().cloned())
+    }
+
+    /// Counts the columns of another file that the first file does not have.
+    pub(crate) fn compare(&mut self, file: &str, schema: &Schema) {
+        let Some(known) = &mut self.known else { return };
+        for field in schema.fields() {
+            if known.insert(field.name().clone()) {
+                let extra = LeftOut::new(file, "column that the first file does not have");
+                extra.with(field.name()).append_to(&mut self.left_out);
+            }
+        }
     }
 
     /// Returns the positions of the columns in another schema, ascending and without repetition.
@@ -374,11 +402,12 @@ fn settle(
             let kind = match wanted.kind {
                 Some(kind) => bytes_kind(kind, wanted)?,
                 None => {
-                    let is_image = matches!(feature, Some(FeatureHint::Image))
-                        || first
-                            .value(at, child)?
-                            .is_some_and(|bytes| Format::of(&bytes).is_some());
-                    match (is_image, names_masks(&wanted.name)) {
+                    let mut seen = rows::FirstBytes::default();
+                    let is_image = matches!(feature, Some(FeatureHint::Image)) || {
+                        first.look(at, child, &mut seen)?;
+                        seen.has_image()
+                    };
+                    match (is_image, names_encoded_masks(&wanted.name)) {
                         (false, _) => FieldKind::Bytes,
                         (true, true) => FieldKind::Mask(Pixels::Encoded),
                         (true, false) => FieldKind::Image(Pixels::Encoded),

@@ -12,6 +12,7 @@ use bytes::Bytes;
 
 use super::{Columns, Conversion, ReadColumn, ValueCheck, number};
 use crate::columns::integer;
+use infeed_codec::decode::Format;
 use infeed_core::error::Cause;
 use infeed_core::sample::DType;
 
@@ -613,12 +614,52 @@ pub(crate) fn words(array: &ArrayRef) -> Option<Vec<String>> {
     there.map(word).collect()
 }
 
-/// First value of a column of bytes, or of its child, that is not null.
-pub(crate) fn first_bytes(array: &ArrayRef, child: Option<&str>) -> Option<Bytes> {
-    let array = match child {
-        None => array,
-        Some(child) => array.as_struct_opt()?.column_by_name(child)?,
-    };
-    let row = (0..array.len()).find(|&row| array.is_valid(row))?;
-    Cells::bytes(array)?.get(row, &"first".into()).ok()
+/// Number of first values that decide whether a column of bytes holds images.
+const FIRST_VALUES: usize = 16;
+
+/// The first values of a column of bytes that are not null.
+#[derive(Debug, Default)]
+pub(crate) struct FirstBytes {
+    values: usize,
+    images: usize,
+}
+
+impl FirstBytes {
+    /// Whether a value begins like an image. One is enough: the others may be damaged.
+    pub(crate) fn has_image(&self) -> bool {
+        self.images > 0
+    }
+
+    /// Whether there was any value.
+    pub(crate) fn has_values(&self) -> bool {
+        self.values > 0
+    }
+
+    /// Whether further values change nothing.
+    pub(crate) fn is_decided(&self) -> bool {
+        self.has_image() || self.values >= FIRST_VALUES
+    }
+
+    /// Looks at the values of an array, or of its child.
+    pub(crate) fn look(&mut self, array: &ArrayRef, child: Option<&str>) {
+        let array = match child {
+            None => Some(array),
+            Some(child) => array
+                .as_struct_opt()
+                .and_then(|array| array.column_by_name(child)),
+        };
+        let Some((array, cells)) = array.and_then(|array| Some((array, Cells::bytes(array)?)))
+        else {
+            return;
+        };
+        for row in (0..array.len()).filter(|&row| array.is_valid(row)) {
+            if self.is_decided() {
+                return;
+            }
+            if let Ok(value) = cells.get(row, &"first".into()) {
+                self.values += 1;
+                self.images += usize::from(Format::of(&value).is_some());
+            }
+        }
+    }
 }

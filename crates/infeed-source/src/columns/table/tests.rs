@@ -13,6 +13,7 @@ use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::{DataType, Field as ArrowField, Fields, Schema};
 use bytes::Bytes;
 
+use super::rows::FirstBytes;
 use super::*;
 use crate::batches::Batches;
 use crate::store::Blob;
@@ -360,7 +361,7 @@ impl FirstValues for Silent {
         "a.parquet".to_owned()
     }
 
-    fn value(&mut self, _: usize, _: Option<&str>) -> io::Result<Option<Bytes>> {
+    fn look(&mut self, _: usize, _: Option<&str>, _: &mut FirstBytes) -> io::Result<()> {
         Err(io::Error::new(self.0, "why"))
     }
 

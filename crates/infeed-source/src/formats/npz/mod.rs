@@ -8,6 +8,7 @@
 mod tests;
 mod zip;
 
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use super::FileFormat;
 use crate::columns::open::each;
 use crate::columns::{ColumnRequest, array_field, widened};
 use crate::field_spec::column_requests;
+use crate::left_out::LeftOut;
 use crate::memory::{hand_over, resident_reads};
 use crate::npy;
 use crate::shards::index::invalid;
@@ -48,6 +50,7 @@ pub struct Npz {
     groups: Arc<Groups>,
     /// Whether records are slices of maps.
     mapped: bool,
+    left_out: Vec<LeftOut>,
 }
 
 #[derive(Debug)]
@@ -71,11 +74,22 @@ struct ArrayMember {
     record_bytes: usize,
 }
 
-/// Reads the headers of the requested arrays of an archive, or of all if none are requested.
-fn arrays(blob: &dyn Blob, wanted: &[ColumnRequest]) -> io::Result<Vec<ArrayMember>> {
+/// Reads the headers of the requested arrays of an archive, or of all if none are requested. Counts
+/// the members that are no arrays in `left_out`.
+fn arrays(
+    blob: &dyn Blob,
+    wanted: &[ColumnRequest],
+    left_out: &mut Vec<LeftOut>,
+) -> io::Result<Vec<ArrayMember>> {
     let members = zip::members(blob)?;
     let named = members.into_iter().filter_map(|member| {
-        let name = member.name.strip_suffix(".npy")?.to_owned();
+        let Some(name) = member.name.strip_suffix(".npy").map(str::to_owned) else {
+            if wanted.is_empty() {
+                let other = LeftOut::new(blob.name(), "member without the extension .npy");
+                other.with(&member.name).append_to(left_out);
+            }
+            return None;
+        };
         let all = wanted.is_empty() || wanted.iter().any(|wanted| wanted.column == name);
         all.then_some((name, member))
     });
@@ -118,11 +132,19 @@ impl Npz {
     /// arrays that do not exist, have unequal lengths, or cannot be converted as requested.
     pub fn open(blobs: Vec<Arc<dyn Blob>>, wanted: &[ColumnRequest]) -> Result<Npz, Error> {
         let opened = each(&blobs, |blob| {
-            arrays(&**blob, wanted).map_err(|error| unreadable(&**blob, error))
+            let mut left_out = Vec::new();
+            let arrays = arrays(&**blob, wanted, &mut left_out);
+            let arrays = arrays.map_err(|error| unreadable(&**blob, error))?;
+            Ok((arrays, left_out))
         })?;
+        let (opened, left_out): (Vec<_>, Vec<_>) = opened.into_iter().unzip();
+        let mut left_out = left_out.concat();
         let Some(first) = opened.first() else {
             return Err(Error::config("source", "no files are named"));
         };
+        if wanted.is_empty() {
+            left_out.extend(extra_arrays(&blobs, &opened));
+        }
         let asked: Vec<ColumnRequest> = match wanted.is_empty() {
             true => first.iter().map(|array| plain(&array.name)).collect(),
             false => wanted.to_vec(),
@@ -157,7 +179,10 @@ impl Npz {
                 map: None,
             });
         }
-        Npz::over(fields, wide, files)
+        Ok(Npz {
+            left_out,
+            ..Npz::over(fields, wide, files)?
+        })
     }
 
     fn over(
@@ -195,6 +220,7 @@ impl Npz {
             files,
             groups: Arc::new(groups),
             mapped,
+            left_out: Vec::new(),
         })
     }
 
@@ -223,6 +249,21 @@ impl Npz {
         });
         fields.collect()
     }
+}
+
+/// Counts the arrays that the first archive does not have, each in the first archive that has it.
+fn extra_arrays(blobs: &[Arc<dyn Blob>], opened: &[Vec<ArrayMember>]) -> Vec<LeftOut> {
+    let mut known: HashSet<&str> = HashSet::new();
+    let mut left_out = Vec::new();
+    for (at, (blob, arrays)) in blobs.iter().zip(opened).enumerate() {
+        for array in arrays {
+            if known.insert(&array.name) && at > 0 {
+                let extra = LeftOut::new(blob.name(), "array that the first archive does not have");
+                extra.with(&array.name).append_to(&mut left_out);
+            }
+        }
+    }
+    left_out
 }
 
 /// Request for an array without any options.
@@ -344,6 +385,10 @@ impl Source for Npz {
 
     fn shard(&self, record: u64) -> Option<&str> {
         Some(self.files[self.locate(record).0].blob.name())
+    }
+
+    fn left_out(&self) -> Vec<LeftOut> {
+        LeftOut::over_files(self.left_out.iter().cloned())
     }
 
     fn local_files(&self, record: u64) -> Vec<PathBuf> {

@@ -17,9 +17,10 @@ use infeed_raw::map::FileMap;
 
 use crate::columns::ColumnRequest;
 use crate::columns::open::each;
-use crate::columns::table::rows::{Rows, first_bytes, words};
+use crate::columns::table::rows::{FirstBytes, Rows, words};
 use crate::columns::table::{Columns, FirstValues};
 use crate::field_spec::{FieldSpec, column_requests};
+use crate::left_out::LeftOut;
 use crate::memory::{hand_over, resident_reads};
 use crate::shards::index::invalid;
 use crate::store::{Blob, find, unreadable};
@@ -101,7 +102,7 @@ impl Arrow {
                 break;
             }
         }
-        let columns = columns.ok_or_else(|| Error::config("source", "no files are named"))?;
+        let mut columns = columns.ok_or_else(|| Error::config("source", "no files are named"))?;
         let names: Vec<String> = columns.columns().iter().map(|c| c.name.clone()).collect();
         let mut files = each(&blobs, |blob| {
             let index = opened(blob, Some(&names))?;
@@ -115,6 +116,9 @@ impl Arrow {
                 map: None,
             })
         })?;
+        for file in &files {
+            columns.compare(file.blob.name(), &file.index.schema);
+        }
         let mapped = files.iter().all(|file| {
             file.blob.path().is_some()
                 && file.index.batches.iter().all(|location| location.in_place)
@@ -261,6 +265,10 @@ impl Source for Arrow {
         self.columns.classes()
     }
 
+    fn left_out(&self) -> Vec<LeftOut> {
+        self.columns.left_out()
+    }
+
     fn local_files(&self, record: u64) -> Vec<PathBuf> {
         let (at, _) = self.locate(record);
         let (file, _) = self.parts(&self.batches[at]);
@@ -370,7 +378,7 @@ impl FirstFileBatches<'_> {
     fn find<T>(
         &self,
         column: usize,
-        of: impl Fn(&Arc<dyn Array>) -> Option<T>,
+        mut of: impl FnMut(&Arc<dyn Array>) -> Option<T>,
     ) -> io::Result<Option<T>> {
         let batches = self
             .index
@@ -381,7 +389,7 @@ impl FirstFileBatches<'_> {
         for location in batches.take(FIRST_BATCHES) {
             match self.look(location, column) {
                 Ok(batch) => {
-                    if let Some(found) = batch.columns().first().and_then(&of) {
+                    if let Some(found) = batch.columns().first().and_then(&mut of) {
                         return Ok(Some(found));
                     }
                 }
@@ -401,8 +409,20 @@ impl FirstValues for FirstFileBatches<'_> {
         self.blob.name().to_owned()
     }
 
-    fn value(&mut self, column: usize, child: Option<&str>) -> io::Result<Option<Bytes>> {
-        self.find(column, |array| first_bytes(array, child))
+    fn look(
+        &mut self,
+        column: usize,
+        child: Option<&str>,
+        seen: &mut FirstBytes,
+    ) -> io::Result<()> {
+        let found = self.find(column, |array| {
+            seen.look(array, child);
+            seen.is_decided().then_some(())
+        });
+        match found {
+            Err(error) if !seen.has_values() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     fn words(&mut self, column: usize) -> io::Result<Option<Vec<String>>> {

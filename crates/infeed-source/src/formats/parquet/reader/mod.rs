@@ -20,9 +20,10 @@ use arrow_schema::{DataType, Field as ArrowField, FieldRef, Schema};
 use bytes::Bytes;
 
 use crate::columns::open::each;
-use crate::columns::table::rows::{Rows, first_bytes};
+use crate::columns::table::rows::{FirstBytes, Rows};
 use crate::columns::table::{BYTES, Columns, Conversion, FirstValues};
 use crate::field_spec::{FieldSpec, column_requests};
+use crate::left_out::LeftOut;
 use crate::shards::index::invalid;
 use crate::store::{Blob, find, unreadable};
 use crate::{
@@ -176,12 +177,13 @@ impl Parquet {
             metadata,
             schema: known,
         };
-        let columns = Columns::choose(known, wanted, &mut page)?;
+        let mut columns = Columns::choose(known, wanted, &mut page)?;
         let mut files = Vec::with_capacity(blobs.len());
         let (mut locations, mut ends, mut bytes, mut end) = (vec![], vec![], vec![], 0_u64);
         for (blob, (metadata, schema)) in blobs.into_iter().zip(opened) {
             let damaged = |problem| Error::open(blob.name(), invalid(problem));
             columns.locate(&schema).map_err(damaged)?;
+            columns.compare(blob.name(), &schema);
             let wanted = file_wanted(&metadata, &schema, &columns).map_err(damaged)?;
             for number in 0..metadata.num_row_groups() {
                 let size = group_size(&metadata, number, &wanted.leaves, blob.len());
@@ -346,6 +348,10 @@ impl Source for Parquet {
         self.columns.classes()
     }
 
+    fn left_out(&self) -> Vec<LeftOut> {
+        self.columns.left_out()
+    }
+
     fn local_files(&self, record: u64) -> Vec<PathBuf> {
         let (file, _, _) = self.locate(record);
         file.blob.path().map(Path::to_owned).into_iter().collect()
@@ -426,8 +432,14 @@ struct FirstPages<'a> {
 }
 
 impl FirstPages<'_> {
-    /// Returns the first value of a leaf in its first page of a row group, if there is one.
-    fn look(&self, group: usize, leaf: usize, child: Option<&str>) -> io::Result<Option<Bytes>> {
+    /// Looks at the values of a leaf in its first page of a row group.
+    fn look_into(
+        &self,
+        group: usize,
+        leaf: usize,
+        child: Option<&str>,
+        seen: &mut FirstBytes,
+    ) -> io::Result<()> {
         let none = || invalid("its first page is invalid");
         let chunk = self.metadata.row_group(group).column(leaf);
         let range = chunk_range(chunk, self.blob.len()).map_err(invalid)?;
@@ -468,8 +480,10 @@ impl FirstPages<'_> {
         let rows = FIRST_STEP.min(page.values.max(1) as usize);
         let batches = chunks.batches(&wanted, rows, steps, FIRST_BYTES);
         let batches = batches.map_err(invalid)?;
-        let mut columns = batches.iter().filter_map(|batch| batch.columns().first());
-        Ok(columns.find_map(|column| first_bytes(column, child.map(|_| BYTES))))
+        for column in batches.iter().filter_map(|batch| batch.columns().first()) {
+            seen.look(column, child.map(|_| BYTES));
+        }
+        Ok(())
     }
 }
 
@@ -487,17 +501,22 @@ impl FirstValues for FirstPages<'_> {
         self.blob.name().to_owned()
     }
 
-    fn value(&mut self, column: usize, child: Option<&str>) -> io::Result<Option<Bytes>> {
+    fn look(
+        &mut self,
+        column: usize,
+        child: Option<&str>,
+        seen: &mut FirstBytes,
+    ) -> io::Result<()> {
         let Some(&leaf) = leaves(self.metadata, column, child).first() else {
-            return Ok(None);
+            return Ok(());
         };
         let groups = self.metadata.row_groups().iter().enumerate();
         let groups = groups.filter(|(_, group)| group.num_rows() > 0);
         let mut wrong = None;
         for (group, _) in groups.take(FIRST_GROUPS) {
-            match self.look(group, leaf, child) {
-                Ok(Some(value)) => return Ok(Some(value)),
-                Ok(None) => {}
+            match self.look_into(group, leaf, child, seen) {
+                Ok(()) if seen.is_decided() => return Ok(()),
+                Ok(()) => {}
                 // A damaged page is reported when its group is read; another one may have a value.
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                     wrong.get_or_insert(error);
@@ -505,7 +524,10 @@ impl FirstValues for FirstPages<'_> {
                 Err(error) => return Err(error),
             }
         }
-        wrong.map_or(Ok(None), Err)
+        match wrong {
+            Some(error) if !seen.has_values() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     fn words(&mut self, _column: usize) -> io::Result<Option<Vec<String>>> {
