@@ -1,10 +1,12 @@
 """Items of Python objects and NumPy archives as sources, without other libraries."""
 
 import gc
+import logging
 import subprocess
 import sys
 import textwrap
 import time
+import zipfile
 
 import numpy as np
 import pytest
@@ -470,3 +472,23 @@ def test_sources_of_files_are_settings_that_are_saved(tmp_path):
 def test_an_object_that_is_not_a_table_raises():
     with pytest.raises(ConfigError, match="__arrow_c_stream__"):
         sources.Arrow(object())
+
+
+def test_archives_warn_about_members_and_arrays_that_are_not_read(tmp_path, caplog):
+    for at, arrays in enumerate([{"x": np.arange(2)}, dict.fromkeys("xy", np.ones(2))]):
+        arrays = {name: values.astype(np.int64) for name, values in arrays.items()}
+        np.savez(tmp_path / f"{at}.npz", **arrays)
+        with zipfile.ZipFile(tmp_path / f"{at}.npz", "a") as archive:
+            archive.writestr("note.txt", "text")
+    pipeline = infeed.Pipeline(sources.Npz(str(tmp_path / "*.npz")))
+
+    with caplog.at_level(logging.WARNING, "infeed"):
+        drain(pipeline)
+        drain(pipeline)
+
+    messages = [record.getMessage() for record in caplog.records]
+    assert [message.replace(f"{tmp_path}/", "") for message in messages] == [
+        "0.npz and 1 more file: 2 members without the extension .npy are left out: "
+        "note.txt, note.txt",
+        "1.npz: 1 array that the first archive does not have is left out: y",
+    ]

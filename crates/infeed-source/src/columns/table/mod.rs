@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Field as ArrowField, Schema};
+use arrow_schema::{DataType, Field as ArrowField, Schema, TimeUnit};
 
 use super::{
     ColumnRequest, FieldChoice, guess, names_encoded_masks, number_field, product, scalar,
@@ -21,6 +21,7 @@ use crate::left_out::LeftOut;
 use hints::{FeatureHint, Hints};
 use infeed_core::error::Error;
 use infeed_core::panics::contain;
+use infeed_core::printable::printable;
 use infeed_core::sample::{DType, Field, FieldKind, Pixels};
 
 /// Child of a struct column that holds the bytes of a file, as in Hugging Face tables.
@@ -303,10 +304,10 @@ impl Columns {
             };
             if !field.data_type().equals_datatype(&column.data_type) {
                 return Err(format!(
-                    "column `{}` is {}, but {} in the first file",
+                    "column `{}` holds {}, but {} in the first file",
                     column.name,
-                    field.data_type(),
-                    column.data_type
+                    described(field.data_type()),
+                    described(&column.data_type)
                 ));
             }
             if let (Some(known), Some(own)) = (&column.classes, hints.classes(&column.name))
@@ -598,6 +599,9 @@ fn is_text(data_type: &DataType) -> bool {
     )
 }
 
+/// Maximum number of children of a struct that a message names.
+const CHILDREN: usize = 6;
+
 /// Maximum depth of nested lists.
 const DEPTH: usize = 8;
 
@@ -631,7 +635,70 @@ fn numeric(data_type: &DataType) -> Option<ValueLayout> {
 }
 
 fn unfit(data_type: &DataType) -> String {
-    format!("{data_type} cannot be a field")
+    let holds = described(data_type);
+    format!("it holds {holds}, and fields are bytes, text, numbers or lists of numbers")
+}
+
+/// Describes the values of a column in words.
+fn described(data_type: &DataType) -> String {
+    described_to(data_type, DEPTH)
+}
+
+/// Describes values up to `depth` lists deep.
+fn described_to(data_type: &DataType, depth: usize) -> String {
+    let Some(deeper) = depth.checked_sub(1) else {
+        return "lists".to_owned();
+    };
+    let inner = |data_type| described_to(data_type, deeper);
+    match data_type {
+        DataType::Struct(children) => {
+            let names = children.iter().take(CHILDREN).map(|child| child.name());
+            let names: Vec<String> = names.map(|name| format!("`{}`", printable(name))).collect();
+            let more = match children.len() > CHILDREN {
+                true => ", …",
+                false => "",
+            };
+            format!("structs of {}{more}", names.join(", "))
+        }
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item) => format!("lists of {}", inner(item.data_type())),
+        DataType::FixedSizeList(item, length) => {
+            format!("lists of {length} {}", inner(item.data_type()))
+        }
+        DataType::Dictionary(_, values) => inner(values),
+        DataType::RunEndEncoded(_, values) => inner(values.data_type()),
+        DataType::Map(_, _) => "maps".to_owned(),
+        DataType::Union(_, _) => "values of several types".to_owned(),
+        DataType::Null => "nulls only".to_owned(),
+        DataType::Interval(_) => "intervals of time".to_owned(),
+        DataType::Decimal32(_, _)
+        | DataType::Decimal64(_, _)
+        | DataType::Decimal128(_, _)
+        | DataType::Decimal256(_, _) => "decimal numbers".to_owned(),
+        DataType::Date32 | DataType::Date64 => "dates".to_owned(),
+        DataType::Time32(unit) | DataType::Time64(unit) => format!("times in {}", unit_name(*unit)),
+        DataType::Timestamp(unit, None) => format!("timestamps in {}", unit_name(*unit)),
+        DataType::Timestamp(unit, Some(zone)) => {
+            format!("timestamps in {} of {}", unit_name(*unit), printable(zone))
+        }
+        DataType::Duration(unit) => format!("durations in {}", unit_name(*unit)),
+        other if is_text(other) => "text".to_owned(),
+        other if holds_bytes(other) => "bytes".to_owned(),
+        other => number(other)
+            .map_or("values of another type", DType::name)
+            .to_owned(),
+    }
+}
+
+fn unit_name(unit: TimeUnit) -> &'static str {
+    match unit {
+        TimeUnit::Second => "seconds",
+        TimeUnit::Millisecond => "milliseconds",
+        TimeUnit::Microsecond => "microseconds",
+        TimeUnit::Nanosecond => "nanoseconds",
+    }
 }
 
 /// Element type with the same memory layout as an Arrow type; dates and times are integers.

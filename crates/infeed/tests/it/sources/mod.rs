@@ -2,6 +2,7 @@
 
 mod conformance;
 mod formats;
+mod left_out;
 mod shards;
 mod tables;
 mod wrapped;
