@@ -327,11 +327,10 @@ fn check(options: &PackOptions, pipeline: &Pipeline, out: &Path) -> Result<(), E
         );
         return Err(Error::config("rows", problem));
     }
-    // A shard pattern in the source would contain these characters.
-    if out
-        .to_string_lossy()
-        .contains(['*', '?', '[', ']', '{', '}'])
-    {
+    // The pipeline would name shards by a pattern with these characters. On a disk, they are part of
+    // the name of a folder that exists.
+    let is_special = |name: &str| name.contains(['*', '?', '[', ']', '{', '}']);
+    if store::is_url(out) && is_special(&out.to_string_lossy()) {
         let problem = format!(
             "{} contains one of * ? [ ] {{ }}, which are patterns in names of shards; use another \
              folder",

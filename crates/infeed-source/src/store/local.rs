@@ -18,6 +18,12 @@ use infeed_core::error::Error;
 /// process. Further files are opened for each read.
 const KEPT_OPEN: usize = 512;
 
+/// Wildcard characters.
+const WILD: [char; 3] = ['*', '?', '['];
+
+/// Characters of patterns.
+const SPECIAL: [char; 4] = ['*', '?', '[', '{'];
+
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 /// A local file, opened on its first read.
@@ -123,6 +129,25 @@ fn cut(name: &str, wanted: u64, end: u64) -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, problem)
 }
 
+/// Divides a path into the longest leading part that exists or has no special character, and the
+/// rest. The rest is empty if the whole path exists. A folder named `run[1]` or `{v1}` is thus no
+/// pattern.
+pub(super) fn split_existing(path: &str) -> (&str, &str) {
+    let is_plain = |part: &str| !part.contains(SPECIAL);
+    if is_plain(path) || Path::new(path).exists() {
+        return (path, "");
+    }
+    let ends = path.char_indices().rev();
+    let ends = ends.filter(|(_, c)| std::path::is_separator(*c));
+    for (end, separator) in ends {
+        let (head, rest) = path.split_at(end + separator.len_utf8());
+        if is_plain(head) || Path::new(head).is_dir() {
+            return (head, rest);
+        }
+    }
+    ("", path)
+}
+
 /// Opens the files that match a path with `*`, `?` or `[…]`, sorted; or the one file with this
 /// name.
 pub(super) fn matches(name: &str) -> Result<Vec<Arc<dyn Blob>>, Error> {
@@ -130,11 +155,13 @@ pub(super) fn matches(name: &str) -> Result<Vec<Arc<dyn Blob>>, Error> {
     let open = |path: &Path| -> Result<Arc<dyn Blob>, Error> {
         Ok(Arc::new(LocalFile::with(path, &buffers)?))
     };
-    if !name.contains(['*', '?', '[']) || Path::new(name).exists() {
+    let (existing, rest) = split_existing(name);
+    if !rest.contains(WILD) {
         return Ok(vec![open(Path::new(name))?]);
     }
     let wrong = |problem: String| Error::config("source", format!("{name}: {problem}"));
-    let paths = glob::glob(name).map_err(|error| wrong(error.to_string()))?;
+    let pattern = glob::Pattern::escape(existing) + rest;
+    let paths = glob::glob(&pattern).map_err(|error| wrong(error.to_string()))?;
     let mut blobs = Vec::new();
     // `glob` returns sorted names.
     for path in paths {
@@ -187,5 +214,50 @@ mod tests {
             [root.path().join("a.tar"), root.path().join("b.tar")]
         );
         assert!(matches(&root.path().join("*.zip").display().to_string()).is_err());
+    }
+
+    #[test]
+    fn a_folder_or_file_whose_name_is_a_pattern_is_read_as_it_is() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let names = |pattern: &str| -> Vec<String> {
+            let pattern = root.path().join(pattern).display().to_string();
+            let blobs = crate::store::find(&[&pattern]).expect(&pattern);
+            let path = |blob: &Arc<dyn Blob>| {
+                let path = blob.path().expect("a file").strip_prefix(root.path());
+                path.expect("below the root").display().to_string()
+            };
+            blobs.iter().map(path).collect()
+        };
+        for file in [
+            "run[1]/a.tar",
+            "run1/a.tar",
+            "{a,b}/c.tar",
+            "a/c.tar",
+            "b/c.tar",
+            "{v1}/x-0.tar",
+            "{v1}/x-[0].tar",
+            "w/*.tar",
+            "w/1.tar",
+            "w/2.tar",
+        ] {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            fs::write(path, file).expect("writes");
+        }
+
+        for (pattern, expected) in [
+            ("run[1]/*.tar", &["run[1]/a.tar"][..]),
+            ("run[1]/a.tar", &["run[1]/a.tar"]),
+            ("run[12]/a.tar", &["run1/a.tar"]),
+            ("{a,b}/*.tar", &["{a,b}/c.tar"]),
+            ("{a,b}/c.tar", &["{a,b}/c.tar"]),
+            ("{b,a}/c.tar", &["b/c.tar", "a/c.tar"]),
+            ("{v1}/x-{0,[0]}.tar", &["{v1}/x-0.tar", "{v1}/x-[0].tar"]),
+            ("{v1}/x-*.tar", &["{v1}/x-0.tar", "{v1}/x-[0].tar"]),
+            ("w/*.tar", &["w/*.tar"]),
+            ("w/?.tar", &["w/*.tar", "w/1.tar", "w/2.tar"]),
+        ] {
+            assert_eq!(names(pattern), expected, "{pattern}");
+        }
     }
 }

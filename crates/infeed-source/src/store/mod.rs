@@ -109,8 +109,9 @@ pub fn open(name: &str) -> Result<Arc<dyn Blob>, Error> {
 /// are sorted.
 ///
 /// A URL begins with `s3://`, `gs://`, `az://`, `abfss://`, `hf://datasets/`, `http://` or
-/// `https://`; `file://` is a path. A pattern is a path or URL that may contain lists (`{a,b}`), ranges of numbers of one
-/// width (`{0000..0146}`), and `*`, `?` and `[…]` in its last parts.
+/// `https://`; `file://` is a path. A pattern is a path or URL that may contain lists (`{a,b}`),
+/// ranges of numbers of one width (`{0000..0146}`), and `*`, `?` and `[…]` in its last parts. Where a
+/// file, folder or object has such a name, the name is no pattern.
 ///
 /// # Errors
 ///
@@ -119,13 +120,14 @@ pub fn open(name: &str) -> Result<Arc<dyn Blob>, Error> {
 pub fn find<S: AsRef<str>>(patterns: &[S]) -> Result<Vec<Arc<dyn Blob>>, Error> {
     let mut blobs: Vec<Arc<dyn Blob>> = Vec::new();
     for pattern in patterns {
-        let names = pattern::expand(pattern.as_ref())?;
-        if is_url(pattern.as_ref()) && !pattern.as_ref().starts_with(FILE) {
-            blobs.extend(remote::matches(&names)?);
+        let pattern = pattern.as_ref();
+        if is_url(pattern) && !pattern.starts_with(FILE) {
+            blobs.extend(remote::matches(&pattern::expand(pattern)?)?);
             continue;
         }
-        for name in &names {
-            blobs.extend(local::matches(local_path(name))?);
+        let (existing, rest) = local::split_existing(local_path(pattern));
+        for rest in pattern::expand(rest)? {
+            blobs.extend(local::matches(&format!("{existing}{rest}"))?);
         }
     }
     if blobs.is_empty() {

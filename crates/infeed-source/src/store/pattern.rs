@@ -5,7 +5,8 @@ use infeed_core::error::Error;
 /// Maximum number of names that one pattern expands to.
 pub const MAX_NAMES: usize = 1_000_000;
 
-/// Expands a pattern to all its names, in order.
+/// Expands a pattern to all its names, in order. As in a shell, braces without a comma and without
+/// `..` are part of the name.
 pub(super) fn expand(pattern: &str) -> Result<Vec<String>, Error> {
     let wrong = |problem: &str| Error::config("source", format!("{pattern}: {problem}"));
     let mut names = vec![String::new()];
@@ -36,7 +37,10 @@ pub(super) fn expand(pattern: &str) -> Result<Vec<String>, Error> {
 /// Expands the text between two braces: names between commas, or the numbers of a range.
 fn choices(inner: &str) -> Result<Vec<String>, String> {
     let Some((first, last)) = inner.split_once("..") else {
-        return Ok(inner.split(',').map(str::to_owned).collect());
+        return Ok(match inner.contains(',') {
+            true => inner.split(',').map(str::to_owned).collect(),
+            false => vec![format!("{{{inner}}}")],
+        });
     };
     let number = |text: &str| {
         text.parse::<u64>()
@@ -76,6 +80,7 @@ mod tests {
             ]
         );
         assert_eq!(expand("plain.tar").expect("a name"), ["plain.tar"]);
+        assert_eq!(expand("{v1}/{}.tar").expect("a name"), ["{v1}/{}.tar"]);
     }
 
     #[test]

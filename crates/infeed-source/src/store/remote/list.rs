@@ -229,6 +229,13 @@ fn matching(bucket: &Arc<Bucket>, url: &Url, text: &str) -> Result<Vec<ObjectMet
         })
     });
     let mut metas = listed.map_err(|error| Error::open(text, error))?;
+    // An object with exactly this name is the one that the user wants.
+    if let Some(at) = metas
+        .iter()
+        .position(|meta| bucket.written(meta) == url.key)
+    {
+        return Ok(vec![metas.swap_remove(at)]);
+    }
     metas.retain(|meta| pattern.matches_with(&bucket.written(meta), options));
     metas.sort_by(|a, b| a.location.cmp(&b.location));
     Ok(metas)
