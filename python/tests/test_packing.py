@@ -32,12 +32,14 @@ def test_every_format_is_written_and_reported(
     photos: infeed.Pipeline, tmp_path: Path
 ) -> None:
     for form in ("tfrecord", "arrow", "parquet", "npz", "arrays", "webdataset"):
-        out = tmp_path / form
+        out = tmp_path / "{v1} [2], *" / form
 
         packed = infeed.pack(photos, out, to=form, fit=24, rows=4)
 
         assert packed.records == 30
         assert json.loads((out / "infeed-pack.json").read_text())["to"] == form
+        with infeed.Pipeline.load(out).open() as loader:
+            assert sum(batch.rows for batch in loader) == 30
 
 
 def test_fast_shards_have_lossless_records(

@@ -6,7 +6,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::entry::BAD_LIST;
 use super::fields::{FieldWork, Work, inline_bytes};
 use super::names::{FolderLayout, Naming, OutputFile, PAIRS};
 use super::output_folder::OutputFolder;
@@ -16,6 +15,7 @@ use super::selection::{CLAIM, ROOM_BYTES, RecordSelection};
 use infeed::pipeline::SourceSpec;
 use infeed_core::error::Error;
 use infeed_core::sample::Record;
+use infeed_source::class_names::ClassNames;
 use infeed_source::store;
 use infeed_source::walk::Claims;
 use infeed_source::{RecordResult, Source, damaged};
@@ -54,85 +54,69 @@ impl<'a> FolderWriter<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Write`]; [`Error::Config`] if all records of a class are bad.
+    /// [`Error::Write`].
     pub(super) fn finish(
         &self,
         chosen: &RecordSelection,
         bad: &BTreeMap<usize, Error>,
     ) -> Result<SourceSpec, Error> {
         let out = self.out.path();
-        if !bad.is_empty() && self.naming.layout == FolderLayout::Listed {
-            self.refuse_lost_class(chosen, bad)?;
+        if self.naming.layout == FolderLayout::Pairs {
+            return Ok(SourceSpec::pairs(out.join(PAIRS[0]), out.join(PAIRS[1])));
         }
-        Ok(match self.naming.layout {
-            FolderLayout::Listed => SourceSpec::Folder {
-                path: out.to_owned(),
-                labels: self.naming.labels.clone(),
-                follow_links: true,
-            },
-            FolderLayout::Labelled => {
-                self.write_labels(chosen, bad)?;
-                SourceSpec::Folder {
-                    path: out.to_owned(),
-                    labels: out.join(LABELS).to_string_lossy().into_owned(),
-                    follow_links: true,
-                }
+        let is_list = self.naming.layout == FolderLayout::Labelled;
+        let read = match is_list {
+            true => self.labels(chosen, bad)?,
+            false => BTreeMap::new(),
+        };
+        let good = chosen.iter().enumerate();
+        let good = good.filter(|(position, _)| !bad.contains_key(position));
+        let labelled = good.map(|(position, record)| {
+            let label = self.source.label(record);
+            (record, label.or_else(|| read.get(&position).copied()))
+        });
+        let labelled: Vec<(u64, Option<i64>)> = labelled.collect();
+        let classes = self.stated_classes(&labelled);
+        let labels = match is_list {
+            true => {
+                self.write_labels(&labelled, classes.is_none())?;
+                out.join(LABELS).to_string_lossy().into_owned()
             }
-            FolderLayout::Pairs => SourceSpec::pairs(out.join(PAIRS[0]), out.join(PAIRS[1])),
+            false => self.naming.labels.clone(),
+        };
+        Ok(SourceSpec::Folder {
+            path: out.to_owned(),
+            labels,
+            classes: classes.map(ClassNames::List),
+            allow_empty: false,
+            follow_links: true,
         })
     }
 
-    /// Rejects a class without records, because it would change the numbers of the classes after
-    /// it.
-    fn refuse_lost_class(
-        &self,
-        chosen: &RecordSelection,
-        bad: &BTreeMap<usize, Error>,
-    ) -> Result<(), Error> {
-        let Some(classes) = self.source.classes() else {
-            return Ok(());
-        };
-        let mut left = vec![false; classes.len()];
-        for (position, record) in chosen.iter().enumerate() {
-            let label = self.source.label(record);
-            let class = label.and_then(|label| left.get_mut(usize::try_from(label).ok()?));
-            if let Some(class) = class.filter(|_| !bad.contains_key(&position)) {
+    /// Returns the classes if a reader of the files would number them otherwise: readers sort the
+    /// names that occur.
+    fn stated_classes(&self, labelled: &[(u64, Option<i64>)]) -> Option<Vec<String>> {
+        let classes = self.source.classes()?;
+        let mut occurs = vec![false; classes.len()];
+        for &(_, label) in labelled {
+            let class = label.and_then(|label| occurs.get_mut(usize::try_from(label).ok()?));
+            if let Some(class) = class {
                 *class = true;
             }
         }
-        let Some(lost) = left.iter().position(|&left| !left) else {
-            return Ok(());
-        };
-        let problem = format!(
-            "all records of class `{}` are bad (see {}), and without the class, later classes \
-             would change their numbers; fix a record, remove the class, or pack to shards",
-            classes[lost],
-            self.out.path().join(BAD_LIST).display()
-        );
-        Err(Error::config("source", problem))
+        let is_read_alike = classes.is_sorted() && occurs.iter().all(|&occurs| occurs);
+        (!is_read_alike).then(|| classes.to_vec())
     }
 
-    fn write_labels(
-        &self,
-        chosen: &RecordSelection,
-        bad: &BTreeMap<usize, Error>,
-    ) -> Result<(), Error> {
+    /// Writes the list of labels, with names of classes or numbers.
+    fn write_labels(&self, labelled: &[(u64, Option<i64>)], with_names: bool) -> Result<(), Error> {
         let path = self.out.path().join(LABELS);
-        // A reader of the list numbers class names by itself. A part of a dataset therefore keeps
-        // numbers.
-        let classes = self.source.classes().filter(|_| self.naming.is_whole);
-        let labels = self.labels(chosen, bad)?;
+        let classes = self.source.classes().filter(|_| with_names);
         let mut rows = csv::Writer::from_writer(Vec::new());
         let not_written = |error: csv::Error| Error::write(&path, error.into());
         rows.write_record(["path", "label"]).map_err(not_written)?;
-        for (position, record) in chosen.iter().enumerate() {
-            if bad.contains_key(&position) {
-                continue;
-            }
-            let label = match self.source.label(record) {
-                Some(label) => label,
-                None => labels.get(&position).copied().unwrap_or_default(),
-            };
+        for &(record, label) in labelled {
+            let label = label.unwrap_or_default();
             let name = classes.and_then(|classes| classes.get(usize::try_from(label).ok()?));
             let label = name.cloned().unwrap_or_else(|| label.to_string());
             for named in self.naming.files(record) {

@@ -175,7 +175,8 @@ pub struct PackedDataset {
 /// `records` are the numbers of the records to pack. They are sorted and duplicates are removed.
 /// None: all. The output has the order of the source or of `options.shuffle`. A complete folder of
 /// classes is written as class folders. A part of one is written as a folder with labels in a CSV
-/// file, so that classes keep their numbers.
+/// file. If a reader of the files alone would number the classes otherwise, the packed pipeline
+/// states them.
 ///
 /// Calls `progress` a few times per second, which returns false to stop. The same call resumes a
 /// stopped run. A file is written again if its original is newer. For shards, the source must be
@@ -187,10 +188,9 @@ pub struct PackedDataset {
 /// # Errors
 ///
 /// [`Error::Config`] for invalid options, for an `out` that is not from this function or overlaps
-/// the source, for two files that would get one name or change their order, and with
-/// [`Target::Folder`] if all records of a class are bad. The error of the bad record that exceeds
-/// `max_bad`, or of the first if all are bad. [`Error::Write`]. [`Error::Interrupted`] after
-/// `progress` returned false.
+/// the source, and for two files that would get one name or change their order. The error of the
+/// bad record that exceeds `max_bad`, or of the first if all are bad. [`Error::Write`].
+/// [`Error::Interrupted`] after `progress` returned false.
 ///
 /// # Cost
 ///

@@ -41,8 +41,6 @@ pub(super) struct Naming<'a> {
     pub(super) layout: FolderLayout,
     /// The labels option of the original: `auto`, `none` or a CSV file.
     pub(super) labels: String,
-    /// Whether every record of the source is packed.
-    pub(super) is_whole: bool,
 }
 
 /// Rule for the extension of a new file.
@@ -172,7 +170,6 @@ impl<'a> Naming<'a> {
             digits: source.len().saturating_sub(1).to_string().len(),
             layout,
             labels,
-            is_whole,
         };
         naming.check(chosen)?;
         Ok(naming)

@@ -1,11 +1,12 @@
 //! A folder of image files, on a disk or in a bucket. The label is the parent folder, or comes from
 //! a CSV, or there is none.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
+use super::class_names::ClassNames;
 use super::left_out::LeftOut;
 use super::listing::{self, OpenFile, Paths, Tree};
 use super::{Admission, Read, ReadError, Sink, Source, admitted, fingerprint};
@@ -40,21 +41,52 @@ pub struct Folder {
     outside_classes: Option<LeftOut>,
 }
 
+/// Options of a folder beyond its path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FolderOptions {
+    /// Source of the labels.
+    pub labels: Labels,
+    /// Names of the classes in the order of their numbers. None: the sorted names.
+    pub classes: Option<ClassNames>,
+    /// Whether a class folder may have no images. Always allowed with `classes`.
+    pub allow_empty: bool,
+    /// Whether symbolic links that lead outside the folder are followed.
+    pub follow_links: bool,
+}
+
+impl FolderOptions {
+    /// Creates options with a source of labels, sorted classes that all have images, and links that
+    /// are followed.
+    pub fn new(labels: Labels) -> FolderOptions {
+        FolderOptions {
+            labels,
+            classes: None,
+            allow_empty: false,
+            follow_links: true,
+        }
+    }
+}
+
 impl Folder {
-    /// Lists a folder, or reads its list of labels. Symbolic links that lead outside the folder are
-    /// left out unless `follow_links` is set.
+    /// Lists a folder, or reads its list of labels.
     ///
     /// # Errors
     ///
     /// [`Error::Open`] for a folder that cannot be listed. [`Error::Config`] for a folder without
-    /// images, for a class folder without images, and for a CSV that is not as described or names
-    /// files outside the folder.
-    pub fn open(root: &Path, labels: &Labels, follow_links: bool) -> Result<Folder, Error> {
-        if let Labels::Csv(csv) = labels {
-            return Folder::from_csv(root, csv);
+    /// images, for a class folder without images or outside `classes`, and for a CSV that is not as
+    /// described or names files outside the folder.
+    pub fn open(root: &Path, options: &FolderOptions) -> Result<Folder, Error> {
+        let given = options.classes.as_ref().map(ClassNames::read).transpose()?;
+        match &options.labels {
+            Labels::Csv(csv) => return Folder::from_csv(root, csv, given),
+            Labels::None if given.is_some() => {
+                let problem = "classes= needs labels; remove classes=, or set labels=\"auto\"";
+                return Err(Error::config("source", problem));
+            }
+            Labels::Auto | Labels::None => {}
         }
-        let Tree { folders, paths } = Tree::list(root, follow_links, None)?;
-        let by_class = *labels == Labels::Auto
+        let Tree { folders, paths } = Tree::list(root, options.follow_links, None)?;
+        let by_class = options.labels == Labels::Auto
             && folders
                 .iter()
                 .any(|f| !f.path.as_os_str().is_empty() && !f.names.is_empty());
@@ -62,37 +94,35 @@ impl Folder {
             fields: fields(by_class),
             paths,
             labels: Vec::new(),
-            classes: by_class.then(Vec::new),
+            classes: None,
             outside_classes: None,
         };
+        let mut class_folders: Vec<ClassFolder> = Vec::new();
         for folder in folders {
-            if by_class {
-                let Some(class) = folder.path.iter().next() else {
+            let class = folder.path.iter().next().filter(|_| by_class);
+            match class.map(|class| class.to_string_lossy()) {
+                Some(name) if class_folders.last().is_none_or(|last| last.name != name) => {
+                    class_folders.push(ClassFolder {
+                        name: name.into_owned(),
+                        images: 0,
+                    });
+                }
+                None if by_class => {
                     let outside = folder.names.iter().map(|(name, _)| name);
                     source.outside_classes = outside_classes(root, outside);
                     continue;
-                };
-                let class = class.to_string_lossy();
-                let classes = source.classes.get_or_insert_default();
-                if classes.last().is_none_or(|last| *last != class) {
-                    source.refuse_empty_class(root)?;
-                    source
-                        .classes
-                        .get_or_insert_default()
-                        .push(class.into_owned());
                 }
+                _ => {}
             }
             source.paths.begin_folder(folder.path);
             for (name, object) in folder.names.iter() {
                 source.paths.push(name, object);
-                if let Some(classes) = &source.classes {
-                    source.labels.push(classes.len() as i64 - 1);
-                }
+            }
+            if let Some(class) = class_folders.last_mut() {
+                class.images += folder.names.len();
             }
         }
-        source.refuse_empty_class(root)?;
         source.paths.shrink();
-        source.labels.shrink_to_fit();
         if source.paths.len() == 0 {
             let problem = format!(
                 "{} holds no images (files named {})",
@@ -101,27 +131,125 @@ impl Folder {
             );
             return Err(Error::config("source", problem));
         }
+        if by_class {
+            source.number_classes(root, &class_folders, given, options.allow_empty)?;
+        }
         Ok(source)
     }
 
-    /// Rejects a class folder without images: it is nearly always a mistake.
-    fn refuse_empty_class(&self, root: &Path) -> Result<(), Error> {
-        let Some(class) = self.classes.as_ref().and_then(|classes| classes.last()) else {
-            return Ok(());
-        };
-        let number = self.classes.as_ref().map_or(0, Vec::len) as i64 - 1;
-        if self.labels.last() == Some(&number) {
-            return Ok(());
+    /// Sets the labels and classes of files that are sorted by class folder.
+    fn number_classes(
+        &mut self,
+        root: &Path,
+        folders: &[ClassFolder],
+        given: Option<Vec<String>>,
+        allow_empty: bool,
+    ) -> Result<(), Error> {
+        let wrong = |problem: String| Err(Error::config("source", problem));
+        if let Some(empty) = folders.iter().find(|folder| folder.images == 0)
+            && given.is_none()
+            && !allow_empty
+        {
+            return wrong(format!(
+                "the class folder {} holds no images; set allow_empty=True if it counts as a class, \
+                 or classes= to number the classes as another folder does, such as that of training",
+                root.join(&empty.name).display()
+            ));
         }
-        let folder = root.join(class);
-        let problem = format!(
-            "the class folder {} holds no images; remove it",
-            folder.display()
-        );
-        Err(Error::config("source", problem))
+        let sorted = || folders.iter().map(|folder| folder.name.clone()).collect();
+        let classes: Vec<String> = given.unwrap_or_else(sorted);
+        let numbers: HashMap<&str, i64> = classes.iter().map(String::as_str).zip(0..).collect();
+        for folder in folders {
+            match numbers.get(folder.name.as_str()) {
+                Some(&number) => self
+                    .labels
+                    .extend(std::iter::repeat_n(number, folder.images)),
+                None if folder.images == 0 => {}
+                None => {
+                    return wrong(format!(
+                        "the class folder {} is none of the {} given classes; add it to classes=, or \
+                         move it away",
+                        root.join(&folder.name).display(),
+                        classes.len()
+                    ));
+                }
+            }
+        }
+        self.labels.shrink_to_fit();
+        self.classes = Some(classes);
+        Ok(())
     }
 
-    fn from_csv(root: &Path, csv: &Path) -> Result<Folder, Error> {
+    fn from_csv(root: &Path, csv: &Path, given: Option<Vec<String>>) -> Result<Folder, Error> {
+        let wrong =
+            |problem: String| Error::config("source", format!("{}: {problem}", csv.display()));
+        let list = LabelList::read(csv)?;
+        let mut paths = Tree::named(root, &list.paths)?;
+        paths.shrink();
+        let numbers: Option<Vec<i64>> = list.labels.iter().map(|text| text.parse().ok()).collect();
+        let (labels, classes) = match (numbers, given) {
+            (Some(labels), None) => (labels, None),
+            (Some(labels), Some(classes)) => {
+                let count = classes.len() as i64;
+                if let Some(at) = labels.iter().position(|label| !(0..count).contains(label)) {
+                    let (label, line) = (labels[at], list.lines[at]);
+                    return Err(wrong(format!(
+                        "label {label} in line {line} is none of the {count} given classes, which \
+                         are numbered from 0"
+                    )));
+                }
+                (labels, Some(classes))
+            }
+            (None, given) => {
+                if let Some(problem) = mixed_numbers(&list.labels, &list.lines) {
+                    return Err(wrong(problem));
+                }
+                let sorted = || {
+                    let names: BTreeSet<&String> = list.labels.iter().collect();
+                    names.into_iter().cloned().collect()
+                };
+                let classes: Vec<String> = given.unwrap_or_else(sorted);
+                let numbers: HashMap<&str, i64> =
+                    classes.iter().map(String::as_str).zip(0..).collect();
+                let number = |(text, line): (&String, &u64)| {
+                    numbers.get(text.as_str()).copied().ok_or_else(|| {
+                        wrong(format!(
+                            "label {text:?} in line {line} is none of the {} given classes; add it \
+                             to classes=",
+                            classes.len()
+                        ))
+                    })
+                };
+                let labels = list.labels.iter().zip(&list.lines).map(number);
+                (labels.collect::<Result<_, _>>()?, Some(classes))
+            }
+        };
+        Ok(Folder {
+            fields: fields(true),
+            paths,
+            labels,
+            classes,
+            outside_classes: None,
+        })
+    }
+}
+
+/// A folder directly below the root, whose files have one label.
+struct ClassFolder {
+    name: String,
+    images: usize,
+}
+
+/// Rows of a CSV with the columns `path` and `label`.
+struct LabelList {
+    paths: Vec<String>,
+    labels: Vec<String>,
+    /// Line of each row, from 1.
+    lines: Vec<u64>,
+}
+
+impl LabelList {
+    fn read(csv: &Path) -> Result<LabelList, Error> {
         let wrong =
             |problem: String| Error::config("source", format!("{}: {problem}", csv.display()));
         let text = content(csv)?;
@@ -139,9 +267,11 @@ impl Folder {
             })
         };
         let (path_at, label_at) = (column("path")?, column("label")?);
-        let mut names = Vec::new();
-        let mut texts: Vec<String> = Vec::new();
-        let mut lines = Vec::new();
+        let mut list = LabelList {
+            paths: Vec::new(),
+            labels: Vec::new(),
+            lines: Vec::new(),
+        };
         for row in reader.records() {
             let row = row.map_err(|error| Error::open(csv, error))?;
             let cell = |at: usize| row.get(at).map(str::trim).unwrap_or_default();
@@ -149,35 +279,14 @@ impl Folder {
             if cell(path_at).is_empty() || cell(label_at).is_empty() {
                 return Err(wrong(format!("line {line} lacks its path or label")));
             }
-            names.push(cell(path_at).to_owned());
-            texts.push(cell(label_at).to_owned());
-            lines.push(line);
+            list.paths.push(cell(path_at).to_owned());
+            list.labels.push(cell(label_at).to_owned());
+            list.lines.push(line);
         }
-        if names.is_empty() {
-            return Err(wrong("it lists no records".to_owned()));
+        match list.paths.is_empty() {
+            true => Err(wrong("it lists no records".to_owned())),
+            false => Ok(list),
         }
-        let mut paths = Tree::named(root, &names)?;
-        paths.shrink();
-        let numbers: Option<Vec<i64>> = texts.iter().map(|text| text.parse().ok()).collect();
-        let (labels, classes) = match numbers {
-            Some(labels) => (labels, None),
-            None => {
-                if let Some(problem) = mixed_numbers(&texts, &lines) {
-                    return Err(wrong(problem));
-                }
-                let names: BTreeSet<&String> = texts.iter().collect();
-                let names: Vec<String> = names.into_iter().cloned().collect();
-                let number = |text: &String| names.binary_search(text).unwrap_or_default() as i64;
-                (texts.iter().map(number).collect(), Some(names))
-            }
-        };
-        Ok(Folder {
-            fields: fields(true),
-            paths,
-            labels,
-            classes,
-            outside_classes: None,
-        })
     }
 }
 
@@ -338,6 +447,7 @@ pub(super) fn content(path: &Path) -> Result<Bytes, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn numbers_among_labels_are_integers_or_an_error_with_its_line() {
@@ -359,5 +469,93 @@ mod tests {
                     .contains(expected.unwrap_or_default())
             );
         }
+    }
+
+    fn folder_of(names: &[&str]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().expect("a folder");
+        for name in names {
+            let path = root.path().join(name);
+            let folder = if name.ends_with('/') {
+                &path
+            } else {
+                path.parent().expect("below")
+            };
+            fs::create_dir_all(folder).expect("a folder");
+            if folder != path {
+                fs::write(path, "x").expect("writes");
+            }
+        }
+        root
+    }
+
+    fn opened(root: &Path, change: impl FnOnce(&mut FolderOptions)) -> Result<Folder, String> {
+        let mut options = FolderOptions::new(Labels::Auto);
+        change(&mut options);
+        Folder::open(root, &options).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_folder_without_one_class_keeps_the_numbers_of_another_folder() {
+        let train = folder_of(&["0/a.jpg", "180/a.jpg", "270/a.jpg", "90/a.jpg"]);
+        let validation = folder_of(&["0/a.jpg", "180/", "270/a.jpg", "90/b/c.jpg"]);
+        let classes = ClassNames::Path(train.path().to_owned());
+
+        let found = opened(validation.path(), |options| options.classes = Some(classes));
+
+        let found = found.expect("opens");
+        assert_eq!(found.labels, [0, 2, 3]);
+        assert_eq!(
+            found.classes(),
+            Some(&["0", "180", "270", "90"].map(str::to_owned)[..])
+        );
+    }
+
+    #[test]
+    fn an_empty_class_folder_is_an_error_unless_it_is_allowed() {
+        let root = folder_of(&["a/1.jpg", "b/", "c/1.jpg"]);
+
+        let error = opened(root.path(), |_| {}).expect_err("empty");
+        let allowed = opened(root.path(), |options| options.allow_empty = true);
+
+        for part in ["/b holds no images", "allow_empty=True", "classes="] {
+            assert!(error.contains(part), "{error}");
+        }
+        let allowed = allowed.expect("opens");
+        assert_eq!((&allowed.labels[..], allowed.paths.len()), (&[0, 2][..], 2));
+    }
+
+    #[test]
+    fn classes_that_do_not_fit_the_folder_or_the_list_are_errors() {
+        let root = folder_of(&["a/1.jpg", "b/1.jpg"]);
+        let list = |text: &str| {
+            let csv = root.path().join(format!("{text}.csv"));
+            fs::write(&csv, format!("path,label\na/1.jpg,{text}\n")).expect("writes");
+            Labels::Csv(csv)
+        };
+        for (labels, problem) in [
+            (Labels::Auto, "/b is none of the 1 given classes"),
+            (Labels::None, "classes= needs labels"),
+            (
+                list("b"),
+                "label \"b\" in line 2 is none of the 1 given classes",
+            ),
+            (
+                list("1"),
+                "label 1 in line 2 is none of the 1 given classes",
+            ),
+        ] {
+            let error = opened(root.path(), |options| {
+                options.labels = labels;
+                options.classes = Some(ClassNames::List(vec!["a".to_owned()]));
+            });
+
+            let error = error.expect_err("a wrong class");
+            assert!(error.contains(problem), "{error}");
+        }
+        let named = opened(root.path(), |options| {
+            options.labels = list("0");
+            options.classes = Some(ClassNames::List(vec!["a".to_owned()]));
+        });
+        assert_eq!(named.expect("opens").classes(), Some(&["a".to_owned()][..]));
     }
 }

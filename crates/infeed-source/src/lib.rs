@@ -13,6 +13,7 @@ pub mod store;
 #[cfg(feature = "tables")]
 pub mod batches;
 pub mod boxed;
+pub mod class_names;
 pub mod coco;
 pub mod columns;
 pub mod field_spec;

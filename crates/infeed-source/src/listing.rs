@@ -429,6 +429,10 @@ impl SortedNames {
     pub(super) fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
+
+    pub(super) fn len(&self) -> usize {
+        self.spans.len()
+    }
 }
 
 /// Whether a name in a list leaves its folder.
@@ -453,6 +457,32 @@ pub fn image_files(root: &Path) -> Result<(Vec<PathBuf>, Vec<LeftOut>), Error> {
     let mut files: Vec<PathBuf> = (0..paths.len()).map(|at| paths.path(at)).collect();
     files.sort();
     Ok((files, paths.left_out))
+}
+
+/// Returns the sorted names of the folders directly below a folder or its URL, without hidden ones.
+///
+/// # Errors
+///
+/// [`Error::Open`] for a folder that cannot be listed, or a name that is not Unicode.
+pub(super) fn class_folders(root: &Path) -> Result<Vec<String>, Error> {
+    if store::is_url(root) {
+        let entries = store::entries(&root.to_string_lossy())?.into_iter();
+        let folders = entries.filter(|entry| entry.is_folder);
+        return Ok(folders.map(|entry| entry.name).collect());
+    }
+    let named = || -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(root)? {
+            let entry = entry?;
+            let name = entry.file_name().into_string().map_err(not_unicode)?;
+            if !name.starts_with('.') && entry.path().is_dir() {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    };
+    named().map_err(|error| Error::open(root, error))
 }
 
 /// A folder that is not listed yet.

@@ -75,7 +75,7 @@ impl Mix {
             if part.classes() != first.classes() {
                 return wrong(format!(
                     "source {at} of the mix has other classes than the first, so its labels have \
-                     another meaning; use the same class folders for both, or labels from a CSV"
+                     another meaning; set classes= of all sources to the same names"
                 ));
             }
         }

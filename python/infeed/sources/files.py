@@ -1,6 +1,7 @@
 """Images in folders."""
 
 from dataclasses import dataclass
+from os import PathLike
 
 from infeed import _check, _code
 from infeed.sources.base import Source
@@ -20,22 +21,38 @@ class Folder(Source):
             CSV file with the columns ``path,label``, whose rows are the records. Its
             paths are relative to ``path`` and must stay below it, unless ``path`` is
             ``"/"``.
+        classes: Names of the classes in the order of their numbers: a tuple, the path of
+            a text file with a name in each line, or a folder whose folders are the
+            classes. A validation folder that lacks a class so keeps the numbers of the
+            training folder. None means the sorted names.
+        allow_empty: Whether a class folder may have no images, as in torchvision. Always
+            allowed with ``classes``.
         follow_links: Whether to follow symbolic links that lead outside ``path``. A
             link to a folder that contains the link is never followed.
 
     Raises:
         ConfigError: Raised when the pipeline is opened: there are no images, a class
-            has no images, or the CSV file names a file outside ``path``.
+            has no images, a label is not in ``classes``, or the CSV file names a file
+            outside ``path``.
         OpenError: Raised when the pipeline is opened: the folder cannot be listed.
     """
 
     path: str
     labels: str = "auto"
+    classes: str | tuple[str, ...] | None = None
+    allow_empty: bool = False
     follow_links: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", _check.path(self, "path", self.path))
         object.__setattr__(self, "labels", _check.path(self, "labels", self.labels))
+        if isinstance(self.classes, str | PathLike):
+            classes = _check.path(self, "classes", self.classes)
+            object.__setattr__(self, "classes", classes)
+        elif self.classes is not None:
+            names = _check.typed(self, "classes", self.classes, tuple[str, ...])
+            object.__setattr__(self, "classes", names)
+        _check.flag(self, "allow_empty", self.allow_empty)
         _check.flag(self, "follow_links", self.follow_links)
 
 

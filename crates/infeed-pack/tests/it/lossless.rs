@@ -49,6 +49,8 @@ fn random_crops(root: &Path) -> Pipeline {
     Pipeline::new(SourceSpec::Folder {
         path: root.to_owned(),
         labels: "none".to_owned(),
+        classes: None,
+        allow_empty: false,
         follow_links: true,
     })
     .shuffle(3)

@@ -9,6 +9,7 @@ use infeed::decode::{ColorMode, Decoder, Limits, Request};
 use infeed::error::Error;
 use infeed::pipeline::{Decode, MemoryField, Pipeline, SourceSpec};
 use infeed::sample::{DType, Depth, Image, Size};
+use infeed::source::class_names::ClassNames;
 use infeed::transform::{CenterCrop, ClassIndex, Crop, CropPosition, Pad, RandomCrop, Resize};
 use infeed_pack::{Encoding, MANIFEST, PackOptions, PackedDataset, Target, pack};
 use infeed_sample::png;
@@ -511,6 +512,8 @@ fn labels_from_a_csv_keep_their_names() {
     let source = SourceSpec::Folder {
         path: root.path().to_owned(),
         labels: list.to_string_lossy().into_owned(),
+        classes: None,
+        allow_empty: false,
         follow_links: true,
     };
     let pipeline = Pipeline::new(source)
@@ -525,6 +528,50 @@ fn labels_from_a_csv_keep_their_names() {
     let expected = "path,label\ndog/0001.png,hound\ncat/0000.png,tom\ndog/0001.png,hound\n";
     assert_eq!(written, expected);
     assert_eq!(epoch(&done.pipeline), epoch(&pipeline));
+}
+
+#[test]
+fn classes_without_records_or_in_another_order_keep_their_numbers() {
+    let root = data::photos(6);
+    let classes = ["dog", "bird", "cat"].map(str::to_owned);
+    let list = root.path().join("list.csv");
+    let text = "path,label\ndog/0001.jpg,dog\ncat/0000.jpg,cat\n";
+    fs::write(&list, text).expect("writes");
+    for labels in ["auto".to_owned(), list.to_string_lossy().into_owned()] {
+        let source = SourceSpec::Folder {
+            path: root.path().to_owned(),
+            labels,
+            classes: Some(ClassNames::List(classes.to_vec())),
+            allow_empty: false,
+            follow_links: true,
+        };
+        let pipeline = Pipeline::new(source).decode().batch(1);
+        let out = tempfile::tempdir().expect("a temporary folder");
+
+        let done = packed(&pipeline, out.path(), |_| {}).expect("packs");
+
+        assert_eq!(epoch(&done.pipeline), epoch(&pipeline));
+        let source = done.pipeline.open_source(&[]).expect("opens");
+        assert_eq!(source.classes(), Some(&classes[..]));
+    }
+}
+
+#[test]
+fn a_class_whose_records_are_all_bad_keeps_its_number() {
+    let root = data::photos(6);
+    for name in fs::read_dir(root.path().join("cat")).expect("a class") {
+        fs::write(name.expect("a file").path(), "no image").expect("writes");
+    }
+    let pipeline = Pipeline::new(SourceSpec::folder(root.path())).decode();
+    let out = tempfile::tempdir().expect("a temporary folder");
+
+    let done = packed(&pipeline, out.path(), |o| o.max_bad = Some(3)).expect("packs");
+
+    assert_eq!(done.bad, 3);
+    let source = done.pipeline.open_source(&[]).expect("opens");
+    let (before, after) = (pipeline.open_source(&[]).expect("opens"), source);
+    assert_eq!(after.classes(), before.classes());
+    assert_eq!(after.label(0), Some(1), "a dog");
 }
 
 #[test]

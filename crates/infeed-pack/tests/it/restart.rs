@@ -48,6 +48,8 @@ fn random_crops(root: &TempDir) -> Pipeline {
     Pipeline::new(SourceSpec::Folder {
         path: root.path().to_owned(),
         labels: "none".to_owned(),
+        classes: None,
+        allow_empty: false,
         follow_links: true,
     })
     .shuffle(3)

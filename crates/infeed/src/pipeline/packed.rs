@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::SourceSpec;
 use infeed_core::error::Error;
+use infeed_source::class_names::ClassNames;
 use infeed_source::store;
 
 /// File that marks a packed dataset as complete and records how it was made.
@@ -133,9 +134,17 @@ impl SourceSpec {
             }
         };
         match self {
-            SourceSpec::Folder { path, labels, .. } => {
+            SourceSpec::Folder {
+                path,
+                labels,
+                classes,
+                ..
+            } => {
                 if !matches!(labels.as_str(), "auto" | "none") {
                     text(labels);
+                }
+                if let Some(ClassNames::Path(classes)) = classes {
+                    *classes = change(classes);
                 }
                 *path = change(path);
             }

@@ -14,9 +14,10 @@ use crate::function::Function;
 use infeed_codec::transform::BoxFormat;
 use infeed_core::error::Error;
 use infeed_core::sample::{DType, Field, FieldKind, Pixels};
+use infeed_source::class_names::ClassNames;
 use infeed_source::coco::{self, CocoLabels};
 use infeed_source::field_spec::{FieldSpec, field_kind};
-use infeed_source::folder::{Folder, Labels};
+use infeed_source::folder::{Folder, FolderOptions, Labels};
 use infeed_source::formats::{self, FileFormat};
 use infeed_source::memory::{FieldData, Memory};
 use infeed_source::mix::Mix;
@@ -42,6 +43,14 @@ macro_rules! source_spec {
                 /// the columns `path` and `label`.
                 #[serde(default = "auto")]
                 labels: String,
+                /// Names of the classes in the order of their numbers: a list, a text file with a
+                /// name in each line, or a folder whose folders are the classes. Absent: the sorted
+                /// names.
+                #[serde(default, skip_serializing_if = "Option::is_none")]
+                classes: Option<ClassNames>,
+                /// Whether a class folder may have no images. Always allowed with `classes`.
+                #[serde(default, skip_serializing_if = "is_no")]
+                allow_empty: bool,
                 /// Whether symbolic links that lead outside `path` are followed.
                 #[serde(default = "yes", skip_serializing_if = "is_yes")]
                 follow_links: bool,
@@ -274,6 +283,8 @@ impl SourceSpec {
         SourceSpec::Folder {
             path: path.into(),
             labels: auto(),
+            classes: None,
+            allow_empty: false,
             follow_links: true,
         }
     }
@@ -423,14 +434,21 @@ impl SourceSpec {
             SourceSpec::Folder {
                 path,
                 labels,
+                classes,
+                allow_empty,
                 follow_links,
             } => {
-                let labels = match labels.as_str() {
-                    "auto" => Labels::Auto,
-                    "none" => Labels::None,
-                    csv => Labels::Csv(csv.into()),
+                let options = FolderOptions {
+                    labels: match labels.as_str() {
+                        "auto" => Labels::Auto,
+                        "none" => Labels::None,
+                        csv => Labels::Csv(csv.into()),
+                    },
+                    classes: classes.clone(),
+                    allow_empty: *allow_empty,
+                    follow_links: *follow_links,
                 };
-                Arc::new(Folder::open(path, &labels, *follow_links)?)
+                Arc::new(Folder::open(path, &options)?)
             }
             SourceSpec::Pairs {
                 image,

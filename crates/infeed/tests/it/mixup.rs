@@ -460,6 +460,8 @@ fn fields_that_cannot_be_mixed_are_rejected_with_the_fix() {
     let flat = Pipeline::new(SourceSpec::Folder {
         path: root.path().join("cat"),
         labels: "none".to_owned(),
+        classes: None,
+        allow_empty: false,
         follow_links: true,
     })
     .decode()

@@ -107,6 +107,8 @@ fn files_of_a_web_server_are_found_through_its_list() {
     server.put_folder("w", root.path()).expect("reads");
     let source = |root: String| SourceSpec::Folder {
         labels: format!("{root}/labels.csv"),
+        classes: None,
+        allow_empty: false,
         path: root.into(),
         follow_links: true,
     };

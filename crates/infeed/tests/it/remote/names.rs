@@ -44,6 +44,24 @@ fn braces_are_requested_by_name_and_stars_are_listed_page_by_page() {
 }
 
 #[test]
+fn an_object_whose_name_is_a_pattern_is_read_as_it_is() {
+    let server = server();
+    let bucket = as_bucket(&server, "names-literal", &[]);
+    for name in ["t-1.tar", "t-[1].tar", "{v1}/a.tar"] {
+        server.put(&format!("names-literal/{name}"), name);
+    }
+
+    for (pattern, expected) in [
+        ("t-[1].tar", "t-[1].tar"),
+        ("t-[12].tar", "t-1.tar"),
+        ("{v1}/a.tar", "{v1}/a.tar"),
+    ] {
+        let found = names(&[&format!("{bucket}/{pattern}")]);
+        assert_eq!(found, [format!("{bucket}/{expected}")], "{pattern}");
+    }
+}
+
+#[test]
 fn a_missing_object_is_named() {
     let server = server();
     let bucket = as_bucket(&server, "names-two", &[]);

@@ -82,6 +82,8 @@ fn a_folder_reports_files_without_an_image_extension_and_images_without_a_class(
     let unlabelled = SourceSpec::Folder {
         path: root.join("data"),
         labels: "none".to_owned(),
+        classes: None,
+        allow_empty: false,
         follow_links: true,
     };
     assert_eq!(messages(root, unlabelled, &[]), [other]);
