@@ -461,6 +461,9 @@ class Feeder:
     def close(self) -> None:
         """Ends all connections."""
 
+def folder_files(root: str) -> list[str]:
+    """Returns the image files below a folder, in the order of its records."""
+
 def check(description: str) -> None:
     """Checks a description without reading its data.
 

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
-from infeed.adopting import adopted, keras_folders
+import infeed
+from infeed import sources
+from infeed.adopting import adopted
+from infeed.adopting.folder_records import class_records, listed_files
 
 
 @pytest.mark.parametrize("batches", [1, 2])
@@ -24,15 +27,69 @@ def test_the_rate_without_samples_is_zero():
     assert adopted._rate([object()], 1.0) == 0
 
 
-def test_files_of_keras_are_those_of_a_folder_source(tmp_path):
-    names = ["a/1.jpg", "a/2.PNG", "b/3.jpg", "b/.4.jpg", ".c/5.jpg", "a/6.txt"]
-    for name in names:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(b"")
-    (tmp_path / "a/loop").symlink_to(tmp_path, target_is_directory=True)
+@pytest.fixture
+def folder(tmp_path):
+    """Returns a function that makes empty files and returns their paths."""
+
+    def make(*names):
+        for name in names:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_bytes(b"")
+        return [str(tmp_path / name) for name in names]
+
+    return make
+
+
+def test_files_are_listed_in_the_order_of_the_records_of_a_folder(folder, tmp_path):
+    folder("b/3.jpg", "b/.4.jpg", ".c/5.jpg", "a/6.txt", "0.jpg")
+    expected = folder("a/1.jpg", "a/z.PNG", "a/sub/2.jpg", "b/3.jpg", "c/3.jpg")
+    (tmp_path / "c/3.jpg").unlink()
+    (tmp_path / "c").rmdir()
     (tmp_path / "c").symlink_to(tmp_path / "b", target_is_directory=True)
+    (tmp_path / "a/loop").symlink_to(tmp_path, target_is_directory=True)
+    root = str(tmp_path)
 
-    listed = keras_folders._listed(str(tmp_path))
+    assert listed_files(root) == expected
+    source = sources.Folder(root, labels="none")
+    with infeed.Pipeline(source).open() as loader:
+        names = [name for batch in loader for _, name in batch.records]
+    assert listed_files(root, is_labelled=False) == names
 
-    expected = ["a/1.jpg", "a/2.PNG", "b/3.jpg", "c/3.jpg"]
-    assert listed == [str(tmp_path / name) for name in expected]
+
+def test_samples_of_a_folder_are_found_in_any_order(folder, tmp_path):
+    first, second, third = folder("a/1.jpg", "a/2.jpg", "b/1.jpg")
+
+    found = class_records(str(tmp_path), [(third, 1), (first, 0), (second, 0)])
+    source, order = found
+
+    assert source == sources.Folder(str(tmp_path))
+    assert order.tolist() == [2, 0, 1]
+    plain = class_records(str(tmp_path), [(first, 0), (second, 0), (third, 1)])
+    assert plain == (source, None)
+
+
+def test_classes_without_images_and_in_another_order_keep_their_numbers(
+    folder, tmp_path
+):
+    first, second = folder("a/1.jpg", "c/1.jpg")
+    (tmp_path / "b").mkdir()
+
+    empty = class_records(str(tmp_path), [(first, 0), (second, 2)], ["a", "b", "c"])
+    other = class_records(str(tmp_path), [(first, 1), (second, 0)], ["c", "a"])
+
+    assert empty == (sources.Folder(str(tmp_path), allow_empty=True), None)
+    assert other == (sources.Folder(str(tmp_path), classes=("c", "a")), None)
+
+
+def test_a_changed_list_of_samples_is_a_reason_with_a_file_or_the_numbers(
+    folder, tmp_path
+):
+    first, second = folder("a/1.jpg", "b/1.jpg")
+    (hidden,) = folder(".checkpoints/2.jpg")
+    for samples, reason in [
+        ([(hidden, 0), (first, 1), (second, 2)], "1 of its 3 files are no records"),
+        ([(first, 0)], "it has 1, and the folder"),
+        ([(first, 0), (first, 0)], "it has 2, and the folder"),
+        ([(first, 1), (second, 0)], "its labels are not the numbers of its classes"),
+    ]:
+        assert reason in class_records(str(tmp_path), samples)

@@ -1,12 +1,15 @@
 //! Pipeline descriptions, which Python passes as JSON, and the buffers and sources that they refer
 //! to.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use infeed::Pipeline;
 use infeed::batch::ColumnKind;
 use infeed::pipeline::Handle;
+use infeed::source::Source as _;
+use infeed::source::folder::{Folder, FolderOptions, Labels};
 use infeed::transform::Transform;
 use infeed_raw::python::BufferView;
 use pyo3::Borrowed;
@@ -49,6 +52,17 @@ impl<'py> FromPyObject<'_, 'py> for PyHandles {
 /// Parses a description.
 pub(crate) fn parse(py: Python<'_>, description: &str) -> PyResult<Pipeline> {
     raise(py, Pipeline::from_json(description))
+}
+
+/// Returns the image files below a folder, in the order of the records of a folder source.
+#[pyfunction]
+pub(crate) fn folder_files(py: Python<'_>, root: PathBuf) -> PyResult<Vec<String>> {
+    let listed = py.detach(|| {
+        let source = Folder::open(&root, &FolderOptions::new(Labels::None))?;
+        let files = (0..source.len()).flat_map(|record| source.files(record));
+        Ok(files.map(|file| file.display().to_string()).collect())
+    });
+    raise(py, listed)
 }
 
 /// Checks a description without reading its data.

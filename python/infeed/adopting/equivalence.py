@@ -70,6 +70,8 @@ class Equivalence:
         return "; ".join([self._summary(), *self.notes])
 
     def _summary(self) -> str:
+        if self.problems and not self.samples:
+            return "samples were not compared: " + "; ".join(self.problems)
         if self.problems:
             return f"{self.samples} samples differ: " + "; ".join(self.problems)
         others = ", ".join(self._others())

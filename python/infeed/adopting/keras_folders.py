@@ -12,6 +12,7 @@ import numpy as np
 
 from infeed import sources, transforms
 from infeed.adopting.adopted_dataset import AdoptedDataset, native_dataset
+from infeed.adopting.folder_records import listed_files
 from infeed.adopting.samples import Array
 from infeed.adopting.steps import Finding, Steps
 from infeed.adopting.tf_graphs import (
@@ -25,11 +26,6 @@ from infeed.adopting.tf_graphs import (
 )
 from infeed.pipeline import Pipeline
 
-# Extensions of the files that `sources.Folder` lists.
-_LISTED = (
-    *(".jpg", ".jpeg", ".jpe", ".png", ".webp"),
-    *(".bmp", ".gif", ".tif", ".tiff", ".ifl"),
-)
 _MODES: dict[int, Any] = {1: {"image": "gray"}, 3: {}, 4: {"image": "rgba"}}
 _JPEG = b"\xff\xd8"
 # Files whose pixels show how much the decoders differ.
@@ -236,7 +232,7 @@ def _native(
     root = _root(folder)
     if root is None:
         return "its labels are not the numbers of the folders in sorted order"
-    listed = _listed(root)
+    listed = listed_files(root, is_labelled=folder.label_mode != "none")
     ranks = {path: rank for rank, path in enumerate(listed)}
     if not all(path in ranks for path in folder.files):
         return f"its files are not below {root}"
@@ -328,37 +324,6 @@ def _root(folder: KerasFolder) -> str | None:
         if (above := os.path.dirname(root)) == root:
             return None
         root = above
-
-
-def _listed(root: str) -> list[str]:
-    """Returns the files that `sources.Folder` lists, in its order."""
-    found = _files_below(root, frozenset())
-    start = len(os.path.join(root, ""))
-    return sorted(found, key=lambda path: path[start:].split(os.sep))
-
-
-def _files_below(folder: str, above: frozenset[tuple[int, int]]) -> list[str]:
-    """Returns the images in a folder and below, without hidden files.
-
-    Args:
-        folder: The folder.
-        above: Device and inode of each folder that contains it. A link to one of them
-            is not entered.
-    """
-    status = os.stat(folder)
-    path = above | {(status.st_dev, status.st_ino)}
-    found: list[str] = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir():
-                target = entry.stat()
-                if (target.st_dev, target.st_ino) not in path:
-                    found += _files_below(entry.path, path)
-            elif entry.name.lower().endswith(_LISTED):
-                found.append(entry.path)
-    return found
 
 
 class DecodedExactly(GraphSamples):

@@ -1,18 +1,15 @@
 """Reads datasets that list the files of a folder of classes: timm and Ultralytics."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from infeed import sources
 from infeed.adopting.adopted_dataset import (
     AdoptedDataset,
     library_of,
     native_dataset,
 )
+from infeed.adopting.folder_records import class_records
 from infeed.adopting.prefetched import NormalizedSamples
 from infeed.adopting.steps import Finding, translate
 
@@ -62,19 +59,10 @@ def _listed(
     **options: Any,
 ) -> AdoptedDataset | str:
     """Reads a list of files below a folder of classes."""
-    start = os.path.join(root, "")
-    if not all(path.startswith(start) for path, _ in samples):
-        return f"its files are not below {root}"
-    parts = [path[len(start) :].split(os.sep) for path, _ in samples]
-    classes = sorted({names[0] for names in parts if len(names) > 1})
-    numbers = {name: number for number, name in enumerate(classes)}
-    if [numbers.get(names[0]) for names in parts] != [label for _, label in samples]:
-        return "its labels are not the numbers of the folders in sorted order"
-    # Records of a folder are in the order of classes, and then of paths.
-    ranks = sorted(range(len(parts)), key=parts.__getitem__)
-    order = np.empty(len(parts), np.int64)
-    order[ranks] = np.arange(len(parts))
-    source = sources.Folder(root)
+    found = class_records(root, samples)
+    if isinstance(found, str):
+        return found
+    source, order = found
     finding = Finding(type(dataset).__name__, repr(source))
     steps = translate(step)
     return native_dataset(dataset, source, finding, steps, order=order, **options)

@@ -10,6 +10,7 @@ from infeed.adopting.adopted_dataset import (
     native_dataset,
 )
 from infeed.adopting.annotations import written_annotations
+from infeed.adopting.folder_records import class_records
 from infeed.adopting.samples import is_picture
 from infeed.adopting.steps import Finding, translate
 
@@ -29,9 +30,16 @@ def read_image_folder(dataset: Any) -> AdoptedDataset | str:
         return "it has its own loader for files"
     if getattr(dataset, "extensions", ()) is None:
         return "its is_valid_file selects its files"
-    source = sources.Folder(str(getattr(dataset, "split_folder", dataset.root)))
+    root = str(getattr(dataset, "split_folder", dataset.root))
+    # `ImageNet` has names of classes beyond those of its folders.
+    classes = dataset.classes if name == "ImageFolder" else None
+    found = class_records(root, dataset.samples, classes)
+    if isinstance(found, str):
+        return found
+    source, order = found
     steps = translate(getattr(dataset, "transform", None))
-    return native_dataset(dataset, source, Finding(name, repr(source)), steps)
+    finding = Finding(name, repr(source))
+    return native_dataset(dataset, source, finding, steps, order=order)
 
 
 def read_coco(dataset: Any) -> AdoptedDataset | str:

@@ -21,12 +21,12 @@ class Folder(Source):
             CSV file with the columns ``path,label``, whose rows are the records. Its
             paths are relative to ``path`` and must stay below it, unless ``path`` is
             ``"/"``.
-        classes: Names of the classes in the order of their numbers: a tuple, the path of
-            a text file with a name in each line, or a folder whose folders are the
-            classes. A validation folder that lacks a class so keeps the numbers of the
-            training folder. None means the sorted names.
-        allow_empty: Whether a class folder may have no images, as in torchvision. Always
-            allowed with ``classes``.
+        classes: Names of the classes in the order of their numbers: a tuple, the path
+            of a text file with a name in each line, or a folder whose folders are the
+            classes. With the training folder, a validation folder that lacks a class
+            keeps the numbers. None means the sorted names.
+        allow_empty: Whether a class folder may have no images, as in torchvision.
+            Always allowed with ``classes``.
         follow_links: Whether to follow symbolic links that lead outside ``path``. A
             link to a folder that contains the link is never followed.
 
