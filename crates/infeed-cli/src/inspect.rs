@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 use infeed::pipeline::SourceSpec;
 use infeed::source::folder::outside_classes;
+use infeed::source::pairs::PairFolder;
 use infeed::transform::{Palette, Transform};
 
 use crate::error::CliError;
@@ -78,7 +79,17 @@ fn look(target: &Target, limit: usize) -> Result<Report, CliError> {
     }
     match &target.pipeline.source {
         SourceSpec::Folder { path, labels, .. } => folder(path, labels == "auto", limit),
-        SourceSpec::Pairs { image, mask, .. } => pairs(target, image, mask, limit),
+        SourceSpec::Pairs {
+            image,
+            mask,
+            image_suffix,
+            mask_suffix,
+            ..
+        } => {
+            let folder = |path, suffix| PairFolder { path, suffix };
+            let (image, mask) = (folder(image, image_suffix), folder(mask, mask_suffix));
+            pairs(target, image, mask, limit)
+        }
         SourceSpec::Memory { fields } => Ok(Report::arrays(fields.clone())),
         _ => records::look(target, limit, &labels(target)?),
     }
@@ -116,13 +127,23 @@ fn folder(root: &Path, by_class: bool, limit: usize) -> Result<Report, CliError>
 }
 
 /// Inspects two folders of files that pair by path without extension.
-fn pairs(target: &Target, image: &Path, mask: &Path, limit: usize) -> Result<Report, CliError> {
-    let ((images, other_images), (masks, other_masks)) =
-        (images_below(image)?, images_below(mask)?);
+fn pairs(
+    target: &Target,
+    image: PairFolder<'_>,
+    mask: PairFolder<'_>,
+    limit: usize,
+) -> Result<Report, CliError> {
+    let ((mut images, other_images), (mut masks, other_masks)) =
+        (images_below(image.path)?, images_below(mask.path)?);
+    images.retain(|path| image.stem(path).is_some());
+    masks.retain(|path| mask.stem(path).is_some());
     let left_out = [other_images, other_masks].concat();
-    let stems = |files: &[PathBuf], root: &Path| -> BTreeSet<PathBuf> {
-        let stem = |path: &PathBuf| path.strip_prefix(root).unwrap_or(path).with_extension("");
-        files.iter().map(stem).collect()
+    let stem = |path: &PathBuf, folder: PairFolder<'_>| {
+        let below = path.strip_prefix(folder.path).unwrap_or(path);
+        folder.stem(below).unwrap_or_default()
+    };
+    let stems = |files: &[PathBuf], folder| -> BTreeSet<PathBuf> {
+        files.iter().map(|path| stem(path, folder)).collect()
     };
     let (image_stems, mask_stems) = (stems(&images, image), stems(&masks, mask));
     let without = |a: &BTreeSet<PathBuf>, b: &BTreeSet<PathBuf>| -> Vec<String> {
@@ -135,17 +156,12 @@ fn pairs(target: &Target, image: &Path, mask: &Path, limit: usize) -> Result<Rep
     let checked_masks = check_files(&masks, limit, &labels)?;
 
     let mut mismatched = Vec::new();
-    let mask_sizes: BTreeMap<PathBuf, _> = checked_masks
-        .sizes
-        .iter()
-        .map(|(at, size)| (masks[*at].strip_prefix(mask).unwrap_or(&masks[*at]), size))
-        .map(|(path, size)| (path.with_extension(""), *size))
+    let mask_sizes = checked_masks.sizes.iter();
+    let mask_sizes: BTreeMap<PathBuf, _> = mask_sizes
+        .map(|(at, size)| (stem(&masks[*at], mask), *size))
         .collect();
     for (at, size) in &checked_images.sizes {
-        let stem = images[*at]
-            .strip_prefix(image)
-            .unwrap_or(&images[*at])
-            .with_extension("");
+        let stem = stem(&images[*at], image);
         if let Some(found) = mask_sizes.get(&stem).filter(|found| *found != size) {
             mismatched.push(format!("{}: image {size}, mask {found}", stem.display()));
         }
@@ -157,11 +173,11 @@ fn pairs(target: &Target, image: &Path, mask: &Path, limit: usize) -> Result<Rep
         mismatched,
         mask_classes: labels.shares(&checked_masks),
         images: Some(FolderCheck {
-            root: image.to_owned(),
+            root: image.path.to_owned(),
             ..checked_images
         }),
         masks: Some(FolderCheck {
-            root: mask.to_owned(),
+            root: mask.path.to_owned(),
             ..checked_masks
         }),
         ..Report::default()

@@ -62,7 +62,14 @@ impl<'a> FolderWriter<'a> {
     ) -> Result<SourceSpec, Error> {
         let out = self.out.path();
         if self.naming.layout == FolderLayout::Pairs {
-            return Ok(SourceSpec::pairs(out.join(PAIRS[0]), out.join(PAIRS[1])));
+            let [image_suffix, mask_suffix] = self.naming.suffixes.clone();
+            return Ok(SourceSpec::Pairs {
+                image: out.join(PAIRS[0]),
+                mask: out.join(PAIRS[1]),
+                image_suffix,
+                mask_suffix,
+                follow_links: true,
+            });
         }
         let is_list = self.naming.layout == FolderLayout::Labelled;
         let read = match is_list {

@@ -41,6 +41,8 @@ pub(super) struct Naming<'a> {
     pub(super) layout: FolderLayout,
     /// The labels option of the original: `auto`, `none` or a CSV file.
     pub(super) labels: String,
+    /// Suffixes of images and masks that are paired.
+    pub(super) suffixes: [String; 2],
 }
 
 /// Rule for the extension of a new file.
@@ -141,6 +143,7 @@ impl<'a> Naming<'a> {
             .collect();
         let labelled = fields.len() > visual.len();
         let is_whole = chosen.is_whole();
+        let mut suffixes = [String::new(), String::new()];
         let (roots, layout, labels) = match spec {
             SourceSpec::Folder { path, labels, .. } => {
                 let is_csv = !matches!(labels.as_str(), "auto" | "none");
@@ -150,7 +153,14 @@ impl<'a> Naming<'a> {
                 };
                 (vec![path.clone()], layout, labels.clone())
             }
-            SourceSpec::Pairs { image, mask, .. } => {
+            SourceSpec::Pairs {
+                image,
+                mask,
+                image_suffix,
+                mask_suffix,
+                ..
+            } => {
+                suffixes = [image_suffix.clone(), mask_suffix.clone()];
                 let roots = vec![image.clone(), mask.clone()];
                 (roots, FolderLayout::Pairs, "none".to_owned())
             }
@@ -170,6 +180,7 @@ impl<'a> Naming<'a> {
             digits: source.len().saturating_sub(1).to_string().len(),
             layout,
             labels,
+            suffixes,
         };
         naming.check(chosen)?;
         Ok(naming)

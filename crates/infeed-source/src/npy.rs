@@ -61,11 +61,7 @@ pub fn header(file: &[u8]) -> Result<NpyHeader, String> {
     let text = std::str::from_utf8(text).map_err(|_| "the header of the array is not text")?;
     let descr = quoted(value(text, "descr")?)
         .ok_or("its elements are not plain numbers; save one array per column")?;
-    let dtype = dtype(descr).ok_or_else(|| {
-        format!(
-            "elements `{descr}` are not known here; convert them to a little-endian number type"
-        )
-    })?;
+    let dtype = dtype(descr).ok_or_else(|| unknown_elements(descr))?;
     let shape = shape(value(text, "shape")?)?;
     // With at most one axis longer than 1, both orders are the same.
     let line = shape.iter().filter(|&&axis| axis > 1).count() <= 1;
@@ -124,6 +120,30 @@ fn shape(text: &str) -> Result<Vec<usize>, String> {
     shape.filter(|shape| shape.len() <= AXES).ok_or_else(wrong)
 }
 
+/// Describes elements that cannot be read, with the fix.
+fn unknown_elements(descr: &str) -> String {
+    let (elements, fix) = match descr.get(1..2) {
+        Some("O") => (
+            "pickled Python objects, and reading these would run code from the data",
+            "save one array of numbers per column",
+        ),
+        Some("U" | "S") => ("text", "save the numbers of the words"),
+        Some("M" | "m") => ("dates or durations", "convert them with astype(\"int64\")"),
+        Some("c") => (
+            "complex numbers",
+            "save real and imaginary parts as two arrays",
+        ),
+        _ if descr.starts_with('>') => {
+            ("big-endian numbers", "convert them to a little-endian type")
+        }
+        _ => (
+            "elements of an unknown type",
+            "convert them to a number type",
+        ),
+    };
+    format!("it holds {elements} (`{descr}`); {fix}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,8 +182,12 @@ mod tests {
             format!("{{'descr': {descr}, 'fortran_order': {fortran}, 'shape': {shape}, }}")
         };
         for (text, reason) in [
-            (text("'|O'", "False", "(1,)"), "not known"),
-            (text("'>i2'", "False", "(1,)"), "not known"),
+            (text("'|O'", "False", "(1,)"), "pickled Python objects"),
+            (text("'<U3'", "False", "(1,)"), "text (`<U3`)"),
+            (text("'<M8[s]'", "False", "(1,)"), "dates or durations"),
+            (text("'<c8'", "False", "(1,)"), "complex numbers"),
+            (text("'>i2'", "False", "(1,)"), "big-endian numbers"),
+            (text("'|V8'", "False", "(1,)"), "an unknown type"),
             (text("[('a', '<i2')]", "False", "(1,)"), "plain"),
             (text("'<i2'", "True", "(2, 2)"), "Fortran"),
             (text("'<i2'", "False", "(-2, 2)"), "no shape"),

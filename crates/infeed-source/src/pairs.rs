@@ -1,7 +1,9 @@
 //! Images and their masks in two folders, paired by relative path without extension.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use super::columns::names_encoded_masks;
 use super::folder::read_files;
 use super::left_out::LeftOut;
 use super::listing::{ObjectInfo, Paths, Tree};
@@ -13,12 +15,34 @@ use infeed_core::sample::{Field, FieldKind, Pixels, Record, RecordId};
 /// Maximum number of files without a partner that an error lists.
 const NAMED: usize = 5;
 
+/// Maximum number of masks that are compared with an image to find their suffixes.
+const COMPARED: usize = 64;
+
 /// Image and mask files, paired by stem.
 #[derive(Debug)]
 pub struct Pairs {
     fields: Vec<Field>,
     images: Paths,
     masks: Paths,
+}
+
+/// One of the two folders of [`Pairs`].
+#[derive(Clone, Copy, Debug)]
+pub struct PairFolder<'a> {
+    /// Path or URL.
+    pub path: &'a Path,
+    /// End of the file names without their extensions that is not part of the stem, such as
+    /// `_mask`. Other files are excluded.
+    pub suffix: &'a str,
+}
+
+impl PairFolder<'_> {
+    /// Returns the stem of a file: its path without extension and suffix. None for a file without
+    /// the suffix.
+    pub fn stem(&self, file: &Path) -> Option<PathBuf> {
+        let stem = file.file_stem()?.to_string_lossy();
+        Some(file.with_file_name(stem.strip_suffix(self.suffix)?))
+    }
 }
 
 impl Pairs {
@@ -29,14 +53,18 @@ impl Pairs {
     ///
     /// [`Error::Open`] for a folder that cannot be listed. [`Error::Config`] if a folder holds no
     /// images, if two files of a folder have the same stem, or if a file has no partner.
-    pub fn open(image: &Path, mask: &Path, follow_links: bool) -> Result<Pairs, Error> {
-        let list = |root| Stems::list(root, follow_links);
+    pub fn open(
+        image: PairFolder<'_>,
+        mask: PairFolder<'_>,
+        follow_links: bool,
+    ) -> Result<Pairs, Error> {
+        let list = |folder| Stems::list(folder, follow_links);
         let (images, masks) = (list(image)?, list(mask)?);
         let lonely_images = images.without(&masks);
         let lonely_masks = masks.without(&images);
         if !lonely_images.is_empty() || !lonely_masks.is_empty() {
             let mut problems = Vec::new();
-            for (lonely, root, other) in [
+            for (lonely, folder, other) in [
                 (&lonely_images, image, "mask"),
                 (&lonely_masks, mask, "image"),
             ] {
@@ -55,12 +83,26 @@ impl Pairs {
                     problems.push(format!(
                         "{} files of {} have no {other}: {}{more}",
                         lonely.len(),
-                        root.display(),
+                        folder.path.display(),
                         named.join(", "),
                     ));
                 }
             }
-            problems.push("files pair by equal name without extension".to_owned());
+            problems.push(match common_suffixes(&lonely_images, &lonely_masks) {
+                Some([image, mask]) => {
+                    let set = [("image_suffix", image), ("mask_suffix", mask)];
+                    let set = set.iter().filter(|(_, suffix)| !suffix.is_empty());
+                    let set: Vec<String> = set
+                        .map(|(name, suffix)| format!("{name}={suffix:?}"))
+                        .collect();
+                    format!("set {}", set.join(" and "))
+                }
+                None => {
+                    "files pair by equal name without extension; set mask_suffix= if the names \
+                         of masks have an end such as _mask"
+                        .to_owned()
+                }
+            });
             return Err(Error::config("source", problems.join("; ")));
         }
         let field = |name: &str, kind| Field {
@@ -78,6 +120,47 @@ impl Pairs {
     }
 }
 
+/// Returns the suffixes of images and masks with which every image has a mask.
+fn common_suffixes(images: &[&PathBuf], masks: &[&PathBuf]) -> Option<[String; 2]> {
+    let stem = |path: &Path| {
+        path.file_stem()
+            .map(|stem| stem.to_string_lossy().into_owned())
+    };
+    let first = images.first()?;
+    let image = stem(first)?;
+    let near = masks.iter().filter(|mask| mask.parent() == first.parent());
+    let candidates = near.take(COMPARED).filter_map(|mask| {
+        let mask = stem(mask)?;
+        let common = image.char_indices().zip(mask.chars());
+        let common = common.take_while(|((_, a), b)| a == b);
+        let mut end = common.map(|((at, c), _)| at + c.len_utf8()).last()?;
+        // A suffix begins at a separator, not within a word.
+        if end < image.len().min(mask.len()) {
+            end = image[..end].rfind(['_', '-', '.'])?;
+        }
+        Some([image[end..].to_owned(), mask[end..].to_owned()])
+    });
+    let fits = |[image_suffix, mask_suffix]: &[String; 2]| {
+        let stems = |paths: &[&PathBuf], suffix: &str| -> BTreeSet<PathBuf> {
+            let folder = PairFolder {
+                path: Path::new(""),
+                suffix,
+            };
+            paths.iter().filter_map(|path| folder.stem(path)).collect()
+        };
+        let images_found = stems(images, image_suffix);
+        images_found.len() == images.len() && images_found.is_subset(&stems(masks, mask_suffix))
+    };
+    let mut fitting: Vec<[String; 2]> = candidates.filter(fits).collect();
+    // `labelIds` rather than `color`.
+    let names_classes = |suffix: &str| {
+        let suffix = suffix.to_ascii_lowercase();
+        suffix.contains("label") || names_encoded_masks(&suffix)
+    };
+    fitting.sort_by_key(|[_, mask]| !names_classes(mask));
+    fitting.into_iter().next()
+}
+
 /// The files of one folder sorted by stem.
 struct Stems {
     files: Vec<(PathBuf, PathBuf, ObjectInfo)>,
@@ -86,27 +169,30 @@ struct Stems {
 }
 
 impl Stems {
-    fn list(root: &Path, follow_links: bool) -> Result<Stems, Error> {
-        let Tree { folders, paths } = Tree::list(root, follow_links, None)?;
+    fn list(folder: PairFolder<'_>, follow_links: bool) -> Result<Stems, Error> {
+        let Tree { folders, paths } = Tree::list(folder.path, follow_links, None)?;
         let mut files: Vec<(PathBuf, PathBuf, ObjectInfo)> = folders
             .iter()
-            .flat_map(|folder| {
-                let names = folder.names.iter();
-                names.map(|(name, object)| (folder.path.join(name), object))
+            .flat_map(|listed| {
+                let names = listed.names.iter();
+                names.map(|(name, object)| (listed.path.join(name), object))
             })
-            .map(|(path, object)| (path.with_extension(""), path, object))
+            .filter_map(|(path, object)| Some((folder.stem(&path)?, path, object)))
             .collect();
         files.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+        let root = folder.path.display();
         if files.is_empty() {
-            let problem = format!("{} holds no images", root.display());
+            let problem = match folder.suffix {
+                "" => format!("{root} holds no images"),
+                suffix => format!("{root} holds no images whose names end with {suffix:?}"),
+            };
             return Err(Error::config("source", problem));
         }
         if let Some(twins) = files.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             let problem = format!(
-                "{} and {} in {} differ in extension only; remove one",
+                "{} and {} in {root} differ in extension only; remove one",
                 twins[0].1.display(),
                 twins[1].1.display(),
-                root.display()
             );
             return Err(Error::config("source", problem));
         }
@@ -210,5 +296,88 @@ impl Source for Pairs {
             sink(place, Ok(found));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn opened(images: &[&str], masks: &[&str], suffixes: [&str; 2]) -> Result<Vec<String>, String> {
+        let root = tempfile::tempdir().expect("a folder");
+        for (folder, names) in [("images", images), ("masks", masks)] {
+            for name in names {
+                let path = root.path().join(folder).join(name);
+                fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+                fs::write(path, "x").expect("writes");
+            }
+        }
+        let (images, masks) = (root.path().join("images"), root.path().join("masks"));
+        let folder = |path, suffix| PairFolder { path, suffix };
+        let pairs = Pairs::open(
+            folder(&images, suffixes[0]),
+            folder(&masks, suffixes[1]),
+            true,
+        );
+        let pairs = pairs.map_err(|error| error.to_string())?;
+        let named = (0..pairs.images.len())
+            .map(|at| format!("{} {}", pairs.images.name(at), pairs.masks.name(at)));
+        Ok(named.collect())
+    }
+
+    #[test]
+    fn names_with_suffixes_pair_and_other_files_are_excluded() {
+        let found = opened(
+            &["a/1_left.png", "a/10_left.png"],
+            &["a/1_gt_ids.png", "a/1_gt_color.png", "a/10_gt_ids.gif"],
+            ["_left", "_gt_ids"],
+        );
+
+        let found = found.expect("pairs");
+        assert_eq!(
+            found,
+            [
+                "a/1_left.png a/1_gt_ids.png",
+                "a/10_left.png a/10_gt_ids.gif"
+            ]
+        );
+        let error = opened(&["1.png"], &["1_mask.png"], ["", "_label"]).expect_err("no mask");
+        assert!(error.contains("whose names end with \"_label\""), "{error}");
+    }
+
+    #[test]
+    fn the_error_about_files_without_a_partner_proposes_the_suffixes() {
+        for (images, masks, fix) in [
+            (
+                &["0a_01.jpg", "0a_02.jpg"][..],
+                &["0a_01_mask.gif", "0a_02_mask.gif"][..],
+                "set mask_suffix=\"_mask\"",
+            ),
+            (
+                &["x/x_0_leftImg8bit.png"],
+                &["x/x_0_gtFine_color.png", "x/x_0_gtFine_labelIds.png"],
+                "set image_suffix=\"_leftImg8bit\" and mask_suffix=\"_gtFine_labelIds\"",
+            ),
+            (
+                &["1.jpg", "2.jpg"],
+                &["1_L.png", "2_L.png"],
+                "mask_suffix=\"_L\"",
+            ),
+            (&["1_im.jpg"], &["1.png"], "set image_suffix=\"_im\""),
+            (
+                &["1.jpg", "2.jpg"],
+                &["1_L.png"],
+                "files pair by equal name",
+            ),
+            (&["1.jpg"], &["2.png"], "files pair by equal name"),
+        ] {
+            let error = opened(images, masks, ["", ""]).expect_err("no partners");
+
+            assert!(
+                error.ends_with(fix) || error.contains(&format!("; {fix}")),
+                "{error}"
+            );
+        }
     }
 }

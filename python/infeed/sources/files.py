@@ -1,6 +1,6 @@
 """Images in folders."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from os import PathLike
 
 from infeed import _check, _code
@@ -65,24 +65,37 @@ class Pairs(Source):
     Args:
         image: Folder of the images.
         mask: Folder of the masks.
+        image_suffix: End of the names of images that is not part of the name of a pair,
+            such as ``"_leftImg8bit"``. Images without the end are excluded.
+        mask_suffix: The same for masks, such as ``"_mask"``.
         follow_links: As in `Folder`.
 
     Raises:
         ConfigError: Raised when the pipeline is opened: a file has no partner; the
-            message names it.
+            message names it, and the suffixes with which all files pair.
         OpenError: Raised when the pipeline is opened: a folder cannot be listed.
     """
 
     image: str
     mask: str
+    image_suffix: str = ""
+    mask_suffix: str = ""
     follow_links: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "image", _check.path(self, "image", self.image))
         object.__setattr__(self, "mask", _check.path(self, "mask", self.mask))
+        for name in ("image_suffix", "mask_suffix"):
+            suffix = _check.typed(self, name, getattr(self, name), str)
+            object.__setattr__(self, name, suffix)
         _check.flag(self, "follow_links", self.follow_links)
 
     def __repr__(self) -> str:
-        image, mask = _code.value(self.image), _code.value(self.mask)
-        links = "" if self.follow_links else ", follow_links=False"
-        return f"sources.Pairs(image={image}, mask={mask}{links})"
+        defaults = {f.name: f.default for f in fields(self)}
+        values = {name: getattr(self, name) for name in defaults}
+        parts = [
+            f"{name}={_code.value(value)}"
+            for name, value in values.items()
+            if value != defaults[name]
+        ]
+        return f"sources.Pairs({', '.join(parts)})"

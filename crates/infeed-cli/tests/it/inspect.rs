@@ -71,6 +71,43 @@ fn names_cannot_send_control_characters_to_the_terminal() {
 }
 
 #[test]
+fn parts_that_no_record_contains_are_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let streets = streets(dir.path(), 2);
+    let at = |path: &str| Path::new(&streets).join(path);
+    for name in [
+        "images/a.txt",
+        "images/b.md",
+        "images/c.csv",
+        "images/d.txt",
+    ] {
+        fs::write(at(name), "x").unwrap();
+    }
+    fs::create_dir(at("images/cat")).unwrap();
+    fs::copy(at("images/0000.png"), at("images/cat/0000.png")).unwrap();
+
+    let folder = at("images");
+    let (text, report) = (
+        stdout(&infeed(["inspect", folder.to_str().unwrap()])),
+        json(&infeed(["inspect", folder.to_str().unwrap(), "--json"])),
+    );
+
+    for line in [
+        "left out    4 files without an image extension: a.txt, b.md, c.csv and 1 more",
+        "left out    2 images outside the class folders: 0000.png, 0001.png; move such",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+    let listed = report["left_out"].as_array().unwrap();
+    assert_eq!(listed.len(), 2, "{report}");
+    assert_eq!(listed[0]["count"], 4);
+    assert_eq!(
+        listed[0]["names"],
+        serde_json::json!(["a.txt", "b.md", "c.csv"])
+    );
+}
+
+#[test]
 fn missing_masks_and_pairs_of_unequal_size_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let streets = streets(dir.path(), 3);

@@ -58,6 +58,26 @@ fn pairs() -> (TempDir, Pipeline) {
     (root, pipeline)
 }
 
+#[test]
+fn pairs_with_suffixes_pair_after_packing() {
+    let (root, plain) = pairs();
+    for entry in fs::read_dir(root.path().join("masks")).expect("a folder") {
+        let path = entry.expect("readable").path();
+        let stem = path.file_stem().expect("a name").to_string_lossy();
+        fs::rename(&path, path.with_file_name(format!("{stem}_mask.png"))).expect("moves");
+    }
+    let mut pipeline = plain;
+    let SourceSpec::Pairs { mask_suffix, .. } = &mut pipeline.source else {
+        panic!("pairs");
+    };
+    "_mask".clone_into(mask_suffix);
+    let out = tempfile::tempdir().expect("a temporary folder");
+
+    let done = packed(&pipeline, out.path(), |o| o.image = png_up()).expect("packs");
+
+    assert_eq!(epoch(&done.pipeline), epoch(&pipeline));
+}
+
 /// Returns the files below a folder with their bytes.
 fn files(root: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();

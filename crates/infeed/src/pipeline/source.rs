@@ -21,7 +21,7 @@ use infeed_source::folder::{Folder, FolderOptions, Labels};
 use infeed_source::formats::{self, FileFormat};
 use infeed_source::memory::{FieldData, Memory};
 use infeed_source::mix::Mix;
-use infeed_source::pairs::Pairs;
+use infeed_source::pairs::{PairFolder, Pairs};
 use infeed_source::{Source, boxed, labelme, panoptic, voc, yolo};
 
 /// Defines [`SourceSpec`] with one variant for each file format of the table, and what these
@@ -61,6 +61,13 @@ macro_rules! source_spec {
                 image: PathBuf,
                 /// Folder of the masks.
                 mask: PathBuf,
+                /// End of the names of images that is not part of the name of a pair. Images without
+                /// the end are excluded.
+                #[serde(default, skip_serializing_if = "String::is_empty")]
+                image_suffix: String,
+                /// The same for masks, such as `_mask`.
+                #[serde(default, skip_serializing_if = "String::is_empty")]
+                mask_suffix: String,
                 /// Whether symbolic links that lead outside the two folders are followed.
                 #[serde(default = "yes", skip_serializing_if = "is_yes")]
                 follow_links: bool,
@@ -294,6 +301,8 @@ impl SourceSpec {
         SourceSpec::Pairs {
             image: image.into(),
             mask: mask.into(),
+            image_suffix: String::new(),
+            mask_suffix: String::new(),
             follow_links: true,
         }
     }
@@ -453,8 +462,20 @@ impl SourceSpec {
             SourceSpec::Pairs {
                 image,
                 mask,
+                image_suffix,
+                mask_suffix,
                 follow_links,
-            } => Arc::new(Pairs::open(image, mask, *follow_links)?),
+            } => {
+                let image = PairFolder {
+                    path: image,
+                    suffix: image_suffix,
+                };
+                let mask = PairFolder {
+                    path: mask,
+                    suffix: mask_suffix,
+                };
+                Arc::new(Pairs::open(image, mask, *follow_links)?)
+            }
             SourceSpec::Coco {
                 images,
                 annotations,

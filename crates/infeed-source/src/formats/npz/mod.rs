@@ -100,7 +100,7 @@ fn arrays(
         let (&records, shape) = header
             .shape
             .split_first()
-            .ok_or_else(|| wrong("it has no axis; give it one entry per record"))?;
+            .ok_or_else(|| wrong("it is a single value; name the other arrays in fields="))?;
         let record = shape
             .iter()
             .try_fold(header.dtype.bytes(), |n, &axis| n.checked_mul(axis));
@@ -304,7 +304,7 @@ fn arranged(
             .filter(|other| other.records != array.records)
         {
             return Err(format!(
-                "array `{}` has {} records and `{}` has {}; use the same number in all",
+                "array `{}` has {} records and `{}` has {}; name arrays of one length in fields=",
                 other.name, other.records, array.name, array.records
             ));
         }
