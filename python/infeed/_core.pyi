@@ -48,7 +48,6 @@ __all__ = [
     "restore_lossless",
     "set_cache",
     "table",
-    "toml_from_json",
     "watch_verdict",
 ]
 __version__: str
@@ -551,8 +550,8 @@ def preview(
         the object of each pixel.
     """
 
-def toml_from_json(description: str) -> str:
-    """Converts a description to TOML."""
+def save(description: str, path: str) -> None:
+    """Writes a description to a TOML file."""
 
 def load(path: str) -> str:
     """Reads a description from a file, or from the folder of a packed dataset."""

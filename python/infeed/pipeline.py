@@ -613,7 +613,11 @@ class Pipeline(RecordSelection, MovingFields):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the description as TOML, which `load` and ``infeed bench`` read.
 
+        Relative paths refer to the current folder. In the file they are relative to the
+        folder of the file.
+
         Raises:
+            OpenError: The file cannot be written.
             ConfigError: The source, an array of weights or a function exists only in
                 memory; the message names it. Arrays that are mapped from files
                 (``mmap_mode="r"``) can be saved.
@@ -623,9 +627,7 @@ class Pipeline(RecordSelection, MovingFields):
                 "save: the source holds data in memory, which a file cannot describe; "
                 'load the arrays with np.load(path, mmap_mode="r")'
             )
-        text = _core.toml_from_json(self._json())
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+        _core.save(self._json(), os.fspath(path))
 
     @classmethod
     def load(
@@ -642,8 +644,8 @@ class Pipeline(RecordSelection, MovingFields):
 
         Args:
             path: Path of the file, or of the folder or bucket of a packed dataset.
-                Paths in a packed dataset are relative to its folder, so it may be
-                moved. Paths in other files are relative to the current folder.
+                Paths in the file are relative to the folder of the file, so file and
+                data can be moved together.
             functions: Functions by the name that the file uses.
             allow_functions: Names that may be imported, such as
                 ``"mypackage.augment:blur"`` or ``"mypackage.augment:*"``. A ``*`` after

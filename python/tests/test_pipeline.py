@@ -1,9 +1,11 @@
 """The builder: immutable, printable, comparable, saved and loaded."""
 
 import pickle
+import shutil
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import infeed
 from infeed import ConfigError, sources
@@ -178,3 +180,34 @@ def test_rows_of_unknown_shape_raise_when_the_pipeline_is_built(classification):
 
     with pytest.raises(ConfigError, match=r"pad=True"):
         decoded.batch(4)
+
+
+def test_paths_of_a_pipeline_file_are_relative_to_the_file(tmp_path, monkeypatch):
+    data = tmp_path / "project" / "data"
+    for n in range(2):
+        for name in ("image", "mask"):
+            (data / name).mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (4, 4)).save(data / name / f"{n}.png")
+    (data / "palette.csv").write_text("name,r,g,b\nsky,0,0,0\n")
+    project = data.parent
+    (project / "configs").mkdir()
+    monkeypatch.chdir(project)
+    pipeline = (
+        infeed.Pipeline(sources.Pairs(image="data/image", mask="data/mask"))
+        .decode(mask="rgb")
+        .transform(T.ClassIndex("mask", palette="data/palette.csv"))
+    )
+
+    pipeline.save("configs/train.toml")
+    pipeline.save("here.toml")
+
+    assert infeed.Pipeline.load("configs/train.toml") == pipeline
+    assert infeed.Pipeline.load("here.toml") == pipeline
+    assert 'image = "../data/image"' in (project / "configs/train.toml").read_text()
+    moved = tmp_path / "moved"
+    project.rename(moved)
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(moved / "here.toml", moved / "copy.toml")
+    for name in ("configs/train.toml", "here.toml", "copy.toml"):
+        with infeed.Pipeline.load(moved / name).open() as loader:
+            assert sum(batch.rows for batch in loader) == 2

@@ -178,15 +178,15 @@ pub(crate) fn preview<'py>(
     Ok(((record.index, record.name), converted))
 }
 
-/// Converts a description to TOML.
+/// Writes a description to a file.
 #[pyfunction]
-pub(crate) fn toml_from_json(py: Python<'_>, description: &str) -> PyResult<String> {
+pub(crate) fn save(py: Python<'_>, description: &str, path: PathBuf) -> PyResult<()> {
     let pipeline = parse(py, description)?;
-    raise(py, pipeline.to_toml())
+    raise(py, py.detach(|| pipeline.save(path)))
 }
 
 /// Reads a description from a file, or from the folder of a packed dataset.
 #[pyfunction]
-pub(crate) fn load(py: Python<'_>, path: std::path::PathBuf) -> PyResult<String> {
+pub(crate) fn load(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     Ok(raise(py, py.detach(|| Pipeline::load(path)))?.to_json())
 }

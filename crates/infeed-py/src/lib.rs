@@ -58,7 +58,7 @@ mod _core {
     use super::codecs::{decode_image, encode_lossless, image_size, restore_lossless};
     #[pymodule_export]
     use super::description::{
-        check, check_transform, describe, folder_files, load, plan, preview, toml_from_json,
+        check, check_transform, describe, folder_files, load, plan, preview, save,
     };
     #[pymodule_export]
     use super::device::PyDeviceArray;

@@ -86,8 +86,8 @@ class Pairs(Source):
         object.__setattr__(self, "image", _check.path(self, "image", self.image))
         object.__setattr__(self, "mask", _check.path(self, "mask", self.mask))
         for name in ("image_suffix", "mask_suffix"):
-            suffix = _check.typed(self, name, getattr(self, name), str)
-            object.__setattr__(self, name, suffix)
+            if not isinstance(suffix := getattr(self, name), str):
+                raise _check.error(self, name, "a text", suffix)
         _check.flag(self, "follow_links", self.follow_links)
 
     def __repr__(self) -> str:

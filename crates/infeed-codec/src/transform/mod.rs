@@ -399,6 +399,15 @@ impl Transform {
         self.operation().palette()
     }
 
+    /// Returns the path of the palette of a mask, to change it.
+    pub fn palette_mut(&mut self) -> Option<&mut String> {
+        match self {
+            Transform::OneHot(one) => one.palette.as_mut(),
+            Transform::ClassIndex(one) => one.palette.as_mut(),
+            _ => None,
+        }
+    }
+
     /// Returns the name of the image or mask field that the transform applies to, if it names one.
     pub fn field(&self) -> Option<&str> {
         self.operation().field()

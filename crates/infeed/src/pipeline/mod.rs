@@ -10,6 +10,7 @@ mod filter;
 mod function;
 mod order;
 pub mod packed;
+mod paths;
 mod per_record;
 mod points;
 mod select;
@@ -615,8 +616,8 @@ impl Pipeline {
         serde_json::to_string(self).expect("a description holds plain data with string keys")
     }
 
-    /// Reads a TOML file. For the folder of a packed dataset, reads the pipeline file in it; see
-    /// [`packed::PIPELINE`] for the meaning of relative paths.
+    /// Reads a TOML file. For the folder of a packed dataset, reads the pipeline file in it. Relative
+    /// paths refer to the folder of the file.
     ///
     /// # Errors
     ///
@@ -626,28 +627,16 @@ impl Pipeline {
         text::load(path.as_ref())
     }
 
-    /// Writes a TOML file.
+    /// Writes a TOML file. Relative paths become relative to the folder of the file.
     ///
     /// # Errors
     ///
     /// As [`Pipeline::to_toml`], or [`Error::Open`].
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
-        fs::write(path, self.to_toml()?).map_err(|error| Error::open(path, error))
-    }
-
-    /// Resolves relative paths of the source against a folder.
-    #[must_use]
-    pub fn from_folder(mut self, folder: &Path) -> Pipeline {
-        self.source.map_paths(|path| folder.join(path));
-        self
-    }
-
-    /// Makes paths of the source relative to a folder if they are below it.
-    #[must_use]
-    pub fn within_folder(mut self, folder: &Path) -> Pipeline {
-        self.source.make_relative_to(folder);
-        self
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let text = self.clone().for_file_in(folder)?.to_toml()?;
+        fs::write(path, text).map_err(|error| Error::open(path, error))
     }
 }
 

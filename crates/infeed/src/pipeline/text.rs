@@ -94,10 +94,9 @@ pub(super) fn load(path: &Path) -> Result<Pipeline, Error> {
         other => other,
     })?;
     let folder = file.parent().unwrap_or(Path::new(""));
-    if !packed::belongs(&file) {
-        return Ok(pipeline);
+    if packed::belongs(&file) {
+        packed::pipeline_of(folder)?;
     }
-    packed::pipeline_of(folder)?;
     Ok(pipeline.from_folder(folder))
 }
 
