@@ -13,6 +13,7 @@ pub mod exec;
 pub mod log;
 pub mod order;
 pub mod panics;
+pub mod parse_problem;
 pub mod printable;
 pub mod probe;
 pub mod random;

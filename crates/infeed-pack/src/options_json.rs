@@ -6,6 +6,7 @@ use serde_json::json;
 use super::{PackOptions, PackedDataset};
 use infeed_codec::transform::Transform;
 use infeed_core::error::Error;
+use infeed_core::parse_problem::in_words;
 
 /// [`PackOptions`] in JSON. Missing keys have their default.
 #[derive(Deserialize)]
@@ -34,8 +35,8 @@ impl PackOptions {
     ///
     /// [`Error::Config`] with the name of the option and its valid values.
     pub fn from_json(text: &str) -> Result<PackOptions, Error> {
-        let found: OptionsJson =
-            serde_json::from_str(text).map_err(|error| Error::config("pack", error.to_string()))?;
+        let found: OptionsJson = serde_json::from_str(text)
+            .map_err(|error| Error::config("pack", in_words(&error.to_string())))?;
         let wrong = |part: &'static str| move |problem: String| Error::config(part, problem);
         let defaults = PackOptions::new(found.to.parse().map_err(wrong("to"))?);
         let encoding = |part: &'static str, word: Option<String>, default| match word {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use infeed::Pipeline;
 use infeed::batch::ColumnKind;
+use infeed::parse_problem::in_words;
 use infeed::pipeline::Handle;
 use infeed::source::Source as _;
 use infeed::source::folder::{Folder, FolderOptions, Labels};
@@ -76,7 +77,7 @@ pub(crate) fn check(py: Python<'_>, description: &str) -> PyResult<()> {
 #[pyfunction]
 pub(crate) fn check_transform(transform: &str) -> PyResult<()> {
     let transform: Transform = serde_json::from_str(transform)
-        .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        .map_err(|error| PyValueError::new_err(in_words(&error.to_string())))?;
     let checked = transform.validate();
     checked.map_err(|error| PyValueError::new_err(error.to_string()))
 }

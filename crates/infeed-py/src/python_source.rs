@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use infeed::parse_problem::in_words;
 use infeed::pipeline::FieldSpec;
 use infeed::source::Source;
 use infeed::source::batches::Batches;
@@ -35,8 +36,8 @@ impl PythonSource {
 
 /// Parses the JSON form of fields.
 fn wanted(py: Python<'_>, fields: &str) -> PyResult<Vec<ColumnRequest>> {
-    let specs: Vec<FieldSpec> =
-        serde_json::from_str(fields).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let specs: Vec<FieldSpec> = serde_json::from_str(fields)
+        .map_err(|error| PyValueError::new_err(in_words(&error.to_string())))?;
     raise(py, specs.iter().map(FieldSpec::wanted).collect())
 }
 

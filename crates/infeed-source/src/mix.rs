@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::left_out::LeftOut;
+use super::shards::values::shown;
 use super::{Admission, PythonTime, Read, ReadError, Sink, Source};
 use infeed_core::error::Error;
 use infeed_core::order::mixture::{self, BLOCK};
@@ -56,7 +57,8 @@ impl Mix {
             if part.fields() != first.fields() {
                 let names = |source: &dyn Source| {
                     let fields = source.fields().iter();
-                    let named = fields.map(|field| format!("{}: {:?}", field.name, field.kind));
+                    let named =
+                        fields.map(|field| format!("{}: {}", field.name, shown(&field.kind)));
                     named.collect::<Vec<_>>().join(", ")
                 };
                 return wrong(format!(

@@ -7,7 +7,7 @@ use infeed::batch::{Batcher, ColumnKind, ColumnSpec, RowCell};
 use infeed::decode::{ColorMode, Decoder, Limits, Request};
 use infeed::pipeline::{Layout, SourceSpec};
 use infeed::sample::{DType, Image, Size};
-use infeed::source::folder::{Folder, Labels};
+use infeed::source::folder::{Folder, FolderOptions, Labels};
 use infeed::source::{Source, read_one};
 use infeed::transform::{
     Normalize, PixelView, RandomResizedCrop, Rng, Step, Transform, TransformScratch,
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn tour(folder: &std::path::Path) -> Result<(), Box<dyn Error>> {
     // 1. A source gives the encoded bytes of a record. In source order, position 0 is record 0.
-    let source = Folder::open(folder, &Labels::Auto, true)?;
+    let source = Folder::open(folder, &FolderOptions::new(Labels::Auto))?;
     let record = read_one(&source, 0)?;
     println!(
         "1 source     {}: {} bytes",

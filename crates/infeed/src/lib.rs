@@ -38,7 +38,8 @@ pub mod plan;
 
 pub use infeed_codec::{decode, instances, lossless, transform};
 pub use infeed_core::{
-    batch, counters, error, exec, log, order, printable, probe, random, sample, stop, units,
+    batch, counters, error, exec, log, order, parse_problem, printable, probe, random, sample,
+    stop, units,
 };
 pub use infeed_device as device;
 pub use infeed_source as source;

@@ -21,6 +21,7 @@ use super::findings::{Explanation, QueuePoint, Verdict};
 use super::now_s;
 use super::watch::WatchedLoop;
 use infeed_core::error::Error;
+use infeed_core::parse_problem::in_words;
 use infeed_core::probe::{self, Machine};
 use infeed_raw::simd::Level;
 
@@ -172,7 +173,8 @@ impl Recording {
             ));
         }
         let damaged = |error: serde_json::Error| {
-            format!("the recording is damaged: {error}; get a complete copy of the file")
+            let problem = in_words(&error.to_string());
+            format!("the recording is damaged: {problem}; get a complete copy of the file")
         };
         let header: RecordingHeader = serde_json::from_slice(bytes).map_err(damaged)?;
         if header.format != FORMAT {

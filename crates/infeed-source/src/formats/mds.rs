@@ -22,6 +22,7 @@ use crate::shards::values::{FieldRequest, KindHint, cause, first_settled, specif
 use crate::shards::{ExtraBytes, ShardFormat, Shards};
 use crate::store::{self, Blob, unreadable};
 use infeed_core::error::{Cause, Error};
+use infeed_core::parse_problem::in_words;
 use infeed_core::sample::Field;
 
 /// Maximum bytes of an `index.json`.
@@ -141,7 +142,7 @@ pub fn open(folder: &str, wanted: &[FieldRequest]) -> Result<Shards, Error> {
     let text = index.read(0..index.len());
     let text = text.map_err(|error| Error::open(path.as_str(), error))?;
     let listing: MdsIndex =
-        serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
+        serde_json::from_slice(&text).map_err(|error| wrong(in_words(&error.to_string())))?;
     if listing.version != 2 {
         return Err(wrong(format!(
             "version {} is not supported; use version 2",

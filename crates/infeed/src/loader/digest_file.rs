@@ -14,6 +14,7 @@ use super::digest::{Digest, DigestScope};
 use super::state::LoaderState;
 use super::{OnError, Options};
 use infeed_core::error::Error;
+use infeed_core::parse_problem::in_words;
 
 /// Version of the format.
 const VERSION: u32 = 1;
@@ -71,7 +72,8 @@ impl DigestHeader {
     fn read(text: &str, path: &Path) -> Result<DigestHeader, Error> {
         let wrong = |problem: String| Error::config(path.display().to_string(), problem);
         let header: DigestHeader = serde_json::from_str(text)
-            .map_err(|error| wrong(format!("it is not a file of digests: {error}")))?;
+            .map_err(|error| in_words(&error.to_string()))
+            .map_err(|problem| wrong(format!("it is not a file of digests: {problem}")))?;
         match header.infeed_digests {
             VERSION => Ok(header),
             version => Err(wrong(format!(
@@ -178,7 +180,8 @@ impl DigestFile {
         while let Some(text) = lines.next().map_err(failed)? {
             number += 1;
             let line: DigestLine = serde_json::from_str(&text).map_err(|error| {
-                let problem = format!("line {number} is not a step: {error}");
+                let problem = in_words(&error.to_string());
+                let problem = format!("line {number} is not a step: {problem}");
                 Error::config(path.display().to_string(), problem)
             })?;
             steps.insert((line.epoch, line.step), line.digest);

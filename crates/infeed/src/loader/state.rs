@@ -9,6 +9,7 @@ use crate::plan::device::DecodeBy;
 use infeed_core::error::Error;
 use infeed_core::order::Order;
 use infeed_core::order::partition::{Partition, Tail};
+use infeed_core::parse_problem::in_words;
 use infeed_core::random::{hash, hash_bytes};
 use infeed_source::Source;
 
@@ -117,8 +118,10 @@ impl LoaderState {
     ///
     /// [`Error::Config`] if the text is not a state.
     pub fn from_json(text: &str) -> Result<LoaderState, Error> {
-        serde_json::from_str(text)
-            .map_err(|error| Error::config("state", format!("it is not a loader state: {error}")))
+        serde_json::from_str(text).map_err(|error: serde_json::Error| {
+            let problem = in_words(&error.to_string());
+            Error::config("state", format!("it is not a loader state: {problem}"))
+        })
     }
 
     /// Describes the differences that keep a run from resuming another run's state.

@@ -635,8 +635,24 @@ impl Pipeline {
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let folder = path.parent().unwrap_or(Path::new(""));
-        let text = self.clone().for_file_in(folder)?.to_toml()?;
-        fs::write(path, text).map_err(|error| Error::open(path, error))
+        let mut written = self.clone();
+        paths::make_relative(&mut written, folder)?;
+        fs::write(path, written.to_toml()?).map_err(|error| Error::open(path, error))
+    }
+
+    /// Resolves the relative paths of a pipeline file in a folder.
+    #[must_use]
+    pub fn from_folder(mut self, folder: &Path) -> Pipeline {
+        paths::resolve(&mut self, folder);
+        self
+    }
+
+    /// Makes paths of the source relative to the folder of a packed dataset if they are below it, and
+    /// other relative paths absolute.
+    #[must_use]
+    pub fn within_folder(mut self, folder: &Path) -> Pipeline {
+        paths::make_relative_to_packed(&mut self, folder);
+        self
     }
 }
 

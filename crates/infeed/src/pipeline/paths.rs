@@ -9,77 +9,66 @@ use infeed_core::error::Error;
 use infeed_source::class_names::ClassNames;
 use infeed_source::store;
 
-impl Pipeline {
-    /// Changes every path of the description; URLs stay unchanged.
-    fn map_paths(&mut self, mut change: impl FnMut(&Path) -> PathBuf) {
-        self.source.map_paths(&mut change);
-        let weights = self.weights.as_mut();
-        let arrays = [
-            weights.and_then(|weights| weights.records.as_mut()),
-            self.batch_groups.as_mut(),
-            self.batch_lengths.as_mut(),
-        ];
-        for path in arrays
-            .into_iter()
-            .flatten()
-            .filter_map(|array| array.path.as_mut())
-        {
-            *path = change(path);
-        }
-        for palette in self
-            .transforms
-            .iter_mut()
-            .filter_map(|one| one.palette_mut())
-        {
-            change_text(palette, &mut change);
-        }
+/// Changes every path of a description; URLs stay unchanged.
+fn map_paths(pipeline: &mut Pipeline, mut change: impl FnMut(&Path) -> PathBuf) {
+    pipeline.source.map_paths(&mut change);
+    let weights = pipeline.weights.as_mut();
+    let arrays = [
+        weights.and_then(|weights| weights.records.as_mut()),
+        pipeline.batch_groups.as_mut(),
+        pipeline.batch_lengths.as_mut(),
+    ];
+    let arrays = arrays.into_iter().flatten();
+    for path in arrays.filter_map(|array| array.path.as_mut()) {
+        *path = change(path);
     }
+    let transforms = pipeline.transforms.iter_mut();
+    for palette in transforms.filter_map(|transform| transform.palette_mut()) {
+        change_text(palette, &mut change);
+    }
+}
 
-    /// Resolves the relative paths of a pipeline file in a folder.
-    #[must_use]
-    pub fn from_folder(mut self, folder: &Path) -> Pipeline {
-        if !folder.as_os_str().is_empty() {
-            self.map_paths(|path| resolved(folder, path));
-        }
-        self
+/// Resolves the relative paths of a pipeline file in `folder`.
+pub(super) fn resolve(pipeline: &mut Pipeline, folder: &Path) {
+    if !folder.as_os_str().is_empty() {
+        map_paths(pipeline, |path| resolved(folder, path));
     }
+}
 
-    /// Makes relative paths, which refer to the current folder, relative to the folder of a pipeline
-    /// file. The file must be on a disk.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Open`] if a folder does not exist.
-    pub(super) fn for_file_in(mut self, folder: &Path) -> Result<Pipeline, Error> {
-        let name = if folder.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            folder
-        };
-        // `..` leads to the parent of a folder itself, not of a link to the folder.
-        let folder = name
-            .canonicalize()
-            .map_err(|error| Error::open(name, error))?;
-        let current = env::current_dir().and_then(|current| current.canonicalize());
-        let current = current.map_err(|error| Error::open(".", error))?;
-        let to_current = path_between(&folder, &current);
-        self.map_paths(|path| match path.is_relative() {
-            true => to_current.join(path),
-            false => path.to_owned(),
-        });
-        Ok(self)
-    }
+/// Makes relative paths, which refer to the current folder, relative to the folder of a pipeline
+/// file. The file must be on a disk.
+///
+/// # Errors
+///
+/// [`Error::Open`] if a folder does not exist.
+pub(super) fn make_relative(pipeline: &mut Pipeline, folder: &Path) -> Result<(), Error> {
+    let name = match folder.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => folder,
+    };
+    // `..` leads to the parent of a folder itself, not of a link to the folder.
+    let folder = name
+        .canonicalize()
+        .map_err(|error| Error::open(name, error))?;
+    let current = env::current_dir().and_then(|current| current.canonicalize());
+    let current = current.map_err(|error| Error::open(".", error))?;
+    let to_current = path_between(&folder, &current);
+    map_paths(pipeline, |path| match path.is_relative() {
+        true => to_current.join(path),
+        false => path.to_owned(),
+    });
+    Ok(())
+}
 
-    /// Makes paths of the source relative to the folder of a packed dataset if they are below it, and
-    /// other relative paths absolute.
-    #[must_use]
-    pub fn within_folder(mut self, folder: &Path) -> Pipeline {
-        self.source.make_relative_to(folder);
-        let source = self.source.clone();
-        self.map_paths(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
-        self.source = source;
-        self
-    }
+/// Makes paths of the source relative to the folder of a packed dataset if they are below it, and
+/// other relative paths absolute.
+pub(super) fn make_relative_to_packed(pipeline: &mut Pipeline, folder: &Path) {
+    pipeline.source.make_relative_to(folder);
+    let source = pipeline.source.clone();
+    map_paths(pipeline, |path| {
+        std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+    });
+    pipeline.source = source;
 }
 
 /// Returns the path from one folder to another, both absolute and without links. Absolute if the

@@ -8,11 +8,16 @@ use serde::de::IgnoredAny;
 
 use super::{MemoryField, Pipeline, VERSION, Weights, packed};
 use infeed_core::error::Error;
+use infeed_core::parse_problem::in_words;
 
 /// Reads a description from TOML.
 pub(super) fn from_toml(text: &str) -> Result<Pipeline, Error> {
-    let wrong =
-        |error: toml::de::Error| Error::config("pipeline file", error.to_string().trim_end());
+    let wrong = |error: toml::de::Error| {
+        // The text shows the line of the file above the message.
+        let (text, message) = (error.to_string(), error.message());
+        let text = text.replace(message, &in_words(message));
+        Error::config("pipeline file", text.trim_end())
+    };
     let pipeline: Pipeline = toml::from_str(text).map_err(wrong)?;
     // TOML has `nan` and `inf`, JSON has not, and no setting accepts them.
     let node: TextNode = toml::from_str(text).map_err(wrong)?;
@@ -25,8 +30,8 @@ pub(super) fn from_toml(text: &str) -> Result<Pipeline, Error> {
 
 /// Reads a description from JSON.
 pub(super) fn from_json(text: &str) -> Result<Pipeline, Error> {
-    let pipeline: Pipeline =
-        serde_json::from_str(text).map_err(|error| Error::config("pipeline", error.to_string()))?;
+    let pipeline: Pipeline = serde_json::from_str(text)
+        .map_err(|error| Error::config("pipeline", in_words(&error.to_string())))?;
     known_version(pipeline)
 }
 

@@ -15,6 +15,7 @@ use infeed_codec::decode::ImageFrame;
 use infeed_codec::instances::{self, CocoMask, OBJECTS_PER_PLANE};
 use infeed_codec::transform::{MovingBox, PixelView, Step, TransformScratch};
 use infeed_core::batch::{Array, ColumnKind, ColumnSpec, RowCell};
+use infeed_core::parse_problem::in_words;
 use infeed_core::sample::{DType, Field, FieldKind, Image, Size};
 
 /// A field with the mask of each box.
@@ -269,7 +270,10 @@ impl MasksPlan {
             return Ok(RecordMasks::Dense(bytes, pixels));
         }
         let masks: Vec<CocoMask> = serde_json::from_slice(bytes).map_err(|error| BoxesError {
-            problem: format!("`{name}` is no JSON list of segmentations ({error})"),
+            problem: format!(
+                "`{name}` is no JSON list of segmentations ({})",
+                in_words(&error.to_string())
+            ),
             fix: "write the `segmentation` of COCO for each box",
         })?;
         if masks.len() != boxes {
