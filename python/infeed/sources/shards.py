@@ -51,15 +51,18 @@ class WebDataset(_Shards):
         shards: Path or pattern, such as ``"train-{0000..0146}.tar"``, or several.
         fields: Extension by field name, alternatives separated by ``;``
             (``{"image": "jpg;png", "label": "cls"}``), or a `Field`. ``"__key__"`` is
-            the stem. None: the files of the first record. A single image becomes
-            ``image``, ``cls`` becomes ``label``, an image in ``mask.png`` or
-            ``seg.png`` becomes ``mask``, and others have their extension as name.
+            the stem. None: the files of the first records, which must have the same
+            fields. A single image becomes ``image``, ``cls`` becomes ``label``, an
+            image in ``mask.png`` or ``seg.png`` becomes ``mask``, and others have their
+            extension as name.
 
     Raises:
         ConfigError: Raised when the pipeline is opened: a pattern matches nothing, or
             there are no records.
         OpenError: Raised when the pipeline is opened: a file is not a tar shard or is
-            truncated; the message has the byte.
+            truncated, the files of a record are not next to each other, a field is a
+            link, or only some of the first records have a field; the message has the
+            byte or the name, and the fix.
     """
 
 

@@ -17,7 +17,8 @@ use twox_hash::{XxHash3_64, XxHash64};
 use super::FileFormat;
 use crate::field_spec::field_requests;
 use crate::shards::column::{ColumnEncoding, kind_of, value};
-use crate::shards::index::{PACKED_BYTES, PACKED_RECORDS, ShardIndex, invalid};
+use crate::shards::index::{IndexedShard, PACKED_BYTES, PACKED_RECORDS, ShardIndex, invalid};
+use crate::shards::notes::MemberNotes;
 use crate::shards::values::{FieldRequest, KindHint, cause, first_settled, specified_fields};
 use crate::shards::{ExtraBytes, ShardFormat, Shards};
 use crate::store::{self, Blob, unreadable};
@@ -407,11 +408,11 @@ impl ShardFormat for Mds {
         &self.fields
     }
 
-    fn index(&self, number: usize, shard: &dyn Blob) -> io::Result<ShardIndex> {
+    fn index(&self, number: usize, shard: &dyn Blob) -> io::Result<IndexedShard> {
         let known = self.shards[number];
         let head = head_bytes(known)?;
         if known.packing.is_none() {
-            return Ok(ShardIndex::Plain(starts(&shard.read(0..head)?, known)?));
+            return Ok(ShardIndex::Plain(starts(&shard.read(0..head)?, known)?).into());
         }
         if known.bytes > PACKED_BYTES || known.records > PACKED_RECORDS as u64 {
             return Err(invalid(format!(
@@ -423,7 +424,8 @@ impl ShardFormat for Mds {
         Ok(ShardIndex::Sealed {
             records: known.records,
             bytes: known.bytes,
-        })
+        }
+        .into())
     }
 
     fn unpack(&self, number: usize, stored: Bytes, length: u64) -> io::Result<Bytes> {
@@ -477,7 +479,10 @@ impl ShardFormat for Mds {
         !self.fields.is_empty()
     }
 
-    fn settle(&mut self, records: &[Bytes]) -> Result<(), Cause> {
+    fn settle(&mut self, records: &[Bytes], _shards: &[(&str, &MemberNotes)]) -> Result<(), Cause> {
+        if self.is_settled() {
+            return Ok(());
+        }
         let fields = first_settled(records, |record| {
             let values = self.columns(record)?;
             let all = self.wanted.iter().zip(&self.from);

@@ -29,14 +29,14 @@ macro_rules! file_formats {
         $define! {
             /// Tar shards in the format of the `webdataset` package, such as
             /// `train-{0000..0146}.tar`. A field comes from the files with the extension `from`
-            /// (alternatives separated by `;`). No fields: those of the first record.
+            /// (alternatives separated by `;`). No fields: those of the first records.
             WebDataset webdataset { shards: Vec<String> } $crate::formats::tar::FORMAT;
             /// TFRecord shards of `tf.train.Example`, plain or compressed, such as
             /// `train-{00000..01023}-of-01024`. A field comes from the feature `from` (alternatives
             /// separated by `;`). No fields: the features of the first records.
             TfRecord tfrecord { shards: Vec<String> } $crate::formats::tfrecord::FORMAT;
             /// Folder or URL of MDS shards in the format of MosaicML Streaming, with an
-            /// `index.json`. No fields: all columns.
+            /// `index.json`. No fields: all columns that can be a field.
             Mds mds { path: String } $crate::formats::mds::FORMAT;
             /// Parquet files. A row group is always read whole. No fields: all columns that can be
             /// a field.

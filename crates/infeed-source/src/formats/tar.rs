@@ -1,6 +1,7 @@
 //! Tar archives in the layout of the `webdataset` package: consecutive files of equal stem are one
 //! record, and the part of a base name after its first dot decides the field.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
@@ -8,11 +9,14 @@ use bytes::Bytes;
 
 use super::FileFormat;
 use crate::field_spec::field_requests;
-use crate::shards::index::{PieceReader, ShardIndex, invalid};
-use crate::shards::member::{BLOCK, MemberError, MemberKind, Members, TarMember};
+use crate::left_out::LeftOut;
+use crate::shards::index::{IndexedShard, PieceReader, ShardIndex, invalid};
+use crate::shards::member::{BLOCK, MemberError, Members, TrailingData};
+use crate::shards::notes::{MemberClass, MemberNote, MemberNotes};
 use crate::shards::npy;
+use crate::shards::tar_scan::{DOTS, FILES, TarScan, has_further_dot, key_and_extension, split};
 use crate::shards::text_index;
-use crate::shards::values::{FieldRequest, KindHint, array, cause, decimal, first_settled, plain};
+use crate::shards::values::{FieldRequest, KindHint, array, cause, decimal, listed, plain};
 use crate::shards::{ExtraBytes, ShardFormat, Shards};
 use crate::store;
 use infeed_core::error::{Cause, Error};
@@ -29,9 +33,6 @@ const TEXT: [&str; 6] = ["txt", "text", "transcript", "caption", "json", "jsn"];
 
 /// Words of an extension that mark an image as a mask, such as `seg.png`.
 const MASKS: [&str; 6] = ["mask", "masks", "seg", "segmentation", "label", "labels"];
-
-/// Maximum number of files of a record.
-const FILES: usize = 1024;
 
 /// Name under which a record's stem is available.
 const KEY: &str = "__key__";
@@ -57,8 +58,8 @@ pub fn open(shards: &[String], wanted: &[FieldRequest]) -> Result<Shards, Error>
     Shards::open(Box::new(Tar::new(wanted)), store::find(shards)?)
 }
 
-/// Returns the fields if they are known before any shard is opened; None if the first record
-/// decides.
+/// Returns the fields if they are known before any shard is opened; None if the first records
+/// decide.
 fn known(wanted: &[FieldRequest]) -> Option<Vec<Field>> {
     Tar::new(wanted)
         .is_settled()
@@ -73,6 +74,8 @@ pub(crate) struct Tar {
     fields: Vec<Field>,
     /// Extensions of each field; the first that a record has counts.
     from: Vec<Vec<String>>,
+    /// Whether the first records determined the fields.
+    are_guessed: bool,
 }
 
 /// Files of a record.
@@ -80,8 +83,6 @@ struct RecordFiles {
     key: String,
     /// Extensions and contents.
     files: Vec<(String, Bytes)>,
-    /// Extensions of links.
-    links: Vec<String>,
 }
 
 impl Tar {
@@ -100,11 +101,56 @@ impl Tar {
             fields: fields.unwrap_or_default(),
             wanted: wanted.to_vec(),
             from,
+            are_guessed: false,
         }
     }
 
-    /// Fields and extensions of all files of a record, for a dataset without requested fields.
-    fn guess(files: &RecordFiles) -> Result<Vec<(FieldRequest, Vec<String>)>, String> {
+    /// Fields and extensions of the files of the first records, for a dataset without requested
+    /// fields. All of these records have the same fields.
+    fn guess(records: &[(usize, RecordFiles)]) -> Result<Vec<(FieldRequest, Vec<String>)>, String> {
+        let [(number, first), others @ ..] = records else {
+            return Ok(Vec::new());
+        };
+        let fields = Tar::guess_from(first);
+        for (other_number, other) in others {
+            let odd = |files: &RecordFiles, than: &RecordFiles| {
+                let is_odd = |extension: &&str| {
+                    let field = fields
+                        .iter()
+                        .find(|(_, from)| from.iter().any(|one| one == extension));
+                    field.is_none_or(|(_, from)| {
+                        let doubled = files.count(from) > 1 && !than.has(extension);
+                        than.count(from) == 0 || doubled
+                    })
+                };
+                files
+                    .extensions()
+                    .into_iter()
+                    .find(is_odd)
+                    .map(str::to_owned)
+            };
+            let (extension, with, without) = match (odd(first, other), odd(other, first)) {
+                (Some(extension), _) => (extension, (number, first), (other_number, other)),
+                (None, Some(extension)) => (extension, (other_number, other), (number, first)),
+                (None, None) => continue,
+            };
+            let there = without.1.extensions();
+            let rule = rule_of_dots([&extension[..]].into_iter());
+            return Err(format!(
+                "only some records have `{extension}`: record {} (`{}`) has it, record {} (`{}`) \
+                 has {}{rule}; declare the fields to read with fields=",
+                with.0,
+                with.1.key,
+                without.0,
+                without.1.key,
+                listed(there.iter().copied()),
+            ));
+        }
+        Ok(fields)
+    }
+
+    /// Fields and extensions of the files of a record.
+    fn guess_from(files: &RecordFiles) -> Vec<(FieldRequest, Vec<String>)> {
         let kinds: Vec<Option<FieldKind>> = files
             .files
             .iter()
@@ -141,14 +187,62 @@ impl Tar {
             };
             fields.push((wanted, from));
         }
-        match fields.is_empty() {
-            true => Err(format!(
-                "the files `{}` have no extensions, which name the fields; pack them again with \
-                 names such as `{}.jpg`",
-                files.key, files.key
-            )),
-            false => Ok(fields),
+        fields
+    }
+
+    /// Rejects shards of which no file has the extension of a field.
+    fn reject_shards_without_a_field(&self, shards: &[(&str, &MemberNotes)]) -> Result<(), String> {
+        for from in &self.from {
+            let has = |notes: &MemberNotes| from.iter().any(|extension| notes.may_have(extension));
+            let with = shards.iter().find(|(_, notes)| has(notes));
+            let is_without = |notes: &MemberNotes| !notes.extensions().is_empty() && !has(notes);
+            let without = shards.iter().find(|(_, notes)| is_without(notes));
+            if let (Some((with, notes)), Some((without, others))) = (with, without) {
+                let extension = from.iter().find(|extension| notes.may_have(extension));
+                return Err(format!(
+                    "only some shards have `{}`: {with} has it, {without} has {}; declare the fields \
+                     to read with fields=",
+                    extension.unwrap_or(&from[0]),
+                    listed(others.extensions().into_iter())
+                ));
+            }
         }
+        Ok(())
+    }
+
+    /// Describes members that no record has; None for members that are read or not requested.
+    fn unread(&self, shard: &str, note: &MemberNote) -> Option<LeftOut> {
+        let is_read = |extension: &String| self.from.iter().any(|from| from.contains(extension));
+        let (kind, fix) = match &note.class {
+            MemberClass::Extension(extension) if self.are_guessed && !is_read(extension) => (
+                "file with an extension that the first records do not have",
+                "declare the fields to read with fields=",
+            ),
+            MemberClass::MoreExtensions if self.are_guessed => {
+                ("file with one of many extensions", DOTS)
+            }
+            MemberClass::Spaced | MemberClass::Numbered if !self.reads_further_dots() => {
+                ("file with several dots in the base name", DOTS)
+            }
+            MemberClass::HardLink(_) => ("hard link", "pack the files with --hard-dereference"),
+            MemberClass::SymbolicLink(_) => ("symbolic link", "pack the files with --dereference"),
+            MemberClass::NoExtension => ("file without an extension", ""),
+            MemberClass::Hidden => ("hidden file", ""),
+            MemberClass::Info => ("file below a name such as `__info__`", ""),
+            MemberClass::Special => ("device or special member", ""),
+            MemberClass::Trailing => ("piece of data after the end mark", ""),
+            _ => return None,
+        };
+        let mut left_out = LeftOut::new(shard, kind).note(fix);
+        left_out.count = note.count;
+        left_out.names = note.names.clone();
+        left_out.names.sort_unstable();
+        Some(left_out)
+    }
+
+    /// Whether a requested extension has a further dot, so that such names are intended.
+    fn reads_further_dots(&self) -> bool {
+        self.from.iter().flatten().any(|from| has_further_dot(from))
     }
 
     /// Determines the field of a file whose kind is not fully specified.
@@ -198,7 +292,7 @@ impl ShardFormat for Tar {
         Some("tar")
     }
 
-    fn index(&self, _number: usize, shard: &dyn store::Blob) -> io::Result<ShardIndex> {
+    fn index(&self, _number: usize, shard: &dyn store::Blob) -> io::Result<IndexedShard> {
         let start = shard.read(0..shard.len().min(4))?;
         let packed = match start[..] {
             [0x1F, 0x8B, ..] => Some("gzip"),
@@ -214,31 +308,28 @@ impl ShardFormat for Tar {
             )));
         }
         let mut members = Members::of(PieceReader::over(shard));
-        let mut starts: Vec<u64> = Vec::new();
-        let (mut last_key, mut end) = (String::new(), 0);
+        let mut scan = TarScan::new();
         while let Some(member) = members.next().map_err(of_shard)? {
-            let Some((key, _)) = split(&member) else {
-                continue;
-            };
-            if starts.is_empty() || key != last_key {
-                starts.push(member.begin);
-                last_key = key.to_owned();
-            }
-            end = member.end;
+            scan.add(&member).map_err(invalid)?;
         }
-        if !starts.is_empty() {
-            starts.push(end);
+        if let Some(archive) = add_trailing(&mut members, &mut scan)? {
+            return Err(invalid(format!(
+                "at byte {archive}: another archive follows the end mark; unpack all of them with \
+                 `tar --ignore-zeros -xf`, and pack the files again"
+            )));
         }
-        Ok(ShardIndex::Plain(starts))
+        if let Some(starts) = scan.repeated_key() {
+            reject_repeated(&mut members, starts)?;
+        }
+        Ok(scan.finish())
     }
 
-    fn text_index(&self, text: &str, shard: &dyn store::Blob) -> Option<ShardIndex> {
+    fn text_index(&self, text: &str, shard: &dyn store::Blob) -> Option<IndexedShard> {
         let mut members = Members::of(PieceReader::over(shard));
-        let mut starts = Vec::new();
-        let (mut last_key, mut end) = (String::new(), 0_u64);
+        let mut scan = TarScan::new();
+        let mut end = 0_u64;
         for record in text_index::tar(text)? {
-            let begin = end;
-            let mut key = None;
+            let (begin, records) = (end, scan.records());
             for member in &record {
                 // Usually one header is between two files. Further members between them must not be
                 // files of records: otherwise the index has lost a line.
@@ -252,49 +343,54 @@ impl ShardFormat for Tar {
                         if found.data.start > member.offset || split(&found).is_some() {
                             return None;
                         }
+                        scan.add(&found).ok()?;
                     }
                 }
                 end = member
                     .offset
                     .checked_add(member.size)?
                     .checked_next_multiple_of(BLOCK)?;
-                let Some((own, _)) = key_and_extension(member.name) else {
-                    continue;
-                };
-                if key.is_some_and(|key| key != own) {
-                    return None;
-                }
-                key = Some(own);
+                scan.add_file(member.name, begin, end).ok()?;
             }
-            if let Some(key) = key {
-                if !starts.is_empty() && key == last_key {
-                    return None;
-                }
-                starts.push(begin);
-                last_key = key.to_owned();
+            // The files of a line are one record, and those of the next line are another.
+            let named = record
+                .iter()
+                .any(|member| key_and_extension(member.name).is_some());
+            if scan.records() != records + usize::from(named) {
+                return None;
             }
         }
-        if !starts.is_empty() {
-            starts.push(end);
-        }
-        // The first and the last record are at their offsets, and no record follows.
-        let [first, second, ..] = starts[..] else {
+        if scan.repeated_key().is_some() {
             return None;
-        };
-        let before = starts[starts.len() - 2];
-        if !starts.is_sorted() || end > shard.len() {
-            return None;
-        }
-        for (start, stop) in [(first, second), (before, end)] {
-            files(&shard.read(start..stop).ok()?).ok()?;
         }
         members.seek(end);
         while let Some(member) = members.next().ok()? {
             if split(&member).is_some() {
                 return None;
             }
+            scan.add(&member).ok()?;
         }
-        Some(ShardIndex::Plain(starts))
+        if add_trailing(&mut members, &mut scan).ok()?.is_some() {
+            return None;
+        }
+        let shard_index = scan.finish();
+        // The first and the last record are at their offsets, and no record follows.
+        let ShardIndex::Plain(starts) = &shard_index.index else {
+            return None;
+        };
+        let [first, second, ..] = starts[..] else {
+            return None;
+        };
+        let [.., before, end] = starts[..] else {
+            return None;
+        };
+        if !starts.is_sorted() || end > shard.len() {
+            return None;
+        }
+        for (start, stop) in [(first, second), (before, end)] {
+            files(&shard.read(start..stop).ok()?).ok()?;
+        }
+        Some(shard_index)
     }
 
     fn grown(&self) -> ExtraBytes {
@@ -309,18 +405,92 @@ impl ShardFormat for Tar {
         !self.fields.is_empty()
     }
 
-    fn settle(&mut self, records: &[Bytes]) -> Result<(), Cause> {
-        self.fields = first_settled(records, |record| {
-            let files = files(record)?;
-            if self.wanted.is_empty() {
-                let (wanted, from) = Tar::guess(&files)?.into_iter().unzip();
-                (self.wanted, self.from) = (wanted, from);
+    fn settle(&mut self, records: &[Bytes], shards: &[(&str, &MemberNotes)]) -> Result<(), Cause> {
+        for (wanted, from) in self.wanted.iter().zip(&self.from) {
+            let may_have =
+                |extension: &String| shards.iter().any(|(_, notes)| notes.may_have(extension));
+            if from[0] != KEY && !from.iter().any(may_have) {
+                let there: BTreeSet<&str> = shards
+                    .iter()
+                    .flat_map(|(_, notes)| notes.extensions())
+                    .collect();
+                let rule = match rule_of_dots(there.iter().copied()) {
+                    rule if rule.is_empty() => "; declare another one with fields=".to_owned(),
+                    rule => rule,
+                };
+                return Err(cause(format!(
+                    "field `{}`: no file has the extension `{}`; the extensions are {}{rule}",
+                    wanted.name,
+                    from.join("` or `"),
+                    listed(there.iter().copied()),
+                )));
             }
+        }
+        if self.is_settled() {
+            return Ok(());
+        }
+        let (mut good, mut problem) = (Vec::new(), None);
+        for (number, record) in records.iter().enumerate() {
+            match files(record) {
+                Ok(files) => good.push((number, files)),
+                Err(error) => problem = problem.or(Some(error)),
+            }
+        }
+        if self.wanted.is_empty() {
+            let guessed = Tar::guess(&good).map_err(cause)?;
+            (self.wanted, self.from) = guessed.into_iter().unzip();
+            self.are_guessed = true;
+            self.reject_shards_without_a_field(shards).map_err(cause)?;
+        }
+        for (_, files) in &good {
             let all = self.wanted.iter().zip(&self.from);
-            let fields = all.map(|(wanted, from)| Tar::settled(wanted, from, &files));
-            fields.collect()
-        })?;
+            let fields = all.map(|(wanted, from)| Tar::settled(wanted, from, files));
+            match fields.collect() {
+                Ok(fields) => {
+                    self.fields = fields;
+                    return Ok(());
+                }
+                Err(error) => problem = problem.or(Some(error)),
+            }
+        }
+        Err(cause(problem.unwrap_or_default()))
+    }
+
+    fn check(&self, notes: &MemberNotes) -> io::Result<()> {
+        let is_guess = self.wanted.is_empty();
+        let is_read = |extension: &String| match is_guess {
+            true => notes.may_have(extension) || IMAGES.split(';').any(|image| image == extension),
+            false => self.from.iter().any(|from| from.contains(extension)),
+        };
+        for note in notes.iter() {
+            let problem = match &note.class {
+                MemberClass::HardLink(extension) if is_read(extension) => {
+                    "is a hard link, which has no content; pack the files again with \
+                     --hard-dereference"
+                }
+                MemberClass::SymbolicLink(extension) if is_read(extension) => {
+                    "is a symbolic link, which has no content; pack the files again with \
+                     --dereference"
+                }
+                MemberClass::Spaced | MemberClass::Numbered if is_guess => {
+                    return Err(invalid(format!(
+                        "files whose names have a further dot, such as {}, become one record: \
+                         {DOTS}, or declare their extensions with fields=",
+                        named(note)
+                    )));
+                }
+                _ => continue,
+            };
+            return Err(invalid(format!("{} {problem}", named(note))));
+        }
         Ok(())
+    }
+
+    fn left_out(&self, _first: &str, shards: &[(&str, &MemberNotes)]) -> Vec<LeftOut> {
+        let parts = shards
+            .iter()
+            .flat_map(|(shard, notes)| notes.iter().filter_map(|note| self.unread(shard, note)));
+        LeftOut::over_files(parts)
     }
 
     fn parse(&self, bytes: Bytes) -> Result<Vec<Bytes>, Cause> {
@@ -351,33 +521,38 @@ impl RecordFiles {
                 return Ok((found, content));
             }
         }
-        let wanted = from.join("` or `");
-        let link = from.iter().any(|extension| self.links.contains(extension));
-        let there: Vec<&str> = self.files.iter().map(|(one, _)| one.as_str()).collect();
-        Err(match link {
-            true => format!("its `{wanted}` is a link; pack it again with --dereference"),
-            false => format!("it has no `{wanted}`; it has `{}`", there.join("`, `")),
-        })
+        let there = self.extensions();
+        Err(format!(
+            "it has no `{}`; it has {}{}",
+            from.join("` or `"),
+            listed(there.iter().copied()),
+            rule_of_dots(there.iter().copied())
+        ))
+    }
+
+    fn extensions(&self) -> Vec<&str> {
+        self.files.iter().map(|(one, _)| one.as_str()).collect()
+    }
+
+    fn has(&self, extension: &str) -> bool {
+        self.files.iter().any(|(one, _)| one == extension)
+    }
+
+    /// Number of files with these extensions.
+    fn count(&self, extensions: &[String]) -> usize {
+        extensions
+            .iter()
+            .filter(|extension| self.has(extension))
+            .count()
     }
 }
 
-/// Returns key and extension of a member. None for members that are not files of a record: folders,
-/// links, hidden files, files without extension, and names like `__info__`, which hold no data.
-fn split(member: &TarMember) -> Option<(&str, String)> {
-    match member.kind {
-        MemberKind::File => key_and_extension(&member.name),
-        _ => None,
+/// Rule for names with several dots, if some extensions contradict it.
+fn rule_of_dots<'a>(mut extensions: impl Iterator<Item = &'a str>) -> String {
+    match extensions.any(has_further_dot) {
+        true => format!(": {DOTS}"),
+        false => String::new(),
     }
-}
-
-fn key_and_extension(name: &str) -> Option<(&str, String)> {
-    let top = name.split('/').next().unwrap_or_default();
-    if top.len() >= 4 && top.starts_with("__") && top.ends_with("__") {
-        return None;
-    }
-    let base = name.rfind('/').map_or(0, |slash| slash + 1);
-    let dot = base + name[base..].find('.')?;
-    (dot > base).then(|| (&name[..dot], name[dot + 1..].to_lowercase()))
 }
 
 /// Collects the files of the record in these bytes.
@@ -385,7 +560,6 @@ fn files(bytes: &Bytes) -> Result<RecordFiles, String> {
     let mut found = RecordFiles {
         key: String::new(),
         files: Vec::new(),
-        links: Vec::new(),
     };
     let mut members = Members::of(bytes.clone());
     while members.offset() < members.len() {
@@ -397,11 +571,6 @@ fn files(bytes: &Bytes) -> Result<RecordFiles, String> {
                 return Err(format!("{offset} bytes into it: {what}"));
             }
         };
-        if member.kind == MemberKind::Link
-            && let Some((_, extension)) = key_and_extension(&member.name)
-        {
-            found.links.push(extension);
-        }
         let Some((key, extension)) = split(&member) else {
             continue;
         };
@@ -500,6 +669,56 @@ fn value(kind: &FieldKind, extension: &str, content: &Bytes) -> Result<Bytes, St
         return decimal(kind, content);
     }
     plain(kind, content.clone())
+}
+
+/// Names the first members of a class, and the number of the others.
+fn named(note: &MemberNote) -> String {
+    let names = note.names.join("`, `");
+    match note.count.saturating_sub(note.names.len() as u64) {
+        0 => format!("`{names}`"),
+        more => format!("`{names}` and {more} more"),
+    }
+}
+
+/// Counts data after the end mark, and returns the offset of another archive there.
+fn add_trailing(
+    members: &mut Members<PieceReader<'_>>,
+    scan: &mut TarScan,
+) -> io::Result<Option<u64>> {
+    match members.trailing()? {
+        Some(TrailingData::Archive(begin)) => return Ok(Some(begin)),
+        Some(TrailingData::Other { begin, bytes }) => scan.add_trailing(begin, bytes),
+        None => {}
+    }
+    Ok(None)
+}
+
+/// Rejects two records with one key, at these offsets. Equal hashes of different keys are accepted.
+fn reject_repeated(members: &mut Members<PieceReader<'_>>, starts: (u64, u64)) -> io::Result<()> {
+    let mut first_file = |start| {
+        members.seek(start);
+        while let Some(member) = members.next().map_err(of_shard)? {
+            if let Some((key, _)) = split(&member) {
+                return Ok((key.to_owned(), member.name.clone()));
+            }
+        }
+        Ok::<_, io::Error>(Default::default())
+    };
+    let (key, one) = first_file(starts.0)?;
+    let (same, other) = first_file(starts.1)?;
+    let (begin, again) = starts;
+    match (key == same, one == other) {
+        (false, _) => Ok(()),
+        (true, true) => Err(invalid(format!(
+            "`{one}` occurs twice, at bytes {begin} and {again}; unpack the archive, which keeps \
+             the last one, and pack the files again"
+        ))),
+        (true, false) => Err(invalid(format!(
+            "the files of `{key}` are not next to each other: `{one}` is at byte {begin}, and \
+             `{other}` at byte {again}; pack the files again in the order of their names, for \
+             example with `tar --sort=name`"
+        ))),
+    }
 }
 
 /// Converts a problem to an error about the whole shard.

@@ -15,8 +15,9 @@ use super::FileFormat;
 use crate::field_spec::field_requests;
 use crate::shards::example::{Feature, ListKind, features};
 use crate::shards::index::{
-    PACKED_BYTES, PACKED_RECORDS, PieceReader, ShardBytes, ShardIndex, invalid,
+    IndexedShard, PACKED_BYTES, PACKED_RECORDS, PieceReader, ShardBytes, ShardIndex, invalid,
 };
+use crate::shards::notes::MemberNotes;
 use crate::shards::text_index;
 use crate::shards::values::{FieldRequest, KindHint, cause, specified_fields};
 use crate::shards::{ExtraBytes, ShardFormat, Shards};
@@ -112,15 +113,15 @@ impl ShardFormat for TfRecord {
         Some("tfrecord")
     }
 
-    fn index(&self, _number: usize, shard: &dyn Blob) -> io::Result<ShardIndex> {
+    fn index(&self, _number: usize, shard: &dyn Blob) -> io::Result<IndexedShard> {
         let start = shard.read(0..shard.len().min(HEAD))?;
         match FileCompression::of(&start) {
-            None => Ok(ShardIndex::Plain(plain_starts(shard)?)),
-            Some(packing) => Ok(ShardIndex::Packed(packed_starts(packing, shard)?)),
+            None => Ok(ShardIndex::Plain(plain_starts(shard)?).into()),
+            Some(packing) => Ok(ShardIndex::Packed(packed_starts(packing, shard)?).into()),
         }
     }
 
-    fn text_index(&self, text: &str, shard: &dyn Blob) -> Option<ShardIndex> {
+    fn text_index(&self, text: &str, shard: &dyn Blob) -> Option<IndexedShard> {
         let starts = text_index::tfrecord(text)?;
         let [.., before, end] = starts[..] else {
             return None;
@@ -132,7 +133,7 @@ impl ShardFormat for TfRecord {
             let head = shard.read(start..start.checked_add(HEAD)?.min(end)).ok()?;
             length(&head)?;
         }
-        Some(ShardIndex::Plain(starts))
+        Some(ShardIndex::Plain(starts).into())
     }
 
     fn unpack(&self, _number: usize, stored: Bytes, expected: u64) -> io::Result<Bytes> {
@@ -163,7 +164,10 @@ impl ShardFormat for TfRecord {
         !self.fields.is_empty()
     }
 
-    fn settle(&mut self, records: &[Bytes]) -> Result<(), Cause> {
+    fn settle(&mut self, records: &[Bytes], _shards: &[(&str, &MemberNotes)]) -> Result<(), Cause> {
+        if self.is_settled() {
+            return Ok(());
+        }
         let mut seen: BTreeMap<String, SeenFeature> = BTreeMap::new();
         let (mut problem, mut good) = (None, 0);
         for record in records {

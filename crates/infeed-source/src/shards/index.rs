@@ -4,6 +4,7 @@ use std::io;
 
 use bytes::Bytes;
 
+use super::notes::MemberNotes;
 use crate::store::Blob;
 
 /// Maximum bytes of the content of a shard that can only be read whole.
@@ -72,6 +73,21 @@ impl ShardIndex {
             ShardIndex::Packed(starts) => starts.is_sorted(),
             ShardIndex::Sealed { .. } => true,
         }
+    }
+}
+
+/// Result of indexing a shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct IndexedShard {
+    pub(crate) index: ShardIndex,
+    /// Members of a tar shard by class; empty for other formats.
+    pub(crate) notes: MemberNotes,
+}
+
+impl From<ShardIndex> for IndexedShard {
+    fn from(index: ShardIndex) -> IndexedShard {
+        let notes = MemberNotes::default();
+        IndexedShard { index, notes }
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use crc_fast::crc32_iscsi;
 
-use super::index::ShardIndex;
+use super::index::{IndexedShard, ShardIndex};
 use crate::store::Blob;
 use infeed_core::probe::Probe;
 use infeed_core::random::mix;
@@ -19,7 +19,7 @@ use infeed_core::replace::replace;
 const FROM_BYTES: u64 = 1 << 20;
 
 /// First bytes of a file; the number changes with the layout.
-const MAGIC: &[u8] = b"infeed index 1\n";
+const MAGIC: &[u8] = b"infeed index 2\n";
 
 /// Cache file of the index of a shard.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl IndexCacheFile {
     }
 
     /// Returns the cached index if it is valid and belongs to the current state of the shard.
-    pub(super) fn load(&self) -> Option<ShardIndex> {
+    pub(super) fn load(&self) -> Option<IndexedShard> {
         let file = fs::read(&self.path).ok()?;
         let (body, sum) = file.split_last_chunk::<4>()?;
         if crc32_iscsi(body) != u32::from_le_bytes(*sum) {
@@ -66,28 +66,37 @@ impl IndexCacheFile {
         if owner != self.owner.as_bytes() {
             return None;
         }
+        let (length, rest) = rest.split_first_chunk::<4>()?;
+        let (notes, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        let notes = serde_json::from_slice(notes).ok()?;
         let (&form, starts) = rest.split_first()?;
         let (starts, []) = starts.as_chunks::<8>() else {
             return None;
         };
         let starts = starts.iter().map(|bytes| u64::from_le_bytes(*bytes));
-        match form {
-            0 => Some(ShardIndex::Plain(starts.collect())),
-            1 => Some(ShardIndex::Packed(starts.collect())),
-            _ => None,
-        }
+        let index = match form {
+            0 => ShardIndex::Plain(starts.collect()),
+            1 => ShardIndex::Packed(starts.collect()),
+            _ => return None,
+        };
+        Some(IndexedShard { index, notes })
     }
 
     /// Stores an index. A cache that cannot be written is ignored.
-    pub(super) fn save(&self, index: &ShardIndex) {
-        let (form, starts) = match index {
+    pub(super) fn save(&self, shard: &IndexedShard) {
+        let (form, starts) = match &shard.index {
             ShardIndex::Plain(starts) => (0, starts),
             ShardIndex::Packed(starts) => (1, starts),
             ShardIndex::Sealed { .. } => return,
         };
+        let Ok(notes) = serde_json::to_vec(&shard.notes) else {
+            return;
+        };
         let mut file = MAGIC.to_vec();
         file.extend((self.owner.len() as u32).to_le_bytes());
         file.extend(self.owner.as_bytes());
+        file.extend((notes.len() as u32).to_le_bytes());
+        file.extend(notes);
         file.push(form);
         file.extend(starts.iter().flat_map(|start| start.to_le_bytes()));
         file.extend(crc32_iscsi(&file).to_le_bytes());
@@ -108,6 +117,7 @@ impl IndexCacheFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shards::notes::{MemberClass, MemberNotes};
     use crate::store::LocalFile;
 
     #[test]
@@ -122,13 +132,17 @@ mod tests {
         let first = place("tar");
         assert_eq!(first.load(), None);
 
-        for index in [
-            ShardIndex::Plain(vec![0, 512, 1024]),
-            ShardIndex::Packed(vec![7, u64::MAX]),
-            ShardIndex::Plain(Vec::new()),
+        let mut notes = MemberNotes::default();
+        notes.add(MemberClass::Hidden, ".a");
+        notes.add_file("jpg", "b.jpg");
+        for (index, notes) in [
+            (ShardIndex::Plain(vec![0, 512, 1024]), notes.clone()),
+            (ShardIndex::Packed(vec![7, u64::MAX]), notes),
+            (ShardIndex::Plain(Vec::new()), MemberNotes::default()),
         ] {
-            first.save(&index);
-            assert_eq!(place("tar").load(), Some(index));
+            let shard = IndexedShard { index, notes };
+            first.save(&shard);
+            assert_eq!(place("tar").load(), Some(shard));
         }
         assert_eq!(place("tfrecord").load(), None, "that is another format");
         fs::write(&shard, "123456").expect("writes");
@@ -143,7 +157,7 @@ mod tests {
         let blob = LocalFile::new(&shard).expect("it is there");
         let place =
             IndexCacheFile::below(root.path().join("cache"), "tar", &blob).expect("a place");
-        place.save(&ShardIndex::Plain(vec![0, 512]));
+        place.save(&ShardIndex::Plain(vec![0, 512]).into());
         let whole = fs::read(&place.path).expect("it was kept");
 
         for at in 0..whole.len() {

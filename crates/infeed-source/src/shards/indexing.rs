@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::index::{ShardIndex, invalid};
+use super::index::{IndexedShard, invalid};
 use super::{ShardFormat, index_cache, text_index};
 use crate::store::{Blob, unreadable};
 use infeed_core::error::Error;
@@ -23,12 +23,12 @@ const MAX_INDEXERS: usize = 64;
 pub(super) fn index_all(
     format: &dyn ShardFormat,
     blobs: &[Arc<dyn Blob>],
-) -> Result<Vec<ShardIndex>, Error> {
+) -> Result<Vec<IndexedShard>, Error> {
     let next = AtomicUsize::new(0);
     let reads = blobs.first().and_then(|blob| blob.parallel_reads());
     let threads = reads.unwrap_or(INDEXERS).clamp(INDEXERS, MAX_INDEXERS);
     let body = || {
-        let mut mine: Vec<(usize, io::Result<ShardIndex>)> = Vec::new();
+        let mut mine: Vec<(usize, io::Result<IndexedShard>)> = Vec::new();
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(blob) = blobs.get(at) else {
@@ -42,7 +42,7 @@ pub(super) fn index_all(
             mine.push((at, index));
         }
     };
-    let mut all: Vec<(usize, io::Result<ShardIndex>)> = std::thread::scope(|scope| {
+    let mut all: Vec<(usize, io::Result<IndexedShard>)> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..threads.min(blobs.len()))
             .map(|_| scope.spawn(body))
             .collect();
@@ -62,37 +62,42 @@ pub(super) fn index_all(
 }
 
 /// Returns the cached index, the text index next to the shard, or the result of reading the shard.
-fn index(format: &dyn ShardFormat, number: usize, blob: &dyn Blob) -> io::Result<ShardIndex> {
+fn index(format: &dyn ShardFormat, number: usize, blob: &dyn Blob) -> io::Result<IndexedShard> {
     let kept = format
         .kept_as()
         .and_then(|tag| index_cache::IndexCacheFile::of(tag, blob));
-    if let Some(index) = kept.as_ref().and_then(index_cache::IndexCacheFile::load)
-        && index.fits(blob.len())
+    if let Some(shard) = kept.as_ref().and_then(index_cache::IndexCacheFile::load)
+        && shard.index.fits(blob.len())
     {
-        return Ok(index);
+        format.check(&shard.notes)?;
+        return Ok(shard);
     }
     if format.kept_as().is_some()
         && let Some(text) = text_index::text(blob)
     {
         match format
             .text_index(&text, blob)
-            .filter(|index| index.fits(blob.len()))
+            .filter(|shard| shard.index.fits(blob.len()))
         {
-            Some(index) => return Ok(index),
+            Some(shard) => {
+                format.check(&shard.notes)?;
+                return Ok(shard);
+            }
             None => tracing::warn!(
                 "the index next to {} belongs to another shard; the shard is read instead",
                 blob.name()
             ),
         }
     }
-    let index = format.index(number, blob)?;
-    if !index.fits(blob.len()) {
+    let shard = format.index(number, blob)?;
+    if !shard.index.fits(blob.len()) {
         return Err(invalid(
             "its index has impossible record offsets".to_owned(),
         ));
     }
     if let Some(place) = kept {
-        place.save(&index);
+        place.save(&shard);
     }
-    Ok(index)
+    format.check(&shard.notes)?;
+    Ok(shard)
 }

@@ -14,6 +14,9 @@ pub(crate) const BLOCK: u64 = 512;
 /// Maximum bytes of an extended header of names and attributes.
 const EXTENDED_BYTES: u64 = 1 << 20;
 
+/// Bytes after the end mark that are read at a time.
+const TRAILING_BYTES: usize = 64 << 10;
+
 /// Reason why the bytes at an offset are not a member.
 #[derive(Debug)]
 pub(crate) enum MemberError {
@@ -32,10 +35,27 @@ pub(crate) enum MemberError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MemberKind {
     File,
-    /// A symbolic or hard link to another member.
-    Link,
-    /// A member that is not read, such as a folder or a device.
-    Other,
+    /// A folder, or the label of a volume.
+    Folder,
+    /// A second name of an earlier member.
+    HardLink,
+    SymbolicLink,
+    /// A device or another member that is not read.
+    Special,
+}
+
+/// Data after the end mark of an archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TrailingData {
+    /// The header of a member at this offset.
+    Archive(u64),
+    /// Other bytes.
+    Other {
+        /// Offset of the first.
+        begin: u64,
+        /// Number of bytes up to the end of the file.
+        bytes: u64,
+    },
 }
 
 /// A member of an archive.
@@ -170,16 +190,18 @@ impl<P: ShardBytes> Members<P> {
                 None => own_name(block),
             };
             let kind = match typeflag {
-                b'0' | 0 | b'7' if name.ends_with('/') => MemberKind::Other,
+                b'0' | 0 | b'7' if name.ends_with('/') => MemberKind::Folder,
                 b'0' | 0 | b'7' => MemberKind::File,
-                b'1' | b'2' => MemberKind::Link,
+                b'1' => MemberKind::HardLink,
+                b'2' => MemberKind::SymbolicLink,
+                b'5' | b'D' | b'V' => MemberKind::Folder,
                 b'S' => {
                     return Err(bad(format!(
                         "`{name}` is sparse; pack it again without --sparse"
                     )));
                 }
                 b'M' => return Err(bad(format!("`{name}` continues from another volume"))),
-                _ => MemberKind::Other,
+                _ => MemberKind::Special,
             };
             if kind == MemberKind::File && leaves(&name) {
                 return Err(bad(format!(
@@ -194,6 +216,37 @@ impl<P: ShardBytes> Members<P> {
                 end: padded,
             }));
         }
+    }
+
+    /// Returns the data after the end mark at which [`next`](Members::next) stopped; None if only
+    /// zeros follow.
+    ///
+    /// # Errors
+    ///
+    /// The storage's error.
+    pub(crate) fn trailing(&mut self) -> io::Result<Option<TrailingData>> {
+        let len = self.pieces.len();
+        while self.at < len {
+            let piece = self.pieces.at(self.at, TRAILING_BYTES)?;
+            let Some(first) = piece.iter().position(|&byte| byte != 0) else {
+                self.at += piece.len() as u64;
+                continue;
+            };
+            let begin = self.at + first as u64;
+            let block = begin - begin % BLOCK;
+            let header = self.pieces.at(block, BLOCK as usize)?;
+            let header = <&[u8; BLOCK as usize]>::try_from(&header[..]);
+            return Ok(Some(
+                match header.is_ok_and(|block| check_sum(block).is_ok()) {
+                    true => TrailingData::Archive(block),
+                    false => TrailingData::Other {
+                        begin,
+                        bytes: len - begin,
+                    },
+                },
+            ));
+        }
+        Ok(None)
     }
 }
 

@@ -10,7 +10,9 @@ pub(crate) mod index;
 mod index_cache;
 mod indexing;
 pub(crate) mod member;
+pub(crate) mod notes;
 pub(crate) mod npy;
+pub(crate) mod tar_scan;
 #[cfg(test)]
 mod tests;
 pub(crate) mod text_index;
@@ -27,12 +29,14 @@ use super::{
     Admission, Read, ReadError, Sink, Source, admitted, files_fingerprint, handle_bytes,
     parallel_reads,
 };
+use crate::left_out::LeftOut;
 use crate::store::Blob;
 use infeed_core::error::{Cause, Error};
 use infeed_core::order::window::Groups;
 use infeed_core::sample::{Field, FieldKind, Record, RecordId};
 
-use index::ShardIndex;
+use index::{IndexedShard, ShardIndex};
+use notes::MemberNotes;
 pub use values::{FieldRequest, KindHint, specified_fields};
 
 /// Maximum bytes of neighbouring records per read.
@@ -61,7 +65,16 @@ pub(crate) trait ShardFormat: Send + Sync + Debug {
     ///
     /// The storage's error, or [`io::ErrorKind::InvalidData`] with offset and reason for bytes that
     /// are not a shard of this format.
-    fn index(&self, number: usize, shard: &dyn Blob) -> io::Result<ShardIndex>;
+    fn index(&self, number: usize, shard: &dyn Blob) -> io::Result<IndexedShard>;
+
+    /// Checks the members of a shard, which may have been counted for other fields.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidData`] if members of these classes cannot be read as these fields.
+    fn check(&self, _notes: &MemberNotes) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Tag under which indexes are cached, so that a shard is indexed once. None if indexing is too
     /// cheap to cache.
@@ -71,7 +84,7 @@ pub(crate) trait ShardFormat: Send + Sync + Debug {
 
     /// Parses the text index next to the shard. None unless its lines account for every record byte
     /// of the shard and a few reads agree with it.
-    fn text_index(&self, _text: &str, _shard: &dyn Blob) -> Option<ShardIndex> {
+    fn text_index(&self, _text: &str, _shard: &dyn Blob) -> Option<IndexedShard> {
         None
     }
 
@@ -105,14 +118,25 @@ pub(crate) trait ShardFormat: Send + Sync + Debug {
         true
     }
 
-    /// Determines the remaining fields from the bytes of the first few records. Called once, before
-    /// any [`parse`](ShardFormat::parse).
+    /// Determines the remaining fields from the bytes of the first few records, which are empty if
+    /// the format [is settled](ShardFormat::is_settled), and checks all fields against the members
+    /// of the shards with these names. Called once, before any [`parse`](ShardFormat::parse).
     ///
     /// # Errors
     ///
     /// The reason why the records do not determine the fields.
-    fn settle(&mut self, _records: &[Bytes]) -> Result<(), Cause> {
+    fn settle(
+        &mut self,
+        _records: &[Bytes],
+        _shards: &[(&str, &MemberNotes)],
+    ) -> Result<(), Cause> {
         Ok(())
+    }
+
+    /// Returns the parts of the shards that no record contains. `first` is the shard with the first
+    /// record; `shards` has names and members of all shards.
+    fn left_out(&self, _first: &str, _shards: &[(&str, &MemberNotes)]) -> Vec<LeftOut> {
+        Vec::new()
     }
 
     /// Parses the fields of a record.
@@ -222,6 +246,7 @@ pub struct Shards {
     shards: Vec<Shard>,
     groups: Arc<Groups>,
     grown: ExtraBytes,
+    left_out: Vec<LeftOut>,
 }
 
 impl Shards {
@@ -236,7 +261,11 @@ impl Shards {
         mut format: Box<dyn ShardFormat>,
         blobs: Vec<Arc<dyn Blob>>,
     ) -> Result<Shards, Error> {
-        let indexes = indexing::index_all(&*format, &blobs)?;
+        let indexed = indexing::index_all(&*format, &blobs)?;
+        let (indexes, notes): (Vec<ShardIndex>, Vec<MemberNotes>) = indexed
+            .into_iter()
+            .map(|one| (one.index, one.notes))
+            .unzip();
         let shards: Vec<Shard> = blobs
             .into_iter()
             .zip(indexes)
@@ -247,17 +276,28 @@ impl Shards {
                 index,
             })
             .collect();
+        let names = shards.iter().map(|shard| shard.blob.name());
+        let members: Vec<(&str, &MemberNotes)> = names.zip(&notes).collect();
         let Some(first) = shards.iter().find(|shard| shard.index.len() > 0) else {
-            return Err(Error::config("source", "the shards hold no records"));
+            let left_out = format.left_out("", &members).into_iter();
+            let left_out = left_out.map(|part| format!("; {part}")).collect::<String>();
+            let problem = format!("the shards hold no records{left_out}");
+            return Err(Error::config("source", problem));
         };
-        if !format.is_settled() {
-            let wrong = |error: io::Error| Error::open(first.blob.name(), error);
-            let records = first.first_records(&*format).map_err(wrong)?;
-            format.settle(&records).map_err(|source| Error::Open {
-                path: first.blob.name().into(),
+        let first_name = first.blob.name();
+        let records = match format.is_settled() {
+            true => Vec::new(),
+            false => first
+                .first_records(&*format)
+                .map_err(|error| Error::open(first_name, error))?,
+        };
+        format
+            .settle(&records, &members)
+            .map_err(|source| Error::Open {
+                path: first_name.into(),
                 source,
             })?;
-        }
+        let left_out = format.left_out(first_name, &members);
         for (at, field) in format.fields().iter().enumerate() {
             if format.fields()[..at]
                 .iter()
@@ -287,6 +327,7 @@ impl Shards {
             format,
             shards,
             groups: Arc::new(groups),
+            left_out,
         })
     }
 
@@ -480,6 +521,10 @@ impl Source for Shards {
 
     fn classes(&self) -> Option<&[String]> {
         self.format.classes()
+    }
+
+    fn left_out(&self) -> Vec<LeftOut> {
+        self.left_out.clone()
     }
 
     fn groups(&self) -> Option<Arc<Groups>> {

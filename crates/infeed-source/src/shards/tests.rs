@@ -2,6 +2,7 @@
 
 mod mds;
 mod tar;
+mod tar_members;
 mod tfrecord;
 
 use std::io;

@@ -59,6 +59,20 @@ pub fn specified_fields(wanted: &[FieldRequest]) -> Option<Vec<Field>> {
         .filter(|fields| !fields.is_empty())
 }
 
+/// Maximum number of names that an error lists.
+pub(crate) const LISTED: usize = 20;
+
+/// Lists names for an error.
+pub(crate) fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let count = names.len();
+    let shown: Vec<&str> = names.take(LISTED).collect();
+    match count {
+        0 => "none".to_owned(),
+        _ if count > LISTED => format!("`{}` and more", shown.join("`, `")),
+        _ => format!("`{}`", shown.join("`, `")),
+    }
+}
+
 /// Wraps a problem with the bytes of a record.
 pub(crate) fn cause(problem: impl Into<String>) -> Cause {
     Arc::new(invalid(problem.into()))

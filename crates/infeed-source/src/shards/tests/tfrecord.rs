@@ -326,7 +326,7 @@ fn an_index_next_to_the_shard_is_used_if_it_matches() {
     let own = text_index::of_tfrecord(&[0, middle, end]);
     assert_eq!(
         format.text_index(&own, &shard),
-        Some(ShardIndex::Plain(vec![0, middle, end]))
+        Some(ShardIndex::Plain(vec![0, middle, end]).into())
     );
     for other in [
         text_index::of_tfrecord(&[0, middle]),
