@@ -16,6 +16,7 @@ use twox_hash::{XxHash3_64, XxHash64};
 
 use super::FileFormat;
 use crate::field_spec::field_requests;
+use crate::left_out::LeftOut;
 use crate::shards::column::{ColumnEncoding, kind_of, value};
 use crate::shards::index::{IndexedShard, PACKED_BYTES, PACKED_RECORDS, ShardIndex, invalid};
 use crate::shards::notes::MemberNotes;
@@ -24,7 +25,7 @@ use crate::shards::{ExtraBytes, ShardFormat, Shards};
 use crate::store::{self, Blob, unreadable};
 use infeed_core::error::{Cause, Error};
 use infeed_core::parse_problem::in_words;
-use infeed_core::sample::Field;
+use infeed_core::sample::{Field, FieldKind, Pixels};
 
 /// Maximum bytes of an `index.json`.
 const INDEX_BYTES: u64 = 1 << 30;
@@ -91,6 +92,8 @@ pub(crate) struct Mds {
     from: Vec<usize>,
     /// Empty until they are determined.
     fields: Vec<Field>,
+    /// Columns that cannot be a field.
+    left_out: Vec<LeftOut>,
 }
 
 #[derive(Clone, Debug)]
@@ -246,16 +249,32 @@ impl Mds {
                 size: *size,
             });
         let columns: Vec<MdsColumn> = columns.collect();
-        let all = || {
-            columns.iter().map(|column| FieldRequest {
-                name: column.name.clone(),
-                from: None,
-                hint: KindHint::Nothing,
-            })
-        };
+        let mut left_out = Vec::new();
+        let mut all = Vec::new();
+        for column in &columns {
+            match &column.coding {
+                ColumnEncoding::Refused(reason) => {
+                    let column = LeftOut::new("", "column").with(&column.name);
+                    left_out.push(column.note(reason));
+                }
+                _ => all.push(FieldRequest {
+                    name: column.name.clone(),
+                    from: None,
+                    hint: KindHint::Nothing,
+                }),
+            }
+        }
         let wanted: Vec<FieldRequest> = match wanted.is_empty() {
-            true => all().collect(),
-            false => wanted.to_vec(),
+            true if all.is_empty() => {
+                let reasons = left_out.iter().map(|column| format!(": {column}"));
+                let problem = format!("no column can be a field{}", reasons.collect::<String>());
+                return Err(wrong(problem));
+            }
+            true => all,
+            false => {
+                left_out.clear();
+                wanted.to_vec()
+            }
         };
         let mut from = Vec::with_capacity(wanted.len());
         let mut kinds = Vec::with_capacity(wanted.len());
@@ -275,10 +294,15 @@ impl Mds {
             kinds.push(kind.map_err(about)?);
             from.push(at);
         }
+        // The first records show how many images a list has.
+        let lists = |at: &usize| matches!(columns[*at].coding, ColumnEncoding::Images(_));
+        let needs_records = from.iter().any(lists);
         let fields = wanted.iter().zip(kinds);
         let fields = fields.map(|(wanted, kind)| Some(wanted.field(kind?)));
+        let fields = fields.collect::<Option<_>>().filter(|_| !needs_records);
         Ok(Mds {
-            fields: fields.collect::<Option<_>>().unwrap_or_default(),
+            fields: fields.unwrap_or_default(),
+            left_out,
             shards,
             hashes: hashes.collect(),
             columns,
@@ -496,8 +520,37 @@ impl ShardFormat for Mds {
             });
             fields.collect()
         });
-        self.fields = fields?;
+        let fields: Vec<Field> = fields?;
+        for (field, &at) in fields.iter().zip(&self.from) {
+            let encoded = matches!(
+                field.kind,
+                FieldKind::Image(Pixels::Encoded) | FieldKind::Mask(Pixels::Encoded)
+            );
+            for (number, record) in records.iter().enumerate().filter(|_| encoded) {
+                let column = &self.columns[at];
+                let values = self.columns(record);
+                let count = values
+                    .ok()
+                    .and_then(|values| column.coding.images(&values[at]));
+                if let Some(count) = count.filter(|count| *count != 1) {
+                    return Err(cause(format!(
+                        "column `{}` has {count} images in record {number}, but a field has one; \
+                         declare the columns to read with fields=",
+                        column.name
+                    )));
+                }
+            }
+        }
+        self.fields = fields;
         Ok(())
+    }
+
+    fn left_out(&self, first: &str, _shards: &[(&str, &MemberNotes)]) -> Vec<LeftOut> {
+        let mut left_out = self.left_out.clone();
+        for part in &mut left_out {
+            part.location = first.to_owned();
+        }
+        left_out
     }
 
     fn parse(&self, bytes: Bytes) -> Result<Vec<Bytes>, Cause> {

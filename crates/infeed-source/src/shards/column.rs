@@ -60,11 +60,11 @@ impl ColumnEncoding {
             }),
             "pkl" => ColumnEncoding::Refused(
                 "it is pickled, and reading it would run code from the data; write it with another \
-                 encoding, or name the fields to read without it"
+                 encoding"
                     .to_owned(),
             ),
             other => ColumnEncoding::Refused(format!(
-                "its encoding `{other}` is not supported; name the fields to read without it"
+                "its encoding `{other}` is not supported; write it with another encoding"
             )),
         }
     }
@@ -98,6 +98,14 @@ impl ColumnEncoding {
             KindHint::Ragged => FieldKind::Ragged { dtype },
             _ => FieldKind::Tensor { dtype, shape },
         })
+    }
+
+    /// Number of images in a value of a list of images; None for other values.
+    pub(crate) fn images(&self, bytes: &Bytes) -> Option<usize> {
+        match self {
+            ColumnEncoding::Images(before) => head_number(bytes, *before).ok(),
+            _ => None,
+        }
     }
 
     /// Parses a value as an array.
@@ -290,24 +298,24 @@ pub(crate) fn value(
     }
 }
 
+/// Number in the head of a list of images, at this byte.
+fn head_number(bytes: &Bytes, at: usize) -> Result<usize, String> {
+    let four = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>());
+    four.map(|four| u32::from_le_bytes(*four) as usize)
+        .ok_or_else(|| "the list of images ends within its head".to_owned())
+}
+
 /// Returns the single image of a list.
 fn single(bytes: &Bytes, before: usize) -> Result<Bytes, String> {
-    let number = |at: usize| {
-        let four = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>());
-        four.map(|four| u32::from_le_bytes(*four) as usize)
-            .ok_or_else(|| "the list of images ends within its head".to_owned())
-    };
-    match number(before)? {
+    match head_number(bytes, before)? {
         1 => {
-            let (start, length) = (before + 8, number(before + 4)?);
+            let (start, length) = (before + 8, head_number(bytes, before + 4)?);
             match start.checked_add(length) == Some(bytes.len()) {
                 true => Ok(bytes.slice(start..)),
                 false => Err(format!("an image of {length} bytes in {}", bytes.len())),
             }
         }
-        count => Err(format!(
-            "{count} images where a record has one; read it as bytes"
-        )),
+        count => Err(format!("{count} images, but a field has one")),
     }
 }
 

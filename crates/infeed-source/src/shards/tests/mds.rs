@@ -225,7 +225,7 @@ fn specified_kinds_are_compared_with_the_columns() {
     let root = folder(&columns, &samples, false);
     let refused = |wanted: &[FieldRequest]| open(&root, wanted).expect_err("refused").chain();
 
-    let error = refused(&[]);
+    let error = refused(&[wanted("z", KindHint::Nothing)]);
     assert!(
         error.contains("`z`") && error.contains("run code"),
         "{error}"
@@ -256,6 +256,59 @@ fn specified_kinds_are_compared_with_the_columns() {
         second.contains("int32 [2]") && second.contains("record 1 of"),
         "{second}"
     );
+}
+
+#[test]
+fn columns_that_cannot_be_a_field_are_left_out_with_the_reason() {
+    let columns = [
+        ("x", "int", Some(8)),
+        ("y", "pkl", None),
+        ("z", "new", None),
+    ];
+    let sample = vec![vec![0; 8], b"code".to_vec(), b"?".to_vec()];
+    let root = folder(&columns, &[sample], false);
+
+    let shards = open(&root, &[]).expect("a shard");
+
+    assert_eq!(shards.fields().len(), 1);
+    let left_out: Vec<String> = shards.left_out().iter().map(ToString::to_string).collect();
+    assert!(
+        left_out[0].contains("1 column is left out: y; it is pickled"),
+        "{left_out:?}"
+    );
+    assert!(
+        left_out[1].contains("1 column is left out: z; its encoding `new`"),
+        "{left_out:?}"
+    );
+    let requested = open(&root, &[wanted("x", KindHint::Nothing)]).expect("a shard");
+    assert_eq!(requested.left_out(), []);
+}
+
+#[test]
+fn no_column_that_can_be_a_field_is_an_error_with_the_reasons() {
+    let root = folder(&[("y", "pkl", None)], &[vec![b"code".to_vec()]], false);
+
+    let error = open(&root, &[]).expect_err("rejected").chain();
+
+    assert!(error.contains("no column can be a field: "), "{error}");
+    assert!(error.contains("left out: y; it is pickled"), "{error}");
+}
+
+#[test]
+fn several_images_in_a_column_are_rejected_with_its_name() {
+    let images = [[2_u32, 3, 3].map(u32::to_le_bytes).concat(), vec![7; 6]].concat();
+    for packed in [false, true] {
+        let root = folder(
+            &[("frames", "jpegarray", None)],
+            &[vec![images.clone()]],
+            packed,
+        );
+
+        let error = open(&root, &[]).expect_err("rejected").chain();
+
+        let expected = "column `frames` has 2 images in record 0, but a field has one; declare";
+        assert!(error.contains(expected), "{error}");
+    }
 }
 
 #[test]
