@@ -77,13 +77,15 @@ class TFRecord(_Shards):
         fields: Feature by field name, alternatives separated by ``;``, or a `Field`.
             A value of None stands for the field's own name, and for the usual features
             of ``image``, ``label`` and ``mask`` (``image/encoded``,
-            ``image/class/label``). None: all features that the first records share.
+            ``image/class/label``). None: all features of the first records, which must
+            have the same features.
 
     Raises:
         ConfigError: Raised when the pipeline is opened: a pattern matches nothing, or
             there are no records.
         OpenError: Raised when the pipeline is opened: a file is not a TFRecord shard or
-            is truncated, or a feature is missing; the message names the existing ones.
+            is truncated, a feature is missing, or only some of the first records have
+            it; the message names the existing ones.
     """
 
 
@@ -91,7 +93,7 @@ class TFRecord(_Shards):
 class MDS(Source):
     """A folder of MDS shards in the format of MosaicML Streaming: raw, zstd or gz.
 
-    Pickled columns raise an error, because reading them could run code in the data.
+    Pickled columns are left out, because reading them could run code in the data.
 
     Args:
         path: Folder or URL that has ``index.json``.

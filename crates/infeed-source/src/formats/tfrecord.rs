@@ -3,9 +3,10 @@
 //! A record is its length, the checksum of the length, its bytes, and the checksum of the bytes;
 //! the checksums are masked CRC-32C. Source: tensorflow/core/lib/io/record_writer.h.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufReader, Read};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use crc_fast::crc32_iscsi;
@@ -13,17 +14,19 @@ use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 
 use super::FileFormat;
 use crate::field_spec::field_requests;
+use crate::left_out::LeftOut;
 use crate::shards::example::{Feature, ListKind, features};
 use crate::shards::index::{
     IndexedShard, PACKED_BYTES, PACKED_RECORDS, PieceReader, ShardBytes, ShardIndex, invalid,
 };
 use crate::shards::notes::MemberNotes;
 use crate::shards::text_index;
-use crate::shards::values::{FieldRequest, KindHint, cause, specified_fields};
+use crate::shards::values::{FieldRequest, KindHint, LISTED, cause, listed, specified_fields};
 use crate::shards::{ExtraBytes, ShardFormat, Shards};
 use crate::store::{self, Blob};
 use infeed_codec::decode;
 use infeed_core::error::{Cause, Error};
+use infeed_core::printable::printable;
 use infeed_core::sample::{DType, Field, FieldKind, Pixels};
 
 /// Bytes before and after those of a record.
@@ -38,9 +41,6 @@ const DEFLATE: u64 = 1032;
 
 /// Maximum number of features of a record in a dataset without requested fields.
 const FEATURES: usize = 4096;
-
-/// Maximum number of features that an error lists.
-const LISTED: usize = 20;
 
 /// Features for `image`, `label` and `mask` in datasets that TensorFlow's scripts write.
 const USUAL: [(&str, [&str; 2]); 3] = [
@@ -84,6 +84,12 @@ pub(crate) struct TfRecord {
     fields: Vec<Field>,
     /// Names of the feature of each field; the first that a record has counts.
     from: Vec<Vec<String>>,
+    /// Names of the features of the first records, if these determined the fields.
+    guessed_from: Option<BTreeSet<Vec<u8>>>,
+    /// Whether a warning about a feature that the first records lack was logged.
+    has_warned: AtomicBool,
+    /// Features that no field can have, without their location.
+    left_out: Vec<LeftOut>,
 }
 
 impl TfRecord {
@@ -92,16 +98,44 @@ impl TfRecord {
             fields: specified_fields(wanted).unwrap_or_default(),
             from: wanted.iter().map(names).collect(),
             wanted: wanted.to_vec(),
+            guessed_from: None,
+            has_warned: AtomicBool::new(false),
+            left_out: Vec::new(),
         }
     }
 }
 
 /// A feature in the first records.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct SeenFeature {
-    first: Feature,
+    /// First value of a list of bytes.
+    value: Option<Bytes>,
+    /// Number of each record that has it.
+    records: Vec<usize>,
     counts: Vec<u64>,
     of: Vec<ListKind>,
+    /// Whether a value is an image file.
+    is_image: bool,
+}
+
+impl SeenFeature {
+    /// Type of the lists, where these are set.
+    fn types(&self) -> impl Iterator<Item = ListKind> {
+        self.of
+            .iter()
+            .copied()
+            .filter(|of| *of != ListKind::Nothing)
+    }
+
+    /// Returns the first record with another number of values than one.
+    fn other_than_one(&self) -> Option<(usize, u64)> {
+        let mut counts = self
+            .records
+            .iter()
+            .copied()
+            .zip(self.counts.iter().copied());
+        counts.find(|(_, count)| *count != 1)
+    }
 }
 
 impl ShardFormat for TfRecord {
@@ -169,18 +203,18 @@ impl ShardFormat for TfRecord {
             return Ok(());
         }
         let mut seen: BTreeMap<String, SeenFeature> = BTreeMap::new();
-        let (mut problem, mut good) = (None, 0);
-        for record in records {
-            match look(record, &mut seen) {
-                Ok(()) => good += 1,
+        let (mut problem, mut good) = (None, Vec::new());
+        for (number, record) in records.iter().enumerate() {
+            match look(number, record, &mut seen) {
+                Ok(()) => good.push(number),
                 Err(error) => problem = problem.or(Some(error)),
             }
         }
-        if good == 0 {
+        if good.is_empty() {
             return Err(cause(problem.unwrap_or_default()));
         }
         if self.wanted.is_empty() {
-            self.guess(&seen, good);
+            self.guess(&seen, &good).map_err(cause)?;
         }
         let all = self.wanted.iter().zip(&self.from);
         let fields = all.map(|(wanted, from)| settled(wanted, from, &seen));
@@ -194,11 +228,20 @@ impl ShardFormat for TfRecord {
         }
     }
 
+    fn left_out(&self, first: &str, _shards: &[(&str, &MemberNotes)]) -> Vec<LeftOut> {
+        let mut left_out = self.left_out.clone();
+        for part in &mut left_out {
+            part.location = first.to_owned();
+        }
+        left_out
+    }
+
     fn parse(&self, bytes: Bytes) -> Result<Vec<Bytes>, Cause> {
         let example = unframed(&bytes).map_err(cause)?;
         // For each field: the feature, and the rank of its name among the field's names.
         let mut found: Vec<Option<(usize, Feature)>> = vec![None; self.from.len()];
         features(&example, &mut |name, feature| {
+            self.warn_about(name);
             for (slot, from) in found.iter_mut().zip(&self.from) {
                 let choice = from.iter().position(|one| one.as_bytes() == name);
                 if let Some(choice) = choice
@@ -232,23 +275,51 @@ impl ShardFormat for TfRecord {
 }
 
 impl TfRecord {
-    /// Fields of all features that occur in all first records, for a dataset without requested
-    /// fields.
-    fn guess(&mut self, seen: &BTreeMap<String, SeenFeature>, records: usize) {
+    /// Fields of the features of the first records, for a dataset without requested fields. All of
+    /// these records have the same features.
+    fn guess(
+        &mut self,
+        seen: &BTreeMap<String, SeenFeature>,
+        records: &[usize],
+    ) -> Result<(), String> {
+        const FIX: &str = "declare the features to read with fields=";
         let mut fields: Vec<(FieldRequest, Vec<String>)> = Vec::new();
-        let images = seen.values().filter(|one| is_image(&one.first)).count();
+        let images = seen.values().filter(|one| one.is_image).count();
         for (feature, one) in seen {
-            let several = one.of.contains(&ListKind::Bytes) && one.counts.iter().any(|&n| n != 1);
-            if one.counts.len() < records || several || one.of.contains(&ListKind::Nothing) {
-                tracing::info!("feature `{feature}` is not in every record once; it is left out");
-                continue;
+            if let Some(without) = records.iter().find(|number| !one.records.contains(number)) {
+                return Err(format!(
+                    "only some records have the feature `{feature}`: record {} has it, but record \
+                     {without} has not; {FIX}",
+                    one.records[0]
+                ));
+            }
+            let of = one.types().next();
+            match (of, one.other_than_one()) {
+                (None, _) => {
+                    let unset = LeftOut::new("", "feature without a value in the first records");
+                    unset.with(feature).append_to(&mut self.left_out);
+                    continue;
+                }
+                (Some(ListKind::Bytes), Some((number, count))) if one.is_image => {
+                    return Err(format!(
+                        "the feature `{feature}` has {count} images in record {number}, but a field \
+                         has one; {FIX}"
+                    ));
+                }
+                (Some(ListKind::Bytes), Some(_)) => {
+                    let several = LeftOut::new("", "feature that is a list of bytes");
+                    let several = several.note("a field has one value of bytes in each record");
+                    several.with(feature).append_to(&mut self.left_out);
+                    continue;
+                }
+                _ => {}
             }
             let usual = USUAL
                 .iter()
                 .find(|(_, names)| names.contains(&feature.as_str()));
             let name = match usual {
                 Some((name, _)) => name,
-                None if images == 1 && is_image(&one.first) && !is_mask(feature) => "image",
+                None if images == 1 && one.is_image && !is_mask(feature) => "image",
                 None => feature.as_str(),
             };
             let name = match fields.iter().any(|(known, _)| known.name == name) {
@@ -265,6 +336,23 @@ impl TfRecord {
         let place = |wanted: &FieldRequest| USUAL.iter().position(|(name, _)| *name == wanted.name);
         fields.sort_by_key(|(wanted, _)| place(wanted).unwrap_or(USUAL.len()));
         (self.wanted, self.from) = fields.into_iter().unzip();
+        self.guessed_from = Some(seen.keys().map(|name| name.clone().into_bytes()).collect());
+        Ok(())
+    }
+
+    /// Warns once about a feature that the first records do not have.
+    fn warn_about(&self, feature: &[u8]) {
+        let is_new = self
+            .guessed_from
+            .as_ref()
+            .is_some_and(|known| !known.contains(feature));
+        if is_new && !self.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "the feature `{}` is left out, because the first records do not have it; declare the \
+                 features to read with fields=",
+                printable(&String::from_utf8_lossy(feature))
+            );
+        }
     }
 }
 
@@ -274,10 +362,24 @@ fn settled(
     from: &[String],
     seen: &BTreeMap<String, SeenFeature>,
 ) -> Result<Field, String> {
+    let found = from.iter().find_map(|name| seen.get_key_value(name));
     if let KindHint::Kind(kind) = &wanted.hint {
-        return Ok(wanted.field(kind.clone()));
+        let encoded = matches!(
+            kind,
+            FieldKind::Image(Pixels::Encoded) | FieldKind::Mask(Pixels::Encoded)
+        );
+        return match found {
+            Some((feature, one)) if encoded && !one.is_image && one.value.is_some() => {
+                Err(format!(
+                    "field `{}`: `{feature}` is no image file in the first records; declare pixels as \
+                 Field(kind=\"tensor\", dtype=\"uint8\", shape=(height, width, channels))",
+                    wanted.name
+                ))
+            }
+            _ => Ok(wanted.field(kind.clone())),
+        };
     }
-    let Some((feature, one)) = from.iter().find_map(|name| seen.get_key_value(name)) else {
+    let Some((feature, one)) = found else {
         let there = listed(seen.keys().map(String::as_str));
         let from = from.join("` or `");
         return Err(format!(
@@ -285,9 +387,9 @@ fn settled(
             wanted.name
         ));
     };
-    let mixed = one.of.iter().any(|of| *of != one.of[0]);
-    let dtype = match one.of[0] {
-        _ if mixed => {
+    let of = one.types().next().unwrap_or(ListKind::Nothing);
+    let dtype = match of {
+        _ if one.types().any(|other| other != of) => {
             return Err(format!(
                 "field `{}`: `{feature}` has different types in different records",
                 wanted.name
@@ -302,7 +404,7 @@ fn settled(
             ));
         }
         ListKind::Bytes => {
-            let kind = match is_image(&one.first) {
+            let kind = match one.is_image {
                 true if is_mask(feature) || wanted.name == "mask" => {
                     FieldKind::Mask(Pixels::Encoded)
                 }
@@ -313,7 +415,8 @@ fn settled(
         }
         ListKind::Nothing => {
             return Err(format!(
-                "field `{}`: `{feature}` holds nothing",
+                "field `{}`: `{feature}` has no value in the first records; declare its kind and \
+                 dtype with Field(...)",
                 wanted.name
             ));
         }
@@ -334,31 +437,28 @@ fn settled(
 }
 
 /// Adds the features of a record.
-fn look(record: &Bytes, seen: &mut BTreeMap<String, SeenFeature>) -> Result<(), String> {
+fn look(
+    number: usize,
+    record: &Bytes,
+    seen: &mut BTreeMap<String, SeenFeature>,
+) -> Result<(), String> {
     let example = unframed(record)?;
     features(&example, &mut |name, feature| {
         let name = String::from_utf8_lossy(name).into_owned();
         if seen.len() >= FEATURES && !seen.contains_key(&name) {
             return Err(format!("over {FEATURES} features; name the fields to read"));
         }
-        let (count, of) = (feature.count()?, feature.of);
-        let one = seen.entry(name).or_insert_with(|| SeenFeature {
-            first: feature,
-            counts: Vec::new(),
-            of: Vec::new(),
-        });
+        let (count, value) = (feature.count()?, feature.first_bytes());
+        let one = seen.entry(name).or_default();
+        one.is_image |= value
+            .as_ref()
+            .is_some_and(|value| decode::Format::of(value).is_some());
+        one.value = one.value.take().or(value);
+        one.records.push(number);
         one.counts.push(count);
-        one.of.push(of);
+        one.of.push(feature.of);
         Ok(())
     })
-}
-
-fn is_image(feature: &Feature) -> bool {
-    let bytes = match feature.of {
-        ListKind::Bytes => feature.bytes().ok(),
-        _ => None,
-    };
-    bytes.is_some_and(|bytes| decode::Format::of(&bytes).is_some())
 }
 
 fn is_mask(feature: &str) -> bool {
@@ -374,16 +474,9 @@ fn there(example: &Bytes) -> String {
         }
         Ok(())
     });
-    listed(names.iter().map(String::as_str))
-}
-
-fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
-    let count = names.len();
-    let shown: Vec<&str> = names.take(LISTED).collect();
-    match count {
-        0 => "no features".to_owned(),
-        _ if count > LISTED => format!("`{}` and more", shown.join("`, `")),
-        _ => format!("`{}`", shown.join("`, `")),
+    match names.is_empty() {
+        true => "no features".to_owned(),
+        false => listed(names.iter().map(String::as_str)),
     }
 }
 

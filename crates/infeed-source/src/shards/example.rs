@@ -14,7 +14,7 @@ pub(crate) enum ListKind {
     Bytes,
     Floats,
     Wholes,
-    /// A feature without a list.
+    /// A feature that is not set; an empty list.
     Nothing,
 }
 
@@ -187,6 +187,17 @@ impl Feature {
         Ok(count)
     }
 
+    /// First value of a list of bytes; None for other and empty lists.
+    pub(crate) fn first_bytes(&self) -> Option<Bytes> {
+        let mut list = WireReader::of(self.list.clone());
+        while let Ok(Some((number, value))) = list.next() {
+            if let (ListKind::Bytes, 1, WireValue::Bytes(value)) = (self.of, number, value) {
+                return Some(value);
+            }
+        }
+        None
+    }
+
     /// Value of a list of bytes that has exactly one.
     pub(crate) fn bytes(&self) -> Result<Bytes, String> {
         let mut found = None;
@@ -210,9 +221,9 @@ impl Feature {
     pub(crate) fn value(&self, kind: &FieldKind) -> Result<Bytes, String> {
         match (self.of, kind) {
             (ListKind::Bytes, _) => return plain(kind, self.bytes()?),
-            // Some writers encode an empty list like this.
+            // Writers encode an empty list of an unknown type like this.
             (ListKind::Nothing, FieldKind::Ragged { .. }) => return Ok(Bytes::new()),
-            (ListKind::Nothing, _) => return Err("it holds nothing".to_owned()),
+            (ListKind::Nothing, _) => return Err("it is not set, so it has no value".to_owned()),
             _ => {}
         }
         let wrong = || format!("it is a list of {}, expected {}", self.of, shown(kind));

@@ -125,6 +125,92 @@ fn features_become_fields_by_what_the_first_records_hold() {
             &expected.map(Bytes::copy_from_slice)
         );
     }
+    let left_out: Vec<String> = shards.left_out().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        left_out,
+        [
+            "shard: 1 feature that is a list of bytes is left out: words; a field has one value of \
+             bytes in each record"
+        ]
+    );
+}
+
+/// Opens these records without requested fields, and returns the error.
+fn rejected(examples: &[Vec<u8>]) -> String {
+    let error = open(TfRecord::new(&[]), examples.concat()).expect_err("rejected");
+    error.chain()
+}
+
+#[test]
+fn a_feature_that_only_some_records_have_is_rejected_with_both_records() {
+    let label = || of_wholes("label", &[7]);
+    let extra = || of_wholes("extra", &[5]);
+
+    let error = rejected(&[example(&[label(), extra()]), example(&[label()])]);
+    let expected = "only some records have the feature `extra`: record 0 has it, but record 1 has \
+                    not; declare the features to read with fields=";
+    assert!(error.contains(expected), "{error}");
+
+    let error = rejected(&[example(&[label()]), example(&[label(), extra()])]);
+    assert!(
+        error.contains("record 1 has it, but record 0 has not"),
+        "{error}"
+    );
+}
+
+#[test]
+fn two_images_in_a_feature_are_rejected_with_its_name() {
+    let error = rejected(&[example(&[of_bytes("frames", &[JPEG, JPEG])])]);
+
+    let expected = "the feature `frames` has 2 images in record 0, but a field has one; declare";
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn a_feature_that_is_not_set_is_an_empty_list() {
+    let shard = [
+        example(&[of_floats("boxes", &[1.0, 2.0])]),
+        example(&[feature("boxes", 4, b"")]),
+    ]
+    .concat();
+    for fields in [&[][..], &[wanted("boxes", None, KindHint::Ragged)]] {
+        let shards = open(TfRecord::new(fields), shard.clone()).expect("a shard");
+
+        let dtype = DType::Float32;
+        assert_eq!(shards.fields()[0].kind, FieldKind::Ragged { dtype });
+        let found = records(&shards);
+        assert_eq!(found[0].as_ref().expect("two numbers")[0].len(), 8);
+        assert_eq!(found[1], Ok(vec![Bytes::new()]));
+    }
+}
+
+#[test]
+fn a_feature_without_a_value_in_the_first_records_is_left_out() {
+    let one = example(&[feature("boxes", 4, b""), of_wholes("label", &[7])]);
+
+    let shards = open(TfRecord::new(&[]), one).expect("a shard");
+
+    assert_eq!(shards.fields().len(), 1);
+    let left_out = shards.left_out()[0].to_string();
+    assert!(left_out.contains("without a value in the first records is left out: boxes"));
+}
+
+#[test]
+fn bytes_that_are_no_image_file_are_rejected_as_an_image() {
+    let image = KindHint::Kind(FieldKind::Image(Pixels::Encoded));
+    let fields = [
+        wanted("image", None, image),
+        wanted("label", None, KindHint::Nothing),
+    ];
+    let raw = example(&[of_bytes("image", &[&[7; 192]]), of_wholes("label", &[1])]);
+
+    let error = open(TfRecord::new(&fields), raw)
+        .expect_err("rejected")
+        .chain();
+
+    let expected = "field `image`: `image` is no image file in the first records; declare pixels as \
+                    Field(kind=\"tensor\", dtype=\"uint8\", shape=(height, width, channels))";
+    assert!(error.contains(expected), "{error}");
 }
 
 #[test]
@@ -199,7 +285,10 @@ fn a_record_that_contradicts_its_field_is_damaged_with_the_reason() {
         (vec![of_bytes("label", &[b"a", b"b"])], "2 values"),
         (vec![of_bytes("label", &[])], "empty"),
         (vec![of_bytes("label", &[b"ab"])], "2 bytes"),
-        (vec![feature("label", 4, b"")], "nothing"),
+        (
+            vec![feature("label", 4, b"")],
+            "`image/class/label;label`: it is not set",
+        ),
     ] {
         let error = bad(&features);
         assert!(error.contains(reason), "{reason}: {error}");
