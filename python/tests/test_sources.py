@@ -11,6 +11,7 @@ import pytest
 
 import infeed
 from infeed import ConfigError, sources
+from infeed.experiments import tfrecord
 
 
 def described(source: sources.Memory) -> dict[str, dict]:
@@ -229,6 +230,20 @@ def test_a_truncated_shard_raises_with_its_byte(tmp_path):
 
     with pytest.raises(infeed.OpenError, match=r"a\.tar.*byte 0.*truncated"):
         infeed.Pipeline(sources.WebDataset(path)).open()
+
+
+def test_a_feature_that_the_first_records_lack_is_warned_about_once(tmp_path, caplog):
+    first = [tfrecord.example(name=b"x")] * 16
+    late = [tfrecord.example(name=b"x", extra=b"y")] * 2
+    with open(tmp_path / "a.tfrecord", "wb") as file:
+        tfrecord.write(file, first + late)
+
+    with caplog.at_level(logging.WARNING, "infeed"):
+        for _ in infeed.Pipeline(sources.TFRecord(tmp_path / "a.tfrecord")).open():
+            pass
+
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith("the feature `extra` is left out, because the first")
 
 
 def test_a_mix_holds_each_source_by_its_weight_and_is_saved(tmp_path):
