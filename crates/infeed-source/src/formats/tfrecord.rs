@@ -195,7 +195,9 @@ impl ShardFormat for TfRecord {
     }
 
     fn is_settled(&self) -> bool {
-        !self.fields.is_empty()
+        // Records may lack a ragged feature, so the first records show whether its name is right.
+        let is_ragged = |field: &Field| matches!(field.kind, FieldKind::Ragged { .. });
+        !self.fields.is_empty() && !self.fields.iter().any(is_ragged)
     }
 
     fn settle(&mut self, records: &[Bytes], _shards: &[(&str, &MemberNotes)]) -> Result<(), Cause> {
@@ -264,6 +266,9 @@ impl ShardFormat for TfRecord {
             };
             match found {
                 Some((_, feature)) => feature.value(&field.kind).map_err(about),
+                // An empty list, as TensorFlow reads it. Opening has found the feature in another
+                // record, so its name is right.
+                None if matches!(field.kind, FieldKind::Ragged { .. }) => Ok(Bytes::new()),
                 None => Err(about(format!(
                     "it is missing; the record has {}",
                     there(&example)
@@ -283,14 +288,19 @@ impl TfRecord {
         records: &[usize],
     ) -> Result<(), String> {
         const FIX: &str = "declare the features to read with fields=";
+        const RAGGED: &str = ", and lists that records may lack with kind=\"ragged\"";
         let mut fields: Vec<(FieldRequest, Vec<String>)> = Vec::new();
         let images = seen.values().filter(|one| one.is_image).count();
         for (feature, one) in seen {
             if let Some(without) = records.iter().find(|number| !one.records.contains(number)) {
                 return Err(format!(
                     "only some records have the feature `{feature}`: record {} has it, but record \
-                     {without} has not; {FIX}",
-                    one.records[0]
+                     {without} has not; {FIX}{}",
+                    one.records[0],
+                    match one.types().next() {
+                        Some(ListKind::Bytes) => "",
+                        _ => RAGGED,
+                    }
                 ));
             }
             let of = one.types().next();
@@ -376,16 +386,12 @@ fn settled(
                     wanted.name
                 ))
             }
+            None if matches!(kind, FieldKind::Ragged { .. }) => Err(absent(wanted, from, seen)),
             _ => Ok(wanted.field(kind.clone())),
         };
     }
     let Some((feature, one)) = found else {
-        let there = listed(seen.keys().map(String::as_str));
-        let from = from.join("` or `");
-        return Err(format!(
-            "field `{}`: no feature `{from}`; the records have {there}",
-            wanted.name
-        ));
+        return Err(absent(wanted, from, seen));
     };
     let of = one.types().next().unwrap_or(ListKind::Nothing);
     let dtype = match of {
@@ -434,6 +440,16 @@ fn settled(
         _ => FieldKind::Ragged { dtype },
     };
     Ok(wanted.field(kind))
+}
+
+/// Describes a field whose feature the first records lack.
+fn absent(wanted: &FieldRequest, from: &[String], seen: &BTreeMap<String, SeenFeature>) -> String {
+    let there = listed(seen.keys().map(String::as_str));
+    let from = from.join("` or `");
+    format!(
+        "field `{}`: no feature `{from}`; the records have {there}",
+        wanted.name
+    )
 }
 
 /// Adds the features of a record.

@@ -185,6 +185,30 @@ fn a_feature_that_is_not_set_is_an_empty_list() {
 }
 
 #[test]
+fn a_ragged_feature_that_a_record_lacks_is_an_empty_list() {
+    let shard = [
+        example(&[of_wholes("label", &[1]), of_floats("boxes", &[1.0, 2.0])]),
+        example(&[of_wholes("label", &[2])]),
+    ]
+    .concat();
+    let dtype = DType::Float32;
+    let declared = [
+        KindHint::Ragged,
+        KindHint::Kind(FieldKind::Ragged { dtype }),
+    ];
+    for hint in declared {
+        let fields = [wanted("boxes", None, hint.clone())];
+        let shards = open(TfRecord::new(&fields), shard.clone()).expect("a shard");
+        assert_eq!(records(&shards)[1], Ok(vec![Bytes::new()]));
+
+        let fields = [wanted("corners", None, hint)];
+        let error = open(TfRecord::new(&fields), shard.clone()).expect_err("no feature");
+        let expected = "field `corners`: no feature `corners`; the records have `boxes`, `label`";
+        assert!(error.chain().contains(expected), "{}", error.chain());
+    }
+}
+
+#[test]
 fn a_feature_without_a_value_in_the_first_records_is_left_out() {
     let one = example(&[feature("boxes", 4, b""), of_wholes("label", &[7])]);
 
