@@ -4,7 +4,7 @@
 //! a description in JSON, and the records. A record contains the sizes of its variable-size
 //! columns, then the columns. Source: streaming/base/format/mds in mosaicml-streaming.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ pub(crate) struct Mds {
     from: Vec<usize>,
     /// Empty until they are determined.
     fields: Vec<Field>,
-    /// Columns that cannot be a field.
+    /// Columns that cannot be a field, without their location, and shards that are not listed.
     left_out: Vec<LeftOut>,
 }
 
@@ -154,6 +154,7 @@ pub fn open(folder: &str, wanted: &[FieldRequest]) -> Result<Shards, Error> {
         )));
     }
     let mut format = Mds::new(&listing.shards, wanted)?;
+    format.left_out.extend(unlisted(folder, &listing.shards));
     let found = listing.shards.iter().map(|stated| found(folder, stated));
     let found: Vec<(String, &MdsFile)> = found.collect::<Result<_, _>>()?;
     let names: Vec<String> = found.iter().map(|(name, _)| name.clone()).collect();
@@ -197,6 +198,24 @@ fn found<'a>(folder: &str, stated: &'a ListedShard) -> Result<(String, &'a MdsFi
         Some(zip) if folder.contains("://") || !Path::new(&raw).exists() => Ok((name(zip)?, zip)),
         _ => Ok((raw, &stated.raw_data)),
     }
+}
+
+/// Returns the shards of a local folder that its index does not list.
+fn unlisted(folder: &str, listed: &[ListedShard]) -> Option<LeftOut> {
+    let files = listed
+        .iter()
+        .flat_map(|shard| [Some(&shard.raw_data), shard.zip_data.as_ref()]);
+    let listed: HashSet<&str> = files.flatten().map(|file| &*file.basename).collect();
+    let mut unlisted = LeftOut::new(folder, "shard that index.json does not list");
+    // A folder of a bucket would cost a request.
+    for entry in std::fs::read_dir(folder).ok()?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_shard = name.ends_with(".mds") || name.contains(".mds.");
+        if is_shard && !listed.contains(name.as_str()) {
+            unlisted.add(&name);
+        }
+    }
+    (unlisted.count > 0).then_some(unlisted)
 }
 
 fn joined(folder: &str, name: &str) -> String {
@@ -547,7 +566,7 @@ impl ShardFormat for Mds {
 
     fn left_out(&self, first: &str, _shards: &[(&str, &MemberNotes)]) -> Vec<LeftOut> {
         let mut left_out = self.left_out.clone();
-        for part in &mut left_out {
+        for part in left_out.iter_mut().filter(|part| part.location.is_empty()) {
             part.location = first.to_owned();
         }
         left_out

@@ -295,6 +295,21 @@ fn no_column_that_can_be_a_field_is_an_error_with_the_reasons() {
 }
 
 #[test]
+fn shards_that_the_index_does_not_list_are_left_out() {
+    let root = folder(&[("x", "int", Some(8))], &[vec![vec![0; 8]]], false);
+    for name in ["shard.00001.mds", "shard.00002.mds.zstd", "notes.txt"] {
+        fs::write(root.path().join(name), "").expect("writes");
+    }
+
+    let left_out = open(&root, &[]).expect("a shard").left_out();
+
+    let expected = "2 shards that index.json does not list are left out: shard.00001.mds, \
+                    shard.00002.mds.zstd";
+    assert!(left_out[0].to_string().ends_with(expected), "{left_out:?}");
+    assert_eq!(left_out.len(), 1);
+}
+
+#[test]
 fn several_images_in_a_column_are_rejected_with_its_name() {
     let images = [[2_u32, 3, 3].map(u32::to_le_bytes).concat(), vec![7; 6]].concat();
     for packed in [false, true] {
