@@ -163,8 +163,8 @@ pub fn names_masks(name: &str) -> bool {
         .any(|word| name.contains(word))
 }
 
-/// Whether the name of a column suggests that its encoded images are masks: as [`names_masks`], or a
-/// word of the name is `label`, `labels` or `seg`.
+/// Whether the name of a column, feature or file suggests that its encoded images are masks: as
+/// [`names_masks`], or a word of the name is `label`, `labels` or `seg`. All formats use this rule.
 pub(crate) fn names_encoded_masks(name: &str) -> bool {
     let is_word = |word: &str| {
         ["label", "labels", "seg"]
@@ -173,4 +173,27 @@ pub(crate) fn names_encoded_masks(name: &str) -> bool {
     };
     let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
     names_masks(name) || words.any(is_word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encoded_images_are_masks_by_the_words_of_their_name() {
+        for (name, expected) in [
+            ("mask", true),
+            ("road_mask", true),
+            ("image/segmentation/class/encoded", true),
+            ("Annotation", true),
+            ("label", true),
+            ("gt.labels", true),
+            ("seg", true),
+            ("image", false),
+            ("labelled_image", false),
+            ("segment", false),
+        ] {
+            assert_eq!(names_encoded_masks(name), expected, "{name}");
+        }
+    }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::FileFormat;
+use crate::columns::names_encoded_masks;
 use crate::field_spec::field_requests;
 use crate::left_out::LeftOut;
 use crate::shards::index::{IndexedShard, PieceReader, ShardIndex, invalid};
@@ -627,7 +628,7 @@ fn by_extension(extension: &str) -> Option<FieldKind> {
     let last = words.pop().unwrap_or_default();
     let is_image = IMAGES.split(';').any(|image| image == last);
     match last {
-        _ if is_image && words.iter().any(|word| MASKS.contains(word)) => {
+        _ if is_image && words.iter().any(|word| names_encoded_masks(word)) => {
             Some(FieldKind::Mask(Pixels::Encoded))
         }
         _ if is_image => Some(FieldKind::Image(Pixels::Encoded)),

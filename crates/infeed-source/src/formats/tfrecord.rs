@@ -13,6 +13,7 @@ use crc_fast::crc32_iscsi;
 use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 
 use super::FileFormat;
+use crate::columns::names_encoded_masks;
 use crate::field_spec::field_requests;
 use crate::left_out::LeftOut;
 use crate::shards::example::{Feature, ListKind, features};
@@ -329,7 +330,7 @@ impl TfRecord {
                 .find(|(_, names)| names.contains(&feature.as_str()));
             let name = match usual {
                 Some((name, _)) => name,
-                None if images == 1 && one.is_image && !is_mask(feature) => "image",
+                None if images == 1 && one.is_image && !names_encoded_masks(feature) => "image",
                 None => feature.as_str(),
             };
             let name = match fields.iter().any(|(known, _)| known.name == name) {
@@ -411,7 +412,7 @@ fn settled(
         }
         ListKind::Bytes => {
             let kind = match one.is_image {
-                true if is_mask(feature) || wanted.name == "mask" => {
+                true if names_encoded_masks(feature) || wanted.name == "mask" => {
                     FieldKind::Mask(Pixels::Encoded)
                 }
                 true => FieldKind::Image(Pixels::Encoded),
@@ -475,10 +476,6 @@ fn look(
         one.of.push(feature.of);
         Ok(())
     })
-}
-
-fn is_mask(feature: &str) -> bool {
-    feature.contains("mask") || feature.contains("segmentation")
 }
 
 /// Lists the names of the features of an Example for an error.

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::npy::NpyArray;
 use super::values::{KindHint, array, decimal, plain, shown};
+use crate::columns::names_encoded_masks;
 use infeed_core::sample::{DType, Depth, FieldKind, Pixels, Size};
 
 /// Encoding of a column.
@@ -209,7 +210,7 @@ pub(crate) fn kind_of(
         ColumnEncoding::Refused(reason) => return Err(format!("column `{name}`: {reason}")),
         ColumnEncoding::Bytes => Some(FieldKind::Bytes),
         ColumnEncoding::Text => Some(FieldKind::Text),
-        ColumnEncoding::Image | ColumnEncoding::Images(_) if name.contains("mask") => {
+        ColumnEncoding::Image | ColumnEncoding::Images(_) if names_encoded_masks(name) => {
             Some(FieldKind::Mask(Pixels::Encoded))
         }
         ColumnEncoding::Image | ColumnEncoding::Images(_) => {
