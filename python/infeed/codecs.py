@@ -19,7 +19,7 @@ def decode(
     orient: bool = True,
     max_pixels: int = 1 << 28,
 ) -> NDArray[np.uint8] | NDArray[np.uint16]:
-    """Decodes a JPEG, PNG, WebP, TIFF, BMP, GIF or lossless record.
+    """Decodes a JPEG, PNG, WebP, TIFF, BMP, PNM, GIF or lossless record.
 
     Releases the GIL. The pixels are those of a pipeline with the same mode.
 

@@ -63,7 +63,7 @@ impl ExtensionRule {
     fn endings(self) -> &'static [&'static str] {
         match self {
             ExtensionRule::Same | ExtensionRule::ByContent => {
-                &["jpg", "png", "webp", "bmp", "gif", "tiff", "ifl"]
+                &["jpg", "png", "webp", "bmp", "gif", "tiff", "pnm", "ifl"]
             }
             ExtensionRule::Own => &["jpg", "png"],
             ExtensionRule::Jpeg => &["jpg"],

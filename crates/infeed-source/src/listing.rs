@@ -19,8 +19,9 @@ use infeed_core::random::{hash, hash_bytes};
 
 /// File extensions of images. The bytes of a file decide its format; the extension only keeps notes
 /// and checksums out of a dataset.
-pub const IMAGE_EXTENSIONS: [&str; 10] = [
-    "jpg", "jpeg", "jpe", "png", "webp", "bmp", "gif", "tif", "tiff", "ifl",
+pub const IMAGE_EXTENSIONS: [&str; 15] = [
+    "jpg", "jpeg", "jpe", "jfif", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm", "pgm", "pbm",
+    "pnm", "ifl",
 ];
 
 /// Files that are not images according to their extension.

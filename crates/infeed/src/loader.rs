@@ -15,6 +15,7 @@ pub mod digest_file;
 mod failed;
 mod fetched;
 pub(crate) mod function_outputs;
+mod losses;
 mod options;
 mod placing;
 pub(crate) mod preview;
@@ -246,16 +247,16 @@ impl Loader {
         }
         let mut progress = self.progress();
         progress.asked = None;
+        let batch = progress.epoch * executor.job().partition().steps() + progress.step;
         if let Some(timeline) = executor.job().timeline() {
             let now = Instant::now();
-            let steps = executor.job().partition().steps();
-            let batch = progress.epoch * steps + progress.step;
             if let Some(delivered) = progress.delivered.replace(now) {
                 let previous = batch.checked_sub(1);
                 timeline.record_as(CONSUMER, "step", delivered, asked, previous);
             }
             timeline.record_as(CONSUMER, "wait", asked, now, Some(batch));
         }
+        executor.job().losses().log(batch);
         for bad in &facts.bad {
             if progress.bad.take(bad) {
                 tracing::warn!("{}", bad.reason.chain());

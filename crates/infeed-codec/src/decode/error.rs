@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::io;
 
+use super::ForeignFile;
 use infeed_core::sample::{Region, Size};
 
 /// Reason why a record was not decoded.
@@ -13,8 +14,8 @@ use infeed_core::sample::{Region, Size};
 #[non_exhaustive]
 pub enum DecodeError {
     /// The first bytes are not those of a known format.
-    #[error("not a JPEG, PNG, WebP, BMP, GIF or TIFF file")]
-    UnknownFormat,
+    #[error("{0}")]
+    UnknownFormat(ForeignFile),
     /// The bytes end before the image does.
     #[error("the file is truncated; download it again")]
     Truncated,

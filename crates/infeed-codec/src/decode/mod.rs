@@ -16,8 +16,11 @@ mod coefficients;
 mod convert;
 mod error;
 mod exif;
+mod foreign;
+mod gif;
 mod jpeg;
 mod limits;
+mod loss;
 mod orient;
 mod other;
 mod planes;
@@ -25,18 +28,22 @@ pub(crate) mod png;
 #[cfg(test)]
 mod tests;
 mod tiff;
+mod tiff_directories;
 mod webp;
 
 use infeed_raw::jpeg::JpegDecoder;
 use serde::{Deserialize, Serialize};
 
 pub use self::error::DecodeError;
+pub use self::foreign::{ForeignFile, undecoded_format};
 pub use self::limits::Limits;
+pub use self::loss::Loss;
 pub use self::orient::ImageFrame;
 pub use self::planes::PixelTable;
 use crate::lossless::LosslessScratch;
 use infeed_core::panics::contain;
 use infeed_core::sample::{Depth, Image, Region, Size};
+use loss::NarrowedSamples;
 
 /// In tests, a record that ends in these bytes makes the decoder panic.
 #[cfg(any(test, feature = "panicking"))]
@@ -53,6 +60,8 @@ pub enum Format {
     Bmp,
     Gif,
     Tiff,
+    /// PBM, PGM and PPM.
+    Pnm,
     /// A lossless record of a JPEG, see [`crate::lossless`].
     Coefficients,
     /// A lossless record of a PNG, see [`crate::lossless`].
@@ -83,6 +92,7 @@ impl Format {
             [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some(Format::Gif),
             [b'I', b'I', 42 | 43, 0, ..] | [b'M', b'M', 0, 42 | 43, ..] => Some(Format::Tiff),
             [b'B', b'M', ..] => Some(Format::Bmp),
+            [b'P', b'1'..=b'6', b' ' | b'\t' | b'\n' | b'\r' | b'#', ..] => Some(Format::Pnm),
             [0x93, b'I', b'F', b'L', b'J', ..] => Some(Format::Coefficients),
             [0x93, b'I', b'F', b'L', b'P', ..] => Some(Format::Planes),
             _ => None,
@@ -98,6 +108,7 @@ impl Format {
             Format::Bmp => "BMP",
             Format::Gif => "GIF",
             Format::Tiff => "TIFF",
+            Format::Pnm => "PNM",
             Format::Coefficients => "JPEG coefficients",
             Format::Planes => "pixel planes",
         }
@@ -112,6 +123,7 @@ impl Format {
             Format::Bmp => "bmp",
             Format::Gif => "gif",
             Format::Tiff => "tiff",
+            Format::Pnm => "pnm",
             Format::Coefficients | Format::Planes => "ifl",
         }
     }
@@ -131,6 +143,7 @@ impl Format {
 ///
 /// Conversions (`/` rounds to nearest):
 /// - 16-bit samples keep their high byte in 8-bit modes;
+/// - PNM of a maximum below 255 or 65535 is scaled to it, as Pillow does;
 /// - alpha is dropped, not blended; a palette is looked up; 1, 2 and 4-bit gray is scaled to
 ///   0..=255; TIFF gray whose 0 is white is inverted, in every mode;
 /// - colours become gray by ITU-R 601-2 luma, `(19595 r + 38470 g + 7471 b + 32768) >> 16`; a YCbCr
@@ -375,6 +388,10 @@ struct Scratch {
     unturned: Image,
     /// Tables and symbols of lossless records.
     lossless: LosslessScratch,
+    /// Samples of the last image that lost their low bytes.
+    narrowed: NarrowedSamples,
+    /// Other losses of the last image.
+    losses: Vec<Loss>,
 }
 
 /// Runs a codec; converts its panic to an error of the record.
@@ -413,13 +430,15 @@ impl Decoder {
         orient: bool,
         limits: &Limits,
     ) -> Result<Header, DecodeError> {
-        let format = Format::of(bytes).ok_or(DecodeError::UnknownFormat)?;
+        let unknown = || DecodeError::UnknownFormat(ForeignFile::of(bytes));
+        let format = Format::of(bytes).ok_or_else(unknown)?;
         let mut header = guard(format, || match format {
             Format::Jpeg => jpeg::header(bytes, orient),
             Format::Png => png::header(bytes, orient),
             Format::WebP => webp::header(bytes, orient),
             Format::Tiff => tiff::header(bytes, orient),
-            Format::Bmp | Format::Gif => other::header(format, bytes, orient),
+            Format::Gif => gif::header(bytes),
+            Format::Bmp | Format::Pnm => other::header(format, bytes, orient),
             Format::Coefficients => coefficients::header(bytes, orient, &mut self.scratch),
             Format::Planes => planes::header(bytes, orient),
         })?;
@@ -477,6 +496,7 @@ impl Decoder {
             Detail::Planes(planes) => {
                 png::scratch_bytes(&planes.ihdr, header.coded) + planes.strip_bytes
             }
+            Detail::Whole if header.format == Format::Gif => gif::scratch_bytes(header),
             Detail::Whole => other::scratch_bytes(header),
         };
         output + turned + inner
@@ -503,10 +523,20 @@ impl Decoder {
     ) -> Result<u32, DecodeError> {
         self.guarded(header.format, |decoder| {
             let shape = header.output(request.mode)?;
+            decoder.scratch.narrowed = NarrowedSamples::default();
+            decoder.scratch.losses.clear();
             decoder.oriented(header, request, shape, out, |decoder, region, out| {
                 decoder.decode_coded(bytes, header, request.mode, region, request.scale, out)
             })
         })
+    }
+
+    /// Returns the data of the last decoded record that its pixels do not have.
+    pub fn losses(&self) -> impl Iterator<Item = Loss> {
+        let Scratch {
+            narrowed, losses, ..
+        } = &self.scratch;
+        narrowed.loss().into_iter().chain(losses.iter().copied())
     }
 
     /// Decodes a region of a record with few different pixels to the position of each pixel in a
@@ -644,6 +674,9 @@ impl Decoder {
             }
             Detail::Whole if header.format == Format::Tiff => {
                 tiff::decode(bytes, header, mode, region, scratch, out).map(|()| 0)
+            }
+            Detail::Whole if header.format == Format::Gif => {
+                gif::decode(bytes, mode, region, scratch, out).map(|()| 0)
             }
             Detail::Whole => other::decode(bytes, header, mode, region, scratch, out).map(|()| 0),
         }

@@ -1,15 +1,14 @@
-//! BMP and GIF through the `image` crate. Images are decoded whole, then cut.
-//!
-//! Only the first frame of a GIF is used.
+//! BMP and PNM through the `image` crate. Images are decoded whole, then cut.
 
 use std::io::Cursor;
 
 use image::codecs::bmp::BmpDecoder;
-use image::codecs::gif::GifDecoder;
+use image::codecs::pnm::PnmDecoder;
 use image::error::UnsupportedErrorKind;
 use image::{ColorType, ImageDecoder, ImageError};
 
 use super::convert::{SampleLayout, convert};
+use super::loss::NarrowedSamples;
 use super::{ColorMode, DecodeError, Detail, Format, Header, Scratch};
 use infeed_core::sample::{Depth, Image, Region, Size};
 
@@ -23,7 +22,7 @@ const SAVE_AGAIN: &str =
 fn open<'a>(format: Format, bytes: &'a [u8]) -> Result<Box<dyn ImageDecoder + 'a>, DecodeError> {
     let cursor = Cursor::new(bytes);
     Ok(match format {
-        Format::Gif => Box::new(GifDecoder::new(cursor).map_err(error)?),
+        Format::Pnm => Box::new(PnmDecoder::new(cursor).map_err(error)?),
         _ => Box::new(BmpDecoder::new(cursor).map_err(error)?),
     })
 }
@@ -112,13 +111,61 @@ pub(super) fn decode(
     let length = usize::try_from(length).map_err(|_| DecodeError::NoMemory)?;
     scratch.wide.resize(length, 0);
     decoder.read_image(&mut scratch.wide).map_err(error)?;
-    cut(&scratch.wide, layout, header.coded, mode, region, out);
+    if header.format == Format::Pnm {
+        rescale(bytes, layout, mode, &mut scratch.wide)?;
+    }
+    let Scratch { wide, narrowed, .. } = scratch;
+    cut((wide, narrowed), layout, header.coded, mode, region, out);
     Ok(())
 }
 
-/// Converts the region of a whole image in `layout` into `out`.
+/// Replaces the samples of a PNM whose maximum is not that of their depth. The `image` crate scales
+/// them and rounds halves up, but Pillow rounds halves to even. Stored samples are not scaled.
+fn rescale(
+    bytes: &[u8],
+    layout: SampleLayout,
+    mode: ColorMode,
+    samples: &mut [u8],
+) -> Result<(), DecodeError> {
+    let decoder = PnmDecoder::new(Cursor::new(bytes)).map_err(error)?;
+    let maximum = decoder.header().maximal_sample();
+    let full = match layout.depth {
+        Depth::U8 => u32::from(u8::MAX),
+        Depth::U16 => u32::from(u16::MAX),
+    };
+    if maximum == full {
+        return Ok(());
+    }
+    let is_stored = matches!(mode, ColorMode::Stored | ColorMode::Stored16);
+    let (maximum, full) = (f64::from(maximum), f64::from(full));
+    let value = |scaled: f64| {
+        let stored = (scaled * maximum / full).round();
+        match is_stored {
+            true => stored,
+            false => (stored / maximum * full).round_ties_even(),
+        }
+    };
+    match layout.depth {
+        Depth::U8 => {
+            let table: [u8; 256] = std::array::from_fn(|scaled| value(scaled as f64) as u8);
+            for sample in samples {
+                *sample = table[usize::from(*sample)];
+            }
+        }
+        Depth::U16 => {
+            for sample in samples.as_chunks_mut::<2>().0 {
+                let scaled = f64::from(u16::from_ne_bytes(*sample));
+                *sample = (value(scaled) as u16).to_ne_bytes();
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Converts the region of a whole image in `layout` into `out`, and notes the samples that lose
+/// their low bytes.
 pub(super) fn cut(
-    whole: &[u8],
+    (whole, narrowed): (&[u8], &mut NarrowedSamples),
     layout: SampleLayout,
     size: Size,
     mode: ColorMode,
@@ -130,6 +177,7 @@ pub(super) fn cut(
     let columns = region.left as usize * pixel..region.right() as usize * pixel;
     for y in 0..out.height() {
         let from = &whole[(region.top as usize + y) * row..][columns.clone()];
+        narrowed.add(from, layout, mode);
         convert(from, layout, mode, out.row_mut(y));
     }
 }

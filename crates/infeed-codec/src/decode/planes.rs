@@ -2,6 +2,7 @@
 
 use infeed_raw::simd::Level;
 
+use super::loss::NarrowedSamples;
 use super::png::{self, Ihdr, Samples};
 use super::{ColorMode, DecodeError, Detail, Format, Header, Scratch};
 use crate::lossless::planes::{OUTSIDE_TABLE, PlaneLayout, PlaneParts, SampleShape};
@@ -61,8 +62,12 @@ impl<'a> PlaneImage<'a> {
 
     /// Returns the pixels of `pixel` bytes that the values of the only plane stand for. None if the
     /// samples are converted by themselves.
-    fn table(&self, pixel: usize) -> Result<Option<PixelTable>, DecodeError> {
-        PixelTable::new(self.layout.table(), &self.samples, pixel)
+    fn table(
+        &self,
+        pixel: usize,
+        narrowed: &mut NarrowedSamples,
+    ) -> Result<Option<PixelTable>, DecodeError> {
+        PixelTable::new(self.layout.table(), &self.samples, pixel, narrowed)
     }
 }
 
@@ -74,7 +79,7 @@ pub(super) fn table(
     mode: ColorMode,
     pixel: usize,
 ) -> Result<Option<PixelTable>, DecodeError> {
-    PlaneImage::new(bytes, ihdr, mode)?.table(pixel)
+    PlaneImage::new(bytes, ihdr, mode)?.table(pixel, &mut NarrowedSamples::default())
 }
 
 /// Decodes a region.
@@ -87,7 +92,7 @@ pub(super) fn decode(
     out: &mut Image,
 ) -> Result<(), DecodeError> {
     let image = PlaneImage::new(bytes, ihdr, mode)?;
-    if let Some(table) = image.table(out.pixel_bytes())? {
+    if let Some(table) = image.table(out.pixel_bytes(), &mut scratch.narrowed)? {
         return each_row(image.layout, region, scratch, |y, row| {
             table.write(row, out.row_mut(y))
         });
@@ -103,7 +108,7 @@ pub(super) fn decode(
     let columns = region.left as usize..region.right() as usize;
     let count = columns.len();
     let level = Level::detect();
-    let wide = &mut scratch.wide;
+    let Scratch { wide, narrowed, .. } = scratch;
     wide.resize(count * shape.pixel_bytes(), 0);
     for y in 0..out.height() {
         let to = out.row_mut(y);
@@ -113,7 +118,7 @@ pub(super) fn decode(
             .read_row(region.top as usize + y, &columns, level, row)
             .map_err(DecodeError::damaged)?;
         if !is_direct {
-            samples.convert(wide, 0, count, to)?;
+            samples.convert(wide, 0, count, to, narrowed)?;
         }
     }
     Ok(())
@@ -176,6 +181,7 @@ impl PixelTable {
         table: Option<&[u8]>,
         samples: &Samples,
         pixel: usize,
+        narrowed: &mut NarrowedSamples,
     ) -> Result<Option<PixelTable>, DecodeError> {
         let numbers: Vec<u8>;
         let (stored, count) = match (table, samples.values()) {
@@ -187,7 +193,7 @@ impl PixelTable {
             (None, None) => return Ok(None),
         };
         let mut bytes = vec![0; 256 * pixel];
-        samples.convert(stored, 0, count, &mut bytes[..count * pixel])?;
+        samples.convert(stored, 0, count, &mut bytes[..count * pixel], narrowed)?;
         Ok(Some(PixelTable {
             bytes,
             pixel,

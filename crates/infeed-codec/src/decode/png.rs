@@ -10,7 +10,8 @@ use std::io::Cursor;
 use png::{BitDepth, ColorType, DecodeOptions, DecodingError};
 
 use super::convert::{SampleLayout, convert, luma};
-use super::{ColorMode, DecodeError, Detail, Format, Header, Scratch, exif};
+use super::loss::NarrowedSamples;
+use super::{ColorMode, DecodeError, Detail, Format, Header, Loss, Scratch, exif};
 use infeed_core::sample::{Depth, Image, Region, Size};
 
 /// Bytes before the first chunk.
@@ -175,8 +176,14 @@ pub(super) fn check(bytes: &[u8], verify: bool) -> Result<(), DecodeError> {
         let chunk = Chunk::at(bytes, at).ok_or(DecodeError::Truncated)?;
         if verify && crc32fast::hash(chunk.covered) != chunk.crc {
             let kind = chunk.kind.escape_ascii();
+            // Without transparency, an ancillary chunk changes no pixel.
+            let is_needed = chunk.kind[0].is_ascii_uppercase() || &chunk.kind == b"tRNS";
+            let fix = match is_needed {
+                true => "",
+                false => "; the chunk has no pixels, so .decode(verify=False) reads the image",
+            };
             return Err(DecodeError::damaged(format!(
-                "the checksum of the {kind} chunk at byte {at} is wrong"
+                "the checksum of the {kind} chunk at byte {at} is wrong{fix}"
             )));
         }
         match &chunk.kind {
@@ -239,15 +246,26 @@ pub(super) fn decode(
     {
         return Err(DecodeError::damaged("a second IHDR"));
     }
+    // The image of IDAT is a frame of its own if no frame control precedes it.
+    let used = u32::from(info.frame_control.is_some());
+    if let Some(animation) = info.animation_control
+        && animation.num_frames > used
+    {
+        scratch.losses.push(Loss::Frames);
+    }
     let palette = info.palette.as_deref().unwrap_or_default();
     let trns = info.trns.as_deref().unwrap_or_default();
     let samples = Samples::new(ihdr, palette, trns, mode)?;
     let Scratch {
-        wide: row, narrow, ..
+        wide: row,
+        narrow,
+        narrowed,
+        ..
     } = scratch;
     row.resize(row_bytes(ihdr), 0);
     if ihdr.is_interlaced {
-        return interlaced(&mut reader, ihdr, &samples, region, (row, narrow), out);
+        let buffers = (&mut row[..], narrow, narrowed);
+        return interlaced(&mut reader, ihdr, &samples, region, buffers, out);
     }
 
     let is_direct = region.size.width == ihdr.size.width && samples.are_as_wanted();
@@ -266,7 +284,7 @@ pub(super) fn decode(
             read(to)?;
         } else {
             read(row)?;
-            samples.convert(row, first, count, to)?;
+            samples.convert(row, first, count, to, narrowed)?;
         }
     }
     Ok(())
@@ -291,7 +309,7 @@ fn interlaced(
     ihdr: &Ihdr,
     samples: &Samples,
     region: Region,
-    (row, narrow): (&mut [u8], &mut Vec<u8>),
+    (row, narrow, narrowed): (&mut [u8], &mut Vec<u8>, &mut NarrowedSamples),
     out: &mut Image,
 ) -> Result<(), DecodeError> {
     let pixel = out.pixel_bytes();
@@ -313,7 +331,7 @@ fn interlaced(
             if y < region.top || u64::from(y) >= region.bottom() {
                 continue;
             }
-            samples.convert(row, 0, count, narrow)?;
+            samples.convert(row, 0, count, narrow, narrowed)?;
             let to = out.row_mut((y - region.top) as usize);
             for (i, from) in narrow.chunks_exact(pixel).enumerate() {
                 let x = u64::from(x0) + i as u64 * u64::from(dx);
@@ -432,13 +450,15 @@ impl Samples {
         self.bits == 8 && self.factor == 1 && self.layout.is(self.mode) && self.palette.is_empty()
     }
 
-    /// Converts `count` pixels of an unfiltered row, from pixel `first`.
+    /// Converts `count` pixels of an unfiltered row, from pixel `first`. Notes the samples that lose
+    /// their low bytes.
     pub(super) fn convert(
         &self,
         row: &[u8],
         first: usize,
         count: usize,
         to: &mut [u8],
+        narrowed: &mut NarrowedSamples,
     ) -> Result<(), DecodeError> {
         if !self.palette.is_empty() {
             return self.look_up(row, first, count, to);
@@ -448,6 +468,7 @@ impl Samples {
         }
         let pixel = self.layout.pixel_bytes();
         let from = &row[first * pixel..(first + count) * pixel];
+        narrowed.add(from, self.layout, self.mode);
         convert(from, self.layout, self.mode, to);
         if !self.key.is_empty() {
             for (from, to) in from.chunks_exact(pixel).zip(to.chunks_exact_mut(4)) {

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::*;
 
 mod damage;
+mod losses;
 mod regions;
 mod tiles;
 
@@ -341,6 +342,8 @@ fn decoding_stays_below_its_memory_bound() {
             narrow,
             unturned,
             lossless: _,
+            narrowed: _,
+            losses: _,
         } = &decoder.scratch;
         let held = image.data.len()
             + wide.capacity()

@@ -2,7 +2,7 @@
 //! image, then cuts it.
 //!
 //! Source: TIFF 6.0, 2 (directories), 3 to 6 (bilevel, gray, palette, RGB), 15 (tiles), 16 (CMYK);
-//! the BigTIFF design of libtiff. Only the first page is used. The crate does not support palettes,
+//! the BigTIFF design of libtiff. Only the first page is used; a stack of pages is an error. The crate does not support palettes,
 //! so this module makes it read a palette image as gray, which gives the indices. The crate reads
 //! whole planar images wrongly, so this module reads the chunks one by one.
 
@@ -13,7 +13,8 @@ use tiff::tags::Tag;
 use tiff::{ColorType, TiffError};
 
 use super::convert::{SampleLayout, convert};
-use super::{ColorMode, DecodeError, Detail, Format, Header, Scratch, other};
+use super::tiff_directories::{FurtherPages, further_pages, photometric};
+use super::{ColorMode, DecodeError, Detail, Format, Header, Loss, Scratch, other};
 use infeed_core::sample::{Depth, Image, Region, Size};
 
 /// Maximum bytes of one tag's values: the strip table of an image of 131 072 strips.
@@ -21,6 +22,12 @@ const MAX_TAG_BYTES: usize = 1 << 20;
 
 const SAVE_AGAIN: &str = "save it again as an 8-bit or 16-bit gray or RGB file, for example with \
     ImageMagick: convert 'in.tif[0]' -colorspace sRGB -depth 8 out.png";
+
+/// Stands for a missing ExtraSamples tag; no file has this number.
+const MISSING: u64 = u64::MAX;
+
+const SAVE_PAGES: &str = "save each page as a file, for example with ImageMagick: convert in.tif \
+    page-%03d.tif";
 
 const SCALE_FLOATS: &str = "scale its values to 8 or 16 bits, because their range is not known \
     here, or store them as arrays (`npy` in shards, `sources.Memory`)";
@@ -57,37 +64,6 @@ impl Seek for TiffBytes<'_> {
     }
 }
 
-/// Returns the value of PhotometricInterpretation in the first directory, and the position of its
-/// low byte.
-fn photometric(bytes: &[u8]) -> Option<(u64, u64)> {
-    let is_little = bytes.first()? == &b'I';
-    let integer = |at: usize, length: usize| {
-        let raw = bytes.get(at..at.checked_add(length)?)?;
-        let push = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
-        Some(if is_little {
-            raw.iter().rev().fold(0, push)
-        } else {
-            raw.iter().fold(0, push)
-        })
-    };
-    // Position of the first directory's offset, then three sizes in bytes: of an offset, of the
-    // number of entries, and of an entry. An entry ends with its value.
-    let (at, word, count, entry) = match integer(2, 2)? {
-        43 => (8, 8, 8, 20),
-        _ => (4, 4, 2, 12),
-    };
-    let directory = usize::try_from(integer(at, word)?).ok()?;
-    let first = directory.checked_add(count)?;
-    let entries = usize::try_from(integer(directory, count)?).ok()?;
-    (0..entries.min(1 << 16)).find_map(|n| {
-        let at = first.checked_add(n * entry)?;
-        let is_short = integer(at, 2)? == 262 && integer(at + 2, 2)? == 3;
-        let value = at + entry - word;
-        let low = value + usize::from(!is_little);
-        is_short.then_some((integer(value, 2)?, low as u64))
-    })
-}
-
 /// Meaning of the samples of a pixel.
 enum Photometric {
     /// Gray or RGB, with or without alpha.
@@ -113,6 +89,10 @@ struct File<'a> {
     is_planar: bool,
     /// Samples of a pixel in the file.
     samples: u64,
+    /// Whether channels after the colours are left out that are not alpha.
+    has_further_channels: bool,
+    /// Whether other pages have other sizes.
+    has_other_pages: bool,
 }
 
 impl<'a> File<'a> {
@@ -134,7 +114,8 @@ impl<'a> File<'a> {
         let format = number(Tag::SampleFormat, 1)?;
         let compression = number(Tag::Compression, 1)?;
         let predictor = number(Tag::Predictor, 1)?;
-        let extra = number(Tag::ExtraSamples, 0)?;
+        // Missing, although every channel after the colours needs a number, means alpha to Pillow.
+        let extra = number(Tag::ExtraSamples, MISSING)?;
         let is_planar = number(Tag::PlanarConfiguration, 1)? == 2;
         let is_reversed = number(Tag::FillOrder, 1)? == 2;
         let name = match compression {
@@ -189,7 +170,7 @@ impl<'a> File<'a> {
                     num_samples: 2,
                 },
                 _,
-            ) => (bits, if matches!(extra, 1 | 2) { 2 } else { 1 }),
+            ) if matches!(extra, 1 | 2) => (bits, 2),
             (ColorType::RGB(bits @ (8 | 16)), _) => (bits, 3),
             (ColorType::RGBA(bits @ (8 | 16)) | ColorType::CMYK(bits @ (8 | 16)), _) => (bits, 4),
             _ => return Err(other()),
@@ -210,16 +191,32 @@ impl<'a> File<'a> {
             _ if is_palette => Photometric::Palette(palette(&mut decoder, bits)?),
             _ => Photometric::Channels,
         };
+        let is_alpha = matches!(extra, 1 | 2 | MISSING);
+        let has_further_channels = match samples.saturating_sub(kept as u64) {
+            0 => false,
+            1 => !is_alpha || matches!(color, ColorType::RGBA(_)),
+            _ => true,
+        };
         let (width, height) = decoder.dimensions().map_err(error)?;
+        let size = Size { height, width };
+        let pages = further_pages(bytes, size);
+        if pages == FurtherPages::OfSameSize {
+            return Err(DecodeError::Unsupported {
+                what: "a TIFF with several pages of one size".into(),
+                fix: SAVE_PAGES,
+            });
+        }
         Ok(File {
             decoder,
-            size: Size { height, width },
+            size,
             pixels,
             bits: usize::from(bits),
             kept,
             chunk_samples,
             is_planar,
             samples,
+            has_further_channels,
+            has_other_pages: pages == FurtherPages::OfOtherSizes,
         })
     }
 
@@ -387,7 +384,19 @@ pub(super) fn decode(
     let layout = file.kept_layout();
     let length = file.size.pixels() * layout.pixel_bytes() as u64;
     let length = usize::try_from(length).map_err(|_| DecodeError::NoMemory)?;
-    let Scratch { wide, narrow, .. } = scratch;
+    let Scratch {
+        wide,
+        narrow,
+        narrowed,
+        losses,
+        ..
+    } = scratch;
+    if file.has_other_pages {
+        losses.push(Loss::Pages);
+    }
+    if file.has_further_channels {
+        losses.push(Loss::FurtherChannels);
+    }
     wide.resize(length, 0);
     let is_stored = matches!(mode, ColorMode::Stored | ColorMode::Stored16);
     let factor = match (&file.pixels, file.bits) {
@@ -418,10 +427,11 @@ pub(super) fn decode(
                 } else {
                     narrow.extend(rows(y).chunks_exact(8).flat_map(without_wide_inks));
                 }
+                narrowed.add(narrow, file.layout(), mode);
                 convert(narrow, file.layout(), mode, out.row_mut(y));
             }
         }
-        _ => other::cut(wide, layout, file.size, mode, region, out),
+        _ => other::cut((wide, narrowed), layout, file.size, mode, region, out),
     }
     Ok(())
 }

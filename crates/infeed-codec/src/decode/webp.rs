@@ -8,7 +8,7 @@ use std::io::Cursor;
 use image_webp::{DecodingError, WebPDecoder};
 
 use super::convert::SampleLayout;
-use super::{ColorMode, DecodeError, Detail, Format, Header, Scratch, exif, other};
+use super::{ColorMode, DecodeError, Detail, Format, Header, Loss, Scratch, exif, other};
 use infeed_core::sample::{Depth, Image, Region, Size};
 
 const RIFF_HEADER: usize = 12;
@@ -110,7 +110,11 @@ pub(super) fn decode(
     }
     scratch.wide.resize(length, 0);
     decoder.read_image(&mut scratch.wide).map_err(error)?;
-    other::cut(&scratch.wide, layout, header.coded, mode, region, out);
+    if decoder.is_animated() && decoder.num_frames() > 1 {
+        scratch.losses.push(Loss::Frames);
+    }
+    let Scratch { wide, narrowed, .. } = scratch;
+    other::cut((wide, narrowed), layout, header.coded, mode, region, out);
     Ok(())
 }
 

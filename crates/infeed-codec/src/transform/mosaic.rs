@@ -227,6 +227,15 @@ impl Operation for Mosaic {
     }
 
     fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+        if depth == Depth::U16 && self.fill == default_fill() {
+            // The default is a gray of 8 bits, which is nearly black in 16 bits.
+            return Err(TransformError::Pixels {
+                transform: "Mosaic",
+                channels,
+                depth,
+                allowed: "a fill of 16 bits there, such as fill=29298 for the gray of its default",
+            });
+        }
         check_fill("Mosaic", &self.fill, channels, depth)
     }
 

@@ -372,6 +372,7 @@ fn format_name(bytes: &[u8]) -> &'static str {
         Some(Format::Bmp) => "bmp",
         Some(Format::Gif) => "gif",
         Some(Format::Tiff) => "tiff",
+        Some(Format::Pnm) => "pnm",
         Some(Format::Coefficients | Format::Planes) => "ifl",
         None => "",
     }

@@ -102,7 +102,9 @@ impl WebDatasetForm {
 }
 
 /// Extensions of images by format. The last is for unknown formats.
-const FORMATS: [&str; 8] = ["jpg", "png", "webp", "bmp", "gif", "tiff", "ifl", UNKNOWN];
+const FORMATS: [&str; 9] = [
+    "jpg", "png", "webp", "bmp", "gif", "tiff", "pnm", "ifl", UNKNOWN,
+];
 
 /// Extension of an unknown format.
 const UNKNOWN: &str = "img";

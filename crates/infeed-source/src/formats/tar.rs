@@ -24,7 +24,7 @@ use infeed_core::error::{Cause, Error};
 use infeed_core::sample::{DType, Field, FieldKind, Pixels};
 
 /// Extensions of images that the decoder reads.
-const IMAGES: &str = "jpg;jpeg;jpe;png;webp;bmp;gif;tif;tiff";
+const IMAGES: &str = "jpg;jpeg;jpe;jfif;png;webp;bmp;gif;tif;tiff;ppm;pgm;pbm;pnm";
 
 /// Extensions of text that is an integer.
 const WHOLE: [&str; 7] = ["cls", "cls2", "class", "count", "index", "inx", "id"];

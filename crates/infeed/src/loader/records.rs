@@ -21,6 +21,7 @@ use super::failed::sample_error;
 use super::fetched::{
     BadRecord, FetchedContent, FetchedRecords, ReadPurpose, RecordRole, RowAttempts,
 };
+use super::losses::LossLog;
 use super::remote::requests::RequestedBatches;
 use super::rules::{BatchRules, RecordLimits};
 use super::schedule::BatchSchedule;
@@ -72,6 +73,7 @@ pub(crate) struct RecordJob {
     /// Counters of all I/O threads.
     reading: ThreadCounters,
     warnings: AtomicU64,
+    losses: LossLog,
     timeline: Option<Arc<Timeline>>,
 }
 
@@ -126,6 +128,8 @@ pub(crate) struct WorkerScratch {
     counters: Arc<ThreadCounters>,
     /// Row for samples that are mixed into others.
     partner: BatchRow,
+    /// Batch and sequence number of the row that is being filled.
+    at: (u64, Sequence),
 }
 
 impl RecordJob {
@@ -164,6 +168,7 @@ impl RecordJob {
             reading: ThreadCounters::new(timeline.clone()),
             timeline,
             warnings: AtomicU64::new(0),
+            losses: LossLog::default(),
         }
     }
 
@@ -226,6 +231,11 @@ impl RecordJob {
     /// Opens and finishes its batches.
     pub(super) fn assembler(&self) -> &BatchAssembler {
         &self.assembler
+    }
+
+    /// Log of data that decoded pixels do not have.
+    pub(super) fn losses(&self) -> &LossLog {
+        &self.losses
     }
 
     pub(super) fn warnings(&self) -> u64 {
@@ -316,12 +326,14 @@ impl RecordJob {
         result.map_err(|failure| sample_error(&*self.source, record.index, failure))
     }
 
-    /// Counts the decoder warnings of a sample.
+    /// Counts the decoder warnings of a sample, and notes its losses.
     fn add_warnings(&self, worker: &mut WorkerScratch) {
         let warnings = std::mem::take(&mut worker.scratch.warnings);
         if warnings > 0 {
             self.warnings.fetch_add(warnings, Ordering::Relaxed);
         }
+        let losses = worker.scratch.losses.drain(..);
+        losses.for_each(|loss| self.losses.note(&*self.source, worker.at, loss));
     }
 
     /// Runs `work` with memory for it, which may be requested once.
@@ -658,6 +670,7 @@ impl Job for RecordJob {
             scratch: SampleScratch::new(),
             counters,
             partner: self.plan.spare_row(),
+            at: (0, 0),
         }
     }
 
@@ -672,6 +685,7 @@ impl Job for RecordJob {
         let in_flight = row_position.epoch * self.partition().steps() + row_position.step;
         let rules = self.schedule.rules(sequence);
         worker.counters.work_for(in_flight);
+        worker.at = (in_flight, sequence);
         if row_position.taken_from.is_none() && fetched.own.is_none() {
             let blank = Some(row.blank());
             return FillOutcome::Done(FilledRow::without_record(blank, Vec::new(), &rules));

@@ -309,6 +309,7 @@ pub(super) fn on_canvas<'a>(
 ) -> VisualField<'a> {
     let size = drawn.image.size;
     VisualField {
+        record: look.record,
         field: look.field,
         plan: look.plan,
         bytes: pixels,

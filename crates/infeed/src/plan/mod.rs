@@ -18,6 +18,7 @@ pub(crate) mod function;
 pub mod joined;
 mod masks;
 mod mix;
+mod modes;
 pub mod mosaic;
 mod moved;
 mod points;
@@ -39,6 +40,7 @@ use infeed_source::Source;
 pub use added::VALID;
 use classes::ClassMap;
 use fold::{FieldStep, FoldedSteps, StepStage};
+pub use modes::color_mode;
 
 /// A pipeline ready to run.
 #[derive(Debug)]
@@ -174,7 +176,7 @@ impl Plan {
         strict: bool,
     ) -> Result<Plan, Error> {
         in_order(pipeline)?;
-        let checked = CheckedTransforms::new(pipeline, fields)?;
+        let checked = CheckedTransforms::new(pipeline, fields, source)?;
         let all = strict || source.is_some();
         let points = points::plans(pipeline, fields, all)?;
         let (mut boxes, points) = boxes::plans(pipeline, fields, points, all)?;
@@ -190,7 +192,7 @@ impl Plan {
                 (Some((label, Some(soft))), _) if label == at => {
                     (FieldPlan::Soft(soft), soft.column())
                 }
-                _ => checked.field(field)?,
+                _ => checked.field((at, field))?,
             };
             plans.push(plan);
             columns.push(ColumnSpec {
@@ -330,6 +332,7 @@ fn in_order(pipeline: &Pipeline) -> Result<(), Error> {
 /// The transforms, checked before the individual fields.
 struct CheckedTransforms<'a> {
     pipeline: &'a Pipeline,
+    source: Option<&'a dyn Source>,
 }
 
 /// Names a transform by its position in the description.
@@ -338,7 +341,11 @@ fn place(at: usize, transform: &Transform) -> String {
 }
 
 impl<'a> CheckedTransforms<'a> {
-    fn new(pipeline: &'a Pipeline, fields: &[Field]) -> Result<CheckedTransforms<'a>, Error> {
+    fn new(
+        pipeline: &'a Pipeline,
+        fields: &[Field],
+        source: Option<&'a dyn Source>,
+    ) -> Result<CheckedTransforms<'a>, Error> {
         let visual =
             |field: &&Field| matches!(field.kind, FieldKind::Image(_) | FieldKind::Mask(_));
         let names: Vec<&str> = fields
@@ -410,7 +417,7 @@ impl<'a> CheckedTransforms<'a> {
                 _ => {}
             }
         }
-        Ok(CheckedTransforms { pipeline })
+        Ok(CheckedTransforms { pipeline, source })
     }
 
     /// Rejects transforms that are invalid for any input.
@@ -424,7 +431,7 @@ impl<'a> CheckedTransforms<'a> {
     }
 
     /// Plans one field and its column.
-    fn field(&self, field: &Field) -> Result<(FieldPlan, ColumnKind), Error> {
+    fn field(&self, (at, field): (usize, &Field)) -> Result<(FieldPlan, ColumnKind), Error> {
         let (stored, is_mask) = match &field.kind {
             FieldKind::Image(stored) => (stored, false),
             FieldKind::Mask(stored) => (stored, true),
@@ -445,21 +452,22 @@ impl<'a> CheckedTransforms<'a> {
         if *stored == Pixels::Encoded && self.pipeline.decode.is_none() {
             return Ok((FieldPlan::Own, ColumnKind::Bytes));
         }
-        let plan = self.pixels(field, stored, is_mask)?;
+        let plan = self.pixels((at, field), stored, is_mask)?;
         let kind = self.column(&plan)?;
         Ok((FieldPlan::Pixels(plan), kind))
     }
 
-    fn pixels(&self, field: &Field, stored: &Pixels, is_mask: bool) -> Result<PixelPlan, Error> {
+    fn pixels(
+        &self,
+        (number, field): (usize, &Field),
+        stored: &Pixels,
+        is_mask: bool,
+    ) -> Result<PixelPlan, Error> {
         let mode = color_mode(self.pipeline, &field.name, is_mask);
         let (mut size, channels, depth) = match stored {
             Pixels::Encoded => {
-                let (channels, depth) = match mode {
-                    ColorMode::Rgb => (3, Depth::U8),
-                    ColorMode::Rgba => (4, Depth::U8),
-                    ColorMode::Gray | ColorMode::Stored => (1, Depth::U8),
-                    ColorMode::Stored16 => (1, Depth::U16),
-                };
+                let found = modes::decoded_pixels(mode, self.source, (number, field));
+                let (channels, depth) = found?;
                 (None, channels, depth)
             }
             Pixels::Raw {
@@ -510,7 +518,9 @@ impl<'a> CheckedTransforms<'a> {
             if !is_mask {
                 transform
                     .check_pixels(out_channels, depth)
-                    .map_err(|error| wrong(error.to_string()))?;
+                    .map_err(|error| {
+                        wrong(modes::unsupported_pixels(&error, field, stored, depth))
+                    })?;
                 let before = out_channels;
                 out_channels = transform.output_channels(out_channels);
                 if before != out_channels {
@@ -775,25 +785,5 @@ impl PixelPlan {
             width: 1,
         })
         .len()
-    }
-}
-
-/// Color mode of a field: the described one, else the one that its classes need.
-pub fn color_mode(pipeline: &Pipeline, field: &str, is_mask: bool) -> ColorMode {
-    let asked = pipeline
-        .decode
-        .as_ref()
-        .and_then(|decode| decode.modes.get(field));
-    if let Some(mode) = asked {
-        return *mode;
-    }
-    let by_colour = pipeline
-        .transforms
-        .iter()
-        .any(|transform| transform.field() == Some(field) && transform.palette().is_some());
-    if is_mask && !by_colour {
-        ColorMode::Stored
-    } else {
-        ColorMode::Rgb
     }
 }

@@ -9,7 +9,9 @@ use super::masks::MaskScratch;
 use super::moved::SampleImage;
 use super::prepared::{self, PixelState};
 use super::{FieldPlan, PixelPlan, Plan, RowPass, added, write};
-use infeed_codec::decode::{DctScale, Decoder, Format, Header, ImageFrame, PixelTable, Request};
+use infeed_codec::decode::{
+    DctScale, Decoder, Format, Header, ImageFrame, Loss, PixelTable, Request,
+};
 use infeed_codec::transform::{
     Filter, MovingBox, PixelView, Rng, Step, Transform, TransformError, TransformScratch, fuse,
 };
@@ -48,6 +50,8 @@ pub struct SampleScratch {
     pub prepared: Vec<u8>,
     /// Number of decoder warnings about records that are still usable.
     pub warnings: u64,
+    /// Data that decoded pixels do not have.
+    pub losses: Vec<FieldLoss>,
     /// Pixels of unknown class in the masks of the last sample.
     pub unknown_pixels: u64,
 }
@@ -67,6 +71,7 @@ impl SampleScratch {
             canvases: Vec::new(),
             prepared: Vec::new(),
             warnings: 0,
+            losses: Vec::new(),
             unknown_pixels: 0,
         }
     }
@@ -93,8 +98,21 @@ impl Default for SampleScratch {
 /// Called with the bytes of working memory before their allocation; may block.
 pub type AdmitMemory<'a> = &'a mut dyn FnMut(u64) -> Result<(), SampleError>;
 
+/// Data of a field of a record that its decoded pixels do not have.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldLoss {
+    /// Number of the record.
+    pub record: u64,
+    /// Index of the field.
+    pub field: usize,
+    /// The lost data.
+    pub loss: Loss,
+}
+
 /// A visual field of a record with its parsed header.
 pub(super) struct VisualField<'a> {
+    /// Number of the record.
+    pub(super) record: u64,
     pub(super) field: usize,
     pub(super) plan: &'a PixelPlan,
     pub(super) bytes: &'a [u8],
@@ -347,8 +365,16 @@ impl Plan {
                         return Err(failed(SampleError::Shape {
                             found: format!("{channels} channels"),
                             expected: format!("{}", plan.channels),
-                            fix: "set the palette of a colour mask, or decode this field as \
-                                  \"rgb\" or \"gray\" with .decode()",
+                            fix: match plan.is_mask {
+                                true => {
+                                    "set the palette of a colour mask, or decode this field as \
+                                     \"rgb\" or \"gray\" with .decode()"
+                                }
+                                false => {
+                                    "decode this field as \"rgb\" or \"gray\" with .decode(), or \
+                                     give all images the channels of the first one"
+                                }
+                            },
                         }));
                     }
                     scratch
@@ -370,6 +396,7 @@ impl Plan {
                 }));
             }
             looked.push(VisualField {
+                record: record.index,
                 field,
                 plan,
                 bytes,
@@ -551,6 +578,13 @@ impl Plan {
                         .decode(look.bytes, header, request, current)
                         .map_err(decode)?;
                     scratch.warnings += u64::from(warnings);
+                    let (record, field) = (look.record, look.field);
+                    let losses = decoder.losses().map(|loss| FieldLoss {
+                        record,
+                        field,
+                        loss,
+                    });
+                    scratch.losses.extend(losses);
                 }
                 let out = current.data.len() as u64;
                 counters.count(Stage::Decode, scratch.counted, look.bytes.len() as u64, out);

@@ -16,9 +16,9 @@ fn error_of(transform: impl Into<Transform>) -> String {
     transform.into().validate().unwrap_err().to_string()
 }
 
-#[test]
-fn the_shortest_form_of_each_transform_has_the_documented_defaults() {
-    let expected: [(&str, Transform); 47] = [
+/// Returns the shortest form of each transform, and its meaning.
+pub(super) fn shortest_forms() -> [(&'static str, Transform); 47] {
+    [
         (
             "kind = 'Crop'\nheight = 5\nwidth = 6",
             Crop::new(5, 6).into(),
@@ -141,9 +141,12 @@ fn the_shortest_form_of_each_transform_has_the_documented_defaults() {
         ),
         ("kind = 'MixUp'", MixUp::new(1.0).into()),
         ("kind = 'CutMix'", CutMix::new(1.0).into()),
-    ];
+    ]
+}
 
-    for (toml, transform) in expected {
+#[test]
+fn the_shortest_form_of_each_transform_has_the_documented_defaults() {
+    for (toml, transform) in shortest_forms() {
         let parsed = parse(toml).unwrap_or_else(|e| panic!("{toml}: {e}"));
         assert_eq!(parsed, transform);
         assert!(toml.starts_with(&format!("kind = '{}'", parsed.name())));

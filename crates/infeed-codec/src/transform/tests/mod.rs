@@ -4,6 +4,7 @@ use super::*;
 use infeed_core::sample::{Image, Region};
 
 mod boxes;
+mod depths;
 mod descriptions;
 mod draws;
 mod golden;

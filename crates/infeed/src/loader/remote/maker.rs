@@ -134,6 +134,7 @@ impl Job for RowsJob {
         rows: Vec<Result<FilledRow, Error>>,
     ) -> Result<Result<UnassembledRows, Error>, Error> {
         let count = rows.len();
+        self.0.losses().log(u64::MAX);
         let slabs = in_flight.sealed(count);
         let rows: Result<Vec<FilledRow>, Error> = rows.into_iter().collect();
         Ok(rows.map(|rows| UnassembledRows { slabs, rows }))

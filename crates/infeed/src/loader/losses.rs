@@ -1,0 +1,103 @@
+//! Log of data that decoded pixels do not have: one message per field and kind of loss.
+//!
+//! Workers note losses in any order. A loss is logged with the batch in which it occurs first, so
+//! that the message names the same record in every run.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::plan::sample::FieldLoss;
+use infeed_core::exec::Sequence;
+use infeed_source::Source;
+
+/// Losses that were noted, logged or not.
+#[derive(Debug, Default)]
+pub(super) struct LossLog {
+    /// First loss of each field and kind.
+    noted: Mutex<BTreeMap<(usize, u8), NotedLoss>>,
+    /// Whether a loss is not logged.
+    has_new: AtomicBool,
+}
+
+#[derive(Debug)]
+struct NotedLoss {
+    /// Batch and sequence number of the row.
+    row: (u64, Sequence),
+    text: String,
+    is_logged: bool,
+}
+
+impl LossLog {
+    /// Notes a loss in the row of a batch, unless an earlier row has one of the same kind.
+    pub(super) fn note(&self, source: &dyn Source, row: (u64, Sequence), lost: FieldLoss) {
+        let FieldLoss {
+            record,
+            field,
+            loss,
+        } = lost;
+        self.note_text(row, (field, loss.kind()), || {
+            let name = &source.fields()[field].name;
+            let id = source.id(record, Some(field));
+            format!("field `{name}` of {id}: {}", loss.message(name))
+        });
+    }
+
+    fn note_text(&self, row: (u64, Sequence), key: (usize, u8), text: impl FnOnce() -> String) {
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = noted.get(&key);
+        if known.is_some_and(|known| known.is_logged || known.row <= row) {
+            return;
+        }
+        let found = NotedLoss {
+            row,
+            text: text(),
+            is_logged: false,
+        };
+        noted.insert(key, found);
+        self.has_new.store(true, Ordering::Relaxed);
+    }
+
+    /// Logs the losses of the batches up to this one. All their rows must be filled.
+    pub(super) fn log(&self, batch: u64) {
+        for text in self.take(batch) {
+            tracing::warn!(target: "infeed::decode", "{text}");
+        }
+    }
+
+    fn take(&self, batch: u64) -> Vec<String> {
+        let mut texts = Vec::new();
+        // The batch passed through the executor's lock, so its losses are visible.
+        if !self.has_new.load(Ordering::Relaxed) {
+            return texts;
+        }
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        for known in noted.values_mut() {
+            if !known.is_logged && known.row.0 <= batch {
+                known.is_logged = true;
+                texts.push(std::mem::take(&mut known.text));
+            }
+        }
+        let has_new = noted.values().any(|known| !known.is_logged);
+        self.has_new.store(has_new, Ordering::Relaxed);
+        texts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_row_with_a_loss_is_logged_once_whichever_worker_notes_it_first() {
+        let log = LossLog::default();
+        for (row, field) in [((1, 5), 0), ((0, 3), 0), ((0, 4), 0), ((2, 8), 1)] {
+            log.note_text(row, (field, 0), || format!("{row:?} {field}"));
+        }
+
+        assert_eq!(log.take(0), ["(0, 3) 0"]);
+        log.note_text((1, 6), (0, 0), || "again".to_owned());
+        assert!(log.take(1).is_empty());
+        assert_eq!(log.take(2), ["(2, 8) 1"]);
+    }
+}
