@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from infeed import ConfigError, Pipeline, codecs, sources
+from infeed import ConfigError, Pipeline, codecs, pack, sources
 from infeed import transforms as T
 
 CONFORMANCE = Path(__file__).parents[2] / "testdata/conformance"
@@ -111,6 +111,25 @@ def test_stored16_keeps_16_bits_of_rgb(caplog, tmp_path, kind):
     texts, [array] = warnings(caplog, pipeline.decode())
     assert np.array_equal(array, colors >> 8)
     assert f"values {colors.min()} to {colors.max()} of 65535 become" in texts[0]
+
+
+@pytest.mark.parametrize("form", ["folder", "arrays", "webdataset"])
+def test_packing_warns_about_lost_low_bytes_and_keeps_them_on_request(
+    folder, caplog, tmp_path_factory, form
+):
+    out = tmp_path_factory.mktemp("packed")
+    with caplog.at_level(logging.WARNING, logger="infeed"):
+        encode = None if form == "arrays" else "png"
+        pack(folder.decode(), out / "lossy", to=form, encode=encode)
+    [text] = [record.getMessage() for record in caplog.records]
+    assert "1.png (record 1): values 0 to 2047 of 65535 become 0 to 7" in text
+    caplog.clear()
+
+    with caplog.at_level(logging.WARNING, logger="infeed"):
+        kept = pack(folder.decode(image="stored16"), out / "kept", to=form)
+    assert caplog.records == []
+    _, arrays = warnings(caplog, kept.pipeline)
+    assert np.array_equal(arrays[1].squeeze(), LOW)
 
 
 def test_a_transform_of_8_bits_is_rejected_with_the_fix(folder):

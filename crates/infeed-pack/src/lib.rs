@@ -44,6 +44,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use infeed::loader::losses::LossLog;
 use infeed::pipeline::{Handle, Pipeline, SourceSpec};
 use infeed_codec::decode::ColorMode;
 use infeed_codec::transform::{Crop, Transform};
@@ -230,6 +231,7 @@ pub fn pack(
             restart: options.restart,
             unchanged: AtomicU64::new(0),
             verify: options.verify,
+            losses: LossLog::default(),
         },
         options,
         values: values::checksum(&*source, handles)?,
@@ -245,6 +247,7 @@ pub fn pack(
         FormatWriter::ImageFiles => job.folder(out)?,
         FormatWriter::FieldArrays => job.arrays(out)?,
     };
+    job.maker.losses.log(0);
     let seconds = start.elapsed().as_secs_f64();
     let fidelity = judge::judge(&job.maker, &chosen)?;
     let done = output_folder::ManifestContents {

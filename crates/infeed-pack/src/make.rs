@@ -12,9 +12,11 @@ use super::encoding::Encoding;
 use super::fields::{FieldWork, Work};
 use super::product::{Product, Shape};
 use super::restart::with_restarts;
+use infeed::loader::losses::LossLog;
 use infeed::loader::sample_error;
 use infeed::pipeline::Decode;
 use infeed::plan::failure::{SampleError, StageFailure};
+use infeed::plan::sample::FieldLoss;
 use infeed_codec::decode::{ColorMode, Decoder, Format, Header, Limits, Request};
 use infeed_codec::lossless;
 use infeed_codec::transform::{PadMode, PixelView, Rng, Step, Transform, TransformScratch};
@@ -34,6 +36,8 @@ pub(super) struct Maker<'a> {
     pub(super) unchanged: AtomicU64,
     /// Whether copied images are decoded completely first.
     pub(super) verify: bool,
+    /// Data that encoded pixels do not have.
+    pub(super) losses: LossLog,
 }
 
 /// Buffers that a thread keeps between records.
@@ -245,6 +249,17 @@ impl Maker<'_> {
         }
         self.decode(bytes, inputs, scratch)
             .map_err(|error| self.failed(record, at, None, error))?;
+        if inputs.header.is_some() {
+            for loss in scratch.decoder.losses() {
+                let (record, field) = (record.index, at);
+                let lost = FieldLoss {
+                    record,
+                    field,
+                    loss,
+                };
+                self.losses.note(self.source, (0, record), lost);
+            }
+        }
         let before = field.is_mask.then(|| values(&scratch.current));
         let mut fills = HashSet::new();
         for step in steps {

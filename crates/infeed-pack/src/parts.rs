@@ -32,6 +32,7 @@ use super::sequence::{PackedResult, Places, RecordsInProgress};
 use super::shards::{self, FillLevel, OpenShard, ShardLimits};
 use super::targets::format::FormatWriter;
 use super::{PackOptions, check, journal, refuse_shares, refuse_weights, select};
+use infeed::loader::losses::LossLog;
 use infeed::pipeline::Pipeline;
 use infeed::pipeline::packed::BEGUN;
 use infeed_core::error::Error;
@@ -337,6 +338,7 @@ impl Parts {
                 text: format!("only {taken} of the records {places:?} were made"),
             });
         }
+        maker.losses.log(0);
         // Relaxed: the threads that count have ended.
         Ok(maker.unchanged.load(Ordering::Relaxed))
     }
@@ -392,6 +394,7 @@ fn maker<'a>(
         restart: options.restart,
         unchanged: AtomicU64::new(0),
         verify: options.verify,
+        losses: LossLog::default(),
     }
 }
 

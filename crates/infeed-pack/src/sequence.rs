@@ -320,6 +320,7 @@ mod tests {
     use crate::fields::FieldWork;
     use crate::targets::format::FormatWriter;
     use crate::{Target, fields};
+    use infeed::loader::losses::LossLog;
     use infeed_core::order::Order;
     use infeed_core::order::window::Groups;
     use infeed_core::sample::{Field, FieldKind, Record, RecordId};
@@ -453,6 +454,7 @@ mod tests {
             restart: None,
             unchanged: AtomicU64::new(0),
             verify: false,
+            losses: LossLog::default(),
         };
         let columns = fields::columns(&fields, &[None]);
         let FormatWriter::Shards(new_form) = Target::TfRecord.format().writer else {

@@ -15,7 +15,7 @@ pub mod digest_file;
 mod failed;
 mod fetched;
 pub(crate) mod function_outputs;
-mod losses;
+pub mod losses;
 mod options;
 mod placing;
 pub(crate) mod preview;

@@ -1,7 +1,7 @@
 //! Log of data that decoded pixels do not have: one message per field and kind of loss.
 //!
-//! Workers note losses in any order. A loss is logged with the batch in which it occurs first, so
-//! that the message names the same record in every run.
+//! Threads note losses in any order. The message names the loss with the lowest key, so it is the
+//! same in every run. A loader logs a loss with the batch in which it occurs first.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use infeed_source::Source;
 
 /// Losses that were noted, logged or not.
 #[derive(Debug, Default)]
-pub(super) struct LossLog {
+pub struct LossLog {
     /// First loss of each field and kind.
     noted: Mutex<BTreeMap<(usize, u8), NotedLoss>>,
     /// Whether a loss is not logged.
@@ -29,8 +29,9 @@ struct NotedLoss {
 }
 
 impl LossLog {
-    /// Notes a loss in the row of a batch, unless an earlier row has one of the same kind.
-    pub(super) fn note(&self, source: &dyn Source, row: (u64, Sequence), lost: FieldLoss) {
+    /// Notes a loss in a row of a batch (its number, then that of the row), unless an earlier row
+    /// has one of the same kind.
+    pub fn note(&self, source: &dyn Source, row: (u64, Sequence), lost: FieldLoss) {
         let FieldLoss {
             record,
             field,
@@ -59,7 +60,7 @@ impl LossLog {
     }
 
     /// Logs the losses of the batches up to this one. All their rows must be filled.
-    pub(super) fn log(&self, batch: u64) {
+    pub fn log(&self, batch: u64) {
         for text in self.take(batch) {
             tracing::warn!(target: "infeed::decode", "{text}");
         }
