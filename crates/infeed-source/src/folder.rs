@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use super::class_names::ClassNames;
+use super::extensions::without_images;
 use super::left_out::LeftOut;
-use super::listing::{self, OpenFile, Paths, Tree};
+use super::listing::{Paths, Tree};
+use super::open_file::OpenFile;
 use super::{Admission, Read, ReadError, Sink, Source, admitted, fingerprint};
 use crate::store;
 use infeed_core::error::Error;
@@ -124,12 +126,7 @@ impl Folder {
         }
         source.paths.shrink();
         if source.paths.len() == 0 {
-            let problem = format!(
-                "{} holds no images (files named {})",
-                root.display(),
-                listing::IMAGE_EXTENSIONS.join(", ")
-            );
-            return Err(Error::config("source", problem));
+            return Err(without_images(root, source.paths.left_out()));
         }
         if by_class {
             source.number_classes(root, &class_folders, given, options.allow_empty)?;

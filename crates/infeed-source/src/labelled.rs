@@ -4,7 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::listing::{self, Paths, Tree};
+use super::extensions::without_images;
+use super::listing::{Paths, Tree};
 use crate::store;
 use infeed_core::error::Error;
 
@@ -38,12 +39,7 @@ pub(super) fn list(
         }
     }
     if files.is_empty() {
-        let problem = format!(
-            "{} holds no images (files named {})",
-            images.display(),
-            listing::IMAGE_EXTENSIONS.join(", ")
-        );
-        return Err(Error::config("source", problem));
+        return Err(without_images(images, paths.left_out()));
     }
     Ok((paths, files))
 }

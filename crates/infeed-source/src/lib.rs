@@ -16,6 +16,7 @@ pub mod boxed;
 pub mod class_names;
 pub mod coco;
 pub mod columns;
+mod extensions;
 pub mod field_spec;
 pub mod folder;
 pub mod formats;
@@ -26,6 +27,7 @@ mod listing;
 pub mod memory;
 pub mod mix;
 pub mod npy;
+mod open_file;
 pub mod pairs;
 pub mod panoptic;
 pub mod repeated;
@@ -37,8 +39,9 @@ pub mod voc;
 pub mod walk;
 pub mod yolo;
 
+pub use extensions::IMAGE_EXTENSIONS;
 pub use formats::{arrow, npz, parquet};
-pub use listing::{IMAGE_EXTENSIONS, image_files};
+pub use listing::image_files;
 
 use std::collections::HashMap;
 use std::fmt::Debug;

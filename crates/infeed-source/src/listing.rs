@@ -9,23 +9,13 @@ use std::path::{Component, MAIN_SEPARATOR, Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
-use bytes::Bytes;
-
+use crate::extensions::{has_extension, has_image_extension, left_out_file};
 use crate::left_out::LeftOut;
-use crate::store::{self, Bucket, BufferPool, Cache, ListedObject, RangeRequest};
+use crate::open_file::OpenFile;
+use crate::store::{self, Bucket, BufferPool, Cache, ListedObject};
 use infeed_core::error::Error;
 use infeed_core::printable::printable;
 use infeed_core::random::{hash, hash_bytes};
-
-/// File extensions of images. The bytes of a file decide its format; the extension only keeps notes
-/// and checksums out of a dataset.
-pub const IMAGE_EXTENSIONS: [&str; 15] = [
-    "jpg", "jpeg", "jpe", "jfif", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm", "pgm", "pbm",
-    "pnm", "ifl",
-];
-
-/// Files that are not images according to their extension.
-const OTHER_FILE: &str = "file without an image extension";
 
 /// Named pipes, sockets and devices. Opening one could wait for ever.
 const SPECIAL_FILE: &str = "pipe, socket or device";
@@ -65,65 +55,6 @@ enum Location {
         cache: Option<Arc<Cache>>,
         buffers: Arc<BufferPool>,
     },
-}
-
-/// A file that is about to be read.
-pub(super) enum OpenFile<'a> {
-    File {
-        path: PathBuf,
-        file: fs::File,
-        length: u64,
-        buffers: &'a Arc<BufferPool>,
-    },
-    Object {
-        bucket: &'a Bucket,
-        key: String,
-        length: u64,
-        version: Option<u64>,
-        cache: Option<&'a Cache>,
-        buffers: &'a Arc<BufferPool>,
-    },
-}
-
-impl OpenFile<'_> {
-    /// Bytes of memory that reading it holds.
-    pub(crate) fn held_bytes(&self) -> u64 {
-        match *self {
-            OpenFile::File { length, .. } => store::held_bytes(length),
-            OpenFile::Object { length, cache, .. } => store::held_bytes(match cache {
-                Some(_) => Cache::widened(length, length),
-                None => length,
-            }),
-        }
-    }
-
-    /// Reads the content.
-    pub(crate) fn read(self) -> io::Result<Bytes> {
-        match self {
-            OpenFile::File {
-                path,
-                file,
-                length,
-                buffers,
-            } => store::read_file(&path, file, length, buffers),
-            OpenFile::Object {
-                bucket,
-                key,
-                length,
-                version,
-                cache,
-                buffers,
-            } => {
-                let wanted = RangeRequest {
-                    key: &key,
-                    range: 0..length,
-                    length,
-                    version,
-                };
-                store::read(bucket, &wanted, cache, buffers)
-            }
-        }
-    }
 }
 
 impl Paths {
@@ -403,9 +334,9 @@ impl ListedFolder {
     }
 
     /// Counts a file that is not listed.
-    fn leave_out(&mut self, kind: &'static str, name: &str) {
+    fn leave_out(&mut self, kind: LeftOut, name: &str) {
         let path = self.path.join(name);
-        let part = LeftOut::new("", kind).with(&slashed(path.to_string_lossy()));
+        let part = kind.with(&slashed(path.to_string_lossy()));
         part.append_to(&mut self.left_out);
     }
 }
@@ -590,7 +521,7 @@ fn list_one(
                 Err(error)
                     if error.kind() == io::ErrorKind::NotFound && !has_image_extension(&name) =>
                 {
-                    listed.leave_out(OTHER_FILE, &name);
+                    listed.leave_out(left_out_file(&name), &name);
                     continue;
                 }
                 Err(error) => return Err(of_link(&path, &error)),
@@ -613,13 +544,13 @@ fn list_one(
                 through_link,
             });
         } else if !kind.is_file() {
-            listed.leave_out(SPECIAL_FILE, &name);
+            listed.leave_out(LeftOut::new("", SPECIAL_FILE), &name);
         } else if has_image_extension(&name) {
             let begin = u32::try_from(text.len()).map_err(|_| too_many())?;
             text.push_str(&name);
             spans.push((begin, u32::try_from(text.len()).map_err(|_| too_many())?));
         } else if !has_extension(&name, companion) {
-            listed.leave_out(OTHER_FILE, &name);
+            listed.leave_out(left_out_file(&name), &name);
         }
     }
     spans.sort_unstable_by(|&(a, b), &(c, d)| {
@@ -679,7 +610,7 @@ fn sorted(mut found: Vec<ListedObject>, companion: Option<&str>) -> io::Result<V
         let folder = entry.or_insert_with_key(|path| ListedFolder::new(path.clone()));
         if !has_image_extension(name) {
             if !has_extension(name, companion) {
-                folder.leave_out(OTHER_FILE, name);
+                folder.leave_out(left_out_file(name), name);
             }
             continue;
         }
@@ -708,19 +639,6 @@ fn too_many() -> io::Error {
         io::ErrorKind::InvalidData,
         "the names in one folder exceed 4 GiB",
     )
-}
-
-fn has_image_extension(name: &str) -> bool {
-    has_extension(name, IMAGE_EXTENSIONS)
-}
-
-/// Whether a name has one of some extensions, in any case.
-fn has_extension<'a>(name: &str, extensions: impl IntoIterator<Item = &'a str>) -> bool {
-    let Some((_, own)) = name.rsplit_once('.') else {
-        return false;
-    };
-    let mut extensions = extensions.into_iter();
-    extensions.any(|known| known.eq_ignore_ascii_case(own))
 }
 
 #[cfg(test)]

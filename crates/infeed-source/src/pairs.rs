@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::columns::names_encoded_masks;
+use super::extensions::without_images;
 use super::folder::read_files;
 use super::left_out::LeftOut;
 use super::listing::{ObjectInfo, Paths, Tree};
@@ -182,10 +183,11 @@ impl Stems {
         files.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
         let root = folder.path.display();
         if files.is_empty() {
-            let problem = match folder.suffix {
-                "" => format!("{root} holds no images"),
-                suffix => format!("{root} holds no images whose names end with {suffix:?}"),
-            };
+            if folder.suffix.is_empty() {
+                return Err(without_images(folder.path, paths.left_out()));
+            }
+            let suffix = folder.suffix;
+            let problem = format!("{root} holds no images whose names end with {suffix:?}");
             return Err(Error::config("source", problem));
         }
         if let Some(twins) = files.windows(2).find(|pair| pair[0].0 == pair[1].0) {

@@ -35,7 +35,7 @@ use infeed_raw::jpeg::JpegDecoder;
 use serde::{Deserialize, Serialize};
 
 pub use self::error::DecodeError;
-pub use self::foreign::{ForeignFile, undecoded_format};
+pub use self::foreign::{ForeignFile, is_undecoded_image};
 pub use self::limits::Limits;
 pub use self::loss::Loss;
 pub use self::orient::ImageFrame;

@@ -219,3 +219,54 @@ fn parts_that_the_user_excludes_are_not_reported() {
 
     assert!(messages(root, pipeline.source, &[]).is_empty());
 }
+
+#[test]
+fn images_of_formats_that_are_not_decoded_are_named_with_the_fix() {
+    let root = tempfile::tempdir().expect("a folder");
+    let names = [
+        "data/a.jpg",
+        "data/b.ppm",
+        "data/c.AVIF",
+        "data/d.jp2",
+        "data/e.txt",
+    ];
+    files(root.path(), &names);
+
+    let found = messages(
+        root.path(),
+        SourceSpec::folder(root.path().join("data")),
+        &[],
+    );
+
+    assert_eq!(
+        found,
+        [
+            "data: 2 files of a format that infeed does not decode are left out: c.AVIF, d.jp2; \
+             convert them to PNG or WebP",
+            "data: 1 file without an image extension is left out: e.txt"
+        ]
+    );
+}
+
+#[test]
+fn a_folder_with_only_images_that_are_not_decoded_is_an_error_that_names_them() {
+    let root = tempfile::tempdir().expect("a folder");
+    files(root.path(), &["images/a.heic", "masks/a.heic"]);
+    let [images, masks] = ["images", "masks"].map(|name| root.path().join(name));
+    let sources = [
+        SourceSpec::folder(&images),
+        SourceSpec::pairs(&images, &masks),
+    ];
+
+    for spec in sources {
+        let opened = Pipeline::new(spec).open_source(&[]);
+        let error = opened.expect_err("no images").to_string();
+        assert!(
+            error.contains(
+                "images holds no images but 1 file of a format that infeed does not decode: a.heic; \
+                 convert them to PNG or WebP"
+            ),
+            "{error}"
+        );
+    }
+}
