@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use infeed::decode::{ColorMode, Decoder, Limits, Request};
+use infeed::decode::{ColorMode, Decoder, Limits, Loss, Request};
 use infeed::sample::{Depth, Image, Size};
 use infeed::store;
 use infeed::transform::Palette;
@@ -219,7 +219,13 @@ impl<'a> Checker<'a> {
         } else {
             ""
         };
-        let format = format!("{} {colour}{depth}", header.format.name());
+        let mut format = format!("{} {colour}{depth}", header.format.name());
+        for loss in self.decoder.losses() {
+            if !matches!(loss, Loss::LowBytes { .. }) {
+                format.push_str(", ");
+                format.push_str(loss.name());
+            }
+        }
         *self.found.formats.entry(format).or_default() += 1;
         self.found.bytes += bytes.len() as u64;
         self.found.pixels += header.size.pixels();

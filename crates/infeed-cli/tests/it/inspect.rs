@@ -550,3 +550,26 @@ fn only_the_records_that_a_pipeline_selects_are_read_and_counted() {
         assert!(text.lines().any(|one| one == line), "{line}: {text}");
     }
 }
+
+#[test]
+fn images_of_which_a_part_is_left_out_are_counted_by_that_part() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("photos");
+    fs::create_dir(&folder).unwrap();
+    let mut file = fs::File::create(folder.join("a.png")).unwrap();
+    let mut encoder = png::Encoder::new(&mut file, 4, 4);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_animated(2, 0).unwrap();
+    let mut writer = encoder.write_header().unwrap();
+    for shade in [0, 255] {
+        writer.write_image_data(&[shade; 48]).unwrap();
+    }
+    writer.finish().unwrap();
+
+    let shown = stdout(&infeed(["inspect", folder.to_str().unwrap()]));
+
+    assert!(
+        shown.contains("PNG RGB, frames after the first left out 1"),
+        "{shown}"
+    );
+}

@@ -34,6 +34,16 @@ impl Loss {
         }
     }
 
+    /// Returns the name of the lost data.
+    pub fn name(self) -> &'static str {
+        match self {
+            Loss::LowBytes { .. } => "low bytes left out",
+            Loss::Frames => "frames after the first left out",
+            Loss::Pages => "pages after the first left out",
+            Loss::FurtherChannels => "further channels left out",
+        }
+    }
+
     /// Returns the lost data of a field, and the option that keeps them.
     pub fn message(self, field: &str) -> String {
         match self {
