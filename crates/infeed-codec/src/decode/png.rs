@@ -246,7 +246,7 @@ pub(super) fn decode(
     {
         return Err(DecodeError::damaged("a second IHDR"));
     }
-    // The image of IDAT is a frame of its own if no frame control precedes it.
+    // Without a frame control before it, the image of IDAT is not among the frames.
     let used = u32::from(info.frame_control.is_some());
     if let Some(animation) = info.animation_control
         && animation.num_frames > used

@@ -370,6 +370,13 @@ fn trailing_bytes_and_thumbnails_do_not_make_a_jpeg_complete() {
         Ok(whole)
     );
 
+    // A download that stopped in a file of full length ends with zeros, too.
+    let zeros = [&bytes[..bytes.len() - 2], &[0; 500]].concat();
+    assert_eq!(
+        decode(&mut decoder, &zeros, ColorMode::Rgb, None),
+        Err(DecodeError::Truncated)
+    );
+
     // A thumbnail with its own end of image, before the scan of a file that has no end of image.
     let mut with_thumbnail = vec![
         0xFF, 0xD8, 0xFF, 0xE1, 0, 10, 0xFF, 0xD8, 0, 0, 0, 0, 0xFF, 0xD9,
