@@ -27,7 +27,7 @@ def decode(
         data: The bytes of a file.
         mode: ``"rgb"``, ``"gray"``, ``"rgba"``, or the samples as the file has them:
             ``"stored"`` in 8 bits, ``"stored16"`` in 16.
-        orient: Apply the EXIF orientation.
+        orient: Apply the EXIF orientation. A TIFF has it in any case.
         max_pixels: Largest number of pixels; a larger image is an error.
 
     Returns:
@@ -49,7 +49,8 @@ def image_size(
 
     Args:
         data: The bytes of a file or lossless record.
-        orient: Return the size after the turn of the EXIF orientation.
+        orient: Return the size after the turn of the EXIF orientation. A TIFF is
+            turned in any case.
         max_pixels: Largest number of pixels; a larger image is an error.
 
     Raises:

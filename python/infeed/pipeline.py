@@ -124,7 +124,8 @@ class Pipeline(RecordSelection, MovingFields):
         """Decodes images to pixels.
 
         Args:
-            orient: Whether to rotate and mirror images by their EXIF orientation.
+            orient: Whether to rotate and mirror images by their EXIF orientation. A
+                TIFF is turned in any case, as by Pillow.
             verify: Whether to verify the checksums of image formats.
             dct_scale: Whether JPEGs may be decoded at a reduced scale before a resize
                 that shrinks them. This is faster but changes pixels, so it is never

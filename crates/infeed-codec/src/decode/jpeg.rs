@@ -75,7 +75,7 @@ impl Frame {
 
 /// Reads the segments up to the first scan.
 pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> {
-    let mut orientation = None;
+    let (mut metadata, mut xmp) = (None, None);
     let mut frame: Option<Frame> = None;
     let mut interval = 0;
     let mut at = 2;
@@ -109,7 +109,7 @@ pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> 
                     size: frame.size,
                     channels: usize::from(frame.components),
                     depth: Depth::U8,
-                    orientation: orientation.unwrap_or(1),
+                    orientation: exif::orientation(metadata, xmp),
                     coded: frame.size,
                     detail: Detail::Jpeg(frame),
                 });
@@ -119,8 +119,13 @@ pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> 
                 let found = segment.try_into().map(u16::from_be_bytes);
                 interval = found.unwrap_or(0);
             }
-            0xE1 if orient && orientation.is_none() => {
-                orientation = segment.strip_prefix(b"Exif\0\0").map(exif::orientation);
+            0xE1 if orient => {
+                if segment.starts_with(b"Exif\0\0") {
+                    metadata = metadata.or(Some(segment));
+                }
+                xmp = segment
+                    .strip_prefix(b"http://ns.adobe.com/xap/1.0/\0")
+                    .or(xmp);
             }
             _ => {}
         }

@@ -35,6 +35,7 @@ use infeed_raw::jpeg::JpegDecoder;
 use serde::{Deserialize, Serialize};
 
 pub use self::error::DecodeError;
+pub use self::exif::block as exif_block;
 pub use self::foreign::{ForeignFile, is_undecoded_image};
 pub use self::limits::Limits;
 pub use self::loss::Loss;
@@ -238,7 +239,8 @@ pub struct Header {
     pub channels: usize,
     /// Bits of a sample in the file. Fewer than 8 bits count as 8.
     pub depth: Depth,
-    /// EXIF orientation, 1 to 8; 1 if it is not applied.
+    /// EXIF orientation that decoding applies, 1 to 8; 1 if it applies none. The orientation of a TIFF
+    /// is always applied.
     pub orientation: u8,
     /// Rows and columns before the orientation.
     coded: Size,
@@ -266,8 +268,12 @@ impl Header {
         }
     }
 
-    /// Returns size and orientation of the image.
+    /// Returns size and orientation of the image. A TIFF counts as stored upright, because no
+    /// reader returns its pixels without the orientation.
     pub fn frame(&self) -> ImageFrame {
+        if self.format == Format::Tiff {
+            return ImageFrame::upright(self.size);
+        }
         ImageFrame {
             size: self.size,
             orientation: self.orientation,
@@ -415,7 +421,8 @@ impl Decoder {
 
     /// Reads the properties of a record from its first bytes, and checks them against the limits.
     ///
-    /// With `orient`, also reads the EXIF orientation, and `size` is the size after it.
+    /// With `orient`, also reads the EXIF orientation, and `size` is the size after it. A TIFF has its
+    /// orientation in any case.
     ///
     /// # Errors
     ///
@@ -436,7 +443,7 @@ impl Decoder {
             Format::Jpeg => jpeg::header(bytes, orient),
             Format::Png => png::header(bytes, orient),
             Format::WebP => webp::header(bytes, orient),
-            Format::Tiff => tiff::header(bytes, orient),
+            Format::Tiff => tiff::header(bytes),
             Format::Gif => gif::header(bytes),
             Format::Bmp | Format::Pnm => other::header(format, bytes, orient),
             Format::Coefficients => coefficients::header(bytes, orient, &mut self.scratch),

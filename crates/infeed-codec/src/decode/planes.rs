@@ -25,7 +25,13 @@ fn parts(bytes: &[u8]) -> Result<PlaneParts<'_>, DecodeError> {
 /// Reads the chunks of the PNG in a record.
 pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> {
     let parts = parts(bytes)?;
-    let mut header = png::header(parts.head, orient)?;
+    let mut header = png::header(parts.head, false)?;
+    if orient {
+        let mut metadata = png::Metadata::default();
+        metadata.search(parts.head, png::SIGNATURE);
+        metadata.search(parts.tail, 0);
+        header.orientation = metadata.orientation();
+    }
     let Detail::Png(ihdr) = header.detail else {
         return Err(DecodeError::damaged("a record without a PNG"));
     };

@@ -80,18 +80,12 @@ impl<'a> Chunk<'a> {
     }
 }
 
-/// Reads IHDR. With `orient`, also searches the chunks before the pixels for an orientation.
+/// Reads IHDR. With `orient`, also searches all chunks for an orientation.
 pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> {
     let ihdr = ihdr_of(bytes)?;
-    let mut orientation = 1;
-    let mut at = SIGNATURE;
-    while orient && let Some(chunk) = Chunk::at(bytes, at) {
-        match &chunk.kind {
-            b"IDAT" => break,
-            b"eXIf" => orientation = exif::orientation(chunk.data()),
-            _ => {}
-        }
-        at = chunk.end;
+    let mut metadata = Metadata::default();
+    if orient {
+        metadata.search(bytes, SIGNATURE);
     }
     let depth = if ihdr.bits == BitDepth::Sixteen {
         Depth::U16
@@ -103,10 +97,39 @@ pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> 
         size: ihdr.size,
         channels: ihdr.color.samples(),
         depth,
-        orientation,
+        orientation: metadata.orientation(),
         coded: ihdr.size,
         detail: Detail::Png(ihdr),
     })
+}
+
+/// The last EXIF block and the last XMP packet of a file. Compressed text is not read.
+#[derive(Default)]
+pub(super) struct Metadata<'a> {
+    exif: Option<&'a [u8]>,
+    xmp: Option<&'a [u8]>,
+}
+
+impl<'a> Metadata<'a> {
+    /// Searches the chunks from an offset. They may also follow the pixels.
+    pub(super) fn search(&mut self, bytes: &'a [u8], mut at: usize) {
+        while let Some(chunk) = Chunk::at(bytes, at) {
+            match &chunk.kind {
+                b"eXIf" => self.exif = Some(chunk.data()),
+                b"iTXt" => {
+                    // The keyword, then no compression.
+                    let text = chunk.data().strip_prefix(b"XML:com.adobe.xmp\0\0");
+                    self.xmp = text.or(self.xmp);
+                }
+                _ => {}
+            }
+            at = chunk.end;
+        }
+    }
+
+    pub(super) fn orientation(&self) -> u8 {
+        exif::orientation(self.exif, self.xmp)
+    }
 }
 
 /// Reads the first chunk.

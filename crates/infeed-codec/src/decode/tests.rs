@@ -11,6 +11,7 @@ mod damage;
 mod losses;
 mod regions;
 mod tiles;
+mod turned;
 
 /// One line of `expected.json`.
 #[derive(Debug, Deserialize)]

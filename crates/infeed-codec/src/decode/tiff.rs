@@ -14,7 +14,7 @@ use tiff::{ColorType, TiffError};
 
 use super::convert::{SampleLayout, convert};
 use super::tiff_directories::{FurtherPages, further_pages, photometric};
-use super::{ColorMode, DecodeError, Detail, Format, Header, Loss, Scratch, other};
+use super::{ColorMode, DecodeError, Detail, Format, Header, Loss, Scratch, exif, other};
 use infeed_core::sample::{Depth, Image, Region, Size};
 
 /// Maximum bytes of one tag's values: the strip table of an image of 131 072 strips.
@@ -349,19 +349,17 @@ fn palette(decoder: &mut Decoder<TiffBytes<'_>>, bits: u8) -> Result<Vec<[u8; 3]
         .collect())
 }
 
-pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> {
-    let mut file = File::open(bytes)?;
+/// Reads the properties of the first page. Its orientation always applies, because Pillow and
+/// OpenCV return no TIFF without it.
+pub(super) fn header(bytes: &[u8]) -> Result<Header, DecodeError> {
+    let file = File::open(bytes)?;
     let layout = file.layout();
-    let mut orientation = 1;
-    if orient && let Ok(Some(value @ 1..=8)) = file.decoder.find_tag_unsigned(Tag::Orientation) {
-        orientation = value;
-    }
     Ok(Header {
         format: Format::Tiff,
         size: file.size,
         channels: layout.channels,
         depth: layout.depth,
-        orientation,
+        orientation: exif::orientation_of_tiff(bytes),
         coded: file.size,
         detail: Detail::Whole,
     })

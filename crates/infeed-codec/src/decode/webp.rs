@@ -49,7 +49,7 @@ fn bitstream_size(kind: &[u8], payload: &[u8]) -> Option<Size> {
 }
 
 pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> {
-    let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(error)?;
+    let decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(error)?;
     let (width, height) = decoder.dimensions();
     let size = Size { height, width };
     // The decoder would allocate memory for a bitstream larger than the canvas before rejecting it.
@@ -65,11 +65,11 @@ pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> 
     }
     let mut orientation = 1;
     if orient {
-        decoder.set_memory_limit(bytes.len());
-        if let Ok(Some(exif)) = decoder.exif_metadata() {
-            let tiff = exif.strip_prefix(b"Exif\0\0").unwrap_or(&exif);
-            orientation = exif::orientation(tiff);
-        }
+        let find = |wanted: &[u8]| {
+            let mut chunks = chunks(bytes, RIFF_HEADER);
+            chunks.find_map(|(kind, payload)| (kind == wanted).then_some(payload))
+        };
+        orientation = exif::orientation(find(b"EXIF"), find(b"XMP "));
     }
     Ok(Header {
         format: Format::WebP,

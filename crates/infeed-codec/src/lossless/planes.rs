@@ -107,7 +107,7 @@ pub(crate) struct PlaneParts<'a> {
     /// The PNG up to its pixels: signature and chunks, without interlacing.
     pub(crate) head: &'a [u8],
     /// Bytes after the last chunk of pixels.
-    pub(super) tail: &'a [u8],
+    pub(crate) tail: &'a [u8],
     /// Coding, directory and strips.
     strips: &'a [u8],
 }
