@@ -5,6 +5,7 @@ use infeed_raw::jpeg_encode::{self, Subsampling};
 use super::PackError;
 use super::encoding::{Encoding, PngFilter, PngLevel};
 use super::restart::interval;
+use infeed_codec::decode::exif_block;
 use infeed_core::sample::{Depth, Image};
 
 /// Quality of a JPEG that is decoded and encoded again.
@@ -26,29 +27,55 @@ pub(super) struct PngPalette<'a> {
 /// For JPEG, an image without 1 or 3 channels of 8 bits, or with a side over 65 500. For WebP, 16
 /// bits or a side over 16 384. For all formats, an error of the library.
 pub fn encode(image: &Image, encoding: Encoding) -> Result<Vec<u8>, PackError> {
-    encode_with(image, encoding, None, None)
+    encode_with(image, encoding, &FileExtras::default())
 }
 
-/// As [`encode`], but an index image keeps its palette, and a JPEG gets restart markers with tiles
-/// of about `restart` MCUs.
-pub(super) fn encode_with(
-    image: &Image,
-    encoding: Encoding,
-    palette: Option<&PngPalette<'_>>,
-    restart: Option<u16>,
-) -> Result<Vec<u8>, PackError> {
-    match encoding {
-        Encoding::Jpeg { quality } => jpeg(image, quality, restart),
-        Encoding::WebpLossless => webp(image),
-        Encoding::Png { filter, level } => png(image, filter, level, palette),
-        // Pixels have no file that could be kept or recoded.
-        Encoding::Keep | Encoding::Raw | Encoding::Lossless | Encoding::Restore => {
-            png(image, PngFilter::default(), PngLevel::default(), palette)
+/// Contents of a file in addition to the pixels.
+#[derive(Debug)]
+pub(super) struct FileExtras<'a> {
+    /// Palette of an index image.
+    pub(super) palette: Option<PngPalette<'a>>,
+    /// Tiles of a JPEG have about this number of MCUs. None: no restart markers.
+    pub(super) restart: Option<u16>,
+    /// EXIF orientation, 1 to 8, that turns the pixels to the displayed ones.
+    pub(super) orientation: u8,
+}
+
+impl Default for FileExtras<'_> {
+    fn default() -> Self {
+        FileExtras {
+            palette: None,
+            restart: None,
+            orientation: 1,
         }
     }
 }
 
-fn jpeg(image: &Image, quality: u8, restart: Option<u16>) -> Result<Vec<u8>, PackError> {
+impl FileExtras<'_> {
+    /// Returns the EXIF block of an image that is not upright.
+    fn exif(&self) -> Option<Vec<u8>> {
+        (self.orientation != 1).then(|| exif_block(self.orientation))
+    }
+}
+
+/// As [`encode`], with the extras that the format supports.
+pub(super) fn encode_with(
+    image: &Image,
+    encoding: Encoding,
+    extras: &FileExtras<'_>,
+) -> Result<Vec<u8>, PackError> {
+    match encoding {
+        Encoding::Jpeg { quality } => jpeg(image, quality, extras),
+        Encoding::WebpLossless => webp(image, extras),
+        Encoding::Png { filter, level } => png(image, filter, level, extras),
+        // Pixels have no file that could be kept or recoded.
+        Encoding::Keep | Encoding::Raw | Encoding::Lossless | Encoding::Restore => {
+            png(image, PngFilter::default(), PngLevel::default(), extras)
+        }
+    }
+}
+
+fn jpeg(image: &Image, quality: u8, extras: &FileExtras<'_>) -> Result<Vec<u8>, PackError> {
     let (width, height) = (image.size.width, image.size.height);
     let gray: Vec<u8>;
     let (rgb, chroma) = match (image.channels, image.depth) {
@@ -65,14 +92,32 @@ fn jpeg(image: &Image, quality: u8, restart: Option<u16>) -> Result<Vec<u8>, Pac
         }
     };
     // 0 means no markers.
-    let interval = restart.map_or(0, |wanted| {
+    let interval = extras.restart.map_or(0, |wanted| {
         interval(width.div_ceil(chroma.mcu_width()), wanted)
     });
-    let bytes = jpeg_encode::encode_with_restarts(rgb, width, height, quality, chroma, interval)?;
+    let mut bytes =
+        jpeg_encode::encode_with_restarts(rgb, width, height, quality, chroma, interval)?;
+    if let Some(exif) = extras.exif() {
+        let at = end_of_jfif(&bytes);
+        let segment = [b"Exif\0\0", &exif[..]].concat();
+        // The block has 26 bytes, so the length fits. It counts itself.
+        let length = (segment.len() as u16 + 2).to_be_bytes();
+        bytes.splice(at..at, [&[0xFF, 0xE1], &length[..], &segment].concat());
+    }
     Ok(bytes)
 }
 
-fn webp(image: &Image) -> Result<Vec<u8>, PackError> {
+/// Returns the offset after the JFIF segment, which must be the first one of a JPEG.
+fn end_of_jfif(jpeg: &[u8]) -> usize {
+    match jpeg {
+        [0xFF, 0xD8, 0xFF, 0xE0, high, low, ..] => {
+            4 + usize::from(u16::from_be_bytes([*high, *low]))
+        }
+        _ => 2,
+    }
+}
+
+fn webp(image: &Image, extras: &FileExtras<'_>) -> Result<Vec<u8>, PackError> {
     let color = match (image.channels, image.depth) {
         (1, Depth::U8) => image_webp::ColorType::L8,
         (2, Depth::U8) => image_webp::ColorType::La8,
@@ -84,7 +129,10 @@ fn webp(image: &Image) -> Result<Vec<u8>, PackError> {
         }
     };
     let mut bytes = Vec::new();
-    let encoder = image_webp::WebPEncoder::new(&mut bytes);
+    let mut encoder = image_webp::WebPEncoder::new(&mut bytes);
+    if let Some(exif) = extras.exif() {
+        encoder.set_exif_metadata(exif);
+    }
     encoder.encode(&image.data, image.size.width, image.size.height, color)?;
     Ok(bytes)
 }
@@ -93,8 +141,9 @@ fn png(
     image: &Image,
     filter: PngFilter,
     level: PngLevel,
-    palette: Option<&PngPalette<'_>>,
+    extras: &FileExtras<'_>,
 ) -> Result<Vec<u8>, PackError> {
+    let palette = extras.palette.as_ref();
     let palette = palette.filter(|palette| palette.covers(image));
     let color = match image.channels {
         1 if palette.is_some() => png::ColorType::Indexed,
@@ -132,6 +181,9 @@ fn png(
         PngFilter::Adaptive => png::Filter::Adaptive,
     });
     let mut writer = encoder.write_header()?;
+    if let Some(exif) = extras.exif() {
+        writer.write_chunk(png::chunk::eXIf, &exif)?;
+    }
     match image.depth {
         Depth::U8 => writer.write_image_data(&image.data)?,
         Depth::U16 => {
@@ -256,12 +308,39 @@ mod tests {
             let encoding = Encoding::Jpeg { quality: 90 };
             let without = encode(&image, encoding).expect("encodes");
 
-            let with = encode_with(&image, encoding, None, Some(1)).expect("encodes");
+            let extras = FileExtras {
+                restart: Some(1),
+                ..FileExtras::default()
+            };
+            let with = encode_with(&image, encoding, &extras).expect("encodes");
 
             assert!(with.windows(2).any(|pair| pair == [0xFF, 0xD0]));
             assert!(!without.windows(2).any(|pair| pair == [0xFF, 0xD0]));
             let mode = ColorMode::Stored;
             assert_eq!(decoded(&with, mode), decoded(&without, mode));
+        }
+    }
+
+    #[test]
+    fn a_file_of_any_encoding_keeps_its_orientation_next_to_equal_pixels() {
+        for encoding in ["jpeg:90", "png", "webp-lossless", "keep"] {
+            let encoding = encoding.parse().expect("an encoding");
+            for orientation in 1..=8 {
+                let extras = FileExtras {
+                    orientation,
+                    ..FileExtras::default()
+                };
+                let image = image(3, Depth::U8);
+                let bytes = encode_with(&image, encoding, &extras).expect("encodes");
+
+                let upright = encode(&image, encoding).expect("encodes");
+                let mode = ColorMode::Rgb;
+                assert_eq!(decoded(&bytes, mode), decoded(&upright, mode), "{encoding}");
+                let header = Decoder::new()
+                    .header(&bytes, true, &Limits::default())
+                    .expect("a header");
+                assert_eq!(header.orientation, orientation, "{encoding}");
+            }
         }
     }
 
@@ -314,20 +393,25 @@ mod tests {
     #[test]
     fn indices_keep_their_palette_unless_one_has_no_colour() {
         let palette = [0, 0, 0, 128, 0, 0, 0, 128, 0];
-        let with = PngPalette {
+        let with = |palette| FileExtras {
+            palette,
+            ..FileExtras::default()
+        };
+        let original = PngPalette {
             colors: &palette,
             alpha: Some(&[0]),
         };
+        let original = with(Some(original));
         let mut image = image(1, Depth::U8);
         image.data.iter_mut().for_each(|index| *index %= 3);
 
-        let bytes = encode_with(&image, Encoding::Keep, Some(&with), None).expect("encodes");
-        let found = PngPalette::of(&bytes);
-        assert_eq!(found, Some(with));
+        let bytes = encode_with(&image, Encoding::Keep, &original).expect("encodes");
+        let found = with(PngPalette::of(&bytes));
+        assert_eq!(found.palette, original.palette);
         assert_eq!(decoded(&bytes, ColorMode::Stored), image);
 
         image.data[5] = 3;
-        let bytes = encode_with(&image, Encoding::Keep, found.as_ref(), None).expect("encodes");
+        let bytes = encode_with(&image, Encoding::Keep, &found).expect("encodes");
         assert_eq!(PngPalette::of(&bytes), None);
         assert_eq!(decoded(&bytes, ColorMode::Stored), image);
     }

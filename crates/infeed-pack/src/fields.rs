@@ -21,6 +21,8 @@ pub(super) struct FieldWork {
     pub(super) is_mask: bool,
     pub(super) kind: FieldKind,
     pub(super) work: Work,
+    /// Name of boxes or points that refer to the pixels as stored in the files.
+    pub(super) stored_coordinates: Option<String>,
 }
 
 #[derive(Debug)]
@@ -281,7 +283,17 @@ fn one(pipeline: &Pipeline, field: &Field, options: &PackOptions) -> Result<Fiel
         is_mask,
         kind: field.kind.clone(),
         work,
+        stored_coordinates: stored_coordinates(pipeline),
     })
+}
+
+/// Returns the first boxes or points that refer to the pixels as stored in the files.
+fn stored_coordinates(pipeline: &Pipeline) -> Option<String> {
+    let boxes = pipeline.declared_boxes().into_iter();
+    let boxes = boxes.filter_map(|spec| (!spec.oriented).then_some(spec.field));
+    let points = pipeline.declared_points().into_iter();
+    let points = points.filter_map(|spec| (!spec.oriented).then_some(spec.field));
+    boxes.chain(points).next()
 }
 
 /// Returns the bytes of a record's fields that are not separate files.

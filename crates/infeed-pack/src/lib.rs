@@ -41,7 +41,7 @@ mod values;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use infeed::loader::losses::LossLog;
@@ -232,6 +232,7 @@ pub fn pack(
             unchanged: AtomicU64::new(0),
             verify: options.verify,
             losses: LossLog::default(),
+            has_lost_turn: AtomicBool::new(false),
         },
         options,
         values: values::checksum(&*source, handles)?,

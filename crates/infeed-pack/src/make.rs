@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 
 use super::PackError;
-use super::encode::{KEPT_QUALITY, PngPalette, encode_with};
+use super::encode::{FileExtras, KEPT_QUALITY, PngPalette, encode_with};
 use super::encoding::Encoding;
 use super::fields::{FieldWork, Work};
 use super::product::{Product, Shape};
@@ -38,6 +38,8 @@ pub(super) struct Maker<'a> {
     pub(super) verify: bool,
     /// Data that encoded pixels do not have.
     pub(super) losses: LossLog,
+    /// Whether a record was reported whose orientation raw pixels cannot keep.
+    pub(super) has_lost_turn: AtomicBool,
 }
 
 /// Buffers that a thread keeps between records.
@@ -60,6 +62,8 @@ struct ImageInput {
     header: Option<Header>,
     shape: Shape,
     mode: ColorMode,
+    /// EXIF orientation that the pixels do not have yet. The new file keeps it.
+    orientation: u8,
 }
 
 impl Maker<'_> {
@@ -80,6 +84,7 @@ impl Maker<'_> {
                 .look(field, bytes, scratch)
                 .map_err(|error| self.failed(record, at, None, error))?;
             if let Some(found) = &found {
+                self.check_turn(record, at, found)?;
                 let size = found.shape.size;
                 match first {
                     Some((named, expected)) if expected != size && !self.transforms.is_empty() => {
@@ -171,20 +176,28 @@ impl Maker<'_> {
                 channels,
                 depth,
             };
-            let mode = ColorMode::Stored;
             return Ok(Some(ImageInput {
                 header: None,
                 shape,
-                mode,
+                mode: ColorMode::Stored,
+                orientation: 1,
             }));
         }
         let limits = Limits {
             max_pixels: self.decode.max_pixels,
         };
+        let turns = self.turns(field);
         let header = scratch
             .decoder
-            .header(bytes, self.decode.orient, &limits)
+            .header(bytes, turns, &limits)
             .map_err(SampleError::Decode)?;
+        let orientation = match &field.work {
+            Work::Encode { .. } | Work::Pixels { .. } if !turns => {
+                let turned = scratch.decoder.header(bytes, true, &limits);
+                turned.map_err(SampleError::Decode)?.frame().orientation
+            }
+            _ => 1,
+        };
         let mode = mode(field, &header);
         let (channels, depth) = header.output(mode).map_err(SampleError::Decode)?;
         scratch
@@ -200,7 +213,51 @@ impl Maker<'_> {
             header: Some(header),
             shape,
             mode,
+            orientation,
         }))
+    }
+
+    /// Whether the pixels of a field are turned by their EXIF orientation.
+    ///
+    /// If pixels change only their encoding, the new file keeps the orientation instead. So it is
+    /// read like the original, with and without `orient`, and coordinates still refer to its pixels.
+    fn turns(&self, field: &FieldWork) -> bool {
+        let keeps = self.transforms.is_empty() && matches!(field.work, Work::Encode { .. });
+        self.decode.orient && !keeps
+    }
+
+    /// Checks that raw pixels, which have no orientation, do not lose one silently.
+    fn check_turn(&self, record: &Record, at: usize, input: &ImageInput) -> Result<(), Error> {
+        let field = &self.fields[at];
+        if !field.is_pixels() {
+            return Ok(());
+        }
+        let frame = input.header.as_ref().map(Header::frame);
+        let is_turned = frame.is_some_and(|frame| frame.orientation != 1);
+        if let Some(coordinates) = &field.stored_coordinates
+            && is_turned
+        {
+            let problem = format!(
+                "decode(orient=True) turns `{}` of {}, and packing does not move `{coordinates}`; \
+                 pack encoded images, which keep their EXIF orientation, or declare \
+                 oriented=True if the coordinates refer to the turned image",
+                field.name,
+                self.source.id(record.index, Some(at)),
+            );
+            return Err(Error::config("boxes", problem));
+        }
+        // Relaxed: only the first record is reported, whichever it is.
+        if input.orientation != 1 && !self.has_lost_turn.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "raw pixels do not keep an EXIF orientation, and `{}` of {} has orientation {}; \
+                 pack a pipeline with decode(orient=True) to turn such images, or pack encoded \
+                 images",
+                field.name,
+                self.source.id(record.index, Some(at)),
+                input.orientation,
+            );
+        }
+        Ok(())
     }
 
     /// Returns the steps for a record of this size. Packable transforms are not random.
@@ -310,14 +367,18 @@ impl Maker<'_> {
             other => other,
         };
         let is_index = matches!(inputs.mode, ColorMode::Stored);
-        let palette = PngPalette::of(bytes).filter(|_| is_index);
+        let extras = FileExtras {
+            palette: PngPalette::of(bytes).filter(|_| is_index),
+            restart: self.restart,
+            orientation: inputs.orientation,
+        };
         let name = match encoding {
             Encoding::Jpeg { .. } => "jpeg",
             Encoding::WebpLossless => "webp",
             _ => "png",
         };
-        let bytes = encode_with(image, encoding, palette.as_ref(), self.restart)
-            .map_err(|error| not_written(name, error))?;
+        let bytes =
+            encode_with(image, encoding, &extras).map_err(|error| not_written(name, error))?;
         Ok(Product {
             bytes: Bytes::from(bytes),
             shape: None,
@@ -371,10 +432,7 @@ impl Maker<'_> {
             scratch.current.data.copy_from_slice(bytes);
             return Ok(());
         };
-        let request = Request {
-            orient: self.decode.orient,
-            ..Request::whole(header, inputs.mode)
-        };
+        let request = Request::whole(header, inputs.mode);
         scratch
             .decoder
             .decode(bytes, header, &request, &mut scratch.current)

@@ -13,7 +13,7 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use serde_json::json;
@@ -395,6 +395,7 @@ fn maker<'a>(
         unchanged: AtomicU64::new(0),
         verify: options.verify,
         losses: LossLog::default(),
+        has_lost_turn: AtomicBool::new(false),
     }
 }
 

@@ -326,7 +326,7 @@ mod tests {
     use infeed_core::sample::{Field, FieldKind, Record, RecordId};
     use infeed_source::{Admission, ReadError, Sink};
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
     use std::thread;
     use std::time::Duration;
 
@@ -445,6 +445,7 @@ mod tests {
             is_mask: false,
             kind: FieldKind::Bytes,
             work: Work::Plain,
+            stored_coordinates: None,
         }];
         let maker = Maker {
             source,
@@ -455,6 +456,7 @@ mod tests {
             unchanged: AtomicU64::new(0),
             verify: false,
             losses: LossLog::default(),
+            has_lost_turn: AtomicBool::new(false),
         };
         let columns = fields::columns(&fields, &[None]);
         let FormatWriter::Shards(new_form) = Target::TfRecord.format().writer else {

@@ -8,5 +8,6 @@ mod pack_parts;
 mod pack_shards;
 mod pack_taken_up;
 mod restart;
+mod turned;
 
 use infeed_testkit::data;
