@@ -78,7 +78,9 @@ fn look(target: &Target, limit: usize) -> Result<Report, CliError> {
         return records::look(target, limit, &labels(target)?);
     }
     match &target.pipeline.source {
-        SourceSpec::Folder { path, labels, .. } => folder(path, labels == "auto", limit),
+        SourceSpec::Folder { path, labels, .. } => {
+            folder(path, labels == "auto", limit, target.orients())
+        }
         SourceSpec::Pairs {
             image,
             mask,
@@ -96,7 +98,7 @@ fn look(target: &Target, limit: usize) -> Result<Report, CliError> {
 }
 
 /// Inspects the image files of a folder. The first folder level below the root is the class.
-fn folder(root: &Path, by_class: bool, limit: usize) -> Result<Report, CliError> {
+fn folder(root: &Path, by_class: bool, limit: usize, orient: bool) -> Result<Report, CliError> {
     let (files, mut left_out) = images_below(root)?;
     let mut classes: BTreeMap<String, u64> = BTreeMap::new();
     for path in files.iter().filter(|_| by_class) {
@@ -116,9 +118,10 @@ fn folder(root: &Path, by_class: bool, limit: usize) -> Result<Report, CliError>
     }
     let images = FolderCheck {
         root: root.to_owned(),
-        ..check_files(&files, limit, &MaskContents::None)?
+        ..check_files(&files, limit, &MaskContents::None, orient)?
     };
     Ok(Report {
+        is_oriented: orient,
         images: Some(images),
         classes,
         left_out,
@@ -152,8 +155,9 @@ fn pairs(
             .collect()
     };
     let labels = labels(target)?;
-    let checked_images = check_files(&images, limit, &MaskContents::None)?;
-    let checked_masks = check_files(&masks, limit, &labels)?;
+    let orient = target.orients();
+    let checked_images = check_files(&images, limit, &MaskContents::None, orient)?;
+    let checked_masks = check_files(&masks, limit, &labels, orient)?;
 
     let mut mismatched = Vec::new();
     let mask_sizes = checked_masks.sizes.iter();
@@ -163,10 +167,23 @@ fn pairs(
     for (at, size) in &checked_images.sizes {
         let stem = stem(&images[*at], image);
         if let Some(found) = mask_sizes.get(&stem).filter(|found| *found != size) {
-            mismatched.push(format!("{}: image {size}, mask {found}", stem.display()));
+            let turned = checked_images.turned.iter();
+            let fits = turned
+                .map(|file| (file.at, file.displayed))
+                .any(|one| one == (*at, *found));
+            let fix = if fits {
+                "; equal with .decode(orient=True)"
+            } else {
+                ""
+            };
+            mismatched.push(format!(
+                "{}: image {size}, mask {found}{fix}",
+                stem.display()
+            ));
         }
     }
     Ok(Report {
+        is_oriented: orient,
         left_out,
         without_mask: without(&image_stems, &mask_stems),
         without_image: without(&mask_stems, &image_stems),

@@ -47,6 +47,12 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    /// Whether the pipeline applies EXIF orientations.
+    pub(crate) fn orients(&self) -> bool {
+        let decode = self.pipeline.decode.as_ref();
+        decode.is_some_and(|decode| decode.orient)
+    }
+
     /// As [`Target::of`]. Also imports the functions that the pipeline names and `functions`
     /// allows.
     ///

@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use infeed::decode::{ColorMode, Decoder, Limits, Loss, Request};
+use infeed::decode::{ColorMode, Decoder, ImageFrame, Limits, Loss, Request};
 use infeed::sample::{Depth, Image, Size};
 use infeed::store;
 use infeed::transform::Palette;
@@ -62,6 +62,17 @@ impl MaskContents {
     }
 }
 
+/// A file with an EXIF orientation that `decode(orient=True)` applies.
+pub(super) struct TurnedFile {
+    /// Index in the list.
+    pub(super) at: usize,
+    pub(super) name: String,
+    /// Size as stored.
+    pub(super) stored: Size,
+    /// Size as displayed.
+    pub(super) displayed: Size,
+}
+
 /// Results for the files of one folder.
 #[derive(Default)]
 pub(super) struct FolderCheck {
@@ -71,12 +82,14 @@ pub(super) struct FolderCheck {
     pub(super) checked: usize,
     pub(super) bytes: u64,
     pub(super) pixels: u64,
-    /// Index in the list and size of each good file.
+    /// Index in the list and size of each good file, as the pipeline decodes it.
     pub(super) sizes: Vec<(usize, Size)>,
     /// Number of files by format, channels and depth, such as `PNG RGB`.
     pub(super) formats: BTreeMap<String, u64>,
     /// Name and reason of each bad file.
     pub(super) bad: Vec<(String, String)>,
+    /// Files with an EXIF orientation that turns them.
+    pub(super) turned: Vec<TurnedFile>,
     /// Number of files that decode with a warning.
     pub(super) warned: u64,
     /// Number of pixels by class. For colours, a last entry counts pixels of no class.
@@ -91,6 +104,7 @@ impl FolderCheck {
         self.pixels += other.pixels;
         self.sizes.extend(other.sizes);
         self.bad.extend(other.bad);
+        self.turned.extend(other.turned);
         self.warned += other.warned;
         for (format, count) in other.formats {
             *self.formats.entry(format).or_default() += count;
@@ -103,7 +117,8 @@ impl FolderCheck {
     }
 }
 
-/// Decodes at most `limit` files, spread over the list, with a progress bar.
+/// Decodes at most `limit` files, spread over the list, with a progress bar. `orient` says whether
+/// the EXIF orientation is applied.
 ///
 /// # Errors
 ///
@@ -112,6 +127,7 @@ pub(super) fn check_files(
     files: &[PathBuf],
     limit: usize,
     labels: &MaskContents,
+    orient: bool,
 ) -> Result<FolderCheck, CliError> {
     let numbered: Vec<(usize, &PathBuf)> = files.iter().enumerate().collect();
     let chosen: Vec<&(usize, &PathBuf)> = spread(&numbered, limit).collect();
@@ -127,7 +143,7 @@ pub(super) fn check_files(
         let threads = if far { FAR } else { usable_cores() };
         for _ in 0..threads.min(chosen.len()) {
             scope.spawn(|| {
-                let mut checker = Checker::new(labels);
+                let mut checker = Checker::new(labels, orient);
                 while !interrupt::asked() {
                     // Relaxed: each number is taken once. The scope's end orders the rest.
                     let Some((at, path)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) else {
@@ -150,19 +166,21 @@ pub(super) fn check_files(
     let mut checked = all.into_inner().unwrap_or_else(PoisonError::into_inner);
     checked.sizes.sort_by_key(|(at, _)| *at);
     checked.bad.sort();
+    checked.turned.sort_by_key(|file| file.at);
     Ok(checked)
 }
 
 /// Decoder and results of one thread.
 pub(super) struct Checker<'a> {
     labels: &'a MaskContents,
+    orient: bool,
     decoder: Decoder,
     image: Image,
     pub(super) found: FolderCheck,
 }
 
 impl<'a> Checker<'a> {
-    pub(super) fn new(labels: &'a MaskContents) -> Checker<'a> {
+    pub(super) fn new(labels: &'a MaskContents, orient: bool) -> Checker<'a> {
         let classes = match labels {
             MaskContents::None => 0,
             MaskContents::Indices => INDICES,
@@ -174,6 +192,7 @@ impl<'a> Checker<'a> {
         };
         Checker {
             labels,
+            orient,
             decoder: Decoder::new(),
             image: Image::default(),
             found,
@@ -183,7 +202,17 @@ impl<'a> Checker<'a> {
     /// Decodes the bytes of an image file.
     pub(super) fn check(&mut self, at: usize, name: impl Fn() -> String, bytes: &[u8]) {
         match self.decode(at, bytes) {
-            Ok(()) => self.found.checked += 1,
+            Ok(frame) => {
+                self.found.checked += 1;
+                if frame.orientation != 1 {
+                    self.found.turned.push(TurnedFile {
+                        at,
+                        name: name(),
+                        stored: frame.stored_size(),
+                        displayed: frame.size,
+                    });
+                }
+            }
             Err(reason) => self.bad(name(), reason),
         }
     }
@@ -194,12 +223,13 @@ impl<'a> Checker<'a> {
         self.found.bad.push((name, reason));
     }
 
-    fn decode(&mut self, at: usize, bytes: &[u8]) -> Result<(), String> {
+    /// Decodes a file; returns its size and orientation as displayed.
+    fn decode(&mut self, at: usize, bytes: &[u8]) -> Result<ImageFrame, String> {
         let text = |error: infeed::decode::DecodeError| error.to_string();
-        let header = self
-            .decoder
-            .header(bytes, false, &Limits::default())
-            .map_err(text)?;
+        let limits = Limits::default();
+        let header = self.decoder.header(bytes, self.orient, &limits);
+        let header = header.map_err(text)?;
+        let displayed = self.decoder.header(bytes, true, &limits).map_err(text)?;
         self.decoder.check(bytes, &header, true).map_err(text)?;
         let mode = match self.labels {
             MaskContents::Colours(_) => ColorMode::Rgb,
@@ -232,7 +262,7 @@ impl<'a> Checker<'a> {
         self.found.sizes.push((at, header.size));
         self.found.warned += u64::from(warnings > 0);
         self.count_classes();
-        Ok(())
+        Ok(displayed.frame())
     }
 
     fn count_classes(&mut self) {

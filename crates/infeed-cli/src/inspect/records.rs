@@ -60,7 +60,7 @@ pub(super) fn look(
     thread::scope(|scope| {
         for _ in 0..usable_cores().min(claims.len()) {
             scope.spawn(|| {
-                let mut walker = Walker::new(&*source, &room, labels);
+                let mut walker = Walker::new(&*source, &room, labels, target.orients());
                 let mut outcome = Ok(());
                 while !interrupt::asked() && outcome.is_ok() {
                     // Relaxed: each number is taken once. The scope's end orders the rest.
@@ -111,6 +111,9 @@ fn report(
     labels: &MaskContents,
 ) -> Result<Report, CliError> {
     found.labels.sort_unstable();
+    for checked in [&mut found.images, &mut found.masks] {
+        checked.turned.sort_by_key(|file| file.at);
+    }
     let mut counts: BTreeMap<i64, u64> = BTreeMap::new();
     for (_, label) in &found.labels {
         *counts.entry(*label).or_default() += 1;
@@ -139,6 +142,7 @@ fn report(
     let has = |wanted: fn(&FieldKind) -> bool| fields.iter().any(|field| wanted(&field.kind));
     Ok(Report {
         left_out: source.left_out(),
+        is_oriented: target.orients(),
         mask_classes: labels.shares(&found.masks),
         images: has(is_image).then_some(found.images),
         masks: has(is_mask).then_some(found.masks),
@@ -218,12 +222,17 @@ struct Walker<'a> {
 }
 
 impl<'a> Walker<'a> {
-    fn new(source: &'a dyn Source, room: &'a WalkBudget, labels: &'a MaskContents) -> Walker<'a> {
+    fn new(
+        source: &'a dyn Source,
+        room: &'a WalkBudget,
+        labels: &'a MaskContents,
+        orient: bool,
+    ) -> Walker<'a> {
         Walker {
             source,
             room,
-            images: Checker::new(&MaskContents::None),
-            masks: Checker::new(labels),
+            images: Checker::new(&MaskContents::None, orient),
+            masks: Checker::new(labels, orient),
             damaged: Vec::new(),
             labels: Vec::new(),
             checked: 0,

@@ -10,7 +10,7 @@ use infeed::sample::Size;
 use infeed::source::left_out::LeftOut;
 use serde_json::{Value, json};
 
-use super::check::FolderCheck;
+use super::check::{FolderCheck, TurnedFile};
 use crate::terminal::human_bytes;
 
 /// Maximum number of list entries in the text. JSON has all.
@@ -36,6 +36,8 @@ pub(super) struct Report {
     /// Pairs whose image and mask differ in size.
     pub(super) mismatched: Vec<String>,
     pub(super) arrays: Vec<MemoryField>,
+    /// Whether the pipeline applies EXIF orientations.
+    pub(super) is_oriented: bool,
     /// Set for a source whose records are not separate files.
     pub(super) records: Option<RecordSummary>,
 }
@@ -106,7 +108,7 @@ impl Report {
         }
         for (name, folder) in [("images", &self.images), ("masks", &self.masks)] {
             if let Some(folder) = folder {
-                folder_text(name, folder, &mut lines);
+                folder_text(name, folder, self.is_oriented, &mut lines);
             }
         }
         for field in &self.arrays {
@@ -305,7 +307,7 @@ fn left_out_json(parts: &LeftOut) -> Value {
     })
 }
 
-fn folder_text(name: &str, folder: &FolderCheck, lines: &mut Vec<String>) {
+fn folder_text(name: &str, folder: &FolderCheck, is_oriented: bool, lines: &mut Vec<String>) {
     let place = match folder.root.as_os_str().is_empty() {
         true => String::new(),
         false => format!(" files in {}", folder.root.display()),
@@ -344,6 +346,7 @@ fn folder_text(name: &str, folder: &FolderCheck, lines: &mut Vec<String>) {
             bytes_per_pixel(folder),
         ));
     }
+    turned_text(folder, is_oriented, lines);
     if folder.warned > 0 {
         lines.push(format!(
             "warnings    {} files decode with harmless warnings",
@@ -359,6 +362,36 @@ fn folder_text(name: &str, folder: &FolderCheck, lines: &mut Vec<String>) {
     if !bad.is_empty() {
         lines.push(format!("  {}", listed(&bad, "\n  ")));
     }
+}
+
+/// Names the files with an EXIF orientation, and the effect of `orient=True` on them.
+fn turned_text(folder: &FolderCheck, is_oriented: bool, lines: &mut Vec<String>) {
+    let turned = &folder.turned;
+    if turned.is_empty() {
+        return;
+    }
+    let name = |file: &TurnedFile| {
+        let path = Path::new(&file.name);
+        let path = path.strip_prefix(&folder.root).unwrap_or(path);
+        path.display().to_string()
+    };
+    let names: Vec<String> = turned.iter().map(name).collect();
+    lines.push(format!(
+        "turned      {} by an EXIF orientation: {}",
+        turned.len(),
+        listed(&names, ", ")
+    ));
+    let swapped = turned.iter().filter(|file| file.stored != file.displayed);
+    let effect = format!(
+        "which exchanges height and width of {} of them",
+        swapped.count()
+    );
+    lines.push(match is_oriented {
+        true => format!("            the pipeline turns them, {effect}"),
+        false => {
+            format!("            decoded as stored; .decode(orient=True) turns them, {effect}")
+        }
+    });
 }
 
 fn bad_line(name: &str, reason: &str, root: &Path) -> String {
@@ -388,6 +421,11 @@ fn folder_json(folder: &FolderCheck) -> Value {
         "formats": folder.formats,
         "height": spread(|size| size.height),
         "width": spread(|size| size.width),
+        "turned": folder.turned.iter().map(|file| json!({
+            "path": file.name,
+            "stored": [file.stored.height, file.stored.width],
+            "displayed": [file.displayed.height, file.displayed.width],
+        })).collect::<Vec<_>>(),
         "warned": folder.warned,
         "bad": bad.collect::<Vec<_>>(),
     })

@@ -70,6 +70,93 @@ fn names_cannot_send_control_characters_to_the_terminal() {
     );
 }
 
+/// Copies photographs with EXIF orientations 1, 6 and 3 into a folder.
+fn turned_photos(root: &Path) {
+    let conformance = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/conformance");
+    fs::create_dir_all(root).unwrap();
+    for (name, orientation) in [("a.jpg", 1), ("b.jpg", 6), ("c.jpg", 3)] {
+        let file = conformance.join(format!("orientation{orientation}.jpg"));
+        fs::copy(file, root.join(name)).unwrap();
+    }
+}
+
+#[test]
+fn turned_images_are_counted_and_named_with_the_effect_of_orient() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("photos");
+    turned_photos(&root);
+    let root = root.to_str().unwrap();
+
+    let text = stdout(&infeed(["inspect", root]));
+    let report = json(&infeed(["inspect", root, "--json"]));
+
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let text = words.join(" ");
+    for part in [
+        "turned 2 by an EXIF orientation: b.jpg, c.jpg",
+        "decoded as stored; .decode(orient=True) turns them",
+        "exchanges height and width of 1 of them",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    let turned = report["images"]["turned"].as_array().unwrap();
+    assert_eq!(turned.len(), 2, "{report}");
+    assert_eq!(turned[0]["stored"], serde_json::json!([19, 23]));
+    assert_eq!(turned[0]["displayed"], serde_json::json!([23, 19]));
+
+    let pipeline = dir.path().join("pipeline.toml");
+    let toml = format!("[source]\nkind = \"folder\"\npath = {root:?}\n[decode]\norient = true\n");
+    fs::write(&pipeline, toml).unwrap();
+    let text = stdout(&infeed(["inspect", pipeline.to_str().unwrap()]));
+    assert!(text.contains("the pipeline turns them"), "{text}");
+}
+
+#[test]
+fn records_of_shards_count_turned_images() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, out) = (dir.path().join("photos/x"), dir.path().join("packed"));
+    turned_photos(&root);
+    let root = root.parent().unwrap();
+    let packed = infeed([
+        "pack",
+        root.to_str().unwrap(),
+        out.to_str().unwrap(),
+        "--to",
+        "webdataset",
+    ]);
+    assert!(packed.status.success(), "{}", stderr(&packed));
+
+    let report = json(&infeed(["inspect", out.to_str().unwrap(), "--json"]));
+
+    let turned = report["images"]["turned"].as_array().unwrap();
+    assert_eq!(turned.len(), 2, "{report}");
+}
+
+#[test]
+fn a_pair_of_unequal_size_that_orient_makes_equal_names_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (images, masks) = (dir.path().join("images"), dir.path().join("masks"));
+    turned_photos(&images);
+    fs::create_dir(&masks).unwrap();
+    for (name, height, width) in [("a", 19, 23), ("b", 23, 19), ("c", 19, 23)] {
+        let mut mask = infeed::sample::Image::default();
+        mask.reset(
+            infeed::sample::Size { height, width },
+            1,
+            infeed::sample::Depth::U8,
+        );
+        let file = infeed_sample::png(&mask).unwrap();
+        fs::write(masks.join(format!("{name}.png")), file).unwrap();
+    }
+
+    let report = json(&infeed(["inspect", dir.path().to_str().unwrap(), "--json"]));
+
+    let mismatched = report["size_mismatches"].as_array().unwrap();
+    assert_eq!(mismatched.len(), 1, "{report}");
+    let text = mismatched[0].as_str().unwrap();
+    assert!(text.ends_with("equal with .decode(orient=True)"), "{text}");
+}
+
 #[test]
 fn parts_that_no_record_contains_are_listed() {
     let dir = tempfile::tempdir().unwrap();
