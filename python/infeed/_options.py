@@ -130,7 +130,7 @@ class BoxesOptions:
     field: str
     format: BoxFormat = "xyxy"
     normalized: bool = False
-    oriented: bool = False
+    oriented: bool | None = None
     columns: tuple[str, ...] = ()
     masks: str | None = None
     min_size: float = 1.0
@@ -154,7 +154,7 @@ class PointsOptions:
     visibility: bool = True
     normalized: bool = False
     edges: bool = False
-    oriented: bool = False
+    oriented: bool | None = None
     pairs: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
@@ -181,7 +181,7 @@ class MovingFields:
         *,
         format: BoxFormat = "xyxy",
         normalized: bool = False,
-        oriented: bool = False,
+        oriented: bool | None = None,
         columns: Sequence[str] = (),
         masks: str | None = None,
         min_size: float = 1.0,
@@ -209,7 +209,8 @@ class MovingFields:
             oriented: Whether coordinates refer to the image as viewers show it, in its
                 EXIF orientation; set it together with ``decode(orient=True)``.
                 Otherwise they refer to the stored pixels, and ``decode(orient=True)``
-                turns the boxes with the image.
+                turns the boxes with the image. None means True for the boxes of
+                ``Coco``, ``Yolo``, ``Voc`` and ``LabelMe``, and otherwise False.
             columns: Names of fields with one number, or one row, per box, such as
                 labels. Their values do not change.
             masks: Name of the field with the mask of each box: a text with a JSON list
@@ -238,7 +239,7 @@ class MovingFields:
         visibility: bool = True,
         normalized: bool = False,
         edges: bool = False,
-        oriented: bool = False,
+        oriented: bool | None = None,
         pairs: Sequence[tuple[int, int]] = (),
     ) -> Self:
         """Declares a field of points, such as keypoints, which move with their image.
@@ -266,7 +267,8 @@ class MovingFields:
                 pixel, and a flip maps ``x`` to ``width - 1 - x``.
             oriented: Whether coordinates refer to the image as viewers show it, in its
                 EXIF orientation. Otherwise they refer to the stored pixels, and
-                ``decode(orient=True)`` turns the points with the image.
+                ``decode(orient=True)`` turns the points with the image. None means True
+                for the points of ``Coco`` and ``Yolo``, and otherwise False.
             pairs: Numbers of points of an object, from 0, that change places when a
                 flip mirrors the image, such as left and right hand.
 

@@ -275,6 +275,47 @@ def test_boxes_of_the_shown_image_do_not_turn():
         assert index in (0, 6) or not np.array_equal(found, other)
 
 
+def turned_yolo(root, orientation):
+    """A YOLO dataset of an image, with the box of its red pixels as viewers show it."""
+    (root / "images").mkdir(parents=True)
+    (root / "labels").mkdir()
+    shown = np.zeros((100, 40, 3), np.uint8)
+    shown[10:50, 4:20] = COLOURS[1]
+    undo = {3: 2, 6: 1, 8: 3}[orientation]
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored = np.ascontiguousarray(np.rot90(shown, undo))
+    Image.fromarray(stored).save(root / "images/photo.png", exif=exif)
+    (root / "labels/photo.txt").write_text("0 0.3 0.3 0.4 0.4\n")
+    return sources.Yolo(str(root / "images"))
+
+
+@pytest.mark.parametrize("orientation", [3, 6, 8])
+def test_boxes_of_a_source_refer_to_the_image_as_viewers_show_it(tmp_path, orientation):
+    pipeline = infeed.Pipeline(turned_yolo(tmp_path, orientation))
+    declared = pipeline.boxes(
+        format="cxcywh", normalized=True, columns=("labels",), min_size=2
+    )
+    for each in [pipeline, declared]:
+        with each.decode(orient=True).open(workers=1) as loader:
+            (batch,) = loader
+            box = corners(rows(batch, "boxes")[0], "cxcywh", True, (100, 40))[0]
+            np.testing.assert_allclose(box, extent(batch["image"][0], 1), atol=1e-4)
+
+
+def test_boxes_next_to_a_turned_image_warn_when_a_loader_opens(tmp_path, caplog):
+    pipeline = infeed.Pipeline(turned_yolo(tmp_path, 6))
+
+    with pipeline.decode(orient=True).open(workers=1):
+        assert "orientation" not in caplog.text
+    with pipeline.decode().open(workers=1):
+        pass
+
+    assert "1 of 1 sampled images has an EXIF orientation" in caplog.text
+    assert "photo.png" in caplog.text
+    assert ".decode(orient=True)" in caplog.text
+
+
 def test_masks_and_boxes_share_the_draw():
     rng = np.random.default_rng(0)
     count = 12

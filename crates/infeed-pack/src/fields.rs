@@ -290,9 +290,9 @@ fn one(pipeline: &Pipeline, field: &Field, options: &PackOptions) -> Result<Fiel
 /// Returns the first boxes or points that refer to the pixels as stored in the files.
 fn stored_coordinates(pipeline: &Pipeline) -> Option<String> {
     let boxes = pipeline.declared_boxes().into_iter();
-    let boxes = boxes.filter_map(|spec| (!spec.oriented).then_some(spec.field));
+    let boxes = boxes.filter_map(|spec| (!spec.is_oriented()).then_some(spec.field));
     let points = pipeline.declared_points().into_iter();
-    let points = points.filter_map(|spec| (!spec.oriented).then_some(spec.field));
+    let points = points.filter_map(|spec| (!spec.is_oriented()).then_some(spec.field));
     boxes.chain(points).next()
 }
 

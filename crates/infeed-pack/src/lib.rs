@@ -543,6 +543,9 @@ fn over(
     let mut pipeline = Pipeline {
         weights: weights.map(|one| one.numbered(source)).transpose()?,
         repeat: pipeline.repeat,
+        // The packed source does not know its boxes.
+        boxes: pipeline.declared_boxes(),
+        points: pipeline.declared_points(),
         source: packed.clone(),
         ..pipeline.plain()
     };

@@ -9,7 +9,9 @@ use infeed::error::Error;
 use infeed::pipeline::{BoxesSpec, Decode, Pipeline, SourceSpec};
 use infeed::sample::{FieldKind, Image};
 use infeed::source::read_one;
-use infeed::transform::{BoxFormat, PixelView, Resize, Rng, Transform, TransformScratch};
+use infeed::transform::{
+    BoxFormat, PixelView, RandomHorizontalFlip, Resize, Rng, Transform, TransformScratch,
+};
 use infeed_pack::{PackOptions, PackedDataset, Target, pack};
 use infeed_sample::png;
 use tempfile::TempDir;
@@ -222,7 +224,7 @@ fn images_that_are_turned_before_a_transform_are_not_turned_again() {
 fn raw_pixels_are_turned_only_where_no_coordinates_refer_to_the_stored_ones() {
     let (_root, source) = turned_box();
     let boxes = |oriented| BoxesSpec {
-        oriented,
+        oriented: Some(oriented),
         normalized: true,
         ..BoxesSpec::new("boxes", BoxFormat::Cxcywh)
     };
@@ -249,7 +251,7 @@ fn raw_pixels_are_turned_only_where_no_coordinates_refer_to_the_stored_ones() {
 #[test]
 fn boxes_next_to_a_file_of_another_encoding_fit_its_turned_pixels() {
     let (_root, source) = turned_box();
-    for oriented in [false, true] {
+    for oriented in [Some(false), Some(true), None] {
         let boxes = BoxesSpec {
             oriented,
             normalized: true,
@@ -274,9 +276,33 @@ fn boxes_next_to_a_file_of_another_encoding_fit_its_turned_pixels() {
             let done = done.expect("packs");
 
             let epoch = |pipeline| data::bits(&data::epoch(&data::open(pipeline, 1)));
-            assert_eq!(epoch(&done.pipeline), epoch(&pipeline), "{to:?} {oriented}");
+            assert_eq!(
+                epoch(&done.pipeline),
+                epoch(&pipeline),
+                "{to:?} {oriented:?}"
+            );
         }
     }
+}
+
+#[test]
+fn the_packed_pipeline_declares_the_boxes_of_its_source() {
+    let (_root, source) = turned_box();
+    let flip = RandomHorizontalFlip::new(1.0);
+    let pipeline = Pipeline {
+        decode: Some(turned()),
+        ..Pipeline::new(source).transform(flip)
+    };
+    let out = tempfile::tempdir().expect("a temporary folder");
+
+    let done = packed(&pipeline, out.path(), |options| {
+        options.to = Target::WebDataset;
+        options.image = "png".parse().expect("an encoding");
+    });
+
+    let done = done.expect("packs");
+    let epoch = |pipeline| data::bits(&data::epoch(&data::open(pipeline, 1)));
+    assert_eq!(epoch(&done.pipeline), epoch(&pipeline));
 }
 
 #[test]

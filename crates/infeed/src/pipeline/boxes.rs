@@ -21,9 +21,10 @@ pub struct BoxesSpec {
     #[serde(default)]
     pub normalized: bool,
     /// Whether coordinates refer to the image in its EXIF orientation. Otherwise they refer to the
-    /// stored pixels, and [`Decode::orient`](super::Decode::orient) moves them.
-    #[serde(default)]
-    pub oriented: bool,
+    /// stored pixels, and [`Decode::orient`](super::Decode::orient) moves them. Absent: as the source
+    /// declares this field, and false if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oriented: Option<bool>,
     /// Fields with one value, or one row of values, per box, such as labels.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub columns: Vec<String>,
@@ -53,7 +54,7 @@ impl BoxesSpec {
             field: field.into(),
             format,
             normalized: false,
-            oriented: false,
+            oriented: None,
             columns: Vec::new(),
             masks: None,
             min_size: one(),
@@ -74,6 +75,11 @@ impl BoxesSpec {
     pub fn masks(mut self, name: impl Into<String>) -> BoxesSpec {
         self.masks = Some(name.into());
         self
+    }
+
+    /// Whether coordinates refer to the image in its EXIF orientation.
+    pub fn is_oriented(&self) -> bool {
+        self.oriented.unwrap_or(false)
     }
 
     /// Whether the values of a field move with the image.

@@ -416,7 +416,10 @@ impl Pipeline {
         };
         match declared.iter_mut().find(|spec| spec.field == own.field) {
             // The format of masks is the source's.
-            Some(spec) => spec.masks = spec.masks.take().or(own.masks),
+            Some(spec) => {
+                spec.masks = spec.masks.take().or(own.masks);
+                spec.oriented = spec.oriented.or(own.oriented);
+            }
             None => declared.push(own),
         }
         declared
@@ -426,11 +429,12 @@ impl Pipeline {
     /// its points, unless the description declares them.
     pub fn declared_points(&self) -> Vec<PointsSpec> {
         let mut declared = self.points.clone();
-        if let Some(own) = self.source.points()
-            && self.decode.is_some()
-            && declared.iter().all(|spec| spec.field != own.field)
-        {
-            declared.push(own);
+        let Some(own) = self.source.points().filter(|_| self.decode.is_some()) else {
+            return declared;
+        };
+        match declared.iter_mut().find(|spec| spec.field == own.field) {
+            Some(spec) => spec.oriented = spec.oriented.or(own.oriented),
+            None => declared.push(own),
         }
         declared
     }

@@ -25,9 +25,10 @@ pub struct PointsSpec {
     #[serde(default)]
     pub edges: bool,
     /// Whether coordinates refer to the image in its EXIF orientation. Otherwise they refer to the
-    /// stored pixels, and [`Decode::orient`](super::Decode::orient) moves them.
-    #[serde(default)]
-    pub oriented: bool,
+    /// stored pixels, and [`Decode::orient`](super::Decode::orient) moves them. Absent: as the source
+    /// declares this field, and false if it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oriented: Option<bool>,
     /// Numbers of points of an object, from 0, that change places when the image is mirrored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pairs: Vec<[usize; 2]>,
@@ -46,9 +47,14 @@ impl PointsSpec {
             visibility: true,
             normalized: false,
             edges: false,
-            oriented: false,
+            oriented: None,
             pairs: Vec::new(),
         }
+    }
+
+    /// Whether coordinates refer to the image in its EXIF orientation.
+    pub fn is_oriented(&self) -> bool {
+        self.oriented.unwrap_or(false)
     }
 
     /// Sets the number of points of an object.

@@ -360,9 +360,10 @@ impl SourceSpec {
         }
     }
 
-    /// Returns the declaration of the boxes, if the source has boxes and knows their format.
+    /// Returns the declaration of the boxes, if the source has boxes and knows their format. The
+    /// tools that draw and read such boxes show images in their EXIF orientation.
     pub(super) fn boxes(&self) -> Option<BoxesSpec> {
-        match self {
+        let boxes = match self {
             SourceSpec::Coco {
                 keypoints,
                 masks,
@@ -397,7 +398,11 @@ impl SourceSpec {
             }
             SourceSpec::Mix { parts, .. } => parts.first()?.source.boxes(),
             _ => None,
-        }
+        };
+        boxes.map(|boxes| BoxesSpec {
+            oriented: Some(true),
+            ..boxes
+        })
     }
 
     /// Returns the declaration of the points, if the source has points.
@@ -406,11 +411,15 @@ impl SourceSpec {
             SourceSpec::Coco {
                 keypoints: Some(count),
                 ..
-            } => Some(PointsSpec::new(coco::KEYPOINTS).count(*count)),
+            } => Some(PointsSpec {
+                oriented: Some(true),
+                ..PointsSpec::new(coco::KEYPOINTS).count(*count)
+            }),
             SourceSpec::Yolo { corners: true, .. } => Some(PointsSpec {
                 visibility: false,
                 normalized: true,
                 edges: true,
+                oriented: Some(true),
                 ..PointsSpec::new(yolo::CORNERS).count(4)
             }),
             SourceSpec::Mix { parts, .. } => parts.first()?.source.points(),

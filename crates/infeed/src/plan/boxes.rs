@@ -125,7 +125,7 @@ pub(super) fn plans(
                     None => return wrong(format!("`{name}` cannot hold boxes; {BOXES}")),
                 },
                 Some(plan) if spec.masks.as_ref() == Some(name) => {
-                    plan.masks = masks::planned(at, &fields[at], spec.oriented);
+                    plan.masks = masks::planned(at, &fields[at], spec.is_oriented());
                     if plan.masks.is_none() {
                         return wrong(format!("`{name}` cannot hold masks; {}", masks::MASKS));
                     }
@@ -399,7 +399,7 @@ impl BoxesPlan {
             });
         }
         // The size that the coordinates refer to, and its turn to the decoded image.
-        let frame = match self.spec.oriented {
+        let frame = match self.spec.is_oriented() {
             true => ImageFrame::upright(image.size),
             false => image,
         };

@@ -25,6 +25,7 @@ mod points;
 pub mod prepared;
 pub mod preview;
 pub mod sample;
+mod turned;
 pub(crate) mod warnings;
 mod write;
 

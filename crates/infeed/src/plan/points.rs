@@ -244,7 +244,7 @@ impl PointsPlan {
             });
         }
         // The size that the coordinates refer to, and its turn to the decoded image.
-        let frame = match self.spec.oriented {
+        let frame = match self.spec.is_oriented() {
             true => ImageFrame::upright(image.size),
             false => image,
         };

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-use super::{coordinates, place};
+use super::{coordinates, place, turned};
 use crate::pipeline::Pipeline;
 use infeed_codec::transform::Effect;
 use infeed_core::sample::{Field, FieldKind};
@@ -16,7 +16,7 @@ use infeed_source::left_out::LeftOut;
 const MAX_PLAUSIBLE: f64 = 2.0;
 
 /// Logs probable mistakes in a description, and the parts of the dataset that the source does not
-/// read.
+/// read. Reads the headers of some local images.
 pub(crate) fn log(pipeline: &Pipeline, source: &dyn Source) {
     let fields = source.fields();
     let found = coordinates::warnings(pipeline, fields);
@@ -29,6 +29,11 @@ pub(crate) fn log(pipeline: &Pipeline, source: &dyn Source) {
         if is_new(&text) {
             tracing::warn!(target: "infeed::source", "{text}");
         }
+    }
+    if let Some(text) = turned::warning(pipeline, source)
+        && is_new(&text)
+    {
+        tracing::warn!(target: "infeed::plan", "{text}");
     }
 }
 
