@@ -65,14 +65,14 @@ fn in_xmp(xmp: &[u8]) -> Option<u8> {
 }
 
 /// A value of a directory.
-struct Value<'a> {
+struct TagValue<'a> {
     kind: u16,
     /// Not empty: at least one whole number.
     data: &'a [u8],
     is_big_endian: bool,
 }
 
-impl Value<'_> {
+impl TagValue<'_> {
     /// Returns the first number. None for bytes and text, which Pillow does not compare with
     /// numbers.
     fn number(&self) -> Option<f64> {
@@ -173,7 +173,7 @@ impl<'a> Directory<'a> {
 
     /// Returns the first usable value of a tag. Skips values of an unknown type and values outside
     /// the bytes.
-    fn find(&self, tag: u16) -> Option<Value<'a>> {
+    fn find(&self, tag: u16) -> Option<TagValue<'a>> {
         let mut at = self.first;
         for _ in 0..self.entries {
             let found = self.integer(at, 2)?;
@@ -188,7 +188,7 @@ impl<'a> Directory<'a> {
     }
 
     /// Returns the value of the entry at an offset.
-    fn value(&self, at: usize) -> Option<Value<'a>> {
+    fn value(&self, at: usize) -> Option<TagValue<'a>> {
         let kind = self.integer(at + 2, 2)? as u16;
         let count = usize::try_from(self.integer(at + 4, self.word)?).ok()?;
         let length = count.checked_mul(unit(kind)?)?;
@@ -198,7 +198,7 @@ impl<'a> Directory<'a> {
             false => usize::try_from(self.integer(inside, self.word)?).ok()?,
         };
         let data = self.bytes.get(from..from.checked_add(length)?)?;
-        (!data.is_empty()).then_some(Value {
+        (!data.is_empty()).then_some(TagValue {
             kind,
             data,
             is_big_endian: self.is_big_endian,

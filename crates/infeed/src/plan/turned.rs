@@ -12,7 +12,7 @@ use crate::pipeline::Pipeline;
 use infeed_codec::decode::{Decoder, Format, Header, ImageFrame, Limits};
 use infeed_core::exec::budget::BudgetError;
 use infeed_core::sample::{FieldKind, Pixels};
-use infeed_source::{Source, store};
+use infeed_source::{Read, Source, store};
 
 /// Number of records whose headers are read, spread over the source.
 const SAMPLE: u64 = 64;
@@ -23,8 +23,8 @@ const HEAD_BYTES: u64 = 64 << 10;
 /// Maximum bytes that all reads of a check bring.
 const ALL_BYTES: u64 = 32 << 20;
 
-/// Annotations next to the images of a pipeline.
-struct Annotations {
+/// Annotations next to images that a pipeline decodes as stored.
+pub(super) struct Annotations {
     /// Names of the boxes and points, and whether they refer to the displayed image.
     coordinates: Vec<(String, bool)>,
     /// Number of the first image field among all fields.
@@ -35,7 +35,7 @@ struct Annotations {
 
 impl Annotations {
     /// Returns the annotations that a turn would move. None if images are not decoded, or are turned.
-    fn of(pipeline: &Pipeline, source: &dyn Source) -> Option<Annotations> {
+    pub(super) fn of(pipeline: &Pipeline, source: &dyn Source) -> Option<Annotations> {
         let decode = pipeline.decode.as_ref()?;
         if decode.orient {
             return None;
@@ -60,8 +60,41 @@ impl Annotations {
         (!found.coordinates.is_empty() || found.mask.is_some()).then_some(found)
     }
 
-    /// Whether a turn of the image, of which `frames` are those of the image and its mask, changes
-    /// which pixels the annotations cover.
+    /// Returns a warning if some images have an orientation that their annotations need.
+    pub(super) fn warning(&self, source: &dyn Source) -> Option<String> {
+        let mut sampler = Sampler::default();
+        let (mut looked, mut turned) = (0_u64, 0_u64);
+        let mut first = None;
+        let count = source.len().min(SAMPLE);
+        for nth in 0..count {
+            // In 128 bits, because the product may exceed u64.
+            let record = (u128::from(nth) * u128::from(source.len()) / u128::from(count)) as u64;
+            let reads = source.plan(&[record], ALL_BYTES);
+            // A source of trials repeats records and names them by their numbers in another source.
+            let number = reads.first().and_then(|read| read.records.first());
+            let Some(&(_, record)) = number else {
+                continue;
+            };
+            let frames = sampler.frames(source, self, (record, &reads));
+            let Some((image, mask)) = frames else {
+                continue;
+            };
+            looked += 1;
+            if self.are_turned(image, mask) {
+                turned += 1;
+                first.get_or_insert(record);
+            }
+        }
+        let name = source.id(first?, Some(self.image)).name;
+        let has = if turned == 1 { "has" } else { "have" };
+        Some(format!(
+            "{turned} of {looked} sampled images {has} an EXIF orientation, for example {name}; pixels \
+             are decoded as stored, {}",
+            self.advice()
+        ))
+    }
+
+    /// Whether the annotations of an image, or its mask, only fit after the turn of the image.
     fn are_turned(&self, image: ImageFrame, mask: Option<ImageFrame>) -> bool {
         if image.orientation == 1 {
             return false;
@@ -100,34 +133,6 @@ impl Annotations {
     }
 }
 
-/// Returns a warning if some images have an orientation that their annotations need.
-pub(super) fn warning(pipeline: &Pipeline, source: &dyn Source) -> Option<String> {
-    let annotations = Annotations::of(pipeline, source)?;
-    let mut sampler = Sampler::default();
-    let (mut looked, mut turned) = (0_u64, 0_u64);
-    let mut first = None;
-    let count = source.len().min(SAMPLE);
-    for nth in 0..count {
-        // In 128 bits, because the product may exceed u64.
-        let record = (u128::from(nth) * u128::from(source.len()) / u128::from(count)) as u64;
-        let Some((image, mask)) = sampler.frames(source, &annotations, record) else {
-            continue;
-        };
-        looked += 1;
-        if annotations.are_turned(image, mask) {
-            turned += 1;
-            first.get_or_insert(record);
-        }
-    }
-    let name = source.id(first?, Some(annotations.image)).name;
-    let has = if turned == 1 { "has" } else { "have" };
-    Some(format!(
-        "{turned} of {looked} sampled images {has} an EXIF orientation, for example {name}; pixels \
-         are decoded as stored, {}",
-        annotations.advice()
-    ))
-}
-
 /// Reads headers within a budget of bytes.
 struct Sampler {
     decoder: Decoder,
@@ -150,7 +155,7 @@ impl Sampler {
         &mut self,
         source: &dyn Source,
         annotations: &Annotations,
-        record: u64,
+        (record, reads): (u64, &[Read]),
     ) -> Option<(ImageFrame, Option<ImageFrame>)> {
         let files = source.files(record);
         let mask = annotations.mask.as_ref().map(|(at, _)| *at);
@@ -162,15 +167,15 @@ impl Sampler {
         if source.local_files(record).is_empty() {
             return None;
         }
-        let fields = self.read(source, record)?;
+        let fields = self.read(source, reads)?;
         let mut frame = |at: usize| Some(self.header(fields.get(at)?)?.frame());
         Some((frame(annotations.image)?, mask.and_then(frame)))
     }
 
     /// Reads a record of a shard, if the budget permits.
-    fn read(&mut self, source: &dyn Source, record: u64) -> Option<Vec<bytes::Bytes>> {
+    fn read(&mut self, source: &dyn Source, reads: &[Read]) -> Option<Vec<bytes::Bytes>> {
         let mut found = None;
-        for read in source.plan(&[record], self.left) {
+        for read in reads {
             let mut admit = |bytes: u64| match self.left.checked_sub(bytes) {
                 Some(left) => {
                     self.left = left;
@@ -179,7 +184,7 @@ impl Sampler {
                 None => Err(BudgetError::Closed),
             };
             let mut sink = |_, result| found = Some(result);
-            source.read(&read, &mut admit, &mut sink).ok()?;
+            source.read(read, &mut admit, &mut sink).ok()?;
         }
         Some(found?.ok()?.fields)
     }
@@ -232,6 +237,7 @@ mod tests {
     use infeed_codec::decode::exif_block;
     use infeed_codec::transform::BoxFormat;
     use infeed_core::sample::{Depth, Image, Size};
+    use infeed_source::repeated::RepeatedRecords;
     use std::fs;
     use std::path::PathBuf;
     use tempfile::TempDir;
@@ -271,6 +277,10 @@ mod tests {
     fn found(pipeline: &Pipeline) -> Option<String> {
         let source = pipeline.open_source(&[]).expect("opens");
         warning(pipeline, &*source)
+    }
+
+    fn warning(pipeline: &Pipeline, source: &dyn Source) -> Option<String> {
+        Annotations::of(pipeline, source)?.warning(source)
     }
 
     const BOX: &[u8] = b"0 0.5 0.5 0.1 0.1";
@@ -441,6 +451,18 @@ mod tests {
         let text = found(&Pipeline::new(yolo(root.path())).decode()).expect("a warning");
 
         assert!(text.starts_with("2 of 2"), "{text}");
+    }
+
+    #[test]
+    fn repeated_records_are_sampled_by_their_numbers_in_the_original() {
+        let root = folder(&[("images/a.png", &photo()), ("labels/a.txt", BOX)]);
+        let pipeline = Pipeline::new(yolo(root.path())).decode();
+        let source = pipeline.open_source(&[]).expect("opens");
+
+        let text = warning(&pipeline, &RepeatedRecords::new(source, vec![0], 100));
+
+        let text = text.expect("a warning");
+        assert!(text.starts_with("64 of 64"), "{text}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use infeed_source::left_out::LeftOut;
 const MAX_PLAUSIBLE: f64 = 2.0;
 
 /// Logs probable mistakes in a description, and the parts of the dataset that the source does not
-/// read. Reads the headers of some local images.
+/// read. Reads the headers of some local images, once per source.
 pub(crate) fn log(pipeline: &Pipeline, source: &dyn Source) {
     let fields = source.fields();
     let found = coordinates::warnings(pipeline, fields);
@@ -30,14 +30,16 @@ pub(crate) fn log(pipeline: &Pipeline, source: &dyn Source) {
             tracing::warn!(target: "infeed::source", "{text}");
         }
     }
-    if let Some(text) = turned::warning(pipeline, source)
-        && is_new(&text)
+    // Trials open parts of a source many times, and each part has other counts.
+    if let Some(annotations) = turned::Annotations::of(pipeline, source)
+        && is_new(&format!("{:?}", pipeline.source))
+        && let Some(text) = annotations.warning(source)
     {
         tracing::warn!(target: "infeed::plan", "{text}");
     }
 }
 
-/// Whether the process has not logged this warning yet.
+/// Whether the process asks about this text, a warning or a source, for the first time.
 fn is_new(text: &str) -> bool {
     static LOGGED: Mutex<Option<HashSet<String>>> = Mutex::new(None);
     let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
