@@ -509,11 +509,18 @@ impl<'de> Visitor<'de> for CocoMaskVisitor {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<CocoMask, A::Error> {
-        let mut polygons = Vec::new();
-        while let Some(polygon) = list.next_element()? {
-            polygons.push(polygon);
+        let (mut polygons, mut flat) = (Vec::new(), Vec::new());
+        while let Some(part) = list.next_element()? {
+            match part {
+                PolygonPart::Polygon(polygon) => polygons.push(polygon),
+                PolygonPart::Coordinate(x) => flat.push(x),
+            }
         }
-        Ok(CocoMask::Polygons(polygons))
+        match (polygons.is_empty(), flat.is_empty()) {
+            (_, true) => Ok(CocoMask::Polygons(polygons)),
+            (true, false) => Ok(CocoMask::Polygons(vec![flat])),
+            (false, false) => Err(de::Error::custom("polygons and numbers in one list")),
+        }
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<CocoMask, A::Error> {
@@ -529,6 +536,48 @@ impl<'de> Visitor<'de> for CocoMaskVisitor {
             size: size.ok_or_else(|| de::Error::missing_field("size"))?,
             counts: counts.ok_or_else(|| de::Error::missing_field("counts"))?,
         })
+    }
+}
+
+/// A part of a list of polygons. Some tools write the numbers of a single polygon without its brackets.
+enum PolygonPart {
+    Polygon(Vec<f64>),
+    Coordinate(f64),
+}
+
+impl<'de> Deserialize<'de> for PolygonPart {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<PolygonPart, D::Error> {
+        deserializer.deserialize_any(PolygonPartVisitor)
+    }
+}
+
+struct PolygonPartVisitor;
+
+impl<'de> Visitor<'de> for PolygonPartVisitor {
+    type Value = PolygonPart;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of coordinates")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<PolygonPart, A::Error> {
+        let mut polygon = Vec::new();
+        while let Some(x) = list.next_element()? {
+            polygon.push(x);
+        }
+        Ok(PolygonPart::Polygon(polygon))
+    }
+
+    fn visit_i64<E>(self, x: i64) -> Result<PolygonPart, E> {
+        Ok(PolygonPart::Coordinate(x as f64))
+    }
+
+    fn visit_u64<E>(self, x: u64) -> Result<PolygonPart, E> {
+        Ok(PolygonPart::Coordinate(x as f64))
+    }
+
+    fn visit_f64<E>(self, x: f64) -> Result<PolygonPart, E> {
+        Ok(PolygonPart::Coordinate(x))
     }
 }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::folder::read_files;
 use super::left_out::LeftOut;
 use super::listing::Paths;
-use super::{Admission, Read, ReadError, Sink, Source, admitted, fingerprint};
+use super::{Admission, Read, ReadError, RecordResult, Sink, Source, admitted, fingerprint};
 use infeed_codec::decode::{ColorMode, DecodeError, Decoder, Limits, Request};
 use infeed_codec::instances::{self, CocoMaskError};
 use infeed_codec::transform::MAX_PIXELS;
@@ -24,11 +24,27 @@ pub const BOXES: &str = "boxes";
 /// Field of the class of each box.
 pub const LABELS: &str = "labels";
 
+/// Image that the coordinates of annotations refer to, if the EXIF orientation of a file turns it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AnnotatedImage {
+    /// Unknown: the stored pixels or the image as viewers show it.
+    #[default]
+    Any,
+    /// The stored pixels.
+    Stored,
+    /// The image as viewers show it.
+    Displayed,
+}
+
 /// Image files, each with its boxes.
 #[derive(Debug)]
 pub struct BoxedImages {
     fields: Vec<Field>,
     paths: Paths,
+    /// Size of each image that its annotations state, 0x0 if unknown. Empty if none states a size.
+    sizes: Vec<Size>,
+    /// Image to which these sizes must refer.
+    annotated: AnnotatedImage,
     /// End of each record's boxes in the lists below.
     ends: Vec<usize>,
     /// Boxes that were added.
@@ -74,9 +90,52 @@ enum BoxMasks {
 #[derive(Debug)]
 struct BoxSegments {
     paths: Paths,
-    /// Size of each record's image.
-    sizes: Vec<Size>,
     numbers: Vec<u32>,
+}
+
+/// A size in annotations that contradicts the image.
+#[derive(Debug, thiserror::Error)]
+enum SizeError {
+    #[error(
+        "its annotations are for an image of {stated} px, but the file has {stored} px, so its boxes \
+         belong to another version of the image; use the annotated file, or correct the size in \
+         the annotations if the boxes fit"
+    )]
+    Other { stated: Size, stored: Size },
+    #[error(
+        "its annotations are for {stated} px, the image as viewers show it, but the file has \
+         {stored} px and an EXIF orientation that turns it; use .decode(orient=True) and \
+         .boxes(\"boxes\", oriented=True, ...)"
+    )]
+    Turned { stated: Size, stored: Size },
+    #[error(
+        "its annotations are for the {stated} px that the file stores, but oriented=True declares \
+         boxes of the image as viewers show it, which has {displayed} px; leave out oriented=True"
+    )]
+    NotTurned { stated: Size, displayed: Size },
+}
+
+impl AnnotatedImage {
+    /// Compares the size in annotations with the image in the bytes of a file. Accepts damaged files,
+    /// which only decoding reports.
+    fn check(self, stated: Size, file: &[u8]) -> Result<(), SizeError> {
+        let limits = Limits {
+            max_pixels: u64::MAX,
+        };
+        let Ok(header) = Decoder::new().header(file, true, &limits) else {
+            return Ok(());
+        };
+        let (displayed, stored) = (header.size, header.frame().stored_size());
+        let (is_stored, is_displayed) = (stated == stored, stated == displayed);
+        match self {
+            _ if !is_stored && !is_displayed => Err(SizeError::Other { stated, stored }),
+            AnnotatedImage::Stored if !is_stored => Err(SizeError::Turned { stated, stored }),
+            AnnotatedImage::Displayed if !is_displayed => {
+                Err(SizeError::NotTurned { stated, displayed })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Reason why the segments of a record cannot be read.
@@ -102,15 +161,12 @@ enum SegmentsError {
 }
 
 impl BoxSegments {
-    /// Maximum memory for the pixels and the masks of a record.
-    fn scratch_bytes(&self, record: usize) -> u64 {
-        self.sizes[record].pixels() * 3 + instances::segments_bytes(self.sizes[record])
-    }
-
-    /// Returns the JSON list of the masks of a record, whose file has these bytes.
+    /// Returns the JSON list of the masks of a record, whose image has this size, from the bytes of
+    /// its file.
     fn text(
         &self,
         record: usize,
+        expected: Size,
         file: &[u8],
         boxes: Range<usize>,
     ) -> Result<Bytes, SegmentsError> {
@@ -124,7 +180,7 @@ impl BoxSegments {
         };
         let header = decoder.header(file, false, &Limits { max_pixels });
         let header = header.map_err(decode)?;
-        let (found, expected) = (header.size, self.sizes[record]);
+        let found = header.size;
         if found != expected {
             let path = path();
             return Err(SegmentsError::Size {
@@ -207,17 +263,34 @@ impl BoxedImages {
             boxes: 0,
             ends: Vec::with_capacity(paths.len()),
             paths,
+            sizes: Vec::new(),
+            annotated: AnnotatedImage::Any,
             ids,
             classes,
         }
     }
 
-    /// Takes the masks from an image file of this size for each record, whose pixels are the numbers
-    /// of segments.
-    pub(super) fn with_segments(mut self, paths: Paths, sizes: Vec<Size>) -> BoxedImages {
+    /// Sets the size of each image that its annotations state, 0x0 if unknown.
+    pub(super) fn with_sizes(mut self, sizes: Vec<Size>) -> BoxedImages {
+        if sizes.iter().any(|size| size.pixels() > 0) {
+            self.sizes = sizes;
+        }
+        self
+    }
+
+    /// Sets the image to which the coordinates of annotations refer. A record whose annotations
+    /// state the size of another image is then bad.
+    #[must_use]
+    pub fn annotated(mut self, image: AnnotatedImage) -> BoxedImages {
+        self.annotated = image;
+        self
+    }
+
+    /// Takes the masks from an image file for each record, which has the size of its image and whose
+    /// pixels are the numbers of segments.
+    pub(super) fn with_segments(mut self, paths: Paths) -> BoxedImages {
         let segments = BoxSegments {
             paths,
-            sizes,
             numbers: Vec::new(),
         };
         self.masks = Some(BoxMasks::Segments(Box::new(segments)));
@@ -272,6 +345,7 @@ impl BoxedImages {
             return Err(Error::config("source", problem));
         }
         self.paths.shrink();
+        self.sizes.shrink_to_fit();
         for list in &mut self.lists {
             list.bytes.shrink_to_fit();
         }
@@ -281,6 +355,68 @@ impl BoxedImages {
             Some(BoxMasks::Segments(segments)) => segments.paths.shrink(),
         }
         Ok(self)
+    }
+}
+
+impl BoxedImages {
+    /// Returns the size of the image that its annotations state, if they do.
+    fn stated_size(&self, record: usize) -> Option<Size> {
+        let size = self.sizes.get(record).copied();
+        size.filter(|size| size.pixels() > 0)
+    }
+
+    /// Reads a record.
+    fn record(&self, record: u64, admit: &mut Admission<'_>) -> Result<RecordResult, ReadError> {
+        let at = record as usize;
+        let own = at.checked_sub(1).map_or(0, |before| self.ends[before])..self.ends[at];
+        let stated = self.stated_size(at);
+        let files = match &self.masks {
+            Some(BoxMasks::Segments(segments)) => {
+                // Pixels and masks of the record.
+                let scratch = stated.map_or(0, |size| {
+                    size.pixels() * 3 + instances::segments_bytes(size)
+                });
+                let mut with_scratch = |bytes: u64| admit(bytes.saturating_add(scratch));
+                read_files(record, &[&self.paths, &segments.paths], &mut with_scratch)?
+            }
+            _ => read_files(record, &[&self.paths], admit)?,
+        };
+        let mut fields = match files {
+            Ok(fields) => fields,
+            Err(cause) => return Ok(Err(cause)),
+        };
+        if let Some(stated) = stated
+            && let Err(error) = self.annotated.check(stated, &fields[0])
+        {
+            return Ok(Err(Arc::new(error)));
+        }
+        let masks = match &self.masks {
+            None => None,
+            Some(BoxMasks::Texts(texts)) => Some(texts.range(own.clone())),
+            Some(BoxMasks::Segments(segments)) => {
+                let file = fields.pop().unwrap_or_default();
+                let expected = self.sizes[at];
+                let text = segments.text(at, expected, &file, own.clone());
+                drop(file);
+                match text {
+                    Ok(text) => {
+                        let held = fields.iter().map(Bytes::len).sum::<usize>() + text.len();
+                        admitted(admit, record, held as u64)?;
+                        Some(text)
+                    }
+                    Err(error) => return Ok(Err(Arc::new(error))),
+                }
+            }
+        };
+        fields.extend(self.lists.iter().map(|list| list.range(own.clone())));
+        fields.extend(masks);
+        if let Some(ids) = &self.ids {
+            fields.push(Bytes::copy_from_slice(&ids[at].to_le_bytes()));
+        }
+        Ok(Ok(Record {
+            index: record,
+            fields,
+        }))
     }
 }
 
@@ -360,46 +496,145 @@ impl Source for BoxedImages {
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
         for &(position, record) in &read.records {
-            let at = record as usize;
-            let own = at.checked_sub(1).map_or(0, |before| self.ends[before])..self.ends[at];
-            let (mut fields, masks) = match &self.masks {
-                None => (read_files(record, &[&self.paths], admit)?, None),
-                Some(BoxMasks::Texts(texts)) => {
-                    let fields = read_files(record, &[&self.paths], admit)?;
-                    (fields, Some(texts.range(own.clone())))
-                }
-                Some(BoxMasks::Segments(segments)) => {
-                    let scratch = segments.scratch_bytes(at);
-                    let mut with_scratch = |bytes: u64| admit(bytes.saturating_add(scratch));
-                    let lists = [&self.paths, &segments.paths];
-                    let mut fields = read_files(record, &lists, &mut with_scratch)?;
-                    let file = fields.pop().unwrap_or_default();
-                    let text = segments.text(at, &file, own.clone());
-                    drop(file);
-                    match text {
-                        Ok(text) => {
-                            let held = fields.iter().map(Bytes::len).sum::<usize>() + text.len();
-                            admitted(admit, record, held as u64)?;
-                            (fields, Some(text))
-                        }
-                        Err(error) => {
-                            sink(position, Err(Arc::new(error)));
-                            continue;
-                        }
-                    }
-                }
-            };
-            fields.extend(self.lists.iter().map(|list| list.range(own.clone())));
-            fields.extend(masks);
-            if let Some(ids) = &self.ids {
-                fields.push(Bytes::copy_from_slice(&ids[at].to_le_bytes()));
-            }
-            let found = Record {
-                index: record,
-                fields,
-            };
-            sink(position, Ok(found));
+            sink(position, self.record(record, admit)?);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::listing::Tree;
+    use crate::read_one;
+    use std::fs;
+
+    const SIZE: Size = Size {
+        height: 4,
+        width: 6,
+    };
+    const TURNED: Size = Size {
+        height: 6,
+        width: 4,
+    };
+
+    /// The segments before the pixels of a JPEG of 6 x 4 pixels with an EXIF orientation.
+    fn jpeg(orientation: u8) -> Vec<u8> {
+        let mut file = b"\xFF\xD8\xFF\xE1\x00\x22Exif\0\0".to_vec();
+        file.extend(b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0");
+        file.extend([orientation, 0, 0, 0, 0, 0, 0, 0]);
+        file.extend(b"\xFF\xC0\x00\x0B\x08\x00\x04\x00\x06\x01\x01\x11\x00");
+        file.extend(b"\xFF\xDA\x00\x08\x01\x01\x00\x00\x3F\x00\0\0\xFF\xD9");
+        file
+    }
+
+    /// Reads a record of a file, or of none, whose annotations state this size.
+    fn read(file: Option<&[u8]>, stated: Size, image: AnnotatedImage) -> Result<(), String> {
+        let root = tempfile::tempdir().expect("a folder");
+        if let Some(file) = file {
+            fs::write(root.path().join("a"), file).expect("writes");
+        }
+        let paths = Tree::named(root.path(), &["a".to_owned()]).expect("a list");
+        let source = BoxedImages::new(paths, fields(&[]), None, None);
+        let mut source = source.with_sizes(vec![stated]).annotated(image);
+        source.end_record();
+        let source = source.finished().expect("a record");
+        let record = read_one(&source, 0).map_err(|error| {
+            assert!(error.is_bad_record(), "{error}");
+            error.chain()
+        })?;
+        assert_eq!(&record.fields[0][..], file.unwrap_or_default());
+        Ok(())
+    }
+
+    #[test]
+    fn a_size_in_annotations_that_no_image_has_is_a_bad_record() {
+        let other = Size {
+            height: 40,
+            width: 60,
+        };
+        for orientation in [1, 3, 6] {
+            for image in [
+                AnnotatedImage::Any,
+                AnnotatedImage::Stored,
+                AnnotatedImage::Displayed,
+            ] {
+                let error = read(Some(&jpeg(orientation)), other, image).expect_err("another");
+                assert!(
+                    error.contains("60x40 px") && error.contains("6x4 px"),
+                    "{error}"
+                );
+            }
+        }
+        // Sides are not exchanged without an orientation that says so.
+        assert!(read(Some(&jpeg(1)), TURNED, AnnotatedImage::Any).is_err());
+    }
+
+    #[test]
+    fn sides_exchanged_by_exif_are_compared_with_the_declared_image() {
+        let file = jpeg(6);
+        for (stated, image, fix) in [
+            (SIZE, AnnotatedImage::Any, None),
+            (TURNED, AnnotatedImage::Any, None),
+            (SIZE, AnnotatedImage::Stored, None),
+            (
+                TURNED,
+                AnnotatedImage::Stored,
+                Some("use .decode(orient=True) and .boxes("),
+            ),
+            (
+                SIZE,
+                AnnotatedImage::Displayed,
+                Some("leave out oriented=True"),
+            ),
+            (TURNED, AnnotatedImage::Displayed, None),
+        ] {
+            let found = read(Some(&file), stated, image);
+            match fix {
+                None => assert_eq!(found, Ok(())),
+                Some(fix) => {
+                    let error = found.expect_err(fix);
+                    let parts = ["6x4 px", "4x6 px", fix];
+                    assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_stated_size_of_0_is_unknown_and_a_damaged_file_is_left_to_the_decoder() {
+        let unknown = Size {
+            height: 0,
+            width: 6,
+        };
+        assert_eq!(
+            read(Some(&jpeg(1)), unknown, AnnotatedImage::Stored),
+            Ok(())
+        );
+        assert_eq!(read(Some(b"damaged"), SIZE, AnnotatedImage::Stored), Ok(()));
+    }
+
+    #[test]
+    fn a_missing_file_of_a_list_is_a_bad_record() {
+        let error = read(None, SIZE, AnnotatedImage::Any).expect_err("no file");
+
+        assert!(
+            error.contains("there is no file") && error.contains("correct its name"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn files_of_a_list_whose_folder_is_gone_are_an_error_of_the_storage() {
+        let root = tempfile::tempdir().expect("a folder");
+        let paths = Tree::named(root.path(), &["a".to_owned()]).expect("a list");
+        let mut source = BoxedImages::new(paths, fields(&[]), None, None);
+        source.end_record();
+        let source = source.finished().expect("a record");
+        drop(root);
+
+        let error = read_one(&source, 0).expect_err("no folder");
+
+        assert!(!error.is_bad_record(), "{error}");
     }
 }

@@ -4,22 +4,22 @@
 //! `images`, in the order of ids. Records without annotations have empty lists. Masks stay outlines or
 //! run lengths, as in the file, until a sample needs their pixels.
 
+pub(crate) mod entries;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
 use std::path::Path;
 
-use bytes::Bytes;
-use infeed_raw::map::FileMap;
-use serde::de::{DeserializeOwned, IgnoredAny};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
+use self::entries::{
+    Category, ImageEntry, annotation_text, area, categories, crowd, list, required, valid_box,
+};
 use super::boxed::{self, BoxedImages};
-use super::folder::content;
-use super::labelled::without_mark;
-use super::listing::{Paths, Tree};
-use crate::store;
-use infeed_codec::instances::{CocoMask, CocoMaskError};
+use super::json;
+use infeed_codec::instances::CocoMask;
 use infeed_core::error::Error;
-use infeed_core::printable::printable;
 use infeed_core::sample::{DType, Field, FieldKind};
 
 /// Fields with one value per box, next to the boxes (left, top, right, bottom in pixels).
@@ -45,80 +45,74 @@ pub enum CocoLabels {
     Index,
 }
 
+/// Values are JSON text: see [`json`].
 #[derive(Deserialize)]
-struct CocoFile<M> {
-    images: Vec<ImageEntry>,
-    annotations: Vec<Annotation<M>>,
-    categories: Vec<Category>,
+struct CocoFile<'a> {
+    #[serde(borrow)]
+    images: Option<Vec<ImageEntry<'a>>>,
+    /// Absent in the files of test sets.
+    #[serde(borrow, default)]
+    annotations: Vec<Annotation<'a>>,
+    #[serde(borrow, default)]
+    categories: Vec<Category<'a>>,
 }
 
 #[derive(Deserialize)]
-pub(super) struct ImageEntry {
-    pub(super) id: i64,
-    file_name: String,
-    pub(super) height: Option<u32>,
-    pub(super) width: Option<u32>,
+struct Annotation<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    image_id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    category_id: Option<&'a RawValue>,
+    /// Left, top, width, height in pixels.
+    #[serde(borrow)]
+    bbox: Option<&'a RawValue>,
+    #[serde(borrow)]
+    area: Option<&'a RawValue>,
+    #[serde(borrow)]
+    iscrowd: Option<&'a RawValue>,
+    /// x, y and visibility of each keypoint.
+    #[serde(borrow)]
+    keypoints: Option<&'a RawValue>,
+    #[serde(borrow)]
+    segmentation: Option<&'a RawValue>,
 }
 
-/// An annotation, with its mask as an `M`.
-#[derive(Deserialize)]
-struct Annotation<M> {
-    id: i64,
-    image_id: i64,
-    category_id: i64,
+/// An object with its checked values.
+struct CocoObject<'a> {
+    /// Number of its record.
+    record: usize,
+    label: i64,
     /// Left, top, width, height in pixels.
     bbox: [f64; 4],
-    area: Option<f64>,
-    #[serde(default)]
-    iscrowd: u8,
-    /// x, y and visibility of each keypoint.
-    keypoints: Option<Vec<f64>>,
-    segmentation: Option<M>,
+    area: f32,
+    iscrowd: bool,
+    keypoints: Option<&'a RawValue>,
+    segmentation: Option<&'a RawValue>,
+    name: ObjectName,
 }
 
-/// A mask in an annotation file: read as JSON text, or ignored.
-trait MaskEntry: DeserializeOwned {
-    /// Whether masks are read.
-    const IS_READ: bool;
-
-    /// Returns the JSON text.
-    fn text(&self) -> Result<&str, &CocoMaskError>;
+/// Names an object in messages.
+#[derive(Clone, Copy)]
+struct ObjectName {
+    /// Position in the list, from 0.
+    at: usize,
+    id: Option<i64>,
+    image_id: Option<i64>,
 }
 
-impl MaskEntry for IgnoredAny {
-    const IS_READ: bool = false;
-
-    fn text(&self) -> Result<&str, &CocoMaskError> {
-        Ok("")
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.id {
+            Some(id) => write!(f, "annotation {id}"),
+            None => write!(f, "annotation {} of the list", self.at + 1),
+        }?;
+        match self.image_id {
+            Some(image_id) => write!(f, " of image {image_id}"),
+            None => Ok(()),
+        }
     }
-}
-
-/// A checked mask as JSON text. The error gets the annotation later.
-struct MaskText(Result<String, CocoMaskError>);
-
-impl MaskEntry for MaskText {
-    const IS_READ: bool = true;
-
-    fn text(&self) -> Result<&str, &CocoMaskError> {
-        self.0.as_deref()
-    }
-}
-
-impl<'de> Deserialize<'de> for MaskText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MaskText, D::Error> {
-        let found = CocoMask::deserialize(deserializer)?;
-        let text = || serde_json::to_string(&found).map_err(serde::de::Error::custom);
-        Ok(MaskText(match found.check() {
-            Ok(()) => Ok(text()?),
-            Err(error) => Err(error),
-        }))
-    }
-}
-
-#[derive(Deserialize)]
-pub(super) struct Category {
-    id: i64,
-    name: String,
 }
 
 /// Reads an annotation file. `images` is the folder or URL below which its images are. With
@@ -136,18 +130,6 @@ pub fn open(
     keypoints: Option<usize>,
     masks: bool,
 ) -> Result<BoxedImages, Error> {
-    match masks {
-        true => open_as::<MaskText>(images, annotations, labels, keypoints),
-        false => open_as::<IgnoredAny>(images, annotations, labels, keypoints),
-    }
-}
-
-fn open_as<M: MaskEntry>(
-    images: &Path,
-    annotations: &Path,
-    labels: CocoLabels,
-    keypoints: Option<usize>,
-) -> Result<BoxedImages, Error> {
     if keypoints.is_some_and(|count| !(1..=MAX_KEYPOINTS).contains(&count)) {
         let problem = format!("keypoints must be 1 to {MAX_KEYPOINTS}, the number per object");
         return Err(Error::config("source", problem));
@@ -155,50 +137,50 @@ fn open_as<M: MaskEntry>(
     let text = annotation_text(annotations)?;
     let wrong =
         |problem: String| Error::config("source", format!("{}: {problem}", annotations.display()));
-    let file: CocoFile<M> = serde_json::from_slice(&text).map_err(|error| wrong(json(&error)))?;
-    drop(text);
-    let (paths, image_ids) = list(images, file.images).map_err(|error| match error {
-        ListError::Problem(problem) => wrong(problem),
-        ListError::Other(error) => error,
+    let file: CocoFile<'_> = serde_json::from_slice(&text).map_err(|error| {
+        let expected = "a file of COCO for object detection, with the lists images, annotations and \
+                        categories";
+        wrong(json::problem(&error, &text, expected))
     })?;
-    let (numbers, classes) = categories(file.categories, labels).map_err(wrong)?;
-    let records: HashMap<i64, usize> = image_ids
+    let images = list(images, file.images).map_err(|error| error.with(wrong))?;
+    let (numbers, classes) = categories(&file.categories, labels).map_err(wrong)?;
+    let records: HashMap<i64, usize> = images
+        .ids
         .iter()
         .enumerate()
         .map(|(at, &id)| (id, at))
         .collect();
     let mut known = HashSet::with_capacity(file.annotations.len());
     let mut found = Vec::with_capacity(file.annotations.len());
-    for annotation in file.annotations {
-        let one = checked(annotation, &records, &numbers, &mut known);
+    for (at, annotation) in file.annotations.iter().enumerate() {
+        let one = checked(annotation, at, &records, &numbers, &mut known);
         found.push(one.map_err(wrong)?);
     }
     // Stable: boxes of an image keep the order of the file.
-    found.sort_by_key(|(record, ..)| *record);
-    let count = image_ids.len();
-    let fields = fields(keypoints.is_some(), M::IS_READ);
-    let mut source = BoxedImages::new(paths, fields, Some(image_ids), classes);
+    found.sort_by_key(|object| object.record);
+    let count = images.ids.len();
+    let fields = fields(keypoints.is_some(), masks);
+    let source = BoxedImages::new(images.paths, fields, Some(images.ids), classes);
+    let mut source = source.with_sizes(images.sizes);
     let mut rest = found.into_iter().peekable();
     for record in 0..count {
-        while let Some((_, label, annotation)) = rest.next_if(|(of, ..)| *of == record) {
-            let [left, top, width, height] = annotation.bbox;
-            let area = annotation.area.unwrap_or(width * height) as f32;
-            let iscrowd = u8::from(annotation.iscrowd != 0);
+        while let Some(object) = rest.next_if(|object| object.record == record) {
+            let [left, top, width, height] = object.bbox;
             let points = match keypoints {
-                Some(count) => points(&annotation, count).map_err(wrong)?,
+                Some(count) => points(&object, count).map_err(wrong)?,
                 None => Vec::new(),
             };
             source.push(
                 [left, top, left + width, top + height],
                 &[
-                    &label.to_le_bytes(),
-                    &area.to_le_bytes(),
-                    &[iscrowd],
+                    &object.label.to_le_bytes(),
+                    &object.area.to_le_bytes(),
+                    &[u8::from(object.iscrowd)],
                     &points,
                 ],
             );
-            if M::IS_READ {
-                source.push_text(mask(&annotation).map_err(wrong)?);
+            if masks {
+                source.push_text(&mask(&object).map_err(wrong)?);
             }
         }
         source.end_record();
@@ -206,43 +188,44 @@ fn open_as<M: MaskEntry>(
     source.finished()
 }
 
-/// Returns the content of an annotation file, without a byte order mark.
-pub(super) fn annotation_text(path: &Path) -> Result<Bytes, Error> {
-    let text = if store::is_url(path) {
-        content(path)?
-    } else {
-        let map = FileMap::open(path).map_err(|error| Error::open(path, error))?;
-        Bytes::from_owner(map)
-    };
-    let begin = text.len() - without_mark(&text).len();
-    Ok(text.slice(begin..))
-}
-
 /// Returns the mask of an object as JSON text.
-fn mask<M: MaskEntry>(annotation: &Annotation<M>) -> Result<&str, String> {
-    let Annotation { id, image_id, .. } = annotation;
-    let Some(mask) = &annotation.segmentation else {
+fn mask(object: &CocoObject<'_>) -> Result<String, String> {
+    let name = object.name;
+    let Some(text) = object.segmentation else {
         return Err(format!(
-            "annotation {id} of image {image_id} has no segmentation; add it, or open the source \
-             without masks"
+            "{name} has no segmentation; add it, or open the source without masks"
         ));
     };
-    mask.text()
-        .map_err(|error| format!("the segmentation of annotation {id} of image {image_id} {error}"))
+    let Some(mask) = json::parsed::<CocoMask>(text) else {
+        return Err(format!(
+            "{name} has the segmentation {}, which is neither a list of polygons, such as \
+             [[x, y, x, y, x, y]], nor run lengths; correct it, or remove the annotation",
+            json::shown(text)
+        ));
+    };
+    mask.check()
+        .map_err(|error| format!("the segmentation of {name} {error}"))?;
+    serde_json::to_string(&mask).map_err(|error| format!("the segmentation of {name}: {error}"))
 }
 
 /// Returns the bytes of the keypoints of an object: zeros if it has none.
-fn points<M>(annotation: &Annotation<M>, count: usize) -> Result<Vec<u8>, String> {
-    let Some(points) = &annotation.keypoints else {
+fn points(object: &CocoObject<'_>, count: usize) -> Result<Vec<u8>, String> {
+    let Some(text) = object.keypoints else {
         return Ok(vec![0; 12 * count]);
     };
-    let Annotation { id, image_id, .. } = annotation;
+    let name = object.name;
+    let Some(points) = json::parsed::<Vec<f64>>(text) else {
+        return Err(format!(
+            "{name} has the keypoints {}, which are not a list of numbers; correct them",
+            json::shown(text)
+        ));
+    };
     let is_valid = |x: &f64| (*x as f32).is_finite();
     if points.len() != 3 * count || !points.iter().all(is_valid) {
         let found = points.len();
         return Err(format!(
-            "annotation {id} of image {image_id} has {found} numbers of keypoints, which are not x, y \
-             and visibility of {count}; set keypoints to the number per object, or correct it"
+            "{name} has {found} numbers of keypoints, which are not x, y and visibility of {count}; \
+             set keypoints to the number per object, or correct it"
         ));
     }
     let numbers = points.iter().flat_map(|x| (*x as f32).to_le_bytes());
@@ -272,129 +255,88 @@ pub fn fields(keypoints: bool, masks: bool) -> Vec<Field> {
     fields
 }
 
-/// Describes an error of the JSON parser with a fix.
-pub(super) fn json(error: &serde_json::Error) -> String {
-    match error.classify() {
-        serde_json::error::Category::Eof => {
-            format!("the file is truncated ({error}); download or write it again")
-        }
-        serde_json::error::Category::Data => format!(
-            "{error}; it must be annotations of COCO for object detection, with images, annotations \
-             and categories"
-        ),
-        _ => format!("it is not JSON ({error}); NaN and Infinity are not allowed, write numbers"),
-    }
-}
-
-pub(super) enum ListError {
-    Problem(String),
-    Other(Error),
-}
-
-/// Returns paths and ids of the images, in the order of ids.
-pub(super) fn list(
-    root: &Path,
-    mut images: Vec<ImageEntry>,
-) -> Result<(Paths, Vec<i64>), ListError> {
-    images.sort_by_key(|image| image.id);
-    if let Some(twins) = images.windows(2).find(|pair| pair[0].id == pair[1].id) {
-        return Err(ListError::Problem(format!(
-            "images {} and {} have the same id {}; give each its number",
-            printable(&twins[0].file_name),
-            printable(&twins[1].file_name),
-            twins[0].id
-        )));
-    }
-    if images.is_empty() {
-        let problem = "it lists no images".to_owned();
-        return Err(ListError::Problem(problem));
-    }
-    let (ids, names): (Vec<i64>, Vec<String>) = images
-        .into_iter()
-        .map(|image| (image.id, image.file_name))
-        .unzip();
-    let mut paths = Tree::named(root, &names).map_err(ListError::Other)?;
-    paths.shrink();
-    Ok((paths, ids))
-}
-
-/// Returns the label of each category, and the names of the labels from 0.
-#[allow(clippy::type_complexity, reason = "used twice")]
-pub(super) fn categories(
-    mut categories: Vec<Category>,
-    labels: CocoLabels,
-) -> Result<(BTreeMap<i64, i64>, Option<Vec<String>>), String> {
-    categories.sort_by_key(|category| category.id);
-    let mut numbers = BTreeMap::new();
-    for (index, category) in categories.iter().enumerate() {
-        let label = match labels {
-            CocoLabels::Id => category.id,
-            CocoLabels::Index => index as i64,
-        };
-        if numbers.insert(category.id, label).is_some() {
-            let (id, name) = (category.id, printable(&category.name));
-            return Err(format!(
-                "the category id {id} ({name}) occurs twice; remove one"
-            ));
-        }
-    }
-    let names = categories.into_iter().map(|category| category.name);
-    Ok((
-        numbers,
-        (labels == CocoLabels::Index).then(|| names.collect()),
-    ))
-}
-
-/// Returns the record, the label and the annotation.
-fn checked<M>(
-    annotation: Annotation<M>,
+/// Returns the object of an annotation, the number `at` of the list.
+fn checked<'a>(
+    annotation: &Annotation<'a>,
+    at: usize,
     records: &HashMap<i64, usize>,
     numbers: &BTreeMap<i64, i64>,
     known: &mut HashSet<i64>,
-) -> Result<(usize, i64, Annotation<M>), String> {
+) -> Result<CocoObject<'a>, String> {
     let Annotation {
-        id,
-        image_id,
-        category_id,
-        bbox,
+        keypoints,
+        segmentation,
         ..
-    } = annotation;
-    let wrong = |problem: String| Err(format!("annotation {id} {problem}"));
-    if !known.insert(id) {
-        return wrong("occurs twice; remove one, or give it its number".to_owned());
-    }
-    let Some(&record) = records.get(&image_id) else {
-        return wrong(format!(
-            "belongs to image {image_id}, which is not in `images`; add the image, or remove the \
-             annotation"
-        ));
+    } = *annotation;
+    let mut name = ObjectName {
+        at,
+        id: None,
+        image_id: None,
     };
-    let Some(&label) = numbers.get(&category_id) else {
-        return wrong(format!(
-            "has category {category_id}, which is not in `categories`; add the category, or remove \
+    // Only messages need the ids of annotations.
+    if annotation.id.is_some() {
+        let id = required(annotation.id, "id", || name.to_string())?;
+        name.id = Some(id);
+        if !known.insert(id) {
+            return Err(format!(
+                "{name} occurs twice; remove one, or give it its number"
+            ));
+        }
+    }
+    let image_id = required(annotation.image_id, "image_id", || name.to_string())?;
+    let category_id = required(annotation.category_id, "category_id", || name.to_string())?;
+    let Some(&record) = records.get(&image_id) else {
+        return Err(format!(
+            "{name} belongs to image {image_id}, which is not in `images`; add the image, or remove \
              the annotation"
         ));
     };
-    let [_, _, width, height] = bbox;
-    if !bbox.iter().all(|x| (*x as f32).is_finite()) || width < 0.0 || height < 0.0 {
-        return wrong(format!(
-            "of image {image_id} has the box {bbox:?}, which is not left, top, width, height; correct \
-             it, or remove the annotation"
+    let Some(&label) = numbers.get(&category_id) else {
+        return Err(format!(
+            "{name} has category {category_id}, which is not in `categories`; add the category, or \
+             remove the annotation"
         ));
-    }
-    let area = annotation.area.unwrap_or(width * height);
-    if !(area as f32).is_finite() {
-        return wrong(format!(
-            "of image {image_id} has an area that is too large; correct it, or remove the annotation"
-        ));
-    }
-    Ok((record, label, annotation))
+    };
+    name.image_id = Some(image_id);
+    let wrong = |problem: String| format!("{name} {problem}; correct it, or remove the annotation");
+    let text = annotation.bbox;
+    let text = text.ok_or_else(|| wrong("has no bbox".to_owned()))?;
+    let bbox = valid_box(text).ok_or_else(|| {
+        wrong(format!(
+            "has the bbox {}, which is not [left, top, width, height] in numbers",
+            json::shown(text)
+        ))
+    })?;
+    let shown = |value: Option<&RawValue>| value.map(json::shown).unwrap_or_default();
+    let area = area(annotation.area, bbox).ok_or_else(|| {
+        wrong(format!(
+            "has the area {}, which is too large or no number",
+            shown(annotation.area)
+        ))
+    })?;
+    let iscrowd = crowd(annotation.iscrowd).ok_or_else(|| {
+        wrong(format!(
+            "has iscrowd {}, which is neither 0 nor 1",
+            shown(annotation.iscrowd)
+        ))
+    })?;
+    Ok(CocoObject {
+        record,
+        label,
+        bbox,
+        area,
+        iscrowd,
+        keypoints,
+        segmentation,
+        name,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Source, read_one};
+    use bytes::Bytes;
 
     const GOOD: &str = r#"{"info": {"year": 2026}, "images": [
         {"id": 9, "file_name": "b.jpg", "width": 6, "height": 4},
@@ -457,7 +399,7 @@ mod tests {
             ),
             (
                 GOOD.replace("[0, 0, 6, 4]", "[0, 0, 6]"),
-                ["line 7", "object detection"],
+                ["annotation 2 of image 9 has the bbox [0, 0, 6]", "width"],
             ),
             (
                 GOOD.replace("[0, 0, 6, 4]", "[0, 0, -6, 4]"),
@@ -469,7 +411,7 @@ mod tests {
             ),
             (
                 GOOD.replace("4.0", "1e300"),
-                ["annotation 1 of image 9", "an area that is too large"],
+                ["annotation 1 of image 9", "the area 1e300"],
             ),
             (
                 GOOD.replace("\"id\": 2, \"image_id\"", "\"id\": 1, \"image_id\""),
@@ -507,6 +449,128 @@ mod tests {
                 .expect_err("a wrong file")
                 .to_string();
             assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+        }
+    }
+
+    #[test]
+    fn values_are_read_as_tools_write_them() {
+        let expected = opened(GOOD, CocoLabels::Id).expect("a good file").1;
+        for (from, to) in [
+            ("\"iscrowd\": 0, ", ""),
+            ("\"iscrowd\": 0", "\"iscrowd\": false"),
+            ("\"iscrowd\": 0", "\"iscrowd\": null"),
+            ("\"iscrowd\": 1", "\"iscrowd\": true"),
+            ("\"iscrowd\": 1", "\"iscrowd\": 1.0"),
+            ("\"image_id\": 9", "\"image_id\": 9.0"),
+            ("\"category_id\": 7", "\"category_id\": 7e0"),
+            ("{\"id\": 1, ", "{"),
+            ("{\"id\": 1, ", "{\"id\": 1.0, "),
+            ("{\"id\": 9, ", "{\"id\": 9.0, "),
+            ("\"area\": 4.0", "\"area\": 4"),
+            ("\"width\": 6", "\"width\": null"),
+        ] {
+            assert!(GOOD.contains(from), "{from}");
+            let text = GOOD.replacen(from, to, 1);
+            let found = opened(&text, CocoLabels::Id).expect(to).1;
+            assert_eq!(found, expected, "{to}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_annotations_has_images_without_boxes() {
+        let begin = GOOD.find("\"annotations\"").expect("annotations");
+        let images = GOOD[..begin].trim_end().trim_end_matches(',');
+
+        let (_, records) = opened(&format!("{images}}}"), CocoLabels::Id).expect("images");
+
+        for record in records {
+            assert!(record[1..5].iter().all(Bytes::is_empty));
+        }
+    }
+
+    #[test]
+    fn values_of_another_type_raise_the_annotation_and_the_value() {
+        let bbox = "[0, 0, 6, 4]";
+        for (from, to, parts) in [
+            (
+                bbox,
+                "[]",
+                ["annotation 2 of image 9 has the bbox []", "width"],
+            ),
+            (
+                bbox,
+                "[\"1\", 0, 6, 4]",
+                ["annotation 2", "[\"1\", 0, 6, 4]"],
+            ),
+            (
+                bbox,
+                "null",
+                ["annotation 2 of image 9 has no bbox", "correct"],
+            ),
+            (
+                "\"image_id\": 9",
+                "\"image_id\": \"9\"",
+                ["annotation 1 has", "integers"],
+            ),
+            (
+                "\"image_id\": 9",
+                "\"image_id\": 9.5",
+                ["image_id 9.5", "integers"],
+            ),
+            (
+                "\"image_id\": 9, ",
+                "",
+                ["annotation 1 has no image_id", "add it"],
+            ),
+            (
+                "{\"id\": 1, ",
+                "{\"id\": \"a\", ",
+                ["annotation 1 of the list", "\"a\""],
+            ),
+            (
+                "{\"id\": 9",
+                "{\"id\": \"b\"",
+                ["image b.jpg has the id \"b\"", "integers"],
+            ),
+            (
+                "{\"id\": 7",
+                "{\"id\": \"dog\"",
+                ["the category dog", "integers"],
+            ),
+            (
+                "\"iscrowd\": 1",
+                "\"iscrowd\": \"no\"",
+                ["annotation 2", "iscrowd \"no\""],
+            ),
+            (
+                "\"area\": 4.0",
+                "\"area\": \"x\"",
+                ["annotation 1 of", "area \"x\""],
+            ),
+            (
+                "\"file_name\": \"b.jpg\", ",
+                "",
+                ["image 1 of the list", "file_name"],
+            ),
+            (
+                "\"images\":",
+                "\"pictures\":",
+                ["no list `images`", "results"],
+            ),
+            (
+                "\"images\": [",
+                "\"images\": [5, ",
+                ["COCO for object detection", "[5`"],
+            ),
+        ] {
+            assert!(GOOD.contains(from), "{from}");
+            let text = GOOD.replacen(from, to, 1);
+            let error = opened(&text, CocoLabels::Id).expect_err(to).to_string();
+            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+            assert!(
+                !error.contains("column") && !error.contains("expected"),
+                "{error}"
+            );
         }
     }
 
@@ -579,6 +643,8 @@ mod tests {
         let expected = r#"[[[1.0,2.0,3.0,4.5,0.0,4.0]],{"size":[4,6],"counts":[3,21]}]"#;
         assert_eq!(both[5], expected.as_bytes());
         assert_eq!(source.fields()[5].name, MASKS);
+        let flat = opened("[1, 2, 3, 4.5, 0, 4]", runs).expect("one polygon without its brackets");
+        assert_eq!(flat.fingerprint(), source.fingerprint());
         let other = opened(outline, r#"{"counts": [4, 20], "size": [4, 6]}"#).expect("good");
         assert_ne!(source.fingerprint(), other.fingerprint());
 
@@ -604,7 +670,10 @@ mod tests {
             (
                 "\"x\"",
                 runs,
-                ["expected a list of polygons, or run lengths", "line 6"],
+                [
+                    "annotation 1 of image 9 has the segmentation \"x\"",
+                    "[[x, y,",
+                ],
             ),
             (
                 outline,

@@ -2,7 +2,9 @@
 //! a CSV, or there is none.
 
 use std::collections::{BTreeSet, HashMap};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -13,7 +15,8 @@ use super::listing::{Paths, Tree};
 use super::open_file::OpenFile;
 use super::{Admission, Read, ReadError, Sink, Source, admitted, fingerprint};
 use crate::store;
-use infeed_core::error::Error;
+use infeed_core::error::{Cause, Error};
+use infeed_core::printable::printable;
 use infeed_core::random::hash;
 use infeed_core::sample::{DType, Field, FieldKind, Pixels, Record, RecordId};
 
@@ -392,42 +395,62 @@ impl Source for Folder {
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
         for &(place, record) in &read.records {
-            let mut fields = read_files(record, &[&self.paths], admit)?;
-            if let Some(label) = self.labels.get(record as usize) {
-                fields.push(Bytes::copy_from_slice(&label.to_le_bytes()));
-            }
-            let found = Record {
-                index: record,
-                fields,
-            };
-            sink(place, Ok(found));
+            let found = read_files(record, &[&self.paths], admit)?.map(|mut fields| {
+                if let Some(label) = self.labels.get(record as usize) {
+                    fields.push(Bytes::copy_from_slice(&label.to_le_bytes()));
+                }
+                Record {
+                    index: record,
+                    fields,
+                }
+            });
+            sink(place, found);
         }
         Ok(())
     }
 }
 
-/// Reads the complete files of a record, one of each list, after one admission for all bytes.
+/// A file that a list or an annotation names, and that does not exist.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no file {}; add it, or correct its name in the list or annotations", printable(.0))]
+struct MissingFile(String);
+
+/// Reads the complete files of a record, one of each list, after one admission for all bytes. A named
+/// file that does not exist is a bad record; any other failure is one of the storage.
 pub(super) fn read_files(
     record: u64,
     lists: &[&Paths],
     admit: &mut Admission<'_>,
-) -> Result<Vec<Bytes>, ReadError> {
-    let failed = |(field, error)| ReadError::Io {
-        record,
-        field: Some(field),
-        error,
+) -> Result<Result<Vec<Bytes>, Cause>, ReadError> {
+    let failed = |field: usize, error: io::Error| {
+        let (paths, at) = (lists[field], record as usize);
+        if paths.is_missing(&error) {
+            let path = paths.path(at).display().to_string();
+            return Ok(Err(Arc::new(MissingFile(path)) as Cause));
+        }
+        Err(ReadError::Io {
+            record,
+            field: Some(field),
+            error,
+        })
     };
     let mut opened = Vec::with_capacity(lists.len());
     for (at, paths) in lists.iter().enumerate() {
-        let file = paths.open(record as usize);
-        opened.push(file.map_err(|error| failed((at, error)))?);
+        match paths.open(record as usize) {
+            Ok(file) => opened.push(file),
+            Err(error) => return failed(at, error),
+        }
     }
     let bytes = opened.iter().map(OpenFile::held_bytes).sum();
     admitted(admit, record, bytes)?;
-    let files = opened.into_iter().enumerate();
-    files
-        .map(|(at, file)| file.read().map_err(|error| failed((at, error))))
-        .collect()
+    let mut files = Vec::with_capacity(lists.len());
+    for (at, file) in opened.into_iter().enumerate() {
+        match file.read() {
+            Ok(bytes) => files.push(bytes),
+            Err(error) => return failed(at, error),
+        }
+    }
+    Ok(Ok(files))
 }
 
 /// Returns the content of a small file, local or in a bucket.

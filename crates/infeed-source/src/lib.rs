@@ -20,6 +20,7 @@ mod extensions;
 pub mod field_spec;
 pub mod folder;
 pub mod formats;
+mod json;
 mod labelled;
 pub mod labelme;
 pub mod left_out;

@@ -39,6 +39,8 @@ pub(super) struct Paths {
     location: Location,
     /// Files below the root that are not images.
     left_out: Vec<LeftOut>,
+    /// Whether a list names the files; otherwise they were found in a folder.
+    is_named: bool,
 }
 
 /// Location of the files.
@@ -68,6 +70,7 @@ impl Paths {
             ends: Vec::new(),
             location,
             left_out: Vec::new(),
+            is_named: false,
         }
     }
 
@@ -194,6 +197,15 @@ impl Paths {
         }
     }
 
+    /// Whether the error of opening or reading a file says that a list names a file which does not
+    /// exist. If the root is gone too, the storage failed.
+    pub(super) fn is_missing(&self, error: &io::Error) -> bool {
+        use io::ErrorKind::{IsADirectory, NotADirectory, NotFound};
+        self.is_named
+            && matches!(error.kind(), NotFound | NotADirectory | IsADirectory)
+            && self.root.is_dir()
+    }
+
     pub(super) fn shrink(&mut self) {
         self.names.shrink_to_fit();
         self.ends.shrink_to_fit();
@@ -275,17 +287,9 @@ impl Tree {
     /// # Errors
     ///
     /// [`Error::Config`] for a name that leads outside the folder, [`Error::Open`] for an object
-    /// that does not exist. A missing file is an error only when it is read.
+    /// that does not exist. A missing file is a bad record when it is read.
     pub(super) fn named(root: &Path, names: &[String]) -> Result<Paths, Error> {
-        if let Some(name) = names.iter().find(|name| leads_outside(name, root)) {
-            let problem = format!(
-                "the list names {}, which lies outside the folder {}; list paths below the folder, or \
-                 make the folder / and list absolute paths",
-                printable(name),
-                root.display()
-            );
-            return Err(Error::config("source", problem));
-        }
+        check_inside(root, names.iter().map(String::as_str))?;
         let (location, metas) = if store::is_url(root) {
             let (bucket, prefix, found) = store::look(root, names)?;
             let location = Location::Remote {
@@ -305,6 +309,7 @@ impl Tree {
             (Location::Local(Arc::default()), Vec::new())
         };
         let mut paths = Paths::new(root, location);
+        paths.is_named = true;
         paths.begin_folder(PathBuf::new());
         for (at, name) in names.iter().enumerate() {
             paths.push(name, metas.get(at).copied().unwrap_or_default());
@@ -367,10 +372,27 @@ impl SortedNames {
     }
 }
 
-/// Whether a name in a list leaves its folder.
-fn leads_outside(name: &str, root: &Path) -> bool {
-    let inside = |part| matches!(part, Component::Normal(_) | Component::CurDir);
-    root != Path::new("/") && !Path::new(name).components().all(inside)
+/// Checks that no name leads outside its folder, unless that is `/`.
+///
+/// # Errors
+///
+/// [`Error::Config`] with the first name that does.
+pub(super) fn check_inside<'a>(
+    root: &Path,
+    mut names: impl Iterator<Item = &'a str>,
+) -> Result<(), Error> {
+    let inside = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+    let outside = names.find(|name| !Path::new(name).components().all(inside));
+    let Some(name) = outside.filter(|_| root != Path::new("/")) else {
+        return Ok(());
+    };
+    let problem = format!(
+        "the list names {}, which lies outside the folder {}; list paths below the folder, or make \
+         the folder / and list absolute paths",
+        printable(name),
+        root.display()
+    );
+    Err(Error::config("source", problem))
 }
 
 /// Returns the sorted paths of the image files below a folder or its URL, and the other files.

@@ -291,11 +291,11 @@ impl Source for Pairs {
     ) -> Result<(), ReadError> {
         for &(place, record) in &read.records {
             let fields = read_files(record, &[&self.images, &self.masks], admit)?;
-            let found = Record {
+            let found = fields.map(|fields| Record {
                 index: record,
                 fields,
-            };
-            sink(place, Ok(found));
+            });
+            sink(place, found);
         }
         Ok(())
     }

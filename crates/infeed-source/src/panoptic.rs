@@ -8,40 +8,63 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::boxed::BoxedImages;
-use super::coco::{self, Category, CocoLabels, ImageEntry, ListError};
+use super::coco::entries::{self, Category, ImageEntry};
+use super::coco::{self, CocoLabels};
+use super::json;
 use super::listing::Tree;
 use infeed_codec::transform::MAX_PIXELS;
 use infeed_core::error::Error;
-use infeed_core::sample::Size;
 
 /// One past the largest number of a segment: a pixel has 24 bits.
 const SEGMENTS: u32 = 1 << 24;
 
+/// Values are JSON text: see [`json`].
 #[derive(Deserialize)]
-struct PanopticFile {
-    images: Vec<ImageEntry>,
-    annotations: Vec<PanopticAnnotation>,
-    categories: Vec<Category>,
+struct PanopticFile<'a> {
+    #[serde(borrow)]
+    images: Option<Vec<ImageEntry<'a>>>,
+    #[serde(borrow, default)]
+    annotations: Vec<PanopticAnnotation<'a>>,
+    #[serde(borrow, default)]
+    categories: Vec<Category<'a>>,
 }
 
 #[derive(Deserialize)]
-struct PanopticAnnotation {
-    image_id: i64,
-    file_name: String,
-    segments_info: Vec<SegmentInfo>,
+struct PanopticAnnotation<'a> {
+    #[serde(borrow)]
+    image_id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    file_name: Option<&'a RawValue>,
+    #[serde(borrow)]
+    segments_info: Option<Vec<SegmentInfo<'a>>>,
 }
 
 #[derive(Deserialize)]
-struct SegmentInfo {
+struct SegmentInfo<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    category_id: Option<&'a RawValue>,
+    /// Left, top, width, height in pixels.
+    #[serde(borrow)]
+    bbox: Option<&'a RawValue>,
+    #[serde(borrow)]
+    area: Option<&'a RawValue>,
+    #[serde(borrow)]
+    iscrowd: Option<&'a RawValue>,
+}
+
+/// A segment with its checked values.
+struct Segment {
     id: u32,
-    category_id: i64,
+    label: i64,
     /// Left, top, width, height in pixels.
     bbox: [f64; 4],
-    area: Option<f64>,
-    #[serde(default)]
-    iscrowd: u8,
+    area: f32,
+    iscrowd: bool,
 }
 
 /// Reads an annotation file. `images` is the folder or URL below which its images are, and `segments`
@@ -58,46 +81,44 @@ pub fn open(
     segments: &Path,
     labels: CocoLabels,
 ) -> Result<BoxedImages, Error> {
-    let text = coco::annotation_text(annotations)?;
+    let text = entries::annotation_text(annotations)?;
     let wrong =
         |problem: String| Error::config("source", format!("{}: {problem}", annotations.display()));
-    let file: PanopticFile = serde_json::from_slice(&text).map_err(|error| {
-        let text = coco::json(&error).replace("object detection", "panoptic segmentation");
-        wrong(text)
+    let file: PanopticFile<'_> = serde_json::from_slice(&text).map_err(|error| {
+        let expected = "a file of COCO for panoptic segmentation, with the lists images, annotations \
+                        and categories";
+        wrong(json::problem(&error, &text, expected))
     })?;
-    let sizes: HashMap<i64, Size> = file
-        .images
-        .iter()
-        .filter_map(|image| Some((image.id, size_of(image)?)))
-        .collect();
-    let (paths, image_ids) = coco::list(images, file.images).map_err(|error| match error {
-        ListError::Problem(problem) => wrong(problem),
-        ListError::Other(error) => error,
-    })?;
-    let (numbers, classes) = coco::categories(file.categories, labels).map_err(wrong)?;
+    let images = entries::list(images, file.images).map_err(|error| error.with(wrong))?;
+    let (numbers, classes) = entries::categories(&file.categories, labels).map_err(wrong)?;
     let mut of_images = HashMap::with_capacity(file.annotations.len());
-    for annotation in file.annotations {
-        let id = annotation.image_id;
+    for (at, annotation) in file.annotations.iter().enumerate() {
+        let subject = || format!("annotation {} of the list", at + 1);
+        let id = entries::required(annotation.image_id, "image_id", subject).map_err(wrong)?;
         if of_images.insert(id, annotation).is_some() {
             return Err(wrong(format!("image {id} has two annotations; remove one")));
         }
     }
-    let mut found = Vec::with_capacity(image_ids.len());
-    let mut in_order = Vec::with_capacity(image_ids.len());
-    for id in &image_ids {
-        let annotation = of_images.remove(id).ok_or_else(|| {
+    let mut found = Vec::with_capacity(images.ids.len());
+    let mut names = Vec::with_capacity(images.ids.len());
+    for (&id, size) in images.ids.iter().zip(&images.sizes) {
+        let annotation = of_images.remove(&id).ok_or_else(|| {
             wrong(format!(
                 "image {id} has no annotation; add it, or remove the image"
             ))
         })?;
-        checked(&annotation, &numbers).map_err(wrong)?;
-        let size = sizes.get(id).copied().ok_or_else(|| {
-            wrong(format!(
+        found.push(segments_of(id, annotation, &numbers).map_err(wrong)?);
+        if !(1..=MAX_PIXELS).contains(&size.pixels()) {
+            return Err(wrong(format!(
                 "image {id} needs `height` and `width`, with at most {MAX_PIXELS} pixels; correct it"
+            )));
+        }
+        let name = annotation.file_name.and_then(json::parsed::<String>);
+        names.push(name.ok_or_else(|| {
+            wrong(format!(
+                "the annotation of image {id} has no file_name that is a text; add it"
             ))
-        })?;
-        in_order.push(size);
-        found.push(annotation);
+        })?);
     }
     if let Some(id) = of_images.keys().min() {
         return Err(wrong(format!(
@@ -105,27 +126,19 @@ pub fn open(
              the annotation"
         )));
     }
-    let names: Vec<String> = found.iter().map(|of| of.file_name.clone()).collect();
     let fields = coco::fields(false, true);
-    let source = BoxedImages::new(paths, fields, Some(image_ids), classes);
-    let mut source = source.with_segments(Tree::named(segments, &names)?, in_order);
-    for annotation in found {
-        for segment in annotation.segments_info {
+    let source = BoxedImages::new(images.paths, fields, Some(images.ids), classes);
+    let source = source.with_segments(Tree::named(segments, &names)?);
+    let mut source = source.with_sizes(images.sizes);
+    for segments in found {
+        for segment in segments {
             let [left, top, width, height] = segment.bbox;
-            let label = numbers.get(&segment.category_id).copied().unwrap_or(0);
-            let area = segment.area.unwrap_or(width * height) as f32;
-            if !area.is_finite() {
-                return Err(wrong(format!(
-                    "segment {} of image {} has an area that is too large; correct it",
-                    segment.id, annotation.image_id
-                )));
-            }
             source.push(
                 [left, top, left + width, top + height],
                 &[
-                    &label.to_le_bytes(),
-                    &area.to_le_bytes(),
-                    &[u8::from(segment.iscrowd != 0)],
+                    &segment.label.to_le_bytes(),
+                    &segment.area.to_le_bytes(),
+                    &[u8::from(segment.iscrowd)],
                 ],
             );
             source.push_segment(segment.id);
@@ -135,40 +148,70 @@ pub fn open(
     source.finished()
 }
 
-/// Returns the size of an image. None if it is absent or not allowed.
-fn size_of(image: &ImageEntry) -> Option<Size> {
-    let (height, width) = (image.height?, image.width?);
-    let size = Size { height, width };
-    (1..=MAX_PIXELS).contains(&size.pixels()).then_some(size)
-}
-
-/// Checks the segments of an image.
-fn checked(annotation: &PanopticAnnotation, numbers: &BTreeMap<i64, i64>) -> Result<(), String> {
-    let mut known = HashSet::with_capacity(annotation.segments_info.len());
-    for SegmentInfo {
-        id,
-        category_id,
-        bbox,
-        ..
-    } in &annotation.segments_info
-    {
-        let problem = if !(1..SEGMENTS).contains(id) {
-            "which is not from 1 to 16777215".to_owned()
-        } else if !known.insert(*id) {
-            "which occurs twice".to_owned()
-        } else if !numbers.contains_key(category_id) {
-            format!("with category {category_id}, which is not in `categories`")
-        } else if !bbox.iter().all(|x| (*x as f32).is_finite()) || bbox[2] < 0.0 || bbox[3] < 0.0 {
-            format!("with the box {bbox:?}, which is not left, top, width, height")
-        } else {
-            continue;
-        };
-        let image = annotation.image_id;
+/// Returns the checked segments of an image.
+fn segments_of(
+    image: i64,
+    annotation: &PanopticAnnotation<'_>,
+    numbers: &BTreeMap<i64, i64>,
+) -> Result<Vec<Segment>, String> {
+    let Some(segments) = &annotation.segments_info else {
         return Err(format!(
-            "image {image} has the segment {id}, {problem}; correct it, or remove the segment"
+            "the annotation of image {image} has no segments_info, which files of COCO for panoptic \
+             segmentation have; add it"
         ));
+    };
+    let mut known = HashSet::with_capacity(segments.len());
+    let mut found = Vec::with_capacity(segments.len());
+    for (at, segment) in segments.iter().enumerate() {
+        let subject = || format!("segment {} of the list of image {image}", at + 1);
+        let number = entries::required(segment.id, "id", subject)?;
+        let wrong = |problem: String| {
+            format!(
+                "image {image} has the segment {number}, {problem}; correct it, or remove the segment"
+            )
+        };
+        let id = u32::try_from(number)
+            .ok()
+            .filter(|id| (1..SEGMENTS).contains(id));
+        let id = id.ok_or_else(|| wrong("which is not from 1 to 16777215".to_owned()))?;
+        if !known.insert(id) {
+            return Err(wrong("which occurs twice".to_owned()));
+        }
+        let subject = || format!("segment {number} of image {image}");
+        let category = entries::required(segment.category_id, "category_id", subject)?;
+        let label = numbers.get(&category).copied().ok_or_else(|| {
+            wrong(format!(
+                "with category {category}, which is not in `categories`"
+            ))
+        })?;
+        let shown = |value: Option<&RawValue>| value.map_or("null".to_owned(), json::shown);
+        let bbox = segment.bbox.and_then(entries::valid_box).ok_or_else(|| {
+            wrong(format!(
+                "with the bbox {}, which is not [left, top, width, height] in numbers",
+                shown(segment.bbox)
+            ))
+        })?;
+        let area = entries::area(segment.area, bbox).ok_or_else(|| {
+            wrong(format!(
+                "with the area {}, which is too large or no number",
+                shown(segment.area)
+            ))
+        })?;
+        let iscrowd = entries::crowd(segment.iscrowd).ok_or_else(|| {
+            wrong(format!(
+                "with iscrowd {}, which is neither 0 nor 1",
+                shown(segment.iscrowd)
+            ))
+        })?;
+        found.push(Segment {
+            id,
+            label,
+            bbox,
+            area,
+            iscrowd,
+        });
     }
-    Ok(())
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -284,12 +327,12 @@ mod tests {
             (
                 "\"area\": 2",
                 "\"area\": 1e300",
-                "segment 65793 of image 9 has an area that is too large",
+                "segment 65793, with the area 1e300, which is too large",
             ),
             (
                 "[1, 0, 2, 1]",
                 "[1, 0, -2, 1]",
-                "image 9 has the segment 3, with the box",
+                "image 9 has the segment 3, with the bbox [1, 0, -2, 1]",
             ),
             (
                 "\"image_id\": 3",

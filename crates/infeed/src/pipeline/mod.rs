@@ -31,6 +31,7 @@ use infeed_core::error::Error;
 use infeed_core::order::Order;
 use infeed_core::sample::DType;
 use infeed_source::Source;
+use infeed_source::boxed::{self, AnnotatedImage};
 use infeed_source::subset::Subset;
 
 pub use batch::{BatchSpec, RaggedForm};
@@ -429,9 +430,13 @@ impl Pipeline {
     /// its points, unless the description declares them.
     pub fn declared_points(&self) -> Vec<PointsSpec> {
         let mut declared = self.points.clone();
-        let Some(own) = self.source.points().filter(|_| self.decode.is_some()) else {
+        let Some(mut own) = self.source.points().filter(|_| self.decode.is_some()) else {
             return declared;
         };
+        // Points and boxes of a file refer to one image.
+        let mut boxes = self.boxes.iter();
+        let boxes = boxes.find(|spec| spec.columns.contains(&own.field));
+        own.oriented = boxes.and_then(|spec| spec.oriented).or(own.oriented);
         match declared.iter_mut().find(|spec| spec.field == own.field) {
             Some(spec) => spec.oriented = spec.oriented.or(own.oriented),
             None => declared.push(own),
@@ -550,7 +555,24 @@ impl Pipeline {
     ///
     /// As [`SourceSpec::open`] and [`Pipeline::select`].
     pub fn open_source(&self, handles: &[Handle]) -> Result<Arc<dyn Source>, Error> {
-        self.select(self.source.open(handles)?)
+        let source = self
+            .source
+            .open_annotated(handles, self.annotated_image())?;
+        self.select(source)
+    }
+
+    /// Returns the image that the coordinates of the source's annotations refer to.
+    fn annotated_image(&self) -> AnnotatedImage {
+        let Some(decode) = &self.decode else {
+            // The caller decodes, and may turn images or not.
+            return AnnotatedImage::Any;
+        };
+        let declared = self.declared_boxes();
+        let boxes = declared.iter().find(|spec| spec.field == boxed::BOXES);
+        match decode.orient && boxes.is_some_and(|spec| spec.oriented) {
+            true => AnnotatedImage::Displayed,
+            false => AnnotatedImage::Stored,
+        }
     }
 
     /// Selects the records of a source. In a weighted mix, selects in each part.

@@ -14,6 +14,7 @@ use crate::function::Function;
 use infeed_codec::transform::BoxFormat;
 use infeed_core::error::Error;
 use infeed_core::sample::{DType, Field, FieldKind, Pixels};
+use infeed_source::boxed::{self, AnnotatedImage};
 use infeed_source::class_names::ClassNames;
 use infeed_source::coco::{self, CocoLabels};
 use infeed_source::field_spec::{FieldSpec, field_kind};
@@ -22,7 +23,7 @@ use infeed_source::formats::{self, FileFormat};
 use infeed_source::memory::{FieldData, Memory};
 use infeed_source::mix::Mix;
 use infeed_source::pairs::{PairFolder, Pairs};
-use infeed_source::{Source, boxed, labelme, panoptic, voc, yolo};
+use infeed_source::{Source, labelme, panoptic, voc, yolo};
 
 /// Defines [`SourceSpec`] with one variant for each file format of the table, and what these
 /// variants have in common.
@@ -448,6 +449,15 @@ impl SourceSpec {
     ///
     /// The errors of the source's own `open`.
     pub fn open(&self, handles: &[Handle]) -> Result<Arc<dyn Source>, Error> {
+        self.open_annotated(handles, AnnotatedImage::Any)
+    }
+
+    /// As [`SourceSpec::open`]. `image` is the one that coordinates of annotations refer to.
+    pub(super) fn open_annotated(
+        &self,
+        handles: &[Handle],
+        image: AnnotatedImage,
+    ) -> Result<Arc<dyn Source>, Error> {
         Ok(match self {
             SourceSpec::Folder {
                 path,
@@ -497,7 +507,8 @@ impl SourceSpec {
                     let problem = "panoptic annotations have no keypoints; leave out one of them";
                     return Err(Error::config("source", problem));
                 }
-                Arc::new(panoptic::open(images, annotations, panoptic, *labels)?)
+                let source = panoptic::open(images, annotations, panoptic, *labels)?;
+                Arc::new(source.annotated(image))
             }
             SourceSpec::Coco {
                 images,
@@ -509,7 +520,7 @@ impl SourceSpec {
             } => {
                 let (labels, keypoints) = (*labels, *keypoints);
                 let source = coco::open(images, annotations, labels, keypoints, *masks)?;
-                Arc::new(source)
+                Arc::new(source.annotated(image))
             }
             SourceSpec::Yolo {
                 images,
@@ -524,7 +535,7 @@ impl SourceSpec {
                 path,
                 image_set,
                 classes,
-            } => Arc::new(voc::open(path, image_set, classes.as_deref())?),
+            } => Arc::new(voc::open(path, image_set, classes.as_deref())?.annotated(image)),
             SourceSpec::LabelMe {
                 images,
                 labels,
@@ -532,7 +543,7 @@ impl SourceSpec {
                 masks,
             } => {
                 let (labels, classes) = (labels.as_deref(), classes.as_deref());
-                Arc::new(labelme::open(images, labels, classes, *masks)?)
+                Arc::new(labelme::open(images, labels, classes, *masks)?.annotated(image))
             }
             SourceSpec::Mix { parts, epoch } => {
                 let weighted = parts.iter().any(|part| part.weight.is_some());
@@ -541,7 +552,8 @@ impl SourceSpec {
                     let problem = "give every part of the mix a weight, or none";
                     return Err(Error::config("source", problem));
                 }
-                let sources = parts.iter().map(|part| part.source.open(handles));
+                let open = |part: &MixPart| part.source.open_annotated(handles, image);
+                let sources = parts.iter().map(open);
                 let sources = sources.collect::<Result<_, _>>()?;
                 Arc::new(Mix::new(sources, shares, *epoch)?)
             }

@@ -1,0 +1,204 @@
+//! Entries of the files of COCO for object detection and for panoptic segmentation.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use bytes::Bytes;
+use infeed_raw::map::FileMap;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::CocoLabels;
+use crate::folder::content;
+use crate::json;
+use crate::labelled::without_mark;
+use crate::listing::{Paths, Tree};
+use crate::store;
+use infeed_core::error::Error;
+use infeed_core::printable::printable;
+use infeed_core::sample::Size;
+
+#[derive(Deserialize)]
+pub(crate) struct ImageEntry<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    file_name: Option<&'a RawValue>,
+    #[serde(borrow)]
+    height: Option<&'a RawValue>,
+    #[serde(borrow)]
+    width: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Category<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    name: Option<&'a RawValue>,
+}
+
+/// Images of an annotation file, in the order of ids.
+pub(crate) struct ListedImages {
+    pub(crate) paths: Paths,
+    pub(crate) ids: Vec<i64>,
+    /// Size of each, 0x0 if the file does not state it.
+    pub(crate) sizes: Vec<Size>,
+}
+
+/// Returns the content of an annotation file, without a byte order mark.
+pub(crate) fn annotation_text(path: &Path) -> Result<Bytes, Error> {
+    let text = if store::is_url(path) {
+        content(path)?
+    } else {
+        let map = FileMap::open(path).map_err(|error| Error::open(path, error))?;
+        Bytes::from_owner(map)
+    };
+    let begin = text.len() - without_mark(&text).len();
+    Ok(text.slice(begin..))
+}
+
+/// Reason why images cannot be listed.
+pub(crate) enum ListError {
+    Problem(String),
+    Other(Error),
+}
+
+impl ListError {
+    /// Returns the error, with the file of its problem.
+    pub(crate) fn with(self, wrong: impl FnOnce(String) -> Error) -> Error {
+        match self {
+            ListError::Problem(problem) => wrong(problem),
+            ListError::Other(error) => error,
+        }
+    }
+}
+
+impl ImageEntry<'_> {
+    /// Returns id and name of a valid entry.
+    fn checked(&self, at: usize) -> Result<(i64, String), String> {
+        let file_name = self.file_name.and_then(json::parsed::<String>);
+        let Some(file_name) = file_name else {
+            return Err(format!(
+                "image {} of the list has no file_name that is a text; add it",
+                at + 1
+            ));
+        };
+        let subject = || format!("image {}", printable(&file_name));
+        Ok((required(self.id, "id", subject)?, file_name))
+    }
+
+    /// Returns the stated size, 0x0 if there is none.
+    fn size(&self) -> Size {
+        json::size(self.height, self.width)
+    }
+}
+
+/// Returns an id, or the problem of `subject` with it.
+pub(crate) fn required(
+    value: Option<&RawValue>,
+    key: &str,
+    subject: impl Fn() -> String,
+) -> Result<i64, String> {
+    let Some(value) = value else {
+        return Err(format!("{} has no {key}; add it, an integer", subject()));
+    };
+    json::integer(value).ok_or_else(|| {
+        format!(
+            "{} has the {key} {}, and ids must be integers; number the images, categories and \
+             annotations",
+            subject(),
+            json::shown(value)
+        )
+    })
+}
+
+/// Returns the images in the order of ids.
+pub(crate) fn list(
+    root: &Path,
+    images: Option<Vec<ImageEntry<'_>>>,
+) -> Result<ListedImages, ListError> {
+    let Some(images) = images else {
+        let problem = "it has no list `images`; use an annotation file, not results of a detector";
+        return Err(ListError::Problem(problem.to_owned()));
+    };
+    let mut found = Vec::with_capacity(images.len());
+    for (at, image) in images.iter().enumerate() {
+        let (id, name) = image.checked(at).map_err(ListError::Problem)?;
+        found.push((id, name, image.size()));
+    }
+    found.sort_by_key(|(id, ..)| *id);
+    if let Some(twins) = found.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        return Err(ListError::Problem(format!(
+            "images {} and {} have the same id {}; give each its number",
+            printable(&twins[0].1),
+            printable(&twins[1].1),
+            twins[0].0
+        )));
+    }
+    if found.is_empty() {
+        let problem = "it lists no images".to_owned();
+        return Err(ListError::Problem(problem));
+    }
+    let (mut ids, mut names, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
+    for (id, name, size) in found {
+        ids.push(id);
+        names.push(name);
+        sizes.push(size);
+    }
+    let mut paths = Tree::named(root, &names).map_err(ListError::Other)?;
+    paths.shrink();
+    Ok(ListedImages { paths, ids, sizes })
+}
+
+/// Returns the label of each category, and the names of the labels from 0.
+#[allow(clippy::type_complexity, reason = "used twice")]
+pub(crate) fn categories(
+    categories: &[Category<'_>],
+    labels: CocoLabels,
+) -> Result<(BTreeMap<i64, i64>, Option<Vec<String>>), String> {
+    let mut found = Vec::with_capacity(categories.len());
+    for category in categories {
+        let name = category.name.and_then(json::parsed::<String>);
+        let name = name.unwrap_or_default();
+        let subject = || format!("the category {}", printable(&name));
+        found.push((required(category.id, "id", subject)?, name));
+    }
+    found.sort_by_key(|(id, _)| *id);
+    let mut numbers = BTreeMap::new();
+    for (index, (id, name)) in found.iter().enumerate() {
+        let label = match labels {
+            CocoLabels::Id => *id,
+            CocoLabels::Index => index as i64,
+        };
+        if numbers.insert(*id, label).is_some() {
+            return Err(format!(
+                "the category id {id} ({}) occurs twice; remove one",
+                printable(name)
+            ));
+        }
+    }
+    let names = found.into_iter().map(|(_, name)| name);
+    Ok((
+        numbers,
+        (labels == CocoLabels::Index).then(|| names.collect()),
+    ))
+}
+
+/// Returns left, top, width and height of a box, if they are valid.
+pub(crate) fn valid_box(value: &RawValue) -> Option<[f64; 4]> {
+    let bbox: [f64; 4] = json::parsed(value)?;
+    let is_finite = bbox.iter().all(|x| (*x as f32).is_finite());
+    (is_finite && bbox[2] >= 0.0 && bbox[3] >= 0.0).then_some(bbox)
+}
+
+/// Returns whether an object is a crowd. None if the value is no truth value.
+pub(crate) fn crowd(value: Option<&RawValue>) -> Option<bool> {
+    value.map_or(Some(false), json::flag)
+}
+
+/// Returns the stated area of an object, or that of its box. None if it is not a number of float32.
+pub(crate) fn area(value: Option<&RawValue>, [_, _, width, height]: [f64; 4]) -> Option<f32> {
+    let area = value.map_or(Some(width * height), json::number)? as f32;
+    area.is_finite().then_some(area)
+}

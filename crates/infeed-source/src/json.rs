@@ -1,0 +1,88 @@
+//! Values of annotation files, as the tools that write them do: integers as `1.0`, truth values as
+//! numbers. A value stays JSON text until it is used, so that an error can name its entry and show it.
+
+use infeed_core::printable::printable;
+use infeed_core::sample::Size;
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+use serde_json::value::RawValue;
+
+/// Most characters of a value in a message.
+const SHOWN: usize = 60;
+
+/// Characters of a file in a message, before an error.
+const NEAR: usize = 40;
+
+/// Returns an integer, which may be written as `1.0`. None for other values.
+pub(super) fn integer(value: &RawValue) -> Option<i64> {
+    let text = value.get();
+    // Larger numbers have no exact value as a float.
+    let exact = |x: &f64| x.fract() == 0.0 && x.abs() <= (1_u64 << 53) as f64;
+    let float = || number(value).filter(exact).map(|x| x as i64);
+    text.parse().ok().or_else(float)
+}
+
+/// Returns a finite number. None for other values.
+pub(super) fn number(value: &RawValue) -> Option<f64> {
+    parsed(value).filter(|x: &f64| x.is_finite())
+}
+
+/// Returns a truth value, which may be a number. None for other values.
+pub(super) fn flag(value: &RawValue) -> Option<bool> {
+    number(value).map(|x| x != 0.0).or_else(|| parsed(value))
+}
+
+/// Returns a value of the type. None for other values.
+pub(super) fn parsed<T: DeserializeOwned>(value: &RawValue) -> Option<T> {
+    serde_json::from_str(value.get()).ok()
+}
+
+/// Returns the size of an image, 0x0 if a side is absent or no number of pixels.
+pub(super) fn size(height: Option<&RawValue>, width: Option<&RawValue>) -> Size {
+    let side = |value: Option<&RawValue>| {
+        let side = value.and_then(integer);
+        side.and_then(|side| u32::try_from(side).ok()).unwrap_or(0)
+    };
+    Size {
+        height: side(height),
+        width: side(width),
+    }
+}
+
+/// Returns a value for a message, cut if it is long.
+pub(super) fn shown(value: &RawValue) -> String {
+    let text = value.get();
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", printable(&text[..end])),
+        None => printable(text).into_owned(),
+    }
+}
+
+/// Describes an error of the parser with a fix. `expected` describes the file, such as "annotations of
+/// COCO".
+pub(super) fn problem(error: &serde_json::Error, text: &[u8], expected: &str) -> String {
+    let near = near(error, text);
+    match error.classify() {
+        Category::Eof => format!("the file is truncated{near}; download or write it again"),
+        Category::Data => format!("it is not {expected}{near}; correct it, or write it again"),
+        _ => format!("it is not JSON{near}; NaN and Infinity are not allowed, write numbers"),
+    }
+}
+
+/// Returns the text before an error of the parser, with its line if there are several.
+fn near(error: &serde_json::Error, text: &[u8]) -> String {
+    let line = error.line().saturating_sub(1);
+    let breaks = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+    let begins = std::iter::once(0).chain(breaks.map(|(at, _)| at + 1));
+    let begin = begins.into_iter().nth(line).unwrap_or(0);
+    let end = begin.saturating_add(error.column()).min(text.len());
+    let before = String::from_utf8_lossy(&text[end.saturating_sub(4 * NEAR)..end]);
+    let skipped = before.chars().count().saturating_sub(NEAR);
+    let before: String = before.chars().skip(skipped).collect();
+    let before = printable(before.trim());
+    match (before.is_empty(), line) {
+        (true, _) => String::new(),
+        (false, 0) => format!(", after `{before}`"),
+        (false, _) => format!(", line {}, after `{before}`", line + 1),
+    }
+}
