@@ -1,37 +1,46 @@
 //! Images of a folder, with the shapes of LabelMe files.
 //!
 //! Source: the JSON files of LabelMe 5, <https://github.com/wkentaro/labelme>. The shapes of `a/b.jpg`
-//! are in `a/b.json` of the folder of labels, in pixels. A missing file means no shapes.
+//! are in `a/b.json` of the folder of labels, in pixels. A missing file means no shapes. Shapes of one
+//! label and `group_id` are one object, as in LabelMe's own conversion to COCO. X-AnyLabeling writes
+//! the same files, with rectangles of four points.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::boxed::{self, BoxedImages};
 use super::coco::MASKS;
-use super::labelled;
+use super::{json, labelled};
 use infeed_codec::instances::CocoMask;
 use infeed_core::error::Error;
 use infeed_core::printable::printable;
-use infeed_core::sample::{Field, FieldKind};
+use infeed_core::sample::{Field, FieldKind, Size};
 
+/// Values are JSON text: see [`json`].
 #[derive(Deserialize)]
-struct LabelMeFile {
-    shapes: Vec<LabelMeShape>,
+struct LabelMeFile<'a> {
+    #[serde(borrow)]
+    shapes: Option<Vec<LabelMeShape<'a>>>,
+    #[serde(borrow, rename = "imageHeight")]
+    height: Option<&'a RawValue>,
+    #[serde(borrow, rename = "imageWidth")]
+    width: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-struct LabelMeShape {
-    label: String,
+struct LabelMeShape<'a> {
+    #[serde(borrow)]
+    label: Option<&'a RawValue>,
     /// x and y in pixels.
-    points: Vec<[f64; 2]>,
-    #[serde(default = "polygon")]
-    shape_type: String,
-}
-
-fn polygon() -> String {
-    "polygon".to_owned()
+    #[serde(borrow)]
+    points: Option<&'a RawValue>,
+    #[serde(borrow)]
+    shape_type: Option<&'a RawValue>,
+    #[serde(borrow)]
+    group_id: Option<&'a RawValue>,
 }
 
 /// Returns the fields of every record.
@@ -60,17 +69,17 @@ pub fn open(
 ) -> Result<BoxedImages, Error> {
     let labels = labels.unwrap_or(images);
     let (paths, files) = labelled::list(images, labels, "json")?;
-    let shapes = files.iter().map(|file| read(file));
-    let shapes = shapes.collect::<Result<Vec<_>, Error>>()?;
+    let files = files.iter().map(|file| read(file, masks));
+    let files = files.collect::<Result<Vec<_>, Error>>()?;
     let classes: Vec<String> = match classes {
         Some(classes) => classes.to_vec(),
         None => {
-            let names = shapes.iter().flatten().map(|shape| shape.class.as_str());
-            let names: BTreeSet<&str> = names.collect();
+            let objects = files.iter().flat_map(|file| &file.objects);
+            let names: BTreeSet<&str> = objects.map(|object| object.class.as_str()).collect();
             names.into_iter().map(str::to_owned).collect()
         }
     };
-    if shapes.iter().all(Vec::is_empty) {
+    if files.iter().all(|file| file.objects.is_empty()) {
         let problem = format!(
             "no image of {} has a shape in {}; set labels= to the folder of the JSON files",
             images.display(),
@@ -78,88 +87,150 @@ pub fn open(
         );
         return Err(Error::config("source", problem));
     }
-    let mut source = BoxedImages::new(paths, fields(masks), None, Some(classes.clone()));
-    for of_image in shapes {
-        for shape in of_image {
-            let Some(label) = classes.iter().position(|class| *class == shape.class) else {
+    let sizes = files.iter().map(|file| file.size).collect();
+    let source = BoxedImages::new(paths, fields(masks), None, Some(classes.clone()));
+    let mut source = source.with_sizes(sizes);
+    for file in files {
+        for object in file.objects {
+            let Some(label) = classes.iter().position(|class| *class == object.class) else {
                 let problem = format!(
                     "{} has the class {}, which is not among the classes; set classes= to the names \
                      of yours",
-                    shape.place,
-                    printable(&shape.class)
+                    object.place,
+                    printable(&object.class)
                 );
                 return Err(Error::config("source", problem));
             };
-            source.push(shape.corners, &[&(label as i64).to_le_bytes()]);
-            source.push_text(&shape.mask);
+            source.push(object.corners, &[&(label as i64).to_le_bytes()]);
+            source.push_text(&object.mask);
         }
         source.end_record();
     }
     source.finished()
 }
 
-/// A checked shape.
-struct LabelledShape {
-    /// File and number, for messages.
+/// Objects of an image.
+struct LabelledImage {
+    /// Stated size, 0x0 if there is none.
+    size: Size,
+    objects: Vec<LabelledObject>,
+}
+
+/// A checked shape, or the shapes of a group with one label.
+struct LabelledObject {
+    /// File and number of the first shape, for messages.
     place: String,
     class: String,
     /// Left, top, right, bottom in pixels.
     corners: [f64; 4],
-    /// The mask as JSON text.
+    /// The mask as JSON text; empty without masks.
     mask: String,
 }
 
-/// Reads the shapes of an image; none without a file.
-fn read(path: &Path) -> Result<Vec<LabelledShape>, Error> {
-    let Some(text) = labelled::read(path)? else {
-        return Ok(Vec::new());
+/// Reads the objects of an image; none without a file.
+fn read(path: &Path, masks: bool) -> Result<LabelledImage, Error> {
+    let nothing = LabelledImage {
+        size: Size {
+            height: 0,
+            width: 0,
+        },
+        objects: Vec::new(),
     };
-    let wrong = |problem: String| Error::config("source", problem);
-    let file: LabelMeFile =
-        serde_json::from_slice(labelled::without_mark(&text)).map_err(|error| {
+    let Some(text) = labelled::read(path)? else {
+        return Ok(nothing);
+    };
+    let text = labelled::without_mark(&text);
+    let wrong = |problem: String| Error::config("source", format!("{}: {problem}", path.display()));
+    let file: LabelMeFile<'_> = serde_json::from_slice(text).map_err(|error| {
+        let expected = "a file of LabelMe with a list of shapes";
+        wrong(json::problem(&error, text, expected))
+    })?;
+    let Some(shapes) = &file.shapes else {
+        let problem = "it has no list `shapes`, which files of LabelMe have; save it again";
+        return Err(wrong(problem.to_owned()));
+    };
+    let mut objects: Vec<(LabelledObject, Vec<Vec<f64>>)> = Vec::with_capacity(shapes.len());
+    // Positions of the objects of groups.
+    let mut groups: HashMap<(String, &str), usize> = HashMap::new();
+    for (number, shape) in shapes.iter().enumerate() {
+        let wrong = |problem: String| {
             wrong(format!(
-                "{}: it is no file of LabelMe ({error}); correct it, or save it again",
-                path.display()
+                "shape {} {problem}; correct it, or remove it",
+                number + 1
             ))
-        })?;
-    let mut found = Vec::with_capacity(file.shapes.len());
-    for (number, shape) in file.shapes.into_iter().enumerate() {
+        };
+        let class = shape.label.and_then(json::parsed::<String>);
+        let class = class.ok_or_else(|| wrong("has no label that is a text".to_owned()))?;
+        let (corners, outline) = outline(shape).map_err(wrong)?;
+        if let Some(group) = shape.group_id {
+            let own = objects.len();
+            let at = *groups.entry((class.clone(), group.get())).or_insert(own);
+            if let Some((object, outlines)) = objects.get_mut(at) {
+                object.corners = enclosing(&[object.corners, corners]);
+                outlines.push(outline);
+                continue;
+            }
+        }
         let place = format!("{}: shape {}", path.display(), number + 1);
-        let (corners, outline) = outline(&shape)
-            .map_err(|problem| wrong(format!("{place} {problem}; correct it, or remove it")))?;
-        let mask = CocoMask::Polygons(vec![outline]);
-        mask.check().map_err(|error| {
-            wrong(format!(
-                "{place} {}; correct it, or remove it",
-                error.problem
-            ))
-        })?;
-        let mask = serde_json::to_string(&mask).map_err(|error| wrong(error.to_string()))?;
-        found.push(LabelledShape {
+        let object = LabelledObject {
             place,
-            class: shape.label,
+            class,
             corners,
-            mask,
-        });
+            mask: String::new(),
+        };
+        objects.push((object, vec![outline]));
     }
-    Ok(found)
+    let mut found = Vec::with_capacity(objects.len());
+    for (mut object, outlines) in objects {
+        let wrong = |problem: String| {
+            let place = &object.place;
+            Error::config(
+                "source",
+                format!("{place} {problem}; correct it, or remove it"),
+            )
+        };
+        let mask = CocoMask::Polygons(outlines);
+        mask.check().map_err(|error| wrong(error.problem))?;
+        if masks {
+            let text = serde_json::to_string(&mask);
+            object.mask = text.map_err(|error| wrong(error.to_string()))?;
+        }
+        found.push(object);
+    }
+    Ok(LabelledImage {
+        size: json::size(file.height, file.width),
+        objects: found,
+    })
+}
+
+/// Returns the box around boxes.
+fn enclosing(boxes: &[[f64; 4]]) -> [f64; 4] {
+    let side = |of: usize| boxes.iter().map(move |corners| corners[of]);
+    let least = |of| side(of).fold(f64::INFINITY, f64::min);
+    let most = |of| side(of).fold(f64::NEG_INFINITY, f64::max);
+    [least(0), least(1), most(2), most(3)]
 }
 
 /// Returns the box of a shape, and x and y of the corners of its outline.
-fn outline(shape: &LabelMeShape) -> Result<([f64; 4], Vec<f64>), String> {
-    let side = |of: usize| {
-        let at = || shape.points.iter().map(|point| point[of]);
-        [
-            at().fold(f64::INFINITY, f64::min),
-            at().fold(f64::NEG_INFINITY, f64::max),
-        ]
+fn outline(shape: &LabelMeShape<'_>) -> Result<([f64; 4], Vec<f64>), String> {
+    let points = shape.points.and_then(json::parsed::<Vec<[f64; 2]>>);
+    let Some(points) = points else {
+        let shown = shape.points.map_or("absent".to_owned(), json::shown);
+        return Err(format!("has no list of points [x, y]; `points` is {shown}"));
     };
-    let ([left, right], [top, bottom]) = (side(0), side(1));
-    let outline = match (shape.shape_type.as_str(), shape.points.len()) {
-        ("rectangle", 2) => vec![left, top, right, top, right, bottom, left, bottom],
-        ("polygon", 3..) => shape.points.as_flattened().to_vec(),
-        ("rectangle" | "polygon", count) => {
-            let kind = &shape.shape_type;
+    let kind = match shape.shape_type {
+        None => Some("polygon".to_owned()),
+        Some(kind) => json::parsed::<String>(kind),
+    };
+    let kind = kind.unwrap_or_default();
+    let corners: Vec<_> = points.iter().map(|&[x, y]| [x, y, x, y]).collect();
+    let corners = enclosing(&corners);
+    let [left, top, right, bottom] = corners;
+    let outline = match (kind.as_str(), points.len()) {
+        // LabelMe writes two opposite corners, X-AnyLabeling all four.
+        ("rectangle", 2 | 4) => vec![left, top, right, top, right, bottom, left, bottom],
+        ("polygon", 3..) | ("rotation", 4) => points.as_flattened().to_vec(),
+        ("rectangle" | "polygon" | "rotation", count) => {
             return Err(format!("is a {kind} of {count} points"));
         }
         (other, _) => {
@@ -169,7 +240,7 @@ fn outline(shape: &LabelMeShape) -> Result<([f64; 4], Vec<f64>), String> {
             ));
         }
     };
-    Ok(([left, top, right, bottom], outline))
+    Ok((corners, outline))
 }
 
 #[cfg(test)]
@@ -219,6 +290,52 @@ mod tests {
     }
 
     #[test]
+    fn shapes_of_x_anylabeling_are_read() {
+        let dog = "[[7, 2], [1.5, 6]], \"shape_type\": \"rectangle\"";
+        for (points, kind) in [
+            ("[[1.5, 2], [7, 2], [7, 6], [1.5, 6]]", "rectangle"),
+            ("[[7, 2], [7, 6], [1.5, 6], [1.5, 2]]", "rotation"),
+        ] {
+            let other = format!("{points}, \"shape_type\": \"{kind}\", \"group_id\": 4");
+            assert!(GOOD.contains(dog), "{dog}");
+            opened(&GOOD.replace(dog, &other), None, false).expect("the same boxes");
+        }
+    }
+
+    #[test]
+    fn shapes_of_one_label_and_group_are_one_object() {
+        let root = tempfile::tempdir().expect("a folder");
+        fs::write(root.path().join("a.jpg"), "a").expect("writes");
+        let shape = |label: &str, group: &str, left: u32| {
+            format!(
+                r#"{{"label": "{label}", "group_id": {group},
+                    "points": [[{left}, 0], [{left}, 2], [9, 2]]}}"#
+            )
+        };
+        let shapes = [
+            shape("dog", "1", 4),
+            shape("cat", "1", 3),
+            shape("dog", "1", 2),
+            shape("dog", "null", 1),
+            shape("dog", "null", 0),
+        ];
+        let text = format!("{{\"shapes\": [{}]}}", shapes.join(","));
+        fs::write(root.path().join("a.json"), text).expect("writes");
+
+        let source = open(root.path(), None, None, true).expect("a good file");
+        let fields = read_one(&source, 0).expect("a record").fields;
+
+        let boxes = fields[1].chunks_exact(16);
+        let lefts: Vec<f32> = boxes
+            .map(|bytes| f32::from_le_bytes(bytes[..4].try_into().expect("four bytes")))
+            .collect();
+        assert_eq!(lefts, [2.0, 3.0, 1.0, 0.0]);
+        let masks: Vec<Vec<Vec<f64>>> = serde_json::from_slice(&fields[3]).expect("polygons");
+        assert_eq!(masks[0].len(), 2);
+        assert_eq!(masks[0][1], [2.0, 0.0, 2.0, 2.0, 9.0, 2.0]);
+    }
+
+    #[test]
     fn wrong_shapes_raise_the_file_the_shape_and_the_fix() {
         let dog = ["dog".to_owned()];
         for (from, to, classes, parts) in [
@@ -245,7 +362,7 @@ mod tests {
                 "\"points\": [[1",
                 "\"dots\": [[1",
                 None,
-                ["points", "save it again"],
+                ["shape 2 has no list of points", "is absent"],
             ),
             (
                 "dog",

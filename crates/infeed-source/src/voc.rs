@@ -8,14 +8,15 @@
 use std::fs;
 use std::path::Path;
 
+use quick_xml::DeError;
 use serde::Deserialize;
 
 use super::boxed::{self, BoxedImages};
-use super::listing::Tree;
+use super::listing::{IMAGE_EXTENSIONS, Tree, check_inside};
 use crate::store;
 use infeed_core::error::Error;
 use infeed_core::printable::printable;
-use infeed_core::sample::{DType, Field};
+use infeed_core::sample::{DType, Field, Size};
 
 /// Field that is true for boxes of objects that are difficult to recognise.
 pub const DIFFICULT: &str = "difficult";
@@ -44,26 +45,42 @@ pub const CLASSES: [&str; 20] = [
     "tvmonitor",
 ];
 
+/// Values are texts until they are used, so that an error can name the object and show them.
 #[derive(Deserialize)]
 struct VocAnnotation {
+    filename: Option<String>,
+    size: Option<VocSize>,
     #[serde(default)]
     object: Vec<VocObject>,
 }
 
 #[derive(Deserialize)]
+struct VocSize {
+    width: Option<String>,
+    height: Option<String>,
+}
+
+#[derive(Deserialize)]
 struct VocObject {
-    name: String,
-    #[serde(default)]
-    difficult: u8,
-    bndbox: VocBox,
+    name: Option<String>,
+    difficult: Option<String>,
+    bndbox: Option<VocBox>,
 }
 
 #[derive(Deserialize)]
 struct VocBox {
-    xmin: f64,
-    ymin: f64,
-    xmax: f64,
-    ymax: f64,
+    xmin: Option<String>,
+    ymin: Option<String>,
+    xmax: Option<String>,
+    ymax: Option<String>,
+}
+
+/// Values of a checked object.
+struct CheckedObject {
+    label: i64,
+    /// Left, top, right, bottom in pixels from 0.
+    corners: [f64; 4],
+    is_difficult: bool,
 }
 
 /// Returns the fields of every record.
@@ -98,20 +115,20 @@ pub fn open(
     // Lists of a class have a second column.
     let ids: Vec<&str> = text
         .trim_start_matches('\u{FEFF}')
-        .lines()
+        .split(['\n', '\r'])
         .filter_map(|line| line.split_whitespace().next())
         .collect();
     if ids.is_empty() {
         let problem = format!("{}: it lists no images", list.display());
         return Err(Error::config("source", problem));
     }
-    let names: Vec<String> = ids.iter().map(|id| format!("{id}.jpg")).collect();
-    let paths = Tree::named(&root.join("JPEGImages"), &names)?;
     let classes: Vec<String> = match classes {
         None => CLASSES.map(str::to_owned).into(),
         Some(classes) => classes.to_vec(),
     };
-    let mut source = BoxedImages::new(paths, fields(), None, Some(classes.clone()));
+    let folder = root.join("JPEGImages");
+    check_inside(&folder, ids.iter().copied())?;
+    let (mut names, mut sizes, mut objects) = (Vec::new(), Vec::new(), Vec::new());
     for id in ids {
         let file = root.join("Annotations").join(format!("{id}.xml"));
         let text = fs::read_to_string(&file).map_err(|error| Error::open(&file, error))?;
@@ -119,45 +136,116 @@ pub fn open(
             |problem: String| Error::config("source", format!("{}: {problem}", file.display()));
         let annotation: VocAnnotation =
             quick_xml::de::from_str(text.trim_start_matches('\u{FEFF}')).map_err(|error| {
-                let text = error.to_string();
+                let reason = match error {
+                    DeError::InvalidXml(error) => format!(": {}", printable(&error.to_string())),
+                    // Other errors are about Rust types.
+                    _ => String::new(),
+                };
                 wrong(format!(
-                    "it is no annotation of Pascal VOC ({}); correct it, or download it again",
-                    printable(&text)
+                    "it is no annotation of Pascal VOC{reason}; correct it, or download it again"
                 ))
             })?;
-        for (number, object) in annotation.object.iter().enumerate() {
-            let (label, corners) = checked(object, &classes)
-                .map_err(|problem| wrong(format!("object {} {problem}", number + 1)))?;
-            let label = label as i64;
-            let difficult = u8::from(object.difficult != 0);
-            source.push(corners, &[&label.to_le_bytes(), &[difficult]]);
+        let checked = annotation.object.iter().enumerate().map(|(at, object)| {
+            let object = checked(object, &classes);
+            object.map_err(|problem| wrong(format!("object {} {problem}", at + 1)))
+        });
+        objects.push(checked.collect::<Result<Vec<_>, Error>>()?);
+        sizes.push(stated_size(annotation.size.as_ref()));
+        names.push(image_name(&folder, id, annotation.filename.as_deref()));
+    }
+    let paths = Tree::named(&folder, &names)?;
+    let source = BoxedImages::new(paths, fields(), None, Some(classes));
+    let mut source = source.with_sizes(sizes);
+    for of_image in objects {
+        for object in of_image {
+            let difficult = u8::from(object.is_difficult);
+            source.push(object.corners, &[&object.label.to_le_bytes(), &[difficult]]);
         }
         source.end_record();
     }
     source.finished()
 }
 
-/// Returns class and corners of a valid object.
-fn checked(object: &VocObject, classes: &[String]) -> Result<(usize, [f64; 4]), String> {
-    let name = object.name.trim();
+/// Returns the name of the image of a record: a JPEG as in the challenge; without that file, an image
+/// with the extension of `filename`, or with any other.
+fn image_name(folder: &Path, id: &str, filename: Option<&str>) -> String {
+    let jpeg = format!("{id}.jpg");
+    let stated = filename.and_then(|name| name.trim().rsplit_once('.'));
+    let stated = stated.map(|(_, extension)| extension.to_owned());
+    let stated = stated.filter(|name| IMAGE_EXTENSIONS.contains(&&*name.to_ascii_lowercase()));
+    let others = IMAGE_EXTENSIONS
+        .iter()
+        .flat_map(|name| [(*name).to_owned(), name.to_uppercase()]);
+    let names = stated.into_iter().chain(others);
+    let names = names.map(|extension| format!("{id}.{extension}"));
+    let mut names = std::iter::once(jpeg.clone()).chain(names);
+    let found = names.find(|name| folder.join(name).exists());
+    found.unwrap_or(jpeg)
+}
+
+/// Returns a number of an element. None for an absent element and for other texts.
+fn number(text: Option<&String>) -> Option<f64> {
+    let number: Option<f64> = text?.trim().parse().ok();
+    number.filter(|x| (*x as f32).is_finite())
+}
+
+/// Returns the stated size of an image, 0x0 if there is none.
+fn stated_size(size: Option<&VocSize>) -> Size {
+    let side = |text: Option<&String>| {
+        let side = number(text).filter(|x| x.fract() == 0.0 && *x >= 0.0 && *x <= 1e9);
+        side.map_or(0, |side| side as u32)
+    };
+    Size {
+        height: side(size.and_then(|size| size.height.as_ref())),
+        width: side(size.and_then(|size| size.width.as_ref())),
+    }
+}
+
+/// Returns the values of a valid object.
+fn checked(object: &VocObject, classes: &[String]) -> Result<CheckedObject, String> {
+    let Some(name) = object.name.as_deref().map(str::trim) else {
+        return Err("has no name; correct it".to_owned());
+    };
     let Some(label) = classes.iter().position(|class| class == name) else {
         return Err(format!(
             "has the class {}, which is not among the classes; set classes= to the names of yours",
             printable(name)
         ));
     };
-    let VocBox {
-        xmin,
-        ymin,
-        xmax,
-        ymax,
-    } = object.bndbox;
+    let is_difficult = match object.difficult.as_deref().map(str::trim) {
+        None | Some("" | "Unspecified") => false,
+        Some(text) => match text.to_ascii_lowercase().parse() {
+            Ok(flag) => flag,
+            Err(_) => number(object.difficult.as_ref())
+                .map(|x| x != 0.0)
+                .ok_or_else(|| {
+                    format!(
+                        "has difficult {}, which is neither 0 nor 1; correct it",
+                        printable(text)
+                    )
+                })?,
+        },
+    };
+    let Some(bounds) = &object.bndbox else {
+        return Err("has no bndbox; correct it, or remove it".to_owned());
+    };
+    let sides = [&bounds.xmin, &bounds.ymin, &bounds.xmax, &bounds.ymax];
+    let [Some(xmin), Some(ymin), Some(xmax), Some(ymax)] = sides.map(|side| number(side.as_ref()))
+    else {
+        let sides = sides.map(|side| side.as_deref().unwrap_or("nothing").trim().to_owned());
+        return Err(format!(
+            "has the box {}, which is not xmin, ymin, xmax, ymax in numbers; correct it",
+            printable(&sides.join(", "))
+        ));
+    };
     let corners = [xmin - 1.0, ymin - 1.0, xmax, ymax];
     let [left, top, right, bottom] = corners;
-    let is_valid =
-        corners.iter().all(|x| (*x as f32).is_finite()) && left <= right && top <= bottom;
-    match is_valid {
-        true => Ok((label, corners)),
+    match left <= right && top <= bottom {
+        true => Ok(CheckedObject {
+            label: label as i64,
+            corners,
+            is_difficult,
+        }),
         false => Err(format!(
             "has the box {:?}, which is not xmin, ymin, xmax, ymax; correct it",
             [xmin, ymin, xmax, ymax]
@@ -226,16 +314,68 @@ mod tests {
     }
 
     #[test]
+    fn images_of_other_formats_are_found_by_the_file_name_or_any_extension() {
+        let root = tempfile::tempdir().expect("a folder");
+        let folder = root.path().join("JPEGImages");
+        fs::create_dir(&folder).expect("writes");
+        for name in ["a.png", "b.PNG", "b.bmp", "c.jpg", "c.png"] {
+            fs::write(folder.join(name), name).expect("writes");
+        }
+        for (id, filename, expected) in [
+            ("a", None, "a.png"),
+            ("a", Some("old name.jpg"), "a.png"),
+            ("b", Some("b.PNG"), "b.PNG"),
+            ("b", Some("notes.bmp"), "b.bmp"),
+            ("b", Some("notes.txt"), "b.PNG"),
+            ("c", Some("c.png"), "c.jpg"),
+            ("gone", Some("gone.png"), "gone.jpg"),
+        ] {
+            assert_eq!(image_name(&folder, id, filename), expected);
+        }
+    }
+
+    #[test]
+    fn a_stated_size_is_known_if_both_sides_are() {
+        let size = |width: &str, height: &str| {
+            let (width, height) = (Some(width.to_owned()), Some(height.to_owned()));
+            stated_size(Some(&VocSize { width, height }))
+        };
+        let found = size(" 500 ", "375.0");
+        assert_eq!((found.width, found.height), (500, 375));
+        for (width, height) in [
+            ("0", "0"),
+            ("", "5"),
+            ("-5", "5"),
+            ("1e99", "5"),
+            ("x", "5"),
+        ] {
+            assert_eq!(size(width, height).pixels(), 0, "{width} {height}");
+        }
+        assert_eq!(stated_size(None).pixels(), 0);
+    }
+
+    #[test]
     fn wrong_annotations_raise_the_file_the_object_and_the_fix() {
         for (text, parts) in [
             (
                 GOOD[..GOOD.len() - 40].to_owned(),
                 ["a.xml", "download it again"],
             ),
-            (GOOD.replace("<xmin>2</xmin>", ""), ["a.xml", "xmin"]),
+            (
+                GOOD.replace("<xmin>2</xmin>", ""),
+                ["object 1 has the box nothing, 3,", "xmin"],
+            ),
+            (
+                GOOD.replace("<name>dog</name>", ""),
+                ["object 1 has no name", "correct it"],
+            ),
+            (
+                GOOD.replace("cult>1<", "cult>perhaps<"),
+                ["object 1 has difficult perhaps", "neither 0 nor 1"],
+            ),
             (
                 GOOD.replace("<xmin>2</xmin>", "<xmin>two</xmin>"),
-                ["a.xml", "correct it"],
+                ["object 1 has the box two, 3, 7, 5.5", "correct it"],
             ),
             (
                 GOOD.replace("<xmin>2</xmin>", "<xmin>9</xmin>"),
