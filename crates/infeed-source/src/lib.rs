@@ -17,6 +17,7 @@ pub mod class_names;
 pub mod coco;
 pub mod columns;
 mod extensions;
+mod data_yaml;
 pub mod field_spec;
 pub mod folder;
 pub mod formats;
@@ -39,6 +40,7 @@ pub mod throttled;
 pub mod voc;
 pub mod walk;
 pub mod yolo;
+mod yolo_poses;
 
 pub use extensions::IMAGE_EXTENSIONS;
 pub use formats::{arrow, npz, parquet};

@@ -6,10 +6,12 @@
 //! the outline of an object, whose enclosing box counts. The outline of a rotated box has four corners.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf, absolute};
 
 use super::boxed::{self, BoxedImages};
-use super::labelled;
+use super::yolo_poses::PoseEvidence;
+use super::{data_yaml, labelled};
+use crate::store;
 use infeed_core::error::Error;
 use infeed_core::printable::printable;
 use infeed_core::sample::{DType, Field};
@@ -25,13 +27,14 @@ pub fn fields(corners: bool) -> Vec<Field> {
 
 /// Lists a folder of images or its URL, and reads the labels of each from a folder of a disk.
 /// Without `labels`, that is the path of the images with the last folder `images` replaced by
-/// `labels`. `classes` is a text file with the name of a class in each line. With `corners`, also
-/// reads the corners of rotated boxes.
+/// `labels`. `classes` is a text file with the name of a class in each line, or a `data.yaml` with
+/// the names. With `corners`, also reads the corners of rotated boxes.
 ///
 /// # Errors
 ///
 /// [`Error::Open`] for a folder or file that cannot be read. [`Error::Config`] for a folder without
-/// images or labels, and for an invalid line of a file; the message names it.
+/// images or labels, for an invalid line of a file, and for labels for poses; the message names the
+/// line.
 pub fn open(
     images: &Path,
     labels: Option<&Path>,
@@ -53,20 +56,16 @@ pub fn open(
     let count = names.as_ref().map(Vec::len);
     let mut source = BoxedImages::new(paths, fields(corners), None, names);
     let mut found = false;
+    let mut poses = PoseEvidence::default();
     for path in &files {
-        let text = String::from_utf8(labelled::read(path)?.unwrap_or_default());
-        let text = text.map_err(|_| {
-            let problem = format!("{} is not UTF-8 text; save it as UTF-8", path.display());
-            Error::config("source", problem)
-        })?;
-        for (number, line) in text.trim_start_matches('\u{FEFF}').lines().enumerate() {
+        let text = text_of(path, labelled::read(path)?.unwrap_or_default())?;
+        for (number, line) in text.lines().enumerate() {
             if line.trim().is_empty() {
                 continue;
             }
-            let wrong = |problem: String| {
-                let place = format!("{}, line {}", path.display(), number + 1);
-                Error::config("source", format!("{place}: {problem}"))
-            };
+            let place = || format!("{}, line {}", path.display(), number + 1);
+            let wrong =
+                |problem: String| Error::config("source", format!("{}: {problem}", place()));
             let (label, found_box, outline) = parsed(line, count).map_err(wrong)?;
             let label = (label as i64).to_le_bytes();
             match corners {
@@ -75,7 +74,10 @@ pub fn open(
                     let points = points.map(|x| (x as f32).to_le_bytes());
                     source.push(found_box, &[&label, points.as_flattened()]);
                 }
-                false => source.push(found_box, &[&label]),
+                false => {
+                    poses.add(&outline, place);
+                    source.push(found_box, &[&label]);
+                }
             }
             found = true;
         }
@@ -89,23 +91,55 @@ pub fn open(
         );
         return Err(Error::config("source", problem));
     }
+    if let Some(problem) = poses.problem() {
+        return Err(Error::config("source", problem));
+    }
     source.finished()
+}
+
+/// Returns the text of a file, without a byte order mark. All line ends become line feeds.
+fn text_of(path: &Path, bytes: Vec<u8>) -> Result<String, Error> {
+    let text = String::from_utf8(bytes).map_err(|_| {
+        let problem = format!("{} is not UTF-8 text; save it as UTF-8", path.display());
+        Error::config("source", problem)
+    })?;
+    Ok(match text.contains(['\r', '\u{FEFF}']) {
+        true => {
+            let text = text.trim_start_matches('\u{FEFF}');
+            text.replace("\r\n", "\n").replace('\r', "\n")
+        }
+        false => text,
+    })
 }
 
 /// Returns the path with its last folder `images` replaced by `labels`.
 fn beside(images: &Path) -> Option<PathBuf> {
-    let parts: Vec<_> = images.iter().collect();
-    let at = parts.iter().rposition(|part| *part == "images")?;
-    let mut labels: PathBuf = parts[..at].iter().collect();
-    labels.push("labels");
-    labels.extend(&parts[at + 1..]);
-    Some(labels)
+    let replaced = |images: &Path| {
+        let parts: Vec<_> = images.iter().collect();
+        let at = parts.iter().rposition(|part| *part == "images")?;
+        let mut labels: PathBuf = parts[..at].iter().collect();
+        labels.push("labels");
+        labels.extend(&parts[at + 1..]);
+        Some(labels)
+    };
+    let leads_up = images.components().any(|part| part == Component::ParentDir);
+    match store::is_url(images) {
+        true => replaced(images),
+        false if leads_up => replaced(&images.canonicalize().ok()?),
+        // The working directory may be the folder, or below it.
+        false => replaced(images).or_else(|| replaced(&absolute(images).ok()?)),
+    }
 }
 
 /// Reads the names of classes.
 fn read_names(path: &Path) -> Result<Vec<String>, Error> {
-    let text = fs::read_to_string(path).map_err(|error| Error::open(path, error))?;
-    let text = text.trim_start_matches('\u{FEFF}');
+    let bytes = fs::read(path).map_err(|error| Error::open(path, error))?;
+    let text = text_of(path, bytes)?;
+    let is_yaml = |name| path.extension().is_some_and(|extension| extension == name);
+    if is_yaml("yaml") || is_yaml("yml") {
+        return data_yaml::names(&text)
+            .map_err(|problem| Error::config("source", format!("{}: {problem}", path.display())));
+    }
     let names: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
     if names.is_empty() || names.iter().any(String::is_empty) {
         let problem = format!(
@@ -136,12 +170,24 @@ fn corners_of([x, y, width, height]: [f64; 4], outline: &[f64]) -> Result<[f64; 
 /// Class of a line; centre, width and height of its box; all its numbers.
 type YoloLine = (usize, [f64; 4], Vec<f64>);
 
+/// Most characters of a line in a message.
+const SHOWN: usize = 80;
+
+/// Returns the number of a class, which NumPy writes as `2.0`.
+fn class(word: &str) -> Option<u32> {
+    let is_class = |x: &f64| x.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(x);
+    let float = || word.parse().ok().filter(is_class).map(|x| x as u32);
+    word.parse().ok().or_else(float)
+}
+
 /// Reads a line.
 fn parsed(line: &str, count: Option<usize>) -> Result<YoloLine, String> {
     let mut words = line.split_whitespace();
-    let shown = || printable(line.trim());
-    let class = words.next().unwrap_or_default();
-    let Ok(label) = class.parse::<u32>() else {
+    let shown = || match line.trim().char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", printable(&line.trim()[..end])),
+        None => printable(line.trim()).into_owned(),
+    };
+    let Some(label) = class(words.next().unwrap_or_default()) else {
         return Err(format!(
             "`{}` does not begin with the number of a class; write class, centre x, centre y, \
              width, height",
@@ -163,11 +209,20 @@ fn parsed(line: &str, count: Option<usize>) -> Result<YoloLine, String> {
             if outline.iter().any(|x| !(-0.01..=1.01).contains(x)) {
                 return Err(format!(
                     "`{}` is not an outline in shares of the image's sides; divide x by the \
-                     image's width, y by its height; labels for poses are not read",
+                     image's width, y by its height; labels for poses are not read: of these, keep \
+                     the first five values of each line",
                     shown()
                 ));
             }
             enclosing(outline)
+        }
+        // A box, and at least one point with its visibility.
+        Some(pose) if pose.len() > 4 && (pose.len() - 4).is_multiple_of(3) => {
+            return Err(format!(
+                "`{}` has a box and points, and labels for poses are not read; keep the first five \
+                 values of each line",
+                shown()
+            ));
         }
         _ => {
             return Err(format!(
@@ -264,6 +319,11 @@ mod tests {
             ("0 0.5 0.5 0.2 -0.4", "is no box"),
             ("0 0.5 0.5 0.2 nan", "is no box"),
             ("0 0.5 0.5 0.2 0.4 0.9", "is no box"),
+            ("1.5 0.5 0.5 0.2 0.4", "the number of a class"),
+            (
+                "0 0.5 0.5 0.2 0.4 0.5 0.5 1",
+                "labels for poses are not read",
+            ),
             ("0 120 80 40 30", "divide x and width"),
             (
                 "0 0.5 0.5 0.2 0.4 0.5 0.5 2 0.4 0.4 2",
@@ -289,12 +349,68 @@ mod tests {
 
     #[test]
     fn labels_are_next_to_the_last_folder_of_images() {
+        let root = tempfile::tempdir().expect("a folder");
+        let folder = root.path().canonicalize().expect("it exists");
+        fs::create_dir_all(folder.join("images/train")).expect("writes");
+        let up = folder.join("images/train/../train");
+        assert_eq!(beside(&up), Some(folder.join("labels/train")));
         for (images, labels) in [
             ("d/images/train", Some("d/labels/train")),
             ("images/images", Some("images/labels")),
             ("/d/photos", None),
         ] {
             assert_eq!(beside(Path::new(images)), labels.map(PathBuf::from));
+        }
+    }
+
+    #[test]
+    fn numbers_and_line_ends_are_read_as_tools_write_them() {
+        let expected = vec![1.0, 0.0, 0.5, 0.5, 0.25, 0.5, 0.25, 0.5, 0.5, 1.0];
+        for text in [
+            "1 0.5 0.5 0.25 0.5\r\n0 0.25 0.5 0.5 1\r\n",
+            "1 0.5 0.5 0.25 0.5\r0 0.25 0.5 0.5 1\r",
+            "1.0 0.5 0.5 0.25 0.5\n0.000000 0.25 0.5 0.5 1",
+            "1.000000e+00 5e-1 5e-1 2.5e-1 5e-1\n\n0e0\t0.25 0.5 0.5 1",
+        ] {
+            let found = opened([Some(text), None, None], None).expect(text);
+            assert!(found.contains(&expected), "{text:?}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn names_of_classes_come_from_a_data_yaml() {
+        let root = tempfile::tempdir().expect("a folder");
+        for (name, text) in [
+            ("data.yaml", "path: d\nnc: 2\nnames: ['cat', 'dog']\n"),
+            ("other.yml", "names:\n  0: cat\n  1: dog\n"),
+            ("classes.txt", "\u{FEFF}cat\rdog\r"),
+        ] {
+            let path = root.path().join(name);
+            fs::write(&path, text).expect("writes");
+            assert_eq!(read_names(&path).expect(name), ["cat", "dog"]);
+        }
+        let path = root.path().join("empty.yaml");
+        fs::write(&path, "nc: 2\n").expect("writes");
+        let error = read_names(&path).expect_err("no names").to_string();
+        assert!(
+            error.contains("empty.yaml: it has no key `names`"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn labels_for_poses_are_an_error_and_outlines_are_not() {
+        let pose = "0 0.5 0.5 0.2 0.4 0.45 0.42 0.55 0.42 0.5 0.52 0.46 0.61 0.55 0.6\n";
+        let outline = "0 0.1 0.2 0.5 0.2 0.5 0.8 0.1 0.4\n";
+        let plain = "0 0.5 0.5 0.2 0.4\n";
+
+        let error = opened([Some(&format!("{plain}{pose}")), None, None], None);
+        let error = error.expect_err("a pose").to_string();
+        assert!(error.contains("b.txt, line 2: the 15 values"), "{error}");
+        assert!(error.contains("keep the first five values"), "{error}");
+
+        for text in [outline.to_owned(), format!("{plain}{outline}{pose}")] {
+            opened([Some(&text), None, None], None).expect("outlines of any number of corners");
         }
     }
 
