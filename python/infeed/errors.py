@@ -70,7 +70,11 @@ class ReadError(InfeedError, OSError):
 
 
 class DamagedError(InfeedError, ValueError):
-    """The bytes of a record are damaged, or a Python object raised for its item."""
+    """A record is damaged or incomplete.
+
+    Its bytes are damaged, a file that a list names is missing, its annotations are for
+    an image of another size, or a Python object raised for its item.
+    """
 
 
 class DecodeError(InfeedError, ValueError):

@@ -281,7 +281,8 @@ def test_boxes_move_by_the_transforms_that_the_cache_holds(tmp_path):
         exif[0x0112] = 1 + number % 8  # the orientation
         name = f"{number}.jpg"
         image.save(tmp_path / name, exif=exif)
-        images.append({"id": number, "file_name": name, "width": 60, "height": 40})
+        size = {"height": image.height, "width": image.width}
+        images.append({"id": number, "file_name": name} | size)
         for side in (5, 9 + number, 20):
             box = {"bbox": [side, 3, side, 30], "area": 30 * side, "iscrowd": 0}
             entry = {"id": len(annotations), "image_id": number, "category_id": 1}

@@ -758,6 +758,75 @@ def test_coco_boxes_move_without_a_declaration(coco):
     assert other["boxes_count"].sum() < batch["boxes_count"].sum()
 
 
+def changed(folder, **values):
+    """Changes the image 100 of the annotation file."""
+    path = folder / "instances.json"
+    text = json.loads(path.read_text())
+    (image,) = [image for image in text["images"] if image["id"] == 100]
+    image |= values
+    path.write_text(json.dumps(text))
+
+
+@pytest.mark.parametrize("decoded", [False, True])
+def test_an_image_of_another_size_than_its_annotations_state_is_bad(coco, decoded):
+    folder, _, _ = coco
+    changed(folder, width=600, height=400)
+    pipeline = infeed.Pipeline(source_of(folder))
+    pipeline = pipeline.decode() if decoded else pipeline
+
+    with (
+        pipeline.open(workers=1) as loader,
+        pytest.raises(infeed.errors.DamagedError, match=r"600x400 px.*60x40 px"),
+    ):
+        list(loader)
+
+    with pipeline.open(workers=1, on_error="skip") as loader:
+        assert sum(len(batch.records) for batch in loader) == 11
+        (record,) = loader.bad_records
+    assert "000.png" in str(record)
+
+
+def test_a_missing_image_of_a_list_is_left_out(coco):
+    folder, _, _ = coco
+    changed(folder, file_name="gone.png")
+
+    pipeline = infeed.Pipeline(source_of(folder)).decode()
+    with pipeline.open(workers=1, on_error="skip") as loader:
+        assert sum(len(batch.records) for batch in loader) == 11
+        (record,) = loader.bad_records
+    assert "gone.png" in str(record)
+
+
+def test_boxes_of_a_turned_image_need_a_declaration(coco):
+    folder, scenes, _ = coco
+    image, boxes, _ = scenes.made[0]
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    stored = Image.fromarray(np.ascontiguousarray(np.rot90(image)))
+    stored.save(folder / "images" / "000.png", exif=exif)
+    source = sources.Mix(source_of(folder))
+
+    def first(pipeline):
+        with pipeline.take(1).batch(1).open(workers=1) as loader:
+            (batch,) = loader
+            return np.array(batch["image"][0]), np.array(rows(batch, "boxes")[0])
+
+    for plain in (infeed.Pipeline(source_of(folder)), infeed.Pipeline(source)):
+        for options in ({}, {"orient": True}):
+            with pytest.raises(infeed.errors.DamagedError, match="oriented=True"):
+                first(plain.decode(**options))
+        declared = plain.boxes("boxes", oriented=True, columns=("labels",))
+        found, given = first(declared.decode(orient=True))
+        np.testing.assert_array_equal(found, image)
+        np.testing.assert_array_equal(given, boxes)
+        with pytest.raises(infeed.errors.DamagedError, match="60x40 px"):
+            first(declared.decode())
+    changed(folder, width=40, height=60)
+    declared = infeed.Pipeline(source_of(folder)).boxes("boxes", oriented=True)
+    with pytest.raises(infeed.errors.DamagedError, match="leave out oriented=True"):
+        first(declared.decode(orient=True))
+
+
 def test_a_coco_source_is_part_of_the_description(coco, tmp_path):
     folder, _, _ = coco
     pipeline = infeed.Pipeline(source_of(folder, labels="index")).decode()
@@ -802,7 +871,7 @@ def test_a_missing_image_is_a_bad_record_with_its_path(coco):
 
     with (
         infeed.Pipeline(source_of(folder)).decode().open(workers=1) as loader,
-        pytest.raises(infeed.ReadError, match=r"000\.png"),
+        pytest.raises(infeed.errors.DamagedError, match=r"there is no file .*000\.png"),
     ):
         list(loader)
 

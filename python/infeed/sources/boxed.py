@@ -16,7 +16,8 @@ class Coco(Source):
     pixels), ``labels``, ``area``, ``iscrowd`` and, if asked for, ``keypoints`` and
     ``masks``; and ``image_id``. Boxes, keypoints and masks move with their image;
     `Pipeline.boxes` changes which boxes stay, and `Pipeline.points` sets pairs of
-    keypoints.
+    keypoints. A record is bad if its image is missing, or has another size than the
+    file states.
 
     Args:
         images: Folder or URL of the images.
@@ -74,15 +75,15 @@ class Yolo(Source):
         images: Folder or URL of the images.
         labels: Folder of the text files, with the paths of the images below it. None
             means ``images`` with its last folder ``images`` replaced by ``labels``.
-        classes: Path of a text file with the name of a class in each line. None means
-            that classes have no names.
+        classes: Path of a text file with the name of a class in each line, or of a
+            ``data.yaml`` with the key ``names``. None means that classes have no names.
         corners: Whether to read rotated boxes: a field ``corners`` has x and y of the
             four corners of each box, in shares of the image's sides. They move with the
             image, also outside it.
 
     Raises:
         ConfigError: Raised when the pipeline is opened: there are no images or no
-            labels, or a line is invalid; the message names it.
+            labels, or a line is invalid or a label for a pose; the message names it.
         OpenError: Raised when the pipeline is opened: a file cannot be read.
     """
 
@@ -103,7 +104,9 @@ class Yolo(Source):
 class Voc(Source):
     """Images with the boxes of a dataset in the format of Pascal VOC.
 
-    Records are the lines of ``ImageSets/Main/<image_set>.txt``. The fields are
+    Records are the lines of ``ImageSets/Main/<image_set>.txt``. An image has the
+    extension ``.jpg`` or, without that file, any other. A record is bad if its image
+    has another size than its annotation states. The fields are
     ``image``, and per box ``boxes`` (left, top, right, bottom in pixels, from 0),
     ``labels`` (index of the class) and ``difficult``. The boxes move with their image;
     `Pipeline.boxes` changes which of them stay.
@@ -138,7 +141,9 @@ class Voc(Source):
 class LabelMe(Source):
     """Images of a folder with the rectangles and polygons of LabelMe files.
 
-    An image without a JSON file has no boxes. The fields are ``image``, and per shape
+    An image without a JSON file has no boxes. Shapes with the same label and
+    ``group_id`` are one object. A record is bad if its image has another size than its
+    file states. The fields are ``image``, and per object
     ``boxes`` (left, top, right, bottom in pixels), ``labels`` (index of the class) and,
     if asked for, ``masks``. They move with their image; `Pipeline.boxes` changes which
     boxes stay.

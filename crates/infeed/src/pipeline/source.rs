@@ -101,7 +101,7 @@ macro_rules! source_spec {
                 /// replaced by `labels`.
                 #[serde(default, skip_serializing_if = "Option::is_none")]
                 labels: Option<PathBuf>,
-                /// Text file with the name of a class in each line.
+                /// Text file with the name of a class in each line, or a `data.yaml` with the names.
                 #[serde(default, skip_serializing_if = "Option::is_none")]
                 classes: Option<PathBuf>,
                 /// Whether the corners of rotated boxes are read.
