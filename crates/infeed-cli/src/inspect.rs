@@ -32,8 +32,8 @@ use report::Report;
   infeed inspect photos --limit 1000 --json      check 1000 files, spread over all
 
 inspect decodes every file or record completely, on all cores. It lists bad records with the reason;
-they do not change the exit status. For shards, inspect also prints how well the pipeline's order
-mixes them.")]
+they do not change the exit status. It also lists records with boxes that lie mostly outside their
+image. For shards, inspect also prints how well the pipeline's order mixes them.")]
 pub(crate) struct Args {
     #[arg(help = path_help())]
     path: PathBuf,

@@ -7,6 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use infeed::order::mixing::BatchVariety;
+use infeed::pipeline::Pipeline;
+use infeed::plan::box_check::BoxCheck;
 use infeed::sample::{DType, Field, FieldKind, Pixels, Record};
 use infeed::source::walk::{Claims, WalkBudget};
 use infeed::source::{Source, damaged};
@@ -32,6 +34,9 @@ struct RecordsCheck {
     images: FolderCheck,
     masks: FolderCheck,
     damaged: Vec<(String, String)>,
+    boxes: u64,
+    /// Records with boxes that lie mostly outside the image, and the number of these boxes.
+    outside: Vec<(String, u64)>,
     /// Record number and label.
     labels: Vec<(u64, i64)>,
     checked: u64,
@@ -60,7 +65,7 @@ pub(super) fn look(
     thread::scope(|scope| {
         for _ in 0..usable_cores().min(claims.len()) {
             scope.spawn(|| {
-                let mut walker = Walker::new(&*source, &room, labels, target.orients());
+                let mut walker = Walker::new(target, &*source, &room, labels);
                 let mut outcome = Ok(());
                 while !interrupt::asked() && outcome.is_ok() {
                     // Relaxed: each number is taken once. The scope's end orders the rest.
@@ -87,6 +92,7 @@ pub(super) fn look(
     }
     let mut sum = sum.ok_or_else(|| CliError::Failed("the source holds no records".to_owned()))?;
     sum.damaged.sort();
+    sum.outside.sort();
     report(target, &*source, sum, labels)
 }
 
@@ -158,6 +164,8 @@ fn report(
             groups: groups.map(|groups| (groups.ends.len(), groups.bytes.iter().sum())),
             fields: fields.iter().map(kind).collect(),
             damaged: found.damaged,
+            boxes: found.boxes,
+            outside: found.outside,
             mixing: mixing.filter(|mixing| mixing.groups.is_some() || mixing.labels.is_some()),
         }),
         ..Report::default()
@@ -205,6 +213,8 @@ impl RecordsCheck {
         self.images.merge(other.images);
         self.masks.merge(other.masks);
         self.damaged.extend(other.damaged);
+        self.boxes += other.boxes;
+        self.outside.extend(other.outside);
         self.labels.extend(other.labels);
         self.checked += other.checked;
     }
@@ -216,24 +226,30 @@ struct Walker<'a> {
     room: &'a WalkBudget,
     images: Checker<'a>,
     masks: Checker<'a>,
+    box_check: Option<BoxCheck>,
     damaged: Vec<(String, String)>,
+    boxes: u64,
+    outside: Vec<(String, u64)>,
     labels: Vec<(u64, i64)>,
     checked: u64,
 }
 
 impl<'a> Walker<'a> {
     fn new(
+        target: &Target,
         source: &'a dyn Source,
         room: &'a WalkBudget,
         labels: &'a MaskContents,
-        orient: bool,
     ) -> Walker<'a> {
         Walker {
             source,
             room,
-            images: Checker::new(&MaskContents::None, orient),
-            masks: Checker::new(labels, orient),
+            images: Checker::new(&MaskContents::None, target.orients()),
+            masks: Checker::new(labels, target.orients()),
+            box_check: BoxCheck::new(&target.pipeline, source.fields()),
             damaged: Vec::new(),
+            boxes: 0,
+            outside: Vec::new(),
             labels: Vec::new(),
             checked: 0,
         }
@@ -286,6 +302,16 @@ impl<'a> Walker<'a> {
                 self.labels.push((record.index, i64::from_le_bytes(bytes)));
             }
         }
+        match self.box_check.as_mut().map(|boxes| boxes.count(record)) {
+            None => {}
+            Some(Ok(count)) => {
+                self.boxes += count.boxes;
+                if count.outside > 0 {
+                    self.outside.push((name(), count.outside));
+                }
+            }
+            Some(Err(error)) => self.damaged.push((name(), error.to_string())),
+        }
     }
 
     fn found(self) -> RecordsCheck {
@@ -293,6 +319,8 @@ impl<'a> Walker<'a> {
             images: self.images.found,
             masks: self.masks.found,
             damaged: self.damaged,
+            boxes: self.boxes,
+            outside: self.outside,
             labels: self.labels,
             checked: self.checked,
         }

@@ -56,6 +56,10 @@ pub(super) struct RecordSummary {
     pub(super) fields: Vec<(String, String)>,
     /// Name and reason of damaged records.
     pub(super) damaged: Vec<(String, String)>,
+    /// Number of all boxes that were checked.
+    pub(super) boxes: u64,
+    /// Records with boxes that lie mostly outside the image, and the number of these boxes.
+    pub(super) outside: Vec<(String, u64)>,
     pub(super) mixing: Option<BatchVariety>,
 }
 
@@ -249,6 +253,20 @@ fn records_text(records: &RecordSummary, lines: &mut Vec<String>) {
     if !damaged.is_empty() {
         lines.push(format!("  {}", listed(&damaged, "\n  ")));
     }
+    if !records.outside.is_empty() {
+        let names: Vec<String> = records
+            .outside
+            .iter()
+            .map(|(name, _)| name.clone())
+            .collect();
+        lines.push(format!(
+            "outside     {} of {} boxes lie mostly outside their image, in {} records",
+            records.outside.iter().map(|(_, count)| count).sum::<u64>(),
+            records.boxes,
+            names.len()
+        ));
+        lines.push(format!("  {}", listed(&names, "\n  ")));
+    }
     let Some(mixing) = &records.mixing else {
         return;
     };
@@ -273,6 +291,8 @@ fn records_json(records: &RecordSummary) -> Value {
         let entry = |(name, text): &(String, String)| json!({"name": name, what: text});
         all.iter().map(entry).collect()
     };
+    let outside = records.outside.iter();
+    let outside = outside.map(|(name, boxes)| json!({"name": name, "boxes": boxes}));
     let variety = |variety: &Variety| {
         json!({
             "all": variety.all,
@@ -288,6 +308,8 @@ fn records_json(records: &RecordSummary) -> Value {
         "bytes": records.groups.map(|(_, bytes)| bytes),
         "fields": named(&records.fields, "kind"),
         "damaged": named(&records.damaged, "reason"),
+        "boxes": records.boxes,
+        "boxes_outside": outside.collect::<Vec<_>>(),
         "mixing": records.mixing.as_ref().map(|mixing| json!({
             "batch": mixing.batch,
             "labels": mixing.labels.as_ref().map(variety),

@@ -393,6 +393,38 @@ fn a_sheet_outlines_the_boxes_of_its_samples() {
 }
 
 #[test]
+fn boxes_that_lie_mostly_outside_their_image_are_counted_and_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    let (images, labels) = (root.join("images"), root.join("labels"));
+    fs::create_dir_all(&images).unwrap();
+    fs::create_dir_all(&labels).unwrap();
+    let photo = walk(Path::new(&photos(root, 1))).remove(0);
+    for (name, text) in [
+        ("a", "0 0.5 0.5 0.4 0.5\n0 0.95 0.5 0.2 0.2\n"),
+        ("b", "0 1.2 0.5 0.5 0.5\n0 3 3 0.1 0.1\n"),
+    ] {
+        fs::copy(&photo, images.join(name).with_extension("jpg")).unwrap();
+        fs::write(labels.join(name).with_extension("txt"), text).unwrap();
+    }
+    let pipeline = root.join("pipeline.toml");
+    let text = format!("[source]\nkind = \"yolo\"\nimages = {images:?}\n");
+    fs::write(&pipeline, text).unwrap();
+    let pipeline = pipeline.to_str().unwrap();
+
+    let report = json(&infeed(["inspect", pipeline, "--json"]));
+    let text = stdout(&infeed(["inspect", pipeline]));
+
+    assert_eq!(report["records"]["boxes"], 4);
+    let outside = report["records"]["boxes_outside"].as_array().unwrap();
+    assert_eq!(outside.len(), 1);
+    assert_eq!(outside[0]["boxes"], 2);
+    assert!(outside[0]["name"].as_str().unwrap().ends_with("b.jpg"));
+    let line = "outside     2 of 4 boxes lie mostly outside their image, in 1 records";
+    assert!(text.contains(line), "{text}");
+}
+
+#[test]
 fn a_sheet_draws_the_visible_points_of_its_samples() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();

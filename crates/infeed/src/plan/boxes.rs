@@ -377,10 +377,18 @@ impl BoxesPlan {
         record: &[Bytes],
         image: ImageFrame,
     ) -> Result<Vec<MovingBox>, StageFailure> {
-        let boxes = self.read(&record[self.field], image);
-        let boxes = boxes.map_err(|error| SampleError::Boxes(error).in_field(self.field))?;
-        let moving = boxes.into_iter();
-        Ok(moving
+        let boxes = self.moving(record, image);
+        boxes.map_err(|error| SampleError::Boxes(error).in_field(self.field))
+    }
+
+    /// As [`BoxesPlan::start`], with the problem of the boxes only.
+    pub(super) fn moving(
+        &self,
+        record: &[Bytes],
+        image: ImageFrame,
+    ) -> Result<Vec<MovingBox>, BoxesError> {
+        let boxes = self.read(&record[self.field], image)?.into_iter();
+        Ok(boxes
             .map(|corners| MovingBox::new(corners, image.size))
             .collect())
     }

@@ -4,6 +4,7 @@
 //! transform to add.
 
 mod added;
+pub mod box_check;
 mod boxes;
 mod classes;
 mod computed;
