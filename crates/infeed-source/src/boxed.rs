@@ -105,37 +105,19 @@ enum SizeError {
     #[error(
         "its annotations are for {stated} px, the image as viewers show it, but the file has \
          {stored} px and an EXIF orientation that turns it; use .decode(orient=True) and \
-         .boxes(\"boxes\", oriented=True, ...)"
+         .boxes(\"{BOXES}\", oriented=True, columns={columns:?})"
     )]
-    Turned { stated: Size, stored: Size },
+    Turned {
+        stated: Size,
+        stored: Size,
+        /// Fields with values for each box.
+        columns: Vec<String>,
+    },
     #[error(
         "its annotations are for the {stated} px that the file stores, but oriented=True declares \
          boxes of the image as viewers show it, which has {displayed} px; leave out oriented=True"
     )]
     NotTurned { stated: Size, displayed: Size },
-}
-
-impl AnnotatedImage {
-    /// Compares the size in annotations with the image in the bytes of a file. Accepts damaged files,
-    /// which only decoding reports.
-    fn check(self, stated: Size, file: &[u8]) -> Result<(), SizeError> {
-        let limits = Limits {
-            max_pixels: u64::MAX,
-        };
-        let Ok(header) = Decoder::new().header(file, true, &limits) else {
-            return Ok(());
-        };
-        let (displayed, stored) = (header.size, header.frame().stored_size());
-        let (is_stored, is_displayed) = (stated == stored, stated == displayed);
-        match self {
-            _ if !is_stored && !is_displayed => Err(SizeError::Other { stated, stored }),
-            AnnotatedImage::Stored if !is_stored => Err(SizeError::Turned { stated, stored }),
-            AnnotatedImage::Displayed if !is_displayed => {
-                Err(SizeError::NotTurned { stated, displayed })
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 /// Reason why the segments of a record cannot be read.
@@ -365,6 +347,36 @@ impl BoxedImages {
         size.filter(|size| size.pixels() > 0)
     }
 
+    /// Compares the size in annotations with the image in the bytes of a file. Accepts damaged files,
+    /// which only decoding reports.
+    fn check_size(&self, stated: Size, file: &[u8]) -> Result<(), SizeError> {
+        let limits = Limits {
+            max_pixels: u64::MAX,
+        };
+        let Ok(header) = Decoder::new().header(file, true, &limits) else {
+            return Ok(());
+        };
+        let (displayed, stored) = (header.size, header.frame().stored_size());
+        let (is_stored, is_displayed) = (stated == stored, stated == displayed);
+        match self.annotated {
+            _ if !is_stored && !is_displayed => Err(SizeError::Other { stated, stored }),
+            AnnotatedImage::Stored if !is_stored => {
+                let lists = self.fields.iter();
+                let lists = lists.filter(|field| matches!(field.kind, FieldKind::Ragged { .. }));
+                let columns = lists.skip(1).map(|field| field.name.clone()).collect();
+                Err(SizeError::Turned {
+                    stated,
+                    stored,
+                    columns,
+                })
+            }
+            AnnotatedImage::Displayed if !is_displayed => {
+                Err(SizeError::NotTurned { stated, displayed })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Reads a record.
     fn record(&self, record: u64, admit: &mut Admission<'_>) -> Result<RecordResult, ReadError> {
         let at = record as usize;
@@ -386,7 +398,7 @@ impl BoxedImages {
             Err(cause) => return Ok(Err(cause)),
         };
         if let Some(stated) = stated
-            && let Err(error) = self.annotated.check(stated, &fields[0])
+            && let Err(error) = self.check_size(stated, &fields[0])
         {
             return Ok(Err(Arc::new(error)));
         }
@@ -580,7 +592,7 @@ mod tests {
             (
                 TURNED,
                 AnnotatedImage::Stored,
-                Some("use .decode(orient=True) and .boxes("),
+                Some("boxes(\"boxes\", oriented=True, columns=[\"labels\"])"),
             ),
             (
                 SIZE,
