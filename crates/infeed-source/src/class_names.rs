@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{folder, labelled, listing};
+use super::{data_yaml, folder, labelled, listing};
 use crate::store;
 use infeed_core::error::Error;
 use infeed_core::printable::printable;
@@ -18,7 +18,7 @@ use infeed_core::printable::printable;
 pub enum ClassNames {
     /// The names.
     List(Vec<String>),
-    /// A text file with a name in each line, or a folder whose folders are the classes, in sorted
+    /// A text file with a name in each line, a `data.yaml`, or a folder whose folders are the classes, in sorted
     /// order.
     Path(PathBuf),
 }
@@ -36,7 +36,7 @@ impl ClassNames {
             ClassNames::Path(path) => {
                 let names = match is_folder(path) {
                     true => listing::class_folders(path)?,
-                    false => lines(path)?,
+                    false => in_file(path)?,
                 };
                 (names, path.display().to_string())
             }
@@ -68,13 +68,20 @@ fn is_folder(path: &Path) -> bool {
     }
 }
 
-/// Reads the lines of a text file, without empty lines at the end.
-fn lines(path: &Path) -> Result<Vec<String>, Error> {
+/// Reads the names in a text file with a name in each line, without empty lines at the end, or in a
+/// `data.yaml` of Ultralytics.
+///
+/// # Errors
+///
+/// [`Error::Open`] for a file that cannot be read; [`Error::Config`] for a file of another format.
+pub(super) fn in_file(path: &Path) -> Result<Vec<String>, Error> {
     let bytes = folder::content(path)?;
-    let text = std::str::from_utf8(labelled::without_mark(&bytes)).map_err(|_| {
-        let problem = format!("{} is not UTF-8 text; save it as UTF-8", path.display());
-        Error::config("source", problem)
-    })?;
+    let text = labelled::text(path, &bytes)?;
+    let has = |name| path.extension().is_some_and(|extension| extension == name);
+    if has("yaml") || has("yml") {
+        return data_yaml::names(&text)
+            .map_err(|problem| Error::config("source", format!("{}: {problem}", path.display())));
+    }
     let lines = text.trim_end().lines();
     Ok(lines.map(|line| line.trim().to_owned()).collect())
 }

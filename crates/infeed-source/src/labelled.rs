@@ -1,5 +1,6 @@
 //! Images of a folder, each with a file of labels in another one.
 
+use std::borrow::Cow;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,6 +48,22 @@ pub(super) fn list(
 /// Returns text without the byte order mark that some editors write at its beginning.
 pub(super) fn without_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text)
+}
+
+/// Returns the text of a file, without a byte order mark. All line ends become line feeds.
+///
+/// # Errors
+///
+/// [`Error::Config`] for bytes that are not UTF-8.
+pub(super) fn text<'a>(path: &Path, bytes: &'a [u8]) -> Result<Cow<'a, str>, Error> {
+    let text = std::str::from_utf8(without_mark(bytes)).map_err(|_| {
+        let problem = format!("{} is not UTF-8 text; save it as UTF-8", path.display());
+        Error::config("source", problem)
+    })?;
+    Ok(match text.contains('\r') {
+        true => text.replace("\r\n", "\n").replace('\r', "\n").into(),
+        false => text.into(),
+    })
 }
 
 /// Reads a file of labels. None if there is none.

@@ -58,7 +58,7 @@ struct SegmentInfo<'a> {
 }
 
 /// A segment with its checked values.
-struct Segment {
+struct PanopticSegment {
     id: u32,
     label: i64,
     /// Left, top, width, height in pixels.
@@ -153,7 +153,7 @@ fn segments_of(
     image: i64,
     annotation: &PanopticAnnotation<'_>,
     numbers: &BTreeMap<i64, i64>,
-) -> Result<Vec<Segment>, String> {
+) -> Result<Vec<PanopticSegment>, String> {
     let Some(segments) = &annotation.segments_info else {
         return Err(format!(
             "the annotation of image {image} has no segments_info, which files of COCO for panoptic \
@@ -203,7 +203,7 @@ fn segments_of(
                 shown(segment.iscrowd)
             ))
         })?;
-        found.push(Segment {
+        found.push(PanopticSegment {
             id,
             label,
             bbox,

@@ -5,12 +5,11 @@
 //! height, in shares of the image's sides. A missing file means no boxes. A line of more numbers is
 //! the outline of an object, whose enclosing box counts. The outline of a rotated box has four corners.
 
-use std::fs;
 use std::path::{Component, Path, PathBuf, absolute};
 
 use super::boxed::{self, BoxedImages};
 use super::yolo_poses::PoseEvidence;
-use super::{data_yaml, labelled};
+use super::{class_names, labelled};
 use crate::store;
 use infeed_core::error::Error;
 use infeed_core::printable::printable;
@@ -58,7 +57,8 @@ pub fn open(
     let mut found = false;
     let mut poses = PoseEvidence::default();
     for path in &files {
-        let text = text_of(path, labelled::read(path)?.unwrap_or_default())?;
+        let bytes = labelled::read(path)?.unwrap_or_default();
+        let text = labelled::text(path, &bytes)?;
         for (number, line) in text.lines().enumerate() {
             if line.trim().is_empty() {
                 continue;
@@ -97,21 +97,6 @@ pub fn open(
     source.finished()
 }
 
-/// Returns the text of a file, without a byte order mark. All line ends become line feeds.
-fn text_of(path: &Path, bytes: Vec<u8>) -> Result<String, Error> {
-    let text = String::from_utf8(bytes).map_err(|_| {
-        let problem = format!("{} is not UTF-8 text; save it as UTF-8", path.display());
-        Error::config("source", problem)
-    })?;
-    Ok(match text.contains(['\r', '\u{FEFF}']) {
-        true => {
-            let text = text.trim_start_matches('\u{FEFF}');
-            text.replace("\r\n", "\n").replace('\r', "\n")
-        }
-        false => text,
-    })
-}
-
 /// Returns the path with its last folder `images` replaced by `labels`.
 fn beside(images: &Path) -> Option<PathBuf> {
     let replaced = |images: &Path| {
@@ -133,14 +118,7 @@ fn beside(images: &Path) -> Option<PathBuf> {
 
 /// Reads the names of classes.
 fn read_names(path: &Path) -> Result<Vec<String>, Error> {
-    let bytes = fs::read(path).map_err(|error| Error::open(path, error))?;
-    let text = text_of(path, bytes)?;
-    let is_yaml = |name| path.extension().is_some_and(|extension| extension == name);
-    if is_yaml("yaml") || is_yaml("yml") {
-        return data_yaml::names(&text)
-            .map_err(|problem| Error::config("source", format!("{}: {problem}", path.display())));
-    }
-    let names: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
+    let names = class_names::in_file(path)?;
     if names.is_empty() || names.iter().any(String::is_empty) {
         let problem = format!(
             "{}: each line must have the name of a class; remove empty lines",
@@ -257,6 +235,7 @@ fn enclosing(outline: &[f64]) -> [f64; 4] {
 mod tests {
     use super::*;
     use crate::{Source, read_one};
+    use std::fs;
 
     /// Makes images `b.jpg`, `sub/a.png` and `c.jpg`, and their labels.
     fn opened(texts: [Option<&str>; 3], names: Option<&str>) -> Result<Vec<Vec<f32>>, Error> {
