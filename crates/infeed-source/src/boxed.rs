@@ -104,18 +104,14 @@ enum SizeError {
     Other { stated: Size, stored: Size },
     #[error(
         "its annotations are for {stated} px, the image as viewers show it, but the file has \
-         {stored} px and an EXIF orientation that turns it; use .decode(orient=True) and \
-         .boxes(\"{BOXES}\", oriented=True, columns={columns:?})"
+         {stored} px and an EXIF orientation that turns it; use .decode(orient=True), without \
+         oriented=False"
     )]
-    Turned {
-        stated: Size,
-        stored: Size,
-        /// Fields with values for each box.
-        columns: Vec<String>,
-    },
+    Turned { stated: Size, stored: Size },
     #[error(
-        "its annotations are for the {stated} px that the file stores, but oriented=True declares \
-         boxes of the image as viewers show it, which has {displayed} px; leave out oriented=True"
+        "its annotations are for the {stated} px that the file stores, but its boxes are declared \
+         for the image as viewers show it, which has {displayed} px; declare them with \
+         .boxes(\"{BOXES}\", oriented=False, ...)"
     )]
     NotTurned { stated: Size, displayed: Size },
 }
@@ -360,16 +356,7 @@ impl BoxedImages {
         let (is_stored, is_displayed) = (stated == stored, stated == displayed);
         match self.annotated {
             _ if !is_stored && !is_displayed => Err(SizeError::Other { stated, stored }),
-            AnnotatedImage::Stored if !is_stored => {
-                let lists = self.fields.iter();
-                let lists = lists.filter(|field| matches!(field.kind, FieldKind::Ragged { .. }));
-                let columns = lists.skip(1).map(|field| field.name.clone()).collect();
-                Err(SizeError::Turned {
-                    stated,
-                    stored,
-                    columns,
-                })
-            }
+            AnnotatedImage::Stored if !is_stored => Err(SizeError::Turned { stated, stored }),
             AnnotatedImage::Displayed if !is_displayed => {
                 Err(SizeError::NotTurned { stated, displayed })
             }
@@ -592,12 +579,12 @@ mod tests {
             (
                 TURNED,
                 AnnotatedImage::Stored,
-                Some("boxes(\"boxes\", oriented=True, columns=[\"labels\"])"),
+                Some("use .decode(orient=True)"),
             ),
             (
                 SIZE,
                 AnnotatedImage::Displayed,
-                Some("leave out oriented=True"),
+                Some(".boxes(\"boxes\", oriented=False, ...)"),
             ),
             (TURNED, AnnotatedImage::Displayed, None),
         ] {

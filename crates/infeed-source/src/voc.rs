@@ -12,7 +12,8 @@ use quick_xml::DeError;
 use serde::Deserialize;
 
 use super::boxed::{self, BoxedImages};
-use super::listing::{IMAGE_EXTENSIONS, Tree, check_inside};
+use super::extensions::IMAGE_EXTENSIONS;
+use super::listing::{Tree, check_inside};
 use crate::store;
 use infeed_core::error::Error;
 use infeed_core::printable::printable;

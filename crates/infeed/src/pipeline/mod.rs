@@ -569,7 +569,7 @@ impl Pipeline {
         };
         let declared = self.declared_boxes();
         let boxes = declared.iter().find(|spec| spec.field == boxed::BOXES);
-        match decode.orient && boxes.is_some_and(|spec| spec.oriented) {
+        match decode.orient && boxes.is_some_and(BoxesSpec::is_oriented) {
             true => AnnotatedImage::Displayed,
             false => AnnotatedImage::Stored,
         }
