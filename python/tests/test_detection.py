@@ -10,7 +10,7 @@ from feeding import TOKEN, feeding
 from PIL import Image
 
 import infeed
-from infeed import sources
+from infeed import DamagedError, sources
 from infeed import transforms as T
 
 HEIGHT, WIDTH = 40, 60
@@ -776,7 +776,7 @@ def test_an_image_of_another_size_than_its_annotations_state_is_bad(coco, decode
 
     with (
         pipeline.open(workers=1) as loader,
-        pytest.raises(infeed.errors.DamagedError, match=r"600x400 px.*60x40 px"),
+        pytest.raises(DamagedError, match=r"600x400 px.*60x40 px"),
     ):
         list(loader)
 
@@ -797,34 +797,37 @@ def test_a_missing_image_of_a_list_is_left_out(coco):
     assert "gone.png" in str(record)
 
 
-def test_boxes_of_a_turned_image_need_a_declaration(coco):
+def test_boxes_of_a_turned_image_need_a_turned_image(coco):
     folder, scenes, _ = coco
     image, boxes, _ = scenes.made[0]
     exif = Image.Exif()
     exif[0x0112] = 6
     stored = Image.fromarray(np.ascontiguousarray(np.rot90(image)))
     stored.save(folder / "images" / "000.png", exif=exif)
-    source = sources.Mix(source_of(folder))
 
-    def first(pipeline):
-        with pipeline.take(1).batch(1).open(workers=1) as loader:
+    def first(source, options, **declared):
+        pipeline = infeed.Pipeline(source)
+        if declared:
+            pipeline = pipeline.boxes("boxes", columns=("labels",), **declared)
+        pipeline = pipeline.decode(**options).take(1).batch(1)
+        with pipeline.open(workers=1) as loader:
             (batch,) = loader
             return np.array(batch["image"][0]), np.array(rows(batch, "boxes")[0])
 
-    for plain in (infeed.Pipeline(source_of(folder)), infeed.Pipeline(source)):
-        for options in ({}, {"orient": True}):
-            with pytest.raises(infeed.errors.DamagedError, match="oriented=True"):
-                first(plain.decode(**options))
-        declared = plain.boxes("boxes", oriented=True, columns=("labels",))
-        found, given = first(declared.decode(orient=True))
+    plain = source_of(folder)
+    for source in (plain, sources.Mix(plain)):
+        found, given = first(source, {"orient": True})
         np.testing.assert_array_equal(found, image)
         np.testing.assert_array_equal(given, boxes)
-        with pytest.raises(infeed.errors.DamagedError, match="60x40 px"):
-            first(declared.decode())
+        with pytest.raises(DamagedError, match=r"60x40 px.*use \.decode\(orient=True"):
+            first(source, {})
+        with pytest.raises(DamagedError, match=r"60x40 px.*without oriented=False"):
+            first(source, {"orient": True}, oriented=False)
     changed(folder, width=40, height=60)
-    declared = infeed.Pipeline(source_of(folder)).boxes("boxes", oriented=True)
-    with pytest.raises(infeed.errors.DamagedError, match="leave out oriented=True"):
-        first(declared.decode(orient=True))
+    with pytest.raises(DamagedError, match="oriented=False"):
+        first(plain, {"orient": True})
+    found, _ = first(plain, {"orient": True}, oriented=False)
+    np.testing.assert_array_equal(found, image)
 
 
 def test_a_coco_source_is_part_of_the_description(coco, tmp_path):
@@ -871,7 +874,7 @@ def test_a_missing_image_is_a_bad_record_with_its_path(coco):
 
     with (
         infeed.Pipeline(source_of(folder)).decode().open(workers=1) as loader,
-        pytest.raises(infeed.errors.DamagedError, match=r"there is no file .*000\.png"),
+        pytest.raises(DamagedError, match=r"there is no file .*000\.png"),
     ):
         list(loader)
 

@@ -7,7 +7,6 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use infeed::order::mixing::BatchVariety;
-use infeed::pipeline::Pipeline;
 use infeed::plan::box_check::BoxCheck;
 use infeed::sample::{DType, Field, FieldKind, Pixels, Record};
 use infeed::source::walk::{Claims, WalkBudget};

@@ -1,11 +1,14 @@
 //! State of a run, a few numbers: enough to resume mid-epoch without reading consumed records.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 use super::digest::Digest;
 use super::{Loader, Options};
 use crate::pipeline::{Pipeline, RaggedForm};
 use crate::plan::device::DecodeBy;
+use infeed_codec::transform::Transform;
 use infeed_core::error::Error;
 use infeed_core::order::Order;
 use infeed_core::order::partition::{Partition, Tail};
@@ -188,9 +191,15 @@ pub(super) fn hex(fingerprint: u64) -> String {
 /// Fingerprint of the parts of a description that change the bits of a batch, apart from source and
 /// order. `order` covers weights and passes, whose numbers no file contains.
 pub(super) fn fingerprint(pipeline: &Pipeline, order: Option<u64>) -> u64 {
+    // The location of a palette changes no bit.
+    let mut transforms = pipeline.transforms.clone();
+    for palette in transforms.iter_mut().filter_map(Transform::palette_mut) {
+        let name = Path::new(palette.as_str()).file_name();
+        *palette = name.unwrap_or_default().to_string_lossy().into_owned();
+    }
     let description = (
         &pipeline.decode,
-        &pipeline.transforms,
+        &transforms,
         &pipeline.output,
         pipeline.batch.pad,
     );
@@ -325,7 +334,7 @@ impl Loader {
 mod tests {
     use super::*;
     use crate::pipeline::{BoxesSpec, SourceSpec};
-    use infeed_codec::transform::{BoxFormat, Crop};
+    use infeed_codec::transform::{BoxFormat, ClassIndex, Crop};
     use infeed_core::order::ORDER;
 
     /// A number larger than any dataset's records.
@@ -417,6 +426,10 @@ mod tests {
             of(&pipeline.clone().transform(Crop::new(2, 2)))
         );
         assert_ne!(of(&pipeline), of(&pipeline.clone().fuse()));
+        let [here, there, other] = ["a/1.csv", "/b/1.csv", "a/2.csv"]
+            .map(|palette| pipeline.clone().transform(ClassIndex::new(palette)));
+        assert_eq!(of(&here), of(&there));
+        assert_ne!(of(&here), of(&other));
         assert_ne!(
             of(&pipeline),
             of(&pipeline
