@@ -673,8 +673,8 @@ impl Pipeline {
         self
     }
 
-    /// Makes paths of the source relative to the folder of a packed dataset if they are below it, and
-    /// other relative paths absolute.
+    /// Makes paths of the source relative to the folder of a packed dataset if they are below it. Other
+    /// relative paths become relative to that folder, or absolute if it is in a bucket.
     #[must_use]
     pub fn within_folder(mut self, folder: &Path) -> Pipeline {
         paths::make_relative_to_packed(&mut self, folder);

@@ -2,6 +2,7 @@
 //! together.
 
 use std::env;
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use super::{Pipeline, SourceSpec};
@@ -40,19 +41,13 @@ pub(super) fn resolve(pipeline: &mut Pipeline, folder: &Path) {
 ///
 /// # Errors
 ///
-/// [`Error::Open`] if a folder does not exist.
+/// [`Error::Open`] if the folder does not exist.
 pub(super) fn make_relative(pipeline: &mut Pipeline, folder: &Path) -> Result<(), Error> {
     let name = match folder.as_os_str().is_empty() {
         true => Path::new("."),
         false => folder,
     };
-    // `..` leads to the parent of a folder itself, not of a link to the folder.
-    let folder = name
-        .canonicalize()
-        .map_err(|error| Error::open(name, error))?;
-    let current = env::current_dir().and_then(|current| current.canonicalize());
-    let current = current.map_err(|error| Error::open(".", error))?;
-    let to_current = path_between(&folder, &current);
+    let to_current = path_to_current(name).map_err(|error| Error::open(name, error))?;
     map_paths(pipeline, |path| match path.is_relative() {
         true => to_current.join(path),
         false => path.to_owned(),
@@ -60,13 +55,28 @@ pub(super) fn make_relative(pipeline: &mut Pipeline, folder: &Path) -> Result<()
     Ok(())
 }
 
-/// Makes paths of the source relative to the folder of a packed dataset if they are below it, and
-/// other relative paths absolute.
+/// Returns the path from a folder to the current folder.
+fn path_to_current(folder: &Path) -> io::Result<PathBuf> {
+    // `..` leads to the parent of a folder itself, not of a link to the folder.
+    Ok(path_between(
+        &folder.canonicalize()?,
+        &env::current_dir()?.canonicalize()?,
+    ))
+}
+
+/// Makes paths of the source relative to the folder of a packed dataset if they are below it. Other
+/// relative paths become relative to that folder, or absolute if it is in a bucket.
 pub(super) fn make_relative_to_packed(pipeline: &mut Pipeline, folder: &Path) {
     pipeline.source.make_relative_to(folder);
     let source = pipeline.source.clone();
-    map_paths(pipeline, |path| {
-        std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+    let to_current = match store::is_url(folder) {
+        true => None,
+        false => path_to_current(folder).ok(),
+    };
+    map_paths(pipeline, |path| match &to_current {
+        Some(to_current) if path.is_relative() => to_current.join(path),
+        Some(_) => path.to_owned(),
+        None => std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
     });
     pipeline.source = source;
 }
