@@ -1,14 +1,19 @@
 //! Images of a folder, each with a file of labels in another one.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::extensions::without_images;
+use super::extensions::{has_extension, without_images};
+use super::left_out::LeftOut;
 use super::listing::{Paths, Tree};
 use crate::store;
 use infeed_core::error::Error;
+
+/// List of classes that tools write next to files of labels.
+const CLASSES: &str = "classes.txt";
 
 /// Lists a folder of images or its URL. Returns the path of each image, and that of its file in a
 /// folder of a disk: `a/b.jpg` has `a/b.txt` for the extension `txt`.
@@ -42,7 +47,41 @@ pub(super) fn list(
     if files.is_empty() {
         return Err(without_images(images, paths.left_out()));
     }
+    let extra = without_image(labels, extension, &files);
+    let extra = extra.map_err(|error| Error::open(labels, error))?;
+    if extra.count > 0 {
+        paths.leave_out(extra);
+    }
     Ok((paths, files))
+}
+
+/// Counts the files of labels that have no image, without hidden ones and lists of classes. Does not
+/// follow links to folders.
+fn without_image(labels: &Path, extension: &str, files: &[PathBuf]) -> io::Result<LeftOut> {
+    let known: HashSet<&Path> = files.iter().map(PathBuf::as_path).collect();
+    let mut extra = LeftOut::new(labels.display().to_string(), "label file without an image");
+    let mut folders = vec![labels.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let entries = match fs::read_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            let (name, path) = (entry.file_name(), entry.path());
+            let name = name.to_string_lossy();
+            if name.starts_with('.') || name == CLASSES {
+                continue;
+            }
+            if entry.file_type()?.is_dir() {
+                folders.push(path);
+            } else if has_extension(&name, [extension]) && !known.contains(&*path) {
+                let below = path.strip_prefix(labels).unwrap_or(&path);
+                extra.add(&below.to_string_lossy());
+            }
+        }
+    }
+    Ok(extra)
 }
 
 /// Returns text without the byte order mark that some editors write at its beginning.

@@ -74,9 +74,13 @@ impl Paths {
         }
     }
 
-    /// Files below the root that are not images.
+    /// Files below the root that are not images, and those that the source adds.
     pub(super) fn left_out(&self) -> &[LeftOut] {
         &self.left_out
+    }
+
+    pub(super) fn leave_out(&mut self, parts: LeftOut) {
+        self.left_out.push(parts);
     }
 
     pub(super) fn len(&self) -> usize {

@@ -127,10 +127,11 @@ fn pairs_report_the_files_of_both_folders() {
 }
 
 #[test]
-fn files_of_labels_next_to_images_are_not_left_out() {
+fn labels_without_an_image_are_left_out_and_labels_next_to_their_image_are_not() {
     let root = tempfile::tempdir().expect("a folder");
     let root = root.path();
-    files(root, &["images/1.jpg", "images/1.txt", "images/a.md"]);
+    let names = ["1.jpg", "1.txt", "a.md", "b/2.txt", "classes.txt", ".3.txt"];
+    files(&root.join("images"), &names);
     fs::write(root.join("images/1.txt"), "0 0.5 0.5 0.1 0.1\n").expect("writes");
     let yolo = SourceSpec::Yolo {
         images: root.join("images"),
@@ -143,7 +144,10 @@ fn files_of_labels_next_to_images_are_not_left_out() {
 
     assert_eq!(
         found,
-        ["images: 1 file without an image extension is left out: a.md"]
+        [
+            "images: 1 file without an image extension is left out: a.md",
+            "images: 1 label file without an image is left out: b/2.txt",
+        ]
     );
 }
 
