@@ -188,11 +188,11 @@ impl FirstValues for FirstBatches<'_> {
     fn look(
         &mut self,
         column: usize,
-        child: Option<&str>,
+        children: &[String],
         seen: &mut FirstBytes,
     ) -> io::Result<()> {
         self.column(column)
-            .for_each(|array| seen.look(array, child));
+            .for_each(|array| seen.look(array, children));
         Ok(())
     }
 

@@ -36,10 +36,12 @@ pub(crate) enum Conversion {
     Fixed { dtype: DType, length: usize },
     /// Integers widened to int64.
     Wide { from: DType },
-    /// Lists nested `depth` deep; with `dims`, each of exactly that shape.
+    /// Lists nested `depth` deep; with `dims`, each of exactly that shape. An item of the innermost
+    /// lists has `item` elements.
     Lists {
         dtype: DType,
         depth: usize,
+        item: usize,
         dims: Option<Vec<usize>>,
     },
     /// Words of a dictionary as class numbers.
@@ -49,8 +51,10 @@ pub(crate) enum Conversion {
 /// A column that is read.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadColumn {
-    /// Name in the table.
+    /// Name in the table. That of a child of a struct has dots, such as `objects.bbox`.
     pub(crate) name: String,
+    /// Location of the column, or of the child.
+    pub(crate) path: ColumnPath,
     /// Type in the table.
     data_type: DataType,
     pub(crate) store: Conversion,
@@ -59,6 +63,61 @@ pub(crate) struct ReadColumn {
     /// must be the same in every file.
     classes: Option<Vec<String>>,
     shape: Option<Vec<usize>>,
+}
+
+/// Location of a column, or of a child of structs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ColumnPath {
+    /// Name of the column.
+    pub(crate) column: String,
+    /// Names of the children that lead to the child.
+    pub(crate) children: Vec<String>,
+}
+
+impl ColumnPath {
+    /// Finds a name in a schema: a column of this name, or else a child of structs. Returns the
+    /// position of the column too, and the column or child.
+    fn find<'a>(schema: &'a Schema, name: &str) -> Option<(usize, ColumnPath, &'a ArrowField)> {
+        if let Some((at, field)) = schema.column_with_name(name) {
+            let (column, children) = (name.to_owned(), Vec::new());
+            return Some((at, ColumnPath { column, children }, field));
+        }
+        let dots = name.match_indices('.').map(|(at, _)| at);
+        let found = dots.filter_map(|dot| {
+            let (at, field) = schema.column_with_name(&name[..dot])?;
+            let mut path = ColumnPath {
+                column: name[..dot].to_owned(),
+                children: Vec::new(),
+            };
+            let child = path.descend(field, &name[dot + 1..])?;
+            Some((at, path, child))
+        });
+        found.into_iter().next()
+    }
+
+    /// Adds the children that lead to a name below a struct.
+    fn descend<'a>(&mut self, field: &'a ArrowField, name: &str) -> Option<&'a ArrowField> {
+        let DataType::Struct(children) = field.data_type() else {
+            return None;
+        };
+        if self.children.len() >= DEPTH {
+            return None;
+        }
+        if let Some((_, child)) = children.find(name) {
+            self.children.push(name.to_owned());
+            return Some(child);
+        }
+        name.match_indices('.').find_map(|(dot, _)| {
+            let (_, child) = children.find(&name[..dot])?;
+            let length = self.children.len();
+            self.children.push(name[..dot].to_owned());
+            let found = self.descend(child, &name[dot + 1..]);
+            if found.is_none() {
+                self.children.truncate(length);
+            }
+            found
+        })
+    }
 }
 
 /// Requirement on a value beyond its column's type.
@@ -89,7 +148,7 @@ pub(crate) trait FirstValues {
     /// Location of the values for error messages.
     fn name(&self) -> String;
 
-    /// Passes the first values of a column of bytes (or of its child) to `seen`.
+    /// Passes the first values of a column of bytes, or of a child of its structs, to `seen`.
     ///
     /// # Errors
     ///
@@ -97,7 +156,7 @@ pub(crate) trait FirstValues {
     fn look(
         &mut self,
         column: usize,
-        child: Option<&str>,
+        children: &[String],
         seen: &mut rows::FirstBytes,
     ) -> io::Result<()>;
 
@@ -166,18 +225,19 @@ impl Columns {
         for wanted in wanted {
             let names = || -> Vec<&str> { schema.fields().iter().map(|f| &**f.name()).collect() };
             let part = || format!("source field `{}`", wanted.name);
-            let Some((at, field)) = schema.column_with_name(&wanted.column) else {
+            let Some((at, path, field)) = ColumnPath::find(schema, &wanted.column) else {
                 let problem = format!("no column `{}`; there are {:?}", wanted.column, names());
                 return Err(Error::config(part(), problem));
             };
-            let settled = settle(at, field, hints.of_column(&wanted.column), wanted, first);
+            let place = (at, &path.children[..], field);
+            let settled = settle(place, hints.of_column(&wanted.column), wanted, first);
             let settled = settled.map_err(|unsettled| match unsettled {
                 ColumnError::Unfit(problem) => {
                     Error::config(part(), format!("column `{}`: {problem}", wanted.column))
                 }
                 ColumnError::Unread(error) => unread(first, &wanted.column, error),
             })?;
-            chosen.add(wanted, field, &hints, settled);
+            chosen.add(wanted, path, field, &hints, settled);
         }
         if chosen.fields.is_empty() {
             let problem = "none of its columns can be a field; name them and their kinds in fields";
@@ -199,21 +259,54 @@ impl Columns {
         let names = schema.fields().iter().map(|field| field.name().clone());
         self.known = Some(names.collect());
         for (at, field) in schema.fields().iter().enumerate() {
-            let wanted = ColumnRequest {
-                name: field.name().clone(),
+            let path = ColumnPath {
                 column: field.name().clone(),
-                kind: None,
-                dtype: None,
-                shape: Vec::new(),
+                children: Vec::new(),
             };
-            match settle(at, field, hints.of_column(field.name()), &wanted, first) {
-                Ok(settled) => self.add(&wanted, field, hints, settled),
-                Err(ColumnError::Unfit(problem)) => {
-                    let column = LeftOut::new(first.name(), "column").with(field.name());
-                    self.left_out.push(column.note(problem));
+            self.guess(at, path, field, hints, first)?;
+        }
+        Ok(())
+    }
+
+    /// Adds a column or child of a struct, or the children below it.
+    fn guess(
+        &mut self,
+        at: usize,
+        path: ColumnPath,
+        field: &ArrowField,
+        hints: &Hints,
+        first: &mut dyn FirstValues,
+    ) -> Result<(), Error> {
+        let mut parts = vec![path.column.as_str()];
+        parts.extend(path.children.iter().map(String::as_str));
+        let name = parts.join(".");
+        let wanted = ColumnRequest {
+            name: name.clone(),
+            column: name.clone(),
+            kind: None,
+            dtype: None,
+            shape: Vec::new(),
+        };
+        let place = (at, &path.children[..], field);
+        match (
+            settle(place, hints.of_column(&name), &wanted, first),
+            field.data_type(),
+        ) {
+            (Ok(settled), _) => self.add(&wanted, path, field, hints, settled),
+            (Err(ColumnError::Unfit(_)), DataType::Struct(children))
+                if path.children.len() < DEPTH && !children.is_empty() =>
+            {
+                for child in children {
+                    let mut path = path.clone();
+                    path.children.push(child.name().clone());
+                    self.guess(at, path, child, hints, first)?;
                 }
-                Err(ColumnError::Unread(error)) => return Err(unread(first, field.name(), error)),
             }
+            (Err(ColumnError::Unfit(problem)), _) => {
+                let column = LeftOut::new(first.name(), "column").with(&name);
+                self.left_out.push(column.note(problem));
+            }
+            (Err(ColumnError::Unread(error)), _) => return Err(unread(first, &name, error)),
         }
         Ok(())
     }
@@ -221,6 +314,7 @@ impl Columns {
     fn add(
         &mut self,
         wanted: &ColumnRequest,
+        path: ColumnPath,
         field: &ArrowField,
         hints: &Hints,
         settled: SettledColumn,
@@ -247,6 +341,7 @@ impl Columns {
         });
         self.columns.push(ReadColumn {
             name: wanted.column.clone(),
+            path,
             data_type: field.data_type().clone(),
             store,
             check,
@@ -299,7 +394,8 @@ impl Columns {
         let hints = Hints::of(schema);
         let mut places = Vec::with_capacity(self.columns.len());
         for column in &self.columns {
-            let Some((at, field)) = schema.column_with_name(&column.name) else {
+            let found = ColumnPath::find(schema, &column.name);
+            let Some((at, _, field)) = found.filter(|(_, path, _)| *path == column.path) else {
                 return Err(format!("it has no column `{}`", column.name));
             };
             if !field.data_type().equals_datatype(&column.data_type) {
@@ -381,12 +477,13 @@ enum ValueLayout {
     Lists {
         dtype: DType,
         depth: usize,
+        /// Elements of an item of the innermost lists.
+        item: usize,
     },
 }
 
 fn settle(
-    at: usize,
-    field: &ArrowField,
+    (at, children, field): (usize, &[String], &ArrowField),
     feature: Option<&FeatureHint>,
     wanted: &ColumnRequest,
     first: &mut dyn FirstValues,
@@ -405,7 +502,9 @@ fn settle(
                 None => {
                     let mut seen = rows::FirstBytes::default();
                     let is_image = matches!(feature, Some(FeatureHint::Image)) || {
-                        first.look(at, child, &mut seen)?;
+                        let child = child.map(str::to_owned);
+                        let children: Vec<_> = children.iter().cloned().chain(child).collect();
+                        first.look(at, &children, &mut seen)?;
                         seen.has_image()
                     };
                     match (is_image, names_encoded_masks(&wanted.name)) {
@@ -439,7 +538,7 @@ fn settle(
             plain(kind, Conversion::Bytes { child: None })
         }
         ValueLayout::Numbers { dtype, dims } => numbers(dtype, dims, feature, wanted)?,
-        ValueLayout::Lists { dtype, depth } => lists(dtype, depth, feature, wanted)?,
+        ValueLayout::Lists { dtype, depth, item } => lists(dtype, (depth, item), feature, wanted)?,
     })
 }
 
@@ -489,7 +588,7 @@ fn numbers(
 
 fn lists(
     dtype: DType,
-    depth: usize,
+    (depth, item): (usize, usize),
     feature: Option<&FeatureHint>,
     wanted: &ColumnRequest,
 ) -> Result<SettledColumn, String> {
@@ -501,7 +600,12 @@ fn lists(
         Some(FeatureHint::Array(shape)) if shape.len() == depth => Some(shape.clone()),
         _ => None,
     };
-    let lists = |dims| Conversion::Lists { dtype, depth, dims };
+    let lists = |dims| Conversion::Lists {
+        dtype,
+        depth,
+        item,
+        dims,
+    };
     let (kind, store) = match (wanted.kind, shape) {
         (None | Some(FieldChoice::Ragged), None) if depth == 1 => {
             (FieldKind::Ragged { dtype }, lists(None))
@@ -522,7 +626,8 @@ fn lists(
             }
             // A flat list may be reshaped to any shape.
             let dims = match depth {
-                1 => vec![product(&shape)?],
+                1 if product(&shape)?.is_multiple_of(item) => vec![product(&shape)? / item],
+                1 => return Err(format!("its items have {item} elements, unlike {shape:?}")),
                 _ => shape.clone(),
             };
             let kind = match kind {
@@ -610,7 +715,7 @@ fn numeric(data_type: &DataType) -> Option<ValueLayout> {
         let dims = Vec::new();
         return Some(ValueLayout::Numbers { dtype, dims });
     }
-    let (mut inner, mut dims, mut depth) = (data_type, Vec::new(), 0);
+    let (mut inner, mut dims, mut depth, mut item) = (data_type, Vec::new(), 0, 1);
     loop {
         match inner {
             DataType::FixedSizeList(item, length) if depth == 0 => {
@@ -621,6 +726,12 @@ fn numeric(data_type: &DataType) -> Option<ValueLayout> {
                 depth += 1;
                 inner = item.data_type();
             }
+            // Lists of boxes, for example.
+            DataType::FixedSizeList(values, length) if depth == 1 && *length > 0 => {
+                item = usize::try_from(*length).ok()?;
+                inner = values.data_type();
+                break;
+            }
             _ => break,
         }
         if depth.max(dims.len()) > DEPTH {
@@ -630,7 +741,7 @@ fn numeric(data_type: &DataType) -> Option<ValueLayout> {
     let dtype = number(inner)?;
     Some(match depth {
         0 => ValueLayout::Numbers { dtype, dims },
-        depth => ValueLayout::Lists { dtype, depth },
+        depth => ValueLayout::Lists { dtype, depth, item },
     })
 }
 

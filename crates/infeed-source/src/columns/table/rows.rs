@@ -10,7 +10,7 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer
 use arrow_schema::DataType;
 use bytes::Bytes;
 
-use super::{Columns, Conversion, ReadColumn, ValueCheck, number};
+use super::{Columns, Conversion, ReadColumn, ValueCheck, described, number};
 use crate::columns::integer;
 use infeed_codec::decode::Format;
 use infeed_core::error::Cause;
@@ -104,8 +104,7 @@ enum Cells {
     /// Nested lists.
     Lists {
         levels: Vec<ListLevel>,
-        elements: Elements,
-        nulls: Option<NullBuffer>,
+        items: ListItems,
         dims: Option<Vec<usize>>,
     },
     /// Keys into words, some of which may be null.
@@ -127,6 +126,16 @@ enum ClassError {
     Null,
     Outside,
     Unknown(String),
+}
+
+/// Items of the innermost lists.
+#[derive(Debug)]
+struct ListItems {
+    elements: Elements,
+    /// Elements of an item.
+    length: usize,
+    /// Nulls of the items, and of the elements.
+    nulls: [Option<NullBuffer>; 2],
 }
 
 #[derive(Debug)]
@@ -234,10 +243,12 @@ impl Rows {
     /// The column that is missing or has another type.
     pub(crate) fn new(batch: &RecordBatch, columns: &Columns) -> Result<Rows, String> {
         let ready = columns.columns().iter().map(|column| {
-            let array = batch.column_by_name(&column.name);
-            let array = array.ok_or_else(|| format!("it has no column `{}`", column.name))?;
-            RowColumn::new(array, column).ok_or_else(|| {
-                let found = array.data_type();
+            let array = batch.column_by_name(&column.path.column);
+            let found = array.and_then(|array| nested(array, &column.path.children));
+            let (array, nulls) =
+                found.ok_or_else(|| format!("it has no column `{}`", column.name))?;
+            RowColumn::new(&array, nulls, column).ok_or_else(|| {
+                let found = described(array.data_type());
                 format!("column `{}` changed its type to {found}", column.name)
             })
         });
@@ -266,7 +277,7 @@ impl Rows {
 }
 
 impl RowColumn {
-    fn new(array: &ArrayRef, column: &ReadColumn) -> Option<RowColumn> {
+    fn new(array: &ArrayRef, nulls: Option<NullBuffer>, column: &ReadColumn) -> Option<RowColumn> {
         let mut child_nulls = None;
         let cells = match &column.store {
             Conversion::Bytes { child: None } => Cells::bytes(array)?,
@@ -280,14 +291,17 @@ impl RowColumn {
                 elements: elements(array, *from)?,
                 from: *from,
             },
-            Conversion::Lists { dtype, depth, dims } => {
-                Cells::lists(array, *dtype, *depth, dims.clone())?
-            }
+            Conversion::Lists {
+                dtype,
+                depth,
+                item,
+                dims,
+            } => Cells::lists(array, *dtype, (*depth, *item), dims.clone())?,
             Conversion::Classes(known) => Cells::classes(array, known)?,
         };
         Some(RowColumn {
             name: column.name.as_str().into(),
-            nulls: array.nulls().cloned(),
+            nulls,
             child_nulls,
             cells,
             check: column.check,
@@ -326,6 +340,17 @@ impl RowColumn {
             _ => Ok(bytes),
         }
     }
+}
+
+/// Returns a child of structs, and its nulls with those of the structs.
+fn nested(array: &ArrayRef, children: &[String]) -> Option<(ArrayRef, Option<NullBuffer>)> {
+    let (mut array, mut nulls) = (Arc::clone(array), array.nulls().cloned());
+    for child in children {
+        let inner = Arc::clone(array.as_struct_opt()?.column_by_name(child)?);
+        nulls = NullBuffer::union(nulls.as_ref(), inner.nulls());
+        array = inner;
+    }
+    Some((array, nulls))
 }
 
 /// Elements of an array of exactly this type.
@@ -421,7 +446,7 @@ impl Cells {
     fn lists(
         array: &ArrayRef,
         dtype: DType,
-        depth: usize,
+        (depth, length): (usize, usize),
         dims: Option<Vec<usize>>,
     ) -> Option<Cells> {
         let mut inner = Arc::clone(array);
@@ -445,10 +470,20 @@ impl Cells {
             });
             inner = values;
         }
+        let mut nulls = [some_nulls(&inner), None];
+        if let DataType::FixedSizeList(_, size) = inner.data_type() {
+            (usize::try_from(*size) == Ok(length)).then_some(())?;
+            let values = Arc::clone(inner.as_fixed_size_list_opt()?.values());
+            nulls[1] = some_nulls(&values);
+            inner = values;
+        }
         Some(Cells::Lists {
             levels,
-            elements: elements(&inner, dtype)?,
-            nulls: some_nulls(&inner),
+            items: ListItems {
+                elements: elements(&inner, dtype)?,
+                length,
+                nulls,
+            },
             dims,
         })
     }
@@ -508,10 +543,9 @@ impl Cells {
             }
             Cells::Lists {
                 levels,
-                elements,
-                nulls,
+                items,
                 dims,
-            } => list(row, levels, elements, nulls.as_ref(), dims.as_deref(), name),
+            } => list(row, levels, items, dims.as_deref(), name),
             Cells::Words { keys, words, nulls } => {
                 let key = keys.get(row).ok_or_else(outside)?;
                 let null = |nulls: &NullBuffer| key < nulls.len() && nulls.is_null(key);
@@ -540,8 +574,7 @@ impl Cells {
 fn list(
     row: usize,
     levels: &[ListLevel],
-    elements: &Elements,
-    nulls: Option<&NullBuffer>,
+    items: &ListItems,
     dims: Option<&[usize]>,
     name: &Arc<str>,
 ) -> Result<Bytes, ValueError> {
@@ -572,12 +605,20 @@ fn list(
         let (_, last) = level.offsets.span(end - 1).ok_or_else(outside)?;
         (begin, end) = (first, last);
     }
-    if nulls.is_some_and(|nulls| any_null(nulls, begin, end)) {
+    let has_null = |nulls: &Option<NullBuffer>, begin, end| {
+        nulls
+            .as_ref()
+            .is_some_and(|nulls| any_null(nulls, begin, end))
+    };
+    let scaled = |at: usize| at.checked_mul(items.length).ok_or_else(outside);
+    let (first, last) = (scaled(begin)?, scaled(end)?);
+    let [of_items, of_elements] = &items.nulls;
+    if has_null(of_items, begin, end) || has_null(of_elements, first, last) {
         return Err(ValueError::Null(Arc::clone(name)));
     }
     match begin == end {
         true => Ok(Bytes::new()),
-        false => elements.range(begin, end).ok_or_else(outside),
+        false => items.elements.range(first, last).ok_or_else(outside),
     }
 }
 
@@ -640,16 +681,13 @@ impl FirstBytes {
         self.has_image() || self.values >= FIRST_VALUES
     }
 
-    /// Looks at the values of an array, or of its child.
-    pub(crate) fn look(&mut self, array: &ArrayRef, child: Option<&str>) {
-        let array = match child {
-            None => Some(array),
-            Some(child) => array
-                .as_struct_opt()
-                .and_then(|array| array.column_by_name(child)),
-        };
-        let Some((array, cells)) = array.and_then(|array| Some((array, Cells::bytes(array)?)))
-        else {
+    /// Looks at the values of an array, or of a child of its structs.
+    pub(crate) fn look(&mut self, array: &ArrayRef, children: &[String]) {
+        let found = nested(array, children);
+        let Some((array, cells)) = found.and_then(|(array, _)| {
+            let cells = Cells::bytes(&array)?;
+            Some((array, cells))
+        }) else {
             return;
         };
         for row in (0..array.len()).filter(|&row| array.is_valid(row)) {

@@ -361,7 +361,7 @@ impl FirstValues for Silent {
         "a.parquet".to_owned()
     }
 
-    fn look(&mut self, _: usize, _: Option<&str>, _: &mut FirstBytes) -> io::Result<()> {
+    fn look(&mut self, _: usize, _: &[String], _: &mut FirstBytes) -> io::Result<()> {
         Err(io::Error::new(self.0, "why"))
     }
 

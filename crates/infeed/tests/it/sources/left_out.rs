@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Int64Array, RecordBatch, StructArray};
+use arrow_array::{Array as _, ArrayRef, Int64Array, ListArray, RecordBatch, StructArray};
+use arrow_buffer::OffsetBuffer;
 use arrow_ipc::writer::FileWriter;
 use arrow_schema::{DataType, Field as ArrowField};
 use infeed::pipeline::{Handle, MixPart, Pipeline, SourceSpec};
@@ -29,15 +30,21 @@ fn files(root: &Path, names: &[&str]) {
     }
 }
 
-/// A table with a column of numbers, a column of structs, and more columns of numbers.
+/// A table with a column of numbers, a column of lists of structs, and more columns of numbers.
 fn table(more: &[&str]) -> RecordBatch {
     let numbers: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
     let child = |name: &str| {
         let field = ArrowField::new(name, DataType::Int64, true);
         (Arc::new(field), Arc::clone(&numbers))
     };
-    let structs: ArrayRef = Arc::new(StructArray::from(vec![child("id"), child("area")]));
-    let columns = [("x", Arc::clone(&numbers)), ("objects", structs)];
+    let structs = StructArray::from(vec![child("id"), child("area")]);
+    let item = ArrowField::new("item", structs.data_type().clone(), true);
+    let offsets = OffsetBuffer::from_lengths([1, 1]);
+    let lists = ListArray::new(Arc::new(item), offsets, Arc::new(structs), None);
+    let columns = [
+        ("x", Arc::clone(&numbers)),
+        ("objects", Arc::new(lists) as ArrayRef),
+    ];
     let more = more.iter().map(|name| (*name, Arc::clone(&numbers)));
     RecordBatch::try_from_iter(columns.into_iter().chain(more)).expect("a table")
 }
@@ -58,7 +65,7 @@ fn arrow(path: &Path, more: &[&str]) {
     writer.finish().expect("ends");
 }
 
-const STRUCTS: &str = "left out: objects; it holds structs of `id`, `area`, and fields are bytes, text, \
+const STRUCTS: &str = "left out: objects; it holds lists of structs of `id`, `area`, and fields are bytes, text, \
                        numbers or lists of numbers";
 
 #[test]

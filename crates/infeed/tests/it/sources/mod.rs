@@ -3,6 +3,7 @@
 mod conformance;
 mod formats;
 mod left_out;
+mod nested;
 mod shards;
 mod tables;
 mod wrapped;

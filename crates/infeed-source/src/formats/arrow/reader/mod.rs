@@ -103,7 +103,10 @@ impl Arrow {
             }
         }
         let mut columns = columns.ok_or_else(|| Error::config("source", "no files are named"))?;
-        let names: Vec<String> = columns.columns().iter().map(|c| c.name.clone()).collect();
+        let columns_of = columns.columns().iter();
+        let names: Vec<String> = columns_of
+            .map(|column| column.path.column.clone())
+            .collect();
         let mut files = each(&blobs, |blob| {
             let index = opened(blob, Some(&names))?;
             let located = columns.locate(&index.schema);
@@ -412,11 +415,11 @@ impl FirstValues for FirstFileBatches<'_> {
     fn look(
         &mut self,
         column: usize,
-        child: Option<&str>,
+        children: &[String],
         seen: &mut FirstBytes,
     ) -> io::Result<()> {
         let found = self.find(column, |array| {
-            seen.look(array, child);
+            seen.look(array, children);
             seen.is_decided().then_some(())
         });
         match found {

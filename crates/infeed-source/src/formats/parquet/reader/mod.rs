@@ -21,7 +21,7 @@ use bytes::Bytes;
 
 use crate::columns::open::each;
 use crate::columns::table::rows::{FirstBytes, Rows};
-use crate::columns::table::{BYTES, Columns, Conversion, FirstValues};
+use crate::columns::table::{Columns, Conversion, FirstValues};
 use crate::field_spec::{FieldSpec, column_requests};
 use crate::left_out::LeftOut;
 use crate::shards::index::invalid;
@@ -139,13 +139,13 @@ fn viewed(field: &FieldRef) -> FieldRef {
     Arc::new(made.with_metadata(field.metadata().clone()))
 }
 
-/// Leaves of a column of the schema, or only those of a child.
-fn leaves(metadata: &ParquetMetaData, column: usize, child: Option<&str>) -> Vec<usize> {
+/// Leaves of a column of the schema, or only those of a child of structs.
+fn leaves(metadata: &ParquetMetaData, column: usize, children: &[String]) -> Vec<usize> {
     let schema = metadata.file_metadata().schema_descr();
     let mine = |&leaf: &usize| {
-        let part = schema.column(leaf).path().parts().get(1).cloned();
-        schema.get_column_root_idx(leaf) == column
-            && child.is_none_or(|child| part.as_deref() == Some(child))
+        let leaf_column = schema.column(leaf);
+        let parts = leaf_column.path().parts().get(1..).unwrap_or_default();
+        schema.get_column_root_idx(leaf) == column && parts.starts_with(children)
     };
     (0..schema.num_columns()).filter(mine).collect()
 }
@@ -257,14 +257,15 @@ fn file_wanted(
 ) -> Result<Projection, String> {
     let mut all = Vec::new();
     for column in columns.columns() {
-        let at = schema
-            .index_of(&column.name)
-            .map_err(|error| error.to_string())?;
+        let path = &column.path;
+        let found = schema.column_with_name(&path.column);
+        let (at, _) = found.ok_or_else(|| format!("it has no column `{}`", column.name))?;
         let child = match column.store {
-            Conversion::Bytes { child } => child,
+            Conversion::Bytes { child } => child.map(str::to_owned),
             _ => None,
         };
-        all.extend(leaves(metadata, at, child));
+        let children: Vec<String> = path.children.iter().cloned().chain(child).collect();
+        all.extend(leaves(metadata, at, &children));
     }
     all.sort_unstable();
     all.dedup();
@@ -437,7 +438,7 @@ impl FirstPages<'_> {
         &self,
         group: usize,
         leaf: usize,
-        child: Option<&str>,
+        children: &[String],
         seen: &mut FirstBytes,
     ) -> io::Result<()> {
         let none = || invalid("its first page is invalid");
@@ -481,7 +482,7 @@ impl FirstPages<'_> {
         let batches = chunks.batches(&wanted, rows, steps, FIRST_BYTES);
         let batches = batches.map_err(invalid)?;
         for column in batches.iter().filter_map(|batch| batch.columns().first()) {
-            seen.look(column, child.map(|_| BYTES));
+            seen.look(column, children);
         }
         Ok(())
     }
@@ -504,17 +505,17 @@ impl FirstValues for FirstPages<'_> {
     fn look(
         &mut self,
         column: usize,
-        child: Option<&str>,
+        children: &[String],
         seen: &mut FirstBytes,
     ) -> io::Result<()> {
-        let Some(&leaf) = leaves(self.metadata, column, child).first() else {
+        let Some(&leaf) = leaves(self.metadata, column, children).first() else {
             return Ok(());
         };
         let groups = self.metadata.row_groups().iter().enumerate();
         let groups = groups.filter(|(_, group)| group.num_rows() > 0);
         let mut wrong = None;
         for (group, _) in groups.take(FIRST_GROUPS) {
-            match self.look_into(group, leaf, child, seen) {
+            match self.look_into(group, leaf, children, seen) {
                 Ok(()) if seen.is_decided() => return Ok(()),
                 Ok(()) => {}
                 // A damaged page is reported when its group is read; another one may have a value.
