@@ -28,8 +28,9 @@ pub enum Error {
         source: Arc<io::Error>,
     },
 
-    /// The bytes of a record are invalid: a checksum differs, or a header is broken.
-    #[error("{record} is damaged")]
+    /// A record is damaged or incomplete: a checksum differs, a header is broken, a file or field is
+    /// missing, or its annotations belong to another image.
+    #[error("cannot use {record}")]
     Damaged {
         /// The record.
         record: RecordId,

@@ -276,7 +276,7 @@ impl<'a> Walker<'a> {
                         let name = name.unwrap_or_default();
                         let reason = error.chain();
                         // The list already has the record's name before the reason.
-                        let rest = reason.strip_prefix(&format!("{name} is damaged: "));
+                        let rest = reason.strip_prefix(&format!("cannot use {name}: "));
                         let reason = rest.unwrap_or(&reason).to_owned();
                         self.damaged.push((name, reason));
                     }

@@ -3,7 +3,9 @@
 //! `Columns` is determined once, from the schema of the first file and the user's request.
 //! `rows::Rows` then returns the fields of each record of a batch, as slices of Arrow's buffers.
 
+mod described;
 mod hints;
+mod path;
 pub(crate) mod rows;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -12,17 +14,18 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Field as ArrowField, Schema, TimeUnit};
+use arrow_schema::{DataType, Field as ArrowField, Schema};
 
 use super::{
     ColumnRequest, FieldChoice, guess, names_encoded_masks, number_field, product, scalar,
 };
 use crate::left_out::LeftOut;
+use described::described;
 use hints::{FeatureHint, Hints};
 use infeed_core::error::Error;
 use infeed_core::panics::contain;
-use infeed_core::printable::printable;
 use infeed_core::sample::{DType, Field, FieldKind, Pixels};
+use path::ColumnPath;
 
 /// Child of a struct column that holds the bytes of a file, as in Hugging Face tables.
 pub(crate) const BYTES: &str = "bytes";
@@ -63,61 +66,6 @@ pub(crate) struct ReadColumn {
     /// must be the same in every file.
     classes: Option<Vec<String>>,
     shape: Option<Vec<usize>>,
-}
-
-/// Location of a column, or of a child of structs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ColumnPath {
-    /// Name of the column.
-    pub(crate) column: String,
-    /// Names of the children that lead to the child.
-    pub(crate) children: Vec<String>,
-}
-
-impl ColumnPath {
-    /// Finds a name in a schema: a column of this name, or else a child of structs. Returns the
-    /// position of the column too, and the column or child.
-    fn find<'a>(schema: &'a Schema, name: &str) -> Option<(usize, ColumnPath, &'a ArrowField)> {
-        if let Some((at, field)) = schema.column_with_name(name) {
-            let (column, children) = (name.to_owned(), Vec::new());
-            return Some((at, ColumnPath { column, children }, field));
-        }
-        let dots = name.match_indices('.').map(|(at, _)| at);
-        let found = dots.filter_map(|dot| {
-            let (at, field) = schema.column_with_name(&name[..dot])?;
-            let mut path = ColumnPath {
-                column: name[..dot].to_owned(),
-                children: Vec::new(),
-            };
-            let child = path.descend(field, &name[dot + 1..])?;
-            Some((at, path, child))
-        });
-        found.into_iter().next()
-    }
-
-    /// Adds the children that lead to a name below a struct.
-    fn descend<'a>(&mut self, field: &'a ArrowField, name: &str) -> Option<&'a ArrowField> {
-        let DataType::Struct(children) = field.data_type() else {
-            return None;
-        };
-        if self.children.len() >= DEPTH {
-            return None;
-        }
-        if let Some((_, child)) = children.find(name) {
-            self.children.push(name.to_owned());
-            return Some(child);
-        }
-        name.match_indices('.').find_map(|(dot, _)| {
-            let (_, child) = children.find(&name[..dot])?;
-            let length = self.children.len();
-            self.children.push(name[..dot].to_owned());
-            let found = self.descend(child, &name[dot + 1..]);
-            if found.is_none() {
-                self.children.truncate(length);
-            }
-            found
-        })
-    }
 }
 
 /// Requirement on a value beyond its column's type.
@@ -704,9 +652,6 @@ fn is_text(data_type: &DataType) -> bool {
     )
 }
 
-/// Maximum number of children of a struct that a message names.
-const CHILDREN: usize = 6;
-
 /// Maximum depth of nested lists.
 const DEPTH: usize = 8;
 
@@ -748,68 +693,6 @@ fn numeric(data_type: &DataType) -> Option<ValueLayout> {
 fn unfit(data_type: &DataType) -> String {
     let holds = described(data_type);
     format!("it holds {holds}, and fields are bytes, text, numbers or lists of numbers")
-}
-
-/// Describes the values of a column in words.
-fn described(data_type: &DataType) -> String {
-    described_to(data_type, DEPTH)
-}
-
-/// Describes values up to `depth` lists deep.
-fn described_to(data_type: &DataType, depth: usize) -> String {
-    let Some(deeper) = depth.checked_sub(1) else {
-        return "lists".to_owned();
-    };
-    let inner = |data_type| described_to(data_type, deeper);
-    match data_type {
-        DataType::Struct(children) => {
-            let names = children.iter().take(CHILDREN).map(|child| child.name());
-            let names: Vec<String> = names.map(|name| format!("`{}`", printable(name))).collect();
-            let more = match children.len() > CHILDREN {
-                true => ", …",
-                false => "",
-            };
-            format!("structs of {}{more}", names.join(", "))
-        }
-        DataType::List(item)
-        | DataType::LargeList(item)
-        | DataType::ListView(item)
-        | DataType::LargeListView(item) => format!("lists of {}", inner(item.data_type())),
-        DataType::FixedSizeList(item, length) => {
-            format!("lists of {length} {}", inner(item.data_type()))
-        }
-        DataType::Dictionary(_, values) => inner(values),
-        DataType::RunEndEncoded(_, values) => inner(values.data_type()),
-        DataType::Map(_, _) => "maps".to_owned(),
-        DataType::Union(_, _) => "values of several types".to_owned(),
-        DataType::Null => "nulls only".to_owned(),
-        DataType::Interval(_) => "intervals of time".to_owned(),
-        DataType::Decimal32(_, _)
-        | DataType::Decimal64(_, _)
-        | DataType::Decimal128(_, _)
-        | DataType::Decimal256(_, _) => "decimal numbers".to_owned(),
-        DataType::Date32 | DataType::Date64 => "dates".to_owned(),
-        DataType::Time32(unit) | DataType::Time64(unit) => format!("times in {}", unit_name(*unit)),
-        DataType::Timestamp(unit, None) => format!("timestamps in {}", unit_name(*unit)),
-        DataType::Timestamp(unit, Some(zone)) => {
-            format!("timestamps in {} of {}", unit_name(*unit), printable(zone))
-        }
-        DataType::Duration(unit) => format!("durations in {}", unit_name(*unit)),
-        other if is_text(other) => "text".to_owned(),
-        other if holds_bytes(other) => "bytes".to_owned(),
-        other => number(other)
-            .map_or("values of another type", DType::name)
-            .to_owned(),
-    }
-}
-
-fn unit_name(unit: TimeUnit) -> &'static str {
-    match unit {
-        TimeUnit::Second => "seconds",
-        TimeUnit::Millisecond => "milliseconds",
-        TimeUnit::Microsecond => "microseconds",
-        TimeUnit::Nanosecond => "nanoseconds",
-    }
 }
 
 /// Element type with the same memory layout as an Arrow type; dates and times are integers.

@@ -92,7 +92,8 @@ fn sources(root: &Path) -> Vec<Arc<dyn Source>> {
         let spec = SourceSpec::detect(path).expect("a table");
         Pipeline::new(spec).open_source(&[]).expect("opens")
     });
-    let memory = Batches::new("table", &batch.schema(), &[batch.clone()], &[]).expect("a table");
+    let memory =
+        Batches::new("table", &batch.schema(), std::slice::from_ref(&batch), &[]).expect("a table");
     opened
         .chain([Arc::new(memory) as Arc<dyn Source>])
         .collect()
