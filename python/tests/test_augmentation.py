@@ -5,20 +5,12 @@ import re
 import numpy as np
 import pytest
 from PIL import Image
-from test_detection import (
-    BOX,
-    COLOURS,
-    Scenes,
-    detection,
-    extent,
-    moved,
-    one_image,
-    rows,
-)
+from test_detection import BOX, detection, moved, one_image
 
 import infeed
 from infeed import sources
 from infeed import transforms as T
+from scenes import COLOURS, Scenes, extent, rows
 
 SSD = (
     T.RandomZoomOut(fill=0, side_range=(1, 2)),

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from test_detection import png, rows
 from test_device import host
 from test_masks import HEIGHT, SAME_SIZE, WIDTH, Scenes, box_of, pipeline_of
 
 import infeed
 from infeed import sources
 from infeed import transforms as T
+from scenes import png, rows
 
 
 class Labelled(Scenes):

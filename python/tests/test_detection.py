@@ -2,79 +2,21 @@
 
 import io
 import itertools
-import json
 
 import numpy as np
 import pytest
-from feeding import TOKEN, feeding
 from PIL import Image
 
 import infeed
-from infeed import DamagedError, sources
+from infeed import sources
 from infeed import transforms as T
-
-HEIGHT, WIDTH = 40, 60
-
-# Colours by label, far apart in every channel combination.
-COLOURS = np.array(
-    [(0, 0, 0), (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 0), (0, 255, 255)],
-    np.uint8,
-)
-
-
-class Scenes:
-    """Images of coloured rectangles that do not overlap, with boxes and labels."""
-
-    def __init__(self, count, seed=0, encode=None, form="xyxy", normalized=False):
-        self.rng = np.random.default_rng(seed)
-        self.encode, self.form, self.normalized = encode, form, normalized
-        self.made = [self.scene(index) for index in range(count)]
-
-    def scene(self, index):
-        image = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
-        boxes, labels = [], []
-        # Each box has a cell of this grid; some records have no box.
-        cells = self.rng.permutation(6)[: index % 6]
-        for label, cell in enumerate(cells, start=1):
-            top, left = divmod(int(cell), 3)
-            top, left = top * 20, left * 20
-            y1, x1 = np.add(self.rng.integers(0, 8, 2), (top, left))
-            y2, x2 = np.add(self.rng.integers(12, 20, 2), (top, left))
-            image[y1:y2, x1:x2] = COLOURS[label]
-            boxes.append((x1, y1, x2, y2))
-            labels.append(label)
-        boxes = np.array(boxes, np.float32).reshape(-1, 4)
-        return image, boxes, np.array(labels, np.int64)
-
-    def __len__(self):
-        return len(self.made)
-
-    def __getitem__(self, index):
-        image, boxes, labels = self.made[index]
-        return {
-            "image": image if self.encode is None else self.encode(image, index),
-            "boxes": written(boxes, self.form, self.normalized, (HEIGHT, WIDTH)),
-            "labels": labels,
-        }
-
+from scenes import COLOURS, HEIGHT, STEPS, WIDTH, Scenes, extent, png, rows, written
 
 LISTS = {
     "image": sources.Field(),
     "boxes": sources.Field(kind="ragged"),
     "labels": sources.Field(kind="ragged"),
 }
-
-
-def written(boxes, form="xyxy", normalized=False, size=(1, 1)):
-    """Returns boxes of left, top, right and bottom in another format."""
-    x1, y1, x2, y2 = np.asarray(boxes, np.float32).reshape(-1, 4).T
-    columns = {
-        "xyxy": (x1, y1, x2, y2),
-        "xywh": (x1, y1, x2 - x1, y2 - y1),
-        "cxcywh": ((x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1),
-    }[form]
-    height, width = size if normalized else (1, 1)
-    return np.stack(columns, 1) / np.array([width, height, width, height], np.float32)
 
 
 def corners(boxes, form, normalized, size):
@@ -92,12 +34,6 @@ def corners(boxes, form, normalized, size):
 def detection(dataset, **options):
     source = sources.Items(dataset, fields=LISTS)
     return infeed.Pipeline(source).boxes("boxes", columns=("labels",), **options)
-
-
-def rows(batch, name):
-    """Returns the list of each row."""
-    values, offsets = batch[name]
-    return [values[a:b] for a, b in itertools.pairwise(offsets)]
 
 
 def one_image(boxes, size=(HEIGHT, WIDTH), **fields):
@@ -180,20 +116,6 @@ def test_boxes_are_clipped_without_any_transform():
     boxes = [(-5, 4, 100, 20), (70, 0, 90, 20)]
 
     np.testing.assert_array_equal(moved(boxes), [(0, 4, 60, 20)])
-
-
-def extent(image, label):
-    """Returns left, top, right and bottom of the pixels of a colour, or None."""
-    ys, xs = np.nonzero((image == COLOURS[label]).all(axis=-1))
-    if len(ys) == 0:
-        return None
-    return np.array([xs.min(), ys.min(), xs.max() + 1, ys.max() + 1])
-
-
-def png(image, index):
-    data = io.BytesIO()
-    Image.fromarray(image).save(data, "png")
-    return data.getvalue()
 
 
 def turned(image, index):
@@ -341,7 +263,6 @@ def test_masks_and_boxes_share_the_draw():
         np.testing.assert_array_equal(found, np.reshape(expected, (-1, 4)))
 
 
-STEPS = (T.RandomCrop(24), T.RandomHorizontalFlip())
 MOSAIC = (T.RandomHorizontalFlip(), T.Mosaic((80, 120), p=0.8), T.RandomCrop((60, 90)))
 either = pytest.mark.parametrize("steps", [STEPS, MOSAIC], ids=["crop", "mosaic"])
 
@@ -669,231 +590,3 @@ def test_packing_does_not_move_boxes(tmp_path):
 
     with pytest.raises(infeed.ConfigError, match="leave the transform to the pipeline"):
         infeed.pack(pipeline, tmp_path / "packed", to="arrays", fit=8)
-
-
-@pytest.fixture
-def coco(tmp_path):
-    """Scenes as files with a COCO annotation file; ids do not follow the names."""
-    scenes = Scenes(12, 4)
-    (tmp_path / "images").mkdir()
-    images, annotations = [], []
-    for index, (image, boxes, labels) in enumerate(scenes.made):
-        name = f"{(index * 7) % 12:03}.png"
-        (tmp_path / "images" / name).write_bytes(png(image, index))
-        number = 100 + index
-        images.append({"id": number, "file_name": name, "height": 40, "width": 60})
-        for box, label in zip(written(boxes, "xywh").tolist(), labels, strict=True):
-            annotations.append(
-                {
-                    "id": len(annotations) + 1,
-                    "image_id": number,
-                    "category_id": int(label) * 10,
-                    "bbox": box,
-                    "area": box[2] * box[3] / 2,
-                    "iscrowd": int(label == 3),
-                    "segmentation": [[1, 2, 3, 4, 5, 6]],
-                }
-            )
-    rng = np.random.default_rng(0)
-    described = {
-        "info": {"description": "made up"},
-        "images": [images[n] for n in rng.permutation(len(images))],
-        "annotations": annotations,
-        "categories": [{"id": n * 10, "name": f"c{n}"} for n in (3, 1, 2, 5, 4)],
-    }
-    (tmp_path / "instances.json").write_text(json.dumps(described))
-    return tmp_path, scenes, described
-
-
-def source_of(folder, **options):
-    return sources.Coco(
-        str(folder / "images"), str(folder / "instances.json"), **options
-    )
-
-
-def test_coco_boxes_are_those_of_the_file(coco):
-    folder, scenes, _ = coco
-
-    pipeline = infeed.Pipeline(source_of(folder)).decode().batch(12, pad=True)
-    with pipeline.open(workers=1) as loader:
-        (batch,) = loader
-
-    assert [*batch.keys()] == [
-        "image",
-        "boxes",
-        "labels",
-        "area",
-        "iscrowd",
-        "image_id",
-    ]
-    assert batch["image_id"].tolist() == [100 + n for n in range(12)]
-    for row, (image, boxes, labels) in enumerate(scenes.made):
-        np.testing.assert_array_equal(batch["image"][row], image)
-        np.testing.assert_array_equal(rows(batch, "boxes")[row], boxes)
-        np.testing.assert_array_equal(rows(batch, "labels")[row], labels * 10)
-        np.testing.assert_array_equal(rows(batch, "iscrowd")[row], labels == 3)
-        half = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]) / 2
-        np.testing.assert_array_equal(rows(batch, "area")[row], half)
-
-
-def test_coco_boxes_move_without_a_declaration(coco):
-    folder, _, _ = coco
-    pipeline = infeed.Pipeline(source_of(folder, labels="index")).shuffle(2).decode()
-    pipeline = pipeline.transform(*STEPS)
-
-    with pipeline.batch(12, ragged="pad").open(workers=2) as loader:
-        (batch,) = loader
-
-    assert [*batch.keys()][-1] == "boxes_count"
-    seen = 0
-    for row, count in enumerate(batch["boxes_count"]):
-        boxes, labels = batch["boxes"][row][:count], batch["labels"][row][:count] + 1
-        for box, label in zip(boxes, labels, strict=True):
-            np.testing.assert_array_equal(extent(batch["image"][row], label), box)
-            seen += 1
-    assert seen > 10
-    strict = pipeline.boxes(columns=("labels", "area", "iscrowd"), min_visibility=1)
-    with strict.batch(12, ragged="pad").open(workers=1) as loader:
-        (other,) = loader
-    assert other["boxes_count"].sum() < batch["boxes_count"].sum()
-
-
-def changed(folder, **values):
-    """Changes the image 100 of the annotation file."""
-    path = folder / "instances.json"
-    text = json.loads(path.read_text())
-    (image,) = [image for image in text["images"] if image["id"] == 100]
-    image |= values
-    path.write_text(json.dumps(text))
-
-
-@pytest.mark.parametrize("decoded", [False, True])
-def test_an_image_of_another_size_than_its_annotations_state_is_bad(coco, decoded):
-    folder, _, _ = coco
-    changed(folder, width=600, height=400)
-    pipeline = infeed.Pipeline(source_of(folder))
-    pipeline = pipeline.decode() if decoded else pipeline
-
-    with (
-        pipeline.open(workers=1) as loader,
-        pytest.raises(DamagedError, match=r"600x400 px.*60x40 px"),
-    ):
-        list(loader)
-
-    with pipeline.open(workers=1, on_error="skip") as loader:
-        assert sum(len(batch.records) for batch in loader) == 11
-        (record,) = loader.bad_records
-    assert "000.png" in str(record)
-
-
-def test_a_missing_image_of_a_list_is_left_out(coco):
-    folder, _, _ = coco
-    changed(folder, file_name="gone.png")
-
-    pipeline = infeed.Pipeline(source_of(folder)).decode()
-    with pipeline.open(workers=1, on_error="skip") as loader:
-        assert sum(len(batch.records) for batch in loader) == 11
-        (record,) = loader.bad_records
-    assert "gone.png" in str(record)
-
-
-def test_boxes_of_a_turned_image_need_a_turned_image(coco):
-    folder, scenes, _ = coco
-    image, boxes, _ = scenes.made[0]
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    stored = Image.fromarray(np.ascontiguousarray(np.rot90(image)))
-    stored.save(folder / "images" / "000.png", exif=exif)
-
-    def first(source, options, **declared):
-        pipeline = infeed.Pipeline(source)
-        if declared:
-            pipeline = pipeline.boxes("boxes", columns=("labels",), **declared)
-        pipeline = pipeline.decode(**options).take(1).batch(1)
-        with pipeline.open(workers=1) as loader:
-            (batch,) = loader
-            return np.array(batch["image"][0]), np.array(rows(batch, "boxes")[0])
-
-    plain = source_of(folder)
-    for source in (plain, sources.Mix(plain)):
-        found, given = first(source, {"orient": True})
-        np.testing.assert_array_equal(found, image)
-        np.testing.assert_array_equal(given, boxes)
-        with pytest.raises(DamagedError, match=r"60x40 px.*use \.decode\(orient=True"):
-            first(source, {})
-        with pytest.raises(DamagedError, match=r"60x40 px.*without oriented=False"):
-            first(source, {"orient": True}, oriented=False)
-    changed(folder, width=40, height=60)
-    with pytest.raises(DamagedError, match="oriented=False"):
-        first(plain, {"orient": True})
-    found, _ = first(plain, {"orient": True}, oriented=False)
-    np.testing.assert_array_equal(found, image)
-
-
-def test_a_coco_source_is_part_of_the_description(coco, tmp_path):
-    folder, _, _ = coco
-    pipeline = infeed.Pipeline(source_of(folder, labels="index")).decode()
-
-    pipeline.save(tmp_path / "pipeline.toml")
-
-    assert infeed.Pipeline.load(tmp_path / "pipeline.toml") == pipeline
-    assert 'labels="index"' in repr(pipeline)
-    assert repr(pipeline.source).startswith("sources.Coco(")
-    assert "boxes: moved with the image" in pipeline.batch(2, pad=True).explain()
-    assert "labels: rows of the boxes" in pipeline.batch(2, pad=True).explain()
-
-
-def test_wrong_coco_files_name_the_entry_and_the_fix(coco):
-    folder, _, described = coco
-    file = folder / "instances.json"
-
-    def message(text):
-        file.write_text(text)
-        with pytest.raises(infeed.ConfigError) as caught:
-            infeed.Pipeline(source_of(folder)).open()
-        return str(caught.value)
-
-    def changed(**changes):
-        first, *others = described["annotations"]
-        return json.dumps({**described, "annotations": [{**first, **changes}, *others]})
-
-    assert "truncated" in message(changed()[:-20])
-    assert "annotation 1 has category 7" in message(changed(category_id=7))
-    assert "annotation 1 belongs to image 7" in message(changed(image_id=7))
-    assert "annotation 2 occurs twice" in message(changed(id=2))
-    assert "is not JSON" in message(changed(bbox=[1, float("nan"), 3, 4]))
-    assert "annotation 1 of image 101" in message(changed(bbox=[1, 2, -3, 4]))
-    file.unlink()
-    with pytest.raises(infeed.OpenError, match=r"instances\.json"):
-        infeed.Pipeline(source_of(folder)).open()
-
-
-def test_a_missing_image_is_a_bad_record_with_its_path(coco):
-    folder, _, _ = coco
-    (folder / "images" / "000.png").unlink()
-
-    with (
-        infeed.Pipeline(source_of(folder)).decode().open(workers=1) as loader,
-        pytest.raises(DamagedError, match=r"there is no file .*000\.png"),
-    ):
-        list(loader)
-
-
-@pytest.mark.parametrize("ragged", ["offsets", "pad"])
-def test_feeders_deliver_equal_boxes(coco, tmp_path, ragged):
-    folder, _, _ = coco
-    pipeline = infeed.Pipeline(source_of(folder)).shuffle(2).decode()
-    pipeline = pipeline.transform(*STEPS).batch(5, ragged=ragged)
-
-    def delivered(loader):
-        columns = ([c if isinstance(c, tuple) else (c,) for c in b] for b in loader)
-        return [[part.tobytes() for c in batch for part in c] for batch in columns]
-
-    with pipeline.open(workers=1) as loader:
-        expected = delivered(loader)
-    with feeding(pipeline, tmp_path) as (host, _):
-        feeders = infeed.Feeders([host], token=TOKEN, local="fallback", deadline=60)
-        with pipeline.open(workers=feeders) as loader:
-            assert delivered(loader) == expected
-            (feeder,) = loader.stats()["feeders"]
-            assert feeder["batches"] > 0

@@ -9,11 +9,11 @@ import re
 import numpy as np
 import pytest
 from PIL import Image
-from test_detection import png, rows
 
 import infeed
 from infeed import sources
 from infeed import transforms as T
+from scenes import png, rows
 
 HEIGHT, WIDTH = 40, 60
 OBJECTS = 11

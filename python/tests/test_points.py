@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from test_detection import HEIGHT, WIDTH, png, rows
 
 import infeed
 from infeed import sources
 from infeed import transforms as T
+from scenes import HEIGHT, WIDTH, png, rows
 
 POINTS = 3
 
