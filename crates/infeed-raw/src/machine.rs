@@ -164,16 +164,18 @@ pub fn memory_limit_bytes() -> u64 {
     limit.unwrap_or(u64::MAX).min(physical_memory_bytes())
 }
 
-/// Bytes of memory that the system reports as available without swapping, at most
-/// [`memory_limit_bytes`]. Does not subtract what other processes use of a cgroup's limit.
+/// Bytes of memory that are available without swapping: those that the system reports, and no more
+/// than any of this process's cgroups has left. Pages of files count as available.
 ///
 /// # Cost
 ///
 /// As [`usable_cores`].
 pub fn available_memory_bytes() -> u64 {
-    let limit = memory_limit_bytes();
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    available_in(&text).map_or(limit, |bytes| bytes.min(limit))
+    let system = available_in(&text).unwrap_or_else(physical_memory_bytes);
+    let groups = cgroups();
+    let left = groups.iter().filter_map(Cgroup::available_memory_bytes);
+    left.fold(system.min(memory_limit_bytes()), u64::min)
 }
 
 /// Parses the line `MemAvailable:  23456789 kB` of `/proc/meminfo`.
@@ -489,12 +491,40 @@ impl Cgroup {
             "memory.limit_in_bytes"
         };
         // "max" is not a number, so it means no limit; version 1 writes a huge number instead.
-        fs::read_to_string(self.dir.join(name))
-            .ok()?
-            .trim()
-            .parse()
-            .ok()
+        self.number(name)
     }
+
+    /// Bytes of the limit that no process of the cgroup uses. None without a limit.
+    fn available_memory_bytes(&self) -> Option<u64> {
+        let limit = self.memory_limit_bytes()?;
+        let used = self.number(match self.is_v2 {
+            true => "memory.current",
+            false => "memory.usage_in_bytes",
+        })?;
+        let stat = fs::read_to_string(self.dir.join("memory.stat")).unwrap_or_default();
+        let used = used.saturating_sub(reclaimable_in(&stat, self.is_v2));
+        Some(limit.saturating_sub(used))
+    }
+
+    fn number(&self, file: &str) -> Option<u64> {
+        let text = fs::read_to_string(self.dir.join(file)).ok()?;
+        text.trim().parse().ok()
+    }
+}
+
+/// Bytes that the system can take back from a cgroup without swapping: pages of files, and caches
+/// of the kernel. The lines of `memory.stat` are `name bytes`; version 1 counts the cgroups below
+/// in lines of a separate name.
+fn reclaimable_in(stat: &str, is_v2: bool) -> u64 {
+    let names: &[&str] = match is_v2 {
+        true => &["inactive_file", "active_file", "slab_reclaimable"],
+        false => &["total_inactive_file", "total_active_file"],
+    };
+    let bytes = stat.lines().filter_map(|line| {
+        let (name, bytes) = line.split_once(' ')?;
+        names.contains(&name).then(|| bytes.trim().parse().ok())?
+    });
+    bytes.fold(0, u64::saturating_add)
 }
 
 /// Lists the cgroups that limit this process: its own and all ancestors.

@@ -10,6 +10,37 @@ fn available_memory_is_read_from_its_line() {
 }
 
 #[test]
+fn a_cgroup_has_its_limit_less_used_memory_without_pages_of_files() {
+    let root = std::env::temp_dir().join(format!("infeed-cgroup-{}", std::process::id()));
+    let v2 = "anon 500\nfile 900\ninactive_file 300\nactive_file 100\nslab_reclaimable 50\n";
+    let v1 = "inactive_file 7\ntotal_inactive_file 300\ntotal_active_file 100\ntotal_rss many\n";
+    let cases = [
+        (true, "memory.max", "memory.current", v2, 1450),
+        (false, "memory.limit_in_bytes", "memory.usage_in_bytes", v1, 1400),
+    ];
+    for (is_v2, limit, usage, stat, left) in cases {
+        let dir = root.join(limit);
+        fs::create_dir_all(&dir).expect("a temporary folder");
+        let write = |name: &str, text: &str| fs::write(dir.join(name), text).expect("writes");
+        let group = Cgroup {
+            dir: dir.clone(),
+            is_v2,
+        };
+        write(limit, "2000\n");
+        assert_eq!(group.available_memory_bytes(), None, "usage is unknown");
+        write(usage, "1000\n");
+        assert_eq!(group.available_memory_bytes(), Some(1000));
+        write("memory.stat", stat);
+        assert_eq!(group.available_memory_bytes(), Some(left));
+        write(usage, "9000\n");
+        assert_eq!(group.available_memory_bytes(), Some(0));
+        write(limit, "max\n");
+        assert_eq!(group.available_memory_bytes(), None);
+    }
+    fs::remove_dir_all(root).expect("ours");
+}
+
+#[test]
 fn different_cores_come_before_second_hardware_threads() {
     // Threads 0 and 4 share a core, as do 1 and 5.
     assert_eq!(spread(&[0, 1, 4, 5], |core| core % 4), [0, 1, 4, 5]);
