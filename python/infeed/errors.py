@@ -43,7 +43,8 @@ class ConfigError(InfeedError, ValueError):
 class BudgetError(ConfigError):
     """Too little memory for two batches and the work that makes them.
 
-    The budget is too small; or none is set, and open loaders leave too little.
+    The budget is too small; or none is set, and other loaders or programs leave too
+    little. The message then lists the processes whose loaders have reserved memory.
     """
 
 
@@ -102,7 +103,10 @@ class ProcessError(InfeedError, OSError):
 
 
 class RecordTooLargeError(InfeedError, ValueError):
-    """A record needs more memory than the loader may use for one record."""
+    """A record needs more memory than the loader may use for one record.
+
+    The message proposes the value of ``memory=`` with which the record fits.
+    """
 
 
 class TooManyBadRecordsError(InfeedError, ValueError):

@@ -383,7 +383,8 @@ class Pipeline(RecordSelection, MovingFields):
                 threads do not shorten the step. With `Feeders` or `infeed.ray.Feeders`,
                 other machines make batches too.
             memory: Budget for batches, read-ahead and decoding, such as ``"2GiB"``.
-                None: the need of 4 to 24 batches, at most half of the free memory.
+                None: computed from the sizes of all records, or of 10 000, at most
+                half of the free memory.
             cache: Memory for decoded records of later epochs, or an `infeed.Cache`.
                 ``"auto"`` is half of the free memory. Loaders of equal data share it.
             rank: Number of this process among the training processes, from 0.

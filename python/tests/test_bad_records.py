@@ -1,11 +1,15 @@
 """Treatment of bad records, by policy."""
 
 import contextlib
+import io
 import logging
+import re
 import shutil
+import tarfile
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import infeed
 from infeed import sources
@@ -166,3 +170,46 @@ def test_an_exception_while_a_warning_is_logged_loses_no_batch(damaged):
 
     assert found == expected
     assert handler.count > 0
+
+
+def test_an_incomplete_record_of_a_shard_is_not_called_damaged(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as shard:
+        for number in range(40):
+            members = {"txt": b"text", "cls": b"3"}
+            if number == 33:
+                del members["cls"]
+            for extension, content in members.items():
+                member = tarfile.TarInfo(f"{number:03}.{extension}")
+                member.size = len(content)
+                shard.addfile(member, io.BytesIO(content))
+    pipeline = infeed.Pipeline(sources.WebDataset(str(tmp_path / "a.tar"))).batch(40)
+
+    with (
+        pipeline.open() as loader,
+        pytest.raises(infeed.DamagedError, match="cannot use record 33") as caught,
+    ):
+        next(iter(loader))
+
+    message = str(caught.value)
+    assert "it has no `cls`; it has `txt`; complete the record" in message
+    assert message.endswith('leave it out with on_error="substitute" or "skip"')
+
+
+def test_a_record_over_the_budget_advises_the_budget_and_no_substitute(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (1500, 1500, 3), np.uint8)
+    for number in range(2):
+        Image.fromarray(noise).save(tmp_path / f"{number}.png")
+    pipeline = infeed.Pipeline(sources.Folder(tmp_path))
+    pipeline = pipeline.decode().transform(T.CenterCrop(32)).batch(2)
+
+    with (
+        pipeline.open(workers=1, memory="10MiB") as loader,
+        pytest.raises(infeed.RecordTooLargeError) as caught,
+    ):
+        next(iter(loader))
+
+    message = str(caught.value)
+    budget = re.search(r'all 2 records; set memory="(\d+MiB)" or more$', message)
+    assert budget, message
+    with pipeline.open(workers=1, memory=budget[1]) as loader:
+        assert len(list(loader)) == 1

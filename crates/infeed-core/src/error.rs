@@ -1,6 +1,7 @@
 //! Errors of the pipeline, from reading a record to delivering a batch.
 
 use std::error::Error as StdError;
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -110,18 +111,20 @@ pub enum Error {
 
     /// A record needs more memory than the loader may use for one record.
     #[error(
-        "{record} needs {needed_bytes} bytes, but the memory limit leaves {limit_bytes} bytes for \
-         {purpose}; raise memory="
+        "{record} needs {needed_bytes} bytes for {purpose}, but the memory budget leaves \
+         {limit_bytes}{advice}"
     )]
     RecordTooLarge {
         /// The record.
         record: RecordId,
         /// Purpose of the memory.
-        purpose: &'static str,
+        purpose: MemoryPurpose,
         /// Bytes needed.
         needed_bytes: u64,
         /// Bytes allowed.
         limit_bytes: u64,
+        /// Source of the limit, and the fix.
+        advice: MemoryAdvice,
     },
 
     /// More records were bad than the run allows.
@@ -189,18 +192,27 @@ pub enum Error {
         budget_bytes: u64,
     },
 
-    /// Open loaders leave less memory than the minimum of the pipeline, and no budget is set.
+    /// Open loaders or other programs leave less memory than the minimum of the pipeline, and no
+    /// budget is set.
     #[error(
-        "half of the memory is for this user's loaders, and {left_bytes} bytes of it are left; two \
-         batches and the buffers that fill them need {needed_bytes} bytes; close other loaders, \
-         lower the batch size, or set memory to {}MiB",
+        "this loader needs {}MiB for two batches and the buffers that fill them, and {}MiB are left: \
+         {reserved}; loaders without memory= reserve up to three quarters of the memory together, and \
+         each one up to half of the free memory ({}MiB); close other loaders or programs, lower the \
+         batch size, or set memory=\"{}MiB\"",
+        .needed_bytes.div_ceil(1 << 20),
+        .left_bytes >> 20,
+        .free_bytes >> 21,
         .needed_bytes.div_ceil(1 << 20)
     )]
     Reserved {
         /// Minimum number of bytes.
         needed_bytes: u64,
-        /// Bytes that no loader has reserved.
+        /// Bytes that this loader may reserve.
         left_bytes: u64,
+        /// Bytes of memory that no program uses.
+        free_bytes: u64,
+        /// Reservations of other loaders.
+        reserved: LoaderReservations,
     },
 
     /// The operating system could not allocate memory.
@@ -293,6 +305,24 @@ impl Error {
         text
     }
 
+    /// Adds the fix to [`Error::RecordTooLarge`]: `advice` gets the purpose and the needed bytes.
+    /// Returns other errors unchanged.
+    pub fn with_memory_advice(
+        mut self,
+        advice: impl FnOnce(MemoryPurpose, u64) -> MemoryAdvice,
+    ) -> Error {
+        if let Error::RecordTooLarge {
+            purpose,
+            needed_bytes,
+            advice: to,
+            ..
+        } = &mut self
+        {
+            *to = advice(*purpose, *needed_bytes);
+        }
+        self
+    }
+
     /// Returns the record that the error is about, if any.
     pub fn record(&self) -> Option<&RecordId> {
         match self {
@@ -308,6 +338,15 @@ impl Error {
         }
     }
 
+    /// Whether the message of a bad record contains a fix for its own problem.
+    pub fn has_fix(&self) -> bool {
+        match self {
+            Error::RecordTooLarge { .. } => true,
+            Error::Damaged { source, .. } => source.is::<IncompleteRecord>(),
+            _ => false,
+        }
+    }
+
     /// Whether the error is a property of the record's bytes. Such an error is the same on every
     /// run, so the loader may skip or substitute the record.
     pub fn is_bad_record(&self) -> bool {
@@ -320,5 +359,104 @@ impl Error {
                 | Error::Function { .. }
                 | Error::RecordTooLarge { .. }
         )
+    }
+}
+
+/// Cause of an undamaged record that lacks a field which other records have. Holds the description.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}; complete the record, or leave it out with on_error=\"substitute\" or \"skip\"")]
+pub struct IncompleteRecord(pub String);
+
+/// Purpose of the memory that a record needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryPurpose {
+    /// The record's encoded bytes.
+    Reading,
+    /// Decoded pixels, and buffers of transforms and functions.
+    Decoding,
+    /// A row whose size differs by record.
+    Row,
+    /// Rows of a preview.
+    Preview,
+}
+
+impl fmt::Display for MemoryPurpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MemoryPurpose::Reading => "reading",
+            MemoryPurpose::Decoding => "decoding",
+            MemoryPurpose::Row => "a row of its batch",
+            MemoryPurpose::Preview => "a preview",
+        })
+    }
+}
+
+/// Source of a limit on the memory of a record, and the fix. Printed after the limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryAdvice {
+    /// Number of records whose sizes were known when the budget was divided, and number of all
+    /// records. None if no sizes were known.
+    pub sized: Option<(u64, u64)>,
+    /// Smallest budget, in bytes, in which the record fits. None if unknown.
+    pub memory_bytes: Option<u64>,
+}
+
+impl fmt::Display for MemoryAdvice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.sized {
+            Some((sized, all)) if sized == all => {
+                write!(f, "; opening read the sizes of all {all} records")?;
+            }
+            Some((sized, all)) => {
+                write!(f, "; opening read the sizes of {sized} of {all} records")?;
+            }
+            None => {}
+        }
+        match self.memory_bytes {
+            Some(bytes) => write!(f, "; set memory=\"{}MiB\" or more", bytes.div_ceil(1 << 20)),
+            None => f.write_str("; raise memory="),
+        }
+    }
+}
+
+/// Memory that loaders without their own budget have reserved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoaderReservations {
+    /// Bytes of loaders of this process.
+    pub own_bytes: u64,
+    /// Bytes of loaders of other processes.
+    pub other_bytes: u64,
+    /// Ids of those processes.
+    pub processes: Vec<u32>,
+}
+
+impl fmt::Display for LoaderReservations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const LISTED: usize = 4;
+        let mut parts = Vec::new();
+        if self.own_bytes > 0 {
+            let own = self.own_bytes >> 20;
+            parts.push(format!("other loaders of this process reserve {own}MiB"));
+        }
+        let other = self.other_bytes >> 20;
+        match &self.processes[..] {
+            [] => {}
+            [one] => parts.push(format!("loaders of process {one} reserve {other}MiB")),
+            all => {
+                let listed: Vec<String> = all.iter().take(LISTED).map(u32::to_string).collect();
+                let rest = match all.len().saturating_sub(LISTED) {
+                    0 => String::new(),
+                    rest => format!(" and {rest} others"),
+                };
+                let listed = listed.join(", ");
+                parts.push(format!(
+                    "loaders of processes {listed}{rest} reserve {other}MiB"
+                ));
+            }
+        }
+        match parts.is_empty() {
+            true => f.write_str("no other loader reserves memory"),
+            false => f.write_str(&parts.join(" and ")),
+        }
     }
 }

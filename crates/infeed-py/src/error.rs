@@ -79,10 +79,10 @@ pub(crate) fn raise<T>(py: Python<'_>, result: Result<T, Error>) -> PyResult<T> 
 }
 
 /// As [`raise`], for the batches of a loop that stops at bad records. The message of such a record
-/// ends with the option that replaces bad records.
+/// ends with the option that replaces bad records, unless it has a better fix.
 pub(crate) fn raise_at_bad_record<T>(py: Python<'_>, result: Result<T, Error>) -> PyResult<T> {
     result.map_err(|error| {
-        let fix = if error.is_bad_record() {
+        let fix = if error.is_bad_record() && !error.has_fix() {
             SUBSTITUTE
         } else {
             ""

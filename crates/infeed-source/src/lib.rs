@@ -56,7 +56,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::store::Blob;
-use infeed_core::error::{Cause, Error};
+use infeed_core::error::{Cause, Error, MemoryAdvice, MemoryPurpose};
 use infeed_core::exec::budget::BudgetError;
 use infeed_core::order::window::Groups;
 use infeed_core::random::{hash, hash_bytes};
@@ -414,12 +414,13 @@ impl ReadError {
                 refused,
             } => Error::RecordTooLarge {
                 record: source.id(record, None),
-                purpose: "reading",
+                purpose: MemoryPurpose::Reading,
                 needed_bytes: bytes,
                 limit_bytes: match refused {
                     BudgetError::TooLarge { limit } => limit,
                     BudgetError::Closed => 0,
                 },
+                advice: MemoryAdvice::default(),
             },
         }
     }

@@ -10,7 +10,7 @@
 //! | 3 | check the description, plan each field | [`Plan::over`] | `plan/mod.rs` |
 //! | 4 | choose the placement, plan the batch layouts | `Options::placement`, [`Plan::for_device_by`] | `loader/options.rs`, `plan/device.rs` |
 //! | 5 | compute the order, divide an epoch into batches | [`Pipeline::order`], `schedule::divide_epoch` | `pipeline/order.rs`, `loader/schedule.rs` |
-//! | 6 | divide memory and threads | `resources::divide` | `loader/resources.rs`, `loader/budget.rs` |
+//! | 6 | divide memory and threads | `resources::divide` | `loader/resources.rs`, `loader/record_needs.rs`, `loader/budget.rs` |
 //! | 7 | create the job and its limits | `PreparedRun::new` | `loader/start.rs` |
 //! | 8 | start the threads, return the loader | `Loader::start` | `loader/start.rs`, `infeed-core/src/exec/mod.rs` |
 //! | 9 | for devices: create rings, start the sender | `DeviceLoader::start` | `loader/device.rs` |

@@ -20,7 +20,7 @@ use crate::shards::text_index;
 use crate::shards::values::{FieldRequest, KindHint, array, cause, decimal, listed, plain};
 use crate::shards::{ExtraBytes, ShardFormat, Shards};
 use crate::store;
-use infeed_core::error::{Cause, Error};
+use infeed_core::error::{Cause, Error, IncompleteRecord};
 use infeed_core::sample::{DType, Field, FieldKind, Pixels};
 
 /// Extensions of images that the decoder reads.
@@ -498,16 +498,14 @@ impl ShardFormat for Tar {
         let files = files(&bytes).map_err(cause)?;
         let fields = self.fields.iter().zip(&self.from);
         let values = fields.map(|(field, from)| {
-            let about = |problem: String| {
-                cause(format!(
-                    "`{}`, field `{}`: {problem}",
-                    files.key, field.name
-                ))
-            };
+            let described =
+                |problem: String| format!("`{}`, field `{}`: {problem}", files.key, field.name);
+            let about = |problem: String| cause(described(problem));
             if from[0] == KEY {
                 return plain(&field.kind, Bytes::from(files.key.clone())).map_err(about);
             }
-            let (extension, content) = files.find(from).map_err(about)?;
+            let incomplete = |problem| -> Cause { Arc::new(IncompleteRecord(described(problem))) };
+            let (extension, content) = files.find(from).map_err(incomplete)?;
             value(&field.kind, extension, content).map_err(about)
         });
         values.collect()

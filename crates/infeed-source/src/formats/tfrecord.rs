@@ -26,7 +26,7 @@ use crate::shards::values::{FieldRequest, KindHint, LISTED, cause, listed, speci
 use crate::shards::{ExtraBytes, ShardFormat, Shards};
 use crate::store::{self, Blob};
 use infeed_codec::decode;
-use infeed_core::error::{Cause, Error};
+use infeed_core::error::{Cause, Error, IncompleteRecord};
 use infeed_core::printable::printable;
 use infeed_core::sample::{DType, Field, FieldKind, Pixels};
 
@@ -258,22 +258,21 @@ impl ShardFormat for TfRecord {
         .map_err(cause)?;
         let all = self.fields.iter().zip(&self.from).zip(found);
         let values = all.map(|((field, from), found)| {
-            let about = |problem| {
-                cause(format!(
-                    "field `{}`, feature `{}`: {problem}",
-                    field.name,
-                    from.join(";")
-                ))
+            let described = |problem: String| {
+                let feature = from.join(";");
+                format!("field `{}`, feature `{feature}`: {problem}", field.name)
             };
+            let about = |problem| cause(described(problem));
             match found {
                 Some((_, feature)) => feature.value(&field.kind).map_err(about),
                 // An empty list, as TensorFlow reads it. Opening has found the feature in another
                 // record, so its name is right.
                 None if matches!(field.kind, FieldKind::Ragged { .. }) => Ok(Bytes::new()),
-                None => Err(about(format!(
-                    "it is missing; the record has {}",
-                    there(&example)
-                ))),
+                None => {
+                    let problem = format!("it is missing; the record has {}", there(&example));
+                    let incomplete: Cause = Arc::new(IncompleteRecord(described(problem)));
+                    Err(incomplete)
+                }
             }
         });
         values.collect()

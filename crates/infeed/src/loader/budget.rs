@@ -1,14 +1,11 @@
-//! Memory budget in bytes, divided when a loader opens, and the total of all loaders that share the
-//! same memory, in this process and the user's other processes.
+//! Memory budget in bytes, divided when a loader opens.
 
 use std::sync::{Mutex, PoisonError};
 
-use super::register::{ProcessRegister, RegisterEntry};
+use super::record_needs::RecordNeeds;
+use super::reserved::ReservedBytes;
 use super::whole_groups::WholeGroups;
-use infeed_core::error::Error;
-
-/// Loaders without their own budget share this fraction of the process's memory limit: one half.
-const PROCESS_SHARE: u64 = 2;
+use infeed_core::error::{Error, MemoryAdvice, MemoryPurpose};
 
 /// In-flight batches if memory allows: one that workers finish, one that is full, and slack for a
 /// consumer with varying step times.
@@ -31,9 +28,19 @@ const MIN_BYTES: u64 = 4 << 20;
 /// that needs more takes memory from a pool, where workers wait for each other.
 const ENOUGH: u64 = 16 << 20;
 
-/// Process id, and bytes reserved by its open loaders without their own budget. After a fork, the
-/// id is the parent's.
-static RESERVED: Mutex<(u32, u64)> = Mutex::new((0, 0));
+/// One part in `SPARE_PART` of the memory for reading is for substitutes.
+const SPARE_PART: u64 = 4;
+
+/// One part in `LARGE_PART` of the scratch is the pool for large samples.
+const LARGE_PART: u64 = 2;
+
+/// Memory of a row outside slabs, in multiples of its bytes: the row, and its place in the gathered
+/// batch.
+const GATHERED: u64 = 2;
+
+/// Size of the largest record that gets memory if there is enough, relative to the largest one whose
+/// size is known, unless all sizes are known.
+const MARGIN: u64 = 2;
 
 /// Division of a loader's memory budget.
 #[derive(Debug)]
@@ -50,8 +57,10 @@ pub(super) struct Shares {
     pub(super) kept_bytes: u64,
     /// Scratch pool for samples that need more than a worker keeps.
     pub(super) large_bytes: u64,
-    /// Bytes for rows outside slabs.
-    own_bytes: u64,
+    /// Maximum bytes of one row outside slabs: enough for the rows of all in-flight batches, and for
+    /// the batch into which they are gathered.
+    pub(super) row_bytes: u64,
+    pub(super) advisor: MemoryAdvisor,
     reserved: Mutex<ReservedBytes>,
 }
 
@@ -72,47 +81,151 @@ impl From<u64> for SlabPlan {
     }
 }
 
+/// Everything in a pipeline that takes memory, its workers aside.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MemoryDemand {
+    pub(super) slabs: SlabPlan,
+    /// Rows of a batch, if their sizes differ, so that they are outside slabs until the batch is
+    /// full.
+    pub(super) own_rows: Option<u64>,
+    pub(super) whole: WholeGroups,
+    pub(super) record: RecordNeeds,
+    /// Number of records of this size for which reading must have memory at once.
+    pub(super) reads: u64,
+}
+
+/// Bytes of a budget beyond slabs, by purpose.
+#[derive(Clone, Copy, Debug)]
+struct BudgetParts {
+    reading: u64,
+    scratch: u64,
+    own: u64,
+}
+
+impl BudgetParts {
+    fn sum(self) -> u64 {
+        let sum = self.reading.saturating_add(self.scratch);
+        sum.saturating_add(self.own)
+    }
+}
+
+impl MemoryDemand {
+    /// Parts without which no loader opens.
+    fn least(&self, workers: u64) -> BudgetParts {
+        BudgetParts {
+            reading: MIN_BYTES + least_bytes(self.whole),
+            scratch: MIN_BYTES * workers,
+            own: self.own_rows.map_or(0, |_| MIN_BYTES),
+        }
+    }
+
+    /// Parts in which every record of known size fits.
+    fn sufficient(&self, workers: u64) -> BudgetParts {
+        match self.record.sized {
+            Some(_) => self.parts_for(self.record, 2, workers),
+            None => self.least(workers),
+        }
+    }
+
+    /// Parts beyond which more memory does not make a loader faster.
+    fn wanted(&self, workers: u64) -> BudgetParts {
+        let record = self.record.with_margin();
+        let parts = self.parts_for(record, self.slabs.in_flight_batches, workers);
+        BudgetParts {
+            reading: parts.reading.max(READ_AHEAD).max(wanted_bytes(self.whole)),
+            scratch: parts.scratch.max(SCRATCH * workers),
+            own: self.own_rows.map_or(0, |_| parts.own.max(READ_AHEAD)),
+        }
+    }
+
+    /// Parts in which every record fits that needs no more than `record`, with this number of
+    /// in-flight batches.
+    fn parts_for(&self, record: RecordNeeds, batches: u64, workers: u64) -> BudgetParts {
+        let least = self.least(workers);
+        // Three quarters are for reads in the run's order.
+        let reads = self.reads.saturating_mul(2).max(SPARE_PART);
+        let reading = record.read_bytes.saturating_mul(reads);
+        let own = self.own_rows.map_or(0, |rows| {
+            let batch = own_batch_bytes(rows, record.row_bytes);
+            batch.saturating_mul(batches)
+        });
+        BudgetParts {
+            reading: least
+                .reading
+                .max(reading.saturating_add(least_bytes(self.whole))),
+            scratch: least
+                .scratch
+                .max(record.scratch_bytes.saturating_mul(LARGE_PART)),
+            own: least.own.max(own),
+        }
+    }
+
+    /// Bytes of a budget with these parts, and the slabs of two batches.
+    fn total(&self, parts: BudgetParts) -> u64 {
+        parts.sum().saturating_add(2 * self.slabs.bytes)
+    }
+}
+
+/// Bytes of a batch of rows of this size outside slabs.
+fn own_batch_bytes(rows: u64, row_bytes: u64) -> u64 {
+    rows.saturating_mul(row_bytes).saturating_mul(GATHERED)
+}
+
+impl RecordNeeds {
+    /// Bytes of a batch of rows outside slabs, if memory allows.
+    pub(super) fn own_batch_bytes(self, rows: u64) -> u64 {
+        own_batch_bytes(rows, self.with_margin().row_bytes)
+    }
+
+    /// Needs of records of unknown size, too.
+    fn with_margin(self) -> RecordNeeds {
+        let needs = match self.sized {
+            Some((sized, all)) if sized < all => self.times(MARGIN),
+            _ => self,
+        };
+        RecordNeeds {
+            row_bytes: needs.row_bytes.max(self.assumed_row_bytes),
+            ..needs
+        }
+    }
+}
+
 impl Shares {
     /// Divides `memory` bytes. Default: part of the cgroup's limit, shared by `processes` loaders'
     /// processes.
     pub(super) fn new(
         memory: Option<u64>,
         processes: usize,
-        slabs: impl Into<SlabPlan>,
+        demand: MemoryDemand,
         workers: usize,
-        own_cells: bool,
-        whole: WholeGroups,
     ) -> Result<Shares, Error> {
-        let slabs = slabs.into();
-        let slab_bytes = slabs.bytes;
         let workers = workers as u64;
-        let least = MIN_BYTES * (1 + workers) + if own_cells { MIN_BYTES } else { 0 };
-        let batches = 2 * slab_bytes + least;
-        let needed = batches.saturating_add(least_bytes(whole));
-        let wanted = (slabs.in_flight_batches.saturating_mul(slab_bytes))
-            .saturating_add(READ_AHEAD.max(wanted_bytes(whole)))
-            .saturating_add(SCRATCH * workers)
-            .saturating_add(if own_cells { READ_AHEAD } else { 0 });
-        let (total, reserved) = match memory {
-            Some(bytes) => (bytes, ReservedBytes::default()),
+        let least = demand.least(workers);
+        let groups = least_bytes(demand.whole);
+        let needed = demand.total(least);
+        let batches = needed.saturating_sub(groups);
+        let reserved = match memory {
+            Some(_) => ReservedBytes::default(),
             None => {
-                let reserved = ReservedBytes::of_what_is_left(processes, |left| {
+                let sufficient = demand.total(demand.sufficient(workers));
+                let beyond =
+                    (demand.slabs.in_flight_batches - 2).saturating_mul(demand.slabs.bytes);
+                let wanted = demand.total(demand.wanted(workers)).saturating_add(beyond);
+                ReservedBytes::of_what_is_left(processes, |left| {
                     // Half of what is left, so that a validation loader also finds memory.
-                    wanted.min((left / 2).max(needed.min(left)))
-                });
-                (reserved.bytes, reserved)
+                    let usual = (left.usual / 2).max(sufficient.min(left.usual));
+                    wanted.min(usual.max(sufficient.min(left.most)))
+                })
             }
         };
+        let total = memory.unwrap_or(reserved.bytes());
         if total < batches {
             return Err(match memory {
                 Some(budget_bytes) => Error::Budget {
                     needed_bytes: batches,
                     budget_bytes,
                 },
-                None => Error::Reserved {
-                    needed_bytes: batches,
-                    left_bytes: total,
-                },
+                None => reserved.too_few(batches),
             });
         }
         if total < needed {
@@ -120,15 +233,13 @@ impl Shares {
                 "groups of records that can only be read whole (row groups, packed shards) need {} \
                  bytes at once, the largest {}; memory={total} leaves {} for them; raise memory to \
                  {needed}, use a smaller shuffle window, or write smaller groups",
-                least_bytes(whole),
-                whole.group_bytes,
+                groups,
+                demand.whole.group_bytes,
                 total - batches,
             );
             return Err(Error::config("open", problem));
         }
-        Ok(Shares::cut(
-            total, slabs, workers, own_cells, whole, reserved,
-        ))
+        Ok(Shares::cut(total, demand, workers, reserved))
     }
 
     /// As [`Shares::new`], for a loader that tunes its workers. Also returns the maximum number of
@@ -137,22 +248,24 @@ impl Shares {
     pub(super) fn for_at_most(
         memory: Option<u64>,
         processes: usize,
-        slabs: impl Into<SlabPlan>,
+        demand: MemoryDemand,
         (cores, most): (usize, usize),
-        own_cells: bool,
-        whole: WholeGroups,
     ) -> Result<(Shares, usize), Error> {
-        let slabs = slabs.into();
-        let shares = |workers| Shares::new(memory, processes, slabs, workers, own_cells, whole);
-        if let Ok(found) = shares(most)
+        let shares = |workers| Shares::new(memory, processes, demand, workers);
+        if let Ok(mut found) = shares(most)
             && found.kept_bytes >= ENOUGH
         {
+            found.advisor.workers = most as u64;
             return Ok((found, most));
         }
         let mut workers = cores.min(most).max(1);
         loop {
             match shares(workers) {
-                Ok(found) => return Ok((found, workers)),
+                Ok(mut found) => {
+                    // With more memory, there would be more workers.
+                    found.advisor.workers = most as u64;
+                    return Ok((found, workers));
+                }
                 Err(error) if workers == 1 => return Err(error),
                 Err(_) => workers -= 1,
             }
@@ -160,44 +273,67 @@ impl Shares {
     }
 
     /// Divides a total that suffices.
-    fn cut(
-        total: u64,
-        slabs: SlabPlan,
-        workers: u64,
-        own_cells: bool,
-        whole: WholeGroups,
-        reserved: ReservedBytes,
-    ) -> Shares {
+    fn cut(total: u64, demand: MemoryDemand, workers: u64, reserved: ReservedBytes) -> Shares {
+        let MemoryDemand { slabs, whole, .. } = demand;
         let slab_bytes = slabs.bytes;
         let groups = least_bytes(whole);
-        let least = MIN_BYTES * (1 + workers) + if own_cells { MIN_BYTES } else { 0 };
-        let beyond = total.saturating_sub(2 * slab_bytes + least + groups);
+        let sufficient = demand.sufficient(workers);
+        let beyond = total.saturating_sub(demand.total(sufficient));
         let third = (beyond / 3)
             .checked_div(slab_bytes)
             .unwrap_or(slabs.in_flight_batches);
-        let in_flight_batches = (2 + third).clamp(2, slabs.in_flight_batches);
-        // Remainder after batches and the minimum for whole groups.
-        let mut left = total.saturating_sub(in_flight_batches * slab_bytes + groups);
-        let own_bytes = if own_cells { left / 2 } else { 0 };
-        left -= own_bytes;
+        let mut in_flight_batches = (2 + third).clamp(2, slabs.in_flight_batches);
+        let mut left = total.saturating_sub(in_flight_batches * slab_bytes);
+        let mut row_bytes = 0;
+        if let Some(rows) = demand.own_rows {
+            let others = sufficient.reading.saturating_add(sufficient.scratch);
+            let wanted = demand.wanted(workers);
+            let share = u128::from(left) * u128::from(wanted.own) / u128::from(wanted.sum().max(1));
+            // At most `left`.
+            let share = share as u64;
+            let most = left.saturating_sub(others);
+            let own_bytes = match sufficient.own <= most {
+                true => share.clamp(sufficient.own, most),
+                false => share,
+            };
+            left -= own_bytes;
+            // Large rows cost in-flight batches, so that they fit.
+            let batch_bytes = demand.record.own_batch_bytes(rows);
+            let most = own_bytes.checked_div(batch_bytes);
+            let most = most.map_or(in_flight_batches, |most| most.clamp(2, in_flight_batches));
+            left += (in_flight_batches - most) * slab_bytes;
+            in_flight_batches = most;
+            row_bytes = own_bytes / GATHERED / (in_flight_batches * rows.max(1));
+        }
         // Unless memory is short, reading gets enough to hide storage latency; scratch gets the
         // rest.
-        let usual = ((groups + left) / 2).min(READ_AHEAD);
-        let spread = (left / 2).max(left.saturating_sub(SCRATCH * workers));
+        let usual = (left / 2).min(READ_AHEAD);
+        let free = left.saturating_sub(groups);
+        let spread = (free / 2).max(free.saturating_sub(SCRATCH * workers));
         let more = wanted_bytes(whole) - groups;
         let reading = usual.max(groups + spread.min(more));
-        let scratch = groups + left - reading;
+        // Records of known size fit, if there is memory for both parts.
+        let most = left.saturating_sub(sufficient.scratch).max(groups);
+        let reading = match sufficient.reading <= most {
+            true => reading.clamp(sufficient.reading, most),
+            false => reading,
+        };
+        let scratch = left.saturating_sub(reading);
         let beyond_runs = reading.saturating_sub(whole.run_bytes.saturating_mul(WINDOWS));
-        let spare_bytes = (reading / 4).min(beyond_runs).max(whole.spare_bytes());
+        let spare_bytes = (reading / SPARE_PART)
+            .min(beyond_runs)
+            .max(whole.spare_bytes());
+        let large_bytes = scratch / LARGE_PART;
         Shares {
             total_bytes: total,
             in_flight_batches: in_flight_batches as usize,
             slab_bytes,
             fetched_bytes: reading - spare_bytes,
             spare_bytes,
-            kept_bytes: scratch / 2 / workers,
-            large_bytes: scratch / 2,
-            own_bytes,
+            kept_bytes: (scratch - large_bytes) / workers,
+            large_bytes,
+            row_bytes,
+            advisor: MemoryAdvisor { demand, workers },
             reserved: Mutex::new(reserved),
         }
     }
@@ -208,10 +344,73 @@ impl Shares {
         drop(std::mem::take(&mut *reserved));
     }
 
-    /// Maximum bytes of one row outside slabs: enough for the rows of all in-flight batches, and
-    /// for the batch into which they are gathered.
-    pub(super) fn row_bytes(&self, rows: usize) -> u64 {
-        self.own_bytes / 2 / (self.in_flight_batches as u64 * rows.max(1) as u64)
+    /// Returns a warning if the reservations of other loaders exhaust the part of memory that is for
+    /// loaders, so that this one took free memory beyond it.
+    pub(super) fn warning(&self) -> Option<String> {
+        let reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        reserved.warning()
+    }
+
+    /// Maximum bytes that a record may need for this purpose.
+    fn limit_bytes(&self, purpose: MemoryPurpose) -> u64 {
+        match purpose {
+            // A substitute must fit, too.
+            MemoryPurpose::Reading => {
+                let reads = self.advisor.demand.reads.max(1);
+                (self.fetched_bytes / reads).min(self.spare_bytes)
+            }
+            MemoryPurpose::Decoding => self.kept_bytes.max(self.large_bytes),
+            MemoryPurpose::Row => self.row_bytes,
+            MemoryPurpose::Preview => u64::MAX,
+        }
+    }
+}
+
+/// Computes the budget in which a record fits that exceeded its limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MemoryAdvisor {
+    demand: MemoryDemand,
+    /// Most workers that share the memory.
+    workers: u64,
+}
+
+impl MemoryAdvisor {
+    /// Returns the number of records whose sizes were known when the budget was divided, and of all
+    /// records.
+    pub(super) fn sized(&self) -> Option<(u64, u64)> {
+        self.demand.record.sized
+    }
+
+    /// Returns the source of the limits, and the smallest budget in which a record fits that needs
+    /// this number of bytes.
+    pub(super) fn advice(&self, purpose: MemoryPurpose, needed_bytes: u64) -> MemoryAdvice {
+        let fits = |total: u64| {
+            let shares = Shares::cut(total, self.demand, self.workers, ReservedBytes::default());
+            shares.limit_bytes(purpose) >= needed_bytes
+        };
+        let least = self.demand.total(self.demand.least(self.workers));
+        // In units of a mebibyte, which the message has.
+        let (mut low, mut high) = (least >> 20, (least >> 20) + 1);
+        while !fits(high << 20) {
+            (low, high) = (high, high * 2);
+            if high > (1 << 40) {
+                return MemoryAdvice {
+                    sized: self.sized(),
+                    memory_bytes: None,
+                };
+            }
+        }
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            match fits(middle << 20) {
+                true => high = middle,
+                false => low = middle,
+            }
+        }
+        MemoryAdvice {
+            sized: self.sized(),
+            memory_bytes: Some(high << 20),
+        }
     }
 }
 
@@ -228,87 +427,42 @@ fn wanted_bytes(whole: WholeGroups) -> u64 {
         .saturating_add(whole.spare_bytes())
 }
 
-/// Reservation of a loader without its own budget; released on drop.
-#[derive(Debug, Default)]
-struct ReservedBytes {
-    bytes: u64,
-    process: u32,
-    /// Entry that the user's other processes read.
-    _entry: Option<RegisterEntry>,
-}
-
-impl ReservedBytes {
-    /// Reserves what `ask` returns for the bytes that are left: this process's part of memory (one
-    /// of `processes`), less the reservations of all visible loaders.
-    fn of_what_is_left(processes: usize, ask: impl FnOnce(u64) -> u64) -> ReservedBytes {
-        let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
-        let process = std::process::id();
-        let register = ProcessRegister::of("memory");
-        if reserved.0 != process {
-            // The register, if there is one, counts the parent's bytes.
-            let left = if register.is_some() { 0 } else { reserved.1 };
-            *reserved = (process, left);
-        }
-        let reserved = &mut reserved.1;
-        // Lock the register until the entry is written, so that two processes never take the same
-        // bytes.
-        let _turn = register.as_ref().and_then(ProcessRegister::turn);
-        let domain = infeed_raw::machine::memory_domain();
-        let others = register.as_ref().map_or(0, |all| elsewhere(all, &domain));
-        let all = infeed_raw::machine::memory_limit_bytes() / PROCESS_SHARE;
-        let own = (all / (processes as u64).max(1)).saturating_sub(*reserved);
-        let unreserved = all.saturating_sub(reserved.saturating_add(others));
-        let bytes = ask(own.min(unreserved));
-        *reserved += bytes;
-        let entry = register.and_then(|all| all.enter(&format!("{bytes} {domain}")));
-        ReservedBytes {
-            bytes,
-            process,
-            _entry: entry,
-        }
-    }
-}
-
-/// Returns the bytes that no loader has reserved: half of the memory limit, less the reservations of
-/// all loaders without their own budget, in this process and the user's other processes.
-///
-/// # Cost
-///
-/// A few system calls per open loader.
-pub fn unreserved_memory_bytes() -> u64 {
-    let mut unreserved = 0;
-    ReservedBytes::of_what_is_left(1, |left| {
-        unreserved = left;
-        0
-    });
-    unreserved
-}
-
-/// Returns the bytes of the same memory that other processes have reserved.
-fn elsewhere(register: &ProcessRegister, domain: &str) -> u64 {
-    let bytes = |text: &String| -> Option<u64> {
-        let (bytes, of) = text.split_once(' ')?;
-        bytes.parse().ok().filter(|_| of == domain)
-    };
-    let entries = register.other_processes();
-    entries
-        .iter()
-        .filter_map(bytes)
-        .fold(0, u64::saturating_add)
-}
-
-impl Drop for ReservedBytes {
-    fn drop(&mut self) {
-        let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
-        if reserved.0 == self.process {
-            reserved.1 -= self.bytes;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn demand(slabs: impl Into<SlabPlan>) -> MemoryDemand {
+        MemoryDemand {
+            slabs: slabs.into(),
+            own_rows: None,
+            whole: WholeGroups::default(),
+            record: RecordNeeds::default(),
+            reads: 1,
+        }
+    }
+
+    /// Rows outside slabs, of records of known size.
+    fn own_rows(rows: u64, record: RecordNeeds) -> MemoryDemand {
+        let slabs = SlabPlan {
+            bytes: 0,
+            in_flight_batches: 24,
+        };
+        MemoryDemand {
+            own_rows: Some(rows),
+            record,
+            ..demand(slabs)
+        }
+    }
+
+    fn photo(row_bytes: u64) -> RecordNeeds {
+        RecordNeeds {
+            read_bytes: 9 << 20,
+            scratch_bytes: 80 << 20,
+            row_bytes,
+            assumed_row_bytes: 0,
+            sized: Some((100, 1000)),
+        }
+    }
 
     #[test]
     fn shares_add_up_to_no_more_than_the_budget() {
@@ -319,16 +473,29 @@ mod tests {
         };
         let asked = [20, 100, 1 << 10, 8 << 10].map(|total| (total << 20, WholeGroups::default()));
         let asked = asked.into_iter().chain([(1 << 30, some), (8 << 30, some)]);
+        let cases = [
+            (1 << 20, 2, None, RecordNeeds::default()),
+            (4 << 20, 1, Some(3), RecordNeeds::default()),
+            (0, 2, Some(1), photo(36 << 20)),
+            (1 << 20, 2, Some(64), photo(1 << 20)),
+            (1 << 20, 2, None, photo(0)),
+        ];
         for (total, whole) in asked {
-            for (slab, workers, own) in [(1 << 20, 2, false), (4 << 20, 1, true), (0, 2, true)] {
-                let shares = Shares::new(Some(total), 1, slab, workers, own, whole);
-                let shares = shares.expect("enough");
-                let sum = shares.in_flight_batches as u64 * slab
+            for (slab, workers, rows, record) in cases {
+                let demand = MemoryDemand {
+                    own_rows: rows,
+                    whole,
+                    record,
+                    ..demand(slab)
+                };
+                let shares = Shares::new(Some(total), 1, demand, workers).expect("enough");
+                let batches = shares.in_flight_batches as u64;
+                let sum = batches * slab
                     + shares.fetched_bytes
                     + shares.spare_bytes
                     + shares.kept_bytes * workers as u64
                     + shares.large_bytes
-                    + shares.own_bytes;
+                    + shares.row_bytes * rows.unwrap_or(0) * batches * GATHERED;
                 assert!(sum <= total, "{shares:?}");
                 assert!(
                     shares.in_flight_batches >= 2
@@ -343,8 +510,7 @@ mod tests {
 
     #[test]
     fn a_budget_below_two_batches_is_an_error_with_the_needed_bytes() {
-        let open =
-            |memory| Shares::new(Some(memory), 1, 60 << 20, 2, false, WholeGroups::default());
+        let open = |memory| Shares::new(Some(memory), 1, demand(60 << 20), 2);
         let error = open(100 << 20).expect_err("too little");
 
         let Error::Budget {
@@ -360,17 +526,23 @@ mod tests {
 
     #[test]
     fn memory_for_reading_grows_with_groups_up_to_the_budget() {
-        let whole = |substitutes| WholeGroups {
+        let groups = |substitutes| WholeGroups {
             run_bytes: 900 << 20,
             group_bytes: 400 << 20,
             substitutes,
         };
-        let open = |memory, whole| Shares::new(Some(memory), 1, 0, 2, false, whole);
+        let open = |memory, groups| {
+            let demand = MemoryDemand {
+                whole: groups,
+                ..demand(0)
+            };
+            Shares::new(Some(memory), 1, demand, 2)
+        };
 
-        let large = open(8 << 30, whole(false)).expect("enough");
+        let large = open(8 << 30, groups(false)).expect("enough");
         assert!(large.fetched_bytes >= (2 * 900) << 20, "a window ahead");
 
-        for whole in [whole(false), whole(true)] {
+        for whole in [groups(false), groups(true)] {
             let error = open(500 << 20, whole).expect_err("too little").to_string();
             let (_, behind) = error.split_once("raise memory to ").expect("a fix");
             let number: String = behind.chars().take_while(char::is_ascii_digit).collect();
@@ -385,8 +557,7 @@ mod tests {
     #[test]
     fn scratch_memory_limits_the_number_of_workers() {
         let most = |bytes: u64| {
-            let none = WholeGroups::default();
-            let found = Shares::for_at_most(Some(bytes), 1, 1 << 20, (8, 16), false, none);
+            let found = Shares::for_at_most(Some(bytes), 1, demand(1 << 20), (8, 16));
             found.map(|(shares, most)| {
                 let kept = shares.kept_bytes * most as u64;
                 assert!(kept + shares.large_bytes + shares.fetched_bytes <= bytes);
@@ -401,76 +572,92 @@ mod tests {
     }
 
     #[test]
-    fn reservations_of_other_processes_count_in_the_same_memory_domain() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        // Entries as other processes write them.
-        let mut held = Vec::new();
-        let texts = [
-            "700 here",
-            "20 here",
-            "5000 there",
-            "some here",
-            "",
-            "-4 here",
-        ];
-        for (n, text) in texts.into_iter().enumerate() {
-            let path = folder.path().join(format!("0-{n}"));
-            std::fs::write(&path, text).expect("writes");
-            let file = std::fs::File::open(&path).expect("the file exists");
-            file.try_lock().expect("no process holds the lock");
-            held.push(file);
-        }
-
-        let register = ProcessRegister::at(folder.path());
-
-        assert_eq!(elsewhere(&register, "here"), 720);
-        assert_eq!(elsewhere(&register, "there"), 5000);
-        drop(held.pop());
-        drop(held.remove(0));
-        assert_eq!(elsewhere(&register, "here"), 20, "its process is gone");
-    }
-
-    #[test]
     fn more_than_the_memory_that_is_left_is_an_error_that_names_no_budget() {
         let limit = infeed_raw::machine::memory_limit_bytes();
 
-        let shares = Shares::new(None, 1, limit, 1, false, WholeGroups::default());
+        let shares = Shares::new(None, 1, demand(limit), 1);
 
         let error = shares.expect_err("half of the memory is left at most");
         assert!(
             matches!(error, Error::Reserved { left_bytes, .. } if left_bytes <= limit / 2),
             "{error}"
         );
-        assert!(!error.to_string().contains("memory="), "{error}");
+        assert!(!error.to_string().contains("bytes is too small"), "{error}");
     }
 
     #[test]
-    fn the_reservation_of_an_open_loader_is_not_unreserved() {
-        let limit = infeed_raw::machine::memory_limit_bytes();
-        let shares = Shares::new(None, 1, 1 << 20, 1, false, WholeGroups::default());
-        let shares = shares.expect("two batches fit");
-
-        // Other tests may hold part of the memory, too.
-        assert!(unreserved_memory_bytes() <= limit / PROCESS_SHARE - shares.total_bytes);
+    fn records_of_known_size_fit_the_sufficient_budget_and_every_larger_one() {
+        let cases = [
+            own_rows(1, photo(36 << 20)),
+            own_rows(16, photo(12 << 20)),
+            own_rows(256, photo(10)),
+            MemoryDemand {
+                reads: 8,
+                ..demand(1 << 20)
+            },
+            MemoryDemand {
+                record: photo(0),
+                ..demand(150 << 20)
+            },
+        ];
+        for demand in cases {
+            for workers in [1, 2, 64] {
+                let least = demand.total(demand.sufficient(workers as u64));
+                for total in [least, least + (1 << 20), 2 * least, 20 * least] {
+                    let shares = Shares::new(Some(total), 1, demand, workers).expect("enough");
+                    for (purpose, bytes) in [
+                        (MemoryPurpose::Reading, demand.record.read_bytes),
+                        (MemoryPurpose::Decoding, demand.record.scratch_bytes),
+                        (MemoryPurpose::Row, demand.record.row_bytes),
+                    ] {
+                        let limit = shares.limit_bytes(purpose);
+                        assert!(limit >= bytes, "{purpose} of {total}: {shares:?}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]
-    fn processes_that_share_a_machine_share_its_memory() {
-        // Other tests may hold part of the memory.
-        let limit = infeed_raw::machine::memory_limit_bytes();
-        let wanted = |processes| {
-            let shares = Shares::new(
-                None,
-                processes,
-                limit / 64,
-                1,
-                false,
-                WholeGroups::default(),
-            );
-            shares.expect("two batches fit").total_bytes
+    fn large_rows_cost_in_flight_batches_and_small_rows_do_not() {
+        let batches = |row_bytes| {
+            let demand = own_rows(1, photo(row_bytes));
+            let shares = Shares::new(Some(2 << 30), 1, demand, 2).expect("enough");
+            assert!(shares.row_bytes >= row_bytes);
+            shares.in_flight_batches
         };
 
-        assert!(wanted(4) <= limit / 2 / 4 / 2);
-        assert!(wanted(1) > wanted(4));
+        assert_eq!(batches(1 << 20), 24);
+        assert!((2..24).contains(&batches(36 << 20)));
+        assert_eq!(batches(200 << 20), 2);
+    }
+
+    #[test]
+    fn the_advised_budget_is_the_smallest_that_fits_the_record() {
+        for demand in [
+            own_rows(1, photo(10)),
+            own_rows(64, photo(1 << 20)),
+            own_rows(8, RecordNeeds::default()),
+        ] {
+            let open = |total| Shares::new(Some(total), 1, demand, 2);
+            let shares = open(128 << 20).expect("enough");
+            for purpose in [
+                MemoryPurpose::Reading,
+                MemoryPurpose::Decoding,
+                MemoryPurpose::Row,
+            ] {
+                let needed = 2 * shares.limit_bytes(purpose) + 1;
+
+                let advice = shares.advisor.advice(purpose, needed);
+
+                assert_eq!(advice.sized, demand.record.sized);
+                let bytes = advice.memory_bytes.expect("there is such a budget");
+                let fits = |total| open(total).expect("enough").limit_bytes(purpose) >= needed;
+                assert!(fits(bytes) && !fits(bytes - (1 << 20)), "{purpose} {bytes}");
+            }
+        }
+        let shares = Shares::new(Some(1 << 30), 1, own_rows(1, photo(1)), 2).expect("enough");
+        let advice = shares.advisor.advice(MemoryPurpose::Row, u64::MAX);
+        assert_eq!(advice.memory_bytes, None, "no memory is that large");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::function::FunctionFailure;
 use crate::plan::failure::{SampleError, StageFailure};
 use infeed_codec::transform::TransformError;
-use infeed_core::error::Error;
+use infeed_core::error::{Error, MemoryAdvice};
 use infeed_source::Source;
 
 /// Converts a sample's failure to the loader's error, which names the record.
@@ -76,6 +76,7 @@ pub fn sample_error(source: &dyn Source, record: u64, failure: StageFailure) -> 
             purpose,
             needed_bytes,
             limit_bytes,
+            advice: MemoryAdvice::default(),
         },
     }
 }

@@ -7,6 +7,7 @@
 
 mod cached;
 mod joined;
+mod limits;
 mod substitutes;
 
 use std::collections::HashMap;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::assemble::{BatchAssembler, FilledRow, FinishedBatch, OpenBatch};
-use super::budget::Shares;
+use super::budget::{MemoryAdvisor, Shares};
 use super::cache::{DecodedCache, DecodedCacheStats};
 use super::costs::RecordCosts;
 use super::failed::sample_error;
@@ -28,10 +29,9 @@ use super::schedule::BatchSchedule;
 use super::whole_groups::fits;
 use super::{OnError, Options};
 use crate::plan::Plan;
-use crate::plan::failure::SampleError;
 use crate::plan::joined::JoinDraw;
 use crate::plan::prepared::PixelState;
-use crate::plan::sample::{AdmitMemory, Position, SampleScratch};
+use crate::plan::sample::{Position, SampleScratch};
 use infeed_codec::transform::Mixing;
 use infeed_core::batch::{BatchRow, RowCell};
 use infeed_core::counters::{Calls, Meter, Stage, StageStats, ThreadCounters, Timeline};
@@ -47,7 +47,7 @@ use infeed_source::{self as source, Read, ReadError, RecordResult, Source};
 
 /// A run of reads may use one part in `ROOM` of the bytes for reading, so that the next run is read
 /// while this one is used.
-const ROOM: u64 = 2;
+pub(super) const ROOM: u64 = 2;
 
 /// Substitutes tried for one position before the run stops. With half of a dataset bad, that
 /// happens once in 10^19 positions.
@@ -68,6 +68,7 @@ pub(crate) struct RecordJob {
     pub(super) kept_bytes: u64,
     pub(super) fetched_bytes: u64,
     pub(super) row_bytes: u64,
+    advisor: MemoryAdvisor,
     /// Counters of each worker.
     workers: Mutex<Vec<Arc<ThreadCounters>>>,
     /// Counters of all I/O threads.
@@ -142,7 +143,6 @@ impl RecordJob {
         assembler: BatchAssembler,
         options: &Options,
         shares: &Shares,
-        row_bytes: u64,
         timeline: Option<Arc<Timeline>>,
     ) -> RecordJob {
         RecordJob {
@@ -163,7 +163,8 @@ impl RecordJob {
             large: BytePool::new(shares.large_bytes),
             kept_bytes: shares.kept_bytes,
             fetched_bytes: shares.fetched_bytes,
-            row_bytes,
+            row_bytes: shares.row_bytes,
+            advisor: shares.advisor,
             workers: Mutex::default(),
             reading: ThreadCounters::new(timeline.clone()),
             timeline,
@@ -204,16 +205,6 @@ impl RecordJob {
     /// Returns the location of a sequence number's row in the order.
     pub(super) fn row_position(&self, sequence: Sequence) -> RowPosition {
         self.schedule.row_position(sequence)
-    }
-
-    /// Returns the size limits of records on this machine. `again` limits reads of substitutes.
-    pub(super) fn limits(&self, again: u64) -> RecordLimits {
-        RecordLimits {
-            read: self.fetched_bytes,
-            again,
-            scratch: self.kept_bytes.max(self.large.limit_bytes()),
-            row: self.row_bytes,
-        }
     }
 
     pub(super) fn plan(&self) -> &Plan {
@@ -323,7 +314,8 @@ impl RecordJob {
         self.costs
             .measured(record.index, record.bytes(), begun.elapsed());
         self.add_warnings(worker);
-        result.map_err(|failure| sample_error(&*self.source, record.index, failure))
+        let error = |failure| sample_error(&*self.source, record.index, failure);
+        result.map_err(|failure| self.advised(error(failure)))
     }
 
     /// Counts the decoder warnings of a sample, and notes its losses.
@@ -334,70 +326,6 @@ impl RecordJob {
         }
         let losses = worker.scratch.losses.drain(..);
         losses.for_each(|loss| self.losses.note(&*self.source, worker.at, loss));
-    }
-
-    /// Runs `work` with memory for it, which may be requested once.
-    fn within_limits<T, E>(
-        &self,
-        worker: &mut WorkerScratch,
-        limits: RecordLimits,
-        work: impl FnOnce(&mut SampleScratch, &ThreadCounters, AdmitMemory<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        let WorkerScratch {
-            scratch, counters, ..
-        } = worker;
-        // The partner's row counts as scratch.
-        let partner_bytes = match self.plan.mixes() {
-            true => self.plan.spare_row_bytes(),
-            false => 0,
-        };
-        let mut large = None;
-        let mut admit = |needed: u64| {
-            let needed = needed.saturating_add(partner_bytes);
-            if needed <= self.kept_bytes.min(limits.scratch) {
-                return Ok(());
-            }
-            let refused = |limit_bytes| SampleError::TooLarge {
-                purpose: "decoding",
-                needed_bytes: needed,
-                limit_bytes,
-            };
-            if needed > limits.scratch {
-                return Err(refused(limits.scratch));
-            }
-            let granted = self.large.take(needed);
-            large = Some(granted.map_err(|_| refused(self.large.limit_bytes()))?);
-            Ok(())
-        };
-        let result = work(scratch, counters, &mut admit);
-        if large.is_some() {
-            scratch.shrink();
-        }
-        result
-    }
-
-    /// Checks the size of a row outside slabs. A limit per row bounds the total of all rows.
-    fn within_row_limit(
-        &self,
-        record: &Record,
-        row: &BatchRow,
-        limits: RecordLimits,
-    ) -> Result<(), Error> {
-        let own = row.cells.iter().map(|cell| match cell {
-            RowCell::Own { bytes, .. } => bytes.len() as u64,
-            RowCell::Slab(_) => 0,
-        });
-        let needed_bytes = own.sum();
-        let limit_bytes = self.row_bytes.min(limits.row);
-        if needed_bytes <= limit_bytes {
-            return Ok(());
-        }
-        Err(Error::RecordTooLarge {
-            record: self.source.id(record.index, None),
-            purpose: "a row of its batch",
-            needed_bytes,
-            limit_bytes,
-        })
     }
 
     /// Completes a row: sets the mark of a valid row if there is a sample in it.
@@ -612,7 +540,7 @@ impl Job for RecordJob {
             }) => return Vec::new(),
             // Only a new read can wait for more memory.
             Err(ReadError::Refused { .. }) if has_no_gate => return cached::missing(wants[0]),
-            Err(error) => Some(error.about(&*self.source)),
+            Err(error) => Some(self.advised(error.about(&*self.source))),
         };
         let fetched = |&(place, record): &(usize, u64)| {
             let found = match (content.remove(&place), &failed) {

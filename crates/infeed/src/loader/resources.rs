@@ -1,9 +1,11 @@
 //! Memory and threads of a run, divided before any thread runs.
 
 use super::batch_functions::Finisher;
-use super::budget::{IN_FLIGHT_BATCHES, Shares, SlabPlan};
+use super::budget::{IN_FLIGHT_BATCHES, MemoryDemand, Shares, SlabPlan};
 use super::cores::{SharedCores, cores_for, ranks_here};
 use super::options::Options;
+use super::record_needs::RecordNeeds;
+use super::records::ROOM;
 use super::tuning::Tuning;
 use super::whole_groups::WholeGroups;
 use crate::pipeline::Pipeline;
@@ -68,13 +70,30 @@ pub(crate) fn divide(
     let workers = options
         .workers
         .unwrap_or_else(|| cores_for(options.world_size));
-    let (shares, workers, tuning) = divide_memory(plan, layouts, rows, |bytes, own_cells| {
-        let slabs = SlabPlan {
-            bytes,
-            in_flight_batches: in_flight_batches(rows, workers, bytes) + remote_batches as u64,
+    let record = RecordNeeds::of(pipeline, plan, source, readers);
+    let own_rows = plan.has_own_cells().then_some(rows as u64);
+    let own_bytes = own_rows.map_or(0, |rows| record.own_batch_bytes(rows));
+    let reads = match plan.records_per_row() {
+        1 => 1,
+        records => records * ROOM,
+    };
+    let (shares, workers, tuning) = divide_memory(plan, layouts, rows, |bytes| {
+        let in_flight_batches = in_flight_batches(rows, workers, bytes.saturating_add(own_bytes));
+        let demand = MemoryDemand {
+            slabs: SlabPlan {
+                bytes,
+                in_flight_batches: in_flight_batches + remote_batches as u64,
+            },
+            own_rows,
+            whole,
+            record,
+            reads,
         };
-        divide_rest(options, slabs, own_cells, whole)
+        divide_rest(options, demand)
     })?;
+    if let Some(text) = shares.warning() {
+        tracing::warn!(target: "infeed::loader", "{text}");
+    }
     Ok(Resources {
         rows,
         shares,
@@ -86,9 +105,9 @@ pub(crate) fn divide(
 
 /// In-flight batches of one machine's threads, if memory allows. Small batches and many workers need
 /// more, so that a slow sample does not leave workers without rows.
-fn in_flight_batches(rows: usize, workers: usize, slab_bytes: u64) -> u64 {
+fn in_flight_batches(rows: usize, workers: usize, batch_bytes: u64) -> u64 {
     let wanted = (ROWS_PER_WORKER * workers).div_ceil(rows.max(1)) as u64;
-    let most = MOST_IN_FLIGHT.min(MOST_BYTES / slab_bytes.max(1));
+    let most = MOST_IN_FLIGHT.min(MOST_BYTES / batch_bytes.max(1));
     wanted.min(most).max(IN_FLIGHT_BATCHES)
 }
 
@@ -103,53 +122,47 @@ fn divide_memory(
     plan: &mut Plan,
     forms: &mut BatchLayouts,
     rows: usize,
-    ask: impl Fn(u64, bool) -> Result<MemoryDivision, Error>,
+    ask: impl Fn(u64) -> Result<MemoryDivision, Error>,
 ) -> Result<MemoryDivision, Error> {
     let of = |plan: &Plan, forms: usize| {
         let forms: Vec<_> = plan.forms().into_iter().take(forms).collect();
         Batcher::of_forms(forms, rows, 0, None).slab_bytes()
             + Finisher::new(plan, rows, 0, None).slab_bytes()
     };
-    let own_cells = plan.has_own_cells();
     let count = forms.each.len();
     let all = of(plan, count);
     let smaller = matches!(forms.each.last(), Some((Placement::Resize, _)) if count > 1)
         .then(|| of(plan, count - 1))
         .filter(|&smaller| smaller < all);
     let Some(smaller) = smaller else {
-        return ask(all, own_cells);
+        return ask(all);
     };
     // One after the other: a division reserves memory from other loaders until it is dropped.
     let size = |(shares, most, _): MemoryDivision| (shares.in_flight_batches, most);
-    let (in_flight_batches, most) = size(ask(smaller, own_cells)?);
-    let fits = ask(all, own_cells).map(size);
+    let (in_flight_batches, most) = size(ask(smaller)?);
+    let fits = ask(all).map(size);
     if fits.is_ok_and(|fits| fits.0 >= in_flight_batches && fits.1 >= most) {
-        return ask(all, own_cells);
+        return ask(all);
     }
     plan.leave_out_resize(
         forms,
         "memory does not suffice for its larger rows with the same number of in-flight batches",
     );
-    ask(smaller, own_cells)
+    ask(smaller)
 }
 
 /// Divides the memory that slabs leave, with the number of workers of the options, or up to
 /// [`PER_CORE`] workers per core.
-fn divide_rest(
-    options: &Options,
-    slabs: SlabPlan,
-    own_cells: bool,
-    whole: WholeGroups,
-) -> Result<MemoryDivision, Error> {
+fn divide_rest(options: &Options, demand: MemoryDemand) -> Result<MemoryDivision, Error> {
     let (memory, processes) = (options.memory, ranks_here(options.world_size));
     if let Some(workers) = options.workers {
-        let shares = Shares::new(memory, processes, slabs, workers, own_cells, whole)?;
+        let shares = Shares::new(memory, processes, demand, workers)?;
         return Ok((shares, workers, None));
     }
     let cores = SharedCores::join(options.world_size);
     let now = cores.now();
     let counts = (now, PER_CORE * now);
-    let (shares, most) = Shares::for_at_most(memory, processes, slabs, counts, own_cells, whole)?;
+    let (shares, most) = Shares::for_at_most(memory, processes, demand, counts)?;
     Ok((shares, most, Some(Tuning::new(cores, now, most))))
 }
 

@@ -138,7 +138,6 @@ impl PreparedRun {
         };
         let selection = pipeline.selection(&*source, &order);
         let for_device = layouts.each.iter().any(|(by, _)| *by == Placement::Device);
-        let row_bytes = shares.row_bytes(rows);
         let timeline = options
             .timeline
             .map(|length| Arc::new(Timeline::new(length)));
@@ -150,7 +149,7 @@ impl PreparedRun {
             None => None,
         };
         let job = RecordJob::new(
-            source, plan, order, partition, assembler, options, &shares, row_bytes, timeline,
+            source, plan, order, partition, assembler, options, &shares, timeline,
         );
         let job = job.with_cache(cache);
         Ok(PreparedRun {
@@ -219,9 +218,13 @@ impl Loader {
             tracing::info!(target: "infeed::loader", "{text}");
             notices.push(text);
         }
+        let sized = match shares.advisor.sized() {
+            Some((sized, all)) => format!(" for the sizes of {sized} of {all} records"),
+            None => String::new(),
+        };
         tracing::info!(
             target: "infeed::loader",
-            "opened: {} records, {} steps per epoch, {} workers, {} in-flight batches, {} MiB",
+            "opened: {} records, {} steps per epoch, {} workers, {} in-flight batches, {} MiB{sized}",
             executor.job().source().len(),
             executor.job().partition().steps(),
             config.working,

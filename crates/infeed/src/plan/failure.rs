@@ -4,6 +4,7 @@ use super::boxes::BoxesError;
 use crate::function::FunctionFailure;
 use infeed_codec::decode::DecodeError;
 use infeed_codec::transform::TransformError;
+use infeed_core::error::MemoryPurpose;
 
 /// Reason why a record does not become a sample. The caller knows the record.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +37,7 @@ pub enum SampleError {
     #[error("it needs {needed_bytes} bytes of working memory, but the limit is {limit_bytes}")]
     #[allow(missing_docs)]
     TooLarge {
-        purpose: &'static str,
+        purpose: MemoryPurpose,
         needed_bytes: u64,
         limit_bytes: u64,
     },

@@ -14,6 +14,7 @@ use super::{FieldPlan, Plan, boxes, points};
 use infeed_codec::decode::Request;
 use infeed_codec::transform::{Mixing, MosaicDraw, PixelView, Step, TILES};
 use infeed_core::batch::{Array, ColumnKind, RowCell, Values};
+use infeed_core::error::MemoryPurpose;
 use infeed_core::sample::{DType, Image, Pixels, Record, RecordId, Region};
 
 pub use super::moved::StageShapes;
@@ -413,7 +414,7 @@ impl Plan {
 
 fn no_memory(field: usize) -> StageFailure {
     let error = SampleError::TooLarge {
-        purpose: "a preview",
+        purpose: MemoryPurpose::Preview,
         needed_bytes: 0,
         limit_bytes: 0,
     };

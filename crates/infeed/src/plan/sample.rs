@@ -343,48 +343,20 @@ impl Plan {
                 continue;
             };
             let failed = |error: SampleError| error.in_field(field);
-            let mut bytes: &[u8] = bytes;
-            let (header, size, frame) = match (state, &plan.stored) {
-                (PixelState::Prepared | PixelState::Computed, _) => {
-                    let found = prepared::pixels(bytes, plan.channels * plan.depth.bytes());
-                    let (size, frame, pixels) = found.ok_or_else(|| failed(prepared::damaged()))?;
-                    bytes = pixels;
-                    (None, size, frame)
-                }
-                (PixelState::Stored, Pixels::Raw { size, .. }) => {
-                    (None, *size, ImageFrame::upright(*size))
-                }
-                (PixelState::Stored, Pixels::Encoded) => {
-                    let decode = |error| failed(SampleError::Decode(error));
-                    let header = scratch
-                        .decoder
-                        .header(bytes, self.decode.orient, &self.limits);
-                    let header = header.map_err(decode)?;
-                    let (channels, depth) = header.output(plan.mode).map_err(decode)?;
-                    if (channels, depth) != (plan.channels, plan.depth) {
-                        return Err(failed(SampleError::Shape {
-                            found: format!("{channels} channels"),
-                            expected: format!("{}", plan.channels),
-                            fix: match plan.is_mask {
-                                true => {
-                                    "set the palette of a colour mask, or decode this field as \
-                                     \"rgb\" or \"gray\" with .decode()"
-                                }
-                                false => {
-                                    "decode this field as \"rgb\" or \"gray\" with .decode(), or \
-                                     give all images the channels of the first one"
-                                }
-                            },
-                        }));
-                    }
-                    scratch
-                        .decoder
-                        .check(bytes, &header, self.decode.verify)
-                        .map_err(decode)?;
-                    let (size, frame) = (header.size, header.frame());
-                    (Some(header), size, frame)
-                }
-            };
+            let look = self.visual(
+                record.index,
+                (field, plan),
+                bytes,
+                state,
+                &mut scratch.decoder,
+            )?;
+            if let Some(header) = &look.header {
+                let checked = scratch
+                    .decoder
+                    .check(look.bytes, header, self.decode.verify);
+                checked.map_err(|error| failed(SampleError::Decode(error)))?;
+            }
+            let size = look.size;
             if let Some(first) = looked.first()
                 && first.size != size
                 && self.transforms.iter().any(Transform::changes_geometry)
@@ -395,18 +367,66 @@ impl Plan {
                     fix: "an image and its mask must have the same size",
                 }));
             }
-            looked.push(VisualField {
-                record: record.index,
-                field,
-                plan,
-                bytes,
-                header,
-                size,
-                frame,
-                is_devices: plan.leaves_files && self.is_devices(record.index),
-            });
+            looked.push(look);
         }
         Ok(looked)
+    }
+
+    /// Reads the header of a visual field. `bytes` may end after the header.
+    pub(super) fn visual<'a>(
+        &'a self,
+        record: u64,
+        (field, plan): (usize, &'a PixelPlan),
+        mut bytes: &'a [u8],
+        state: PixelState,
+        decoder: &mut Decoder,
+    ) -> Result<VisualField<'a>, StageFailure> {
+        let failed = |error: SampleError| error.in_field(field);
+        let (header, size, frame) = match (state, &plan.stored) {
+            (PixelState::Prepared | PixelState::Computed, _) => {
+                let found = prepared::pixels(bytes, plan.channels * plan.depth.bytes());
+                let (size, frame, pixels) = found.ok_or_else(|| failed(prepared::damaged()))?;
+                bytes = pixels;
+                (None, size, frame)
+            }
+            (PixelState::Stored, Pixels::Raw { size, .. }) => {
+                (None, *size, ImageFrame::upright(*size))
+            }
+            (PixelState::Stored, Pixels::Encoded) => {
+                let decode = |error| failed(SampleError::Decode(error));
+                let header = decoder.header(bytes, self.decode.orient, &self.limits);
+                let header = header.map_err(decode)?;
+                let (channels, depth) = header.output(plan.mode).map_err(decode)?;
+                if (channels, depth) != (plan.channels, plan.depth) {
+                    return Err(failed(SampleError::Shape {
+                        found: format!("{channels} channels"),
+                        expected: format!("{}", plan.channels),
+                        fix: match plan.is_mask {
+                            true => {
+                                "set the palette of a colour mask, or decode this field as \
+                                 \"rgb\" or \"gray\" with .decode()"
+                            }
+                            false => {
+                                "decode this field as \"rgb\" or \"gray\" with .decode(), or \
+                                 give all images the channels of the first one"
+                            }
+                        },
+                    }));
+                }
+                let (size, frame) = (header.size, header.frame());
+                (Some(header), size, frame)
+            }
+        };
+        Ok(VisualField {
+            record,
+            field,
+            plan,
+            bytes,
+            header,
+            size,
+            frame,
+            is_devices: plan.leaves_files && self.is_devices(record),
+        })
     }
 
     /// Draws every random parameter, from sizes and boxes alone. Returns the steps, each with the

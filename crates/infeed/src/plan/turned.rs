@@ -4,21 +4,17 @@
 //! would show it. Opening a loader reads the headers of a few images, so the check is cheap and
 //! incomplete: it covers local files and shards only.
 
-use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
+use super::headers::HeaderReader;
 use crate::pipeline::Pipeline;
-use infeed_codec::decode::{Decoder, Format, Header, ImageFrame, Limits};
-use infeed_core::exec::budget::BudgetError;
+use infeed_codec::decode::ImageFrame;
 use infeed_core::sample::{FieldKind, Pixels};
-use infeed_source::{Read, Source, store};
+use infeed_source::{Read, Source};
 
 /// Number of records whose headers are read, spread over the source.
 const SAMPLE: u64 = 64;
-
-/// Bytes at the beginning of a file that usually hold its header and its orientation.
-const HEAD_BYTES: u64 = 64 << 10;
 
 /// Maximum bytes that all reads of a check bring.
 const ALL_BYTES: u64 = 32 << 20;
@@ -62,7 +58,8 @@ impl Annotations {
 
     /// Returns a warning if some images have an orientation that their annotations need.
     pub(super) fn warning(&self, source: &dyn Source) -> Option<String> {
-        let mut sampler = Sampler::default();
+        let left = AtomicU64::new(ALL_BYTES);
+        let mut reader = HeaderReader::new(&left);
         let (mut looked, mut turned) = (0_u64, 0_u64);
         let mut first = None;
         let count = source.len().min(SAMPLE);
@@ -75,7 +72,7 @@ impl Annotations {
             let Some(&(_, record)) = number else {
                 continue;
             };
-            let frames = sampler.frames(source, self, (record, &reads));
+            let frames = self.frames(source, &mut reader, (record, &reads));
             let Some((image, mask)) = frames else {
                 continue;
             };
@@ -92,6 +89,32 @@ impl Annotations {
              are decoded as stored, {}",
             self.advice()
         ))
+    }
+
+    /// Returns the frames of the image and the mask of a record. None if they cannot be read cheaply,
+    /// or at all, which only decoding reports.
+    fn frames(
+        &self,
+        source: &dyn Source,
+        reader: &mut HeaderReader<'_>,
+        (record, reads): (u64, &[Read]),
+    ) -> Option<(ImageFrame, Option<ImageFrame>)> {
+        let files = source.files(record);
+        let mask = self.mask.as_ref().map(|(at, _)| *at);
+        let mut frame_of_file = |path: &Path| Some(reader.head(path)?.header.frame());
+        if let [image, rest @ ..] = &files[..] {
+            let image = frame_of_file(image)?;
+            let mask = rest.first().filter(|_| mask.is_some());
+            return Some((image, mask.and_then(|mask| frame_of_file(mask))));
+        }
+        if source.local_files(record).is_empty() {
+            return None;
+        }
+        let mut fields = None;
+        reader.read(source, reads, |_, _, found| fields = Some(found));
+        let fields = fields?;
+        let mut frame = |at: usize| Some(reader.header(fields.get(at)?)?.frame());
+        Some((frame(self.image)?, mask.and_then(frame)))
     }
 
     /// Whether the annotations of an image, or its mask, only fit after the turn of the image.
@@ -130,103 +153,6 @@ impl Annotations {
                  not, {FIX} alone turns both"
             ),
         }
-    }
-}
-
-/// Reads headers within a budget of bytes.
-struct Sampler {
-    decoder: Decoder,
-    left: u64,
-}
-
-impl Default for Sampler {
-    fn default() -> Sampler {
-        Sampler {
-            decoder: Decoder::new(),
-            left: ALL_BYTES,
-        }
-    }
-}
-
-impl Sampler {
-    /// Returns the frames of the image and the mask of a record. None if they cannot be read cheaply,
-    /// or at all, which only decoding reports.
-    fn frames(
-        &mut self,
-        source: &dyn Source,
-        annotations: &Annotations,
-        (record, reads): (u64, &[Read]),
-    ) -> Option<(ImageFrame, Option<ImageFrame>)> {
-        let files = source.files(record);
-        let mask = annotations.mask.as_ref().map(|(at, _)| *at);
-        if let [image, rest @ ..] = &files[..] {
-            let image = self.frame_of_file(image)?;
-            let mask = rest.first().filter(|_| mask.is_some());
-            return Some((image, mask.and_then(|mask| self.frame_of_file(mask))));
-        }
-        if source.local_files(record).is_empty() {
-            return None;
-        }
-        let fields = self.read(source, reads)?;
-        let mut frame = |at: usize| Some(self.header(fields.get(at)?)?.frame());
-        Some((frame(annotations.image)?, mask.and_then(frame)))
-    }
-
-    /// Reads a record of a shard, if the budget permits.
-    fn read(&mut self, source: &dyn Source, reads: &[Read]) -> Option<Vec<bytes::Bytes>> {
-        let mut found = None;
-        for read in reads {
-            let mut admit = |bytes: u64| match self.left.checked_sub(bytes) {
-                Some(left) => {
-                    self.left = left;
-                    Ok(())
-                }
-                None => Err(BudgetError::Closed),
-            };
-            let mut sink = |_, result| found = Some(result);
-            source.read(read, &mut admit, &mut sink).ok()?;
-        }
-        Some(found?.ok()?.fields)
-    }
-
-    /// Reads the head of a file, and the whole file if the header needs more.
-    fn frame_of_file(&mut self, path: &Path) -> Option<ImageFrame> {
-        if store::is_url(path) {
-            return None;
-        }
-        let mut file = File::open(path).ok()?;
-        let mut bytes = self.read_file(&mut file, HEAD_BYTES).ok()?;
-        let is_whole = (bytes.len() as u64) < HEAD_BYTES;
-        let header = match Format::of(&bytes)? {
-            // Its metadata follow the pixels.
-            Format::WebP if !is_whole => None,
-            _ => self.header(&bytes),
-        };
-        if let (None, false) = (&header, is_whole) {
-            let length = file.metadata().ok()?.len();
-            file.seek(SeekFrom::Start(0)).ok()?;
-            bytes = self.read_file(&mut file, length).ok()?;
-            return Some(self.header(&bytes)?.frame());
-        }
-        Some(header?.frame())
-    }
-
-    /// Reads up to `bytes` bytes from a file.
-    fn read_file(&mut self, file: &mut File, bytes: u64) -> io::Result<Vec<u8>> {
-        self.left = self
-            .left
-            .checked_sub(bytes)
-            .ok_or(io::ErrorKind::OutOfMemory)?;
-        let mut found = Vec::new();
-        file.take(bytes).read_to_end(&mut found)?;
-        Ok(found)
-    }
-
-    fn header(&mut self, bytes: &[u8]) -> Option<Header> {
-        let limits = Limits {
-            max_pixels: u64::MAX,
-        };
-        self.decoder.header(bytes, true, &limits).ok()
     }
 }
 

@@ -1,10 +1,15 @@
 //! Memory is bounded: budgets, records that can never fit, and batches that the consumer holds.
 
-use infeed::pipeline::SourceSpec;
-use infeed::transform::{CenterCrop, ClassIndex, RandomResizedCrop};
-use infeed::{Error, OnError, Options, Pipeline};
+use std::fs;
+use std::path::Path;
 
-use crate::data::{epoch, pairs, photos};
+use infeed::pipeline::SourceSpec;
+use infeed::sample::{Depth, Image, Size};
+use infeed::transform::{CenterCrop, ClassIndex, RandomResizedCrop, ToFloat};
+use infeed::{Error, OnError, Options, Pipeline};
+use infeed_sample::{Subsampling, jpeg};
+
+use crate::data::{epoch, pairs, photo, photos};
 
 #[test]
 fn a_budget_below_two_batches_is_rejected_when_the_pipeline_opens() {
@@ -97,4 +102,68 @@ fn two_loaders_of_one_process_leave_room_for_each_other() {
         assert_eq!(epoch(&train).len(), 4);
         assert_eq!(epoch(&validate).len(), 4);
     }
+}
+
+/// Writes a photograph of 12 megapixels.
+fn write_large_photo(path: &Path) {
+    let mut image = Image::default();
+    let (height, width) = (3000, 4000);
+    image.reset(Size { height, width }, 3, Depth::U8);
+    let bytes = jpeg(&image, 90, Subsampling::Quarter).expect("encodes");
+    fs::write(path, bytes).expect("writes");
+}
+
+#[test]
+fn a_large_photo_among_small_ones_needs_no_option() {
+    let root = photos(8);
+    write_large_photo(&root.path().join("cat/large.jpg"));
+    let folder = || Pipeline::new(SourceSpec::folder(root.path())).decode();
+    let pipelines = [
+        folder().batch(1).pad(),
+        folder().transform(CenterCrop::new(16)).batch(4),
+        folder().transform(ToFloat::default()).batch(3).pad(),
+    ];
+    for pipeline in pipelines {
+        for workers in [1, 2] {
+            let mut options = Options::default();
+            options.workers = Some(workers);
+
+            let loader = pipeline.open(&options).expect("opens");
+
+            let samples: usize = epoch(&loader).iter().map(infeed::Batch::rows).sum();
+            assert_eq!(samples, 9);
+        }
+    }
+}
+
+#[test]
+fn a_record_that_became_too_large_proposes_the_budget_in_which_it_fits() {
+    let root = photos(4);
+    let pipeline = Pipeline::new(SourceSpec::folder(root.path())).decode();
+    let pipeline = pipeline.batch(1).pad();
+    let mut options = Options::default();
+    options.workers = Some(2);
+    options.on_error = OnError::Stop;
+    let loader = pipeline.open(&options).expect("opens");
+    assert_eq!(epoch(&loader).len(), 4);
+    write_large_photo(&photo(root.path(), 2));
+
+    // Batches of the next epochs may be ready.
+    let error = loop {
+        if let Err(error) = loader.next_batch() {
+            break error;
+        }
+    };
+
+    let text = error.to_string();
+    assert!(
+        text.contains("the sizes of all 4 records; set memory="),
+        "{text}"
+    );
+    let Error::RecordTooLarge { advice, .. } = error else {
+        panic!("{text}")
+    };
+    options.memory = advice.memory_bytes;
+    let loader = pipeline.open(&options).expect("opens");
+    assert_eq!(epoch(&loader).len(), 4);
 }

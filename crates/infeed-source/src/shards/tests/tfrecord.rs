@@ -289,7 +289,7 @@ fn a_record_that_contradicts_its_field_is_damaged_with_the_reason() {
     for (features, reason) in [
         (
             vec![of_bytes("cat", &[b"x"])],
-            "it is missing; the record has `cat`",
+            "it is missing; the record has `cat`; complete the record",
         ),
         (vec![], "no features"),
         (vec![of_wholes("label", &[])], "0 numbers"),

@@ -116,7 +116,8 @@ impl RecordJob {
         self.add_warnings(worker);
         result.map_err(|TileFailure { tile, failure }| {
             let record = tiles[tile].record.index;
-            (tile, Box::new(sample_error(&*self.source, record, failure)))
+            let error = self.advised(sample_error(&*self.source, record, failure));
+            (tile, Box::new(error))
         })?;
         self.within_row_limit(tiles[0].record, row, limits)
             .map_err(|error| (0, Box::new(error)))

@@ -1,0 +1,367 @@
+//! Upper bounds of the memory for the sample of a record, from its header.
+
+use super::fold::fold;
+use super::joined::JoinPlan;
+use super::moved::SampleImage;
+use super::prepared::PixelState;
+use super::sample::{DrawnImage, Position, VisualField};
+use super::{FieldPlan, Plan};
+use infeed_codec::decode::{DctScale, Decoder, ImageFrame, Request};
+use infeed_codec::transform::Step;
+use infeed_core::sample::{Pixels, Record, Region, Size};
+
+/// Images between which the steps on a mosaic's canvas alternate, and the canvas.
+const CANVASES: u64 = 3;
+
+/// Bytes of memory for one sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SampleBytes {
+    /// Working memory.
+    pub(crate) scratch: u64,
+    /// The row, as far as it is outside slabs.
+    pub(crate) row: u64,
+}
+
+/// Steps of an image: each with the index of its transform.
+type DrawnSteps = Vec<(usize, Step)>;
+
+impl Plan {
+    /// Whether the memory for a sample depends on its record: an image is decoded, or a row is
+    /// outside slabs.
+    pub(crate) fn needs_record_sizes(&self) -> bool {
+        self.has_own_cells() || self.encoded_fields().next().is_some()
+    }
+
+    /// Whether [`Plan::sample_bytes`] needs whole records, and not only the headers of images: rows
+    /// hold the masks of boxes, or copies of fields of any length.
+    pub(crate) fn needs_record_contents(&self) -> bool {
+        let copies = |field: &FieldPlan| matches!(field, FieldPlan::Own);
+        self.boxes.iter().any(|boxes| boxes.masks.is_some()) || self.fields.iter().any(copies)
+    }
+
+    /// Fields of encoded images and masks.
+    pub(crate) fn encoded_fields(&self) -> impl Iterator<Item = usize> {
+        let encoded = |field: &FieldPlan| matches!(field, FieldPlan::Pixels(plan) if matches!(plan.stored, Pixels::Encoded));
+        let fields = self.fields.iter().enumerate();
+        fields.filter_map(move |(number, field)| encoded(field).then_some(number))
+    }
+
+    /// Whether the sizes of rows depend on functions.
+    pub(crate) fn calls_functions(&self) -> bool {
+        !self.sample_calls().is_empty()
+    }
+
+    /// Number of records that a row needs.
+    pub(crate) fn records_per_row(&self) -> u64 {
+        self.images_per_sample() + u64::from(self.mixes())
+    }
+
+    /// Number of images from which a sample is made before it is mixed.
+    fn images_per_sample(&self) -> u64 {
+        match &self.join {
+            Some(JoinPlan::Mosaic(_)) => 4,
+            Some(JoinPlan::CopyPaste(_)) => 2,
+            None => 1,
+        }
+    }
+
+    /// Returns an upper bound of the memory for the sample of a record at a position. Its images may
+    /// end after their headers. Without `has_contents`, all other fields are empty. Random sizes are
+    /// those of this position. None if the record is bad.
+    pub(crate) fn sample_bytes(
+        &self,
+        record: &Record,
+        has_contents: bool,
+        at: Position,
+        decoder: &mut Decoder,
+    ) -> Option<SampleBytes> {
+        let fields = self.fields(0);
+        let mut looked: Vec<VisualField<'_>> = Vec::new();
+        let (mut scratch, mut row) = (self.function_inputs(record, fields), 0_u64);
+        for (field, (plan, bytes)) in fields.iter().zip(&record.fields).enumerate() {
+            if let FieldPlan::Pixels(plan) = plan {
+                let field = (field, plan);
+                let found = self.visual(record.index, field, bytes, PixelState::Stored, decoder);
+                looked.push(found.ok()?);
+            } else if self.is_own(field) {
+                // The boxes of all images of the sample.
+                let bytes = bytes.len() as u64 * self.images_per_sample();
+                row = row.saturating_add(bytes);
+            }
+        }
+        let Some(first) = looked.first() else {
+            return Some(SampleBytes { scratch, row });
+        };
+        let (steps, canvas) = self.steps_alone(record, first, has_contents, at)?;
+        for look in &looked {
+            let folded = fold(&look.plan.steps, &steps, look.size);
+            let request = look.header.as_ref().map(|header| Request {
+                mode: look.plan.mode,
+                // Other draws may need more of the image.
+                region: Region {
+                    top: 0,
+                    left: 0,
+                    size: header.size,
+                },
+                orient: self.decode.orient,
+                scale: DctScale::Full,
+                verify: self.decode.verify,
+            });
+            let bytes = look.scratch_bytes(&folded, request.as_ref(), decoder);
+            scratch = scratch.saturating_add(bytes);
+            scratch = scratch.saturating_add(self.function_row(look, &folded));
+            let mut size = folded.view.size;
+            if let Some((canvas, after)) = &canvas {
+                let bytes = canvas.pixels() * look.pixel_bytes() as u64;
+                scratch = scratch.saturating_add(bytes.saturating_mul(CANVASES));
+                size = fold(&look.plan.steps, after, *canvas).view.size;
+            }
+            if self.is_own(look.field) {
+                row = row.saturating_add(look.plan.row_bytes(size));
+            }
+        }
+        if has_contents {
+            let mut image = SampleImage::new(record, first, &[]);
+            let mut shared = &steps;
+            if let Some((canvas, after)) = &canvas {
+                (image.frame, shared) = (ImageFrame::upright(*canvas), after);
+            }
+            let masks = self.mask_bytes((&[image], shared));
+            // Those of all images of the sample.
+            let masks = masks.saturating_mul(self.images_per_sample());
+            scratch = scratch.saturating_add(masks);
+            row = row.saturating_add(masks);
+        }
+        scratch = match (&self.join, self.mixes()) {
+            // Both images of a paste exist at once.
+            (Some(JoinPlan::CopyPaste(_)), _) => scratch.saturating_mul(2),
+            (_, true) => scratch.saturating_add(self.spare_row_bytes()),
+            _ => scratch,
+        };
+        Some(SampleBytes { scratch, row })
+    }
+
+    /// Whether the rows of a field are outside slabs.
+    fn is_own(&self, field: usize) -> bool {
+        let column = self.columns.get(field);
+        column.is_some_and(|column| column.kind.row_bytes().is_none())
+    }
+
+    /// Draws the steps of an image as if it were the only one of its sample. For a mosaic, also
+    /// returns the size of the canvas and the steps on it.
+    fn steps_alone(
+        &self,
+        record: &Record,
+        first: &VisualField<'_>,
+        has_contents: bool,
+        at: Position,
+    ) -> Option<(DrawnSteps, Option<(Size, DrawnSteps)>)> {
+        let empty = |size| DrawnImage {
+            field: first.field,
+            size,
+            boxes: Vec::new(),
+            steps: Vec::new(),
+        };
+        let mut drawn = match has_contents {
+            true => self.undrawn(record, first).ok()?,
+            false => empty(first.frame.size),
+        };
+        let all = self.transforms.len();
+        let Some(JoinPlan::Mosaic(mosaic)) = &self.join else {
+            self.draw_more(0..all, at, &mut drawn).ok()?;
+            return Some((drawn.steps, None));
+        };
+        self.draw_more(0..mosaic.number, at, &mut drawn).ok()?;
+        let size = mosaic.mosaic.size.square();
+        let after = self.draw_after(mosaic.number, size, std::iter::empty(), at);
+        Some((drawn.steps, Some((size, after.ok()?))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::{Pipeline, SourceSpec};
+    use crate::plan::mosaic::TileRecord;
+    use crate::plan::sample::SampleScratch;
+    use bytes::Bytes;
+    use infeed_codec::transform::{
+        CenterCrop, CopyPaste, Mosaic, RandomResizedCrop, RandomRotation, ScaleJitter, Transform,
+    };
+    use infeed_core::batch::RowCell;
+    use infeed_core::counters::ThreadCounters;
+    use infeed_core::sample::{Depth, Image};
+    use infeed_sample::{Subsampling, jpeg, png};
+    use infeed_source::{Source, read_one};
+    use std::fs;
+    use tempfile::TempDir;
+
+    /// Eight photographs of different sizes with outlines for LabelMe.
+    fn outlined() -> TempDir {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        for n in 0..8_u32 {
+            let (height, width) = (40 + 13 * n, 150 - 11 * n);
+            let mut image = Image::default();
+            image.reset(Size { height, width }, 3, Depth::U8);
+            let (name, bytes) = match n % 2 {
+                0 => (format!("{n}.png"), png(&image)),
+                _ => (format!("{n}.jpg"), jpeg(&image, 90, Subsampling::Quarter)),
+            };
+            fs::write(root.path().join(&name), bytes.expect("encodes")).expect("writes");
+            let shape =
+                r#"{"label": "a", "shape_type": "rectangle", "points": [[2, 2], [30, 30]]}"#;
+            let shapes = vec![shape; 1 + n as usize].join(", ");
+            let text = format!(
+                r#"{{"imagePath": "{name}", "imageWidth": {width}, "imageHeight": {height},
+                    "shapes": [{shapes}]}}"#
+            );
+            fs::write(root.path().join(format!("{n}.json")), text).expect("writes");
+        }
+        root
+    }
+
+    fn pipeline(root: &TempDir, masks: bool, transforms: Vec<Transform>) -> Pipeline {
+        let source = SourceSpec::LabelMe {
+            images: root.path().to_owned(),
+            labels: None,
+            classes: None,
+            masks,
+        };
+        let all = transforms.into_iter();
+        let pipeline = all.fold(Pipeline::new(source).decode(), Pipeline::transform);
+        pipeline.batch(2).pad()
+    }
+
+    /// Scratch and bytes outside slabs of the sample at a position.
+    fn measured(plan: &Plan, source: &dyn Source, at: Position) -> SampleBytes {
+        let mut scratch = SampleScratch::new();
+        let counters = ThreadCounters::new(None);
+        let mut row = plan.spare_row();
+        let mut needed = 0;
+        let mut admit = |bytes: u64| {
+            needed = bytes;
+            Ok(())
+        };
+        let record = |number: u64| read_one(source, number % source.len()).expect("reads");
+        let state = PixelState::Stored;
+        match plan.join(at, || 0..source.len()) {
+            Some(drawn) => {
+                let numbers = std::iter::once(at.position).chain(drawn.partners().iter().copied());
+                let records: Vec<Record> = numbers.map(record).collect();
+                let tiles: Vec<TileRecord<'_>> = records
+                    .iter()
+                    .map(|record| TileRecord {
+                        record,
+                        state,
+                        at: Position {
+                            position: record.index,
+                            ..at
+                        },
+                    })
+                    .collect();
+                let to = (&mut row, &mut scratch);
+                plan.run_joined(&tiles, &drawn, to.0, to.1, &counters, &mut admit)
+                    .expect("a sample");
+            }
+            None => plan
+                .run(
+                    (&record(at.position), state),
+                    at,
+                    &mut row,
+                    &mut scratch,
+                    &counters,
+                    &mut admit,
+                )
+                .expect("a sample"),
+        }
+        let own = row.cells.iter().zip(plan.columns());
+        let own = own.filter(|(_, column)| column.kind.row_bytes().is_none());
+        let bytes = own.map(|(cell, _)| match cell {
+            RowCell::Own { bytes, .. } => bytes.len() as u64,
+            RowCell::Slab(_) => 0,
+        });
+        SampleBytes {
+            scratch: needed,
+            row: bytes.sum(),
+        }
+    }
+
+    #[test]
+    fn no_sample_needs_more_than_the_bounds_of_its_record() {
+        let root = outlined();
+        let size = CenterCrop::new(20);
+        let transforms: [Vec<Transform>; 7] = [
+            Vec::new(),
+            vec![RandomResizedCrop::new(24).into()],
+            vec![size.into()],
+            vec![RandomRotation::new(30.0).into()],
+            vec![ScaleJitter::new([90, 90]).into()],
+            vec![Mosaic::new(64).into()],
+            vec![CopyPaste::default().into()],
+        ];
+        for masks in [false, true] {
+            for transforms in transforms.clone() {
+                let needs_masks = transforms.iter().any(|one| one.copy_paste().is_some());
+                if needs_masks && !masks {
+                    continue;
+                }
+                let pipeline = pipeline(&root, masks, transforms);
+                let source = pipeline.open_source(&[]).expect("opens");
+                let plan = Plan::over(&pipeline, &*source).expect("a plan");
+                let mut most = SampleBytes::default();
+                let mut decoder = Decoder::new();
+                for number in 0..source.len() {
+                    let record = read_one(&*source, number).expect("reads");
+                    for epoch in 0..64 {
+                        let at = Position {
+                            epoch,
+                            position: number,
+                        };
+                        let bytes = plan.sample_bytes(&record, true, at, &mut decoder);
+                        let bytes = bytes.expect("a good record");
+                        most.scratch = most.scratch.max(bytes.scratch);
+                        most.row = most.row.max(bytes.row);
+                    }
+                }
+                for epoch in 0..16 {
+                    for position in 0..source.len() {
+                        let at = Position { epoch, position };
+                        let found = measured(&plan, &*source, at);
+                        assert!(
+                            found.scratch <= most.scratch && found.row <= most.row,
+                            "{found:?} exceeds {most:?}: {:?}",
+                            pipeline.transforms
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_head_of_a_file_has_the_bounds_of_the_whole_file() {
+        let root = outlined();
+        let pipeline = pipeline(&root, false, Vec::new());
+        let source = pipeline.open_source(&[]).expect("opens");
+        let plan = Plan::over(&pipeline, &*source).expect("a plan");
+        let mut decoder = Decoder::new();
+        let image = plan.encoded_fields().next().expect("an image");
+        for number in 0..source.len() {
+            let whole = read_one(&*source, number).expect("reads");
+            let mut head = Record {
+                index: number,
+                fields: vec![Bytes::new(); whole.fields.len()],
+            };
+            let bytes = &whole.fields[image];
+            head.fields[image] = bytes.slice(..bytes.len() - 20);
+            let at = Position::default();
+
+            let of_whole = plan.sample_bytes(&whole, false, at, &mut decoder);
+            let of_head = plan.sample_bytes(&head, false, at, &mut decoder);
+
+            let (of_whole, of_head) = (of_whole.expect("good"), of_head.expect("good"));
+            assert_eq!(of_whole.scratch, of_head.scratch);
+            assert!(of_head.row > 3 * 40 * 70, "{of_head:?}");
+        }
+    }
+}
