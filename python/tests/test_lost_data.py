@@ -3,6 +3,7 @@
 import io
 import logging
 import struct
+import tarfile
 import zlib
 from pathlib import Path
 
@@ -203,3 +204,42 @@ def test_pnm_files_are_read_like_pillow(tmp_path, caplog):
 
     for path, array in zip(sorted(tmp_path.iterdir()), arrays, strict=True):
         assert np.array_equal(array, by_pillow(path, "RGB")), path.name
+
+
+@pytest.fixture
+def shard(tmp_path):
+    """A shard with images in `png`, and bytes in `bin`: images from record 20 on."""
+    file = io.BytesIO()
+    Image.new("L", (4, 3), 9).save(file, "PNG")
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for number in range(40):
+            late = file.getvalue() if number >= 20 else b"nothing"
+            for extension, content in [("png", file.getvalue()), ("bin", late)]:
+                member = tarfile.TarInfo(f"{number:02}.{extension}")
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+    return str(tmp_path / "a.tar")
+
+
+def test_images_in_a_field_of_bytes_are_not_left_undecoded_without_a_word(
+    shard, caplog
+):
+    def found(fields, decoded=True):
+        pipeline = Pipeline(sources.WebDataset(shard, fields))
+        pipeline = pipeline.decode() if decoded else pipeline
+        pipeline = pipeline.batch(2, pad=True)
+        texts, _ = warnings(caplog, pipeline, epochs=2, workers=2)
+        return texts
+
+    named = {"image": "png", "late": "bin"}
+
+    texts = found(named)
+
+    assert len(texts) == 1, texts
+    assert "field `late` of" in texts[0]
+    assert "record 20" in texts[0]
+    assert "is a PNG image" in texts[0]
+    assert 'kind="image"' in texts[0]
+    assert found(named, decoded=False) == []
+    declared = sources.Field("bin", kind="bytes")
+    assert found(dict(named, late=declared)) == []

@@ -180,3 +180,51 @@ def test_draws_of_a_preview_can_be_replayed_exactly(classification):
     for name in ("ColorJitter", "output"):
         mine, theirs = replayed[name].fields["image"], drawn[name].fields["image"]
         np.testing.assert_array_equal(mine, theirs)
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n"
+PAGE = b"\n<!DOCTYPE html>\n<html><head><title>404</title></head></html>\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason", "fix"),
+    [
+        (POINTER, "the file is a Git LFS pointer", "run `git lfs pull`"),
+        (PAGE, "the file is an HTML page", "download the file again"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("a.tar", lambda root: sources.WebDataset(f"{root}/a.tar")),
+        ("a.tfrecord", lambda root: sources.TFRecord(f"{root}/a.tfrecord")),
+        ("a.parquet", lambda root: sources.Parquet(f"{root}/a.parquet")),
+        ("a.arrow", lambda root: sources.Arrow(f"{root}/a.arrow")),
+        ("a.npz", lambda root: sources.Npz(f"{root}/a.npz")),
+        ("mds/index.json", lambda root: sources.MDS(f"{root}/mds")),
+        ("a.json", lambda root: sources.Coco(f"{root}/images", f"{root}/a.json")),
+        ("labels/a.txt", lambda root: sources.Yolo(f"{root}/images")),
+        ("images/a.json", lambda root: sources.LabelMe(f"{root}/images")),
+        (
+            "labels.csv",
+            lambda root: sources.Folder(root / "images", f"{root}/labels.csv"),
+        ),
+        ("Annotations/a.xml", lambda root: sources.Voc(root)),
+    ],
+)
+def test_a_pointer_or_a_page_in_place_of_data_is_called_what_it_is(
+    path, source, content, reason, fix, tmp_path
+):
+    for folder in ["images", "labels", "mds", "Annotations", "ImageSets/Main"]:
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "images/a.png").write_bytes(b"never read")
+    (tmp_path / "ImageSets/Main/train.txt").write_text("a\n")
+    (tmp_path / path).write_bytes(content)
+    pipeline = infeed.Pipeline(source(tmp_path)).batch(1)
+
+    with pytest.raises(infeed.InfeedError, match=reason) as caught:
+        pipeline.open()
+
+    message = str(caught.value)
+    assert fix in message
+    assert path.rsplit("/", 1)[-1] in message

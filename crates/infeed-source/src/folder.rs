@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use super::class_names::ClassNames;
 use super::extensions::without_images;
+use super::labelled::check_is_data;
 use super::left_out::LeftOut;
 use super::listing::{Paths, Tree};
 use super::open_file::OpenFile;
@@ -455,13 +456,16 @@ pub(super) fn read_files(
 
 /// Returns the content of a small file, local or in a bucket.
 pub(super) fn content(path: &Path) -> Result<Bytes, Error> {
-    if !store::is_url(path) {
-        let bytes = std::fs::read(path).map_err(|error| Error::open(path, error))?;
-        return Ok(Bytes::from(bytes));
-    }
-    let blob = store::open(&path.to_string_lossy())?;
-    let bytes = blob.read(0..blob.len());
-    bytes.map_err(|error| Error::open(path, error))
+    let bytes = match store::is_url(path) {
+        false => std::fs::read(path).map(Bytes::from),
+        true => {
+            let blob = store::open(&path.to_string_lossy())?;
+            blob.read(0..blob.len())
+        }
+    };
+    let bytes = bytes.map_err(|error| Error::open(path, error))?;
+    check_is_data(path, &bytes)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Values of annotation files, as the tools that write them do: integers as `1.0`, truth values as
 //! numbers. A value stays JSON text until it is used, so that an error can name its entry and show it.
 
+use infeed_codec::decode::ForeignFile;
 use infeed_core::printable::printable;
 use infeed_core::sample::Size;
 use serde::de::DeserializeOwned;
@@ -61,6 +62,9 @@ pub(super) fn shown(value: &RawValue) -> String {
 /// Describes an error of the parser with a fix. `expected` describes the file, such as "annotations of
 /// COCO".
 pub(super) fn problem(error: &serde_json::Error, text: &[u8], expected: &str) -> String {
+    if let Some(found) = ForeignFile::in_place_of_data(text) {
+        return found.to_string();
+    }
     let near = near(error, text);
     match error.classify() {
         Category::Eof => format!("the file is truncated{near}; download or write it again"),

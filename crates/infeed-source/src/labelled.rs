@@ -10,6 +10,7 @@ use super::extensions::{has_extension, without_images};
 use super::left_out::LeftOut;
 use super::listing::{Paths, Tree};
 use crate::store;
+use infeed_codec::decode::ForeignFile;
 use infeed_core::error::Error;
 
 /// List of classes that tools write next to files of labels.
@@ -93,8 +94,9 @@ pub(super) fn without_mark(text: &[u8]) -> &[u8] {
 ///
 /// # Errors
 ///
-/// [`Error::Config`] for bytes that are not UTF-8.
+/// [`Error::Config`] for bytes that are not UTF-8, and for a pointer or a web page.
 pub(super) fn text<'a>(path: &Path, bytes: &'a [u8]) -> Result<Cow<'a, str>, Error> {
+    check_is_data(path, bytes)?;
     let text = std::str::from_utf8(without_mark(bytes)).map_err(|_| {
         let problem = format!("{} is not UTF-8 text; save it as UTF-8", path.display());
         Error::config("source", problem)
@@ -103,6 +105,21 @@ pub(super) fn text<'a>(path: &Path, bytes: &'a [u8]) -> Result<Cow<'a, str>, Err
         true => text.replace("\r\n", "\n").replace('\r', "\n").into(),
         false => text.into(),
     })
+}
+
+/// Checks that a file is no pointer and no web page. It may be empty.
+///
+/// # Errors
+///
+/// [`Error::Config`] that names the file and the fix.
+pub(super) fn check_is_data(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    match ForeignFile::in_place_of_data(bytes).filter(|_| !bytes.is_empty()) {
+        Some(found) => {
+            let problem = format!("{}: {found}", path.display());
+            Err(Error::config("source", problem))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Reads a file of labels. None if there is none.

@@ -15,6 +15,7 @@ use super::boxed::{self, BoxedImages};
 use super::extensions::IMAGE_EXTENSIONS;
 use super::listing::{Tree, check_inside};
 use crate::store;
+use infeed_codec::decode::ForeignFile;
 use infeed_core::error::Error;
 use infeed_core::printable::printable;
 use infeed_core::sample::{DType, Field, Size};
@@ -45,6 +46,13 @@ pub const CLASSES: [&str; 20] = [
     "train",
     "tvmonitor",
 ];
+
+/// The parser ignores the name of an outermost element that is not one of several.
+#[derive(Deserialize)]
+enum VocFile {
+    #[serde(rename = "annotation")]
+    Annotation(VocAnnotation),
+}
 
 /// Values are texts until they are used, so that an error can name the object and show them.
 #[derive(Deserialize)]
@@ -135,8 +143,11 @@ pub fn open(
         let text = fs::read_to_string(&file).map_err(|error| Error::open(&file, error))?;
         let wrong =
             |problem: String| Error::config("source", format!("{}: {problem}", file.display()));
-        let annotation: VocAnnotation =
+        let VocFile::Annotation(annotation) =
             quick_xml::de::from_str(text.trim_start_matches('\u{FEFF}')).map_err(|error| {
+                if let Some(found) = ForeignFile::in_place_of_data(text.as_bytes()) {
+                    return wrong(found.to_string());
+                }
                 let reason = match error {
                     DeError::InvalidXml(error) => format!(": {}", printable(&error.to_string())),
                     // Other errors are about Rust types.
@@ -361,6 +372,10 @@ mod tests {
             (
                 GOOD[..GOOD.len() - 40].to_owned(),
                 ["a.xml", "download it again"],
+            ),
+            (
+                "<svg><object/></svg>".to_owned(),
+                ["a.xml", "no annotation of Pascal VOC"],
             ),
             (
                 GOOD.replace("<xmin>2</xmin>", ""),

@@ -38,6 +38,14 @@ pub enum ForeignFile {
 }
 
 impl ForeignFile {
+    /// Recognizes what stands in place of any data: nothing, a pointer, or a web page. None for other
+    /// bytes, also for valid files.
+    pub fn in_place_of_data(bytes: &[u8]) -> Option<ForeignFile> {
+        use ForeignFile::{Empty, Html, LfsPointer};
+        let found = ForeignFile::of(bytes);
+        matches!(found, Empty | LfsPointer | Html).then_some(found)
+    }
+
     /// Judges bytes that have no known image format. Allocates nothing.
     pub fn of(bytes: &[u8]) -> ForeignFile {
         if bytes.is_empty() {
@@ -164,10 +172,10 @@ impl fmt::Display for ForeignFile {
                 f.write_str("the file has only zeros, as after an interrupted copy; copy it again")
             }
             ForeignFile::LfsPointer => f.write_str(
-                "the file is a Git LFS pointer, not the image; run `git lfs pull` in its repository",
+                "the file is a Git LFS pointer, not the data; run `git lfs pull` in its repository",
             ),
             ForeignFile::Html => f.write_str(
-                "the file is an HTML page, probably of a failed download; download the image again",
+                "the file is an HTML page, probably of a failed download; download the file again",
             ),
             ForeignFile::Image(name) => write!(
                 f,

@@ -145,8 +145,10 @@ pub fn open(folder: &str, wanted: &[FieldRequest]) -> Result<Shards, Error> {
     }
     let text = index.read(0..index.len());
     let text = text.map_err(|error| Error::open(path.as_str(), error))?;
-    let listing: MdsIndex =
-        serde_json::from_slice(&text).map_err(|error| wrong(in_words(&error.to_string())))?;
+    let listing: MdsIndex = serde_json::from_slice(&text).map_err(|error| {
+        let problem = invalid(in_words(&error.to_string()));
+        unreadable(&*index, problem)
+    })?;
     if listing.version != 2 {
         return Err(wrong(format!(
             "version {} is not supported; use version 2",

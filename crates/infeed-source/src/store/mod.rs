@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use infeed_codec::decode::ForeignFile;
 use infeed_core::error::Error;
 
 pub use buffers::{BufferPool, held_bytes, open_file, read_file};
@@ -43,6 +44,9 @@ pub use remote::{configure, entries, objects, requests};
 
 /// Prefix of the URL of a local file.
 const FILE: &str = "file://";
+
+/// Bytes at the beginning of a blob that show whether it holds data at all.
+const HEAD_BYTES: u64 = 1 << 10;
 
 /// Bytes that do not change while they are open: a file, or an object in a bucket.
 ///
@@ -161,6 +165,9 @@ pub(crate) fn unreadable(blob: &dyn Blob, error: io::Error) -> Error {
         kind,
         io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
     );
+    if invalid && let Some(found) = in_place_of_data(blob) {
+        return Error::open(blob.name(), io::Error::new(kind, found.to_string()));
+    }
     let text = error.to_string();
     // A fix stands after a semicolon.
     match invalid && !text.contains("; ") {
@@ -170,6 +177,12 @@ pub(crate) fn unreadable(blob: &dyn Blob, error: io::Error) -> Error {
         }
         false => Error::open(blob.name(), error),
     }
+}
+
+/// Recognizes a blob that holds something in place of any data.
+fn in_place_of_data(blob: &dyn Blob) -> Option<ForeignFile> {
+    let head = blob.read(0..blob.len().min(HEAD_BYTES)).ok()?;
+    ForeignFile::in_place_of_data(&head)
 }
 
 /// Opens blobs by their names, without wildcards.

@@ -7,8 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::pipeline::{Pipeline, SourceSpec};
 use crate::plan::sample::FieldLoss;
+use infeed_codec::decode::Format;
 use infeed_core::exec::Sequence;
+use infeed_core::sample::{FieldKind, Record};
 use infeed_source::Source;
 
 /// Losses that were noted, logged or not.
@@ -18,7 +21,12 @@ pub struct LossLog {
     noted: Mutex<BTreeMap<(usize, u8), NotedLoss>>,
     /// Whether a loss is not logged.
     has_new: AtomicBool,
+    /// Fields of bytes in a pipeline that decodes images.
+    undecoded: Vec<usize>,
 }
+
+/// Number of images that stay encoded, among the kinds of losses of a field.
+const UNDECODED: u8 = u8::MAX;
 
 #[derive(Debug)]
 struct NotedLoss {
@@ -29,6 +37,54 @@ struct NotedLoss {
 }
 
 impl LossLog {
+    /// Creates a log that also notes images in fields that the source takes for bytes, by their
+    /// names or first values, and that the user has not declared as bytes.
+    pub(super) fn watching(pipeline: &Pipeline, source: &dyn Source) -> LossLog {
+        let declared = pipeline.source.declared_fields();
+        let is_declared = |name: &str| {
+            let mut fields = declared.iter();
+            fields.any(|field| field.name == name && field.kind.is_some())
+        };
+        let fields = source.fields().iter().enumerate();
+        let undecoded = fields.filter(|(_, field)| {
+            matches!(field.kind, FieldKind::Bytes) && !is_declared(&field.name)
+        });
+        LossLog {
+            undecoded: match (&pipeline.decode, &pipeline.source) {
+                (None, _) | (_, SourceSpec::Memory { .. }) => Vec::new(),
+                _ => undecoded.map(|(number, _)| number).collect(),
+            },
+            ..LossLog::default()
+        }
+    }
+
+    /// Notes an image in a field that is not decoded.
+    pub(super) fn check(&self, source: &dyn Source, row: (u64, Sequence), record: &Record) {
+        for &field in &self.undecoded {
+            let format = record.fields.get(field).and_then(|bytes| Format::of(bytes));
+            // Any bytes may begin like the others.
+            let Some(name) = format.and_then(|format| match format {
+                Format::Jpeg => Some("a JPEG"),
+                Format::Png => Some("a PNG"),
+                Format::WebP => Some("a WebP"),
+                Format::Gif => Some("a GIF"),
+                Format::Tiff => Some("a TIFF"),
+                _ => None,
+            }) else {
+                continue;
+            };
+            self.note_text(row, (field, UNDECODED), || {
+                let id = source.id(record.index, Some(field));
+                let field = &source.fields()[field].name;
+                format!(
+                    "field `{field}` of {id}: the value is {name} image, but the field was taken for \
+                     bytes and is not decoded; declare the field with kind=\"image\", or with \
+                     kind=\"bytes\" if that is intended"
+                )
+            });
+        }
+    }
+
     /// Notes a loss in a row of a batch (its number, then that of the row), unless an earlier row
     /// has one of the same kind.
     pub fn note(&self, source: &dyn Source, row: (u64, Sequence), lost: FieldLoss) {

@@ -179,6 +179,11 @@ impl RecordJob {
         RecordJob { cache, ..self }
     }
 
+    /// Logs data that batches do not have, from now on.
+    pub(super) fn with_losses(self, losses: LossLog) -> RecordJob {
+        RecordJob { losses, ..self }
+    }
+
     pub(super) fn cache(&self) -> Option<Arc<DecodedCache>> {
         self.cache.clone()
     }
@@ -313,6 +318,7 @@ impl RecordJob {
         }
         self.costs
             .measured(record.index, record.bytes(), begun.elapsed());
+        self.losses.check(&*self.source, worker.at, record);
         self.add_warnings(worker);
         let error = |failure| sample_error(&*self.source, record.index, failure);
         result.map_err(|failure| self.advised(error(failure)))

@@ -8,6 +8,7 @@ use super::assemble::BatchAssembler;
 use super::batch_functions::Finisher;
 use super::budget::{IN_FLIGHT_BATCHES, Shares};
 use super::cache::DecodedCache;
+use super::losses::LossLog;
 use super::options::Options;
 use super::records::RecordJob;
 use super::remote::{RemoteBatches, RunDescription};
@@ -148,10 +149,11 @@ impl PreparedRun {
             Some(cache) => DecodedCache::open(&plan, (&pipeline.source, &*source), cache)?,
             None => None,
         };
+        let losses = LossLog::watching(&pipeline, &*source);
         let job = RecordJob::new(
             source, plan, order, partition, assembler, options, &shares, timeline,
         );
-        let job = job.with_cache(cache);
+        let job = job.with_cache(cache).with_losses(losses);
         Ok(PreparedRun {
             job,
             config,

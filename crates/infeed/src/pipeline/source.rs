@@ -195,6 +195,11 @@ macro_rules! source_spec {
                 }
             }
 
+            /// Returns the fields that the user chose or declared.
+            pub(crate) fn declared_fields(&self) -> &[FieldSpec] {
+                self.file_source().map_or(&[], |(_, _, fields)| fields)
+            }
+
             /// Returns the names of the files of a source in files with many records.
             pub(super) fn file_names_mut(&mut self) -> &mut [String] {
                 match self {

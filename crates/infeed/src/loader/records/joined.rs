@@ -112,6 +112,7 @@ impl RecordJob {
         let each = begun.elapsed() / tiles.len().max(1) as u32;
         for TileRecord { record, .. } in tiles {
             self.costs.measured(record.index, record.bytes(), each);
+            self.losses.check(&*self.source, worker.at, record);
         }
         self.add_warnings(worker);
         result.map_err(|TileFailure { tile, failure }| {
