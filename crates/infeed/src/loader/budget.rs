@@ -28,6 +28,10 @@ const MIN_BYTES: u64 = 4 << 20;
 /// that needs more takes memory from a pool, where workers wait for each other.
 const ENOUGH: u64 = 16 << 20;
 
+/// A run of reads may use one part in `ROOM` of the bytes for reading, so that the next run is read
+/// while this one is used.
+pub(super) const ROOM: u64 = 2;
+
 /// One part in `SPARE_PART` of the memory for reading is for substitutes.
 const SPARE_PART: u64 = 4;
 
@@ -143,7 +147,7 @@ impl MemoryDemand {
     fn parts_for(&self, record: RecordNeeds, batches: u64, workers: u64) -> BudgetParts {
         let least = self.least(workers);
         // Three quarters are for reads in the run's order.
-        let reads = self.reads.saturating_mul(2).max(SPARE_PART);
+        let reads = self.reads.saturating_mul(ROOM).max(SPARE_PART);
         let reading = record.read_bytes.saturating_mul(reads);
         let own = self.own_rows.map_or(0, |rows| {
             let batch = own_batch_bytes(rows, record.row_bytes);

@@ -26,7 +26,7 @@ use infeed_source::{Read, Source};
 const RECORDS: u64 = 10_000;
 
 /// Maximum number of records if each one is a request to an object store or a web server.
-const FAR_RECORDS: u64 = 64;
+const REMOTE_RECORDS: u64 = 64;
 
 /// Maximum bytes that are read: the first pages of the files of all of these records, or a few
 /// thousand of their heads.
@@ -159,11 +159,11 @@ struct SizeReader<'a> {
 
 impl<'a> SizeReader<'a> {
     fn new(plan: &'a Plan, source: &'a dyn Source) -> SizeReader<'a> {
-        let is_far = source.parallel_reads().is_some();
-        let most = match is_far {
+        let is_remote = source.parallel_reads().is_some();
+        let most = match is_remote {
             // Without own rows, only scratch depends on sizes.
             true if !plan.has_own_cells() => 0,
-            true => FAR_RECORDS,
+            true => REMOTE_RECORDS,
             false => RECORDS,
         };
         let mut reads = Vec::new();
@@ -193,7 +193,7 @@ impl<'a> SizeReader<'a> {
         SizeReader {
             plan,
             source,
-            by_header: !is_far && !plan.needs_record_contents(),
+            by_header: !is_remote && !plan.needs_record_contents(),
             draws: DRAWS.div_ceil((numbers.len() as u64).max(1)),
             reads,
         }
@@ -452,9 +452,9 @@ mod tests {
 
     /// Records of another source, as if each one were a request to a bucket.
     #[derive(Debug)]
-    struct FarSource(Arc<dyn Source>, AtomicU64);
+    struct RemoteSource(Arc<dyn Source>, AtomicU64);
 
-    impl Source for FarSource {
+    impl Source for RemoteSource {
         fn fields(&self) -> &[Field] {
             self.0.fields()
         }
@@ -486,15 +486,15 @@ mod tests {
     fn few_records_of_a_bucket_are_read_and_only_for_rows_of_differing_size() {
         let root = folder(150);
         let folder = || Pipeline::new(SourceSpec::folder(root.path())).decode();
-        let far = |pipeline: Pipeline| {
+        let remote = |pipeline: Pipeline| {
             let source = pipeline.open_source(&[]).expect("opens");
-            let far = FarSource(source, AtomicU64::new(0));
-            let found = needs(&pipeline, &far);
-            (found.sized, far.1.into_inner())
+            let remote = RemoteSource(source, AtomicU64::new(0));
+            let found = needs(&pipeline, &remote);
+            (found.sized, remote.1.into_inner())
         };
 
-        let own = far(folder().batch(2).pad());
-        let slabs = far(folder().transform(CenterCrop::new(1)).batch(2));
+        let own = remote(folder().batch(2).pad());
+        let slabs = remote(folder().transform(CenterCrop::new(1)).batch(2));
 
         assert_eq!(own, (Some((64, 150)), 64));
         assert_eq!(slabs, (None, 0));

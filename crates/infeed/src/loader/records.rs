@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::assemble::{BatchAssembler, FilledRow, FinishedBatch, OpenBatch};
-use super::budget::{MemoryAdvisor, Shares};
+use super::budget::{MemoryAdvisor, ROOM, Shares};
 use super::cache::{DecodedCache, DecodedCacheStats};
 use super::costs::RecordCosts;
 use super::failed::sample_error;
@@ -44,10 +44,6 @@ use infeed_core::order::Order;
 use infeed_core::order::partition::{Partition, RowPosition, Tail};
 use infeed_core::sample::Record;
 use infeed_source::{self as source, Read, ReadError, RecordResult, Source};
-
-/// A run of reads may use one part in `ROOM` of the bytes for reading, so that the next run is read
-/// while this one is used.
-pub(super) const ROOM: u64 = 2;
 
 /// Substitutes tried for one position before the run stops. With half of a dataset bad, that
 /// happens once in 10^19 positions.

@@ -1,11 +1,10 @@
 //! Memory and threads of a run, divided before any thread runs.
 
 use super::batch_functions::Finisher;
-use super::budget::{IN_FLIGHT_BATCHES, MemoryDemand, Shares, SlabPlan};
+use super::budget::{IN_FLIGHT_BATCHES, MemoryDemand, ROOM, Shares, SlabPlan};
 use super::cores::{SharedCores, cores_for, ranks_here};
 use super::options::Options;
 use super::record_needs::RecordNeeds;
-use super::records::ROOM;
 use super::tuning::Tuning;
 use super::whole_groups::WholeGroups;
 use crate::pipeline::Pipeline;
