@@ -382,11 +382,14 @@ mod tests {
         let pipeline = Pipeline::new(SourceSpec::folder(root.path())).decode();
         let pipeline = pipeline.batch(2).pad();
         let source = pipeline.open_source(&[]).expect("opens");
-        fs::remove_file(root.path().join("a/005.png")).expect("removes");
+        for name in ["a/005.png", "a/006.png"] {
+            fs::remove_file(root.path().join(name)).expect("removes");
+        }
+        fs::create_dir(root.path().join("a/006.png")).expect("creates");
 
         let found = needs(&pipeline, &*source);
 
-        assert_eq!(found.sized, Some((6, 8)));
+        assert_eq!(found.sized, Some((5, 8)));
         assert_eq!(found.row_bytes, 9 * 50 * 3);
     }
 

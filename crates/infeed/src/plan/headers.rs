@@ -1,6 +1,6 @@
 //! Headers of a few records, read within a budget of bytes before a run begins.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -74,8 +74,13 @@ impl<'a> HeaderReader<'a> {
         if store::is_url(path) {
             return None;
         }
+        let metadata = fs::metadata(path).ok()?;
+        // To open a named pipe would wait for its writer.
+        if !metadata.is_file() {
+            return None;
+        }
         let file = File::open(path).ok()?;
-        let length = file.metadata().ok()?.len();
+        let length = metadata.len();
         let mut bytes = Vec::new();
         for most in HEAD_BYTES.into_iter().chain([length]) {
             let most = most.min(length);
