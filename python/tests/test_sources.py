@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import infeed
 from infeed import ConfigError, sources
@@ -272,3 +273,16 @@ def test_a_mix_holds_each_source_by_its_weight_and_is_saved(tmp_path):
 def test_an_invalid_mix_raises(parts):
     with pytest.raises(infeed.ConfigError, match="Mix"):
         sources.Mix(*parts)
+
+
+def test_the_budget_of_images_in_memory_fits_those_of_each_pipeline():
+    for side in (16, 4000):
+        file = io.BytesIO()
+        Image.new("RGB", (side, side)).save(file, "JPEG")
+        source = sources.Memory(image=[file.getvalue()] * 2)
+        pipeline = infeed.Pipeline(source).decode().batch(1, pad=True)
+
+        with pipeline.open() as loader:
+            shapes = [batch["image"].shape for batch in loader]
+
+        assert shapes == [(1, side, side, 3)] * 2

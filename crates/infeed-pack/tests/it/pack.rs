@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::data;
 
-fn packed(
+pub(crate) fn packed(
     pipeline: &Pipeline,
     out: &Path,
     change: impl FnOnce(&mut PackOptions),

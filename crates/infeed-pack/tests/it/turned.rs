@@ -5,18 +5,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use infeed::decode::{ColorMode, Decoder, Limits, Request};
-use infeed::error::Error;
 use infeed::pipeline::{BoxesSpec, Decode, Pipeline, SourceSpec};
 use infeed::sample::{FieldKind, Image};
 use infeed::source::read_one;
 use infeed::transform::{
     BoxFormat, PixelView, RandomHorizontalFlip, Resize, Rng, Transform, TransformScratch,
 };
-use infeed_pack::{PackOptions, PackedDataset, Target, pack};
+use infeed_pack::Target;
 use infeed_sample::png;
 use tempfile::TempDir;
 
 use crate::data;
+use crate::pack::packed;
 
 /// Formats that store encoded images.
 const ENCODED: [Target; 5] = [
@@ -26,16 +26,6 @@ const ENCODED: [Target; 5] = [
     Target::Arrow,
     Target::Parquet,
 ];
-
-fn packed(
-    pipeline: &Pipeline,
-    out: &Path,
-    change: impl FnOnce(&mut PackOptions),
-) -> Result<PackedDataset, Error> {
-    let mut options = PackOptions::new(Target::Folder);
-    change(&mut options);
-    pack(pipeline, &[], None, out, &options, &|_| true)
-}
 
 /// Copies JPEGs of all eight orientations and a turned PNG.
 fn photos() -> (TempDir, SourceSpec) {

@@ -94,7 +94,7 @@ pub(super) struct MemoryDemand {
     pub(super) own_rows: Option<u64>,
     pub(super) whole: WholeGroups,
     pub(super) record: RecordNeeds,
-    /// Number of records of this size for which reading must have memory at once.
+    /// Number of records whose encoded bytes must fit at once.
     pub(super) reads: u64,
 }
 
@@ -181,7 +181,7 @@ impl RecordNeeds {
         own_batch_bytes(rows, self.with_margin().row_bytes)
     }
 
-    /// Needs of records of unknown size, too.
+    /// Needs with a margin for records whose sizes are not known.
     fn with_margin(self) -> RecordNeeds {
         let needs = match self.sized {
             Some((sized, all)) if sized < all => self.times(MARGIN),

@@ -2,6 +2,7 @@
 //! fits the data without an option.
 
 use std::collections::{HashMap, HashSet};
+use std::fs;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -79,23 +80,33 @@ pub(super) struct RecordNeeds {
 impl RecordNeeds {
     /// Computes the needs of a pipeline's records. Reads the headers of up to [`RECORDS`] records;
     /// whole records if their rows hold more than images, or if they are not files. Later calls for
-    /// the same pipeline and source read nothing.
+    /// the same pipeline and stored source read nothing.
     pub(super) fn of(
         pipeline: &Pipeline,
         plan: &Plan,
         source: &dyn Source,
         readers: usize,
     ) -> RecordNeeds {
-        // A trial opens many loaders, and reads would bring the pages that it dropped.
+        // A trial opens many loaders. Reading sizes again would bring back the pages that it dropped.
         static KNOWN: Mutex<Option<HashMap<u64, RecordNeeds>>> = Mutex::new(None);
-        // Calling the user's code here would surprise.
+        // To read a Python source would call the user's code before the run.
         if !plan.needs_record_sizes() || source.is_empty() || source.python().is_some() {
             return RecordNeeds {
                 assumed_row_bytes: assumed_row_bytes(plan),
                 ..UNKNOWN
             };
         }
-        let description = hash_bytes(format!("{pipeline:?}").as_bytes());
+        // Arrays and tables in memory are cheap to read, and a pipeline does not identify them.
+        let files = source.local_files(0);
+        if files.is_empty() && source.parallel_reads().is_none() {
+            return SizeReader::new(plan, source).read(readers);
+        }
+        // A program that writes a dataset again writes its first record, too.
+        let metadata = files.iter().map(|path| fs::metadata(path).ok());
+        let changed: Vec<_> = metadata
+            .map(|found| found.and_then(|found| found.modified().ok()))
+            .collect();
+        let description = hash_bytes(format!("{changed:?} {pipeline:?}").as_bytes());
         let key = hash(&[description, source.fingerprint(), source.len()]);
         let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&needs) = known().get_or_insert_default().get(&key) {
@@ -270,7 +281,7 @@ impl<'a> SizeReader<'a> {
             let mut fields = vec![Bytes::new(); self.source.fields().len()];
             let mut bytes = 0;
             for (path, field) in files.iter().zip(self.plan.encoded_fields()) {
-                let Some(head) = reader.head(path) else {
+                let Some(head) = reader.head(path, false) else {
                     return;
                 };
                 bytes += held_bytes(head.length);
@@ -327,7 +338,6 @@ mod tests {
     use infeed_core::sample::{Depth, Field, Image, RecordId, Size};
     use infeed_source::repeated::RepeatedRecords;
     use infeed_source::{Admission, ReadError, Sink};
-    use std::fs;
     use std::sync::Arc;
     use tempfile::TempDir;
 
@@ -394,18 +404,31 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_read_once_per_source_and_pipeline() {
+    fn sizes_are_read_once_per_source_and_pipeline_until_the_first_file_changes() {
         let root = folder(5);
         let pipeline = Pipeline::new(SourceSpec::folder(root.path())).decode();
         let pipeline = pipeline.batch(2).pad();
+        let write = |name: &str, height: u32| {
+            fs::write(root.path().join(name), png(height, 50)).expect("writes");
+        };
         let first = opened(&pipeline);
-        fs::write(root.path().join("a/001.png"), png(90, 50)).expect("writes");
+        write("a/003.png", 90);
 
         let again = opened(&pipeline);
         let other = opened(&pipeline.clone().batch(3).pad());
+        let file = fs::File::options()
+            .write(true)
+            .open(root.path().join("a/001.png"));
+        let later = std::time::SystemTime::now() + Duration::from_secs(9);
+        file.and_then(|file| file.set_modified(later))
+            .expect("sets a time");
+        let changed = opened(&pipeline);
 
         assert_eq!(first, again);
-        assert_eq!(other.row_bytes, 90 * 50 * 3);
+        assert_eq!(
+            (other.row_bytes, changed.row_bytes),
+            (90 * 50 * 3, 90 * 50 * 3)
+        );
     }
 
     #[test]

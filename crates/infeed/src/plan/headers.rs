@@ -68,9 +68,10 @@ impl<'a> HeaderReader<'a> {
         }
     }
 
-    /// Reads the head of a local image file, and the whole file if the header needs more. None if
-    /// the budget does not permit it, or if there is no header, which only decoding reports.
-    pub(crate) fn head(&mut self, path: &Path) -> Option<FileHead> {
+    /// Reads the head of a local image file, and the whole file if the header needs more. Without
+    /// `orientation`, the header may lack it. None if the budget does not permit it, or if there is
+    /// no header, which only decoding reports.
+    pub(crate) fn head(&mut self, path: &Path, orientation: bool) -> Option<FileHead> {
         if store::is_url(path) {
             return None;
         }
@@ -82,15 +83,19 @@ impl<'a> HeaderReader<'a> {
         let file = File::open(path).ok()?;
         let length = metadata.len();
         let mut bytes = Vec::new();
-        for most in HEAD_BYTES.into_iter().chain([length]) {
+        // Metadata may follow the size.
+        let heads = HEAD_BYTES.into_iter().skip(usize::from(orientation));
+        for most in heads.chain([length]) {
             let most = most.min(length);
             if (bytes.len() as u64) < most {
                 self.read_up_to(&file, most, &mut bytes).ok()?;
             }
             let is_whole = bytes.len() as u64 == length;
             // The metadata of a WebP file follow its pixels.
-            let may_suffice = is_whole || Format::of(&bytes)? != Format::WebP;
-            if may_suffice && let Some(header) = self.header(&bytes) {
+            let needs_more = orientation && Format::of(&bytes)? == Format::WebP;
+            if (is_whole || !needs_more)
+                && let Some(header) = self.header(&bytes)
+            {
                 return Some(FileHead {
                     bytes,
                     length,

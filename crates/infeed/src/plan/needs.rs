@@ -41,7 +41,10 @@ impl Plan {
 
     /// Fields of encoded images and masks.
     pub(crate) fn encoded_fields(&self) -> impl Iterator<Item = usize> {
-        let encoded = |field: &FieldPlan| matches!(field, FieldPlan::Pixels(plan) if matches!(plan.stored, Pixels::Encoded));
+        let encoded = |field: &FieldPlan| match field {
+            FieldPlan::Pixels(plan) => matches!(plan.stored, Pixels::Encoded),
+            _ => false,
+        };
         let fields = self.fields.iter().enumerate();
         fields.filter_map(move |(number, field)| encoded(field).then_some(number))
     }
@@ -76,27 +79,27 @@ impl Plan {
         decoder: &mut Decoder,
     ) -> Option<SampleBytes> {
         let fields = self.fields(0);
-        let mut looked: Vec<VisualField<'_>> = Vec::new();
+        let mut visual: Vec<VisualField<'_>> = Vec::new();
         let (mut scratch, mut row) = (self.function_inputs(record, fields), 0_u64);
         for (field, (plan, bytes)) in fields.iter().zip(&record.fields).enumerate() {
             if let FieldPlan::Pixels(plan) = plan {
                 let field = (field, plan);
                 let found = self.visual(record.index, field, bytes, PixelState::Stored, decoder);
-                looked.push(found.ok()?);
+                visual.push(found.ok()?);
             } else if self.is_own(field) {
                 // The boxes of all images of the sample.
                 let bytes = bytes.len() as u64 * self.images_per_sample();
                 row = row.saturating_add(bytes);
             }
         }
-        let Some(first) = looked.first() else {
+        let Some(first) = visual.first() else {
             return Some(SampleBytes { scratch, row });
         };
         let (steps, canvas) = self.steps_alone(record, first, has_contents, at)?;
-        for look in &looked {
-            let folded = fold(&look.plan.steps, &steps, look.size);
-            let request = look.header.as_ref().map(|header| Request {
-                mode: look.plan.mode,
+        for field in &visual {
+            let folded = fold(&field.plan.steps, &steps, field.size);
+            let request = field.header.as_ref().map(|header| Request {
+                mode: field.plan.mode,
                 // Other draws may need more of the image.
                 region: Region {
                     top: 0,
@@ -107,17 +110,17 @@ impl Plan {
                 scale: DctScale::Full,
                 verify: self.decode.verify,
             });
-            let bytes = look.scratch_bytes(&folded, request.as_ref(), decoder);
+            let bytes = field.scratch_bytes(&folded, request.as_ref(), decoder);
             scratch = scratch.saturating_add(bytes);
-            scratch = scratch.saturating_add(self.function_row(look, &folded));
+            scratch = scratch.saturating_add(self.function_row(field, &folded));
             let mut size = folded.view.size;
             if let Some((canvas, after)) = &canvas {
-                let bytes = canvas.pixels() * look.pixel_bytes() as u64;
+                let bytes = canvas.pixels() * field.pixel_bytes() as u64;
                 scratch = scratch.saturating_add(bytes.saturating_mul(CANVASES));
-                size = fold(&look.plan.steps, after, *canvas).view.size;
+                size = fold(&field.plan.steps, after, *canvas).view.size;
             }
-            if self.is_own(look.field) {
-                row = row.saturating_add(look.plan.row_bytes(size));
+            if self.is_own(field.field) {
+                row = row.saturating_add(field.plan.row_bytes(size));
             }
         }
         if has_contents {

@@ -101,7 +101,7 @@ impl Annotations {
     ) -> Option<(ImageFrame, Option<ImageFrame>)> {
         let files = source.files(record);
         let mask = self.mask.as_ref().map(|(at, _)| *at);
-        let mut frame_of_file = |path: &Path| Some(reader.head(path)?.header.frame());
+        let mut frame_of_file = |path: &Path| Some(reader.head(path, true)?.header.frame());
         if let [image, rest @ ..] = &files[..] {
             let image = frame_of_file(image)?;
             let mask = rest.first().filter(|_| mask.is_some());
