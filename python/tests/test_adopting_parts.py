@@ -27,6 +27,38 @@ def test_the_rate_without_samples_is_zero():
     assert adopted._rate([object()], 1.0) == 0
 
 
+def adopted_with(gain: adopted.Gain | None, limit: str | None) -> adopted.Adopted:
+    pipeline = infeed.Pipeline(sources.Memory(x=np.arange(8))).batch(4)
+    return adopted.Adopted(pipeline, (), None, gain, limit)
+
+
+def test_a_gain_is_left_out_if_samples_cannot_be_counted():
+    assert adopted_with(None, "decoding limits this run").report.startswith(
+        "\ngain: not measured, because the samples in the loader's batches"
+    )
+    assert "gain" not in adopted_with(None, None).report
+
+
+def test_a_slower_pipeline_is_reported_in_the_first_line():
+    slower = adopted.Gain(theirs=(100.0, 104.0), ours=(50.0, 52.0))
+    faster = adopted.Gain(theirs=(50.0, 52.0), ours=(100.0, 104.0))
+
+    assert adopted_with(slower, "Python limits this run").report.startswith(
+        "slower after adopting, 0.50x [0.48 to 0.52]: 51 samples/s instead of 102\n"
+    )
+    assert "slower" not in adopted_with(faster, "Python limits this run").report
+
+
+def test_turns_that_differ_say_that_the_machine_is_busy():
+    noisy = adopted.Gain(theirs=(100.0, 40.0), ours=(90.0, 120.0))
+    steady = adopted.Gain(theirs=(100.0, 90.0), ours=(150.0, 160.0))
+
+    assert str(noisy).endswith(
+        "turns differ, so measure again when the machine is less busy"
+    )
+    assert "turns" not in str(steady)
+
+
 @pytest.fixture
 def folder(tmp_path):
     """Returns a function that makes empty files and returns their paths."""

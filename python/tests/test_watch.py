@@ -12,7 +12,8 @@ import pytest
 import infeed
 from infeed import sources
 from infeed import transforms as T
-from infeed.watching import loaders, sampler
+from infeed.watching import sampler
+from infeed.watching.batch_sizes import stacked_samples
 from infeed.watching.durations import Durations
 from infeed.watching.processor import _quotas_of
 
@@ -329,15 +330,27 @@ def test_sync_is_called_before_a_step_ends():
         (np.zeros((3, 8, 8)), 3),
         ((np.zeros((5, 8)), np.zeros(5)), 5),
         ({"image": np.zeros((6, 2)), "label": np.zeros(6)}, 6),
+        ({"image": np.zeros((6, 2)), "name": ["a"] * 6, "epoch": 1}, 6),
+        (({"ids": np.zeros((6, 9))}, np.zeros(6)), 6),
         ([["a", "b"], np.zeros((2, 2))], 2),
         (["a", "b", "c"], 3),
+        ([{"image": np.zeros((3, 8, 8))}] * 5, 5),
         (np.float32(1), None),
         ("text", None),
         (7, None),
+        ([], None),
+        # The axes of these arrays count different things.
+        ((np.zeros((5, 8)), np.zeros(7)), None),
+        ({"boxes": np.zeros((9, 4)), "image": np.zeros((2, 3, 8, 8))}, None),
+        ((np.zeros((6, 2)), {"a": np.zeros(6), "b": np.zeros(5)}), None),
+        # Either two samples of an image and a label, or the other way round.
+        ([(np.zeros((3, 8, 8)), 0)] * 2, None),
+        (((np.zeros(9), np.zeros(9)), (0, 1)), None),
+        ([np.zeros((3, 8, 8)), np.zeros((3, 8, 8))], None),
     ],
 )
-def test_samples_are_counted_by_the_first_array(batch, count):
-    assert loaders.samples(batch) == count
+def test_samples_are_counted_if_all_arrays_agree(batch, count):
+    assert stacked_samples(batch) == count
 
 
 def test_samples_are_counted_by_the_given_batch_size():

@@ -15,9 +15,17 @@ from infeed.adopting.samples import Array
 from infeed.adopting.steps import Finding
 from infeed.pipeline import Pipeline
 from infeed.watching import measure_throughput
+from infeed.watching.batch_sizes import batch_sizes
 
 # Turns of each loader. They alternate, so that other programs slow both.
 _TURNS = 2
+# Ratio of rates below which the report begins with a warning.
+_SLOWER = 0.95
+# Ratio of the ends of a range from which it answers nothing.
+_WIDE = 2.0
+_NO_GAIN = (
+    "gain: not measured, because the samples in the loader's batches cannot be counted"
+)
 # Weights of more records are read from a file by the code.
 _SHOWN_WEIGHTS = 64
 
@@ -47,10 +55,13 @@ class Gain:
     def __str__(self) -> str:
         low, high = self.range
         mean = sum(self.ours) / len(self.ours), sum(self.theirs) / len(self.theirs)
-        return (
+        text = (
             f"{self.ratio:.2f}x [{low:.2f} to {high:.2f}]: {mean[0]:.0f} samples/s "
             f"instead of {mean[1]:.0f}"
         )
+        if high > _WIDE * low:
+            text += "; turns differ, so measure again when the machine is less busy"
+        return text
 
 
 @dataclass(frozen=True)
@@ -155,6 +166,10 @@ class Adopted:
             lines += ["", f"proof: {self.equivalence}"]
         if self.gain is not None:
             lines += ["", f"gain: {self.gain}"]
+            if self.gain.ratio < _SLOWER:
+                lines.insert(0, f"slower after adopting, {self.gain}\n")
+        elif self.limit is not None:
+            lines += ["", _NO_GAIN]
         if self.limit is not None:
             lines.append(f"limit: {self.limit}")
         return "\n".join(lines)
@@ -239,19 +254,24 @@ def adopt(loader: Any, *, samples: int = 64, seconds: float | None = 5.0) -> Ado
 def _rate(
     loader: Any, seconds: float, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Returns the samples per second of a loader after its first batch."""
-    from infeed.watching import loaders
+    """Returns the samples per second of a loader after its first batch.
 
+    0 if the samples of its batches are unknown.
+    """
     first: float | None = None
     samples, last = 0, clock()
     while first is None or last - first < seconds:
         before = samples
-        for batch in loader:
+        sizes = batch_sizes(loader)
+        for number, batch in enumerate(loader):
             last = clock()
+            count = sizes(number, batch)
+            if count is None:
+                return 0.0
             if first is None:
                 first = last
                 continue
-            samples += loaders.samples(batch) or 0
+            samples += count
             if last - first >= seconds:
                 break
         if samples == before:
@@ -264,12 +284,11 @@ def _rate_of_epochs(loader: Any, seconds: float, clock: Callable[[], float]) -> 
 
     The time of a batch includes the start of its epoch.
     """
-    from infeed.watching import loaders
-
     samples, begun = 0, clock()
     while True:
         before = samples
-        samples += sum(loaders.samples(batch) or 0 for batch in loader)
+        sizes = batch_sizes(loader)
+        samples += sum(sizes(*one) or 0 for one in enumerate(loader))
         took_s = clock() - begun
         if samples == before or took_s >= seconds:
             return samples / max(took_s, 1e-9)

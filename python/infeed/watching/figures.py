@@ -6,6 +6,8 @@ All of it is plain data, so that tests can make up measurements.
 import math
 from dataclasses import dataclass
 
+from infeed.watching.dataset_calls import DatasetCalls
+
 
 @dataclass(frozen=True)
 class DurationSummary:
@@ -130,6 +132,7 @@ class Figures:
         lock: The interpreter's lock, if there is one.
         processor: Use of the processor.
         throughput: Throughput of infeed over the same files, if they were named.
+        calls: Calls of the dataset of a DataLoader that the loop waits for.
         sampler_s: Processor time of the watch itself, outside the loop, in seconds.
         asynchronous: Whether a device may have worked beyond the end of a step.
     """
@@ -146,6 +149,7 @@ class Figures:
     lock: LockShares | None
     processor: ProcessorLoad
     throughput: Throughput | None = None
+    calls: DatasetCalls | None = None
     sampler_s: float = 0.0
     asynchronous: bool = False
 

@@ -66,24 +66,6 @@ def _enqueuer(loader: Any) -> Any:
     return None
 
 
-def samples(batch: Any) -> int | None:
-    """Returns the samples of a batch: the first dimension of its first array."""
-    if hasattr(batch, "rows") and isinstance(batch.rows, int):
-        return batch.rows
-    if (shape := shape_of(batch)) is not None:
-        return shape[0] if shape else None
-    if isinstance(batch, str | bytes):
-        return None
-    if hasattr(batch, "keys") and hasattr(batch, "__getitem__"):
-        columns = (batch[key] for key in list(batch.keys()))
-        return next((found for column in columns if (found := samples(column))), None)
-    if isinstance(batch, tuple | list):
-        found = next((found for item in batch if (found := samples(item))), None)
-        # A list without arrays has one sample per item.
-        return len(batch) if found is None and isinstance(batch, list) else found
-    return None
-
-
 def arrays(batch: Any) -> Iterable[Any]:
     """Yields the arrays of a batch, in order."""
     if shape_of(batch) is not None:
@@ -105,6 +87,11 @@ def shape_of(item: Any) -> tuple[int, ...] | None:
         return tuple(int(side) for side in shape)
     except (TypeError, ValueError):
         return None
+
+
+def is_tensorflow(loader: Any) -> bool:
+    """Whether a loader is a dataset of TensorFlow or an iterator over one."""
+    return type(loader).__module__.partition(".")[0] == "tensorflow"
 
 
 def runs_on_device() -> bool:

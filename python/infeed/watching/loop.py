@@ -18,6 +18,8 @@ from infeed import _check
 from infeed.errors import LoaderError
 from infeed.pipeline import Pipeline
 from infeed.watching import loaders
+from infeed.watching.batch_sizes import BatchSizes, batch_sizes
+from infeed.watching.dataset_calls import DatasetCalls, measure_calls
 from infeed.watching.durations import Durations
 from infeed.watching.figures import (
     Ceiling,
@@ -31,12 +33,20 @@ from infeed.watching.processor import ProcessTree, usable_cores
 from infeed.watching.recording import WatchRecording
 from infeed.watching.report import WatchReport, measurements
 from infeed.watching.sampler import ALONE, STEP, WAIT, LockSampler, lock_exists
-from infeed.watching.throughput import SECONDS, measure_throughput, pipeline_over
+from infeed.watching.throughput import (
+    SECONDS,
+    BatchImages,
+    images_of,
+    measure_throughput,
+    pipeline_over,
+)
 
 # Seconds that a loader gets to fill its queues before the step counts as alone, and the
 # seconds between two measurements of its processor use.
 SETTLE_S = 5.0
 SPAN_S = 0.25
+# Share of waiting from which on the calls of a dataset are measured.
+_WAITING = 0.05
 # Cores below which only the loop's thread is active. Children's times are counted in
 # hundredths of a second, so one count per measurement must not matter.
 IDLE = 0.05
@@ -75,8 +85,9 @@ def watch(
         files: Folder that the loader reads, or its two folders (images, masks). The
             report then includes the throughput of infeed over them.
         pipeline: Pipeline that does the loader's work, in place of ``files``.
-        batch_size: Samples per batch, or a function that counts them. None: the first
-            dimension of the batch's first array.
+        batch_size: Samples per batch, or a function that counts them. None: the batch
+            size of a DataLoader, with the length of its sampler; for other loaders the
+            first dimension of the batch's arrays, if it is the same for all of them.
         batches: Number of batches after which each epoch ends.
         ceiling: Number of times to repeat the last batch of the first epoch, to measure
             the step with the loader at rest. **The loop trains on it each time**;
@@ -155,6 +166,7 @@ class Watch:
         self._sampler = LockSampler() if _check.flag("watch", "lock", lock) else None
         self._running_epoch: weakref.ref[_WatchedEpoch] | None = None
         self._last: list[Any] = []
+        self._images: BatchImages | None = None
         self._wait, self._step = Durations(), Durations()
         self._first_s: float | None = None
         self._seam_s = 0.0
@@ -165,6 +177,8 @@ class Watch:
         self._cpu_wait_s = self._cpu_step_s = 0.0
         self._alone: Ceiling | None = None
         self._throughput: Throughput | None = None
+        self._calls: DatasetCalls | None = None
+        self._measured_calls = False
         if self._sampler is not None:
             # A watch that is dropped in the middle of an epoch must not leave a thread.
             weakref.finalize(self, self._sampler.stop)
@@ -231,7 +245,9 @@ class Watch:
         """Returns the report so far; it can be called at any time.
 
         With ``files`` or ``pipeline``, the first call after a batch was taken runs
-        infeed over them.
+        infeed over them. If the loop waits for a DataLoader of PyTorch, the first call
+        also reads up to 24 samples of its dataset in another process, for up to 2 s, to
+        find the slow step.
 
         Args:
             seconds: Duration of infeed's run.
@@ -240,14 +256,19 @@ class Watch:
             ConfigError: No pipeline follows from ``files``; set ``pipeline``.
             InfeedError: The pipeline failed.
         """
-        if self._throughput is None and self._last:
+        if self._throughput is None and self._batches:
             self._throughput = self._reached(seconds)
+        if not self._measured_calls and self._figures().waiting >= _WAITING:
+            self._measured_calls = True
+            self._calls = measure_calls(self._loader)
         return WatchReport(self._figures())
 
     def close(self) -> None:
         """Ends the current epoch and the recording, and releases the last batch."""
         self._end()
         self._complete_recording()
+        # A report can follow, and predicts the rate of infeed for such images.
+        self._images = self._images_of_batch()
         self._last.clear()
 
     def __enter__(self) -> Self:
@@ -314,14 +335,19 @@ class Watch:
         if self._sampler is not None:
             self._sampler.begin(name)
 
-    def _took(self, batch: Any) -> None:
-        """Counts a batch."""
+    def _sizes(self) -> BatchSizes:
+        """Returns the function that counts the samples of an epoch's batches."""
+        given = self._batch_size
+        if callable(given):
+            return lambda number, batch: given(batch)
+        if given is not None:
+            return lambda number, batch: given
+        return batch_sizes(self._loader)
+
+    def _took(self, batch: Any, count: int | None) -> None:
+        """Counts a batch and its samples."""
         self._last[:] = [batch]
         self._batches += 1
-        if callable(self._batch_size):
-            count: int | None = self._batch_size(batch)
-        else:
-            count = self._batch_size or loaders.samples(batch)
         if count is None:
             self._counted = False
         else:
@@ -332,9 +358,12 @@ class Watch:
             return measure_throughput(self._pipeline, seconds)
         if self._files is None:
             return None
-        pipeline, notes = pipeline_over(self._files, self._last[0])
+        pipeline, notes = pipeline_over(self._files, self._images_of_batch())
         throughput = measure_throughput(pipeline, seconds)
         return Throughput(**{**vars(throughput), "notes": notes})
+
+    def _images_of_batch(self) -> BatchImages | None:
+        return images_of(self._last[0]) if self._last else self._images
 
     def _figures(self) -> Figures:
         sampler = self._sampler
@@ -351,6 +380,7 @@ class Watch:
             lock=_lock(sampler),
             processor=self._processor(),
             throughput=self._throughput,
+            calls=self._calls,
             sampler_s=sampler.cost_s if sampler is not None else 0.0,
             asynchronous=self._sync is None and loaders.runs_on_device(),
         )
@@ -393,6 +423,7 @@ class _WatchedEpoch:
         self._ceiling: _CeilingRun | None = None
         watch._phase(WAIT)
         watch._epochs += 1
+        self._sizes = watch._sizes()
         # Loaders fork their processes here, so the sampler's thread must not run yet.
         self._iterator = loaders.iterator(watch._loader)
 
@@ -478,8 +509,8 @@ class _WatchedEpoch:
                 watch._ending_s = 0.0
             else:
                 watch._wait.add(wait_s)
+        watch._took(batch, self._sizes(self._taken, batch))
         self._taken += 1
-        watch._took(batch)
         recording = watch._recording
         if recording is not None and time.perf_counter() >= recording.due_at:
             watch._record()

@@ -112,7 +112,7 @@ class LockSampler:
     def _run(self, stop: threading.Event, adds_up: bool) -> None:
         tree = ProcessTree(without=(threading.get_ident(), self.loop))
         last = tree.read()
-        queue = _RunQueue()
+        queue = RunQueue()
         has_lock = lock_exists()
         try:
             while not stop.is_set():
@@ -128,7 +128,7 @@ class LockSampler:
             self.cost_s += time.thread_time()
             queue.close()
 
-    def _ask(self, queue: "_RunQueue") -> None:
+    def _ask(self, queue: "RunQueue") -> None:
         pause_s = self._random.uniform(SHORTEST_S, LONGEST_S)
         slept = time.perf_counter()
         time.sleep(pause_s)
@@ -161,7 +161,7 @@ class LockSampler:
         return now
 
 
-class _RunQueue:
+class RunQueue:
     """Time that the calling thread was ready to run and had no core."""
 
     def __init__(self) -> None:
@@ -179,6 +179,7 @@ class _RunQueue:
         return waited_ns / 1e9
 
     def close(self) -> None:
+        """Closes the file."""
         if self._file >= 0:
             os.close(self._file)
 

@@ -4,6 +4,7 @@ import math
 import os
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from infeed import _check, sources, transforms
@@ -61,31 +62,51 @@ def measure_throughput(pipeline: Pipeline, seconds: float = SECONDS) -> Throughp
     return Throughput(samples / took_s, samples, took_s, first_s, repr(pipeline))
 
 
-def pipeline_over(files: Any, batch: Any) -> tuple[Pipeline, tuple[str, ...]]:
-    """Returns a pipeline over `files` with batches like `batch`, and its differences.
+@dataclass(frozen=True)
+class BatchImages:
+    """Shape and type of the images of a batch.
 
-    Args:
-        files: A folder of images, or the two folders of images and masks.
-        batch: A batch of the watched loader. Its first images determine size, layout
-            and type.
-
-    Raises:
-        ConfigError: ``files`` has another type, or the batch has no images.
+    Attributes:
+        shape: Their four dimensions.
+        is_float: Whether values are floats.
     """
-    source = _source(files)
+
+    shape: tuple[int, ...]
+    is_float: bool
+
+
+def images_of(batch: Any) -> BatchImages | None:
+    """Returns shape and type of the first images of a batch; None without images."""
     for array in loaders.arrays(batch):
         shape = loaders.shape_of(array) or ()
         if len(shape) == 4:
-            break
-    else:
+            return BatchImages(shape, "float" in str(array.dtype))
+    return None
+
+
+def pipeline_over(
+    files: Any, images: BatchImages | None
+) -> tuple[Pipeline, tuple[str, ...]]:
+    """Returns a pipeline over `files` with batches of images, and its differences.
+
+    Args:
+        files: A folder of images, or the two folders of images and masks.
+        images: Images of the watched loader, which determine size, layout and type.
+
+    Raises:
+        ConfigError: ``files`` has another type, or there are no images.
+    """
+    source = _source(files)
+    if images is None:
         raise ConfigError(
             "watch: the batches have no images of four dimensions, from which a "
             "pipeline could follow; set one with watch(loader, pipeline=...)"
         )
+    shape = images.shape
     planar = shape[1] in (1, 3, 4) and shape[3] not in (1, 3, 4)
     height, width = shape[2:4] if planar else shape[1:3]
     steps: list[transforms.Transform] = [transforms.Resize((height, width))]
-    if "float" in str(array.dtype):
+    if images.is_float:
         steps.append(transforms.ToFloat())
     layout: Literal["CHW", "HWC"] = "CHW" if planar else "HWC"
     records = Pipeline(source)

@@ -10,15 +10,26 @@ const NO_WORKERS: f64 = 0.05;
 const BUSY_WAITING: f64 = 0.5;
 /// Cores of the process's other threads above which the step's own threads may compete.
 const POOL: f64 = 0.5;
+/// Ratio of rates from which on another loader is a gain.
+const GAINS: f64 = 1.05;
 
 /// Describes changes to try. `next_rate` is the rate of the loop without its limit.
 pub(super) fn advice(measured: &WatchedLoop, limit: Limit, next_rate: f64) -> Vec<String> {
     let mut lines = Vec::new();
-    if limit != Limit::Step {
+    let waits = matches!(limit, Limit::Loader | Limit::Python);
+    let calls = measured.calls.as_ref().filter(|_| waits);
+    let workers = calls.and_then(|calls| calls.more_workers(measured));
+    let step = calls.and_then(|calls| calls.slow_step(measured));
+    let has_workers = workers.is_some();
+    for (text, then) in workers.into_iter().chain(step) {
+        lines.push(format!("{text}; at most {}", self::gain(then, measured.rate)));
+    }
+    if limit != Limit::Step && infeed_rate(measured).is_some_and(|then| gains(measured, then)) {
         lines.extend(with_infeed(measured));
     }
     let gain = gain(next_rate, measured.rate);
     match limit {
+        Limit::Loader if has_workers => {}
         Limit::Loader => lines.push(for_loader(measured, &gain)),
         Limit::Python => lines.push(format!(
             "code that releases the lock while it works (decoders in C, infeed), or worker \
@@ -88,24 +99,43 @@ fn for_loader(measured: &WatchedLoop, gain: &str) -> String {
     }
 }
 
+/// Returns the rate of infeed with all steps of the loader. None without a measurement, or if the
+/// samples of the loop are unknown.
+fn infeed_rate(measured: &WatchedLoop) -> Option<f64> {
+    let throughput = measured.throughput.as_ref()?;
+    let with_steps = measured.with_python_steps();
+    let rate = with_steps.map_or(throughput.samples_per_s, |with| with.in_processes);
+    measured.counts_samples().then_some(rate)
+}
+
+/// Returns whether the loop over a loader of this rate is faster than it was.
+fn gains(measured: &WatchedLoop, rate: f64) -> bool {
+    rate.min(measured.step_rate) > GAINS * measured.rate
+}
+
 /// Describes the loop over infeed: the slower of step and pipeline.
 fn with_infeed(measured: &WatchedLoop) -> Vec<String> {
-    let Some(throughput) = &measured.throughput else {
+    let (Some(rate), Some(throughput)) = (infeed_rate(measured), &measured.throughput) else {
         return Vec::new();
     };
-    if !measured.counts_samples() {
-        return Vec::new();
-    }
-    let then = measured.step_rate.min(throughput.samples_per_s);
-    let waiting = (1.0 - throughput.samples_per_s / measured.step_rate).max(0.0);
-    let mut lines = vec![format!(
+    let then = measured.step_rate.min(rate);
+    let mut text = format!(
         "infeed: min(step {}, infeed {}) = {}, {}, waiting {}",
         significant(measured.step_rate, 4),
-        significant(throughput.samples_per_s, 4),
+        significant(rate, 4),
         measured.with_unit(then),
         gain(then, measured.rate),
-        percent(waiting)
-    )];
+        percent((1.0 - rate / measured.step_rate).max(0.0))
+    );
+    if let Some(with) = measured.with_python_steps() {
+        let threads = with.in_threads.min(measured.step_rate);
+        text += &format!(
+            ", with processes= for {}; {} without",
+            with.names,
+            gain(threads, measured.rate)
+        );
+    }
+    let mut lines = vec![text];
     lines.extend(throughput.notes.iter().cloned());
     lines
 }
@@ -131,6 +161,11 @@ pub(super) fn not_worth(measured: &WatchedLoop, limit: Limit) -> Vec<String> {
             ));
         }
         return lines;
+    }
+    if let Some(rate) = infeed_rate(measured)
+        && !gains(measured, rate)
+    {
+        lines.extend(with_infeed(measured).into_iter().next());
     }
     if limit == Limit::Python {
         lines.push("more threads in Python: they share the interpreter's lock".to_owned());

@@ -1,5 +1,6 @@
 //! The measurements of a watched loop in sentences, and the division behind each rate.
 
+use super::calls::WithPythonSteps;
 use super::{DurationSummary, LockShares, ProcessorLoad, WatchedLoop};
 use crate::units::{duration, milliseconds, percent, significant};
 
@@ -37,6 +38,9 @@ pub(super) fn evidence(measured: &WatchedLoop) -> Vec<String> {
             alone.step.count
         ));
     }
+    if let Some(calls) = &measured.calls {
+        lines.push(calls.evidence());
+    }
     if measured.processor.sampled && measured.processor.busy() > 0.0 {
         lines.push(processor(&measured.processor));
     }
@@ -65,6 +69,12 @@ fn batches(measured: &WatchedLoop) -> String {
     }
     if let Some(first_s) = measured.first_batch_s {
         line.push_str(&format!(", which took {}", duration(first_s)));
+    }
+    if !measured.counts_samples() && measured.batches > 0 {
+        line.push_str(
+            "; their samples are unknown, because their arrays differ in length: \
+             watch(..., batch_size=)",
+        );
     }
     line
 }
@@ -123,15 +133,16 @@ pub(super) fn capacity(measured: &WatchedLoop) -> Vec<String> {
             measured.with_unit(measured.step_rate)
         ),
     ];
-    if let Some(throughput) = &measured.throughput
-        && measured.counts_samples()
-    {
+    if let Some(throughput) = &measured.throughput {
         lines.push(format!(
-            "infeed over the same files, alone: {} / {:.1} s = {}",
+            "infeed over the same files, alone: {} / {:.1} s = {} samples/s",
             throughput.samples,
             throughput.seconds,
-            measured.with_unit(throughput.samples_per_s)
+            significant(throughput.samples_per_s, 4)
         ));
+    }
+    if let Some(with) = measured.with_python_steps() {
+        lines.push(with.arithmetic(|rate| measured.with_unit(rate)));
     }
     lines
 }
@@ -140,6 +151,17 @@ impl WatchedLoop {
     /// Returns whether rates count samples, not batches.
     pub(super) fn counts_samples(&self) -> bool {
         self.samples.is_some_and(|samples| samples > 0.0)
+    }
+
+    /// Returns the rate of infeed with the steps of the loader that it lacks. None if there are
+    /// none, or if infeed was not measured over the loader's files.
+    pub(super) fn with_python_steps(&self) -> Option<WithPythonSteps> {
+        let throughput = self.throughput.as_ref()?;
+        if throughput.notes.is_empty() || !self.counts_samples() {
+            return None;
+        }
+        let calls = self.calls.as_ref()?;
+        calls.with_python_steps(throughput.samples_per_s, self.processor.usable)
     }
 
     /// Formats a rate with its unit.

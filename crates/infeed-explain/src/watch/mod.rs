@@ -3,6 +3,7 @@
 //! `infeed.watch` of the Python package takes the times and computes shares and rates from them.
 
 mod advice;
+mod calls;
 mod evidence;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::findings::Verdict;
 use super::limit::Limit;
 use super::units::{milliseconds, percent};
+
+pub use calls::{CallPart, CallPartKind, DatasetCalls};
 
 /// Share of waiting time below which it is not the limit: without it the loop would be faster by no
 /// more than that.
@@ -50,6 +53,9 @@ pub struct WatchedLoop {
     pub processor: ProcessorLoad,
     /// Throughput of infeed over the same files, if it was measured.
     pub throughput: Option<PipelineThroughput>,
+    /// Calls of the loader's dataset, if they were measured.
+    #[serde(default)]
+    pub calls: Option<DatasetCalls>,
     /// Whether a device may have worked beyond the end of a step.
     pub asynchronous: bool,
     /// Time in the loop after the first batch, in seconds.

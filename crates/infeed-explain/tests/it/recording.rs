@@ -222,6 +222,7 @@ fn measured() -> WatchedLoop {
             sampled: true,
         },
         throughput: None,
+        calls: None,
         asynchronous: false,
         loop_s: 1.5,
         waiting: 1.0 / 3.0,
