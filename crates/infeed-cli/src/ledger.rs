@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use infeed_explain::ledger::{self, Accuracy};
-use infeed_explain::{Interval, LedgerEntry};
+use infeed_explain::{Interval, LedgerEntry, PredictionOutcome};
 use serde_json::json;
 
 use crate::CommandResult;
@@ -73,13 +73,13 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     )?;
     for entry in &entries {
         let Interval { low, mid, high } = entry.predicted;
-        let outside = if entry.predicted.holds(entry.measured) {
-            ""
-        } else {
-            " *"
+        let mark = match entry.outcome() {
+            PredictionOutcome::Held => "",
+            PredictionOutcome::TooWide => " ~",
+            PredictionOutcome::Missed => " *",
         };
         putln!(
-            "{:<DATA$} {:<REMEDY$} {:>19} {:>8.2}x {:>+7.1} %{outside}",
+            "{:<DATA$} {:<REMEDY$} {:>19} {:>8.2}x {:>+7.1} %{mark}",
             tail(&entry.subject, DATA),
             tail(&entry.remedy, REMEDY),
             format!("{mid:.2}x ({low:.2}-{high:.2})"),
@@ -90,13 +90,19 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     if let Some(accuracy) = accuracy {
         putln!(
             "\n{} checked: median error {:.1} %, worst {:.1} %\n{:.0} % of the results are in their \
-             interval, the others have a *; half-width {:.1} %",
+             interval; half-width {:.1} %",
             accuracy.checked,
             100.0 * accuracy.median_error,
             100.0 * accuracy.worst_error,
             100.0 * accuracy.held,
             100.0 * accuracy.half_width,
         )?;
+        if accuracy.held + accuracy.too_wide < 1.0 {
+            putln!("* outside its interval")?;
+        }
+        if accuracy.too_wide > 0.0 {
+            putln!("~ in an interval that is too wide to count: more than twice from end to end")?;
+        }
     }
     Ok(())
 }
@@ -118,6 +124,7 @@ fn as_json(entries: &[LedgerEntry], accuracy: Option<Accuracy>) -> String {
             "median_error": a.median_error,
             "worst_error": a.worst_error,
             "held": a.held,
+            "too_wide": a.too_wide,
             "half_width": a.half_width,
         })
     });

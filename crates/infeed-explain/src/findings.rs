@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::decoding::DecodingReport;
 use super::feeding::Feeding;
-use super::interval::Interval;
+use super::interval::{Interval, PredictionOutcome};
 use super::limit::{Limit, Resource};
 use super::placement::PlacementReport;
 use super::stages::{StageCost, Stall};
@@ -322,6 +322,11 @@ fn is_none(count: &u64) -> bool {
 }
 
 impl LedgerEntry {
+    /// Compares the predicted with the measured gain.
+    pub fn outcome(&self) -> PredictionOutcome {
+        self.predicted.outcome(self.measured)
+    }
+
     /// Returns the relative error of the prediction. 0.1 means 10 % too high.
     pub fn error(&self) -> f64 {
         self.predicted.mid / self.measured - 1.0

@@ -13,6 +13,31 @@ pub struct Interval {
     pub high: f64,
 }
 
+/// Ratio of the ends of an interval above which it contains almost any result.
+const WIDE: f64 = 2.0;
+
+/// A predicted interval compared with the measured value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PredictionOutcome {
+    /// The interval contains the value.
+    Held,
+    /// The interval contains the value, and is too wide for a success.
+    TooWide,
+    /// The value is outside of the interval.
+    Missed,
+}
+
+impl PredictionOutcome {
+    /// Returns the outcome for a sentence, such as `within the interval`.
+    pub fn text(self) -> &'static str {
+        match self {
+            PredictionOutcome::Held => "within the interval",
+            PredictionOutcome::TooWide => "within the interval, which is too wide to count",
+            PredictionOutcome::Missed => "outside the interval",
+        }
+    }
+}
+
 impl Interval {
     /// Returns an interval without spread.
     pub fn exact(value: f64) -> Interval {
@@ -48,6 +73,21 @@ impl Interval {
             low: self.low / factor,
             mid: self.mid,
             high: self.high * factor,
+        }
+    }
+
+    /// Returns whether the interval is too wide to answer a question: its upper end is more than
+    /// twice the lower one.
+    pub fn is_wide(self) -> bool {
+        self.high > WIDE * self.low
+    }
+
+    /// Compares a predicted interval with the measured value.
+    pub fn outcome(self, measured: f64) -> PredictionOutcome {
+        match self.holds(measured) {
+            false => PredictionOutcome::Missed,
+            true if self.is_wide() => PredictionOutcome::TooWide,
+            true => PredictionOutcome::Held,
         }
     }
 

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::findings::LedgerEntry;
+use super::interval::PredictionOutcome;
 use infeed_core::compare::median;
 
 /// Appends an entry. Creates the file and its folder if they do not exist.
@@ -50,8 +51,11 @@ pub struct Accuracy {
     pub median_error: f64,
     /// Largest absolute relative error.
     pub worst_error: f64,
-    /// Share of intervals that contained the measured gain.
+    /// Share of predictions whose interval contained the measured gain, and was not too wide.
     pub held: f64,
+    /// Share of predictions whose interval contained the measured gain, and was too wide to count:
+    /// its upper end is more than twice the lower one.
+    pub too_wide: f64,
     /// Median half-width of the intervals, relative to their middle.
     pub half_width: f64,
 }
@@ -66,15 +70,16 @@ pub fn accuracy(entries: &[LedgerEntry]) -> Option<Accuracy> {
         .iter()
         .map(|entry| (entry.predicted.high - entry.predicted.low) / 2.0 / entry.predicted.mid)
         .collect();
-    let held = entries
-        .iter()
-        .filter(|entry| entry.predicted.holds(entry.measured))
-        .count();
+    let share = |outcome: PredictionOutcome| {
+        let such = entries.iter().filter(|entry| entry.outcome() == outcome);
+        such.count() as f64 / entries.len() as f64
+    };
     Some(Accuracy {
         checked: entries.len(),
         median_error: median(errors.iter().copied()),
         worst_error: errors.iter().copied().fold(0.0, f64::max),
-        held: held as f64 / entries.len() as f64,
+        held: share(PredictionOutcome::Held),
+        too_wide: share(PredictionOutcome::TooWide),
         half_width: median(widths),
     })
 }
@@ -143,7 +148,18 @@ mod tests {
         );
         assert!((accuracy.worst_error - 0.5).abs() < 1e-9);
         assert!((accuracy.held - 2.0 / 3.0).abs() < 1e-9);
+        assert_eq!(accuracy.too_wide, 0.0);
         assert!((accuracy.half_width - 0.1).abs() < 1e-9);
         assert_eq!(super::accuracy(&[]), None);
+    }
+
+    #[test]
+    fn an_interval_that_contains_almost_any_result_does_not_count_as_held() {
+        let mut wide = entry(1.5, 1.2);
+        (wide.predicted.low, wide.predicted.high) = (0.28, 2.96);
+
+        let accuracy = accuracy(&[wide, entry(2.0, 2.0)]).expect("two entries");
+
+        assert_eq!((accuracy.held, accuracy.too_wide), (0.5, 0.5));
     }
 }

@@ -85,7 +85,7 @@ pub use findings::{
     Explanation, LedgerEntry, MeasuredMachine, NotTried, QueuePoint, Remedy, Run, Span, Subject,
     TrialSample, TunedPlacement, VERSION, Verdict,
 };
-pub use interval::Interval;
+pub use interval::{Interval, PredictionOutcome};
 pub use limit::{Limit, Resource};
 pub use measure::explain;
 pub use placement::{
@@ -101,7 +101,8 @@ pub use running::{running, running_on};
 pub use stages::{StageCost, Stall};
 pub use transfers::{FieldTransfer, Transfers};
 pub use watch::{
-    CallPart, CallPartKind, Ceiling, DatasetCalls, DurationSummary, LockShares, PipelineThroughput, ProcessorLoad, WatchedLoop, watched,
+    CallPart, CallPartKind, Ceiling, DatasetCalls, DurationSummary, LockShares, PipelineThroughput,
+    ProcessorLoad, WatchedLoop, watched,
 };
 pub use what_if::{Crossover, DescribedStorage, PredictedChange, WhatIf, WhatIfReport};
 

@@ -2,7 +2,7 @@
 
 use super::decoding::{DecodingRate, DecodingReport, PARTS, named};
 use super::feeding::{FeederCount, FeederOrigin, Feeding, FeedingModel, NetworkOrigin};
-use super::interval::Interval;
+use super::interval::{Interval, PredictionOutcome};
 use super::limit::{Limit, Resource};
 use super::placement::{DeviceOrigin, FAR, PlacementRate, PlacementReport, ResourceChange, Split};
 use super::units::{bytes, per_s, time};
@@ -512,9 +512,10 @@ fn growth(feeding: &Feeding) -> Option<String> {
 /// Describes the measured gain of existing feeders next to the prediction.
 fn measured_gain(feeding: &Feeding, context: &FeedingContext) -> Option<String> {
     let found = feeding.measured.as_ref()?;
-    let verdict = match found.predicted.holds(found.gain.mid) {
-        true => "within",
-        false => "outside",
+    let verdict = match found.predicted.outcome(found.gain.mid) {
+        PredictionOutcome::Held => "within",
+        PredictionOutcome::TooWide => "within, although the interval is too wide to count,",
+        PredictionOutcome::Missed => "outside",
     };
     Some(format!(
         "measured, in turn: {:.0} samples/s with {}, {:.0} without: {:.2}x, {verdict} the {:.2}x \

@@ -26,9 +26,9 @@ _TIMEOUT_S = 20
 _LISTED = 0.02
 
 # Methods whose time is that of their object's class.
-_METHODS = frozenset(
-    {"__call__", "__getitem__", "forward"}
-)  # Where libraries and Python's own modules are.
+_METHODS = frozenset({"__call__", "__getitem__", "forward"})
+
+# Where libraries and Python's own modules are.
 _INSTALLED = tuple(
     {"<frozen", *map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))}
 )

@@ -132,13 +132,9 @@ pub(super) fn text(done: &AppliedReport, explanation: &Explanation) -> String {
         entry.measured, entry.rate_before, entry.rate_after
     ));
     line(format!(
-        "  error      {:+.1} %, {} the interval",
+        "  error      {:+.1} %, {}",
         100.0 * entry.error(),
-        if entry.predicted.holds(entry.measured) {
-            "within"
-        } else {
-            "outside"
-        }
+        entry.outcome().text()
     ));
     if let Some(path) = &applied.out {
         line(format!("  data       {}", path.display()));

@@ -14,7 +14,7 @@ use markup::{TableCell, TableRow, escaped, list, table};
 use super::numbers;
 use super::timeline;
 use super::words::{behind, error, stall};
-use crate::{Explanation, MeasuredMachine, Remedy, Subject};
+use crate::{Explanation, MeasuredMachine, PredictionOutcome, Remedy, Subject};
 
 /// Start of the head: the encoding and the content policy. The page may load only its own parts.
 const HEAD: &str = include_str!("html/head.html");
@@ -403,20 +403,22 @@ fn ledger(e: &Explanation) -> String {
         ])
     };
     let rows: Vec<TableRow> = e.ledger.iter().rev().map(row).collect();
-    let held = e
-        .ledger
-        .iter()
-        .filter(|entry| entry.predicted.holds(entry.measured));
-    let said = format!(
+    let count = |outcome| e.ledger.iter().filter(|l| l.outcome() == outcome).count();
+    let mut summary = format!(
         "{} of {} measured gains are in the predicted interval.",
-        held.count(),
+        count(PredictionOutcome::Held),
         e.ledger.len()
     );
+    match count(PredictionOutcome::TooWide) {
+        0 => {}
+        1 => summary += " One more is in an interval that is too wide to count.",
+        wide => summary += &format!(" {wide} more are in intervals that are too wide to count."),
+    }
     let caption = "On the dashed line, measured equals predicted; the band is 10 % to either side.";
     section(
         "Predicted against measured",
         &format!(
-            "<p>{said}</p>\n<div class=\"pair\">{}<div>{}</div></div>\n",
+            "<p>{summary}</p>\n<div class=\"pair\">{}<div>{}</div></div>\n",
             figure("ledger", caption),
             table("", &["checked", "predicted", "measured", "error"], &rows)
         ),

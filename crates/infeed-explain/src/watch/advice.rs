@@ -22,7 +22,10 @@ pub(super) fn advice(measured: &WatchedLoop, limit: Limit, next_rate: f64) -> Ve
     let step = calls.and_then(|calls| calls.slow_step(measured));
     let has_workers = workers.is_some();
     for (text, then) in workers.into_iter().chain(step) {
-        lines.push(format!("{text}; at most {}", self::gain(then, measured.rate)));
+        lines.push(format!(
+            "{text}; at most {}",
+            self::gain(then, measured.rate)
+        ));
     }
     if limit != Limit::Step && infeed_rate(measured).is_some_and(|then| gains(measured, then)) {
         lines.extend(with_infeed(measured));

@@ -73,10 +73,7 @@ impl DatasetCalls {
             .map(|part| format!("{} {}", part.name, milliseconds(part.wall_s)))
             .collect();
         let idle = match self.is_idle() {
-            true => format!(
-                ", {} of it without using a core",
-                milliseconds(self.idle_s)
-            ),
+            true => format!(", {} of it without using a core", milliseconds(self.idle_s)),
             false => String::new(),
         };
         format!(
@@ -101,7 +98,8 @@ impl DatasetCalls {
         let call_s = self.idle_s + self.processor_s;
         let by_cores = usable / self.processor_s.max(1e-9);
         let wanted = measured.step_rate.min(by_cores) * call_s;
-        let workers = wanted.ceil().clamp(1.0, MOST_WORKERS);
+        // Rounding must not add a worker.
+        let workers = (wanted - 1e-6).ceil().clamp(1.0, MOST_WORKERS);
         if workers <= f64::from(self.workers) {
             return None;
         }
@@ -185,5 +183,108 @@ impl WithPythonSteps {
             significant(self.in_threads, 3),
             with_unit(self.in_processes),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::tests::measured;
+
+    fn part(name: &str, kind: CallPartKind, wall_s: f64, processor_s: f64) -> CallPart {
+        CallPart {
+            name: name.to_owned(),
+            kind,
+            wall_s,
+            processor_s,
+        }
+    }
+
+    /// Calls of 60 ms, of which a step of the program sleeps for 50 ms.
+    fn sleeping(workers: u32) -> DatasetCalls {
+        DatasetCalls {
+            workers,
+            wall_s: 0.060,
+            processor_s: 0.010,
+            idle_s: 0.050,
+            parts: vec![
+                part("Pause", CallPartKind::Program, 0.050, 0.0),
+                part("ImageFolder", CallPartKind::Dataset, 0.010, 0.010),
+            ],
+        }
+    }
+
+    /// Calls of 10 ms, of which a step of the program computes for 8 ms.
+    fn computing(workers: u32) -> DatasetCalls {
+        DatasetCalls {
+            workers,
+            wall_s: 0.010,
+            processor_s: 0.010,
+            idle_s: 0.0,
+            parts: vec![
+                part("Slow", CallPartKind::Program, 0.008, 0.008),
+                part("ImageFolder", CallPartKind::Dataset, 0.002, 0.002),
+            ],
+        }
+    }
+
+    #[test]
+    fn a_dataset_that_sleeps_gets_more_workers_than_cores() {
+        // Two cores, 100 samples/s of the step, and 30 samples/s of the loop.
+        let loop_ = measured(2.0, 100.0, 30.0, 0.7);
+
+        let (text, then) = sleeping(2).more_workers(&loop_).expect("helps");
+
+        // 6 / 60 ms reaches the step.
+        assert!(text.starts_with("num_workers=6 instead of 2"), "{text}");
+        assert!((then - 100.0).abs() < 1e-9, "{then}");
+        assert!(sleeping(6).more_workers(&loop_).is_none());
+        assert!(computing(2).more_workers(&loop_).is_none());
+    }
+
+    #[test]
+    fn cores_limit_the_number_of_workers() {
+        // Two cores make 200 samples/s of 10 ms each: 12 workers of 60 ms.
+        let (text, then) = sleeping(2)
+            .more_workers(&measured(2.0, 1000.0, 30.0, 0.97))
+            .expect("helps");
+
+        assert!(text.starts_with("num_workers=12 instead"), "{text}");
+        assert!((then - 200.0).abs() < 1e-9, "{then}");
+    }
+
+    #[test]
+    fn the_gain_of_a_faster_step_counts_the_time_in_which_the_loop_waits() {
+        let workers = measured(2.0, 1000.0, 100.0, 0.9);
+
+        let (text, then) = computing(2).slow_step(&workers).expect("is slow");
+        let (_, alone) = computing(0).slow_step(&workers).expect("is slow");
+        let (_, capped) = computing(2)
+            .slow_step(&measured(2.0, 150.0, 100.0, 0.3))
+            .expect("is slow");
+
+        assert!(
+            text.contains("a faster Slow: it takes 8 ms of 10 ms"),
+            "{text}"
+        );
+        assert!((then - 500.0).abs() < 1e-6, "a fifth of the time: {then}");
+        assert!((alone - 100.0 / 0.28).abs() < 1e-6, "{alone}");
+        assert!((capped - 150.0).abs() < 1e-6, "the step limits: {capped}");
+    }
+
+    #[test]
+    fn steps_of_the_program_limit_infeed_in_threads_and_in_processes() {
+        let with = computing(2).with_python_steps(1000.0, 4.0).expect("a step");
+        let asleep = sleeping(2).with_python_steps(1000.0, 4.0).expect("a step");
+        let mut known = computing(2);
+        known.parts.remove(0);
+
+        // One thread at a time: 1 / 8 ms. Four processes: 4 / (4 / 1000 + 8 ms).
+        assert!((with.in_threads - 125.0).abs() < 1e-6);
+        assert!((with.in_processes - 4.0 / 0.012).abs() < 1e-6);
+        // Sleeping holds no lock, so threads and processes are alike.
+        assert!((asleep.in_threads - 4.0 / 0.054).abs() < 1e-6);
+        assert!((asleep.in_processes - asleep.in_threads).abs() < 1e-9);
+        assert!(known.with_python_steps(1000.0, 4.0).is_none());
     }
 }

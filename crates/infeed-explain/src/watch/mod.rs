@@ -288,3 +288,113 @@ fn claim(measured: &WatchedLoop, limit: Limit) -> String {
         _ => format!("{} limits this run: {waited}", limit.subject()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the measurements of a loop over samples with these rates.
+    pub(super) fn measured(usable: f64, step_rate: f64, rate: f64, waiting: f64) -> WatchedLoop {
+        let step = DurationSummary {
+            count: 100,
+            total_s: 100.0 / step_rate,
+            mean_s: 1.0 / step_rate,
+            p50_s: 1.0 / step_rate,
+            p99_s: 1.0 / step_rate,
+            middle_s: 1.0 / step_rate,
+        };
+        let wait_s = 1.0 / rate - 1.0 / step_rate;
+        WatchedLoop {
+            batches: 101,
+            samples: Some(101.0),
+            epochs: 1,
+            first_batch_s: Some(0.1),
+            seam_s: 0.0,
+            wait: DurationSummary {
+                total_s: 100.0 * wait_s,
+                mean_s: wait_s,
+                ..step
+            },
+            step,
+            alone: None,
+            lock: None,
+            processor: ProcessorLoad {
+                usable,
+                own: 0.1,
+                loop_waiting: 0.0,
+                loop_stepping: 0.1,
+                threads: 0.0,
+                python: 0.0,
+                children: 0.5,
+                machine: 0.6,
+                sampled: true,
+            },
+            throughput: None,
+            calls: None,
+            asynchronous: false,
+            loop_s: 100.0 / rate,
+            waiting,
+            per_batch: 1.0,
+            unit: "samples/s".to_owned(),
+            rate,
+            step_s: 1.0 / step_rate,
+            step_rate,
+            slowed: 0.0,
+            interference: 0.0,
+        }
+    }
+
+    /// Infeed over the files of a loop whose dataset has a slow step in Python.
+    fn with_slow_step(rate: f64) -> WatchedLoop {
+        let mut found = measured(2.0, 1000.0, rate, 1.0 - rate / 1000.0);
+        found.throughput = Some(PipelineThroughput {
+            samples_per_s: 900.0,
+            samples: 1800,
+            seconds: 2.0,
+            notes: vec!["that pipeline only decodes".to_owned()],
+        });
+        found.calls = Some(DatasetCalls {
+            workers: 2,
+            wall_s: 0.010,
+            processor_s: 0.010,
+            idle_s: 0.0,
+            parts: vec![CallPart {
+                name: "Slow".to_owned(),
+                kind: CallPartKind::Program,
+                wall_s: 0.009,
+                processor_s: 0.009,
+            }],
+        });
+        found
+    }
+
+    #[test]
+    fn infeed_without_a_gain_is_not_advised() {
+        // 2 / (2 / 900 + 9 ms) = 178 samples/s with processes for the step.
+        let slower = watched(&with_slow_step(190.0));
+        let faster = watched(&with_slow_step(100.0));
+
+        assert!(slower.advice[0].starts_with("a faster Slow"), "{slower:?}");
+        assert!(!slower.advice.iter().any(|line| line.starts_with("infeed")));
+        assert!(slower.not_worth[0].contains("= 178.2 samples/s, 0.94x"));
+        let infeed = faster.advice.iter().find(|line| line.starts_with("infeed"));
+        let infeed = infeed.expect("a gain");
+        assert!(infeed.contains("1.8x"), "{infeed}");
+        assert!(
+            infeed.ends_with("processes= for Slow; 1.1x without"),
+            "{infeed}"
+        );
+    }
+
+    #[test]
+    fn a_loop_of_unknown_samples_has_no_gain_of_infeed() {
+        let mut found = with_slow_step(100.0);
+        found.samples = None;
+        found.unit = "batches/s".to_owned();
+
+        let verdict = watched(&found);
+
+        assert!(!verdict.advice.iter().any(|line| line.starts_with("infeed")));
+        assert!(verdict.evidence[0].ends_with("watch(..., batch_size=)"));
+    }
+}
