@@ -403,7 +403,9 @@ def _warn_of_threads(workers: int) -> None:
     """
     global _warned
     threads, cores = torch.get_num_threads(), usable_cores()
-    if _warned or threads + workers <= cores or torch.accelerator.is_available():
+    # A single thread is the loop's own, which waits while the workers are behind.
+    fit = threads < 2 or threads + workers <= cores
+    if _warned or fit or torch.accelerator.is_available():
         return
     _warned = True
     logger.warning(

@@ -255,10 +255,27 @@ pub struct Remedy {
     pub arithmetic: String,
 }
 
+/// Gain above which a remedy without a certain gain is unclear, and not useless.
+const UNCLEAR: f64 = 1.3;
+
 impl Remedy {
     /// Returns whether the gain is certain: the whole interval is above 1.
     pub fn gains(&self) -> bool {
         self.gain.low > 1.0
+    }
+
+    /// Returns whether the trials vary too much to answer: the gain is likely large, and may be
+    /// none.
+    pub fn is_unclear(&self) -> bool {
+        !self.gains() && self.gain.mid > UNCLEAR
+    }
+
+    /// Returns the name, with a mark if the remedy changes pixels.
+    pub fn title(&self) -> String {
+        match self.lossy {
+            true => format!("{} (lossy)", self.name),
+            false => self.name.clone(),
+        }
     }
 }
 

@@ -8,17 +8,16 @@ draws; and the ranks of the draws of each sample, for their centre and for their
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from infeed import _check
-from infeed.adopting.samples import Array, Sample, has_pixels, read_sample, row_of
+from infeed.adopting.draws import ProgressLine, RecordDraws, count_records
+from infeed.adopting.samples import Array, Sample, has_pixels, read_sample
 from infeed.adopting.statistics import FieldStatistics, level_of
-from infeed.errors import ConfigError
-from infeed.loader import Loader
 from infeed.pipeline import Pipeline
 
 # Reads of each sample if the chain is random: after the first few, only a chain without
@@ -29,6 +28,10 @@ _PROCESSOR_S = 10.0
 _ELAPSED_S = 30.0
 # Samples that are read twice to find out whether the chain is random.
 _REPEATED = 8
+# Shares of a level of 8 bits: below the first, floats were rounded; above the second,
+# values of 8 bits differ.
+_ROUNDING = 1e-3
+_HALF = 0.5
 # Share of the pixels of masks that may have a value that no neighbour has.
 _UNEXPLAINED = 1e-3
 
@@ -42,8 +45,9 @@ class Equivalence:
         is_random: Whether the dataset's transforms are random.
         largest: Largest difference of two values of images, in units of the values. NaN
             if the chain is random.
-        differing: Share of the values of images that differ; NaN if the chain is
-            random.
+        differing: Share of the values of images that differ by more than half a level
+            of 8 bits; NaN if the chain is random.
+        level: One level of 8 bits in the units of the values of images.
         problems: Differences, in words. Empty if the samples are equivalent.
         pictures: The samples with the largest differences: number, theirs, ours.
         fields: Names of the compared fields, as the pipeline has them.
@@ -60,6 +64,7 @@ class Equivalence:
     fields: tuple[str, ...] = ("image", "label")
     notes: tuple[str, ...] = ()
     draws: int = 1
+    level: float = 1.0
 
     @property
     def is_equivalent(self) -> bool:
@@ -83,9 +88,20 @@ class Equivalence:
         if not self.largest and not self.notes:
             return f"{self.samples} samples: equal in every value"
         return (
-            f"{self.samples} samples: equal {others}shapes and types; values differ by "
-            f"at most {self.largest:.3g}, {self.differing:.2%} of them"
+            f"{self.samples} samples: equal {others}shapes and types; {self._values()}"
         )
+
+    def _values(self) -> str:
+        """Describes the differences of values in levels, whatever their units are."""
+        if self.largest <= _ROUNDING * self.level:
+            return "values differ by rounding of floats only"
+        levels = self.largest / (self.level or 1.0)
+        largest = f"{levels:.1f}".removesuffix(".0")
+        unit = "level" if largest == "1" else "levels"
+        text = f"values differ by at most {largest} {unit} of 255"
+        if not self.differing:
+            return text
+        return f"{text}, {self.differing:.2%} of them by more than half a level"
 
     def _others(self) -> list[str]:
         plural = {"label": "labels", "mask": "masks"}
@@ -128,9 +144,14 @@ def compare(
         order: Number of each sample's record in the pipeline; None: the same number.
         is_limited: Whether the time of the draws is limited.
     """
-    with grouped(records, 1).open(workers=1) as loader:
-        limit = _TimeLimit() if is_limited else None
-        return _compare_open(dataset, loader, samples, (chosen, order), limit)
+    limit = _TimeLimit() if is_limited else None
+    progress = ProgressLine()
+    try:
+        return _compared_samples(
+            dataset, records, samples, (chosen, order), limit, progress
+        )
+    finally:
+        progress.end()
 
 
 class _TimeLimit:
@@ -146,34 +167,64 @@ class _TimeLimit:
         return processor_s * factor < _PROCESSOR_S and elapsed_s * factor < _ELAPSED_S
 
 
-def _compare_open(
+def _compared_samples(
     dataset: Any,
-    loader: Loader,
+    records: Pipeline,
     samples: int,
     selection: tuple[Array | None, Array | None],
-    limit: "_TimeLimit | None",
+    limit: _TimeLimit | None,
+    progress: ProgressLine,
 ) -> Equivalence:
     chosen, order = selection
-    count = len(dataset)
-    if loader.records != count:
-        problem = f"the dataset has {count} samples, the pipeline {loader.records}"
+    count, found = len(dataset), count_records(records)
+    if found != count:
+        problem = f"the dataset has {count} samples, the pipeline {found}"
         return Equivalence(0, False, np.nan, np.nan, (problem,), ())
     chosen = np.arange(count) if chosen is None else np.asarray(chosen)
     most = min(samples, len(chosen))
     spread = np.unique(np.linspace(0, len(chosen) - 1, most).astype(int))
     numbers = [int(number) for number in chosen[spread]]
-    first = [read_sample(dataset, number) for number in numbers]
+
+    def read(numbers: Sequence[int], draw: int) -> list[Sample]:
+        """Reads samples of the dataset, and shows how many are read."""
+        found = []
+        for at, number in enumerate(numbers):
+            progress.show(
+                f"comparing samples: draw {draw + 1}, sample {at + 1} of {len(numbers)}"
+            )
+            found.append(read_sample(dataset, number))
+        return found
+
+    first = read(numbers, 0)
     if not all(first):
         problem = f"{type(dataset).__name__} has samples without numbers to compare"
         return Equivalence(0, False, np.nan, np.nan, (problem,), ())
-    again = [read_sample(dataset, number) for number in numbers[:_REPEATED]]
-    is_random = not all(map(_same, first, again))
+    is_random = not all(map(_same, first, read(numbers[:_REPEATED], 0)))
     rows = numbers if order is None else [int(order[number]) for number in numbers]
+    with RecordDraws(records, count, rows) as ours:
+        return _compared_draws(
+            numbers,
+            lambda at: (read(numbers, at) if at else first, ours.of(at)),
+            limit,
+            is_random=is_random,
+        )
 
-    def draw(epoch: int) -> tuple[list[Sample], list[Sample]]:
-        theirs = first if not epoch else [read_sample(dataset, n) for n in numbers]
-        return theirs, _drawn(loader, rows, epoch)
 
+def _compared_draws(
+    numbers: list[int],
+    draw: Callable[[int], tuple[list[Sample], list[Sample]]],
+    limit: _TimeLimit | None,
+    *,
+    is_random: bool,
+) -> Equivalence:
+    """Compares draws of the samples with these numbers until the limit.
+
+    Args:
+        numbers: Numbers of the samples.
+        draw: Returns both sides' samples of a draw.
+        limit: Limit of the time.
+        is_random: Whether draws differ.
+    """
     theirs, ours = zip(*map(draw, range(_DRAWS if is_random else 1)), strict=True)
     found, fields = _compared(numbers, theirs, ours, is_random)
     drawn = [_DrawnField(field) for field in fields if field.is_random]
@@ -205,30 +256,11 @@ def _with_draws(
     return replace(found, problems=tuple(problems[:6]), pictures=pictures, draws=count)
 
 
-def grouped(records: Pipeline, size: int, **options: Any) -> Pipeline:
-    """Returns the pipeline in batches; images of different sizes are padded."""
-    try:
-        return records.batch(size, **options)
-    except ConfigError:
-        return records.batch(size, pad=True, **options)
-
-
 def _same(one: Sample, other: Sample) -> bool:
     return one.keys() == other.keys() and all(
         np.array_equal(one[name], other[name], equal_nan=one[name].dtype.kind == "f")
         for name in one
     )
-
-
-def _drawn(loader: Loader, rows: Sequence[int], epoch: int) -> list[Sample]:
-    """Returns the samples of these records, as an epoch draws them."""
-    found: list[Sample] = []
-    for row in rows:
-        loader.seek(epoch, row)
-        columns = next(iter(loader)).items()
-        read = {name: row_of(column) for name, column in columns}
-        found.append({name: item for name, item in read.items() if item is not None})
-    return found
 
 
 @dataclass(frozen=True)
@@ -298,6 +330,7 @@ class _Difference:
     largest: float = np.nan
     share: float = np.nan
     worst: Sequence[int] = ()
+    level: float = 1.0
 
 
 def _compared(
@@ -309,6 +342,7 @@ def _compared(
     """Returns the result of comparing some draws, and the compared fields."""
     pairs, problems = _pairs(theirs[0], ours[0][0])
     largest = share = np.nan
+    level = 1.0
     notes: list[str] = []
     pictures: tuple[tuple[int, Array, Array], ...] = ()
     fields = [
@@ -320,7 +354,7 @@ def _compared(
         problems += found.problems
         notes += found.notes
         if at == 0:
-            largest, share = found.largest, found.share
+            largest, share, level = found.largest, found.share, found.level
         if found.problems and not pictures:
             pictures = _pictures(one, found.worst)
     compared = Equivalence(
@@ -333,6 +367,7 @@ def _compared(
         tuple(own for _, own in pairs),
         tuple(notes),
         len(theirs),
+        level,
     )
     return compared, fields
 
@@ -412,6 +447,7 @@ def _values(field: _Field) -> _Difference:
     found = _Difference()
     of_field = "" if field.is_image else f"{field.name} of "
     largest, differing, total, explained = [], 0, 0, 0
+    found.level = level = level_of(field.theirs[0]) if field.is_image else 0.0
     for number, expected, own in zip(
         field.numbers, field.theirs[0], field.ours[0], strict=True
     ):
@@ -428,7 +464,8 @@ def _values(field: _Field) -> _Difference:
             largest.append(np.inf)
             continue
         apart = np.abs(expected.astype(np.float64) - own.astype(np.float64))
-        differs = apart > 0
+        # Sums of floats round in another order, and a value of 8 bits by a level.
+        differs = apart > _HALF * level
         if not field.is_image and _is_mask(expected):
             neighbours = differs & _is_of_neighbour(expected, own)
             explained += int(neighbours.sum())
@@ -443,9 +480,10 @@ def _values(field: _Field) -> _Difference:
     left = (differing - explained) / max(total, 1)
     if found.largest > limit and (not explained or left > _UNEXPLAINED):
         of_field = "" if field.is_image else f"of {field.name} "
+        unit, name = (level, " levels of 255") if level else (1.0, "")
         found.problems.append(
-            f"values {of_field}differ by up to {found.largest:.3g}; rounding explains "
-            f"{limit:.3g}"
+            f"values {of_field}differ by up to {found.largest / unit:.3g}{name}; "
+            f"rounding explains {limit / unit:.3g}"
         )
     elif explained:
         found.notes.append(

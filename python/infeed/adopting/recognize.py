@@ -8,7 +8,7 @@ import numpy as np
 
 from infeed.adopting.adopted_dataset import AdoptedDataset
 from infeed.adopting.datasets import read_dataset
-from infeed.adopting.equivalence import grouped
+from infeed.adopting.draws import grouped
 from infeed.adopting.keras_folders import read_graph
 from infeed.adopting.order import read_batches, read_order
 from infeed.adopting.other_loaders import loader_error

@@ -16,6 +16,9 @@ use super::timeline;
 use super::words::{behind, error, stall};
 use crate::{Explanation, MeasuredMachine, PredictionOutcome, Remedy, Subject};
 
+/// Share of the time from which on a plot shows it.
+const SHOWN: f64 = 0.005;
+
 /// Start of the head: the encoding and the content policy. The page may load only its own parts.
 const HEAD: &str = include_str!("html/head.html");
 const STYLE: &str = include_str!("html/style.css");
@@ -102,7 +105,7 @@ fn head(e: &Explanation) -> String {
     if let Some(best) = e.remedies.iter().find(|remedy| remedy.gains()) {
         tiles.push((
             numbers::factor(best.gain.mid),
-            format!("predicted: {}", best.name),
+            format!("predicted: {}", best.title()),
         ));
     }
     let warning = |text: &String| format!("<p class=\"warning\">{}</p>\n", escaped(text));
@@ -160,7 +163,9 @@ fn consumer(e: &Explanation) -> String {
             TableCell::number(numbers::percent(part.share)),
         ])
     };
-    let rows: Vec<TableRow> = stall(e).iter().map(row).collect();
+    let parts = stall(e);
+    let rows: Vec<TableRow> = parts.iter().map(row).collect();
+    let shown = parts.iter().filter(|part| part.share >= SHOWN).count();
     let first = format!(
         "The run took {}, {} of them up to the first batch; of the rest the consumer waited {} and \
          computed {}.",
@@ -174,7 +179,7 @@ fn consumer(e: &Explanation) -> String {
         &format!(
             "<p>{}</p>\n{}{}",
             escaped(&first),
-            figure("stall", ""),
+            plot_of(shown, "stall", ""),
             table("", &["activity", "term", "share"], &rows)
         ),
     )
@@ -214,8 +219,11 @@ fn stages(e: &Explanation) -> String {
     ];
     section(
         "Cost of a sample by stage",
-        &(figure("stages", "Full bars: processor time. Pale: wall time.")
-            + &table("stacked", &heads, &rows)),
+        &(plot_of(
+            rows.len(),
+            "stages",
+            "Full bars: processor time. Pale: wall time.",
+        ) + &table("stacked", &heads, &rows)),
     )
 }
 
@@ -240,7 +248,7 @@ fn resources(e: &Explanation) -> String {
                    the interval. Dashed: the measured rate.";
     section(
         "Rate by resource",
-        &(figure("resources", caption)
+        &(plot_of(rows.len(), "resources", caption)
             + &table(
                 "stacked",
                 &["resource", "allows", "how it is computed"],
@@ -266,8 +274,8 @@ fn queue(e: &Explanation) -> String {
         "Batches ready in the loader",
         &format!(
             "<p>{said}</p>\n{}{}",
-            figure("ready", ""),
-            figure("waiting", "")
+            plot_of_curve(e.run.queue.iter().map(|point| point.ready as f64), "ready"),
+            plot_of_curve(e.run.queue.iter().map(|point| point.waiting), "waiting"),
         ),
     )
 }
@@ -338,7 +346,7 @@ fn remedies(e: &Explanation) -> String {
     if !rows.is_empty() {
         let caption =
             "Predicted gains: rate with the remedy divided by the rate without, and its interval.";
-        body += &figure("gains", caption);
+        body += &plot_of(rows.len(), "gains", caption);
         body += &table("stacked remedies", &heads, &rows);
     }
     if !e.not_tried.is_empty() {
@@ -354,8 +362,11 @@ fn remedies(e: &Explanation) -> String {
 
 fn remedy_row(at: usize, remedy: &Remedy) -> TableRow {
     let idle = !remedy.gains();
-    let name = format!("{}. {}", at + 1, escaped(&remedy.name));
+    let name = format!("{}. {}", at + 1, escaped(&remedy.title()));
     let mut below = format!("<span class=\"sub\">{}</span>", escaped(&remedy.quality));
+    if remedy.is_unclear() {
+        below += "<span class=\"sub\">Unclear: the machine is too busy to tell.</span>";
+    }
     if !remedy.command.is_empty() && !idle {
         below += &format!(
             "<div class=\"command\"><code>{}</code></div>",
@@ -419,7 +430,7 @@ fn ledger(e: &Explanation) -> String {
         "Predicted against measured",
         &format!(
             "<p>{summary}</p>\n<div class=\"pair\">{}<div>{}</div></div>\n",
-            figure("ledger", caption),
+            plot_of(rows.len(), "ledger", caption),
             table("", &["checked", "predicted", "measured", "error"], &rows)
         ),
     )
@@ -505,6 +516,15 @@ fn section(title: &str, body: &str) -> String {
     format!("<section>\n<h2>{title}</h2>\n{body}</section>\n")
 }
 
+/// A placeholder for a plot of several values. It stays empty if scripts may not run. A single
+/// value needs no plot, because the table has it.
+fn plot_of(values: usize, id: &str, caption: &str) -> String {
+    match values {
+        0 | 1 => String::new(),
+        _ => figure(id, caption),
+    }
+}
+
 /// A placeholder for a plot. It stays empty if scripts may not run.
 fn figure(id: &str, caption: &str) -> String {
     let caption = match caption {
@@ -512,6 +532,14 @@ fn figure(id: &str, caption: &str) -> String {
         caption => format!("<figcaption>{}</figcaption>", escaped(caption)),
     };
     format!("<figure id=\"{id}\"><div></div>{caption}</figure>\n")
+}
+
+/// A placeholder for a plot over time, unless it would be a flat zero.
+fn plot_of_curve(mut values: impl Iterator<Item = f64>, id: &str) -> String {
+    match values.any(|value| value >= SHOWN) {
+        true => figure(id, ""),
+        false => String::new(),
+    }
 }
 
 fn swatch(colour: &str) -> String {

@@ -12,7 +12,7 @@ pub use summary::summary;
 
 use super::numbers;
 use super::table::{ALWAYS, TableColumn, length, set, wrap};
-use super::words::{behind, error, stall};
+use super::words::{behind, error, stall, without_gain};
 use crate::{Explanation, LedgerEntry, NotTried, Remedy, StageCost, TrialSample, Verdict};
 use infeed_core::printable::{BOLD, DIM, RESET, printable};
 
@@ -180,7 +180,7 @@ fn remedies(page: &mut TextPage, e: &Explanation) {
         };
         let cells = |remedy: &&Remedy| {
             vec![
-                format!("{:>2} {}", number(remedy), clean(&remedy.name)),
+                format!("{:>2} {}", number(remedy), clean(&remedy.title())),
                 numbers::factor_interval(remedy.gain),
                 numbers::figures(remedy.rate.mid),
                 numbers::seconds(remedy.step_time.mid),
@@ -197,6 +197,9 @@ fn remedies(page: &mut TextPage, e: &Explanation) {
             page.how(remedy, !table.kept[4]);
         }
     }
+    let (idle, unclear) = without_gain(e);
+    page.labelled("unclear", &unclear);
+    page.labelled("no gain", &[idle.join(", ")]);
     let why = |r: &NotTried| format!("{}: {}", r.name, r.why);
     page.labelled(
         "not tried",

@@ -4,7 +4,7 @@ use super::numbers;
 use crate::what_if::sentences;
 use crate::{
     Crossover, DecodingRate, DecodingReport, Explanation, FeederCount, FeederHost, Feeding,
-    Interval, LedgerEntry, Limit, PlacementRate, PlacementReport, Verdict, WhatIfReport,
+    Interval, LedgerEntry, Limit, PlacementRate, PlacementReport, Remedy, Verdict, WhatIfReport,
 };
 use infeed_device::busy::Utilisation;
 
@@ -19,6 +19,26 @@ pub(super) struct StallPart {
     pub(super) term: &'static str,
     /// Name of the colour of the stage that the consumer waited for.
     pub(super) colour: &'static str,
+}
+
+/// Describes the remedies that gain nothing, and those whose trials vary too much to answer.
+pub(super) fn without_gain(e: &Explanation) -> (Vec<&str>, Vec<String>) {
+    let (unclear, idle): (Vec<&Remedy>, Vec<&Remedy>) = e
+        .remedies
+        .iter()
+        .filter(|remedy| !remedy.gains())
+        .partition(|remedy| remedy.is_unclear());
+    let unclear = unclear.iter().map(|remedy| {
+        format!(
+            "{}, {}: the machine is too busy to tell",
+            remedy.id,
+            numbers::factor_interval(remedy.gain)
+        )
+    });
+    (
+        idle.iter().map(|remedy| remedy.id.as_str()).collect(),
+        unclear.collect(),
+    )
 }
 
 /// Returns the consumer's time by activity, in the order data flows.

@@ -193,7 +193,7 @@ fn remedies(e: &Explanation) -> Vec<Value> {
     let to_json = |(at, remedy): (usize, &Remedy)| {
         json!({
             // The number also separates two remedies of one name.
-            "name": format!("{}. {}", at + 1, remedy.name),
+            "name": format!("{}. {}", at + 1, remedy.title()),
             "low": remedy.gain.low, "mid": remedy.gain.mid, "high": remedy.gain.high,
             "idle": !remedy.gains(),
             "arithmetic": remedy.arithmetic,

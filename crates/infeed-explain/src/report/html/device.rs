@@ -1,7 +1,7 @@
 //! Sections of the page about the device: placement, decoding, transfers.
 
 use super::markup::{TableCell, TableRow, escaped, list, table};
-use super::{figure, section};
+use super::{plot_of, plot_of_curve, section};
 use crate::report::numbers;
 use crate::report::words::{busy, decoding_name, way_name, when_limited};
 use crate::{DecodingRate, DeviceOrigin, Explanation, Limit, PlacementRate, PlacementReport};
@@ -40,7 +40,7 @@ pub(super) fn placement(e: &Explanation) -> String {
         &format!(
             "<p>{}</p>\n{}{}{}",
             escaped(&said),
-            figure("placement", caption),
+            plot_of(rows.len(), "placement", caption),
             table("stacked", &heads, &rows),
             list(&placement.said).replacen("<ul>", "<ul class=\"notes\">", 1),
         ),
@@ -86,7 +86,7 @@ pub(super) fn decoding(e: &Explanation) -> String {
         &format!(
             "<p>{}</p>\n{}{}{}",
             escaped(&said),
-            figure("decoding", caption),
+            plot_of(rows.len(), "decoding", caption),
             table("stacked", &heads, &rows),
             list(&decoding.said).replacen("<ul>", "<ul class=\"notes\">", 1),
         ),
@@ -164,7 +164,7 @@ fn watched(e: &Explanation) -> String {
     format!(
         "<p>{}.</p>\n{}",
         escaped(&capital(&busy(utilisation))),
-        figure("busy", "")
+        plot_of_curve(utilisation.looks.iter().map(|point| point.busy), "busy")
     )
 }
 

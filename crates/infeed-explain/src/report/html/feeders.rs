@@ -1,7 +1,7 @@
 //! Sections of the page about feeders.
 
 use super::markup::{TableCell, TableRow, escaped, list, table};
-use super::{figure, section};
+use super::{plot_of, section};
 use crate::report::numbers;
 use crate::report::words::{count_name, of_host};
 use crate::{Explanation, FeederCount, FeederHost, FeederOrigin, Feeding};
@@ -79,7 +79,7 @@ pub(super) fn counts(e: &Explanation) -> String {
         false => {
             let caption = "Bars: samples per second by number of feeders; the dark part is made on \
                            this machine. Dashed: the rate of the step.";
-            figure("feeders", caption) + &table("stacked", &heads, &rows)
+            plot_of(rows.len(), "feeders", caption) + &table("stacked", &heads, &rows)
         }
     };
     let parts = feeding.parts.iter().map(|part| &part.arithmetic);

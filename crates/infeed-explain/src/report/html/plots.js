@@ -57,9 +57,20 @@
   const longest = (names) => Math.max(0, ...names.map((name) => name.length));
   // Space for labels on the left in pixels: 7 per letter, the widest average of any font at this size.
   const margin = (names, width) => Math.min(longest(names) * 7 + 14, width * 0.4);
-  const clip = (name, room) => {
+  // Breaks a label into lines between words, and a longer word where the line ends.
+  const wrap = (name, room) => {
     const most = Math.max(4, Math.floor((room - 14) / 7));
-    return name.length > most ? `${name.slice(0, most - 1)}…` : name;
+    const lines = [];
+    for (let word of name.split(" ")) {
+      const last = lines.length - 1;
+      if (last >= 0 && lines[last].length + 1 + word.length <= most) {
+        lines[last] += ` ${word}`;
+        continue;
+      }
+      for (; word.length > most; word = word.slice(most)) lines.push(word.slice(0, most));
+      lines.push(word);
+    }
+    return lines.join("\n");
   };
 
   draw("stall", (width) =>
@@ -96,7 +107,7 @@
       marginLeft,
       marginRight: 64,
       x: { label: "ms per sample", transform: (s) => s * 1e3, grid: true, ticks: Math.max(2, width / 90) },
-      y: { domain: names, label: null, tickSize: 0, padding: 0.35, tickFormat: (name) => clip(name, marginLeft) },
+      y: { domain: names, label: null, tickSize: 0, padding: 0.35, tickFormat: (name) => wrap(name, marginLeft) },
       marks: [
         Plot.barX(data.stages, { x: "wall", y: "name", fill: (d) => colour(d.colour), fillOpacity: 0.35 }),
         Plot.barX(data.stages, { x: "cpu", y: "name", fill: (d) => colour(d.colour), insetTop: 5, insetBottom: 5 }),
@@ -129,7 +140,7 @@
       marginTop: 28,
       marginRight: 92,
       x: { label: "samples/s", zero: true, grid: true, ticks: Math.max(2, width / 110) },
-      y: { domain: names, label: null, tickSize: 0, padding: 0.4, tickFormat: (name) => clip(name, marginLeft) },
+      y: { domain: names, label: null, tickSize: 0, padding: 0.4, tickFormat: (name) => wrap(name, marginLeft) },
       marks: [
         Plot.barX(known, { x: "mid", y: "name", fill: (d) => colour(d.limit ? "wait" : "step"), fillOpacity: (d) => (d.limit ? 0.9 : 0.55) }),
         Plot.ruleY(known, { x1: "low", x2: "high", y: "name", stroke: "currentColor", strokeWidth: 1.5 }),
@@ -164,7 +175,7 @@
       marginLeft,
       marginRight: 92,
       x: { label: "samples/s", zero: true, grid: true, ticks: Math.max(2, width / 110) },
-      y: { domain: names, label: null, tickSize: 0, padding: 0.3, tickFormat: (name) => clip(name, marginLeft) },
+      y: { domain: names, label: null, tickSize: 0, padding: 0.3, tickFormat: (name) => wrap(name, marginLeft) },
       fy: { domain: ways, axis: null, padding: 0.2 },
       marks: [
         Plot.text(ways, { fy: (d) => d, frameAnchor: "top-left", dx: 4 - marginLeft, dy: -14, text: (d) => d, fontWeight: 600, fill: "currentColor" }),
@@ -294,7 +305,7 @@
         transform: (s) => s * scale,
         ticks: Math.max(2, width / 90),
       },
-      y: { domain: data.tracks, label: null, tickSize: 0, padding: 0.22, tickFormat: (name) => clip(name, marginLeft) },
+      y: { domain: data.tracks, label: null, tickSize: 0, padding: 0.22, tickFormat: (name) => wrap(name, marginLeft) },
       marks: [
         // Shades the time in which the consumer waited.
         Plot.rectX(waits, { x1: "x1", x2: "x2", fill: colour("wait"), fillOpacity: 0.12 }),
@@ -356,7 +367,7 @@
         ticks: Math.max(2, width / 110),
         tickFormat: (x) => `${figures(x)}x`,
       },
-      y: { domain: names, label: null, tickSize: 0, padding: 0.3, axis: above ? null : "left", tickFormat: (name) => clip(name, marginLeft) },
+      y: { domain: names, label: null, tickSize: 0, padding: 0.3, axis: above ? null : "left", tickFormat: (name) => wrap(name, marginLeft) },
       marks: [
         above
           ? Plot.tickX(known, { x: 1, y: "name", insetTop: 14, insetBottom: -8, stroke: "currentColor", strokeDasharray: "4 3" })
@@ -364,7 +375,7 @@
         Plot.ruleY(known, { x1: "low", x2: "high", y: "name", stroke, strokeWidth: 3, dy }),
         Plot.dot(known, { x: "mid", y: "name", r: 5, fill: stroke, dy }),
         above
-          ? Plot.text(known, { frameAnchor: "left", y: "name", text: (d) => clip(d.name, width), dy: -9, fill: "currentColor" })
+          ? Plot.text(known, { frameAnchor: "left", y: "name", text: (d) => wrap(d.name, width), dy: -9, fill: "currentColor" })
           : null,
         Plot.tip(known, Plot.pointerY({ x: "mid", y: "name", dy, title: (d) => `${figures(d.mid)}x (${figures(d.low)}-${figures(d.high)})\n${d.arithmetic}`, lineWidth: Math.min(30, width / 14) })),
       ],

@@ -3,14 +3,14 @@
 use super::{SET_IN, TextPage, clean, column, device, feeders, said_stall, what_if, wrap};
 use crate::report::numbers;
 use crate::report::table::{ALWAYS, TableColumn, length, set};
-use crate::report::words::step_times;
+use crate::report::words::{step_times, without_gain};
 use crate::{Explanation, Limit, Remedy};
 use infeed_core::printable::BOLD;
 
 /// Maximum number of lines of a summary that is at least 80 columns wide.
 const LINES: usize = 24;
 
-/// Maximum number of remedies.
+/// Maximum number of remedies with their command.
 const REMEDIES: usize = 3;
 
 /// Maximum number of resources. The lowest capacities come first.
@@ -30,11 +30,13 @@ pub fn summary(e: &Explanation, width: usize, colour: bool, with_feeders: bool) 
         page.out
     };
     let resources = section(&|page| resources(page, e));
-    let tail = section(&|page| tail(page, e));
+    // The line about what is hidden is as long for any number.
+    let tail_with = |hidden: usize| section(&|page| tail(page, e, hidden));
+    let tail = tail_with(0);
     let lines = |text: &str| text.lines().count();
     let useful = useful(e);
     let first = useful.first().map_or(String::new(), |(number, remedy)| {
-        section(&|page| one_remedy(page, *number, remedy))
+        section(&|page| one_remedy(page, *number, remedy, true))
     });
     // The best remedy and the blank line before it.
     let remedy_lines = lines(&first) + usize::from(!useful.is_empty());
@@ -55,18 +57,24 @@ pub fn summary(e: &Explanation, width: usize, colour: bool, with_feeders: bool) 
         room -= lines(&steps);
         shown += &steps;
     }
-    for (at, (number, remedy)) in useful.iter().take(REMEDIES).enumerate() {
-        let text = section(&|page| {
-            if at == 0 {
-                page.line("");
-            }
-            one_remedy(page, *number, remedy);
-        });
-        if at > 0 && lines(&text) > room {
+    let mut listed = 0;
+    for (number, remedy) in &useful {
+        let text = |with_command: bool| {
+            section(&|page| {
+                if listed == 0 {
+                    page.line("");
+                }
+                one_remedy(page, *number, remedy, with_command);
+            })
+        };
+        let fits = |text: &String| listed == 0 || lines(text) <= room;
+        let full = Some(text(true)).filter(|text| listed < REMEDIES && fits(text));
+        let Some(text) = full.or_else(|| Some(text(false)).filter(fits)) else {
             break;
-        }
+        };
         room = room.saturating_sub(lines(&text));
         shown += &text;
+        listed += 1;
     }
     for note in &e.notes {
         let text = section(&|page| page.labelled("note", std::slice::from_ref(note)));
@@ -84,7 +92,7 @@ pub fn summary(e: &Explanation, width: usize, colour: bool, with_feeders: bool) 
         }
         what_if::prediction(page, e);
     });
-    head + &resources + &shown + &tail + &asked
+    head + &resources + &shown + &tail_with(useful.len() - listed) + &asked
 }
 
 /// Returns the remedies that gain, with their numbers for `--apply`. Feeders that do not exist are
@@ -152,21 +160,24 @@ pub(super) fn resources(page: &mut TextPage, e: &Explanation) {
     table.rows.iter().flatten().for_each(|line| page.line(line));
 }
 
-/// Writes number, name and gain on a line, and cost, effect and command below.
-fn one_remedy(page: &mut TextPage, number: usize, remedy: &Remedy) {
+/// Writes number, name and gain on a line, and cost, effect and command below if there is room.
+fn one_remedy(page: &mut TextPage, number: usize, remedy: &Remedy, with_command: bool) {
     let gain = numbers::factor_interval(remedy.gain);
-    let name = clean(&remedy.name);
+    let name = clean(&remedy.title());
     let room = page.width.saturating_sub(length(&gain) + 2);
     let mut lines = wrap(&format!("{number}  {name}"), room - 2).into_iter();
     let first = lines.next().unwrap_or_default();
     let pad = " ".repeat(room.saturating_sub(2 + length(&first)));
     page.styled(BOLD, &format!("  {first}{pad}  {gain}"));
     lines.for_each(|line| page.styled(BOLD, &format!("{SET_IN}{line}")));
-    page.how(remedy, true);
+    if with_command {
+        page.how(remedy, true);
+    }
 }
 
-/// Writes the remedies that do not help and the options that show more.
-fn tail(page: &mut TextPage, e: &Explanation) {
+/// Writes the remedies that do not help and the options that show more. `hidden` is the number of
+/// remedies that gain and have no room.
+fn tail(page: &mut TextPage, e: &Explanation, hidden: usize) {
     let useful = useful(e);
     page.line("");
     if useful.is_empty() {
@@ -176,8 +187,8 @@ fn tail(page: &mut TextPage, e: &Explanation) {
             (false, _) => "  No tried remedy gains more than its trials vary.",
         });
     }
-    let idle = e.remedies.iter().filter(|remedy| !remedy.gains());
-    let idle: Vec<&str> = idle.map(|remedy| remedy.id.as_str()).collect();
+    let (idle, unclear) = without_gain(e);
+    page.labelled("unclear", &unclear);
     if !idle.is_empty() {
         page.one_line("no gain", &idle.join(", "));
     }
@@ -190,5 +201,10 @@ fn tail(page: &mut TextPage, e: &Explanation) {
         Some((number, _)) => format!("; --apply {number} applies and checks a remedy"),
         None => String::new(),
     };
-    page.one_line("more", &format!("--full, --html FILE{apply}"));
+    let hidden = match hidden {
+        0 => String::new(),
+        1 => " (1 more remedy)".to_owned(),
+        count => format!(" ({count} more remedies)"),
+    };
+    page.one_line("more", &format!("--full{hidden}, --html FILE{apply}"));
 }

@@ -129,6 +129,12 @@ fn check(seen: &RenderedPage, plots: &str) {
 
 const ALL_PLOTS: &str = "resources:1,gains:1,stall:1,stages:1,ready:1,waiting:1,timeline:1,placement:1,decoding:1,busy:1,feeders:1,ledger:1";
 
+/// Returns the explanation of a loader that was ahead for a moment.
+fn with_ready_batches(mut e: Explanation) -> Explanation {
+    e.run.queue[1].ready = 2;
+    e
+}
+
 /// Returns the browser, or prints that there is none.
 fn browser() -> Option<PathBuf> {
     let found = chromium();
@@ -141,7 +147,7 @@ fn browser() -> Option<PathBuf> {
 #[test]
 fn the_page_draws_its_plots_in_any_window_light_and_dark() {
     let Some(chromium) = browser() else { return };
-    let e = on_device();
+    let e = with_ready_batches(on_device());
     for (width, dark, background) in [
         (1280, false, "rgb(255, 255, 255)"),
         (1280, true, "rgb(20, 24, 28)"),
@@ -163,8 +169,30 @@ fn hostile_names_are_shown_as_text_in_the_plots() {
 
     // The smallest width with real tables, and a phone's width.
     for width in [740, 375] {
-        check(&open(&chromium, &hostile(), width, false), ALL_PLOTS);
+        let e = with_ready_batches(hostile());
+        check(&open(&chromium, &e, width, false), ALL_PLOTS);
     }
+}
+
+#[test]
+fn a_single_bar_and_a_flat_zero_are_not_drawn() {
+    let Some(chromium) = browser() else { return };
+    let mut e = on_device();
+    e.resources.truncate(1);
+    e.remedies.truncate(1);
+    e.run.stages.truncate(1);
+    e.ledger.truncate(1);
+    for point in &mut e.run.queue {
+        (point.ready, point.waiting) = (0, 0.0);
+    }
+    for point in &mut e.utilisation.as_mut().expect("a device").looks {
+        point.busy = 0.0;
+    }
+
+    check(
+        &open(&chromium, &e, 800, false),
+        "stall:1,timeline:1,placement:1,decoding:1,feeders:1",
+    );
 }
 
 #[test]

@@ -98,6 +98,61 @@ fn remedies_that_may_gain_nothing_are_listed_once_without_a_command() {
 }
 
 #[test]
+fn all_reports_list_the_same_remedies_in_the_same_order_with_lossy_ones_marked() {
+    let mut e = synthetic::usual();
+    e.remedies.truncate(3);
+    for (remedy, id) in e.remedies.iter_mut().zip(["one", "two", "three"]) {
+        (remedy.id, remedy.name) = (id.to_owned(), format!("remedy {id}"));
+        remedy.lossy = id == "two";
+        remedy.gain = Interval::exact(1.5);
+    }
+
+    for output in [
+        report::text(&e, 100, false),
+        report::summary(&e, 100, false, false),
+        report::html(&e),
+    ] {
+        let marked = ["remedy one", "remedy two (lossy)", "remedy three"];
+        let places: Vec<usize> = marked.iter().map(|name| at(&output, name)).collect();
+        assert!(places.is_sorted(), "{places:?}");
+        assert!(!output.contains("one (lossy)"));
+    }
+}
+
+#[test]
+fn a_large_gain_that_may_be_none_is_unclear() {
+    let mut e = synthetic::usual();
+    e.remedies.truncate(2);
+    for remedy in &mut e.remedies {
+        (remedy.gain.low, remedy.gain.mid, remedy.gain.high) = (0.8, 1.52, 2.4);
+    }
+    e.remedies[1].gain.mid = 1.1;
+    e.remedies[0].id = "cache".to_owned();
+    e.remedies[1].id = "readers-8".to_owned();
+
+    for output in [
+        report::text(&e, 100, false),
+        report::summary(&e, 100, false, false),
+    ] {
+        let unclear = line(&output, "unclear").expect("a line");
+        assert_eq!(
+            unclear,
+            "unclear cache, 1.52x (0.80-2.40): the machine is too busy to tell"
+        );
+        assert_eq!(
+            line(&output, "no gain").as_deref(),
+            Some("no gain readers-8")
+        );
+    }
+    let page = report::html(&e);
+    assert_eq!(
+        page.matches("Unclear: the machine is too busy to tell.")
+            .count(),
+        1
+    );
+}
+
+#[test]
 fn limits_that_cannot_be_separated_are_reported_as_a_tie() {
     let output = report::text(&synthetic::tie(), 80, false);
 
