@@ -82,6 +82,12 @@ def test_the_page_has_all_facts_and_no_pictures_of_equal_samples():
     assert "differs" not in text.partition("</style>")[2]
 
 
+def test_a_slower_pipeline_is_the_first_word():
+    text = page("DataLoader", FINDINGS, None, RATES[::-1], "Python limits", "x")
+
+    assert "<h1>slower: 0.50 times the samples/s, 1 part called" in text
+
+
 def test_every_text_is_escaped_and_nothing_is_loaded():
     evil = '<script src="x">\x1b&'
     finding = Finding(evil, evil, evil)

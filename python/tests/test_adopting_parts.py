@@ -5,7 +5,8 @@ import pytest
 
 import infeed
 from infeed import sources
-from infeed.adopting import adopted
+from infeed.adopting import adopted, draws
+from infeed.adopting.equivalence import Equivalence
 from infeed.adopting.folder_records import class_records, listed_files
 
 
@@ -57,6 +58,70 @@ def test_turns_that_differ_say_that_the_machine_is_busy():
         "turns differ, so measure again when the machine is less busy"
     )
     assert "turns" not in str(steady)
+
+
+@pytest.mark.parametrize(
+    ("largest", "differing", "text"),
+    [
+        (0.0, 0.0, "2 samples: equal in every value"),
+        (1e-7, 0.0, "values differ by rounding of floats only"),
+        (1 / 255, 0.16, "at most 1 level of 255, 16.00% of them by more than half"),
+        (1.5 / 255, 0.02, "at most 1.5 levels of 255, 2.00% of them"),
+        (0.4 / 255, 0.0, "values differ by at most 0.4 levels of 255"),
+    ],
+)
+def test_differences_of_floats_are_levels_of_8_bits(largest, differing, text):
+    found = Equivalence(2, False, largest, differing, (), (), level=1 / 255)
+
+    assert text in str(found)
+
+
+class Counted:
+    """Numbers whose reads are counted."""
+
+    def __init__(self, count):
+        self.reads = [0] * count
+
+    def __len__(self):
+        return len(self.reads)
+
+    def __getitem__(self, number):
+        self.reads[number] += 1
+        return {"x": np.array([number])}
+
+
+def test_draws_read_no_other_records():
+    numbers = Counted(50)
+    records = infeed.Pipeline(sources.Items(numbers))
+
+    with draws.RecordDraws(records, 50, [7, 3, 40]) as found:
+        for epoch in (0, 1, 2, 5):
+            samples = found.of(epoch)
+            assert [int(sample["x"][0]) for sample in samples] == [7, 3, 40]
+
+    # The first record is read to find the fields.
+    read = {number for number, count in enumerate(numbers.reads) if count}
+    assert read <= {0, 3, 7, 40}
+
+
+def test_draws_of_a_selection_are_found_by_their_row():
+    records = infeed.Pipeline(sources.Items(Counted(50))).take(20)
+
+    with draws.RecordDraws(records, 20, [7, 3]) as found:
+        assert [int(sample["x"][0]) for sample in found.of(1)] == [7, 3]
+
+
+def test_progress_is_printed_after_five_seconds_only(capsys, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(draws.time, "perf_counter", lambda: now[0])
+    line = draws.ProgressLine()
+
+    for at, text in ((104.9, "early"), (105.1, "a"), (106.0, "soon"), (107.2, "b")):
+        now[0] = at
+        line.show(text)
+    line.end()
+
+    assert capsys.readouterr().err == "a\nb\n"
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from infeed import _check
 from infeed.adopting.equivalence import Equivalence, compare
-from infeed.adopting.page import page
+from infeed.adopting.page import SLOWER, page
 from infeed.adopting.recognize import recognize
 from infeed.adopting.samples import Array
 from infeed.adopting.steps import Finding
@@ -19,8 +19,6 @@ from infeed.watching.batch_sizes import batch_sizes
 
 # Turns of each loader. They alternate, so that other programs slow both.
 _TURNS = 2
-# Ratio of rates below which the report begins with a warning.
-_SLOWER = 0.95
 # Ratio of the ends of a range from which it answers nothing.
 _WIDE = 2.0
 _NO_GAIN = (
@@ -166,7 +164,7 @@ class Adopted:
             lines += ["", f"proof: {self.equivalence}"]
         if self.gain is not None:
             lines += ["", f"gain: {self.gain}"]
-            if self.gain.ratio < _SLOWER:
+            if self.gain.ratio < SLOWER:
                 lines.insert(0, f"slower after adopting, {self.gain}\n")
         elif self.limit is not None:
             lines += ["", _NO_GAIN]

@@ -80,6 +80,9 @@ _POLICY = (
     "form-action 'none'"
 )
 
+# Ratio of rates below which the pipeline counts as slower.
+SLOWER = 0.95
+
 _Rates = tuple[Sequence[float], Sequence[float]]
 
 
@@ -141,7 +144,11 @@ def _claim(
     if equivalence is not None:
         claims.append("samples differ" if equivalence.problems else "equal samples")
     if rates is not None:
-        claims.append(f"{_ratio(rates):.2f} times the samples/s")
+        ratio = f"{_ratio(rates):.2f} times the samples/s"
+        if _ratio(rates) < SLOWER:
+            claims.insert(0, f"slower: {ratio}")
+        else:
+            claims.append(ratio)
     if called or not claims:
         claims.append(f"{called} part{'' if called == 1 else 's'} called in Python")
     return ", ".join(claims)
