@@ -6,7 +6,7 @@ use std::time::UNIX_EPOCH;
 
 use clap::{Parser, Subcommand};
 use infeed::loader::{CacheLimit, CacheOptions, DiskCacheOptions};
-use infeed::store::{CacheGroup, list_cache, remove_cached, verify_cache};
+use infeed::store::{CacheGroup, OtherFiles, list_cache, remove_cached, verify_cache};
 use infeed::units::parse_bytes;
 use serde_json::json;
 
@@ -203,13 +203,24 @@ fn remove(folder: &Path, names: &[String]) -> CommandResult {
         }
     }
     let chosen = |name: &str| names.is_empty() || names.iter().any(|one| one == name);
-    let (pieces, bytes) = with_progress(folder, |proceed| remove_cached(folder, &chosen, proceed))?;
-    putln!("removed {pieces} pieces, {}", human_bytes(bytes))
+    let removed = with_progress(folder, |proceed| remove_cached(folder, &chosen, proceed))?;
+    let (pieces, bytes) = (removed.pieces, human_bytes(removed.bytes));
+    putln!("removed {pieces} pieces, {bytes}")?;
+    list_others(&removed.others)
+}
+
+/// Names the files that infeed did not write, if there are any.
+fn list_others(others: &OtherFiles) -> CommandResult {
+    match others.count {
+        0 => Ok(()),
+        _ => putln!("{others}"),
+    }
 }
 
 fn verify(folder: &Path) -> CommandResult {
     let found = with_progress(folder, |proceed| verify_cache(folder, proceed))?;
     putln!("read {} pieces, {}", found.pieces, human_bytes(found.bytes))?;
+    list_others(&found.others)?;
     match (found.damaged, found.unreadable) {
         (0, 0) => Ok(()),
         (damaged, 0) => Err(CliError::Failed(format!(

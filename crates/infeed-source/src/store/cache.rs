@@ -5,10 +5,12 @@
 //! reading needs no lock. Files appear complete, by renaming: a file that a crash left incomplete
 //! has no final name, and a damaged one fails its checksum. Both are fetched again. Only the total
 //! number of bytes is shared: a number in a file that is locked while it changes. When the total
-//! exceeds the limit, the least recently used pieces are removed.
+//! exceeds the limit, the least recently used pieces are removed. Other files in the folder stay,
+//! and links are not followed; see `files`.
 //!
 //! Decoded records are pieces too; see [`RecordPieces`].
 
+mod files;
 mod manage;
 mod records;
 
@@ -25,11 +27,15 @@ use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest};
 
 use super::buffers::{BufferPool, FillingBuffer, read_at};
+use files::{PIECES, RemovablePiece, UNDER_WAY};
 use infeed_core::error::Error;
 use infeed_core::random::mix;
 use infeed_core::units::parse_bytes;
 
-pub use manage::{CacheGroup, VerifiedCache, list_cache, remove_cached, verify_cache};
+pub use files::OtherFiles;
+pub use manage::{
+    CacheGroup, RemovedPieces, VerifiedCache, list_cache, remove_cached, verify_cache,
+};
 pub use records::{FoundPiece, RecordPieces};
 
 /// Bytes of a piece, except the last one of an object: as many as another request is worth.
@@ -135,8 +141,19 @@ struct OpenPiece {
 pub struct Cache {
     root: PathBuf,
     limit: u64,
+    /// Whether its pieces can be read.
+    is_readable: bool,
     /// Set once a write failed; existing pieces are still read.
     full: AtomicBool,
+}
+
+/// Result of adding a piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AddedPiece {
+    Added,
+    NoRoom,
+    /// A link, or a file that infeed did not write, has the name of the piece or of its folder.
+    NameTaken,
 }
 
 impl Cache {
@@ -179,15 +196,36 @@ impl Cache {
         self.limit
     }
 
-    /// Opens a cache in a folder, which is created if it is missing.
+    /// Opens a cache in a folder, which is created if it is missing. Logs a warning for a folder
+    /// that this user may not use or write to, and goes on without it or only reads it.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be created, for another reason than a missing permission.
     pub fn open(root: &Path, limit: u64) -> io::Result<Cache> {
-        fs::create_dir_all(root.join("pieces"))?;
-        fs::create_dir_all(root.join("under-way"))?;
-        Ok(Cache {
+        let is_readable = match fs::create_dir_all(root) {
+            Err(error) if !is_denied(&error) => return Err(error),
+            created => created.and_then(|()| is_usable(&root.join(PIECES))),
+        };
+        let is_writable = match is_readable {
+            Ok(()) => is_usable(&root.join(UNDER_WAY)),
+            Err(_) => Ok(()),
+        };
+        let cache = Cache {
             root: root.to_owned(),
             limit,
-            full: AtomicBool::new(false),
-        })
+            is_readable: is_readable.is_ok(),
+            full: AtomicBool::new(is_readable.is_err() || is_writable.is_err()),
+        };
+        if let Err(error) = is_readable {
+            tracing::warn!(
+                "the cache in {} is not used: {error}; name a folder that this user may write to",
+                root.display()
+            );
+        } else if let Err(error) = is_writable {
+            cache.warn(&error);
+        }
+        Ok(cache)
     }
 
     /// Bytes of memory that a read of `length` bytes of an object of `of` bytes holds at most,
@@ -283,20 +321,34 @@ impl Cache {
 
     fn path(&self, name: &PieceName) -> PathBuf {
         let folder = format!("{:02x}", name.folder >> 56);
-        self.root.join("pieces").join(folder).join(&name.file)
+        self.root.join(PIECES).join(folder).join(&name.file)
+    }
+
+    /// Opens the piece with this name. `None` if there is none.
+    fn find(&self, name: &PieceName) -> Result<Option<OpenPiece>, String> {
+        match self.is_readable {
+            true => find(&self.root, &self.path(name), &name.text),
+            false => Ok(None),
+        }
+    }
+
+    /// Removes a damaged piece.
+    fn discard(&self, name: &PieceName, problem: &str) {
+        let path = self.path(name);
+        tracing::debug!("{}: {problem}; made again", path.display());
+        let _ = files::remove(&self.root, &path);
     }
 
     /// Returns a piece of this length that is in the cache and valid.
     fn piece(&self, name: &PieceName, length: u64, buffers: &Arc<BufferPool>) -> Option<Bytes> {
-        let path = self.path(name);
-        let bytes = find(&path, &name.text).and_then(|found| match found {
+        let bytes = self.find(name).and_then(|found| match found {
             None => Ok(None),
             Some(piece) if piece.length == length => piece.read(buffers).map(Some),
             Some(_) => Err(OTHER.to_owned()),
         });
         bytes.unwrap_or_else(|problem| {
             DAMAGED.fetch_add(1, Ordering::Relaxed);
-            discard(&path, &problem);
+            self.discard(name, &problem);
             None
         })
     }
@@ -314,34 +366,46 @@ impl Cache {
     }
 
     fn warn(&self, error: &io::Error) {
+        let fix = match is_denied(error) {
+            true => "name a folder that this user may write to",
+            false => "free disk space, or set a smaller limit",
+        };
         tracing::warn!(
-            "cannot write to the cache in {} ({error}); later reads are not cached. Free disk \
-             space, or set a smaller limit",
+            "cannot write to the cache in {} ({error}); later reads are not cached; {fix}",
             self.root.display()
         );
     }
 
-    /// Writes a piece to a temporary file, then adds it to the cache. Returns false if there is no
-    /// room for it, also after every piece that `removable` names is removed; `None` names all.
+    /// Writes a piece to a temporary file, then adds it to the cache. There is no room if none is
+    /// left after every piece that `removable` names is removed; `None` names all.
     fn write(
         &self,
         name: &PieceName,
         bytes: &[u8],
         removable: Option<&dyn Fn(&RemovablePiece) -> bool>,
-    ) -> io::Result<bool> {
+    ) -> io::Result<AddedPiece> {
         let size = (HEAD + name.text.len() + bytes.len()) as u64;
         let too_long = name.text.len() > LONGEST || u32::try_from(bytes.len()).is_err();
         if size > self.limit || too_long {
-            return Ok(false);
+            return Ok(AddedPiece::NoRoom);
         }
         let path = self.path(name);
         if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
+            create_folder(folder)?;
+        }
+        let is_taken = match files::open(&self.root, &path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                !files::is_inside(&self.root, &path)
+            }
+            found => found?.is_none(),
+        };
+        if is_taken {
+            return Ok(AddedPiece::NameTaken);
         }
         // Random for each piece: processes on several machines or in containers share the folder
         // and may have the same process number.
         let drawn = RandomState::new().build_hasher().finish();
-        let under_way = self.root.join("under-way").join(format!("{drawn:016x}"));
+        let under_way = self.root.join(UNDER_WAY).join(format!("{drawn:016x}"));
         let text = name.text.as_bytes();
         let mut head = Vec::with_capacity(HEAD + text.len());
         head.extend_from_slice(&MAGIC);
@@ -358,28 +422,23 @@ impl Cache {
             drop(file);
             self.enter(&under_way, &path, size, removable)
         })();
-        if !matches!(written, Ok(true)) {
-            let _ = fs::remove_file(&under_way);
+        if !matches!(written, Ok(AddedPiece::Added)) {
+            let _ = files::remove(&self.root, &under_way);
         }
         written
     }
 
     /// Moves a file among the pieces and counts it; first removes the least recently used pieces of
-    /// those that are `removable` if the total would exceed the limit. Returns false if it still
-    /// would. A lock admits one caller at a time, so that the count is right.
+    /// those that are `removable` if the total would exceed the limit. A lock admits one caller at a
+    /// time, so that the count is right.
     fn enter(
         &self,
         file: &Path,
         piece: &Path,
         size: u64,
         removable: Option<&dyn Fn(&RemovablePiece) -> bool>,
-    ) -> io::Result<bool> {
-        let mut count = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(self.root.join("bytes"))?;
+    ) -> io::Result<AddedPiece> {
+        let mut count = files::open_count(&self.root)?;
         // The lock is released when the file closes, however the process ends.
         count.lock()?;
         let mut number = [0; 8];
@@ -389,15 +448,15 @@ impl Cache {
             held = self.shrink(size, removable)?;
         }
         if held.saturating_add(size) > self.limit {
-            return Ok(false);
+            return Ok(AddedPiece::NoRoom);
         }
         // If two processes fetched the same piece, the later file replaces the earlier.
-        let replaced = fs::metadata(piece).map_or(0, |data| data.len());
+        let replaced = fs::symlink_metadata(piece).map_or(0, |data| data.len());
         fs::rename(file, piece)?;
         count.rewind()?;
         let held = held.saturating_sub(replaced).saturating_add(size);
         count.write_all(&held.to_le_bytes())?;
-        Ok(true)
+        Ok(AddedPiece::Added)
     }
 
     /// Removes pieces until there is room for `bytes`; returns the number of bytes left.
@@ -406,12 +465,12 @@ impl Cache {
         bytes: u64,
         removable: Option<&dyn Fn(&RemovablePiece) -> bool>,
     ) -> io::Result<u64> {
-        let mut pieces = pieces_in(&self.root)?;
-        for file in fs::read_dir(self.root.join("under-way"))?.flatten() {
+        let mut pieces = files::list(&self.root)?.pieces;
+        for file in files::under_way(&self.root)? {
             let age = file.metadata().and_then(|data| data.modified());
             let age = age.map(|time| time.elapsed().unwrap_or_default());
             if age.is_ok_and(|age| age > ABANDONED) {
-                let _ = fs::remove_file(file.path());
+                let _ = files::remove(&self.root, &file.path());
             }
         }
         let mut held: u64 = pieces.iter().map(|piece| piece.bytes).sum();
@@ -427,54 +486,48 @@ impl Cache {
             if held <= left {
                 break;
             }
-            piece.remove()?;
-            held -= piece.bytes;
+            match files::remove(&self.root, &piece.path) {
+                Ok(true) => held -= piece.bytes,
+                Ok(false) => {}
+                // It belongs to another user.
+                Err(error) if is_denied(&error) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(held)
     }
 }
 
-/// File of a piece, in the order in which pieces are removed.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct RemovablePiece {
-    used: SystemTime,
-    bytes: u64,
-    path: PathBuf,
+/// Whether this user may not do something.
+fn is_denied(error: &io::Error) -> bool {
+    let kind = error.kind();
+    kind == io::ErrorKind::PermissionDenied || kind == io::ErrorKind::ReadOnlyFilesystem
 }
 
-impl RemovablePiece {
-    fn remove(&self) -> io::Result<()> {
-        match fs::remove_file(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            removed => removed,
-        }
+/// Creates a folder of a cache, unless it exists.
+fn create_folder(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
     }
 }
 
-/// Lists the files of all pieces of a cache.
-fn pieces_in(root: &Path) -> io::Result<Vec<RemovablePiece>> {
-    let mut pieces = Vec::new();
-    for folder in fs::read_dir(root.join("pieces"))? {
-        for piece in fs::read_dir(folder?.path())? {
-            let piece = piece?;
-            // Another process may have removed the file meanwhile.
-            let Ok(data) = piece.metadata() else { continue };
-            pieces.push(RemovablePiece {
-                used: data.modified().unwrap_or(SystemTime::UNIX_EPOCH),
-                bytes: data.len(),
-                path: piece.path(),
-            });
-        }
-    }
-    Ok(pieces)
+/// Returns an error unless a folder of a cache exists or can be created.
+fn is_usable(path: &Path) -> io::Result<()> {
+    // A folder of another user, or of a file system that is read only, can still be read.
+    let created = create_folder(path);
+    files::check_folder(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => created.err().unwrap_or(error),
+        _ => error,
+    })
 }
 
 /// Problem of a file with another piece than its name says.
 const OTHER: &str = "it holds another piece";
 
-/// Opens the file of a piece and reads its head. `None` if there is no file.
-fn find(path: &Path, name: &str) -> Result<Option<OpenPiece>, String> {
-    let Ok(mut file) = File::open(path) else {
+/// Opens the file of a piece and reads its head. `None` if there is no file, or none of a piece.
+fn find(root: &Path, path: &Path, name: &str) -> Result<Option<OpenPiece>, String> {
+    let Ok(Some(mut file)) = files::open(root, path) else {
         return Ok(None);
     };
     let (text, length, stated) = head(&mut file)?;
@@ -503,6 +556,7 @@ fn find(path: &Path, name: &str) -> Result<Option<OpenPiece>, String> {
 fn head(file: &mut File) -> Result<(Vec<u8>, u64, u32), String> {
     let text = |error: io::Error| error.to_string();
     let mut head = [0; HEAD];
+    file.rewind().map_err(text)?;
     file.read_exact(&mut head).map_err(text)?;
     let number = |at: usize| {
         let bytes = head[at..at + 4].iter().rev();
@@ -540,12 +594,6 @@ impl OpenPiece {
             false => Err("its checksum is wrong".to_owned()),
         }
     }
-}
-
-/// Removes a damaged piece.
-fn discard(path: &Path, problem: &str) {
-    tracing::debug!("{}: {problem}; made again", path.display());
-    let _ = fs::remove_file(path);
 }
 
 /// Checksum of the name of a piece, to which its bytes are added.
@@ -666,7 +714,9 @@ mod tests {
             fs::write(path, &flipped).expect("writes");
             remote.read(&cache, "one", 0..1000);
             assert_eq!(remote.fetched(), [(0, 1000)], "byte {at} flipped");
-            assert_eq!(fs::read(path).expect("reads"), whole, "it is replaced");
+            // A file without the first bytes of a piece may be of another program.
+            let left = if at < MAGIC.len() { &flipped } else { &whole };
+            assert_eq!(fs::read(path).expect("reads"), *left, "byte {at} flipped");
         }
         for end in (0..whole.len()).step_by(7) {
             fs::write(path, &whole[..end]).expect("writes");

@@ -29,7 +29,9 @@ use infeed_core::error::Error;
 pub use buffers::{BufferPool, held_bytes, open_file, read_file};
 pub use cache::Cache;
 pub use cache::{CacheCounts, cache_use, set_cache};
-pub use cache::{CacheGroup, VerifiedCache, list_cache, remove_cached, verify_cache};
+pub use cache::{
+    CacheGroup, OtherFiles, RemovedPieces, VerifiedCache, list_cache, remove_cached, verify_cache,
+};
 pub use cache::{FoundPiece, RecordPieces};
 pub use local::LocalFile;
 #[cfg(not(feature = "remote"))]

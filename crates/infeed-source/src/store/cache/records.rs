@@ -13,7 +13,8 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
-use super::{Cache, LONGEST, OpenPiece, PieceName, discard, find};
+use super::files::RemovablePiece;
+use super::{AddedPiece, Cache, LONGEST, OpenPiece, PieceName};
 use crate::store::BufferPool;
 use infeed_core::random::mix;
 
@@ -58,14 +59,16 @@ impl RecordPieces {
     ) -> io::Result<RecordPieces> {
         // Leaves room for the other parts of the name.
         let end = label.floor_char_boundary(LONGEST / 2);
+        let cache = Cache::open(folder, limit_bytes)?;
+        let is_full = AtomicBool::new(cache.full.load(Ordering::Relaxed));
         Ok(RecordPieces {
-            cache: Cache::open(folder, limit_bytes)?,
+            cache,
             identity,
             label: label[..end].to_owned(),
             opened: SystemTime::now(),
             buffers: Arc::default(),
             damaged: AtomicU64::new(0),
-            is_full: AtomicBool::new(false),
+            is_full,
         })
     }
 
@@ -79,13 +82,13 @@ impl RecordPieces {
 
     /// Whether there is a file for a record.
     pub fn contains(&self, record: u64) -> bool {
-        self.cache.path(&self.name(record)).exists()
+        self.cache.is_readable && self.cache.path(&self.name(record)).exists()
     }
 
     /// Opens the piece of a record. `None` if there is none, or a damaged one, which is removed.
     pub fn find(&self, record: u64) -> Option<FoundPiece<'_>> {
         let name = self.name(record);
-        match find(&self.cache.path(&name), &name.text) {
+        match self.cache.find(&name) {
             Ok(piece) => piece.map(|piece| FoundPiece {
                 of: self,
                 name,
@@ -100,7 +103,7 @@ impl RecordPieces {
 
     fn damage(&self, name: &PieceName, problem: &str) {
         self.damaged.fetch_add(1, Ordering::Relaxed);
-        discard(&self.cache.path(name), problem);
+        self.cache.discard(name, problem);
     }
 
     /// Adds a record, unless the limit is reached. A failure to write makes the cache full and is
@@ -110,7 +113,7 @@ impl RecordPieces {
             return;
         }
         let own = format!("{:016x}", self.identity);
-        let removable = |piece: &super::RemovablePiece| {
+        let removable = |piece: &RemovablePiece| {
             let file = piece.path.file_name().unwrap_or_default();
             let is_own = file.as_encoded_bytes().starts_with(own.as_bytes());
             !is_own && piece.used < self.opened
@@ -119,8 +122,8 @@ impl RecordPieces {
             .cache
             .write(&self.name(record), bytes, Some(&removable))
         {
-            Ok(true) => {}
-            Ok(false) => self.is_full.store(true, Ordering::Relaxed),
+            Ok(AddedPiece::Added | AddedPiece::NameTaken) => {}
+            Ok(AddedPiece::NoRoom) => self.is_full.store(true, Ordering::Relaxed),
             Err(error) => {
                 if !self.is_full.swap(true, Ordering::Relaxed) {
                     self.cache.warn(&error);
@@ -201,7 +204,7 @@ mod tests {
         let path = pieces.cache.path(&pieces.name(7));
         let whole = fs::read(&path).expect("reads");
         let mut count = 0;
-        for at in (0..whole.len()).step_by(5) {
+        for at in (super::super::MAGIC.len()..whole.len()).step_by(5) {
             let mut changed = whole.clone();
             changed[at] ^= 0x10;
             for bytes in [&changed[..], &whole[..at]] {
