@@ -4,9 +4,10 @@ They run when a transform or source is made, so the traceback shows the line wit
 mistake. The engine checks the rules that depend on other parts of a pipeline.
 """
 
+import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -15,11 +16,44 @@ from typing import Any, Literal, Union, get_args, get_origin
 from infeed import _core
 from infeed.errors import ConfigError
 
+# Maximum number of characters of a value in a message.
+_SHOWN = 500
+
 
 def error(owner: object, name: str, expected: str, value: object) -> ConfigError:
     """Returns the error for an argument `name` of `owner` with a wrong value."""
     label = owner if isinstance(owner, str) else type(owner).__name__
-    return ConfigError(f"{label}: {name} must be {expected}, got {value!r}")
+    return ConfigError(f"{label}: {name} must be {expected}, got {shown(value)}")
+
+
+def shown(value: object) -> str:
+    """Returns a value as messages show it: cut, without control characters."""
+    try:
+        text = repr(value)
+    # A value that cannot be shown is not the problem that the message is about.
+    except Exception:
+        return f"a {type(value).__name__}"
+    text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[:_SHOWN])
+    return text if len(text) < _SHOWN else f"{text}..."
+
+
+def state(owner: str, value: object) -> dict[str, Any]:
+    """Returns a state as the plain data that JSON holds.
+
+    Raises:
+        ConfigError: It is no mapping, or holds other data.
+    """
+    if not isinstance(value, Mapping):
+        raise error(owner, "state", "the result of state_dict()", value)
+    try:
+        found: dict[str, Any] = json.loads(json.dumps(dict(value)))
+    # Values of another type, integers of too many digits, and data without an end.
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise ConfigError(
+            f"{owner}: state must be the result of state_dict(), and JSON cannot hold "
+            f"it: {type(problem).__name__}: {shown(str(problem))}"
+        ) from None
+    return found
 
 
 def typed(
@@ -48,7 +82,8 @@ def typed(
     """
     try:
         return _converted(value, kind, low)
-    except (TypeError, ValueError):
+    # OverflowError: an integer beyond all floats.
+    except (TypeError, ValueError, OverflowError):
         raise error(owner, name, expected or _described(kind, low), value) from None
 
 
@@ -206,6 +241,15 @@ def path(owner: object, name: str, value: Any) -> str:
     if not isinstance(text, str) or not text:
         raise error(owner, name, "a path", value)
     return text
+
+
+def local_folder(owner: object, name: str, value: Any) -> str:
+    """Returns the absolute path of a folder, which may not be a URL."""
+    folder = path(owner, name, value)
+    if "://" in folder:
+        raise error(owner, name, "a local folder, not a URL", value)
+    # An absolute path stays valid if the program changes its current folder.
+    return os.path.abspath(folder)
 
 
 def field(owner: object, name: str, value: Any) -> str:

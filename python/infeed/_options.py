@@ -56,7 +56,7 @@ class Cache:
     Attributes:
         memory: Most memory: bytes, a text such as ``"64GiB"``, or ``"auto"`` for half
             of the free memory. None: records are kept on the disk only.
-        disk: Folder that keeps decoded records for later runs, created if missing.
+        disk: Local folder that keeps decoded records for later runs, created if missing.
             Datasets and processes may share it, also with `infeed.cache`. None: no
             folder.
         limit: Most bytes of everything in the folder.
@@ -87,10 +87,9 @@ class Cache:
         return cache._core()
 
     def _core(self) -> tuple[int | None, str | None, int]:
-        # An absolute path stays valid if the program changes its current folder.
         folder = self.disk
         if folder is not None:
-            folder = os.path.abspath(_check.path("Cache", "disk", folder))
+            folder = _check.local_folder("Cache", "disk", folder)
         memory = self.memory
         return (
             None if memory is None else _cache_bytes("Cache", "memory", memory),

@@ -135,7 +135,7 @@ class Dataset(AdapterLoader, keras.utils.PyDataset):
                 differences.
         """
         with self._lock:
-            begun = {**state_dict, "position": 0}
+            begun = _check.state("load_state_dict", state_dict) | {"position": 0}
             super().load_state_dict(begun, strict=strict)
             self._pass, self._taken, self._begins_pass = None, 0, True
 

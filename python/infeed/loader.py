@@ -234,15 +234,11 @@ class Loader(ClosedAtExit):
 
         Raises:
             ConfigError: The state belongs to another dataset, description, seed or
-                batch; the message names the differences.
+                batch; the message names the differences. Or it is no state.
             ClosedError: The loader is closed.
         """
-        if not isinstance(state, Mapping):
-            raise ConfigError(
-                "load_state_dict: state must be the result of state_dict(), got "
-                f"{type(state).__name__}"
-            )
-        for note in self._core.restore(json.dumps(dict(state)), strict):
+        plain = _check.state("load_state_dict", state)
+        for note in self._core.restore(json.dumps(plain), strict):
             _log.warning("load_state_dict: %s", note)
         self._end_loop()
 

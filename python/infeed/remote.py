@@ -20,17 +20,16 @@ def cache(folder: str | os.PathLike[str] | None, limit: int | str = "32GiB") -> 
     each sets the same folder and limit.
 
     Args:
-        folder: Folder of the cache, created if missing. None: the environment variables
+        folder: Local folder of the cache, created if missing. None: the environment variables
             INFEED_CACHE_DIR and INFEED_CACHE_BYTES, as without this call.
         limit: Size limit in bytes, or text such as ``"500GB"``.
 
     Raises:
-        ConfigError: ``folder`` is not a path, or ``limit`` is not a size.
+        ConfigError: ``folder`` is not a local path, or ``limit`` is not a size.
         OpenError: Raised when a dataset is opened: the folder cannot be created.
     """
     size = _check.size_bytes(limit, "cache", "limit")
     if size >= 2**64:
         raise _check.error("cache", "limit", "below 2**64 bytes", limit)
-    # An absolute path stays valid if the program changes its current folder.
-    path = None if folder is None else _check.path("cache", "folder", folder)
-    _core.set_cache(None if path is None else os.path.abspath(path), size)
+    path = None if folder is None else _check.local_folder("cache", "folder", folder)
+    _core.set_cache(path, size)

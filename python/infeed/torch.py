@@ -288,13 +288,13 @@ class Sampler(torch.utils.data.Sampler):
             ConfigError: The state has another order; the message names the differences.
         """
         own = {"tail": None} | self.state_at(0, 0)
-        state_dict = {"tail": None} | dict(state_dict)
+        state_dict = {"tail": None} | _check.state("load_state_dict", state_dict)
         if set(state_dict) != set(own):
             raise ConfigError(
                 "load_state_dict: state_dict must be the result of Sampler.state_dict()"
             )
         differs = [
-            f"{name} is {own[name]}, was {state_dict[name]}"
+            f"{name} is {own[name]}, was {_check.shown(state_dict[name])}"
             for name in own
             if name not in ("epoch", "position") and own[name] != state_dict[name]
         ]

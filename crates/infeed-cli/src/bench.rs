@@ -20,7 +20,7 @@ use crate::cache::CacheArgs;
 use crate::error::CliError;
 use crate::feeders::FeederArgs;
 use crate::target::{FunctionArgs, Target, path_help};
-use crate::terminal::{human_bytes, spinner};
+use crate::terminal::{human_bytes, put_json, spinner};
 use crate::{CommandResult, args, interrupt};
 use report::BenchResult;
 
@@ -184,7 +184,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 
     let (measured, failure) = measure(&feed, args, start)?;
     if args.json {
-        putln!("{}", measured.json())?;
+        put_json(&measured.json())?;
     } else if measured.stats.batches > 0 {
         put!("{}", measured.table(args.step_ms))?;
     }

@@ -11,7 +11,7 @@ use infeed::units::parse_bytes;
 use serde_json::json;
 
 use crate::error::CliError;
-use crate::terminal::{ago, bar, human_bytes};
+use crate::terminal::{ago, bar, human_bytes, put_json};
 use crate::{CommandResult, args, interrupt};
 
 /// Default limit of a folder, as in `infeed.Cache`.
@@ -157,7 +157,7 @@ fn list(folder: &Path, as_json: bool) -> CommandResult {
             })
         });
         let groups = groups.collect::<Vec<_>>();
-        return putln!("{}", json!({ "groups": groups }));
+        return put_json(&json!({ "groups": groups }));
     }
     if groups.is_empty() {
         return putln!("{} is empty", folder.display());

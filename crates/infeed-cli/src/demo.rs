@@ -88,14 +88,17 @@ fn pictures(folder: &Path, count: u64) -> Result<PathBuf, CliError> {
         putln!("using the pictures in {}", photos.display())?;
         return Ok(photos);
     }
-    // The folder has another name until it is complete.
-    let unfinished = folder.join("photos.unfinished");
     let failed = |error: std::io::Error| {
         CliError::Failed(format!("cannot write {}: {error}", photos.display()))
     };
-    if unfinished.exists() {
-        fs::remove_dir_all(&unfinished).map_err(failed)?;
-    }
+    // The folder has another name until it is complete, and is removed if this command fails. The
+    // name is random: a folder of the user with a fixed name would be removed too.
+    let temporary = tempfile::Builder::new()
+        .prefix("photos.unfinished.")
+        .tempdir_in(folder)
+        .map_err(failed)?;
+    // Inside it, because only this user can read a temporary folder.
+    let unfinished = temporary.path().join("photos");
     let number = count.to_string();
     let command = ["sample", "classification"].map(OsString::from);
     let options = ["--count", &number].map(OsString::from);

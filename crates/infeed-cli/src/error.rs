@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use infeed::printable::printable_lines;
+
 use crate::bench::OnBadRecord;
 
 /// The reason why a command failed.
@@ -32,7 +34,7 @@ impl CliError {
             }
             cause = error.source();
         }
-        CliError::Failed(text)
+        CliError::Failed(printable_lines(&text).into_owned())
     }
 
     /// Returns the error of a command with `--on-error`. For a bad record, suggests another value,

@@ -15,6 +15,7 @@ use clap::Parser;
 use indicatif::ProgressBar;
 use infeed::device::AnyDevice;
 use infeed::loader::DecodeBy;
+use infeed::printable::printable;
 use infeed::probe;
 use infeed::source::throttled::Throttle;
 use infeed_explain::report;
@@ -28,7 +29,7 @@ use crate::error::CliError;
 use crate::feeders::{EXPLAIN_EXAMPLES, FeederArgs};
 use crate::ledger::default_path;
 use crate::target::{FunctionArgs, Target, path_help};
-use crate::terminal::{spinner, width};
+use crate::terminal::{put_json, put_page, spinner, width};
 use crate::{CommandResult, args, interrupt};
 
 /// Default duration of the plain run in seconds.
@@ -277,7 +278,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             true => report::text(&explanation, width(), colour),
             false => report::summary(&explanation, width(), colour, with_feeders),
         };
-        put!("{text}")?;
+        put_page(&text)?;
         let ids = explanation.remedies.iter().map(|remedy| remedy.id.as_str());
         last::keep(&path, &args.path, ids);
     }
@@ -300,7 +301,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         }
     }
     if args.json {
-        putln!("{}", report::json(&explanation))?;
+        put_json(&report::json(&explanation))?;
     }
     write(args.html.as_deref(), &explanation, report::html)?;
     write(args.trace.as_deref(), &explanation, report::trace)?;
@@ -327,6 +328,7 @@ fn say(progress: &ProgressBar, what: &str, share: f64, begun: Instant) {
         }
         false => String::new(),
     };
+    let what = printable(what);
     progress.set_message(format!("{what}  {:.0} %{left}", 100.0 * share));
 }
 

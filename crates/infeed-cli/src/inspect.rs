@@ -18,7 +18,7 @@ use infeed::transform::{Palette, Transform};
 use crate::error::CliError;
 use crate::files::images_below;
 use crate::target::{FunctionArgs, Target, path_help};
-use crate::terminal::width;
+use crate::terminal::{put_json, width};
 use crate::{CommandResult, args, interrupt};
 use check::{FolderCheck, MaskContents, check_files};
 use report::Report;
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let target = Target::with_functions(&args.path, &args.functions)?;
     let report = look(&target, args.limit.unwrap_or(usize::MAX))?;
     if args.json {
-        putln!("{}", report.json())?;
+        put_json(&report.json())?;
     } else {
         put!("{}", report.text(width()))?;
     }

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::CommandResult;
 use crate::error::CliError;
+use crate::terminal::put_json;
 
 /// Width of the columns of names.
 const DATA: usize = 20;
@@ -53,7 +54,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         .map_err(|error| CliError::Failed(format!("{}: {error}", path.display())))?;
     let accuracy = ledger::accuracy(&entries);
     if args.json {
-        putln!("{}", as_json(&entries, accuracy))?;
+        put_json(&as_json(&entries, accuracy))?;
         return Ok(());
     }
     if entries.is_empty() {

@@ -34,10 +34,12 @@ mod sample;
 mod target;
 mod verify;
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::iter;
 
 use clap::{Parser, Subcommand};
+use infeed::printable::printable_lines;
 
 use error::CliError;
 #[cfg(not(feature = "feed"))]
@@ -106,8 +108,13 @@ where
     let cli = match Cli::try_parse_from(argv) {
         Ok(cli) => cli,
         Err(error) => {
-            // A closed pipe is no reason to report an error.
-            let _ = error.print();
+            let text = error.to_string();
+            match printable_lines(&text) {
+                // A closed pipe is no reason to report an error.
+                Cow::Borrowed(_) => drop(error.print()),
+                // Without colours, because the arguments have control characters too.
+                Cow::Owned(_) => print_err!("{}", text.trim_end()),
+            }
             return u8::from(error.use_stderr()) * 2;
         }
     };

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::error::CliError;
 use crate::target::{FunctionArgs, Target, path_help};
-use crate::terminal::{bar, human_bytes, human_seconds};
+use crate::terminal::{bar, human_bytes, human_seconds, put_json};
 use crate::{CommandResult, args, interrupt};
 
 const EXAMPLES: &str = "Examples:
@@ -262,7 +262,7 @@ fn write(
         _ => CliError::Failed(error.chain()),
     })?;
     let printed = match json {
-        true => putln!("{}", report(out, options, &packed)),
+        true => put_json(&report(out, options, &packed)),
         false => put!("{}", text(out, options, &packed)),
     };
     if packed.bad == 0 || allow_bad {
@@ -402,10 +402,10 @@ fn report(out: &Path, options: &PackOptions, packed: &PackedDataset) -> serde_js
         })
     };
     json!({
-        "out": out,
+        "out": out.display().to_string(),
         "to": options.to.name(),
         "source": packed.source,
-        "pipeline": out.join(PIPELINE),
+        "pipeline": out.join(PIPELINE).display().to_string(),
         "records": packed.records,
         "reused": packed.reused,
         "unchanged": packed.unchanged,

@@ -10,7 +10,7 @@ use infeed::probe::{PROFILES, Probe, Profile, profile, storage};
 use serde_json::json;
 
 use crate::error::CliError;
-use crate::terminal::spinner;
+use crate::terminal::{put_json, spinner};
 use crate::{CommandResult, interrupt};
 
 #[derive(Parser)]
@@ -53,7 +53,7 @@ fn named(name: &str) -> Result<&'static Profile, String> {
 pub(crate) fn run(args: &Args) -> CommandResult {
     if args.list {
         return match args.json {
-            true => putln!("{}", json!({ "profiles": PROFILES })),
+            true => put_json(&json!({ "profiles": PROFILES })),
             false => put!("{}", report::profiles()),
         };
     }
@@ -73,12 +73,12 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             "storage": found,
             "device": null,
             "made_at_s": probe.made_at_s,
-            "kept": kept,
+            "kept": kept.map(|path| path.display().to_string()),
         });
         if let Some(profile) = args.on {
             json["profile"] = json!(profile);
         }
-        putln!("{json}")?;
+        put_json(&json)?;
     } else {
         put!("{}", report::table(&probe, found, args.on, kept.as_deref()))?;
     }

@@ -1,12 +1,12 @@
 //! Progress lines and number formats for people. Progress goes to the standard error if it is a
 //! terminal. Results go to the standard output.
 
-use std::fmt::{Arguments, Write};
+use std::fmt::{Arguments, Display, Write};
 use std::io::{self, Write as _};
 use std::time::{Duration, SystemTime};
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
-use infeed::printable::printable_page;
+use infeed::printable::{printable_json, printable_lines, printable_page};
 use infeed::units::format_bytes;
 pub(crate) use infeed::units::format_seconds as human_seconds;
 
@@ -33,12 +33,31 @@ macro_rules! print_err {
 ///
 /// [`CliError::Closed`] if the reader has closed it, such as `head` after its last line.
 pub(crate) fn put(text: Arguments<'_>) -> Result<(), CliError> {
-    let text = text.to_string();
+    write_out(&printable_lines(&text.to_string()))
+}
+
+/// Writes a report to the standard output. Keeps its styles, and escapes other control characters.
+///
+/// # Errors
+///
+/// As [`put`].
+pub(crate) fn put_page(text: &str) -> Result<(), CliError> {
+    write_out(&printable_page(text))
+}
+
+/// Writes a JSON text and a line end to the standard output, with control characters escaped as in
+/// JSON.
+///
+/// # Errors
+///
+/// As [`put`].
+pub(crate) fn put_json(json: &impl Display) -> Result<(), CliError> {
+    write_out(&printable_json(&format!("{json}\n")))
+}
+
+fn write_out(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
-    match out
-        .write_all(printable_page(&text).as_bytes())
-        .and_then(|()| out.flush())
-    {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(CliError::Closed),
         Err(error) => Err(CliError::Failed(format!(
@@ -49,7 +68,7 @@ pub(crate) fn put(text: Arguments<'_>) -> Result<(), CliError> {
 
 /// Writes a line to the standard error, with control characters escaped.
 pub(crate) fn print_err(text: Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{}", printable_page(&text.to_string()));
+    let _ = writeln!(io::stderr(), "{}", printable_lines(&text.to_string()));
 }
 
 /// Returns a progress bar over `total` items. Hidden if the standard error is no terminal.

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::bench::OnBadRecord;
 use crate::error::CliError;
 use crate::target::{FunctionArgs, Target, path_help};
-use crate::terminal::bar;
+use crate::terminal::{bar, put_json};
 use crate::{CommandResult, args, interrupt};
 
 #[derive(Parser)]
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     progress.finish_and_clear();
     let verified = verified.map_err(|error| CliError::failed(&error))?;
     if args.json {
-        putln!("{}", as_json(&verified))?;
+        put_json(&as_json(&verified))?;
     }
     if let Some(difference) = &verified.difference {
         return Err(CliError::Failed(difference.to_string()));

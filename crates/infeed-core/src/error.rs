@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::printable::printable;
+use crate::printable::{printable, printable_lines};
 use crate::sample::RecordId;
 
 /// Underlying error, from the part that detected it.
@@ -293,7 +293,9 @@ impl Error {
         }
     }
 
-    /// Returns the error and its causes on one line, separated by colons.
+    /// Returns the error and its causes on one line, separated by colons. Control characters are
+    /// escaped, because names and causes come from data and servers. Descriptions and devices have
+    /// messages of several lines.
     pub fn chain(&self) -> String {
         let mut text = self.to_string();
         let mut cause = self.source();
@@ -302,7 +304,11 @@ impl Error {
             text.push_str(&error.to_string());
             cause = error.source();
         }
-        text
+        let shown = match self {
+            Error::Config { .. } | Error::Device { .. } => printable_lines(&text),
+            _ => printable(&text),
+        };
+        shown.into_owned()
     }
 
     /// Adds the fix to [`Error::RecordTooLarge`]: `advice` gets the purpose and the needed bytes.

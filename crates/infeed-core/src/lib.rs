@@ -12,6 +12,7 @@ pub mod error;
 pub mod exec;
 pub mod log;
 pub mod order;
+pub mod own_files;
 pub mod panics;
 pub mod parse_problem;
 pub mod printable;

@@ -32,8 +32,17 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Like [`printable`], but for several lines of text: keeps newlines, [`BOLD`], [`DIM`] and
-/// [`RESET`].
+/// Like [`printable`], but for several lines of text: keeps newlines.
+pub fn printable_lines(text: &str) -> Cow<'_, str> {
+    if !text.contains(|c| is_unsafe(c) && c != '\n') {
+        return Cow::Borrowed(text);
+    }
+    let lines: Vec<_> = text.split('\n').map(printable).collect();
+    Cow::Owned(lines.join("\n"))
+}
+
+/// Like [`printable_lines`], but for a report whose names are [`printable`]: keeps [`BOLD`], [`DIM`]
+/// and [`RESET`] too.
 pub fn printable_page(text: &str) -> Cow<'_, str> {
     if !text.contains(|c| is_unsafe(c) && c != '\n') {
         return Cow::Borrowed(text);
@@ -51,6 +60,26 @@ pub fn printable_page(text: &str) -> Cow<'_, str> {
             _ => push(&mut out, c),
         }
         rest = &rest[c.len_utf8()..];
+    }
+    Cow::Owned(out)
+}
+
+/// Like [`printable`], but for JSON, which stays valid and equal: escapes as JSON does, such as
+/// `\u009b`, and keeps newlines, which JSON has only between values.
+pub fn printable_json(json: &str) -> Cow<'_, str> {
+    if !json.contains(|c| is_unsafe(c) && c != '\n') {
+        return Cow::Borrowed(json);
+    }
+    let mut out = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        if !is_unsafe(c) || c == '\n' {
+            out.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            // Writing to a String cannot fail.
+            write!(out, "\\u{unit:04x}").unwrap_or_default();
+        }
     }
     Cow::Owned(out)
 }
@@ -89,6 +118,35 @@ mod tests {
         for text in ["cat 7.jpg", "Größe", "猫/01.png", "שלום", "a\\b"] {
             assert!(matches!(printable(text), Cow::Borrowed(same) if same == text));
         }
+    }
+
+    #[test]
+    fn json_stays_valid_and_equal() {
+        let text =
+            "\u{1b}[2J\n\u{7f}\u{9b}\u{202e}\u{2028}\u{2069} Größe 猫 \u{feff}\"\\ \u{1f408}";
+        let value = serde_json::json!({ text: [text, 1] });
+        for json in [
+            value.to_string(),
+            serde_json::to_string_pretty(&value).expect("JSON"),
+        ] {
+            let shown = printable_json(&json);
+
+            assert!(shown.chars().all(|c| c == '\n' || !is_unsafe(c)), "{shown}");
+            let read: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+            assert_eq!(read, value);
+        }
+        assert!(matches!(printable_json("{\"猫\":1}"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn lines_keep_only_line_ends() {
+        let text = "name \x1b[1mbold\x1b[0m\r\nnext\u{202e}";
+
+        assert_eq!(
+            printable_lines(text),
+            "name \\u{1b}[1mbold\\u{1b}[0m\\r\nnext\\u{202e}"
+        );
+        assert!(matches!(printable_lines("a\nb"), Cow::Borrowed(_)));
     }
 
     #[test]

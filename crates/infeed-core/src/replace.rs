@@ -1,7 +1,8 @@
 //! Files that are replaced as a whole, so that a reader never sees a part of one.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io::{self, Write as _};
 use std::path::Path;
 
 /// Writes `bytes` to a temporary file next to `path`, and renames it to `path`. If the process is
@@ -11,9 +12,14 @@ use std::path::Path;
 ///
 /// The operating system's error. The temporary file is removed.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // Named by process, since two processes may write at the same time.
-    let part = path.with_extension(format!("{}.part", std::process::id()));
-    let written = fs::write(&part, bytes).and_then(|()| fs::rename(&part, path));
+    // Random, since two processes may write at the same time, and a file or link of another program
+    // must not have the name.
+    let drawn = RandomState::new().build_hasher().finish();
+    let part = path.with_extension(format!("{drawn:016x}.part"));
+    let mut file = File::create_new(&part)?;
+    let written = file.write_all(bytes);
+    drop(file);
+    let written = written.and_then(|()| fs::rename(&part, path));
     if written.is_err() {
         let _ = fs::remove_file(&part);
     }

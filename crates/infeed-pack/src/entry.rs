@@ -90,6 +90,12 @@ pub(super) fn shard_name(number: usize, extension: &str) -> String {
     format!("shard-{number:06}.{extension}")
 }
 
+/// Returns the number in the name of a shard without its extension. `None` for other names.
+pub(super) fn shard_number(stem: &str) -> Option<usize> {
+    let number = stem.strip_prefix("shard-")?.parse().ok()?;
+    (shard_name(number, "") == format!("{stem}.")).then_some(number)
+}
+
 /// Returns the path of a file until it is complete. `tag` distinguishes writers of one file.
 pub(super) fn part_of(folder: &Path, name: &str, tag: &str) -> PathBuf {
     folder.join(format!(".{name}{tag}.part"))

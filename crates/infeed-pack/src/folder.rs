@@ -14,6 +14,7 @@ use super::run::{RecordBytes, Writer};
 use super::selection::{CLAIM, ROOM_BYTES, RecordSelection};
 use infeed::pipeline::SourceSpec;
 use infeed_core::error::Error;
+use infeed_core::own_files::remove_inside;
 use infeed_core::sample::Record;
 use infeed_source::class_names::ClassNames;
 use infeed_source::store;
@@ -47,6 +48,11 @@ impl<'a> FolderWriter<'a> {
             fields,
             labels: Mutex::default(),
         }
+    }
+
+    /// Removes the file of a record, if there is one.
+    fn remove(&self, path: &Path) -> Result<(), Error> {
+        remove_inside(self.out.path(), path).map_err(|error| Error::write(path, error))
     }
 
     /// Writes the list of labels if there is one, and describes the dataset. `bad` holds the
@@ -252,7 +258,7 @@ impl Writer for FolderWriter<'_> {
         let named = self.naming.files(record).into_iter();
         named.flat_map(|named| named.paths()).try_for_each(|path| {
             let path = self.out.path().join(path);
-            remove(&path)
+            self.remove(&path)
         })
     }
 
@@ -262,7 +268,7 @@ impl Writer for FolderWriter<'_> {
             let bytes = &products[named.field].bytes;
             let path = named.path(bytes);
             for other in named.paths().iter().filter(|other| **other != path) {
-                remove(&self.out.path().join(other))?;
+                self.remove(&self.out.path().join(other))?;
             }
             // Two records may share a file name. Each writes its own part before the rename.
             let path = self.out.path().join(path);
@@ -280,12 +286,5 @@ impl Writer for FolderWriter<'_> {
 
     fn checkpoint(&self) -> Result<(), Error> {
         Ok(())
-    }
-}
-
-fn remove(path: &Path) -> Result<(), Error> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::write(path, error)),
-        _ => Ok(()),
     }
 }

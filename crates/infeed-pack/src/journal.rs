@@ -23,7 +23,7 @@ use std::path::Path;
 
 use crc_fast::crc32_iscsi;
 
-use super::entry::{BAD_LIST, Entry, JOURNAL, shard_name};
+use super::entry::{BAD_LIST, Entry, JOURNAL, shard_name, shard_number};
 use super::location::{Files, OutputLocation};
 use super::note::{self, ShardNote};
 use super::output_folder::OutputFolder;
@@ -320,17 +320,15 @@ fn remove_others<'a>(folder: &Path, extension: &str, known: impl Iterator<Item =
             .strip_prefix('.')
             .and_then(|name| name.strip_suffix(".part"));
         let whole = part.unwrap_or(&name);
-        let number = whole.strip_prefix("shard-");
-        let is_ours = number.is_some_and(|rest| {
-            let mut parts = rest.split('.');
-            let digits = parts.next().unwrap_or_default();
-            let ext = parts.next().unwrap_or_default();
-            // Only a partial file has another word, which identifies its writer.
-            let writers = parts.count();
-            digits.bytes().all(|byte| byte.is_ascii_digit())
-                && [extension, "idx", note::EXTENSION].contains(&ext)
-                && writers <= usize::from(part.is_some())
-        });
+        let mut parts = whole.split('.');
+        let number = shard_number(parts.next().unwrap_or_default());
+        let ext = parts.next().unwrap_or_default();
+        // Only a partial file has another word, which identifies its writer.
+        let writers = parts.count();
+        let is_ours = number.is_some()
+            && [extension, "idx", note::EXTENSION].contains(&ext)
+            && writers <= usize::from(part.is_some())
+            && entry.file_type().is_ok_and(|kind| kind.is_file());
         if is_ours && (part.is_some() || !known.contains(&stem(&name))) {
             // A file that cannot be removed only takes space. A later write to its name replaces it
             // or fails.
@@ -402,6 +400,44 @@ mod tests {
 
         assert!(first.is_err() && second.is_err());
         assert_eq!(fs::read(path).expect("a journal"), b"");
+    }
+
+    #[test]
+    fn only_shards_that_no_journal_lists_are_removed() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let left = [
+            "shard-000000.tar",
+            "shard-000000.idx",
+            "shard-7.tar",
+            "shard-.tar",
+            "shard-0000001.tar",
+            "shard-000001.txt",
+            "shard-000001.tar.bak",
+            "shard-000001-old.tar",
+            "shard-000001.tar.part",
+            ".notes.part",
+            "notes.txt",
+        ];
+        let removed = [
+            "shard-000001.tar",
+            "shard-000001.idx",
+            "shard-000002.noted",
+            "shard-1000000.tar",
+            ".shard-000000.tar.part",
+            ".shard-000001.tar.w1.part",
+        ];
+        for name in left.iter().chain(&removed) {
+            fs::write(folder.path().join(name), "bytes").expect("writes");
+        }
+
+        remove_others(folder.path(), "tar", [entry(0)].iter());
+
+        for name in left {
+            assert!(folder.path().join(name).exists(), "{name}");
+        }
+        for name in removed {
+            assert!(!folder.path().join(name).exists(), "{name}");
+        }
     }
 
     #[test]

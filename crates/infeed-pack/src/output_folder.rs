@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::PackOptions;
 use super::count::Totals;
-use super::entry::{BAD_LIST, Entry, JOURNAL, bad_line};
+use super::entry::{BAD_LIST, Entry, JOURNAL, bad_line, shard_number};
 use super::location::{Files, OutputLocation};
 use super::note::{self, ShardNote};
 use super::selection::RecordSelection;
@@ -382,11 +382,13 @@ impl OutputFolder {
     /// Removes notes and foreign shards from a bucket.
     fn remove_others(&self, shards: &[Entry]) -> Result<(), Error> {
         let files = self.location.files()?;
-        let known: HashSet<&str> = shards.iter().map(|entry| stem(&entry.file)).collect();
+        let known: HashSet<&str> = shards.iter().map(|entry| split(&entry.file).0).collect();
+        let extensions = shards.iter().map(|entry| split(&entry.file).1);
+        let extensions: HashSet<&str> = extensions.chain(["idx"]).collect();
         let is_other = |name: &&str| {
-            let digits = stem(name).strip_prefix("shard-").unwrap_or_default();
-            let is_shard = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-            is_shard && !known.contains(stem(name))
+            let (stem, extension) = split(name);
+            let is_shard = shard_number(stem).is_some() && extensions.contains(extension);
+            is_shard && !known.contains(stem)
         };
         let others = files.names().filter(is_other).map(str::to_owned);
         let mut names: Vec<String> = others.chain(note::names(&files)).collect();
@@ -396,9 +398,9 @@ impl OutputFolder {
     }
 }
 
-/// Returns the name up to its first dot.
-fn stem(name: &str) -> &str {
-    name.split_once('.').map_or(name, |(stem, _)| stem)
+/// Returns the name up to its first dot, and the extension after it.
+fn split(name: &str) -> (&str, &str) {
+    name.split_once('.').unwrap_or((name, ""))
 }
 
 fn not_ours(path: &Path) -> Error {

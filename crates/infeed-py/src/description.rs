@@ -58,12 +58,12 @@ pub(crate) fn parse(py: Python<'_>, description: &str) -> PyResult<Pipeline> {
 /// Returns the image files below a folder, in the order of the records of a folder source.
 #[pyfunction]
 pub(crate) fn folder_files(py: Python<'_>, root: PathBuf) -> PyResult<Vec<String>> {
-    let listed = py.detach(|| {
+    let list = move || {
         let source = Folder::open(&root, &FolderOptions::new(Labels::None))?;
         let files = (0..source.len()).flat_map(|record| source.files(record));
         Ok(files.map(|file| file.display().to_string()).collect())
-    });
-    raise(py, listed)
+    };
+    raise(py, wait_for(py, list)?)
 }
 
 /// Checks a description without reading its data.

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use infeed::Error;
+use infeed::stop::Stop;
 use pyo3::prelude::*;
 
 /// Longest wait between two checks for signals.
@@ -14,8 +15,9 @@ pub(crate) const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 /// Runs `work` on a separate thread, and waits for the result.
 ///
 /// The engine waits for its threads without a limit, and one of them may be inside a Python function
-/// that never returns. If a signal handler raises an exception, this returns it, and `work` goes on;
-/// its thread drops the result.
+/// that never returns. If a signal handler raises an exception, this returns it and requests the
+/// stop of `work`. Lists and reads of buckets stop; other work goes on, and its thread drops the
+/// result.
 ///
 /// # Errors
 ///
@@ -25,7 +27,10 @@ pub(crate) fn wait_for<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> PyResult<Result<T, Error>> {
     let (sender, receiver) = mpsc::sync_channel(1);
+    let stop = Stop::default();
+    let observed = stop.clone();
     let body = move || {
+        observed.watch_here();
         // The receiver is gone if a signal ended the wait.
         let _ = sender.send(work());
     };
@@ -46,6 +51,9 @@ pub(crate) fn wait_for<T: Send + 'static>(
             })),
         }
     });
+    if done.is_err() {
+        stop.request();
+    }
     // A result may have come since. Its drop may join threads that wait for the interpreter.
     let receiver = receiver.take();
     py.detach(move || drop(receiver));

@@ -8,7 +8,7 @@ use infeed_explain::{Recording, report};
 use super::{Args, write};
 use crate::CommandResult;
 use crate::error::CliError;
-use crate::terminal::width;
+use crate::terminal::{put_json, put_page, width};
 
 /// Prints the recording at the path of `args`. None if the path is no recording.
 pub(super) fn run(args: &Args) -> Option<CommandResult> {
@@ -30,10 +30,10 @@ fn show(args: &Args, recording: &Recording) -> CommandResult {
         )));
     }
     match (args.json, args.full) {
-        (true, _) => putln!("{}", report::recording_json(recording))?,
+        (true, _) => put_json(&report::recording_json(recording))?,
         (false, full) => {
             let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-            put!("{}", report::recording(recording, width(), colour, full))?;
+            put_page(&report::recording(recording, width(), colour, full))?;
         }
     }
     match (args.html.as_deref(), &recording.explanation) {

@@ -100,6 +100,33 @@ impl Operation for Normalize {
             "std",
             &self.std,
             "one to four positive numbers, one by channel",
+        )?;
+        let channels = self.mean.len().max(self.std.len());
+        let means = self.mean.iter().cycle().take(channels);
+        for (mean, std) in means.zip(self.std.iter().cycle()) {
+            self.check_results([-mean / std, (1.0 - mean) / std])?;
+        }
+        Ok(())
+    }
+}
+
+impl Normalize {
+    /// Checks the results for the lowest and the highest sample.
+    fn check_results(&self, ends: [f64; 2]) -> Result<(), TransformError> {
+        // Pixels are computed as f32.
+        let is_finite = |value: f64| (value as f32).is_finite();
+        let check = Check("Normalize");
+        check.holds(
+            self.std.iter().all(|std| is_finite(1.0 / std)),
+            "std",
+            &self.std,
+            "large enough that samples divided by it are finite float32 numbers",
+        )?;
+        check.holds(
+            ends.into_iter().all(is_finite),
+            "mean",
+            &self.mean,
+            "such that (sample - mean) / std is a finite float32 number",
         )
     }
 }
@@ -138,15 +165,20 @@ impl Affine {
         }
     }
 
+    /// Highest stored sample.
+    fn most(&self) -> f64 {
+        match self.depth {
+            Depth::U8 => f64::from(u8::MAX),
+            Depth::U16 => f64::from(u16::MAX),
+        }
+    }
+
     /// Scales to 0 to 1, unless the samples are already scaled.
     pub fn to_float(&mut self) {
         if self.is_float {
             return;
         }
-        let most = match self.depth {
-            Depth::U8 => f64::from(u8::MAX),
-            Depth::U16 => f64::from(u16::MAX),
-        };
+        let most = self.most();
         self.channels.iter_mut().for_each(|c| c.divisor = most);
         self.is_float = true;
     }
@@ -157,7 +189,7 @@ impl Affine {
     ///
     /// `Values` if the number of means or deviations is neither one nor the number of channels.
     pub fn normalize(&mut self, normalize: &Normalize) -> Result<(), TransformError> {
-        let channels = self.channels.len();
+        let (channels, most) = (self.channels.len(), self.most());
         for (parameter, values) in [("mean", &normalize.mean), ("std", &normalize.std)] {
             if values.len() != 1 && values.len() != channels {
                 return Err(TransformError::Values {
@@ -174,6 +206,8 @@ impl Affine {
         for ((channel, mean), std) in self.channels.iter_mut().zip(means).zip(deviations) {
             channel.divisor *= std;
             channel.bias = (channel.bias - mean) / std;
+            // Several transforms may have finite results each, and together not.
+            normalize.check_results([channel.bias, most / channel.divisor + channel.bias])?;
         }
         Ok(())
     }
@@ -259,6 +293,30 @@ mod tests {
         let at_most = f32::from(u16::MAX) * affine.scale()[0] + affine.bias()[0];
 
         assert!((f64::from(at_most) - ((1.0 - 0.5) / 0.5 - 1.0) / 4.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn results_that_are_not_finite_are_an_error_that_names_the_parameter() {
+        for (mean, std, parameter) in [
+            (0.5, 0.0, "std"),
+            (0.5, 1e-39, "std"),
+            (0.5, 1e-310, "std"),
+            (0.5, f64::NAN, "std"),
+            (0.5, f64::INFINITY, "std"),
+            (f64::NAN, 1.0, "mean"),
+            (1e39, 1.0, "mean"),
+            (-1e30, 1e-30, "mean"),
+        ] {
+            let error = Normalize::new([mean], [std]).validate().unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(&format!("Normalize: {parameter} ")), "{text}");
+        }
+        Normalize::new([0.5], [1e-37]).validate().unwrap();
+
+        let mut affine = Affine::identity(3, Depth::U8);
+        let small = Normalize::new([0.0], [1e-20]);
+        affine.normalize(&small).unwrap();
+        affine.normalize(&small).unwrap_err();
     }
 
     #[test]

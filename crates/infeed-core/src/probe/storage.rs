@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use infeed_raw::machine::drop_pages;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::StorageProfile;
 
@@ -45,6 +45,7 @@ const SEQUENTIAL: (u64, usize) = (512 << 20, 4 << 20);
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StorageRates {
     /// The folder or file.
+    #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
     /// Number of listed files.
     pub files: usize,
@@ -57,6 +58,11 @@ pub struct StorageRates {
     pub warm: Vec<Reads>,
     /// Cold rate of long reads of the largest file; None if no file is long enough.
     pub sequential: Option<Sequential>,
+}
+
+/// Serializes a path that need not be UTF-8, which JSON cannot hold.
+fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.display())
 }
 
 /// Rates of reading whole files with a number of threads.

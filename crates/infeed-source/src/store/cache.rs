@@ -27,8 +27,10 @@ use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest};
 
 use super::buffers::{BufferPool, FillingBuffer, read_at};
+use super::is_url;
 use files::{PIECES, RemovablePiece, UNDER_WAY};
 use infeed_core::error::Error;
+use infeed_core::own_files::is_inside;
 use infeed_core::random::mix;
 use infeed_core::units::parse_bytes;
 
@@ -161,7 +163,7 @@ impl Cache {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for an invalid size, [`Error::Open`] for a folder that cannot be created.
+    /// [`Error::Config`] for an invalid size, or as [`Cache::open`].
     pub fn of_process() -> Result<Option<Arc<Cache>>, Error> {
         let given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let (root, limit) = match given {
@@ -187,7 +189,7 @@ impl Cache {
         {
             return Ok(Some(Arc::clone(cache)));
         }
-        let cache = Cache::open(&root, limit).map_err(|error| Error::open(&root, error))?;
+        let cache = Cache::open(&root, limit)?;
         Ok(Some(Arc::clone(current.insert(Arc::new(cache)))))
     }
 
@@ -201,10 +203,15 @@ impl Cache {
     ///
     /// # Errors
     ///
-    /// The folder cannot be created, for another reason than a missing permission.
-    pub fn open(root: &Path, limit: u64) -> io::Result<Cache> {
+    /// [`Error::Config`] for a URL; [`Error::Open`] for a folder that cannot be created for another
+    /// reason than a missing permission.
+    pub fn open(root: &Path, limit: u64) -> Result<Cache, Error> {
+        if is_url(root) {
+            let problem = format!("{} is a URL; use a local folder", root.display());
+            return Err(Error::config("cache", problem));
+        }
         let is_readable = match fs::create_dir_all(root) {
-            Err(error) if !is_denied(&error) => return Err(error),
+            Err(error) if !is_denied(&error) => return Err(Error::open(root, error)),
             created => created.and_then(|()| is_usable(&root.join(PIECES))),
         };
         let is_writable = match is_readable {
@@ -218,10 +225,11 @@ impl Cache {
             full: AtomicBool::new(is_readable.is_err() || is_writable.is_err()),
         };
         if let Err(error) = is_readable {
-            tracing::warn!(
-                "the cache in {} is not used: {error}; name a folder that this user may write to",
-                root.display()
-            );
+            let fix = match is_denied(&error) {
+                true => WRITABLE,
+                false => "",
+            };
+            tracing::warn!("the cache in {} is not used: {error}{fix}", root.display());
         } else if let Err(error) = is_writable {
             cache.warn(&error);
         }
@@ -367,11 +375,11 @@ impl Cache {
 
     fn warn(&self, error: &io::Error) {
         let fix = match is_denied(error) {
-            true => "name a folder that this user may write to",
-            false => "free disk space, or set a smaller limit",
+            true => WRITABLE,
+            false => "; free disk space, or set a smaller limit",
         };
         tracing::warn!(
-            "cannot write to the cache in {} ({error}); later reads are not cached; {fix}",
+            "cannot write to the cache in {} ({error}); later reads are not cached{fix}",
             self.root.display()
         );
     }
@@ -394,9 +402,7 @@ impl Cache {
             create_folder(folder)?;
         }
         let is_taken = match files::open(&self.root, &path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                !files::is_inside(&self.root, &path)
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => !is_inside(&self.root, &path),
             found => found?.is_none(),
         };
         if is_taken {
@@ -521,6 +527,9 @@ fn is_usable(path: &Path) -> io::Result<()> {
         _ => error,
     })
 }
+
+/// Fix for a folder that does not permit its use.
+const WRITABLE: &str = "; name a folder that this user may write to";
 
 /// Problem of a file with another piece than its name says.
 const OTHER: &str = "it holds another piece";

@@ -164,9 +164,8 @@ impl DecodedCache {
                     (None, _) => None,
                     (Some(disk), Some(identity)) => {
                         let folder = &disk.folder;
-                        let opened =
-                            RecordPieces::open(folder, disk.limit_bytes, identity, &label(source));
-                        Some(opened.map_err(|error| Error::open(folder, error))?)
+                        let limit = disk.limit_bytes;
+                        Some(RecordPieces::open(folder, limit, identity, &label(source))?)
                     }
                     (Some(_), None) => {
                         return Err(Error::config(
@@ -212,10 +211,21 @@ impl DecodedCache {
         {
             Some(arena) => arena,
             None => {
+                let available = available_memory_bytes();
                 let bytes = match limit {
                     CacheLimit::Bytes(bytes) => bytes,
-                    CacheLimit::Auto => available_memory_bytes() / AUTO_PART,
+                    CacheLimit::Auto => available / AUTO_PART,
                 };
+                if bytes > available {
+                    tracing::warn!(
+                        target: "infeed::loader",
+                        "the cache of decoded records may take {} MiB, but only {} MiB of memory \
+                         are available; the system may end the process before the cache is full; \
+                         lower the limit, or set \"auto\" for half of the available memory",
+                        bytes >> 20,
+                        available >> 20,
+                    );
+                }
                 SharedArena::create(identity, records, bytes).map_err(|error| {
                     let problem = format!("cannot map {bytes} bytes: {error}; use a smaller limit");
                     Error::config("cache", problem)

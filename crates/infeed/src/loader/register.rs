@@ -97,13 +97,17 @@ impl ProcessRegister {
         let Ok(entries) = fs::read_dir(&self.0) else {
             return Vec::new();
         };
-        let paths = entries.take(MAX_FILES).flatten().map(|entry| entry.path());
-        let hidden = |path: &PathBuf| {
-            let name = path.file_name().and_then(|name| name.to_str());
-            name.is_none_or(|name| name.starts_with('.'))
+        let entries = entries.take(MAX_FILES).flatten();
+        // Other files and links are not entries, and are not removed.
+        let is_entry = |entry: &fs::DirEntry| {
+            let name = entry.file_name();
+            let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+            is_file && name.to_str().is_some_and(is_entry_name)
         };
-        paths
-            .filter(|path| !hidden(path) && !is_own(path))
+        entries
+            .filter(is_entry)
+            .map(|entry| entry.path())
+            .filter(|path| !is_own(path))
             .filter_map(|path| held(&path))
             .collect()
     }
@@ -150,6 +154,14 @@ impl Drop for RegisterTurn {
 /// Prefix of this process's entry names.
 fn own() -> String {
     format!("{}-{:x}-", std::process::id(), *CHANCE)
+}
+
+/// Whether a name is one of an entry: of a process, a random number and a count.
+fn is_entry_name(name: &str) -> bool {
+    let mut parts = name.split('-');
+    let mut is_number =
+        |radix| (parts.next()).is_some_and(|part| u64::from_str_radix(part, radix).is_ok());
+    is_number(10) && is_number(16) && is_number(10) && parts.next().is_none()
 }
 
 impl RegisterEntry {
@@ -232,14 +244,20 @@ mod tests {
     fn a_file_that_a_process_left_behind_is_removed() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let register = ProcessRegister::at(folder.path());
-        let left = folder.path().join("77-0");
+        let left = folder.path().join("77-a-0");
         fs::write(&left, "0,1").expect("writes");
-        let held = folder.path().join("78-0");
+        let held = folder.path().join("78-b1-0");
         fs::write(&held, "2").expect("writes");
+        let others = ["77-0", "notes.txt", "77-a-0.txt", "77-a-0-0", "x-a-0"];
+        let others = others.map(|name| folder.path().join(name));
+        for path in &others {
+            fs::write(path, "precious").expect("writes");
+        }
         let lock = File::open(&held).expect("the file exists");
         lock.try_lock().expect("no process holds the lock");
 
         assert_eq!(register.other_processes(), ["2"]);
         assert!(!left.exists() && held.exists());
+        assert!(others.iter().all(|path| path.exists()), "{others:?}");
     }
 }

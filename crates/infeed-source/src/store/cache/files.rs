@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::MAGIC;
+use infeed_core::own_files::is_inside;
 use infeed_core::printable::printable;
 
 /// Folder of the pieces, in folders that are named by two hexadecimal digits.
@@ -190,13 +191,6 @@ pub(super) fn check_folder(path: &Path) -> io::Result<()> {
     };
     let problem = format!("{} {problem}", path.display());
     Err(io::Error::new(io::ErrorKind::NotADirectory, problem))
-}
-
-/// Whether a path leads through no link below the folder of the cache.
-pub(super) fn is_inside(root: &Path, path: &Path) -> bool {
-    let folders = path.ancestors().skip(1);
-    let mut folders = folders.take_while(|folder| *folder != root);
-    folders.all(|folder| fs::symlink_metadata(folder).is_ok_and(|found| found.is_dir()))
 }
 
 /// Opens a file that begins like a piece. `None` for any other: for a link, and for a special file,

@@ -5,7 +5,6 @@
 //! full. Pieces of the same dataset are never removed to make room for each other: every epoch uses
 //! every record once, so the least recently used one is the one that is needed next.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,6 +15,7 @@ use bytes::Bytes;
 use super::files::RemovablePiece;
 use super::{AddedPiece, Cache, LONGEST, OpenPiece, PieceName};
 use crate::store::BufferPool;
+use infeed_core::error::Error;
 use infeed_core::random::mix;
 
 /// First word of the names of these pieces.
@@ -50,13 +50,13 @@ impl RecordPieces {
     ///
     /// # Errors
     ///
-    /// The folder cannot be created.
+    /// As [`Cache::open`].
     pub fn open(
         folder: &Path,
         limit_bytes: u64,
         identity: u64,
         label: &str,
-    ) -> io::Result<RecordPieces> {
+    ) -> Result<RecordPieces, Error> {
         // Leaves room for the other parts of the name.
         let end = label.floor_char_boundary(LONGEST / 2);
         let cache = Cache::open(folder, limit_bytes)?;

@@ -16,6 +16,7 @@ use object_store::multipart::MultipartStore;
 use object_store::path::Path as Key;
 use object_store::{BackoffConfig, ClientOptions, ObjectMeta, ObjectStore, RetryConfig};
 
+use super::answers::LimitedConnector;
 use super::each_process::EachProcess;
 use super::hub::HubStore;
 use super::pace::RequestTimes;
@@ -336,6 +337,7 @@ fn s3(
     let store = builder
         .with_bucket_name(url.host())
         .with_client_options(client_options())
+        .with_http_connector(LimitedConnector::default())
         .with_retry(once())
         .build()
         .map_err(refused)?;
@@ -355,6 +357,7 @@ fn google(url: &Url, settings: &RemoteSettings) -> io::Result<(BucketClient, Str
     let store = builder
         .with_bucket_name(url.host())
         .with_client_options(client_options())
+        .with_http_connector(LimitedConnector::default())
         .with_retry(once())
         .build()
         .map_err(refused)?;
@@ -375,6 +378,7 @@ fn azure(url: &Url, settings: &RemoteSettings) -> io::Result<(BucketClient, Stri
     let store = builder
         .with_url(format!("{}/", url.base))
         .with_client_options(client_options())
+        .with_http_connector(LimitedConnector::default())
         .with_retry(once())
         .build()
         .map_err(refused)?;
@@ -390,6 +394,9 @@ fn http(url: &Url, settings: &RemoteSettings) -> io::Result<(BucketClient, Strin
         HttpBuilder::new()
             .with_url(format!("{}/{}", url.base, url.query))
             .with_client_options(options)
+            .with_http_connector(LimitedConnector {
+                reads_whole_objects: true,
+            })
             .with_retry(once())
             .build()
             .map_err(refused)

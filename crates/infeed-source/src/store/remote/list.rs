@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use object_store::list::{PaginatedListOptions, PaginatedListResult};
-use object_store::{GetOptions, ObjectMeta};
+use object_store::{GetOptions, ListResult, ObjectMeta};
 use tokio::task::JoinSet;
 
 use super::Object;
 use super::bucket::Bucket;
 use super::fetch::{bare, version};
+use super::list_limits::{ListLimits, SeenPages};
 use super::url::{Service, Url};
 use crate::store::buffers::BufferPool;
 use crate::store::cache::Cache;
@@ -25,9 +26,6 @@ const AT_ONCE: usize = 64;
 /// are searched for them.
 const FOLDERS: usize = 32;
 const DEPTH: usize = 3;
-
-/// Maximum number of pages of a list: a billion objects.
-const MAX_PAGES: usize = 1_000_000;
 
 /// Wildcard characters.
 const WILD: [char; 3] = ['*', '?', '['];
@@ -286,9 +284,10 @@ async fn all(bucket: &Arc<Bucket>, prefix: String) -> io::Result<Vec<ObjectMeta>
     if bucket.pages.is_none() {
         return whole(bucket, &prefix).await;
     }
+    let limits = limits(bucket, &prefix);
     if bucket.service == Service::Hub {
         // The Hub limits the number of requests, and a page has a thousand files of all folders.
-        return Ok(pages(bucket, prefix, None).await?.0);
+        return Ok(pages(bucket, prefix, None, &limits).await?.0);
     }
     let mut metas = Vec::new();
     let mut folders = vec![prefix];
@@ -297,8 +296,8 @@ async fn all(bucket: &Arc<Bucket>, prefix: String) -> io::Result<Vec<ObjectMeta>
             break;
         }
         let levels = folders.into_iter().map(|folder| {
-            let bucket = Arc::clone(bucket);
-            async move { level(&bucket, folder).await }
+            let (bucket, limits) = (Arc::clone(bucket), Arc::clone(&limits));
+            async move { pages(&bucket, folder, Some("/"), &limits).await }
         });
         folders = Vec::new();
         for (here, below) in at_once(levels).await? {
@@ -307,8 +306,8 @@ async fn all(bucket: &Arc<Bucket>, prefix: String) -> io::Result<Vec<ObjectMeta>
         }
     }
     let lists = folders.into_iter().map(|folder| {
-        let bucket = Arc::clone(bucket);
-        async move { Ok(pages(&bucket, folder, None).await?.0) }
+        let (bucket, limits) = (Arc::clone(bucket), Arc::clone(&limits));
+        async move { Ok(pages(&bucket, folder, None, &limits).await?.0) }
     });
     for more in at_once(lists).await? {
         metas.extend(more);
@@ -323,7 +322,8 @@ pub(super) async fn level(
     prefix: String,
 ) -> io::Result<(Vec<ObjectMeta>, Vec<String>)> {
     if bucket.pages.is_some() {
-        return pages(bucket, prefix, Some("/")).await;
+        let limits = limits(bucket, &prefix);
+        return pages(bucket, prefix, Some("/"), &limits).await;
     }
     let folder = prefix.rfind('/').map_or("", |at| &prefix[..=at]);
     let (mut metas, mut folders) = (Vec::new(), Vec::new());
@@ -339,18 +339,23 @@ pub(super) async fn level(
     Ok((metas, folders))
 }
 
-/// Requests all pages of a list.
+/// Begins a list of everything with a prefix.
+fn limits(bucket: &Bucket, prefix: &str) -> Arc<ListLimits> {
+    Arc::new(ListLimits::new(bucket.url(prefix), &bucket.retry))
+}
+
+/// Requests all pages of a part of a list.
 async fn pages(
     bucket: &Bucket,
     prefix: String,
     delimiter: Option<&'static str>,
+    limits: &ListLimits,
 ) -> io::Result<(Vec<ObjectMeta>, Vec<String>)> {
     let unlisted = || io::Error::other("it does not support lists");
     let lister = bucket.pages.as_ref().ok_or_else(unlisted)?;
     let (mut metas, mut folders) = (Vec::new(), Vec::new());
-    let mut token: Option<String> = None;
-    for _ in 0..MAX_PAGES {
-        let name = || format!("the list of {}", bucket.url(&prefix));
+    let (mut token, mut seen) = (None, SeenPages::default());
+    loop {
         let request = || {
             let options = PaginatedListOptions {
                 delimiter: delimiter.map(Into::into),
@@ -362,23 +367,16 @@ async fn pages(
                 options,
             )
         };
-        let PaginatedListResult { result, page_token } = bucket.ask(name, request).await?;
+        let page = bucket.ask(|| limits.name(), request).await?;
+        limits.add(&page, &mut seen)?;
+        let PaginatedListResult { result, page_token } = page;
         metas.extend(result.objects);
         folders.extend(result.common_prefixes.iter().map(|path| format!("{path}/")));
-        if page_token.is_some() && page_token == token {
-            let problem = format!("{} does not end: the same page came twice", name());
-            return Err(io::Error::other(problem));
-        }
         token = page_token;
         if token.is_none() {
             return Ok((metas, folders));
         }
     }
-    let problem = format!(
-        "the list of {} has more than {MAX_PAGES} pages",
-        bucket.url(&prefix)
-    );
-    Err(io::Error::other(problem))
 }
 
 /// Requests the list of a web server that has one (WebDAV).
@@ -393,13 +391,20 @@ async fn whole(bucket: &Bucket, prefix: &str) -> io::Result<Vec<ObjectMeta>> {
         }
         Ok(metas)
     };
-    bucket.ask(name, request).await.map_err(|error| {
+    let metas = bucket.ask(name, request).await.map_err(|error| {
         let problem = format!(
             "{error}; a plain web server cannot list its files: name them with braces \
              (`{{0000..0146}}`) or in a CSV"
         );
         io::Error::new(error.kind(), problem)
-    })
+    })?;
+    let listed = ListResult {
+        objects: metas,
+        common_prefixes: Vec::new(),
+        extensions: Default::default(),
+    };
+    limits(bucket, prefix).count(&listed)?;
+    Ok(listed.objects)
 }
 
 /// Runs futures concurrently, up to a limit, and returns their results in order. A future is

@@ -3,13 +3,15 @@
 //! `object_store` implements protocols, credentials and signatures. This module adds: the client
 //! for a URL (`bucket.rs`; `hub/` for the Hugging Face Hub), its settings (`settings.rs`, `profile.rs`), reads that return all bytes
 //! or fail with the reason (`fetch.rs`), a second request when the first hangs (`pace.rs`), lists
-//! (`list.rs`), and written objects (`write.rs`).
+//! (`list.rs`, `list_limits.rs`), and written objects (`write.rs`).
 
+mod answers;
 mod bucket;
 mod each_process;
 mod fetch;
 mod hub;
 mod list;
+mod list_limits;
 mod pace;
 mod process;
 mod profile;

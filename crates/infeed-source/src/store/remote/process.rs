@@ -94,7 +94,10 @@ async fn requested(stop: Option<&Stop>) {
 }
 
 fn stopped() -> io::Error {
-    io::Error::new(io::ErrorKind::Interrupted, "the loader was closed")
+    io::Error::new(
+        io::ErrorKind::Interrupted,
+        "it was interrupted, or its loader was closed",
+    )
 }
 
 #[cfg(test)]

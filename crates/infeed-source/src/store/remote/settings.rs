@@ -12,7 +12,14 @@ use infeed_core::error::Error;
 static GIVEN: Mutex<BTreeMap<String, Vec<(String, String)>>> = Mutex::new(BTreeMap::new());
 
 /// Settings of infeed; in the environment in capitals after `INFEED_REMOTE_`.
-const OWN: [&str; 4] = ["attempts", "idle_s", "deadline_s", "hedge"];
+const OWN: [&str; 6] = [
+    "attempts",
+    "idle_s",
+    "deadline_s",
+    "hedge",
+    "list_objects",
+    "list_s",
+];
 
 /// Configures access to URLs that begin with `base`: a bucket (`s3://photos`), a host
 /// (`https://data.example.org`), a dataset of the Hub (`hf://datasets/owner/name`, with all its
@@ -22,8 +29,8 @@ const OWN: [&str; 4] = ["attempts", "idle_s", "deadline_s", "hedge"];
 ///
 /// Keys are those of the environment in lower case, such as `aws_endpoint_url`,
 /// `aws_access_key_id`, `aws_skip_signature`, `google_service_account`,
-/// `azure_storage_account_key`, `hf_token`, and infeed's `attempts`, `idle_s`, `deadline_s` and `hedge`. Open
-/// datasets keep their settings.
+/// `azure_storage_account_key`, `hf_token`, and infeed's `attempts`, `idle_s`, `deadline_s`, `hedge`,
+/// `list_objects` and `list_s`. Open datasets keep their settings.
 ///
 /// # Errors
 ///
@@ -108,6 +115,7 @@ impl RemoteSettings {
         };
         if url.service == Service::Hub {
             settings.retry.deadline = HUB_DEADLINE;
+            settings.retry.list_objects = HUB_LIST_OBJECTS;
         }
         settings.completed(url)
     }
@@ -160,6 +168,10 @@ pub(super) struct RetryPolicy {
     pub(super) hedge: bool,
     /// Pause before the first repetition; doubled for each further one.
     pub(super) pause: Duration,
+    /// Maximum number of objects and folders of a list.
+    pub(super) list_objects: u64,
+    /// A list fails if it has not ended after this time.
+    pub(super) list_time: Duration,
 }
 
 /// Minimum bytes per second of a request: 64 parallel requests on a line of 16 MB/s.
@@ -167,6 +179,9 @@ const SLOWEST: u64 = 256 << 10;
 
 /// Default deadline of the Hub, which makes clients wait for up to five minutes.
 const HUB_DEADLINE: Duration = Duration::from_secs(600);
+
+/// Default limit of a list of the Hub, which recommends up to 100 000 files in a dataset.
+const HUB_LIST_OBJECTS: u64 = 2_000_000;
 
 impl Default for RetryPolicy {
     fn default() -> RetryPolicy {
@@ -176,6 +191,9 @@ impl Default for RetryPolicy {
             deadline: Duration::from_secs(120),
             hedge: true,
             pause: Duration::from_millis(100),
+            list_objects: 100_000_000,
+            // 100 000 pages of a thousand objects, one after another, at 0.2 s.
+            list_time: Duration::from_secs(6 * 3600),
         }
     }
 }
@@ -208,6 +226,11 @@ impl RetryPolicy {
             "deadline_s" => {
                 self.deadline = seconds().ok_or_else(|| wrong("a number of seconds"))?
             }
+            "list_objects" => {
+                let number = value.parse().ok().filter(|&number| number > 0);
+                self.list_objects = number.ok_or_else(|| wrong("a number above 0"))?;
+            }
+            "list_s" => self.list_time = seconds().ok_or_else(|| wrong("a number of seconds"))?,
             "hedge" => {
                 self.hedge = match value.to_ascii_lowercase().as_str() {
                     "true" | "1" | "on" | "yes" => true,
@@ -240,6 +263,7 @@ mod tests {
         let url = Url::parse("hf://datasets/settings/case/x").expect("a URL");
         let retry = RemoteSettings::of(&url).expect("known").retry;
         assert_eq!((retry.attempts, retry.deadline), (6, HUB_DEADLINE));
+        assert_eq!(retry.list_objects, HUB_LIST_OBJECTS);
         configure("hf://datasets/settings/case", &[]).expect("taken back");
         configure("S3://settings-case", &[("attempts", "7")]).expect("a bucket");
         let url = Url::parse("s3://settings-case/x").expect("a URL");
@@ -294,6 +318,9 @@ mod tests {
             ("idle_s", "soon"),
             ("deadline_s", "-1"),
             ("hedge", "perhaps"),
+            ("list_objects", "0"),
+            ("list_objects", "many"),
+            ("list_s", "0"),
         ] {
             let error = configure("s3://x", &[(key, value)]).expect_err("refused");
             assert!(error.to_string().contains(key), "{error}");
