@@ -2,7 +2,7 @@
 
 import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -21,6 +21,8 @@ class Bucket(ThreadingHTTPServer):
         self.uploads: dict[str, dict[int, bytes]] = {}
         self.asked: list[str] = []
         self.lock = threading.Lock()
+        # Makes the page with this number of a list that has no end; None: all objects.
+        self.endless: Callable[[int], tuple[list[str], str]] | None = None
 
     @property
     def variables(self) -> dict[str, str]:
@@ -107,6 +109,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _list(self, bucket: str, query: dict[str, str]) -> None:
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter")
+        if self.server.endless is not None:
+            self._page(prefix, self.server.endless)
+            return
         lines, folders = [], set()
         for name, held in self.server.below(bucket).items():
             if not name.startswith(prefix):
@@ -125,6 +130,17 @@ class _Handler(BaseHTTPRequestHandler):
             for f in sorted(folders)
         )
         self._xml("ListBucketResult", "".join([*lines, *common]))
+
+    def _page(self, prefix: str, endless: Callable[[int], tuple[list[str], str]]) -> None:
+        names, token = endless(len(self.server.asked))
+        entries = (
+            f"<Contents><Key>{prefix}{name}</Key><Size>9</Size>"
+            "<LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
+            for name in names
+        )
+        more = "<IsTruncated>true</IsTruncated>"
+        more += f"<NextContinuationToken>{token}</NextContinuationToken>"
+        self._xml("ListBucketResult", more + "".join(entries))
 
     def do_PUT(self) -> None:
         key, query, body = self._asked()

@@ -26,6 +26,8 @@ class Hub(ThreadingHTTPServer):
             if path.is_file()
         }
         self.asked: list[str] = []
+        # Whether lists have no end.
+        self.is_endless = False
 
     @property
     def url(self) -> str:
@@ -110,6 +112,14 @@ class _HubHandler(_Handler):
 
     def _tree(self, folder: str, deep: bool, query: dict[str, list[str]]) -> None:
         prefix = f"{folder}/" if folder else ""
+        if self.server.is_endless:
+            number = len(self.server.asked)
+            files = [f"{prefix}{number}_{n}.png" for n in range(1000)]
+            entries = [{"type": "file", "path": path, "size": 9} for path in files]
+            address = f"{self.server.url}{self.path.split('?')[0]}?cursor={number}"
+            link = f'<{address}>; rel="next"'
+            self._give(200, json.dumps(entries).encode(), Link=link)
+            return
         found: dict[str, dict[str, object]] = {}
         for path, held in self.server.held.items():
             rest = path.removeprefix(prefix)

@@ -1,10 +1,11 @@
-"""Packing into a bucket writes the same bytes as packing into a folder."""
+"""Packing into a bucket writes the same bytes as into a folder; lists of buckets end."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from buckets import Bucket, bucket
+from children import interrupted
 from test_pack_tasks import Died, apart, files
 
 import infeed
@@ -87,3 +88,70 @@ def test_packing_into_an_unsuitable_or_foreign_bucket_raises(photos, there):
             infeed.pack(photos, url, to=to)
 
     assert list(below(there)) == ["readme"]
+
+
+def names_of(page: int) -> list[str]:
+    return [f"{page}_{number}.png" for number in range(1000)]
+
+
+@pytest.mark.parametrize(
+    ("pages", "variables", "message"),
+    [
+        (
+            lambda page: (names_of(page), str(page)),
+            {"INFEED_REMOTE_LIST_OBJECTS": "5000"},
+            r"s3://many/d/ has more than 5000 objects; .*INFEED_REMOTE_LIST_OBJECTS",
+        ),
+        (
+            lambda page: (names_of(page), str(page)),
+            {"INFEED_REMOTE_LIST_S": "0.001"},
+            r"s3://many/d/ has not ended after 0.001 s, with \d+ objects so far",
+        ),
+        (
+            lambda page: (names_of(page), "same"),
+            {},
+            "s3://many/d/ does not end: .* same page again, after 1000 objects",
+        ),
+        (
+            lambda page: (names_of(0), str(page)),
+            {},
+            "s3://many/d/ does not end: .* same objects again, after 1000 objects",
+        ),
+    ],
+    ids=["objects", "time", "same page", "same objects"],
+)
+def test_a_list_without_an_end_raises(there, monkeypatch, pages, variables, message):
+    there.endless = pages
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    with pytest.raises(infeed.OpenError, match=message):
+        infeed.Pipeline(sources.Folder("s3://many/d", labels="none")).batch(1).open()
+
+
+OPEN = """
+import infeed
+from infeed import sources
+print("ready", flush=True)
+try:
+    infeed.Pipeline(sources.Folder("s3://many/d", labels="none")).batch(1).open()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_ctrl_c_ends_a_list_without_an_end(there):
+    there.endless = lambda page: (names_of(page), str(page))
+
+    stopped = interrupted(OPEN, after_s=2)
+
+    assert stopped.reported == ["interrupted"]
+
+
+def test_an_answer_that_is_longer_than_a_page_is_not_kept(there, monkeypatch):
+    # Longer than the limit of a page, in one name.
+    there.endless = lambda page: (["x" * (65 << 20)], "next")
+    monkeypatch.setenv("INFEED_REMOTE_ATTEMPTS", "1")
+
+    with pytest.raises(infeed.OpenError, match="length limit exceeded"):
+        infeed.Pipeline(sources.Folder("s3://many/d", labels="none")).batch(1).open()

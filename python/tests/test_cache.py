@@ -2,10 +2,12 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -490,6 +492,16 @@ def test_the_command_lists_verifies_and_removes_what_a_folder_holds(
     assert group["name"] == str(classification.path)
     assert infeed_cache("verify", disk)[0] == 0
 
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "thesis.tex").write_text("precious")
+    (disk / "pieces" / "zz").symlink_to(victim)
+    (disk / "readme.txt").write_text("precious")
+    others = "2 files that infeed did not write stay: pieces/zz, readme.txt"
+    status, out, _ = infeed_cache("verify", disk)
+    assert status == 0
+    assert others in out
+
     damaged = next((disk / "pieces").glob("*/*"))
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
     status, _, err = infeed_cache("verify", disk)
@@ -501,6 +513,8 @@ def test_the_command_lists_verifies_and_removes_what_a_folder_holds(
     assert "has nothing of /data/none" in err
     status, out, _ = infeed_cache("rm", disk, group["name"])
     assert (status, out.split()[:2]) == (0, ["removed", str(count - 1)])
+    assert others in out
+    assert (victim / "thesis.tex").exists() and (disk / "readme.txt").exists()
     assert "is empty" in infeed_cache("ls", disk)[1]
 
 
@@ -510,9 +524,87 @@ def test_the_command_lists_verifies_and_removes_what_a_folder_holds(
         ({"memory": None}, "set memory, disk, or both"),
         ({"memory": "much"}, "memory"),
         ({"disk": 5}, "disk"),
+        ({"disk": "s3://bucket/cache"}, "disk must be a local folder, not a URL"),
+        ({"memory": None, "disk": "file:///cache"}, "disk must be a local folder"),
+        ({"disk": "other://x"}, "disk must be a local folder"),
         ({"disk": "d", "limit": 0}, "limit"),
     ],
 )
 def test_options_of_a_cache_that_cannot_work_raise_an_error(arguments, message):
     with pytest.raises(infeed.errors.ConfigError, match=message):
         infeed.Cache(**arguments)
+
+
+def test_the_cache_of_remote_data_is_a_local_folder(monkeypatch):
+    with pytest.raises(infeed.ConfigError, match="folder must be a local folder"):
+        infeed.cache("s3://bucket/cache")
+    monkeypatch.setenv("INFEED_CACHE_DIR", "s3://bucket/cache")
+    with pytest.raises(infeed.ConfigError, match="is a URL; use a local folder"):
+        infeed.Pipeline(sources.WebDataset("http://127.0.0.1:1/x.tar")).batch(1).open()
+
+
+@on_linux
+def test_a_limit_above_the_available_memory_is_a_warning(classification, caplog):
+    for limit, expected in (("64MiB", 0), ("1000TiB", 1)):
+        with pipeline_of(classification.path).open(cache=limit):
+            pass
+        warnings = [text for text in caplog.messages if "may take" in text]
+        assert len(warnings) == expected, caplog.messages
+    assert f"may take {1000 << 20} MiB" in warnings[0]
+
+
+# Loads an epoch with a folder, as another user.
+AS_OTHER_USER = """
+import logging, os, sys
+import infeed
+from infeed import sources, transforms as T
+dataset, disk = sys.argv[1:]
+logging.basicConfig(format="warning: %(message)s", stream=sys.stdout)
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+pipeline = infeed.Pipeline(sources.Folder(dataset)).shuffle(seed=3).decode()
+pipeline = pipeline.transform(T.Resize(40), T.RandomCrop(32)).batch(4)
+cache = infeed.Cache(memory=None, disk=disk, limit="1GiB")
+with pipeline.open(workers=2, cache=cache) as loader:
+    for _ in range(2):
+        print(sum(int(images.sum(dtype="int64")) for images, _ in loader))
+    print(loader.stats()["cache"]["disk"]["hits"])
+"""
+
+
+@on_linux
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+@pytest.mark.parametrize("kind", ["full", "empty", "closed", "closed parent"])
+def test_a_folder_of_another_user_is_read_or_left_out(classification, kind):
+    # Folders of pytest are closed to other users.
+    with tempfile.TemporaryDirectory() as root:
+        top = Path(root)
+        dataset = top / "data"
+        shutil.copytree(classification.path, dataset)
+        disk = top / "parent" / "cache"
+        disk.mkdir(parents=True)
+        expected = run_with_folder(classification.path, top / "other")["sums"]
+        if kind == "full":
+            run_with_folder(dataset, disk)
+        top.chmod(0o755)
+        disk.chmod(0o700 if kind == "closed" else 0o755)
+        disk.parent.chmod(0o700 if kind == "closed parent" else 0o755)
+        command = [sys.executable, "-c", AS_OTHER_USER, str(dataset), str(disk)]
+        before = sorted(path for path in disk.rglob("*"))
+
+        ended = subprocess.run(command, capture_output=True, text=True)
+
+        assert ended.returncode == 0, ended.stderr
+        lines = ended.stdout.splitlines()
+        warnings = [line for line in lines if line.startswith("warning: ")]
+        *sums, hits = [int(line) for line in lines if line not in warnings]
+        assert sums == expected
+        assert sorted(path for path in disk.rglob("*")) == before
+        if kind == "full":
+            # All records are there, so there is nothing to write.
+            assert (hits, warnings) == (2 * len(classification.files), [])
+        else:
+            [warning] = warnings
+            assert str(disk) in warning and "ermission denied" in warning
+            assert hits == 0

@@ -68,3 +68,15 @@ def test_packing_into_the_hub_raises_with_the_fix(there, classification):
 
     with pytest.raises(infeed.ConfigError, match=r"read-only.*hf upload"):
         infeed.pack(photos, f"{URL}/packed", to="webdataset")
+
+
+def test_a_list_without_an_end_raises(there, monkeypatch):
+    server, _ = there
+    server.is_endless = True
+    monkeypatch.setenv("INFEED_REMOTE_LIST_OBJECTS", "4500")
+
+    with pytest.raises(infeed.OpenError, match=r"tests/photos.* more than 4500 objects"):
+        batches(sources.Folder(f"{URL}/folder", labels="none"))
+
+    listed = [request for request in server.asked if "/tree/" in request]
+    assert len(listed) == 5

@@ -1,9 +1,11 @@
-"""A pipeline file runs only those functions that the caller lists."""
+"""Pipeline files run only listed functions; states of other programs do no harm."""
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -135,3 +137,91 @@ def test_invalid_patterns_are_rejected(folder):
             infeed.Pipeline.load(file, allow_functions=patterns)
     with pytest.raises(infeed.ConfigError, match="functions"):
         infeed.Pipeline.load(file, functions={"hostile:same": 1})
+
+
+FORGED = "\x1b[2Jforged\nsecond line\u202e"
+
+
+def nested(depth: int) -> dict:
+    found: dict = {}
+    for _ in range(depth):
+        found = {"z": found}
+    return found
+
+
+def numbers() -> infeed.Pipeline:
+    return infeed.Pipeline(sources.Memory(x=np.arange(40))).shuffle(seed=1).batch(4)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_texts_of_a_state_are_escaped_in_messages_and_logs(strict, caplog):
+    with numbers().open(workers=1) as loader:
+        state = loader.state_dict()
+    texts = [name for name in state if isinstance(state[name], str)]
+    assert texts
+
+    for name in [*texts, "python", FORGED]:
+        changed = state | {name: [FORGED] if name == "python" else FORGED}
+        with numbers().open(workers=1) as loader:
+            try:
+                loader.load_state_dict(changed, strict=strict)
+            except infeed.InfeedError as error:
+                caplog.messages.append(str(error))
+    assert any("forged" in text for text in caplog.messages)
+    for text in caplog.messages:
+        assert text.isprintable(), text
+
+
+@pytest.mark.parametrize("depth", [100, 500, 2_000, 100_000])
+def test_a_deep_state_raises_an_error_of_infeed(depth):
+    with numbers().open(workers=1) as loader:
+        state = loader.state_dict()
+        for changed in (state | {"z": nested(depth)}, state | {"bad": nested(depth)}):
+            with pytest.raises(infeed.ConfigError):
+                loader.load_state_dict(changed)
+        with pytest.raises(infeed.ConfigError):
+            loader.seek(nested(depth))
+
+
+def mutated(state: dict, draw: random.Random) -> Any:
+    """Returns a state with one to three changes."""
+    values = [
+        *(None, True, -1, 0, 1, 7, 2**31, 2**63, 2**64 - 1, 2**64, 10**5000, 0.5, -0.0),
+        *(float("nan"), float("inf"), "", "x", FORGED, "\udc80", "9" * 10_000, b"x"),
+        *([], [[]], [[1, 2]], [[1, 2, 3]], [[2**64 - 1] * 3] * 2, [[0, -1, 0]], {}),
+        *({"a": 1}, {1, 2}, np.int64(3), np.arange(3), object(), nested(300)),
+        *([(0, 0, 2**64 - 1), (0, 4, 2**64 - 1)], "pad", "wrap", 16, ["f"] * 1000),
+    ]
+    if draw.random() < 0.05:
+        return draw.choice([None, [], "state", 5, [("a", 1)], {1: 2}, {(1, 2): 3}])
+    changed = dict(state)
+    for _ in range(draw.randint(1, 3)):
+        name = draw.choice([*state, "other", FORGED, 5, (1, 2)])
+        if draw.random() < 0.2:
+            changed.pop(name, None)
+        else:
+            changed[name] = draw.choice(values)
+    return changed
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_changed_state_loads_or_raises_an_error_of_infeed():
+    draw = random.Random(7)
+    with numbers().open(workers=1) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+        loaded = 0
+        for _ in range(1_500):
+            changed = mutated(state, draw)
+            try:
+                loader.load_state_dict(changed, strict=draw.random() < 0.5)
+            except infeed.InfeedError as error:
+                assert all(c.isprintable() or c == "\n" for c in str(error)), error
+                assert len(str(error)) < 5_000
+                continue
+            loaded += 1
+            assert len(next(iter(loader))["x"]) == 4
+            loader.load_state_dict(loader.state_dict())
+        assert loaded > 50
+        loader.load_state_dict(state)
+        assert loader.state_dict() == state
