@@ -545,12 +545,12 @@ def test_the_cache_of_remote_data_is_a_local_folder(monkeypatch):
 
 @on_linux
 def test_a_limit_above_the_available_memory_is_a_warning(classification, caplog):
-    for limit, expected in (("64MiB", 0), ("1000TiB", 1)):
+    for limit, expected in (("64MiB", 0), ("10TiB", 1)):
         with pipeline_of(classification.path).open(cache=limit):
             pass
         warnings = [text for text in caplog.messages if "may take" in text]
         assert len(warnings) == expected, caplog.messages
-    assert f"may take {1000 << 20} MiB" in warnings[0]
+    assert f"may take {10 << 20} MiB" in warnings[0]
 
 
 # Loads an epoch with a folder, as another user.
@@ -568,7 +568,8 @@ pipeline = pipeline.transform(T.Resize(40), T.RandomCrop(32)).batch(4)
 cache = infeed.Cache(memory=None, disk=disk, limit="1GiB")
 with pipeline.open(workers=2, cache=cache) as loader:
     for _ in range(2):
-        print(sum(int(images.sum(dtype="int64")) for images, _ in loader))
+        for images, _ in loader:
+            print(int(images.sum(dtype="int64")))
     print(loader.stats()["cache"]["disk"]["hits"])
 """
 
@@ -582,6 +583,7 @@ def test_a_folder_of_another_user_is_read_or_left_out(classification, kind):
         top = Path(root)
         dataset = top / "data"
         shutil.copytree(classification.path, dataset)
+        dataset.chmod(0o755)
         disk = top / "parent" / "cache"
         disk.mkdir(parents=True)
         expected = run_with_folder(classification.path, top / "other")["sums"]
@@ -603,7 +605,8 @@ def test_a_folder_of_another_user_is_read_or_left_out(classification, kind):
         assert sorted(path for path in disk.rglob("*")) == before
         if kind == "full":
             # All records are there, so there is nothing to write.
-            assert (hits, warnings) == (2 * len(classification.files), [])
+            assert hits >= 2 * len(classification.files)
+            assert warnings == []
         else:
             [warning] = warnings
             assert str(disk) in warning and "ermission denied" in warning
