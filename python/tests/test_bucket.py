@@ -1,11 +1,15 @@
 """Packing into a bucket writes the same bytes as into a folder; lists of buckets end."""
 
+import signal
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from buckets import Bucket, bucket
 from children import interrupted
+from feeding import COMMAND
 from test_pack_tasks import Died, apart, files
 
 import infeed
@@ -129,23 +133,44 @@ def test_a_list_without_an_end_raises(there, monkeypatch, pages, variables, mess
         infeed.Pipeline(sources.Folder("s3://many/d", labels="none")).batch(1).open()
 
 
-OPEN = """
+LIST = """
+import sys
 import infeed
 from infeed import sources
 print("ready", flush=True)
+pipeline = infeed.Pipeline(sources.Folder("s3://many/d", labels="none")).batch(1)
 try:
-    infeed.Pipeline(sources.Folder("s3://many/d", labels="none")).batch(1).open()
+    if sys.argv[1] == "open":
+        pipeline.open()
+    elif sys.argv[1] == "pack":
+        infeed.pack(pipeline, sys.argv[2], to="webdataset")
+    else:
+        pipeline.preview()
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
 
 
-def test_ctrl_c_ends_a_list_without_an_end(there):
+@pytest.mark.parametrize("call", ["open", "pack", "preview"])
+def test_ctrl_c_ends_a_list_without_an_end(there, tmp_path, call):
     there.endless = lambda page: (names_of(page), str(page))
 
-    stopped = interrupted(OPEN, after_s=2)
+    stopped = interrupted(LIST, call, str(tmp_path / "out"), after_s=2)
 
     assert stopped.reported == ["interrupted"]
+
+
+def test_ctrl_c_ends_a_command_that_lists(there):
+    there.endless = lambda page: (names_of(page), str(page))
+    command = [*COMMAND, "inspect", "s3://many/d"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while len(there.asked) < 3:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        reported = process.stderr.read()
+
+    assert process.returncode == 1
+    assert "s3://many/d: it was interrupted" in reported
 
 
 def test_an_answer_that_is_longer_than_a_page_is_not_kept(there, monkeypatch):

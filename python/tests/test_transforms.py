@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from infeed import ConfigError
+import infeed
+from infeed import ConfigError, sources
 from infeed import transforms as T
 
 EXAMPLES = [
@@ -159,3 +160,34 @@ def test_numpy_numbers_and_lists_are_the_same_settings():
 def test_a_transform_cannot_be_changed():
     with pytest.raises(AttributeError):
         T.CenterCrop(5).size = 6
+
+
+def test_normalization_to_numbers_that_are_not_finite_raises(classification):
+    for mean, std, name in [
+        (0.5, 0.0, "std"),
+        (0.5, 1e-39, "std"),
+        (0.5, 1e-310, "std"),
+        (0.5, float("nan"), "std"),
+        (0.5, float("inf"), "std"),
+        (float("nan"), 0.5, "mean"),
+        (float("-inf"), 0.5, "mean"),
+        (1e39, 0.5, "mean"),
+        (10**400, 0.5, "mean"),
+    ]:
+        with pytest.raises(infeed.ConfigError, match=f"Normalize: {name} "):
+            T.Normalize(mean=(mean,), std=(std,))
+
+    def opened(*transforms: T.Transform, **output: str) -> infeed.Loader:
+        pipeline = infeed.Pipeline(sources.Folder(str(classification.path))).decode()
+        pipeline = pipeline.transform(T.Resize([8, 8]), *transforms, **output)
+        return pipeline.batch(2).open(workers=1)
+
+    small = T.Normalize(mean=(0.5,), std=(1e-30,))
+    with opened(small) as loader:
+        assert all(np.isfinite(batch["image"]).all() for batch in loader)
+    with pytest.raises(infeed.ConfigError, match="Normalize"):
+        opened(small, small)
+    with pytest.raises(infeed.ConfigError, match="float16.*holds numbers up to 65504"):
+        opened(T.Normalize(mean=(0.5,), std=(1e-6,)), dtype="float16")
+    with opened(T.Normalize(mean=(0.5,), std=(1e-4,)), dtype="float16") as loader:
+        assert all(np.isfinite(batch["image"]).all() for batch in loader)

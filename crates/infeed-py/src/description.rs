@@ -23,7 +23,7 @@ use crate::error::raise;
 use crate::function::PyFunction;
 use crate::log;
 use crate::python_source::PythonSource;
-use crate::waiting::wait_for;
+use crate::waiting::{detach, wait_for};
 
 /// Buffers of Python objects (viewed without a copy), sources made from Python objects, and
 /// functions.
@@ -159,7 +159,7 @@ pub(crate) fn preview<'py>(
     epoch: u64,
 ) -> PyResult<PreviewStages<'py>> {
     let pipeline = parse(py, description)?;
-    let shown = py.detach(|| pipeline.preview(&handles.0, position, epoch));
+    let shown = detach(py, || pipeline.preview(&handles.0, position, epoch))?;
     log::hand_over(py)?;
     let (record, stages) = raise(py, shown)?;
     let mut converted = Vec::with_capacity(stages.len());
@@ -189,5 +189,5 @@ pub(crate) fn save(py: Python<'_>, description: &str, path: PathBuf) -> PyResult
 /// Reads a description from a file, or from the folder of a packed dataset.
 #[pyfunction]
 pub(crate) fn load(py: Python<'_>, path: PathBuf) -> PyResult<String> {
-    Ok(raise(py, py.detach(|| Pipeline::load(path)))?.to_json())
+    Ok(raise(py, detach(py, || Pipeline::load(path))?)?.to_json())
 }

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use crate::description::{PyHandles, parse};
 use crate::error::raise;
 use crate::log;
-use crate::waiting::wait_for;
+use crate::waiting::{detach, wait_for};
 
 /// Packs a dataset and returns the result as JSON. Calls `progress` a few times per second.
 #[pyfunction]
@@ -48,13 +48,14 @@ pub(crate) fn pack(
             false
         })
     };
-    let packed =
-        py.detach(|| infeed_pack::pack(&pipeline, &handles.0, None, &out, &options, &call));
+    let packed = detach(py, || {
+        infeed_pack::pack(&pipeline, &handles.0, None, &out, &options, &call)
+    });
     log::hand_over(py)?;
     if let Some(error) = raised.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error);
     }
-    Ok(raise(py, packed)?.to_json())
+    Ok(raise(py, packed?)?.to_json())
 }
 
 /// A dataset whose shards several processes write.

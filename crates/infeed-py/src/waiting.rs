@@ -60,6 +60,31 @@ pub(crate) fn wait_for<T: Send + 'static>(
     Ok(done?.expect("a wait without a limit ends with a result"))
 }
 
+/// Runs `work` on this thread, without the interpreter. Ctrl-C ends a list or a read of a bucket in
+/// it.
+///
+/// # Errors
+///
+/// The exception of a signal handler.
+pub(crate) fn detach<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
+    let raised: Arc<Mutex<Option<PyErr>>> = Arc::default();
+    let stop = Stop::with_check({
+        let raised = Arc::clone(&raised);
+        move || {
+            let checked = Python::attach(|py| py.check_signals());
+            let is_raised = checked.is_err();
+            if let Err(error) = checked {
+                let mut raised = raised.lock().unwrap_or_else(PoisonError::into_inner);
+                raised.get_or_insert(error);
+            }
+            is_raised
+        }
+    });
+    let result = py.detach(|| stop.during(work));
+    let raised = raised.lock().unwrap_or_else(PoisonError::into_inner).take();
+    raised.map_or(Ok(result), Err)
+}
+
 /// Calls `wait` with slices of time until it returns a result, for at most `timeout`. Checks for
 /// signals between the calls. Returns None if the time is over.
 fn poll<T: Send>(

@@ -217,6 +217,14 @@ impl Affine {
         self.is_float
     }
 
+    /// Returns the largest magnitude of a result.
+    pub fn largest(&self) -> f64 {
+        let most = self.most();
+        let ends = self.channels.iter();
+        let ends = ends.flat_map(|c| [c.bias, most / c.divisor + c.bias]);
+        ends.map(f64::abs).fold(0.0, f64::max)
+    }
+
     /// Returns the factors by channel.
     pub fn scale(&self) -> Vec<f32> {
         self.channels
@@ -291,6 +299,7 @@ mod tests {
         affine.normalize(&Normalize::new([1.0], [4.0])).unwrap();
 
         let at_most = f32::from(u16::MAX) * affine.scale()[0] + affine.bias()[0];
+        assert!((affine.largest() - 0.5).abs() < 1e-6);
 
         assert!((f64::from(at_most) - ((1.0 - 0.5) / 0.5 - 1.0) / 4.0).abs() < 1e-6);
     }

@@ -669,6 +669,7 @@ impl<'a> CheckedTransforms<'a> {
             );
             return Err(Error::config("output", problem));
         }
+        write::check_range(dtype, affine, &field.name)?;
         Ok(RowPass::Convert {
             dtype,
             layout,

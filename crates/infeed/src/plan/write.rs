@@ -8,8 +8,9 @@ use super::fold::{Flips, FoldedSteps};
 use super::{PixelPlan, RowPass};
 use crate::pipeline::Layout;
 use infeed_codec::decode::PixelTable;
-use infeed_codec::transform::PixelView;
+use infeed_codec::transform::{Affine, PixelView};
 use infeed_core::batch::RowCell;
+use infeed_core::error::Error;
 use infeed_core::sample::{DType, Depth, Region, Size};
 use infeed_device::ring::crops;
 
@@ -18,6 +19,24 @@ use infeed_device::ring::crops;
 pub(super) struct ClassScratch {
     narrow: Vec<u8>,
     wide: Vec<u16>,
+}
+
+/// Rejects results that are infinite as 16-bit floats.
+///
+/// # Errors
+///
+/// [`Error::Config`] that names the field.
+pub(super) fn check_range(dtype: DType, affine: &Affine, field: &str) -> Result<(), Error> {
+    let largest = affine.largest();
+    if dtype != DType::Float16 || largest <= f64::from(f16::MAX) {
+        return Ok(());
+    }
+    let problem = format!(
+        "dtype=\"float16\" holds numbers up to {}, but the transforms give `{field}` numbers up to \
+         {largest:.0}; use float32 or bfloat16, or a larger std",
+        f16::MAX
+    );
+    Err(Error::config("output", problem))
 }
 
 impl PixelPlan {

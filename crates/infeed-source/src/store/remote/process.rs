@@ -8,6 +8,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 
@@ -16,6 +17,9 @@ use infeed_core::stop::Stop;
 
 /// Threads that drive sockets and decrypt. The requesting threads collect the response bodies.
 const THREADS: usize = 2;
+
+/// Longest time between two checks of a stop request.
+const CHECK: Duration = Duration::from_millis(100);
 
 /// Network threads of one process.
 #[derive(Debug)]
@@ -64,12 +68,12 @@ impl NetworkThreads {
         };
         // `Runtime::block_on` would panic on a thread of a runtime of the program.
         let _entered = runtime.enter();
-        parked(work)
+        parked(work, stop.as_ref().filter(|stop| stop.has_check()))
     }
 }
 
-/// Polls a future on this thread, and parks the thread between polls.
-fn parked<T>(work: impl Future<Output = T>) -> T {
+/// Polls a future on this thread, and parks the thread between polls. Checks `stop` meanwhile.
+fn parked<T>(work: impl Future<Output = T>, stop: Option<&Stop>) -> T {
     struct Sleeper(Thread);
     impl Wake for Sleeper {
         fn wake(self: Arc<Sleeper>) {
@@ -82,7 +86,13 @@ fn parked<T>(work: impl Future<Output = T>) -> T {
         if let Poll::Ready(done) = work.as_mut().poll(&mut Context::from_waker(&waker)) {
             return done;
         }
-        thread::park();
+        match stop {
+            Some(stop) => {
+                thread::park_timeout(CHECK);
+                stop.check();
+            }
+            None => thread::park(),
+        }
     }
 }
 
@@ -102,6 +112,8 @@ fn stopped() -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::*;
 
     #[test]
@@ -119,6 +131,21 @@ mod tests {
 
         let error = waiting.join().expect("no panic").expect_err("nothing came");
         assert_eq!(error.kind(), io::ErrorKind::Interrupted);
+    }
+
+    #[test]
+    fn a_waiting_thread_stops_when_its_check_does() {
+        let asked = std::sync::atomic::AtomicU32::new(0);
+        let stop = Stop::with_check(move || asked.fetch_add(1, Ordering::Relaxed) == 2);
+
+        let waited = stop.during(|| {
+            let pending = std::future::pending::<io::Result<()>>();
+            NetworkThreads::here().wait(pending)
+        });
+
+        let error = waited.expect_err("nothing came");
+        assert_eq!(error.kind(), io::ErrorKind::Interrupted);
+        assert!(stop.is_requested() && Stop::here().is_none());
     }
 
     #[test]
