@@ -20,8 +20,8 @@ def cache(folder: str | os.PathLike[str] | None, limit: int | str = "32GiB") -> 
     each sets the same folder and limit.
 
     Args:
-        folder: Local folder of the cache, created if missing. None: the environment variables
-            INFEED_CACHE_DIR and INFEED_CACHE_BYTES, as without this call.
+        folder: Local folder of the cache, created if missing. None: the environment
+            variables INFEED_CACHE_DIR and INFEED_CACHE_BYTES, as without this call.
         limit: Size limit in bytes, or text such as ``"500GB"``.
 
     Raises:

@@ -9,6 +9,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
+# Names and token of the page with a number.
+_Pages = Callable[[int], tuple[list[str], str]]
+
 _TIME = "Thu, 01 Jan 2026 00:00:00 GMT"
 
 
@@ -22,7 +25,7 @@ class Bucket(ThreadingHTTPServer):
         self.asked: list[str] = []
         self.lock = threading.Lock()
         # Makes the page with this number of a list that has no end; None: all objects.
-        self.endless: Callable[[int], tuple[list[str], str]] | None = None
+        self.endless: _Pages | None = None
 
     @property
     def variables(self) -> dict[str, str]:
@@ -131,7 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
         )
         self._xml("ListBucketResult", "".join([*lines, *common]))
 
-    def _page(self, prefix: str, endless: Callable[[int], tuple[list[str], str]]) -> None:
+    def _page(self, prefix: str, endless: _Pages) -> None:
         names, token = endless(len(self.server.asked))
         entries = (
             f"<Contents><Key>{prefix}{name}</Key><Size>9</Size>"

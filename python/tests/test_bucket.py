@@ -1,4 +1,4 @@
-"""Packing into a bucket writes the same bytes as into a folder; lists of buckets end."""
+"""Packing into a bucket writes the bytes of packing into a folder; lists end."""
 
 import signal
 import subprocess

@@ -514,7 +514,8 @@ def test_the_command_lists_verifies_and_removes_what_a_folder_holds(
     status, out, _ = infeed_cache("rm", disk, group["name"])
     assert (status, out.split()[:2]) == (0, ["removed", str(count - 1)])
     assert others in out
-    assert (victim / "thesis.tex").exists() and (disk / "readme.txt").exists()
+    assert (victim / "thesis.tex").exists()
+    assert (disk / "readme.txt").exists()
     assert "is empty" in infeed_cache("ls", disk)[1]
 
 
@@ -609,5 +610,6 @@ def test_a_folder_of_another_user_is_read_or_left_out(classification, kind):
             assert warnings == []
         else:
             [warning] = warnings
-            assert str(disk) in warning and "ermission denied" in warning
+            assert str(disk) in warning
+            assert "ermission denied" in warning
             assert hits == 0

@@ -75,7 +75,7 @@ def test_a_list_without_an_end_raises(there, monkeypatch):
     server.is_endless = True
     monkeypatch.setenv("INFEED_REMOTE_LIST_OBJECTS", "4500")
 
-    with pytest.raises(infeed.OpenError, match=r"tests/photos.* more than 4500 objects"):
+    with pytest.raises(infeed.OpenError, match=r"photos.* more than 4500 objects"):
         batches(sources.Folder(f"{URL}/folder", labels="none"))
 
     listed = [request for request in server.asked if "/tree/" in request]

@@ -187,7 +187,7 @@ def test_normalization_to_numbers_that_are_not_finite_raises(classification):
         assert all(np.isfinite(batch["image"]).all() for batch in loader)
     with pytest.raises(infeed.ConfigError, match="Normalize"):
         opened(small, small)
-    with pytest.raises(infeed.ConfigError, match="float16.*holds numbers up to 65504"):
+    with pytest.raises(infeed.ConfigError, match=r"float16.*holds numbers up to 65504"):
         opened(T.Normalize(mean=(0.5,), std=(1e-6,)), dtype="float16")
     with opened(T.Normalize(mean=(0.5,), std=(1e-4,)), dtype="float16") as loader:
         assert all(np.isfinite(batch["image"]).all() for batch in loader)

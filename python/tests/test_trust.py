@@ -164,10 +164,7 @@ def test_texts_of_a_state_are_escaped_in_messages_and_logs(strict, caplog):
     for name in [*texts, "python", FORGED]:
         changed = state | {name: [FORGED] if name == "python" else FORGED}
         with numbers().open(workers=1) as loader:
-            try:
-                loader.load_state_dict(changed, strict=strict)
-            except infeed.InfeedError as error:
-                messages.append(str(error))
+            messages.append(message_of(loader, changed, strict) or "")
     messages += caplog.messages
     assert any("forged" in text for text in messages)
     for text in messages:
@@ -206,6 +203,15 @@ def mutated(state: dict, draw: random.Random) -> Any:
     return changed
 
 
+def message_of(loader: infeed.Loader, state: Any, strict: bool) -> str | None:
+    """Loads a state, and returns the message of infeed's error, if there is one."""
+    try:
+        loader.load_state_dict(state, strict=strict)
+    except infeed.InfeedError as error:
+        return str(error)
+    return None
+
+
 @pytest.mark.filterwarnings("error")
 def test_a_changed_state_loads_or_raises_an_error_of_infeed():
     draw = random.Random(7)
@@ -215,11 +221,10 @@ def test_a_changed_state_loads_or_raises_an_error_of_infeed():
         loaded = 0
         for _ in range(1_500):
             changed = mutated(state, draw)
-            try:
-                loader.load_state_dict(changed, strict=draw.random() < 0.5)
-            except infeed.InfeedError as error:
-                assert all(c.isprintable() or c == "\n" for c in str(error)), error
-                assert len(str(error)) < 5_000
+            message = message_of(loader, changed, strict=draw.random() < 0.5)
+            if message is not None:
+                assert all(c.isprintable() or c == "\n" for c in message), message
+                assert len(message) < 5_000
                 continue
             loaded += 1
             assert len(next(iter(loader))["x"]) == 4

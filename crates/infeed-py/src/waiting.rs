@@ -9,6 +9,8 @@ use infeed::Error;
 use infeed::stop::Stop;
 use pyo3::prelude::*;
 
+use crate::log;
+
 /// Longest wait between two checks for signals.
 pub(crate) const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -21,7 +23,7 @@ pub(crate) const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 ///
-/// The exception of a signal handler.
+/// The exception of a signal handler or of a handler of log messages.
 pub(crate) fn wait_for<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
@@ -65,13 +67,16 @@ pub(crate) fn wait_for<T: Send + 'static>(
 ///
 /// # Errors
 ///
-/// The exception of a signal handler.
+/// The exception of a signal handler or of a handler of log messages.
 pub(crate) fn detach<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
     let raised: Arc<Mutex<Option<PyErr>>> = Arc::default();
     let stop = Stop::with_check({
         let raised = Arc::clone(&raised);
         move || {
-            let checked = Python::attach(|py| py.check_signals());
+            let checked = Python::attach(|py| {
+                py.check_signals()?;
+                log::hand_over(py)
+            });
             let is_raised = checked.is_err();
             if let Err(error) = checked {
                 let mut raised = raised.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,6 +107,8 @@ fn poll<T: Send>(
             return Ok(done);
         }
         py.check_signals()?;
+        // Warnings about a long wait help only during the wait.
+        log::hand_over(py)?;
     }
 }
 

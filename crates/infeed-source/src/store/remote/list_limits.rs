@@ -247,6 +247,23 @@ mod tests {
     }
 
     #[test]
+    fn a_long_list_is_reported_when_its_time_doubles() {
+        let long = Duration::from_secs(61);
+        let Some(begun) = Instant::now().checked_sub(long) else {
+            // The clock of this machine began later.
+            return;
+        };
+        let limits = ListLimits {
+            begun,
+            ..limits(&RetryPolicy::default())
+        };
+        limits
+            .add(&page(&keys(0), None), &mut SeenPages::default())
+            .expect("within all limits");
+        assert!(limits.found().note >= 2 * long);
+    }
+
+    #[test]
     fn pages_with_new_objects_end_at_each_limit() {
         let make = |n| page(&keys(n), Some(&n.to_string()));
         let policy = RetryPolicy {
