@@ -145,7 +145,7 @@ try:
     elif sys.argv[1] == "pack":
         infeed.pack(pipeline, sys.argv[2], to="webdataset")
     else:
-        pipeline.preview()
+        pipeline.preview(0)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
