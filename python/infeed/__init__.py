@@ -39,6 +39,7 @@ from infeed.pipeline import Column, Pipeline
 from infeed.prefetching import Overlap, Prefetch, overlap, prefetch
 from infeed.preview import Preview
 from infeed.remote import cache
+from infeed.seeding import seeded
 from infeed.watching import Watch, WatchReport, measure_throughput, watch
 
 __all__ = [
@@ -96,6 +97,7 @@ __all__ = [
     "overlap",
     "pack",
     "prefetch",
+    "seeded",
     "sources",
     "stats",
     "transforms",

@@ -609,10 +609,12 @@ def items(
     fields: str,
     version: str | None = None,
     threads: int = 1,
+    draw: Callable[[int, tuple[int, int]], Any] | None = None,
 ) -> PythonSource:
     """Makes a source of an object with ``__len__`` and ``__getitem__``.
 
-    Up to ``threads`` threads call it at a time.
+    Up to ``threads`` threads call it at a time. ``draw`` returns an item that depends on
+    random draws, given its number and their key.
     """
 
 def decode_image(

@@ -9,6 +9,7 @@ import importlib
 import inspect
 import json
 import pickle
+import pickletools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from infeed import _check, _code, _core
 from infeed._identity import identity, location
 from infeed.batch import numpy_from
 from infeed.errors import ConfigError
+from infeed.seeding import SeededFunction
 
 # Code that a worker process starts with: it finds this package as the parent did.
 _BOOT = (
@@ -182,7 +184,11 @@ class FunctionStep:
     def code(self) -> str:
         """Formats the method call that adds the function as source code."""
         path = self.name.partition(":")[2] or self.name
-        settings = [path]
+        settings = [
+            f"infeed.seeded({path})"
+            if isinstance(self.function, SeededFunction)
+            else path
+        ]
         if self.fields is not None:
             settings.append(f"fields={_code.value(self.fields)}")
         if self.output:
@@ -235,7 +241,7 @@ class FunctionAdapter:
         if self._generator is None:
             returned = self.function(inputs)
         else:
-            rng = np.random.Generator(np.random.Philox(key=key[0] | key[1] << 64))
+            rng = generator(key)
             if self._generator == "rng":
                 returned = self.function(inputs, rng=rng)
             else:
@@ -290,9 +296,14 @@ class FunctionAdapter:
                 "move it to a module"
             )
         try:
-            pickle.dumps(self.function)
+            pickled = pickle.dumps(self.function)
         except Exception as error:
             return f"the function cannot be pickled ({error}); move it to a module"
+        if _names_main(pickled):
+            return (
+                "the function holds an object whose class is defined in the running "
+                "script or notebook; move the class to a module"
+            )
         return None
 
     def identity(self, name: str) -> tuple[str, str]:
@@ -403,6 +414,30 @@ class AllowedFunctions:
         return function
 
 
+def generator(key: tuple[int, int]) -> np.random.Generator:
+    """Returns the generator of a call, from the two halves of its key."""
+    return np.random.Generator(np.random.Philox(key=key[0] | key[1] << 64))
+
+
+def item_by_key(dataset: Any) -> Callable[[int, tuple[int, int]], Any] | None:
+    """Returns ``__getitem__`` as a function of number and key of random draws.
+
+    None if it has no parameter ``rng`` after the number.
+    """
+    get = dataset.__getitem__
+    try:
+        parameters = [*inspect.signature(get).parameters.values()]
+    except (TypeError, ValueError):
+        return None
+    kinds = (
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.KEYWORD_ONLY,
+    )
+    if not any(of.name == "rng" and of.kind in kinds for of in parameters[1:]):
+        return None
+    return lambda number, key: get(number, rng=generator(key))
+
+
 def import_allowed(
     name: str, batch: bool, allowed: Sequence[str]
 ) -> _core.Function | None:
@@ -483,6 +518,13 @@ def _origin(function: Any) -> str | None:
         function = type(function)
     origin: str | None = getattr(function, "__module__", None)
     return origin
+
+
+def _names_main(pickled: bytes) -> bool:
+    """Whether unpickling needs the module of the running script."""
+    texts = [text for _, text, _ in pickletools.genops(pickled) if text is not None]
+    main = "__main__"
+    return any(text == main or str(text).startswith(f"{main} ") for text in texts)
 
 
 def _generator(

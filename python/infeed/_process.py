@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from infeed._functions import FunctionAdapter
+from infeed.seeding import HeldGenerators
 
 # Alignment of values in the file, in bytes.
 _ALIGNED = 64
@@ -57,6 +58,8 @@ def _serve() -> None:
     os.dup2(2, 1)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     threading.Thread(target=_watch, args=(link, parent), daemon=True).start()
+    # No other code of this process draws from its generators.
+    HeldGenerators.restores = False
     asked = _receive(link)
     if asked is None:
         return

@@ -25,7 +25,7 @@ SHARED = {"_jax_copies": {"jax"}, "_torch_tensors": {"torch"}}
 
 # Lowest rung first. Modules on one rung do not import each other.
 LADDER = [
-    {"_core", "errors", "_closing", "_code", "_versions", "stats"},
+    {"_core", "errors", "_closing", "_code", "_versions", "seeding", "stats"},
     {"_check", "_columns", "_identity", "batch", "codecs", "explanation"},
     {"_fields", "_functions", "_options", "_select"},
     {"transforms", "_process", "sources", "loader", "preview", "feeders"},

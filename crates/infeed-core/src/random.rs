@@ -19,6 +19,20 @@ pub fn hash(parts: &[u64]) -> u64 {
     })
 }
 
+/// Key of the random draws of code that the engine calls: the same for a sample, a batch or a record on
+/// every run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DrawKey(pub [u64; 2]);
+
+impl DrawKey {
+    /// Creates the key for code number `number` at a position. `purpose` separates its draws from all
+    /// others.
+    pub fn new(purpose: u64, seed: u64, epoch: u64, position: u64, number: u64) -> DrawKey {
+        let word = |half| hash(&[purpose, half, seed, epoch, position, number]);
+        DrawKey([word(0), word(1)])
+    }
+}
+
 /// Hashes bytes to a number that is the same on every machine. Not cryptographic: collisions can be
 /// constructed.
 pub fn hash_bytes(bytes: &[u8]) -> u64 {

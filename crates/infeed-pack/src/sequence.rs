@@ -403,6 +403,7 @@ mod tests {
                 records: run.iter().copied().enumerate().collect(),
                 bytes: Some(self.asks),
                 key: 0,
+                draws: Vec::new(),
             }]
         }
 

@@ -70,17 +70,19 @@ pub(crate) fn table(
 
 /// Makes a source from the items of an object with `__len__` and `__getitem__`. `version` names its
 /// class and the version of its items, if they never change. Up to `threads` threads call it at a
-/// time.
+/// time. `draw` returns an item, given its number and the key of random draws, if items depend on
+/// random draws.
 #[pyfunction]
-#[pyo3(signature = (object, name, fields, version = None, threads = 1))]
+#[pyo3(signature = (object, name, fields, version = None, threads = 1, draw = None))]
 pub(crate) fn items(
     object: &Bound<'_, PyAny>,
     name: &str,
     fields: &str,
     version: Option<&str>,
     threads: usize,
+    draw: Option<Bound<'_, PyAny>>,
 ) -> PyResult<PythonSource> {
     let wanted = wanted(object.py(), fields)?;
-    let source = Arc::new(Items::new(object, name, &wanted, version, threads)?);
+    let source = Arc::new(Items::new(object, name, &wanted, version, threads, draw)?);
     Ok(PythonSource { source })
 }

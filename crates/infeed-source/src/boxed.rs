@@ -364,10 +364,15 @@ impl BoxedImages {
         }
     }
 
+    /// Returns the numbers of the boxes of a record.
+    fn boxes_of(&self, at: usize) -> Range<usize> {
+        at.checked_sub(1).map_or(0, |before| self.ends[before])..self.ends[at]
+    }
+
     /// Reads a record.
     fn record(&self, record: u64, admit: &mut Admission<'_>) -> Result<RecordResult, ReadError> {
         let at = record as usize;
-        let own = at.checked_sub(1).map_or(0, |before| self.ends[before])..self.ends[at];
+        let own = self.boxes_of(at);
         let stated = self.stated_size(at);
         let files = match &self.masks {
             Some(BoxMasks::Segments(segments)) => {
@@ -474,6 +479,12 @@ impl Source for BoxedImages {
         };
         let image = self.paths.path(record as usize);
         std::iter::once(image).chain(segments).collect()
+    }
+
+    fn field_in_memory(&self, record: u64, field: usize) -> Option<Bytes> {
+        // The image is the first field.
+        let list = self.lists.get(field.checked_sub(1)?)?;
+        Some(list.range(self.boxes_of(record as usize)))
     }
 
     fn classes(&self) -> Option<&[String]> {

@@ -59,7 +59,7 @@ use crate::store::Blob;
 use infeed_core::error::{Cause, Error, MemoryAdvice, MemoryPurpose};
 use infeed_core::exec::budget::BudgetError;
 use infeed_core::order::window::Groups;
-use infeed_core::random::{hash, hash_bytes};
+use infeed_core::random::{DrawKey, hash, hash_bytes};
 use infeed_core::sample::{DType, Field, FieldKind, Record, RecordId};
 use left_out::LeftOut;
 use subset::Subset;
@@ -104,6 +104,12 @@ pub trait Source: Send + Sync + Debug {
     /// record does not come from local files.
     fn local_files(&self, record: u64) -> Vec<PathBuf> {
         self.files(record)
+    }
+
+    /// Bytes of a field that is in memory although other fields of its record are in files, such as
+    /// the boxes of an image.
+    fn field_in_memory(&self, _record: u64, _field: usize) -> Option<Bytes> {
+        None
     }
 
     /// Name of a record in its dataset, such as `cat/1.jpg`, where the dataset was listed record by
@@ -301,6 +307,7 @@ pub fn single_reads(run: &[u64]) -> Vec<Read> {
         records: vec![(position, record)],
         bytes: None,
         key: 0,
+        draws: Vec::new(),
     };
     run.iter().enumerate().map(single).collect()
 }
@@ -317,6 +324,7 @@ fn group_reads(run: &[u64], groups: &Groups) -> Vec<Read> {
                 records: Vec::new(),
                 bytes: Some(groups.bytes[group]),
                 key: group as u64,
+                draws: Vec::new(),
             });
             reads.len() - 1
         });
@@ -364,6 +372,17 @@ pub struct Read {
     pub bytes: Option<u64>,
     /// Number that the source gives to what it reads, such as the number of a shard.
     pub key: u64,
+    /// Key of the random draws of each record, in the order of `records`. A loader sets the keys if
+    /// records come from [Python](Source::python); otherwise the list is empty.
+    pub draws: Vec<DrawKey>,
+}
+
+/// Separates the random draws of records from all others.
+const RECORD: u64 = 0x7079_0003;
+
+/// Returns the key of the random draws of the record at a position.
+pub fn draw_key(seed: u64, epoch: u64, position: u64) -> DrawKey {
+    DrawKey::new(RECORD, seed, epoch, position, 0)
 }
 
 /// Reason why a read returned no record.

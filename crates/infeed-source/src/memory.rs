@@ -221,6 +221,7 @@ pub(super) fn resident_reads(run: &[u64], record_bytes: usize) -> Vec<Read> {
             records: group.to_vec(),
             bytes: Some(0),
             key: 0,
+            draws: Vec::new(),
         })
         .collect()
 }

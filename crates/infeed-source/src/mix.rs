@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::left_out::LeftOut;
 use super::shards::values::shown;
 use super::{Admission, PythonTime, Read, ReadError, Sink, Source};
@@ -211,6 +213,11 @@ impl Source for Mix {
         self.parts[part].local_files(record - first)
     }
 
+    fn field_in_memory(&self, record: u64, field: usize) -> Option<Bytes> {
+        let (part, first) = self.part(record);
+        self.parts[part].field_in_memory(record - first, field)
+    }
+
     fn name(&self, record: u64) -> Option<String> {
         let (part, first) = self.part(record);
         self.parts[part].name(record - first)
@@ -313,6 +320,7 @@ impl Source for Mix {
                 .collect(),
             bytes: read.bytes,
             key: read.key,
+            draws: read.draws.clone(),
         };
         self.parts[at]
             .read(&own, admit, &mut |position, found| {
@@ -337,7 +345,6 @@ fn window_records(groups: &Groups) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
 
     use super::super::memory::{FieldData, Memory};
     use super::super::read_one;

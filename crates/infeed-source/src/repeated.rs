@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::left_out::LeftOut;
 use super::{Admission, PythonTime, Read, ReadError, Sink, Source, single_reads};
 use infeed_core::error::Error;
@@ -93,6 +95,10 @@ impl Source for RepeatedRecords {
 
     fn local_files(&self, record: u64) -> Vec<PathBuf> {
         self.inner.local_files(record)
+    }
+
+    fn field_in_memory(&self, record: u64, field: usize) -> Option<Bytes> {
+        self.inner.field_in_memory(record, field)
     }
 
     fn classes(&self) -> Option<&[String]> {

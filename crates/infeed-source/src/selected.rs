@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::left_out::LeftOut;
 use super::mix::SourceShares;
 use super::subset::Subset;
@@ -99,6 +101,11 @@ impl Source for SelectedRecords {
         self.inner.local_files(self.subset.number(record))
     }
 
+    fn field_in_memory(&self, record: u64, field: usize) -> Option<Bytes> {
+        self.inner
+            .field_in_memory(self.subset.number(record), field)
+    }
+
     fn name(&self, record: u64) -> Option<String> {
         self.inner.name(self.subset.number(record))
     }
@@ -173,6 +180,7 @@ impl Source for SelectedRecords {
                 .collect(),
             bytes: read.bytes,
             key: read.key,
+            draws: read.draws.clone(),
         };
         self.inner
             .read(&own, admit, &mut |position, found| {

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use super::left_out::LeftOut;
 use super::mix::SourceShares;
 use super::subset::Subset;
@@ -97,6 +99,10 @@ impl Source for ThrottledSource {
 
     fn local_files(&self, record: u64) -> Vec<PathBuf> {
         self.inner.local_files(record)
+    }
+
+    fn field_in_memory(&self, record: u64, field: usize) -> Option<Bytes> {
+        self.inner.field_in_memory(record, field)
     }
 
     fn name(&self, record: u64) -> Option<String> {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use infeed_core::batch::Column;
 use infeed_core::error::{Cause, Error};
-use infeed_core::random::hash;
+pub use infeed_core::random::DrawKey;
 use infeed_core::sample::DType;
 
 /// Separates the random draws of functions on samples from all others.
@@ -34,6 +34,18 @@ pub enum FunctionScope {
     Sample,
     /// The finished batch of this rank.
     Batch,
+}
+
+impl FunctionScope {
+    /// Creates the key of the random draws inside a call of function number `number` of the
+    /// description.
+    pub fn draw_key(self, seed: u64, epoch: u64, position: u64, number: u64) -> DrawKey {
+        let purpose = match self {
+            FunctionScope::Sample => SAMPLE,
+            FunctionScope::Batch => BATCH,
+        };
+        DrawKey::new(purpose, seed, epoch, position, number)
+    }
 }
 
 /// A user function.
@@ -136,22 +148,6 @@ pub enum ValueForm<'a> {
     Text(usize),
 }
 
-/// Key of the random draws inside a call: the same for a sample or batch on every run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DrawKey(pub [u64; 2]);
-
-impl DrawKey {
-    /// Creates the key for function number `number` of the description.
-    pub fn new(on: FunctionScope, seed: u64, epoch: u64, position: u64, number: u64) -> DrawKey {
-        let tag = match on {
-            FunctionScope::Sample => SAMPLE,
-            FunctionScope::Batch => BATCH,
-        };
-        let word = |half| hash(&[tag, half, seed, epoch, position, number]);
-        DrawKey([word(0), word(1)])
-    }
-}
-
 /// Cost of a call apart from the time of the calling thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallCost {
@@ -226,7 +222,9 @@ mod tests {
 
     #[test]
     fn draws_depend_on_every_part_of_their_key_and_on_nothing_else() {
-        let draw = |on, key: [u64; 4]| DrawKey::new(on, key[0], key[1], key[2], key[3]).0;
+        let draw = |on: FunctionScope, key: [u64; 4]| {
+            on.draw_key(key[0], key[1], key[2], key[3]).0
+        };
         let mut all = vec![draw(FunctionScope::Batch, [1, 2, 3, 4])];
         for key in [
             [1, 2, 3, 4],

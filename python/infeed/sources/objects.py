@@ -7,7 +7,10 @@ from typing import Any
 
 from infeed import _check, _core
 from infeed._fields import Field, Fields, fields_from, fields_table
+from infeed._functions import item_by_key
 from infeed._identity import location
+from infeed.errors import ConfigError
+from infeed.seeding import SeededSamples
 from infeed.sources.base import Source
 from infeed.sources.tables import files_code
 
@@ -139,6 +142,10 @@ class Items(_Object):
     the kind or shape), and Pillow images, which may differ in size and need
     ``.decode()``. An item that raises an exception is a bad record with that reason.
 
+    A parameter ``rng`` of ``__getitem__`` after the number receives a NumPy generator
+    that depends on the seed, the epoch and the position, as that of `Pipeline.python`.
+    `infeed.seeded` does the same for a dataset without such a parameter.
+
     Args:
         dataset: Object with ``__len__`` and ``__getitem__``.
         fields: Names of the fields to take; or the entry, or a `Field`, by field name.
@@ -176,6 +183,11 @@ class Items(_Object):
         threads = _check.integer(self, "threads", threads, low=1)
         object.__setattr__(self, "threads", threads)
         version = _check.version(self, deterministic, version)
+        if version is not None and item_by_key(dataset) is not None:
+            raise ConfigError(
+                "Items: __getitem__ draws random numbers, so items are not "
+                "deterministic; remove its parameter rng, or leave deterministic out"
+            )
         object.__setattr__(self, "version", version)
         _check_hugging_face(self, "dataset", dataset)
         for method in ("__len__", "__getitem__"):
@@ -184,8 +196,12 @@ class Items(_Object):
                 raise _check.error(self, "dataset", expected, type(dataset).__name__)
         object.__setattr__(self, "dataset", dataset)
         object.__setattr__(self, "fields", fields_from(self, fields))
-        object.__setattr__(self, "name", f"the {type(dataset).__name__}")
+        object.__setattr__(self, "name", f"the {self._class_name()}")
         object.__setattr__(self, "_made", None)
+
+    def _class_name(self) -> str:
+        is_seeded = isinstance(self.dataset, SeededSamples)
+        return type(self.dataset.dataset if is_seeded else self.dataset).__name__
 
     def __eq__(self, other: object) -> bool:
         """Whether settings are equal, over the same object."""
@@ -202,15 +218,17 @@ class Items(_Object):
         return hash((id(self.dataset), self.fields, self.version, self.threads))
 
     def __repr__(self) -> str:
-        return f"sources.Items(<{type(self.dataset).__name__}>)"
+        name = f"<{self._class_name()}>"
+        is_seeded = isinstance(self.dataset, SeededSamples)
+        return f"sources.Items({f'infeed.seeded({name})' if is_seeded else name})"
 
     def _make(self) -> _core.PythonSource:
         fields = _fields_json(self.fields)
         found = _hugging_face(self.dataset)
         if found is not None and _holds_images(found[0]):
             return _core.table(found[0], self.name, fields, found[1])
-        identity = self._identity()
-        return _core.items(self.dataset, self.name, fields, identity, self.threads)
+        settings = (self.name, fields, self._identity(), self.threads)
+        return _core.items(self.dataset, *settings, item_by_key(self.dataset))
 
     def _identity(self) -> str | None:
         """Returns class and version of items that never change."""

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use infeed::error::Cause;
-use infeed::random::{hash, hash_bytes};
+use infeed::random::{DrawKey, hash, hash_bytes};
 use infeed::sample::{Field, Record, RecordId};
 use infeed::source::columns::ColumnRequest;
-use infeed::source::{Admission, PythonTime, Read, ReadError, Sink, Source};
+use infeed::source::{Admission, PythonTime, Read, ReadError, Sink, Source, draw_key};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -29,6 +29,9 @@ use values::{ItemPlan, named};
 pub(crate) struct Items {
     name: String,
     object: Py<PyAny>,
+    /// Function of a number and the key of random draws that returns the item, if the object draws
+    /// random numbers.
+    draw: Option<Py<PyAny>>,
     plan: ItemPlan,
     len: u64,
     /// Version of the items, if the user states that they never change.
@@ -62,13 +65,15 @@ struct ItemError(String);
 impl Items {
     /// Makes a source of the items of an object. Item 0 is fetched to find the fields. `version`
     /// names the class of the object and the version of its items, if they never change. Up to
-    /// `threads` threads call the object at a time.
+    /// `threads` threads call the object at a time. `draw` returns an item that depends on random
+    /// draws, given its number and their key.
     pub(crate) fn new(
         object: &Bound<'_, PyAny>,
         name: &str,
         wanted: &[ColumnRequest],
         version: Option<&str>,
         threads: usize,
+        draw: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Items> {
         let py = object.py();
         let to_error = |part: String| move |raised| source_error(py, &part, raised);
@@ -79,7 +84,7 @@ impl Items {
             return raise(py, Err(empty));
         }
         let item_error = || to_error(format!("item 0 of {name}"));
-        let item = object.get_item(0).map_err(item_error())?;
+        let item = item_of(object, draw.as_ref(), 0, None).map_err(item_error())?;
         let first = named(&item, wanted).map_err(item_error())?;
         let plan = ItemPlan::new(&first, wanted);
         let plan = plan.map_err(|problem| infeed::Error::config("source", problem));
@@ -99,6 +104,7 @@ impl Items {
         Ok(Items {
             name: name.to_owned(),
             object: object.clone().unbind(),
+            draw: draw.map(Bound::unbind),
             plan,
             len,
             version,
@@ -108,12 +114,15 @@ impl Items {
     }
 
     /// Fetches an item and returns the bytes of its fields.
-    fn fetch(&self, py: Python<'_>, record: u64) -> Result<Vec<Bytes>, Cause> {
-        let fetched = self
-            .object
-            .bind(py)
-            .get_item(record)
-            .and_then(|item| self.plan.take(&item));
+    fn fetch(
+        &self,
+        py: Python<'_>,
+        record: u64,
+        key: Option<DrawKey>,
+    ) -> Result<Vec<Bytes>, Cause> {
+        let draw = self.draw.as_ref().map(|draw| draw.bind(py));
+        let item = item_of(self.object.bind(py), draw, record, key);
+        let fetched = item.and_then(|item| self.plan.take(&item));
         fetched.map_err(|error| -> Cause { Arc::new(ItemError(line(py, &error))) })
     }
 }
@@ -153,7 +162,8 @@ impl Source for Items {
         admit: &mut Admission<'_>,
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
-        for &(place, record) in &read.records {
+        for (at, &(place, record)) in read.records.iter().enumerate() {
+            let key = read.draws.get(at).copied();
             // Waits without the interpreter lock, which the thread that has the turn needs.
             let turn = self.turns.take();
             let asked = Instant::now();
@@ -161,7 +171,7 @@ impl Source for Items {
             // None while the interpreter shuts down. The loader is closed by then.
             let fetched = Python::try_attach(|py| {
                 begun = Instant::now();
-                self.fetch(py, record)
+                self.fetch(py, record, key)
             });
             drop(turn);
             let add = |to: &AtomicU64, time: Duration| {
@@ -195,6 +205,23 @@ impl Source for Items {
             sink(place, found);
         }
         Ok(())
+    }
+}
+
+/// Returns an item of an object. Outside a run over epochs there is no key: the draws then depend on
+/// the number alone.
+fn item_of<'py>(
+    object: &Bound<'py, PyAny>,
+    draw: Option<&Bound<'py, PyAny>>,
+    record: u64,
+    key: Option<DrawKey>,
+) -> PyResult<Bound<'py, PyAny>> {
+    match draw {
+        None => object.get_item(record),
+        Some(draw) => {
+            let key = key.unwrap_or_else(|| draw_key(0, 0, record)).0;
+            draw.call1((record, (key[0], key[1])))
+        }
     }
 }
 

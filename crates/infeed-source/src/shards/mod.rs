@@ -377,6 +377,7 @@ impl Shards {
                         records: vec![(position, run[position])],
                         bytes: None,
                         key: shard as u64,
+                        draws: Vec::new(),
                     });
                     last = (shard, start..end, position..position + 1);
                 }

@@ -98,7 +98,7 @@ fn resolve_by(
         let inputs: Vec<Column> = taken.iter().map(|&at| values[at].clone()).collect();
         let running = start(spec)?;
         let seed = pipeline.shuffle.map_or(0, |shuffle| shuffle.seed);
-        let draw = crate::function::DrawKey::new(spec.on, seed, 0, record, number as u64);
+        let draw = spec.on.draw_key(seed, 0, record, number as u64);
         let called = running.call(&inputs, draw, &mut found);
         drop(running);
         called.map_err(failed)?;

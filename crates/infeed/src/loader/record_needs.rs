@@ -278,7 +278,11 @@ impl<'a> SizeReader<'a> {
             .map(|number| self.source.files(number))
             .unwrap_or_default();
         if let (true, Some(number), [_, ..]) = (self.by_header, number, &files[..]) {
-            let mut fields = vec![Bytes::new(); self.source.fields().len()];
+            let in_memory = |field| self.source.field_in_memory(number, field);
+            let fields = 0..self.source.fields().len();
+            let mut fields: Vec<Bytes> = fields
+                .map(|field| in_memory(field).unwrap_or_default())
+                .collect();
             let mut bytes = 0;
             for (path, field) in files.iter().zip(self.plan.encoded_fields()) {
                 let Some(head) = reader.head(path, false) else {
@@ -382,6 +386,35 @@ mod tests {
         assert!(slabs.scratch_bytes >= own.scratch_bytes);
         let longest = fs::metadata(root.path().join("a/040.png")).expect("a file");
         assert!(own.read_bytes >= longest.len());
+    }
+
+    #[test]
+    fn boxes_next_to_image_files_count_in_their_rows() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        for (n, boxes) in [(1, 1), (2, 40)] {
+            let shape =
+                r#"{"label": "a", "shape_type": "rectangle", "points": [[2, 2], [9, 9]]}"#;
+            let shapes = vec![shape; boxes].join(", ");
+            let text = format!(
+                r#"{{"imagePath": "{n}.png", "imageWidth": 50, "imageHeight": 10, "shapes": [{shapes}]}}"#
+            );
+            fs::write(root.path().join(format!("{n}.json")), text).expect("writes");
+            fs::write(root.path().join(format!("{n}.png")), png(10, 50)).expect("writes");
+        }
+        let source = SourceSpec::LabelMe {
+            images: root.path().to_owned(),
+            labels: None,
+            classes: None,
+            masks: false,
+        };
+        let pipeline = Pipeline::new(source).decode().batch(1).pad();
+
+        let all = opened(&pipeline);
+        let selected = opened(&pipeline.clone().take(1));
+
+        // Four float32 corners and an int64 label for each box.
+        let row = |boxes: u64| 10 * 50 * 3 + boxes * (4 * 4 + 8);
+        assert_eq!((all.row_bytes, selected.row_bytes), (row(40), row(1)));
     }
 
     #[test]

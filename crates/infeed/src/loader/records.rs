@@ -42,6 +42,7 @@ use infeed_core::exec::{
 };
 use infeed_core::order::Order;
 use infeed_core::order::partition::{Partition, RowPosition, Tail};
+use infeed_core::random::DrawKey;
 use infeed_core::sample::Record;
 use infeed_source::{self as source, Read, ReadError, RecordResult, Source};
 
@@ -281,6 +282,21 @@ impl RecordJob {
         low
     }
 
+    /// Returns the key of the random draws while a record is read.
+    fn draw_key(&self, want: ReadPurpose) -> DrawKey {
+        let row_position = self.row_position(want.sequence);
+        let position = match want.role {
+            RecordRole::Own => row_position.position,
+            // The partner's sample is made as it would be at its own position.
+            RecordRole::Partner(number) => {
+                let partners = self.partners(row_position);
+                let position = partners.positions().get(usize::from(number));
+                position.copied().unwrap_or(row_position.position)
+            }
+        };
+        source::draw_key(self.plan.seed(), row_position.epoch, position)
+    }
+
     /// Makes the sample of a record within the memory limits of workers. Adds the record to the
     /// cache, if there is one.
     fn sample(
@@ -462,7 +478,7 @@ impl Job for RecordJob {
         gate: MemoryReservation<'_>,
     ) -> Vec<(Sequence, FetchedRecords)> {
         let RecordRead { from, wants, tried } = request;
-        let (read, mut gate, mut permit) = match from {
+        let (mut read, mut gate, mut permit) = match from {
             ReadFrom::Source(read) => (read, Some(gate), None),
             ReadFrom::Memory(records) => return self.read_cached(&records, &wants),
             ReadFrom::Disk(record) => match self.read_from_disk(record, wants[0], gate) {
@@ -480,6 +496,10 @@ impl Job for RecordJob {
                 return wants.iter().map(padding).collect();
             }
         };
+        if self.source.python().is_some() {
+            let wants = read.records.iter().map(|(place, _)| wants[*place]);
+            read.draws = wants.map(|want| self.draw_key(want)).collect();
+        }
         // The records of one row have to fit the budget together.
         let together: u64 = match &read.records[..] {
             [(place, _)] => wants[*place].together.into(),

@@ -7,7 +7,7 @@ use super::computed::KeptSample;
 use super::failure::{SampleError, StageFailure};
 use super::sample::Position;
 use crate::function::{
-    CallCost, DrawKey, Function, FunctionFailure, FunctionScope, RunningFunction, ValueForm,
+    CallCost, Function, FunctionFailure, FunctionScope, RunningFunction, ValueForm,
     ValueSink,
 };
 use crate::pipeline::{FunctionSpec, Pipeline};
@@ -233,7 +233,7 @@ impl FunctionCall {
         at: Position,
         sink: &mut dyn ValueSink,
     ) -> Result<CallCost, FunctionFailure> {
-        let draw = DrawKey::new(self.on, seed, at.epoch, at.position, self.number);
+        let draw = self.on.draw_key(seed, at.epoch, at.position, self.number);
         match self.running.get() {
             Some(running) => running.call(inputs, draw, sink),
             None => Err(FunctionFailure::Closed),

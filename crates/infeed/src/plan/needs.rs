@@ -69,7 +69,7 @@ impl Plan {
     }
 
     /// Returns an upper bound of the memory for the sample of a record at a position. Its images may
-    /// end after their headers. Without `has_contents`, all other fields are empty. Random sizes are
+    /// end after their headers. Without `has_contents`, fields that are in no file may be empty. Random sizes are
     /// those of this position. None if the record is bad.
     pub(crate) fn sample_bytes(
         &self,

@@ -570,6 +570,7 @@ impl Source for Shards {
                 records: run.iter().copied().enumerate().filter(of_shard).collect(),
                 bytes: Some(PER_SHARD * RECORD_BYTES),
                 key: shard,
+                draws: Vec::new(),
             }
         };
         (0..self.groups.ends.len() as u64).map(read).collect()

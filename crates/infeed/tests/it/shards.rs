@@ -99,6 +99,7 @@ impl Source for Shards {
                 records,
                 bytes: Some(self.record_bytes * PER_SHARD),
                 key: shard,
+                draws: Vec::new(),
             }
         };
         let reads = (0..self.shards).map(read);

@@ -1,0 +1,316 @@
+"""Random draws of Python code that has no parameter for a generator.
+
+Such code draws from generators that its process shares, or from generators that its
+objects hold. `seeded` seeds all of them before each call.
+"""
+
+import contextlib
+import functools
+import random
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, overload
+
+import numpy as np
+
+# One call at a time draws from the generators of this process.
+_LOCK = threading.Lock()
+# Limits of the search for generators: objects, and entries of one container. Lists of
+# files are longer than lists of transforms.
+_MOST_OBJECTS = 10_000
+_MOST_ENTRIES = 256
+_LEAVES = (
+    *(str, bytes, bytearray, memoryview, int, float, complex, type(None)),
+    *(type, types.ModuleType, types.BuiltinFunctionType, np.ndarray, np.generic),
+)
+# Libraries whose modules hold no generator of the user.
+_LIBRARIES = ("builtins", "numpy", "random", "torch", "torchvision", "PIL", "infeed")
+
+
+class SeededFunction:
+    """A function on samples whose generators are seeded before each call.
+
+    Args:
+        function: The function, as for `Pipeline.python`.
+    """
+
+    def __init__(self, function: Callable[[dict[str, Any]], Any]) -> None:
+        self.function = function
+        _check_called(function)
+        # Errors and states name the user's function.
+        named = function if hasattr(function, "__qualname__") else type(function)
+        self.__module__ = named.__module__
+        self.__qualname__ = named.__qualname__
+        self._generators = HeldGenerators(function)
+
+    def __call__(self, sample: dict[str, Any], rng: np.random.Generator) -> Any:
+        """Returns the function's result, drawn with seeds from `rng`."""
+        with self._generators.seeded(rng):
+            return self.function(sample)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Returns the function alone: a copy finds its own generators."""
+        return SeededFunction, (self.function,)
+
+    def __repr__(self) -> str:
+        return f"infeed.seeded({self.__qualname__})"
+
+
+class SeededSamples:
+    """A dataset whose generators are seeded before each sample.
+
+    Args:
+        dataset: An object with ``__len__`` and ``__getitem__``.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+        self._generators = HeldGenerators(dataset)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, number: int, rng: np.random.Generator | None = None) -> Any:
+        """Returns a sample, drawn with seeds from `rng`; None: with the number's."""
+        if rng is None:
+            rng = np.random.Generator(np.random.Philox(key=number))
+        with self._generators.seeded(rng):
+            return self.dataset[number]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Returns the dataset alone: a copy finds its own generators."""
+        return SeededSamples, (self.dataset,)
+
+
+@overload
+def seeded(called: Callable[[dict[str, Any]], Any]) -> SeededFunction: ...
+
+
+@overload
+def seeded(called: Any) -> Any: ...
+
+
+def seeded(called: Any) -> Any:
+    """Returns a function or a dataset that draws random numbers by position.
+
+    For code without a parameter ``rng``, such as a dataset or a transform of another
+    library. Before each call, infeed seeds the global generators of ``random``, NumPy
+    (``np.random``) and PyTorch (the CPU's) from the seed, the epoch and the position,
+    and every generator that it finds in the object: those of NumPy, ``random`` and
+    ``torch.Generator``, as albumentations has them. After the call, the generators
+    continue where they were, so the draws of the training loop are the same as without
+    the call. One call at a time runs in a process.
+
+    In this process, the draws of a call are exact only if no other thread draws from the
+    same generators meanwhile. In processes of ``.python(fn, processes=n)`` they always
+    are.
+
+    Args:
+        called: A function for `Pipeline.python`, or a dataset for `sources.Items`.
+
+    Raises:
+        TypeError: ``called`` is no function and has no ``__getitem__``, or the function
+            has a parameter ``rng``.
+    """
+    if hasattr(called, "__getitem__") and hasattr(called, "__len__"):
+        return SeededSamples(called)
+    return SeededFunction(called)
+
+
+def _check_called(function: Any) -> None:
+    if not callable(function):
+        raise TypeError(
+            f"seeded: expected a function or a dataset, got {type(function).__name__}"
+        )
+
+
+class HeldGenerators:
+    """The generators that an object's code draws from.
+
+    Args:
+        owner: A function or a dataset.
+    """
+
+    # Whether generators continue after a call where they were before it. A worker
+    # process has no other code that draws.
+    restores = True
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+        self._held: list[Any] | None = None
+        self._calls = 0
+
+    @contextlib.contextmanager
+    def seeded(self, rng: np.random.Generator) -> Iterator[None]:
+        """Seeds all generators for the duration of one call."""
+        with _LOCK:
+            all_held = self._found()
+            draws = rng.integers(0, 2**64, 3 + len(all_held), dtype=np.uint64)
+            seeds: list[int] = draws.tolist()
+            restore = [*_seed_global(seeds, self.restores)]
+            for held, seed in zip(all_held, seeds[3:], strict=True):
+                restore += _seed_held(held, seed)
+            try:
+                yield
+            finally:
+                self._calls += 1
+                for undo in restore:
+                    undo()
+
+    def _found(self) -> list[Any]:
+        # The first call may make generators.
+        if self._held is None or self._calls == 1:
+            self._held = [*generators_of(self._owner)]
+        return self._held
+
+
+def _seed_global(seeds: list[int], restores: bool) -> Iterator[Callable[[], None]]:
+    """Seeds the generators that a process shares; yields what restores them."""
+    torch = sys.modules.get("torch")
+    shared = getattr(torch, "default_generator", None)
+    if restores:
+        yield functools.partial(random.setstate, random.getstate())
+        yield functools.partial(np.random.set_state, np.random.get_state())
+        if shared is not None:
+            yield functools.partial(shared.set_state, shared.get_state())
+    random.seed(seeds[0])
+    np.random.seed(seeds[1] >> 32)
+    if shared is not None:
+        shared.manual_seed(seeds[2] >> 1)
+    # OpenCV has a generator for each thread.
+    if opencv := getattr(sys.modules.get("cv2"), "setRNGSeed", None):
+        opencv(seeds[1] & 0x7FFF_FFFF)
+
+
+def _seed_held(held: Any, seed: int) -> Iterator[Callable[[], None]]:
+    """Seeds a generator object; yields what restores it."""
+    if isinstance(held, random.Random):
+        yield functools.partial(held.setstate, held.getstate())
+        held.seed(seed)
+    elif isinstance(held, np.random.RandomState):
+        yield functools.partial(held.set_state, held.get_state())
+        held.seed(seed % 2**32)
+    elif isinstance(held, np.random.Generator):
+        bits: Any = held.bit_generator
+        yield functools.partial(setattr, bits, "state", bits.state)
+        if isinstance(bits, np.random.PCG64):
+            # Ten times as fast as a new generator. Its stream has its own increment.
+            inner = {**bits.state["state"], "state": seed << 64 | seed}
+            bits.state = {**bits.state, "state": inner, "has_uint32": 0}
+            bits.advance(1)
+        else:
+            bits.state = type(bits)(seed).state
+    else:
+        yield functools.partial(held.set_state, held.get_state())
+        held.manual_seed(seed >> 1)
+
+
+def _is_generator(item: Any) -> bool:
+    if isinstance(item, random.SystemRandom):
+        return False
+    known = random.Random, np.random.RandomState, np.random.Generator
+    if isinstance(item, known):
+        return True
+    kind = type(item)
+    return (
+        kind.__module__.startswith("torch")
+        and kind.__name__ == "Generator"
+        and str(getattr(item, "device", "")) == "cpu"
+    )
+
+
+def _globals() -> set[int]:
+    """Returns the identities of generators that are seeded with the process."""
+    shared = [
+        getattr(random, "_inst", None),
+        getattr(np.random.mtrand, "_rand", None),
+        getattr(sys.modules.get("torch"), "default_generator", None),
+    ]
+    return {id(one) for one in shared}
+
+
+def generators_of(owner: Any) -> Iterator[Any]:
+    """Yields the generators that an object holds, in a fixed order.
+
+    Searches attributes, containers, closures, and the variables of modules that its code
+    names.
+    """
+    seen = _globals()
+    waiting = [owner]
+    at = 0
+    while at < len(waiting) and at < _MOST_OBJECTS:
+        item = waiting[at]
+        at += 1
+        if id(item) in seen or isinstance(item, _LEAVES):
+            continue
+        seen.add(id(item))
+        if _is_generator(item):
+            yield item
+        else:
+            waiting += _parts(item)
+
+
+def _parts(item: Any) -> list[Any]:
+    """Returns the objects that an object refers to."""
+    if isinstance(item, dict):
+        return _entries(item.values())
+    if isinstance(item, list | tuple | set | frozenset):
+        return _entries(item)
+    if isinstance(item, functools.partial):
+        return [item.func, *item.args, *item.keywords.values()]
+    if isinstance(item, types.MethodType):
+        return [item.__self__, item.__func__]
+    if isinstance(item, types.FunctionType):
+        return _of_function(item)
+    return [*_attributes(item), *_methods(type(item))]
+
+
+def _entries(items: Any) -> list[Any]:
+    return [*items] if len(items) <= _MOST_ENTRIES else []
+
+
+def _is_set(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def _attributes(item: Any) -> list[Any]:
+    values = getattr(item, "__dict__", None)
+    return [*values.values()] if isinstance(values, dict) else []
+
+
+def _of_function(function: types.FunctionType) -> list[Any]:
+    """Returns the objects that a function refers to: also variables of its module."""
+    if _is_library(function.__module__):
+        return []
+    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_set(cell)]
+    defaults = [*(function.__defaults__ or ())]
+    defaults += (function.__kwdefaults__ or {}).values()
+    names = _names(function.__code__)
+    named = [function.__globals__[name] for name in names if name in function.__globals__]
+    return [*cells, *defaults, *named]
+
+
+def _names(code: types.CodeType) -> list[str]:
+    inner = (part for part in code.co_consts if isinstance(part, types.CodeType))
+    return [*code.co_names, *(name for part in inner for name in _names(part))]
+
+
+def _methods(kind: type) -> list[Any]:
+    """Returns the functions of a class and its bases."""
+    found = []
+    for base in kind.__mro__:
+        if not _is_library(base.__module__):
+            members = [*vars(base).values()]
+            members += [one.fget for one in members if isinstance(one, property)]
+            found += [getattr(one, "__func__", one) for one in members]
+    return [one for one in found if isinstance(one, types.FunctionType)]
+
+
+def _is_library(module: str | None) -> bool:
+    return (module or "").partition(".")[0] in _LIBRARIES
