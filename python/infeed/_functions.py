@@ -102,10 +102,14 @@ class FunctionStep:
             version,
         )
         if processes:
-            problem = FunctionAdapter(function, batch).process_problem()
+            problem = step.process_problem()
             if problem is not None:
                 raise ConfigError(f"{owner}: processes={processes}: {problem}")
         return step
+
+    def process_problem(self) -> str | None:
+        """Returns the reason why no other process can run it; None if one can."""
+        return FunctionAdapter(self.function, self.batch).process_problem()
 
     @property
     def importable(self) -> bool:

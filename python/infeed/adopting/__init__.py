@@ -2,10 +2,23 @@
 
 `recognize` reads the loader, `datasets` its samples, `order` its samplers, and `steps`
 its transforms. `equivalence` compares samples, `adopted` holds the result, and `page`
-formats it.
+formats it. The code of adopted pipelines uses `RemainingSteps`, `NamedSamples`,
+`NormalizedSamples` and `BatchNormalize`.
 """
 
 from infeed.adopting.adopted import Adopted, adopt
 from infeed.adopting.equivalence import Equivalence, compare_samples
+from infeed.adopting.prefetched import BatchNormalize, NormalizedSamples
+from infeed.adopting.remaining import RemainingSteps
+from infeed.adopting.samples import NamedSamples
 
-__all__ = ["Adopted", "Equivalence", "adopt", "compare_samples"]
+__all__ = [
+    "Adopted",
+    "BatchNormalize",
+    "Equivalence",
+    "NamedSamples",
+    "NormalizedSamples",
+    "RemainingSteps",
+    "adopt",
+    "compare_samples",
+]

@@ -24,6 +24,8 @@ _WIDE = 2.0
 _NO_GAIN = (
     "gain: not measured, because the samples in the loader's batches cannot be counted"
 )
+# Names of `infeed.adopting` that the code of a pipeline may use.
+_PUBLIC = ("BatchNormalize", "NamedSamples", "NormalizedSamples", "RemainingSteps")
 # Weights of more records are read from a file by the code.
 _SHOWN_WEIGHTS = 64
 
@@ -78,6 +80,7 @@ class Adopted:
         weights: Weight of each record, for a subset or a sampler; None without.
         names: Variables that `code` uses, by the text that they replace: the variable,
             and its meaning.
+        variables: Value of each variable that `code` uses.
         adopted: Name of the class of the adopted loader.
         adapter: Framework of `loader`: ``"torch"`` or ``"tensorflow"``.
     """
@@ -90,6 +93,7 @@ class Adopted:
     form: Literal["tuple", "dict"] = "tuple"
     weights: Array | None = None
     names: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    variables: Mapping[str, Any] = field(default_factory=dict)
     adopted: str = "DataLoader"
     adapter: Literal["torch", "tensorflow"] = "torch"
 
@@ -105,8 +109,11 @@ class Adopted:
         for text, (variable, meaning) in self.names.items():
             pipeline = pipeline.replace(text, variable)
             notes.append(f"# {meaning}")
-        if "NamedSamples(" in pipeline:
-            lines.append("from infeed.adopting.samples import NamedSamples")
+        used = [name for name in _PUBLIC if f"{name}(" in pipeline]
+        if used:
+            lines.append(f"from infeed.adopting import {', '.join(used)}")
+        if any(" = " in note and "np." in note for note in notes):
+            lines.insert(0, "import numpy as np")
         unknown = [finding.part for finding in self.findings if finding.became is None]
         if unknown:
             notes.append(f"# Called in Python, as in the adopted loader: {unknown}")
@@ -244,6 +251,7 @@ def adopt(loader: Any, *, samples: int = 64, seconds: float | None = 5.0) -> Ado
         found.form,
         found.weights,
         found.read.names,
+        found.read.variables,
         type(loader).__name__,
         found.read.adapter,
     )

@@ -11,6 +11,7 @@ from infeed.adopting.remaining import RemainingSteps
 from infeed.adopting.samples import Array
 from infeed.adopting.steps import Finding, Steps
 from infeed.pipeline import Pipeline
+from infeed.seeding import seeded
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class AdoptedDataset:
         order: Number of each sample's record in the source; None: the same number.
         names: Variables of the program that its code uses, by the text in the
             pipeline's code that they replace: the variable, and its meaning.
+        variables: Value of each of these variables.
         is_python: Whether the dataset's own code makes its samples.
         adapter: Framework whose loader takes the place of the adopted one.
     """
@@ -37,6 +39,7 @@ class AdoptedDataset:
     chosen: Array | None = None
     order: Array | None = None
     names: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    variables: Mapping[str, Any] = field(default_factory=dict)
     is_python: bool = False
     adapter: Literal["torch", "tensorflow"] = "torch"
 
@@ -67,16 +70,26 @@ def native_dataset(
     order: Array | None = None,
     form: Literal["tuple", "dict"] = "tuple",
     names: Mapping[str, tuple[str, str]] | None = None,
+    variables: Mapping[str, Any] | None = None,
     **decode: Any,
 ) -> AdoptedDataset:
     """Returns a pipeline that decodes images and runs the steps."""
     records = Pipeline(source).decode(**decode)
     records = records.transform(*steps.native, layout=steps.layout)
+    names, variables = dict(names or {}), dict(variables or {})
     if steps.rest:
         moved = steps.moved if steps.is_joint else frozenset[str]()
-        records = records.python(RemainingSteps(steps.rest, steps.is_tensor, moved))
+        rest = RemainingSteps(steps.rest, steps.is_tensor, moved)
+        called = seeded(rest)
+        records = records.python(called)
+        code, values = rest.code()
+        variables |= values
+        meaning = f"{', '.join(values)}: steps of the adopted loader"
+        names[repr(called)] = (f"infeed.seeded({code})", meaning)
     findings = (finding, *steps.findings)
-    return AdoptedDataset(dataset, records, findings, form, None, order, names or {})
+    return AdoptedDataset(
+        dataset, records, findings, form, None, order, names, variables
+    )
 
 
 def library_of(dataset: Any) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from infeed import sources
 from infeed.adopting.adopted_dataset import AdoptedDataset
 from infeed.adopting.listed_datasets import read_timm, read_ultralytics
+from infeed.adopting.prefetched import inner_of
 from infeed.adopting.samples import NamedSamples, is_picture
 from infeed.adopting.steps import Finding
 from infeed.adopting.torchvision_datasets import (
@@ -20,6 +21,7 @@ from infeed.adopting.torchvision_datasets import (
     read_vision,
 )
 from infeed.pipeline import Pipeline
+from infeed.seeding import seeded
 
 # Each returns a dataset, the reason why it is called in Python, or an empty text.
 _READERS = (read_image_folder, read_coco, read_vision, read_timm, read_ultralytics)
@@ -53,17 +55,24 @@ def _subset(dataset: Any) -> AdoptedDataset:
 
 def _items(dataset: Any, reason: str) -> AdoptedDataset:
     """Returns the pipeline over the samples that a dataset makes itself."""
-    name = type(dataset).__name__
+    inner = inner_of(dataset)
+    name = type(inner).__name__
     first = dataset[0] if len(dataset) else None
     form: Literal["tuple", "dict"] = "dict" if isinstance(first, Mapping) else "tuple"
-    source = sources.Items(dataset)
     became: str | None = None
-    variable = ("sources.Items(dataset)", f"dataset: the {name} of the adopted loader")
+    shown, variables = _variables(dataset)
+    meaning = f"{', '.join(variables)}: of the adopted loader; dataset: the {name}"
+    if len(variables) == 1:
+        meaning = f"dataset: the {name} of the adopted loader"
+    source = sources.Items(seeded(dataset))
+    variable = (f"sources.Items(infeed.seeded({shown}))", meaning)
     if type(dataset).__module__.startswith("datasets."):
         function = (getattr(dataset, "_format_kwargs", None) or {}).get("transform")
         if function is None:
             reason = "its tables are read without Python if it has no transform"
-            became = variable[0]
+            source = sources.Items(dataset)
+            became = "sources.Items(dataset)"
+            variable = (became, meaning)
         else:
             called = getattr(function, "__name__", type(function).__name__)
             reason = (
@@ -71,8 +80,8 @@ def _items(dataset: Any, reason: str) -> AdoptedDataset:
                 "None)) reads tables of images without Python, for .transform(...)"
             )
     elif _is_nested(first) or (form == "dict" and NamedSamples(dataset).lists()):
-        (source, text), form = _flat_items(dataset), "dict"
-        variable = (text, f"{variable[1]}, with its targets as fields")
+        (source, text), form = _flat_items(dataset, shown), "dict"
+        variable = (text, f"{meaning}, with its targets as fields")
         reason += "; lists of rows are flat"
     finding = Finding(name, became, reason)
     return AdoptedDataset(
@@ -81,8 +90,20 @@ def _items(dataset: Any, reason: str) -> AdoptedDataset:
         (finding,),
         form,
         names={repr(source): variable},
+        variables=variables,
         is_python=became is None,
     )
+
+
+def _variables(dataset: Any) -> tuple[str, dict[str, Any]]:
+    """Returns the code of a dataset, and the values of the variables in it."""
+    inner = inner_of(dataset)
+    if inner is dataset:
+        return "dataset", {"dataset": dataset}
+    if dataset.erase is None:
+        return f"NormalizedSamples(dataset, {dataset.normalize})", {"dataset": inner}
+    code = f"NormalizedSamples(dataset, {dataset.normalize}, erase)"
+    return code, {"dataset": inner, "erase": dataset.erase}
 
 
 def _is_nested(first: Any) -> bool:
@@ -97,23 +118,24 @@ def _has_entries(part: Any) -> bool:
     return isinstance(part, Mapping)
 
 
-def _flat_items(dataset: Any) -> tuple[sources.Items, str]:
+def _flat_items(dataset: Any, shown: str) -> tuple[sources.Items, str]:
     """Returns the samples of a dataset with the entries of their targets as fields.
 
-    The text is the code of the source.
+    The text is the code of the source; `shown` is that of the dataset.
     """
     flat = NamedSamples(dataset)
     lists = flat.lists()
+    code = f"infeed.seeded(NamedSamples({shown}))"
     if not lists:
-        return sources.Items(flat), "sources.Items(NamedSamples(dataset))"
+        return sources.Items(seeded(flat)), f"sources.Items({code})"
     ragged = sources.Field(kind="ragged")
     fields = {name: ragged if name in lists else name for name in flat[0]}
-    shown = ", ".join(
+    entries = ", ".join(
         f'"{name}": ' + ('sources.Field(kind="ragged")' if of is ragged else f'"{of}"')
         for name, of in fields.items()
     )
-    text = f"sources.Items(NamedSamples(dataset), fields={{{shown}}})"
-    return sources.Items(flat, fields=fields), text
+    text = f"sources.Items({code}, fields={{{entries}}})"
+    return sources.Items(seeded(flat), fields=fields), text
 
 
 def _decoded(source: sources.Source, first: Any) -> Pipeline:

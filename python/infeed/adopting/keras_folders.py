@@ -116,15 +116,17 @@ def read_graph(steps: GraphSteps) -> AdoptedDataset:
         findings.append(Finding(f"map({step.name})", None, reason))
     dataset = BatchedSamples(read.dataset, batch_maps) if batch_maps else read.dataset
     is_dict = isinstance((steps.batch_maps or [steps.samples])[-1].element_spec, dict)
-    names = dict(read.names)
+    names, variables = dict(read.names), dict(read.variables)
     if batch_maps or (maps and not read.is_python):
         meaning = "map_function: calls the graph of .map(...), as in adopted.pipeline"
         names["GraphFunction"] = ("map_function", meaning)
+        variables["map_function"] = (batch_maps or maps)[0]
     return replace(
         read,
         dataset=dataset,
         records=records,
         names=names,
+        variables=variables,
         findings=tuple(findings),
         form="dict" if is_dict else "tuple",
         adapter="tensorflow",
@@ -140,7 +142,12 @@ def _in_python(node: Any, is_folder: bool, reason: str) -> AdoptedDataset:
     variable = ("sources.Items(samples)", meaning)
     names = {repr(source): variable}
     return AdoptedDataset(
-        samples, Pipeline(source), (finding,), names=names, is_python=True
+        samples,
+        Pipeline(source),
+        (finding,),
+        names=names,
+        variables={"samples": samples},
+        is_python=True,
     )
 
 

@@ -10,7 +10,7 @@ from infeed.adopting.adopted_dataset import (
     native_dataset,
 )
 from infeed.adopting.folder_records import class_records
-from infeed.adopting.prefetched import NormalizedSamples
+from infeed.adopting.prefetched import NormalizedSamples, inner_of
 from infeed.adopting.steps import Finding, translate
 
 
@@ -63,6 +63,6 @@ def _listed(
     if isinstance(found, str):
         return found
     source, order = found
-    finding = Finding(type(dataset).__name__, repr(source))
+    finding = Finding(type(inner_of(dataset)).__name__, repr(source))
     steps = translate(step)
     return native_dataset(dataset, source, finding, steps, order=order, **options)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 
 class BatchNormalize:
@@ -19,15 +18,20 @@ class BatchNormalize:
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
         self.mean, self.std = tuple(mean), tuple(std)
 
-    def __call__(self, image: Any) -> npt.NDArray[np.float32]:
-        """Returns the normalized image."""
+    def __call__(self, image: Any) -> Any:
+        """Returns the normalized image as a tensor, which the next steps expect."""
         mean, std = (
             np.array(one, np.float32).reshape(-1, 1, 1) * np.float32(255)
             for one in (self.mean, self.std)
         )
-        normalized: npt.NDArray[np.float32]
         normalized = (np.asarray(image).astype(np.float32) - mean) / std
-        return normalized
+        return importlib.import_module("torch").from_numpy(normalized)
+
+    def __repr__(self) -> str:
+        mean, std = (
+            tuple(round(value, 6) for value in one) for one in (self.mean, self.std)
+        )
+        return f"BatchNormalize({mean}, {std})"
 
 
 class NormalizedSamples:
@@ -53,10 +57,12 @@ class NormalizedSamples:
     def __getitem__(self, number: int) -> tuple[Any, Any]:
         image, label = self.dataset[number]
         normalized = self.normalize(image)
-        if self.erase is None:
-            return normalized, label
-        tensor = importlib.import_module("torch").from_numpy(normalized)
-        return self.erase(tensor), label
+        return normalized if self.erase is None else self.erase(normalized), label
+
+
+def inner_of(dataset: Any) -> Any:
+    """Returns the dataset inside `NormalizedSamples`, or the dataset itself."""
+    return dataset.dataset if isinstance(dataset, NormalizedSamples) else dataset
 
 
 def unwrapped(loader: Any) -> tuple[Any, Any]:

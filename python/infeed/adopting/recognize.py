@@ -13,6 +13,7 @@ from infeed.adopting.keras_folders import read_graph
 from infeed.adopting.order import read_batches, read_order
 from infeed.adopting.other_loaders import loader_error
 from infeed.adopting.prefetched import unwrapped
+from infeed.adopting.python_draws import in_processes, read_draws
 from infeed.adopting.samples import Array
 from infeed.adopting.steps import Finding
 from infeed.adopting.tf_graphs import (
@@ -80,6 +81,8 @@ def recognize(loader: Any) -> Recognized:
     findings += _collate(loader)
     workers = getattr(loader, "num_workers", 0)
     findings.append(Finding(f"num_workers={workers}", "threads, found while it runs"))
+    pipeline = in_processes(pipeline, workers)
+    findings += read_draws(read.records, pipeline)
     return Recognized(pipeline, read, tuple(findings), weights)
 
 

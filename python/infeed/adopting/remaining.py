@@ -1,11 +1,18 @@
 """Calls the steps of another library that have no transform of infeed."""
 
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+import keyword
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from infeed.adopting.prefetched import BatchNormalize
+
+# Names that the code of a pipeline uses already.
+_TAKEN = ("infeed", "loader", "np", "pipeline", "sources", "weights")
 # Fields of a sample with boxes that its steps receive, and those that stay as they are.
 _PER_BOX = ("boxes", "labels")
 _KEPT = ("image_id",)
@@ -23,7 +30,7 @@ class RemainingSteps:
     def __init__(
         self,
         steps: Sequence[Callable[..., Any]],
-        is_tensor: bool,
+        is_tensor: bool = False,
         moved: Iterable[str] = (),
     ) -> None:
         self.steps = tuple(steps)
@@ -68,9 +75,31 @@ class RemainingSteps:
         found |= {"image": value, **target}
         return {name: np.asarray(item, order="C") for name, item in found.items()}
 
-    def __repr__(self) -> str:
-        names = ", ".join(type(step).__name__ for step in self.steps)
-        return f"remaining_steps({names})"
+    def code(self) -> tuple[str, dict[str, Any]]:
+        """Returns the code of this object, and the steps by the variables in it."""
+        variables: dict[str, Any] = {}
+        shown = []
+        for step in self.steps:
+            if isinstance(step, BatchNormalize):
+                shown.append(repr(step))
+                continue
+            name = variable_of(step, variables)
+            variables[name] = step
+            shown.append(name)
+        settings = [f"[{', '.join(shown)}]"]
+        settings += ["is_tensor=True"] if self.is_tensor else []
+        settings += [f"moved={sorted(self.moved)}"] if self.moved else []
+        return f"RemainingSteps({', '.join(settings)})", variables
+
+
+def variable_of(step: Any, taken: Collection[str]) -> str:
+    """Returns a name for a variable with a step, such as ``rand_augment``."""
+    name = getattr(step, "__name__", type(step).__name__)
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+    if not name.isidentifier() or keyword.iskeyword(name) or name in _TAKEN:
+        name = "step"
+    numbers = (f"{name}_{number}" for number in itertools.count(2))
+    return next(one for one in itertools.chain([name], numbers) if one not in taken)
 
 
 def _tensor(array: Any) -> Any:

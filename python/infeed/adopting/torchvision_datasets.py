@@ -67,6 +67,7 @@ def read_coco(dataset: Any) -> AdoptedDataset | str:
         steps,
         form="dict",
         names={repr(source): (code, "annotations: path of the file, as in annFile")},
+        variables={"annotations": path},
     )
 
 
@@ -96,7 +97,10 @@ def read_vision(dataset: Any) -> AdoptedDataset | str:
     names = {repr(source): (code, f"dataset: the {name}, without transforms")}
     mode = modes[first[0].mode]
     finding = Finding(name, code, reason)
-    return native_dataset(dataset, source, finding, steps, names=names, **mode)
+    variables = {"dataset": plain}
+    return native_dataset(
+        dataset, source, finding, steps, names=names, variables=variables, **mode
+    )
 
 
 def _plain(dataset: Any) -> tuple[Any, Any, bool] | str:

@@ -1,0 +1,93 @@
+"""Random draws of parts that are called in Python: where they run, and whether they repeat."""
+
+import contextlib
+from dataclasses import replace
+
+import numpy as np
+
+from infeed.adopting.equivalence import grouped
+from infeed.adopting.samples import Sample, row_of
+from infeed.adopting.steps import Finding
+from infeed.errors import InfeedError
+from infeed.loader import Loader
+from infeed.pipeline import Pipeline
+from infeed.seeding import SeededFunction, SeededSamples
+
+# Samples that are read several times.
+_SAMPLES = 4
+_PART = "random draws in Python"
+
+
+def in_processes(pipeline: Pipeline, count: int) -> Pipeline:
+    """Returns the pipeline whose seeded functions run in processes, if they can."""
+    steps = pipeline._python
+    if count < 1 or len(steps) != 1:
+        return pipeline
+    (step,) = steps
+    if not isinstance(step.function, SeededFunction) or step.process_problem():
+        return pipeline
+    step = replace(step, processes=count, output=_output(pipeline))
+    return pipeline._with(_python=(step,))
+
+
+def _output(pipeline: Pipeline) -> tuple[tuple[str, str, str | None, tuple[int, ...]], ...]:
+    """Returns what a call returns, so that opening starts no process to find out."""
+    with contextlib.suppress(InfeedError):
+        columns = pipeline.shapes
+        if all(of.kind == "array" and of.shape for of in columns.values()):
+            return tuple(
+                (name, "tensor", of.dtype, tuple(of.shape[1:]))
+                for name, of in columns.items()
+            )
+    return ()
+
+
+def read_draws(records: Pipeline, pipeline: Pipeline) -> list[Finding]:
+    """Returns the finding on draws in Python; empty if there are none.
+
+    Args:
+        records: The pipeline of single samples.
+        pipeline: The pipeline that replaces the loader.
+    """
+    is_source = isinstance(getattr(records.source, "dataset", None), SeededSamples)
+    steps = [s for s in pipeline._python if isinstance(s.function, SeededFunction)]
+    if not is_source and not steps:
+        return []
+    # A sample that cannot be read is an error of the comparison.
+    with contextlib.suppress(InfeedError):
+        with grouped(records, 1).open(workers=1) as loader:
+            rows = range(min(_SAMPLES, loader.records))
+            first, again = ({row: _read(loader, 0, row) for row in rows}, {})
+            for row in reversed(rows):
+                again[row] = _read(loader, 0, row)
+            others = [_read(loader, 1, row) for row in rows]
+        if not all(_same(first[row], again[row]) for row in rows):
+            reason = (
+                "two reads of one sample differ, so the code keeps state or draws from "
+                "a generator that infeed does not find; take a parameter rng in "
+                "__getitem__ or in a function of .python(fn)"
+            )
+            return [Finding(_PART, "not the same after a resume", reason)]
+        if not all(_same(first[row], others[row]) for row in rows):
+            return [Finding(_PART, "infeed.seeded(...)", _reason(is_source, steps))]
+    return []
+
+
+def _reason(is_source: bool, steps: list[object]) -> str:
+    by = "by seed, epoch and position"
+    if not is_source and all(getattr(step, "processes", 0) for step in steps):
+        return by
+    return f"{by}, unless the training loop draws on the CPU meanwhile"
+
+
+def _read(loader: Loader, epoch: int, row: int) -> Sample:
+    loader.seek(epoch, row)
+    columns = {name: row_of(column) for name, column in next(iter(loader)).items()}
+    return {name: value for name, value in columns.items() if value is not None}
+
+
+def _same(one: Sample, other: Sample) -> bool:
+    return one.keys() == other.keys() and all(
+        np.array_equal(one[name], other[name], equal_nan=one[name].dtype.kind == "f")
+        for name in one
+    )
