@@ -690,11 +690,13 @@ class Pipeline(RecordSelection, MovingFields):
             settings.append("fuse=True")
         if settings:
             steps.append(_code.method("transform", settings))
+        # Before `.batch`, a function may bring all images to one size.
+        steps += [step.code() for step in self._python if not step.batch]
         if self._batch != SINGLE:
             lengths = self._batch_lengths
             summary = None if lengths is None else lengths.summary()
             steps.append(self._batch.code(summary))
-        steps += [step.code() for step in self._python]
+        steps += [step.code() for step in self._python if step.batch]
         if len(steps) == 1:
             return steps[0]
         return "(\n" + "".join(f"{_code.INDENT}{step}\n" for step in steps) + ")"

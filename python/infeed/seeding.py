@@ -15,6 +15,8 @@ from typing import Any, overload
 
 import numpy as np
 
+from infeed.errors import ConfigError
+
 # One call at a time draws from the generators of this process.
 _LOCK = threading.Lock()
 # Limits of the search for generators: objects, and entries of one container. Lists of
@@ -38,7 +40,6 @@ class SeededFunction:
 
     def __init__(self, function: Callable[[dict[str, Any]], Any]) -> None:
         self.function = function
-        _check_called(function)
         # Errors and states name the user's function.
         named = function if hasattr(function, "__qualname__") else type(function)
         self.__module__ = named.__module__
@@ -111,19 +112,16 @@ def seeded(called: Any) -> Any:
         called: A function for `Pipeline.python`, or a dataset for `sources.Items`.
 
     Raises:
-        TypeError: ``called`` is no function and has no ``__getitem__``, or the function
-            has a parameter ``rng``.
+        ConfigError: ``called`` is no function and has no ``__getitem__``.
     """
     if hasattr(called, "__getitem__") and hasattr(called, "__len__"):
         return SeededSamples(called)
-    return SeededFunction(called)
-
-
-def _check_called(function: Any) -> None:
-    if not callable(function):
-        raise TypeError(
-            f"seeded: expected a function or a dataset, got {type(function).__name__}"
+    if not callable(called):
+        raise ConfigError(
+            "seeded: expected a function, or a dataset with __len__ and __getitem__, got "
+            f"{type(called).__name__}"
         )
+    return SeededFunction(called)
 
 
 class HeldGenerators:

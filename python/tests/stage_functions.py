@@ -1,6 +1,7 @@
 """Functions for `test_python_stage`, in a module that other processes can import."""
 
 import os
+import random
 import signal
 import time
 
@@ -130,3 +131,8 @@ def brightened_label(batch):
 def unchanged(fields):
     """Returns a sample or a batch unchanged."""
     return fields
+
+
+def drawn(sample):
+    """Draws from the generators of its process."""
+    return {"x": np.array([random.random(), np.random.rand()])}

@@ -25,8 +25,8 @@ SHARED = {"_jax_copies": {"jax"}, "_torch_tensors": {"torch"}}
 
 # Lowest rung first. Modules on one rung do not import each other.
 LADDER = [
-    {"_core", "errors", "_closing", "_code", "_versions", "seeding", "stats"},
-    {"_check", "_columns", "_identity", "batch", "codecs", "explanation"},
+    {"_core", "errors", "_closing", "_code", "_versions", "stats"},
+    {"_check", "_columns", "_identity", "batch", "codecs", "explanation", "seeding"},
     {"_fields", "_functions", "_options", "_select"},
     {"transforms", "_process", "sources", "loader", "preview", "feeders"},
     {"_other_libraries"},

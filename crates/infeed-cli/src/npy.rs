@@ -58,6 +58,46 @@ pub(crate) fn field(path: &Path) -> Result<MemoryField, CliError> {
     })
 }
 
+/// Number of arrays of one shape that are samples rather than fields.
+const ALIKE: usize = 3;
+
+/// Checks that files are the fields of one dataset, and not samples with an array each.
+///
+/// Samples are files whose names differ only in digits, or at least [`ALIKE`] volumes of one type
+/// and shape.
+///
+/// # Errors
+///
+/// If the files are samples. The message has the code that reads them.
+pub(crate) fn check_fields(fields: &[MemoryField]) -> Result<(), CliError> {
+    let [first, second, ..] = fields else {
+        return Ok(());
+    };
+    let pattern = |field: &MemoryField| field.name.replace(|c: char| c.is_ascii_digit(), "");
+    let is_alike = |field: &MemoryField| {
+        let of = |field: &MemoryField| (field.dtype, field.records, field.shape.clone());
+        of(field) == of(first)
+    };
+    let are_numbered = fields.iter().all(|field| pattern(field) == pattern(first));
+    let are_volumes =
+        fields.len() >= ALIKE && first.shape.len() >= 2 && fields.iter().all(is_alike);
+    if !are_numbered && !are_volumes {
+        return Ok(());
+    }
+    let path = |field: &MemoryField| {
+        let path = field.path.as_deref().unwrap_or(Path::new(&field.name));
+        path.display().to_string()
+    };
+    Err(CliError::Failed(format!(
+        "{} and {}: names and shapes do not show whether the .npy files of this folder are samples with \
+         one array each, or fields of one dataset; read samples with sources.Items(dataset) in Python, \
+         whose __getitem__ returns np.load(path), and fields with \
+         sources.Memory(name=np.load(path, mmap_mode=\"r\"), ...)",
+        path(first),
+        path(second),
+    )))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,5 +125,38 @@ mod tests {
         );
         assert_eq!((field.shape, field.records), (vec![4, 5, 3], Some(2)));
         assert_eq!(field.offset as usize, 10 + dict.len());
+    }
+
+    /// Checks files with these names and shapes.
+    fn checked(files: &[(&str, &str)]) -> Result<(), CliError> {
+        let dir = tempfile::tempdir().unwrap();
+        let field = |(name, shape): &(&str, &str)| {
+            let path = dir.path().join(format!("{name}.npy"));
+            let dict = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
+            std::fs::write(&path, npy(&dict, 9)).unwrap();
+            field(&path).unwrap()
+        };
+        check_fields(&files.iter().map(field).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn volumes_in_a_folder_are_not_taken_for_fields() {
+        for samples in [
+            &[("0", "(6, 7, 8)"), ("1", "(6, 7, 8)")][..],
+            &[("case_01", "(6, 7, 8)"), ("case_02", "(9, 7, 8)")],
+            &[("ann", "(6, 7, 8)"), ("bob", "(6, 7, 8)"), ("eve", "(6, 7, 8)")],
+        ] {
+            let error = checked(samples).unwrap_err().to_string();
+            assert!(error.contains("sources.Items(dataset)"), "{error}");
+            assert!(error.contains(&format!("{}.npy", samples[0].0)), "{error}");
+        }
+        for fields in [
+            &[("image", "(6, 7, 8)")][..],
+            &[("image", "(6, 7, 8)"), ("label", "(6,)")],
+            &[("left", "(6, 7, 8)"), ("right", "(6, 7, 8)")],
+            &[("x", "(6, 9)"), ("y", "(6, 9)"), ("z", "(6, 9)")],
+        ] {
+            checked(fields).unwrap();
+        }
     }
 }

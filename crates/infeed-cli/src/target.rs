@@ -207,6 +207,7 @@ fn arrays(paths: &[PathBuf]) -> Result<Pipeline, CliError> {
         .iter()
         .map(|path| npy::field(path))
         .collect::<Result<_, _>>()?;
+    npy::check_fields(&fields)?;
     let images: Vec<_> = fields
         .iter()
         .filter(|field| field.kind == "image")

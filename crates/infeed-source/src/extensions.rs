@@ -19,6 +19,9 @@ const OTHER_FILE: &str = "file without an image extension";
 /// Files that are images according to their extension, but not for the decoder.
 const UNDECODED_IMAGE: &str = "file of a format that infeed does not decode";
 
+/// Files of arrays, which no source of images reads.
+const ARRAY_FILE: &str = "file with an array";
+
 /// Whether a name has the extension of an image, in any case.
 pub(super) fn has_image_extension(name: &str) -> bool {
     has_extension(name, IMAGE_EXTENSIONS)
@@ -33,20 +36,22 @@ pub(super) fn has_extension<'a>(name: &str, extensions: impl IntoIterator<Item =
     extensions.any(|known| known.eq_ignore_ascii_case(own))
 }
 
-/// Returns the kind of a file without an image extension, which has no names yet.
+/// Returns the kind of a file without an image extension, which has no names yet, and how to read it.
 pub(super) fn left_out_file(name: &str) -> LeftOut {
     let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
     match is_undecoded_image(extension) {
         true => LeftOut::new("", UNDECODED_IMAGE).note("convert them to PNG or WebP"),
+        false if has_extension(name, ["npy", "npz"]) => LeftOut::new("", ARRAY_FILE)
+            .note("read them in Python with sources.Items(dataset), whose __getitem__ calls np.load"),
         false => LeftOut::new("", OTHER_FILE),
     }
 }
 
 /// Returns the error for a folder without images, which names files that only look like images.
 pub(super) fn without_images(root: &Path, left_out: &[LeftOut]) -> Error {
-    let undecoded = left_out.iter().find(|part| part.kind == UNDECODED_IMAGE);
+    let of_kind = |kind| left_out.iter().find(|part| part.kind == kind);
     let root = root.display();
-    let problem = match undecoded {
+    let problem = match of_kind(UNDECODED_IMAGE).or_else(|| of_kind(ARRAY_FILE)) {
         Some(part) => {
             let (counted, named) = (part.counted(), part.named());
             let note = &part.note;

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from adopted_code import run_code
 from conftest import photograph
 from PIL import Image
 
@@ -33,6 +34,19 @@ from infeed.adopting.datasets import read_dataset  # noqa: E402
 from infeed.adopting.steps import translate  # noqa: E402
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+
+
+@pytest.fixture(autouse=True)
+def code_runs(monkeypatch):
+    """Runs the code of each adopted loader."""
+    adopt = infeed.adopt
+
+    def checked(*args, **options):
+        adopted = adopt(*args, **options)
+        run_code(adopted)
+        return adopted
+
+    monkeypatch.setattr(infeed, "adopt", checked)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import re
 
 import numpy as np
 import pytest
+from adopted_code import run_code
 from installed import framework_test, imported
 from PIL import Image
 from recipes import (
@@ -57,9 +58,13 @@ def photos(tmp_path_factory):
 
 
 def adopt(loader) -> infeed.Adopted:
-    """Adopts a loader without measuring it; its samples must be equivalent."""
+    """Adopts a loader without measuring it.
+
+    Its samples must be equivalent, and its code must run.
+    """
     adopted = infeed.adopt(loader, samples=SAMPLES, seconds=None)
     assert adopted.equivalence.is_equivalent, adopted.report
+    run_code(adopted)
     return adopted
 
 

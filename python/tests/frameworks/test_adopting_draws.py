@@ -1,0 +1,281 @@
+"""Random draws of adopted loaders in Python: the same on every run."""
+
+import random
+
+import numpy as np
+import pytest
+from adopted_code import run_code
+from installed import framework_test, imported
+from recipes import write_classes
+
+import infeed
+from infeed.adopting.recognize import recognize
+
+torch = imported("torch")
+torchvision = imported("torchvision")
+pytestmark = [*framework_test, pytest.mark.usefixtures("few_draws")]
+
+from torch.utils.data import DataLoader, Dataset  # noqa: E402
+from torchvision import datasets  # noqa: E402
+from torchvision import transforms as v1  # noqa: E402
+from torchvision.transforms import v2  # noqa: E402
+
+SIDE = 24
+
+
+class Unknown:
+    """A step that infeed does not have, so that it is called with those after it."""
+
+    def __call__(self, image):
+        return image
+
+
+class OwnSamples(Dataset):
+    """A dataset that draws from the generators of its process and from one of its own."""
+
+    def __init__(self) -> None:
+        self.generator = torch.Generator()
+
+    def __len__(self) -> int:
+        return 36
+
+    def __getitem__(self, number):
+        noise = torch.rand(3) + torch.rand(3, generator=self.generator)
+        return noise + random.random() + np.random.rand(), number % 3
+
+
+class NamedSamples(OwnSamples):
+    """The same with albumentations, whose transforms hold generators."""
+
+    def __init__(self, chain) -> None:
+        super().__init__()
+        self.chain = chain
+
+    def __getitem__(self, number):
+        image = np.full((40, 40, 3), number, np.uint8)
+        return {"image": self.chain(image=image)["image"], "label": number % 3}
+
+
+class Unseeded(OwnSamples):
+    """A dataset with draws that no seed determines."""
+
+    def __getitem__(self, number):
+        return torch.from_numpy(np.random.default_rng().random(3)), number % 3
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    root = tmp_path_factory.mktemp("photos")
+    write_classes(root, 36)
+    return root
+
+
+def folder(photos, *steps):
+    return datasets.ImageFolder(photos, v1.Compose([Unknown(), *steps]))
+
+
+def torchvision_steps(photos):
+    return folder(
+        photos,
+        v1.RandomResizedCrop(SIDE),
+        v1.RandomHorizontalFlip(),
+        v1.ColorJitter(0.4, 0.4, 0.4),
+        v1.RandomChoice([v1.RandomRotation(9), v1.RandomInvert()]),
+        v1.ToTensor(),
+        v1.RandomErasing(),
+    )
+
+
+def albumentations_chain():
+    library = imported("albumentations")
+    steps = [
+        library.RandomResizedCrop((SIDE, SIDE)),
+        library.GaussNoise(p=1),
+        library.OneOf([library.Blur(), library.ElasticTransform()], p=1),
+    ]
+    return library.Compose(steps)
+
+
+def albumentations_steps(photos):
+    chain = albumentations_chain()
+
+    class Called(datasets.ImageFolder):
+        def __getitem__(self, number):
+            image, label = super().__getitem__(number)
+            return chain(image=np.asarray(image))["image"], label
+
+    return Called(photos)
+
+
+LOADERS = {
+    "steps of torchvision": torchvision_steps,
+    "a chain of albumentations": albumentations_steps,
+    "a dataset of dictionaries": lambda _: NamedSamples(albumentations_chain()),
+    "a dataset of its own": lambda _: OwnSamples(),
+}
+
+
+def images(loader) -> list[np.ndarray]:
+    return [np.array(batch["image"]) for batch in loader]
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_adopted_draws_depend_on_the_position_only(photos, kind):
+    loader = DataLoader(LOADERS[kind](photos), batch_size=6, shuffle=True)
+    pipeline = recognize(loader).pipeline
+    torch.manual_seed(1)
+    with pipeline.open(workers=1) as opened:
+        first, second = images(opened), images(opened)
+    torch.manual_seed(2)
+    with pipeline.open(workers=2) as opened:
+        again = images(opened)
+        batches = iter(opened)
+        for _ in range(2):
+            next(batches)
+        state = opened.state_dict()
+    with pipeline.open(workers=2) as opened:
+        opened.load_state_dict(state)
+        rest = images(opened)
+
+    np.testing.assert_array_equal(again, first)
+    np.testing.assert_array_equal(rest, second[2:])
+    assert not np.array_equal(first, second)
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_the_report_names_the_draws_and_the_code_repeats_them(photos, kind):
+    loader = DataLoader(LOADERS[kind](photos), batch_size=6, shuffle=True)
+    adopted = infeed.adopt(loader, samples=4, seconds=None)
+
+    (found,) = (f for f in adopted.findings if f.part == "random draws in Python")
+    assert found.became == "infeed.seeded(...)"
+    names = run_code(adopted)
+    expected, again = next(iter(adopted.loader())), next(iter(names["loader"]))
+    pairs = zip(expected, again, strict=True)
+    if isinstance(expected, dict):
+        pairs = ((expected[name], again[name]) for name in expected)
+    assert all(torch.equal(one, other) for one, other in pairs)
+
+
+def test_draws_of_the_training_loop_are_those_without_a_loader():
+    loader = infeed.adopt(DataLoader(OwnSamples(), 6), seconds=None).loader()
+    found = []
+    for batches in (range(6), loader):
+        torch.manual_seed(7)
+        # The loader's calls of one epoch end before the draw.
+        assert len([*batches]) == 6
+        found.append(torch.rand(4))
+
+    assert torch.equal(*found)
+
+
+def test_draws_that_no_seed_determines_are_reported():
+    adopted = infeed.adopt(DataLoader(Unseeded(), batch_size=6), seconds=None)
+
+    (found,) = (f for f in adopted.findings if f.part == "random draws in Python")
+    assert found.became == "not the same after a resume"
+    assert "take a parameter rng" in found.reason
+
+
+def test_a_dataset_without_draws_has_no_finding_about_them():
+    class Plain(OwnSamples):
+        def __getitem__(self, number):
+            return torch.full((3,), float(number)), number
+
+    adopted = infeed.adopt(DataLoader(Plain(), batch_size=6), seconds=None)
+
+    assert "random draws" not in adopted.report
+
+
+def test_steps_run_in_as_many_processes_as_the_adopted_loader_has_workers(photos):
+    steps = [v1.RandomRotation(9), v1.FiveCrop(SIDE), v1.Lambda(torch.stack)]
+    chains = {
+        "of a library": [v1.Resize((32, 32)), *steps[1:2], v1.Lambda(stacked)],
+        "of a lambda": [v1.Resize((32, 32)), v1.Lambda(lambda image: image)],
+    }
+    found = {}
+    for name, chain in chains.items():
+        dataset = datasets.ImageFolder(photos, v1.Compose(chain))
+        loader = DataLoader(dataset, batch_size=6, num_workers=2)
+        (step,) = recognize(loader).pipeline._python
+        found[name] = step.processes, bool(step.output)
+
+    assert found == {"of a library": (2, True), "of a lambda": (0, False)}
+
+
+def stacked(crops):
+    return np.stack([np.asarray(crop) for crop in crops])
+
+
+# timm: all steps that `create_transform` puts after each other. At magnitudes other than
+# these, its posterizing may keep 0 bits, which Pillow rejects.
+
+
+@pytest.mark.parametrize("augment", [None, "rand-m7-mstd0-inc1", "augmix-m9-mstd0-w2"])
+@pytest.mark.parametrize("erase", [0.0, 0.5])
+@pytest.mark.parametrize("interpolation", ["random", "bilinear"])
+@pytest.mark.parametrize("prefetches", [False, True])
+def test_transforms_of_timm(photos, augment, erase, interpolation, prefetches):
+    data = imported("timm.data")
+    loader = data.create_loader(
+        data.create_dataset("", root=str(photos), is_training=True),
+        input_size=(3, SIDE, SIDE),
+        batch_size=6,
+        is_training=True,
+        auto_augment=augment,
+        re_prob=erase,
+        re_mode="pixel",
+        interpolation=interpolation,
+        use_prefetcher=prefetches,
+        num_workers=0,
+        persistent_workers=False,
+        device=torch.device("cpu"),
+    )
+    adopted = infeed.adopt(loader, samples=36, seconds=None)
+
+    assert adopted.equivalence.is_equivalent, adopted.report
+    image, label = next(iter(adopted.loader()))
+    expected, labels = next(iter(loader))
+    assert (image.shape, image.dtype) == (expected.shape, expected.dtype)
+    assert (label.shape, label.dtype) == (labels.shape, labels.dtype)
+    run_code(adopted)
+
+
+def test_volumes_of_numpy_are_read_by_the_code_of_their_dataset(tmp_path):
+    volumes = np.random.default_rng(0).random((6, 4, 5, 6), np.float32)
+    for number, volume in enumerate(volumes):
+        path = tmp_path / f"class{number % 2}" / f"{number}.npy"
+        path.parent.mkdir(exist_ok=True)
+        np.save(path, volume)
+    dataset = datasets.DatasetFolder(str(tmp_path), np.load, extensions=(".npy",))
+    adopted = infeed.adopt(DataLoader(dataset, batch_size=6), seconds=None)
+
+    assert adopted.findings[0].became is None
+    assert "its __getitem__ is called" in adopted.findings[0].reason
+    image, label = next(iter(adopted.loader()))
+    np.testing.assert_array_equal(image, volumes[[0, 2, 4, 1, 3, 5]])
+    assert label.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_photographs_of_different_sizes_fit_the_default_memory(tmp_path):
+    from recipes import write_coco
+
+    path = write_coco(tmp_path, 12)
+    steps = v2.Compose(
+        [
+            v2.ToImage(),
+            v2.RandomShortestSize([64, 80, 96], max_size=150),
+            v2.ToDtype(torch.float32, scale=True),
+        ]
+    )
+    dataset = datasets.CocoDetection(str(tmp_path / "images"), str(path), transforms=steps)
+    keys = ("boxes", "labels", "image_id")
+    dataset = datasets.wrap_dataset_for_transforms_v2(dataset, target_keys=keys)
+    loader = DataLoader(dataset, batch_size=4, shuffle=True, collate_fn=list)
+    adopted = infeed.adopt(loader, samples=4, seconds=None)
+
+    for options in ({}, {"memory": "256MiB"}):
+        with adopted.pipeline.open(**options) as opened:
+            assert sum(batch.rows for _ in range(20) for batch in opened) == 20 * 12
+    assert len([*adopted.loader(memory="256MiB")]) == 3
+    run_code(adopted)

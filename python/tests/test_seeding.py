@@ -1,0 +1,176 @@
+"""Random draws of Python code by position: datasets and functions."""
+
+import random
+import threading
+
+import numpy as np
+import pytest
+import stage_functions as steps
+
+import infeed
+from infeed import sources
+from infeed.seeding import generators_of, seeded
+
+SHARED = np.random.default_rng()
+
+
+def shared_draw() -> float:
+    return SHARED.random()
+
+
+class Keyed:
+    """A dataset that receives a generator."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, number, rng):
+        return {"x": rng.standard_normal(3), "number": number}
+
+
+class KeyedByName(Keyed):
+    def __getitem__(self, number, *, rng=None):
+        return super().__getitem__(number, rng)
+
+
+class Drawing:
+    """A dataset that draws from all generators that it can reach."""
+
+    def __init__(self) -> None:
+        self.parts = {"held": [np.random.default_rng(), random.Random()]}
+        self.legacy = np.random.RandomState()
+        self.late = None
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, number):
+        self.late = self.late or np.random.Generator(np.random.Philox())
+        generator, other = self.parts["held"]
+        draws = [random.random(), np.random.rand(), generator.normal(), other.random()]
+        draws += [self.legacy.rand(), self.late.random(), shared_draw()]
+        return {"x": np.array(draws), "number": number}
+
+
+def numbers() -> infeed.Pipeline:
+    return infeed.Pipeline(sources.Memory(x=np.arange(40)))
+
+
+PIPELINES = {
+    "a parameter": lambda: infeed.Pipeline(sources.Items(Keyed())),
+    "a keyword": lambda: infeed.Pipeline(sources.Items(KeyedByName())),
+    "a seeded dataset": lambda: infeed.Pipeline(sources.Items(seeded(Drawing()))),
+    "a seeded function": lambda: numbers().python(seeded(steps.drawn)),
+    "in processes": lambda: numbers().python(seeded(steps.drawn), processes=2),
+}
+
+
+def rows(loader: infeed.Loader) -> np.ndarray:
+    return np.concatenate([batch["x"].copy() for batch in loader])
+
+
+@pytest.mark.parametrize("kind", PIPELINES)
+def test_draws_depend_on_the_position_and_on_nothing_else(kind):
+    pipeline = PIPELINES[kind]().shuffle(seed=3).batch(5)
+    with pipeline.open(workers=1) as loader:
+        first, second = rows(loader), rows(loader)
+    with pipeline.open(workers=2, io_threads=4) as loader:
+        again = rows(loader)
+        batches = iter(loader)
+        for _ in range(3):
+            next(batches)
+        state = loader.state_dict()
+    with pipeline.open(workers=2) as loader:
+        loader.load_state_dict(state)
+        rest = rows(loader)
+
+    np.testing.assert_array_equal(again, first)
+    np.testing.assert_array_equal(rest, second[15:])
+    assert not set(first.flat) & set(second.flat)
+    assert len(set(first.flat)) == first.size
+    with pipeline.shuffle(seed=4).open() as loader:
+        assert not set(rows(loader).flat) & set(first.flat)
+
+
+def test_functions_draw_the_same_in_processes_as_in_this_one():
+    found = []
+    for kind in ("a seeded function", "in processes"):
+        with PIPELINES[kind]().batch(8).open(workers=2) as loader:
+            found.append(rows(loader))
+
+    np.testing.assert_array_equal(*found)
+
+
+def test_generators_continue_where_they_were():
+    dataset = Drawing()
+    held = [*generators_of(dataset)]
+    assert [type(one).__name__ for one in held].count("Generator") == 2
+    before = random.getstate(), np.random.get_state()[1].tolist()
+    states = [one.bit_generator.state for one in (SHARED, dataset.parts["held"][0])]
+    with infeed.Pipeline(sources.Items(seeded(dataset))).batch(8).open() as loader:
+        rows(loader)
+
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before
+    after = [one.bit_generator.state for one in (SHARED, dataset.parts["held"][0])]
+    assert after == states
+
+
+def test_generators_continue_after_an_exception():
+    class Failing(Drawing):
+        def __getitem__(self, number):
+            item = super().__getitem__(number)
+            if number == 7:
+                raise ValueError("seven")
+            return item
+
+    state = random.getstate()
+    pipeline = infeed.Pipeline(sources.Items(seeded(Failing()))).batch(8)
+    with pipeline.open(on_error="skip") as loader:
+        assert len(rows(loader)) == 39
+
+    assert random.getstate() == state
+
+
+def test_one_call_at_a_time_draws_in_this_process():
+    inside, most = [], []
+
+    def crowded(sample):
+        inside.append(1)
+        most.append(len(inside))
+        threading.Event().wait(0.001)
+        inside.pop()
+        return sample
+
+    with numbers().python(seeded(crowded)).batch(8).open(workers=4) as loader:
+        rows(loader)
+
+    assert max(most) == 1
+
+
+def test_long_lists_and_cycles_are_passed_over():
+    dataset = Drawing()
+    dataset.files = [(f"{n}.jpg", n) for n in range(100_000)]
+    dataset.itself = dataset
+    dataset.secret = random.SystemRandom()
+
+    assert len([*generators_of(dataset)]) == 4
+
+
+def test_the_code_and_errors_name_the_function_and_the_dataset():
+    function = numbers().python(seeded(steps.drawn))
+    dataset = infeed.Pipeline(sources.Items(seeded(Drawing())))
+
+    assert ".python(infeed.seeded(drawn))" in repr(function)
+    assert "sources.Items(infeed.seeded(<Drawing>))" in repr(dataset)
+    pipeline = numbers().python(seeded(steps.picky)).batch(4)
+    with pytest.raises(infeed.FunctionError, match="stage_functions:picky"):
+        next(iter(pipeline))
+
+
+def test_wrong_arguments_are_errors_with_the_fix():
+    with pytest.raises(infeed.ConfigError, match="expected a function, or a dataset"):
+        seeded(3)
+    with pytest.raises(infeed.ConfigError, match="remove its parameter rng"):
+        sources.Items(Keyed(), deterministic=True, version=1)
+    with pytest.raises(infeed.ConfigError, match="draws random numbers"):
+        numbers().python(seeded(steps.drawn), deterministic=True, version=1)
