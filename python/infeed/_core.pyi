@@ -613,8 +613,8 @@ def items(
 ) -> PythonSource:
     """Makes a source of an object with ``__len__`` and ``__getitem__``.
 
-    Up to ``threads`` threads call it at a time. ``draw`` returns an item that depends on
-    random draws, given its number and their key.
+    Up to ``threads`` threads call it at a time. ``draw`` returns an item that depends
+    on random draws, given its number and their key.
     """
 
 def decode_image(

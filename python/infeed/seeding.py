@@ -104,9 +104,9 @@ def seeded(called: Any) -> Any:
     continue where they were, so the draws of the training loop are the same as without
     the call. One call at a time runs in a process.
 
-    In this process, the draws of a call are exact only if no other thread draws from the
-    same generators meanwhile. In processes of ``.python(fn, processes=n)`` they always
-    are.
+    In this process, the draws of a call repeat only if no other thread draws from the
+    same generators meanwhile, such as a training loop with dropout on the CPU. In the
+    processes of ``.python(fn, processes=n)`` they always repeat.
 
     Args:
         called: A function for `Pipeline.python`, or a dataset for `sources.Items`.
@@ -118,8 +118,8 @@ def seeded(called: Any) -> Any:
         return SeededSamples(called)
     if not callable(called):
         raise ConfigError(
-            "seeded: expected a function, or a dataset with __len__ and __getitem__, got "
-            f"{type(called).__name__}"
+            "seeded: expected a function, or a dataset with __len__ and __getitem__, "
+            f"got {type(called).__name__}"
         )
     return SeededFunction(called)
 
@@ -192,11 +192,13 @@ def _seed_held(held: Any, seed: int) -> Iterator[Callable[[], None]]:
         held.seed(seed % 2**32)
     elif isinstance(held, np.random.Generator):
         bits: Any = held.bit_generator
-        yield functools.partial(setattr, bits, "state", bits.state)
+        before: Any = bits.state
+        yield functools.partial(setattr, bits, "state", before)
         if isinstance(bits, np.random.PCG64):
             # Ten times as fast as a new generator. Its stream has its own increment.
-            inner = {**bits.state["state"], "state": seed << 64 | seed}
-            bits.state = {**bits.state, "state": inner, "has_uint32": 0}
+            inner = {**before["state"], "state": seed << 64 | seed}
+            after: Any = {**before, "state": inner, "has_uint32": 0}
+            bits.state = after
             bits.advance(1)
         else:
             bits.state = type(bits)(seed).state
@@ -232,8 +234,8 @@ def _globals() -> set[int]:
 def generators_of(owner: Any) -> Iterator[Any]:
     """Yields the generators that an object holds, in a fixed order.
 
-    Searches attributes, containers, closures, and the variables of modules that its code
-    names.
+    Searches attributes, containers, closures, and the variables of modules that its
+    code names.
     """
     seen = _globals()
     waiting = [owner]
@@ -290,7 +292,9 @@ def _of_function(function: types.FunctionType) -> list[Any]:
     defaults = [*(function.__defaults__ or ())]
     defaults += (function.__kwdefaults__ or {}).values()
     names = _names(function.__code__)
-    named = [function.__globals__[name] for name in names if name in function.__globals__]
+    named = [
+        function.__globals__[name] for name in names if name in function.__globals__
+    ]
     return [*cells, *defaults, *named]
 
 

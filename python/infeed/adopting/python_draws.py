@@ -1,10 +1,12 @@
-"""Random draws of parts that are called in Python: where they run, and whether they repeat."""
+"""Parts that are called in Python: where they run, and whether their draws repeat."""
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from infeed._functions import FunctionStep
 from infeed.adopting.equivalence import grouped
 from infeed.adopting.samples import Sample, row_of
 from infeed.adopting.steps import Finding
@@ -30,14 +32,22 @@ def in_processes(pipeline: Pipeline, count: int) -> Pipeline:
     return pipeline._with(_python=(step,))
 
 
-def _output(pipeline: Pipeline) -> tuple[tuple[str, str, str | None, tuple[int, ...]], ...]:
+def _output(
+    pipeline: Pipeline,
+) -> tuple[tuple[str, str, str | None, tuple[int, ...]], ...]:
     """Returns what a call returns, so that opening starts no process to find out."""
     with contextlib.suppress(InfeedError):
         columns = pipeline.shapes
-        if all(of.kind == "array" and of.shape for of in columns.values()):
+        rows = {
+            name: tuple(axis for axis in column.shape[1:] if axis is not None)
+            for name, column in columns.items()
+            if column.kind == "array" and column.shape
+        }
+        if all(
+            len(rows.get(of, ())) == len(columns[of].shape or ()) - 1 for of in columns
+        ):
             return tuple(
-                (name, "tensor", of.dtype, tuple(of.shape[1:]))
-                for name, of in columns.items()
+                (name, "tensor", columns[name].dtype, row) for name, row in rows.items()
             )
     return ()
 
@@ -73,9 +83,9 @@ def read_draws(records: Pipeline, pipeline: Pipeline) -> list[Finding]:
     return []
 
 
-def _reason(is_source: bool, steps: list[object]) -> str:
+def _reason(is_source: bool, steps: Sequence[FunctionStep]) -> str:
     by = "by seed, epoch and position"
-    if not is_source and all(getattr(step, "processes", 0) for step in steps):
+    if not is_source and all(step.processes for step in steps):
         return by
     return f"{by}, unless the training loop draws on the CPU meanwhile"
 
