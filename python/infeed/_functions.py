@@ -23,10 +23,16 @@ from infeed.batch import numpy_from
 from infeed.errors import ConfigError
 from infeed.seeding import SeededFunction
 
-# Code that a worker process starts with: it finds this package as the parent did.
+# Variables that limit the threads of libraries, which read them when they are imported.
+_LIMITS = (
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
+    "OPENCV_FOR_THREADS_NUM",
+)
+# Code that a worker process starts with: it finds this package as the parent did, and
+# computes on one thread.
 _BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from infeed._process import main; main()"
+    f"import json, os, sys; os.environ.update(dict.fromkeys({_LIMITS}, '1')); "
+    "sys.path[:] = json.loads(sys.argv[1]); from infeed._process import main; main()"
 )
 
 _DTYPES = (

@@ -133,6 +133,12 @@ def unchanged(fields):
     return fields
 
 
+def limits(sample):
+    """Returns the thread limits that libraries read when they are imported."""
+    names = "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
+    return {"x": np.array([int(os.environ.get(name, 0)) for name in names])}
+
+
 def drawn(sample):
     """Draws from the generators of its process."""
     return {"x": np.array([random.random(), np.random.rand()])}

@@ -112,6 +112,14 @@ def gone(pid: int, timeout_s: float = 10) -> bool:
     return False
 
 
+def test_a_process_computes_on_one_thread(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+
+    (batch,) = numbers().python(steps.limits, processes=1).batch(20)
+
+    assert (batch["x"] == 1).all()
+
+
 def test_a_function_receives_the_sample_as_stored_in_the_batch(classification):
     plain = photographs(classification).batch(6)
 

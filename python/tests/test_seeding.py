@@ -9,6 +9,7 @@ import stage_functions as steps
 
 import infeed
 from infeed import sources
+from infeed import transforms as T
 from infeed.seeding import generators_of, seeded
 
 SHARED = np.random.default_rng()
@@ -174,3 +175,42 @@ def test_wrong_arguments_are_errors_with_the_fix():
         sources.Items(Keyed(), deterministic=True, version=1)
     with pytest.raises(infeed.ConfigError, match="draws random numbers"):
         numbers().python(seeded(steps.drawn), deterministic=True, version=1)
+
+
+class Pictures:
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, number, rng):
+        return {"image": rng.integers(0, 255, (8, 8, 3), np.uint8), "label": number}
+
+
+def test_a_mixed_partner_has_the_draws_of_its_own_position():
+    records = infeed.Pipeline(sources.Items(Pictures())).shuffle(seed=1)
+    steps = T.ToFloat(), T.MixUp(classes=24)
+    with records.batch(24).open() as loader:
+        images = next(iter(loader))["image"].astype(np.float32) / 255
+    with records.transform(*steps).batch(24).open(workers=2) as loader:
+        mixed = next(iter(loader))["image"]
+
+    for row, found in enumerate(mixed):
+        # One of the images is the partner: the row is a mixture with it.
+        errors = []
+        for other in images:
+            towards = (other - images[row]).ravel()
+            share = towards @ (found - images[row]).ravel() / max(towards @ towards, 1)
+            errors.append(np.abs(images[row] + share * (other - images[row]) - found))
+        assert min(error.max() for error in errors) < 1e-3
+
+
+def test_ranks_have_the_draws_of_one_run():
+    pipeline = PIPELINES["a seeded dataset"]().shuffle(seed=3).batch(8)
+    with pipeline.open() as loader:
+        whole = rows(loader)
+    found = []
+    for rank in range(2):
+        with pipeline.open(rank=rank, world_size=2) as loader:
+            found.append([batch["x"].copy() for batch in loader])
+
+    parts = [part for both in zip(*found, strict=True) for part in both]
+    assert {*np.concatenate(parts).flat} == {*whole.flat}

@@ -144,7 +144,11 @@ mod tests {
         for samples in [
             &[("0", "(6, 7, 8)"), ("1", "(6, 7, 8)")][..],
             &[("case_01", "(6, 7, 8)"), ("case_02", "(9, 7, 8)")],
-            &[("ann", "(6, 7, 8)"), ("bob", "(6, 7, 8)"), ("eve", "(6, 7, 8)")],
+            &[
+                ("ann", "(6, 7, 8)"),
+                ("bob", "(6, 7, 8)"),
+                ("eve", "(6, 7, 8)"),
+            ],
         ] {
             let error = checked(samples).unwrap_err().to_string();
             assert!(error.contains("sources.Items(dataset)"), "{error}");

@@ -41,8 +41,9 @@ pub(super) fn left_out_file(name: &str) -> LeftOut {
     let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
     match is_undecoded_image(extension) {
         true => LeftOut::new("", UNDECODED_IMAGE).note("convert them to PNG or WebP"),
-        false if has_extension(name, ["npy", "npz"]) => LeftOut::new("", ARRAY_FILE)
-            .note("read them in Python with sources.Items(dataset), whose __getitem__ calls np.load"),
+        false if has_extension(name, ["npy"]) => LeftOut::new("", ARRAY_FILE).note(
+            "read them in Python with sources.Items(dataset), whose __getitem__ calls np.load",
+        ),
         false => LeftOut::new("", OTHER_FILE),
     }
 }

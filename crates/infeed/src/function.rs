@@ -222,9 +222,7 @@ mod tests {
 
     #[test]
     fn draws_depend_on_every_part_of_their_key_and_on_nothing_else() {
-        let draw = |on: FunctionScope, key: [u64; 4]| {
-            on.draw_key(key[0], key[1], key[2], key[3]).0
-        };
+        let draw = |on: FunctionScope, key: [u64; 4]| on.draw_key(key[0], key[1], key[2], key[3]).0;
         let mut all = vec![draw(FunctionScope::Batch, [1, 2, 3, 4])];
         for key in [
             [1, 2, 3, 4],

@@ -80,8 +80,11 @@ def recognize(loader: Any) -> Recognized:
     findings += batches.findings
     findings += _collate(loader)
     workers = getattr(loader, "num_workers", 0)
-    findings.append(Finding(f"num_workers={workers}", "threads, found while it runs"))
     pipeline = in_processes(pipeline, workers)
+    has_processes = any(step.processes for step in pipeline._python)
+    reason = "steps in Python: as many processes" if has_processes else ""
+    threads = "threads, found while it runs"
+    findings.append(Finding(f"num_workers={workers}", threads, reason))
     findings += read_draws(read.records, pipeline)
     return Recognized(pipeline, read, tuple(findings), weights)
 

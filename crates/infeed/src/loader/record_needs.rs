@@ -392,8 +392,7 @@ mod tests {
     fn boxes_next_to_image_files_count_in_their_rows() {
         let root = tempfile::tempdir().expect("a temporary folder");
         for (n, boxes) in [(1, 1), (2, 40)] {
-            let shape =
-                r#"{"label": "a", "shape_type": "rectangle", "points": [[2, 2], [9, 9]]}"#;
+            let shape = r#"{"label": "a", "shape_type": "rectangle", "points": [[2, 2], [9, 9]]}"#;
             let shapes = vec![shape; boxes].join(", ");
             let text = format!(
                 r#"{{"imagePath": "{n}.png", "imageWidth": 50, "imageHeight": 10, "shapes": [{shapes}]}}"#

@@ -7,8 +7,7 @@ use super::computed::KeptSample;
 use super::failure::{SampleError, StageFailure};
 use super::sample::Position;
 use crate::function::{
-    CallCost, Function, FunctionFailure, FunctionScope, RunningFunction, ValueForm,
-    ValueSink,
+    CallCost, Function, FunctionFailure, FunctionScope, RunningFunction, ValueForm, ValueSink,
 };
 use crate::pipeline::{FunctionSpec, Pipeline};
 use infeed_core::batch::{Array, BatchRow, Column, ColumnKind, ColumnSpec, RowCell, Values};
