@@ -4,21 +4,21 @@ Such code draws from generators that its process shares, or from generators that
 objects hold. `seeded` seeds all of them before each call.
 """
 
-import contextlib
+import copy
 import functools
 import random
 import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from infeed.errors import ConfigError
 
 # One call at a time draws from the generators of this process.
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()
 # Limits of the search for generators: objects, and entries of one container. Lists of
 # files are longer than lists of transforms.
 _MOST_OBJECTS = 10_000
@@ -48,8 +48,7 @@ class SeededFunction:
 
     def __call__(self, sample: dict[str, Any], rng: np.random.Generator) -> Any:
         """Returns the function's result, drawn with seeds from `rng`."""
-        with self._generators.seeded(rng):
-            return self.function(sample)
+        return self._generators.call(self.function, sample, rng)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Returns the function alone: a copy finds its own generators."""
@@ -77,20 +76,11 @@ class SeededSamples:
         """Returns a sample, drawn with seeds from `rng`; None: with the number's."""
         if rng is None:
             rng = np.random.Generator(np.random.Philox(key=number))
-        with self._generators.seeded(rng):
-            return self.dataset[number]
+        return self._generators.call(self.dataset.__getitem__, number, rng)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Returns the dataset alone: a copy finds its own generators."""
         return SeededSamples, (self.dataset,)
-
-
-@overload
-def seeded(called: Callable[[dict[str, Any]], Any]) -> SeededFunction: ...
-
-
-@overload
-def seeded(called: Any) -> Any: ...
 
 
 def seeded(called: Any) -> Any:
@@ -138,30 +128,39 @@ class HeldGenerators:
     def __init__(self, owner: Any) -> None:
         self._owner = owner
         self._held: list[Any] | None = None
-        self._calls = 0
 
-    @contextlib.contextmanager
-    def seeded(self, rng: np.random.Generator) -> Iterator[None]:
-        """Seeds all generators for the duration of one call."""
+    def call(
+        self, function: Callable[[Any], Any], argument: Any, rng: np.random.Generator
+    ) -> Any:
+        """Calls a function of the owner with seeds from `rng`."""
         with _LOCK:
-            all_held = self._found()
-            draws = rng.integers(0, 2**64, 3 + len(all_held), dtype=np.uint64)
-            seeds: list[int] = draws.tolist()
-            restore = [*_seed_global(seeds, self.restores)]
-            for held, seed in zip(all_held, seeds[3:], strict=True):
-                restore += _seed_held(held, seed)
-            try:
-                yield
-            finally:
-                self._calls += 1
-                for undo in restore:
-                    undo()
-
-    def _found(self) -> list[Any]:
-        # The first call may make generators.
-        if self._held is None or self._calls == 1:
+            if self._held is not None:
+                return self._call(function, argument, rng)
             self._held = [*generators_of(self._owner)]
-        return self._held
+            before = len(self._held), rng.bit_generator.state
+            # The function may change its argument.
+            returned = self._call(function, copy.deepcopy(argument), rng)
+            # A generator that the first call made had no seed.
+            self._held = [*generators_of(self._owner)]
+            if len(self._held) == before[0]:
+                return returned
+            rng.bit_generator.state = before[1]
+            return self._call(function, argument, rng)
+
+    def _call(
+        self, function: Callable[[Any], Any], argument: Any, rng: np.random.Generator
+    ) -> Any:
+        all_held = self._held or []
+        draws = rng.integers(0, 2**64, 3 + len(all_held), dtype=np.uint64)
+        seeds: list[int] = draws.tolist()
+        restore = [*_seed_global(seeds, self.restores)]
+        for held, seed in zip(all_held, seeds[3:], strict=True):
+            restore += _seed_held(held, seed)
+        try:
+            return function(argument)
+        finally:
+            for undo in restore:
+                undo()
 
 
 def _seed_global(seeds: list[int], restores: bool) -> Iterator[Callable[[], None]]:
@@ -195,8 +194,8 @@ def _seed_held(held: Any, seed: int) -> Iterator[Callable[[], None]]:
         before: Any = bits.state
         yield functools.partial(setattr, bits, "state", before)
         if isinstance(bits, np.random.PCG64):
-            # Ten times as fast as a new generator. Its stream has its own increment.
-            inner = {**before["state"], "state": seed << 64 | seed}
+            # Ten times as fast as a new generator.
+            inner = {"state": seed << 64 | seed, "inc": seed << 1 | 1}
             after: Any = {**before, "state": inner, "has_uint32": 0}
             bits.state = after
             bits.advance(1)
@@ -256,7 +255,8 @@ def _parts(item: Any) -> list[Any]:
     """Returns the objects that an object refers to."""
     if isinstance(item, dict):
         return _entries(item.values())
-    if isinstance(item, list | tuple | set | frozenset):
+    # The order of a set differs between processes.
+    if isinstance(item, list | tuple):
         return _entries(item)
     if isinstance(item, functools.partial):
         return [item.func, *item.args, *item.keywords.values()]

@@ -142,3 +142,16 @@ def limits(sample):
 def drawn(sample):
     """Draws from the generators of its process."""
     return {"x": np.array([random.random(), np.random.rand()])}
+
+
+class LateGenerator:
+    """Makes its generator in the first call, and changes its input."""
+
+    def __init__(self):
+        self.generator = None
+
+    def __call__(self, sample):
+        self.generator = self.generator or np.random.default_rng()
+        number = sample["x"].copy()
+        sample["x"] += 1
+        return {"x": np.float64(self.generator.random()), "number": number}

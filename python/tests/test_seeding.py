@@ -75,6 +75,8 @@ def test_draws_depend_on_the_position_and_on_nothing_else(kind):
     pipeline = PIPELINES[kind]().shuffle(seed=3).batch(5)
     with pipeline.open(workers=1) as loader:
         first, second = rows(loader), rows(loader)
+    # New objects, whose generators begin with other states.
+    pipeline = PIPELINES[kind]().shuffle(seed=3).batch(5)
     with pipeline.open(workers=2, io_threads=4) as loader:
         again = rows(loader)
         batches = iter(loader)
@@ -100,6 +102,32 @@ def test_functions_draw_the_same_in_processes_as_in_this_one():
             found.append(rows(loader))
 
     np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_a_generator_that_the_first_call_makes_is_seeded(processes):
+    found = []
+    for _ in range(2):
+        pipeline = numbers().python(
+            seeded(steps.LateGenerator()),
+            processes=processes,
+            output={"x": "float64", "number": "int64"},
+        )
+        with pipeline.batch(8).open(workers=2) as loader:
+            found.append(rows(loader))
+            assert {*range(40)} == {int(n) for b in loader for n in b["number"]}
+
+    np.testing.assert_array_equal(*found)
+
+
+def test_seeded_code_may_call_seeded_code():
+    inner = seeded(Drawing())
+
+    def outer(sample):
+        return {"x": inner[int(sample["x"])]["x"]}
+
+    with numbers().python(seeded(outer)).batch(8).open(workers=2) as loader:
+        assert len(rows(loader)) == 40
 
 
 def test_generators_continue_where_they_were():

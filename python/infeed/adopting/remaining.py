@@ -12,7 +12,10 @@ import numpy as np
 from infeed.adopting.prefetched import BatchNormalize
 
 # Names that the code of a pipeline uses already.
-_TAKEN = ("infeed", "loader", "np", "pipeline", "sources", "weights")
+_TAKEN = (
+    *("annotations", "dataset", "erase", "infeed", "loader", "np", "pipeline"),
+    *("sources", "weights"),
+)
 # Fields of a sample with boxes that its steps receive, and those that stay as they are.
 _PER_BOX = ("boxes", "labels")
 _KEPT = ("image_id",)

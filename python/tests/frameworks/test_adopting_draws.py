@@ -121,12 +121,17 @@ def images(loader) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("kind", LOADERS)
 def test_adopted_draws_depend_on_the_position_only(photos, kind):
-    loader = DataLoader(LOADERS[kind](photos), batch_size=6, shuffle=True)
-    pipeline = recognize(loader).pipeline
+    def adopted():
+        loader = DataLoader(LOADERS[kind](photos), batch_size=6, shuffle=True)
+        return recognize(loader).pipeline
+
+    pipeline = adopted()
     torch.manual_seed(1)
     with pipeline.open(workers=1) as opened:
         first, second = images(opened), images(opened)
     torch.manual_seed(2)
+    # New objects, whose generators begin with other states.
+    pipeline = adopted()
     with pipeline.open(workers=2) as opened:
         again = images(opened)
         batches = iter(opened)
