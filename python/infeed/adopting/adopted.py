@@ -186,7 +186,7 @@ class Adopted:
         `infeed.tensorflow.Loader`, whose ``dataset()`` is for ``model.fit``.
 
         Args:
-            **options: As in that class, such as ``device="cuda"``.
+            **options: As in that class, such as ``device="cuda"`` or ``memory="8GiB"``.
         """
         adapter = importlib.import_module(f"infeed.{self.adapter}")
         return adapter.Loader(self.pipeline, self.form, **options)

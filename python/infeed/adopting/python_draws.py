@@ -15,8 +15,10 @@ from infeed.loader import Loader
 from infeed.pipeline import Pipeline
 from infeed.seeding import SeededFunction, SeededSamples
 
-# Samples that are read several times.
+# Samples that are read several times, and samples that are read in between: code that
+# keeps state between calls then has another one.
 _SAMPLES = 4
+_BETWEEN = 12
 _PART = "random draws in Python"
 
 
@@ -67,18 +69,19 @@ def read_draws(records: Pipeline, pipeline: Pipeline) -> list[Finding]:
     with contextlib.suppress(InfeedError):
         with grouped(records, 1).open(workers=1) as loader:
             rows = range(min(_SAMPLES, loader.records))
-            first, again = ({row: _read(loader, 0, row) for row in rows}, {})
-            for row in reversed(rows):
-                again[row] = _read(loader, 0, row)
+            first = [_read(loader, 0, row) for row in rows]
             others = [_read(loader, 1, row) for row in rows]
-        if not all(_same(first[row], again[row]) for row in rows):
+            for row in np.linspace(0, loader.records - 1, _BETWEEN, dtype=int):
+                _read(loader, 0, int(row))
+            again = [_read(loader, 0, row) for row in reversed(rows)][::-1]
+        if not all(map(_same, first, again)):
             reason = (
                 "two reads of one sample differ, so the code keeps state or draws from "
                 "a generator that infeed does not find; take a parameter rng in "
                 "__getitem__ or in a function of .python(fn)"
             )
             return [Finding(_PART, "not the same after a resume", reason)]
-        if not all(_same(first[row], others[row]) for row in rows):
+        if not all(map(_same, first, others)):
             return [Finding(_PART, "infeed.seeded(...)", _reason(is_source, steps))]
     return []
 

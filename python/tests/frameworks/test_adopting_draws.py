@@ -174,8 +174,22 @@ def test_draws_of_the_training_loop_are_those_without_a_loader():
     assert torch.equal(*found)
 
 
-def test_draws_that_no_seed_determines_are_reported():
-    adopted = infeed.adopt(DataLoader(Unseeded(), batch_size=6), seconds=None)
+class Remembering(OwnSamples):
+    """A dataset whose samples depend on those before, as a mosaic of loaded images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+
+    def __getitem__(self, number):
+        if number not in self.seen:
+            self.seen.append(number)
+        return torch.tensor([random.choice(self.seen), number]), number % 3
+
+
+@pytest.mark.parametrize("kind", [Unseeded, Remembering])
+def test_draws_that_no_seed_determines_are_reported(kind):
+    adopted = infeed.adopt(DataLoader(kind(), batch_size=6), seconds=None)
 
     (found,) = (f for f in adopted.findings if f.part == "random draws in Python")
     assert found.became == "not the same after a resume"
