@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from infeed._functions import FunctionStep
-from infeed.adopting.equivalence import grouped
+from infeed.adopting.draws import grouped
 from infeed.adopting.samples import Sample, row_of
 from infeed.adopting.steps import Finding
 from infeed.errors import InfeedError
