@@ -103,6 +103,16 @@ def fields_code(fields: tuple[tuple[str, Field], ...]) -> str:
     return f", fields={{{', '.join(pairs)}}}" if fields else ""
 
 
+def links_code(follow_links: bool) -> str:
+    """Formats the argument of a call; empty for the default."""
+    return "" if follow_links else ", follow_links=False"
+
+
+def links_table(follow_links: bool) -> dict[str, Any]:
+    """Returns the entry of a description; empty for the default."""
+    return {} if follow_links else {"follow_links": False}
+
+
 def fields_table(fields: tuple[tuple[str, Field], ...]) -> dict[str, Any]:
     """Returns the entry of a description; empty without fields."""
     tables = [field._to_dict(name) for name, field in fields]

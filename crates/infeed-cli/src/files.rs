@@ -9,6 +9,7 @@ use infeed::decode::{Decoder, Header, Limits};
 use infeed::source::left_out::LeftOut;
 use infeed::source::{IMAGE_EXTENSIONS, image_files};
 use infeed::store;
+use infeed_raw::file;
 
 use crate::error::CliError;
 
@@ -124,9 +125,13 @@ fn pairs_among(folders: &[&Path]) -> Option<(PathBuf, PathBuf)> {
 ///
 /// # Errors
 ///
-/// If a folder cannot be listed.
-pub(crate) fn images_below(dir: &Path) -> Result<(Vec<PathBuf>, Vec<LeftOut>), CliError> {
-    image_files(dir).map_err(|error| CliError::failed(&error))
+/// If a folder cannot be listed, or Ctrl-C ends the listing.
+pub(crate) fn images_below(
+    dir: &Path,
+    follow_links: bool,
+) -> Result<(Vec<PathBuf>, Vec<LeftOut>), CliError> {
+    let listed = image_files(dir, follow_links);
+    listed.map_err(|error| CliError::failed(&error))
 }
 
 /// An entry of a folder, on a disk or in a bucket.
@@ -164,18 +169,25 @@ fn local_entries(dir: &Path) -> io::Result<Vec<ListedEntry>> {
     Ok(paths.into_iter().map(entry).collect())
 }
 
-/// Reads a whole file or object.
+/// Bytes that the file of an image may have, so that reading some at a time fits into memory.
+const IMAGE_BYTES: u64 = 1 << 30;
+
+/// Reads the whole file or object of an image.
 ///
 /// # Errors
 ///
 /// The error of the storage, which may not name the path.
 pub(crate) fn read(path: &Path) -> Result<Bytes, CliError> {
     if !store::is_url(path) {
-        let bytes = fs::read(path).map_err(|error| CliError::Failed(error.to_string()))?;
+        let bytes =
+            file::read(path, IMAGE_BYTES).map_err(|error| CliError::Failed(error.to_string()))?;
         return Ok(Bytes::from(bytes));
     }
     let blob = store::open(&path.to_string_lossy()).map_err(|error| CliError::failed(&error))?;
-    let bytes = blob.read(0..blob.len());
+    let bytes = match blob.len() {
+        length @ ..=IMAGE_BYTES => blob.read(0..length),
+        length => Err(file::too_large(length, IMAGE_BYTES)),
+    };
     bytes.map_err(|error| CliError::Failed(error.to_string()))
 }
 

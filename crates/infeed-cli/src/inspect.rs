@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 use infeed::pipeline::SourceSpec;
 use infeed::source::folder::outside_classes;
+use infeed::source::left_out::LeftOut;
 use infeed::source::pairs::PairFolder;
 use infeed::transform::{Palette, Transform};
 
@@ -78,19 +79,25 @@ fn look(target: &Target, limit: usize) -> Result<Report, CliError> {
         return records::look(target, limit, &labels(target)?);
     }
     match &target.pipeline.source {
-        SourceSpec::Folder { path, labels, .. } => {
-            folder(path, labels == "auto", limit, target.orients())
+        SourceSpec::Folder {
+            path,
+            labels,
+            follow_links,
+            ..
+        } => {
+            let listed = images_below(path, *follow_links)?;
+            folder(path, listed, labels == "auto", limit, target.orients())
         }
         SourceSpec::Pairs {
             image,
             mask,
             image_suffix,
             mask_suffix,
-            ..
+            follow_links,
         } => {
             let folder = |path, suffix| PairFolder { path, suffix };
             let (image, mask) = (folder(image, image_suffix), folder(mask, mask_suffix));
-            pairs(target, image, mask, limit)
+            pairs(target, image, mask, limit, *follow_links)
         }
         SourceSpec::Memory { fields } => Ok(Report::arrays(fields.clone())),
         _ => records::look(target, limit, &labels(target)?),
@@ -98,8 +105,13 @@ fn look(target: &Target, limit: usize) -> Result<Report, CliError> {
 }
 
 /// Inspects the image files of a folder. The first folder level below the root is the class.
-fn folder(root: &Path, by_class: bool, limit: usize, orient: bool) -> Result<Report, CliError> {
-    let (files, mut left_out) = images_below(root)?;
+fn folder(
+    root: &Path,
+    (files, mut left_out): (Vec<PathBuf>, Vec<LeftOut>),
+    by_class: bool,
+    limit: usize,
+    orient: bool,
+) -> Result<Report, CliError> {
     let mut classes: BTreeMap<String, u64> = BTreeMap::new();
     for path in files.iter().filter(|_| by_class) {
         let mut below = path.strip_prefix(root).unwrap_or(path).components();
@@ -135,9 +147,12 @@ fn pairs(
     image: PairFolder<'_>,
     mask: PairFolder<'_>,
     limit: usize,
+    follow_links: bool,
 ) -> Result<Report, CliError> {
-    let ((mut images, other_images), (mut masks, other_masks)) =
-        (images_below(image.path)?, images_below(mask.path)?);
+    let ((mut images, other_images), (mut masks, other_masks)) = (
+        images_below(image.path, follow_links)?,
+        images_below(mask.path, follow_links)?,
+    );
     images.retain(|path| image.stem(path).is_some());
     masks.retain(|path| mask.stem(path).is_some());
     let left_out = [other_images, other_masks].concat();

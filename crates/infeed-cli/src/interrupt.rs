@@ -7,11 +7,11 @@ use infeed::stop::Stop;
 
 static ASKED: AtomicBool = AtomicBool::new(false);
 
-/// Stop request of the main thread, which lists buckets without checking the flag.
+/// Stop request of the main thread, which lists folders and buckets without checking the flag.
 static STOP: LazyLock<Stop> = LazyLock::new(Stop::default);
 
-/// Installs the handler. The first Ctrl-C sets a flag and stops a list of a bucket on this thread,
-/// the second ends the process.
+/// Installs the handler. The first Ctrl-C sets a flag and ends a list of a folder or a bucket on
+/// this thread, the second ends the process.
 pub(crate) fn watch() {
     STOP.watch_here();
     let handler = || {

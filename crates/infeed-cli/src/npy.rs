@@ -1,6 +1,5 @@
 //! `.npy` files as fields of an in-memory source. The engine maps the files.
 
-use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
@@ -9,6 +8,7 @@ use infeed::sample::DType;
 use infeed::source::npy::{HEADER_BYTES, NpyHeader, header};
 
 use crate::error::CliError;
+use infeed_raw::file;
 
 /// Describes a file as a field.
 ///
@@ -21,8 +21,8 @@ use crate::error::CliError;
 pub(crate) fn field(path: &Path) -> Result<MemoryField, CliError> {
     let wrong = |problem: &str| CliError::Failed(format!("{}: {problem}", path.display()));
     let mut start = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(HEADER_BYTES).read_to_end(&mut start))
+    file::open(path)
+        .and_then(|(file, _)| file.take(HEADER_BYTES).read_to_end(&mut start))
         .map_err(|error| wrong(&error.to_string()))?;
     let NpyHeader {
         dtype,

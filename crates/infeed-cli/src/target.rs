@@ -172,8 +172,8 @@ fn classification(dir: &Path) -> Pipeline {
 }
 
 fn segmentation(image: &Path, mask: &Path, palette: Option<&Path>) -> Result<Pipeline, CliError> {
-    let images = peek(&images_below(image)?.0, PEEKED);
-    let masks = peek(&images_below(mask)?.0, PEEKED);
+    let images = peek(&images_below(image, true)?.0, PEEKED);
+    let masks = peek(&images_below(mask, true)?.0, PEEKED);
     let short = images
         .iter()
         .map(|h| h.size.height.min(h.size.width))

@@ -8,6 +8,7 @@ use std::path::Path;
 use super::findings::LedgerEntry;
 use super::interval::PredictionOutcome;
 use infeed_core::compare::median;
+use infeed_raw::file;
 
 /// Appends an entry. Creates the file and its folder if they do not exist.
 ///
@@ -31,7 +32,7 @@ pub fn append(path: &Path, entry: &LedgerEntry) -> io::Result<()> {
 ///
 /// Returns the error of the file system.
 pub fn read(path: &Path) -> io::Result<Vec<LedgerEntry>> {
-    let text = match fs::read_to_string(path) {
+    let text = match file::read_text(path, u64::MAX) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),

@@ -2,13 +2,13 @@
 //! Predicts the time of records of another size.
 
 use std::collections::{BTreeSet, HashSet};
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use infeed_raw::file;
 use infeed_raw::machine::drop_pages;
 
 use super::interval::Interval;
@@ -184,7 +184,7 @@ pub(super) fn forget(source: &Arc<dyn Source>, records: impl Iterator<Item = u64
         .collect();
     for path in paths {
         // The read that follows reports a file that cannot be opened.
-        if let Ok(file) = File::open(path) {
+        if let Ok((file, _)) = file::open(path) {
             let _ = drop_pages(&file);
         }
     }

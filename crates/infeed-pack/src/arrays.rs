@@ -18,6 +18,7 @@ use super::targets::Target;
 use infeed::pipeline::{MemoryField, SourceSpec};
 use infeed_core::error::Error;
 use infeed_core::sample::{DType, FieldKind, Record, RecordId};
+use infeed_raw::file;
 use infeed_source::{Source, read_one};
 
 /// Bitmap of the written rows, one bit per record, after a line that describes the arrays.
@@ -115,7 +116,7 @@ impl<'a> NpyWriter<'a> {
     /// Returns the bitmap of an earlier run.
     fn known(&self) -> Option<Vec<u8>> {
         let bytes = self.records.div_ceil(8) as usize;
-        match fs::read(self.out.path().join(PROGRESS)) {
+        match file::read(self.out.path().join(PROGRESS), bytes as u64) {
             Ok(found) => (found.len() == bytes).then_some(found),
             Err(_) if self.out.was_complete => Some(vec![0xFF; bytes]),
             Err(_) => None,

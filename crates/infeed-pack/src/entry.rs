@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::form::Extensions;
 use infeed_core::error::Error;
+use infeed_raw::file;
 
 /// File name of the journal.
 pub(super) const JOURNAL: &str = "infeed-pack.journal";
@@ -76,7 +77,7 @@ pub fn listed_bad(folder: &Path) -> Result<Vec<u64>, Error> {
         record: u64,
     }
     let path = folder.join(BAD_LIST);
-    let text = match fs::read_to_string(&path) {
+    let text = match file::read_text(&path, u64::MAX) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         text => text.map_err(|error| Error::open(&path, error))?,
     };

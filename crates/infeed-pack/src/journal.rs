@@ -28,6 +28,7 @@ use super::location::{Files, OutputLocation};
 use super::note::{self, ShardNote};
 use super::output_folder::OutputFolder;
 use infeed_core::error::Error;
+use infeed_raw::file;
 
 /// The journal of a folder or bucket, open for more shards.
 pub(super) struct Journal {
@@ -202,7 +203,7 @@ pub(super) struct PreviousRun {
 pub(super) fn find(out: &OutputFolder, extension: &str) -> Result<PreviousRun, Error> {
     let path = out.path().join(JOURNAL);
     let bytes = match out.location() {
-        OutputLocation::Folder(_) => match fs::read(&path) {
+        OutputLocation::Folder(_) => match file::read(&path, u64::MAX) {
             Ok(bytes) => Some(bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(Error::open(path, error)),

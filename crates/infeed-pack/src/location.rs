@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 use super::entry::{part_of, sync_folder, write_named};
 use infeed_core::error::Error;
+use infeed_raw::file;
 use infeed_source::store::{self, BucketFolder, CreateOutcome, ObjectBody};
 
 /// Number of files to read at a time.
@@ -146,15 +147,13 @@ impl OutputLocation {
             OutputLocation::Folder(path) => {
                 for name in names {
                     let path = path.join(name);
-                    let read = || -> io::Result<Option<Bytes>> {
-                        if fs::metadata(&path)?.len() > most {
-                            return Ok(None);
+                    use io::ErrorKind::{FileTooLarge, NotFound};
+                    match file::read(&path, most) {
+                        Ok(bytes) => take(name, Some(bytes.into())),
+                        Err(error) if matches!(error.kind(), NotFound | FileTooLarge) => {
+                            take(name, None);
                         }
-                        fs::read(&path).map(|bytes| Some(bytes.into()))
-                    };
-                    match read() {
-                        Err(error) if error.kind() == io::ErrorKind::NotFound => take(name, None),
-                        read => take(name, read.map_err(|error| Error::open(&path, error))?),
+                        Err(error) => return Err(Error::open(&path, error)),
                     }
                 }
             }

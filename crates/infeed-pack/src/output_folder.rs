@@ -22,6 +22,7 @@ use infeed::pipeline::{Pipeline, SourceSpec};
 use infeed_codec::transform::Transform;
 use infeed_core::error::Error;
 use infeed_core::random::hash_bytes;
+use infeed_raw::file;
 use infeed_source::store;
 
 /// Version of the manifest.
@@ -155,7 +156,9 @@ impl OutputFolder {
         let lock = match lock {
             Some(lock) => Some(lock),
             None => locked(
-                File::open(&begun).map_err(|error| Error::write(&begun, error))?,
+                file::open(&begun)
+                    .map_err(|error| Error::write(&begun, error))?
+                    .0,
                 path,
             )?,
         };
@@ -478,7 +481,7 @@ fn checksum_of(source: &serde_json::Value) -> String {
 }
 
 fn is_same_at(out: &Path, file: &Path, wanted: &Description) -> Result<Vec<Entry>, Error> {
-    let text = fs::read(file).map_err(|error| Error::open(file, error))?;
+    let text = file::read(file, u64::MAX).map_err(|error| Error::open(file, error))?;
     is_same(out, &text.into(), wanted)
 }
 

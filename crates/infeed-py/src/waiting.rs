@@ -17,9 +17,9 @@ pub(crate) const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 /// Runs `work` on a separate thread, and waits for the result.
 ///
 /// The engine waits for its threads without a limit, and one of them may be inside a Python function
-/// that never returns. If a signal handler raises an exception, this returns it and requests the
-/// stop of `work`. Lists and reads of buckets stop; other work goes on, and its thread drops the
-/// result.
+/// that never returns. If a signal handler raises an exception, this requests the stop of `work` and
+/// returns the exception. Listing, and reads of buckets, stop; other work goes on, and its thread drops
+/// the result.
 ///
 /// # Errors
 ///

@@ -178,6 +178,21 @@ pub fn available_memory_bytes() -> u64 {
     left.fold(system.min(memory_limit_bytes()), u64::min)
 }
 
+/// Bytes of address space that this process may still use: `ulimit -v`, less what it uses. Without a
+/// limit, the largest number.
+pub fn address_space_left_bytes() -> u64 {
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let used = status_bytes("VmSize:").unwrap_or(0);
+    address_space_limit_in(&limits).map_or(u64::MAX, |limit| limit.saturating_sub(used))
+}
+
+/// Parses the line `Max address space  819200000  unlimited  bytes` of `/proc/self/limits`.
+fn address_space_limit_in(limits: &str) -> Option<u64> {
+    let mut lines = limits.lines();
+    let line = lines.find_map(|line| line.strip_prefix("Max address space"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
 /// Parses the line `MemAvailable:  23456789 kB` of `/proc/meminfo`.
 fn available_in(meminfo: &str) -> Option<u64> {
     let line = meminfo

@@ -14,6 +14,8 @@ use std::path::Path;
 
 use memmap2::Mmap;
 
+use crate::file;
+
 /// The smallest page in use. Where pages are larger, the system rejects the advice for starts inside
 /// of one.
 #[cfg(unix)]
@@ -33,9 +35,9 @@ impl FileMap {
     ///
     /// # Errors
     ///
-    /// The errors of opening and of mapping a file: not a regular file, no address space.
+    /// Those of [`file::open`], and of mapping a file: no address space.
     pub fn open(path: impl AsRef<Path>) -> io::Result<FileMap> {
-        FileMap::of(&File::open(path)?)
+        FileMap::of(&file::open(path)?.0)
     }
 
     /// Maps the whole of an open file; otherwise as [`open`](FileMap::open). The map stays valid

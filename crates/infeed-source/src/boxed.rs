@@ -1,12 +1,14 @@
 //! Image files with boxes that were read when the source was opened: COCO, YOLO, Pascal VOC and
 //! LabelMe.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::annotations::{AnnotationRoom, reserve};
 use super::folder::read_files;
 use super::left_out::LeftOut;
 use super::listing::Paths;
@@ -14,7 +16,7 @@ use super::{Admission, Read, ReadError, RecordResult, Sink, Source, admitted, fi
 use infeed_codec::decode::{ColorMode, DecodeError, Decoder, Limits, Request};
 use infeed_codec::instances::{self, CocoMaskError};
 use infeed_codec::transform::MAX_PIXELS;
-use infeed_core::error::Error;
+use infeed_core::error::{Cause, Error};
 use infeed_core::random::{hash, hash_bytes};
 use infeed_core::sample::{DType, Field, FieldKind, Image, Pixels, Record, RecordId, Size};
 
@@ -49,6 +51,11 @@ pub struct BoxedImages {
     ends: Vec<usize>,
     /// Boxes that were added.
     boxes: usize,
+    /// Bytes of the values of all boxes, and their limit.
+    value_bytes: u64,
+    room: AnnotationRoom,
+    /// Records without boxes because their annotations cannot be used, with the reason.
+    bad: HashMap<u64, Cause>,
     /// Boxes, then the fields with values for each box.
     lists: Vec<BoxList>,
     /// The field after these, if it is a text: a JSON list with the mask of each box.
@@ -67,9 +74,11 @@ struct BoxList {
 }
 
 impl BoxList {
-    fn push(&mut self, bytes: &[u8]) {
+    fn push(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.box_bytes = bytes.len();
+        reserve(&mut self.bytes, bytes.len())?;
         self.bytes.extend_from_slice(bytes);
+        Ok(())
     }
 
     fn range(&self, boxes: Range<usize>) -> Bytes {
@@ -193,16 +202,23 @@ struct BoxTexts {
 }
 
 impl BoxTexts {
-    fn push(&mut self, json: &str) {
+    fn push(&mut self, json: &str) -> Result<(), String> {
+        reserve(&mut self.text, json.len() + 1)?;
+        reserve(&mut self.ends, 1)?;
         self.text.extend_from_slice(json.as_bytes());
         self.text.push(b',');
         self.ends.push(self.text.len());
+        Ok(())
+    }
+
+    /// Returns the values of some boxes, each with a comma.
+    fn bytes(&self, boxes: Range<usize>) -> &[u8] {
+        let begin = |at: usize| at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.text[begin(boxes.start)..begin(boxes.end)]
     }
 
     fn range(&self, boxes: Range<usize>) -> Bytes {
-        let begin = |at: usize| at.checked_sub(1).map_or(0, |before| self.ends[before]);
-        let values = &self.text[begin(boxes.start)..begin(boxes.end)];
-        let values = values.strip_suffix(b",").unwrap_or_default();
+        let values = self.bytes(boxes).strip_suffix(b",").unwrap_or_default();
         Bytes::from([b"[", values, b"]"].concat())
     }
 }
@@ -230,6 +246,7 @@ impl BoxedImages {
         fields: Vec<Field>,
         ids: Option<Vec<i64>>,
         classes: Option<Vec<String>>,
+        room: AnnotationRoom,
     ) -> BoxedImages {
         let is_list = |field: &&Field| matches!(field.kind, FieldKind::Ragged { .. });
         let lists = fields.iter().filter(is_list).map(|_| BoxList::default());
@@ -239,6 +256,9 @@ impl BoxedImages {
             masks: has_texts.then(|| BoxMasks::Texts(BoxTexts::default())),
             fields,
             boxes: 0,
+            value_bytes: 0,
+            room,
+            bad: HashMap::new(),
             ends: Vec::with_capacity(paths.len()),
             paths,
             sizes: Vec::new(),
@@ -246,6 +266,12 @@ impl BoxedImages {
             ids,
             classes,
         }
+    }
+
+    /// Sets the names of the classes.
+    pub(super) fn with_classes(mut self, classes: Vec<String>) -> BoxedImages {
+        self.classes = Some(classes);
+        self
     }
 
     /// Sets the size of each image that its annotations state, 0x0 if unknown.
@@ -277,27 +303,64 @@ impl BoxedImages {
 
     /// Adds a box to the next record. `values` are those of the fields after the boxes, in
     /// little-endian order; each field has the same number of bytes for every box.
-    pub(super) fn push(&mut self, corners: [f64; 4], values: &[&[u8]]) {
+    ///
+    /// # Errors
+    ///
+    /// The problem without its subject, if all annotations need too much memory.
+    pub(super) fn push(&mut self, corners: [f64; 4], values: &[&[u8]]) -> Result<(), String> {
         let corners = corners.map(|x| (x as f32).to_le_bytes());
         let values = std::iter::once(corners.as_flattened()).chain(values.iter().copied());
         for (list, value) in self.lists.iter_mut().zip(values) {
-            list.push(value);
+            list.push(value)?;
+            self.value_bytes += value.len() as u64;
         }
         self.boxes += 1;
+        self.room.check(self.value_bytes)
     }
 
     /// Adds the JSON value of the box that was added last.
-    pub(super) fn push_text(&mut self, json: &str) {
-        if let Some(BoxMasks::Texts(texts)) = &mut self.masks {
-            texts.push(json);
-        }
+    ///
+    /// # Errors
+    ///
+    /// As [`BoxedImages::push`].
+    pub(super) fn push_text(&mut self, json: &str) -> Result<(), String> {
+        let Some(BoxMasks::Texts(texts)) = &mut self.masks else {
+            return Ok(());
+        };
+        self.value_bytes += (json.len() + size_of::<usize>()) as u64;
+        texts.push(json)?;
+        self.room.check(self.value_bytes)
     }
 
     /// Adds the number of the segment of the box that was added last.
-    pub(super) fn push_segment(&mut self, number: u32) {
-        if let Some(BoxMasks::Segments(segments)) = &mut self.masks {
-            segments.numbers.push(number);
+    ///
+    /// # Errors
+    ///
+    /// As [`BoxedImages::push`].
+    pub(super) fn push_segment(&mut self, number: u32) -> Result<(), String> {
+        let Some(BoxMasks::Segments(segments)) = &mut self.masks else {
+            return Ok(());
+        };
+        reserve(&mut segments.numbers, 1)?;
+        segments.numbers.push(number);
+        Ok(())
+    }
+
+    /// Replaces the label of each box.
+    pub(super) fn relabel(&mut self, label: impl Fn(i64) -> i64) {
+        let (labels, _) = self.lists[1].bytes.as_chunks_mut::<8>();
+        for bytes in labels {
+            *bytes = label(i64::from_le_bytes(*bytes)).to_le_bytes();
         }
+    }
+
+    /// Ends the next record, which has no boxes because its annotations cannot be used.
+    pub(super) fn end_bad_record(
+        &mut self,
+        reason: impl std::error::Error + Send + Sync + 'static,
+    ) {
+        self.bad.insert(self.ends.len() as u64, Arc::new(reason));
+        self.end_record();
     }
 
     /// Ends the boxes of the next record.
@@ -369,22 +432,38 @@ impl BoxedImages {
         at.checked_sub(1).map_or(0, |before| self.ends[before])..self.ends[at]
     }
 
+    /// Bytes of the values of some boxes in their record.
+    fn value_bytes(&self, boxes: Range<usize>) -> u64 {
+        let lists = self.lists.iter().map(|list| list.box_bytes * boxes.len());
+        let texts = match &self.masks {
+            Some(BoxMasks::Texts(texts)) => texts.bytes(boxes.clone()).len(),
+            _ => 0,
+        };
+        (lists.sum::<usize>() + texts) as u64
+    }
+
     /// Reads a record.
     fn record(&self, record: u64, admit: &mut Admission<'_>) -> Result<RecordResult, ReadError> {
+        if let Some(reason) = self.bad.get(&record) {
+            return Ok(Err(Arc::clone(reason)));
+        }
         let at = record as usize;
         let own = self.boxes_of(at);
         let stated = self.stated_size(at);
-        let files = match &self.masks {
+        let value_bytes = self.value_bytes(own.clone());
+        let (scratch, segments) = match &self.masks {
             Some(BoxMasks::Segments(segments)) => {
                 // Pixels and masks of the record.
                 let scratch = stated.map_or(0, |size| {
                     size.pixels() * 3 + instances::segments_bytes(size)
                 });
-                let mut with_scratch = |bytes: u64| admit(bytes.saturating_add(scratch));
-                read_files(record, &[&self.paths, &segments.paths], &mut with_scratch)?
+                (scratch, Some(&segments.paths))
             }
-            _ => read_files(record, &[&self.paths], admit)?,
+            _ => (0, None),
         };
+        let more = value_bytes.saturating_add(scratch);
+        let lists: Vec<&Paths> = std::iter::once(&self.paths).chain(segments).collect();
+        let files = read_files(record, &lists, more, admit)?;
         let mut fields = match files {
             Ok(fields) => fields,
             Err(cause) => return Ok(Err(cause)),
@@ -405,7 +484,7 @@ impl BoxedImages {
                 match text {
                     Ok(text) => {
                         let held = fields.iter().map(Bytes::len).sum::<usize>() + text.len();
-                        admitted(admit, record, held as u64)?;
+                        admitted(admit, record, (held as u64).saturating_add(value_bytes))?;
                         Some(text)
                     }
                     Err(error) => return Ok(Err(Arc::new(error))),
@@ -544,8 +623,8 @@ mod tests {
         if let Some(file) = file {
             fs::write(root.path().join("a"), file).expect("writes");
         }
-        let paths = Tree::named(root.path(), &["a".to_owned()]).expect("a list");
-        let source = BoxedImages::new(paths, fields(&[]), None, None);
+        let paths = Tree::named(root.path(), &["a".to_owned()], true).expect("a list");
+        let source = BoxedImages::new(paths, fields(&[]), None, None, AnnotationRoom::of(1 << 20));
         let mut source = source.with_sizes(vec![stated]).annotated(image);
         source.end_record();
         let source = source.finished().expect("a record");
@@ -637,8 +716,9 @@ mod tests {
     #[test]
     fn files_of_a_list_whose_folder_is_gone_are_an_error_of_the_storage() {
         let root = tempfile::tempdir().expect("a folder");
-        let paths = Tree::named(root.path(), &["a".to_owned()]).expect("a list");
-        let mut source = BoxedImages::new(paths, fields(&[]), None, None);
+        let paths = Tree::named(root.path(), &["a".to_owned()], true).expect("a list");
+        let mut source =
+            BoxedImages::new(paths, fields(&[]), None, None, AnnotationRoom::of(1 << 20));
         source.end_record();
         let source = source.finished().expect("a record");
         drop(root);

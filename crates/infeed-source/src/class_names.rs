@@ -8,10 +8,14 @@ use std::path::{Path, PathBuf};
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{data_yaml, folder, labelled, listing};
+use super::annotations::AnnotationRoom;
+use super::{data_yaml, labelled, listing};
 use crate::store;
 use infeed_core::error::Error;
 use infeed_core::printable::printable;
+
+/// Bytes of memory for a byte of a list of names: a line of one character becomes a text.
+const NAME_FACTOR: u64 = 32;
 
 /// Class names as a description states them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +79,7 @@ fn is_folder(path: &Path) -> bool {
 ///
 /// [`Error::Open`] for a file that cannot be read; [`Error::Config`] for a file of another format.
 pub(super) fn in_file(path: &Path) -> Result<Vec<String>, Error> {
-    let bytes = folder::content(path)?;
+    let bytes = AnnotationRoom::new().read(path, NAME_FACTOR)?;
     let text = labelled::text(path, &bytes)?;
     let has = |name| path.extension().is_some_and(|extension| extension == name);
     if has("yaml") || has("yml") {

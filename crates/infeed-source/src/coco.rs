@@ -13,9 +13,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use self::entries::{
-    Category, ImageEntry, annotation_text, area, categories, crowd, list, required, valid_box,
-};
+use self::entries::{annotation_text, area, categories, crowd, list, required, valid_box};
+use super::annotations::AnnotationRoom;
 use super::boxed::{self, BoxedImages};
 use super::json;
 use infeed_codec::instances::CocoMask;
@@ -48,13 +47,15 @@ pub enum CocoLabels {
 /// Values are JSON text: see [`json`].
 #[derive(Deserialize)]
 struct CocoFile<'a> {
+    /// A list of [`ImageEntry`](entries::ImageEntry).
     #[serde(borrow)]
-    images: Option<Vec<ImageEntry<'a>>>,
-    /// Absent in the files of test sets.
-    #[serde(borrow, default)]
-    annotations: Vec<Annotation<'a>>,
-    #[serde(borrow, default)]
-    categories: Vec<Category<'a>>,
+    images: Option<&'a RawValue>,
+    /// A list of [`Annotation`]. Absent in the files of test sets.
+    #[serde(borrow)]
+    annotations: Option<&'a RawValue>,
+    /// A list of [`Category`](entries::Category).
+    #[serde(borrow)]
+    categories: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -129,39 +130,45 @@ pub fn open(
     labels: CocoLabels,
     keypoints: Option<usize>,
     masks: bool,
+    follow_links: bool,
 ) -> Result<BoxedImages, Error> {
     if keypoints.is_some_and(|count| !(1..=MAX_KEYPOINTS).contains(&count)) {
         let problem = format!("keypoints must be 1 to {MAX_KEYPOINTS}, the number per object");
         return Err(Error::config("source", problem));
     }
-    let text = annotation_text(annotations)?;
+    let room = AnnotationRoom::new();
+    let text = annotation_text(annotations, &room)?;
     let wrong =
         |problem: String| Error::config("source", format!("{}: {problem}", annotations.display()));
-    let file: CocoFile<'_> = serde_json::from_slice(&text).map_err(|error| {
-        let expected = "a file of COCO for object detection, with the lists images, annotations and \
-                        categories";
-        wrong(json::problem(&error, &text, expected))
-    })?;
-    let images = list(images, file.images).map_err(|error| error.with(wrong))?;
-    let (numbers, classes) = categories(&file.categories, labels).map_err(wrong)?;
+    let expected = "a file of COCO for object detection, with the lists images, annotations and \
+                    categories";
+    let file: CocoFile<'_> = serde_json::from_slice(&text)
+        .map_err(|error| wrong(json::problem(&error, &text, expected)))?;
+    let images = list(images, file.images, &room, expected, follow_links)
+        .map_err(|error| error.with(wrong))?;
+    let (numbers, classes) = categories(file.categories, labels, &room, expected).map_err(wrong)?;
     let records: HashMap<i64, usize> = images
         .ids
         .iter()
         .enumerate()
         .map(|(at, &id)| (id, at))
         .collect();
-    let mut known = HashSet::with_capacity(file.annotations.len());
-    let mut found = Vec::with_capacity(file.annotations.len());
-    for (at, annotation) in file.annotations.iter().enumerate() {
-        let one = checked(annotation, at, &records, &numbers, &mut known);
-        found.push(one.map_err(wrong)?);
-    }
+    let mut known = HashSet::new();
+    let mut found = match file.annotations {
+        Some(annotations) => json::list(annotations, &room, expected, |annotation, at| {
+            checked(&annotation, at, &records, &numbers, &mut known)
+        })
+        .map_err(wrong)?,
+        None => Vec::new(),
+    };
+    drop(known);
     // Stable: boxes of an image keep the order of the file.
     found.sort_by_key(|object| object.record);
     let count = images.ids.len();
     let fields = fields(keypoints.is_some(), masks);
-    let source = BoxedImages::new(images.paths, fields, Some(images.ids), classes);
+    let source = BoxedImages::new(images.paths, fields, Some(images.ids), classes, room);
     let mut source = source.with_sizes(images.sizes);
+    let too_many = |problem| wrong(format!("it {problem}"));
     let mut rest = found.into_iter().peekable();
     for record in 0..count {
         while let Some(object) = rest.next_if(|object| object.record == record) {
@@ -170,7 +177,7 @@ pub fn open(
                 Some(count) => points(&object, count).map_err(wrong)?,
                 None => Vec::new(),
             };
-            source.push(
+            let pushed = source.push(
                 [left, top, left + width, top + height],
                 &[
                     &object.label.to_le_bytes(),
@@ -179,8 +186,10 @@ pub fn open(
                     &points,
                 ],
             );
+            pushed.map_err(too_many)?;
             if masks {
-                source.push_text(&mask(&object).map_err(wrong)?);
+                let mask = mask(&object).map_err(wrong)?;
+                source.push_text(&mask).map_err(too_many)?;
             }
         }
         source.end_record();
@@ -356,7 +365,7 @@ mod tests {
         for name in ["b.jpg", "sub/a.jpg"] {
             std::fs::write(folder.path().join(name), name).expect("writes");
         }
-        let source = open(folder.path(), &file, labels, None, false)?;
+        let source = open(folder.path(), &file, labels, None, false, true)?;
         // Files are read while the folder exists.
         let records = [0, 1].map(|n| read_one(&source, n).expect("a record").fields);
         Ok((source, records))
@@ -585,7 +594,14 @@ mod tests {
         );
         let opened = |text: &str, count| {
             std::fs::write(&file, text).expect("writes");
-            open(folder.path(), &file, CocoLabels::Id, Some(count), false)
+            open(
+                folder.path(),
+                &file,
+                CocoLabels::Id,
+                Some(count),
+                false,
+                true,
+            )
         };
 
         let source = opened(&points, 2).expect("a good file");
@@ -631,7 +647,7 @@ mod tests {
                 &format!("\"iscrowd\": 1, \"segmentation\": {second}"),
             );
             std::fs::write(&file, text).expect("writes");
-            open(folder.path(), &file, CocoLabels::Id, None, true)
+            open(folder.path(), &file, CocoLabels::Id, None, true, true)
         };
         let (outline, runs) = (
             "[[1, 2, 3, 4.5, 0, 4]]",

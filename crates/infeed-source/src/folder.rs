@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::annotations::AnnotationRoom;
 use super::class_names::ClassNames;
 use super::extensions::without_images;
 use super::labelled::check_is_data;
@@ -15,7 +16,6 @@ use super::left_out::LeftOut;
 use super::listing::{Paths, Tree};
 use super::open_file::OpenFile;
 use super::{Admission, Read, ReadError, Sink, Source, admitted, fingerprint};
-use crate::store;
 use infeed_core::error::{Cause, Error};
 use infeed_core::printable::printable;
 use infeed_core::random::hash;
@@ -56,7 +56,7 @@ pub struct FolderOptions {
     pub classes: Option<ClassNames>,
     /// Whether a class folder may have no images. Always allowed with `classes`.
     pub allow_empty: bool,
-    /// Whether symbolic links that lead outside the folder are followed.
+    /// Whether symbolic links below the folder are followed.
     pub follow_links: bool,
 }
 
@@ -84,7 +84,9 @@ impl Folder {
     pub fn open(root: &Path, options: &FolderOptions) -> Result<Folder, Error> {
         let given = options.classes.as_ref().map(ClassNames::read).transpose()?;
         match &options.labels {
-            Labels::Csv(csv) => return Folder::from_csv(root, csv, given),
+            Labels::Csv(csv) => {
+                return Folder::from_csv(root, csv, given, options.follow_links);
+            }
             Labels::None if given.is_some() => {
                 let problem = "classes= needs labels; remove classes=, or set labels=\"auto\"";
                 return Err(Error::config("source", problem));
@@ -181,11 +183,16 @@ impl Folder {
         Ok(())
     }
 
-    fn from_csv(root: &Path, csv: &Path, given: Option<Vec<String>>) -> Result<Folder, Error> {
+    fn from_csv(
+        root: &Path,
+        csv: &Path,
+        given: Option<Vec<String>>,
+        follow_links: bool,
+    ) -> Result<Folder, Error> {
         let wrong =
             |problem: String| Error::config("source", format!("{}: {problem}", csv.display()));
         let list = LabelList::read(csv)?;
-        let mut paths = Tree::named(root, &list.paths)?;
+        let mut paths = Tree::named(root, &list.paths, follow_links)?;
         paths.shrink();
         let numbers: Option<Vec<i64>> = list.labels.iter().map(|text| text.parse().ok()).collect();
         let (labels, classes) = match (numbers, given) {
@@ -241,6 +248,10 @@ struct ClassFolder {
     images: usize,
 }
 
+/// Bytes of a row of a [`LabelList`] beyond its text: two strings with the overhead of their
+/// allocations, a line, and room of growing lists.
+const ROW_BYTES: usize = 2 * (size_of::<String>() + size_of::<usize>() + size_of::<String>());
+
 /// Rows of a CSV with the columns `path` and `label`.
 struct LabelList {
     paths: Vec<String>,
@@ -253,7 +264,10 @@ impl LabelList {
     fn read(csv: &Path) -> Result<LabelList, Error> {
         let wrong =
             |problem: String| Error::config("source", format!("{}: {problem}", csv.display()));
-        let text = content(csv)?;
+        let room = AnnotationRoom::new();
+        let text = room.read(csv, 1)?;
+        check_is_data(csv, &text)?;
+        let mut held = text.len();
         let mut reader = csv::Reader::from_reader(&*text);
         let headers = reader
             .headers()
@@ -280,6 +294,9 @@ impl LabelList {
             if cell(path_at).is_empty() || cell(label_at).is_empty() {
                 return Err(wrong(format!("line {line} lacks its path or label")));
             }
+            held += ROW_BYTES + cell(path_at).len() + cell(label_at).len();
+            let fits = room.check(held as u64);
+            fits.map_err(|problem| wrong(format!("it {problem}")))?;
             list.paths.push(cell(path_at).to_owned());
             list.labels.push(cell(label_at).to_owned());
             list.lines.push(line);
@@ -396,7 +413,7 @@ impl Source for Folder {
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
         for &(place, record) in &read.records {
-            let found = read_files(record, &[&self.paths], admit)?.map(|mut fields| {
+            let found = read_files(record, &[&self.paths], 0, admit)?.map(|mut fields| {
                 if let Some(label) = self.labels.get(record as usize) {
                     fields.push(Bytes::copy_from_slice(&label.to_le_bytes()));
                 }
@@ -416,11 +433,12 @@ impl Source for Folder {
 #[error("there is no file {}; add it, or correct its name in the list or annotations", printable(.0))]
 struct MissingFile(String);
 
-/// Reads the complete files of a record, one of each list, after one admission for all bytes. A named
-/// file that does not exist is a bad record; any other failure is one of the storage.
+/// Reads the complete files of a record, one of each list, after one admission for all bytes, and for
+/// `more` bytes of the caller. A named file that does not exist is a bad record; any other failure is one of the storage.
 pub(super) fn read_files(
     record: u64,
     lists: &[&Paths],
+    more: u64,
     admit: &mut Admission<'_>,
 ) -> Result<Result<Vec<Bytes>, Cause>, ReadError> {
     let failed = |field: usize, error: io::Error| {
@@ -428,6 +446,9 @@ pub(super) fn read_files(
         if paths.is_missing(&error) {
             let path = paths.path(at).display().to_string();
             return Ok(Err(Arc::new(MissingFile(path)) as Cause));
+        }
+        if paths.is_no_file(&error) {
+            return Ok(Err(Arc::new(error) as Cause));
         }
         Err(ReadError::Io {
             record,
@@ -442,7 +463,8 @@ pub(super) fn read_files(
             Err(error) => return failed(at, error),
         }
     }
-    let bytes = opened.iter().map(OpenFile::held_bytes).sum();
+    let bytes = opened.iter().map(OpenFile::held_bytes);
+    let bytes = bytes.fold(more, u64::saturating_add);
     admitted(admit, record, bytes)?;
     let mut files = Vec::with_capacity(lists.len());
     for (at, file) in opened.into_iter().enumerate() {
@@ -452,20 +474,6 @@ pub(super) fn read_files(
         }
     }
     Ok(Ok(files))
-}
-
-/// Returns the content of a small file, local or in a bucket.
-pub(super) fn content(path: &Path) -> Result<Bytes, Error> {
-    let bytes = match store::is_url(path) {
-        false => std::fs::read(path).map(Bytes::from),
-        true => {
-            let blob = store::open(&path.to_string_lossy())?;
-            blob.read(0..blob.len())
-        }
-    };
-    let bytes = bytes.map_err(|error| Error::open(path, error))?;
-    check_is_data(path, &bytes)?;
-    Ok(bytes)
 }
 
 #[cfg(test)]

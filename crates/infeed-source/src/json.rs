@@ -1,10 +1,15 @@
 //! Values of annotation files, as the tools that write them do: integers as `1.0`, truth values as
 //! numbers. A value stays JSON text until it is used, so that an error can name its entry and show it.
 
+use std::fmt;
+use std::marker::PhantomData;
+
+use crate::annotations::{AnnotationRoom, reserve};
 use infeed_codec::decode::ForeignFile;
 use infeed_core::printable::printable;
 use infeed_core::sample::Size;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer as _};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
@@ -88,5 +93,78 @@ fn near(error: &serde_json::Error, text: &[u8]) -> String {
         (true, _) => String::new(),
         (false, 0) => format!(", after `{before}`"),
         (false, _) => format!(", line {}, after `{before}`", line + 1),
+    }
+}
+
+/// Parses a list. Calls `check` with each entry and its position, and returns the values. Only one
+/// entry exists at a time, and the values are counted, so a list that does not fit into memory is an
+/// error. `expected` describes the file.
+///
+/// # Errors
+///
+/// The first problem of `check`, and that of a value that is no list of such entries.
+pub(super) fn list<'a, E: Deserialize<'a>, T>(
+    list: &'a RawValue,
+    room: &AnnotationRoom,
+    expected: &str,
+    check: impl FnMut(E, usize) -> Result<T, String>,
+) -> Result<Vec<T>, String> {
+    let mut values = Vec::new();
+    let mut problem = None;
+    let visitor = ListVisitor {
+        values: &mut values,
+        problem: &mut problem,
+        room,
+        check,
+        entry: PhantomData,
+    };
+    let parsed = serde_json::Deserializer::from_str(list.get()).deserialize_seq(visitor);
+    match (problem, parsed) {
+        (Some(problem), _) => Err(problem),
+        (None, Err(error)) => Err(self::problem(&error, list.get().as_bytes(), expected)),
+        (None, Ok(())) => Ok(values),
+    }
+}
+
+struct ListVisitor<'b, E, T, C> {
+    values: &'b mut Vec<T>,
+    /// Set if the visitor fails for another reason than the text.
+    problem: &'b mut Option<String>,
+    room: &'b AnnotationRoom,
+    check: C,
+    entry: PhantomData<E>,
+}
+
+impl<'a, E, T, C> Visitor<'a> for ListVisitor<'_, E, T, C>
+where
+    E: Deserialize<'a>,
+    C: FnMut(E, usize) -> Result<T, String>,
+{
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'a>>(mut self, mut from: A) -> Result<(), A::Error> {
+        while let Some(entry) = from.next_element::<E>()? {
+            if let Err(problem) = self.add(entry) {
+                *self.problem = Some(problem);
+                return Err(A::Error::custom("a problem of the list"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<E, T, C: FnMut(E, usize) -> Result<T, String>> ListVisitor<'_, E, T, C> {
+    fn add(&mut self, entry: E) -> Result<(), String> {
+        let value = (self.check)(entry, self.values.len())?;
+        let bytes = (self.values.len() + 1) * size_of::<T>();
+        let fits = self.room.check(bytes as u64);
+        let fits = fits.and_then(|()| reserve(self.values, 1));
+        fits.map_err(|problem| format!("it {problem}"))?;
+        self.values.push(value);
+        Ok(())
     }
 }

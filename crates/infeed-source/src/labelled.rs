@@ -10,8 +10,10 @@ use super::extensions::{has_extension, without_images};
 use super::left_out::LeftOut;
 use super::listing::{Paths, Tree};
 use crate::store;
+use crate::store::links::check_stop;
 use infeed_codec::decode::ForeignFile;
 use infeed_core::error::Error;
+use infeed_core::stop::Stop;
 
 /// List of classes that tools write next to files of labels.
 const CLASSES: &str = "classes.txt";
@@ -27,6 +29,7 @@ pub(super) fn list(
     images: &Path,
     labels: &Path,
     extension: &str,
+    follow_links: bool,
 ) -> Result<(Paths, Vec<PathBuf>), Error> {
     if store::is_url(labels) {
         let problem = format!(
@@ -35,7 +38,7 @@ pub(super) fn list(
         );
         return Err(Error::config("source", problem));
     }
-    let Tree { folders, mut paths } = Tree::list(images, true, Some(extension))?;
+    let Tree { folders, mut paths } = Tree::list(images, follow_links, Some(extension))?;
     let mut files = Vec::new();
     for folder in folders {
         let beside = labels.join(&folder.path);
@@ -62,7 +65,9 @@ fn without_image(labels: &Path, extension: &str, files: &[PathBuf]) -> io::Resul
     let known: HashSet<&Path> = files.iter().map(PathBuf::as_path).collect();
     let mut extra = LeftOut::new(labels.display().to_string(), "label file without an image");
     let mut folders = vec![labels.to_owned()];
+    let stop = Stop::here();
     while let Some(folder) = folders.pop() {
+        check_stop(stop.as_ref())?;
         let entries = match fs::read_dir(&folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             entries => entries?,
@@ -119,18 +124,5 @@ pub(super) fn check_is_data(path: &Path, bytes: &[u8]) -> Result<(), Error> {
             Err(Error::config("source", problem))
         }
         None => Ok(()),
-    }
-}
-
-/// Reads a file of labels. None if there is none.
-///
-/// # Errors
-///
-/// [`Error::Open`] for a file that cannot be read.
-pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, Error> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::open(path, error)),
     }
 }

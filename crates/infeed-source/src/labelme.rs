@@ -5,12 +5,13 @@
 //! label and `group_id` are one object, as in LabelMe's own conversion to COCO. X-AnyLabeling writes
 //! the same files, with rectangles of four points.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::annotations::{AnnotationRoom, LabelFile};
 use super::boxed::{self, BoxedImages};
 use super::coco::MASKS;
 use super::{json, labelled};
@@ -22,8 +23,9 @@ use infeed_core::sample::{Field, FieldKind, Size};
 /// Values are JSON text: see [`json`].
 #[derive(Deserialize)]
 struct LabelMeFile<'a> {
+    /// A list of [`LabelMeShape`].
     #[serde(borrow)]
-    shapes: Option<Vec<LabelMeShape<'a>>>,
+    shapes: Option<&'a RawValue>,
     #[serde(borrow, rename = "imageHeight")]
     height: Option<&'a RawValue>,
     #[serde(borrow, rename = "imageWidth")]
@@ -43,6 +45,9 @@ struct LabelMeShape<'a> {
     group_id: Option<&'a RawValue>,
 }
 
+/// Bytes of memory for a byte of a file: a point of 6 characters is in up to four lists.
+const FILE_FACTOR: u64 = 16;
+
 /// Returns the fields of every record.
 pub fn fields(masks: bool) -> Vec<Field> {
     let mut fields = boxed::fields(&[]);
@@ -55,7 +60,8 @@ pub fn fields(masks: bool) -> Vec<Field> {
 
 /// Lists a folder of images or its URL, and reads the shapes of each from a folder of a disk. Without
 /// `labels`, files are next to their images. Labels are indices into `classes`; without them, into the
-/// sorted names of all shapes. With `masks`, also reads the outline of each shape.
+/// sorted names of all shapes. With `masks`, also reads the outline of each shape. `follow_links` is
+/// that of [`FolderOptions`](super::folder::FolderOptions).
 ///
 /// # Errors
 ///
@@ -66,20 +72,53 @@ pub fn open(
     labels: Option<&Path>,
     classes: Option<&[String]>,
     masks: bool,
+    follow_links: bool,
 ) -> Result<BoxedImages, Error> {
     let labels = labels.unwrap_or(images);
-    let (paths, files) = labelled::list(images, labels, "json")?;
-    let files = files.iter().map(|file| read(file, masks));
-    let files = files.collect::<Result<Vec<_>, Error>>()?;
-    let classes: Vec<String> = match classes {
-        Some(classes) => classes.to_vec(),
-        None => {
-            let objects = files.iter().flat_map(|file| &file.objects);
-            let names: BTreeSet<&str> = objects.map(|object| object.class.as_str()).collect();
-            names.into_iter().map(str::to_owned).collect()
+    let (paths, files) = labelled::list(images, labels, "json", follow_links)?;
+    let room = AnnotationRoom::new();
+    // The numbers of the classes, in the order in which they occur.
+    let mut numbers: HashMap<String, i64> = HashMap::new();
+    let mut source = BoxedImages::new(paths, fields(masks), None, None, room);
+    let (mut sizes, mut found) = (Vec::with_capacity(files.len()), false);
+    for path in &files {
+        let file = match room.label_file((labels, path), FILE_FACTOR, follow_links)? {
+            LabelFile::Text(text) => read(path, &text, masks, &room)?,
+            LabelFile::Missing => LabelledImage::EMPTY,
+            LabelFile::Long(reason) => {
+                sizes.push(LabelledImage::EMPTY.size);
+                source.end_bad_record(reason);
+                found = true;
+                continue;
+            }
+        };
+        sizes.push(file.size);
+        for object in file.objects {
+            let wrong = |problem: String| {
+                let place = place(path, object.number);
+                Error::config("source", format!("{place} {problem}"))
+            };
+            let known = classes.is_none_or(|classes| classes.contains(&object.class));
+            if !known {
+                return Err(wrong(format!(
+                    "has the class {}, which is not among the classes; set classes= to the names \
+                     of yours",
+                    printable(&object.class)
+                )));
+            }
+            let next = numbers.len() as i64;
+            let label = *numbers.entry(object.class).or_insert(next);
+            let pushed = source.push(object.corners, &[&label.to_le_bytes()]);
+            let pushed = pushed.and_then(|()| source.push_text(&object.mask));
+            pushed.map_err(|problem| {
+                let images = images.display();
+                Error::config("source", format!("{}: {images} {problem}", path.display()))
+            })?;
+            found = true;
         }
-    };
-    if files.iter().all(|file| file.objects.is_empty()) {
+        source.end_record();
+    }
+    if !found {
         let problem = format!(
             "no image of {} has a shape in {}; set labels= to the folder of the JSON files",
             images.display(),
@@ -87,26 +126,28 @@ pub fn open(
         );
         return Err(Error::config("source", problem));
     }
-    let sizes = files.iter().map(|file| file.size).collect();
-    let source = BoxedImages::new(paths, fields(masks), None, Some(classes.clone()));
-    let mut source = source.with_sizes(sizes);
-    for file in files {
-        for object in file.objects {
-            let Some(label) = classes.iter().position(|class| *class == object.class) else {
-                let problem = format!(
-                    "{} has the class {}, which is not among the classes; set classes= to the names \
-                     of yours",
-                    object.place,
-                    printable(&object.class)
-                );
-                return Err(Error::config("source", problem));
-            };
-            source.push(object.corners, &[&(label as i64).to_le_bytes()]);
-            source.push_text(&object.mask);
+    let classes: Vec<String> = match classes {
+        Some(classes) => classes.to_vec(),
+        None => {
+            let mut names: Vec<String> = numbers.keys().cloned().collect();
+            names.sort();
+            names
         }
-        source.end_record();
+    };
+    let mut labels: HashMap<i64, i64> = HashMap::new();
+    for (class, label) in classes.iter().zip(0..) {
+        if let Some(&number) = numbers.get(class) {
+            // Of equal names, the first is the label.
+            labels.entry(number).or_insert(label);
+        }
     }
-    source.finished()
+    source.relabel(|number| labels.get(&number).copied().unwrap_or(number));
+    source.with_sizes(sizes).with_classes(classes).finished()
+}
+
+/// Names a shape in messages.
+fn place(path: &Path, number: usize) -> String {
+    format!("{}: shape {}", path.display(), number + 1)
 }
 
 /// Objects of an image.
@@ -116,10 +157,20 @@ struct LabelledImage {
     objects: Vec<LabelledObject>,
 }
 
+impl LabelledImage {
+    const EMPTY: LabelledImage = LabelledImage {
+        size: Size {
+            height: 0,
+            width: 0,
+        },
+        objects: Vec::new(),
+    };
+}
+
 /// A checked shape, or the shapes of a group with one label.
 struct LabelledObject {
-    /// File and number of the first shape, for messages.
-    place: String,
+    /// Position of the first shape in the file.
+    number: usize,
     class: String,
     /// Left, top, right, bottom in pixels.
     corners: [f64; 4],
@@ -127,68 +178,61 @@ struct LabelledObject {
     mask: String,
 }
 
-/// Reads the objects of an image; none without a file.
-fn read(path: &Path, masks: bool) -> Result<LabelledImage, Error> {
-    let nothing = LabelledImage {
-        size: Size {
-            height: 0,
-            width: 0,
-        },
-        objects: Vec::new(),
-    };
-    let Some(text) = labelled::read(path)? else {
-        return Ok(nothing);
-    };
-    let text = labelled::without_mark(&text);
+/// A shape with its checked values.
+struct CheckedShape<'a> {
+    class: String,
+    /// The JSON value.
+    group: Option<&'a str>,
+    corners: [f64; 4],
+    /// x and y of the corners of its outline.
+    outline: Vec<f64>,
+}
+
+/// Reads the objects in the text of a file.
+fn read(
+    path: &Path,
+    text: &[u8],
+    masks: bool,
+    room: &AnnotationRoom,
+) -> Result<LabelledImage, Error> {
+    let text = labelled::without_mark(text);
     let wrong = |problem: String| Error::config("source", format!("{}: {problem}", path.display()));
-    let file: LabelMeFile<'_> = serde_json::from_slice(text).map_err(|error| {
-        let expected = "a file of LabelMe with a list of shapes";
-        wrong(json::problem(&error, text, expected))
-    })?;
-    let Some(shapes) = &file.shapes else {
+    let expected = "a file of LabelMe with a list of shapes";
+    let file: LabelMeFile<'_> = serde_json::from_slice(text)
+        .map_err(|error| wrong(json::problem(&error, text, expected)))?;
+    let Some(shapes) = file.shapes else {
         let problem = "it has no list `shapes`, which files of LabelMe have; save it again";
         return Err(wrong(problem.to_owned()));
     };
-    let mut objects: Vec<(LabelledObject, Vec<Vec<f64>>)> = Vec::with_capacity(shapes.len());
+    let shapes = json::list(shapes, room, expected, |shape: LabelMeShape<'_>, number| {
+        let checked = checked(&shape);
+        checked.map_err(|problem| shape_problem(number, &problem))
+    });
+    let mut objects: Vec<(LabelledObject, Vec<Vec<f64>>)> = Vec::new();
     // Positions of the objects of groups.
     let mut groups: HashMap<(String, &str), usize> = HashMap::new();
-    for (number, shape) in shapes.iter().enumerate() {
-        let wrong = |problem: String| {
-            wrong(format!(
-                "shape {} {problem}; correct it, or remove it",
-                number + 1
-            ))
-        };
-        let class = shape.label.and_then(json::parsed::<String>);
-        let class = class.ok_or_else(|| wrong("has no label that is a text".to_owned()))?;
-        let (corners, outline) = outline(shape).map_err(wrong)?;
-        if let Some(group) = shape.group_id {
+    for (number, shape) in shapes.map_err(wrong)?.into_iter().enumerate() {
+        let CheckedShape { class, group, .. } = &shape;
+        if let Some(group) = group {
             let own = objects.len();
-            let at = *groups.entry((class.clone(), group.get())).or_insert(own);
+            let at = *groups.entry((class.clone(), group)).or_insert(own);
             if let Some((object, outlines)) = objects.get_mut(at) {
-                object.corners = enclosing(&[object.corners, corners]);
-                outlines.push(outline);
+                object.corners = enclosing(&[object.corners, shape.corners]);
+                outlines.push(shape.outline);
                 continue;
             }
         }
-        let place = format!("{}: shape {}", path.display(), number + 1);
         let object = LabelledObject {
-            place,
-            class,
-            corners,
+            number,
+            class: shape.class,
+            corners: shape.corners,
             mask: String::new(),
         };
-        objects.push((object, vec![outline]));
+        objects.push((object, vec![shape.outline]));
     }
     let mut found = Vec::with_capacity(objects.len());
     for (mut object, outlines) in objects {
-        let wrong = |problem: String| {
-            let place = &object.place;
-            Error::config(
-                "source",
-                format!("{place} {problem}; correct it, or remove it"),
-            )
-        };
+        let wrong = |problem: String| wrong(shape_problem(object.number, &problem));
         let mask = CocoMask::Polygons(outlines);
         mask.check().map_err(|error| wrong(error.problem))?;
         if masks {
@@ -200,6 +244,24 @@ fn read(path: &Path, masks: bool) -> Result<LabelledImage, Error> {
     Ok(LabelledImage {
         size: json::size(file.height, file.width),
         objects: found,
+    })
+}
+
+/// Describes a shape that cannot be used.
+fn shape_problem(number: usize, problem: &str) -> String {
+    format!("shape {} {problem}; correct it, or remove it", number + 1)
+}
+
+/// Returns the values of a valid shape.
+fn checked<'a>(shape: &LabelMeShape<'a>) -> Result<CheckedShape<'a>, String> {
+    let class = shape.label.and_then(json::parsed::<String>);
+    let class = class.ok_or("has no label that is a text")?;
+    let (corners, outline) = outline(shape)?;
+    Ok(CheckedShape {
+        class,
+        group: shape.group_id.map(RawValue::get),
+        corners,
+        outline,
     })
 }
 
@@ -259,7 +321,7 @@ mod tests {
         for (name, text) in [("a.jpg", "a"), ("b.jpg", "b"), ("b.json", text)] {
             fs::write(root.path().join(name), text).expect("writes");
         }
-        let source = open(root.path(), None, classes, masks)?;
+        let source = open(root.path(), None, classes, masks, true)?;
         // Files are read while the folder exists.
         let [none, both] = [0, 1].map(|at| read_one(&source, at).expect("a record").fields);
         assert!(none[1].is_empty() && both[0] == b"b"[..]);
@@ -322,7 +384,7 @@ mod tests {
         let text = format!("{{\"shapes\": [{}]}}", shapes.join(","));
         fs::write(root.path().join("a.json"), text).expect("writes");
 
-        let source = open(root.path(), None, None, true).expect("a good file");
+        let source = open(root.path(), None, None, true, true).expect("a good file");
         let fields = read_one(&source, 0).expect("a record").fields;
 
         let boxes = fields[1].chunks_exact(16);

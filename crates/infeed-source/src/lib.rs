@@ -10,6 +10,7 @@
 
 pub mod store;
 
+mod annotations;
 #[cfg(feature = "tables")]
 pub mod batches;
 pub mod boxed;

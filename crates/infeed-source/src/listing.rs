@@ -12,10 +12,12 @@ use std::thread;
 use crate::extensions::{has_extension, has_image_extension, left_out_file};
 use crate::left_out::LeftOut;
 use crate::open_file::OpenFile;
+use crate::store::links::{LinkedFolders, check_no_link, check_stop, contains, of_link, target};
 use crate::store::{self, Bucket, BufferPool, Cache, ListedObject};
 use infeed_core::error::Error;
 use infeed_core::printable::printable;
 use infeed_core::random::{hash, hash_bytes};
+use infeed_core::stop::Stop;
 
 /// Named pipes, sockets and devices. Opening one could wait for ever.
 const SPECIAL_FILE: &str = "pipe, socket or device";
@@ -41,6 +43,8 @@ pub(super) struct Paths {
     left_out: Vec<LeftOut>,
     /// Whether a list names the files; otherwise they were found in a folder.
     is_named: bool,
+    /// Whether files of a disk are read through symbolic links below the root.
+    follow_links: bool,
 }
 
 /// Location of the files.
@@ -71,6 +75,7 @@ impl Paths {
             location,
             left_out: Vec::new(),
             is_named: false,
+            follow_links: true,
         }
     }
 
@@ -175,6 +180,9 @@ impl Paths {
         match &self.location {
             Location::Local(buffers) => {
                 let path = self.path(index);
+                if !self.follow_links {
+                    check_no_link(&self.root, &path)?;
+                }
                 let (file, length) = store::open_file(&path)?;
                 Ok(OpenFile::File {
                     path,
@@ -204,10 +212,15 @@ impl Paths {
     /// Whether the error of opening or reading a file says that a list names a file which does not
     /// exist. If the root is gone too, the storage failed.
     pub(super) fn is_missing(&self, error: &io::Error) -> bool {
-        use io::ErrorKind::{IsADirectory, NotADirectory, NotFound};
-        self.is_named
-            && matches!(error.kind(), NotFound | NotADirectory | IsADirectory)
-            && self.root.is_dir()
+        use io::ErrorKind::{NotADirectory, NotFound};
+        self.is_named && matches!(error.kind(), NotFound | NotADirectory) && self.root.is_dir()
+    }
+
+    /// Whether the error of opening a file says that there is something else than a regular file.
+    pub(super) fn is_no_file(&self, error: &io::Error) -> bool {
+        use io::ErrorKind::{InvalidInput, IsADirectory};
+        matches!(self.location, Location::Local(_))
+            && matches!(error.kind(), InvalidInput | IsADirectory)
     }
 
     pub(super) fn shrink(&mut self) {
@@ -239,9 +252,8 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Lists the image files below a folder or its URL. Symbolic links that lead outside the folder
-    /// are left out unless `follow_links` is set. The caller reads files with the extension
-    /// `companion` itself.
+    /// Lists the image files below a folder or its URL. Symbolic links below the folder are left out
+    /// unless `follow_links` is set. The caller reads files with the extension `companion` itself.
     ///
     /// # Errors
     ///
@@ -254,7 +266,8 @@ impl Tree {
         if !store::is_url(root) {
             let folders = list(root, follow_links, companion);
             let folders = folders.map_err(|(path, error)| Error::open(path, error))?;
-            let paths = Paths::new(root, Location::Local(Arc::default()));
+            let mut paths = Paths::new(root, Location::Local(Arc::default()));
+            paths.follow_links = follow_links;
             return Ok(Tree::new(folders, paths));
         }
         let (bucket, prefix, found) = store::below(root)?;
@@ -286,13 +299,14 @@ impl Tree {
     }
 
     /// Builds the paths of named files below a folder or its URL. A name may lead outside the
-    /// folder only if `root` is `/`.
+    /// folder only if `root` is `/`. Unless `follow_links` is set, a file behind a symbolic link below
+    /// the folder is a bad record.
     ///
     /// # Errors
     ///
     /// [`Error::Config`] for a name that leads outside the folder, [`Error::Open`] for an object
     /// that does not exist. A missing file is a bad record when it is read.
-    pub(super) fn named(root: &Path, names: &[String]) -> Result<Paths, Error> {
+    pub(super) fn named(root: &Path, names: &[String], follow_links: bool) -> Result<Paths, Error> {
         check_inside(root, names.iter().map(String::as_str))?;
         let (location, metas) = if store::is_url(root) {
             let (bucket, prefix, found) = store::look(root, names)?;
@@ -314,6 +328,7 @@ impl Tree {
         };
         let mut paths = Paths::new(root, location);
         paths.is_named = true;
+        paths.follow_links = follow_links;
         paths.begin_folder(PathBuf::new());
         for (at, name) in names.iter().enumerate() {
             paths.push(name, metas.get(at).copied().unwrap_or_default());
@@ -400,12 +415,13 @@ pub(super) fn check_inside<'a>(
 }
 
 /// Returns the sorted paths of the image files below a folder or its URL, and the other files.
+/// Symbolic links below the folder are left out unless `follow_links` is set.
 ///
 /// # Errors
 ///
 /// [`Error::Open`] for the first folder that cannot be listed, or a name that is not Unicode.
-pub fn image_files(root: &Path) -> Result<(Vec<PathBuf>, Vec<LeftOut>), Error> {
-    let Tree { folders, mut paths } = Tree::list(root, true, None)?;
+pub fn image_files(root: &Path, follow_links: bool) -> Result<(Vec<PathBuf>, Vec<LeftOut>), Error> {
+    let Tree { folders, mut paths } = Tree::list(root, follow_links, None)?;
     for folder in folders {
         paths.begin_folder(folder.path);
         for (name, object) in folder.names.iter() {
@@ -444,23 +460,23 @@ pub(super) fn class_folders(root: &Path) -> Result<Vec<String>, Error> {
 }
 
 /// A folder that is not listed yet.
-#[derive(Clone)]
 struct UnlistedFolder {
     /// Path relative to the root.
     path: PathBuf,
-    /// Whether the path passes a symbolic link.
-    through_link: bool,
+    /// The folder itself, if the path passes a symbolic link.
+    target: Option<PathBuf>,
 }
 
 /// Lists the image files below `root`, folders sorted by path as components compare.
 ///
-/// Leaves out hidden files and folders (leading dot). Follows symbolic links, with two exceptions:
-/// a link to a folder that contains it, which would list the same files endlessly, and, unless
-/// `follow_links` is set, links that lead outside `root`.
+/// Leaves out hidden files and folders (leading dot), and, unless `follow_links` is set, symbolic
+/// links. A link to a folder that contains it would list the same files endlessly and is never
+/// followed.
 ///
 /// # Errors
 ///
-/// The first folder that cannot be listed, or a name that is not Unicode.
+/// The first folder that cannot be listed, or a name that is not Unicode. A folder to which too many
+/// paths lead through links. [`io::ErrorKind::Interrupted`] if this thread's [`Stop`] is requested.
 fn list(
     root: &Path,
     follow_links: bool,
@@ -471,16 +487,20 @@ fn list(
         busy: usize,
         done: Vec<ListedFolder>,
         failed: Option<(PathBuf, io::Error)>,
+        linked: LinkedFolders,
     }
     let work = Mutex::new(Work {
         todo: VecDeque::from([UnlistedFolder {
             path: PathBuf::new(),
-            through_link: false,
+            target: None,
         }]),
         busy: 0,
         done: Vec::new(),
         failed: None,
+        linked: LinkedFolders::default(),
     });
+    // The threads below do not observe the request of this one.
+    let stop = Stop::here();
     let changed = Condvar::new();
     let lister = || {
         let mut state = work.lock().unwrap_or_else(PoisonError::into_inner);
@@ -495,13 +515,25 @@ fn list(
             };
             state.busy += 1;
             drop(state);
-            let listed = list_one(root, &folder, follow_links, companion);
+            let listed = list_one(root, &folder, follow_links, companion, stop.as_ref());
             state = work.lock().unwrap_or_else(PoisonError::into_inner);
             state.busy -= 1;
             match listed {
                 Ok((listed, below)) => {
                     state.done.push(listed);
-                    state.todo.extend(below);
+                    for mut folder in below {
+                        let visited = match folder.target.clone() {
+                            Some(target) => state.linked.visit(target, &root.join(&folder.path)),
+                            None => Ok(()),
+                        };
+                        match visited {
+                            Ok(()) => state.todo.push_back(folder),
+                            Err(error) => {
+                                let path = std::mem::take(&mut folder.path);
+                                state.failed = Some((root.join(path), error));
+                            }
+                        }
+                    }
                 }
                 Err(error) => state.failed = Some((root.join(folder.path), error)),
             }
@@ -527,12 +559,14 @@ fn list_one(
     folder: &UnlistedFolder,
     follow_links: bool,
     companion: Option<&str>,
+    stop: Option<&Stop>,
 ) -> io::Result<(ListedFolder, Vec<UnlistedFolder>)> {
     let mut listed = ListedFolder::new(folder.path.clone());
     let mut text = String::new();
     let mut spans = Vec::new();
     let mut below = Vec::new();
     for entry in fs::read_dir(root.join(&folder.path))? {
+        check_stop(stop)?;
         let entry = entry?;
         let name = entry.file_name().into_string().map_err(not_unicode)?;
         if name.starts_with('.') {
@@ -540,6 +574,9 @@ fn list_one(
         }
         let mut kind = entry.file_type()?;
         let is_link = kind.is_symlink();
+        if is_link && !follow_links {
+            continue;
+        }
         if is_link {
             let path = entry.path();
             kind = match fs::metadata(&path) {
@@ -552,23 +589,23 @@ fn list_one(
                 }
                 Err(error) => return Err(of_link(&path, &error)),
             };
-            if !follow_links && !target(&path)?.starts_with(root.canonicalize()?) {
-                continue;
-            }
         }
         if kind.is_dir() {
-            let through_link = folder.through_link || is_link;
-            if through_link && contains(root, &folder.path, &target(&entry.path())?)? {
+            let target = match folder.target.is_some() || is_link {
+                true => Some(target(&entry.path())?),
+                false => None,
+            };
+            if let Some(target) = &target
+                && contains(root, &folder.path, target)?
+            {
                 tracing::warn!(
                     "{} leads to a folder that contains it; its files are listed once",
                     printable(&entry.path().to_string_lossy())
                 );
                 continue;
             }
-            below.push(UnlistedFolder {
-                path: folder.path.join(name),
-                through_link,
-            });
+            let path = folder.path.join(name);
+            below.push(UnlistedFolder { path, target });
         } else if !kind.is_file() {
             listed.leave_out(LeftOut::new("", SPECIAL_FILE), &name);
         } else if has_image_extension(&name) {
@@ -596,27 +633,6 @@ fn slashed(path: Cow<'_, str>) -> Cow<'_, str> {
         '/' => path,
         other => path.replace(other, "/").into(),
     }
-}
-
-/// Path to which a link leads.
-fn target(link: &Path) -> io::Result<PathBuf> {
-    link.canonicalize().map_err(|error| of_link(link, &error))
-}
-
-fn of_link(link: &Path, error: &io::Error) -> io::Error {
-    let link = link.to_string_lossy();
-    let text = format!("the link {} cannot be followed: {error}", printable(&link));
-    io::Error::new(error.kind(), text)
-}
-
-/// Whether `target` is one of the folders from `root` to `folder`, by whatever path it is reached.
-fn contains(root: &Path, folder: &Path, target: &Path) -> io::Result<bool> {
-    for ancestor in folder.ancestors() {
-        if root.join(ancestor).canonicalize()? == target {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// Sorts the objects of a bucket as [`list`] sorts the files of a disk: the same folders and names
@@ -738,7 +754,7 @@ mod tests {
 
         // A link to another folder means that the user wants its data twice.
         assert_eq!(listed, ["cat/1.jpg", "cat/sub/2.jpg", "cat/twice/2.jpg"]);
-        assert_eq!(image_files(&root).expect("lists").0.len(), 3);
+        assert_eq!(image_files(&root, true).expect("lists").0.len(), 3);
     }
 
     #[cfg(unix)]
@@ -762,7 +778,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn links_that_lead_outside_the_folder_are_left_out_on_request() {
+    fn links_below_the_folder_are_left_out_on_request() {
         let parent = tempfile::tempdir().expect("a temporary folder");
         let (root, other) = (parent.path().join("root"), parent.path().join("other"));
         fs::create_dir_all(root.join("cat")).expect("a folder");
@@ -772,20 +788,99 @@ mod tests {
             other.join("2.jpg"),
             other.join("deep/3.jpg"),
         ] {
-            fs::write(path, b"").expect("writes");
+            fs::write(path, b"x").expect("writes");
         }
-        std::os::unix::fs::symlink(other.join("2.jpg"), root.join("cat/2.jpg")).expect("links");
-        std::os::unix::fs::symlink(other.join("deep"), root.join("dog")).expect("links");
-        std::os::unix::fs::symlink("1.jpg", root.join("cat/4.jpg")).expect("links");
+        let link = |target: &Path, at: &str| {
+            std::os::unix::fs::symlink(target, root.join(at)).expect("links");
+        };
+        link(&other.join("2.jpg"), "cat/2.jpg");
+        link(&other.join("deep"), "dog");
+        link(Path::new("1.jpg"), "cat/4.jpg");
+        link(&root, "../linked");
 
         let all = ["cat/1.jpg", "cat/2.jpg", "cat/4.jpg", "dog/3.jpg"];
         assert_eq!(relative(&root, true), all);
-        assert_eq!(relative(&root, false), ["cat/1.jpg", "cat/4.jpg"]);
+        assert_eq!(relative(&root, false), ["cat/1.jpg"]);
+        // The path of the user is followed.
+        assert_eq!(
+            relative(&parent.path().join("linked"), false),
+            ["cat/1.jpg"]
+        );
+        let names = ["cat/1.jpg", "cat/2.jpg", "dog/3.jpg"].map(str::to_owned);
+        let named = Tree::named(&root, &names, false).expect("a list");
+        assert!(named.open(0).is_ok());
+        for (at, link) in [(1, "cat/2.jpg"), (2, "dog")] {
+            let error = named.open(at).err().expect(link);
+            assert!(
+                error
+                    .to_string()
+                    .contains(&format!("{link} is a symbolic link"))
+            );
+            assert!(named.is_no_file(&error));
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_to_which_many_links_lead_is_an_error_with_two_of_its_paths() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        for level in 0..26 {
+            let folder = root.path().join(format!("{level:02}"));
+            fs::create_dir(&folder).expect("a folder");
+            for name in ["a", "b"] {
+                let next = format!("../{:02}", (level + 1).min(25));
+                std::os::unix::fs::symlink(next, folder.join(name)).expect("links");
+            }
+        }
+
+        let error = list(root.path(), true, None).expect_err("2^25 paths").1;
+
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        let text = error.to_string();
+        assert_eq!(text.matches("/a").count().min(1), 1, "{text}");
+        assert!(text.contains("set follow_links=False"), "{text}");
+        assert!(list(root.path(), false, None).is_ok());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_is_listed_by_each_of_a_hundred_links() {
+        let parent = tempfile::tempdir().expect("a temporary folder");
+        let (root, store) = (parent.path().join("root"), parent.path().join("store"));
+        fs::create_dir(&store).expect("a folder");
+        fs::write(store.join("1.jpg"), b"x").expect("writes");
+        fs::create_dir(&root).expect("a folder");
+        for number in 0..100 {
+            let link = root.join(format!("{number:03}"));
+            std::os::unix::fs::symlink(&store, link).expect("links");
+        }
+        assert_eq!(relative(&root, true).len(), 100);
+
+        std::os::unix::fs::symlink(&store, root.join("100")).expect("links");
+
+        assert!(list(&root, true, None).is_err());
+    }
+
+    #[test]
+    fn listing_ends_when_a_stop_is_requested() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        fs::write(root.path().join("1.jpg"), b"x").expect("writes");
+        let path = root.path().to_owned();
+        let listed = thread::spawn(move || {
+            let stop = Stop::default();
+            stop.watch_here();
+            stop.request();
+            list(&path, true, None).map(|_| ())
+        });
+
+        let error = listed.join().expect("no panic").expect_err("stopped").1;
+
+        assert_eq!(error.kind(), io::ErrorKind::Interrupted);
     }
 
     #[test]
     fn a_list_of_names_stays_inside_its_folder_unless_that_is_the_root() {
-        let named = |root: &str, name: &str| Tree::named(Path::new(root), &[name.to_owned()]);
+        let named = |root: &str, name: &str| Tree::named(Path::new(root), &[name.to_owned()], true);
 
         assert!(named("photos", "cat/./1.jpg").is_ok());
         assert!(named("/", "/data/1.jpg").is_ok());

@@ -47,8 +47,8 @@ impl PairFolder<'_> {
 }
 
 impl Pairs {
-    /// Lists both folders and pairs their files. Symbolic links that lead outside their folder are
-    /// left out unless `follow_links` is set.
+    /// Lists both folders and pairs their files. Symbolic links below the folders are left out unless
+    /// `follow_links` is set.
     ///
     /// # Errors
     ///
@@ -290,7 +290,7 @@ impl Source for Pairs {
         sink: &mut Sink<'_>,
     ) -> Result<(), ReadError> {
         for &(place, record) in &read.records {
-            let fields = read_files(record, &[&self.images, &self.masks], admit)?;
+            let fields = read_files(record, &[&self.images, &self.masks], 0, admit)?;
             let found = fields.map(|fields| Record {
                 index: record,
                 fields,

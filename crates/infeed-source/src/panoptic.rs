@@ -10,8 +10,9 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::annotations::AnnotationRoom;
 use super::boxed::BoxedImages;
-use super::coco::entries::{self, Category, ImageEntry};
+use super::coco::entries;
 use super::coco::{self, CocoLabels};
 use super::json;
 use super::listing::Tree;
@@ -21,15 +22,22 @@ use infeed_core::error::Error;
 /// One past the largest number of a segment: a pixel has 24 bits.
 const SEGMENTS: u32 = 1 << 24;
 
+/// The format, in messages.
+const EXPECTED: &str = "a file of COCO for panoptic segmentation, with the lists images, annotations \
+                        and categories";
+
 /// Values are JSON text: see [`json`].
 #[derive(Deserialize)]
 struct PanopticFile<'a> {
+    /// A list of [`ImageEntry`](entries::ImageEntry).
     #[serde(borrow)]
-    images: Option<Vec<ImageEntry<'a>>>,
-    #[serde(borrow, default)]
-    annotations: Vec<PanopticAnnotation<'a>>,
-    #[serde(borrow, default)]
-    categories: Vec<Category<'a>>,
+    images: Option<&'a RawValue>,
+    /// A list of [`PanopticAnnotation`].
+    #[serde(borrow)]
+    annotations: Option<&'a RawValue>,
+    /// A list of [`Category`](entries::Category).
+    #[serde(borrow)]
+    categories: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -38,8 +46,9 @@ struct PanopticAnnotation<'a> {
     image_id: Option<&'a RawValue>,
     #[serde(borrow)]
     file_name: Option<&'a RawValue>,
+    /// A list of [`SegmentInfo`].
     #[serde(borrow)]
-    segments_info: Option<Vec<SegmentInfo<'a>>>,
+    segments_info: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -80,25 +89,30 @@ pub fn open(
     annotations: &Path,
     segments: &Path,
     labels: CocoLabels,
+    follow_links: bool,
 ) -> Result<BoxedImages, Error> {
-    let text = entries::annotation_text(annotations)?;
+    let room = AnnotationRoom::new();
+    let text = entries::annotation_text(annotations, &room)?;
     let wrong =
         |problem: String| Error::config("source", format!("{}: {problem}", annotations.display()));
-    let file: PanopticFile<'_> = serde_json::from_slice(&text).map_err(|error| {
-        let expected = "a file of COCO for panoptic segmentation, with the lists images, annotations \
-                        and categories";
-        wrong(json::problem(&error, &text, expected))
-    })?;
-    let images = entries::list(images, file.images).map_err(|error| error.with(wrong))?;
-    let (numbers, classes) = entries::categories(&file.categories, labels).map_err(wrong)?;
-    let mut of_images = HashMap::with_capacity(file.annotations.len());
-    for (at, annotation) in file.annotations.iter().enumerate() {
-        let subject = || format!("annotation {} of the list", at + 1);
-        let id = entries::required(annotation.image_id, "image_id", subject).map_err(wrong)?;
+    let file: PanopticFile<'_> = serde_json::from_slice(&text)
+        .map_err(|error| wrong(json::problem(&error, &text, EXPECTED)))?;
+    let images = entries::list(images, file.images, &room, EXPECTED, follow_links);
+    let images = images.map_err(|error| error.with(wrong))?;
+    let named = entries::categories(file.categories, labels, &room, EXPECTED);
+    let (numbers, classes) = named.map_err(wrong)?;
+    let annotations = match file.annotations {
+        Some(annotations) => json::list(annotations, &room, EXPECTED, with_id).map_err(wrong)?,
+        None => Vec::new(),
+    };
+    let mut of_images = HashMap::with_capacity(annotations.len());
+    for (id, annotation) in annotations {
         if of_images.insert(id, annotation).is_some() {
             return Err(wrong(format!("image {id} has two annotations; remove one")));
         }
     }
+    let mut held = 0;
+    let too_many = |problem| wrong(format!("it {problem}"));
     let mut found = Vec::with_capacity(images.ids.len());
     let mut names = Vec::with_capacity(images.ids.len());
     for (&id, size) in images.ids.iter().zip(&images.sizes) {
@@ -107,7 +121,10 @@ pub fn open(
                 "image {id} has no annotation; add it, or remove the image"
             ))
         })?;
-        found.push(segments_of(id, annotation, &numbers).map_err(wrong)?);
+        let segments = segments_of(id, &annotation, &numbers, &room).map_err(wrong)?;
+        held += size_of_val(&segments[..]) as u64;
+        room.check(held).map_err(too_many)?;
+        found.push(segments);
         if !(1..=MAX_PIXELS).contains(&size.pixels()) {
             return Err(wrong(format!(
                 "image {id} needs `height` and `width`, with at most {MAX_PIXELS} pixels; correct it"
@@ -127,13 +144,13 @@ pub fn open(
         )));
     }
     let fields = coco::fields(false, true);
-    let source = BoxedImages::new(images.paths, fields, Some(images.ids), classes);
-    let source = source.with_segments(Tree::named(segments, &names)?);
+    let source = BoxedImages::new(images.paths, fields, Some(images.ids), classes, room);
+    let source = source.with_segments(Tree::named(segments, &names, follow_links)?);
     let mut source = source.with_sizes(images.sizes);
     for segments in found {
         for segment in segments {
             let [left, top, width, height] = segment.bbox;
-            source.push(
+            let pushed = source.push(
                 [left, top, left + width, top + height],
                 &[
                     &segment.label.to_le_bytes(),
@@ -141,11 +158,22 @@ pub fn open(
                     &[u8::from(segment.iscrowd)],
                 ],
             );
-            source.push_segment(segment.id);
+            let pushed = pushed.and_then(|()| source.push_segment(segment.id));
+            pushed.map_err(too_many)?;
         }
         source.end_record();
     }
     source.finished()
+}
+
+/// Returns an annotation, the number `at` of the list, with the id of its image.
+fn with_id(
+    annotation: PanopticAnnotation<'_>,
+    at: usize,
+) -> Result<(i64, PanopticAnnotation<'_>), String> {
+    let subject = || format!("annotation {} of the list", at + 1);
+    let id = entries::required(annotation.image_id, "image_id", subject)?;
+    Ok((id, annotation))
 }
 
 /// Returns the checked segments of an image.
@@ -153,16 +181,16 @@ fn segments_of(
     image: i64,
     annotation: &PanopticAnnotation<'_>,
     numbers: &BTreeMap<i64, i64>,
+    room: &AnnotationRoom,
 ) -> Result<Vec<PanopticSegment>, String> {
-    let Some(segments) = &annotation.segments_info else {
+    let Some(segments) = annotation.segments_info else {
         return Err(format!(
             "the annotation of image {image} has no segments_info, which files of COCO for panoptic \
              segmentation have; add it"
         ));
     };
-    let mut known = HashSet::with_capacity(segments.len());
-    let mut found = Vec::with_capacity(segments.len());
-    for (at, segment) in segments.iter().enumerate() {
+    let mut known = HashSet::new();
+    json::list(segments, room, EXPECTED, |segment: SegmentInfo<'_>, at| {
         let subject = || format!("segment {} of the list of image {image}", at + 1);
         let number = entries::required(segment.id, "id", subject)?;
         let wrong = |problem: String| {
@@ -203,15 +231,14 @@ fn segments_of(
                 shown(segment.iscrowd)
             ))
         })?;
-        found.push(PanopticSegment {
+        Ok(PanopticSegment {
             id,
             label,
             bbox,
             area,
             iscrowd,
-        });
-    }
-    Ok(found)
+        })
+    })
 }
 
 #[cfg(test)]
@@ -265,7 +292,7 @@ mod tests {
         fn open(&self, text: &str) -> Result<BoxedImages, Error> {
             let file = self.0.path().join("panoptic.json");
             std::fs::write(&file, text).expect("writes");
-            open(self.0.path(), &file, self.0.path(), CocoLabels::Index)
+            open(self.0.path(), &file, self.0.path(), CocoLabels::Index, true)
         }
     }
 

@@ -5,17 +5,19 @@
 //! `Annotations` their objects. Pixels are numbered from 1 and belong to the box, so the box of
 //! `xmin`, `ymin`, `xmax`, `ymax` is `xmin - 1`, `ymin - 1`, `xmax`, `ymax`.
 
-use std::fs;
+use std::io;
 use std::path::Path;
 
 use quick_xml::DeError;
 use serde::Deserialize;
 
+use super::annotations::{AnnotationRoom, LabelFile};
 use super::boxed::{self, BoxedImages};
 use super::extensions::IMAGE_EXTENSIONS;
+use super::labelled;
 use super::listing::{Tree, check_inside};
 use crate::store;
-use infeed_codec::decode::ForeignFile;
+use crate::store::links::check_no_link;
 use infeed_core::error::Error;
 use infeed_core::printable::printable;
 use infeed_core::sample::{DType, Field, Size};
@@ -46,6 +48,12 @@ pub const CLASSES: [&str; 20] = [
     "train",
     "tvmonitor",
 ];
+
+/// Bytes of memory for a byte of a list: a name of one character.
+const LIST_FACTOR: u64 = 16;
+
+/// Bytes of memory for a byte of an annotation: an empty object has 9 characters.
+const FILE_FACTOR: u64 = 32;
 
 /// The parser ignores the name of an outermost element that is not one of several.
 #[derive(Deserialize)]
@@ -98,7 +106,8 @@ pub fn fields() -> Vec<Field> {
 }
 
 /// Reads the records of an image set in the folder `root`, such as `VOCdevkit/VOC2012`. Labels are
-/// indices into `classes`; without them, into [`CLASSES`].
+/// indices into `classes`; without them, into [`CLASSES`]. `follow_links` is that of
+/// [`FolderOptions`](super::folder::FolderOptions).
 ///
 /// # Errors
 ///
@@ -108,6 +117,7 @@ pub fn open(
     root: &Path,
     image_set: &str,
     classes: Option<&[String]>,
+    follow_links: bool,
 ) -> Result<BoxedImages, Error> {
     if store::is_url(root) {
         let problem = format!(
@@ -120,11 +130,15 @@ pub fn open(
         .join("ImageSets")
         .join("Main")
         .join(format!("{image_set}.txt"));
-    let text = fs::read_to_string(&list).map_err(|error| Error::open(&list, error))?;
+    if !follow_links {
+        check_no_link(root, &list).map_err(|error| Error::open(&list, error))?;
+    }
+    let room = AnnotationRoom::new();
+    let text = room.read(&list, LIST_FACTOR)?;
+    let text = labelled::text(&list, &text)?;
     // Lists of a class have a second column.
     let ids: Vec<&str> = text
-        .trim_start_matches('\u{FEFF}')
-        .split(['\n', '\r'])
+        .lines()
         .filter_map(|line| line.split_whitespace().next())
         .collect();
     if ids.is_empty() {
@@ -138,40 +152,66 @@ pub fn open(
     let folder = root.join("JPEGImages");
     check_inside(&folder, ids.iter().copied())?;
     let (mut names, mut sizes, mut objects) = (Vec::new(), Vec::new(), Vec::new());
+    let mut held = 0;
     for id in ids {
         let file = root.join("Annotations").join(format!("{id}.xml"));
-        let text = fs::read_to_string(&file).map_err(|error| Error::open(&file, error))?;
+        let text = match room.label_file((root, &file), FILE_FACTOR, follow_links)? {
+            LabelFile::Text(text) => text,
+            LabelFile::Missing => {
+                let problem = io::Error::from(io::ErrorKind::NotFound);
+                return Err(Error::open(file, problem));
+            }
+            LabelFile::Long(reason) => {
+                objects.push(Err(reason));
+                sizes.push(stated_size(None));
+                names.push(image_name(&folder, id, None));
+                continue;
+            }
+        };
+        let text = labelled::text(&file, &text)?;
         let wrong =
             |problem: String| Error::config("source", format!("{}: {problem}", file.display()));
-        let VocFile::Annotation(annotation) =
-            quick_xml::de::from_str(text.trim_start_matches('\u{FEFF}')).map_err(|error| {
-                if let Some(found) = ForeignFile::in_place_of_data(text.as_bytes()) {
-                    return wrong(found.to_string());
-                }
-                let reason = match error {
-                    DeError::InvalidXml(error) => format!(": {}", printable(&error.to_string())),
-                    // Other errors are about Rust types.
-                    _ => String::new(),
-                };
-                wrong(format!(
-                    "it is no annotation of Pascal VOC{reason}; correct it, or download it again"
-                ))
-            })?;
+        let VocFile::Annotation(annotation) = quick_xml::de::from_str(&text).map_err(|error| {
+            let reason = match error {
+                DeError::InvalidXml(error) => format!(": {}", printable(&error.to_string())),
+                // Other errors are about Rust types.
+                _ => String::new(),
+            };
+            wrong(format!(
+                "it is no annotation of Pascal VOC{reason}; correct it, or download it again"
+            ))
+        })?;
         let checked = annotation.object.iter().enumerate().map(|(at, object)| {
             let object = checked(object, &classes);
             object.map_err(|problem| wrong(format!("object {} {problem}", at + 1)))
         });
-        objects.push(checked.collect::<Result<Vec<_>, Error>>()?);
+        let checked = checked.collect::<Result<Vec<_>, Error>>()?;
+        held += size_of_val(&checked[..]) as u64;
+        room.check(held).map_err(|problem| {
+            let root = root.display();
+            wrong(format!("{root} {problem}"))
+        })?;
+        objects.push(Ok(checked));
         sizes.push(stated_size(annotation.size.as_ref()));
         names.push(image_name(&folder, id, annotation.filename.as_deref()));
     }
-    let paths = Tree::named(&folder, &names)?;
-    let source = BoxedImages::new(paths, fields(), None, Some(classes));
+    let paths = Tree::named(&folder, &names, follow_links)?;
+    let source = BoxedImages::new(paths, fields(), None, Some(classes), room);
     let mut source = source.with_sizes(sizes);
     for of_image in objects {
+        let of_image = match of_image {
+            Ok(of_image) => of_image,
+            Err(reason) => {
+                source.end_bad_record(reason);
+                continue;
+            }
+        };
         for object in of_image {
             let difficult = u8::from(object.is_difficult);
-            source.push(object.corners, &[&object.label.to_le_bytes(), &[difficult]]);
+            let pushed = source.push(object.corners, &[&object.label.to_le_bytes(), &[difficult]]);
+            pushed.map_err(|problem| {
+                Error::config("source", format!("{} {problem}", root.display()))
+            })?;
         }
         source.end_record();
     }
@@ -269,6 +309,7 @@ fn checked(object: &VocObject, classes: &[String]) -> Result<CheckedObject, Stri
 mod tests {
     use super::*;
     use crate::{Source, read_one};
+    use std::fs;
 
     const GOOD: &str = "<annotation><filename>a.jpg</filename><size><width>9</width></size>\
         <object><name>dog</name><difficult>1</difficult><part><name>head</name>\
@@ -292,7 +333,7 @@ mod tests {
         write("Annotations/a.xml", annotation);
         write("Annotations/b.xml", "<annotation></annotation>");
         write("JPEGImages/a.jpg", "pixels");
-        let source = open(root.path(), "train", classes)?;
+        let source = open(root.path(), "train", classes, true)?;
         // Files are read while the folder exists.
         let record = read_one(&source, source.len() - 1).expect("a record");
         assert_eq!(&record.fields[0][..], b"pixels");

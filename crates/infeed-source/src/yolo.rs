@@ -7,6 +7,7 @@
 
 use std::path::{Component, Path, PathBuf, absolute};
 
+use super::annotations::{AnnotationRoom, LabelFile};
 use super::boxed::{self, BoxedImages};
 use super::yolo_poses::PoseEvidence;
 use super::{class_names, labelled};
@@ -27,7 +28,8 @@ pub fn fields(corners: bool) -> Vec<Field> {
 /// Lists a folder of images or its URL, and reads the labels of each from a folder of a disk.
 /// Without `labels`, that is the path of the images with the last folder `images` replaced by
 /// `labels`. `classes` is a text file with the name of a class in each line, or a `data.yaml` with
-/// the names. With `corners`, also reads the corners of rotated boxes.
+/// the names. With `corners`, also reads the corners of rotated boxes. `follow_links` is that of
+/// [`FolderOptions`](super::folder::FolderOptions).
 ///
 /// # Errors
 ///
@@ -39,6 +41,7 @@ pub fn open(
     labels: Option<&Path>,
     classes: Option<&Path>,
     corners: bool,
+    follow_links: bool,
 ) -> Result<BoxedImages, Error> {
     let labels = match labels {
         Some(labels) => labels.to_owned(),
@@ -51,13 +54,22 @@ pub fn open(
         })?,
     };
     let names = classes.map(read_names).transpose()?;
-    let (paths, files) = labelled::list(images, &labels, "txt")?;
+    let (paths, files) = labelled::list(images, &labels, "txt", follow_links)?;
     let count = names.as_ref().map(Vec::len);
-    let mut source = BoxedImages::new(paths, fields(corners), None, names);
+    let room = AnnotationRoom::new();
+    let mut source = BoxedImages::new(paths, fields(corners), None, names, room);
     let mut found = false;
     let mut poses = PoseEvidence::default();
     for path in &files {
-        let bytes = labelled::read(path)?.unwrap_or_default();
+        let bytes = match room.label_file((&labels, path), FILE_FACTOR, follow_links)? {
+            LabelFile::Text(bytes) => bytes,
+            LabelFile::Missing => Vec::new(),
+            LabelFile::Long(reason) => {
+                source.end_bad_record(reason);
+                found = true;
+                continue;
+            }
+        };
         let text = labelled::text(path, &bytes)?;
         for (number, line) in text.lines().enumerate() {
             if line.trim().is_empty() {
@@ -66,17 +78,26 @@ pub fn open(
             let place = || format!("{}, line {}", path.display(), number + 1);
             let wrong =
                 |problem: String| Error::config("source", format!("{}: {problem}", place()));
+            let too_many = |problem: String| {
+                let images = images.display();
+                Error::config("source", format!("{}: {images} {problem}", path.display()))
+            };
+            if line.len() > LINE_BYTES {
+                let problem = format!("it has {} bytes, which are no box; correct it", line.len());
+                return Err(wrong(problem));
+            }
             let (label, found_box, outline) = parsed(line, count).map_err(wrong)?;
             let label = (label as i64).to_le_bytes();
             match corners {
                 true => {
                     let points = corners_of(found_box, &outline).map_err(wrong)?;
                     let points = points.map(|x| (x as f32).to_le_bytes());
-                    source.push(found_box, &[&label, points.as_flattened()]);
+                    let pushed = source.push(found_box, &[&label, points.as_flattened()]);
+                    pushed.map_err(too_many)?;
                 }
                 false => {
                     poses.add(&outline, place);
-                    source.push(found_box, &[&label]);
+                    source.push(found_box, &[&label]).map_err(too_many)?;
                 }
             }
             found = true;
@@ -147,6 +168,12 @@ fn corners_of([x, y, width, height]: [f64; 4], outline: &[f64]) -> Result<[f64; 
 
 /// Class of a line; centre, width and height of its box; all its numbers.
 type YoloLine = (usize, [f64; 4], Vec<f64>);
+
+/// Bytes of memory for a byte of a file: its text, and the values of lines of 10 bytes.
+const FILE_FACTOR: u64 = 8;
+
+/// Bytes that a line may have: an outline of 50 000 points.
+const LINE_BYTES: usize = 1 << 20;
 
 /// Most characters of a line in a message.
 const SHOWN: usize = 80;
@@ -255,7 +282,7 @@ mod tests {
             fs::write(&file, names).expect("writes");
             file.as_path()
         });
-        let source = open(&images, None, classes, false)?;
+        let source = open(&images, None, classes, false, true)?;
         let expected: Option<Vec<String>> =
             names.map(|names| names.lines().map(str::to_owned).collect());
         assert_eq!(source.classes().map(<[String]>::to_vec), expected);
@@ -402,7 +429,7 @@ mod tests {
         fs::write(images.join("a.jpg"), "a").expect("writes");
         let opened = |text: &str| {
             fs::write(root.path().join("labels/a.txt"), text).expect("writes");
-            open(&images, None, None, true)
+            open(&images, None, None, true, true)
         };
 
         let text = "1 0.5 0.1 0.9 0.5 0.5 0.9 0.1 0.5\n0 0.5 0.5 0.5 0.25\n";

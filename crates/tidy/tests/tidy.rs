@@ -143,6 +143,33 @@ const DEVICE_KINDS: Additions = Additions {
 /// prefix the newer one with a noun that distinguishes it.
 const REPEATED_TYPE_NAMES: &[&str] = &["Layout", "Step"];
 
+/// Calls that open any file. A named pipe then waits for its writer, and a device has no end.
+const OPENING_CALLS: &[&str] = &[
+    "File::open(",
+    "fs::read(",
+    "fs::read_to_string(",
+    "from_path(",
+];
+
+/// Code with such calls, by file and line: [`infeed_raw::file`] itself; files of the system; folders
+/// that are locked or flushed.
+///
+/// [`infeed_raw::file`]: ../../infeed-raw/src/file.rs
+const OPENS_ANY_FILE: &[(&str, &str)] = &[
+    ("infeed-raw/src/file.rs", ""),
+    ("infeed-raw/src/machine.rs", ""),
+    ("infeed-raw/src/near.rs", ""),
+    ("infeed-core/src/probe/memory.rs", ""),
+    ("infeed-core/src/probe/mod.rs", "/proc/cpuinfo"),
+    ("infeed-pack/src/entry.rs", "File::open(folder)"),
+    (
+        "infeed-pack/src/output_folder.rs",
+        "Ok(folder) = File::open(path)",
+    ),
+    // Bytes in memory.
+    ("infeed-codec/src/decode/tiff.rs", "File::open(bytes)"),
+];
+
 /// The folder of all crates.
 fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -483,4 +510,38 @@ fn unsafe_code_is_in_infeed_raw_only() {
             assert!(!words.any(|word| word == "unsafe"), "{path}: {line}");
         }
     }
+}
+
+#[test]
+fn files_are_opened_by_one_module_that_does_not_wait() {
+    let mut used = BTreeSet::new();
+    for (path, text) in all_files() {
+        let path = path.display().to_string();
+        if ["fake-cuda", "infeed-testkit", "tidy"]
+            .iter()
+            .any(|name| path.contains(&format!("crates/{name}/")))
+            || text.starts_with("#![cfg(test)]")
+            || path.contains("/tests/")
+        {
+            continue;
+        }
+        for line in code(&text) {
+            if !OPENING_CALLS.iter().any(|call| line.contains(call)) {
+                continue;
+            }
+            let allowed = OPENS_ANY_FILE
+                .iter()
+                .position(|(file, part)| path.ends_with(file) && line.contains(part));
+            assert!(
+                allowed.is_some(),
+                "{path}: {line}: call infeed_raw::file, which opens regular files only"
+            );
+            used.extend(allowed);
+        }
+    }
+    assert_eq!(
+        used.len(),
+        OPENS_ANY_FILE.len(),
+        "remove what is not used: {used:?}"
+    );
 }

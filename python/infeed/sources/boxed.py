@@ -34,6 +34,8 @@ class Coco(Source):
             annotation file has ``segments_info``. The boxes are then those of the
             segments, with masks from the PNG files, and a record whose PNG has other
             segments is bad. None means annotations of single objects.
+        follow_links: Whether to follow symbolic links below ``images`` and
+            ``panoptic``. If not, a record whose file is linked is bad.
 
     Raises:
         ConfigError: Raised when the pipeline is opened: the file is truncated, or an
@@ -47,6 +49,7 @@ class Coco(Source):
     keypoints: int | None = None
     masks: bool = False
     panoptic: str | None = None
+    follow_links: bool = True
 
     def __post_init__(self) -> None:
         for name in ("images", "annotations"):
@@ -58,6 +61,7 @@ class Coco(Source):
         if self.panoptic is not None:
             path = _check.path(self, "panoptic", self.panoptic)
             object.__setattr__(self, "panoptic", path)
+        _check.flag(self, "follow_links", self.follow_links)
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,6 +84,7 @@ class Yolo(Source):
         corners: Whether to read rotated boxes: a field ``corners`` has x and y of the
             four corners of each box, in shares of the image's sides. They move with the
             image, also outside it.
+        follow_links: As in `Folder`. If not, a linked text file is an error.
 
     Raises:
         ConfigError: Raised when the pipeline is opened: there are no images or no
@@ -91,6 +96,7 @@ class Yolo(Source):
     labels: str | None = None
     classes: str | None = None
     corners: bool = False
+    follow_links: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "images", _check.path(self, "images", self.images))
@@ -98,6 +104,7 @@ class Yolo(Source):
             if (given := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _check.path(self, name, given))
         _check.flag(self, "corners", self.corners)
+        _check.flag(self, "follow_links", self.follow_links)
 
 
 @dataclass(frozen=True, repr=False)
@@ -117,6 +124,8 @@ class Voc(Source):
         image_set: Name of the list, such as ``"trainval"``.
         classes: Names of the classes, in the order of labels. None means the 20 classes
             of the challenge, in alphabetical order.
+        follow_links: Whether to follow symbolic links below ``path``. If not, a linked
+            image is a bad record, and a linked list or annotation is an error.
 
     Raises:
         ConfigError: Raised when the pipeline is opened: the list is empty, or an
@@ -127,10 +136,12 @@ class Voc(Source):
     path: str
     image_set: str = "train"
     classes: tuple[str, ...] | None = None
+    follow_links: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", _check.path(self, "path", self.path))
         _check.field(self, "image_set", self.image_set)
+        _check.flag(self, "follow_links", self.follow_links)
         if self.classes is not None:
             kind = tuple[str, ...]
             classes = _check.typed(self, "classes", self.classes, kind)
@@ -155,6 +166,7 @@ class LabelMe(Source):
         classes: Names of the classes, in the order of labels. None means the sorted
             names of all shapes.
         masks: Whether to read the mask of each shape, as `Coco` does.
+        follow_links: As in `Folder`. If not, a linked JSON file is an error.
 
     Raises:
         ConfigError: Raised when the pipeline is opened: there are no images or no
@@ -166,6 +178,7 @@ class LabelMe(Source):
     labels: str | None = None
     classes: tuple[str, ...] | None = None
     masks: bool = False
+    follow_links: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "images", _check.path(self, "images", self.images))
@@ -177,3 +190,4 @@ class LabelMe(Source):
             classes = _check.typed(self, "classes", self.classes, kind)
             object.__setattr__(self, "classes", classes)
         _check.flag(self, "masks", self.masks)
+        _check.flag(self, "follow_links", self.follow_links)

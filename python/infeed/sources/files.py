@@ -27,8 +27,9 @@ class Folder(Source):
             keeps the numbers. None means the sorted names.
         allow_empty: Whether a class folder may have no images, as in torchvision.
             Always allowed with ``classes``.
-        follow_links: Whether to follow symbolic links that lead outside ``path``. A
-            link to a folder that contains the link is never followed.
+        follow_links: Whether to follow symbolic links below ``path``. If not, linked
+            files and folders are left out, and a linked file in the CSV file is a bad
+            record. A link to a folder that contains the link is never followed.
 
     Raises:
         ConfigError: Raised when the pipeline is opened: there are no images, a class

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from infeed import _check, _core
-from infeed._fields import Field, Fields, fields_from, fields_table
+from infeed._fields import Field, Fields, fields_from, fields_table, links_table
 from infeed._functions import item_by_key
 from infeed._identity import location
 from infeed.errors import ConfigError
@@ -60,6 +60,7 @@ class Arrow(_Object):
         data: Paths, patterns or URLs; or the object.
         fields: Names of the columns to read; or the column, or a `Field`, by field
             name. None: all columns that can be a field.
+        follow_links: As in `WebDataset`, for paths.
 
     Raises:
         ConfigError: ``data`` is not a table. Raised when the pipeline is opened: a
@@ -73,10 +74,15 @@ class Arrow(_Object):
     data: Any
     rows: Any
     fields: tuple[tuple[str, Field], ...]
+    follow_links: bool
     name: str
     _made: _core.PythonSource | None
 
-    def __init__(self, data: Any, fields: Fields | None = None):
+    def __init__(
+        self, data: Any, fields: Fields | None = None, follow_links: bool = True
+    ):
+        _check.flag(self, "follow_links", follow_links)
+        object.__setattr__(self, "follow_links", follow_links)
         files: tuple[str, ...] = ()
         named = [data] if isinstance(data, str | os.PathLike) else data
         if isinstance(named, list | tuple) and named:
@@ -105,11 +111,17 @@ class Arrow(_Object):
         return hash(self._key())
 
     def _key(self) -> tuple[Any, ...]:
-        return (self.files, id(self.data), id(self.rows), self.fields)
+        return (
+            self.files,
+            id(self.data),
+            id(self.rows),
+            self.fields,
+            self.follow_links,
+        )
 
     def __repr__(self) -> str:
         if self.files:
-            return files_code("Arrow", self.files, self.fields)
+            return files_code("Arrow", self.files, self.fields, self.follow_links)
         return f"sources.Arrow(<{type(self.data).__name__}>)"
 
     def _make(self) -> _core.PythonSource:
@@ -123,7 +135,7 @@ class Arrow(_Object):
         if not self.files:
             return super()._to_dict(first)
         table: dict[str, Any] = {"kind": "arrow", "files": list(self.files)}
-        return table | fields_table(self.fields)
+        return table | fields_table(self.fields) | links_table(self.follow_links)
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)

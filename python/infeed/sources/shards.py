@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from infeed import _check, _code
-from infeed._fields import Field, Fields, fields_code, fields_from, fields_table
+from infeed._fields import (
+    Field,
+    Fields,
+    fields_code,
+    fields_from,
+    fields_table,
+    links_code,
+    links_table,
+)
 from infeed.sources.base import Source
 
 
@@ -16,11 +24,13 @@ class _Shards(Source):
 
     shards: tuple[str, ...]
     fields: tuple[tuple[str, Field], ...]
+    follow_links: bool
 
     def __init__(
         self,
         shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         fields: Fields | None = None,
+        follow_links: bool = True,
     ):
         names = [shards] if isinstance(shards, str | os.PathLike) else list(shards)
         if not names:
@@ -28,16 +38,19 @@ class _Shards(Source):
         paths = tuple(_check.path(self, "shards", name) for name in names)
         object.__setattr__(self, "shards", paths)
         object.__setattr__(self, "fields", fields_from(self, fields))
+        _check.flag(self, "follow_links", follow_links)
+        object.__setattr__(self, "follow_links", follow_links)
 
     def __repr__(self) -> str:
         many = list(self.shards)
         shards = _code.value(many[0]) if len(many) == 1 else f"{many!r}"
-        return f"sources.{type(self).__name__}({shards}{fields_code(self.fields)})"
+        settings = fields_code(self.fields) + links_code(self.follow_links)
+        return f"sources.{type(self).__name__}({shards}{settings})"
 
     def _to_dict(self, first: int = 0) -> dict[str, Any]:
         kind = type(self).__name__.lower()
         table: dict[str, Any] = {"kind": kind, "shards": list(self.shards)}
-        return table | fields_table(self.fields)
+        return table | fields_table(self.fields) | links_table(self.follow_links)
 
 
 class WebDataset(_Shards):
@@ -55,6 +68,8 @@ class WebDataset(_Shards):
             fields. A single image becomes ``image``, ``cls`` becomes ``label``, an
             image in ``mask.png`` or ``seg.png`` becomes ``mask``, and others have their
             extension as name.
+        follow_links: Whether a pattern matches shards through symbolic links. A path
+            without wildcards is always followed.
 
     Raises:
         ConfigError: Raised when the pipeline is opened: a pattern matches nothing, or
@@ -79,6 +94,7 @@ class TFRecord(_Shards):
             of ``image``, ``label`` and ``mask`` (``image/encoded``,
             ``image/class/label``). None: all features of the first records, which must
             have the same features.
+        follow_links: As in `WebDataset`.
 
     Raises:
         ConfigError: Raised when the pipeline is opened: a pattern matches nothing, or
@@ -99,6 +115,7 @@ class MDS(Source):
         path: Folder or URL that has ``index.json``.
         fields: Column by field name, or a `Field`; a value of None stands for the
             field's own name. None: all columns.
+        follow_links: Whether files of the folder may be symbolic links.
 
     Raises:
         ConfigError: Raised when the pipeline is opened: a column is missing or cannot
@@ -108,17 +125,23 @@ class MDS(Source):
 
     path: str
     fields: tuple[tuple[str, Field], ...]
+    follow_links: bool
 
     def __init__(
         self,
         path: str | os.PathLike[str],
         fields: Fields | None = None,
+        follow_links: bool = True,
     ):
         object.__setattr__(self, "path", _check.path(self, "path", path))
         object.__setattr__(self, "fields", fields_from(self, fields))
+        _check.flag(self, "follow_links", follow_links)
+        object.__setattr__(self, "follow_links", follow_links)
 
     def __repr__(self) -> str:
-        return f"sources.MDS({_code.value(self.path)}{fields_code(self.fields)})"
+        settings = fields_code(self.fields) + links_code(self.follow_links)
+        return f"sources.MDS({_code.value(self.path)}{settings})"
 
     def _to_dict(self, first: int = 0) -> dict[str, Any]:
-        return {"kind": "mds", "path": self.path} | fields_table(self.fields)
+        table: dict[str, Any] = {"kind": "mds", "path": self.path}
+        return table | fields_table(self.fields) | links_table(self.follow_links)

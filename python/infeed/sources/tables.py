@@ -6,16 +6,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from infeed import _check, _code
-from infeed._fields import Field, Fields, fields_code, fields_from, fields_table
+from infeed._fields import (
+    Field,
+    Fields,
+    fields_code,
+    fields_from,
+    fields_table,
+    links_code,
+    links_table,
+)
 from infeed.sources.base import Source
 
 
 def files_code(
-    kind: str, files: tuple[str, ...], fields: tuple[tuple[str, Field], ...]
+    kind: str,
+    files: tuple[str, ...],
+    fields: tuple[tuple[str, Field], ...],
+    follow_links: bool,
 ) -> str:
-    """Formats files and fields as the arguments of a call."""
+    """Formats files, fields and links as the arguments of a call."""
     named = _code.value(files[0] if len(files) == 1 else files)
-    return f"sources.{kind}({named}{fields_code(fields)})"
+    return f"sources.{kind}({named}{fields_code(fields)}{links_code(follow_links)})"
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -24,11 +35,13 @@ class _Files(Source):
 
     files: tuple[str, ...]
     fields: tuple[tuple[str, Field], ...]
+    follow_links: bool
 
     def __init__(
         self,
         files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         fields: Fields | None = None,
+        follow_links: bool = True,
     ):
         named = [files] if isinstance(files, str | os.PathLike) else list(files)
         if not named:
@@ -36,14 +49,17 @@ class _Files(Source):
         checked = tuple(_check.path(self, "files", path) for path in named)
         object.__setattr__(self, "files", checked)
         object.__setattr__(self, "fields", fields_from(self, fields))
+        _check.flag(self, "follow_links", follow_links)
+        object.__setattr__(self, "follow_links", follow_links)
 
     def __repr__(self) -> str:
-        return files_code(type(self).__name__, self.files, self.fields)
+        kind = type(self).__name__
+        return files_code(kind, self.files, self.fields, self.follow_links)
 
     def _to_dict(self, first: int = 0) -> dict[str, Any]:
         kind = type(self).__name__.lower()
         table: dict[str, Any] = {"kind": kind, "files": list(self.files)}
-        return table | fields_table(self.fields)
+        return table | fields_table(self.fields) | links_table(self.follow_links)
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -62,6 +78,7 @@ class Parquet(_Files):
         files: Paths, patterns such as ``"train-*.parquet"``, or URLs.
         fields: Names of the columns to read; or the column, or a `Field`, by field
             name. None: all columns that can be a field.
+        follow_links: As in `WebDataset`.
 
     Raises:
         ConfigError: Raised when the pipeline is opened: a column is missing or has
@@ -83,6 +100,7 @@ class Npz(_Files):
         files: Paths, patterns such as ``"batch-*.npz"``, or URLs.
         fields: Names of the arrays to read; or the array, or a `Field`, by field name.
             None: all.
+        follow_links: As in `WebDataset`.
 
     Raises:
         ConfigError: Raised when the pipeline is opened: an array is missing, or lengths

@@ -51,7 +51,7 @@ pub(super) fn keep<'a>(ledger: &Path, path: &Path, ids: impl Iterator<Item = &'a
 }
 
 fn read(ledger: &Path) -> Map<String, Value> {
-    let text = fs::read_to_string(file(ledger)).unwrap_or_default();
+    let text = infeed_raw::file::read_text(file(ledger), u64::MAX).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or_default()
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use super::onehot::MAX_CLASSES;
 use super::{PixelView, TransformError};
 use infeed_core::sample::Depth;
+use infeed_raw::file;
 
 /// Class numbers by exact colour.
 #[derive(Clone, Debug)]
@@ -64,10 +65,9 @@ impl Palette {
             path: path.to_owned(),
             source,
         };
-        csv_reader()
-            .from_path(path)
-            .map_err(PaletteError::from)
-            .and_then(Palette::from_rows)
+        file::read(path, file::MAX_TEXT_BYTES)
+            .map_err(|error| PaletteError::from(csv::Error::from(error)))
+            .and_then(|bytes| Palette::from_rows(csv_reader().from_reader(&*bytes)))
             .map_err(failed)
     }
 

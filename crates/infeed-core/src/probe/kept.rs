@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Machine, StorageRates, machine, memory_bandwidth};
 use crate::replace::replace;
+use infeed_raw::file;
 
 /// Version of the file format.
 pub const VERSION: u32 = 1;
@@ -78,7 +79,8 @@ impl Probe {
 
     /// Reads the file; None unless it describes this machine in its current state.
     pub fn load(path: &Path) -> Option<Probe> {
-        let kept: Probe = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        let kept: Probe =
+            serde_json::from_slice(&file::read(path, file::MAX_TEXT_BYTES).ok()?).ok()?;
         (kept.version == VERSION && kept.machine == machine()).then_some(kept)
     }
 

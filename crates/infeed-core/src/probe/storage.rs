@@ -1,7 +1,7 @@
 //! Measures reading of the files below a folder: cold and warm, with one reader and with several.
 
 use std::collections::VecDeque;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use infeed_raw::file;
 use infeed_raw::machine::drop_pages;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -143,7 +144,7 @@ pub fn storage(path: &Path, progress: &mut dyn FnMut(&str) -> bool) -> io::Resul
     for (path, _) in &chosen {
         // Pages that were just written stay until they are on the disk. A read-only file system
         // rejects the call, and has no such pages.
-        let _ = File::open(path)?.sync_data();
+        let _ = file::open(path)?.0.sync_data();
     }
     for readers in READERS {
         go_on(&format!("reading cold, {readers} at a time"))?;
@@ -231,7 +232,7 @@ fn choose(files: &[PathBuf]) -> io::Result<Vec<(PathBuf, u64)>> {
 /// Drops the pages of files; false if the system does not support it.
 fn forget(files: &[(PathBuf, u64)]) -> io::Result<bool> {
     for (path, _) in files {
-        let file = File::open(path)?;
+        let (file, _) = file::open(path)?;
         match drop_pages(&file) {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => return Ok(false),
             done => done?,
@@ -290,7 +291,8 @@ fn pass(files: &[(PathBuf, u64)], readers: usize) -> io::Result<Pass> {
             };
             buffer.clear();
             let begun = Instant::now();
-            let bytes = File::open(path)?.take(BYTES).read_to_end(&mut buffer)?;
+            let (file, _) = file::open(path)?;
+            let bytes = file.take(BYTES).read_to_end(&mut buffer)?;
             own.push((begun.elapsed().as_secs_f64(), bytes as u64));
         }
         let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
@@ -323,7 +325,7 @@ fn p99(mut values: Vec<f64>) -> f64 {
 }
 
 fn sequential(path: &Path) -> io::Result<Sequential> {
-    let mut file = File::open(path)?;
+    let (mut file, _) = file::open(path)?;
     drop_pages(&file)?;
     let mut buffer = vec![0; SEQUENTIAL.1];
     let start = Instant::now();

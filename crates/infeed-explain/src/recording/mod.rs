@@ -11,7 +11,6 @@ mod recorder;
 mod windows;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
@@ -23,6 +22,7 @@ use super::watch::WatchedLoop;
 use infeed_core::error::Error;
 use infeed_core::parse_problem::in_words;
 use infeed_core::probe::{self, Machine};
+use infeed_raw::file;
 use infeed_raw::simd::Level;
 
 pub use contents::RecordedSource;
@@ -150,7 +150,7 @@ impl Recording {
         let failed = |error| Error::open(path, error);
         let mut bytes = Vec::new();
         let limit = MAX_BYTES as u64 + 1;
-        let file = File::open(path).map_err(failed)?;
+        let (file, _) = file::open(path).map_err(failed)?;
         file.take(limit).read_to_end(&mut bytes).map_err(failed)?;
         if !is_recording(&bytes) {
             return Ok(None);

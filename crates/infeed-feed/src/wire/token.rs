@@ -15,6 +15,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use super::channel::Binding;
 use infeed_core::error::Error;
+use infeed_raw::file;
 
 /// Bytes of a MAC.
 pub const MAC_BYTES: usize = 32;
@@ -76,8 +77,9 @@ impl Token {
     ///
     /// [`Error::Open`], or as [`Token::new`].
     pub fn load(path: &Path) -> Result<Token, Error> {
-        let text = std::fs::read_to_string(path).map_err(|error| Error::open(path, error))?;
-        Token::new(&text)
+        let failed = |error| Error::open(path, error);
+        let bytes = file::read_argument(path, file::MAX_TEXT_BYTES).map_err(failed)?;
+        Token::new(&file::text(bytes).map_err(failed)?)
     }
 
     /// Whether there is no token.

@@ -79,6 +79,7 @@ impl Form for ArrowForm {
         SourceSpec::Arrow {
             files,
             fields: self.columns.specs(),
+            follow_links: true,
         }
     }
 }

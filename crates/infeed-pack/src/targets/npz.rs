@@ -100,6 +100,7 @@ impl Form for NpzForm {
             fields: columns
                 .map(|column| column.spec(column.name.clone()))
                 .collect(),
+            follow_links: true,
         }
     }
 }

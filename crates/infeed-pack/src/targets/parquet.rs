@@ -139,6 +139,7 @@ impl Form for ParquetForm {
         SourceSpec::Parquet {
             files,
             fields: self.columns.specs(),
+            follow_links: true,
         }
     }
 }

@@ -183,6 +183,7 @@ impl Form for TfRecordForm {
             fields: fields
                 .map(|(_, feature, column)| column.spec(feature.name.clone()))
                 .collect(),
+            follow_links: true,
         }
     }
 }

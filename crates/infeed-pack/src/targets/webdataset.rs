@@ -196,6 +196,7 @@ impl Form for WebDatasetForm {
         SourceSpec::WebDataset {
             shards: files,
             fields: self.members.iter().map(spec).collect(),
+            follow_links: true,
         }
     }
 }

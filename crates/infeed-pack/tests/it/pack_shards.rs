@@ -336,6 +336,7 @@ fn the_image_format_field_is_written_once_and_matches_the_image() {
         source: SourceSpec::TfRecord {
             shards: vec![out.path().join("a/*.tfrecord").display().to_string()],
             fields: Vec::new(),
+            follow_links: true,
         },
         ..pipeline
     };

@@ -91,6 +91,7 @@ fn turned_box() -> (TempDir, SourceSpec) {
         labels: None,
         classes: None,
         corners: false,
+        follow_links: true,
     };
     (root, source)
 }

@@ -4,16 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use bytes::Bytes;
-use infeed_raw::map::FileMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::CocoLabels;
-use crate::folder::content;
+use crate::annotations::AnnotationRoom;
 use crate::json;
 use crate::labelled::without_mark;
 use crate::listing::{Paths, Tree};
-use crate::store;
 use infeed_core::error::Error;
 use infeed_core::printable::printable;
 use infeed_core::sample::Size;
@@ -47,13 +45,8 @@ pub(crate) struct ListedImages {
 }
 
 /// Returns the content of an annotation file, without a byte order mark.
-pub(crate) fn annotation_text(path: &Path) -> Result<Bytes, Error> {
-    let text = if store::is_url(path) {
-        content(path)?
-    } else {
-        let map = FileMap::open(path).map_err(|error| Error::open(path, error))?;
-        Bytes::from_owner(map)
-    };
+pub(crate) fn annotation_text(path: &Path, room: &AnnotationRoom) -> Result<Bytes, Error> {
+    let text = room.map(path)?;
     let begin = text.len() - without_mark(&text).len();
     Ok(text.slice(begin..))
 }
@@ -116,17 +109,21 @@ pub(crate) fn required(
 /// Returns the images in the order of ids.
 pub(crate) fn list(
     root: &Path,
-    images: Option<Vec<ImageEntry<'_>>>,
+    images: Option<&RawValue>,
+    room: &AnnotationRoom,
+    expected: &str,
+    follow_links: bool,
 ) -> Result<ListedImages, ListError> {
     let Some(images) = images else {
         let problem = "it has no list `images`; use an annotation file, not results of a detector";
         return Err(ListError::Problem(problem.to_owned()));
     };
-    let mut found = Vec::with_capacity(images.len());
-    for (at, image) in images.iter().enumerate() {
-        let (id, name) = image.checked(at).map_err(ListError::Problem)?;
-        found.push((id, name, image.size()));
-    }
+    let checked = |image: ImageEntry<'_>, at| {
+        let (id, name) = image.checked(at)?;
+        Ok((id, name, image.size()))
+    };
+    let found = json::list(images, room, expected, checked);
+    let mut found = found.map_err(ListError::Problem)?;
     found.sort_by_key(|(id, ..)| *id);
     if let Some(twins) = found.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         return Err(ListError::Problem(format!(
@@ -146,7 +143,7 @@ pub(crate) fn list(
         names.push(name);
         sizes.push(size);
     }
-    let mut paths = Tree::named(root, &names).map_err(ListError::Other)?;
+    let mut paths = Tree::named(root, &names, follow_links).map_err(ListError::Other)?;
     paths.shrink();
     Ok(ListedImages { paths, ids, sizes })
 }
@@ -154,16 +151,21 @@ pub(crate) fn list(
 /// Returns the label of each category, and the names of the labels from 0.
 #[allow(clippy::type_complexity, reason = "used twice")]
 pub(crate) fn categories(
-    categories: &[Category<'_>],
+    categories: Option<&RawValue>,
     labels: CocoLabels,
+    room: &AnnotationRoom,
+    expected: &str,
 ) -> Result<(BTreeMap<i64, i64>, Option<Vec<String>>), String> {
-    let mut found = Vec::with_capacity(categories.len());
-    for category in categories {
+    let checked = |category: Category<'_>, _| {
         let name = category.name.and_then(json::parsed::<String>);
         let name = name.unwrap_or_default();
         let subject = || format!("the category {}", printable(&name));
-        found.push((required(category.id, "id", subject)?, name));
-    }
+        Ok((required(category.id, "id", subject)?, name))
+    };
+    let mut found = match categories {
+        Some(categories) => json::list(categories, room, expected, checked)?,
+        None => Vec::new(),
+    };
     found.sort_by_key(|(id, _)| *id);
     let mut numbers = BTreeMap::new();
     for (index, (id, name)) in found.iter().enumerate() {

@@ -22,6 +22,7 @@ use crate::shards::index::{IndexedShard, PACKED_BYTES, PACKED_RECORDS, ShardInde
 use crate::shards::notes::MemberNotes;
 use crate::shards::values::{FieldRequest, KindHint, cause, first_settled, specified_fields};
 use crate::shards::{ExtraBytes, ShardFormat, Shards};
+use crate::store::links::check_no_link;
 use crate::store::{self, Blob, unreadable};
 use infeed_core::error::{Cause, Error};
 use infeed_core::parse_problem::in_words;
@@ -116,16 +117,16 @@ pub static FORMAT: FileFormat = FileFormat {
     numbered: false,
     index_file: Some(INDEX),
     known_fields: |fields| Ok(specified_fields(&field_requests(fields)?)),
-    open: |names, fields| {
+    open: |files, fields| {
         let requests = field_requests(fields)?;
-        let [folder] = names else {
+        let [folder] = files.names else {
             let problem = format!(
                 "MDS shards are in 1 folder, not in {}; mix one source for each folder",
-                names.len()
+                files.names.len()
             );
             return Err(Error::config("source", problem));
         };
-        Ok(Arc::new(open(folder, &requests)?))
+        Ok(Arc::new(open(folder, &requests, files.follow_links)?))
     },
 };
 
@@ -135,7 +136,7 @@ pub static FORMAT: FileFormat = FileFormat {
 ///
 /// [`Error::Open`] for files that do not exist or differ in length from `index.json`, and
 /// [`Error::Config`] for columns that cannot be read.
-pub fn open(folder: &str, wanted: &[FieldRequest]) -> Result<Shards, Error> {
+pub fn open(folder: &str, wanted: &[FieldRequest], follow_links: bool) -> Result<Shards, Error> {
     let folder = store::local_path(folder);
     let path = joined(folder, INDEX);
     let index = store::open(&path)?;
@@ -160,6 +161,12 @@ pub fn open(folder: &str, wanted: &[FieldRequest]) -> Result<Shards, Error> {
     let found = listing.shards.iter().map(|stated| found(folder, stated));
     let found: Vec<(String, &MdsFile)> = found.collect::<Result<_, _>>()?;
     let names: Vec<String> = found.iter().map(|(name, _)| name.clone()).collect();
+    if !follow_links && !store::is_url(folder) {
+        for name in names.iter().chain([&path]) {
+            let checked = check_no_link(Path::new(folder), Path::new(name));
+            checked.map_err(|error| Error::open(name.as_str(), error))?;
+        }
+    }
     let blobs = store::open_all(&names)?;
     let shards = format.shards.iter_mut().zip(&listing.shards);
     for ((known, stated), (blob, (_, file))) in shards.zip(blobs.iter().zip(&found)) {

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use super::Source;
 use super::field_spec::{FieldSpec, column_requests};
+use crate::store::FilePatterns;
 use infeed_core::error::Error;
 use infeed_core::sample::Field;
 
@@ -108,7 +109,7 @@ impl FileFormat {
 pub type KnownFields = fn(&[FieldSpec]) -> Result<Option<Vec<Field>>, Error>;
 
 /// Opens a source from the names of its files and its fields.
-pub type OpenFiles = fn(&[String], &[FieldSpec]) -> Result<Arc<dyn Source>, Error>;
+pub type OpenFiles = fn(FilePatterns<'_>, &[FieldSpec]) -> Result<Arc<dyn Source>, Error>;
 
 /// Returns the format that a path, pattern or URL reveals, and the name for its description.
 pub fn detect(path: &Path) -> Option<(&'static FileFormat, String)> {

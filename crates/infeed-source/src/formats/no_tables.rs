@@ -4,11 +4,15 @@ use std::sync::Arc;
 
 use crate::Source;
 use crate::field_spec::FieldSpec;
+use crate::store::FilePatterns;
 use infeed_core::error::Error;
 
 /// Returns the error that names the feature.
-pub(super) fn open(files: &[String], _fields: &[FieldSpec]) -> Result<Arc<dyn Source>, Error> {
-    let first = files.first().map_or("tables", String::as_str);
+pub(super) fn open(
+    files: FilePatterns<'_>,
+    _fields: &[FieldSpec],
+) -> Result<Arc<dyn Source>, Error> {
+    let first = files.names.first().map_or("tables", String::as_str);
     Err(Error::missing_feature("source", first, "tables"))
 }
 
@@ -18,7 +22,11 @@ mod tests {
 
     #[test]
     fn a_table_names_the_feature_tables() {
-        let error = open(&["train.parquet".to_owned()], &[]).expect_err("a table");
+        let files = FilePatterns {
+            names: &["train.parquet".to_owned()],
+            follow_links: true,
+        };
+        let error = open(files, &[]).expect_err("a table");
         assert_eq!(
             error.to_string(),
             "source: train.parquet needs the cargo feature `tables` of the crate `infeed`, which \

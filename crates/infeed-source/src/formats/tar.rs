@@ -19,7 +19,7 @@ use crate::shards::tar_scan::{DOTS, FILES, TarScan, has_further_dot, key_and_ext
 use crate::shards::text_index;
 use crate::shards::values::{FieldRequest, KindHint, array, cause, decimal, listed, plain};
 use crate::shards::{ExtraBytes, ShardFormat, Shards};
-use crate::store;
+use crate::store::{self, FilePatterns};
 use infeed_core::error::{Cause, Error, IncompleteRecord};
 use infeed_core::sample::{DType, Field, FieldKind, Pixels};
 
@@ -54,9 +54,9 @@ pub static FORMAT: FileFormat = FileFormat {
 ///
 /// # Errors
 ///
-/// Errors of [`store::find`] and `Shards::open`, and [`Error::Config`] for a compressed archive.
-pub fn open(shards: &[String], wanted: &[FieldRequest]) -> Result<Shards, Error> {
-    Shards::open(Box::new(Tar::new(wanted)), store::find(shards)?)
+/// Errors of [`store::find_in`] and `Shards::open`, and [`Error::Config`] for a compressed archive.
+pub fn open(shards: FilePatterns<'_>, wanted: &[FieldRequest]) -> Result<Shards, Error> {
+    Shards::open(Box::new(Tar::new(wanted)), store::find_in(shards)?)
 }
 
 /// Returns the fields if they are known before any shard is opened; None if the first records

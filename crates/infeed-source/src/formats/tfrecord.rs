@@ -24,7 +24,7 @@ use crate::shards::notes::MemberNotes;
 use crate::shards::text_index;
 use crate::shards::values::{FieldRequest, KindHint, LISTED, cause, listed, specified_fields};
 use crate::shards::{ExtraBytes, ShardFormat, Shards};
-use crate::store::{self, Blob};
+use crate::store::{self, Blob, FilePatterns};
 use infeed_codec::decode;
 use infeed_core::error::{Cause, Error, IncompleteRecord};
 use infeed_core::printable::printable;
@@ -72,9 +72,9 @@ pub static FORMAT: FileFormat = FileFormat {
 ///
 /// # Errors
 ///
-/// Errors of [`store::find`] and `Shards::open`.
-pub fn open(shards: &[String], wanted: &[FieldRequest]) -> Result<Shards, Error> {
-    Shards::open(Box::new(TfRecord::new(wanted)), store::find(shards)?)
+/// Errors of [`store::find_in`] and `Shards::open`.
+pub fn open(shards: FilePatterns<'_>, wanted: &[FieldRequest]) -> Result<Shards, Error> {
+    Shards::open(Box::new(TfRecord::new(wanted)), store::find_in(shards)?)
 }
 
 /// TFRecord shards and the fields that their features become.

@@ -14,6 +14,7 @@ use crate::store::Blob;
 use infeed_core::probe::Probe;
 use infeed_core::random::mix;
 use infeed_core::replace::replace;
+use infeed_raw::file;
 
 /// Smaller shards are indexed faster than a cached index is found.
 const FROM_BYTES: u64 = 1 << 20;
@@ -55,7 +56,7 @@ impl IndexCacheFile {
 
     /// Returns the cached index if it is valid and belongs to the current state of the shard.
     pub(super) fn load(&self) -> Option<IndexedShard> {
-        let file = fs::read(&self.path).ok()?;
+        let file = file::read(&self.path, u64::MAX).ok()?;
         let (body, sum) = file.split_last_chunk::<4>()?;
         if crc32_iscsi(body) != u32::from_le_bytes(*sum) {
             return None;

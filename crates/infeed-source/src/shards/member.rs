@@ -14,6 +14,9 @@ pub(crate) const BLOCK: u64 = 512;
 /// Maximum bytes of an extended header of names and attributes.
 const EXTENDED_BYTES: u64 = 1 << 20;
 
+/// Most zeros after the end mark of an archive. Programs fill up a block of up to a few megabytes.
+const MAX_PADDING_BYTES: u64 = 64 << 20;
+
 /// Bytes after the end mark that are read at a time.
 const TRAILING_BYTES: usize = 64 << 10;
 
@@ -219,14 +222,19 @@ impl<P: ShardBytes> Members<P> {
     }
 
     /// Returns the data after the end mark at which [`next`](Members::next) stopped; None if only
-    /// zeros follow.
+    /// zeros follow. More zeros than programs write are data: all of them could not be read in time.
     ///
     /// # Errors
     ///
     /// The storage's error.
     pub(crate) fn trailing(&mut self) -> io::Result<Option<TrailingData>> {
         let len = self.pieces.len();
+        let padding_end = self.at.saturating_add(MAX_PADDING_BYTES);
         while self.at < len {
+            if self.at >= padding_end {
+                let (begin, bytes) = (self.at, len - self.at);
+                return Ok(Some(TrailingData::Other { begin, bytes }));
+            }
             let piece = self.pieces.at(self.at, TRAILING_BYTES)?;
             let Some(first) = piece.iter().position(|&byte| byte != 0) else {
                 self.at += piece.len() as u64;

@@ -6,18 +6,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use infeed_raw::file;
 use memmap2::MmapMut;
 
 /// Attempts at a read whose error may be temporary.
 const ATTEMPTS: u32 = 3;
 
-/// Opens a file and returns its length. Retries if the error may be temporary.
+/// Opens a regular file and returns its length. Retries if the error may be temporary.
 pub fn open_file(path: &Path) -> io::Result<(fs::File, u64)> {
-    retry(|| {
-        let file = fs::File::open(path)?;
-        let length = file.metadata()?.len();
-        Ok((file, length))
-    })
+    retry(|| file::open(path))
 }
 
 /// Reads at most `length` bytes of a file just opened, into a pooled buffer if one is free. Returns
@@ -32,7 +29,7 @@ pub fn read_file(
     retry(|| {
         let mut file = match first.take() {
             Some(file) => file,
-            None => fs::File::open(path)?,
+            None => file::open(path)?.0,
         };
         if length < LARGE {
             let mut bytes = Vec::with_capacity(length as usize);
@@ -278,9 +275,10 @@ pub(super) fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T>
 }
 
 fn may_pass(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidInput, IsADirectory, NotFound, PermissionDenied};
     !matches!(
         error.kind(),
-        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied | io::ErrorKind::IsADirectory
+        NotFound | PermissionDenied | IsADirectory | InvalidInput
     )
 }
 

@@ -33,6 +33,7 @@ use infeed_core::error::Error;
 use infeed_core::own_files::is_inside;
 use infeed_core::random::mix;
 use infeed_core::units::parse_bytes;
+use infeed_raw::file;
 
 pub use files::OtherFiles;
 pub use manage::{
@@ -544,7 +545,6 @@ fn find(root: &Path, path: &Path, name: &str) -> Result<Option<OpenPiece>, Strin
         return Err(OTHER.to_owned());
     }
     let offset = (HEAD + text.len()) as u64;
-    let size = file.metadata().map_err(|error| error.to_string())?.len();
     // Checked before memory is allocated for it.
     if size != offset + length {
         return Err(format!(

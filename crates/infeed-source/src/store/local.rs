@@ -1,6 +1,6 @@
 //! Local files.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -9,9 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
 
 use bytes::Bytes;
+use infeed_raw::file;
 
 use super::Blob;
 use super::buffers::{BufferPool, held_bytes, read_at, retry};
+use super::links;
 use infeed_core::error::Error;
 
 /// Maximum number of files that the process keeps open between reads; many systems allow 1024 per
@@ -48,11 +50,7 @@ impl LocalFile {
     }
 
     fn with(path: &Path, buffers: &Arc<BufferPool>) -> Result<LocalFile, Error> {
-        let data = fs::metadata(path).map_err(|error| Error::open(path, error))?;
-        if !data.is_file() {
-            let kind = io::Error::other("it is not a file");
-            return Err(Error::open(path, kind));
-        }
+        let data = file::metadata(path).map_err(|error| Error::open(path, error))?;
         let modified = data.modified().ok();
         let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         Ok(LocalFile {
@@ -70,7 +68,7 @@ impl LocalFile {
         if let Some(file) = &*kept {
             return Ok(Arc::clone(file));
         }
-        let file = Arc::new(File::open(&self.path)?);
+        let file = Arc::new(file::open(&self.path)?.0);
         if OPEN.fetch_add(1, Ordering::Relaxed) < KEPT_OPEN {
             *kept = Some(Arc::clone(&file));
         } else {
@@ -150,7 +148,7 @@ pub(super) fn split_existing(path: &str) -> (&str, &str) {
 
 /// Opens the files that match a path with `*`, `?` or `[…]`, sorted; or the one file with this
 /// name.
-pub(super) fn matches(name: &str) -> Result<Vec<Arc<dyn Blob>>, Error> {
+pub(super) fn matches(name: &str, follow_links: bool) -> Result<Vec<Arc<dyn Blob>>, Error> {
     let buffers = Arc::default();
     let open = |path: &Path| -> Result<Arc<dyn Blob>, Error> {
         Ok(Arc::new(LocalFile::with(path, &buffers)?))
@@ -160,14 +158,21 @@ pub(super) fn matches(name: &str) -> Result<Vec<Arc<dyn Blob>>, Error> {
         return Ok(vec![open(Path::new(name))?]);
     }
     let wrong = |problem: String| Error::config("source", format!("{name}: {problem}"));
-    let pattern = glob::Pattern::escape(existing) + rest;
-    let paths = glob::glob(&pattern).map_err(|error| wrong(error.to_string()))?;
+    let root = match existing {
+        "" => Path::new("."),
+        existing => Path::new(existing),
+    };
+    let rest = rest.trim_start_matches(std::path::is_separator);
+    let mut paths = Vec::new();
+    add_matches(root, rest, follow_links, &mut paths)?;
+    paths.sort();
+    // `a/**/**` finds a file several times.
+    paths.dedup();
     let mut blobs = Vec::new();
-    // `glob` returns sorted names.
     for path in paths {
-        let path = path.map_err(|error| Error::open(error.path().to_owned(), error))?;
-        if path.is_file() {
-            blobs.push(open(&path)?);
+        let is_excluded = !follow_links && links::check_no_link(root, &path).is_err();
+        if !is_excluded && !path.is_dir() {
+            blobs.push(open(path.strip_prefix("./").unwrap_or(&path))?);
         }
     }
     if blobs.is_empty() {
@@ -176,9 +181,45 @@ pub(super) fn matches(name: &str) -> Result<Vec<Arc<dyn Blob>>, Error> {
     Ok(blobs)
 }
 
+/// Adds the paths below a folder that match a pattern. `**` matches a folder and those below it.
+fn add_matches(
+    folder: &Path,
+    pattern: &str,
+    follow_links: bool,
+    found: &mut Vec<PathBuf>,
+) -> Result<(), Error> {
+    let parts: Vec<&str> = pattern.split(std::path::is_separator).collect();
+    let Some(at) = parts.iter().position(|part| *part == "**") else {
+        let pattern = format!(
+            "{}/{pattern}",
+            glob::Pattern::escape(&folder.to_string_lossy())
+        );
+        let paths = glob::glob(&pattern)
+            .map_err(|error| Error::config("source", format!("{pattern}: {error}")))?;
+        for path in paths {
+            found.push(path.map_err(|error| Error::open(error.path().to_owned(), error))?);
+        }
+        return Ok(());
+    };
+    let mut bases = vec![folder.to_owned()];
+    if at > 0 {
+        bases.clear();
+        add_matches(folder, &parts[..at].join("/"), follow_links, &mut bases)?;
+    }
+    for base in bases.iter().filter(|base| base.is_dir()) {
+        // `glob` would follow links without a limit.
+        let below = links::folders(base, follow_links);
+        for folder in below.map_err(|error| Error::open(base, error))? {
+            add_matches(&folder, &parts[at + 1..].join("/"), follow_links, found)?;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn a_range_is_returned_whole_or_is_an_error() {
@@ -199,6 +240,33 @@ mod tests {
     }
 
     #[test]
+    fn two_stars_match_folders_at_any_depth() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        for name in ["a.tar", "x/b.tar", "x/.y/z/c.tar", "x/n.idx", "w/d.tar"] {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            fs::write(path, name).expect("writes");
+        }
+        for (pattern, expected) in [
+            (
+                "**/*.tar",
+                &["a.tar", "w/d.tar", "x/.y/z/c.tar", "x/b.tar"][..],
+            ),
+            ("x/**/*.tar", &["x/.y/z/c.tar", "x/b.tar"]),
+            ("**/z/**/**/*.tar", &["x/.y/z/c.tar"]),
+            ("?/**/[bd].tar", &["w/d.tar", "x/b.tar"]),
+        ] {
+            let whole = root.path().join(pattern).display().to_string();
+            let blobs = matches(&whole, true).expect(pattern);
+            let names = blobs.iter().map(|blob| {
+                let path = blob.path().expect("a file").strip_prefix(root.path());
+                path.expect("below the root").display().to_string()
+            });
+            assert_eq!(names.collect::<Vec<_>>(), expected, "{pattern}");
+        }
+    }
+
+    #[test]
     fn a_pattern_names_files_in_sorted_order() {
         let root = tempfile::tempdir().expect("a temporary folder");
         for name in ["b.tar", "a.tar", "c.idx"] {
@@ -206,14 +274,14 @@ mod tests {
         }
         let pattern = root.path().join("*.tar").display().to_string();
 
-        let blobs = matches(&pattern).expect("two");
+        let blobs = matches(&pattern, true).expect("two");
 
         let names: Vec<_> = blobs.iter().filter_map(|blob| blob.path()).collect();
         assert_eq!(
             names,
             [root.path().join("a.tar"), root.path().join("b.tar")]
         );
-        assert!(matches(&root.path().join("*.zip").display().to_string()).is_err());
+        assert!(matches(&root.path().join("*.zip").display().to_string(), true).is_err());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod buffers;
 mod cache;
+pub(crate) mod links;
 mod local;
 // Also in tests, which check the errors in every build.
 #[cfg(any(test, not(feature = "remote")))]
@@ -111,6 +112,29 @@ pub fn open(name: &str) -> Result<Arc<dyn Blob>, Error> {
     }
 }
 
+/// Names of files that a user gives: paths, patterns and URLs.
+#[derive(Clone, Copy, Debug)]
+pub struct FilePatterns<'a> {
+    /// The names.
+    pub names: &'a [String],
+    /// Whether patterns match files through symbolic links. A path without wildcards is always
+    /// followed.
+    pub follow_links: bool,
+}
+
+/// As [`find_in`], for patterns that follow links.
+///
+/// # Errors
+///
+/// As [`find_in`].
+pub fn find<S: AsRef<str>>(patterns: &[S]) -> Result<Vec<Arc<dyn Blob>>, Error> {
+    let names: Vec<String> = patterns.iter().map(|one| one.as_ref().to_owned()).collect();
+    find_in(FilePatterns {
+        names: &names,
+        follow_links: true,
+    })
+}
+
 /// Opens the blobs that match patterns, in the order of the patterns; the matches of one pattern
 /// are sorted.
 ///
@@ -123,17 +147,17 @@ pub fn open(name: &str) -> Result<Arc<dyn Blob>, Error> {
 ///
 /// [`Error::Config`] for an invalid pattern or one without a match, [`Error::Open`] for a blob that
 /// does not exist.
-pub fn find<S: AsRef<str>>(patterns: &[S]) -> Result<Vec<Arc<dyn Blob>>, Error> {
+pub fn find_in(patterns: FilePatterns<'_>) -> Result<Vec<Arc<dyn Blob>>, Error> {
     let mut blobs: Vec<Arc<dyn Blob>> = Vec::new();
-    for pattern in patterns {
-        let pattern = pattern.as_ref();
+    for pattern in patterns.names {
         if is_url(pattern) && !pattern.starts_with(FILE) {
             blobs.extend(remote::matches(&pattern::expand(pattern)?)?);
             continue;
         }
         let (existing, rest) = local::split_existing(local_path(pattern));
         for rest in pattern::expand(rest)? {
-            blobs.extend(local::matches(&format!("{existing}{rest}"))?);
+            let name = format!("{existing}{rest}");
+            blobs.extend(local::matches(&name, patterns.follow_links)?);
         }
     }
     if blobs.is_empty() {

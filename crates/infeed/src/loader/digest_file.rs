@@ -4,7 +4,7 @@
 //! twice, the later line counts.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,7 @@ use super::state::LoaderState;
 use super::{OnError, Options};
 use infeed_core::error::Error;
 use infeed_core::parse_problem::in_words;
+use infeed_raw::file;
 
 /// Version of the format.
 const VERSION: u32 = 1;
@@ -168,7 +169,7 @@ impl DigestFile {
     /// [`Error::Open`]; [`Error::Config`] for a file of another kind.
     pub fn read(path: &Path) -> Result<DigestFile, Error> {
         let failed = |error: io::Error| Error::open(path, error);
-        let mut lines = DigestLines::new(fs::File::open(path).map_err(failed)?);
+        let mut lines = DigestLines::new(file::open(path).map_err(failed)?.0);
         let first = lines.next().map_err(failed)?;
         let Some(first) = first else {
             let problem = "the file is empty; write it again";

@@ -4,6 +4,7 @@
 //! The operating system releases a lock when its process ends, even in a crash, so nothing needs
 //! cleaning up. If files cannot be created or locked, a process sees no others.
 
+use infeed_raw::file;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{Read, Write};
@@ -186,7 +187,7 @@ impl Drop for RegisterEntry {
 
 /// Returns the text of a locked file. Removes an unlocked one.
 fn held(path: &Path) -> Option<String> {
-    let file = File::open(path).ok()?;
+    let (file, _) = file::open(path).ok()?;
     // A shared lock, so that two readers do not take each other for the owner.
     match file.try_lock_shared() {
         Ok(()) => {

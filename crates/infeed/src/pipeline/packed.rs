@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use infeed_core::error::Error;
+use infeed_raw::file;
 use infeed_source::store;
 
 /// File that marks a packed dataset as complete and records how it was made.
@@ -61,10 +62,13 @@ pub(super) fn text_of(file: &Path) -> Result<String, Error> {
     let read = || match store::is_url(file) {
         true => {
             let blob = store::open(&file.to_string_lossy())?;
-            let bytes = blob.read(0..blob.len());
+            let bytes = match blob.len() {
+                length @ ..=file::MAX_TEXT_BYTES => blob.read(0..length),
+                length => Err(file::too_large(length, file::MAX_TEXT_BYTES)),
+            };
             bytes.map_err(|error| Error::open(file, error))
         }
-        false => std::fs::read(file)
+        false => file::read_argument(file, file::MAX_TEXT_BYTES)
             .map(bytes::Bytes::from)
             .map_err(|error| Error::open(file, error)),
     };

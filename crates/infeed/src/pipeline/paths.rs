@@ -235,6 +235,7 @@ mod tests {
             Pipeline::new(SourceSpec::WebDataset {
                 shards: shards.iter().map(|&name| name.to_owned()).collect(),
                 fields: Vec::new(),
+                follow_links: true,
             })
         };
         let whole = of(&["/data/packed/a.tar", "/other/b.tar", "s3://bucket/c.tar"]);
@@ -258,6 +259,7 @@ mod tests {
             Pipeline::new(SourceSpec::TfRecord {
                 shards: shards.iter().map(|&name| name.to_owned()).collect(),
                 fields: Vec::new(),
+                follow_links: true,
             })
         };
         let whole = of(&["s3://bucket/packed/{0..9}.tfrecord", "s3://other/packed/x"]);

@@ -23,6 +23,7 @@ use infeed_source::formats::{self, FileFormat};
 use infeed_source::memory::{FieldData, Memory};
 use infeed_source::mix::Mix;
 use infeed_source::pairs::{PairFolder, Pairs};
+use infeed_source::store::FilePatterns;
 use infeed_source::{Source, labelme, panoptic, voc, yolo};
 
 /// Defines [`SourceSpec`] with one variant for each file format of the table, and what these
@@ -52,7 +53,7 @@ macro_rules! source_spec {
                 /// Whether a class folder may have no images. Always allowed with `classes`.
                 #[serde(default, skip_serializing_if = "is_no")]
                 allow_empty: bool,
-                /// Whether symbolic links that lead outside `path` are followed.
+                /// Whether symbolic links below `path` are followed.
                 #[serde(default = "yes", skip_serializing_if = "is_yes")]
                 follow_links: bool,
             },
@@ -69,7 +70,7 @@ macro_rules! source_spec {
                 /// The same for masks, such as `_mask`.
                 #[serde(default, skip_serializing_if = "String::is_empty")]
                 mask_suffix: String,
-                /// Whether symbolic links that lead outside the two folders are followed.
+                /// Whether symbolic links below the two folders are followed.
                 #[serde(default = "yes", skip_serializing_if = "is_yes")]
                 follow_links: bool,
             },
@@ -92,6 +93,9 @@ macro_rules! source_spec {
                 /// its segments, with masks.
                 #[serde(default, skip_serializing_if = "Option::is_none")]
                 panoptic: Option<PathBuf>,
+                /// Whether symbolic links below `images` are followed.
+                #[serde(default = "yes", skip_serializing_if = "is_yes")]
+                follow_links: bool,
             },
             /// Images with the boxes of YOLO text files.
             Yolo {
@@ -107,6 +111,9 @@ macro_rules! source_spec {
                 /// Whether the corners of rotated boxes are read.
                 #[serde(default, skip_serializing_if = "is_no")]
                 corners: bool,
+                /// Whether symbolic links below `images` and `labels` are followed.
+                #[serde(default = "yes", skip_serializing_if = "is_yes")]
+                follow_links: bool,
             },
             /// Images with the boxes of a dataset in the format of Pascal VOC.
             Voc {
@@ -117,6 +124,9 @@ macro_rules! source_spec {
                 /// Names of the classes. Absent: the 20 classes of the challenge.
                 #[serde(default, skip_serializing_if = "Option::is_none")]
                 classes: Option<Vec<String>>,
+                /// Whether symbolic links below `path` are followed.
+                #[serde(default = "yes", skip_serializing_if = "is_yes")]
+                follow_links: bool,
             },
             /// Images with the shapes of LabelMe files.
             LabelMe {
@@ -131,6 +141,9 @@ macro_rules! source_spec {
                 /// Whether the mask of each box is read.
                 #[serde(default, skip_serializing_if = "is_no")]
                 masks: bool,
+                /// Whether symbolic links below `images` and `labels` are followed.
+                #[serde(default = "yes", skip_serializing_if = "is_yes")]
+                follow_links: bool,
             },
             /// Mix of several sources with the same fields.
             Mix {
@@ -155,6 +168,9 @@ macro_rules! source_spec {
                     /// Fields to read. Empty: the files decide.
                     #[serde(default, skip_serializing_if = "Vec::is_empty")]
                     fields: Vec<FieldSpec>,
+                    /// Whether symbolic links below the folder of a pattern are followed.
+                    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+                    follow_links: bool,
                 },
             )*
             /// A source object from the caller, such as the items of a Python object.
@@ -173,6 +189,7 @@ macro_rules! source_spec {
                     SourceSpec::$variant {
                         $key: FileNames::from_name(files.into()),
                         fields: Vec::new(),
+                        follow_links: true,
                     }
                 }
             )*
@@ -186,10 +203,14 @@ macro_rules! source_spec {
             }
 
             /// Returns the format, names and fields of a source in files with many records.
-            fn file_source(&self) -> Option<(&'static FileFormat, &[String], &[FieldSpec])> {
+            fn file_source(&self) -> Option<(&'static FileFormat, FilePatterns<'_>, &[FieldSpec])> {
                 match self {
-                    $(SourceSpec::$variant { $key, fields } => {
-                        Some((&$format, $key.names(), fields))
+                    $(SourceSpec::$variant { $key, fields, follow_links } => {
+                        let files = FilePatterns {
+                            names: $key.names(),
+                            follow_links: *follow_links,
+                        };
+                        Some((&$format, files, fields))
                     })*
                     _ => None,
                 }
@@ -506,13 +527,14 @@ impl SourceSpec {
                 labels,
                 keypoints,
                 panoptic: Some(panoptic),
+                follow_links,
                 ..
             } => {
                 if keypoints.is_some() {
                     let problem = "panoptic annotations have no keypoints; leave out one of them";
                     return Err(Error::config("source", problem));
                 }
-                let source = panoptic::open(images, annotations, panoptic, *labels)?;
+                let source = panoptic::open(images, annotations, panoptic, *labels, *follow_links)?;
                 Arc::new(source.annotated(image))
             }
             SourceSpec::Coco {
@@ -522,9 +544,11 @@ impl SourceSpec {
                 keypoints,
                 masks,
                 panoptic: None,
+                follow_links,
             } => {
-                let (labels, keypoints) = (*labels, *keypoints);
-                let source = coco::open(images, annotations, labels, keypoints, *masks)?;
+                let (labels, keypoints, follow_links) = (*labels, *keypoints, *follow_links);
+                let source =
+                    coco::open(images, annotations, labels, keypoints, *masks, follow_links)?;
                 Arc::new(source.annotated(image))
             }
             SourceSpec::Yolo {
@@ -532,23 +556,36 @@ impl SourceSpec {
                 labels,
                 classes,
                 corners,
+                follow_links,
             } => {
                 let (labels, classes) = (labels.as_deref(), classes.as_deref());
-                Arc::new(yolo::open(images, labels, classes, *corners)?)
+                Arc::new(yolo::open(
+                    images,
+                    labels,
+                    classes,
+                    *corners,
+                    *follow_links,
+                )?)
             }
             SourceSpec::Voc {
                 path,
                 image_set,
                 classes,
-            } => Arc::new(voc::open(path, image_set, classes.as_deref())?.annotated(image)),
+                follow_links,
+            } => {
+                let source = voc::open(path, image_set, classes.as_deref(), *follow_links)?;
+                Arc::new(source.annotated(image))
+            }
             SourceSpec::LabelMe {
                 images,
                 labels,
                 classes,
                 masks,
+                follow_links,
             } => {
                 let (labels, classes) = (labels.as_deref(), classes.as_deref());
-                Arc::new(labelme::open(images, labels, classes, *masks)?.annotated(image))
+                let source = labelme::open(images, labels, classes, *masks, *follow_links)?;
+                Arc::new(source.annotated(image))
             }
             SourceSpec::Mix { parts, epoch } => {
                 let weighted = parts.iter().any(|part| part.weight.is_some());

@@ -57,6 +57,10 @@ struct BoxColumn {
     points: Option<PointsPlan>,
 }
 
+/// Bytes of memory for a box while its sample is made: a moving box, and the corners and the number of
+/// one that stays.
+const BOX_BYTES: u64 = (size_of::<MovingBox>() + size_of::<[f64; 4]>() + size_of::<usize>()) as u64;
+
 /// Boxes of a record that stay in a sample.
 pub(super) struct KeptBoxes {
     /// Bytes of the columns, with the rows of all boxes.
@@ -260,6 +264,15 @@ impl BoxesPlan {
         (record[self.field].len() / (SIDES * self.dtype.bytes())) as u64
     }
 
+    /// Bytes of memory for the boxes of a record while its sample is made.
+    pub(super) fn scratch_bytes(&self, record: &[Bytes]) -> u64 {
+        let points = self.columns.iter().filter(|column| column.points.is_some());
+        let points = points.map(|column| record[column.field].len() as u64);
+        let moved = points.fold(0_u64, u64::saturating_add).saturating_mul(2);
+        let boxes = self.count(record).saturating_mul(BOX_BYTES);
+        boxes.saturating_add(moved)
+    }
+
     /// Moves the boxes of a record by the steps of its image. Returns those that stay.
     pub(super) fn kept(
         &self,
@@ -292,9 +305,13 @@ impl BoxesPlan {
         let filter = self.spec.filter();
         let kept = boxes.iter().enumerate();
         let kept = kept.filter(|(_, moving)| filter.keeps(moving));
-        let (numbers, corners) = kept
-            .map(|(number, moving)| (number, moving.visible()))
-            .unzip();
+        // Growing lists would take twice the memory.
+        let count = kept.clone().count();
+        let (mut numbers, mut corners) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        for (number, moving) in kept {
+            numbers.push(number);
+            corners.push(moving.visible());
+        }
         Ok(KeptBoxes {
             columns,
             numbers,
@@ -387,14 +404,7 @@ impl BoxesPlan {
         record: &[Bytes],
         image: ImageFrame,
     ) -> Result<Vec<MovingBox>, BoxesError> {
-        let boxes = self.read(&record[self.field], image)?.into_iter();
-        Ok(boxes
-            .map(|corners| MovingBox::new(corners, image.size))
-            .collect())
-    }
-
-    /// Returns left, top, right and bottom of each box, in pixels of the decoded image.
-    fn read(&self, bytes: &[u8], image: ImageFrame) -> Result<Vec<[f64; 4]>, BoxesError> {
+        let bytes: &[u8] = &record[self.field];
         let name = &self.spec.field;
         let width = self.dtype.bytes();
         if !bytes.len().is_multiple_of(SIDES * width) {
@@ -427,7 +437,8 @@ impl BoxesPlan {
             };
             let [x1, y1] = frame.shown_point([left, top]);
             let [x2, y2] = frame.shown_point([right, bottom]);
-            boxes.push([x1.min(x2), y1.min(y2), x1.max(x2), y1.max(y2)]);
+            let corners = [x1.min(x2), y1.min(y2), x1.max(x2), y1.max(y2)];
+            boxes.push(MovingBox::new(corners, image.size));
         }
         Ok(boxes)
     }

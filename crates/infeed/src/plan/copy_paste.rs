@@ -143,7 +143,7 @@ impl Plan {
         let objects = both.iter().map(|image| boxes.count(&image.record.fields));
         let planes = objects.map(|count| count.div_ceil(OBJECTS_PER_PLANE as u64));
         let plane_bytes = size.pixels().saturating_mul(planes.sum::<u64>() + 2);
-        canvas_bytes += self.mask_bytes((&both, &after));
+        canvas_bytes += self.box_bytes((&both, &after));
         scratch.meter.lap(Stage::Decode, counters);
         let needed = plane_bytes.saturating_add(canvas_bytes + most.1.max(after_bytes));
         admit(needed).map_err(|error| TileFailure {

@@ -1,6 +1,6 @@
 //! Headers of a few records, read within a budget of bytes before a run begins.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use infeed_codec::decode::{Decoder, Format, Header, Limits};
 use infeed_core::exec::budget::BudgetError;
+use infeed_raw::file;
 use infeed_source::{Read, RecordResult, Source, store};
 
 /// Bytes at the beginning of a file that are read one after the other, until they hold its header.
@@ -75,13 +76,7 @@ impl<'a> HeaderReader<'a> {
         if store::is_url(path) {
             return None;
         }
-        let metadata = fs::metadata(path).ok()?;
-        // To open a named pipe would wait for its writer.
-        if !metadata.is_file() {
-            return None;
-        }
-        let file = File::open(path).ok()?;
-        let length = metadata.len();
+        let (file, length) = file::open(path).ok()?;
         let mut bytes = Vec::new();
         // Metadata may follow the size.
         let heads = HEAD_BYTES.into_iter().skip(usize::from(orientation));

@@ -109,7 +109,7 @@ impl Plan {
         let images: Vec<SampleImage<'_>> = images
             .map(|(of, part)| SampleImage::new(of.record, &part.looked[0], &part.drawn.image.steps))
             .collect();
-        canvas_bytes += self.mask_bytes((&images, &after));
+        canvas_bytes += self.box_bytes((&images, &after));
         scratch.meter.lap(Stage::Decode, counters);
         admit(canvas_bytes + most.1.max(after_bytes)).map_err(|error| TileFailure {
             tile: most.0,

@@ -60,6 +60,16 @@ impl<'a> SampleImage<'a> {
 }
 
 impl Plan {
+    /// Bytes of memory for the boxes of a sample, and for the mask of each box, while it is made.
+    pub(super) fn box_bytes(&self, images: SampleImages<'_>) -> u64 {
+        let records = images.0.iter().map(|image| &image.record.fields);
+        let boxes = records.flat_map(|record| {
+            let plans = self.boxes.iter();
+            plans.map(move |boxes| boxes.scratch_bytes(record))
+        });
+        boxes.fold(self.mask_bytes(images), u64::saturating_add)
+    }
+
     /// Writes the boxes that stay in a sample, with their columns and masks, and the points.
     pub(super) fn write_boxes(
         &self,

@@ -129,11 +129,13 @@ impl Plan {
             if let Some((canvas, after)) = &canvas {
                 (image.frame, shared) = (ImageFrame::upright(*canvas), after);
             }
-            let masks = self.mask_bytes((&[image], shared));
+            let images = [image];
+            let masks = self.mask_bytes((&images, shared));
+            let boxes = self.box_bytes((&images, shared));
             // Those of all images of the sample.
-            let masks = masks.saturating_mul(self.images_per_sample());
-            scratch = scratch.saturating_add(masks);
-            row = row.saturating_add(masks);
+            let count = self.images_per_sample();
+            scratch = scratch.saturating_add(boxes.saturating_mul(count));
+            row = row.saturating_add(masks.saturating_mul(count));
         }
         scratch = match (&self.join, self.mixes()) {
             // Both images of a paste exist at once.
@@ -229,6 +231,7 @@ mod tests {
             labels: None,
             classes: None,
             masks,
+            follow_links: true,
         };
         let all = transforms.into_iter();
         let pipeline = all.fold(Pipeline::new(source).decode(), Pipeline::transform);

@@ -267,7 +267,7 @@ impl Plan {
             .first()
             .map(|first| SampleImage::new(record, first, &[]));
         let images = (images.as_slice(), &drawn[..]);
-        needed += self.mask_bytes(images);
+        needed += self.box_bytes(images);
         for look in &looked {
             let folded = fold(&look.plan.steps, missing, look.size);
             let request = self.request(look, &folded);

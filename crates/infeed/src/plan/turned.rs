@@ -197,6 +197,7 @@ mod tests {
             labels: None,
             classes: None,
             corners: false,
+            follow_links: true,
         }
     }
 
@@ -249,6 +250,7 @@ mod tests {
                     keypoints: None,
                     masks: false,
                     panoptic: None,
+                    follow_links: true,
                 },
                 "1 of 1 sampled images",
             ),
@@ -257,6 +259,7 @@ mod tests {
                     path: root.to_owned(),
                     image_set: "train".to_owned(),
                     classes: None,
+                    follow_links: true,
                 },
                 "1 of 1 sampled images",
             ),
@@ -266,6 +269,7 @@ mod tests {
                     labels: None,
                     classes: None,
                     masks: false,
+                    follow_links: true,
                 },
                 "1 of 1 sampled images",
             ),

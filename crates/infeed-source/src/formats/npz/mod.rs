@@ -24,7 +24,7 @@ use crate::left_out::LeftOut;
 use crate::memory::{hand_over, resident_reads};
 use crate::npy;
 use crate::shards::index::invalid;
-use crate::store::{Blob, find, unreadable};
+use crate::store::{Blob, find_in, unreadable};
 use crate::{
     Admission, Read, ReadError, Sink, Source, admitted, files_fingerprint, group_reads,
     handle_bytes, parallel_reads,
@@ -36,7 +36,7 @@ use zip::ZipMember;
 
 /// NumPy archives in the table of formats.
 pub static FORMAT: FileFormat = FileFormat::table("npz", ".npz", &[".npz"], |files, fields| {
-    let blobs = find(files)?;
+    let blobs = find_in(files)?;
     Ok(Arc::new(Npz::open(blobs, &column_requests(fields)?)?))
 });
 

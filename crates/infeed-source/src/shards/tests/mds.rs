@@ -79,7 +79,7 @@ fn open(
     root: &TempDir,
     wanted: &[FieldRequest],
 ) -> Result<super::Shards, infeed_core::error::Error> {
-    mds::open(&root.path().display().to_string(), wanted)
+    mds::open(&root.path().display().to_string(), wanted, true)
 }
 
 fn wanted(name: &str, hint: KindHint) -> FieldRequest {
@@ -340,7 +340,7 @@ fn a_folder_by_its_file_url_is_that_folder() {
     index(root.path(), &stated);
 
     let url = format!("file://{}", root.path().display());
-    let source = mds::open(&url, &[]).expect("the raw shard is there");
+    let source = mds::open(&url, &[], true).expect("the raw shard is there");
 
     assert_eq!(records(&source), [Ok(vec![vec![7; 8].into()])]);
 }

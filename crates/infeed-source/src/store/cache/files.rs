@@ -14,6 +14,7 @@ use std::time::SystemTime;
 use super::MAGIC;
 use infeed_core::own_files::is_inside;
 use infeed_core::printable::printable;
+use infeed_raw::file;
 
 /// Folder of the pieces, in folders that are named by two hexadecimal digits.
 pub(super) const PIECES: &str = "pieces";
@@ -203,7 +204,7 @@ pub(super) fn open(root: &Path, path: &Path) -> io::Result<Option<File>> {
     if !fs::symlink_metadata(path)?.is_file() || !is_inside(root, path) {
         return Ok(None);
     }
-    let mut file = File::open(path)?;
+    let (mut file, _) = file::open(path)?;
     let mut first = Vec::with_capacity(MAGIC.len());
     (&mut file)
         .take(MAGIC.len() as u64)

@@ -10,6 +10,7 @@ use super::files::{self, OtherFiles, RemovablePiece};
 use super::records::DECODED;
 use super::{HEAD, OpenPiece, checksum, head};
 use crate::store::BufferPool;
+use infeed_raw::file;
 
 /// Pieces of one dataset, bucket or server.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 //! Only keys in these files are read. A profile whose keys must be requested (a role, single
 //! sign-on, a command) is an error that names the way to get keys.
 
+use infeed_raw::file;
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::PathBuf;
 
 /// Maximum length of a file.
@@ -34,11 +34,7 @@ impl AwsProfile {
             let own = get(variable).map(PathBuf::from);
             own.or_else(|| Some(home()?.join(".aws").join(name)))
         };
-        let text = |path: Option<PathBuf>| {
-            let path = path?;
-            (fs::metadata(&path).ok()?.len() <= LONGEST).then_some(())?;
-            fs::read_to_string(path).ok()
-        };
+        let text = |path: Option<PathBuf>| file::read_text(path?, LONGEST).ok();
         let name = get("AWS_PROFILE").or_else(|| get("AWS_DEFAULT_PROFILE"));
         AwsProfile::of(
             name.as_deref().unwrap_or("default"),

@@ -145,6 +145,7 @@ fn labels_without_an_image_are_left_out_and_labels_next_to_their_image_are_not()
         labels: Some(root.join("images")),
         classes: None,
         corners: false,
+        follow_links: true,
     };
 
     let found = messages(root, yolo, &[]);

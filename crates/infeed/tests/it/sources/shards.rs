@@ -40,7 +40,7 @@ fn descriptions_of_shards_survive_toml_with_one_or_more_shards() {
     let text = "[source]\nkind = \"webdataset\"\nshards = \"a.tar\"\n\
                 fields = [{ name = \"label\", from = \"cls\", kind = \"tensor\", dtype = \"int32\" }]";
     let pipeline = Pipeline::from_toml(text).expect("one shard");
-    let SourceSpec::WebDataset { shards, fields } = &pipeline.source else {
+    let SourceSpec::WebDataset { shards, fields, .. } = &pipeline.source else {
         panic!("another source");
     };
     assert_eq!(
@@ -56,6 +56,7 @@ fn checking_before_opening_uses_declared_fields_only() {
     let described = SourceSpec::WebDataset {
         shards: vec!["absent.tar".to_owned()],
         fields: vec![field("label", "cls", None)],
+        follow_links: true,
     };
     let error = Pipeline::new(described)
         .decode()
@@ -219,14 +220,17 @@ fn seeds_of_the_fuzzed_parsers_open_or_are_rejected() {
                 "read_arrow" => SourceSpec::Arrow {
                     files: vec![path],
                     fields: fields(),
+                    follow_links: true,
                 },
                 "read_parquet" => SourceSpec::Parquet {
                     files: vec![path],
                     fields: fields(),
+                    follow_links: true,
                 },
                 _ => SourceSpec::Npz {
                     files: vec![path],
                     fields: fields(),
+                    follow_links: true,
                 },
             };
             let Ok(source) = spec.open(&[]) else {
@@ -255,6 +259,7 @@ fn fields_of_a_tfrecord_follow_the_description() {
             field("file", "image/encoded", Some("bytes")),
             field("class", "image/class/label", Some("tensor")),
         ],
+        follow_links: true,
     };
 
     let source = spec.open(&[]).expect("a shard");

@@ -57,6 +57,7 @@ fn stream(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
     made(SourceSpec::Arrow {
         files: vec![path.display().to_string()],
         fields: Vec::new(),
+        follow_links: true,
     })
 }
 
@@ -79,6 +80,7 @@ fn compressed(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
     made(SourceSpec::Arrow {
         files: vec![root.join("*.arrow").display().to_string()],
         fields: Vec::new(),
+        follow_links: true,
     })
 }
 
@@ -100,6 +102,7 @@ fn parquet(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
     made(SourceSpec::Parquet {
         files: vec![root.join("*.parquet").display().to_string()],
         fields: Vec::new(),
+        follow_links: true,
     })
 }
 
@@ -128,6 +131,7 @@ fn npz(root: &Path, images: &[Vec<u8>], damaged: &[u64], deflate: bool) -> Made 
     made(SourceSpec::Npz {
         files: vec![root.join("*.npz").display().to_string()],
         fields: Vec::new(),
+        follow_links: true,
     })
 }
 

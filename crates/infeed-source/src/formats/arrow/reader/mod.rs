@@ -23,7 +23,7 @@ use crate::field_spec::{FieldSpec, column_requests};
 use crate::left_out::LeftOut;
 use crate::memory::{hand_over, resident_reads};
 use crate::shards::index::invalid;
-use crate::store::{Blob, find, unreadable};
+use crate::store::{Blob, FilePatterns, find_in, unreadable};
 use crate::{
     Admission, Read, ReadError, Sink, Source, admitted, files_fingerprint, handle_bytes,
     parallel_reads,
@@ -38,8 +38,11 @@ use message::{BatchLocation, FileIndex};
 const KEPT: usize = 1 << 16;
 
 /// Opens the source of a description.
-pub(super) fn open(files: &[String], fields: &[FieldSpec]) -> Result<Arc<dyn Source>, Error> {
-    let blobs = find(files)?;
+pub(super) fn open(
+    files: FilePatterns<'_>,
+    fields: &[FieldSpec],
+) -> Result<Arc<dyn Source>, Error> {
+    let blobs = find_in(files)?;
     Ok(Arc::new(Arrow::open(blobs, &column_requests(fields)?)?))
 }
 

@@ -25,7 +25,7 @@ use crate::columns::table::{Columns, Conversion, FirstValues};
 use crate::field_spec::{FieldSpec, column_requests};
 use crate::left_out::LeftOut;
 use crate::shards::index::invalid;
-use crate::store::{Blob, find, unreadable};
+use crate::store::{Blob, FilePatterns, find_in, unreadable};
 use crate::{
     Admission, Read, ReadError, Sink, Source, admitted, columns, files_fingerprint, group_reads,
     handle_bytes, parallel_reads,
@@ -56,8 +56,11 @@ const FIRST_ROWS: u64 = 4096;
 const FIRST_STEP: usize = 16;
 
 /// Opens the source of a description.
-pub(super) fn open(files: &[String], fields: &[FieldSpec]) -> Result<Arc<dyn Source>, Error> {
-    let blobs = find(files)?;
+pub(super) fn open(
+    files: FilePatterns<'_>,
+    fields: &[FieldSpec],
+) -> Result<Arc<dyn Source>, Error> {
+    let blobs = find_in(files)?;
     Ok(Arc::new(Parquet::open(blobs, &column_requests(fields)?)?))
 }
 

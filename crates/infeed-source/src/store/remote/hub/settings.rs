@@ -79,8 +79,7 @@ fn token_path(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
 }
 
 fn token_of(path: &std::path::Path) -> Option<String> {
-    let is_short = std::fs::metadata(path).is_ok_and(|data| data.len() <= MAX_TOKEN);
-    let text = is_short.then(|| std::fs::read_to_string(path).ok())??;
+    let text = infeed_raw::file::read_text(path, MAX_TOKEN).ok()?;
     let token = text.trim();
     (!token.is_empty()).then(|| token.to_owned())
 }
