@@ -24,6 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
         keypoints: Some(1),
         masks: true,
         panoptic: None,
+        follow_links: true,
     };
     if let Ok(source) = coco.open(&[])
         && let Ok(found) = read_one(&*source, 0)
@@ -37,6 +38,7 @@ fuzz_target!(|bytes: &[u8]| {
         keypoints: None,
         masks: false,
         panoptic: Some(root(&file("boxed/segments/a.png", bytes))),
+        follow_links: true,
     };
     if let Ok(source) = panoptic.open(&[])
         && let Ok(found) = read_one(&*source, 0)
@@ -50,17 +52,20 @@ fuzz_target!(|bytes: &[u8]| {
             labels: None,
             classes: None,
             corners: false,
+            follow_links: true,
         },
         SourceSpec::Voc {
             path: root(&root(&annotation)),
             image_set: "train".to_owned(),
             classes: None,
+            follow_links: true,
         },
         SourceSpec::LabelMe {
             images: root(&file("labelme/a.jpg", b"inside")),
             labels: Some(root(&file("labelme/labels/a.json", bytes))),
             classes: None,
             masks: true,
+            follow_links: true,
         },
     ];
     for spec in specs {

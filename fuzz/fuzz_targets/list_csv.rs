@@ -14,6 +14,8 @@ fuzz_target!(|bytes: &[u8]| {
     let spec = SourceSpec::Folder {
         path: root,
         labels: file("labels.csv", bytes).display().to_string(),
+        classes: None,
+        allow_empty: false,
         follow_links: false,
     };
     let Ok(source) = spec.open(&[]) else {

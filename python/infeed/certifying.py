@@ -379,6 +379,9 @@ def _read(path: Path) -> _Run:
     """Reads a record. A step that is not after the last one replaces all from it on."""
     run: _Run = {}
     last = -1
+    if path.exists() and not path.is_file():
+        # Opening a named pipe would wait for its writer.
+        raise ConfigError(f"compare_runs: {path} is not a regular file; pass a record")
     with open(path, "rb") as file:
         lines = iter(file)
         header = _line(next(lines, b""), path, 1)

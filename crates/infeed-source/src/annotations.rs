@@ -159,3 +159,79 @@ pub(super) fn reserve<T>(list: &mut Vec<T>, more: usize) -> Result<(), String> {
     list.try_reserve(more)
         .map_err(|_| "is too large for the memory; split the dataset, or free memory".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_file_that_needs_more_than_the_room_is_an_error_with_its_length() {
+        let root = tempfile::tempdir().expect("a folder");
+        let path = root.path().join("list.csv");
+        fs::write(&path, "0123456789").expect("writes");
+
+        assert_eq!(
+            AnnotationRoom::of(80).read(&path, 8).expect("fits"),
+            &b"0123456789"[..]
+        );
+        let error = AnnotationRoom::of(79)
+            .read(&path, 8)
+            .expect_err("too large")
+            .chain();
+
+        for part in [
+            "list.csv",
+            "it has 10 bytes",
+            "more than 79 bytes",
+            "split the dataset",
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_length_of_200_gigabytes_is_an_error_before_a_byte_is_read() {
+        let root = tempfile::tempdir().expect("a folder");
+        let path = root.path().join("a.txt");
+        let file = fs::File::create(&path).expect("creates");
+        file.set_len(200_000_000_000).expect("a sparse file");
+        let room = AnnotationRoom::of(1 << 30);
+
+        let read = room.read(&path, 1).expect_err("too large").chain();
+        let mapped = room.map(&path).expect_err("too large").chain();
+        let label = room.label_file((root.path(), &path), 1, true);
+
+        assert!(
+            read.contains("a.txt") && read.contains("200000000000"),
+            "{read}"
+        );
+        assert!(
+            mapped.contains("a.txt") && mapped.contains("200000000000"),
+            "{mapped}"
+        );
+        let LabelFile::Long(reason) = label.expect("a bad record") else {
+            panic!("the label file is read");
+        };
+        assert!(reason.to_string().contains("a.txt has 200000000000 bytes"));
+    }
+
+    #[test]
+    fn the_label_file_of_an_image_is_no_link_if_links_are_not_followed() {
+        let root = tempfile::tempdir().expect("a folder");
+        let path = root.path().join("a.txt");
+        let room = AnnotationRoom::of(1 << 20);
+        let read = |follow| room.label_file((root.path(), &path), 1, follow);
+        assert!(matches!(read(false), Ok(LabelFile::Missing)));
+        fs::write(root.path().join("other"), "1").expect("writes");
+        #[cfg(unix)]
+        std::os::unix::fs::symlink("other", &path).expect("links");
+        #[cfg(not(unix))]
+        return;
+
+        assert!(matches!(read(true), Ok(LabelFile::Text(text)) if text == b"1"));
+        let error = read(false).err().expect("a link").chain();
+
+        assert!(error.contains("a.txt is a symbolic link"), "{error}");
+    }
+}

@@ -596,7 +596,9 @@ mod tests {
     use super::*;
     use crate::listing::Tree;
     use crate::read_one;
+    use infeed_core::exec::budget::BudgetError;
     use std::fs;
+    use std::path::Path;
 
     const SIZE: Size = Size {
         height: 4,
@@ -726,5 +728,51 @@ mod tests {
         let error = read_one(&source, 0).expect_err("no folder");
 
         assert!(!error.is_bad_record(), "{error}");
+    }
+
+    /// Opens a list of one image file with `count` boxes.
+    fn boxed(root: &Path, count: usize, room: u64) -> Result<BoxedImages, String> {
+        fs::write(root.join("a"), b"pixels").expect("writes");
+        let paths = Tree::named(root, &["a".to_owned()], true).expect("a list");
+        let room = AnnotationRoom::of(room);
+        let mut source = BoxedImages::new(paths, fields(&[]), None, None, room);
+        for _ in 0..count {
+            source.push([0.0; 4], &[&0_i64.to_le_bytes()])?;
+        }
+        source.end_record();
+        source.finished().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn boxes_are_part_of_the_bytes_of_their_record() {
+        let root = tempfile::tempdir().expect("a folder");
+        let source = boxed(root.path(), 1000, 1 << 20).expect("fits");
+        let read = source.plan(&[0], u64::MAX).remove(0);
+        let mut admitted = 0;
+        let mut admit = |bytes: u64| {
+            admitted = bytes;
+            Ok(())
+        };
+
+        let done = source.read(&read, &mut admit, &mut |_, found| {
+            assert_eq!(found.expect("a record").bytes(), 6 + 24_000);
+        });
+
+        done.expect("reads");
+        assert_eq!(admitted, 6 + 24_000);
+        let refused = source.read(&read, &mut |_| Err(BudgetError::Closed), &mut |_, _| {});
+        assert!(
+            matches!(refused, Err(ReadError::Refused { bytes, .. }) if bytes == 6 + 24_000),
+            "{refused:?}"
+        );
+    }
+
+    #[test]
+    fn boxes_beyond_the_room_of_annotations_are_an_error() {
+        let root = tempfile::tempdir().expect("a folder");
+
+        let error = boxed(root.path(), 1000, 23_999).expect_err("too many");
+
+        assert!(error.contains("more than 23999 bytes"), "{error}");
     }
 }

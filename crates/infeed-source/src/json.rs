@@ -168,3 +168,38 @@ impl<E, T, C: FnMut(E, usize) -> Result<T, String>> ListVisitor<'_, E, T, C> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_ends_at_the_first_problem_and_at_the_limit_of_memory() {
+        let text: Box<RawValue> = serde_json::from_str("[1, 2, 3, 4]").expect("JSON");
+        let doubled = |room: u64, most: i64| {
+            let room = AnnotationRoom::of(room);
+            list(&text, &room, "numbers", |number: i64, at| {
+                match number <= most {
+                    true => Ok(2 * number),
+                    false => Err(format!("number {at} is {number}")),
+                }
+            })
+        };
+
+        assert_eq!(doubled(32, 4), Ok(vec![2, 4, 6, 8]));
+        assert_eq!(doubled(32, 2), Err("number 2 is 3".to_owned()));
+        let error = doubled(31, 4).expect_err("too large");
+        assert!(error.contains("more than 31 bytes"), "{error}");
+    }
+
+    #[test]
+    fn another_value_than_a_list_is_a_problem_with_the_expected_file() {
+        for text in ["3", "{}", "[1, \"a\"]"] {
+            let value: Box<RawValue> = serde_json::from_str(text).expect("JSON");
+            let room = AnnotationRoom::of(1 << 10);
+            let found = list(&value, &room, "numbers", |number: i64, _| Ok(number));
+            let problem = found.expect_err(text);
+            assert!(problem.contains("it is not numbers"), "{problem}");
+        }
+    }
+}

@@ -454,4 +454,42 @@ mod tests {
             "{error}"
         );
     }
+
+    #[test]
+    fn a_label_file_that_is_too_long_makes_its_record_bad() {
+        let root = tempfile::tempdir().expect("a folder");
+        let (images, labels) = (root.path().join("images"), root.path().join("labels"));
+        for folder in [&images, &labels] {
+            fs::create_dir(folder).expect("a folder");
+        }
+        for name in ["a", "b"] {
+            fs::write(images.join(name).with_extension("jpg"), name).expect("writes");
+        }
+        let long = fs::File::create(labels.join("a.txt")).expect("creates");
+        long.set_len(200_000_000_000).expect("a sparse file");
+        fs::write(labels.join("b.txt"), "0 0.5 0.5 0.2 0.2").expect("writes");
+
+        let source = open(&images, None, None, false, true).expect("opens");
+
+        let error = read_one(&source, 0).expect_err("too long");
+        assert!(error.is_bad_record());
+        assert!(
+            error.chain().contains("a.txt has 200000000000 bytes"),
+            "{}",
+            error.chain()
+        );
+        assert_eq!(read_one(&source, 1).expect("a record").fields[1].len(), 16);
+    }
+
+    #[test]
+    fn a_line_of_a_megabyte_is_an_error() {
+        let line = format!("0{}", " 0.5".repeat(300_000));
+
+        let error = opened([Some(&line), None, None], None).expect_err("a long line");
+
+        assert!(
+            error.to_string().contains("line 1: it has 1200001 bytes"),
+            "{error}"
+        );
+    }
 }

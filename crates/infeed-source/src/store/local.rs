@@ -328,4 +328,60 @@ mod tests {
             assert_eq!(names(pattern), expected, "{pattern}");
         }
     }
+
+    #[cfg(unix)]
+    #[test]
+    fn patterns_match_through_links_unless_links_are_excluded() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let path = |name: &str| root.path().join(name);
+        fs::create_dir_all(path("real/sub")).expect("folders");
+        fs::create_dir(path("x")).expect("a folder");
+        fs::write(path("real/sub/b.tar"), "b").expect("writes");
+        fs::write(path("x/a.tar"), "a").expect("writes");
+        let link = |target: &str, at: &str| {
+            std::os::unix::fs::symlink(target, path(at)).expect("links");
+        };
+        link("../real/sub", "x/linked");
+        link("a.tar", "x/c.tar");
+        link("..", "x/linked/up");
+        let names = |pattern: &str, follow: bool| -> Vec<String> {
+            let pattern = path(pattern).display().to_string();
+            let blobs = matches(&pattern, follow).expect("matches");
+            let name = |blob: &Arc<dyn Blob>| {
+                let below = Path::new(blob.name()).strip_prefix(root.path());
+                below.expect("below the root").display().to_string()
+            };
+            blobs.iter().map(name).collect()
+        };
+
+        assert_eq!(names("x/*.tar", true), ["x/a.tar", "x/c.tar"]);
+        assert_eq!(names("x/*.tar", false), ["x/a.tar"]);
+        assert_eq!(
+            names("x/**/b.tar", true),
+            ["x/linked/b.tar", "x/linked/up/sub/b.tar"]
+        );
+        assert_eq!(names("x/**/*.tar", false), ["x/a.tar"]);
+        // The names of the user are followed.
+        assert_eq!(names("x/linked/b.tar", false), ["x/linked/b.tar"]);
+        assert_eq!(names("x/linked/*.tar", false), ["x/linked/b.tar"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn two_stars_end_with_an_error_where_links_multiply_folders() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        for level in 0..26 {
+            let folder = root.path().join(format!("{level:02}"));
+            fs::create_dir(&folder).expect("a folder");
+            for name in ["a", "b"] {
+                let next = format!("../{:02}", (level + 1).min(25));
+                std::os::unix::fs::symlink(next, folder.join(name)).expect("links");
+            }
+        }
+        let pattern = root.path().join("**/*.tar").display().to_string();
+
+        let error = matches(&pattern, true).expect_err("2^25 paths").chain();
+
+        assert!(error.contains("more than 100 paths"), "{error}");
+    }
 }
