@@ -206,11 +206,13 @@ def check(reading: Reading, outcome: str, path: Path, what: str) -> None:
     assert reading.peak < 400, reading
     match outcome:
         case "error":
-            assert output.startswith("error") and path.name in output, output
+            assert output.startswith("error"), output
+            assert path.name in output, output
             # Listing a folder leaves out the partner of a file.
             assert what in output or "have no" in output, output
         case "bad":
-            assert output.startswith("read 1 [") and path.name in output, output
+            assert output.startswith("read 1 ["), output
+            assert path.name in output, output
             assert what in output, output
         case _:
             assert output == "read 1 []", output
@@ -279,7 +281,8 @@ def test_boxes_of_a_record_count_in_the_memory_of_the_loader(tmp_path):
     small = read(source, memory="96MiB")
     large = read(source, memory="1GiB")
 
-    assert small.output.startswith("read 1 [") and "a.png" in small.output, small
+    assert small.output.startswith("read 1 ["), small
+    assert "a.png" in small.output
     assert "memory budget" in small.output
     assert small.peak < 250, small
     assert large.output == "read 2 []", large

@@ -200,7 +200,8 @@ fn wait_for_bytes(_: &File) -> io::Result<()> {
     Ok(())
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_regular_file_is_an_error_with_its_kind() {
+    fn a_path_to_no_regular_file_is_an_error_with_its_kind() {
         let folder = TestFolder::new("special");
         let at = |name: &str| folder.0.join(name);
         let made = Command::new("mkfifo").arg(at("pipe")).status().unwrap();

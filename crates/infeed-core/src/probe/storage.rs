@@ -390,7 +390,7 @@ mod tests {
     fn a_large_file_by_itself_is_read_in_long_reads() {
         let root = tempfile::tempdir().expect("a temporary folder");
         let path = root.path().join("large");
-        let file = File::create(&path).expect("a new file");
+        let file = fs::File::create(&path).expect("a new file");
         file.set_len(LARGE).expect("a length");
 
         let found = storage(&path, &mut |_| true).expect("a file");
