@@ -149,7 +149,7 @@ def mds(root: Path, **options: object) -> sources.Source:
 
 
 class File(NamedTuple):
-    """A file of a source, and what another kind of file in its place leads to.
+    """A file of a source, and the result after it is replaced by another kind.
 
     ``error``: opening raises an error. ``bad``: the record is bad. ``left out``: the
     folder is read without the file.
@@ -220,7 +220,7 @@ def check(reading: Reading, outcome: str, path: Path, what: str) -> None:
 
 @pytest.mark.parametrize("kind", SPECIAL)
 @pytest.mark.parametrize("name", FILES)
-def test_a_link_to_a_device_or_a_pipe_is_found_at_once_in_place_of_any_file(
+def test_a_link_to_a_device_or_a_pipe_is_found_at_once_as_any_file(
     tmp_path, name, kind
 ):
     file = FILES[name]
@@ -232,7 +232,7 @@ def test_a_link_to_a_device_or_a_pipe_is_found_at_once_in_place_of_any_file(
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_of_200_gigabytes_is_found_at_once_in_place_of_any_file(tmp_path, name):
+def test_a_file_of_200_gigabytes_is_found_at_once_as_any_file(tmp_path, name):
     file = FILES[name]
     source, path = replaced(tmp_path, file)
     path.touch()

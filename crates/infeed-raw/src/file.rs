@@ -24,7 +24,7 @@ pub fn open(path: impl AsRef<Path>) -> io::Result<(File, u64)> {
         Ok(found) => not_regular(found.file_type()).unwrap_or(error),
         Err(_) => error,
     })?;
-    // The file that was opened is asked, and not its path, which can lead to another one by now.
+    // The path can lead to another file by now, so the opened file decides.
     let found = file.metadata()?;
     match not_regular(found.file_type()) {
         Some(error) => Err(error),

@@ -95,8 +95,8 @@ pub fn open(
         sizes.push(file.size);
         for object in file.objects {
             let wrong = |problem: String| {
-                let place = place(path, object.number);
-                Error::config("source", format!("{place} {problem}"))
+                let name = shape_name(path, object.number);
+                Error::config("source", format!("{name} {problem}"))
             };
             let known = classes.is_none_or(|classes| classes.contains(&object.class));
             if !known {
@@ -146,7 +146,7 @@ pub fn open(
 }
 
 /// Names a shape in messages.
-fn place(path: &Path, number: usize) -> String {
+fn shape_name(path: &Path, number: usize) -> String {
     format!("{}: shape {}", path.display(), number + 1)
 }
 
