@@ -33,7 +33,6 @@ use infeed_core::error::Error;
 use infeed_core::own_files::is_inside;
 use infeed_core::random::mix;
 use infeed_core::units::parse_bytes;
-use infeed_raw::file;
 
 pub use files::OtherFiles;
 pub use manage::{
@@ -537,7 +536,7 @@ const OTHER: &str = "it holds another piece";
 
 /// Opens the file of a piece and reads its head. `None` if there is no file, or none of a piece.
 fn find(root: &Path, path: &Path, name: &str) -> Result<Option<OpenPiece>, String> {
-    let Ok(Some(mut file)) = files::open(root, path) else {
+    let Ok(Some((mut file, size))) = files::open(root, path) else {
         return Ok(None);
     };
     let (text, length, stated) = head(&mut file)?;

@@ -405,6 +405,7 @@ mod tests {
             labels: None,
             classes: None,
             masks: false,
+            follow_links: true,
         };
         let pipeline = Pipeline::new(source).decode().batch(1).pad();
 

@@ -194,23 +194,23 @@ pub(super) fn check_folder(path: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::NotADirectory, problem))
 }
 
-/// Opens a file that begins like a piece. `None` for any other: for a link, and for a special file,
+/// Opens a file that begins like a piece. Returns its length, too. `None` for any other: for a link, and for a special file,
 /// which could wait for ever.
 ///
 /// # Errors
 ///
 /// [`io::ErrorKind::NotFound`] without a file, and other errors of the disk.
-pub(super) fn open(root: &Path, path: &Path) -> io::Result<Option<File>> {
+pub(super) fn open(root: &Path, path: &Path) -> io::Result<Option<(File, u64)>> {
     if !fs::symlink_metadata(path)?.is_file() || !is_inside(root, path) {
         return Ok(None);
     }
-    let (mut file, _) = file::open(path)?;
+    let (mut file, length) = file::open(path)?;
     let mut first = Vec::with_capacity(MAGIC.len());
     (&mut file)
         .take(MAGIC.len() as u64)
         .read_to_end(&mut first)?;
     // A power failure may leave a file without its last bytes.
-    Ok(MAGIC.starts_with(&first).then_some(file))
+    Ok(MAGIC.starts_with(&first).then_some((file, length)))
 }
 
 /// Removes the file of a piece, and leaves any other file. Returns whether there is no file now.

@@ -10,7 +10,6 @@ use super::files::{self, OtherFiles, RemovablePiece};
 use super::records::DECODED;
 use super::{HEAD, OpenPiece, checksum, head};
 use crate::store::BufferPool;
-use infeed_raw::file;
 
 /// Pieces of one dataset, bucket or server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,10 +180,9 @@ fn is_valid(
     piece: &RemovablePiece,
     buffers: &Arc<BufferPool>,
 ) -> io::Result<Option<bool>> {
-    let Some(mut file) = files::open(root, &piece.path)? else {
+    let Some((mut file, size)) = files::open(root, &piece.path)? else {
         return Ok(None);
     };
-    let size = file.metadata()?.len();
     let Ok((name, length, stated)) = head(&mut file) else {
         return Ok(Some(false));
     };
@@ -213,7 +211,7 @@ fn recount(folder: &Path) -> io::Result<()> {
 
 /// Returns the group of a piece, from the name in its file. None for a damaged file.
 fn group_of(root: &Path, piece: &RemovablePiece) -> Option<(bool, String)> {
-    let (name, ..) = head(&mut files::open(root, &piece.path).ok()??).ok()?;
+    let (name, ..) = head(&mut files::open(root, &piece.path).ok()??.0).ok()?;
     let name = String::from_utf8(name).ok()?;
     let decoded = name.strip_prefix(DECODED).and_then(|rest| {
         let (_identity, rest) = rest.strip_prefix(' ')?.split_once(' ')?;
