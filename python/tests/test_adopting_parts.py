@@ -5,7 +5,7 @@ import pytest
 
 import infeed
 from infeed import sources
-from infeed.adopting import adopted, draws
+from infeed.adopting import adopted, record_draws
 from infeed.adopting.equivalence import Equivalence
 from infeed.adopting.folder_records import class_records, listed_files
 
@@ -94,7 +94,7 @@ def test_draws_read_no_other_records():
     numbers = Counted(50)
     records = infeed.Pipeline(sources.Items(numbers))
 
-    with draws.RecordDraws(records, 50, [7, 3, 40]) as found:
+    with record_draws.RecordDraws(records, 50, [7, 3, 40]) as found:
         for epoch in (0, 1, 2, 5):
             samples = found.of(epoch)
             assert [int(sample["x"][0]) for sample in samples] == [7, 3, 40]
@@ -107,14 +107,14 @@ def test_draws_read_no_other_records():
 def test_draws_of_a_selection_are_found_by_their_row():
     records = infeed.Pipeline(sources.Items(Counted(50))).take(20)
 
-    with draws.RecordDraws(records, 20, [7, 3]) as found:
+    with record_draws.RecordDraws(records, 20, [7, 3]) as found:
         assert [int(sample["x"][0]) for sample in found.of(1)] == [7, 3]
 
 
 def test_progress_is_printed_after_five_seconds_only(capsys, monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(draws.time, "perf_counter", lambda: now[0])
-    line = draws.ProgressLine()
+    monkeypatch.setattr(record_draws.time, "perf_counter", lambda: now[0])
+    line = record_draws.ProgressLine()
 
     for at, text in ((104.9, "early"), (105.1, "a"), (106.0, "soon"), (107.2, "b")):
         now[0] = at

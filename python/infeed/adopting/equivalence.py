@@ -15,8 +15,14 @@ from typing import Any
 import numpy as np
 
 from infeed import _check
-from infeed.adopting.draws import ProgressLine, RecordDraws, count_records
-from infeed.adopting.samples import Array, Sample, has_pixels, read_sample
+from infeed.adopting.record_draws import ProgressLine, RecordDraws, count_records
+from infeed.adopting.samples import (
+    Array,
+    Sample,
+    has_pixels,
+    read_sample,
+    same_samples,
+)
 from infeed.adopting.statistics import FieldStatistics, level_of
 from infeed.pipeline import Pipeline
 
@@ -199,7 +205,7 @@ def _compared_samples(
     if not all(first):
         problem = f"{type(dataset).__name__} has samples without numbers to compare"
         return Equivalence(0, False, np.nan, np.nan, (problem,), ())
-    is_random = not all(map(_same, first, read(numbers[:_REPEATED], 0)))
+    is_random = not all(map(same_samples, first, read(numbers[:_REPEATED], 0)))
     rows = numbers if order is None else [int(order[number]) for number in numbers]
     with RecordDraws(records, count, rows) as ours:
         return _compared_draws(
@@ -254,13 +260,6 @@ def _with_draws(
             problems += one.problems
             pictures = pictures or _pictures(one.field, range(2))
     return replace(found, problems=tuple(problems[:6]), pictures=pictures, draws=count)
-
-
-def _same(one: Sample, other: Sample) -> bool:
-    return one.keys() == other.keys() and all(
-        np.array_equal(one[name], other[name], equal_nan=one[name].dtype.kind == "f")
-        for name in one
-    )
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from infeed._functions import FunctionStep
-from infeed.adopting.draws import grouped
-from infeed.adopting.samples import Sample, row_of
+from infeed.adopting.record_draws import grouped, sample_of
+from infeed.adopting.samples import Sample, same_samples
 from infeed.adopting.steps import Finding
 from infeed.errors import InfeedError
 from infeed.loader import Loader
@@ -74,14 +74,14 @@ def read_draws(records: Pipeline, pipeline: Pipeline) -> list[Finding]:
             for row in np.linspace(0, loader.records - 1, _BETWEEN, dtype=int):
                 _read(loader, 0, int(row))
             again = [_read(loader, 0, row) for row in reversed(rows)][::-1]
-        if not all(map(_same, first, again)):
+        if not all(map(same_samples, first, again)):
             reason = (
                 "two reads of one sample differ, so the code keeps state or draws from "
                 "a generator that infeed does not find; take a parameter rng in "
                 "__getitem__ or in a function of .python(fn)"
             )
             return [Finding(_PART, "not the same after a resume", reason)]
-        if not all(map(_same, first, others)):
+        if not all(map(same_samples, first, others)):
             return [Finding(_PART, "infeed.seeded(...)", _reason(is_source, steps))]
     return []
 
@@ -95,12 +95,4 @@ def _reason(is_source: bool, steps: Sequence[FunctionStep]) -> str:
 
 def _read(loader: Loader, epoch: int, row: int) -> Sample:
     loader.seek(epoch, row)
-    columns = {name: row_of(column) for name, column in next(iter(loader)).items()}
-    return {name: value for name, value in columns.items() if value is not None}
-
-
-def _same(one: Sample, other: Sample) -> bool:
-    return one.keys() == other.keys() and all(
-        np.array_equal(one[name], other[name], equal_nan=one[name].dtype.kind == "f")
-        for name in one
-    )
+    return sample_of(next(iter(loader)))

@@ -8,12 +8,12 @@ import numpy as np
 
 from infeed.adopting.adopted_dataset import AdoptedDataset
 from infeed.adopting.datasets import read_dataset
-from infeed.adopting.draws import grouped
 from infeed.adopting.keras_folders import read_graph
 from infeed.adopting.order import read_batches, read_order
 from infeed.adopting.other_loaders import loader_error
 from infeed.adopting.prefetched import unwrapped
 from infeed.adopting.python_draws import in_processes, read_draws
+from infeed.adopting.record_draws import grouped
 from infeed.adopting.samples import Array
 from infeed.adopting.steps import Finding
 from infeed.adopting.tf_graphs import (

@@ -82,6 +82,14 @@ def row_of(column: Any) -> Array | None:
     return None if isinstance(column, list) else np.array(column[0])
 
 
+def same_samples(one: Sample, other: Sample) -> bool:
+    """Whether two samples have the same fields and values; NaN equals NaN."""
+    return one.keys() == other.keys() and all(
+        np.array_equal(one[name], other[name], equal_nan=one[name].dtype.kind == "f")
+        for name in one
+    )
+
+
 def has_pixels(array: Array) -> bool:
     """Whether an array can be shown as an image; boxes [n, 4] cannot."""
     is_boxes = array.ndim == 2 and array.shape[1] == 4

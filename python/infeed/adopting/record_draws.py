@@ -60,13 +60,13 @@ class RecordDraws:
             self._loader.seek(epoch, 0)
         self._next_epoch = epoch + 1
         samples = dict(
-            zip(sorted({*self._rows}), map(_sample, self._loader), strict=True)
+            zip(sorted({*self._rows}), map(sample_of, self._loader), strict=True)
         )
         return [samples[row] for row in self._rows]
 
     def _at(self, epoch: int, row: int) -> Sample:
         self._loader.seek(epoch, row)
-        return _sample(next(iter(self._loader)))
+        return sample_of(next(iter(self._loader)))
 
     def __enter__(self) -> Self:
         return self
@@ -80,7 +80,7 @@ class RecordDraws:
         self._loader.close()
 
 
-def _sample(batch: Any) -> Sample:
+def sample_of(batch: Any) -> Sample:
     """Returns the only sample of a batch."""
     read = {name: row_of(column) for name, column in batch.items()}
     return {name: item for name, item in read.items() if item is not None}
