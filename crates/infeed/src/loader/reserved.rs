@@ -210,7 +210,7 @@ mod tests {
             "-4 5 here",
         ];
         for (n, text) in texts.into_iter().enumerate() {
-            let path = folder.path().join(format!("0-{n}"));
+            let path = folder.path().join(format!("0-a-{n}"));
             std::fs::write(&path, text).expect("writes");
             let file = std::fs::File::open(&path).expect("the file exists");
             file.try_lock().expect("no process holds the lock");
