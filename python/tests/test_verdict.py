@@ -176,7 +176,7 @@ def test_a_slower_infeed_is_reported_as_slower():
 
     found = verdict(figures(0.006, 0.010, throughput=throughput))
 
-    assert "= 1600 samples/s, 0.8x, waiting 50 %" in found.advice[0]
+    assert "= 1600 samples/s, 0.8x, waiting 50 %" in found.not_worth[0]
 
 
 def test_the_text_names_claim_evidence_capacity_and_advice():
