@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | [`host`] | aligned, zeroed memory | one owner frees the memory with the matching call; it is zeroed before any code reads it |
 //! | [`slab`] | a batch cut into rows filled in parallel | only a row gives access to its bytes; the slab is restored only by unwrapping the `Arc` that every row shares |
-//! | [`file`] | regular files, opened without waiting | a system call that changes the flags of a file just opened |
+//! | [`mod@file`] | regular files, opened without waiting | a system call that changes the flags of a file just opened |
 //! | [`map`] | files mapped read-only | not provable: no process may change a mapped file, and the module documents this |
 //! | [`anonymous`] | files in memory without a name | a descriptor that was just made and that no other code has |
 //! | [`arena`] | entries that processes share, written once | a counter gives each range to one writer; readers see it after its last write; the size of the file is sealed |
