@@ -25,10 +25,10 @@ const MEMORY_PART: u64 = 2;
 /// objects.
 const EMPTY_PAGES: u32 = 10_000;
 
-/// Bytes of memory of an object in addition to its texts: as the client returns it, and as it is kept.
+/// Bytes of memory of an object without its texts: as the client returns it, and as it is kept.
 const OBJECT_BYTES: u64 = (size_of::<ObjectMeta>() + size_of::<ListedObject>()) as u64;
 
-/// Bytes of memory of a page in addition to its objects: two hashes in tables that are half full.
+/// Bytes of memory of a page without its objects: two hashes in tables that are half full.
 const PAGE_BYTES: u64 = 64;
 
 /// Time until the first message about a long list. Each further one doubles it.
