@@ -3,11 +3,11 @@
 import sys
 import time
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
+from infeed._closing import ClosedAtExit
 from infeed.adopting.samples import Sample, row_of
 from infeed.errors import ConfigError
 from infeed.loader import Loader
@@ -32,7 +32,7 @@ def count_records(records: Pipeline) -> int:
         return loader.records
 
 
-class RecordDraws:
+class RecordDraws(ClosedAtExit):
     """Some records of a pipeline without batches, as each epoch draws them.
 
     Args:
@@ -68,15 +68,8 @@ class RecordDraws:
         self._loader.seek(epoch, row)
         return sample_of(next(iter(self._loader)))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Closes the loader."""
         self._loader.close()
 
 
