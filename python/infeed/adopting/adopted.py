@@ -108,11 +108,12 @@ class Adopted:
         notes = []
         for text, (variable, meaning) in self.names.items():
             pipeline = pipeline.replace(text, variable)
-            notes.append(f"# {meaning}")
+            # A variable of the program is explained, and a function is defined.
+            notes.append(meaning if meaning.startswith("def ") else f"# {meaning}")
         used = [name for name in _PUBLIC if f"{name}(" in pipeline]
         if used:
             lines.append(f"from infeed.adopting import {', '.join(used)}")
-        if any(" = " in note and "np." in note for note in notes):
+        if any(note.startswith("def ") and "np." in note for note in notes):
             lines.insert(0, "import numpy as np")
         unknown = [finding.part for finding in self.findings if finding.became is None]
         if unknown:

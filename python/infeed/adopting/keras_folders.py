@@ -85,12 +85,12 @@ class LabelForm:
 
     @property
     def code(self) -> str:
-        """The function as a line of a program."""
+        """The function as lines of a program."""
         if self.label_mode == "binary":
             label = 'fields["label"].astype("float32")[..., None]'
         else:
             label = f'np.eye({self.classes}, dtype="float32")[fields["label"]]'
-        return f'label_form = lambda fields: {{"label": {label}}}'
+        return f'def label_form(fields):\n    return {{"label": {label}}}'
 
 
 def read_graph(steps: GraphSteps) -> AdoptedDataset:

@@ -18,7 +18,12 @@ def run_code(adopted: infeed.Adopted) -> dict:
         code = code.replace('np.load("weights.npy", mmap_mode="r")', "saved")
         names["saved"] = np.asarray(adopted.weights)
     exec(code, names)
-    assert repr(names["pipeline"]) == repr(adopted.pipeline)
+    expected = repr(adopted.pipeline)
+    for text, (variable, _) in adopted.names.items():
+        # The code defines the functions that are no variables of the program.
+        if variable.isidentifier() and variable not in adopted.variables:
+            expected = expected.replace(text, variable)
+    assert repr(names["pipeline"]) == expected
     return names
 
 

@@ -102,7 +102,7 @@ def test_an_unknown_tail_and_padding_raise():
     with pytest.raises(infeed.ConfigError, match="set one of them"):
         adapter.Sampler(7, 4, tail="wrap", drop_last=True)
     state = adapter.Sampler(7, 4, tail="wrap").state_dict()
-    with pytest.raises(infeed.ConfigError, match="tail is None, was wrap"):
+    with pytest.raises(infeed.ConfigError, match="tail is None, was 'wrap'"):
         adapter.Sampler(7, 4).load_state_dict(state)
 
 
