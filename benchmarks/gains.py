@@ -39,11 +39,14 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import datasets, tv_tensors
 from torchvision.transforms import v2
 
-# A file of this folder has the name of a library.
-sys.path.remove(str(Path(__file__).parent.resolve()))
+# A file of this folder has the name of a library, which is found first.
+FOLDER = str(Path(__file__).parent.resolve())
+sys.path.remove(FOLDER)
+sys.path.append(FOLDER)
 
-import infeed
-from infeed.watching.batch_sizes import batch_sizes
+import infeed  # noqa: E402
+from gain_steps import Sleeping, Slow  # noqa: E402
+from infeed.watching.batch_sizes import batch_sizes  # noqa: E402
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 WORKERS = 2
@@ -61,24 +64,6 @@ class Case:
 
     make: Callable[[], Any]
     files: Path | None
-
-
-class Slow:
-    """A step in Python that computes."""
-
-    def __call__(self, image: Any) -> Any:
-        total = 0
-        for n in range(150_000):
-            total += n * n
-        return image
-
-
-class Sleeping:
-    """A step that waits, as for another service."""
-
-    def __call__(self, image: Any) -> Any:
-        time.sleep(0.05)
-        return image
 
 
 class Pairs(Dataset):
@@ -293,13 +278,16 @@ def make_scenes(photos: Path, folder: Path, count: int = 120) -> Path:
 
 
 def rate(loader: Any, size: Callable[[int, Any], int | None], seconds: float) -> float:
-    """Returns the samples per second of a plain loop after its first batch."""
-    samples, first = 0, None
+    """Returns the samples per second of a plain loop after as long a warm-up.
+
+    A loader that is ahead has batches that would count as made in no time.
+    """
+    begun, samples, first = time.perf_counter(), 0, None
     while True:
         for number, batch in enumerate(loader):
             now = time.perf_counter()
             if first is None:
-                first = now
+                first = now if now - begun >= seconds else None
                 continue
             samples += size(number, batch) or 0
             if now - first >= seconds:
@@ -387,9 +375,7 @@ def main() -> int:
         ),
         "timm": Case(lambda: timm_loader(photos), photos),
         "timm, RandAugment, RandomErasing": Case(
-            lambda: timm_loader(
-                photos, auto_augment="rand-m9-mstd0.5-inc1", re_prob=0.25
-            ),
+            lambda: timm_loader(photos, auto_augment="rand-m5", re_prob=0.25),
             photos,
         ),
         "rf-detr": Case(lambda: rfdetr(scenes), None),
