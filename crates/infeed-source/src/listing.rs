@@ -824,14 +824,7 @@ mod tests {
     #[test]
     fn a_folder_to_which_many_links_lead_is_an_error_with_two_of_its_paths() {
         let root = tempfile::tempdir().expect("a temporary folder");
-        for level in 0..26 {
-            let folder = root.path().join(format!("{level:02}"));
-            fs::create_dir(&folder).expect("a folder");
-            for name in ["a", "b"] {
-                let next = format!("../{:02}", (level + 1).min(25));
-                std::os::unix::fs::symlink(next, folder.join(name)).expect("links");
-            }
-        }
+        crate::store::links::multiply_folders(root.path());
 
         let error = list(root.path(), true, None).expect_err("2^25 paths").1;
 

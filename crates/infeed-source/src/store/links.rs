@@ -152,3 +152,16 @@ pub(crate) fn check_stop(stop: Option<&Stop>) -> io::Result<()> {
         false => Ok(()),
     }
 }
+
+/// Makes 26 folders with two links each to the next one: 33 million paths to the last folder.
+#[cfg(all(test, unix))]
+pub(crate) fn multiply_folders(root: &Path) {
+    for level in 0..26 {
+        let folder = root.join(format!("{level:02}"));
+        std::fs::create_dir(&folder).expect("a folder");
+        for name in ["a", "b"] {
+            let next = format!("../{:02}", (level + 1).min(25));
+            std::os::unix::fs::symlink(next, folder.join(name)).expect("links");
+        }
+    }
+}
