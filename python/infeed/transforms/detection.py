@@ -129,7 +129,7 @@ class Mosaic(Transform):
     """Places four images around a random centre, as Ultralytics and YOLOX do.
 
     The image is above the centre and to the left of it; the others are the images of
-    three other positions of the epoch. Each is resized to fit half of the result,
+    three of the positions before it. Each is resized to fit half of the result,
     touches the centre with a corner, and is cut off at the edges. Boxes of all four
     move with their images and are clipped; columns stay aligned. Other fields keep the
     values of the sample's own record. The positions are a function of seed, epoch and
@@ -147,6 +147,12 @@ class Mosaic(Transform):
         interpolation: Filter for images, antialiased.
         fill: Value of uncovered pixels of images: one number, or one per channel.
         mask_fill: Value of uncovered pixels of masks.
+        window: Number of positions before that of the sample from which the other
+            images are drawn, at least 1. The first samples of an epoch use the first
+            positions instead. An image is decoded and resized once for all mosaics
+            that show it, if memory allows. A larger window mixes more images, and its
+            resized images need more memory. As many positions as the epoch has, or
+            more: all positions before it.
 
     Shape:
         Images and masks have this size.
@@ -158,3 +164,4 @@ class Mosaic(Transform):
     interpolation: Interpolation = "bilinear"
     fill: Fill = 114
     mask_fill: Fill = 0
+    window: int = 128

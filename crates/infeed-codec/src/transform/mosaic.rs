@@ -19,9 +19,9 @@ use infeed_core::sample::{Depth, Image, Region, Size};
 /// Images of a mosaic.
 pub const TILES: usize = 4;
 
-/// Places the image and those of three other positions of the epoch around a random centre: the
-/// image above and to the left of it. Each is resized to fit half of the result, touches the centre
-/// with one corner, and is cut off at the edges. The fill covers the rest.
+/// Places the image and those of three other positions around a random centre: the image above and
+/// to the left of it. Each is resized to fit half of the result, touches the centre with one corner,
+/// and is cut off at the edges. The fill covers the rest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mosaic {
@@ -42,6 +42,15 @@ pub struct Mosaic {
     /// Fill for masks.
     #[serde(default)]
     pub mask_fill: ChannelValues,
+    /// Number of positions before that of the sample from which the other images are drawn. A tile of
+    /// the window is decoded once and serves several mosaics.
+    #[serde(default = "default_window")]
+    pub window: u64,
+}
+
+/// As many as Ultralytics keeps for batches of 16 images.
+fn default_window() -> u64 {
+    128
 }
 
 fn default_center_range() -> [f64; 2] {
@@ -68,9 +77,11 @@ pub struct MosaicDraw {
 /// An image in a mosaic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MosaicTile {
-    /// Steps to the pixels that are visible.
+    /// Steps to the whole tile.
     pub steps: Vec<Step>,
-    /// Their location in the result.
+    /// Part of the tile that is visible.
+    pub visible: Region,
+    /// Location of this part in the result.
     pub region: Region,
 }
 
@@ -84,12 +95,13 @@ impl Mosaic {
             interpolation: Filter::default(),
             fill: default_fill(),
             mask_fill: ChannelValues::default(),
+            window: default_window(),
         }
     }
 
     /// Draws the other positions and the centre for the sample at `position`. Each other position
-    /// is uniform over `near`, the sample's own aside; the only position of `near` is its own
-    /// partner. None if the image is alone.
+    /// is uniform over the window before it; over the first positions of `near` where these are
+    /// fewer. The only position of `near` is its own partner. None if the image is alone.
     pub fn draw_partners(
         &self,
         position: u64,
@@ -106,12 +118,22 @@ impl Mosaic {
             pixels.min(side.saturating_sub(1)).max(1)
         };
         let center = [center(width), center(height)];
-        let near = near();
+        let near = self.window_of(position, near());
         let partner = |_| other_position(position, &near, rng).unwrap_or(position);
         Some(MosaicDraw {
             partners: std::array::from_fn(partner),
             center,
         })
+    }
+
+    /// Returns the positions of `near` from which the sample at `position` gets its images.
+    fn window_of(&self, position: u64, near: Range<u64>) -> Range<u64> {
+        if !near.contains(&position) {
+            return near;
+        }
+        let start = position.saturating_sub(self.window).max(near.start);
+        let end = start.saturating_add(self.window).saturating_add(1);
+        start..end.min(near.end)
     }
 
     /// Returns the steps and the location of an image of this size: number 0 to 3 are above the centre
@@ -144,15 +166,21 @@ impl Mosaic {
             _ => after(y, resized.height, whole.height),
         };
         let size = Size { height, width };
-        if size != resized {
-            steps.push(Step::Crop(Region {
+        Ok(MosaicTile {
+            steps,
+            visible: Region {
                 top: from_top,
                 left: from_left,
                 size,
-            }));
-        }
-        let region = Region { top, left, size };
-        Ok(MosaicTile { steps, region })
+            },
+            region: Region { top, left, size },
+        })
+    }
+
+    /// Most pixels of a tile.
+    pub fn tile_pixels(&self) -> u64 {
+        let Size { height, width } = self.size.square();
+        u64::from(height.div_ceil(2)) * u64::from(width.div_ceil(2))
     }
 
     /// Returns the step that moves the boxes of a tile to its location.
@@ -265,6 +293,7 @@ impl Operation for Mosaic {
             "[low, high] with 0 < low <= high < 1",
         )?;
         check.probability(self.p)?;
+        check.holds(self.window > 0, "window", self.window, "at least 1")?;
         check.fills(&self.fill, &self.mask_fill)
     }
 
@@ -317,17 +346,13 @@ mod tests {
         ] {
             let tile = mosaic.tile(image, number, [200, 400]).expect("a tile");
 
-            let resized = size(240, 320);
-            let filter = Filter::Bilinear;
-            let mut steps = vec![Step::Resize {
-                size: resized,
-                filter,
+            let resize = Step::Resize {
+                size: size(240, 320),
+                filter: Filter::Bilinear,
                 antialias: true,
-            }];
-            if visible.size != resized {
-                steps.push(Step::Crop(visible));
-            }
-            assert_eq!(tile.steps, steps, "{number}");
+            };
+            assert_eq!(tile.steps, [resize], "{number}");
+            assert_eq!(tile.visible, visible, "{number}");
             assert_eq!(tile.region, place, "{number}");
         }
         let tall = mosaic.tile(size(900, 30), 3, [350, 500]).expect("a tile");
@@ -350,13 +375,11 @@ mod tests {
             let mut covered = 0;
             for number in 0..TILES {
                 let tile = mosaic.tile(image, number, draw.center).expect("a tile");
-                let mut found = image;
-                for step in &tile.steps {
-                    if let Step::Crop(region) = step {
-                        assert!(region.fits(found), "{region:?} in {found}");
-                    }
-                    found = step.output_size(found);
-                }
+                let steps = tile.steps.iter();
+                let resized = steps.fold(image, |size, step| step.output_size(size));
+                assert!(resized.pixels() <= mosaic.tile_pixels(), "{resized}");
+                assert!(tile.visible.fits(resized), "{tile:?} in {resized}");
+                let found = tile.visible.size;
                 assert_eq!(found, tile.region.size);
                 assert!(tile.region.fits(whole) && found.pixels() > 0, "{tile:?}");
                 assert_eq!(mosaic.pad(tile.region).output_size(found), whole);
@@ -405,6 +428,23 @@ mod tests {
             let mean = sum / f64::from(drawn);
             assert!((mean - middle).abs() < 2.0, "{mean}");
         }
+        let (mut lowest, mut highest) = ([u64::MAX; 2], [0; 2]);
+        let windowed = Mosaic {
+            window: 5,
+            ..Mosaic::new(8)
+        };
+        for epoch in 0..200 {
+            for (at, position) in [(0, 12), (1, 30)] {
+                let mut rng = Rng::new(1, epoch, position, 0);
+                let draw = windowed.draw_partners(position, || 10..40, &mut rng);
+                for partner in draw.expect("p is 1").partners {
+                    assert_ne!(partner, position);
+                    lowest[at] = partner.min(lowest[at]);
+                    highest[at] = partner.max(highest[at]);
+                }
+            }
+        }
+        assert_eq!((lowest, highest), ([10, 25], [15, 29]));
         let alone = Mosaic::new(8).draw_partners(7, || 7..8, &mut Rng::new(1, 0, 7, 0));
         assert_eq!(alone.expect("p is 1").partners, [7; 3]);
     }

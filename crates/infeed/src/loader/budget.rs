@@ -53,6 +53,8 @@ pub(super) struct Shares {
     /// In-flight batches.
     pub(super) in_flight_batches: usize,
     pub(super) slab_bytes: u64,
+    /// Tiles of mosaics that several samples use.
+    pub(super) tile_bytes: u64,
     /// Encoded bytes of records in the run's order.
     pub(super) fetched_bytes: u64,
     /// Encoded bytes of substitutes.
@@ -96,6 +98,8 @@ pub(super) struct MemoryDemand {
     pub(super) record: RecordNeeds,
     /// Number of records whose encoded bytes must fit at once.
     pub(super) reads: u64,
+    /// Bytes of tiles to keep if memory allows.
+    pub(super) tile_bytes: u64,
 }
 
 /// Bytes of a budget beyond slabs, by purpose.
@@ -214,6 +218,7 @@ impl Shares {
                 let sufficient = demand.total(demand.sufficient(workers));
                 let beyond =
                     (demand.slabs.in_flight_batches - 2).saturating_mul(demand.slabs.bytes);
+                let beyond = beyond.saturating_add(demand.tile_bytes);
                 let wanted = demand.total(demand.wanted(workers)).saturating_add(beyond);
                 ReservedBytes::of_what_is_left(processes, |left| {
                     // Half of what is left, so that a validation loader also finds memory.
@@ -287,7 +292,9 @@ impl Shares {
             .checked_div(slab_bytes)
             .unwrap_or(slabs.in_flight_batches);
         let mut in_flight_batches = (2 + third).clamp(2, slabs.in_flight_batches);
-        let mut left = total.saturating_sub(in_flight_batches * slab_bytes);
+        // A third of what is not needed, as for batches.
+        let tile_bytes = demand.tile_bytes.min(beyond / 3);
+        let mut left = total.saturating_sub(in_flight_batches * slab_bytes + tile_bytes);
         let mut row_bytes = 0;
         if let Some(rows) = demand.own_rows {
             let others = sufficient.reading.saturating_add(sufficient.scratch);
@@ -332,6 +339,7 @@ impl Shares {
             total_bytes: total,
             in_flight_batches: in_flight_batches as usize,
             slab_bytes,
+            tile_bytes,
             fetched_bytes: reading - spare_bytes,
             spare_bytes,
             kept_bytes: (scratch - large_bytes) / workers,
@@ -442,6 +450,7 @@ mod tests {
             whole: WholeGroups::default(),
             record: RecordNeeds::default(),
             reads: 1,
+            tile_bytes: 64 << 20,
         }
     }
 
@@ -495,6 +504,7 @@ mod tests {
                 let shares = Shares::new(Some(total), 1, demand, workers).expect("enough");
                 let batches = shares.in_flight_batches as u64;
                 let sum = batches * slab
+                    + shares.tile_bytes
                     + shares.fetched_bytes
                     + shares.spare_bytes
                     + shares.kept_bytes * workers as u64

@@ -32,6 +32,7 @@ use crate::plan::Plan;
 use crate::plan::joined::JoinDraw;
 use crate::plan::prepared::PixelState;
 use crate::plan::sample::{Position, SampleScratch};
+use crate::plan::shared_tiles::SharedTiles;
 use infeed_codec::transform::Mixing;
 use infeed_core::batch::{BatchRow, RowCell};
 use infeed_core::counters::{Calls, Meter, Stage, StageStats, ThreadCounters, Timeline};
@@ -72,6 +73,8 @@ pub(crate) struct RecordJob {
     reading: ThreadCounters,
     warnings: AtomicU64,
     losses: LossLog,
+    /// Tiles of mosaics that all workers share.
+    tiles: Arc<SharedTiles>,
     timeline: Option<Arc<Timeline>>,
 }
 
@@ -144,6 +147,7 @@ impl RecordJob {
     ) -> RecordJob {
         RecordJob {
             costs: RecordCosts::new(source.len()),
+            tiles: Arc::new(plan.shared_tiles(&*source, shares.tile_bytes)),
             source,
             plan,
             cache: None,
@@ -617,7 +621,7 @@ impl Job for RecordJob {
         let mut all = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
         all.push(Arc::clone(&counters));
         WorkerScratch {
-            scratch: SampleScratch::new(),
+            scratch: SampleScratch::new().with_tiles(&self.tiles),
             counters,
             partner: self.plan.spare_row(),
             at: (0, 0),

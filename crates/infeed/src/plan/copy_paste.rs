@@ -103,7 +103,7 @@ impl Plan {
             // Every pixel may be needed.
             let needed = vec![drawn.region; looked.len()];
             let mut part = ArrangedTile::new(looked, drawn);
-            let needed = self.arrange_tile(&mut part, of.state, (plan.number, &needed), scratch);
+            let needed = self.arrange_tile(&mut part, of.state, &needed, scratch);
             if needed > most.1 {
                 most = (tile, needed);
             }
@@ -153,19 +153,12 @@ impl Plan {
         counters.waited(Stage::Decode, scratch.meter.skip());
         let (objects, alpha) = self.paste_objects(plan, &both, pasted, size, scratch)?;
         scratch.meter.lap(Stage::Transform, counters);
-        canvases.resize_with(parts[0].looked.len(), Image::default);
-        for (look, canvas) in parts[0].looked.iter().zip(&mut *canvases) {
-            canvas.reset(size, look.plan.channels, look.plan.depth);
-        }
         scratch.counted = 1;
-        self.paste_tile(&parts[0], canvases, scratch, counters)?;
+        self.make_tile(&parts[0], canvases, scratch, counters)?;
         scratch.counted = 0;
         let looked = parts[1].looked.iter().zip(&parts[1].arranged);
-        for ((look, arranged), canvas) in looked.zip(&mut *canvases) {
-            let Some((folded, request, _)) = arranged else {
-                continue;
-            };
-            let request = request.as_ref();
+        for ((look, field), canvas) in looked.zip(&mut *canvases) {
+            let (folded, request) = (&field.folded, field.request.as_ref());
             self.with_pixels(
                 look,
                 folded,
@@ -221,8 +214,11 @@ impl Plan {
                 },
             );
         }
+        let whole = image.steps.len();
         Ok(DrawnTile {
-            visible: image.steps.len(),
+            whole,
+            visible: whole,
+            from: image.size.whole(),
             region: image.size.whole(),
             image,
         })

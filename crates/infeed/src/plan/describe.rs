@@ -53,9 +53,13 @@ impl fmt::Display for Plan {
             writeln!(f, "{mixer}")?;
         }
         match &self.join {
-            Some(JoinPlan::Mosaic(_)) => {
-                let text = "with the images of three other positions, each decoded for the sample";
-                writeln!(f, "mosaic: {text}")?;
+            Some(JoinPlan::Mosaic(own)) => {
+                let window = own.mosaic.window;
+                let text = "each decoded once for the mosaics that show it";
+                writeln!(
+                    f,
+                    "mosaic: with three images of the {window} positions before, {text}"
+                )?;
             }
             Some(JoinPlan::CopyPaste(_)) => {
                 let text = "with objects of the image at another position, decoded for the sample";

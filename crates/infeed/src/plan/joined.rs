@@ -8,8 +8,8 @@ use std::ops::Range;
 use super::boxes::BoxesPlan;
 use super::copy_paste::{self, CopyPastePlan};
 use super::failure::{SampleError, StageFailure};
-use super::fold::{FoldedSteps, fold};
-use super::mosaic::{MosaicPlan, TileFailure, TileRecord};
+use super::fold::{Flips, FoldedSteps, fold};
+use super::mosaic::{MosaicPlan, TileFailure, TileRecord, paste};
 use super::points::PointsPlan;
 use super::prepared::PixelState;
 use super::preview::PreviewStage;
@@ -17,11 +17,13 @@ use super::sample::{AdmitMemory, DrawnImage, Position, SampleScratch, VisualFiel
 use super::{Plan, place};
 use crate::pipeline::Pipeline;
 use infeed_codec::decode::{ImageFrame, Request};
-use infeed_codec::transform::{CopyPasteDraw, MosaicDraw, Rng, Step, Transform, TransformError};
+use infeed_codec::transform::{
+    CopyPasteDraw, MosaicDraw, PixelView, Rng, Step, Transform, TransformError,
+};
 use infeed_core::batch::BatchRow;
-use infeed_core::counters::ThreadCounters;
+use infeed_core::counters::{Stage, ThreadCounters};
 use infeed_core::error::Error;
-use infeed_core::sample::{Record, Region, Size};
+use infeed_core::sample::{Image, Record, Region, Size};
 
 /// The transform that makes samples of several records.
 #[derive(Clone, Debug)]
@@ -61,9 +63,12 @@ impl JoinDraw {
 pub(super) struct DrawnTile {
     /// The image at its location in the canvas.
     pub(super) image: DrawnImage,
-    /// Number of the steps up to the visible pixels; the rest moves them to their location.
+    /// Number of the steps up to the whole tile, and up to its visible pixels. The rest moves these to
+    /// their location.
+    pub(super) whole: usize,
     pub(super) visible: usize,
-    /// The location of the visible pixels.
+    /// The visible pixels in the whole tile, and their location in the canvas.
+    pub(super) from: Region,
     pub(super) region: Region,
 }
 
@@ -71,9 +76,17 @@ pub(super) struct DrawnTile {
 pub(super) struct ArrangedTile<'a> {
     pub(super) looked: Vec<VisualField<'a>>,
     pub(super) drawn: DrawnTile,
-    /// The steps of each field up to the needed pixels, with their location in the canvas. `None`
-    /// for a field of which no pixel is needed.
-    pub(super) arranged: Vec<Option<(FoldedSteps, Option<Request>, Region)>>,
+    /// The steps of each field.
+    pub(super) arranged: Vec<ArrangedField>,
+}
+
+/// A field of a record on its way into the canvas.
+pub(super) struct ArrangedField {
+    /// The steps up to the whole tile.
+    pub(super) folded: FoldedSteps,
+    pub(super) request: Option<Request>,
+    /// The needed pixels in the canvas. `None` if no pixel is needed.
+    pub(super) region: Option<Region>,
 }
 
 impl<'a> ArrangedTile<'a> {
@@ -85,6 +98,26 @@ impl<'a> ArrangedTile<'a> {
             drawn,
             arranged,
         }
+    }
+
+    /// Copies the needed pixels of a tile to the canvases.
+    pub(super) fn paste(&self, tile: &[Image], canvases: &mut [Image]) -> Result<(), StageFailure> {
+        let DrawnTile { from, region, .. } = self.drawn;
+        let fields = self.looked.iter().zip(&self.arranged).zip(tile);
+        for (((look, field), image), canvas) in fields.zip(canvases) {
+            let Some(needed) = field.region else {
+                continue;
+            };
+            let needed_in_tile = Region {
+                top: from.top + needed.top - region.top,
+                left: from.left + needed.left - region.left,
+                size: needed.size,
+            };
+            let view = PixelView::from(image).crop(needed_in_tile);
+            let view = view.map_err(|error| failed(look.field, "Mosaic", error))?;
+            paste(view, Flips::default(), needed, canvas);
+        }
+        Ok(())
     }
 }
 
@@ -224,37 +257,64 @@ impl Plan {
     }
 
     /// Arranges the steps of a record's pixels, of which the canvas of each field needs those of a
-    /// region. `number` is that of the joining transform. Returns the bytes of working memory.
+    /// region. Returns the bytes of working memory.
     pub(super) fn arrange_tile(
         &self,
         part: &mut ArrangedTile<'_>,
         state: PixelState,
-        (number, needed): (usize, &[Region]),
+        needed: &[Region],
         scratch: &SampleScratch,
     ) -> u64 {
-        let visible = part.drawn.region;
-        let steps = &part.drawn.image.steps[..part.drawn.visible];
+        let steps = self.missing(&part.drawn.image.steps[..part.drawn.whole], state);
         let mut bytes = 0;
         for (look, needed) in part.looked.iter().zip(needed) {
-            let Some(region) = common(visible, *needed) else {
-                part.arranged.push(None);
-                continue;
-            };
-            let mut steps = steps.to_vec();
-            if region != visible {
-                let cut = Region {
-                    top: region.top - visible.top,
-                    left: region.left - visible.left,
-                    size: region.size,
-                };
-                steps.push((number, Step::Crop(cut)));
-            }
-            let folded = fold(&look.plan.steps, self.missing(&steps, state), look.size);
+            let folded = fold(&look.plan.steps, steps, look.size);
             let request = self.request(look, &folded);
             bytes += look.scratch_bytes(&folded, request.as_ref(), &scratch.decoder);
-            part.arranged.push(Some((folded, request, region)));
+            part.arranged.push(ArrangedField {
+                folded,
+                request,
+                region: common(part.drawn.region, *needed),
+            });
         }
         bytes
+    }
+
+    /// Decodes the fields of a record and makes the images of its whole tile.
+    pub(super) fn make_tile(
+        &self,
+        part: &ArrangedTile<'_>,
+        images: &mut Vec<Image>,
+        scratch: &mut SampleScratch,
+        counters: &ThreadCounters,
+    ) -> Result<(), StageFailure> {
+        images.resize_with(part.looked.len(), Image::default);
+        for ((look, field), image) in part.looked.iter().zip(&part.arranged).zip(images) {
+            let (folded, request) = (&field.folded, field.request.as_ref());
+            let copy = |view: PixelView<'_>, image: &mut Image| {
+                let size = view.size();
+                // A list that doubles its memory would exceed the bytes of a tile.
+                image.data.clear();
+                let bytes = size.pixels() as usize * view.pixel_bytes();
+                image.data.reserve_exact(bytes);
+                image.reset(size, view.channels(), view.depth());
+                paste(view, folded.flips, size.whole(), image);
+            };
+            self.with_pixels(
+                look,
+                folded,
+                request,
+                scratch,
+                counters,
+                false,
+                |view, _, _| {
+                    copy(view, image);
+                    Ok(())
+                },
+            )?;
+            scratch.meter.lap(Stage::Transform, counters);
+        }
+        Ok(())
     }
 
     /// Draws the steps after the joining transform, whose result of these images has this size.

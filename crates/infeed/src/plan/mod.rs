@@ -28,6 +28,7 @@ mod points;
 pub mod prepared;
 pub mod preview;
 pub mod sample;
+pub(crate) mod shared_tiles;
 mod turned;
 pub(crate) mod warnings;
 mod write;

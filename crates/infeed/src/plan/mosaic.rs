@@ -1,21 +1,26 @@
 //! `Mosaic`: the images of four records in one, before the transforms that follow.
 //!
-//! Each record is decoded and transformed up to the mosaic as at its own position, and its visible
-//! part is written into a canvas. Parts of the canvas that no later step reads stay empty, such as
-//! those that a crop after a warp cuts off. For the transforms that follow, the canvas is an image without a
-//! decoder. The boxes of each record take the steps of their own image first.
+//! Each record is decoded and transformed up to the mosaic as at its own position. The result is a tile,
+//! which other mosaics use as well, and its visible part is written into a canvas. Parts of the canvas that
+//! no later step reads stay empty, such as those that a crop after a warp cuts off. For the transforms that
+//! follow, the canvas is an image without a decoder. The boxes of each record take the steps of their own
+//! image first.
 
-use super::Plan;
+use std::sync::Arc;
+
 use super::failure::StageFailure;
 use super::fold::{Flips, FoldedSteps, fold};
-use super::joined::{ArrangedTile, DrawnTile, failed, on_canvas};
+use super::joined::{ArrangedTile, DrawnTile, JoinPlan, failed, on_canvas};
 use super::moved::SampleImage;
 use super::prepared::PixelState;
 use super::sample::{AdmitMemory, Position, SampleScratch, VisualField};
-use infeed_codec::transform::{Mosaic, MosaicDraw, PixelView, TILES};
+use super::shared_tiles::{SharedTiles, TilePixels};
+use super::{FieldPlan, Plan};
+use infeed_codec::transform::{Mosaic, MosaicDraw, PixelView, Step, TILES, Transform};
 use infeed_core::batch::BatchRow;
 use infeed_core::counters::{Stage, ThreadCounters};
 use infeed_core::sample::{Image, Record, Region};
+use infeed_source::Source;
 
 /// The mosaic of a pipeline.
 #[derive(Clone, Debug)]
@@ -24,6 +29,13 @@ pub(super) struct MosaicPlan {
     pub(super) number: usize,
     pub(super) mosaic: Mosaic,
 }
+
+/// Memory for tiles that later epochs use again: all tiles of a small dataset.
+const SMALL_BYTES: u64 = 256 << 20;
+/// Most memory for tiles, also for large windows.
+const MOST_BYTES: u64 = 1 << 30;
+/// Tiles beyond a window, for the rows that workers fill at the same time.
+const ROWS_IN_WORK: u64 = 64;
 
 /// A record in a mosaic.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +99,8 @@ impl Plan {
         let after = self.draw_after(mosaic.0.number, size, images, own.at)?;
         // Buffers of the canvas's steps are those of the tiles' steps.
         let (mut canvas_bytes, mut after_bytes) = (self.function_inputs(own.record, fields), 0);
+        // The oldest tile may leave the shared memory while its pixels are copied.
+        canvas_bytes += self.tile_bytes();
         let mut arranged = Vec::with_capacity(canvases.len());
         for look in &parts[0].looked {
             let look = on_canvas(look, &[], &parts[0].drawn);
@@ -100,7 +114,7 @@ impl Plan {
         // The record that needs most memory, and its bytes.
         let mut most = (0, 0);
         for (tile, (of, part)) in tiles.iter().zip(&mut parts).enumerate() {
-            let bytes = self.arrange_tile(part, of.state, (mosaic.0.number, &needed), scratch);
+            let bytes = self.arrange_tile(part, of.state, &needed, scratch);
             if bytes > most.1 {
                 most = (tile, bytes);
             }
@@ -122,13 +136,15 @@ impl Plan {
             mosaic.0.clear(look, *needed, canvas)?;
         }
         scratch.counted = 1;
-        for (tile, part) in parts.iter().enumerate() {
-            if part.arranged.iter().all(Option::is_none) {
+        for (tile, (of, part)) in tiles.iter().zip(&parts).enumerate() {
+            if part.arranged.iter().all(|field| field.region.is_none()) {
                 continue;
             }
-            self.paste_tile(part, canvases, scratch, counters)
-                .map_err(|failure| TileFailure { tile, failure })?;
-            scratch.counted = 0;
+            let failed = |failure| TileFailure { tile, failure };
+            let made = self.tile(of, row.form, part, scratch, counters);
+            part.paste(&made.map_err(failed)?, canvases)
+                .map_err(failed)?;
+            scratch.meter.lap(Stage::Transform, counters);
         }
         scratch.counted = 0;
         let looked = parts[0].looked.iter().zip(&*canvases).zip(&arranged);
@@ -160,43 +176,95 @@ impl Plan {
         for step in placed.steps {
             image.add(own.number, step);
         }
+        let whole = image.steps.len();
+        if placed.visible.size != image.size {
+            image.add(own.number, Step::Crop(placed.visible));
+        }
         let visible = image.steps.len();
         image.add(own.number, own.mosaic.pad(placed.region));
         Ok(DrawnTile {
             image,
+            whole,
             visible,
+            from: placed.visible,
             region: placed.region,
         })
     }
 
-    /// Decodes the fields of a record and copies their visible pixels to the canvases.
-    pub(super) fn paste_tile(
+    /// Returns the pixels of a record's tile: those that another mosaic left, or new ones.
+    fn tile(
         &self,
+        of: &TileRecord<'_>,
+        form: usize,
         part: &ArrangedTile<'_>,
-        canvases: &mut [Image],
         scratch: &mut SampleScratch,
         counters: &ThreadCounters,
-    ) -> Result<(), StageFailure> {
-        let looked = part.looked.iter().zip(&part.arranged).zip(canvases);
-        for ((look, arranged), canvas) in looked {
-            let Some((folded, request, region)) = arranged else {
-                continue;
-            };
-            self.with_pixels(
-                look,
-                folded,
-                request.as_ref(),
-                scratch,
-                counters,
-                false,
-                |view, _, _| {
-                    paste(view, folded.flips, *region, canvas);
-                    Ok(())
-                },
-            )?;
-            scratch.meter.lap(Stage::Transform, counters);
+    ) -> Result<TilePixels, StageFailure> {
+        let tiles = Arc::clone(&scratch.tiles);
+        let entry = tiles.entry(of.record.index, of.at, form);
+        let mut kept = entry.lock();
+        counters.waited(Stage::Decode, scratch.meter.skip());
+        if let Some(tile) = &*kept {
+            return Ok(Arc::clone(tile));
         }
-        Ok(())
+        let mut images = tiles.buffers();
+        let reports = |scratch: &SampleScratch| scratch.warnings + scratch.losses.len() as u64;
+        let before = reports(scratch);
+        self.make_tile(part, &mut images, scratch, counters)?;
+        // One image of the sample counts.
+        scratch.counted = 0;
+        let tile = Arc::new(images);
+        // Every mosaic reports the warnings and losses of its images.
+        if reports(scratch) == before {
+            *kept = Some(Arc::clone(&tile));
+        }
+        Ok(tile)
+    }
+
+    /// Creates the memory for the tiles of a source, with up to `bytes`.
+    pub(crate) fn shared_tiles(&self, source: &dyn Source, bytes: u64) -> SharedTiles {
+        let limit = bytes.checked_div(self.tile_bytes()).unwrap_or(0);
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        SharedTiles::new(limit, self.draws_tiles(source))
+    }
+
+    /// Bytes of memory for all tiles of a source that mosaics use again.
+    pub(crate) fn wanted_tile_bytes(&self, source: &dyn Source) -> u64 {
+        let Some(JoinPlan::Mosaic(own)) = &self.join else {
+            return 0;
+        };
+        let (records, tile_bytes) = (source.len(), self.tile_bytes());
+        let window = own.mosaic.window.min(records) + ROWS_IN_WORK;
+        let window_bytes = window.saturating_mul(tile_bytes);
+        let wanted = match self.draws_tiles(source) {
+            true => window_bytes,
+            false => {
+                let all_bytes = records.saturating_mul(tile_bytes);
+                window_bytes.max(SMALL_BYTES).min(all_bytes)
+            }
+        };
+        wanted.min(MOST_BYTES)
+    }
+
+    /// Whether the tile of a record has other pixels at another position.
+    fn draws_tiles(&self, source: &dyn Source) -> bool {
+        let Some(JoinPlan::Mosaic(own)) = &self.join else {
+            return false;
+        };
+        let mut before = self.transforms[..own.number].iter();
+        source.python().is_some() || before.any(Transform::is_random)
+    }
+
+    /// Most bytes of a tile of a mosaic.
+    fn tile_bytes(&self) -> u64 {
+        let Some(JoinPlan::Mosaic(own)) = &self.join else {
+            return 0;
+        };
+        let pixel_bytes = self.fields.iter().map(|field| match field {
+            FieldPlan::Pixels(plan) => plan.channels * plan.depth.bytes(),
+            _ => 0,
+        });
+        own.mosaic.tile_pixels() * pixel_bytes.sum::<usize>() as u64
     }
 }
 

@@ -1,6 +1,7 @@
 //! One sample on one thread: draws, decodes the needed region, transforms, and writes the row.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::computed::KeptSample;
 use super::failure::{SampleError, StageFailure};
@@ -8,6 +9,7 @@ use super::fold::{FoldedSteps, fold};
 use super::masks::MaskScratch;
 use super::moved::SampleImage;
 use super::prepared::{self, PixelState};
+use super::shared_tiles::SharedTiles;
 use super::{FieldPlan, PixelPlan, Plan, RowPass, added, write};
 use infeed_codec::decode::{
     DctScale, Decoder, Format, Header, ImageFrame, Loss, PixelTable, Request,
@@ -20,7 +22,7 @@ use infeed_core::counters::{Meter, Stage, ThreadCounters};
 use infeed_core::sample::{Image, Pixels, Record, Region, Size};
 
 /// A position in the order, which keys random draws.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Hash, PartialEq, Eq)]
 pub struct Position {
     /// Epoch, from 0.
     pub epoch: u64,
@@ -46,6 +48,8 @@ pub struct SampleScratch {
     pub(super) masks: MaskScratch,
     /// Images and masks of a mosaic.
     pub(super) canvases: Vec<Image>,
+    /// Tiles of mosaics that all workers share.
+    pub(super) tiles: Arc<SharedTiles>,
     /// Buffer in which records are prepared for the cache.
     pub prepared: Vec<u8>,
     /// Number of decoder warnings about records that are still usable.
@@ -69,11 +73,18 @@ impl SampleScratch {
             meter: Meter::new(infeed_raw::machine::thread_cpu_time),
             masks: MaskScratch::default(),
             canvases: Vec::new(),
+            tiles: Arc::default(),
             prepared: Vec::new(),
             warnings: 0,
             losses: Vec::new(),
             unknown_pixels: 0,
         }
+    }
+
+    /// Uses the tiles of a loader from now on.
+    pub(crate) fn with_tiles(self, tiles: &Arc<SharedTiles>) -> SampleScratch {
+        let tiles = Arc::clone(tiles);
+        SampleScratch { tiles, ..self }
     }
 
     /// Releases memory that large samples needed.

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use infeed::counters::Stage;
 use infeed::pipeline::{Layout, SourceSpec};
 use infeed::plan::Plan;
 use infeed::plan::joined::JoinDraw;
@@ -61,6 +62,14 @@ fn rows_equal_four_images_placed_step_by_step() {
             mosaic(1.0).into(),
             RandomCrop::new(32).into(),
             normalize.into(),
+        ],
+        // Warps and colours that are drawn before the mosaic, with mirrored pixels behind them.
+        vec![
+            RandomAffine::new(30.0).into(),
+            ColorJitter::default().into(),
+            RandomHorizontalFlip::new(0.5).into(),
+            mosaic(0.9).into(),
+            CenterCrop::new(24).into(),
         ],
         // Tiles of images that need no resize.
         vec![
@@ -194,6 +203,66 @@ fn damage(root: &Path, numbers: &[u64]) {
     }
 }
 
+/// Bytes of the files that a loader has decoded after this many epochs, in multiples of the dataset.
+fn decoded(root: &Path, transforms: Vec<Transform>, epochs: usize, options: &Options) -> f64 {
+    let pipeline = pipeline(root, transforms);
+    let source = pipeline.source.open(&[]).expect("opens");
+    let files = (0..source.len()).flat_map(|record| source.local_files(record));
+    let all: u64 = files
+        .map(|path| path.metadata().expect("a file").len())
+        .sum();
+    let loader = pipeline.open(options).expect("opens");
+    (0..epochs).for_each(|_| assert!(!epoch(&loader).is_empty()));
+    let stats = loader.stats().expect("open");
+    let mut stages = stats.stages.into_iter();
+    let decode = stages.find_map(|(stage, found)| (stage == Stage::Decode).then_some(found));
+    decode.expect("decodes").bytes_in as f64 / all as f64
+}
+
+#[test]
+fn an_image_is_decoded_once_for_all_mosaics_that_show_it() {
+    let root = photos(60);
+    let mut options = Options::default();
+    options.workers = Some(3);
+
+    let fixed = decoded(root.path(), vec![mosaic(1.0).into()], 8, &options);
+    assert!((fixed - 1.0).abs() < 1e-9, "all tiles fit: {fixed}");
+
+    // Flips are drawn for each position. The loader reads up to four epochs ahead.
+    let flip = || RandomHorizontalFlip::new(0.5).into();
+    let drawn = decoded(root.path(), vec![flip(), mosaic(1.0).into()], 8, &options);
+    assert!((8.0..=12.0).contains(&drawn), "{drawn}");
+
+    // Memory for two tiles.
+    options.memory = Some(1);
+    let open = pipeline(root.path(), vec![mosaic(1.0).into()]).open(&options);
+    let Err(Error::Budget { needed_bytes, .. }) = open else {
+        panic!("a byte suffices");
+    };
+    options.memory = Some(needed_bytes + 3 * 2 * (20 * 24 * 3));
+    let short = decoded(root.path(), vec![mosaic(1.0).into()], 8, &options);
+    assert!(short > 8.0, "{short}");
+}
+
+#[test]
+fn partners_are_in_the_window_before_the_sample() {
+    let root = photos(60);
+    let windowed = Mosaic {
+        window: 6,
+        ..mosaic(1.0)
+    };
+    let pipeline = pipeline(root.path(), vec![windowed.into()]);
+    let source = pipeline.source.open(&[]).expect("opens");
+
+    for (position, draw) in (0..).zip(draws(&pipeline, &*source, 1)) {
+        let first = u64::saturating_sub(position, 6);
+        for partner in draw.expect("p is 1").partners {
+            assert!((first..=first + 6).contains(&partner) && partner != position);
+        }
+    }
+    equals_plain(&pipeline);
+}
+
 #[test]
 fn workers_ranks_resuming_and_bad_records_change_no_bit() {
     let root = photos(24);
@@ -204,10 +273,13 @@ fn workers_ranks_resuming_and_bad_records_change_no_bit() {
         (0..3).flat_map(|_| bits(&epoch(&loader))).collect()
     };
 
-    for workers in [2, 7] {
-        let loader = open_rank(&pipeline, workers, 0, 1);
+    for (workers, memory) in [(2, None), (7, None), (3, Some(20 << 20))] {
+        let mut options = Options::default();
+        options.on_error = OnError::Substitute;
+        (options.workers, options.memory) = (Some(workers), memory);
+        let loader = pipeline.open(&options).expect("opens");
         let same: Vec<_> = (0..3).flat_map(|_| bits(&epoch(&loader))).collect();
-        assert!(same == reference, "{workers} workers");
+        assert!(same == reference, "{workers} workers, {memory:?} bytes");
     }
     for world_size in [2, 4] {
         let ranks: Vec<Vec<Batch>> = (0..world_size)
