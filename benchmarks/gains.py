@@ -46,6 +46,8 @@ sys.path.append(FOLDER)
 
 import infeed  # noqa: E402
 from gain_steps import Sleeping, Slow  # noqa: E402
+from infeed import sources  # noqa: E402
+from infeed import transforms as T  # noqa: E402
 from infeed.watching.batch_sizes import batch_sizes  # noqa: E402
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -60,10 +62,13 @@ class Case:
         make: Returns the loader.
         files: Folder that it reads, for the prediction; None if its batches have no
             images that a pipeline could follow.
+        pipeline: Returns a pipeline that replaces the loader, written by hand. None:
+            the one that `adopt` finds.
     """
 
     make: Callable[[], Any]
     files: Path | None
+    pipeline: Callable[[], infeed.Pipeline] | None = None
 
 
 class Pairs(Dataset):
@@ -209,6 +214,31 @@ def ultralytics(scenes: Path) -> Any:
     return trainer.train_loader
 
 
+def yolo(scenes: Path) -> infeed.Pipeline:
+    """Returns a pipeline with the default augmentations of Ultralytics."""
+    return (
+        infeed.Pipeline(sources.Yolo(scenes / "images"))
+        .shuffle(seed=0)
+        .decode()
+        .boxes("boxes", columns=("labels",))
+        .transform(
+            T.Mosaic(640),
+            T.RandomAffine(
+                0,
+                translate=(0.1, 0.1),
+                scale=(0.5, 1.5),
+                fill=114,
+                interpolation="bilinear",
+            ),
+            T.CenterCrop(320),
+            T.ColorJitter(brightness=0.4, saturation=0.7, hue=0.015),
+            T.RandomHorizontalFlip(),
+        )
+        .layout("chw")
+        .batch(8, ragged="pad")
+    )
+
+
 def hub(photos: Path) -> DataLoader:
     library = importlib.import_module("datasets")
     paths = sorted(map(str, photos.rglob("*.jpg")))
@@ -316,20 +346,26 @@ def predicted(case: Case, seconds: float) -> float | None:
 
 def run(name: str, case: Case, options: argparse.Namespace) -> None:
     """Prints the line of a loader."""
-    forecast = predicted(case, options.seconds)
-    adopted = infeed.adopt(case.make(), samples=8, seconds=options.seconds)
+    forecast = gain = None
+    if case.pipeline is None:
+        forecast = predicted(case, options.seconds)
+        adopted = infeed.adopt(case.make(), samples=8, seconds=options.seconds)
+        gain, opened = adopted.gain, adopted.loader()
+    else:
+        opened = case.pipeline().open()
     loader = case.make()
     ours, theirs = [], []
-    with contextlib.closing(adopted.loader()) as replacement:
+    with contextlib.closing(opened) as replacement:
         for _ in range(options.rounds):
             theirs.append(rate(loader, batch_sizes(loader), options.seconds))
             ours.append(rate(replacement, _images, options.seconds))
-    gain = median(ours) / median(theirs)
-    reported = "none" if adopted.gain is None else f"{adopted.gain.ratio:.2f}"
-    low, high = adopted.gain.range if adopted.gain else (0.0, 0.0)
+    reported = "-"
+    if gain is not None:
+        low, high = gain.range
+        reported = f"{gain.ratio:.2f} [{low:.2f} to {high:.2f}]"
     shown = "-" if forecast is None else f"{forecast:.2f}"
     print(
-        f"| {name} | {shown} | {reported} [{low:.2f} to {high:.2f}] | {gain:.2f} "
+        f"| {name} | {shown} | {reported} | {median(ours) / median(theirs):.2f} "
         f"| {median(theirs):.0f} | {median(ours):.0f} |",
         flush=True,
     )
@@ -380,6 +416,9 @@ def main() -> int:
         ),
         "rf-detr": Case(lambda: rfdetr(scenes), None),
         "Ultralytics": Case(lambda: ultralytics(scenes), scenes / "images"),
+        "Ultralytics, sources.Yolo": Case(
+            lambda: ultralytics(scenes), None, lambda: yolo(scenes)
+        ),
         "datasets, with_transform": Case(lambda: hub(photos), photos),
         "Lightning": Case(lambda: lightning(photos), photos),
         "slow step": Case(lambda: classification(photos, Slow()), photos),

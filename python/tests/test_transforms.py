@@ -111,6 +111,7 @@ def test_a_transform_survives_its_description(transform):
         (lambda: T.RandomIoUCrop(min_scale=0), "min_scale and max_scale is"),
         (lambda: T.Mosaic(1), r"size is \[1, 1\], it must be at least 2 x 2"),
         (lambda: T.Mosaic(8, center_range=(0, 1)), "center_range is"),
+        (lambda: T.Mosaic(8, window=0), "window is 0, it must be at least 1"),
         (lambda: T.RandomPosterize(9), "bits is 9, it must be from 0 to 8"),
         (lambda: T.RandomSolarize(256), "threshold is 256"),
         (lambda: T.RandomAdjustSharpness(-1), "sharpness_factor is"),
