@@ -147,7 +147,7 @@ impl RecordJob {
     ) -> RecordJob {
         RecordJob {
             costs: RecordCosts::new(source.len()),
-            tiles: Arc::new(plan.shared_tiles(&*source, shares.tile_bytes)),
+            tiles: Arc::new(plan.shared_tiles(shares.tile_bytes)),
             source,
             plan,
             cache: None,

@@ -76,7 +76,7 @@ pub(crate) fn divide(
         1 => 1,
         records => records * ROOM,
     };
-    let tile_bytes = plan.wanted_tile_bytes(source);
+    let tile_bytes = plan.wanted_tile_bytes(source.len());
     let (shares, workers, tuning) = divide_memory(plan, layouts, rows, |bytes| {
         let in_flight_batches = in_flight_batches(rows, workers, bytes.saturating_add(own_bytes));
         let demand = MemoryDemand {

@@ -16,11 +16,10 @@ use super::prepared::PixelState;
 use super::sample::{AdmitMemory, Position, SampleScratch, VisualField};
 use super::shared_tiles::{SharedTiles, TilePixels};
 use super::{FieldPlan, Plan};
-use infeed_codec::transform::{Mosaic, MosaicDraw, PixelView, Step, TILES, Transform};
+use infeed_codec::transform::{Mosaic, MosaicDraw, PixelView, Step, TILES};
 use infeed_core::batch::BatchRow;
 use infeed_core::counters::{Stage, ThreadCounters};
 use infeed_core::sample::{Image, Record, Region};
-use infeed_source::Source;
 
 /// The mosaic of a pipeline.
 #[derive(Clone, Debug)]
@@ -30,8 +29,6 @@ pub(super) struct MosaicPlan {
     pub(super) mosaic: Mosaic,
 }
 
-/// Memory for tiles that later epochs use again: all tiles of a small dataset.
-const SMALL_BYTES: u64 = 256 << 20;
 /// Most memory for tiles, also for large windows.
 const MOST_BYTES: u64 = 1 << 30;
 /// Tiles beyond a window, for the rows that workers fill at the same time.
@@ -221,38 +218,19 @@ impl Plan {
         Ok(tile)
     }
 
-    /// Creates the memory for the tiles of a source, with up to `bytes`.
-    pub(crate) fn shared_tiles(&self, source: &dyn Source, bytes: u64) -> SharedTiles {
+    /// Creates the memory for shared tiles, with up to `bytes`.
+    pub(crate) fn shared_tiles(&self, bytes: u64) -> SharedTiles {
         let limit = bytes.checked_div(self.tile_bytes()).unwrap_or(0);
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        SharedTiles::new(limit, self.draws_tiles(source))
+        SharedTiles::new(usize::try_from(limit).unwrap_or(usize::MAX))
     }
 
-    /// Bytes of memory for all tiles of a source that mosaics use again.
-    pub(crate) fn wanted_tile_bytes(&self, source: &dyn Source) -> u64 {
+    /// Bytes of memory for all tiles that mosaics of this number of records use again.
+    pub(crate) fn wanted_tile_bytes(&self, records: u64) -> u64 {
         let Some(JoinPlan::Mosaic(own)) = &self.join else {
             return 0;
         };
-        let (records, tile_bytes) = (source.len(), self.tile_bytes());
-        let window = own.mosaic.window.min(records) + ROWS_IN_WORK;
-        let window_bytes = window.saturating_mul(tile_bytes);
-        let wanted = match self.draws_tiles(source) {
-            true => window_bytes,
-            false => {
-                let all_bytes = records.saturating_mul(tile_bytes);
-                window_bytes.max(SMALL_BYTES).min(all_bytes)
-            }
-        };
-        wanted.min(MOST_BYTES)
-    }
-
-    /// Whether the tile of a record has other pixels at another position.
-    fn draws_tiles(&self, source: &dyn Source) -> bool {
-        let Some(JoinPlan::Mosaic(own)) = &self.join else {
-            return false;
-        };
-        let mut before = self.transforms[..own.number].iter();
-        source.python().is_some() || before.any(Transform::is_random)
+        let tiles = own.mosaic.window.min(records).saturating_add(ROWS_IN_WORK);
+        tiles.saturating_mul(self.tile_bytes()).min(MOST_BYTES)
     }
 
     /// Most bytes of a tile of a mosaic.

@@ -21,8 +21,8 @@ pub(super) type TilePixels = Arc<Vec<Image>>;
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub(super) struct TileKey {
     pub(super) record: u64,
-    /// Position that keys the draws before the mosaic. `None` if there are none.
-    pub(super) at: Option<Position>,
+    /// Position that keys the draws before the mosaic, and the content of records that Python draws.
+    pub(super) at: Position,
     /// Layout of the batch.
     pub(super) form: usize,
 }
@@ -37,8 +37,6 @@ pub(super) struct TileEntry(Mutex<Option<TilePixels>>);
 pub(crate) struct SharedTiles {
     /// Most tiles to keep; with 0, each tile is made for one sample.
     limit: usize,
-    /// Whether positions decide pixels.
-    by_position: bool,
     kept: Mutex<KeptTiles>,
 }
 
@@ -58,11 +56,10 @@ impl TileEntry {
 }
 
 impl SharedTiles {
-    /// Keeps up to `limit` tiles. `by_position`: the pixels of a record differ between positions.
-    pub(crate) fn new(limit: usize, by_position: bool) -> SharedTiles {
+    /// Keeps up to `limit` tiles.
+    pub(crate) fn new(limit: usize) -> SharedTiles {
         SharedTiles {
             limit,
-            by_position,
             kept: Mutex::default(),
         }
     }
@@ -72,7 +69,6 @@ impl SharedTiles {
         if self.limit == 0 {
             return Arc::default();
         }
-        let at = self.by_position.then_some(at);
         let key = TileKey { record, at, form };
         let mut kept = self.kept();
         if let Some(entry) = kept.entries.get(&key) {
@@ -124,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_oldest_tile_is_removed_first_and_its_memory_is_used_again() {
-        let tiles = SharedTiles::new(2, true);
+        let tiles = SharedTiles::new(2);
         for position in 0..3 {
             fill(&tiles, &tiles.entry(7, at(position), 0), 1);
         }
@@ -143,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_tile_in_use_stays_whole_when_it_is_removed() {
-        let tiles = SharedTiles::new(1, true);
+        let tiles = SharedTiles::new(1);
         fill(&tiles, &tiles.entry(0, at(0), 0), 3);
         let used = tiles.entry(0, at(0), 0).lock().clone().expect("a tile");
 
@@ -154,20 +150,19 @@ mod tests {
     }
 
     #[test]
-    fn positions_share_the_tile_of_a_record_unless_its_pixels_are_drawn() {
-        for (by_position, shared) in [(false, true), (true, false)] {
-            let tiles = SharedTiles::new(9, by_position);
-            fill(&tiles, &tiles.entry(5, at(0), 0), 1);
+    fn other_positions_records_and_layouts_have_other_tiles() {
+        let tiles = SharedTiles::new(9);
+        fill(&tiles, &tiles.entry(5, at(0), 0), 1);
 
-            assert_eq!(tiles.entry(5, at(1), 0).lock().is_some(), shared);
-            assert!(tiles.entry(5, at(0), 1).lock().is_none(), "another layout");
-            assert!(tiles.entry(6, at(0), 0).lock().is_none(), "another record");
-        }
+        assert!(tiles.entry(5, at(0), 0).lock().is_some());
+        assert!(tiles.entry(5, at(1), 0).lock().is_none());
+        assert!(tiles.entry(6, at(0), 0).lock().is_none());
+        assert!(tiles.entry(5, at(0), 1).lock().is_none());
     }
 
     #[test]
     fn without_room_each_tile_is_made_for_one_sample() {
-        let tiles = SharedTiles::new(0, false);
+        let tiles = SharedTiles::new(0);
         fill(&tiles, &tiles.entry(5, at(0), 0), 1);
 
         assert!(tiles.entry(5, at(0), 0).lock().is_none());
