@@ -278,11 +278,9 @@ impl<'a> SizeReader<'a> {
             .map(|number| self.source.files(number))
             .unwrap_or_default();
         if let (true, Some(number), [_, ..]) = (self.by_header, number, &files[..]) {
-            let in_memory = |field| self.source.field_in_memory(number, field);
             let fields = 0..self.source.fields().len();
-            let mut fields: Vec<Bytes> = fields
-                .map(|field| in_memory(field).unwrap_or_default())
-                .collect();
+            let fields = fields.map(|field| self.source.field_in_memory(number, field));
+            let mut fields: Vec<Option<Bytes>> = fields.collect();
             let mut bytes = 0;
             for (path, field) in files.iter().zip(self.plan.encoded_fields()) {
                 let Some(head) = reader.head(path, false) else {
@@ -290,38 +288,40 @@ impl<'a> SizeReader<'a> {
                 };
                 bytes += held_bytes(head.length);
                 if let Some(to) = fields.get_mut(field) {
-                    *to = head.bytes.into();
+                    *to = Some(head.bytes.into());
                 }
             }
+            let has_contents = fields.iter().all(Option::is_some);
             let record = Record {
                 index: number,
-                fields,
+                fields: fields.into_iter().map(Option::unwrap_or_default).collect(),
             };
-            self.add_record(reader.decoder(), at, record, Some(bytes), needs);
+            self.add_record(reader.decoder(), at, (&record, has_contents), bytes, needs);
             return;
         }
         reader.read(self.source, reads, |decoder, index, fields| {
-            self.add_record(decoder, at, Record { index, fields }, None, needs);
+            let record = Record { index, fields };
+            self.add_record(decoder, at, (&record, true), record.bytes(), needs);
         });
     }
 
-    /// Adds a record: with all of its bytes, or with the heads of its files and their total length.
+    /// Adds a record, of which `read_bytes` are read. Its images may end after their headers. Without
+    /// `has_contents`, fields that are in no file may be empty.
     fn add_record(
         &self,
         decoder: &mut Decoder,
         at: usize,
-        record: Record,
-        file_bytes: Option<u64>,
+        (record, has_contents): (&Record, bool),
+        read_bytes: u64,
         needs: &mut RecordNeeds,
     ) {
-        let has_contents = file_bytes.is_none();
         let mut found: Option<SampleBytes> = None;
         for epoch in 0..self.draws {
             let at = Position {
                 epoch,
                 position: at as u64,
             };
-            let Some(bytes) = self.plan.sample_bytes(&record, has_contents, at, decoder) else {
+            let Some(bytes) = self.plan.sample_bytes(record, has_contents, at, decoder) else {
                 continue;
             };
             let most = found.get_or_insert_default();
@@ -329,7 +329,7 @@ impl<'a> SizeReader<'a> {
             most.row = most.row.max(bytes.row);
         }
         if let Some(found) = found {
-            needs.add(file_bytes.unwrap_or_else(|| record.bytes()), found);
+            needs.add(read_bytes, found);
         }
     }
 }
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_next_to_image_files_count_in_their_rows() {
+    fn boxes_next_to_image_files_count_in_their_rows_and_in_decoding() {
         let root = tempfile::tempdir().expect("a temporary folder");
         for (n, boxes) in [(1, 1), (2, 40)] {
             let shape = r#"{"label": "a", "shape_type": "rectangle", "points": [[2, 2], [9, 9]]}"#;
@@ -415,6 +415,8 @@ mod tests {
         // Four float32 corners and an int64 label for each box.
         let row = |boxes: u64| 10 * 50 * 3 + boxes * (4 * 4 + 8);
         assert_eq!((all.row_bytes, selected.row_bytes), (row(40), row(1)));
+        // Moving boxes needs memory next to the pixels.
+        assert!(all.scratch_bytes > selected.scratch_bytes);
     }
 
     #[test]
