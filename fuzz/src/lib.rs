@@ -5,6 +5,7 @@
 //! `testdata/conformance`. Inputs that once broke something lie in `regressions`. Ordinary tests of
 //! `infeed` run those and the seeds.
 
+pub mod annotations;
 pub mod shards;
 
 use std::sync::Arc;

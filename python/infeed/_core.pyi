@@ -46,6 +46,7 @@ __all__ = [
     "parse_bytes",
     "plan",
     "preview",
+    "read_file",
     "restore_lossless",
     "save",
     "set_cache",
@@ -578,6 +579,14 @@ def watch_verdict(measurements: str) -> Verdict:
 
     Raises:
         ValueError: The text is not JSON of such measurements.
+    """
+
+def read_file(path: str | PathLike[str]) -> bytes:
+    """Reads a regular file.
+
+    Raises:
+        OpenError: The file cannot be read, or is a named pipe or a device, which could
+            block for ever.
     """
 
 def main(argv: Sequence[str]) -> int:

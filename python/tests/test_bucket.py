@@ -169,7 +169,8 @@ def test_ctrl_c_ends_a_command_that_lists(there):
         process.send_signal(signal.SIGINT)
         reported = process.stderr.read()
 
-    assert process.returncode == 1
+    assert process.returncode == 130
+    assert "interrupted: " in reported
     assert "s3://many/d: it was interrupted" in reported
 
 

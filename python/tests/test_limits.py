@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import infeed
-from infeed import ConfigError, OpenError, sources
+from infeed import ConfigError, OpenError, _core, sources
 
 SPARSE_BYTES = 200 * 10**9
 
@@ -397,3 +397,46 @@ def test_folders_that_links_multiply_are_an_error_with_two_of_the_paths(tmp_path
     assert reading.output.startswith("error"), reading
     assert "links lead to one folder by more than 100 paths, such as" in reading.output
     assert reading.peak < 400
+
+
+PIPES = """
+import sys
+from pathlib import Path
+from infeed import OpenError, _core
+from infeed.experiments import images, peers
+
+root = Path(sys.argv[1])
+for read in (
+    lambda: _core.read_file(root / "a.jpg"),
+    lambda: images.pixels([root / "a.jpg"]),
+    lambda: peers.palette(root),
+):
+    try:
+        read()
+    except OpenError as error:
+        print(error)
+"""
+
+
+def test_python_code_does_not_wait_for_a_pipe_among_the_files_of_a_dataset(tmp_path):
+    for name in ("a.jpg", "class_dict.csv"):
+        os.mkfifo(tmp_path / name)
+    command = [sys.executable, "-c", PIPES, str(tmp_path)]
+
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.count("it is a named pipe") for line in lines] == [1, 1, 1], lines
+    assert "a.jpg" in lines[0], lines
+
+
+def test_python_code_reads_the_bytes_of_a_file(tmp_path):
+    (tmp_path / "a.jpg").write_bytes(b"\0pixels")
+
+    assert _core.read_file(tmp_path / "a.jpg") == b"\0pixels"
+    assert _core.read_file(str(tmp_path / "a.jpg")) == b"\0pixels"
+    with pytest.raises(OpenError, match=r"gone\.jpg"):
+        _core.read_file(tmp_path / "gone.jpg")

@@ -86,6 +86,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
     // Scripts that use port 0 wait for this line.
     putln!("feeding at {}", feeder.address())?;
+    interrupt::is_regular_end();
     let mut printed = FeedStats::default();
     while !interrupt::asked() {
         thread::sleep(SLICE);

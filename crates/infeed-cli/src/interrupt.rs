@@ -1,11 +1,18 @@
-//! Handles Ctrl-C as a flag to check between batches, so that the measurements so far are printed.
+//! Handles Ctrl-C as a flag to check between batches, so that the measurements so far are printed. A
+//! command that Ctrl-C ended exits with [`STATUS`], whatever it printed.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use infeed::stop::Stop;
 
+/// Exit status that shells report for a program that Ctrl-C ended.
+pub(crate) const STATUS: u8 = 130;
+
 static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// Whether Ctrl-C is the regular end of the command.
+static IS_END: AtomicBool = AtomicBool::new(false);
 
 /// Stop request of the main thread, which lists folders and buckets without checking the flag.
 static STOP: LazyLock<Stop> = LazyLock::new(Stop::default);
@@ -17,7 +24,7 @@ pub(crate) fn watch() {
     let handler = || {
         // Relaxed: the flag carries no other data.
         if ASKED.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
+            std::process::exit(STATUS.into());
         }
         STOP.request();
     };
@@ -33,4 +40,15 @@ pub(crate) fn asked() -> bool {
         STOP.withdraw();
     }
     asked
+}
+
+/// Declares that Ctrl-C is the regular end of this command from now on.
+pub(crate) fn is_regular_end() {
+    // Relaxed: the flag carries no other data.
+    IS_END.store(true, Ordering::Relaxed);
+}
+
+/// Returns whether Ctrl-C ended the command early.
+pub(crate) fn ended_early() -> bool {
+    ASKED.load(Ordering::Relaxed) && !IS_END.load(Ordering::Relaxed)
 }

@@ -97,7 +97,8 @@ enum Command {
 /// Runs the command. `argv` starts with the program's name.
 ///
 /// Returns the exit status: 0 for success, 1 if the work failed, 2 for invalid arguments, 3 if bad
-/// records were left out of a packed dataset, 141 if the reader of the standard output closed it.
+/// records were left out of a packed dataset, 130 if Ctrl-C ended the work, 141 if the reader of the
+/// standard output closed it.
 /// All messages are printed before it returns: results to the standard output, the rest to the
 /// standard error.
 pub fn run<I, T>(argv: I) -> u8
@@ -122,8 +123,17 @@ where
     let outcome = cli.command.run();
     infeed::log::send_to(sink);
     match outcome {
-        Ok(()) => 0,
         Err(CliError::Closed) => CliError::Closed.status(),
+        // Listing may end with a part of the files, so success is no success either.
+        outcome if interrupt::ended_early() => {
+            match outcome.map_err(|error| error.to_string()) {
+                Ok(()) => print_err!("infeed: interrupted"),
+                Err(text) if text.starts_with("interrupted") => print_err!("infeed: {text}"),
+                Err(text) => print_err!("infeed: interrupted: {text}"),
+            }
+            interrupt::STATUS
+        }
+        Ok(()) => 0,
         Err(error) => {
             print_err!("infeed: {error}");
             error.status()

@@ -201,6 +201,7 @@ pub(crate) struct UnpackArgs {
 
 /// `infeed unpack`: restores the files of lossless records.
 pub(crate) fn unpack(args: &UnpackArgs) -> CommandResult {
+    interrupt::watch();
     let options = PackOptions {
         image: Encoding::Restore,
         mask: Encoding::Restore,
@@ -219,6 +220,7 @@ fn workers(text: &str) -> Result<usize, String> {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
+    interrupt::watch();
     let target = Target::with_functions(&args.source, &args.functions)?;
     let options = options(args, &target.pipeline)?;
     write(&target, &args.out, &options, args.json, args.allow_bad)
@@ -232,7 +234,6 @@ fn write(
     json: bool,
     allow_bad: bool,
 ) -> CommandResult {
-    interrupt::watch();
     let progress = bar(0, "records");
     let start = Instant::now();
     let packed = infeed_pack::pack(&target.pipeline, &[], None, out, options, &|at| {

@@ -49,7 +49,7 @@ pub enum CocoMask {
 }
 
 /// Lengths of the runs of a mask.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum RunLengths {
     /// The lengths, beginning outside the object.
@@ -536,6 +536,36 @@ impl<'de> Visitor<'de> for CocoMaskVisitor {
             size: size.ok_or_else(|| de::Error::missing_field("size"))?,
             counts: counts.ok_or_else(|| de::Error::missing_field("counts"))?,
         })
+    }
+}
+
+impl<'de> Deserialize<'de> for RunLengths {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RunLengths, D::Error> {
+        deserializer.deserialize_any(RunLengthsVisitor)
+    }
+}
+
+/// Reads run lengths without the copy that serde needs for enumerations without a tag: it takes 32
+/// bytes for each length.
+struct RunLengthsVisitor;
+
+impl<'de> Visitor<'de> for RunLengthsVisitor {
+    type Value = RunLengths;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of run lengths, or their compressed form")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<RunLengths, A::Error> {
+        let mut lengths = Vec::new();
+        while let Some(length) = list.next_element()? {
+            lengths.push(length);
+        }
+        Ok(RunLengths::Numbers(lengths))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<RunLengths, E> {
+        Ok(RunLengths::Text(text.to_owned()))
     }
 }
 

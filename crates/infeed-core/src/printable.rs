@@ -19,6 +19,9 @@ pub const RESET: &str = "\x1b[0m";
 /// The escape sequences that reports use.
 const STYLES: [&str; 3] = [BOLD, DIM, RESET];
 
+/// Most characters of an [`excerpt`].
+pub const EXCERPT: usize = 200;
+
 /// Returns `text` with each control and directional formatting character escaped as in Rust's
 /// string literals, such as `\n` or `\u{1b}`.
 pub fn printable(text: &str) -> Cow<'_, str> {
@@ -30,6 +33,15 @@ pub fn printable(text: &str) -> Cow<'_, str> {
         push(&mut out, c);
     }
     Cow::Owned(out)
+}
+
+/// Returns the beginning of a text of any length for a message: up to [`EXCERPT`] characters, as
+/// [`printable`] returns them, and an ellipsis for the others.
+pub fn excerpt(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(EXCERPT) {
+        Some((end, _)) => Cow::Owned(format!("{}…", printable(&text[..end]))),
+        None => printable(text),
+    }
 }
 
 /// Like [`printable`], but for several lines of text: keeps newlines.

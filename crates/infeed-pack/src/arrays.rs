@@ -147,7 +147,7 @@ impl<'a> NpyWriter<'a> {
         let kept = |column: &ArrayColumn| column.part.with_extension("kept");
         for column in &self.columns {
             let copy = || -> io::Result<()> {
-                let mut file = io::BufWriter::new(File::create(kept(column))?);
+                let mut file = io::BufWriter::new(file::create(kept(column))?);
                 file.write_all(&npy::header(column.dtype, &column.axes(left)))?;
                 let mut row = vec![0; column.row_bytes as usize];
                 for position in
@@ -247,7 +247,7 @@ fn layout(kind: &FieldKind, pixels: Option<Shape>) -> (&'static str, DType, Vec<
 /// rows take no space on most file systems.
 fn open(path: &Path, part: &Path, header: &[u8], length: u64) -> Result<(File, bool), Error> {
     for known in [path, part] {
-        let Ok(file) = File::options().read(true).write(true).open(known) else {
+        let Ok(file) = file::open_own(known, File::options().read(true).write(true)) else {
             continue;
         };
         let mut found = vec![0; header.len()];
@@ -258,10 +258,7 @@ fn open(path: &Path, part: &Path, header: &[u8], length: u64) -> Result<(File, b
         }
     }
     let make = || -> io::Result<File> {
-        // Readable, because `finish_without` reads the good rows again.
-        let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(true);
-        let file = options.open(part)?;
+        let file = file::create(part)?;
         file.set_len(length)?;
         write_at(&file, header, 0)?;
         Ok(file)

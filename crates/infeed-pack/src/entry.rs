@@ -110,7 +110,7 @@ pub(super) fn part_of(folder: &Path, name: &str, tag: &str) -> PathBuf {
 pub(super) fn write_named(folder: &Path, name: &str, tag: &str, bytes: &[u8]) -> Result<(), Error> {
     let (path, part) = (folder.join(name), part_of(folder, name, tag));
     let write = || -> io::Result<()> {
-        let mut file = File::create(&part)?;
+        let mut file = file::create(&part)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&part, &path)

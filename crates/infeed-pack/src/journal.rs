@@ -77,7 +77,7 @@ impl Journal {
                 if bytes.is_none_or(|bytes| bytes != lines) {
                     out.write_durable(&path, &lines)?;
                 }
-                let file = File::options().append(true).open(&path);
+                let file = file::open_own(&path, File::options().append(true));
                 (Some(file.map_err(|error| Error::write(path, error))?), None)
             }
             OutputLocation::Bucket(_) => (None, Some(copied_list(location, listed_bytes)?)),
@@ -162,7 +162,7 @@ impl Journal {
         let mut write = || -> io::Result<()> {
             let file = match self.list.take() {
                 Some(file) => file,
-                None => File::options().create(true).append(true).open(&path)?,
+                None => file::open_own(&path, File::options().create(true).append(true))?,
             };
             let file = self.list.insert(file);
             file.write_all(lines.as_bytes())?;
@@ -293,10 +293,9 @@ fn cut_list(folder: &Path, length: u64) -> Result<(), Error> {
     let path = folder.join(BAD_LIST);
     let cut = match length {
         0 => fs::remove_file(&path),
-        length => File::options()
-            .write(true)
-            .open(&path)
-            .and_then(|file| file.set_len(length)),
+        length => {
+            file::open_own(&path, File::options().write(true)).and_then(|file| file.set_len(length))
+        }
     };
     match cut {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::write(path, error)),

@@ -235,7 +235,7 @@ impl OutputLocation {
     /// Returns the error of the disk.
     pub(super) fn begin(&self, name: &str, tag: &str) -> io::Result<File> {
         match self {
-            OutputLocation::Folder(path) => File::create(part_of(path, name, tag)),
+            OutputLocation::Folder(path) => file::create(part_of(path, name, tag)),
             OutputLocation::Bucket(_) => tempfile::tempfile(),
         }
     }

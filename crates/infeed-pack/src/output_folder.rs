@@ -309,7 +309,23 @@ impl OutputFolder {
 
     /// Writes a file atomically. `tag` distinguishes writers of one file.
     pub(super) fn write(&self, path: &Path, tag: &str, bytes: &[u8]) -> Result<(), Error> {
+        self.check_no_link_above(path)?;
         write_whole(path, tag, bytes, false)
+    }
+
+    /// Checks that no folder between the output folder and a file is a link: the file would be
+    /// written, and maybe replaced, elsewhere.
+    fn check_no_link_above(&self, path: &Path) -> Result<(), Error> {
+        let is_above = |folder: &&Path| *folder != self.path();
+        for folder in path.ancestors().skip(1).take_while(is_above) {
+            if fs::symlink_metadata(folder).is_ok_and(|found| found.is_symlink()) {
+                let problem =
+                    "it is a symbolic link, and packing writes to folders only; remove it";
+                let problem = io::Error::new(io::ErrorKind::InvalidInput, problem);
+                return Err(Error::write(folder, problem));
+            }
+        }
+        Ok(())
     }
 
     /// As [`OutputFolder::write`]. Even after a power failure, the file is either the old or the new
@@ -626,12 +642,12 @@ fn part_of(path: &Path, tag: &str) -> PathBuf {
 fn write_whole(path: &Path, tag: &str, bytes: &[u8], durable: bool) -> Result<(), Error> {
     let part = part_of(path, tag);
     let write = || -> io::Result<()> {
-        let mut file = match File::create(&part) {
+        let mut file = match file::create(&part) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if let Some(folder) = path.parent() {
                     fs::create_dir_all(folder)?;
                 }
-                File::create(&part)?
+                file::create(&part)?
             }
             file => file?,
         };
@@ -726,5 +742,51 @@ mod tests {
         assert!(problem.contains("another process is packing"), "{problem}");
         drop(first);
         assert!(begin().is_ok());
+    }
+    #[cfg(unix)]
+    #[test]
+    fn links_in_the_output_folder_are_not_written_through() {
+        use std::os::unix::fs::symlink;
+        let folder = tempfile::tempdir().expect("a folder");
+        let precious = folder.path().join("precious");
+        fs::write(&precious, "precious").expect("writes");
+        fs::create_dir(folder.path().join("elsewhere")).expect("a folder");
+        let out = folder.path().join("out");
+        fs::create_dir(&out).expect("a folder");
+        let part = |name: &str| part_of(Path::new(name), "");
+        // The only name that a new output folder may have.
+        symlink(&precious, out.join(part(BEGUN))).expect("links");
+        let pipeline = Pipeline::new(SourceSpec::folder("photos"));
+        let chosen = RecordSelection::new(None, 10).expect("all");
+        let options = PackOptions::new(super::super::Target::Folder);
+        let begun = OutputFolder::begin(&out, &pipeline, &chosen, &options, None).expect("begins");
+        for name in ["a.jpg", "a.tar"] {
+            symlink(&precious, out.join(part(name))).expect("links");
+            symlink(&precious, out.join(name)).expect("links");
+            let shard = format!(".{name}.part");
+            let _ = fs::remove_file(out.join(&shard));
+            symlink(&precious, out.join(shard)).expect("links");
+        }
+        symlink(folder.path().join("elsewhere"), out.join("cat")).expect("links");
+
+        begun.write(&out.join("a.jpg"), "", b"new").expect("writes");
+        let mut shard = begun.location.begin("a.tar", "").expect("begins");
+        shard.write_all(b"new").expect("writes");
+        begun.location.finish("a.tar", "", &shard).expect("ends");
+        let in_link = begun.write(&out.join("cat/b.jpg"), "", b"new");
+
+        for name in ["a.jpg", "a.tar"] {
+            let kind = fs::symlink_metadata(out.join(name)).expect("is there");
+            assert!(kind.is_file(), "{name}");
+            assert_eq!(fs::read(out.join(name)).expect("reads"), b"new");
+        }
+        let error = in_link.expect_err("a folder elsewhere").chain();
+        assert!(
+            error.contains("cat") && error.contains("symbolic link"),
+            "{error}"
+        );
+        let left = fs::read_dir(folder.path().join("elsewhere")).expect("lists");
+        assert_eq!(left.count(), 0);
+        assert_eq!(fs::read(&precious).expect("reads"), b"precious");
     }
 }

@@ -11,6 +11,7 @@ mod error;
 mod explain;
 #[cfg(feature = "feed")]
 mod feed;
+mod files;
 mod fill;
 mod function;
 mod gpu;
@@ -66,6 +67,8 @@ mod _core {
     use super::explain::{PyExplanation, PyVerdict, watch_verdict};
     #[pymodule_export]
     use super::feed::{PyFeeder, PyHosts};
+    #[pymodule_export]
+    use super::files::read_file;
     #[pymodule_export]
     use super::function::PyFunction;
     #[pymodule_export]

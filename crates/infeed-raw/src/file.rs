@@ -1,8 +1,11 @@
-//! Local files, opened for reading without waiting.
+//! Local files, opened for reading without waiting, and own files that are written.
 //!
 //! A dataset can contain links to devices and named pipes under any name. To open a named pipe waits
 //! for its writer, and `/dev/zero` has no end. All code that opens a file of a dataset, or one that
 //! the user names, calls this module, which opens regular files only.
+//!
+//! Files in folders that infeed manages are written through no link: a link that another program made
+//! there would lead the write to a file elsewhere. Files that the user names are written through links.
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read as _};
@@ -115,6 +118,75 @@ pub fn read_up_to(file: File, length: u64, most: u64) -> io::Result<Vec<u8>> {
         read if read > most => Err(too_large(read, most)),
         _ => Ok(bytes),
     }
+}
+
+/// Creates a file in a folder that infeed manages. Replaces a file or link of this name, and leaves
+/// the target of the link.
+///
+/// # Errors
+///
+/// The error of the system.
+pub fn create(path: impl AsRef<Path>) -> io::Result<File> {
+    let path = path.as_ref();
+    // Readable, because some files are read again before they are complete.
+    let create = || {
+        File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(path)
+    };
+    match create() {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            std::fs::remove_file(path)?;
+            create()
+        }
+        created => created,
+    }
+}
+
+/// Opens a file in a folder that infeed manages for writing. Does not follow a link, and does not
+/// wait.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::InvalidInput`] for a link, and for another file that is not regular. Else the
+/// error of the system.
+pub fn open_own(path: impl AsRef<Path>, options: &mut OpenOptions) -> io::Result<File> {
+    let path = path.as_ref();
+    let invalid = |what: &str| {
+        let problem = format!("it is a {what}, and infeed writes regular files only; remove it");
+        io::Error::new(io::ErrorKind::InvalidInput, problem)
+    };
+    let special = |found: FileType| match found {
+        found if found.is_symlink() => Some(invalid("symbolic link")),
+        found if found.is_file() || found.is_dir() => None,
+        found => Some(invalid(special_kind(found))),
+    };
+    let file = options_of_own(options).open(path).map_err(|error| {
+        let found = std::fs::symlink_metadata(path);
+        let found = found.ok().and_then(|found| special(found.file_type()));
+        found.unwrap_or(error)
+    })?;
+    // The path can lead to another file by now, so the opened file decides.
+    match special(file.metadata()?.file_type()) {
+        Some(error) => Err(error),
+        None => Ok(file),
+    }
+}
+
+/// Adds to options that a link is not followed, and that a named pipe is not waited for.
+#[cfg(unix)]
+fn options_of_own(options: &mut OpenOptions) -> &mut OpenOptions {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY)
+}
+
+#[cfg(windows)]
+fn options_of_own(options: &mut OpenOptions) -> &mut OpenOptions {
+    use std::os::windows::fs::OpenOptionsExt as _;
+    // FILE_FLAG_OPEN_REPARSE_POINT: opens a link, not its target.
+    options.custom_flags(0x0020_0000)
 }
 
 /// Describes a file that is longer than a limit.
@@ -290,6 +362,38 @@ mod tests {
 
         let error = at_once(move || read(&path, MAX_TEXT_BYTES).unwrap_err());
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+    }
+
+    #[test]
+    fn own_files_are_not_written_through_links_or_pipes() {
+        let folder = TestFolder::new("own");
+        let at = |name: &str| folder.0.join(name);
+        std::fs::write(at("elsewhere"), "precious").unwrap();
+        let made = Command::new("mkfifo").arg(at("pipe")).status().unwrap();
+        assert!(made.success());
+        for name in ["made", "appended"] {
+            std::os::unix::fs::symlink("elsewhere", at(name)).unwrap();
+        }
+
+        std::io::Write::write_all(&mut create(at("made")).unwrap(), b"new").unwrap();
+        std::io::Write::write_all(&mut create(at("made")).unwrap(), b"newer").unwrap();
+
+        assert_eq!(std::fs::read(at("made")).unwrap(), b"newer");
+        for (name, kind) in [("appended", "symbolic link"), ("pipe", "named pipe")] {
+            for append in [true, false] {
+                let path = at(name);
+                let mut options = File::options();
+                let options = options.append(append).write(true).create(append);
+                let mut options = options.clone();
+                let error = at_once(move || open_own(path, &mut options).unwrap_err());
+                assert!(error.to_string().contains(kind), "{error}");
+            }
+        }
+        assert_eq!(std::fs::read(at("elsewhere")).unwrap(), b"precious");
+        let mut options = File::options();
+        let file = open_own(at("new"), options.create(true).append(true)).unwrap();
+        std::io::Write::write_all(&mut &file, b"line").unwrap();
+        assert_eq!(std::fs::read(at("new")).unwrap(), b"line");
     }
 
     #[test]

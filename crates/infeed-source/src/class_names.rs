@@ -12,10 +12,10 @@ use super::annotations::AnnotationRoom;
 use super::{data_yaml, labelled, listing};
 use crate::store;
 use infeed_core::error::Error;
-use infeed_core::printable::printable;
+use infeed_core::printable::excerpt;
 
-/// Bytes of memory for a byte of a list of names: a line of one character becomes a text.
-const NAME_FACTOR: u64 = 32;
+/// Bytes of memory for a byte of a list of names: an empty line becomes a text.
+const NAME_FACTOR: u64 = 48;
 
 /// Class names as a description states them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl ClassNames {
                 return Err(wrong(format!("class {number} has no name")));
             }
             if let Some(other) = known.insert(name, number) {
-                let name = printable(name);
+                let name = excerpt(name);
                 let problem = format!("classes {other} and {number} have the same name, `{name}`");
                 return Err(wrong(problem));
             }

@@ -419,6 +419,10 @@ mod tests {
                 ["annotation 2", "correct"],
             ),
             (
+                GOOD.replace("[0, 0, 6, 4]", "[3e38, 0, 3e38, 4]"),
+                ["annotation 2 of image 9 has the bbox [3e38", "correct"],
+            ),
+            (
                 GOOD.replace("4.0", "1e300"),
                 ["annotation 1 of image 9", "the area 1e300"],
             ),

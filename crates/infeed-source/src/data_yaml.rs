@@ -2,7 +2,7 @@
 //!
 //! Reads only the key `names`, in the notations that the tools write: a line per name, or brackets.
 
-use infeed_core::printable::printable;
+use infeed_core::printable::excerpt;
 
 /// Returns the names, by class.
 ///
@@ -45,7 +45,7 @@ pub(super) fn names(text: &str) -> Result<Vec<String>, String> {
                 if key != Some(found.len()) {
                     return Err(format!(
                         "`{}` is not the name of class {}; number the names from 0 in order",
-                        printable(entry),
+                        excerpt(entry),
                         found.len()
                     ));
                 }
@@ -65,7 +65,7 @@ fn wrong(entry: &str) -> String {
     format!(
         "`names` has `{}`, which is no name; write a list such as [cat, dog], or give a text file \
          with a name per line",
-        printable(entry.trim())
+        excerpt(entry.trim())
     )
 }
 

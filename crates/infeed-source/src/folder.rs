@@ -1,6 +1,7 @@
 //! A folder of image files, on a disk or in a bucket. The label is the parent folder, or comes from
 //! a CSV, or there is none.
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use super::listing::{Paths, Tree};
 use super::open_file::OpenFile;
 use super::{Admission, Read, ReadError, Sink, Source, admitted, fingerprint};
 use infeed_core::error::{Cause, Error};
-use infeed_core::printable::printable;
+use infeed_core::printable::{excerpt, printable};
 use infeed_core::random::hash;
 use infeed_core::sample::{DType, Field, FieldKind, Pixels, Record, RecordId};
 
@@ -222,8 +223,9 @@ impl Folder {
                 let number = |(text, line): (&String, &u64)| {
                     numbers.get(text.as_str()).copied().ok_or_else(|| {
                         wrong(format!(
-                            "label {text:?} in line {line} is none of the {} given classes; add it \
-                             to classes=",
+                            "label \"{}\" in line {line} is none of the {} given classes; add it to \
+                             classes=",
+                            excerpt(text),
                             classes.len()
                         ))
                     })
@@ -252,6 +254,34 @@ struct ClassFolder {
 /// allocations, a line, and room of growing lists.
 const ROW_BYTES: usize = 2 * (size_of::<String>() + size_of::<usize>() + size_of::<String>());
 
+/// Bytes from the beginning of a row of a list to the end of the next one. A row of empty cells takes
+/// 50 times its bytes.
+const ROW_TEXT_BYTES: usize = 1 << 20;
+
+/// Text of a list, whose rows end before a limit.
+struct LimitedRows<'a> {
+    text: &'a [u8],
+    at: usize,
+    /// Byte before which the next row must end.
+    row_end: &'a Cell<usize>,
+}
+
+impl io::Read for LimitedRows<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let end = self.text.len().min(self.row_end.get());
+        if end <= self.at && self.at < self.text.len() {
+            let problem = format!(
+                "a row has more than {ROW_TEXT_BYTES} bytes; close its quotation mark, or write a line \
+                 per record"
+            );
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
+        }
+        let read = (&self.text[self.at.min(end)..end]).read(buffer)?;
+        self.at += read;
+        Ok(read)
+    }
+}
+
 /// Rows of a CSV with the columns `path` and `label`.
 struct LabelList {
     paths: Vec<String>,
@@ -268,7 +298,12 @@ impl LabelList {
         let text = room.read(csv, 1)?;
         check_is_data(csv, &text)?;
         let mut held = text.len();
-        let mut reader = csv::Reader::from_reader(&*text);
+        let row_end = Cell::new(ROW_TEXT_BYTES);
+        let mut reader = csv::Reader::from_reader(LimitedRows {
+            text: &text,
+            at: 0,
+            row_end: &row_end,
+        });
         let headers = reader
             .headers()
             .map_err(|error| Error::open(csv, error))?
@@ -289,6 +324,8 @@ impl LabelList {
         };
         for row in reader.records() {
             let row = row.map_err(|error| Error::open(csv, error))?;
+            let begin = row.position().map_or(0, csv::Position::byte) as usize;
+            row_end.set(begin.saturating_add(ROW_TEXT_BYTES));
             let cell = |at: usize| row.get(at).map(str::trim).unwrap_or_default();
             let line = row.position().map_or(0, csv::Position::line);
             if cell(path_at).is_empty() || cell(label_at).is_empty() {
@@ -326,10 +363,12 @@ fn mixed_numbers(texts: &[String], lines: &[u64]) -> Option<String> {
     let at = texts.iter().position(|text| text.parse::<i64>().is_err())?;
     let (line, text) = (lines.get(at)?, &texts[at]);
     let problem = if is_number(&text) {
-        format!("label {text:?} in line {line} is not an integer of 64 bits; write 1, not 1.0")
+        let text = excerpt(text);
+        format!("label \"{text}\" in line {line} is not an integer of 64 bits; write 1, not 1.0")
     } else {
+        let (text, number) = (excerpt(text), excerpt(number));
         format!(
-            "label {text:?} in line {line} is a word, and label {number:?} is a number; use only \
+            "label \"{text}\" in line {line} is a word, and label \"{number}\" is a number; use only \
              integers or only words"
         )
     };
@@ -480,6 +519,35 @@ pub(super) fn read_files(
 mod tests {
     use super::*;
     use std::fs;
+
+    #[test]
+    fn a_row_of_a_list_has_a_limit_that_is_checked_while_it_is_read() {
+        let root = tempfile::tempdir().expect("a folder");
+        let csv = root.path().join("list.csv");
+        std::fs::write(root.path().join("a.jpg"), "pixels").expect("writes");
+        let open = |text: &str| {
+            std::fs::write(&csv, text).expect("writes");
+            let options = FolderOptions::new(Labels::Csv(csv.clone()));
+            Folder::open(root.path(), &options).map_err(|error| error.chain())
+        };
+        let commas = ",".repeat(ROW_TEXT_BYTES);
+        let many = "a.jpg,1\n".repeat(2 * ROW_TEXT_BYTES / 8);
+
+        let source = open(&format!("path,label\n{many}")).expect("short rows");
+        assert_eq!(source.len(), 2 * ROW_TEXT_BYTES as u64 / 8);
+        for text in [
+            format!("path,label{commas}\na.jpg,1\n"),
+            format!("path,label\na.jpg,1\na.jpg,1{commas}\n"),
+            format!("path,label\n{many}\"{many}"),
+        ] {
+            let problem = open(&text).expect_err("a long row");
+            assert!(problem.contains("list.csv"), "{problem}");
+            assert!(
+                problem.contains("a row has more than 1048576 bytes"),
+                "{problem}"
+            );
+        }
+    }
 
     #[test]
     fn numbers_among_labels_are_integers_or_an_error_with_its_line() {

@@ -6,15 +6,16 @@ use std::marker::PhantomData;
 
 use crate::annotations::{AnnotationRoom, reserve};
 use infeed_codec::decode::ForeignFile;
-use infeed_core::printable::printable;
+use infeed_core::printable::{excerpt, printable};
 use infeed_core::sample::Size;
 use serde::de::{DeserializeOwned, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer as _};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
-/// Most characters of a value in a message.
-const SHOWN: usize = 60;
+/// Bytes that the text of a value may have, such as the outlines of an object. Its lists take up to 24
+/// times as much memory, before they are counted.
+const VALUE_BYTES: usize = 16 << 20;
 
 /// Characters of a file in a message, before an error.
 const NEAR: usize = 40;
@@ -38,9 +39,10 @@ pub(super) fn flag(value: &RawValue) -> Option<bool> {
     number(value).map(|x| x != 0.0).or_else(|| parsed(value))
 }
 
-/// Returns a value of the type. None for other values.
+/// Returns a value of the type. None for other values, and for a text of more than [`VALUE_BYTES`].
 pub(super) fn parsed<T: DeserializeOwned>(value: &RawValue) -> Option<T> {
-    serde_json::from_str(value.get()).ok()
+    let text = Some(value.get()).filter(|text| text.len() <= VALUE_BYTES);
+    serde_json::from_str(text?).ok()
 }
 
 /// Returns the size of an image, 0x0 if a side is absent or no number of pixels.
@@ -57,11 +59,7 @@ pub(super) fn size(height: Option<&RawValue>, width: Option<&RawValue>) -> Size 
 
 /// Returns a value for a message, cut if it is long.
 pub(super) fn shown(value: &RawValue) -> String {
-    let text = value.get();
-    match text.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", printable(&text[..end])),
-        None => printable(text).into_owned(),
-    }
+    excerpt(value.get()).into_owned()
 }
 
 /// Describes an error of the parser with a fix. `expected` describes the file, such as "annotations of

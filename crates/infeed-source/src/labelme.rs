@@ -17,7 +17,7 @@ use super::coco::MASKS;
 use super::{json, labelled};
 use infeed_codec::instances::CocoMask;
 use infeed_core::error::Error;
-use infeed_core::printable::printable;
+use infeed_core::printable::excerpt;
 use infeed_core::sample::{Field, FieldKind, Size};
 
 /// Values are JSON text: see [`json`].
@@ -103,7 +103,7 @@ pub fn open(
                 return Err(wrong(format!(
                     "has the class {}, which is not among the classes; set classes= to the names \
                      of yours",
-                    printable(&object.class)
+                    excerpt(&object.class)
                 )));
             }
             let next = numbers.len() as i64;
@@ -296,7 +296,7 @@ fn outline(shape: &LabelMeShape<'_>) -> Result<([f64; 4], Vec<f64>), String> {
             return Err(format!("is a {kind} of {count} points"));
         }
         (other, _) => {
-            let other = printable(other);
+            let other = excerpt(other);
             return Err(format!(
                 "has the type {other}, and only rectangles and polygons have boxes and masks"
             ));

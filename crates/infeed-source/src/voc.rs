@@ -11,7 +11,7 @@ use std::path::Path;
 use quick_xml::DeError;
 use serde::Deserialize;
 
-use super::annotations::{AnnotationRoom, LabelFile};
+use super::annotations::{AnnotationRoom, LabelFile, LongLabelFile};
 use super::boxed::{self, BoxedImages};
 use super::extensions::IMAGE_EXTENSIONS;
 use super::labelled;
@@ -19,7 +19,7 @@ use super::listing::{Tree, check_inside};
 use crate::store;
 use crate::store::links::check_no_link;
 use infeed_core::error::Error;
-use infeed_core::printable::printable;
+use infeed_core::printable::excerpt;
 use infeed_core::sample::{DType, Field, Size};
 
 /// Field that is true for boxes of objects that are difficult to recognise.
@@ -50,10 +50,18 @@ pub const CLASSES: [&str; 20] = [
 ];
 
 /// Bytes of memory for a byte of a list: a name of one character.
-const LIST_FACTOR: u64 = 16;
+const LIST_FACTOR: u64 = 32;
 
 /// Bytes of memory for a byte of an annotation: an empty object has 9 characters.
-const FILE_FACTOR: u64 = 32;
+const FILE_FACTOR: u64 = 40;
+
+/// Bytes of memory for a record, in lists that grow: the name of its image, its size and the list of
+/// its objects.
+const RECORD_BYTES: usize =
+    2 * (size_of::<String>() + size_of::<Size>() + size_of::<RecordObjects>());
+
+/// Objects of a record, or the reason why it is bad.
+type RecordObjects = Result<Vec<CheckedObject>, LongLabelFile>;
 
 /// The parser ignores the name of an outermost element that is not one of several.
 #[derive(Deserialize)]
@@ -151,9 +159,16 @@ pub fn open(
     };
     let folder = root.join("JPEGImages");
     check_inside(&folder, ids.iter().copied())?;
-    let (mut names, mut sizes, mut objects) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut names, mut sizes) = (Vec::new(), Vec::new());
+    let mut objects: Vec<RecordObjects> = Vec::new();
     let mut held = 0;
+    let too_large = |problem| {
+        let root = root.display();
+        Error::config("source", format!("{}: {root} {problem}", list.display()))
+    };
     for id in ids {
+        held += (RECORD_BYTES + id.len()) as u64;
+        room.check(held).map_err(too_large)?;
         let file = root.join("Annotations").join(format!("{id}.xml"));
         let text = match room.label_file((root, &file), FILE_FACTOR, follow_links)? {
             LabelFile::Text(text) => text,
@@ -173,7 +188,7 @@ pub fn open(
             |problem: String| Error::config("source", format!("{}: {problem}", file.display()));
         let VocFile::Annotation(annotation) = quick_xml::de::from_str(&text).map_err(|error| {
             let reason = match error {
-                DeError::InvalidXml(error) => format!(": {}", printable(&error.to_string())),
+                DeError::InvalidXml(error) => format!(": {}", excerpt(&error.to_string())),
                 // Other errors are about Rust types.
                 _ => String::new(),
             };
@@ -187,10 +202,7 @@ pub fn open(
         });
         let checked = checked.collect::<Result<Vec<_>, Error>>()?;
         held += size_of_val(&checked[..]) as u64;
-        room.check(held).map_err(|problem| {
-            let root = root.display();
-            wrong(format!("{root} {problem}"))
-        })?;
+        room.check(held).map_err(too_large)?;
         objects.push(Ok(checked));
         sizes.push(stated_size(annotation.size.as_ref()));
         names.push(image_name(&folder, id, annotation.filename.as_deref()));
@@ -261,7 +273,7 @@ fn checked(object: &VocObject, classes: &[String]) -> Result<CheckedObject, Stri
     let Some(label) = classes.iter().position(|class| class == name) else {
         return Err(format!(
             "has the class {}, which is not among the classes; set classes= to the names of yours",
-            printable(name)
+            excerpt(name)
         ));
     };
     let is_difficult = match object.difficult.as_deref().map(str::trim) {
@@ -273,7 +285,7 @@ fn checked(object: &VocObject, classes: &[String]) -> Result<CheckedObject, Stri
                 .ok_or_else(|| {
                     format!(
                         "has difficult {}, which is neither 0 nor 1; correct it",
-                        printable(text)
+                        excerpt(text)
                     )
                 })?,
         },
@@ -287,7 +299,7 @@ fn checked(object: &VocObject, classes: &[String]) -> Result<CheckedObject, Stri
         let sides = sides.map(|side| side.as_deref().unwrap_or("nothing").trim().to_owned());
         return Err(format!(
             "has the box {}, which is not xmin, ymin, xmax, ymax in numbers; correct it",
-            printable(&sides.join(", "))
+            excerpt(&sides.join(", "))
         ));
     };
     let corners = [xmin - 1.0, ymin - 1.0, xmax, ymax];

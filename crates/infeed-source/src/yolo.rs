@@ -13,7 +13,7 @@ use super::yolo_poses::PoseEvidence;
 use super::{class_names, labelled};
 use crate::store;
 use infeed_core::error::Error;
-use infeed_core::printable::printable;
+use infeed_core::printable::excerpt;
 use infeed_core::sample::{DType, Field};
 
 /// Field of the corners of each box: x and y of four points, in shares of the image's sides.
@@ -170,13 +170,10 @@ fn corners_of([x, y, width, height]: [f64; 4], outline: &[f64]) -> Result<[f64; 
 type YoloLine = (usize, [f64; 4], Vec<f64>);
 
 /// Bytes of memory for a byte of a file: its text, and the values of lines of 10 bytes.
-const FILE_FACTOR: u64 = 8;
+const FILE_FACTOR: u64 = 12;
 
 /// Bytes that a line may have: an outline of 50 000 points.
 const LINE_BYTES: usize = 1 << 20;
-
-/// Most characters of a line in a message.
-const SHOWN: usize = 80;
 
 /// Returns the number of a class, which NumPy writes as `2.0`.
 fn class(word: &str) -> Option<u32> {
@@ -188,10 +185,7 @@ fn class(word: &str) -> Option<u32> {
 /// Reads a line.
 fn parsed(line: &str, count: Option<usize>) -> Result<YoloLine, String> {
     let mut words = line.split_whitespace();
-    let shown = || match line.trim().char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", printable(&line.trim()[..end])),
-        None => printable(line.trim()).into_owned(),
-    };
+    let shown = || excerpt(line.trim());
     let Some(label) = class(words.next().unwrap_or_default()) else {
         return Err(format!(
             "`{}` does not begin with the number of a class; write class, centre x, centre y, \

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from infeed import sources, transforms
+from infeed import _core, sources, transforms
 from infeed.adopting.adopted_dataset import AdoptedDataset, native_dataset
 from infeed.adopting.folder_records import listed_files
 from infeed.adopting.samples import Array
@@ -363,7 +363,7 @@ class DecodedExactly(GraphSamples):
         found = super().components(node, number)
         if method_of(node) != "tensor_slice" or found[0].dtype.name != "string":
             return found
-        data = Path(found[0].numpy().decode()).read_bytes()
+        data = _core.read_file(found[0].numpy().decode())
         if not data.startswith(_JPEG):
             return found
         tensorflow = importlib.import_module("tensorflow")
@@ -387,7 +387,7 @@ def _decoders_apart(folder: KerasFolder) -> tuple[float, float] | None:
     means, most = [], 0.0
     step = max(len(folder.files) // _DECODED, 1)
     for path in folder.files[::step][:_DECODED]:
-        data = Path(path).read_bytes()
+        data = _core.read_file(path)
         if data.startswith(_JPEG):
             exact = np.asarray(_exact(data, folder.channels), np.int16)
             own = tensorflow.io.decode_jpeg(data, channels=folder.channels)

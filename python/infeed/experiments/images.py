@@ -1,5 +1,6 @@
 """Images for experiments: the user's, or synthetic ones of ``infeed sample``."""
 
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ def pixels(files: list[Path]) -> list[np.ndarray]:
     image = pillow()
     arrays = []
     for file in files:
-        with image.open(file) as opened:
+        with image.open(io.BytesIO(_core.read_file(file))) as opened:
             arrays.append(np.asarray(opened.convert("RGB")))
     height = min(array.shape[0] for array in arrays)
     width = min(array.shape[1] for array in arrays)

@@ -6,6 +6,7 @@ one-hot floats of their classes, shuffled.
 """
 
 import csv
+import io
 import json
 import os
 import random
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import infeed
-from infeed import sources
+from infeed import _core, sources
 from infeed import transforms as T
 from infeed.experiments.images import pillow
 from infeed.experiments.measuring import MissingError, needed
@@ -55,7 +56,7 @@ def keras_generator(job: dict[str, Any]) -> Any:
     def sample(paths: tuple[str, str]) -> tuple[np.ndarray, np.ndarray]:
         arrays = []
         for path in paths:
-            with image.open(path) as opened:
+            with image.open(io.BytesIO(_core.read_file(path))) as opened:
                 arrays.append(np.asarray(opened.convert("RGB"))[:side, :side])
         planes = [np.all(np.equal(arrays[1], c), axis=-1) for c in colours]
         hot = np.stack(planes, axis=-1).astype(np.float32)
@@ -220,7 +221,7 @@ def _shards(tf: Any, job: dict[str, Any]) -> list[str]:
         for n, path in enumerate(paths):
             with tf.io.TFRecordWriter(path) as writer:
                 for pair in _pairs(job)[n :: len(paths)]:
-                    writer.write(_example(tf, *(Path(p).read_bytes() for p in pair)))
+                    writer.write(_example(tf, *(_core.read_file(p) for p in pair)))
     return paths
 
 
@@ -248,9 +249,9 @@ def _colours(job: dict[str, Any]) -> list[list[int]]:
 
 def palette(data: Path) -> list[list[int]]:
     """Returns the colours of a dataset's classes."""
-    with open(data / "class_dict.csv", newline="") as lines:
-        rows = csv.DictReader(lines, skipinitialspace=True)
-        return [[int(row[c]) for c in "rgb"] for row in rows]
+    text = _core.read_file(data / "class_dict.csv").decode()
+    rows = csv.DictReader(io.StringIO(text), skipinitialspace=True)
+    return [[int(row[c]) for c in "rgb"] for row in rows]
 
 
 def _versions() -> dict[str, str]:

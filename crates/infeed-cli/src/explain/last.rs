@@ -2,6 +2,7 @@
 //! user has seen. A new run may rank the remedies differently.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -47,7 +48,8 @@ pub(super) fn keep<'a>(ledger: &Path, path: &Path, ids: impl Iterator<Item = &'a
     if let Some(folder) = file.parent() {
         let _ = fs::create_dir_all(folder);
     }
-    let _ = fs::write(file, Value::Object(reports).to_string());
+    let text = Value::Object(reports).to_string();
+    let _ = infeed_raw::file::create(file).and_then(|mut file| file.write_all(text.as_bytes()));
 }
 
 fn read(ledger: &Path) -> Map<String, Value> {

@@ -9,6 +9,8 @@ mod explain;
 mod feed;
 mod golden;
 mod inspect;
+#[cfg(target_os = "linux")]
+mod interrupt;
 mod pack;
 mod pipe;
 mod probe;

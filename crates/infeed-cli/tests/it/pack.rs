@@ -378,10 +378,12 @@ fn the_next_run_resumes_after_an_interrupt() {
     let again = infeed(args.iter().chain(&["--json"]));
 
     assert!(killed.success());
-    assert_eq!(stopped.status.code(), Some(1));
+    assert_eq!(stopped.status.code(), Some(130));
     let text = stderr(&stopped);
     assert!(
-        text.contains("stopped after ") && text.contains(" of 24 records"),
+        text.contains("interrupted: ")
+            && text.contains("stopped after ")
+            && text.contains(" of 24 records"),
         "{text}"
     );
     let numbers = json(&again);

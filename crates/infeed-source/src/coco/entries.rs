@@ -13,7 +13,7 @@ use crate::json;
 use crate::labelled::without_mark;
 use crate::listing::{Paths, Tree};
 use infeed_core::error::Error;
-use infeed_core::printable::printable;
+use infeed_core::printable::excerpt;
 use infeed_core::sample::Size;
 
 #[derive(Deserialize)]
@@ -77,7 +77,7 @@ impl ImageEntry<'_> {
                 at + 1
             ));
         };
-        let subject = || format!("image {}", printable(&file_name));
+        let subject = || format!("image {}", excerpt(&file_name));
         Ok((required(self.id, "id", subject)?, file_name))
     }
 
@@ -128,8 +128,8 @@ pub(crate) fn list(
     if let Some(twins) = found.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         return Err(ListError::Problem(format!(
             "images {} and {} have the same id {}; give each its number",
-            printable(&twins[0].1),
-            printable(&twins[1].1),
+            excerpt(&twins[0].1),
+            excerpt(&twins[1].1),
             twins[0].0
         )));
     }
@@ -159,7 +159,7 @@ pub(crate) fn categories(
     let checked = |category: Category<'_>, _| {
         let name = category.name.and_then(json::parsed::<String>);
         let name = name.unwrap_or_default();
-        let subject = || format!("the category {}", printable(&name));
+        let subject = || format!("the category {}", excerpt(&name));
         Ok((required(category.id, "id", subject)?, name))
     };
     let mut found = match categories {
@@ -176,7 +176,7 @@ pub(crate) fn categories(
         if numbers.insert(*id, label).is_some() {
             return Err(format!(
                 "the category id {id} ({}) occurs twice; remove one",
-                printable(name)
+                excerpt(name)
             ));
         }
     }
@@ -187,11 +187,14 @@ pub(crate) fn categories(
     ))
 }
 
-/// Returns left, top, width and height of a box, if they are valid.
+/// Returns left, top, width and height of a box, if they are valid. Its sides, and right and bottom
+/// ends, are numbers of float32.
 pub(crate) fn valid_box(value: &RawValue) -> Option<[f64; 4]> {
     let bbox: [f64; 4] = json::parsed(value)?;
-    let is_finite = bbox.iter().all(|x| (*x as f32).is_finite());
-    (is_finite && bbox[2] >= 0.0 && bbox[3] >= 0.0).then_some(bbox)
+    let [left, top, width, height] = bbox;
+    let ends = [left + width, top + height];
+    let is_finite = bbox.iter().chain(&ends).all(|x| (*x as f32).is_finite());
+    (is_finite && width >= 0.0 && height >= 0.0).then_some(bbox)
 }
 
 /// Returns whether an object is a crowd. None if the value is no truth value.

@@ -182,7 +182,7 @@ pub fn open(folder: &str, wanted: &[FieldRequest], follow_links: bool) -> Result
             known.packing = None;
         }
     }
-    Shards::open(Box::new(format), blobs)
+    Shards::open(Box::new(format), blobs, follow_links)
 }
 
 /// Name and file of a shard: uncompressed, or compressed if only that exists.

@@ -56,7 +56,8 @@ pub static FORMAT: FileFormat = FileFormat {
 ///
 /// Errors of [`store::find_in`] and `Shards::open`, and [`Error::Config`] for a compressed archive.
 pub fn open(shards: FilePatterns<'_>, wanted: &[FieldRequest]) -> Result<Shards, Error> {
-    Shards::open(Box::new(Tar::new(wanted)), store::find_in(shards)?)
+    let blobs = store::find_in(shards)?;
+    Shards::open(Box::new(Tar::new(wanted)), blobs, shards.follow_links)
 }
 
 /// Returns the fields if they are known before any shard is opened; None if the first records

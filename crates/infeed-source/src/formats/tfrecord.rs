@@ -74,7 +74,8 @@ pub static FORMAT: FileFormat = FileFormat {
 ///
 /// Errors of [`store::find_in`] and `Shards::open`.
 pub fn open(shards: FilePatterns<'_>, wanted: &[FieldRequest]) -> Result<Shards, Error> {
-    Shards::open(Box::new(TfRecord::new(wanted)), store::find_in(shards)?)
+    let blobs = store::find_in(shards)?;
+    Shards::open(Box::new(TfRecord::new(wanted)), blobs, shards.follow_links)
 }
 
 /// TFRecord shards and the fields that their features become.

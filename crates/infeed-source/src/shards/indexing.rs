@@ -23,6 +23,7 @@ const MAX_INDEXERS: usize = 64;
 pub(super) fn index_all(
     format: &dyn ShardFormat,
     blobs: &[Arc<dyn Blob>],
+    follow_links: bool,
 ) -> Result<Vec<IndexedShard>, Error> {
     let next = AtomicUsize::new(0);
     let reads = blobs.first().and_then(|blob| blob.parallel_reads());
@@ -34,7 +35,7 @@ pub(super) fn index_all(
             let Some(blob) = blobs.get(at) else {
                 return mine;
             };
-            let index = index(format, at, &**blob);
+            let index = index(format, at, &**blob, follow_links);
             if index.is_err() {
                 // The shards before it are in progress; those after it do not matter.
                 next.store(blobs.len(), Ordering::Relaxed);
@@ -62,7 +63,12 @@ pub(super) fn index_all(
 }
 
 /// Returns the cached index, the text index next to the shard, or the result of reading the shard.
-fn index(format: &dyn ShardFormat, number: usize, blob: &dyn Blob) -> io::Result<IndexedShard> {
+fn index(
+    format: &dyn ShardFormat,
+    number: usize,
+    blob: &dyn Blob,
+    follow_links: bool,
+) -> io::Result<IndexedShard> {
     let kept = format
         .kept_as()
         .and_then(|tag| index_cache::IndexCacheFile::of(tag, blob));
@@ -73,7 +79,7 @@ fn index(format: &dyn ShardFormat, number: usize, blob: &dyn Blob) -> io::Result
         return Ok(shard);
     }
     if format.kept_as().is_some()
-        && let Some(text) = text_index::text(blob)
+        && let Some(text) = text_index::text(blob, follow_links)
     {
         match format
             .text_index(&text, blob)

@@ -251,7 +251,7 @@ pub struct Shards {
 
 impl Shards {
     /// Indexes all shards, several at a time, and reads the first records if only these determine
-    /// the fields.
+    /// the fields. Without `follow_links`, a text index that is a link is not used.
     ///
     /// # Errors
     ///
@@ -260,8 +260,9 @@ impl Shards {
     pub(crate) fn open(
         mut format: Box<dyn ShardFormat>,
         blobs: Vec<Arc<dyn Blob>>,
+        follow_links: bool,
     ) -> Result<Shards, Error> {
-        let indexed = indexing::index_all(&*format, &blobs)?;
+        let indexed = indexing::index_all(&*format, &blobs, follow_links)?;
         let (indexes, notes): (Vec<ShardIndex>, Vec<MemberNotes>) = indexed
             .into_iter()
             .map(|one| (one.index, one.notes))

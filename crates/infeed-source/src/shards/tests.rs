@@ -43,7 +43,7 @@ impl Blob for Shard {
 
 /// Opens one shard.
 pub(super) fn open(format: impl ShardFormat + 'static, bytes: Vec<u8>) -> Result<Shards, Error> {
-    Shards::open(Box::new(format), vec![Arc::new(Shard(bytes.into()))])
+    Shards::open(Box::new(format), vec![Arc::new(Shard(bytes.into()))], true)
 }
 
 /// Reads the fields of all records, or the error of each.

@@ -12,6 +12,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::store::links::check_no_link;
 use crate::store::{self, Blob};
 
 /// A member of a tar, as its index lists it.
@@ -96,8 +97,8 @@ pub(crate) fn tfrecord(text: &str) -> Option<Vec<u64>> {
 }
 
 /// Reads the text of the index next to a shard: `SHARD.idx`, or with `.idx` instead of the shard's
-/// extension.
-pub(crate) fn text(shard: &dyn Blob) -> Option<String> {
+/// extension. Without `follow_links`, no link is read.
+pub(crate) fn text(shard: &dyn Blob, follow_links: bool) -> Option<String> {
     // A record takes more bytes in its shard than in the index.
     let most = shard.len().saturating_mul(2).saturating_add(64 << 10);
     let replaced = match shard.name().rsplit_once('.') {
@@ -109,6 +110,14 @@ pub(crate) fn text(shard: &dyn Blob) -> Option<String> {
         let known_path = shard.path().is_some();
         if known_path && is_older(Path::new(&name), shard.path().map(Path::to_owned)) {
             continue;
+        }
+        if known_path && !follow_links {
+            let path = Path::new(&name);
+            let folder = path.parent().unwrap_or(Path::new(""));
+            if let Err(error) = check_no_link(folder, path) {
+                tracing::warn!("the index is not used, and the shard is read instead: {error}");
+                continue;
+            }
         }
         let Ok(index) = store::open(&name) else {
             continue;
@@ -194,5 +203,26 @@ mod tests {
 
         assert_eq!(text, "0 30\n30 1\n31 869\n");
         assert_eq!(tfrecord(&text).as_deref(), Some(&starts[..]));
+    }
+    #[cfg(unix)]
+    #[test]
+    fn an_index_that_is_a_link_is_read_only_if_links_are_followed() {
+        let root = tempfile::tempdir().expect("a folder");
+        let shard = root.path().join("a.tar");
+        fs::write(&shard, "12345").expect("writes");
+        let blob = crate::store::LocalFile::new(&shard).expect("is there");
+        fs::write(root.path().join("other"), "v1.2 0\n").expect("writes");
+        for name in ["a.idx", "a.tar.idx"] {
+            let link = root.path().join(name);
+            std::os::unix::fs::symlink("other", &link).expect("links");
+
+            assert_eq!(text(&blob, true).as_deref(), Some("v1.2 0\n"), "{name}");
+            assert_eq!(text(&blob, false), None, "{name}");
+
+            fs::remove_file(&link).expect("removes");
+            fs::write(&link, "v1.2 0\n").expect("writes");
+            assert_eq!(text(&blob, false).as_deref(), Some("v1.2 0\n"), "{name}");
+            fs::remove_file(&link).expect("removes");
+        }
     }
 }

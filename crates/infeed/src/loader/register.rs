@@ -66,11 +66,7 @@ impl ProcessRegister {
         let hidden = self.0.join(format!(".{name}"));
         let path = self.0.join(name);
         let made = || -> std::io::Result<File> {
-            let mut file = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .open(&hidden)?;
+            let mut file = file::create(&hidden)?;
             file.try_lock()?;
             file.write_all(text.as_bytes())?;
             fs::rename(&hidden, &path)?;
@@ -127,7 +123,7 @@ impl ProcessRegister {
     pub(super) fn turn(&self) -> Option<RegisterTurn> {
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(false);
-        let file = options.open(self.0.join(TURN)).ok()?;
+        let file = file::open_own(self.0.join(TURN), options).ok()?;
         let begun = Instant::now();
         loop {
             match file.try_lock() {

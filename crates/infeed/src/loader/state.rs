@@ -13,15 +13,12 @@ use infeed_core::error::Error;
 use infeed_core::order::Order;
 use infeed_core::order::partition::{Partition, Tail};
 use infeed_core::parse_problem::in_words;
-use infeed_core::printable::printable;
+use infeed_core::printable::excerpt;
 use infeed_core::random::{hash, hash_bytes};
 use infeed_source::Source;
 
 /// Version of the state format.
 const VERSION: u32 = 1;
-
-/// Maximum number of characters of a state's text in a message.
-const SHOWN: usize = 200;
 
 /// State from which a run resumes. It is equal on all ranks, except for the bad records, which each
 /// rank met itself. They only continue the count and change no batch.
@@ -129,7 +126,7 @@ impl LoaderState {
             let problem = in_words(&error.to_string());
             Error::config(
                 "state",
-                format!("it is not a loader state: {}", shown(&problem)),
+                format!("it is not a loader state: {}", excerpt(&problem)),
             )
         })
     }
@@ -185,16 +182,8 @@ impl LoaderState {
         };
         let both = facts(self).into_iter().zip(facts(saved));
         both.filter(|((_, now), (_, then))| now != then)
-            .map(|((name, now), (_, then))| format!("{name} is {now}, was {}", shown(&then)))
+            .map(|((name, now), (_, then))| format!("{name} is {now}, was {}", excerpt(&then)))
             .collect()
-    }
-}
-
-/// Text of a state as messages show it. A state may come from another program.
-fn shown(text: &str) -> String {
-    match text.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", printable(&text[..end])),
-        None => printable(text).into_owned(),
     }
 }
 
@@ -335,7 +324,7 @@ impl Loader {
         {
             let text = format!(
                 "the JPEG decoder changes to {now}, was {}; pixels are close but not equal",
-                shown(then)
+                excerpt(then)
             );
             tracing::warn!("{text}");
             self.progress().notices.push(text);

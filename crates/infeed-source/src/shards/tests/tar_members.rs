@@ -177,10 +177,10 @@ fn a_field_that_only_some_shards_have_is_rejected_with_two_of_them() {
         blob
     });
     let blobs: Vec<_> = blobs.collect();
-    let first_has_no_label = Shards::open(Box::new(Tar::new(&[])), blobs.clone());
+    let first_has_no_label = Shards::open(Box::new(Tar::new(&[])), blobs.clone(), true);
     let last_first: Vec<_> = blobs.into_iter().rev().collect();
 
-    let error = Shards::open(Box::new(Tar::new(&[])), last_first).expect_err("rejected");
+    let error = Shards::open(Box::new(Tar::new(&[])), last_first, true).expect_err("rejected");
 
     let expected = "only some shards have `cls`: shard has it, shard has `jpg`; declare the fields";
     assert!(error.chain().contains(expected), "{}", error.chain());

@@ -164,7 +164,7 @@ pub(super) fn open_count(root: &Path) -> io::Result<File> {
     }
     let mut options = File::options();
     let options = options.read(true).write(true).create(true).truncate(false);
-    options.open(path)
+    file::open_own(path, options)
 }
 
 /// Whether a path is the file with the total number of bytes, or there is none.
