@@ -204,7 +204,8 @@ class FunctionStep:
             settings.append(f"fields={_code.value(self.fields)}")
         if self.output:
             inner = ", ".join(
-                f"{_code.value(name)}: {_output_code(*of)}" for name, *of in self.output
+                f"{_code.value(name)}: {_output_code(kind, dtype, shape)}"
+                for name, kind, dtype, shape in self.output
             )
             settings.append(f"output={{{inner}}}")
         if self.processes:

@@ -304,7 +304,7 @@ def test_photographs_of_different_sizes_fit_the_default_memory(tmp_path):
     adopted = infeed.adopt(loader, samples=4, seconds=None)
 
     for options in ({}, {"memory": "256MiB"}):
-        with adopted.pipeline.open(workers=workers) as opened:
+        with adopted.pipeline.open(**options) as opened:
             assert sum(batch.rows for _ in range(20) for batch in opened) == 20 * 12
     assert len([*adopted.loader(memory="256MiB")]) == 3
     run_code(adopted)
