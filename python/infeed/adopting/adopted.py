@@ -25,7 +25,10 @@ _NO_GAIN = (
     "gain: not measured, because the samples in the loader's batches cannot be counted"
 )
 # Names of `infeed.adopting` that the code of a pipeline may use.
-_PUBLIC = ("BatchNormalize", "NamedSamples", "NormalizedSamples", "RemainingSteps")
+_PUBLIC = (
+    *("BatchNormalize", "NamedSamples", "NormalizedSamples", "NumberedSamples"),
+    "RemainingSteps",
+)
 # Weights of more records are read from a file by the code.
 _SHOWN_WEIGHTS = 64
 
@@ -109,11 +112,13 @@ class Adopted:
         for text, (variable, meaning) in self.names.items():
             pipeline = pipeline.replace(text, variable)
             # A variable of the program is explained, and a function is defined.
-            notes.append(meaning if meaning.startswith("def ") else f"# {meaning}")
+            if meaning:
+                notes.append(meaning if meaning.startswith("def ") else f"# {meaning}")
         used = [name for name in _PUBLIC if f"{name}(" in pipeline]
         if used:
             lines.append(f"from infeed.adopting import {', '.join(used)}")
-        if any(note.startswith("def ") and "np." in note for note in notes):
+        defined = [note for note in notes if note.startswith("def ")]
+        if any("np." in text for text in defined) or "np.arange(" in pipeline:
             lines.insert(0, "import numpy as np")
         unknown = [finding.part for finding in self.findings if finding.became is None]
         if unknown:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from infeed._functions import FunctionStep
+from infeed.adopting.numbered import process_problem
 from infeed.adopting.record_draws import grouped, sample_of
 from infeed.adopting.samples import Sample, same_samples
 from infeed.adopting.steps import Finding
@@ -22,16 +23,21 @@ _BETWEEN = 12
 _PART = "random draws in Python"
 
 
-def in_processes(pipeline: Pipeline, count: int) -> Pipeline:
-    """Returns the pipeline whose seeded functions run in processes, if they can."""
+def in_processes(pipeline: Pipeline, count: int) -> tuple[Pipeline, str]:
+    """Returns the pipeline whose seeded functions run in processes, if they can.
+
+    The text is the reason why they run in this process; empty if they do not.
+    """
     steps = pipeline._python
     if count < 1 or len(steps) != 1:
-        return pipeline
+        return pipeline, ""
     (step,) = steps
-    if not isinstance(step.function, SeededFunction) or step.process_problem():
-        return pipeline
-    step = replace(step, processes=count, output=_output(pipeline))
-    return pipeline._with(_python=(step,))
+    if not isinstance(step.function, SeededFunction):
+        return pipeline, ""
+    if problem := process_problem(step.function):
+        return pipeline, problem
+    step = replace(step, processes=count, output=step.output or _output(pipeline))
+    return pipeline._with(_python=(step,)), ""
 
 
 def _output(

@@ -58,7 +58,8 @@ def recognize(loader: Any) -> Recognized:
     loader, dataset = unwrapped(loader)
     _check_dataset(loader, dataset)
     batches = read_batches(loader)
-    read = read_dataset(dataset)
+    workers = getattr(loader, "num_workers", 0)
+    read = read_dataset(dataset, workers)
     order = read_order(batches.sampler, read.samples)
     findings = list(read.findings)
     pipeline, code, weights = _selected(read, order.weights, order.epoch)
@@ -79,10 +80,14 @@ def recognize(loader: Any) -> Recognized:
     findings.append(Finding(f"batch_size={batches.size}", code, reason))
     findings += batches.findings
     findings += _collate(loader)
-    workers = getattr(loader, "num_workers", 0)
-    pipeline = in_processes(pipeline, workers)
-    has_processes = any(step.processes for step in pipeline._python)
-    reason = "steps in Python: as many processes" if has_processes else ""
+    pipeline, problem = in_processes(pipeline, workers)
+    reason = ""
+    if any(step.processes for step in pipeline._python):
+        reason = "code in Python: as many processes"
+    elif problem:
+        reason = f"code in Python: one call at a time, because {problem}"
+    elif workers == 0 and (read.is_python or pipeline._python):
+        reason = "code in Python: one call at a time; num_workers=n runs n processes"
     threads = "threads, found while it runs"
     findings.append(Finding(f"num_workers={workers}", threads, reason))
     findings += read_draws(read.records, pipeline)
