@@ -25,13 +25,25 @@ _PART = "random draws in Python"
 def in_processes(pipeline: Pipeline, count: int) -> Pipeline:
     """Returns the pipeline whose seeded functions run in processes, if they can."""
     steps = pipeline._python
-    if count < 1 or len(steps) != 1:
+    if not steps or process_problem(steps, count) is not None:
         return pipeline
     (step,) = steps
-    if not isinstance(step.function, SeededFunction) or step.process_problem():
-        return pipeline
     step = replace(step, processes=count, output=_output(pipeline))
     return pipeline._with(_python=(step,))
+
+
+def process_problem(steps: Sequence[FunctionStep], count: int) -> str | None:
+    """Returns the reason why functions run in no process, with the fix.
+
+    Args:
+        steps: Functions on samples, in their order.
+        count: Worker processes of the adopted loader.
+    """
+    if count < 1:
+        return "num_workers=0; set it to the number of processes"
+    if len(steps) != 1 or not isinstance(steps[0].function, SeededFunction):
+        return "several functions are called; call them in one"
+    return steps[0].process_problem()
 
 
 def _output(

@@ -12,7 +12,7 @@ from infeed.adopting.keras_folders import read_graph
 from infeed.adopting.order import read_batches, read_order
 from infeed.adopting.other_loaders import loader_error
 from infeed.adopting.prefetched import unwrapped
-from infeed.adopting.python_draws import in_processes, read_draws
+from infeed.adopting.python_draws import in_processes, process_problem, read_draws
 from infeed.adopting.record_draws import grouped
 from infeed.adopting.samples import Array
 from infeed.adopting.steps import Finding
@@ -34,12 +34,14 @@ class Recognized:
         read: The loader's dataset, and the pipeline of its single samples.
         findings: What each part became.
         weights: Weight of each record; None if each comes once.
+        problem: Reason why steps in Python run in no processes, with the fix.
     """
 
     pipeline: Pipeline
     read: AdoptedDataset
     findings: tuple[Finding, ...]
     weights: Array | None
+    problem: str | None = None
 
     @property
     def form(self) -> Literal["tuple", "dict"]:
@@ -81,12 +83,15 @@ def recognize(loader: Any) -> Recognized:
     findings += _collate(loader)
     workers = getattr(loader, "num_workers", 0)
     pipeline = in_processes(pipeline, workers)
-    has_processes = any(step.processes for step in pipeline._python)
-    reason = "steps in Python: as many processes" if has_processes else ""
+    reason, problem = "", None
+    if workers and pipeline._python:
+        problem = process_problem(pipeline._python, workers)
+        runs = "one call at a time" if problem else "as many processes"
+        reason = f"steps in Python: {runs}" + (f"; {problem}" if problem else "")
     threads = "threads, found while it runs"
     findings.append(Finding(f"num_workers={workers}", threads, reason))
     findings += read_draws(read.records, pipeline)
-    return Recognized(pipeline, read, tuple(findings), weights)
+    return Recognized(pipeline, read, tuple(findings), weights, problem)
 
 
 def _of_graph(dataset: Any) -> Recognized:

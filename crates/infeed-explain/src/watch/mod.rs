@@ -12,7 +12,7 @@ use super::findings::Verdict;
 use super::limit::Limit;
 use super::units::{milliseconds, percent};
 
-pub use calls::{CallPart, CallPartKind, DatasetCalls};
+pub use calls::{AdoptedCode, CallPart, CallPartKind, DatasetCalls};
 
 /// Share of waiting time below which it is not the limit: without it the loop would be faster by no
 /// more than that.
@@ -364,6 +364,7 @@ mod tests {
                 wall_s: 0.009,
                 processor_s: 0.009,
             }],
+            adopted: None,
         });
         found
     }
@@ -384,6 +385,113 @@ mod tests {
             infeed.ends_with("processes= for Slow; 1.1x without"),
             "{infeed}"
         );
+    }
+
+    /// A loop whose dataset is a class of the program, with steps of a library.
+    fn with_own_dataset(in_processes: bool) -> WatchedLoop {
+        let mut found = with_slow_step(190.0);
+        let calls = found.calls.as_mut().expect("calls");
+        calls.parts[0].name = "Pairs".to_owned();
+        calls.parts[0].kind = CallPartKind::Dataset;
+        calls.adopted = Some(AdoptedCode {
+            dataset: Some("Pairs.__getitem__".to_owned()),
+            in_processes,
+            problem: None,
+        });
+        found
+    }
+
+    #[test]
+    fn the_rate_over_files_is_conditional_if_adopt_calls_the_dataset() {
+        let verdict = watched(&with_own_dataset(false));
+
+        // One call of 10 ms at a time.
+        let adopt = &verdict.not_worth[0];
+        assert_eq!(
+            adopt,
+            "infeed.adopt: it calls Pairs.__getitem__ in Python: min(step 1000, adopt 100) = 100 \
+             samples/s, 0.53x, waiting 90 %"
+        );
+        let files = "infeed, if a pipeline reads the files itself instead of Pairs.__getitem__: \
+                     min(step 1000, infeed 900) = 900 samples/s, 4.7x, waiting 10.0 %";
+        let at = verdict.advice.iter().position(|line| line == files);
+        // After the advice that holds as it is, and before the note on the pipeline.
+        assert_eq!(at, Some(verdict.advice.len() - 2), "{verdict:?}");
+        assert_ne!(at, Some(0));
+        assert!(
+            !verdict
+                .advice
+                .iter()
+                .any(|line| line.starts_with("infeed:"))
+        );
+        let division = "in Python: one call at a time / 10 ms = 100 samples/s";
+        assert!(verdict.capacity.iter().any(|line| line.ends_with(division)));
+    }
+
+    #[test]
+    fn adopting_own_code_is_advised_if_it_gains() {
+        let mut loop_ = with_own_dataset(true);
+        loop_.rate = 100.0;
+
+        let verdict = watched(&loop_);
+
+        let adopt = verdict
+            .advice
+            .iter()
+            .position(|line| line.starts_with("infeed.adopt: "));
+        let files = verdict
+            .advice
+            .iter()
+            .position(|line| line.starts_with("infeed, if "));
+        assert!(adopt < files, "{verdict:?}");
+        assert!(verdict.advice[adopt.expect("a gain")].contains("adopt 200) = 200 samples/s, 2x"));
+    }
+
+    #[test]
+    fn a_pipeline_of_the_user_is_no_condition() {
+        let mut loop_ = with_own_dataset(false);
+        loop_.throughput.as_mut().expect("measured").notes.clear();
+
+        let verdict = watched(&loop_);
+
+        assert!(
+            verdict
+                .advice
+                .iter()
+                .any(|line| line.starts_with("infeed: min("))
+        );
+        assert!(!format!("{verdict:?}").contains("infeed.adopt"));
+    }
+
+    #[test]
+    fn without_files_only_the_rate_of_adopt_is_predicted() {
+        let mut loop_ = with_own_dataset(false);
+        loop_.throughput = None;
+
+        let verdict = watched(&loop_);
+
+        assert!(verdict.not_worth[0].starts_with("infeed.adopt: "));
+        assert!(!format!("{verdict:?}").contains("infeed, if"));
+    }
+
+    #[test]
+    fn steps_that_no_process_can_run_have_the_fix_as_condition() {
+        let mut loop_ = with_slow_step(130.0);
+        loop_.calls.as_mut().expect("calls").adopted = Some(AdoptedCode {
+            dataset: None,
+            in_processes: false,
+            problem: Some("move Slow to a module".to_owned()),
+        });
+
+        let verdict = watched(&loop_);
+
+        // 1 / 9 ms as it is, and 178 samples/s in processes.
+        assert!(verdict.not_worth[0].starts_with("infeed: min(step 1000, infeed 111.1)"));
+        assert!(verdict.not_worth[0].ends_with("because one call of Slow at a time runs"));
+        let fix = "infeed, if Slow runs in processes (move Slow to a module): min(step 1000, \
+                   infeed 178.2)";
+        let count = verdict.advice.len();
+        assert!(verdict.advice[count - 2].starts_with(fix), "{verdict:?}");
     }
 
     #[test]
