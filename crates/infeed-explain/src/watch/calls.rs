@@ -160,35 +160,27 @@ impl DatasetCalls {
         Some((text, then))
     }
 
-    /// Returns the rate of `infeed.adopt` if it calls the code of the dataset, on a machine with
-    /// `usable` cores. None if a source of infeed replaces the dataset.
+    /// Returns the rate of `infeed.adopt` if it calls the code of the dataset. None if a source of
+    /// infeed replaces the dataset.
     ///
-    /// The code takes as long as in a worker of the loader, because it is the same Python.
-    pub(super) fn with_own_code(&self, usable: f64) -> Option<WithOwnCode<'_>> {
+    /// It follows from `loader`, the samples per second that the loader's workers make, because
+    /// the same Python runs: other programs and the profiler then slow both alike.
+    pub(super) fn with_own_code(&self, loader: f64, usable: f64) -> Option<WithOwnCode<'_>> {
         let adopted = self.adopted.as_ref()?;
         let name = adopted.dataset.as_deref()?;
-        let calls = match adopted.in_processes {
-            true => f64::from(self.workers.max(1)),
-            false => 1.0,
-        };
         let call_s = (self.idle_s + self.processor_s).max(1e-9);
         let by_cores = usable / self.processor_s.max(1e-9);
-        let by_calls = calls / call_s;
-        let division = match by_calls <= by_cores {
-            true if adopted.in_processes => {
-                format!("{calls:.0} processes / {}", milliseconds(call_s))
-            }
-            true => format!("one call at a time / {}", milliseconds(call_s)),
-            false => format!(
-                "{} cores / {}",
-                significant(usable, 3),
-                milliseconds(self.processor_s)
-            ),
+        let by_calls = |calls: f64| (calls / call_s).min(by_cores);
+        let workers = f64::from(self.workers.max(1));
+        let share = match adopted.in_processes {
+            true => 1.0,
+            false => by_calls(1.0) / by_calls(workers),
         };
         Some(WithOwnCode {
             name,
-            rate: by_calls.min(by_cores),
-            division,
+            rate: share * loader,
+            share,
+            loader,
         })
     }
 
@@ -231,17 +223,26 @@ pub(super) struct WithOwnCode<'a> {
     pub(super) name: &'a str,
     /// Samples per second.
     pub(super) rate: f64,
-    /// The division behind the rate.
-    division: String,
+    /// Part of the rate of the loader's workers that it is.
+    share: f64,
+    /// Samples per second of the loader's workers.
+    loader: f64,
 }
 
 impl WithOwnCode<'_> {
     /// Describes the rate.
     pub(super) fn arithmetic(&self, with_unit: impl Fn(f64) -> String) -> String {
+        let calls = match self.share < 1.0 {
+            true => format!(
+                "one call at a time: {} x {}",
+                significant(self.share, 2),
+                significant(self.loader, 4)
+            ),
+            false => "as many calls at a time as the loader".to_owned(),
+        };
         format!(
-            "infeed.adopt, which calls {} in Python: {} = {}",
+            "infeed.adopt, which calls {} in Python, {calls} = {}",
             self.name,
-            self.division,
             with_unit(self.rate)
         )
     }
@@ -376,20 +377,23 @@ mod tests {
             }),
             ..calls
         };
-        let division = |calls: DatasetCalls| {
-            let with = calls.with_own_code(2.0).expect("own code");
+        let described = |calls: DatasetCalls| {
+            // The workers of the loader make 30 samples/s on two cores.
+            let with = calls.with_own_code(30.0, 2.0).expect("own code");
             with.arithmetic(|rate| format!("{rate:.1}"))
         };
 
-        let text = division(own(sleeping(3), true));
-        assert!(text.ends_with(": 3 processes / 60 ms = 50.0"), "{text}");
-        let text = division(own(computing(4), true));
-        assert!(text.ends_with(": 2 cores / 10 ms = 200.0"), "{text}");
-        let text = division(own(computing(4), false));
+        let text = described(own(sleeping(3), true));
+        assert!(text.ends_with("as many calls at a time as the loader = 30.0"));
+        let text = described(own(sleeping(3), false));
         assert!(
-            text.ends_with("Pairs.__getitem__ in Python: one call at a time / 10 ms = 100.0"),
+            text.ends_with("Pairs.__getitem__ in Python, one call at a time: 0.33 x 30 = 10.0"),
             "{text}"
         );
-        assert!(computing(2).with_own_code(2.0).is_none());
+        // Two cores run two of four calls.
+        let text = described(own(computing(4), false));
+        assert!(text.ends_with("at a time: 0.5 x 30 = 15.0"), "{text}");
+        assert!(described(own(computing(0), false)).ends_with("as the loader = 30.0"));
+        assert!(computing(2).with_own_code(30.0, 2.0).is_none());
     }
 }

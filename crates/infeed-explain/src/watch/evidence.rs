@@ -174,7 +174,13 @@ impl WatchedLoop {
         if self.throughput.as_ref().is_some_and(is_replaced) || !self.counts_samples() {
             return None;
         }
-        self.calls.as_ref()?.with_own_code(self.processor.usable)
+        let calls = self.calls.as_ref()?;
+        let loader = match calls.workers {
+            // The loop itself makes samples, in the time in which it waits.
+            0 => self.rate / self.waiting.max(1e-9),
+            _ => self.rate,
+        };
+        calls.with_own_code(loader, self.processor.usable)
     }
 
     /// Formats a rate with its unit.

@@ -405,12 +405,12 @@ mod tests {
     fn the_rate_over_files_is_conditional_if_adopt_calls_the_dataset() {
         let verdict = watched(&with_own_dataset(false));
 
-        // One call of 10 ms at a time.
+        // Half of the rate of two workers.
         let adopt = &verdict.not_worth[0];
         assert_eq!(
             adopt,
-            "infeed.adopt: it calls Pairs.__getitem__ in Python: min(step 1000, adopt 100) = 100 \
-             samples/s, 0.53x, waiting 90 %"
+            "infeed.adopt: it calls Pairs.__getitem__ in Python: min(step 1000, adopt 95) = 95 \
+             samples/s, 0.5x, waiting 90 %"
         );
         let files = "infeed, if a pipeline reads the files itself instead of Pairs.__getitem__: \
                      min(step 1000, infeed 900) = 900 samples/s, 4.7x, waiting 10.0 %";
@@ -424,27 +424,38 @@ mod tests {
                 .iter()
                 .any(|line| line.starts_with("infeed:"))
         );
-        let division = "in Python: one call at a time / 10 ms = 100 samples/s";
-        assert!(verdict.capacity.iter().any(|line| line.ends_with(division)));
+        let product = "one call at a time: 0.5 x 190 = 95 samples/s";
+        assert!(verdict.capacity.iter().any(|line| line.ends_with(product)));
     }
 
     #[test]
-    fn adopting_own_code_is_advised_if_it_gains() {
-        let mut loop_ = with_own_dataset(true);
-        loop_.rate = 100.0;
+    fn own_code_in_processes_is_as_fast_as_the_loader() {
+        let verdict = watched(&with_own_dataset(true));
+
+        assert!(verdict.not_worth[0].contains("adopt 190) = 190 samples/s, 0.0 % faster"));
+    }
+
+    #[test]
+    fn adopting_own_code_is_advised_if_the_loader_has_no_workers() {
+        let mut loop_ = with_own_dataset(false);
+        (loop_.rate, loop_.step_rate, loop_.waiting) = (190.0, 380.0, 0.5);
+        loop_.calls.as_mut().expect("calls").workers = 0;
 
         let verdict = watched(&loop_);
 
-        let adopt = verdict
-            .advice
-            .iter()
-            .position(|line| line.starts_with("infeed.adopt: "));
-        let files = verdict
-            .advice
-            .iter()
-            .position(|line| line.starts_with("infeed, if "));
-        assert!(adopt < files, "{verdict:?}");
-        assert!(verdict.advice[adopt.expect("a gain")].contains("adopt 200) = 200 samples/s, 2x"));
+        let position = |start| {
+            verdict
+                .advice
+                .iter()
+                .position(|line| line.starts_with(start))
+        };
+        let adopt = position("infeed.adopt: ").expect("a gain");
+        assert!(
+            verdict.advice[adopt].contains("adopt 380) = 380 samples/s, 2x"),
+            "{verdict:?}"
+        );
+        // The files are read no faster than the step.
+        assert!(adopt < position("infeed, if ").expect("a gain"));
     }
 
     #[test]
