@@ -1,7 +1,6 @@
 //! The changes that would help a watched loop, and those that would not.
 
 use super::WatchedLoop;
-use super::calls::WithPythonSteps;
 use crate::limit::Limit;
 use crate::units::{milliseconds, percent, significant};
 
@@ -143,30 +142,38 @@ fn infeed_predictions(measured: &WatchedLoop) -> Vec<InfeedPrediction> {
         found.extend(over_files(measured, &condition, true));
         return found;
     }
-    let Some((with, problem)) = one_call_at_a_time(measured) else {
+    let Some(problem) = process_problem(measured) else {
         return over_files(measured, "infeed", false).into_iter().collect();
     };
-    let rate = with.one_at_a_time;
-    let mut found = vec![InfeedPrediction {
-        rate,
-        is_conditional: false,
-        lines: vec![format!(
-            "infeed: {}, because one call of {} at a time runs",
-            predicted(measured, rate, "infeed"),
-            with.names
-        )],
-    }];
-    let condition = format!("infeed, if {} runs in processes ({problem})", with.names);
+    let mut found = Vec::new();
+    let mut names = "its function".to_owned();
+    if let Some(with) = measured.with_python_steps() {
+        let then = predicted(measured, with.one_at_a_time, "infeed");
+        names = with.names;
+        found.push(InfeedPrediction {
+            rate: with.one_at_a_time,
+            is_conditional: false,
+            lines: vec![format!(
+                "infeed: {then}, because one call of {names} at a time runs"
+            )],
+        });
+    }
+    let condition = format!("infeed, if {names} runs in processes ({problem})");
     found.extend(over_files(measured, &condition, true));
     found
 }
 
-/// Returns the rate of steps of which one call at a time runs, and the reason with its fix. None if
-/// they run in processes.
-fn one_call_at_a_time(measured: &WatchedLoop) -> Option<(WithPythonSteps, &str)> {
+/// Returns the reason why the loader's steps run one call at a time in infeed, with the fix. None
+/// if they run in processes, or if the user has the pipeline.
+fn process_problem(measured: &WatchedLoop) -> Option<&str> {
     let adopted = measured.calls.as_ref()?.adopted.as_ref()?;
-    let problem = adopted.problem.as_deref()?;
-    Some((measured.with_python_steps()?, problem))
+    let problem = adopted.problem.as_deref();
+    problem.filter(|_| {
+        !measured
+            .throughput
+            .as_ref()
+            .is_some_and(|of| of.notes.is_empty())
+    })
 }
 
 /// Predicts the loop over a pipeline that reads the files, with all steps of the loader.
@@ -177,12 +184,15 @@ fn over_files(
 ) -> Option<InfeedPrediction> {
     let throughput = measured.throughput.as_ref()?;
     let with_steps = measured.with_python_steps();
+    let is_condition = process_problem(measured).is_some();
     let rate = match &with_steps {
         Some(with) => with.in_processes,
         None => throughput.samples_per_s,
     };
     let mut text = format!("{subject}: {}", predicted(measured, rate, "infeed"));
-    if let Some(with) = with_steps {
+    if let Some(with) = with_steps
+        && !is_condition
+    {
         let threads = with.in_threads.min(measured.step_rate);
         text += &format!(
             ", with processes= for {}; {} without",

@@ -501,8 +501,16 @@ mod tests {
         assert!(verdict.not_worth[0].ends_with("because one call of Slow at a time runs"));
         let fix = "infeed, if Slow runs in processes (move Slow to a module): min(step 1000, \
                    infeed 178.2)";
-        let count = verdict.advice.len();
-        assert!(verdict.advice[count - 2].starts_with(fix), "{verdict:?}");
+        let line = &verdict.advice[verdict.advice.len() - 2];
+        assert!(line.starts_with(fix), "{verdict:?}");
+        assert!(!line.contains("processes="), "{line}");
+
+        // The time of a bare function belongs to the dataset.
+        loop_.calls.as_mut().expect("calls").parts.clear();
+        let verdict = watched(&loop_);
+        let line = &verdict.advice[verdict.advice.len() - 2];
+        assert!(line.starts_with("infeed, if its function runs in processes ("));
+        assert!(!format!("{verdict:?}").contains("infeed: min("));
     }
 
     #[test]
