@@ -32,11 +32,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset
-from torchvision import datasets, tv_tensors
+from torch.utils.data import DataLoader
+from torchvision import datasets
 from torchvision.transforms import v2
 
 # A file of this folder has the name of a library, which is found first.
@@ -45,7 +44,7 @@ sys.path.remove(FOLDER)
 sys.path.append(FOLDER)
 
 import infeed  # noqa: E402
-from gain_steps import Sleeping, Slow  # noqa: E402
+from gain_steps import HubSteps, Pairs, Sleeping, Slow  # noqa: E402
 from infeed.watching.batch_sizes import batch_sizes  # noqa: E402
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -64,47 +63,6 @@ class Case:
 
     make: Callable[[], Any]
     files: Path | None
-
-
-class Pairs(Dataset):
-    """Images and masks, cropped and flipped together."""
-
-    def __init__(self, folder: Path) -> None:
-        self.paths = sorted((folder / "images").glob("*.png"))
-        self.steps = v2.Compose(
-            [
-                v2.RandomCrop(256),
-                v2.RandomHorizontalFlip(),
-                v2.ToDtype({tv_tensors.Image: torch.float32, "others": None}, True),
-            ]
-        )
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, number: int) -> Any:
-        path = self.paths[number]
-        image = tv_tensors.Image(Image.open(path).convert("RGB"))
-        mask = Image.open(path.parents[1] / "masks" / path.name)
-        return self.steps(image, tv_tensors.Mask(np.array(mask)))
-
-
-class HubSteps:
-    """The function of `with_transform`."""
-
-    def __init__(self) -> None:
-        self.steps = v2.Compose(
-            [
-                v2.RandomResizedCrop(224),
-                v2.RandomHorizontalFlip(),
-                v2.ToImage(),
-                v2.ToDtype(torch.float32, scale=True),
-            ]
-        )
-
-    def __call__(self, rows: dict[str, Any]) -> dict[str, Any]:
-        rows["image"] = [self.steps(image.convert("RGB")) for image in rows["image"]]
-        return rows
 
 
 class ScriptSlow(Slow):

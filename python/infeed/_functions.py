@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from infeed import _check, _code, _core
+from infeed._fields import Field
 from infeed._identity import identity, location
 from infeed.batch import numpy_from
 from infeed.errors import ConfigError
@@ -41,7 +42,7 @@ _DTYPES = (
     *("float16", "bfloat16", "float32", "float64"),
 )
 
-Output = Mapping[str, str | tuple[str, Sequence[int]]]
+Output = Mapping[str, str | tuple[str, Sequence[int]] | Field]
 
 
 @dataclass(frozen=True)
@@ -202,12 +203,9 @@ class FunctionStep:
         if self.fields is not None:
             settings.append(f"fields={_code.value(self.fields)}")
         if self.output:
-            output = {
-                name: kind if dtype is None else (dtype, shape) if shape else dtype
-                for name, kind, dtype, shape in self.output
-            }
             inner = ", ".join(
-                f"{_code.value(k)}: {_code.value(v)}" for k, v in output.items()
+                f"{_code.value(name)}: {_output_code(kind, dtype, shape)}"
+                for name, kind, dtype, shape in self.output
             )
             settings.append(f"output={{{inner}}}")
         if self.processes:
@@ -611,6 +609,11 @@ def _output(
 ) -> tuple[str, str, str | None, tuple[int, ...]]:
     """Checks an entry of `output`: a type, a type and a shape, bytes or text."""
     expected = '"float32", ("float32", (3, 224, 224)), "bytes" or "text"'
+    if isinstance(item, Field):
+        if item.kind != "ragged" or item.dtype not in _DTYPES or item.source:
+            expected = 'Field(kind="ragged", dtype=...)'
+            raise _check.error(owner, f"output of {name}", expected, item)
+        return (name, item.kind, item.dtype, item.shape)
     if item in ("bytes", "text"):
         return (name, item, None, ())
     pair = isinstance(item, tuple | list) and len(item) == 2
@@ -619,6 +622,15 @@ def _output(
         raise _check.error(owner, f"output of {name}", expected, item)
     axes = tuple(_check.integer(owner, f"shape of {name}", axis) for axis in shape)
     return (name, "tensor", dtype, axes)
+
+
+def _output_code(kind: str, dtype: str | None, shape: tuple[int, ...]) -> str:
+    """Formats an entry of `output` as source code."""
+    if kind == "ragged":
+        return repr(Field(kind="ragged", dtype=dtype, shape=shape))
+    if dtype is None:
+        return _code.value(kind)
+    return _code.value((dtype, shape) if shape else dtype)
 
 
 def _is_same_memory(item: Any, one: Any) -> bool:

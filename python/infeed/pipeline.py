@@ -302,9 +302,10 @@ class Pipeline(RecordSelection, MovingFields):
             fields: Names of the fields that the function receives; the sample keeps the
                 others. None: all fields, and the result is the whole sample.
             output: Result of the function by field name: a type such as ``"int64"``, a
-                type and shape such as ``("float32", (3, 224, 224))``, ``"bytes"`` or
-                ``"text"``. None: opening the pipeline calls the function with the
-                first record to find it.
+                type and shape such as ``("float32", (3, 224, 224))``, ``"bytes"``,
+                ``"text"``, or for lists of rows
+                ``sources.Field(kind="ragged", dtype="float32", shape=(4,))``. None: a
+                call with the first record finds it when the pipeline is opened.
             deterministic: Whether the function returns the same values whenever it gets
                 the same sample. A cache keeps them, if no transform is random and all
                 functions before are deterministic. Needs ``version``.

@@ -742,3 +742,32 @@ def test_ragged_fields_go_to_functions_as_lists_of_one_sample_or_all():
     np.testing.assert_array_equal(twice, values * 2)
     np.testing.assert_array_equal(ends, offsets)
     np.testing.assert_array_equal(batch["count"], [1, 2, 3])
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_function_returns_lists_that_its_output_declares(processes):
+    field = sources.Field(kind="ragged", dtype="float32", shape=(4,))
+    pipeline = numbers(3).python(
+        steps.boxed, processes=processes, output={"boxes": field}
+    )
+    code = 'output={"boxes": sources.Field(kind="ragged", dtype="float32", shape=(4,))}'
+    assert code in repr(pipeline)
+
+    (batch,) = pipeline.batch(3)
+    values, offsets = batch["boxes"]
+    # The list of number 0 is empty, and NumPy gives such a list another type.
+    np.testing.assert_array_equal(offsets, [0, 0, 1, 3])
+    np.testing.assert_array_equal(values.reshape(-1, 4)[:, 0], [1, 2, 2])
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        sources.Field(kind="tensor", dtype="float32"),
+        sources.Field(kind="ragged"),
+        sources.Field("other", kind="ragged", dtype="float32"),
+    ],
+)
+def test_a_field_in_an_output_declares_lists_of_a_type(field):
+    with pytest.raises(infeed.ConfigError, match="output of boxes"):
+        numbers().python(steps.boxed, output={"boxes": field})

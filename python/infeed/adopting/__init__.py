@@ -3,11 +3,12 @@
 `recognize` reads the loader, `datasets` its samples, `order` its samplers, and `steps`
 its transforms. `equivalence` compares samples, `adopted` holds the result, and `page`
 formats it. The code of adopted pipelines uses `RemainingSteps`, `NamedSamples`,
-`NormalizedSamples` and `BatchNormalize`.
+`NumberedSamples`, `NormalizedSamples` and `BatchNormalize`.
 """
 
 from infeed.adopting.adopted import Adopted, adopt
 from infeed.adopting.equivalence import Equivalence, compare_samples
+from infeed.adopting.numbered import NumberedSamples
 from infeed.adopting.prefetched import BatchNormalize, NormalizedSamples
 from infeed.adopting.remaining import RemainingSteps
 from infeed.adopting.samples import NamedSamples
@@ -18,6 +19,7 @@ __all__ = [
     "Equivalence",
     "NamedSamples",
     "NormalizedSamples",
+    "NumberedSamples",
     "RemainingSteps",
     "adopt",
     "compare_samples",

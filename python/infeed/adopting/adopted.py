@@ -25,7 +25,10 @@ _NO_GAIN = (
     "gain: not measured, because the samples in the loader's batches cannot be counted"
 )
 # Names of `infeed.adopting` that the code of a pipeline may use.
-_PUBLIC = ("BatchNormalize", "NamedSamples", "NormalizedSamples", "RemainingSteps")
+_PUBLIC = (
+    *("BatchNormalize", "NamedSamples", "NormalizedSamples", "NumberedSamples"),
+    "RemainingSteps",
+)
 # Weights of more records are read from a file by the code.
 _SHOWN_WEIGHTS = 64
 
@@ -83,8 +86,8 @@ class Adopted:
         variables: Value of each variable that `code` uses.
         adopted: Name of the class of the adopted loader.
         adapter: Framework of `loader`: ``"torch"`` or ``"tensorflow"``.
-        problem: Reason why steps in Python run one call at a time although the adopted
-            loader has processes, with the fix; None: they do not.
+        problem: Reason why code in Python runs one call at a time although the adopted
+            loader has processes, with the fix; None: it does not.
     """
 
     pipeline: Pipeline
@@ -112,11 +115,13 @@ class Adopted:
         for text, (variable, meaning) in self.names.items():
             pipeline = pipeline.replace(text, variable)
             # A variable of the program is explained, and a function is defined.
-            notes.append(meaning if meaning.startswith("def ") else f"# {meaning}")
+            if meaning:
+                notes.append(meaning if meaning.startswith("def ") else f"# {meaning}")
         used = [name for name in _PUBLIC if f"{name}(" in pipeline]
         if used:
             lines.append(f"from infeed.adopting import {', '.join(used)}")
-        if any(note.startswith("def ") and "np." in note for note in notes):
+        defined = [note for note in notes if note.startswith("def ")]
+        if any("np." in text for text in defined) or "np.arange(" in pipeline:
             lines.insert(0, "import numpy as np")
         unknown = [finding.part for finding in self.findings if finding.became is None]
         if unknown:
@@ -170,7 +175,7 @@ class Adopted:
         if self.gain is not None and self.gain.ratio < SLOWER:
             first.append(f"slower after adopting, {self.gain}")
         if self.problem is not None:
-            first.append(f"steps in Python run one call at a time: {self.problem}")
+            first.append(f"code in Python runs one call at a time: {self.problem}")
         for found in self.findings:
             reason = f"  ({found.reason})" if found.reason else ""
             became = found.became or "called in Python"

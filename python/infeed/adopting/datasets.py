@@ -3,15 +3,16 @@
 A dataset is known by its class, so no library is imported here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
-from infeed import sources
+from infeed import _code, sources
 from infeed.adopting.adopted_dataset import AdoptedDataset
 from infeed.adopting.listed_datasets import read_timm, read_ultralytics
+from infeed.adopting.numbered import NumberedSamples, process_problem, read_fields
 from infeed.adopting.prefetched import inner_of
 from infeed.adopting.samples import NamedSamples, is_picture
 from infeed.adopting.steps import Finding
@@ -28,24 +29,29 @@ _READERS = (read_image_folder, read_coco, read_vision, read_timm, read_ultralyti
 _OWN_SAMPLES = "its __getitem__ is called for each sample, with its own transforms"
 
 
-def read_dataset(dataset: Any) -> AdoptedDataset:
-    """Returns the pipeline of a dataset's samples."""
+def read_dataset(dataset: Any, workers: int = 0) -> AdoptedDataset:
+    """Returns the pipeline of a dataset's samples.
+
+    Args:
+        dataset: The dataset.
+        workers: Number of processes that may call its code; 0: this process.
+    """
     if type(dataset).__name__ == "Subset" and hasattr(dataset, "indices"):
-        return _subset(dataset)
+        return _subset(dataset, workers)
     for reader in _READERS:
         found = reader(dataset)
         if isinstance(found, AdoptedDataset):
             return found
         if found:
-            return _items(dataset, found)
-    return _items(dataset, _OWN_SAMPLES)
+            return _items(dataset, found, workers)
+    return _items(dataset, _OWN_SAMPLES, workers)
 
 
-def _subset(dataset: Any) -> AdoptedDataset:
+def _subset(dataset: Any, workers: int) -> AdoptedDataset:
     inner = read_dataset(dataset.dataset)
     if inner.is_python:
         # Its samples are made in Python, so nothing is gained by a selection.
-        found = _items(dataset, _OWN_SAMPLES)
+        found = _items(dataset, _OWN_SAMPLES, workers)
         named = replace(inner.findings[0], part=f"Subset of {inner.findings[0].part}")
         return replace(found, findings=(named, *found.findings[1:]))
     indices = np.asarray(dataset.indices, np.int64) % max(inner.samples, 1)
@@ -53,45 +59,86 @@ def _subset(dataset: Any) -> AdoptedDataset:
     return replace(inner, chosen=chosen)
 
 
-def _items(dataset: Any, reason: str) -> AdoptedDataset:
+def _items(dataset: Any, reason: str, workers: int) -> AdoptedDataset:
     """Returns the pipeline over the samples that a dataset makes itself."""
-    inner = inner_of(dataset)
-    name = type(inner).__name__
-    first = dataset[0] if len(dataset) else None
-    form: Literal["tuple", "dict"] = "dict" if isinstance(first, Mapping) else "tuple"
-    became: str | None = None
+    if type(dataset).__module__.startswith("datasets."):
+        if getattr(dataset, "_format_type", None) is None:
+            return _table(dataset)
+        reason = _formatted(dataset)
     shown, variables = _variables(dataset)
+    name = type(inner_of(dataset)).__name__
     meaning = f"{', '.join(variables)}: of the adopted loader; dataset: the {name}"
     if len(variables) == 1:
         meaning = f"dataset: the {name} of the adopted loader"
-    source = sources.Items(seeded(dataset))
-    variable = (f"sources.Items(infeed.seeded({shown}))", meaning)
-    if type(dataset).__module__.startswith("datasets."):
-        function = (getattr(dataset, "_format_kwargs", None) or {}).get("transform")
-        if function is None:
-            reason = "its tables are read without Python if it has no transform"
-            source = sources.Items(dataset)
-            became = "sources.Items(dataset)"
-            variable = (became, meaning)
-        else:
-            called = getattr(function, "__name__", type(function).__name__)
-            reason = (
-                f"{called} is called with its rows; sources.Items(dataset.with_format("
-                "None)) reads tables of images without Python, for .transform(...)"
-            )
-    elif _is_nested(first) or (form == "dict" and NamedSamples(dataset).lists()):
-        (source, text), form = _flat_items(dataset, shown), "dict"
-        variable = (text, f"{meaning}, with its targets as fields")
+    first = dataset[0] if len(dataset) else None
+    form: Literal["tuple", "dict"] = "dict" if isinstance(first, Mapping) else "tuple"
+    samples, is_flat = dataset, _is_nested(first)
+    fields = read_fields(dataset)
+    if is_flat or (form == "dict" and not fields.is_complete):
+        samples = NamedSamples(dataset)
+        fields = read_fields(samples)
+    problem = None
+    function = seeded(NumberedSamples(samples, tuple(fields.output)))
+    if fields.is_complete and workers:
+        problem = process_problem(function)
+    if fields.is_complete and (fields.pads or (workers and problem is None)):
+        code = shown if samples is dataset else f"NamedSamples({shown})"
+        keys = ", ".join(map(_code.value, fields.output))
+        code = f"NumberedSamples({code}, [{keys}])"
+        source = sources.Memory(number=np.arange(len(dataset)))
+        records = Pipeline(source).python(function, output=fields.output)
+        if fields.pads:
+            records = records.batch(1, pad=True)
+        names = {
+            repr(source): ("sources.Memory(number=np.arange(len(dataset)))", ""),
+            repr(function): (f"infeed.seeded({code})", meaning),
+        }
+    else:
+        is_flat = is_flat or (form == "dict" and bool(fields.lists))
+        items, code = _item_source(dataset, shown, fields.lists if is_flat else None)
+        records = _decoded(items, first)
+        names = {repr(items): (code, meaning)}
+        if problem is not None:
+            reason += f"; one call at a time, because {problem}"
+    if is_flat:
+        form = "dict"
         reason += "; lists of rows are flat"
-    finding = Finding(name, became, reason)
     return AdoptedDataset(
         dataset,
-        _decoded(source, first),
-        (finding,),
+        records,
+        (Finding(name, None, reason),),
         form,
-        names={repr(source): variable},
+        names=names,
         variables=variables,
-        is_python=became is None,
+        is_python=True,
+        problem=problem,
+    )
+
+
+def _table(dataset: Any) -> AdoptedDataset:
+    """Returns the pipeline over a `datasets.Dataset` without a format."""
+    name = type(dataset).__name__
+    source = sources.Items(dataset)
+    code = "sources.Items(dataset)"
+    return AdoptedDataset(
+        dataset,
+        _decoded(source, dataset[0] if len(dataset) else None),
+        (Finding(name, code, "its tables are read without Python"),),
+        "dict",
+        names={repr(source): (code, f"dataset: the {name} of the adopted loader")},
+        variables={"dataset": dataset},
+    )
+
+
+def _formatted(dataset: Any) -> str:
+    """Returns the reason why the rows of a `datasets.Dataset` are made in Python."""
+    function = (getattr(dataset, "_format_kwargs", None) or {}).get("transform")
+    called = getattr(function, "__name__", type(function).__name__)
+    if function is None:
+        called = f"the format {dataset._format_type}"
+    return (
+        f"{called} is called with its rows; sources.Items(dataset.with_format("
+        "None)) reads tables of images without Python, for .transform(...)"
     )
 
 
@@ -118,13 +165,19 @@ def _has_entries(part: Any) -> bool:
     return isinstance(part, Mapping)
 
 
-def _flat_items(dataset: Any, shown: str) -> tuple[sources.Items, str]:
-    """Returns the samples of a dataset with the entries of their targets as fields.
+def _item_source(
+    dataset: Any, shown: str, lists: Collection[str] | None
+) -> tuple[sources.Items, str]:
+    """Returns the samples of a dataset as a source, and its code.
 
-    The text is the code of the source; `shown` is that of the dataset.
+    Args:
+        dataset: The dataset.
+        shown: Its code.
+        lists: Fields that are lists, if the entries of targets become fields.
     """
+    if lists is None:
+        return sources.Items(seeded(dataset)), f"sources.Items(infeed.seeded({shown}))"
     flat = NamedSamples(dataset)
-    lists = flat.lists()
     code = f"infeed.seeded(NamedSamples({shown}))"
     if not lists:
         return sources.Items(seeded(flat)), f"sources.Items({code})"

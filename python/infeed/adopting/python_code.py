@@ -5,7 +5,7 @@ from typing import Any
 from infeed.adopting.annotations import unwritten
 from infeed.adopting.datasets import read_dataset
 from infeed.adopting.prefetched import inner_of
-from infeed.adopting.python_draws import process_problem
+from infeed.adopting.python_draws import steps_problem
 from infeed.watching.dataset_calls import AdoptedCode
 
 
@@ -19,15 +19,16 @@ def adopted_code(samples: Any, workers: int) -> AdoptedCode | None:
         workers: Worker processes of the loader.
     """
     with unwritten():
-        read = read_dataset(samples)
+        read = read_dataset(samples, workers)
     steps = read.records._python
-    if read.is_python:
-        # `sources.Items` calls the dataset in this process.
-        return AdoptedCode(_name(inner_of(samples)), False, None)
-    if not steps:
+    name = _name(inner_of(samples)) if read.is_python else None
+    if name is None and not steps:
         return None
-    problem = process_problem(steps, workers)
-    return AdoptedCode(None, problem is None, problem)
+    if not workers:
+        fix = "num_workers=0; set it to the number of processes"
+        return AdoptedCode(name, False, fix)
+    problem = steps_problem(steps) if steps else read.problem
+    return AdoptedCode(name, bool(steps) and problem is None, problem)
 
 
 def _name(dataset: Any) -> str:

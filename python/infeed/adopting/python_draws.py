@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from infeed._functions import FunctionStep
+from infeed.adopting.numbered import process_problem
 from infeed.adopting.record_draws import grouped, sample_of
 from infeed.adopting.samples import Sample, same_samples
 from infeed.adopting.steps import Finding
@@ -22,28 +23,27 @@ _BETWEEN = 12
 _PART = "random draws in Python"
 
 
-def in_processes(pipeline: Pipeline, count: int) -> Pipeline:
-    """Returns the pipeline whose seeded functions run in processes, if they can."""
-    steps = pipeline._python
-    if not steps or process_problem(steps, count) is not None:
-        return pipeline
-    (step,) = steps
-    step = replace(step, processes=count, output=_output(pipeline))
-    return pipeline._with(_python=(step,))
+def in_processes(pipeline: Pipeline, count: int) -> tuple[Pipeline, str | None]:
+    """Returns the pipeline whose seeded functions run in processes, if they can.
 
-
-def process_problem(steps: Sequence[FunctionStep], count: int) -> str | None:
-    """Returns the reason why functions run in no process, with the fix.
-
-    Args:
-        steps: Functions on samples, in their order.
-        count: Worker processes of the adopted loader.
+    The text is the reason why they run in this process, with the fix; None if they do
+    not, or if the adopted loader has no processes.
     """
-    if count < 1:
-        return "num_workers=0; set it to the number of processes"
+    steps = pipeline._python
+    if count < 1 or not steps:
+        return pipeline, None
+    if problem := steps_problem(steps):
+        return pipeline, problem
+    (step,) = steps
+    step = replace(step, processes=count, output=step.output or _output(pipeline))
+    return pipeline._with(_python=(step,)), None
+
+
+def steps_problem(steps: Sequence[FunctionStep]) -> str | None:
+    """Returns the reason why functions run in no processes, with the fix."""
     if len(steps) != 1 or not isinstance(steps[0].function, SeededFunction):
         return "several functions are called; call them in one"
-    return steps[0].process_problem()
+    return process_problem(steps[0].function)
 
 
 def _output(

@@ -12,7 +12,7 @@ from infeed.adopting.keras_folders import read_graph
 from infeed.adopting.order import read_batches, read_order
 from infeed.adopting.other_loaders import loader_error
 from infeed.adopting.prefetched import unwrapped
-from infeed.adopting.python_draws import in_processes, process_problem, read_draws
+from infeed.adopting.python_draws import in_processes, read_draws
 from infeed.adopting.record_draws import grouped
 from infeed.adopting.samples import Array
 from infeed.adopting.steps import Finding
@@ -34,7 +34,7 @@ class Recognized:
         read: The loader's dataset, and the pipeline of its single samples.
         findings: What each part became.
         weights: Weight of each record; None if each comes once.
-        problem: Reason why steps in Python run in no processes, with the fix.
+        problem: Reason why code in Python runs in no processes, with the fix.
     """
 
     pipeline: Pipeline
@@ -60,7 +60,8 @@ def recognize(loader: Any) -> Recognized:
     loader, dataset = unwrapped(loader)
     _check_dataset(loader, dataset)
     batches = read_batches(loader)
-    read = read_dataset(dataset)
+    workers = getattr(loader, "num_workers", 0)
+    read = read_dataset(dataset, workers)
     order = read_order(batches.sampler, read.samples)
     findings = list(read.findings)
     pipeline, code, weights = _selected(read, order.weights, order.epoch)
@@ -81,16 +82,18 @@ def recognize(loader: Any) -> Recognized:
     findings.append(Finding(f"batch_size={batches.size}", code, reason))
     findings += batches.findings
     findings += _collate(loader)
-    workers = getattr(loader, "num_workers", 0)
-    pipeline = in_processes(pipeline, workers)
-    reason, problem = "", None
-    if workers and pipeline._python:
-        problem = process_problem(pipeline._python, workers)
-        runs = "one call at a time" if problem else "as many processes"
-        reason = f"steps in Python: {runs}" + (f"; {problem}" if problem else "")
+    pipeline, problem = in_processes(pipeline, workers)
+    reason = ""
+    if any(step.processes for step in pipeline._python):
+        reason = "code in Python: as many processes"
+    elif problem:
+        reason = f"code in Python: one call at a time, because {problem}"
+    elif workers == 0 and (read.is_python or pipeline._python):
+        reason = "code in Python: one call at a time; num_workers=n runs n processes"
     threads = "threads, found while it runs"
     findings.append(Finding(f"num_workers={workers}", threads, reason))
     findings += read_draws(read.records, pipeline)
+    problem = problem or read.problem
     return Recognized(pipeline, read, tuple(findings), weights, problem)
 
 

@@ -20,6 +20,8 @@ _PRINT_S = 2.0
 
 def grouped(records: Pipeline, size: int, **options: Any) -> Pipeline:
     """Returns the pipeline in batches; images of different sizes are padded."""
+    if records._batch.pad:
+        return records.batch(size, pad=True, **options)
     try:
         return records.batch(size, **options)
     except ConfigError:

@@ -118,16 +118,6 @@ class NamedSamples:
                 found[name] = value if is_picture(value) else array
         return found
 
-    def lists(self, samples: int = 8) -> tuple[str, ...]:
-        """Returns the fields whose length differs in the first samples, and boxes."""
-        read = [read_sample(self.dataset, n) for n in range(min(samples, len(self)))]
-        found = []
-        for name in dict.fromkeys(name for sample in read for name in sample):
-            lengths = {sample[name].shape[:1] for sample in read if name in sample}
-            if len(lengths) > 1 or name == "boxes":
-                found.append(name)
-        return tuple(found)
-
 
 def is_picture(value: Any) -> bool:
     """Whether a value is an image of Pillow."""

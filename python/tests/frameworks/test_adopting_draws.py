@@ -1,7 +1,11 @@
 """Random draws of adopted loaders in Python: the same on every run."""
 
+import contextlib
+import itertools
+import os
 import random
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +15,7 @@ from recipes import write_classes
 
 import infeed
 from infeed.adopting.recognize import recognize
+from infeed.adopting.samples import parts_of
 
 torch = imported("torch")
 torchvision = imported("torchvision")
@@ -239,7 +244,7 @@ def test_the_report_begins_with_the_reason_why_steps_run_one_at_a_time(
     parallel, alone = (infeed.adopt(one, samples=0, seconds=None) for one in loaders)
 
     first, second = parallel.report.splitlines()[:2]
-    assert first.startswith("steps in Python run one call at a time: ")
+    assert first.startswith("code in Python runs one call at a time: ")
     assert first.endswith("move it to a module, or install cloudpickle")
     assert second == ""
     assert "move it to a module, or install cloudpickle" in parallel.html
@@ -326,3 +331,197 @@ def test_photographs_of_different_sizes_fit_the_default_memory(tmp_path):
             assert sum(batch.rows for _ in range(20) for batch in opened) == 20 * 12
     assert len([*adopted.loader(memory="256MiB")]) == 3
     run_code(adopted)
+
+
+class Sized(OwnSamples):
+    """Samples of a shape that a function of the number makes."""
+
+    def __init__(self, make) -> None:
+        super().__init__()
+        self.make = make
+
+    def __getitem__(self, number):
+        return self.make(number, torch.rand(3, 4 + number % 3, 8 - number % 4))
+
+
+def image_and_label(number, image):
+    return image, number % 3
+
+
+def image_and_target(number, image):
+    boxes = torch.rand(number % 3, 4)
+    labels = [*range(number % 3)]
+    return image, {"boxes": boxes, "labels": labels, "image_id": number}
+
+
+def entries(number, image):
+    return {"pixel_values": image, "mask": image[0] > 0.5, "name": f"image {number}"}
+
+
+def rows_of_pixels(number, image):
+    return image.permute(1, 2, 0)[:, :4], number
+
+
+def one_image(number, image):
+    return image
+
+
+def tokens(number, image):
+    return {"ids": torch.arange(number % 5 + 1), "label": number % 3}
+
+
+SAMPLES = {
+    "tuples": image_and_label,
+    "targets": image_and_target,
+    "dictionaries": entries,
+    "images of one width": rows_of_pixels,
+    "images alone": one_image,
+    "lists": tokens,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "workers"), [*((kind, 0) for kind in SAMPLES), ("targets", 1)]
+)
+def test_samples_of_different_sizes_are_padded_or_lists(kind, workers):
+    dataset = Sized(SAMPLES[kind])
+    loader = DataLoader(dataset, 6, num_workers=workers, collate_fn=list)
+    adopted = infeed.adopt(loader, samples=12, seconds=None)
+
+    assert adopted.equivalence.is_equivalent, adopted.report
+    assert ("pad=True" in adopted.code) == (kind != "lists")
+    assert ("processes=1" in adopted.code) == (workers == 1)
+    with adopted.pipeline.open() as opened:
+        batches = [dict(batch.items()) for batch in opened]
+    for at, batch in enumerate(batches):
+        expected = [parts_of(dataset[number]) for number in range(6 * at, 6 * at + 6)]
+        for name, key in zip(batch, expected[0], strict=True):
+            check_rows(batch[name], [sample[key] for sample in expected])
+    names = run_code(adopted)
+    with names["pipeline"].open() as again, adopted.pipeline.open() as opened:
+        assert all(map(same_batches, again, opened))
+
+
+def check_rows(column, expected):
+    """Checks the sizes of rows, and the values that are not random."""
+    if isinstance(column, tuple):
+        values, offsets = column
+        column = [values[one:end] for one, end in itertools.pairwise(offsets)]
+        assert [len(row) for row in column] == [len(row) for row in expected]
+    elif isinstance(column, list):
+        assert column == expected
+    else:
+        shapes = [np.shape(row) for row in expected]
+        assert column.shape[1:] == tuple(map(max, zip(*shapes, strict=True)))
+
+
+def same_batches(one, other):
+    for name, column in one.items():
+        parts = column if isinstance(column, tuple) else (column,)
+        others = other[name] if isinstance(column, tuple) else (other[name],)
+        for part, again in zip(parts, others, strict=True):
+            np.testing.assert_array_equal(part, again)
+    return True
+
+
+def test_the_samples_of_a_dataset_are_made_in_processes_with_the_same_draws():
+    def pixels(workers):
+        loader = DataLoader(OwnSamples(), batch_size=6, num_workers=workers)
+        adopted = infeed.adopt(loader, samples=4, seconds=None)
+        assert adopted.equivalence.is_equivalent, adopted.report
+        (step,) = adopted.pipeline._python
+        assert step.processes == workers
+        with adopted.pipeline.open(workers=workers) as opened:
+            first, second = images(opened), images(opened)
+            steps = iter(opened)
+            next(steps)
+            state = opened.state_dict()
+            started = children()
+        # Closing ends the processes.
+        assert started
+        assert not started & children()
+        with adopted.pipeline.open(workers=workers) as opened:
+            opened.load_state_dict(state)
+            rest = images(opened)
+        assert not np.array_equal(first, second)
+        return [first, second, rest]
+
+    one, two = pixels(1), pixels(2)
+    for each, other in zip(one, two, strict=True):
+        np.testing.assert_array_equal(each, other)
+
+
+def children() -> set[int]:
+    """Returns the worker processes of this process."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == os.getpid() and fields[0] != "Z":
+                found.add(int(path.parent.name))
+    return found
+
+
+class Unpickled(OwnSamples):
+    """A dataset with an open file, which no other process can have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.file = open(__file__)  # noqa: SIM115
+
+
+class Large(OwnSamples):
+    """A dataset with more bytes than each process may have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data = np.zeros(300 << 20, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [(Unpickled, "cannot be pickled"), (Large, "a copy of more than 256 MiB")],
+)
+def test_a_dataset_that_no_process_can_have_stays_in_this_one(kind, reason):
+    loader = DataLoader(kind(), batch_size=6, num_workers=2)
+    adopted = infeed.adopt(loader, samples=4, seconds=None)
+
+    assert "sources.Items(infeed.seeded(dataset))" in adopted.code
+    assert "one call at a time, because" in adopted.report
+    assert reason in adopted.report
+
+
+class HubSteps:
+    """The function of `with_transform`, which receives lists of values."""
+
+    def __call__(self, rows):
+        crop = v2.Compose([v2.RandomCrop(SIDE), v2.ToImage()])
+        rows["image"] = [crop(image.convert("RGB")) for image in rows["image"]]
+        return rows
+
+
+def test_a_table_with_a_transform_runs_in_processes(photos):
+    library = imported("datasets")
+    paths = sorted(map(str, photos.rglob("*.jpg")))
+    table = library.Dataset.from_dict({"image": paths, "label": [*range(len(paths))]})
+    table = table.cast_column("image", library.Image()).with_transform(HubSteps())
+    adopted = infeed.adopt(DataLoader(table, 6, num_workers=2), seconds=None)
+
+    assert adopted.equivalence.is_equivalent, adopted.report
+    assert "processes=2" in adopted.code
+    assert "HubSteps is called with its rows" in adopted.report
+    assert "by seed, epoch and position)" in adopted.report
+    batches = [*adopted.loader()]
+    assert torch.cat([batch["label"] for batch in batches]).tolist() == table["label"]
+    assert batches[0]["image"].shape == (6, 3, SIDE, SIDE)
+    run_code(adopted)
+
+
+def test_a_table_with_a_format_names_the_format(photos):
+    library = imported("datasets")
+    table = library.Dataset.from_dict({"values": [[1.0, 2.0]] * 12})
+    for format_type, found in [("torch", "the format torch"), (None, "without Python")]:
+        loader = DataLoader(table.with_format(format_type), 6, num_workers=1)
+        adopted = infeed.adopt(loader, seconds=None)
+        assert found in adopted.report
+        assert len([*adopted.loader()]) == 2

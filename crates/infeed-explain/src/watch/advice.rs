@@ -130,13 +130,17 @@ fn infeed_predictions(measured: &WatchedLoop) -> Vec<InfeedPrediction> {
     }
     if let Some(own) = measured.with_own_code() {
         let name = own.name;
+        let mut text = format!(
+            "infeed.adopt: it calls {name} in Python: {}",
+            predicted(measured, own.rate, "adopt")
+        );
+        if let Some(problem) = process_problem(measured) {
+            text += &format!("; one call at a time runs, because {problem}");
+        }
         let mut found = vec![InfeedPrediction {
             rate: own.rate,
             is_conditional: false,
-            lines: vec![format!(
-                "infeed.adopt: it calls {name} in Python: {}",
-                predicted(measured, own.rate, "adopt")
-            )],
+            lines: vec![text],
         }];
         let condition = format!("infeed, if a pipeline reads the files itself instead of {name}");
         found.extend(over_files(measured, &condition, true));
@@ -163,8 +167,8 @@ fn infeed_predictions(measured: &WatchedLoop) -> Vec<InfeedPrediction> {
     found
 }
 
-/// Returns the reason why the loader's steps run one call at a time in infeed, with the fix. None
-/// if they run in processes, or if the user has the pipeline.
+/// Returns the reason why the loader's Python runs one call at a time in infeed, with the fix. None
+/// if it runs in processes, or if the user has the pipeline.
 fn process_problem(measured: &WatchedLoop) -> Option<&str> {
     let adopted = measured.calls.as_ref()?.adopted.as_ref()?;
     let problem = adopted.problem.as_deref();
@@ -184,7 +188,7 @@ fn over_files(
 ) -> Option<InfeedPrediction> {
     let throughput = measured.throughput.as_ref()?;
     let with_steps = measured.with_python_steps();
-    let is_condition = process_problem(measured).is_some();
+    let is_condition = process_problem(measured).is_some() && measured.with_own_code().is_none();
     let rate = match &with_steps {
         Some(with) => with.in_processes,
         None => throughput.samples_per_s,

@@ -429,6 +429,21 @@ mod tests {
     }
 
     #[test]
+    fn own_code_that_no_process_can_run_is_named_with_the_fix() {
+        let mut loop_ = with_own_dataset(false);
+        let calls = loop_.calls.as_mut().expect("calls");
+        let adopted = calls.adopted.as_mut().expect("own code");
+        adopted.problem = Some("Pairs is in the script; move it to a module".to_owned());
+
+        let verdict = watched(&loop_);
+
+        assert!(verdict.not_worth[0].ends_with(
+            "waiting 90 %; one call at a time runs, because Pairs is in the script; move it to a \
+             module"
+        ));
+    }
+
+    #[test]
     fn own_code_in_processes_is_as_fast_as_the_loader() {
         let verdict = watched(&with_own_dataset(true));
 

@@ -381,7 +381,8 @@ fn fitting(column: &ColumnSpec, form: ValueForm<'_>) -> Result<usize, String> {
             *dtype == d && *rank == s.len()
         }
         (ColumnKind::Ragged { dtype, item }, ValueForm::Array { dtype: d, shape: s }) => {
-            *dtype == d && s.get(1..) == Some(item.as_slice())
+            // An empty list has no type, and its items have no shape.
+            s.first() == Some(&0) || (*dtype == d && s.get(1..) == Some(item.as_slice()))
         }
         (ColumnKind::Bytes, ValueForm::Bytes(_)) | (ColumnKind::Text, ValueForm::Text(_)) => true,
         _ => false,
