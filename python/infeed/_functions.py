@@ -298,20 +298,10 @@ class FunctionAdapter:
 
     def process_problem(self) -> str | None:
         """Returns the reason why no other process can run it; None if one can."""
-        if _origin(self.function) == "__main__":
-            return (
-                f"{_name(self.function)} is defined in the running script or notebook; "
-                "move it to a module"
-            )
         try:
-            pickled = pickle.dumps(self.function)
-        except Exception as error:
-            return f"the function cannot be pickled ({error}); move it to a module"
-        if _names_main(pickled):
-            return (
-                "the function holds an object whose class is defined in the running "
-                "script or notebook; move the class to a module"
-            )
+            pickled(self.function)
+        except ConfigError as error:
+            return str(error)
         return None
 
     def identity(self, name: str) -> tuple[str, str]:
@@ -337,12 +327,11 @@ class FunctionAdapter:
         Raises:
             ConfigError: No other process can run the function.
         """
-        if (problem := self.process_problem()) is not None:
-            raise ConfigError(problem)
+        function = pickled(self.function)
         if not sys.executable:
             raise ConfigError("sys.executable is empty; set it to the interpreter")
         path = json.dumps([entry for entry in sys.path if isinstance(entry, str)])
-        return sys.executable, ["-c", _BOOT, path], pickle.dumps(self.function)
+        return sys.executable, ["-c", _BOOT, path], function
 
 
 @dataclass(frozen=True)
@@ -420,6 +409,40 @@ class AllowedFunctions:
                 f"functions that the module itself defines; allow the full name {name}"
             )
         return function
+
+
+def pickled(called: Any) -> bytes:
+    """Returns a function or a dataset as bytes that a worker process can load.
+
+    Its module is named in the bytes. Code that no module has is part of the bytes, if
+    the package ``cloudpickle`` is installed: that of the running script or notebook,
+    lambdas, and functions inside functions.
+
+    Raises:
+        ConfigError: No other process can load it; the message has the fix.
+    """
+    name: str | None = _name(called)
+    reason = "is defined in the running script or notebook"
+    if _origin(called) != "__main__":
+        try:
+            found = pickle.dumps(called)
+        except Exception as error:
+            reason = f"cannot be pickled ({error})"
+        else:
+            name = _main_name(found)
+            if name is None:
+                return found
+    try:
+        import cloudpickle
+    except ImportError:
+        fix = "move it to a module, or install cloudpickle"
+        raise ConfigError(f"{name} {reason}; {fix}") from None
+    try:
+        by_value: bytes = cloudpickle.dumps(called)
+    except Exception as error:
+        fix = "create the object in the call, or leave processes out"
+        raise ConfigError(f"{name} cannot be pickled ({error}); {fix}") from None
+    return by_value
 
 
 def generator(key: tuple[int, int]) -> np.random.Generator:
@@ -528,11 +551,18 @@ def _origin(function: Any) -> str | None:
     return origin
 
 
-def _names_main(pickled: bytes) -> bool:
-    """Whether unpickling needs the module of the running script."""
-    texts = [text for _, text, _ in pickletools.genops(pickled) if text is not None]
-    main = "__main__"
-    return any(text == main or str(text).startswith(f"{main} ") for text in texts)
+def _main_name(pickled: bytes) -> str | None:
+    """Returns the first name of the running script that unpickling needs; else None."""
+    # Other arguments are numbers, such as those of values that were seen before.
+    arguments = (argument for _, argument, _ in pickletools.genops(pickled))
+    texts = [argument for argument in arguments if isinstance(argument, str)]
+    for text, after in zip(texts, [*texts[1:], ""], strict=True):
+        if text == "__main__":
+            return after
+        # Protocols before 4 have both in one text.
+        if text.startswith("__main__ "):
+            return text.partition(" ")[2]
+    return None
 
 
 def _generator(

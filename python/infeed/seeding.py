@@ -308,7 +308,8 @@ def _methods(kind: type) -> list[Any]:
     found = []
     for base in kind.__mro__:
         if not _is_library(base.__module__):
-            members = [*vars(base).values()]
+            # The order of a class that was copied into another process differs.
+            members = [member for _, member in sorted(vars(base).items())]
             members += [one.fget for one in members if isinstance(one, property)]
             found += [getattr(one, "__func__", one) for one in members]
     return [one for one in found if isinstance(one, types.FunctionType)]

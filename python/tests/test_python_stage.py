@@ -390,8 +390,89 @@ def test_functions_that_take_other_arguments_raise_where_they_are_added():
         list(numbers(2).python(function))
 
 
-def test_functions_that_processes_cannot_load_raise_with_a_fix():
-    with pytest.raises(infeed.ConfigError, match="move it to a module"):
+# A script whose functions no module has.
+SCRIPT = """
+import functools
+import random
+import sys
+import numpy as np
+import infeed
+from infeed import sources
+from infeed.adopting import RemainingSteps
+
+SHARED, OTHER, LAST = np.random.default_rng(), random.Random(), np.random.RandomState()
+SCALE = 1
+
+class Parent:
+    def second(self):
+        return SHARED.random()
+
+class Step(Parent):
+    def __init__(self):
+        self.held = np.random.default_rng()
+
+    def last(self):
+        return LAST.rand()
+
+    def first(self):
+        return OTHER.random()
+
+    def __call__(self, sample):
+        draws = self.second(), self.first(), self.last(), self.held.random(), SCALE
+        return {"x": np.array([*draws, random.random(), np.random.rand()])}
+
+def rows(function, processes):
+    pipeline = infeed.Pipeline(sources.Memory(x=np.arange(20))).batch(8)
+    with pipeline.python(function, processes=processes).open(workers=2) as loader:
+        return np.concatenate([batch["x"].copy() for batch in loader])
+
+if __name__ == "__main__":
+    SCALE, k = 3, 7
+    for function in (
+        infeed.seeded(Step()),
+        infeed.seeded(functools.partial(Step.__call__, Step())),
+        lambda sample: {"x": sample["x"] + k},
+    ):
+        np.testing.assert_array_equal(rows(function, 0), rows(function, 2))
+    assert rows(Step(), 1)[0, 4] == 3
+    sys.modules["cloudpickle"] = None
+    try:
+        rows(infeed.seeded(RemainingSteps([Step()])), 1)
+    except infeed.ConfigError as error:
+        print(error)
+"""
+
+
+def test_processes_run_functions_of_the_script_with_cloudpickle(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    run = [sys.executable, str(path)]
+
+    printed = subprocess.run(run, capture_output=True, text=True, env=ENVIRONMENT)
+
+    assert printed.stderr == ""
+    assert printed.stdout == (
+        "python: processes=1: Step is defined in the running script or notebook; move "
+        "it to a module, or install cloudpickle\n"
+    )
+
+
+class Locked:
+    """A function that no package can copy."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+
+    def __call__(self, sample):
+        return sample
+
+
+def test_functions_that_processes_cannot_load_raise_with_a_fix(monkeypatch):
+    with pytest.raises(infeed.ConfigError, match="create the object in the call"):
+        numbers().python(Locked(), processes=2)
+
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    with pytest.raises(infeed.ConfigError, match="to a module, or install cloudpickle"):
         numbers().python(lambda sample: sample, processes=2)
 
     # A function that no other process can import is detected at open.

@@ -86,6 +86,8 @@ class Adopted:
         variables: Value of each variable that `code` uses.
         adopted: Name of the class of the adopted loader.
         adapter: Framework of `loader`: ``"torch"`` or ``"tensorflow"``.
+        problem: Reason why code in Python runs one call at a time although the adopted
+            loader has processes, with the fix; None: it does not.
     """
 
     pipeline: Pipeline
@@ -99,6 +101,7 @@ class Adopted:
     variables: Mapping[str, Any] = field(default_factory=dict)
     adopted: str = "DataLoader"
     adapter: Literal["torch", "tensorflow"] = "torch"
+    problem: str | None = None
 
     @property
     def code(self) -> str:
@@ -168,7 +171,11 @@ class Adopted:
     def report(self) -> str:
         """The findings, the comparison and the gain as text."""
         width = max((len(finding.part) for finding in self.findings), default=0)
-        lines = []
+        first, lines = [], []
+        if self.gain is not None and self.gain.ratio < SLOWER:
+            first.append(f"slower after adopting, {self.gain}")
+        if self.problem is not None:
+            first.append(f"code in Python runs one call at a time: {self.problem}")
         for found in self.findings:
             reason = f"  ({found.reason})" if found.reason else ""
             became = found.became or "called in Python"
@@ -177,13 +184,11 @@ class Adopted:
             lines += ["", f"proof: {self.equivalence}"]
         if self.gain is not None:
             lines += ["", f"gain: {self.gain}"]
-            if self.gain.ratio < SLOWER:
-                lines.insert(0, f"slower after adopting, {self.gain}\n")
         elif self.limit is not None:
             lines += ["", _NO_GAIN]
         if self.limit is not None:
             lines.append(f"limit: {self.limit}")
-        return "\n".join(lines)
+        return "\n".join([*first, "", *lines] if first else lines)
 
     def loader(self, **options: Any) -> Any:
         """Returns the loader that takes the place of the adopted one.
@@ -260,6 +265,7 @@ def adopt(loader: Any, *, samples: int = 64, seconds: float | None = 5.0) -> Ado
         found.read.variables,
         type(loader).__name__,
         found.read.adapter,
+        found.problem,
     )
 
 

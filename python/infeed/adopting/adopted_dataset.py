@@ -29,6 +29,7 @@ class AdoptedDataset:
             pipeline's code that they replace: the variable, and its meaning.
         variables: Value of each of these variables.
         is_python: Whether the dataset's own code makes its samples.
+        problem: Reason why this code runs in no processes, with the fix.
         adapter: Framework whose loader takes the place of the adopted one.
     """
 
@@ -41,6 +42,7 @@ class AdoptedDataset:
     names: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     variables: Mapping[str, Any] = field(default_factory=dict)
     is_python: bool = False
+    problem: str | None = None
     adapter: Literal["torch", "tensorflow"] = "torch"
 
     @property

@@ -1,10 +1,11 @@
 """Writes annotations that a program holds in memory to a file, which a source reads."""
 
 import atexit
+import contextlib
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,22 @@ _ENTRIES: Mapping[str, tuple[str, ...]] = {
     "categories": ("id", "name"),
 }
 
+_writes = True
+
+
+@contextlib.contextmanager
+def unwritten() -> Iterator[None]:
+    """Writes no file in its block: for a pipeline that is never opened.
+
+    A process calls it from one thread only.
+    """
+    global _writes
+    _writes = False
+    try:
+        yield
+    finally:
+        _writes = True
+
 
 def written_annotations(annotations: Mapping[str, Any]) -> str:
     """Returns the path of a new JSON file, which exists until the program ends.
@@ -24,6 +41,8 @@ def written_annotations(annotations: Mapping[str, Any]) -> str:
     Args:
         annotations: The content of a COCO file.
     """
+    if not _writes:
+        return "annotations.json"
     folder = tempfile.mkdtemp(prefix="infeed-adopt-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     content = {

@@ -111,6 +111,7 @@ def _items(dataset: Any, reason: str, workers: int) -> AdoptedDataset:
         names=names,
         variables=variables,
         is_python=True,
+        problem=problem,
     )
 
 

@@ -23,21 +23,27 @@ _BETWEEN = 12
 _PART = "random draws in Python"
 
 
-def in_processes(pipeline: Pipeline, count: int) -> tuple[Pipeline, str]:
+def in_processes(pipeline: Pipeline, count: int) -> tuple[Pipeline, str | None]:
     """Returns the pipeline whose seeded functions run in processes, if they can.
 
-    The text is the reason why they run in this process; empty if they do not.
+    The text is the reason why they run in this process, with the fix; None if they do
+    not, or if the adopted loader has no processes.
     """
     steps = pipeline._python
-    if count < 1 or len(steps) != 1:
-        return pipeline, ""
-    (step,) = steps
-    if not isinstance(step.function, SeededFunction):
-        return pipeline, ""
-    if problem := process_problem(step.function):
+    if count < 1 or not steps:
+        return pipeline, None
+    if problem := steps_problem(steps):
         return pipeline, problem
+    (step,) = steps
     step = replace(step, processes=count, output=step.output or _output(pipeline))
-    return pipeline._with(_python=(step,)), ""
+    return pipeline._with(_python=(step,)), None
+
+
+def steps_problem(steps: Sequence[FunctionStep]) -> str | None:
+    """Returns the reason why functions run in no processes, with the fix."""
+    if len(steps) != 1 or not isinstance(steps[0].function, SeededFunction):
+        return "several functions are called; call them in one"
+    return process_problem(steps[0].function)
 
 
 def _output(

@@ -34,12 +34,14 @@ class Recognized:
         read: The loader's dataset, and the pipeline of its single samples.
         findings: What each part became.
         weights: Weight of each record; None if each comes once.
+        problem: Reason why code in Python runs in no processes, with the fix.
     """
 
     pipeline: Pipeline
     read: AdoptedDataset
     findings: tuple[Finding, ...]
     weights: Array | None
+    problem: str | None = None
 
     @property
     def form(self) -> Literal["tuple", "dict"]:
@@ -91,7 +93,8 @@ def recognize(loader: Any) -> Recognized:
     threads = "threads, found while it runs"
     findings.append(Finding(f"num_workers={workers}", threads, reason))
     findings += read_draws(read.records, pipeline)
-    return Recognized(pipeline, read, tuple(findings), weights)
+    problem = problem or read.problem
+    return Recognized(pipeline, read, tuple(findings), weights, problem)
 
 
 def _of_graph(dataset: Any) -> Recognized:

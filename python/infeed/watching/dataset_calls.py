@@ -7,6 +7,7 @@ are.
 """
 
 import contextlib
+import importlib
 import sys
 import sysconfig
 import time
@@ -17,11 +18,13 @@ from typing import Any, Literal
 
 from infeed.watching.sampler import RunQueue
 
-# Samples that are read, and the time after which no other one is begun, in seconds.
+# Samples that are read, and the time after which no other one is read, in seconds.
 _SAMPLES = 24
 _SECONDS = 2.0
 # Time without a sample after which the measurement is given up, in seconds.
 _TIMEOUT_S = 20
+# Number in place of a sample's, for the code that `adopt` calls.
+_CODE = -1
 # Parts of less than this share of the time are not listed.
 _LISTED = 0.02
 
@@ -61,6 +64,23 @@ class CallPart:
 
 
 @dataclass(frozen=True)
+class AdoptedCode:
+    """Python code that `adopt` calls for each sample.
+
+    Attributes:
+        dataset: Code that makes the samples, such as ``Pairs.__getitem__``. None:
+            infeed reads the files, and calls only steps.
+        in_processes: Whether the code runs in as many processes as the loader has.
+            Otherwise one call at a time runs.
+        problem: Reason why steps do not run in processes, with the fix.
+    """
+
+    dataset: str | None
+    in_processes: bool
+    problem: str | None
+
+
+@dataclass(frozen=True)
 class DatasetCalls:
     """Calls of a dataset, on one core.
 
@@ -72,6 +92,7 @@ class DatasetCalls:
         idle_s: Time per sample in which the call neither computed nor waited for a free
             core, in seconds: it slept, or it waited for storage or another process.
         parts: The parts of at least 2 % of the time, the longest first.
+        adopted: Python code that `adopt` calls for each sample; None: no code.
     """
 
     workers: int
@@ -80,6 +101,7 @@ class DatasetCalls:
     processor_s: float
     idle_s: float
     parts: tuple[CallPart, ...]
+    adopted: AdoptedCode | None = None
 
 
 def measure_calls(loader: Any) -> DatasetCalls | None:
@@ -87,6 +109,7 @@ def measure_calls(loader: Any) -> DatasetCalls | None:
 
     None if it is no DataLoader of PyTorch over numbered samples, or if a call fails.
     """
+    watched = loader
     if type(loader).__module__.partition(".")[0] == "timm":
         loader = getattr(loader, "loader", loader)
     data = sys.modules.get("torch.utils.data")
@@ -96,9 +119,9 @@ def measure_calls(loader: Any) -> DatasetCalls | None:
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         return None
     timed = data.DataLoader(
-        _TimedDataset(dataset),
+        _TimedDataset(dataset, _samples_of(watched), loader.num_workers),
         batch_size=None,
-        sampler=_spread(len(dataset)),
+        sampler=[*_spread(len(dataset)), _CODE],
         num_workers=1,
         prefetch_factor=1,
         collate_fn=_unchanged,
@@ -108,17 +131,28 @@ def measure_calls(loader: Any) -> DatasetCalls | None:
         # Otherwise the loop's generator draws the seed of the worker.
         generator=sys.modules["torch"].Generator(),
     )
-    calls = []
-    begun = time.perf_counter()
+    calls: list[_Call] = []
+    # Without an answer, infeed may be as slow as the dataset's code.
+    name = f"{type(dataset).__name__}.__getitem__"
+    adopted: AdoptedCode | None = AdoptedCode(name, False, None)
     # The dataset may raise any error. If it does so in the loop, the loop reports it.
     with contextlib.suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for call in timed:
-            calls.append(call)
-            if time.perf_counter() - begun > _SECONDS:
-                break
+        for found in timed:
+            if isinstance(found, list):
+                (adopted,) = found
+            elif found is not None:
+                calls.append(found)
     # The first call imports modules and fills caches.
-    return _summary(calls[1:], loader.num_workers) if len(calls) > 1 else None
+    if len(calls) < 2:
+        return None
+    return _summary(calls[1:], loader.num_workers, adopted)
+
+
+def _samples_of(loader: Any) -> Any:
+    """Returns the samples of a loader, as `adopt` reads them."""
+    # `adopting` uses this package, so it is imported late.
+    return importlib.import_module("infeed.adopting.prefetched").unwrapped(loader)[1]
 
 
 def _spread(count: int) -> list[int]:
@@ -139,7 +173,9 @@ _Times = dict[_Part, list[float]]
 _Call = tuple[_Times, float]
 
 
-def _summary(calls: list[_Call], workers: int) -> DatasetCalls:
+def _summary(
+    calls: list[_Call], workers: int, adopted: AdoptedCode | None
+) -> DatasetCalls:
     count = len(calls)
     total: _Times = {}
     for times, _ in calls:
@@ -156,19 +192,38 @@ def _summary(calls: list[_Call], workers: int) -> DatasetCalls:
     ]
     parts.sort(key=lambda part: -part.wall_s)
     idle_s = max(0.0, wall_s - processor_s - queued_s)
-    return DatasetCalls(workers, count, wall_s, processor_s, idle_s, tuple(parts))
+    return DatasetCalls(
+        workers, count, wall_s, processor_s, idle_s, tuple(parts), adopted
+    )
 
 
 class _TimedDataset:
-    """The times of a dataset's calls, in place of its samples."""
+    """The times of a dataset's calls, in place of its samples.
 
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
+    Args:
+        dataset: The dataset.
+        samples: Its samples, as `adopt` reads them.
+        workers: Worker processes of the loader.
+    """
+
+    def __init__(self, dataset: Any, samples: Any, workers: int) -> None:
+        self._dataset, self._samples, self._workers = dataset, samples, workers
+        self._begun: float | None = None
 
     def __len__(self) -> int:
         return len(self._dataset)
 
-    def __getitem__(self, number: int) -> _Call:
+    def __getitem__(self, number: int) -> _Call | list[AdoptedCode | None] | None:
+        """Returns the times of a call; None after the time for all of them.
+
+        For `_CODE`, a list with the answer of `adopted_code`.
+        """
+        if number == _CODE:
+            code = importlib.import_module("infeed.adopting.python_code")
+            return [code.adopted_code(self._samples, self._workers)]
+        self._begun = self._begun or time.perf_counter()
+        if time.perf_counter() - self._begun > _SECONDS:
+            return None
         queue = RunQueue()
         clock = _PartClock(self._dataset)
         before = sys.getprofile()

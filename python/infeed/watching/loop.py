@@ -45,8 +45,9 @@ from infeed.watching.throughput import (
 # seconds between two measurements of its processor use.
 SETTLE_S = 5.0
 SPAN_S = 0.25
-# Share of waiting from which on the calls of a dataset are measured.
-_WAITING = 0.05
+# Share of the loop's time from which on the loader is the limit, so that the calls of
+# its dataset are measured.
+_LIMIT = 0.05
 # Cores below which only the loop's thread is active. Children's times are counted in
 # hundredths of a second, so one count per measurement must not matter.
 IDLE = 0.05
@@ -245,9 +246,9 @@ class Watch:
         """Returns the report so far; it can be called at any time.
 
         With ``files`` or ``pipeline``, the first call after a batch was taken runs
-        infeed over them. If the loop waits for a DataLoader of PyTorch, the first call
+        infeed over them. If a DataLoader of PyTorch limits the loop, the first call
         also reads up to 24 samples of its dataset in another process, for up to 2 s, to
-        find the slow step.
+        find the slow step, and the Python code that `adopt` would call.
 
         Args:
             seconds: Duration of infeed's run.
@@ -258,7 +259,9 @@ class Watch:
         """
         if self._throughput is None and self._batches:
             self._throughput = self._reached(seconds)
-        if not self._measured_calls and self._figures().waiting >= _WAITING:
+        figures = self._figures()
+        lost = max(figures.waiting, figures.interference)
+        if not self._measured_calls and lost >= _LIMIT:
             self._measured_calls = True
             self._calls = measure_calls(self._loader)
         return WatchReport(self._figures())

@@ -12,11 +12,13 @@ VERSION = 1
 
 WIDTH = 100
 
-# The last line for a loader that `infeed adopt` reads, in the form of the verdict.
+# The last line for a loader that `infeed adopt` reads, in the form of the verdict. It
+# is left out if the verdict has this line on a change without a gain.
 _ADOPT = (
     "  adopt      `infeed adopt train.py:make_loader` prints the pipeline that "
     "replaces the loader"
 )
+_NO_GAIN = "infeed.adopt: "
 
 # Properties of `Figures` that the verdict uses.
 COMPUTED = (
@@ -69,6 +71,8 @@ class WatchReport:
     def __str__(self) -> str:
         text = self.verdict.text(WIDTH).removesuffix("\n")
         if self.verdict.limit == "step" or not _can_adopt(self.figures.loader):
+            return text
+        if any(line.startswith(_NO_GAIN) for line in self.verdict.not_worth):
             return text
         return f"{text}\n{_ADOPT}"
 

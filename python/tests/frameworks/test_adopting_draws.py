@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import random
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -211,7 +212,10 @@ def test_a_dataset_without_draws_has_no_finding_about_them():
     assert "random draws" not in adopted.report
 
 
-def test_steps_run_in_as_many_processes_as_the_adopted_loader_has_workers(photos):
+def test_steps_run_in_as_many_processes_as_the_adopted_loader_has_workers(
+    photos, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
     chains = {
         "of a library": [
             v1.Resize((32, 32)),
@@ -228,6 +232,25 @@ def test_steps_run_in_as_many_processes_as_the_adopted_loader_has_workers(photos
         found[name] = step.processes, bool(step.output)
 
     assert found == {"of a library": (2, True), "of a lambda": (0, False)}
+
+
+def test_the_report_begins_with_the_reason_why_steps_run_one_at_a_time(
+    photos, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    dataset = datasets.ImageFolder(photos, v1.Lambda(lambda image: image))
+
+    loaders = (DataLoader(dataset, batch_size=6, num_workers=n) for n in (2, 0))
+    parallel, alone = (infeed.adopt(one, samples=0, seconds=None) for one in loaders)
+
+    first, second = parallel.report.splitlines()[:2]
+    assert first.startswith("code in Python runs one call at a time: ")
+    assert first.endswith("move it to a module, or install cloudpickle")
+    assert second == ""
+    assert "move it to a module, or install cloudpickle" in parallel.html
+    # The adopted loader makes one sample at a time, too.
+    assert alone.problem is None
+    assert "at a time" not in alone.report.splitlines()[0]
 
 
 def stacked(crops):

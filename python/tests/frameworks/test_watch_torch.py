@@ -1,13 +1,17 @@
 """A watch around a PyTorch DataLoader."""
 
 import multiprocessing
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from installed import framework_test, imported
 
 import infeed
+from infeed.adopting.annotations import unwritten, written_annotations
+from infeed.adopting.python_code import adopted_code
 
 torch = imported("torch")
 pytestmark = framework_test
@@ -56,9 +60,12 @@ def test_slow_worker_processes_limit_the_loop():
     report = watch.report()
     assert report.verdict.limit == "loader"
     assert report.figures.waiting > 0.5
-    last = str(report).splitlines()[-1]
-    assert last.startswith("  adopt      `infeed adopt train.py:make_loader`")
-    assert len(last) <= 100
+    # The pipeline of `infeed adopt` calls the same code.
+    assert "infeed adopt train.py" not in str(report)
+    assert report.verdict.not_worth[0].startswith("infeed.adopt: it calls Numbers.")
+    # In as many processes it is as fast as in the workers of the loader.
+    assert report.figures.calls.adopted.in_processes
+    assert ", 0.0 % faster, " in report.verdict.not_worth[0]
 
 
 def test_a_slow_step_limits_while_workers_are_ahead():
@@ -244,6 +251,164 @@ def test_a_dataset_that_fails_has_no_calls_and_no_error():
 
     assert report.figures.calls is None
     assert report.verdict.limit == "loader"
+
+
+def write_photographs(folder):
+    """Writes 24 images in two classes."""
+    image = imported("PIL.Image")
+    for n in range(24):
+        path = folder / "ab"[n % 2] / f"{n:02}.png"
+        path.parent.mkdir(exist_ok=True)
+        image.new("RGB", (24, 24), (n, n, n)).save(path)
+
+
+def to_slow_array(image):
+    """Converts an image, in Python and without the interpreter's lock."""
+    time.sleep(0.01)
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+
+
+def reported(dataset, files, **settings):
+    """Returns the report of a loop with two workers, next to infeed over the files."""
+    settings = {"num_workers": 2, **settings}
+    rows = torch.utils.data.DataLoader(dataset, batch_size=4, **settings)
+    watch = infeed.watch(rows, files=files, lock=False)
+    for _ in range(2):
+        list(iter(watch))
+    return watch.report(seconds=0.1)
+
+
+def own_folder(folder):
+    datasets = imported("torchvision.datasets")
+
+    class OwnFolder(datasets.ImageFolder):
+        def __getitem__(self, n):
+            return super().__getitem__(n)
+
+    return OwnFolder(folder, to_slow_array), "OwnFolder.__getitem__"
+
+
+def own_dataset(folder):
+    class Photographs(torch.utils.data.Dataset):
+        def __init__(self):
+            self.paths = sorted(folder.rglob("*.png"))
+
+        def __len__(self):
+            return len(self.paths)
+
+        def __getitem__(self, n):
+            return to_slow_array(imported("PIL.Image").open(self.paths[n])), n
+
+    return Photographs(), "Photographs.__getitem__"
+
+
+def subset(folder):
+    dataset, name = own_dataset(folder)
+    return torch.utils.data.Subset(dataset, range(20)), name
+
+
+def own_loader(folder):
+    """Returns a dataset of torchvision with a function that reads the files."""
+    datasets = imported("torchvision.datasets")
+
+    def opened(path):
+        return imported("PIL.Image").open(path)
+
+    dataset = datasets.ImageFolder(folder, to_slow_array, loader=opened)
+    return dataset, "ImageFolder.__getitem__"
+
+
+def with_transform(folder):
+    library = imported("datasets")
+
+    def brightened(rows):
+        return {"image": [to_slow_array(image) for image in rows["image"]]}
+
+    paths = [str(path) for path in sorted(folder.rglob("*.png"))]
+    table = library.Dataset.from_dict({"image": paths})
+    table = table.cast_column("image", library.Image())
+    return table.with_transform(brightened), "brightened"
+
+
+@pytest.mark.parametrize(
+    "make", [own_dataset, own_folder, own_loader, subset, with_transform]
+)
+def test_a_rate_over_files_is_conditional_if_adopt_calls_the_dataset(
+    tmp_path, make, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    write_photographs(tmp_path)
+    dataset, name = make(tmp_path)
+
+    report = reported(dataset, tmp_path)
+
+    assert report.figures.calls.adopted.dataset == name
+    assert report.to_dict()["calls"]["adopted"]["in_processes"] is False
+    lines = [*report.verdict.advice, *report.verdict.not_worth]
+    (conditional,) = [line for line in lines if line.startswith("infeed, if ")]
+    assert f"reads the files itself instead of {name}: min(" in conditional
+    assert report.verdict.advice[0] != conditional
+    assert not [line for line in lines if line.startswith("infeed: ")]
+    # One call at a time is slower than two workers.
+    (adopt,) = [line for line in lines if line.startswith("infeed.adopt: ")]
+    assert adopt in report.verdict.not_worth
+    assert "one call at a time runs, because " in adopt
+    assert adopt.endswith("move it to a module, or install cloudpickle")
+    assert "infeed adopt train.py" not in str(report)
+
+
+def test_a_rate_over_files_is_certain_if_a_source_replaces_the_dataset(tmp_path):
+    write_photographs(tmp_path)
+    datasets = imported("torchvision.datasets")
+    dataset = datasets.ImageFolder(tmp_path, to_slow_array)
+
+    report = reported(dataset, tmp_path)
+
+    adopted = report.figures.calls.adopted
+    assert (adopted.dataset, adopted.in_processes) == (None, True)
+    lines = [*report.verdict.advice, *report.verdict.not_worth]
+    assert [line for line in lines if line.startswith("infeed: min(")]
+    assert not [line for line in lines if line.startswith("infeed, if")]
+    last = str(report).splitlines()[-1]
+    assert last.startswith("  adopt      `infeed adopt train.py:make_loader`")
+    assert len(last) <= 100
+
+
+def test_steps_that_no_process_can_load_have_the_fix_as_condition(
+    tmp_path, monkeypatch
+):
+    write_photographs(tmp_path)
+    datasets = imported("torchvision.datasets")
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    dataset = datasets.ImageFolder(tmp_path, lambda image: to_slow_array(image))
+
+    report = reported(dataset, tmp_path)
+
+    adopted = report.figures.calls.adopted
+    assert (adopted.dataset, adopted.in_processes) == (None, False)
+    assert adopted.problem.endswith("move it to a module, or install cloudpickle")
+    (line,) = [
+        line
+        for line in [*report.verdict.advice, *report.verdict.not_worth]
+        if line.startswith("infeed, if ")
+    ]
+    assert adopted.problem in line
+
+
+def test_a_dataset_that_infeed_reads_calls_no_code_and_writes_no_file(
+    tmp_path, monkeypatch
+):
+    write_photographs(tmp_path)
+    datasets = imported("torchvision.datasets")
+    vision = imported("torchvision.transforms.v2")
+    steps = vision.Compose([vision.ToImage(), vision.ToDtype(torch.float32, True)])
+
+    assert adopted_code(datasets.ImageFolder(tmp_path, steps), 2) is None
+
+    with unwritten():
+        assert written_annotations({"images": []}) == "annotations.json"
+    path = written_annotations({"images": []})
+    assert Path(path).is_file()
 
 
 def test_a_report_after_closing_predicts_the_rate_of_infeed(tmp_path):

@@ -27,9 +27,11 @@ pub(super) fn advice(measured: &WatchedLoop, limit: Limit, next_rate: f64) -> Ve
             self::gain(then, measured.rate)
         ));
     }
-    if limit != Limit::Step && infeed_rate(measured).is_some_and(|then| gains(measured, then)) {
-        lines.extend(with_infeed(measured));
-    }
+    let (certain, conditional): (Vec<_>, Vec<_>) = infeed_predictions(measured)
+        .into_iter()
+        .filter(|found| limit != Limit::Step && gains(measured, found.rate))
+        .partition(|found| !found.is_conditional);
+    lines.extend(certain.into_iter().flat_map(|found| found.lines));
     let gain = gain(next_rate, measured.rate);
     match limit {
         Limit::Loader if has_workers => {}
@@ -63,6 +65,8 @@ pub(super) fn advice(measured: &WatchedLoop, limit: Limit, next_rate: f64) -> Ve
             }
         }
     }
+    // The measurement of `infeed.adopt` refutes them, until their condition is true.
+    lines.extend(conditional.into_iter().flat_map(|found| found.lines));
     lines
 }
 
@@ -102,35 +106,97 @@ fn for_loader(measured: &WatchedLoop, gain: &str) -> String {
     }
 }
 
-/// Returns the rate of infeed with all steps of the loader. None without a measurement, or if the
-/// samples of the loop are unknown.
-fn infeed_rate(measured: &WatchedLoop) -> Option<f64> {
-    let throughput = measured.throughput.as_ref()?;
-    let with_steps = measured.with_python_steps();
-    let rate = with_steps.map_or(throughput.samples_per_s, |with| with.in_processes);
-    measured.counts_samples().then_some(rate)
-}
-
 /// Returns whether the loop over a loader of this rate is faster than it was.
 fn gains(measured: &WatchedLoop, rate: f64) -> bool {
     rate.min(measured.step_rate) > GAINS * measured.rate
 }
 
-/// Describes the loop over infeed: the slower of step and pipeline.
-fn with_infeed(measured: &WatchedLoop) -> Vec<String> {
-    let (Some(rate), Some(throughput)) = (infeed_rate(measured), &measured.throughput) else {
+/// The predicted loop over a pipeline of infeed.
+struct InfeedPrediction {
+    /// Rate of the pipeline.
+    rate: f64,
+    /// Whether the rate holds only after another change of the program.
+    is_conditional: bool,
+    /// The prediction, and notes on it.
+    lines: Vec<String>,
+}
+
+/// Predicts the loop over infeed: first what `infeed.adopt` reaches, then what another change adds.
+///
+/// Empty if the samples of the loop are unknown.
+fn infeed_predictions(measured: &WatchedLoop) -> Vec<InfeedPrediction> {
+    if !measured.counts_samples() {
         return Vec::new();
+    }
+    if let Some(own) = measured.with_own_code() {
+        let name = own.name;
+        let mut text = format!(
+            "infeed.adopt: it calls {name} in Python: {}",
+            predicted(measured, own.rate, "adopt")
+        );
+        if let Some(problem) = process_problem(measured) {
+            text += &format!("; one call at a time runs, because {problem}");
+        }
+        let mut found = vec![InfeedPrediction {
+            rate: own.rate,
+            is_conditional: false,
+            lines: vec![text],
+        }];
+        let condition = format!("infeed, if a pipeline reads the files itself instead of {name}");
+        found.extend(over_files(measured, &condition, true));
+        return found;
+    }
+    let Some(problem) = process_problem(measured) else {
+        return over_files(measured, "infeed", false).into_iter().collect();
     };
-    let then = measured.step_rate.min(rate);
-    let mut text = format!(
-        "infeed: min(step {}, infeed {}) = {}, {}, waiting {}",
-        significant(measured.step_rate, 4),
-        significant(rate, 4),
-        measured.with_unit(then),
-        gain(then, measured.rate),
-        percent((1.0 - rate / measured.step_rate).max(0.0))
-    );
+    let mut found = Vec::new();
+    let mut names = "its function".to_owned();
     if let Some(with) = measured.with_python_steps() {
+        let then = predicted(measured, with.one_at_a_time, "infeed");
+        names = with.names;
+        found.push(InfeedPrediction {
+            rate: with.one_at_a_time,
+            is_conditional: false,
+            lines: vec![format!(
+                "infeed: {then}, because one call of {names} at a time runs"
+            )],
+        });
+    }
+    let condition = format!("infeed, if {names} runs in processes ({problem})");
+    found.extend(over_files(measured, &condition, true));
+    found
+}
+
+/// Returns the reason why the loader's Python runs one call at a time in infeed, with the fix. None
+/// if it runs in processes, or if the user has the pipeline.
+fn process_problem(measured: &WatchedLoop) -> Option<&str> {
+    let adopted = measured.calls.as_ref()?.adopted.as_ref()?;
+    let problem = adopted.problem.as_deref();
+    problem.filter(|_| {
+        !measured
+            .throughput
+            .as_ref()
+            .is_some_and(|of| of.notes.is_empty())
+    })
+}
+
+/// Predicts the loop over a pipeline that reads the files, with all steps of the loader.
+fn over_files(
+    measured: &WatchedLoop,
+    subject: &str,
+    is_conditional: bool,
+) -> Option<InfeedPrediction> {
+    let throughput = measured.throughput.as_ref()?;
+    let with_steps = measured.with_python_steps();
+    let is_condition = process_problem(measured).is_some() && measured.with_own_code().is_none();
+    let rate = match &with_steps {
+        Some(with) => with.in_processes,
+        None => throughput.samples_per_s,
+    };
+    let mut text = format!("{subject}: {}", predicted(measured, rate, "infeed"));
+    if let Some(with) = with_steps
+        && !is_condition
+    {
         let threads = with.in_threads.min(measured.step_rate);
         text += &format!(
             ", with processes= for {}; {} without",
@@ -139,8 +205,26 @@ fn with_infeed(measured: &WatchedLoop) -> Vec<String> {
         );
     }
     let mut lines = vec![text];
+    // The work of the loader that infeed's measured pipeline does not do.
     lines.extend(throughput.notes.iter().cloned());
-    lines
+    Some(InfeedPrediction {
+        rate,
+        is_conditional,
+        lines,
+    })
+}
+
+/// Describes the loop over a pipeline of this rate: the slower of step and pipeline.
+fn predicted(measured: &WatchedLoop, rate: f64, pipeline: &str) -> String {
+    let then = measured.step_rate.min(rate);
+    format!(
+        "min(step {}, {pipeline} {}) = {}, {}, waiting {}",
+        significant(measured.step_rate, 4),
+        significant(rate, 4),
+        measured.with_unit(then),
+        gain(then, measured.rate),
+        percent((1.0 - rate / measured.step_rate).max(0.0))
+    )
 }
 
 /// Describes changes without a gain, with the reason.
@@ -165,11 +249,9 @@ pub(super) fn not_worth(measured: &WatchedLoop, limit: Limit) -> Vec<String> {
         }
         return lines;
     }
-    if let Some(rate) = infeed_rate(measured)
-        && !gains(measured, rate)
-    {
-        lines.extend(with_infeed(measured).into_iter().next());
-    }
+    let without_gain = infeed_predictions(measured).into_iter();
+    let without_gain = without_gain.filter(|found| !gains(measured, found.rate));
+    lines.extend(without_gain.filter_map(|found| found.lines.into_iter().next()));
     if limit == Limit::Python {
         lines.push("more threads in Python: they share the interpreter's lock".to_owned());
     }

@@ -26,6 +26,23 @@ pub struct DatasetCalls {
     pub idle_s: f64,
     /// The parts that take the most time, longest first.
     pub parts: Vec<CallPart>,
+    /// Python code that `infeed.adopt` calls for each sample. None if there is none, or if the
+    /// dataset could not be read.
+    #[serde(default)]
+    pub adopted: Option<AdoptedCode>,
+}
+
+/// Python code that `infeed.adopt` calls for each sample.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct AdoptedCode {
+    /// Code that makes the samples, such as `Pairs.__getitem__`. None if infeed reads the files and
+    /// calls only steps.
+    pub dataset: Option<String>,
+    /// Whether the code runs in as many processes as the loader has. If not, one call at a time
+    /// runs.
+    pub in_processes: bool,
+    /// Reason why the code does not run in processes, with the fix.
+    pub problem: Option<String>,
 }
 
 /// Time of one class, or one function, in the calls of a dataset.
@@ -59,6 +76,8 @@ pub(super) struct WithPythonSteps {
     pub(super) in_threads: f64,
     /// Samples per second if processes call them.
     pub(super) in_processes: f64,
+    /// Samples per second if one call at a time runs.
+    pub(super) one_at_a_time: f64,
     /// Names of the steps.
     pub(super) names: String,
     /// Processor time of the steps per sample, in seconds.
@@ -141,6 +160,30 @@ impl DatasetCalls {
         Some((text, then))
     }
 
+    /// Returns the rate of `infeed.adopt` if it calls the code of the dataset. None if a source of
+    /// infeed replaces the dataset.
+    ///
+    /// It follows from `loader`, the samples per second that the loader's workers make, because
+    /// the same Python runs: other programs and the profiler then slow both alike.
+    pub(super) fn with_own_code(&self, loader: f64, usable: f64) -> Option<WithOwnCode<'_>> {
+        let adopted = self.adopted.as_ref()?;
+        let name = adopted.dataset.as_deref()?;
+        let call_s = (self.idle_s + self.processor_s).max(1e-9);
+        let by_cores = usable / self.processor_s.max(1e-9);
+        let by_calls = |calls: f64| (calls / call_s).min(by_cores);
+        let workers = f64::from(self.workers.max(1));
+        let share = match adopted.in_processes {
+            true => 1.0,
+            false => by_calls(1.0) / by_calls(workers),
+        };
+        Some(WithOwnCode {
+            name,
+            rate: share * loader,
+            share,
+            loader,
+        })
+    }
+
     /// Returns the rate of a pipeline of infeed that makes `samples_per_s` without the steps that
     /// infeed does not have. None without such steps.
     ///
@@ -167,9 +210,41 @@ impl DatasetCalls {
         Some(WithPythonSteps {
             in_threads: on_all_cores.min(1.0 / processor_s.max(1e-9)),
             in_processes: on_all_cores,
+            one_at_a_time: on_all_cores.min(1.0 / wall_s.max(1e-9)),
             names: names.join(", "),
             processor_s,
         })
+    }
+}
+
+/// Rate of `infeed.adopt` for a dataset whose samples the program's own code makes.
+pub(super) struct WithOwnCode<'a> {
+    /// The code, such as `Pairs.__getitem__`.
+    pub(super) name: &'a str,
+    /// Samples per second.
+    pub(super) rate: f64,
+    /// Part of the rate of the loader's workers that it is.
+    share: f64,
+    /// Samples per second of the loader's workers.
+    loader: f64,
+}
+
+impl WithOwnCode<'_> {
+    /// Describes the rate.
+    pub(super) fn arithmetic(&self, with_unit: impl Fn(f64) -> String) -> String {
+        let calls = match self.share < 1.0 {
+            true => format!(
+                "one call at a time: {} x {}",
+                significant(self.share, 2),
+                significant(self.loader, 4)
+            ),
+            false => "as many calls at a time as the loader".to_owned(),
+        };
+        format!(
+            "infeed.adopt, which calls {} in Python, {calls} = {}",
+            self.name,
+            with_unit(self.rate)
+        )
     }
 }
 
@@ -211,6 +286,7 @@ mod tests {
                 part("Pause", CallPartKind::Program, 0.050, 0.0),
                 part("ImageFolder", CallPartKind::Dataset, 0.010, 0.010),
             ],
+            adopted: None,
         }
     }
 
@@ -225,6 +301,7 @@ mod tests {
                 part("Slow", CallPartKind::Program, 0.008, 0.008),
                 part("ImageFolder", CallPartKind::Dataset, 0.002, 0.002),
             ],
+            adopted: None,
         }
     }
 
@@ -285,6 +362,38 @@ mod tests {
         // Sleeping holds no lock, so threads and processes are alike.
         assert!((asleep.in_threads - 4.0 / 0.054).abs() < 1e-6);
         assert!((asleep.in_processes - asleep.in_threads).abs() < 1e-9);
+        // Seeded steps in one process wait for each other: 1 / 50 ms.
+        assert!((asleep.one_at_a_time - 20.0).abs() < 1e-9);
+        assert!((with.one_at_a_time - with.in_threads).abs() < 1e-9);
         assert!(known.with_python_steps(1000.0, 4.0).is_none());
+    }
+    #[test]
+    fn own_code_is_as_fast_in_infeed_as_in_the_workers_of_the_loader() {
+        let own = |calls: DatasetCalls, in_processes| DatasetCalls {
+            adopted: Some(AdoptedCode {
+                dataset: Some("Pairs.__getitem__".to_owned()),
+                in_processes,
+                problem: None,
+            }),
+            ..calls
+        };
+        let described = |calls: DatasetCalls| {
+            // The workers of the loader make 30 samples/s on two cores.
+            let with = calls.with_own_code(30.0, 2.0).expect("own code");
+            with.arithmetic(|rate| format!("{rate:.1}"))
+        };
+
+        let text = described(own(sleeping(3), true));
+        assert!(text.ends_with("as many calls at a time as the loader = 30.0"));
+        let text = described(own(sleeping(3), false));
+        assert!(
+            text.ends_with("Pairs.__getitem__ in Python, one call at a time: 0.33 x 30 = 10.0"),
+            "{text}"
+        );
+        // Two cores run two of four calls.
+        let text = described(own(computing(4), false));
+        assert!(text.ends_with("at a time: 0.5 x 30 = 15.0"), "{text}");
+        assert!(described(own(computing(0), false)).ends_with("as the loader = 30.0"));
+        assert!(computing(2).with_own_code(30.0, 2.0).is_none());
     }
 }

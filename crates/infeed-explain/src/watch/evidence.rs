@@ -1,7 +1,7 @@
 //! The measurements of a watched loop in sentences, and the division behind each rate.
 
-use super::calls::WithPythonSteps;
-use super::{DurationSummary, LockShares, ProcessorLoad, WatchedLoop};
+use super::calls::{WithOwnCode, WithPythonSteps};
+use super::{DurationSummary, LockShares, PipelineThroughput, ProcessorLoad, WatchedLoop};
 use crate::units::{duration, milliseconds, percent, significant};
 
 /// Cores of worker processes and of other programs below which they are not listed.
@@ -144,6 +144,9 @@ pub(super) fn capacity(measured: &WatchedLoop) -> Vec<String> {
     if let Some(with) = measured.with_python_steps() {
         lines.push(with.arithmetic(|rate| measured.with_unit(rate)));
     }
+    if let Some(with) = measured.with_own_code() {
+        lines.push(with.arithmetic(|rate| measured.with_unit(rate)));
+    }
     lines
 }
 
@@ -162,6 +165,22 @@ impl WatchedLoop {
         }
         let calls = self.calls.as_ref()?;
         calls.with_python_steps(throughput.samples_per_s, self.processor.usable)
+    }
+
+    /// Returns the rate of `infeed.adopt` if it calls the dataset's own code. None if it does not,
+    /// if a pipeline of the user replaces the loader, or if samples are unknown.
+    pub(super) fn with_own_code(&self) -> Option<WithOwnCode<'_>> {
+        let is_replaced = |throughput: &PipelineThroughput| throughput.notes.is_empty();
+        if self.throughput.as_ref().is_some_and(is_replaced) || !self.counts_samples() {
+            return None;
+        }
+        let calls = self.calls.as_ref()?;
+        let loader = match calls.workers {
+            // The loop itself makes samples, in the time in which it waits.
+            0 => self.rate / self.waiting.max(1e-9),
+            _ => self.rate,
+        };
+        calls.with_own_code(loader, self.processor.usable)
     }
 
     /// Formats a rate with its unit.

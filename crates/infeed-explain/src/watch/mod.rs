@@ -12,7 +12,7 @@ use super::findings::Verdict;
 use super::limit::Limit;
 use super::units::{milliseconds, percent};
 
-pub use calls::{CallPart, CallPartKind, DatasetCalls};
+pub use calls::{AdoptedCode, CallPart, CallPartKind, DatasetCalls};
 
 /// Share of waiting time below which it is not the limit: without it the loop would be faster by no
 /// more than that.
@@ -364,6 +364,7 @@ mod tests {
                 wall_s: 0.009,
                 processor_s: 0.009,
             }],
+            adopted: None,
         });
         found
     }
@@ -384,6 +385,147 @@ mod tests {
             infeed.ends_with("processes= for Slow; 1.1x without"),
             "{infeed}"
         );
+    }
+
+    /// A loop whose dataset is a class of the program, with steps of a library.
+    fn with_own_dataset(in_processes: bool) -> WatchedLoop {
+        let mut found = with_slow_step(190.0);
+        let calls = found.calls.as_mut().expect("calls");
+        calls.parts[0].name = "Pairs".to_owned();
+        calls.parts[0].kind = CallPartKind::Dataset;
+        calls.adopted = Some(AdoptedCode {
+            dataset: Some("Pairs.__getitem__".to_owned()),
+            in_processes,
+            problem: None,
+        });
+        found
+    }
+
+    #[test]
+    fn the_rate_over_files_is_conditional_if_adopt_calls_the_dataset() {
+        let verdict = watched(&with_own_dataset(false));
+
+        // Half of the rate of two workers.
+        let adopt = &verdict.not_worth[0];
+        assert_eq!(
+            adopt,
+            "infeed.adopt: it calls Pairs.__getitem__ in Python: min(step 1000, adopt 95) = 95 \
+             samples/s, 0.5x, waiting 90 %"
+        );
+        let files = "infeed, if a pipeline reads the files itself instead of Pairs.__getitem__: \
+                     min(step 1000, infeed 900) = 900 samples/s, 4.7x, waiting 10.0 %";
+        let at = verdict.advice.iter().position(|line| line == files);
+        // After the advice that holds as it is, and before the note on the pipeline.
+        assert_eq!(at, Some(verdict.advice.len() - 2), "{verdict:?}");
+        assert_ne!(at, Some(0));
+        assert!(
+            !verdict
+                .advice
+                .iter()
+                .any(|line| line.starts_with("infeed:"))
+        );
+        let product = "one call at a time: 0.5 x 190 = 95 samples/s";
+        assert!(verdict.capacity.iter().any(|line| line.ends_with(product)));
+    }
+
+    #[test]
+    fn own_code_that_no_process_can_run_is_named_with_the_fix() {
+        let mut loop_ = with_own_dataset(false);
+        let calls = loop_.calls.as_mut().expect("calls");
+        let adopted = calls.adopted.as_mut().expect("own code");
+        adopted.problem = Some("Pairs is in the script; move it to a module".to_owned());
+
+        let verdict = watched(&loop_);
+
+        assert!(verdict.not_worth[0].ends_with(
+            "waiting 90 %; one call at a time runs, because Pairs is in the script; move it to a \
+             module"
+        ));
+    }
+
+    #[test]
+    fn own_code_in_processes_is_as_fast_as_the_loader() {
+        let verdict = watched(&with_own_dataset(true));
+
+        assert!(verdict.not_worth[0].contains("adopt 190) = 190 samples/s, 0.0 % faster"));
+    }
+
+    #[test]
+    fn adopting_own_code_is_advised_if_the_loader_has_no_workers() {
+        let mut loop_ = with_own_dataset(false);
+        (loop_.rate, loop_.step_rate, loop_.waiting) = (190.0, 380.0, 0.5);
+        loop_.calls.as_mut().expect("calls").workers = 0;
+
+        let verdict = watched(&loop_);
+
+        let position = |start| {
+            verdict
+                .advice
+                .iter()
+                .position(|line| line.starts_with(start))
+        };
+        let adopt = position("infeed.adopt: ").expect("a gain");
+        assert!(
+            verdict.advice[adopt].contains("adopt 380) = 380 samples/s, 2x"),
+            "{verdict:?}"
+        );
+        // The files are read no faster than the step.
+        assert!(adopt < position("infeed, if ").expect("a gain"));
+    }
+
+    #[test]
+    fn a_pipeline_of_the_user_is_no_condition() {
+        let mut loop_ = with_own_dataset(false);
+        loop_.throughput.as_mut().expect("measured").notes.clear();
+
+        let verdict = watched(&loop_);
+
+        assert!(
+            verdict
+                .advice
+                .iter()
+                .any(|line| line.starts_with("infeed: min("))
+        );
+        assert!(!format!("{verdict:?}").contains("infeed.adopt"));
+    }
+
+    #[test]
+    fn without_files_only_the_rate_of_adopt_is_predicted() {
+        let mut loop_ = with_own_dataset(false);
+        loop_.throughput = None;
+
+        let verdict = watched(&loop_);
+
+        assert!(verdict.not_worth[0].starts_with("infeed.adopt: "));
+        assert!(!format!("{verdict:?}").contains("infeed, if"));
+    }
+
+    #[test]
+    fn steps_that_no_process_can_run_have_the_fix_as_condition() {
+        let mut loop_ = with_slow_step(130.0);
+        loop_.calls.as_mut().expect("calls").adopted = Some(AdoptedCode {
+            dataset: None,
+            in_processes: false,
+            problem: Some("move Slow to a module".to_owned()),
+        });
+
+        let verdict = watched(&loop_);
+
+        // 1 / 9 ms as it is, and 178 samples/s in processes.
+        assert!(verdict.not_worth[0].starts_with("infeed: min(step 1000, infeed 111.1)"));
+        assert!(verdict.not_worth[0].ends_with("because one call of Slow at a time runs"));
+        let fix = "infeed, if Slow runs in processes (move Slow to a module): min(step 1000, \
+                   infeed 178.2)";
+        let line = &verdict.advice[verdict.advice.len() - 2];
+        assert!(line.starts_with(fix), "{verdict:?}");
+        assert!(!line.contains("processes="), "{line}");
+
+        // The time of a bare function belongs to the dataset.
+        loop_.calls.as_mut().expect("calls").parts.clear();
+        let verdict = watched(&loop_);
+        let line = &verdict.advice[verdict.advice.len() - 2];
+        assert!(line.starts_with("infeed, if its function runs in processes ("));
+        assert!(!format!("{verdict:?}").contains("infeed: min("));
     }
 
     #[test]
