@@ -81,7 +81,7 @@ def recognize(loader: Any) -> Recognized:
     reason = "pads images of different sizes" if pads else ""
     findings.append(Finding(f"batch_size={batches.size}", code, reason))
     findings += batches.findings
-    findings += _collate(loader)
+    findings += _collate(loader, pipeline._batch.pad)
     pipeline, problem = in_processes(pipeline, workers)
     reason = ""
     if any(step.processes for step in pipeline._python):
@@ -162,10 +162,11 @@ def _selected(
     return pipeline, f".weights(weights{shown})", counts
 
 
-def _collate(loader: Any) -> list[Finding]:
+def _collate(loader: Any, pads: bool) -> list[Finding]:
     collate = getattr(loader, "collate_fn", None)
     name = getattr(collate, "__name__", type(collate).__name__)
     if collate is None or name == "default_collate":
         return []
-    reason = "batches are stacked; move it into .python_batch(fn)"
+    made = "padded" if pads else "stacked"
+    reason = f"batches are {made}; move it into .python_batch(fn)"
     return [Finding(f"collate_fn={name}", "left out", reason)]

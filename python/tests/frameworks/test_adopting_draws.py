@@ -390,6 +390,7 @@ def test_samples_of_different_sizes_are_padded_or_lists(kind, workers):
 
     assert adopted.equivalence.is_equivalent, adopted.report
     assert ("pad=True" in adopted.code) == (kind != "lists")
+    assert ("batches are padded" in adopted.report) == (kind != "lists")
     assert ("processes=1" in adopted.code) == (workers == 1)
     with adopted.pipeline.open() as opened:
         batches = [dict(batch.items()) for batch in opened]
