@@ -6,7 +6,7 @@ import pytest
 import infeed
 from infeed import sources
 from infeed.adopting import adopted, record_draws
-from infeed.adopting.equivalence import Equivalence
+from infeed.adopting.equivalence import Equivalence, _compared_draws
 from infeed.adopting.folder_records import class_records, listed_files
 
 
@@ -74,6 +74,42 @@ def test_differences_of_floats_are_levels_of_8_bits(largest, differing, text):
     found = Equivalence(2, False, largest, differing, (), (), level=1 / 255)
 
     assert text in str(found)
+
+
+def drawn(at, dropped):
+    """Returns 20 samples of a draw; `dropped` are those without their last label."""
+    rng = np.random.default_rng(at)
+    image = [rng.integers(0, 256, (4, 4, 3)).astype(np.uint8) for _ in range(20)]
+    return [
+        {"image": pixels, "labels": np.arange(3 if at in dropped else 4)}
+        for at, pixels in enumerate(image)
+    ]
+
+
+def compared(theirs, ours):
+    """Compares draws; the arguments are the samples without a label, by draw."""
+    return _compared_draws(
+        list(range(20)),
+        lambda at: (drawn(at, theirs(at)), drawn(100 + at, ours(at))),
+        None,
+        is_random=True,
+    )
+
+
+def test_a_rare_draw_that_the_first_draws_of_the_dataset_do_not_show_is_no_difference():
+    found = compared(
+        lambda at: {5} if at == 9 else {}, lambda at: {3} if at == 1 else {}
+    )
+
+    assert found.problems == ()
+    assert found.draws == 32
+
+
+def test_a_field_that_only_the_pipeline_changes_is_a_difference():
+    found = compared(lambda at: {}, lambda at: {at % 20})
+
+    assert "labels is the same in all draws of the dataset" in found.problems[0]
+    assert "the pipeline changes it in 32 of 640" in found.problems[0]
 
 
 class Counted:
