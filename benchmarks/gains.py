@@ -186,7 +186,7 @@ def yolo(scenes: Path) -> infeed.Pipeline:
         infeed.Pipeline(sources.Yolo(scenes / "images"))
         .shuffle(seed=0)
         .decode()
-        .boxes("boxes", columns=("labels",))
+        .boxes("boxes", columns=("labels",), format="cxcywh", normalized=True)
         .transform(
             T.Mosaic(640),
             T.RandomAffine(
@@ -199,8 +199,8 @@ def yolo(scenes: Path) -> infeed.Pipeline:
             T.CenterCrop(320),
             T.ColorJitter(brightness=0.4, saturation=0.7, hue=0.015),
             T.RandomHorizontalFlip(),
+            layout="CHW",
         )
-        .layout("chw")
         .batch(8, ragged="pad")
     )
 
