@@ -367,6 +367,7 @@ mod tests {
         assert!((with.one_at_a_time - with.in_threads).abs() < 1e-9);
         assert!(known.with_python_steps(1000.0, 4.0).is_none());
     }
+
     #[test]
     fn own_code_is_as_fast_in_infeed_as_in_the_workers_of_the_loader() {
         let own = |calls: DatasetCalls, in_processes| DatasetCalls {

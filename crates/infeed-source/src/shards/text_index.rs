@@ -204,6 +204,7 @@ mod tests {
         assert_eq!(text, "0 30\n30 1\n31 869\n");
         assert_eq!(tfrecord(&text).as_deref(), Some(&starts[..]));
     }
+
     #[cfg(unix)]
     #[test]
     fn an_index_that_is_a_link_is_read_only_if_links_are_followed() {

@@ -198,7 +198,8 @@ impl Plan {
         counters: &ThreadCounters,
     ) -> Result<TilePixels, StageFailure> {
         let tiles = Arc::clone(&scratch.tiles);
-        let entry = tiles.entry(of.record.index, of.at, form);
+        let at = (of.at.epoch, of.at.position);
+        let entry = tiles.entry(of.record.index, at, form);
         let mut kept = entry.lock();
         counters.waited(Stage::Decode, scratch.meter.skip());
         if let Some(tile) = &*kept {

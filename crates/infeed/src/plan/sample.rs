@@ -22,7 +22,7 @@ use infeed_core::counters::{Meter, Stage, ThreadCounters};
 use infeed_core::sample::{Image, Pixels, Record, Region, Size};
 
 /// A position in the order, which keys random draws.
-#[derive(Clone, Copy, Debug, Default, Hash, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     /// Epoch, from 0.
     pub epoch: u64,

@@ -8,7 +8,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::sample::Position;
 use infeed_core::sample::Image;
 
 /// Buffers of removed tiles that wait for the next tile. One removal precedes each new tile.
@@ -21,8 +20,9 @@ pub(super) type TilePixels = Arc<Vec<Image>>;
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
 pub(super) struct TileKey {
     pub(super) record: u64,
-    /// Position that keys the draws before the mosaic, and the content of records that Python draws.
-    pub(super) at: Position,
+    /// Epoch and position, which key the draws before the mosaic and the content of records that
+    /// Python draws.
+    pub(super) at: (u64, u64),
     /// Layout of the batch.
     pub(super) form: usize,
 }
@@ -64,8 +64,9 @@ impl SharedTiles {
         }
     }
 
-    /// Returns the entry of a record's tile at a position. A new entry may remove the oldest one.
-    pub(super) fn entry(&self, record: u64, at: Position, form: usize) -> Arc<TileEntry> {
+    /// Returns the entry of a record's tile at an epoch and position. A new entry may remove the oldest
+    /// one.
+    pub(super) fn entry(&self, record: u64, at: (u64, u64), form: usize) -> Arc<TileEntry> {
         if self.limit == 0 {
             return Arc::default();
         }
@@ -106,8 +107,8 @@ impl SharedTiles {
 mod tests {
     use super::*;
 
-    fn at(position: u64) -> Position {
-        Position { epoch: 1, position }
+    fn at(position: u64) -> (u64, u64) {
+        (1, position)
     }
 
     /// Fills an entry with an image of this many channels.
