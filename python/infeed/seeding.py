@@ -91,12 +91,12 @@ def seeded(called: Any) -> Any:
     (``np.random``) and PyTorch (the CPU's) from the seed, the epoch and the position,
     and every generator that it finds in the object: those of NumPy, ``random`` and
     ``torch.Generator``, as albumentations has them. After the call, the generators
-    continue where they were, so the draws of the training loop are the same as without
-    the call. One call at a time runs in a process.
+    continue where they were. One call at a time runs in a process.
 
-    In this process, the draws of a call repeat only if no other thread draws from the
-    same generators meanwhile, such as a training loop with dropout on the CPU. In the
-    processes of ``.python(fn, processes=n)`` they always repeat.
+    In this process, the draws of a call, and those of another thread, repeat only if
+    the other thread does not draw from the same generators during the call. A training
+    loop with dropout on the CPU does. In the processes of ``.python(fn, processes=n)``
+    the draws always repeat, and the training loop draws as without the calls.
 
     Args:
         called: A function for `Pipeline.python`, or a dataset for `sources.Items`.
