@@ -1,7 +1,9 @@
 """The Python code that `adopt` calls for each sample of a loader."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from infeed._functions import FunctionStep
 from infeed.adopting.annotations import unwritten
 from infeed.adopting.datasets import read_dataset
 from infeed.adopting.prefetched import inner_of
@@ -9,10 +11,13 @@ from infeed.adopting.python_draws import steps_problem
 from infeed.watching.dataset_calls import AdoptedCode
 
 
-def adopted_code(samples: Any, workers: int) -> AdoptedCode | None:
-    """Returns the Python code that `adopt` calls; None if it calls none.
+def adopted_code(
+    samples: Any, workers: int
+) -> tuple[AdoptedCode | None, frozenset[type]]:
+    """Returns the Python code that `adopt` calls, and the classes of its steps.
 
-    It may read samples of the dataset, so the loop's process must not call it.
+    None if it calls none. It may read samples of the dataset, so the loop's process
+    must not call it.
 
     Args:
         samples: The samples of a loader, as `unwrapped` returns them.
@@ -23,12 +28,19 @@ def adopted_code(samples: Any, workers: int) -> AdoptedCode | None:
     steps = read.records._python
     name = _name(inner_of(samples)) if read.is_python else None
     if name is None and not steps:
-        return None
+        return None, frozenset()
+    classes = frozenset(map(type, _called(steps)))
     if not workers:
         fix = "num_workers=0; set it to the number of processes"
-        return AdoptedCode(name, False, fix)
+        return AdoptedCode(name, False, fix), classes
     problem = steps_problem(steps) if steps else read.problem
-    return AdoptedCode(name, bool(steps) and problem is None, problem)
+    return AdoptedCode(name, bool(steps) and problem is None, problem), classes
+
+
+def _called(steps: Sequence[FunctionStep]) -> list[Any]:
+    """Returns the steps of other libraries and of the program."""
+    functions = [getattr(step.function, "function", step.function) for step in steps]
+    return [step for one in functions for step in getattr(one, "steps", ())]
 
 
 def _name(dataset: Any) -> str:

@@ -52,7 +52,7 @@ class CallPart:
         name: Name of the class, or of the function with ``()``.
         kind: ``"dataset"``: it reads and decodes. ``"library"``: a step of a library
             whose steps infeed has. ``"program"``: another step, which a pipeline of
-            infeed calls as well.
+            infeed calls as well, and everything that this step calls.
         wall_s: Elapsed time per sample without that of other parts, in seconds.
         processor_s: Processor time per sample without that of other parts, in seconds.
     """
@@ -121,7 +121,7 @@ def measure_calls(loader: Any) -> DatasetCalls | None:
     timed = data.DataLoader(
         _TimedDataset(dataset, _samples_of(watched), loader.num_workers),
         batch_size=None,
-        sampler=[*_spread(len(dataset)), _CODE],
+        sampler=[_CODE, *_spread(len(dataset))],
         num_workers=1,
         prefetch_factor=1,
         collate_fn=_unchanged,
@@ -132,9 +132,7 @@ def measure_calls(loader: Any) -> DatasetCalls | None:
         generator=sys.modules["torch"].Generator(),
     )
     calls: list[_Call] = []
-    # Without an answer, infeed may be as slow as the dataset's code.
-    name = f"{type(dataset).__name__}.__getitem__"
-    adopted: AdoptedCode | None = AdoptedCode(name, False, None)
+    adopted: AdoptedCode | None = None
     # The dataset may raise any error. If it does so in the loop, the loop reports it.
     with contextlib.suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -209,6 +207,7 @@ class _TimedDataset:
     def __init__(self, dataset: Any, samples: Any, workers: int) -> None:
         self._dataset, self._samples, self._workers = dataset, samples, workers
         self._begun: float | None = None
+        self._python_steps: frozenset[type] = frozenset()
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -219,13 +218,20 @@ class _TimedDataset:
         For `_CODE`, a list with the answer of `adopted_code`.
         """
         if number == _CODE:
-            code = importlib.import_module("infeed.adopting.python_code")
-            return [code.adopted_code(self._samples, self._workers)]
+            # The dataset may raise any error, also if `adopt` reads it.
+            with contextlib.suppress(Exception):
+                code = importlib.import_module("infeed.adopting.python_code")
+                found = code.adopted_code(self._samples, self._workers)
+                adopted, self._python_steps = found
+                return [adopted]
+            # Without an answer, infeed may be as slow as the dataset's code.
+            name = f"{type(self._dataset).__name__}.__getitem__"
+            return [AdoptedCode(name, False, None)]
         self._begun = self._begun or time.perf_counter()
         if time.perf_counter() - self._begun > _SECONDS:
             return None
         queue = RunQueue()
-        clock = _PartClock(self._dataset)
+        clock = _PartClock(self._dataset, self._python_steps)
         before = sys.getprofile()
         sys.setprofile(clock.on_event)
         try:
@@ -242,9 +248,14 @@ class _PartClock:
     """Divides the time among the parts that run: a hook for `sys.setprofile`.
 
     The time of a function of a library belongs to the part that calls it.
+
+    Args:
+        dataset: The dataset.
+        python_steps: Classes of steps of libraries that infeed does not have.
     """
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: Any, python_steps: frozenset[type]) -> None:
+        self._python_steps = python_steps
         self._running: list[_Part] = [(type(dataset).__name__, "dataset")]
         self.times: _Times = {}
         self._last = time.perf_counter(), time.process_time()
@@ -275,7 +286,8 @@ class _PartClock:
             if code.co_name == "__getitem__":
                 return kind.__name__, "dataset"
             is_known = kind.__module__.partition(".")[0] in _LIBRARIES
-            return kind.__name__, "library" if is_known else "program"
+            is_called = kind in self._python_steps or self._running[-1][1] == "program"
+            return kind.__name__, "library" if is_known and not is_called else "program"
         # Comprehensions and the like are parts of the function around them.
         if code.co_name.startswith("<") and code.co_name != "<lambda>":
             return None

@@ -374,6 +374,22 @@ def test_a_rate_over_files_is_certain_if_a_source_replaces_the_dataset(tmp_path)
     assert len(last) <= 100
 
 
+def test_a_step_of_a_library_that_infeed_does_not_have_counts_as_python(tmp_path):
+    write_photographs(tmp_path)
+    datasets = imported("torchvision.datasets")
+    vision = imported("torchvision.transforms.v2")
+    augment = imported("timm.data.auto_augment").rand_augment_transform("rand-m5", {})
+    steps = [vision.Resize((32, 32)), augment, vision.ToImage()]
+
+    report = reported(datasets.ImageFolder(tmp_path, vision.Compose(steps)), tmp_path)
+
+    kinds = {part.name: part.kind for part in report.figures.calls.parts}
+    assert kinds["AugmentOp"] == "program"
+    lines = [*report.verdict.advice, *report.verdict.not_worth]
+    (line,) = (line for line in lines if line.startswith("infeed: min("))
+    assert "with processes= for" in line and "AugmentOp" in line
+
+
 def test_steps_that_no_process_can_load_have_the_fix_as_condition(
     tmp_path, monkeypatch
 ):
@@ -403,7 +419,9 @@ def test_a_dataset_that_infeed_reads_calls_no_code_and_writes_no_file(
     vision = imported("torchvision.transforms.v2")
     steps = vision.Compose([vision.ToImage(), vision.ToDtype(torch.float32, True)])
 
-    assert adopted_code(datasets.ImageFolder(tmp_path, steps), 2) is None
+    found = adopted_code(datasets.ImageFolder(tmp_path, steps), 2)
+
+    assert found == (None, frozenset())
 
     with unwritten():
         assert written_annotations({"images": []}) == "annotations.json"
