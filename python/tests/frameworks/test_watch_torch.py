@@ -387,7 +387,8 @@ def test_a_step_of_a_library_that_infeed_does_not_have_counts_as_python(tmp_path
     assert kinds["AugmentOp"] == "program"
     lines = [*report.verdict.advice, *report.verdict.not_worth]
     (line,) = (line for line in lines if line.startswith("infeed: min("))
-    assert "with processes= for" in line and "AugmentOp" in line
+    assert "with processes= for" in line
+    assert "AugmentOp" in line
 
 
 def test_steps_that_no_process_can_load_have_the_fix_as_condition(
