@@ -156,7 +156,15 @@ def test_formats_accepts_a_folder_and_rejects_an_empty_one(
     assert figures["images"] == 4
 
     assert command.main(["formats", "--data", str(tmp_path)]) == 1
-    assert f"{tmp_path} has no images" in capsys.readouterr().err
+    assert f"{tmp_path} holds no images" in capsys.readouterr().err
+
+
+def test_a_loop_of_links_ends_formats_with_an_error(capsys, tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path)
+
+    assert command.main(["formats", "--data", str(tmp_path)]) == 1
+
+    assert "link" in capsys.readouterr().err
 
 
 def test_without_pillow_formats_names_the_package_to_install(capsys, monkeypatch):

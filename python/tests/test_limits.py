@@ -354,6 +354,17 @@ def test_without_follow_links_patterns_match_no_linked_shard(tmp_path):
         infeed.Pipeline(sources.WebDataset(pattern)).open()
 
 
+def test_without_follow_links_a_linked_index_of_mds_is_not_read(tmp_path):
+    (tmp_path / "no_json").write_text("no JSON")
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/index.json").symlink_to(tmp_path / "no_json")
+
+    for follow_links, problem in [(False, "is a symbolic link"), (True, "expected")]:
+        source = sources.MDS(tmp_path / "root", follow_links=follow_links)
+        with pytest.raises(OpenError, match=problem):
+            infeed.Pipeline(source).open()
+
+
 SHARDS = [
     sources.WebDataset,
     sources.TFRecord,

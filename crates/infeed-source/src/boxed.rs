@@ -341,9 +341,10 @@ impl BoxedImages {
         let Some(BoxMasks::Segments(segments)) = &mut self.masks else {
             return Ok(());
         };
+        self.value_bytes += size_of_val(&number) as u64;
         reserve(&mut segments.numbers, 1)?;
         segments.numbers.push(number);
-        Ok(())
+        self.room.check(self.value_bytes)
     }
 
     /// Replaces the label of each box.
@@ -774,5 +775,21 @@ mod tests {
         let error = boxed(root.path(), 1000, 23_999).expect_err("too many");
 
         assert!(error.contains("more than 23999 bytes"), "{error}");
+    }
+
+    #[test]
+    fn numbers_of_segments_count_in_the_room_of_annotations() {
+        let root = tempfile::tempdir().expect("a folder");
+        fs::write(root.path().join("a"), b"pixels").expect("writes");
+        let paths = || Tree::named(root.path(), &["a".to_owned()], true).expect("a list");
+        let room = AnnotationRoom::of(27);
+        let source = BoxedImages::new(paths(), fields(&[]), None, None, room);
+        let mut source = source.with_segments(paths());
+        let value = 0_i64.to_le_bytes();
+        source.push([0.0; 4], &[&value]).expect("24 bytes fit");
+
+        let error = source.push_segment(1).expect_err("28 bytes do not fit");
+
+        assert!(error.contains("more than 27 bytes"), "{error}");
     }
 }

@@ -142,7 +142,8 @@ def _images(options: argparse.Namespace, place: Path, count: int) -> list[np.nda
     files = files_below(options.data)[:count]
     if not files:
         raise ConfigError(
-            f"formats: {options.data} has no images; choose another folder"
+            f"formats: {options.data} has no images that Pillow reads; choose another"
+            " folder"
         )
     return pixels(files)
 

@@ -11,8 +11,6 @@ from infeed import _core
 from infeed.errors import OpenError
 from infeed.experiments.measuring import needed
 
-SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp"}
-
 
 def pillow() -> Any:
     """Returns the module `PIL.Image`.
@@ -38,10 +36,13 @@ def sample(kind: str, folder: Path, count: int, *settings: str) -> Path:
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Returns the image files below a folder, sorted."""
-    walk = os.walk(folder, followlinks=True)
-    files = (Path(place, name) for place, _, names in walk for name in names)
-    return sorted(file for file in files if file.suffix.lower() in SUFFIXES)
+    """Returns the image files below a folder that Pillow reads, sorted.
+
+    Raises:
+        OpenError: The folder has no images, or a loop of links.
+    """
+    files = map(Path, _core.folder_files(str(folder)))
+    return [file for file in files if file.suffix.lower() != ".ifl"]
 
 
 def pixels(files: list[Path]) -> list[np.ndarray]:

@@ -139,6 +139,12 @@ pub static FORMAT: FileFormat = FileFormat {
 pub fn open(folder: &str, wanted: &[FieldRequest], follow_links: bool) -> Result<Shards, Error> {
     let folder = store::local_path(folder);
     let path = joined(folder, INDEX);
+    let check_links = |name: &str| match follow_links || store::is_url(folder) {
+        true => Ok(()),
+        false => check_no_link(Path::new(folder), Path::new(name))
+            .map_err(|error| Error::open(name, error)),
+    };
+    check_links(&path)?;
     let index = store::open(&path)?;
     let wrong = |problem: String| Error::open(path.as_str(), invalid(problem));
     if index.len() > INDEX_BYTES {
@@ -161,11 +167,8 @@ pub fn open(folder: &str, wanted: &[FieldRequest], follow_links: bool) -> Result
     let found = listing.shards.iter().map(|stated| found(folder, stated));
     let found: Vec<(String, &MdsFile)> = found.collect::<Result<_, _>>()?;
     let names: Vec<String> = found.iter().map(|(name, _)| name.clone()).collect();
-    if !follow_links && !store::is_url(folder) {
-        for name in names.iter().chain([&path]) {
-            let checked = check_no_link(Path::new(folder), Path::new(name));
-            checked.map_err(|error| Error::open(name.as_str(), error))?;
-        }
+    for name in &names {
+        check_links(name)?;
     }
     let blobs = store::open_all(&names)?;
     let shards = format.shards.iter_mut().zip(&listing.shards);
