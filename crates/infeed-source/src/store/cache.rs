@@ -225,10 +225,7 @@ impl Cache {
             full: AtomicBool::new(is_readable.is_err() || is_writable.is_err()),
         };
         if let Err(error) = is_readable {
-            let fix = match is_denied(&error) {
-                true => WRITABLE,
-                false => "",
-            };
+            let fix = fix_of(&error);
             tracing::warn!("the cache in {} is not used: {error}{fix}", root.display());
         } else if let Err(error) = is_writable {
             cache.warn(&error);
@@ -374,13 +371,10 @@ impl Cache {
     }
 
     fn warn(&self, error: &io::Error) {
-        let fix = match is_denied(error) {
-            true => WRITABLE,
-            false => "; free disk space, or set a smaller limit",
-        };
         tracing::warn!(
-            "cannot write to the cache in {} ({error}); later reads are not cached{fix}",
-            self.root.display()
+            "cannot write to the cache in {} ({error}); later reads are not cached{}",
+            self.root.display(),
+            fix_of(error)
         );
     }
 
@@ -510,6 +504,18 @@ fn is_denied(error: &io::Error) -> bool {
     kind == io::ErrorKind::PermissionDenied || kind == io::ErrorKind::ReadOnlyFilesystem
 }
 
+/// Returns the fix for an error of the disk, after a semicolon. Empty for errors of infeed, which
+/// contain their fix, and for errors whose fix is unknown.
+fn fix_of(error: &io::Error) -> &'static str {
+    match error.kind() {
+        _ if is_denied(error) => "; name a folder that this user may write to",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; free disk space, or set a smaller limit"
+        }
+        _ => "",
+    }
+}
+
 /// Creates a folder of a cache, unless it exists.
 fn create_folder(path: &Path) -> io::Result<()> {
     match fs::create_dir(path) {
@@ -527,9 +533,6 @@ fn is_usable(path: &Path) -> io::Result<()> {
         _ => error,
     })
 }
-
-/// Fix for a folder that does not permit its use.
-const WRITABLE: &str = "; name a folder that this user may write to";
 
 /// Problem of a file with another piece than its name says.
 const OTHER: &str = "it holds another piece";
@@ -731,6 +734,18 @@ mod tests {
             remote.read(&cache, "one", 10..20);
             assert_eq!(remote.fetched(), [(0, 1000)], "cut at {end}");
         }
+    }
+
+    #[test]
+    fn a_fix_for_a_full_disk_is_given_only_if_the_disk_is_full() {
+        let root = tempfile::tempdir().expect("a folder");
+        fs::write(root.path().join("bytes"), b"a note").expect("writes");
+        let foreign = files::open_count(root.path()).expect_err("not a count");
+
+        assert!(foreign.to_string().ends_with("; move it"), "{foreign}");
+        assert_eq!(fix_of(&foreign), "");
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        assert_eq!(fix_of(&full), "; free disk space, or set a smaller limit");
     }
 
     #[test]
