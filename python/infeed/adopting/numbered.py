@@ -113,7 +113,12 @@ class _ByteCounter:
 def _is_large(function: Any) -> bool:
     counter = _ByteCounter()
     try:
-        pickle.Pickler(counter, 5, buffer_callback=counter.buffer).dump(function)
+        # Counts the values of lambdas and of functions inside functions, too.
+        from cloudpickle import Pickler
+    except ImportError:
+        from pickle import Pickler
+    try:
+        Pickler(counter, 5, buffer_callback=counter.buffer).dump(function)
     except _TooLargeError:
         return True
     except Exception:

@@ -481,9 +481,22 @@ class Large(OwnSamples):
         self.data = np.zeros(300 << 20, np.uint8)
 
 
+class LargeStep(OwnSamples):
+    """A dataset with a function that holds more bytes than each process may have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        data = np.zeros(300 << 20, np.uint8)
+        self.step = lambda image: image + data[0]
+
+
 @pytest.mark.parametrize(
     ("kind", "reason"),
-    [(Unpickled, "cannot be pickled"), (Large, "a copy of more than 256 MiB")],
+    [
+        (Unpickled, "cannot be pickled"),
+        (Large, "a copy of more than 256 MiB"),
+        (LargeStep, "a copy of more than 256 MiB"),
+    ],
 )
 def test_a_dataset_that_no_process_can_have_stays_in_this_one(kind, reason):
     loader = DataLoader(kind(), batch_size=6, num_workers=2)
