@@ -21,7 +21,7 @@ use infeed_core::sample::{DType, FieldKind, Record, RecordId};
 use infeed_raw::file;
 use infeed_source::{Source, read_one};
 
-/// Bitmap of the written rows, one bit per record, after a line that describes the arrays.
+/// Bitmap of the written rows, one bit per record.
 const PROGRESS: &str = "infeed-pack.rows";
 
 /// Writes records as rows.
@@ -66,7 +66,9 @@ impl<'a> NpyWriter<'a> {
         let records = chosen.len();
         let (first, products) = first_good(maker, chosen, max_bad)?;
         let mut columns = Vec::with_capacity(products.len());
-        let mut is_new = false;
+        // Whether files of an earlier run have a place for each row, and whether that run finished
+        // them.
+        let (mut is_known, mut is_finished) = (true, true);
         for (field, product) in maker.fields.iter().zip(&products) {
             let (kind, dtype, shape) = layout(&field.kind, product.shape);
             let header = npy::header(dtype, &axes(&shape, records));
@@ -81,8 +83,18 @@ impl<'a> NpyWriter<'a> {
             let name = format!("{}.npy", field.name);
             let path = out.path().join(&name);
             let part = out.path().join(format!(".{name}.part"));
-            let (file, was_there) = open(&path, &part, &header, length)?;
-            is_new |= !was_there;
+            let found = open(&path, &header, length);
+            is_finished &= found.is_some();
+            let file = match found.or_else(|| open(&part, &header, length)) {
+                Some(file) => file,
+                None => {
+                    // Before the file exists, because the bitmap of another file would mark rows
+                    // that this one does not have.
+                    remove_progress(out)?;
+                    is_known = false;
+                    create(&part, &header, length).map_err(|error| Error::write(&part, error))?
+                }
+            };
             columns.push(ArrayColumn {
                 name: field.name.clone(),
                 kind,
@@ -105,20 +117,20 @@ impl<'a> NpyWriter<'a> {
             records,
             done: Mutex::default(),
         };
-        let done = match is_new {
-            true => None,
-            false => writer.known(),
+        let done = match is_known {
+            true => writer.known(is_finished),
+            false => None,
         };
         writer.done = Mutex::new(done.unwrap_or_else(|| vec![0; records.div_ceil(8) as usize]));
         Ok(writer)
     }
 
-    /// Returns the bitmap of an earlier run.
-    fn known(&self) -> Option<Vec<u8>> {
+    /// Returns the bitmap of an earlier run. None if it is unknown which rows that run wrote.
+    fn known(&self, is_finished: bool) -> Option<Vec<u8>> {
         let bytes = self.records.div_ceil(8) as usize;
         match file::read(self.out.path().join(PROGRESS), bytes as u64) {
             Ok(found) => (found.len() == bytes).then_some(found),
-            Err(_) if self.out.was_complete => Some(vec![0xFF; bytes]),
+            Err(_) if is_finished && self.out.was_complete => Some(vec![0xFF; bytes]),
             Err(_) => None,
         }
     }
@@ -134,7 +146,7 @@ impl<'a> NpyWriter<'a> {
                     .map_err(|error| Error::write(&column.path, error))?;
             }
         }
-        self.remove_progress()?;
+        remove_progress(self.out)?;
         Ok(self.described(self.records))
     }
 
@@ -172,16 +184,8 @@ impl<'a> NpyWriter<'a> {
             // A file that cannot be removed only takes space.
             let _ = fs::remove_file(&column.part);
         }
-        self.remove_progress()?;
+        remove_progress(self.out)?;
         Ok(self.described(left))
-    }
-
-    fn remove_progress(&self) -> Result<(), Error> {
-        let rows = self.out.path().join(PROGRESS);
-        match fs::remove_file(&rows) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::write(rows, error)),
-            _ => Ok(()),
-        }
     }
 
     fn described(&self, records: u64) -> SourceSpec {
@@ -243,28 +247,30 @@ fn layout(kind: &FieldKind, pixels: Option<Shape>) -> (&'static str, DType, Vec<
     }
 }
 
-/// Opens a file of an earlier run if its header and length match, or else creates it. Unwritten
-/// rows take no space on most file systems.
-fn open(path: &Path, part: &Path, header: &[u8], length: u64) -> Result<(File, bool), Error> {
-    for known in [path, part] {
-        let Ok(file) = file::open_own(known, File::options().read(true).write(true)) else {
-            continue;
-        };
-        let mut found = vec![0; header.len()];
-        let fits = file.metadata().is_ok_and(|of| of.len() == length);
-        let same = io::Read::read_exact(&mut &file, &mut found).is_ok() && found == header;
-        if fits && same {
-            return Ok((file, true));
-        }
+/// Opens a file of an earlier run. None if its header or length differs.
+fn open(path: &Path, header: &[u8], length: u64) -> Option<File> {
+    let file = file::open_own(path, File::options().read(true).write(true)).ok()?;
+    let mut found = vec![0; header.len()];
+    let fits = file.metadata().is_ok_and(|of| of.len() == length);
+    let is_same = io::Read::read_exact(&mut &file, &mut found).is_ok() && found == header;
+    (fits && is_same).then_some(file)
+}
+
+/// Creates a file for rows. Unwritten rows take no space on most file systems.
+fn create(part: &Path, header: &[u8], length: u64) -> io::Result<File> {
+    let file = file::create(part)?;
+    file.set_len(length)?;
+    write_at(&file, header, 0)?;
+    Ok(file)
+}
+
+/// Removes the bitmap of the written rows.
+fn remove_progress(out: &OutputFolder) -> Result<(), Error> {
+    let rows = out.path().join(PROGRESS);
+    match fs::remove_file(&rows) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::write(rows, error)),
+        _ => Ok(()),
     }
-    let make = || -> io::Result<File> {
-        let file = file::create(part)?;
-        file.set_len(length)?;
-        write_at(&file, header, 0)?;
-        Ok(file)
-    };
-    let file = make().map_err(|error| Error::write(part, error))?;
-    Ok((file, false))
 }
 
 #[cfg(unix)]

@@ -1,5 +1,6 @@
 //! A packed dataset gives the batches of its source, and packing does not change the source.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -450,6 +451,58 @@ fn a_bad_record_is_named_and_the_next_run_resumes_after_it() {
         );
         assert_eq!((second.records, third.reused), (10, 10));
         assert_eq!(second.bytes_out, third.bytes_out);
+    }
+}
+
+/// Returns the bytes of the files below a folder by their names.
+fn contents(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let name = |path: &Path| path.strip_prefix(root).expect("below").to_owned();
+    let found = files(root).into_iter();
+    found.map(|(path, bytes)| (name(&path), bytes)).collect()
+}
+
+#[test]
+fn a_run_over_a_complete_dataset_with_bad_records_can_be_killed_and_repeated() {
+    let (root, pipeline) = photos();
+    let bad = data::photo(root.path(), 7);
+    let good = fs::read(&bad).expect("a photo");
+    fs::write(&bad, &good[..good.len() / 2]).expect("writes");
+    for to in Target::ALL {
+        let mut options = PackOptions::new(to);
+        options.transforms = vec![CenterCrop::new([36, 40]).into()];
+        if to == Target::Folder {
+            options.image = png_up();
+        }
+        let run = |out: &Path, progress: &(dyn Fn() + Sync)| {
+            let done = pack(&pipeline, &[], None, out, &options, &|_| {
+                progress();
+                true
+            });
+            let done = done.expect("packs");
+            assert_eq!((done.records, done.bad), (9, 1), "{}", to.name());
+        };
+        let place = tempfile::tempdir().expect("a temporary folder");
+        let (out, killed) = (place.path().join("out"), place.path().join("killed"));
+        run(&out, &|| ());
+        let expected = contents(&out);
+        if to == Target::Arrays {
+            // A run that is killed at its end leaves the list of rows that it wrote.
+            fs::write(out.join("infeed-pack.rows"), [0xFF; 2]).expect("writes");
+        }
+
+        // `progress` is called before the first record.
+        run(&out, &|| {
+            if !killed.exists() {
+                for (name, bytes) in contents(&out) {
+                    let path = killed.join(name);
+                    fs::create_dir_all(path.parent().expect("a folder")).expect("creates");
+                    fs::write(path, bytes).expect("writes");
+                }
+            }
+        });
+        run(&killed, &|| ());
+
+        assert!(contents(&killed) == expected, "{}", to.name());
     }
 }
 
