@@ -159,12 +159,28 @@ def test_formats_accepts_a_folder_and_rejects_an_empty_one(
     assert f"{tmp_path} holds no images" in capsys.readouterr().err
 
 
-def test_a_loop_of_links_ends_formats_with_an_error(capsys, tmp_path):
-    (tmp_path / "loop").symlink_to(tmp_path)
+def test_formats_reads_a_folder_with_a_link_to_itself_once(
+    capsys, tmp_path, classification
+):
+    photo = next(classification.path.rglob("*.jpg"))
+    (tmp_path / "photo.jpg").write_bytes(photo.read_bytes())
+    (tmp_path / "again").symlink_to(tmp_path)
+
+    figures = ran(capsys, "formats", "--data", str(tmp_path))
+
+    assert figures["images"] == 1
+
+
+def test_formats_rejects_folders_that_links_multiply(capsys, tmp_path):
+    for level in range(26):
+        folder = tmp_path / f"{level:02}"
+        folder.mkdir()
+        for name in "ab" if level < 25 else "":
+            (folder / name).symlink_to(f"../{level + 1:02}")
 
     assert command.main(["formats", "--data", str(tmp_path)]) == 1
 
-    assert "link" in capsys.readouterr().err
+    assert "links lead to one folder by more than 100 paths" in capsys.readouterr().err
 
 
 def test_without_pillow_formats_names_the_package_to_install(capsys, monkeypatch):

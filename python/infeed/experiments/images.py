@@ -39,7 +39,8 @@ def files_below(folder: Path) -> list[Path]:
     """Returns the image files below a folder that Pillow reads, sorted.
 
     Raises:
-        OpenError: The folder has no images, or a loop of links.
+        ConfigError: The folder has no images.
+        OpenError: It cannot be listed, or links lead to one folder by too many paths.
     """
     files = map(Path, _core.folder_files(str(folder)))
     return [file for file in files if file.suffix.lower() != ".ifl"]
