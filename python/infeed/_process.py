@@ -24,7 +24,7 @@ from infeed._functions import FunctionAdapter
 from infeed.seeding import HeldGenerators
 
 # Alignment of values in the file, in bytes.
-_ALIGNED = 64
+ALIGNED = 64
 
 # Interval of checks whether the parent still lives, in seconds. Its death closes the
 # socket, unless a fork of the parent holds the other end.
@@ -72,10 +72,10 @@ def _serve() -> None:
         return
     _send(link, {})
     while (asked := _receive(link)) is not None:
-        _send(link, _answer(adapter, memory, asked))
+        _send(link, answer(adapter, memory, asked))
 
 
-def _answer(
+def answer(
     adapter: FunctionAdapter, memory: int, asked: dict[str, Any]
 ) -> dict[str, Any]:
     """Calls the function with values from the file, and writes its results there."""
@@ -96,7 +96,7 @@ def _answer(
                     **{"shape": list(shape), "at": end, "bytes": size},
                 }
             )
-            end = -(-(end + size) // _ALIGNED) * _ALIGNED
+            end = -(-(end + size) // ALIGNED) * ALIGNED
     except BaseException as error:
         return _raised(error)
     return {"values": values, "cpu_ns": time.process_time_ns() - begun}

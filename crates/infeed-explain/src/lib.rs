@@ -101,8 +101,8 @@ pub use running::{running, running_on};
 pub use stages::{StageCost, Stall};
 pub use transfers::{FieldTransfer, Transfers};
 pub use watch::{
-    AdoptedCode, CallPart, CallPartKind, Ceiling, DatasetCalls, DurationSummary, LockShares,
-    PipelineThroughput, ProcessorLoad, WatchedLoop, watched,
+    AdoptedCode, AdoptedSteps, CallPart, CallPartKind, Ceiling, DatasetCalls, DurationSummary,
+    LockShares, PipelineThroughput, ProcessorLoad, WatchedLoop, watched,
 };
 pub use what_if::{Crossover, DescribedStorage, PredictedChange, WhatIf, WhatIfReport};
 

@@ -8,6 +8,7 @@ are.
 
 import contextlib
 import importlib
+import logging
 import sys
 import sysconfig
 import time
@@ -64,6 +65,23 @@ class CallPart:
 
 
 @dataclass(frozen=True)
+class AdoptedSteps:
+    """Steps that one function of an adopted pipeline calls for each sample.
+
+    Attributes:
+        names: Names of their classes, with ``, `` between them.
+        wall_s: Elapsed time of a call of the function, in seconds, without waits for a
+            free core. Seeds of random draws, conversions, and the process's copies of
+            inputs and results are parts of the call.
+        processor_s: Processor time of the same, in seconds.
+    """
+
+    names: str
+    wall_s: float
+    processor_s: float
+
+
+@dataclass(frozen=True)
 class AdoptedCode:
     """Python code that `adopt` calls for each sample.
 
@@ -73,11 +91,14 @@ class AdoptedCode:
         in_processes: Whether the code runs in as many processes as the loader has.
             Otherwise one call at a time runs.
         problem: Reason why steps do not run in processes, with the fix.
+        steps: The steps, if infeed reads the files and a call could be measured. Some
+            may be the loader's, outside of the calls of its dataset.
     """
 
     dataset: str | None
     in_processes: bool
     problem: str | None
+    steps: AdoptedSteps | None = None
 
 
 @dataclass(frozen=True)
@@ -218,6 +239,8 @@ class _TimedDataset:
         For `_CODE`, a list with the answer of `adopted_code`.
         """
         if number == _CODE:
+            # The user opens no pipeline here, whose warnings would be of use.
+            logging.disable()
             # The dataset may raise any error, also if `adopt` reads it.
             with contextlib.suppress(Exception):
                 code = importlib.import_module("infeed.adopting.python_code")

@@ -11,6 +11,7 @@ from installed import framework_test, imported
 
 import infeed
 from infeed.adopting.annotations import unwritten, written_annotations
+from infeed.adopting.prefetched import unwrapped
 from infeed.adopting.python_code import adopted_code
 
 torch = imported("torch")
@@ -388,7 +389,59 @@ def test_a_step_of_a_library_that_infeed_does_not_have_counts_as_python(tmp_path
     lines = [*report.verdict.advice, *report.verdict.not_worth]
     (line,) = (line for line in lines if line.startswith("infeed: min("))
     assert "with processes= for" in line
-    assert "AugmentOp" in line
+    assert "RandAugment, ToImage" in line
+
+
+def test_the_measured_call_contains_the_steps_of_the_loader(tmp_path):
+    write_photographs(tmp_path)
+    data = imported("timm.data")
+    loader = data.create_loader(
+        data.create_dataset("", root=str(tmp_path), split="train", is_training=True),
+        input_size=(3, 32, 32),
+        batch_size=4,
+        is_training=True,
+        auto_augment="rand-m5",
+        re_prob=0.25,
+        device=torch.device("cpu"),
+    )
+
+    adopted, _ = adopted_code(unwrapped(loader)[1], 2)
+
+    names = "RandAugment, MaybePILToTensor, BatchNormalize, RandomErasing"
+    assert adopted.steps.names == names
+    assert adopted.steps.processor_s > 0
+    watch = infeed.watch(loader, files=tmp_path, lock=False)
+    list(iter(watch))
+    report = watch.report(seconds=0.1)
+    assert report.to_dict()["calls"]["adopted"]["steps"]["names"] == names
+    assert any(f"infeed with {names} in" in line for line in report.verdict.capacity)
+
+
+class Sleep:
+    def __call__(self, image):
+        time.sleep(0.01)
+        return image
+
+
+class Fail:
+    def __call__(self, image):
+        raise ValueError("no image")
+
+
+def test_the_measured_call_of_a_step_that_sleeps_is_mostly_idle(tmp_path):
+    write_photographs(tmp_path)
+    datasets = imported("torchvision.datasets")
+    vision = imported("torchvision.transforms.v2")
+
+    def adopted(step):
+        steps = vision.Compose([vision.Resize((32, 32)), step, vision.ToImage()])
+        return adopted_code(datasets.ImageFolder(tmp_path, steps), 2)[0]
+
+    asleep = adopted(Sleep()).steps
+
+    assert asleep.names == "Sleep, ToImage"
+    assert asleep.wall_s - asleep.processor_s > 0.005
+    assert adopted(Fail()).steps is None
 
 
 def test_steps_that_no_process_can_load_have_the_fix_as_condition(

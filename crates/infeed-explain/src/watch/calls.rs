@@ -43,6 +43,23 @@ pub struct AdoptedCode {
     pub in_processes: bool,
     /// Reason why the code does not run in processes, with the fix.
     pub problem: Option<String>,
+    /// The steps, if infeed reads the files and a call could be measured.
+    #[serde(default)]
+    pub steps: Option<AdoptedSteps>,
+}
+
+/// Steps that one function of an adopted pipeline calls for each sample. Some may be the loader's,
+/// outside of the calls of its dataset.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct AdoptedSteps {
+    /// Names of their classes, with `, ` between them.
+    pub names: String,
+    /// Elapsed time of a call of the function, in seconds, without waits for a free core. Seeds of
+    /// random draws, conversions, and the process's copies of inputs and results are parts of the
+    /// call.
+    pub wall_s: f64,
+    /// Processor time of the same, in seconds.
+    pub processor_s: f64,
 }
 
 /// Time of one class, or one function, in the calls of a dataset.
@@ -194,24 +211,46 @@ impl DatasetCalls {
         samples_per_s: f64,
         usable: f64,
     ) -> Option<WithPythonSteps> {
-        let steps = || {
-            let parts = self.parts.iter();
-            parts.filter(|part| part.kind == CallPartKind::Program)
-        };
-        let names: Vec<&str> = steps().map(|part| part.name.as_str()).collect();
-        let wall_s: f64 = steps().map(|part| part.wall_s).sum();
-        let processor_s: f64 = steps().map(|part| part.processor_s).sum();
-        if names.is_empty() || samples_per_s <= 0.0 {
+        let steps = self.python_steps()?;
+        if samples_per_s <= 0.0 {
             return None;
         }
+        let AdoptedSteps {
+            names,
+            wall_s,
+            processor_s,
+        } = steps;
         // A step that sleeps holds up its thread, and a pipeline has a thread for each core.
-        let step_s = if self.is_idle() { wall_s } else { processor_s };
+        let sleeps = wall_s - processor_s >= IDLE * wall_s;
+        let step_s = if sleeps { wall_s } else { processor_s };
         let on_all_cores = usable / (usable / samples_per_s + step_s);
         Some(WithPythonSteps {
             in_threads: on_all_cores.min(1.0 / processor_s.max(1e-9)),
             in_processes: on_all_cores,
             one_at_a_time: on_all_cores.min(1.0 / wall_s.max(1e-9)),
+            names,
+            processor_s,
+        })
+    }
+
+    /// Returns the steps that infeed does not have: measured alone, or else their parts of the
+    /// dataset's calls.
+    fn python_steps(&self) -> Option<AdoptedSteps> {
+        let measured = self.adopted.as_ref().and_then(|code| code.steps.clone());
+        if measured.is_some() {
+            return measured;
+        }
+        let parts = self.parts.iter();
+        let steps: Vec<_> = parts
+            .filter(|part| part.kind == CallPartKind::Program)
+            .collect();
+        let names: Vec<&str> = steps.iter().map(|part| part.name.as_str()).collect();
+        let wall_s = steps.iter().map(|part| part.wall_s).sum();
+        let processor_s = steps.iter().map(|part| part.processor_s).sum();
+        (!names.is_empty()).then(|| AdoptedSteps {
             names: names.join(", "),
+            // The rest of the elapsed time of other calls is mostly that of waits for a core.
+            wall_s: if self.is_idle() { wall_s } else { processor_s },
             processor_s,
         })
     }
@@ -369,12 +408,39 @@ mod tests {
     }
 
     #[test]
+    fn steps_that_were_measured_replace_their_parts_of_the_calls() {
+        let mut calls = computing(2);
+        calls.adopted = Some(AdoptedCode {
+            dataset: None,
+            in_processes: true,
+            problem: None,
+            steps: Some(AdoptedSteps {
+                names: "Slow, RandomErasing".to_owned(),
+                wall_s: 0.020,
+                processor_s: 0.016,
+            }),
+        });
+
+        let with = calls.with_python_steps(1000.0, 4.0).expect("a step");
+        // The loader calls all of its steps on batches, outside of the dataset.
+        calls.parts.clear();
+        let outside = calls.with_python_steps(1000.0, 4.0).expect("a step");
+
+        assert_eq!(with.names, "Slow, RandomErasing");
+        assert!((with.in_processes - 4.0 / 0.020).abs() < 1e-6);
+        assert!((with.in_threads - 1.0 / 0.016).abs() < 1e-6);
+        assert!((with.one_at_a_time - 1.0 / 0.020).abs() < 1e-6);
+        assert!((outside.in_processes - with.in_processes).abs() < 1e-9);
+    }
+
+    #[test]
     fn own_code_is_as_fast_in_infeed_as_in_the_workers_of_the_loader() {
         let own = |calls: DatasetCalls, in_processes| DatasetCalls {
             adopted: Some(AdoptedCode {
                 dataset: Some("Pairs.__getitem__".to_owned()),
                 in_processes,
                 problem: None,
+                steps: None,
             }),
             ..calls
         };

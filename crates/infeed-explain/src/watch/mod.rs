@@ -12,7 +12,7 @@ use super::findings::Verdict;
 use super::limit::Limit;
 use super::units::{milliseconds, percent};
 
-pub use calls::{AdoptedCode, CallPart, CallPartKind, DatasetCalls};
+pub use calls::{AdoptedCode, AdoptedSteps, CallPart, CallPartKind, DatasetCalls};
 
 /// Share of waiting time below which it is not the limit: without it the loop would be faster by no
 /// more than that.
@@ -397,6 +397,7 @@ mod tests {
             dataset: Some("Pairs.__getitem__".to_owned()),
             in_processes,
             problem: None,
+            steps: None,
         });
         found
     }
@@ -507,6 +508,7 @@ mod tests {
             dataset: None,
             in_processes: false,
             problem: Some("move Slow to a module".to_owned()),
+            steps: None,
         });
 
         let verdict = watched(&loop_);
