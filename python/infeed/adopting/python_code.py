@@ -86,7 +86,7 @@ def _timed(records: Pipeline) -> AdoptedSteps | None:
 
 
 def _times(
-    step: FunctionStep, samples: Sequence[Sample], queue: RunQueue
+    step: FunctionStep, samples: list[Sample], queue: RunQueue
 ) -> AdoptedSteps | None:
     """Measures the calls of a function with these samples; None: a call failed."""
     names = ", ".join(type(one).__name__ for one in _called([step]))
