@@ -45,12 +45,14 @@ def adopted_code(
     if name is None and not steps:
         return None, frozenset()
     classes = frozenset(map(type, _called(steps)))
-    timed = _timed(read.records) if name is None else None
+    measured = _measure_steps(read.records) if name is None else None
     if not workers:
         fix = "num_workers=0; set it to the number of processes"
-        return AdoptedCode(name, False, fix, timed), classes
+        return AdoptedCode(name, False, fix, measured), classes
     problem = steps_problem(steps) if steps else read.problem
-    return AdoptedCode(name, bool(steps) and problem is None, problem, timed), classes
+    return AdoptedCode(
+        name, bool(steps) and problem is None, problem, measured
+    ), classes
 
 
 def _called(steps: Sequence[FunctionStep]) -> list[Any]:
@@ -59,7 +61,7 @@ def _called(steps: Sequence[FunctionStep]) -> list[Any]:
     return [step for one in functions for step in getattr(one, "steps", ())]
 
 
-def _timed(records: Pipeline) -> AdoptedSteps | None:
+def _measure_steps(records: Pipeline) -> AdoptedSteps | None:
     """Measures the function of a pipeline of single samples, as its processes call it.
 
     None if there are several functions, or if a call fails. The generators of this
@@ -79,13 +81,13 @@ def _timed(records: Pipeline) -> AdoptedSteps | None:
     queue = RunQueue()
     # The threads of the loader ended: the time of their cores is not that of the calls.
     try:
-        return _times(step, samples, queue)
+        return _measure_calls(step, samples, queue)
     finally:
         HeldGenerators.restores = restored
         queue.close()
 
 
-def _times(
+def _measure_calls(
     step: FunctionStep, samples: list[Sample], queue: RunQueue
 ) -> AdoptedSteps | None:
     """Measures the calls of a function with these samples; None: a call failed."""
@@ -96,7 +98,7 @@ def _times(
         for sample in [*samples[:1], *samples * _CALLS]:
             if wall_s > _SECONDS:
                 break
-            message = _message(sample, calls + 1, file)
+            message = _write_sample(sample, calls + 1, file)
             queue.waited_s()
             begun = time.perf_counter()
             answered = answer(adapter, file.fileno(), message)
@@ -112,7 +114,7 @@ def _times(
     return AdoptedSteps(names, wall_s / calls, processor_s / calls)
 
 
-def _message(sample: Sample, call: int, file: Any) -> dict[str, Any]:
+def _write_sample(sample: Sample, call: int, file: Any) -> dict[str, Any]:
     """Writes a sample into the file, and returns the message of its call."""
     values, end = [], 0
     for name, array in sample.items():
