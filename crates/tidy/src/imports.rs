@@ -22,7 +22,7 @@ const DEPTH: usize = 16;
 pub type Imports = BTreeMap<PathBuf, BTreeSet<PathBuf>>;
 
 #[derive(Default)]
-struct Module {
+struct CrateModule {
     file: PathBuf,
     /// Local names of `use`, with their meaning.
     aliases: BTreeMap<String, Names>,
@@ -32,7 +32,7 @@ struct Module {
     code: Vec<Item>,
 }
 
-type Modules = BTreeMap<Names, Module>;
+type Modules = BTreeMap<Names, CrateModule>;
 
 /// Returns the imports between the files of a crate, whose sources are in `src`.
 ///
@@ -115,9 +115,9 @@ fn is_test(attributes: &[Attribute]) -> bool {
 
 /// Adds a module, and those that it declares.
 fn add(modules: &mut Modules, src: &Path, names: Names, file: &Path, code: Vec<Item>) {
-    let mut module = Module {
+    let mut module = CrateModule {
         file: file.to_owned(),
-        ..Module::default()
+        ..CrateModule::default()
     };
     for item in code {
         if let Item::Mod(child) = &item {
