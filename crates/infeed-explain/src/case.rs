@@ -8,7 +8,7 @@ use super::what_if::WhatIf;
 use crate::feeders::Feeders;
 use infeed::loader::Options;
 use infeed::pipeline::{Decode, Handle, Pipeline};
-use infeed::plan::Plan;
+use infeed::plan::SamplePlan;
 use infeed_core::error::Error;
 use infeed_core::order::Order;
 use infeed_core::order::window::Groups;
@@ -237,7 +237,7 @@ impl Case {
 
     /// Returns the bytes of one sample in a batch. None if samples differ in size.
     pub(super) fn row_bytes(&self, pipeline: &Pipeline) -> Option<f64> {
-        let plan = Plan::over(pipeline, &*self.own).ok()?;
+        let plan = SamplePlan::over(pipeline, &*self.own).ok()?;
         let rows = plan
             .delivered()
             .iter()

@@ -11,7 +11,7 @@ use super::sides::left;
 use super::words::describe_decoding;
 use infeed::loader::DecodeBy;
 use infeed::loader::device::Placement;
-use infeed::plan::Plan;
+use infeed::plan::SamplePlan;
 use infeed_core::error::Error;
 use infeed_device::{AnyDevice, Device};
 
@@ -28,7 +28,7 @@ impl Case {
         let Some(device) = &self.conditions.device else {
             return false;
         };
-        let leaves = Plan::over(&self.pipeline, &*self.own)
+        let leaves = SamplePlan::over(&self.pipeline, &*self.own)
             .and_then(|mut plan| plan.for_device_by(DecodeBy::Gpu, Placement::Resize, false));
         leaves.is_ok() && device.decoder(&Default::default()).is_ok()
     }
@@ -132,7 +132,7 @@ impl Case {
     /// files. None if the device decodes, or without a device.
     pub(super) fn no_decoder(&self) -> Option<String> {
         let device: &AnyDevice = self.conditions.device.as_ref()?;
-        let leaves = Plan::over(&self.pipeline, &*self.own)
+        let leaves = SamplePlan::over(&self.pipeline, &*self.own)
             .and_then(|mut plan| plan.for_device_by(DecodeBy::Gpu, Placement::Resize, false));
         let refused = device.decoder(&Default::default()).err()?;
         leaves.ok()?;

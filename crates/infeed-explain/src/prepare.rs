@@ -11,7 +11,7 @@ use crate::feeders::Feeders;
 use infeed::loader::device::Placement;
 use infeed::loader::{CacheLimit, DecodeBy, DecodedCache, OnError};
 use infeed::pipeline::Pipeline;
-use infeed::plan::Plan;
+use infeed::plan::SamplePlan;
 use infeed_core::error::Error;
 use infeed_core::units::format_bytes;
 use infeed_pack as pack;
@@ -153,7 +153,7 @@ impl Case {
     /// decoder of this case if the device still has files to decode.
     fn decode_of(&self, pipeline: &Pipeline, source: &dyn Source) -> DecodeBy {
         let wanted = self.conditions.open.decode;
-        let forms = Plan::over(pipeline, source)
+        let forms = SamplePlan::over(pipeline, source)
             .and_then(|mut plan| plan.for_device_by(wanted, Placement::Resize, false));
         match forms {
             Ok(_) => wanted,

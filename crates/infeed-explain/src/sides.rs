@@ -17,7 +17,7 @@ use super::placement_trials::{PlacementTrial, SENDING};
 use super::supply::Supply;
 use super::units::{bytes, per_s};
 use super::words::describe_placement;
-use infeed::plan::Plan;
+use infeed::plan::SamplePlan;
 use infeed::plan::device::Placement;
 use infeed_core::error::Error;
 use infeed_device::ring::{Route, Upload};
@@ -50,7 +50,7 @@ impl Case {
 
     /// Returns the columns and their route to a device.
     pub(super) fn routes(&self, split: Split) -> Result<Vec<Route>, Error> {
-        let mut plan = Plan::over(&self.pipeline, &*self.own)?;
+        let mut plan = SamplePlan::over(&self.pipeline, &*self.own)?;
         let placement = match split {
             Split::Host => Placement::Host,
             Split::Device => Placement::Device,

@@ -3,8 +3,8 @@
 
 use super::case::Case;
 use super::remedies::Records;
+use infeed::fields::failure::{SampleError, StageFailure};
 use infeed::loader::sample_error;
-use infeed::plan::failure::{SampleError, StageFailure};
 use infeed_codec::decode::{Decoder, Format, Limits};
 use infeed_core::compare::median;
 use infeed_core::error::Error;

@@ -30,8 +30,10 @@
 //! | `cuda` | NVIDIA GPUs and nvJPEG ([`device::cuda`]); the simulated device is always there |
 #![forbid(unsafe_code)]
 
+pub mod fields;
 pub mod function;
 pub mod loader;
+pub mod maker;
 mod open;
 pub mod pipeline;
 pub mod plan;

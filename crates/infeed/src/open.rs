@@ -7,9 +7,9 @@
 //! |--:|---|---|---|
 //! | 1 | list the records, select some | [`SourceSpec::open`], [`Pipeline::select`] | `pipeline/source.rs`, `pipeline/select.rs` |
 //! | 2 | bind user functions, find their outputs | `function_outputs::resolve` | `loader/function_outputs.rs` |
-//! | 3 | check the description, plan each field | [`Plan::over`] | `plan/mod.rs` |
-//! | 4 | choose the placement, plan the batch layouts | `Options::placement`, [`Plan::for_device_by`] | `loader/options.rs`, `plan/device.rs` |
-//! | 5 | compute the order, divide an epoch into batches | [`Pipeline::order`], `schedule::divide_epoch` | `pipeline/order.rs`, `loader/schedule.rs` |
+//! | 3 | check the description, plan each field | [`SamplePlan::over`] | `plan/mod.rs` |
+//! | 4 | choose the placement, plan the batch layouts | `Options::placement`, [`SamplePlan::for_device_by`] | `loader/options.rs`, `plan/device.rs` |
+//! | 5 | compute the order, divide an epoch into batches | [`Pipeline::order`], `divide_epoch` | `pipeline/order.rs`, `loader/divide.rs` |
 //! | 6 | divide memory and threads | `resources::divide` | `loader/resources.rs`, `loader/record_needs.rs`, `loader/budget.rs` |
 //! | 7 | create the job and its limits | `PreparedRun::new` | `loader/start.rs` |
 //! | 8 | start the threads, return the loader | `Loader::start` | `loader/start.rs`, `infeed-core/src/exec/mod.rs` |
@@ -19,18 +19,19 @@
 
 use std::sync::Arc;
 
+use crate::fields::scratch::Position;
 use crate::loader::any::AnyLoader;
 use crate::loader::device::{DeviceLoader, DevicesWithDecoders, check_slots};
 use crate::loader::digest::DigestScope;
+use crate::loader::divide::divide_epoch;
 use crate::loader::remote::{BatchMaker, IN_TRANSFER};
 use crate::loader::start::{PlannedRun, PreparedRun, TargetDevice};
 use crate::loader::verify::{VerifyOptions, VerifyReport, replay};
-use crate::loader::{Loader, Options, decoders, function_outputs, preview, resources, schedule};
+use crate::loader::{Loader, Options, decoders, function_outputs, preview, resources};
+use crate::maker::preview::PreviewStage;
 use crate::pipeline::{Handle, Pipeline};
 use crate::plan::device::{BatchLayouts, DecodeBy, Placement};
-use crate::plan::preview::PreviewStage;
-use crate::plan::sample::Position;
-use crate::plan::{self, Plan, warnings};
+use crate::plan::{self, SamplePlan, warnings};
 use infeed_core::batch::{ColumnSpec, PrepareSlab};
 use infeed_core::error::Error;
 use infeed_core::sample::RecordId;
@@ -199,7 +200,7 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// As [`Plan::new`].
+    /// As [`SamplePlan::new`].
     pub fn check(&self) -> Result<(), Error> {
         plan::check(self)
     }
@@ -226,7 +227,7 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// As [`Plan::new`], [`Pipeline::settled`], or the source's own errors.
+    /// As [`SamplePlan::new`], [`Pipeline::settled`], or the source's own errors.
     pub fn describe(&self, handles: &[Handle]) -> Result<Vec<ColumnSpec>, Error> {
         let (plan, _) = self.planned(handles)?;
         Ok(plan.delivered().to_vec())
@@ -305,10 +306,10 @@ impl Pipeline {
     }
 
     /// Returns the plan and its source; no thread runs.
-    fn planned(&self, handles: &[Handle]) -> Result<(Plan, Arc<dyn Source>), Error> {
+    fn planned(&self, handles: &[Handle]) -> Result<(SamplePlan, Arc<dyn Source>), Error> {
         let source = self.open_source(handles)?;
         let pipeline = function_outputs::resolve(self, &*source, handles, 1)?;
-        let plan = Plan::over(&pipeline, &*source)?;
+        let plan = SamplePlan::over(&pipeline, &*source)?;
         Ok((plan, source))
     }
 }
@@ -368,7 +369,7 @@ fn prepare(
     let pipeline = function_outputs::resolve(pipeline, &*source, handles, options.world_size)?;
 
     // Step 3: the plan.
-    let mut plan = Plan::over(&pipeline, &*source)?;
+    let mut plan = SamplePlan::over(&pipeline, &*source)?;
     warnings::log(&pipeline, &*source);
 
     // Step 4: layouts. A digest of bytes covers expanded rows, which are equal for all placements.
@@ -380,7 +381,7 @@ fn prepare(
     let tail = pipeline.batch.settled_tail()?;
     pipeline.check_selection()?;
     let order = pipeline.order(&*source, handles)?;
-    let partition = schedule::divide_epoch(&plan, &order, global, tail, options)?;
+    let partition = divide_epoch(&plan, &order, global, tail, options)?;
 
     // Step 6: memory and threads.
     let resources = resources::divide(

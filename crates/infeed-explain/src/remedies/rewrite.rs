@@ -3,7 +3,7 @@
 use super::{Candidate, PixelChange, Records, RemedyChange};
 use crate::case::Case;
 use infeed::pipeline::Pipeline;
-use infeed::plan::Plan;
+use infeed::plan::SamplePlan;
 use infeed_codec::transform::{CenterCrop, Effect, Resize, Transform};
 use infeed_core::sample::Size;
 use infeed_pack::{Encoding, PackOptions, PngFilter, PngLevel, TILE, Target};
@@ -149,7 +149,7 @@ fn rewrite(case: &Case, bake: Option<&GeometryChange>, format: &ImageFormat) -> 
 /// Returns the remedy of restart markers, if most images are JPEGs that the pipeline decodes in
 /// part.
 fn restart_index(case: &Case, records: Records) -> Option<Candidate> {
-    let plan = Plan::over(&case.pipeline, &*case.own).ok()?;
+    let plan = SamplePlan::over(&case.pipeline, &*case.own).ok()?;
     if !plan.decodes_regions() || records.jpeg <= records.png {
         return None;
     }

@@ -5,17 +5,17 @@
 //! the machines that run them. The self-test checks it on each feeder before the trainer uses its
 //! batches.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 use twox_hash::XxHash3_64;
 
+use infeed::fields::pixels::prepared::PixelState;
+use infeed::fields::scratch::Position;
+use infeed::maker::{SampleMaker, SampleRecord, SampleScratch};
 use infeed::pipeline::Pipeline;
-use infeed::plan::Plan;
-use infeed::plan::prepared::PixelState;
-use infeed::plan::sample::{Position, SampleScratch};
+use infeed::plan::SamplePlan;
 use infeed_core::batch::{Batcher, RowCell};
-use infeed_core::counters::ThreadCounters;
 use infeed_core::error::Error;
 use infeed_core::order::Order;
 use infeed_core::random::hash;
@@ -66,7 +66,7 @@ fn test() -> Result<u64, Error> {
     let mut parts = Vec::new();
     for text in PIPELINES {
         let pipeline = Pipeline::from_json(text)?;
-        let plan = Plan::over(&pipeline, &source)?;
+        let plan = SamplePlan::over(&pipeline, &source)?;
         let batcher = Batcher::new(plan.columns().to_vec(), POSITIONS as usize, 0);
         let (_in_flight, rows) =
             batcher
@@ -74,18 +74,16 @@ fn test() -> Result<u64, Error> {
                 .map_err(|_| Error::OutOfMemory {
                     bytes: batcher.slab_bytes(),
                 })?;
-        let (mut scratch, counters) = (SampleScratch::new(), Arc::new(ThreadCounters::new(None)));
+        let mut scratch = SampleScratch::default();
         for (position, mut row) in (0..POSITIONS).zip(rows) {
             let at = Position { epoch: 1, position };
-            plan.run(
-                (&record, PixelState::Stored),
+            let of = SampleRecord {
+                record: &record,
+                state: PixelState::Stored,
                 at,
-                &mut row,
-                &mut scratch,
-                &counters,
-                &mut |_| Ok(()),
-            )
-            .map_err(|failure| Error::Panicked {
+            };
+            let made = SampleMaker::new(&plan, &mut scratch).make(of, &mut row);
+            made.map_err(|failure| Error::Panicked {
                 text: format!("the self-test of bits: {:?}", failure.error),
             })?;
             parts.extend(row.cells.iter().map(|cell| match cell {

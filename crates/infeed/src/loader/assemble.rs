@@ -7,8 +7,8 @@ use super::batch_functions::Finisher;
 use super::digest::{Digest, DigestScope};
 use super::fetched::{BadRecord, RowAttempts};
 use super::rules::BatchRules;
-use crate::plan::Plan;
-use crate::plan::sample::Position;
+use crate::fields::scratch::Position;
+use crate::plan::SamplePlan;
 use infeed_core::batch::{Array, Batch, BatchRow, Batcher, InFlightBatch, RowDone};
 use infeed_core::counters::{Calls, Stage, StageStats};
 use infeed_core::error::Error;
@@ -89,7 +89,7 @@ impl BatchAssembler {
     /// Finishes a batch and calls the functions on it; `position` is the position of its first row.
     pub(super) fn finish(
         &self,
-        plan: &Plan,
+        plan: &SamplePlan,
         open: OpenBatch,
         rows: Vec<Result<FilledRow, Error>>,
         position: u64,

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::fields::scratch::Position;
 use crate::function::{FunctionFailure, ValueForm, ValueSink};
-use crate::plan::Plan;
+use crate::plan::SamplePlan;
 use crate::plan::function::{ColumnOrigin, FunctionCall, bytes_of, form_bytes, kind_text};
-use crate::plan::sample::Position;
 use infeed_core::batch::{
     Array, ArrayWriter, Batch, Column, ColumnKind, ColumnSpec, SlabPool, Values,
 };
@@ -23,7 +23,7 @@ pub(super) struct Finisher {
 impl Finisher {
     /// Creates the pools for batches of at most `rows` rows; each pool keeps `keep` free slabs.
     pub(super) fn new(
-        plan: &Plan,
+        plan: &SamplePlan,
         rows: usize,
         keep: usize,
         timeline: Option<Arc<Timeline>>,
@@ -60,7 +60,12 @@ impl Finisher {
     }
 
     /// Runs all functions on a batch; `position` is the position of its first row.
-    pub(super) fn run(&self, plan: &Plan, mut batch: Batch, position: u64) -> Result<Batch, Error> {
+    pub(super) fn run(
+        &self,
+        plan: &SamplePlan,
+        mut batch: Batch,
+        position: u64,
+    ) -> Result<Batch, Error> {
         let at = Position {
             epoch: batch.epoch,
             position,

@@ -21,9 +21,10 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::register::{ProcessRegister, RegisterEntry};
+use crate::fields::pixels::prepared;
 use crate::pipeline::SourceSpec;
-use crate::plan::Plan;
-use crate::plan::prepared::{self, NotPreparable};
+use crate::plan::SamplePlan;
+use crate::plan::prepared::NotPreparable;
 use infeed_core::error::Error;
 use infeed_core::random::{hash, hash_bytes};
 use infeed_core::sample::Record;
@@ -136,7 +137,7 @@ impl DecodedCache {
     ///
     /// [`Error::Config`] if nothing can be cached, or no memory can be mapped.
     pub(super) fn open(
-        plan: &Plan,
+        plan: &SamplePlan,
         (spec, source): (&SourceSpec, &dyn Source),
         options: &CacheOptions,
     ) -> Result<Option<DecodedCache>, Error> {

@@ -8,8 +8,9 @@
 
 use super::assemble::BatchFacts;
 use super::digest::DigestScope;
+use super::options::Options;
 use super::records::RecordJob;
-use super::{Loader, Options, lock};
+use super::running::{Loader, lock};
 use crate::plan::device::Placement;
 use infeed_core::error::Error;
 use infeed_core::exec::Executor;

@@ -290,7 +290,7 @@ impl<D: Device> DeviceLoader<D> {
     ///
     /// As [`Loader::next_batch`]; or [`Error::Device`].
     pub fn next_batch(&self) -> Result<Option<DeviceBatch<D>>, Error> {
-        match self.next_within(super::FOREVER, None)? {
+        match self.next_within(super::consume::FOREVER, None)? {
             DeviceStep::Batch(batch) => Ok(Some(batch)),
             DeviceStep::End | DeviceStep::Timeout => Ok(None),
         }

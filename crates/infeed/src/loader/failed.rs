@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::fields::failure::{SampleError, StageFailure};
 use crate::function::FunctionFailure;
-use crate::plan::failure::{SampleError, StageFailure};
 use infeed_codec::transform::TransformError;
 use infeed_core::error::{Error, MemoryAdvice};
 use infeed_source::Source;

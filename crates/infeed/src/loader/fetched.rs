@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::plan::prepared::PixelState;
+use crate::fields::pixels::prepared::PixelState;
 use infeed_core::error::Error;
 use infeed_core::exec::budget::Permit;
 use infeed_core::exec::{JoinedReads, Sequence};

@@ -1,13 +1,15 @@
 //! Outputs of user functions, found by one call with the first record before any thread runs.
 
 use super::failed::sample_error;
+use crate::fields::failure::{SampleError, StageFailure};
+use crate::fields::pixels::prepared::PixelState;
+use crate::fields::scratch::Position;
 use crate::function::{FunctionFailure, FunctionScope, ValueForm, ValueSink};
+use crate::maker::preview::PreviewStage;
+use crate::maker::{SampleMaker, SampleRecord, SampleScratch};
 use crate::pipeline::{FieldSpec, FunctionSpec, Handle, Pipeline};
-use crate::plan::Plan;
-use crate::plan::failure::{SampleError, StageFailure};
+use crate::plan::SamplePlan;
 use crate::plan::function::{ColumnOrigin, FunctionCall, form_bytes, takes};
-use crate::plan::preview::PreviewStage;
-use crate::plan::sample::{Position, SampleScratch};
 use infeed_core::batch::{Array, Column, ColumnKind, ColumnSpec, Values};
 use infeed_core::error::Error;
 use infeed_core::sample::DType;
@@ -58,13 +60,19 @@ fn resolve_by(
     ranks: u64,
 ) -> Result<Pipeline, Error> {
     let mut resolved = pipeline.clone();
-    let plan = Plan::as_far_as_known(pipeline, source.fields(), Some(source))?;
+    let plan = SamplePlan::as_far_as_known(pipeline, source.fields(), Some(source))?;
     let at = Position {
         epoch: 0,
         position: record,
     };
     let found = read_one(source, record)?;
-    let stages = plan.preview(&found, at, &mut SampleScratch::new());
+    let of = SampleRecord {
+        record: &found,
+        state: PixelState::Stored,
+        at,
+    };
+    let mut scratch = SampleScratch::default();
+    let stages = SampleMaker::new(&plan, &mut scratch).preview(of);
     let stages = stages.map_err(|failure| sample_error(source, record, failure))?;
     let mut values = stages.into_iter().last().map_or(Vec::new(), columns_of);
     let mut columns = plan.decoded().to_vec();

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::fields::scratch::FieldLoss;
 use crate::pipeline::{Pipeline, SourceSpec};
-use crate::plan::sample::FieldLoss;
 use infeed_codec::decode::Format;
 use infeed_core::exec::Sequence;
 use infeed_core::sample::{FieldKind, Record};

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::cache::CacheOptions;
 use super::cores::cores_for;
 use super::digest::DigestScope;
 use super::remote::RemoteRows;
+use super::rules::OnError;
 use crate::plan::device::{DecodeBy, Placement};
 
 /// Default wait before a warning is logged: longer than a short storage delay, and soon enough to
@@ -102,18 +101,4 @@ impl Options {
         let remote = self.remote.as_ref();
         remote.map_or(0, |remote| remote.in_flight_batches())
     }
-}
-
-/// Policy for a record with bad bytes. A failed *read* always stops the run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OnError {
-    /// Returns the error at the record's position in the order.
-    #[default]
-    Stop,
-    /// Another record, a function of seed, epoch and position, takes its place.
-    Substitute,
-    /// Leaves the record out, so its batch is shorter. Rejected where all batches must be full:
-    /// with several ranks, and with every [`Tail`](infeed_core::order::partition::Tail) but `Keep`.
-    Skip,
 }

@@ -12,8 +12,9 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::records::RecordJob;
+use super::running::{Loader, lock};
+use super::tuning;
 use super::window::{ConsumerStep, LoaderCounters, WindowCollector};
-use super::{Loader, lock, tuning};
 use crate::plan::device::{BatchLayouts, Placement};
 use infeed_core::exec::Executor;
 use infeed_device::ring::{RingStats, Route, Upload};

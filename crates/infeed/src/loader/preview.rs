@@ -2,12 +2,14 @@
 
 use super::failed::sample_error;
 use super::function_outputs::{ReturnedValues, columns_of};
+use crate::fields::failure::{SampleError, StageFailure};
+use crate::fields::pixels::prepared::PixelState;
+use crate::fields::scratch::Position;
 use crate::function::FunctionFailure;
-use crate::plan::Plan;
-use crate::plan::failure::{SampleError, StageFailure};
-use crate::plan::joined::JoinDraw;
-use crate::plan::preview::{PreviewStage, StageShapes};
-use crate::plan::sample::{Position, SampleScratch};
+use crate::maker::preview::{PreviewStage, StageShapes};
+use crate::maker::{SampleMaker, SampleRecord, SampleScratch};
+use crate::plan::SamplePlan;
+use crate::plan::join::JoinDraw;
 use infeed_core::batch::Column;
 use infeed_core::error::Error;
 use infeed_core::order::Order;
@@ -20,7 +22,7 @@ use infeed_source::{Source, read_one};
 ///
 /// [`Error::Config`] for a position that the order does not have, or the error of the record.
 pub(crate) fn stages(
-    plan: &Plan,
+    plan: &SamplePlan,
     source: &dyn Source,
     order: &Order,
     at: Position,
@@ -35,8 +37,10 @@ pub(crate) fn stages(
     let record = read_one(source, index)?;
     plan.start(1)?;
     let stages = |index: u64, record: &Record, at: Position| {
-        plan.preview(record, at, &mut SampleScratch::new())
-            .map_err(|failure| sample_error(source, index, failure))
+        let mut scratch = SampleScratch::default();
+        let of = stored(record, at);
+        let stages = SampleMaker::new(plan, &mut scratch).preview(of);
+        stages.map_err(|failure| sample_error(source, index, failure))
     };
     if let Some(drawn) = plan.join(at, || order.near(epoch, position)) {
         let own = joined(plan, source, order, (&record, at), &drawn)?;
@@ -62,7 +66,7 @@ pub(crate) fn stages(
 
 /// Returns the stages of a sample of several records.
 fn joined(
-    plan: &Plan,
+    plan: &SamplePlan,
     source: &dyn Source,
     order: &Order,
     (own, at): (&Record, Position),
@@ -78,15 +82,26 @@ fn joined(
         })
         .collect::<Result<Vec<_>, Error>>()?;
     let others = partners.iter().map(|(record, at)| (record, *at));
-    let tiles: Vec<(&Record, Position)> = std::iter::once((own, at)).chain(others).collect();
-    let made = plan.preview_joined(&tiles, drawn, &mut SampleScratch::new());
-    made.map_err(|failed| sample_error(source, tiles[failed.tile].0.index, failed.failure))
+    let all = std::iter::once((own, at)).chain(others);
+    let records: Vec<SampleRecord<'_>> = all.map(|(record, at)| stored(record, at)).collect();
+    let mut scratch = SampleScratch::default();
+    let made = SampleMaker::new(plan, &mut scratch).preview_joined(&records, drawn);
+    made.map_err(|failed| {
+        let record = records[failed.tile].record.index;
+        sample_error(source, record, failed.failure)
+    })
+}
+
+/// Returns a record as the source stores it.
+fn stored(record: &Record, at: Position) -> SampleRecord<'_> {
+    let state = PixelState::Stored;
+    SampleRecord { record, state, at }
 }
 
 /// Adds the stages of the functions to a preview: the input of the first one, the output of each,
 /// and the final row.
 fn through_functions(
-    plan: &Plan,
+    plan: &SamplePlan,
     at: Position,
     mut stages: Vec<PreviewStage>,
 ) -> Result<Vec<PreviewStage>, StageFailure> {

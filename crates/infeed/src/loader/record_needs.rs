@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use crate::fields::scratch::Position;
+use crate::maker::needs::SampleBytes;
 use crate::pipeline::Pipeline;
-use crate::plan::Plan;
+use crate::plan::SamplePlan;
 use crate::plan::headers::HeaderReader;
-use crate::plan::needs::SampleBytes;
-use crate::plan::sample::Position;
 use infeed_codec::decode::Decoder;
 use infeed_core::batch::ColumnKind;
 use infeed_core::order::permute::Permutation;
@@ -83,7 +83,7 @@ impl RecordNeeds {
     /// the same pipeline and stored source read nothing.
     pub(super) fn of(
         pipeline: &Pipeline,
-        plan: &Plan,
+        plan: &SamplePlan,
         source: &dyn Source,
         readers: usize,
     ) -> RecordNeeds {
@@ -147,7 +147,7 @@ impl RecordNeeds {
 }
 
 /// Bytes that a row outside slabs gets, without knowledge of a record.
-fn assumed_row_bytes(plan: &Plan) -> u64 {
+fn assumed_row_bytes(plan: &SamplePlan) -> u64 {
     let kinds = plan.columns().iter().map(|column| &column.kind);
     let bytes = kinds.map(|kind| match kind {
         ColumnKind::Fixed { .. } => 0,
@@ -159,7 +159,7 @@ fn assumed_row_bytes(plan: &Plan) -> u64 {
 
 /// Reads the sizes of a source's records.
 struct SizeReader<'a> {
-    plan: &'a Plan,
+    plan: &'a SamplePlan,
     source: &'a dyn Source,
     /// Whether headers suffice for records that are files.
     by_header: bool,
@@ -169,7 +169,7 @@ struct SizeReader<'a> {
 }
 
 impl<'a> SizeReader<'a> {
-    fn new(plan: &'a Plan, source: &'a dyn Source) -> SizeReader<'a> {
+    fn new(plan: &'a SamplePlan, source: &'a dyn Source) -> SizeReader<'a> {
         let is_remote = source.parallel_reads().is_some();
         let most = match is_remote {
             // Without own rows, only scratch depends on sizes.
@@ -363,7 +363,7 @@ mod tests {
     }
 
     fn needs(pipeline: &Pipeline, source: &dyn Source) -> RecordNeeds {
-        let plan = Plan::over(pipeline, source).expect("a plan");
+        let plan = SamplePlan::over(pipeline, source).expect("a plan");
         RecordNeeds::of(pipeline, &plan, source, 4)
     }
 

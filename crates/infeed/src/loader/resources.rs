@@ -8,7 +8,7 @@ use super::record_needs::RecordNeeds;
 use super::tuning::Tuning;
 use super::whole_groups::WholeGroups;
 use crate::pipeline::Pipeline;
-use crate::plan::Plan;
+use crate::plan::SamplePlan;
 use crate::plan::device::{BatchLayouts, Placement};
 use infeed_core::batch::Batcher;
 use infeed_core::error::Error;
@@ -50,7 +50,7 @@ pub(crate) struct Resources {
 pub(crate) fn divide(
     pipeline: &Pipeline,
     source: &dyn Source,
-    plan: &mut Plan,
+    plan: &mut SamplePlan,
     layouts: &mut BatchLayouts,
     partition: &Partition,
     options: &Options,
@@ -120,12 +120,12 @@ type MemoryDivision = (Shares, usize, Option<Tuning>);
 /// resizes needs larger slabs. If they would cost in-flight batches or workers, that layout is left
 /// out, because a trial must not slow the run.
 fn divide_memory(
-    plan: &mut Plan,
+    plan: &mut SamplePlan,
     forms: &mut BatchLayouts,
     rows: usize,
     ask: impl Fn(u64) -> Result<MemoryDivision, Error>,
 ) -> Result<MemoryDivision, Error> {
-    let of = |plan: &Plan, forms: usize| {
+    let of = |plan: &SamplePlan, forms: usize| {
         let forms: Vec<_> = plan.forms().into_iter().take(forms).collect();
         Batcher::of_forms(forms, rows, 0, None).slab_bytes()
             + Finisher::new(plan, rows, 0, None).slab_bytes()
@@ -203,7 +203,7 @@ mod tests {
         let divided = |memory, workers, placement| {
             let mut options = Options::default();
             (options.memory, options.workers) = (Some(memory), workers);
-            let mut plan = Plan::over(&pipeline, &*source)?;
+            let mut plan = SamplePlan::over(&pipeline, &*source)?;
             let mut layouts = plan.for_device(placement, false);
             let (plan_ref, forms) = (&mut plan, &mut layouts);
             let resources = divide(

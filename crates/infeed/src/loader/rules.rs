@@ -1,7 +1,7 @@
 //! Rules of a batch: what the run that consumes it decides about its records.
 
 use super::digest::DigestScope;
-use super::options::OnError;
+use serde::{Deserialize, Serialize};
 
 /// Rules of a batch: those of the run that consumes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,4 +43,18 @@ impl RecordLimits {
         scratch: u64::MAX,
         row: u64::MAX,
     };
+}
+
+/// Policy for a record with bad bytes. A failed *read* always stops the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnError {
+    /// Returns the error at the record's position in the order.
+    #[default]
+    Stop,
+    /// Another record, a function of seed, epoch and position, takes its place.
+    Substitute,
+    /// Leaves the record out, so its batch is shorter. Rejected where all batches must be full:
+    /// with several ranks, and with every [`Tail`](infeed_core::order::partition::Tail) but `Keep`.
+    Skip,
 }

@@ -1,65 +1,12 @@
-//! Division of an epoch into batches, and the batch, row and rules of each sequence number.
+//! The batch, row and rules of each sequence number.
 
 use std::sync::Arc;
 
 use super::digest::DigestScope;
-use super::options::{OnError, Options};
 use super::remote::requests::RequestedBatches;
 use super::rules::BatchRules;
-use crate::plan::Plan;
-use infeed_core::batch::{ColumnKind, ColumnSpec};
-use infeed_core::error::Error;
 use infeed_core::exec::{RowLocation, Sequence};
-use infeed_core::order::Order;
-use infeed_core::order::partition::{Partition, PartitionError, RowPosition, Tail};
-
-/// Divides an epoch into batches of `global` rows, or of the sizes of the order, and each batch among
-/// the ranks.
-///
-/// # Errors
-///
-/// [`Error::Config`] if the options or the plan do not allow a last batch with this `tail`.
-pub(crate) fn divide_epoch(
-    plan: &Plan,
-    order: &Order,
-    global: u64,
-    tail: Tail,
-    options: &Options,
-) -> Result<Partition, Error> {
-    let (rank, ranks) = (options.rank, options.world_size);
-    let partition = match order.batch_ends() {
-        None => Partition::new(order.len(), global, rank, ranks, tail),
-        Some((ends, last)) => {
-            Partition::of_sizes(order.len(), Arc::clone(ends), last, (rank, ranks), tail)
-        }
-    };
-    let partition = partition.map_err(|error| {
-        let fix = match (error, order.batch_ends()) {
-            (PartitionError::Indivisible { .. }, Some(_)) => {
-                format!("; with max_tokens, use multiple_of={ranks}")
-            }
-            _ => String::new(),
-        };
-        Error::config("batch", format!("{error}{fix}"))
-    })?;
-    if options.on_error == OnError::Skip && (tail != Tail::Keep || options.world_size > 1) {
-        let problem = "\"skip\" makes batches shorter, which drop_last, tail=\"pad\" or \"wrap\" \
-                       and several ranks do not allow; use on_error=\"substitute\"";
-        return Err(Error::config("on_error", problem));
-    }
-    let padded = |column: &&ColumnSpec| matches!(column.kind, ColumnKind::Padded { .. });
-    if partition.leaves_a_rank_empty()
-        && let Some(column) = plan.columns().iter().find(padded)
-    {
-        let problem = format!(
-            "the last batch of a rank would be only padding, so `{}`, which is padded to the \
-             largest row, would have no size; use tail=\"wrap\" or \"drop\"",
-            column.name
-        );
-        return Err(Error::config("batch", problem));
-    }
-    Ok(partition)
-}
+use infeed_core::order::partition::{Partition, RowPosition};
 
 /// The order in which a job makes batches.
 #[derive(Debug)]
@@ -163,7 +110,8 @@ impl BatchSchedule {
 mod tests {
     use super::*;
     use crate::loader::remote::BatchRequest;
-    use crate::loader::rules::RecordLimits;
+    use crate::loader::rules::{OnError, RecordLimits};
+    use infeed_core::order::partition::Tail;
 
     fn partition(rank: u64) -> Partition {
         Partition::new(20, 4, rank, 2, Tail::Keep).expect("two ranks")

@@ -13,14 +13,15 @@ use super::options::Options;
 use super::records::RecordJob;
 use super::remote::{RemoteBatches, RunDescription};
 use super::resources::Resources;
+use super::rules::{BatchRules, RecordLimits};
 use super::run_digest::RunDigest;
-use super::state::LoaderState;
+use super::running::{ConsumerProgress, Loader};
+use super::state::{self, LoaderState};
 use super::tuning::Tuning;
 use super::window::BatchesInFlight;
-use super::{ConsumerProgress, Loader};
 use crate::pipeline::Pipeline;
-use crate::plan::Plan;
-use crate::plan::device::{BatchLayouts, Placement};
+use crate::plan::SamplePlan;
+use crate::plan::device::{BatchLayouts, DecodeBy, Placement};
 use infeed_core::batch::{Batcher, PrepareSlab};
 use infeed_core::counters::Timeline;
 use infeed_core::error::Error;
@@ -46,7 +47,7 @@ pub(crate) struct PlannedRun {
     /// The description, with the resolved outputs of its functions.
     pub(crate) pipeline: Pipeline,
     pub(crate) source: Arc<dyn Source>,
-    pub(crate) plan: Plan,
+    pub(crate) plan: SamplePlan,
     pub(crate) layouts: BatchLayouts,
     pub(crate) order: Order,
     /// Rows of the global batch.
@@ -133,9 +134,14 @@ impl PreparedRun {
             config.ahead,
             partition.rows(),
         );
+        let ranks = options.world_size;
         let begin = LoaderState {
             decoder,
-            ..LoaderState::begin(&pipeline, &*source, &order, &partition, options)
+            decoder_share: match options.decode {
+                DecodeBy::Mix(1..) => Some(options.decode.share()),
+                _ => None,
+            },
+            ..LoaderState::begin(&pipeline, &*source, (&order, &partition), ranks)
         };
         let selection = pipeline.selection(&*source, &order);
         let for_device = layouts.each.iter().any(|(by, _)| *by == Placement::Device);
@@ -150,8 +156,13 @@ impl PreparedRun {
             None => None,
         };
         let losses = LossLog::watching(&pipeline, &*source);
+        let rules = BatchRules {
+            on_error: options.on_error,
+            digested: options.digest,
+            limits: RecordLimits::NONE,
+        };
         let job = RecordJob::new(
-            source, plan, order, partition, assembler, options, &shares, timeline,
+            source, plan, order, partition, assembler, rules, &shares, timeline,
         );
         let job = job.with_cache(cache).with_losses(losses);
         Ok(PreparedRun {
@@ -169,6 +180,34 @@ impl PreparedRun {
             selection,
         })
     }
+
+    /// Describes the run for remote workers.
+    pub(super) fn describe(&self, options: &Options) -> RunDescription {
+        let PreparedRun {
+            job,
+            begin,
+            pipeline,
+            ..
+        } = self;
+        let rows = pipeline.without_batch_functions();
+        let fingerprint = state::fingerprint(&rows, job.order().fingerprint());
+        RunDescription {
+            begin: begin.clone(),
+            fingerprint: state::hex(fingerprint),
+            rows,
+            columns: job.plan().columns().to_vec(),
+            source: Arc::clone(job.source()),
+            partition: job.partition().clone(),
+            rank: options.rank,
+            world_size: options.world_size,
+            for_device: self.for_device,
+            rules: BatchRules {
+                on_error: options.on_error,
+                digested: options.digest,
+                limits: job.limits(self.shares.spare_bytes),
+            },
+        }
+    }
 }
 
 impl Loader {
@@ -185,7 +224,7 @@ impl Loader {
         let remote = options
             .remote
             .clone()
-            .map(|remote| (remote, RunDescription::new(&run, &options)));
+            .map(|remote| (remote, run.describe(&options)));
         let PreparedRun {
             job,
             config,

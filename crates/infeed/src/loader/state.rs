@@ -5,7 +5,6 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::digest::Digest;
-use super::{Loader, Options};
 use crate::pipeline::{Pipeline, RaggedForm};
 use crate::plan::device::DecodeBy;
 use infeed_codec::transform::Transform;
@@ -18,7 +17,7 @@ use infeed_core::random::{hash, hash_bytes};
 use infeed_source::Source;
 
 /// Version of the state format.
-const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 
 /// State from which a run resumes. It is equal on all ranks, except for the bad records, which each
 /// rank met itself. They only continue the count and change no batch.
@@ -80,9 +79,8 @@ impl LoaderState {
     pub(super) fn begin(
         pipeline: &Pipeline,
         source: &dyn Source,
-        order: &Order,
-        partition: &Partition,
-        options: &Options,
+        (order, partition): (&Order, &Partition),
+        ranks: u64,
     ) -> LoaderState {
         let tail = partition.tail();
         LoaderState {
@@ -100,12 +98,9 @@ impl LoaderState {
             description: hex(fingerprint(pipeline, order.fingerprint())),
             digest: None,
             decoder: None,
-            decoder_share: match options.decode {
-                DecodeBy::Mix(1..) => Some(options.decode.share()),
-                _ => None,
-            },
+            decoder_share: None,
             python: functions(pipeline),
-            ranks: pipeline.has_batch_functions().then_some(options.world_size),
+            ranks: pipeline.has_batch_functions().then_some(ranks),
             bad: Vec::new(),
         }
     }
@@ -236,103 +231,6 @@ pub(super) fn fingerprint(pipeline: &Pipeline, order: Option<u64>) -> u64 {
 fn functions(pipeline: &Pipeline) -> Vec<String> {
     let names = pipeline.python.iter();
     names.map(|spec| spec.function.clone()).collect()
-}
-
-impl Loader {
-    /// Returns epoch and step of the next batch. After the last step, it is the first of the next
-    /// epoch.
-    pub fn next_place(&self) -> (u64, u64) {
-        match self.place() {
-            (epoch, step) if step == self.partition.steps() => (epoch + 1, 0),
-            place => place,
-        }
-    }
-
-    /// Returns the state of the run.
-    pub fn state(&self) -> LoaderState {
-        let mut state = self.begin.clone();
-        let (epoch, step) = self.next_place();
-        (state.epoch, state.position) = (epoch, self.partition.begin(step));
-        state.bad = self.bad_before(state.epoch, state.position);
-        state.digest = (self.options.world_size == 1).then(|| self.digest());
-        state
-    }
-
-    /// Resumes a run in O(1): no consumed record is read again. The number of workers or ranks may
-    /// differ.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] that names the difference, if the state has another dataset, description,
-    /// seed or batch; or as [`Loader::seek`].
-    pub fn restore(&self, saved: &LoaderState) -> Result<(), Error> {
-        let differences = self.begin.differences(saved);
-        if !differences.is_empty() {
-            let problem = format!(
-                "it belongs to another run ({}); open the pipeline as it was, or load the state \
-                 with strict=False",
-                differences.join("; ")
-            );
-            return Err(Error::config("state", problem));
-        }
-        let step = self.partition.step_at(saved.position);
-        if step < self.partition.steps() && self.partition.begin(step) != saved.position {
-            let problem = format!("position {} is not the start of a batch", saved.position);
-            return Err(Error::config("state", problem));
-        }
-        self.go_on(saved, step)
-    }
-
-    /// Resumes even where [`Loader::restore`] fails: at the same position of this loader's own
-    /// order. Returns notes on the consequences; empty if nothing has changed.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] for a state of another version, or as [`Loader::seek`].
-    pub fn restore_anyway(&self, saved: &LoaderState) -> Result<Vec<String>, Error> {
-        if saved.version != VERSION {
-            let problem = format!("version {} is not known; this is {VERSION}", saved.version);
-            return Err(Error::config("state", problem));
-        }
-        let mut notes = self.begin.differences(saved);
-        // Deliver a partly delivered batch again rather than skip its rest.
-        let step = self.partition.step_at(saved.position);
-        let steps = self.steps()?;
-        let mut place = saved.clone();
-        let step = match step < steps {
-            true => step,
-            false => {
-                place.epoch += 1;
-                0
-            }
-        };
-        if !notes.is_empty() {
-            notes.push(format!(
-                "resuming at step {step} of epoch {} in the order of this loader: some records of \
-                 this epoch may occur twice and others never",
-                place.epoch
-            ));
-        }
-        self.go_on(&place, step)?;
-        Ok(notes)
-    }
-
-    fn go_on(&self, saved: &LoaderState, step: u64) -> Result<(), Error> {
-        self.seek(saved.epoch, step)?;
-        if let (Some(now), Some(then)) = (&self.begin.decoder, &saved.decoder)
-            && now != then
-        {
-            let text = format!(
-                "the JPEG decoder changes to {now}, was {}; pixels are close but not equal",
-                excerpt(then)
-            );
-            tracing::warn!("{text}");
-            self.progress().notices.push(text);
-        }
-        self.take_bad_from(saved);
-        self.take_digest_from(saved);
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -167,7 +167,7 @@ pub(super) fn gather(executor: &Executor<RecordJob>, shares: &Shares) -> Stats {
         python: job.source().python(),
         workers: executor.workers(),
         ready: executor.ready(),
-        held: super::held(executor),
+        held: held(executor),
         warnings: job.warnings(),
         budget_bytes: shares.total_bytes,
         slab_bytes: shares.slab_bytes,
@@ -178,4 +178,13 @@ pub(super) fn gather(executor: &Executor<RecordJob>, shares: &Shares) -> Stats {
         decoded_cache: job.cache_stats(),
         ..Stats::default()
     }
+}
+
+/// Number of batches that the consumer holds.
+pub(super) fn held(executor: &Executor<RecordJob>) -> usize {
+    executor
+        .job()
+        .assembler()
+        .live()
+        .saturating_sub(executor.ready())
 }

@@ -12,7 +12,7 @@ pub const VALID: &str = "valid";
 
 /// A column of lists that the batch pads to the longest.
 #[derive(Clone, Debug)]
-pub(super) struct PaddedList {
+pub(crate) struct PaddedList {
     at: usize,
     dtype: DType,
     item: Vec<usize>,
@@ -21,7 +21,7 @@ pub(super) struct PaddedList {
 }
 
 /// Whether a batch has further columns. Rejects functions that would not expect them.
-pub(super) fn check(pipeline: &Pipeline) -> Result<bool, Error> {
+pub(crate) fn check(pipeline: &Pipeline) -> Result<bool, Error> {
     let marks = pipeline.batch.settled_tail()? == Tail::Pad;
     let counts = pipeline.batch.ragged == RaggedForm::Pad;
     let on_batches = |spec: &&FunctionSpec| spec.on == FunctionScope::Batch;
@@ -41,7 +41,7 @@ pub(super) fn check(pipeline: &Pipeline) -> Result<bool, Error> {
 }
 
 /// Adds the columns to those of `part`: the source, or the last function on samples.
-pub(super) fn add(
+pub(crate) fn add(
     pipeline: &Pipeline,
     columns: &mut Vec<ColumnSpec>,
     part: &str,
@@ -113,7 +113,7 @@ fn push(
 }
 
 /// Sets the shapes of the lists of a row, and their lengths.
-pub(super) fn measure(lists: &[PaddedList], row: &mut BatchRow) {
+pub(crate) fn measure(lists: &[PaddedList], row: &mut BatchRow) {
     for list in lists {
         let Some(RowCell::Own { shape, bytes }) = row.cells.get_mut(list.at) else {
             continue;

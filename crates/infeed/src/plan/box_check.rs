@@ -1,6 +1,7 @@
 //! Compares the boxes of records with their images, without decoding pixels.
 
-use super::boxes::{self, BoxesError, BoxesPlan};
+use crate::fields::boxes::{self, BoxesPlan};
+use crate::fields::failure::BoxesError;
 use crate::pipeline::Pipeline;
 use infeed_codec::decode::{Decoder, ImageFrame, Limits};
 use infeed_core::sample::{Field, FieldKind, Pixels, Record};

@@ -1,8 +1,8 @@
 //! Checks for fields with image coordinates that are not declared as boxes. No transform changes
 //! these, so transforms that move pixels, or mix them with another sample's, must not go unnoticed.
 
-use super::mix::DEFAULT_LABEL;
-use super::place;
+use crate::fields::failure::part_name;
+use crate::fields::labels::DEFAULT_LABEL;
 use crate::pipeline::Pipeline;
 use infeed_codec::transform::Transform;
 use infeed_core::error::Error;
@@ -147,7 +147,7 @@ fn mismatch<'a>(
         };
         let held: Vec<&Field> = fields.iter().filter(is_held).collect();
         (!held.is_empty()).then(|| Mismatch {
-            part: place(at, transform),
+            part: part_name(at, transform),
             action,
             held,
         })

@@ -3,17 +3,20 @@
 
 use std::fmt;
 
-use super::fold::{FieldStep, StepStage};
+use super::added::VALID;
 use super::function::{ColumnOrigin, FunctionCall};
-use super::joined::JoinPlan;
-use super::{FieldPlan, PixelPlan, Plan, VALID};
+use super::join::JoinPlan;
+use super::sample_plan::SamplePlan;
+use crate::fields::field::FieldPlan;
+use crate::fields::pixels::plan::PixelPlan;
+use crate::fields::steps::{FieldStep, StepStage};
 use crate::function::FunctionScope;
 use crate::pipeline::Layout;
 use infeed_codec::transform::Effect;
 use infeed_core::batch::{ColumnKind, ColumnSpec};
 use infeed_core::sample::Pixels;
 
-impl fmt::Display for Plan {
+impl fmt::Display for SamplePlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (field, column)) in self.fields.iter().zip(&self.columns).enumerate() {
             match field {
@@ -31,10 +34,7 @@ impl fmt::Display for Plan {
                     shape(&column.kind)
                 )?,
                 FieldPlan::Boxed => {
-                    let mut boxes = self.boxes.iter();
-                    let moves = boxes.any(|boxes| boxes.moves(at))
-                        || self.points.iter().any(|points| points.field == at);
-                    let text = match moves {
+                    let text = match self.moved.moves(at) {
                         true => "moved with the image",
                         false => "rows of the boxes that stay",
                     };
@@ -88,7 +88,7 @@ fn added(f: &mut fmt::Formatter<'_>, column: &ColumnSpec) -> fmt::Result {
     writeln!(f, "{}: {text} -> {}", column.name, shape(&column.kind))
 }
 
-impl Plan {
+impl SamplePlan {
     /// Names the steps of a field that run in a stage. Several parts of a transform are one name.
     fn names(&self, plan: &PixelPlan, stage: StepStage) -> Vec<String> {
         let usual = || plan.steps.iter().filter(|step| !step.is_rare);
@@ -258,7 +258,9 @@ mod tests {
             .known_fields()
             .expect("fields")
             .expect("known");
-        Plan::new(pipeline, &fields).expect("a plan").to_string()
+        SamplePlan::new(pipeline, &fields)
+            .expect("a plan")
+            .to_string()
     }
 
     #[test]

@@ -6,21 +6,14 @@
 
 use std::str::FromStr;
 
-use infeed_raw::kernel::{Integer, Kernel};
-use infeed_raw::simd;
-
-use super::classes::ClassMap;
-use super::devices::Devices;
-use super::fold::{FieldStep, StepStage};
-use super::write::simd_layout;
-use super::{FieldPlan, PixelPlan, Plan, RowPass, VALID};
-use crate::pipeline::Layout;
-use infeed_codec::decode::ColorMode;
-use infeed_codec::transform::{Effect, Filter, Transform};
-use infeed_core::batch::{ColumnKind, ColumnSpec};
+use super::added::VALID;
+use super::sample_plan::SamplePlan;
+use crate::fields::field::FieldPlan;
+use crate::fields::pixels::files::Devices;
+use crate::fields::steps::FieldStep;
+use infeed_core::batch::ColumnSpec;
 use infeed_core::error::Error;
-use infeed_core::sample::{DType, Depth, Pixels, Size};
-use infeed_device::ring::{Route, Upload, crops};
+use infeed_device::ring::{Route, Upload};
 
 /// Where the movable part of the row processing runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,14 +57,6 @@ pub enum DecodeBy {
 }
 
 const NO_RESIZE: &str = "because no uint8 image has a bilinear resize followed only by flips";
-
-/// The host's pass over pixels that a device expands.
-const BYTES: RowPass = RowPass::Convert {
-    dtype: DType::UInt8,
-    layout: Layout::Hwc,
-    scale: [1.0; 4],
-    bias: [0.0; 4],
-};
 
 /// Denominator of shares.
 const PARTS: u8 = 16;
@@ -161,7 +146,7 @@ struct RowLayout {
     routes: Vec<Route>,
 }
 
-impl Plan {
+impl SamplePlan {
     /// Moves the expansion of rows to a device as far as `wanted` allows. The host then makes
     /// smaller rows, or rows of several layouts. `by_bytes` says that the bytes of expanded rows
     /// are needed on the host.
@@ -239,7 +224,7 @@ impl Plan {
         }
     }
 
-    /// As [`Plan::for_device`], and leaves files to a device that decodes.
+    /// As [`SamplePlan::for_device`], and leaves files to a device that decodes.
     ///
     /// # Errors
     ///
@@ -271,6 +256,19 @@ impl Plan {
             return Err(Error::config("decode", problem));
         }
         Ok(forms)
+    }
+
+    /// Whether a device decodes the files of a record.
+    pub(crate) fn is_by_device(&self, record: u64) -> bool {
+        let devices = self.devices.as_ref();
+        devices.is_some_and(|devices| devices.takes(self.seed, record))
+    }
+
+    /// Lets the host decode a record's files from now on.
+    pub(crate) fn keep_on_host(&self, record: u64) {
+        if let Some(devices) = &self.devices {
+            devices.keep_on_host(record);
+        }
     }
 
     /// Returns the reason why rows must be expanded on the host, if there is one.
@@ -346,169 +344,59 @@ fn unchanged(column: &ColumnSpec) -> Route {
     }
 }
 
-impl PixelPlan {
-    /// Whether a single bilinear resize, of a part of the stored image, gives images their size,
-    /// and only flip, cast and scale follow.
-    fn resizes_last(&self, transforms: &[Transform]) -> bool {
-        let mut resizes = 0;
-        self.steps.iter().all(|step| {
-            let transform = &transforms[step.transform];
-            match (step.stage, step.effect) {
-                (StepStage::Decode, _) => {
-                    transform.effect() != Effect::Crop || !transform.is_random()
-                }
-                (StepStage::Row, Effect::Flip | Effect::Scale) => true,
-                (StepStage::Pass, Effect::Resize) => {
-                    resizes += 1;
-                    transform.filter() == Some(Filter::Bilinear) && transform.is_antialiased()
-                }
-                _ => step.is_rare,
-            }
-        }) && resizes == 1
+#[cfg(test)]
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::{Pipeline, SourceSpec};
+    use infeed_codec::transform::RandomResizedCrop;
+
+    fn plan(seed: u64, decode: DecodeBy) -> SamplePlan {
+        let pipeline = Pipeline::new(SourceSpec::folder("photos"))
+            .shuffle(seed)
+            .decode()
+            .transform(RandomResizedCrop::new(224))
+            .batch(4);
+        let fields = pipeline.source.known_fields().expect("fields");
+        let mut plan = SamplePlan::new(&pipeline, &fields.expect("known")).expect("a plan");
+        let forms = plan.for_device_by(decode, Placement::Resize, false);
+        forms.expect("images that a device resizes");
+        plan
     }
 
-    /// Moves steps to a device, which makes `kind`. The host's pass becomes `finish`.
-    fn leave(&mut self, kind: &ColumnKind, finish: RowPass, moves: impl Fn(&FieldStep) -> bool) {
-        self.on_device = Some((self.finish.layout(), kind.clone()));
-        self.finish = finish;
-        for step in self.steps.iter_mut().filter(|step| moves(step)) {
-            step.stage = StepStage::Device;
+    fn of(plan: &SamplePlan) -> Vec<u64> {
+        (0..16_000)
+            .filter(|&record| plan.is_by_device(record))
+            .collect()
+    }
+
+    #[test]
+    fn seed_and_record_number_alone_choose_the_device() {
+        for share in 1..16 {
+            let found = of(&plan(3, DecodeBy::Mix(share)));
+            let wanted = 1000 * usize::from(share);
+            assert!(
+                found.len().abs_diff(wanted) < 250,
+                "{} of {wanted}",
+                found.len()
+            );
+            assert_eq!(found, of(&plan(3, DecodeBy::Mix(share))));
+            let more = of(&plan(3, DecodeBy::Mix(share + 1)));
+            assert!(
+                found
+                    .iter()
+                    .all(|record| more.binary_search(record).is_ok())
+            );
+            assert_ne!(found, of(&plan(4, DecodeBy::Mix(share))));
         }
+        assert_eq!(of(&plan(3, DecodeBy::Gpu)).len(), 16_000);
+        assert!(of(&plan(3, DecodeBy::Auto)).is_empty());
     }
 
-    /// Changes the plan so that the host writes bytes, and returns the device's kernel. `None` if
-    /// that saves nothing or no kernel exists.
-    fn leave_to_device(&mut self, kind: &ColumnKind) -> Option<Kernel> {
-        let Size { height, width } = self.size?;
-        let (height, width) = (height as usize, width as usize);
-        let (kernel, finish) = match &self.finish {
-            RowPass::Convert {
-                dtype: dtype @ (DType::Float32 | DType::Float16 | DType::BFloat16),
-                layout,
-                scale,
-                bias,
-            } if self.depth == Depth::U8 => {
-                let kernel = Kernel::Expand {
-                    height,
-                    width,
-                    channels: self.out_channels,
-                    dtype: element(*dtype)?,
-                    layout: simd_layout(*layout),
-                    scale: *scale,
-                    bias: *bias,
-                };
-                (kernel, BYTES)
-            }
-            // The value 255 is then no class and becomes zeros.
-            RowPass::OneHot {
-                classes,
-                dtype,
-                layout,
-            } if classes.count() <= 255 => {
-                let kernel = Kernel::OneHot {
-                    height,
-                    width,
-                    classes: classes.count(),
-                    dtype: element(*dtype)?,
-                    layout: simd_layout(*layout),
-                };
-                (kernel, class_bytes(classes))
-            }
-            // A byte holds all classes, and 255 for unknown pixels.
-            RowPass::Classes {
-                classes,
-                dtype: DType::Int64,
-                none,
-            } if classes.count() <= 255 => {
-                let kernel = Kernel::Widen {
-                    height,
-                    width,
-                    dtype: Integer::I64,
-                    unknown: *none,
-                };
-                (kernel, class_bytes(classes))
-            }
-            _ => return None,
-        };
-        self.leave(kind, finish, |step| {
-            matches!(step.effect, Effect::Scale | Effect::Classes)
-        });
-        Some(kernel)
-    }
-
-    /// Changes the plan so that the host need not resize, and returns the device's kernel. `None`
-    /// if no kernel exists.
-    fn leave_resize(&mut self, kind: &ColumnKind) -> Option<Kernel> {
-        let to = self.size?;
-        let RowPass::Convert {
-            dtype,
-            layout,
-            scale,
-            bias,
-        } = &self.finish
-        else {
-            return None;
-        };
-        let channels = self.channels;
-        let is_plain = self.depth == Depth::U8 && self.out_channels == channels && channels <= 4;
-        if self.is_mask || !is_plain {
-            return None;
-        }
-        let kernel = Kernel::Resize {
-            height: to.height as usize,
-            width: to.width as usize,
-            channels,
-            dtype: element(*dtype)?,
-            layout: simd_layout(*layout),
-            scale: *scale,
-            bias: *bias,
-        };
-        self.crop_bytes = Some(crops::row_bytes(to, channels)?);
-        self.leave(kind, BYTES, |step| step.stage != StepStage::Decode);
-        Some(kernel)
-    }
-
-    /// Whether records contain files that the device's decoder can decode to RGB.
-    fn is_file_of_colours(&self) -> bool {
-        self.stored == Pixels::Encoded && self.mode == ColorMode::Rgb
-    }
-
-    /// Returns the column of rows of this plan.
-    fn kind(&self) -> ColumnKind {
-        let dtype = self.dtype();
-        if let Some(bytes) = self.crop_bytes {
-            let shape = vec![bytes];
-            return ColumnKind::Fixed { dtype, shape };
-        }
-        match self.size {
-            Some(size) => ColumnKind::Fixed {
-                dtype,
-                shape: self.shape(size),
-            },
-            None => ColumnKind::Padded {
-                dtype,
-                rank: self.rank(),
-            },
-        }
-    }
-}
-
-/// Class numbers as bytes, 255 for pixels of unknown class.
-fn class_bytes(classes: &ClassMap) -> RowPass {
-    RowPass::Classes {
-        classes: classes.clone(),
-        dtype: DType::UInt8,
-        none: i64::from(u8::MAX),
-    }
-}
-
-/// Element type of the kernel's output.
-fn element(dtype: DType) -> Option<simd::Dtype> {
-    match dtype {
-        DType::UInt8 => Some(simd::Dtype::U8),
-        DType::Float32 => Some(simd::Dtype::F32),
-        DType::Float16 => Some(simd::Dtype::F16),
-        DType::BFloat16 => Some(simd::Dtype::BF16),
-        _ => None,
+    #[test]
+    fn a_record_kept_on_the_host_stays_there() {
+        let plan = plan(1, DecodeBy::Gpu);
+        plan.keep_on_host(7);
+        assert!(!plan.is_by_device(7) && plan.is_by_device(8));
     }
 }

@@ -2,16 +2,14 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::Plan;
-use super::computed::KeptSample;
-use super::failure::{SampleError, StageFailure};
-use super::sample::Position;
+use crate::fields::failure::{SampleError, StageFailure};
+use crate::fields::pixels::planner::unsized_image;
+use crate::fields::scratch::Position;
 use crate::function::{
     CallCost, Function, FunctionFailure, FunctionScope, RunningFunction, ValueForm, ValueSink,
 };
 use crate::pipeline::{FunctionSpec, Pipeline};
-use infeed_core::batch::{Array, BatchRow, Column, ColumnKind, ColumnSpec, RowCell, Values};
-use infeed_core::counters::{Meter, Stage, ThreadCounters};
+use infeed_core::batch::{Array, Column, ColumnKind, ColumnSpec, RowCell, Values};
 use infeed_core::error::Error;
 use infeed_core::sample::{DType, FieldKind};
 
@@ -22,9 +20,9 @@ pub(crate) struct FunctionCall {
     pub(crate) on: FunctionScope,
     pub(crate) processes: usize,
     /// Version of the results of a deterministic function.
-    pub(super) version: Option<u64>,
+    pub(crate) version: Option<u64>,
     /// Index in the description; keys its random draws.
-    number: u64,
+    pub(crate) number: u64,
     part: String,
     function: Option<Arc<dyn Function>>,
     running: OnceLock<Box<dyn RunningFunction>>,
@@ -46,7 +44,7 @@ pub(crate) enum ColumnOrigin {
 }
 
 /// Plans the functions of a description, up to the first one with an unknown output.
-pub(super) fn calls(
+pub(crate) fn calls(
     pipeline: &Pipeline,
     before: &[ColumnSpec],
     strict: bool,
@@ -91,7 +89,7 @@ pub(super) fn calls(
 }
 
 /// Rejects functions on samples together with mixing, which works on finished rows.
-pub(super) fn refuse_after_mixing(pipeline: &Pipeline) -> Result<(), Error> {
+pub(crate) fn refuse_after_mixing(pipeline: &Pipeline) -> Result<(), Error> {
     match pipeline
         .python
         .iter()
@@ -111,7 +109,7 @@ fn sized(pipeline: &Pipeline, columns: &[ColumnSpec]) -> Result<(), Error> {
     let differs = |column: &&ColumnSpec| matches!(column.kind, ColumnKind::Padded { .. });
     match columns.iter().find(differs) {
         Some(column) if !pipeline.batch.pad && !pipeline.batch.is_of_one() => {
-            Err(super::unsized_image(&column.name))
+            Err(unsized_image(&column.name))
         }
         _ => Ok(()),
     }
@@ -206,7 +204,7 @@ impl FunctionCall {
     }
 
     /// Starts the function if it does not run yet, in at most `most` processes.
-    fn start(&self, most: usize) -> Result<(), Error> {
+    pub(crate) fn start(&self, most: usize) -> Result<(), Error> {
         if self.running.get().is_some() {
             return Ok(());
         }
@@ -220,7 +218,7 @@ impl FunctionCall {
     }
 
     /// Returns the file and the name by which other processes find the function.
-    pub(super) fn location(&self) -> Option<String> {
+    pub(crate) fn location(&self) -> Option<String> {
         self.function.as_ref()?.location()
     }
 
@@ -240,13 +238,13 @@ impl FunctionCall {
     }
 
     /// Returns the error of a call.
-    fn failed(&self, error: FunctionFailure) -> StageFailure {
+    pub(crate) fn failed(&self, error: FunctionFailure) -> StageFailure {
         let function = self.name.clone();
         SampleError::Function { function, error }.in_field(0)
     }
 
     /// Takes the columns after the function out of own cells.
-    pub(super) fn values(&self, cells: &mut [RowCell]) -> Result<Vec<Column>, StageFailure> {
+    pub(crate) fn values(&self, cells: &mut [RowCell]) -> Result<Vec<Column>, StageFailure> {
         let unlike = |_| FunctionFailure::wrong("its values have the wrong format");
         values_from(&self.columns, cells).map_err(|field| self.failed(unlike(field)))
     }
@@ -257,7 +255,7 @@ impl FunctionCall {
     }
 
     /// Calls the function with a sample and fills a cell for each column after it.
-    fn fill<'a>(
+    pub(crate) fn fill<'a>(
         &self,
         values: &[Column],
         seed: u64,
@@ -432,7 +430,7 @@ pub(crate) fn kind_text(kind: &ColumnKind) -> String {
 }
 
 /// Returns the shape of a list of items that takes this number of bytes.
-pub(super) fn list_shape(bytes: usize, dtype: DType, item: &[usize]) -> Vec<usize> {
+pub(crate) fn list_shape(bytes: usize, dtype: DType, item: &[usize]) -> Vec<usize> {
     let item_bytes = (item.iter().product::<usize>() * dtype.bytes()).max(1);
     let items = std::iter::once(bytes / item_bytes);
     items.chain(item.iter().copied()).collect()
@@ -458,7 +456,7 @@ fn pass(values: &Values, cell: &mut RowCell) {
 }
 
 /// Creates an empty own cell for each column.
-pub(super) fn own_cells(count: usize) -> Vec<RowCell> {
+pub(crate) fn own_cells(count: usize) -> Vec<RowCell> {
     let cell = || RowCell::Own {
         shape: Vec::new(),
         bytes: Vec::new(),
@@ -468,7 +466,7 @@ pub(super) fn own_cells(count: usize) -> Vec<RowCell> {
 
 /// Takes the values of one sample out of own cells. Fails with the index of a column whose bytes do
 /// not fit its shape.
-pub(super) fn values_from(
+pub(crate) fn values_from(
     columns: &[ColumnSpec],
     cells: &mut [RowCell],
 ) -> Result<Vec<Column>, usize> {
@@ -503,121 +501,6 @@ pub(super) fn values_from(
         });
     }
     Ok(values)
-}
-
-impl Plan {
-    /// Functions on samples.
-    pub(crate) fn sample_calls(&self) -> &[FunctionCall] {
-        let end = self
-            .calls
-            .partition_point(|call| call.on == FunctionScope::Sample);
-        &self.calls[..end]
-    }
-
-    /// Functions on batches.
-    pub(crate) fn batch_calls(&self) -> &[FunctionCall] {
-        &self.calls[self.sample_calls().len()..]
-    }
-
-    /// Starts all functions, those in other processes in at most `most`: more processes than
-    /// calling threads would be idle.
-    ///
-    /// # Errors
-    ///
-    /// As [`Function::start`].
-    pub fn start(&self, most: usize) -> Result<(), Error> {
-        self.calls.iter().try_for_each(|call| call.start(most))
-    }
-
-    /// Makes the row of a sample whose columns before the functions are in `scratch`. Writes what a
-    /// cache keeps of it to `keep`.
-    pub(super) fn through_functions(
-        &self,
-        scratch: &mut BatchRow,
-        at: Position,
-        row: &mut BatchRow,
-        keep: Option<KeptSample<'_>>,
-        meter: &mut Meter,
-        counters: &ThreadCounters,
-    ) -> Result<(), StageFailure> {
-        let values = values_from(&self.columns, &mut scratch.cells).map_err(|field| {
-            let error = SampleError::Shape {
-                found: "a byte count that does not fit its shape".to_owned(),
-                expected: kind_text(&self.columns[field].kind),
-                fix: "every record must have the shape its source declares",
-            };
-            error.in_field(field)
-        })?;
-        let (calls, cells) = (self.sample_calls(), &mut row.cells);
-        let Some(keep) = keep else {
-            return self.call_functions(calls, (values, Some(scratch)), at, cells, meter, counters);
-        };
-        let (first, rest) = calls.split_at(self.kept_functions());
-        let mut kept = own_cells(first.last().map_or(0, |call| call.columns.len()));
-        let values = (values, Some(scratch));
-        self.call_functions(first, values, at, &mut kept, meter, counters)?;
-        keep.write(&kept);
-        self.after_kept_functions(rest, &mut kept, at, cells, meter, counters)
-    }
-
-    /// Calls some of the functions on samples, one after the other. `values` are the columns before
-    /// the first one, and the scratch row that their memory returns to; the columns after the last
-    /// one go to `row`.
-    pub(super) fn call_functions(
-        &self,
-        calls: &[FunctionCall],
-        (mut values, mut scratch): (Vec<Column>, Option<&mut BatchRow>),
-        at: Position,
-        row: &mut [RowCell],
-        meter: &mut Meter,
-        counters: &ThreadCounters,
-    ) -> Result<(), StageFailure> {
-        let all = self.sample_calls().len() as u64;
-        for (number, call) in calls.iter().enumerate() {
-            let failed = |error| call.failed(error);
-            let is_last = number + 1 == calls.len();
-            let mut between = own_cells(if is_last { 0 } else { call.columns.len() });
-            meter.begin_alone(counters);
-            let called = match is_last {
-                true => call.fill(&values, self.seed, at, row.iter_mut()),
-                false => call.fill(&values, self.seed, at, between.iter_mut()),
-            };
-            let spent = called.as_ref().copied().unwrap_or_default();
-            meter.lap_alone(Stage::Python, spent.waited, spent.elsewhere, counters);
-            called.map_err(failed)?;
-            let bytes_in = bytes_of(&values);
-            if let Some(scratch) = scratch.take() {
-                take_back(&mut values, scratch);
-            }
-            let out: &[RowCell] = if is_last { row } else { &between };
-            let bytes_out = out.iter().map(super::sample::cell_bytes).sum();
-            let samples = u64::from(call.number + 1 == all);
-            counters.count(Stage::Python, samples, bytes_in, bytes_out);
-            if !is_last {
-                values = call.values(&mut between)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Bytes of a sample's columns after each function.
-    pub(super) fn function_bytes(&self) -> u64 {
-        let columns = self.sample_calls().iter().flat_map(|call| &call.columns);
-        let bytes = columns.filter_map(|column| column.kind.row_bytes());
-        bytes.map(|bytes| bytes as u64).sum()
-    }
-}
-
-/// Returns memory to the scratch row, unless the function kept it.
-fn take_back(values: &mut Vec<Column>, scratch: &mut BatchRow) {
-    for (column, cell) in values.drain(..).zip(&mut scratch.cells) {
-        if let (Values::Array(array), RowCell::Own { bytes, .. }) = (column.values, cell)
-            && let Some(memory) = array.give_back()
-        {
-            *bytes = memory;
-            bytes.clear();
-        }
-    }
 }
 
 /// Bytes of all values.

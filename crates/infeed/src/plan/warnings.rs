@@ -4,7 +4,8 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-use super::{coordinates, place, turned};
+use super::{coordinates, turned};
+use crate::fields::failure::part_name;
 use crate::pipeline::Pipeline;
 use infeed_codec::transform::Effect;
 use infeed_core::sample::{Field, FieldKind};
@@ -66,7 +67,7 @@ fn of_normalize(pipeline: &Pipeline, fields: &[Field]) -> Vec<String> {
                 None => wrong_unit(mean, std, is_float),
             };
             first = first.or(Some(at));
-            found.extend(text.map(|text| format!("{}: {text}", place(at, transform))));
+            found.extend(text.map(|text| format!("{}: {text}", part_name(at, transform))));
         }
     }
     found.dedup();
@@ -77,7 +78,7 @@ fn twice(pipeline: &Pipeline, first: usize, field: &str) -> String {
     format!(
         "`{field}` is normalized already by {}, so its values are no longer 0 to 1; remove one of \
          them",
-        place(first, &pipeline.transforms[first])
+        part_name(first, &pipeline.transforms[first])
     )
 }
 

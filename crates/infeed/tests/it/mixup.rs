@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use infeed::fields::scratch::Position;
 use infeed::order::window::Groups;
 use infeed::pipeline::{Layout, ShuffleWindow, SourceSpec};
-use infeed::plan::Plan;
-use infeed::plan::sample::Position;
+use infeed::plan::SamplePlan;
 use infeed::sample::{DType, Depth, Field, FieldKind, Pixels, Record, RecordId, Size};
 use infeed::source::{Admission, Read, ReadError, Sink, Source};
 use infeed::transform::{
@@ -48,7 +48,7 @@ fn blend(p: f64) -> MixUp {
 
 /// The mixing of each position of an epoch.
 fn mixings(pipeline: &Pipeline, source: &dyn Source, epoch: u64) -> Vec<Option<Mixing>> {
-    let plan = Plan::over(pipeline, source).expect("a plan");
+    let plan = SamplePlan::over(pipeline, source).expect("a plan");
     let order = pipeline.order(source, &[]).expect("an order");
     let of = |position| plan.mixing(Position { epoch, position }, || order.near(epoch, position));
     (0..order.len()).map(of).collect()

@@ -4,10 +4,10 @@
 use std::path::Path;
 
 use infeed::counters::Stage;
+use infeed::fields::scratch::Position;
 use infeed::pipeline::{Layout, SourceSpec};
-use infeed::plan::Plan;
-use infeed::plan::joined::JoinDraw;
-use infeed::plan::sample::Position;
+use infeed::plan::SamplePlan;
+use infeed::plan::join::JoinDraw;
 use infeed::sample::{Depth, Image, Size};
 use infeed::source::Source;
 use infeed::transform::{
@@ -36,7 +36,7 @@ fn mosaic(p: f64) -> Mosaic {
 
 /// The mosaic of each position of an epoch.
 fn draws(pipeline: &Pipeline, source: &dyn Source, epoch: u64) -> Vec<Option<MosaicDraw>> {
-    let plan = Plan::over(pipeline, source).expect("a plan");
+    let plan = SamplePlan::over(pipeline, source).expect("a plan");
     let order = pipeline.order(source, &[]).expect("an order");
     let of = |position| {
         let drawn = plan.join(Position { epoch, position }, || order.near(epoch, position));

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use infeed::batch::PADDING;
+use infeed::fields::scratch::Position;
 use infeed::loader::digest::{Digest, DigestScope};
 use infeed::loader::{CacheLimit, LoaderState};
 use infeed::pipeline::{Class, SourceSpec, Tail, Weights};
-use infeed::plan::Plan;
-use infeed::plan::sample::Position;
+use infeed::plan::SamplePlan;
 use infeed::random::mix;
 use infeed::source::Source;
 use infeed::transform::{CutMix, MixUp, RandomHorizontalFlip, RandomResizedCrop};
@@ -241,7 +241,7 @@ fn each_at_its_place(
     source: &dyn Source,
     batches: &[Global],
 ) -> usize {
-    let plan = Plan::over(pipeline, source).expect("a plan");
+    let plan = SamplePlan::over(pipeline, source).expect("a plan");
     let order = pipeline.order(source, &[]).expect("an order");
     let bad = |record| case.is_bad(source, record);
     let mut bad_partners = 0;

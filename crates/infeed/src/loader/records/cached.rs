@@ -2,9 +2,20 @@
 
 use bytes::Bytes;
 
-use super::*;
-use crate::plan::prepared;
+use super::record_job::{RecordJob, WorkerScratch};
+use crate::fields::pixels::prepared;
+use crate::fields::pixels::prepared::PixelState;
+use crate::loader::budget::ROOM;
+use crate::loader::cache::DecodedCache;
+use crate::loader::fetched::{FetchedContent, FetchedRecords, ReadPurpose, RowAttempts};
+use crate::loader::rules::RecordLimits;
+use infeed_core::counters::{Meter, Stage};
+use infeed_core::exec::budget::{BudgetError, Permit};
+use infeed_core::exec::{MemoryReservation, Sequence};
+use infeed_core::sample::Record;
+use infeed_source::Read;
 use infeed_source::store::held_bytes;
+use std::sync::Arc;
 
 /// Cached records that an I/O thread passes on at once.
 pub(super) const RUN: usize = 64;
@@ -27,10 +38,8 @@ impl RecordJob {
         if found.is_some() || !is_prepared || !cache.accepts(record.index) {
             return found;
         }
-        let prepared = self.within_limits(worker, limits, |scratch, counters, admit| {
-            let has_room = |bytes| cache.has_room(record.index, bytes);
-            self.plan
-                .prepare(record, scratch, counters, admit, has_room)
+        let prepared = self.within_limits(worker, limits, |mut maker| {
+            maker.prepare(record, |bytes| cache.has_room(record.index, bytes))
         });
         let buffer = prepared.ok()??;
         cache.add(record.index, &buffer);
@@ -72,7 +81,7 @@ impl RecordJob {
     ) {
         if let Some(cache) = &self.cache
             && is_good
-            && worker.scratch.warnings == 0
+            && worker.scratch.fields.warnings == 0
             && !bytes.is_empty()
             && cache.has_room(record, bytes.len() as u64)
         {

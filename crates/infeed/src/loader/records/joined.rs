@@ -3,8 +3,19 @@
 //! The next good record of the same row takes the place of a bad one, so a row needs no other
 //! read. If all are bad, the substitute of the row's own record takes every place.
 
-use super::*;
-use crate::plan::mosaic::{TileFailure, TileRecord};
+use super::record_job::{RecordJob, WorkerScratch};
+use crate::fields::failure::TileFailure;
+use crate::fields::pixels::prepared::PixelState;
+use crate::fields::scratch::Position;
+use crate::loader::failed::sample_error;
+use crate::loader::fetched::{FetchedRecords, RecordRole};
+use crate::loader::rules::RecordLimits;
+use crate::maker::SampleRecord;
+use crate::plan::join::JoinDraw;
+use infeed_core::batch::BatchRow;
+use infeed_core::error::Error;
+use infeed_core::exec::{FillOutcome, Sequence};
+use infeed_core::sample::Record;
 
 /// Records of a row that are not bad, the row's own first.
 type GoodRecords = Vec<Option<(Record, PixelState)>>;
@@ -59,7 +70,7 @@ impl RecordJob {
             match self.make_joined(&tiles, drawn, row, worker, rules.limits) {
                 Ok(()) => {
                     tried.written = Some(tiles[0].record.index);
-                    tried.add_unknown(worker.scratch.unknown_pixels);
+                    tried.add_unknown(worker.scratch.fields.unknown_pixels);
                     return FillOutcome::Done(self.finished(tried, at, row, worker, &rules));
                 }
                 Err((tile, error)) => {
@@ -98,19 +109,18 @@ impl RecordJob {
     /// Makes the sample of several records. An error has the number of the bad record.
     fn make_joined(
         &self,
-        tiles: &[TileRecord<'_>],
+        tiles: &[SampleRecord<'_>],
         drawn: &JoinDraw,
         row: &mut BatchRow,
         worker: &mut WorkerScratch,
         limits: RecordLimits,
     ) -> Result<(), (usize, Box<Error>)> {
         let begun = std::time::Instant::now();
-        let result = self.within_limits(worker, limits, |scratch, counters, admit| {
-            self.plan
-                .run_joined(tiles, drawn, row, scratch, counters, admit)
+        let result = self.within_limits(worker, limits, |mut maker| {
+            maker.make_joined(tiles, drawn, row)
         });
         let each = begun.elapsed() / tiles.len().max(1) as u32;
-        for TileRecord { record, .. } in tiles {
+        for SampleRecord { record, .. } in tiles {
             self.costs.measured(record.index, record.bytes(), each);
             self.losses.check(&*self.source, worker.at, record);
         }
@@ -137,11 +147,11 @@ fn tiles<'a>(
     good: &'a GoodRecords,
     own: Position,
     drawn: &JoinDraw,
-) -> Option<Vec<TileRecord<'a>>> {
+) -> Option<Vec<SampleRecord<'a>>> {
     let tile = |tile: usize| {
         let (record, state) = good[good_from(good, tile)?].as_ref()?;
         let partner = tile.checked_sub(1).map(|number| drawn.partners()[number]);
-        Some(TileRecord {
+        Some(SampleRecord {
             record,
             state: *state,
             at: Position {

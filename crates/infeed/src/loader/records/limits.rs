@@ -1,11 +1,10 @@
 //! Limits on the memory of a record, and the error of a record that exceeds them.
 
-use super::{RecordJob, WorkerScratch};
+use super::record_job::{RecordJob, WorkerScratch};
+use crate::fields::failure::SampleError;
 use crate::loader::rules::RecordLimits;
-use crate::plan::failure::SampleError;
-use crate::plan::sample::{AdmitMemory, SampleScratch};
+use crate::maker::SampleMaker;
 use infeed_core::batch::{BatchRow, RowCell};
-use infeed_core::counters::ThreadCounters;
 use infeed_core::error::{Error, MemoryAdvice, MemoryPurpose};
 use infeed_core::sample::Record;
 
@@ -20,16 +19,13 @@ impl RecordJob {
         }
     }
 
-    /// Runs `work` with memory for it, which may be requested once.
-    pub(super) fn within_limits<T, E>(
+    /// Runs `work` with a maker that may request memory once.
+    pub(super) fn within_limits<T>(
         &self,
         worker: &mut WorkerScratch,
         limits: RecordLimits,
-        work: impl FnOnce(&mut SampleScratch, &ThreadCounters, AdmitMemory<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        let WorkerScratch {
-            scratch, counters, ..
-        } = worker;
+        work: impl FnOnce(SampleMaker<'_>) -> T,
+    ) -> T {
         // The partner's row counts as scratch.
         let partner_bytes = match self.plan.mixes() {
             true => self.plan.spare_row_bytes(),
@@ -53,9 +49,10 @@ impl RecordJob {
             large = Some(granted.map_err(|_| refused(self.large.limit_bytes()))?);
             Ok(())
         };
-        let result = work(scratch, counters, &mut admit);
+        let maker = SampleMaker::new(&self.plan, &mut worker.scratch);
+        let result = work(maker.within(&mut admit));
         if large.is_some() {
-            scratch.shrink();
+            worker.scratch.shrink();
         }
         result
     }

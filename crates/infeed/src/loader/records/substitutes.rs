@@ -1,6 +1,23 @@
 //! Rows that need another record: substitutes for bad records, and partners for mixing.
 
-use super::*;
+use std::sync::Arc;
+
+use super::record_job::{
+    ATTEMPTS, Partners, ReadFrom, RecordJob, RecordRead, WorkerScratch, position,
+};
+use crate::fields::scratch::Position;
+use crate::loader::assemble::FilledRow;
+use crate::loader::budget::ROOM;
+use crate::loader::failed::sample_error;
+use crate::loader::fetched::{BadRecord, ReadPurpose, RecordRole, RowAttempts};
+use crate::loader::rules::{OnError, RecordLimits};
+use crate::maker::SampleRecord;
+use infeed_codec::transform::Mixing;
+use infeed_core::batch::BatchRow;
+use infeed_core::counters::Stage;
+use infeed_core::error::Error;
+use infeed_core::exec::{FillOutcome, Sequence};
+use infeed_core::order::partition::RowPosition;
 
 impl RecordJob {
     /// Returns the partners of a position's sample. After the end of the order, they are near the
@@ -123,22 +140,22 @@ impl RecordJob {
     /// Makes the partner's sample, at the partner's position, and mixes it into a row.
     pub(super) fn mix(
         &self,
-        (record, state): (&Record, PixelState),
-        at: Position,
+        of: SampleRecord<'_>,
         mixing: &Mixing,
         row: &mut BatchRow,
         worker: &mut WorkerScratch,
         limits: RecordLimits,
     ) -> Result<(), Error> {
         let mut partner = std::mem::take(&mut worker.partner);
-        worker.scratch.counted = 0;
-        let made = self.sample((record, state), at, &mut partner, worker, limits);
-        worker.scratch.counted = 1;
+        worker.scratch.fields.counted = 0;
+        let made = self.sample(of, &mut partner, worker, limits);
+        let scratch = &mut worker.scratch.fields;
+        scratch.counted = 1;
         let mixed = made.and_then(|()| {
-            worker.scratch.meter.start();
+            scratch.meter.start();
             let mixed = self.plan.mix(mixing, &mut partner, row);
-            worker.scratch.meter.lap(Stage::Write, &worker.counters);
-            mixed.map_err(|failure| sample_error(&*self.source, record.index, failure))
+            scratch.lap(Stage::Write);
+            mixed.map_err(|failure| sample_error(&*self.source, of.record.index, failure))
         });
         // Release a row larger than the kept scratch, like large scratch.
         worker.partner = match self.plan.spare_row_bytes() <= self.kept_bytes {

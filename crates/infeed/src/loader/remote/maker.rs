@@ -156,7 +156,7 @@ impl BatchMaker {
     ///
     /// [`Error::Thread`].
     pub(crate) fn start(prepared: PreparedRun, options: &Options) -> Result<BatchMaker, Error> {
-        let run = RunDescription::new(&prepared, options);
+        let run = prepared.describe(options);
         let requests = Arc::new(RequestedBatches::new(run.partition.rows()));
         let job = RowsJob(prepared.job.on_request(Arc::clone(&requests)));
         let config = infeed_core::exec::Config {

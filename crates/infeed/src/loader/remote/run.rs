@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::loader::options::Options;
 use crate::loader::rules::BatchRules;
-use crate::loader::start::PreparedRun;
-use crate::loader::state::{self, LoaderState};
+use crate::loader::state::LoaderState;
 use crate::pipeline::Pipeline;
 use crate::plan::function::kind_text;
 use infeed_core::batch::ColumnSpec;
@@ -40,33 +38,6 @@ pub struct RunDescription {
 }
 
 impl RunDescription {
-    pub(in crate::loader) fn new(prepared: &PreparedRun, options: &Options) -> RunDescription {
-        let PreparedRun {
-            job,
-            begin,
-            pipeline,
-            ..
-        } = prepared;
-        let rows = pipeline.without_batch_functions();
-        let fingerprint = state::fingerprint(&rows, job.order().fingerprint());
-        RunDescription {
-            begin: begin.clone(),
-            fingerprint: state::hex(fingerprint),
-            rows,
-            columns: job.plan().columns().to_vec(),
-            source: Arc::clone(job.source()),
-            partition: job.partition().clone(),
-            rank: options.rank,
-            world_size: options.world_size,
-            for_device: prepared.for_device,
-            rules: BatchRules {
-                on_error: options.on_error,
-                digested: options.digest,
-                limits: job.limits(prepared.shares.spare_bytes),
-            },
-        }
-    }
-
     /// Returns names and kinds of the columns as text.
     pub fn columns_text(&self) -> String {
         let column = |column: &ColumnSpec| format!("{} {}", column.name, kind_text(&column.kind));

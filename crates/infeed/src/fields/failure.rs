@@ -1,0 +1,111 @@
+//! Reasons why a record does not become a sample. The caller adds the record.
+
+use crate::function::FunctionFailure;
+use infeed_codec::decode::DecodeError;
+use infeed_codec::transform::{Transform, TransformError};
+use infeed_core::error::MemoryPurpose;
+
+/// Reason why a record does not become a sample. The caller knows the record.
+#[derive(Debug, thiserror::Error)]
+pub enum SampleError {
+    /// The bytes are invalid.
+    #[error(transparent)]
+    Decode(DecodeError),
+    /// A transform does not apply.
+    #[error(transparent)]
+    Transform(TransformError),
+    /// The record's boxes are invalid.
+    #[error(transparent)]
+    Boxes(BoxesError),
+    /// The sample's shape differs from its batch's.
+    #[error("{found}, but the batch has {expected}; {fix}")]
+    #[allow(missing_docs)]
+    Shape {
+        found: String,
+        expected: String,
+        fix: &'static str,
+    },
+    /// A user function failed.
+    #[error("the function {function} failed")]
+    #[allow(missing_docs)]
+    Function {
+        function: String,
+        error: FunctionFailure,
+    },
+    /// The sample needs more working memory than a worker may use.
+    #[error("it needs {needed_bytes} bytes of working memory, but the limit is {limit_bytes}")]
+    #[allow(missing_docs)]
+    TooLarge {
+        purpose: MemoryPurpose,
+        needed_bytes: u64,
+        limit_bytes: u64,
+    },
+}
+
+impl SampleError {
+    /// Names the index of the field that failed; 0 if no field is to blame.
+    pub fn in_field(self, field: usize) -> StageFailure {
+        StageFailure {
+            field,
+            transform: None,
+            error: self,
+        }
+    }
+}
+
+/// A [`SampleError`] with its field and transform.
+#[derive(Debug)]
+pub struct StageFailure {
+    /// Index of the source's field.
+    pub field: usize,
+    /// Name of the transform, if one failed.
+    pub transform: Option<&'static str>,
+    /// The error.
+    pub error: SampleError,
+}
+
+/// Boxes or points of a record that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{problem}; {fix}")]
+pub struct BoxesError {
+    pub(crate) problem: String,
+    pub(crate) fix: &'static str,
+}
+
+/// A failure of a record in a mosaic.
+#[derive(Debug)]
+pub struct TileFailure {
+    /// Number of the record, 0 to 3.
+    pub tile: usize,
+    /// The failure.
+    pub failure: StageFailure,
+}
+
+impl From<StageFailure> for TileFailure {
+    /// Blames the sample's own record.
+    fn from(failure: StageFailure) -> TileFailure {
+        TileFailure { tile: 0, failure }
+    }
+}
+
+impl From<TileFailure> for StageFailure {
+    fn from(failed: TileFailure) -> StageFailure {
+        failed.failure
+    }
+}
+
+/// Formats an error and its causes in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// Names a transform by its position in the description.
+pub(crate) fn part_name(at: usize, transform: &Transform) -> String {
+    format!("transform {} ({})", at + 1, transform.name())
+}

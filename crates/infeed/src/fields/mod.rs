@@ -1,0 +1,19 @@
+//! Fields of a sample, one room for each kind of data.
+//!
+//! A room holds both halves of its kind: the checks and decisions when a pipeline opens, and the work
+//! for each record. Below the rooms lies what they share: errors ([`failure`]), working memory
+//! ([`scratch`]), cells of a row ([`cells`]), arranged steps ([`steps`]) and moving coordinates
+//! ([`moving`]).
+
+pub(crate) mod boxes;
+pub(crate) mod cells;
+pub mod failure;
+pub(crate) mod field;
+pub(crate) mod labels;
+pub(crate) mod masks;
+pub(crate) mod moved;
+pub(crate) mod moving;
+pub mod pixels;
+pub(crate) mod points;
+pub mod scratch;
+pub(crate) mod steps;

@@ -1,0 +1,122 @@
+//! The job as the executor sees it: what its threads call, in the order of the data flow.
+
+use std::sync::{Arc, PoisonError};
+
+use super::record_job::{RecordJob, RecordRead, WorkerScratch};
+use crate::loader::assemble::{FilledRow, FinishedBatch, OpenBatch};
+use crate::loader::fetched::FetchedRecords;
+use crate::maker::SampleScratch;
+use infeed_core::batch::BatchRow;
+use infeed_core::counters::ThreadCounters;
+use infeed_core::error::Error;
+use infeed_core::exec::{
+    FillOutcome, Job, JoinedReads, MemoryReservation, ReadRun, RowLocation, Sequence,
+};
+
+impl Job for RecordJob {
+    type Read = RecordRead;
+    type Fetched = FetchedRecords;
+    type InFlight = OpenBatch;
+    type Row = BatchRow;
+    type Done = FilledRow;
+    type Batch = FinishedBatch;
+    type Scratch = WorkerScratch;
+    type Fault = Error;
+
+    fn place(&self, sequence: Sequence) -> RowLocation {
+        self.schedule.place(sequence)
+    }
+
+    fn first(&self, in_flight: u64) -> Sequence {
+        self.schedule.first(in_flight)
+    }
+
+    fn plan(&self, from: Sequence, until: Sequence) -> Result<ReadRun<RecordRead>, Error> {
+        self.plan_reads(from, until)
+    }
+
+    fn read(
+        &self,
+        request: RecordRead,
+        gate: MemoryReservation<'_>,
+    ) -> Vec<(Sequence, FetchedRecords)> {
+        self.read_records(request, gate)
+    }
+
+    fn join(
+        &self,
+        waiting: Option<FetchedRecords>,
+        come: FetchedRecords,
+    ) -> JoinedReads<FetchedRecords> {
+        FetchedRecords::join(waiting, come)
+    }
+
+    fn is_expensive(&self, fetched: &FetchedRecords) -> bool {
+        let partners = fetched.partners.iter().map(|(_, content)| content);
+        fetched.own.iter().chain(partners).any(|content| {
+            let record = content.found.as_ref().and_then(|found| found.as_ref().ok());
+            record.is_some_and(|record| self.costs.is_expensive(record.index, record.bytes()))
+        })
+    }
+
+    fn open(&self, in_flight: u64) -> Result<(OpenBatch, Vec<BatchRow>), Error> {
+        let (epoch, step) = self.schedule.batch(in_flight);
+        let rows = self.partition().rows_at(step) as usize;
+        self.assembler.open((epoch, step), rows)
+    }
+
+    fn scratch(&self) -> WorkerScratch {
+        let counters = Arc::new(ThreadCounters::new(self.timeline.clone()));
+        let mut all = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(Arc::clone(&counters));
+        WorkerScratch {
+            scratch: SampleScratch::new(counters).with_tiles(&self.tiles),
+            partner: self.plan.spare_row(),
+            at: (0, 0),
+        }
+    }
+
+    fn fill(
+        &self,
+        sequence: Sequence,
+        fetched: FetchedRecords,
+        row: &mut BatchRow,
+        worker: &mut WorkerScratch,
+    ) -> FillOutcome<RecordJob> {
+        self.fill_row(sequence, fetched, row, worker)
+    }
+
+    fn close(
+        &self,
+        open: OpenBatch,
+        rows: Vec<Result<FilledRow, Error>>,
+    ) -> Result<FinishedBatch, Error> {
+        let partition = self.partition();
+        let first = partition.row_position(partition.sequence(open.epoch, open.step));
+        self.assembler
+            .finish(&self.plan, open, rows, first.position)
+    }
+}
+
+#[cfg(test)]
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use infeed_source::RecordResult;
+    use infeed_source::handle_bytes;
+
+    #[test]
+    fn record_handles_fit_into_the_bytes_counted_per_group() {
+        let found = size_of::<(usize, RecordResult)>();
+        let fetched = size_of::<(Sequence, FetchedRecords)>();
+
+        // A table of results, up to half empty; fetched records in a list, and in a tree whose
+        // nodes are up to half empty, into which they are inserted at once.
+        let most = 2 * found + fetched + fetched;
+
+        assert!(
+            most as u64 <= handle_bytes(1, 0),
+            "{most}: {found}, {fetched}"
+        );
+    }
+}

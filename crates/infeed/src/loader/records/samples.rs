@@ -1,0 +1,97 @@
+//! Samples of records, within the memory limits of workers.
+
+use std::sync::atomic::Ordering;
+
+use super::record_job::{RecordJob, WorkerScratch};
+use crate::fields::pixels::prepared::PixelState;
+use crate::fields::scratch::Position;
+use crate::loader::assemble::FilledRow;
+use crate::loader::failed::sample_error;
+use crate::loader::fetched::RowAttempts;
+use crate::loader::rules::{BatchRules, RecordLimits};
+use crate::maker::SampleRecord;
+use infeed_core::batch::{BatchRow, RowCell};
+use infeed_core::counters::Stage;
+use infeed_core::error::Error;
+use infeed_core::order::partition::Tail;
+
+impl RecordJob {
+    /// Makes the sample of a record within the memory limits of workers. Adds the record to the
+    /// cache, if there is one.
+    pub(super) fn sample(
+        &self,
+        of: SampleRecord<'_>,
+        row: &mut BatchRow,
+        worker: &mut WorkerScratch,
+        limits: RecordLimits,
+    ) -> Result<(), Error> {
+        let begun = std::time::Instant::now();
+        let record = of.record;
+        let cached = match (&self.cache, of.state) {
+            (None, _) => None,
+            (Some(cache), PixelState::Stored) => self.cached(cache, record, worker, limits),
+            (Some(cache), _) => {
+                cache.count(true);
+                None
+            }
+        };
+        let from = match &cached {
+            Some(cached) => SampleRecord {
+                record: cached,
+                state: self.plan.cached_state(),
+                at: of.at,
+            },
+            None => of,
+        };
+        let keep = self.buffer_to_keep(record.index, from.state, worker);
+        let (result, kept) = self.within_limits(worker, limits, |maker| {
+            let mut maker = maker.keeping(keep);
+            (maker.make(from, row), maker.kept())
+        });
+        if let Some(bytes) = kept {
+            self.keep(record.index, result.is_ok(), bytes, worker);
+        }
+        self.costs
+            .measured(record.index, record.bytes(), begun.elapsed());
+        self.losses.check(&*self.source, worker.at, record);
+        self.add_warnings(worker);
+        let error = |failure| sample_error(&*self.source, record.index, failure);
+        result.map_err(|failure| self.advised(error(failure)))
+    }
+
+    /// Counts the decoder warnings of a sample, and notes its losses.
+    pub(super) fn add_warnings(&self, worker: &mut WorkerScratch) {
+        let warnings = std::mem::take(&mut worker.scratch.fields.warnings);
+        if warnings > 0 {
+            self.warnings.fetch_add(warnings, Ordering::Relaxed);
+        }
+        let losses = worker.scratch.fields.losses.drain(..);
+        losses.for_each(|loss| self.losses.note(&*self.source, worker.at, loss));
+    }
+
+    /// Completes a row: sets the mark of a valid row if there is a sample in it.
+    pub(super) fn finished(
+        &self,
+        tried: RowAttempts,
+        at: Position,
+        row: &mut BatchRow,
+        worker: &mut WorkerScratch,
+        rules: &BatchRules,
+    ) -> FilledRow {
+        if tried.written.is_some()
+            && self.partition().tail() == Tail::Pad
+            && let Some(RowCell::Slab(valid)) = row.cells.last_mut()
+        {
+            valid.bytes_mut().fill(1);
+        }
+        if !rules.hashes_rows() {
+            return FilledRow::new(tried, at, row, rules);
+        }
+        let scratch = &mut worker.scratch.fields;
+        scratch.meter.start();
+        let filled = FilledRow::new(tried, at, row, rules);
+        scratch.lap(Stage::Write);
+        scratch.meter.settle(&scratch.counters);
+        filled
+    }
+}

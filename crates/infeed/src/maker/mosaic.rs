@@ -1,0 +1,195 @@
+//! `Mosaic`: the images of four records in one, before the transforms that follow.
+//!
+//! Each record is decoded and transformed up to the mosaic as at its own position. The result is a tile,
+//! which other mosaics use as well, and its visible part is written into a canvas. Parts of the canvas that
+//! no later step reads stay empty, such as those that a crop after a warp cuts off. For the transforms that
+//! follow, the canvas is an image without a decoder. The boxes of each record take the steps of their own
+//! image first.
+
+use std::sync::Arc;
+
+use super::parts::{DrawnPart, SamplePart, failed};
+use super::sample_maker::{SampleMaker, SampleRecord};
+use super::shared_tiles::{SharedTiles, TilePixels};
+use crate::fields::failure::{StageFailure, TileFailure};
+use crate::fields::field::FieldPlan;
+use crate::fields::moving::SampleImage;
+use crate::fields::pixels::header::VisualField;
+use crate::fields::scratch::FieldScratch;
+use crate::plan::SamplePlan;
+use crate::plan::join::{JoinPlan, MosaicPlan};
+use infeed_codec::transform::{MosaicDraw, Step};
+use infeed_core::batch::BatchRow;
+use infeed_core::counters::Stage;
+use infeed_core::sample::{Image, Region};
+
+/// Most memory for tiles, also for large windows.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// Tiles beyond a window, for the rows that workers fill at the same time.
+const ROWS_IN_WORK: u64 = 64;
+
+impl SampleMaker<'_> {
+    /// Makes the sample up to the user functions.
+    pub(super) fn fill_mosaic(
+        &mut self,
+        records: &[SampleRecord<'_>],
+        (own, drawn): (&MosaicPlan, &MosaicDraw),
+        canvases: &mut Vec<Image>,
+        row: &mut BatchRow,
+    ) -> Result<(), TileFailure> {
+        let plan = self.plan;
+        self.scratch.fields.unknown_pixels = 0;
+        let draw = |(tile, of), first: &VisualField<'_>, _: &[SamplePart<'_>]| {
+            draw_tile(plan, (own, drawn), tile, of, first)
+        };
+        let mut parts = self.draw_parts(records, row.form, draw)?;
+        let images = parts.iter().map(|part| &part.drawn.image);
+        let size = own.mosaic.size.square();
+        let after = plan.draw_after(own.number, size, images, records[0].at)?;
+        let work = self.arrange_canvas(records[0], &parts[0], &after, row.form);
+        let needed = work.pixels.iter().map(|pixels| pixels.folded.needed());
+        let needed: Vec<Region> = needed.collect();
+        // The record that needs most memory, and its bytes.
+        let mut most = (0, 0);
+        for (tile, (of, part)) in records.iter().zip(&mut parts).enumerate() {
+            let bytes = self.arrange_part(part, of.state, &needed);
+            if bytes > most.1 {
+                most = (tile, bytes);
+            }
+        }
+        let images = records.iter().zip(&parts);
+        let images: Vec<SampleImage<'_>> = images.map(|(of, part)| part.image(*of)).collect();
+        let boxes = plan.moved.scratch_bytes((&images, &after));
+        // The oldest tile may leave the shared memory while its pixels are copied.
+        let bytes = work.bytes + plan.tile_bytes() + boxes + most.1.max(work.step_bytes);
+        self.reserve(bytes).map_err(|error| TileFailure {
+            tile: most.0,
+            failure: error.in_field(0),
+        })?;
+        canvases.resize_with(parts[0].visuals.len(), Image::default);
+        let cleared = parts[0].visuals.iter().zip(&mut *canvases).zip(&needed);
+        for ((visual, canvas), needed) in cleared {
+            clear(own, visual, *needed, canvas)?;
+        }
+        self.scratch.fields.counted = 1;
+        for (tile, (of, part)) in records.iter().zip(&parts).enumerate() {
+            if part.arranged.iter().all(|field| field.region.is_none()) {
+                continue;
+            }
+            let failed = |failure| TileFailure { tile, failure };
+            let made = self.tile(*of, row.form, part).map_err(failed)?;
+            part.paste(&made, canvases).map_err(failed)?;
+            self.scratch.fields.lap(Stage::Transform);
+        }
+        self.write_joined(
+            (records[0], &parts[0]),
+            (canvases, &work),
+            (&images, &after),
+            row,
+        )
+    }
+
+    /// Returns the pixels of a record's tile: those that another mosaic left, or new ones.
+    fn tile(
+        &mut self,
+        of: SampleRecord<'_>,
+        layout: usize,
+        part: &SamplePart<'_>,
+    ) -> Result<TilePixels, StageFailure> {
+        let tiles = Arc::clone(&self.scratch.tiles);
+        let at = (of.at.epoch, of.at.position);
+        let entry = tiles.entry(of.record.index, at, layout);
+        let mut kept = entry.lock();
+        self.scratch.fields.waited(Stage::Decode);
+        if let Some(tile) = &*kept {
+            return Ok(Arc::clone(tile));
+        }
+        let mut images = tiles.buffers();
+        let reports = |scratch: &FieldScratch| scratch.warnings + scratch.losses.len() as u64;
+        let before = reports(&self.scratch.fields);
+        self.make_part(part, &mut images)?;
+        let scratch = &mut self.scratch.fields;
+        // One image of the sample counts.
+        scratch.counted = 0;
+        let tile = Arc::new(images);
+        // Every mosaic reports the warnings and losses of its images.
+        if reports(scratch) == before {
+            *kept = Some(Arc::clone(&tile));
+        }
+        Ok(tile)
+    }
+}
+
+impl SamplePlan {
+    /// Creates the memory for shared tiles, with up to `bytes`.
+    pub(crate) fn shared_tiles(&self, bytes: u64) -> SharedTiles {
+        let limit = bytes.checked_div(self.tile_bytes()).unwrap_or(0);
+        SharedTiles::new(usize::try_from(limit).unwrap_or(usize::MAX))
+    }
+
+    /// Bytes of memory for all tiles that mosaics of this number of records use again.
+    pub(crate) fn wanted_tile_bytes(&self, records: u64) -> u64 {
+        let Some(JoinPlan::Mosaic(own)) = &self.join else {
+            return 0;
+        };
+        let tiles = own.mosaic.window.min(records).saturating_add(ROWS_IN_WORK);
+        tiles.saturating_mul(self.tile_bytes()).min(MOST_BYTES)
+    }
+
+    /// Most bytes of a tile of a mosaic.
+    pub(super) fn tile_bytes(&self) -> u64 {
+        let Some(JoinPlan::Mosaic(own)) = &self.join else {
+            return 0;
+        };
+        let pixel_bytes = self.fields.iter().map(|field| match field {
+            FieldPlan::Pixels(plan) => plan.channels * plan.depth.bytes(),
+            _ => 0,
+        });
+        own.mosaic.tile_pixels() * pixel_bytes.sum::<usize>() as u64
+    }
+}
+
+/// Draws the steps of a record up to its location in the canvas.
+pub(super) fn draw_tile(
+    plan: &SamplePlan,
+    (own, mosaic): (&MosaicPlan, &MosaicDraw),
+    tile: usize,
+    of: SampleRecord<'_>,
+    first: &VisualField<'_>,
+) -> Result<DrawnPart, StageFailure> {
+    let mut image = plan.undrawn(of.record, first.field, first.frame)?;
+    plan.draw_more(0..own.number, of.at, &mut image)?;
+    let placed = own.mosaic.tile(image.size, tile, mosaic.center);
+    let placed = placed.map_err(|error| failed(first.field, "Mosaic", error))?;
+    for step in placed.steps {
+        image.add(own.number, step);
+    }
+    let whole = image.steps.len();
+    if placed.visible.size != image.size {
+        image.add(own.number, Step::Crop(placed.visible));
+    }
+    let visible = image.steps.len();
+    image.add(own.number, own.mosaic.pad(placed.region));
+    Ok(DrawnPart {
+        image,
+        whole,
+        visible,
+        from: placed.visible,
+        region: placed.region,
+    })
+}
+
+/// Fills a region of the canvas of a field.
+pub(super) fn clear(
+    own: &MosaicPlan,
+    visual: &VisualField<'_>,
+    region: Region,
+    canvas: &mut Image,
+) -> Result<(), StageFailure> {
+    let pixels = (visual.plan.channels, visual.plan.depth);
+    let cleared = own
+        .mosaic
+        .canvas(visual.plan.is_mask, pixels, region, canvas);
+    cleared.map_err(|error| failed(visual.field, "Mosaic", error))
+}

@@ -1,0 +1,393 @@
+//! Upper bounds of the memory for the sample of a record, from its header.
+
+use crate::fields::field::FieldPlan;
+use crate::fields::moving::SampleImage;
+use crate::fields::pixels::header::{ArrangedPixels, VisualField};
+use crate::fields::pixels::prepared::PixelState;
+use crate::fields::scratch::Position;
+use crate::fields::steps::{FoldedSteps, fold};
+use crate::plan::SamplePlan;
+use crate::plan::draws::DrawnImage;
+use crate::plan::join::JoinPlan;
+use infeed_codec::decode::{DctScale, Decoder, ImageFrame, Request};
+use infeed_codec::transform::Step;
+use infeed_core::sample::{Pixels, Record, Region, Size};
+
+/// Images between which the steps on a mosaic's canvas alternate, and the canvas.
+const CANVASES: u64 = 3;
+
+/// Bytes of memory for one sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SampleBytes {
+    /// Working memory.
+    pub(crate) scratch: u64,
+    /// The row, as far as it is outside slabs.
+    pub(crate) row: u64,
+}
+
+/// Steps of an image: each with the index of its transform.
+type DrawnSteps = Vec<(usize, Step)>;
+
+impl SamplePlan {
+    /// Whether the memory for a sample depends on its record: an image is decoded, or a row is
+    /// outside slabs.
+    pub(crate) fn needs_record_sizes(&self) -> bool {
+        self.has_own_cells() || self.encoded_fields().next().is_some()
+    }
+
+    /// Whether [`SamplePlan::sample_bytes`] needs whole records, and not only the headers of images: rows
+    /// hold the masks of boxes, or copies of fields of any length.
+    pub(crate) fn needs_record_contents(&self) -> bool {
+        let copies = |field: &FieldPlan| matches!(field, FieldPlan::Own);
+        self.moved.has_masks() || self.fields.iter().any(copies)
+    }
+
+    /// Fields of encoded images and masks.
+    pub(crate) fn encoded_fields(&self) -> impl Iterator<Item = usize> {
+        let encoded = |field: &FieldPlan| match field {
+            FieldPlan::Pixels(plan) => matches!(plan.stored, Pixels::Encoded),
+            _ => false,
+        };
+        let fields = self.fields.iter().enumerate();
+        fields.filter_map(move |(number, field)| encoded(field).then_some(number))
+    }
+
+    /// Whether the sizes of rows depend on functions.
+    pub(crate) fn calls_functions(&self) -> bool {
+        !self.sample_calls().is_empty()
+    }
+
+    /// Number of records that a row needs.
+    pub(crate) fn records_per_row(&self) -> u64 {
+        self.images_per_sample() + u64::from(self.mixes())
+    }
+
+    /// Number of images from which a sample is made before it is mixed.
+    fn images_per_sample(&self) -> u64 {
+        match &self.join {
+            Some(JoinPlan::Mosaic(_)) => 4,
+            Some(JoinPlan::CopyPaste(_)) => 2,
+            None => 1,
+        }
+    }
+
+    /// Returns an upper bound of the memory for the sample of a record at a position. Its images may
+    /// end after their headers. Without `has_contents`, fields that are in no file may be empty. Random sizes are
+    /// those of this position. None if the record is bad.
+    pub(crate) fn sample_bytes(
+        &self,
+        record: &Record,
+        has_contents: bool,
+        at: Position,
+        decoder: &mut Decoder,
+    ) -> Option<SampleBytes> {
+        let fields = self.fields(0);
+        let mut visual: Vec<VisualField<'_>> = Vec::new();
+        let (mut scratch, mut row) = (self.function_inputs(record, 0), 0_u64);
+        for (field, (plan, bytes)) in fields.iter().zip(&record.fields).enumerate() {
+            if let FieldPlan::Pixels(plan) = plan {
+                let field = (field, plan);
+                let state = PixelState::Stored;
+                let found =
+                    VisualField::read(record.index, field, bytes, state, &self.decode, decoder);
+                visual.push(found.ok()?);
+            } else if self.is_own(field) {
+                // The boxes of all images of the sample.
+                let bytes = bytes.len() as u64 * self.images_per_sample();
+                row = row.saturating_add(bytes);
+            }
+        }
+        let Some(first) = visual.first() else {
+            return Some(SampleBytes { scratch, row });
+        };
+        let (steps, canvas) = self.steps_alone(record, first, has_contents, at)?;
+        for field in &visual {
+            let folded = fold(&field.plan.steps, &steps, field.size);
+            let request = field.header.as_ref().map(|header| Request {
+                mode: field.plan.mode,
+                // Other draws may need more of the image.
+                region: Region {
+                    top: 0,
+                    left: 0,
+                    size: header.size,
+                },
+                orient: self.decode.orient,
+                scale: DctScale::Full,
+                verify: self.decode.verify,
+            });
+            let pixels = ArrangedPixels { folded, request };
+            let bytes = field.scratch_bytes(&pixels, decoder);
+            scratch = scratch.saturating_add(bytes);
+            scratch = scratch.saturating_add(self.function_row(field, &pixels.folded));
+            let mut size = pixels.folded.view.size;
+            if let Some((canvas, after)) = &canvas {
+                let bytes = canvas.pixels() * field.pixel_bytes() as u64;
+                scratch = scratch.saturating_add(bytes.saturating_mul(CANVASES));
+                size = fold(&field.plan.steps, after, *canvas).view.size;
+            }
+            if self.is_own(field.field) {
+                row = row.saturating_add(field.plan.row_bytes(size));
+            }
+        }
+        if has_contents {
+            let mut image = SampleImage::new(record, first.frame, &[]);
+            let mut shared = &steps;
+            if let Some((canvas, after)) = &canvas {
+                (image.frame, shared) = (ImageFrame::upright(*canvas), after);
+            }
+            let images = [image];
+            let masks = self.moved.mask_bytes((&images, shared));
+            let boxes = self.moved.scratch_bytes((&images, shared));
+            // Those of all images of the sample.
+            let count = self.images_per_sample();
+            scratch = scratch.saturating_add(boxes.saturating_mul(count));
+            row = row.saturating_add(masks.saturating_mul(count));
+        }
+        scratch = match (&self.join, self.mixes()) {
+            // Both images of a paste exist at once.
+            (Some(JoinPlan::CopyPaste(_)), _) => scratch.saturating_mul(2),
+            (_, true) => scratch.saturating_add(self.spare_row_bytes()),
+            _ => scratch,
+        };
+        Some(SampleBytes { scratch, row })
+    }
+
+    /// Bytes of the fields that user functions get, images aside, and of the functions' values.
+    pub(super) fn function_inputs(&self, record: &Record, layout: usize) -> u64 {
+        if self.sample_calls().is_empty() {
+            return 0;
+        }
+        let copied = record.fields.iter().zip(self.fields(layout));
+        let copied = copied.filter(|(_, plan)| plan.pixels().is_none());
+        let copied = copied.map(|(bytes, _)| bytes.len() as u64).sum::<u64>();
+        copied + self.function_bytes()
+    }
+
+    /// Bytes of the row of a visual field that user functions get.
+    pub(super) fn function_row(&self, visual: &VisualField<'_>, folded: &FoldedSteps) -> u64 {
+        match self.sample_calls().is_empty() {
+            true => 0,
+            false => visual.plan.row_bytes(folded.view.size),
+        }
+    }
+
+    /// Whether the rows of a field are outside slabs.
+    fn is_own(&self, field: usize) -> bool {
+        let column = self.columns.get(field);
+        column.is_some_and(|column| column.kind.row_bytes().is_none())
+    }
+
+    /// Draws the steps of an image as if it were the only one of its sample. For a mosaic, also
+    /// returns the size of the canvas and the steps on it.
+    fn steps_alone(
+        &self,
+        record: &Record,
+        first: &VisualField<'_>,
+        has_contents: bool,
+        at: Position,
+    ) -> Option<(DrawnSteps, Option<(Size, DrawnSteps)>)> {
+        let empty = |size| DrawnImage {
+            field: first.field,
+            size,
+            boxes: Vec::new(),
+            steps: Vec::new(),
+        };
+        let mut drawn = match has_contents {
+            true => self.undrawn(record, first.field, first.frame).ok()?,
+            false => empty(first.frame.size),
+        };
+        let all = self.transforms.len();
+        let Some(JoinPlan::Mosaic(mosaic)) = &self.join else {
+            self.draw_more(0..all, at, &mut drawn).ok()?;
+            return Some((drawn.steps, None));
+        };
+        self.draw_more(0..mosaic.number, at, &mut drawn).ok()?;
+        let size = mosaic.mosaic.size.square();
+        let after = self.draw_after(mosaic.number, size, std::iter::empty(), at);
+        Some((drawn.steps, Some((size, after.ok()?))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::maker::{SampleMaker, SampleRecord, SampleScratch};
+    use crate::pipeline::{Pipeline, SourceSpec};
+    use bytes::Bytes;
+    use infeed_codec::transform::{
+        CenterCrop, CopyPaste, Mosaic, RandomResizedCrop, RandomRotation, ScaleJitter, Transform,
+    };
+    use infeed_core::batch::RowCell;
+    use infeed_core::counters::ThreadCounters;
+    use infeed_core::sample::{Depth, Image};
+    use infeed_sample::{Subsampling, jpeg, png};
+    use infeed_source::{Source, read_one};
+    use std::fs;
+    use tempfile::TempDir;
+
+    /// Eight photographs of different sizes with outlines for LabelMe.
+    fn outlined() -> TempDir {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        for n in 0..8_u32 {
+            let (height, width) = (40 + 13 * n, 150 - 11 * n);
+            let mut image = Image::default();
+            image.reset(Size { height, width }, 3, Depth::U8);
+            let (name, bytes) = match n % 2 {
+                0 => (format!("{n}.png"), png(&image)),
+                _ => (format!("{n}.jpg"), jpeg(&image, 90, Subsampling::Quarter)),
+            };
+            fs::write(root.path().join(&name), bytes.expect("encodes")).expect("writes");
+            let shape =
+                r#"{"label": "a", "shape_type": "rectangle", "points": [[2, 2], [30, 30]]}"#;
+            let shapes = vec![shape; 1 + n as usize].join(", ");
+            let text = format!(
+                r#"{{"imagePath": "{name}", "imageWidth": {width}, "imageHeight": {height},
+                    "shapes": [{shapes}]}}"#
+            );
+            fs::write(root.path().join(format!("{n}.json")), text).expect("writes");
+        }
+        root
+    }
+
+    fn pipeline(root: &TempDir, masks: bool, transforms: Vec<Transform>) -> Pipeline {
+        let source = SourceSpec::LabelMe {
+            images: root.path().to_owned(),
+            labels: None,
+            classes: None,
+            masks,
+            follow_links: true,
+        };
+        let all = transforms.into_iter();
+        let pipeline = all.fold(Pipeline::new(source).decode(), Pipeline::transform);
+        pipeline.batch(2).pad()
+    }
+
+    /// Scratch and bytes outside slabs of the sample at a position.
+    fn measured(plan: &SamplePlan, source: &dyn Source, at: Position) -> SampleBytes {
+        let mut scratch = SampleScratch::new(Arc::new(ThreadCounters::new(None)));
+        let mut row = plan.spare_row();
+        let mut needed = 0;
+        let mut admit = |bytes: u64| {
+            needed = bytes;
+            Ok(())
+        };
+        let record = |number: u64| read_one(source, number % source.len()).expect("reads");
+        let state = PixelState::Stored;
+        let mut maker = SampleMaker::new(plan, &mut scratch).within(&mut admit);
+        match plan.join(at, || 0..source.len()) {
+            Some(drawn) => {
+                let numbers = std::iter::once(at.position).chain(drawn.partners().iter().copied());
+                let records: Vec<Record> = numbers.map(record).collect();
+                let records: Vec<SampleRecord<'_>> = records
+                    .iter()
+                    .map(|record| SampleRecord {
+                        record,
+                        state,
+                        at: Position {
+                            position: record.index,
+                            ..at
+                        },
+                    })
+                    .collect();
+                let made = maker.make_joined(&records, &drawn, &mut row);
+                made.expect("a sample");
+            }
+            None => {
+                let record = &record(at.position);
+                let made = maker.make(SampleRecord { record, state, at }, &mut row);
+                made.expect("a sample");
+            }
+        }
+        let own = row.cells.iter().zip(plan.columns());
+        let own = own.filter(|(_, column)| column.kind.row_bytes().is_none());
+        let bytes = own.map(|(cell, _)| match cell {
+            RowCell::Own { bytes, .. } => bytes.len() as u64,
+            RowCell::Slab(_) => 0,
+        });
+        SampleBytes {
+            scratch: needed,
+            row: bytes.sum(),
+        }
+    }
+
+    #[test]
+    fn no_sample_needs_more_than_the_bounds_of_its_record() {
+        let root = outlined();
+        let size = CenterCrop::new(20);
+        let transforms: [Vec<Transform>; 7] = [
+            Vec::new(),
+            vec![RandomResizedCrop::new(24).into()],
+            vec![size.into()],
+            vec![RandomRotation::new(30.0).into()],
+            vec![ScaleJitter::new([90, 90]).into()],
+            vec![Mosaic::new(64).into()],
+            vec![CopyPaste::default().into()],
+        ];
+        for masks in [false, true] {
+            for transforms in transforms.clone() {
+                let needs_masks = transforms.iter().any(|one| one.copy_paste().is_some());
+                if needs_masks && !masks {
+                    continue;
+                }
+                let pipeline = pipeline(&root, masks, transforms);
+                let source = pipeline.open_source(&[]).expect("opens");
+                let plan = SamplePlan::over(&pipeline, &*source).expect("a plan");
+                let mut most = SampleBytes::default();
+                let mut decoder = Decoder::new();
+                for number in 0..source.len() {
+                    let record = read_one(&*source, number).expect("reads");
+                    for epoch in 0..64 {
+                        let at = Position {
+                            epoch,
+                            position: number,
+                        };
+                        let bytes = plan.sample_bytes(&record, true, at, &mut decoder);
+                        let bytes = bytes.expect("a good record");
+                        most.scratch = most.scratch.max(bytes.scratch);
+                        most.row = most.row.max(bytes.row);
+                    }
+                }
+                for epoch in 0..16 {
+                    for position in 0..source.len() {
+                        let at = Position { epoch, position };
+                        let found = measured(&plan, &*source, at);
+                        assert!(
+                            found.scratch <= most.scratch && found.row <= most.row,
+                            "{found:?} exceeds {most:?}: {:?}",
+                            pipeline.transforms
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_head_of_a_file_has_the_bounds_of_the_whole_file() {
+        let root = outlined();
+        let pipeline = pipeline(&root, false, Vec::new());
+        let source = pipeline.open_source(&[]).expect("opens");
+        let plan = SamplePlan::over(&pipeline, &*source).expect("a plan");
+        let mut decoder = Decoder::new();
+        let image = plan.encoded_fields().next().expect("an image");
+        for number in 0..source.len() {
+            let whole = read_one(&*source, number).expect("reads");
+            let mut head = Record {
+                index: number,
+                fields: vec![Bytes::new(); whole.fields.len()],
+            };
+            let bytes = &whole.fields[image];
+            head.fields[image] = bytes.slice(..bytes.len() - 20);
+            let at = Position::default();
+
+            let of_whole = plan.sample_bytes(&whole, false, at, &mut decoder);
+            let of_head = plan.sample_bytes(&head, false, at, &mut decoder);
+
+            let (of_whole, of_head) = (of_whole.expect("good"), of_head.expect("good"));
+            assert_eq!(of_whole.scratch, of_head.scratch);
+            assert!(of_head.row > 3 * 40 * 70, "{of_head:?}");
+        }
+    }
+}

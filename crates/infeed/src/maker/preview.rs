@@ -1,0 +1,351 @@
+//! One sample, stage by stage, without push-down or fusion. Serves for inspection, and as the
+//! reference of the fast plan.
+
+use std::ops::Range;
+
+use super::sample_maker::{SampleMaker, SampleRecord};
+use crate::fields::failure::{SampleError, StageFailure};
+use crate::fields::field::FieldPlan;
+use crate::fields::moving::{SampleImage, SampleImages};
+use crate::fields::pixels::header::VisualField;
+use crate::fields::steps::Flips;
+use crate::plan::SamplePlan;
+use crate::plan::function::list_shape;
+use infeed_codec::decode::Request;
+use infeed_codec::transform::{Mixing, PixelView, Step};
+use infeed_core::batch::{Array, ColumnKind, RowCell, Values};
+use infeed_core::error::MemoryPurpose;
+use infeed_core::sample::{DType, Image, Pixels, Record, RecordId, Region};
+
+pub use crate::fields::moved::StageShapes;
+
+/// A sample after one stage.
+#[derive(Clone, Debug)]
+pub struct PreviewStage {
+    /// `decode`, the name of a transform, or `output`.
+    pub name: &'static str,
+    /// Drawn parameters as text; empty without draws.
+    pub draws: String,
+    /// Values by field: images as `[H, W, C]`; in the last stage, one row of the batch. The stage
+    /// of `MixUp` and `CutMix` has the finished partner.
+    pub fields: Vec<(String, Values)>,
+    /// Boxes, points and masks that stay.
+    pub shapes: StageShapes,
+}
+
+impl SampleMaker<'_> {
+    /// Runs one record through every stage separately.
+    ///
+    /// # Errors
+    ///
+    /// As [`SampleMaker::make`].
+    pub fn preview(&mut self, of: SampleRecord<'_>) -> Result<Vec<PreviewStage>, StageFailure> {
+        let visuals = self.headers(of, 0)?;
+        let drawn = self.draw(of, &visuals)?;
+        let images = visuals
+            .first()
+            .map(|first| SampleImage::new(of.record, first.frame, &[]));
+        let boxed = (images.as_slice(), &drawn[..]);
+        let mut pixels = self.decoded_whole(&visuals)?;
+        let mut stages = self.first_stage(&visuals, boxed.0, &pixels)?;
+        let all = 0..self.plan.transforms.len();
+        let erase = self.preview_steps(all, &visuals, boxed, &mut pixels, &mut stages)?;
+        stages.push(self.output(of.record, boxed, &pixels, &erase)?);
+        Ok(stages)
+    }
+
+    /// Decodes the images and masks of a record.
+    pub(super) fn decoded_whole(
+        &mut self,
+        visuals: &[VisualField<'_>],
+    ) -> Result<Vec<(usize, Image)>, StageFailure> {
+        let mut images = Vec::with_capacity(visuals.len());
+        for visual in visuals {
+            let failed = |error: SampleError| error.in_field(visual.field);
+            let mut image = Image::default();
+            match &visual.header {
+                Some(header) => {
+                    let request = Request {
+                        orient: self.plan.decode.orient,
+                        ..Request::whole(header, visual.plan.mode)
+                    };
+                    self.scratch
+                        .fields
+                        .decoder
+                        .decode(visual.bytes, header, &request, &mut image)
+                        .map_err(|error| failed(SampleError::Decode(error)))?;
+                }
+                None => {
+                    image.reset(visual.size, visual.plan.channels, visual.plan.depth);
+                    image.data.copy_from_slice(visual.bytes);
+                }
+            }
+            images.push((visual.field, image));
+        }
+        Ok(images)
+    }
+
+    /// Returns the stage of the decoder, if there is one.
+    pub(super) fn first_stage(
+        &mut self,
+        visuals: &[VisualField<'_>],
+        boxed: &[SampleImage<'_>],
+        images: &[(usize, Image)],
+    ) -> Result<Vec<PreviewStage>, StageFailure> {
+        let is_encoded = |visual: &VisualField<'_>| visual.plan.stored == Pixels::Encoded;
+        if !visuals.iter().any(is_encoded) {
+            return Ok(Vec::new());
+        }
+        let shapes = self.shapes((boxed, &[]))?;
+        Ok(vec![self.stage("decode", String::new(), images, shapes)?])
+    }
+
+    /// Runs some transforms and adds their stages. Returns the rectangles to erase in the row.
+    pub(super) fn preview_steps(
+        &mut self,
+        transforms: Range<usize>,
+        visuals: &[VisualField<'_>],
+        (boxed, drawn): SampleImages<'_>,
+        images: &mut [(usize, Image)],
+        stages: &mut Vec<PreviewStage>,
+    ) -> Result<Vec<(Region, Vec<f64>)>, StageFailure> {
+        let mut erase = Vec::new();
+        for number in transforms {
+            let own = drawn.iter().filter(|(of, _)| *of == number);
+            let own: Vec<&Step> = own.map(|(_, step)| step).collect();
+            let mut planned = visuals.iter().flat_map(|visual| &visual.plan.steps);
+            if planned.any(|step| step.transform == number && step.erases_row()) {
+                erase.extend(own.iter().filter_map(|step| match step {
+                    Step::Erase { region, value } => Some((*region, value.clone())),
+                    _ => None,
+                }));
+                continue;
+            }
+            if own.is_empty() {
+                continue;
+            }
+            for step in &own {
+                self.preview_step(step, images)?;
+            }
+            let draws: Vec<String> = own.iter().map(|step| step.to_string()).collect();
+            let so_far = drawn.partition_point(|(of, _)| *of <= number);
+            let shapes = self.shapes((boxed, &drawn[..so_far]))?;
+            let name = self.plan.transforms[number].name();
+            stages.push(self.stage(name, draws.join(", "), images, shapes)?);
+        }
+        Ok(erase)
+    }
+
+    /// Applies a step to images and masks.
+    pub(super) fn preview_step(
+        &mut self,
+        step: &Step,
+        images: &mut [(usize, Image)],
+    ) -> Result<(), StageFailure> {
+        for (field, image) in images {
+            let is_mask = matches!(&self.plan.fields[*field], FieldPlan::Pixels(p) if p.is_mask);
+            if is_mask && !step.applies_to_masks() {
+                continue;
+            }
+            let mut out = Image::default();
+            step.apply(
+                PixelView::from(&*image),
+                &mut out,
+                is_mask,
+                &mut self.scratch.fields.transform,
+            )
+            .map_err(|error| StageFailure {
+                field: *field,
+                transform: Some(step.name()),
+                error: SampleError::Transform(error),
+            })?;
+            *image = out;
+        }
+        Ok(())
+    }
+
+    /// Returns boxes, points and masks that stay in a sample, in pixels of its image.
+    pub(super) fn shapes(&mut self, images: SampleImages<'_>) -> Result<StageShapes, StageFailure> {
+        self.plan.moved.shapes(images, &mut self.scratch.fields)
+    }
+
+    pub(super) fn stage(
+        &self,
+        name: &'static str,
+        draws: String,
+        images: &[(usize, Image)],
+        shapes: StageShapes,
+    ) -> Result<PreviewStage, StageFailure> {
+        let value = |(field, image): &(usize, Image)| {
+            let shape = vec![image.height(), image.width(), image.channels];
+            let array = Array::own(&image.data, shape, image.depth.dtype())
+                .map_err(|_| no_memory(*field))?;
+            Ok((self.plan.columns[*field].name.clone(), Values::Array(array)))
+        };
+        let fields = images
+            .iter()
+            .map(value)
+            .collect::<Result<_, StageFailure>>()?;
+        Ok(PreviewStage {
+            name,
+            draws,
+            fields,
+            shapes,
+        })
+    }
+
+    pub(super) fn output(
+        &mut self,
+        record: &Record,
+        boxed: SampleImages<'_>,
+        images: &[(usize, Image)],
+        erase: &[(Region, Vec<f64>)],
+    ) -> Result<PreviewStage, StageFailure> {
+        let shapes = self.shapes(boxed)?;
+        let plan = self.plan;
+        let mut row = plan.spare_row();
+        let scratch = &mut self.scratch.fields;
+        plan.moved.write(boxed, &mut row.cells, scratch)?;
+        let mut fields = Vec::with_capacity(plan.fields.len());
+        for (field, (plan, column)) in plan.fields.iter().zip(&plan.columns).enumerate() {
+            let values = match plan {
+                FieldPlan::Pixels(plan) => {
+                    let failed = |error: SampleError| error.in_field(field);
+                    let Some((_, image)) = images.iter().find(|(of, _)| *of == field) else {
+                        continue;
+                    };
+                    let mut cell = RowCell::Own {
+                        shape: Vec::new(),
+                        bytes: Vec::new(),
+                    };
+                    let erase = if plan.is_mask { &[][..] } else { erase };
+                    plan.write(
+                        PixelView::from(image),
+                        None,
+                        Flips::default(),
+                        erase,
+                        &mut cell,
+                        &mut scratch.classes,
+                    )
+                    .map_err(failed)?;
+                    let RowCell::Own { shape, bytes } = cell else {
+                        continue;
+                    };
+                    let array = Array::own(&bytes, shape, plan.dtype());
+                    Values::Array(array.map_err(|_| no_memory(field))?)
+                }
+                FieldPlan::Soft(label) => {
+                    let mut cell = RowCell::Own {
+                        shape: Vec::new(),
+                        bytes: Vec::new(),
+                    };
+                    let written = label.write(&record.fields[field], &mut cell);
+                    written.map_err(|error| error.in_field(field))?;
+                    let (RowCell::Own { bytes, .. }, ColumnKind::Fixed { dtype, shape }) =
+                        (cell, &column.kind)
+                    else {
+                        continue;
+                    };
+                    let array = Array::own(&bytes, shape.clone(), *dtype);
+                    Values::Array(array.map_err(|_| no_memory(field))?)
+                }
+                FieldPlan::Boxed => {
+                    let RowCell::Own { bytes, shape } = &row.cells[field] else {
+                        continue;
+                    };
+                    let (dtype, shape) = match self.plan.moved.kind_of(field) {
+                        Some(ColumnKind::Ragged { dtype, item }) => {
+                            (dtype, list_shape(bytes.len(), dtype, &item))
+                        }
+                        Some(ColumnKind::Fixed { dtype, shape }) => (dtype, shape),
+                        Some(ColumnKind::Padded { dtype, .. }) => (dtype, shape.clone()),
+                        _ => continue,
+                    };
+                    let array = Array::own(bytes, shape, dtype);
+                    Values::Array(array.map_err(|_| no_memory(field))?)
+                }
+                FieldPlan::Copy | FieldPlan::Own => {
+                    let bytes = &record.fields[field];
+                    let array = |dtype: DType, shape: Vec<usize>| {
+                        Array::own(bytes, shape, dtype).map_err(|_| no_memory(field))
+                    };
+                    match &column.kind {
+                        ColumnKind::Fixed { dtype, shape } => {
+                            Values::Array(array(*dtype, shape.clone())?)
+                        }
+                        ColumnKind::Ragged { dtype, .. } | ColumnKind::Padded { dtype, .. } => {
+                            Values::Array(array(*dtype, vec![bytes.len() / dtype.bytes()])?)
+                        }
+                        ColumnKind::Bytes => Values::Bytes(vec![bytes.to_vec()]),
+                        ColumnKind::Text => {
+                            Values::Text(vec![String::from_utf8_lossy(bytes).into_owned()])
+                        }
+                    }
+                }
+            };
+            fields.push((column.name.clone(), values));
+        }
+        Ok(PreviewStage {
+            name: "output",
+            draws: String::new(),
+            fields,
+            shapes,
+        })
+    }
+}
+
+impl SamplePlan {
+    /// Mixes the stages of a sample with those of its partner, named `partner`.
+    ///
+    /// # Errors
+    ///
+    /// As [`SamplePlan::mix`].
+    pub fn preview_mix(
+        &self,
+        mixing: &Mixing,
+        partner: &RecordId,
+        stages: &mut Vec<PreviewStage>,
+        mut of_partner: Vec<PreviewStage>,
+    ) -> Result<(), StageFailure> {
+        let (Some(mut output), Some(other)) = (stages.pop(), of_partner.pop()) else {
+            return Ok(());
+        };
+        let row = |stage: &PreviewStage| {
+            let mut row = self.spare_row();
+            for (cell, (_, values)) in row.cells.iter_mut().zip(&stage.fields) {
+                if let (RowCell::Own { bytes, .. }, Values::Array(array)) = (cell, values) {
+                    bytes.extend_from_slice(array.bytes());
+                }
+            }
+            row
+        };
+        let mut own = row(&output);
+        self.mix(mixing, &mut row(&other), &mut own)?;
+        for (at, (_, values)) in output.fields.iter_mut().enumerate() {
+            if let (RowCell::Own { bytes, .. }, Values::Array(array)) = (&own.cells[at], &*values) {
+                let mixed = Array::own(bytes, array.shape().to_vec(), array.dtype());
+                *values = Values::Array(mixed.map_err(|_| no_memory(at))?);
+            }
+        }
+        stages.push(PreviewStage {
+            name: mixing.blend.name(),
+            draws: format!(
+                "with position {} ({partner}), {}",
+                mixing.partner, mixing.blend
+            ),
+            fields: other.fields,
+            shapes: StageShapes::default(),
+        });
+        stages.push(output);
+        Ok(())
+    }
+}
+
+fn no_memory(field: usize) -> StageFailure {
+    let error = SampleError::TooLarge {
+        purpose: MemoryPurpose::Preview,
+        needed_bytes: 0,
+        limit_bytes: 0,
+    };
+    error.in_field(field)
+}

@@ -1,0 +1,134 @@
+//! The transform that makes samples of several records: `Mosaic` or `CopyPaste`.
+
+use crate::fields::failure::part_name;
+use crate::fields::moved::MovedFields;
+use crate::pipeline::Pipeline;
+use infeed_codec::transform::{CopyPaste, CopyPasteDraw, Mosaic, MosaicDraw, Transform};
+use infeed_core::error::Error;
+
+/// The transform that makes samples of several records.
+#[derive(Clone, Debug)]
+pub(crate) enum JoinPlan {
+    Mosaic(MosaicPlan),
+    CopyPaste(CopyPastePlan),
+}
+
+/// Random parameters of a sample of several records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JoinDraw {
+    /// Four images around a centre.
+    Mosaic(MosaicDraw),
+    /// Objects of another image.
+    CopyPaste(CopyPasteDraw),
+}
+
+impl JoinDraw {
+    /// Returns the positions of the other records.
+    pub fn partners(&self) -> &[u64] {
+        match self {
+            JoinDraw::Mosaic(drawn) => &drawn.partners,
+            JoinDraw::CopyPaste(drawn) => std::slice::from_ref(&drawn.partner),
+        }
+    }
+
+    /// Returns the positions of the other records, to move them.
+    pub fn partners_mut(&mut self) -> &mut [u64] {
+        match self {
+            JoinDraw::Mosaic(drawn) => &mut drawn.partners,
+            JoinDraw::CopyPaste(drawn) => std::slice::from_mut(&mut drawn.partner),
+        }
+    }
+}
+
+/// Checks the joining transform of a pipeline.
+pub(crate) fn plan(pipeline: &Pipeline, moved: &MovedFields) -> Result<Option<JoinPlan>, Error> {
+    let all = || pipeline.transforms.iter().enumerate();
+    let joins =
+        |transform: &Transform| transform.mosaic().is_some() || transform.copy_paste().is_some();
+    let mut joining = all().filter(|(_, transform)| joins(transform));
+    let Some((number, transform)) = joining.next() else {
+        return Ok(None);
+    };
+    let name = transform.name();
+    let wrong = |at: usize, problem: String| {
+        Err(Error::config(
+            part_name(at, &pipeline.transforms[at]),
+            problem,
+        ))
+    };
+    if let Some((second, _)) = joining.next() {
+        return wrong(
+            second,
+            format!("a pipeline can have one {name}; remove one of the two"),
+        );
+    }
+    if let Some((at, _)) = all().find(|(_, transform)| transform.mixes()) {
+        let problem = format!("it mixes samples, which {name} does already; remove one of the two");
+        return wrong(at, problem);
+    }
+    let keeps_channels = |channels| {
+        let mut before = pipeline.transforms[..number].iter();
+        before.all(|transform| transform.output_channels(channels) == channels)
+    };
+    if !keeps_channels(1) || !keeps_channels(3) {
+        let problem =
+            format!("an earlier transform changes the number of channels; put it after {name}");
+        return wrong(number, problem);
+    }
+    if let Some(mosaic) = transform.mosaic() {
+        let mosaic = mosaic.clone();
+        return Ok(Some(JoinPlan::Mosaic(MosaicPlan { number, mosaic })));
+    }
+    let Some(copy_paste) = transform.copy_paste() else {
+        return Ok(None);
+    };
+    let rest = &pipeline.transforms[number + 1..];
+    match problem(moved, rest) {
+        Some(problem) => wrong(number, problem),
+        None => Ok(Some(JoinPlan::CopyPaste(CopyPastePlan {
+            number,
+            copy_paste: copy_paste.clone(),
+        }))),
+    }
+}
+
+/// The mosaic of a pipeline.
+#[derive(Clone, Debug)]
+pub(crate) struct MosaicPlan {
+    /// Index of the transform; keys the draws.
+    pub(crate) number: usize,
+    pub(crate) mosaic: Mosaic,
+}
+
+/// The copy-paste of a pipeline.
+#[derive(Clone, Debug)]
+pub(crate) struct CopyPastePlan {
+    /// Index of the transform; keys the draws.
+    pub(crate) number: usize,
+    pub(crate) copy_paste: CopyPaste,
+}
+
+/// Returns the reason why objects cannot be pasted. `rest` are the transforms that follow.
+fn problem(MovedFields { boxes, points }: &MovedFields, rest: &[Transform]) -> Option<String> {
+    if let Some(points) = points.first() {
+        return Some(format!(
+            "it pastes some objects of another image, and the points in `{}` belong to no object; add \
+             them to the columns of boxes",
+            points.name()
+        ));
+    }
+    if let Some(transform) = rest.iter().find(|transform| transform.needs_boxes()) {
+        return Some(format!(
+            "put it after {}, which crops around boxes",
+            transform.name()
+        ));
+    }
+    match &boxes[..] {
+        [one] if one.masks.is_some() => None,
+        [_, _, ..] => Some("a pipeline with it can have one field of boxes; remove one".to_owned()),
+        _ => Some(
+            "it pastes objects by their masks; declare these with .boxes(..., masks=...)"
+                .to_owned(),
+        ),
+    }
+}

@@ -1,0 +1,307 @@
+//! The plan of a sample: plain data, made once when a pipeline opens.
+
+use super::added::{self, PaddedList};
+use super::checks::{check_alone, check_order, check_transforms};
+use super::coordinates;
+use super::function::{self, FunctionCall};
+use super::join::{self, JoinPlan};
+use super::mix::{self, Mixer};
+use crate::fields::field::FieldPlan;
+use crate::fields::moved::MovedFields;
+use crate::fields::pixels::files::Devices;
+use crate::fields::pixels::planner::PixelPlanner;
+use crate::fields::steps::{self, StepStage};
+use crate::function::FunctionScope;
+use crate::pipeline::{Decode, Pipeline};
+use infeed_codec::transform::Transform;
+use infeed_core::batch::{BatchRow, ColumnKind, ColumnSpec, RowCell};
+use infeed_core::error::Error;
+use infeed_core::sample::{Field, FieldKind, Pixels};
+use infeed_source::Source;
+
+/// A pipeline ready to run.
+#[derive(Debug)]
+pub struct SamplePlan {
+    pub(crate) fields: Vec<FieldPlan>,
+    pub(crate) columns: Vec<ColumnSpec>,
+    /// Fields and columns of further batch layouts, in which the host does more or less of the
+    /// row's work.
+    pub(crate) others: Vec<(Vec<FieldPlan>, Vec<ColumnSpec>)>,
+    pub(crate) transforms: Vec<Transform>,
+    /// Index of the first transform whose steps are fused with later ones; `None` without fusion.
+    pub(crate) fuses_from: Option<usize>,
+    pub(crate) decode: Decode,
+    pub(crate) seed: u64,
+    /// `None` if samples are not mixed.
+    pub(crate) mixer: Option<Mixer>,
+    /// `None` if each sample has one image.
+    pub(crate) join: Option<JoinPlan>,
+    /// `None` if the host decodes all files.
+    pub(crate) devices: Option<Devices>,
+    /// User functions, those on samples first.
+    pub(crate) calls: Vec<FunctionCall>,
+    /// Row columns after the last sample function, with the lengths of lists and the `valid` mask.
+    /// Functions do not see these.
+    pub(crate) marked: Option<Vec<ColumnSpec>>,
+    /// Lists that are padded.
+    pub(crate) lists: Vec<PaddedList>,
+    /// Boxes and points, which move with the image.
+    pub(crate) moved: MovedFields,
+}
+
+impl SamplePlan {
+    /// Checks a description against the fields of its source.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] that names the part of the description and the fix.
+    pub fn new(pipeline: &Pipeline, fields: &[Field]) -> Result<SamplePlan, Error> {
+        SamplePlan::build(pipeline, fields, None, true)
+    }
+
+    /// Checks a description against its source.
+    ///
+    /// # Errors
+    ///
+    /// As [`SamplePlan::new`].
+    pub fn over(pipeline: &Pipeline, source: &dyn Source) -> Result<SamplePlan, Error> {
+        SamplePlan::build(pipeline, source.fields(), Some(source), true)
+    }
+
+    /// As [`SamplePlan::new`], up to the first function with an unknown output.
+    pub(crate) fn as_far_as_known(
+        pipeline: &Pipeline,
+        fields: &[Field],
+        source: Option<&dyn Source>,
+    ) -> Result<SamplePlan, Error> {
+        SamplePlan::build(pipeline, fields, source, false)
+    }
+
+    fn build(
+        pipeline: &Pipeline,
+        fields: &[Field],
+        source: Option<&dyn Source>,
+        strict: bool,
+    ) -> Result<SamplePlan, Error> {
+        check_order(pipeline)?;
+        check_transforms(pipeline, fields)?;
+        let all = strict || source.is_some();
+        let mut moved = MovedFields::new(pipeline, fields, all)?;
+        coordinates::check(pipeline, &pipeline.transforms, fields, all)?;
+        let labels = mix::labels(pipeline, fields, source)?;
+        let decode = pipeline.decode.clone().unwrap_or_default();
+        let mut plans = Vec::with_capacity(fields.len());
+        let mut columns = Vec::with_capacity(fields.len());
+        for (at, field) in fields.iter().enumerate() {
+            let (plan, kind) = match (labels, moved.kind_of(at)) {
+                (_, Some(kind)) => (FieldPlan::Boxed, kind),
+                (Some((label, Some(soft))), _) if label == at => {
+                    (FieldPlan::Soft(soft), soft.column())
+                }
+                _ => plan_field(pipeline, source, (at, field))?,
+            };
+            plans.push(plan);
+            columns.push(ColumnSpec {
+                name: field.name.clone(),
+                kind,
+            });
+        }
+        let mut sizes = plans.iter().filter_map(FieldPlan::pixels);
+        // The shape of masks is that of the images, which are planned now.
+        for masks in moved.set_mask_size(sizes.find_map(|plan| plan.size)) {
+            columns[masks].kind = moved.kind_of(masks).expect("a field of masks");
+        }
+        let adds = added::check(pipeline)?;
+        let mixer = mix::mixer(pipeline, &plans, labels.map(|(at, _)| at))?;
+        if mixer.is_some() {
+            function::refuse_after_mixing(pipeline)?;
+        }
+        let join = join::plan(pipeline, &moved)?;
+        // Without a source, fields and function outputs may be unknown.
+        let calls = match source {
+            None if !strict => Vec::new(),
+            _ => function::calls(pipeline, &columns, strict)?,
+        };
+        let mut lists = Vec::new();
+        let mut marked = None;
+        if let Some(call) = calls.last().filter(|_| adds) {
+            let columns = marked.insert(call.columns.clone());
+            lists = added::add(pipeline, columns, &call.name)?;
+        } else if adds && pipeline.python.is_empty() {
+            lists = added::add(pipeline, &mut columns, "the source")?;
+        }
+        Ok(SamplePlan {
+            mixer,
+            join,
+            devices: None,
+            calls,
+            marked,
+            lists,
+            moved,
+            fields: plans,
+            columns,
+            others: Vec::new(),
+            transforms: pipeline.transforms.clone(),
+            fuses_from: steps::fuses_from(pipeline),
+            decode,
+            seed: pipeline.shuffle.map_or(0, |shuffle| shuffle.seed),
+        })
+    }
+
+    /// Columns of a batch while its rows are filled, in field order.
+    pub fn columns(&self) -> &[ColumnSpec] {
+        match (&self.marked, self.sample_calls().last()) {
+            (Some(columns), _) => columns,
+            (None, Some(call)) => &call.columns,
+            (None, None) => &self.columns,
+        }
+    }
+
+    /// Columns of a batch while its rows are filled, for each of its layouts.
+    pub(crate) fn forms(&self) -> Vec<Vec<ColumnSpec>> {
+        let others = self.others.iter().map(|(_, columns)| columns.clone());
+        std::iter::once(self.columns().to_vec())
+            .chain(others)
+            .collect()
+    }
+
+    /// Fields of a batch layout, 0 if there is only one.
+    pub(crate) fn fields(&self, form: usize) -> &[FieldPlan] {
+        let other = form.checked_sub(1).and_then(|at| self.others.get(at));
+        other.map_or(&self.fields, |(fields, _)| fields)
+    }
+
+    /// Columns of a delivered batch: [`SamplePlan::columns`] after the functions on batches.
+    pub fn delivered(&self) -> &[ColumnSpec] {
+        match self.batch_calls().last() {
+            Some(call) => &call.columns,
+            None => self.columns(),
+        }
+    }
+
+    /// Columns of a sample before any function.
+    pub(crate) fn decoded(&self) -> &[ColumnSpec] {
+        &self.columns
+    }
+
+    /// Seed of the random draws.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Whether only a region of some encoded images is decoded.
+    pub fn decodes_regions(&self) -> bool {
+        self.fields.iter().any(|field| match field {
+            FieldPlan::Pixels(plan) if plan.stored == Pixels::Encoded => plan
+                .steps
+                .iter()
+                .any(|step| step.stage == StepStage::Decode),
+            _ => false,
+        })
+    }
+
+    /// Functions on samples.
+    pub(crate) fn sample_calls(&self) -> &[FunctionCall] {
+        let end = self
+            .calls
+            .partition_point(|call| call.on == FunctionScope::Sample);
+        &self.calls[..end]
+    }
+
+    /// Functions on batches.
+    pub(crate) fn batch_calls(&self) -> &[FunctionCall] {
+        &self.calls[self.sample_calls().len()..]
+    }
+
+    /// Starts all functions, those in other processes in at most `most`: more processes than
+    /// calling threads would be idle.
+    ///
+    /// # Errors
+    ///
+    /// As [`Function::start`](crate::Function::start).
+    pub fn start(&self, most: usize) -> Result<(), Error> {
+        self.calls.iter().try_for_each(|call| call.start(most))
+    }
+
+    /// Bytes of a sample's columns after each function.
+    pub(crate) fn function_bytes(&self) -> u64 {
+        let columns = self.sample_calls().iter().flat_map(|call| &call.columns);
+        let bytes = columns.filter_map(|column| column.kind.row_bytes());
+        bytes.map(|bytes| bytes as u64).sum()
+    }
+
+    /// Creates a row with its own memory, for the partner.
+    pub fn spare_row(&self) -> BatchRow {
+        let cell = |_| RowCell::Own {
+            shape: Vec::new(),
+            bytes: Vec::new(),
+        };
+        BatchRow {
+            cells: self.columns.iter().map(cell).collect(),
+            ..BatchRow::default()
+        }
+    }
+
+    /// Bytes of the partner's row.
+    pub fn spare_row_bytes(&self) -> u64 {
+        let bytes = self.columns.iter().filter_map(|c| c.kind.row_bytes());
+        bytes.sum::<usize>() as u64
+    }
+
+    /// Whether samples have no fixed size, so that rows are stored separately until the batch is
+    /// full.
+    pub fn has_own_cells(&self) -> bool {
+        self.columns()
+            .iter()
+            .any(|column| column.kind.row_bytes().is_none())
+    }
+}
+
+/// Plans a field that no declaration names, and its column.
+fn plan_field(
+    pipeline: &Pipeline,
+    source: Option<&dyn Source>,
+    (at, field): (usize, &Field),
+) -> Result<(FieldPlan, ColumnKind), Error> {
+    let (stored, is_mask) = match &field.kind {
+        FieldKind::Image(stored) => (stored, false),
+        FieldKind::Mask(stored) => (stored, true),
+        FieldKind::Tensor { dtype, shape } => {
+            let kind = ColumnKind::Fixed {
+                dtype: *dtype,
+                shape: shape.clone(),
+            };
+            return Ok((FieldPlan::Copy, kind));
+        }
+        FieldKind::Bytes => return Ok((FieldPlan::Own, ColumnKind::Bytes)),
+        FieldKind::Text => return Ok((FieldPlan::Own, ColumnKind::Text)),
+        FieldKind::Ragged { dtype } => {
+            let (dtype, item) = (*dtype, Vec::new());
+            return Ok((FieldPlan::Own, ColumnKind::Ragged { dtype, item }));
+        }
+    };
+    if *stored == Pixels::Encoded && pipeline.decode.is_none() {
+        return Ok((FieldPlan::Own, ColumnKind::Bytes));
+    }
+    let planner = PixelPlanner { pipeline, source };
+    let (plan, kind) = planner.plan((at, field), stored, is_mask)?;
+    Ok((FieldPlan::Pixels(plan), kind))
+}
+
+/// Checks a description as far as possible without reading its data. Palettes are read.
+///
+/// # Errors
+///
+/// As [`SamplePlan::new`].
+pub(crate) fn check(pipeline: &Pipeline) -> Result<(), Error> {
+    pipeline.check_selection()?;
+    match pipeline.source.known_fields()? {
+        Some(fields) => SamplePlan::as_far_as_known(pipeline, &fields, None).map(drop),
+        // Only records show the fields; opening the source checks the rest.
+        None => pipeline
+            .batch
+            .settled_tail()
+            .and_then(|_| check_order(pipeline))
+            .and_then(|()| check_alone(pipeline)),
+    }
+}
