@@ -1,9 +1,57 @@
 //! Class numbers that become soft labels, for mixing.
 
 use super::cells::bytes_of;
-use super::failure::SampleError;
+use super::failure::{SampleError, TileFailure, part_name};
+use super::kind::{DrawnSample, KindPlan, PlanInput, own_bytes};
+use super::scratch::FieldScratch;
+use crate::pipeline::Pipeline;
+use infeed_codec::transform::{MixSettings, Transform};
 use infeed_core::batch::{ColumnKind, RowCell};
-use infeed_core::sample::DType;
+use infeed_core::error::Error;
+use infeed_core::sample::{DType, FieldKind};
+
+/// Plans the class numbers that a pipeline mixes.
+pub(super) fn plan(
+    input: &PlanInput<'_>,
+    is_free: &dyn Fn(usize) -> bool,
+) -> Result<Vec<Box<dyn KindPlan>>, Error> {
+    Ok(match label_field(input)? {
+        Some((field, Some(soft))) if is_free(field) => vec![Box::new(LabelPlan { field, soft })],
+        _ => Vec::new(),
+    })
+}
+
+/// Class numbers of a field, written as soft labels.
+#[derive(Debug)]
+struct LabelPlan {
+    field: usize,
+    soft: SoftLabel,
+}
+
+impl KindPlan for LabelPlan {
+    fn columns(&self) -> Vec<(usize, ColumnKind)> {
+        vec![(self.field, self.soft.column())]
+    }
+
+    fn describe(&self, _: usize) -> &'static str {
+        "soft labels"
+    }
+
+    fn row_bytes(&self, sample: &DrawnSample<'_>) -> u64 {
+        own_bytes(sample.record, &self.columns())
+    }
+
+    fn write(
+        &self,
+        sample: &DrawnSample<'_>,
+        cells: &mut [RowCell],
+        _: &mut FieldScratch,
+    ) -> Result<(), TileFailure> {
+        let number = &sample.record.fields[self.field];
+        let written = self.soft.write(number, &mut cells[self.field]);
+        Ok(written.map_err(|error| error.in_field(self.field))?)
+    }
+}
 
 /// Conversion of class numbers to soft labels.
 #[derive(Clone, Copy, Debug)]
@@ -71,3 +119,91 @@ fn integer(dtype: DType, bytes: &[u8]) -> Option<i128> {
 
 /// Field of the labels if the transform names none.
 pub(crate) const DEFAULT_LABEL: &str = "label";
+
+/// Returns the mixing transforms with their indices.
+pub(crate) fn mixing_transforms(
+    pipeline: &Pipeline,
+) -> impl Iterator<Item = (usize, &Transform, MixSettings<'_>)> {
+    let all = pipeline.transforms.iter().enumerate();
+    all.filter_map(|(at, transform)| Some((at, transform, transform.mixing()?)))
+}
+
+/// Returns the label field of a mixing pipeline, and the conversion of its class numbers to soft
+/// labels. Without a source, accepts what only the source could check.
+pub(crate) fn label_field(
+    input: &PlanInput<'_>,
+) -> Result<Option<(usize, Option<SoftLabel>)>, Error> {
+    let PlanInput {
+        pipeline,
+        fields,
+        source,
+        ..
+    } = *input;
+    let Some((at, transform, first)) = mixing_transforms(pipeline).next() else {
+        return Ok(None);
+    };
+    let wrong = |problem: String| Err(Error::config(part_name(at, transform), problem));
+    let mut whole = 0.0;
+    for (at, transform, other) in mixing_transforms(pipeline) {
+        whole += other.choice.p;
+        if (other.field, other.classes) != (first.field, first.classes) {
+            return wrong(format!(
+                "its field and classes differ from those of {}; use the same for both",
+                part_name(at, transform)
+            ));
+        }
+    }
+    if whole > 1.0 + 1e-9 {
+        return wrong(format!(
+            "the p of MixUp and CutMix add up to {whole}, more than 1; a sample gets at most one \
+             of them: lower p, such as p=0.5"
+        ));
+    }
+    let name = first.field.unwrap_or(DEFAULT_LABEL);
+    let Some(at) = fields.iter().position(|field| field.name == name) else {
+        let masks = fields
+            .iter()
+            .any(|field| matches!(field.kind, FieldKind::Mask(_)));
+        if source.is_none() || (masks && first.field.is_none()) {
+            return Ok(None);
+        }
+        let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+        return wrong(format!(
+            "no label field `{name}`; set the label field, as in field=\"...\" (fields: {names:?})"
+        ));
+    };
+    let kind = &fields[at].kind;
+    match kind {
+        FieldKind::Tensor { dtype, shape } if shape.is_empty() && dtype.is_integer() => {
+            let named = source.and_then(|source| source.classes()).map(<[_]>::len);
+            let classes = first.classes.map(|n| n as usize).or(named);
+            match classes {
+                Some(classes) => Ok(Some((
+                    at,
+                    Some(SoftLabel {
+                        dtype: *dtype,
+                        classes,
+                    }),
+                ))),
+                None if source.is_none() => Ok(None),
+                None => wrong(format!(
+                    "the number of classes of `{name}` is unknown; set it, as in classes=10"
+                )),
+            }
+        }
+        FieldKind::Tensor {
+            dtype: DType::Float32,
+            ..
+        } if first.classes.is_none() => Ok(Some((at, None))),
+        FieldKind::Tensor {
+            dtype: DType::Float32,
+            ..
+        } => wrong(format!(
+            "`{name}` is float32, which needs no classes; remove classes"
+        )),
+        _ => wrong(format!(
+            "`{name}` is neither a class number nor float32, so it cannot be mixed; set another \
+             label field, as in field=\"...\""
+        )),
+    }
+}

@@ -4,6 +4,7 @@ use super::failure::part_name;
 use crate::pipeline::Pipeline;
 use infeed_codec::decode::ImageFrame;
 use infeed_codec::transform::{MovingBox, Step};
+use infeed_core::batch::Array;
 use infeed_core::error::Error;
 use infeed_core::sample::{DType, Field, FieldKind, Image, Record, Size};
 
@@ -40,6 +41,18 @@ impl<'a> SampleImage<'a> {
         let pasted = Some(objects);
         SampleImage { pasted, ..self }
     }
+}
+
+/// Boxes, points and masks of a stage of a preview.
+#[derive(Clone, Debug, Default)]
+pub struct StageShapes {
+    /// Left, top, right and bottom of the boxes that stay, in pixels.
+    pub boxes: Vec<[f64; 4]>,
+    /// Column and row of each visible point.
+    pub points: Vec<[f64; 2]>,
+    /// Object of each pixel, uint8 `[height, width]`: 0 for none, else a number from 1. `None`
+    /// without masks.
+    pub objects: Option<Array>,
 }
 
 /// Boxes and masks of a record after objects were pasted.

@@ -5,9 +5,7 @@
 
 use super::parts::{DrawnPart, SamplePart};
 use super::sample_maker::{SampleMaker, SampleRecord};
-use crate::fields::boxes::BoxesPlan;
 use crate::fields::failure::{StageFailure, TileFailure};
-use crate::fields::masks::MasksPlan;
 use crate::fields::moving::{PastedObjects, SampleImage};
 use crate::fields::pixels::header::VisualField;
 use crate::fields::steps::Flips;
@@ -48,8 +46,7 @@ impl SampleMaker<'_> {
         let size = parts[0].drawn.image.size;
         let image = |tile: usize| parts[tile].image(records[tile]);
         let in_other = |failure| TileFailure { tile: 1, failure };
-        let (boxes, _) = objects(plan);
-        let (mut pasted, _) = boxes.moved(&image(1), &[]).map_err(in_other)?;
+        let (mut pasted, _) = own.boxes.moved(&image(1), &[]).map_err(in_other)?;
         if !choose(drawn, &mut pasted) {
             return Ok(self.fill(records[0], row)?);
         }
@@ -59,11 +56,11 @@ impl SampleMaker<'_> {
         let both = [image(0), image(1)];
         // Planes of all objects, the pasted pixels and a buffer for them.
         let planes = both.iter().map(|image| {
-            let count = boxes.count(&image.record.fields);
+            let count = own.boxes.count(&image.record.fields);
             count.div_ceil(OBJECTS_PER_PLANE as u64)
         });
         let plane_bytes = size.pixels().saturating_mul(planes.sum::<u64>() + 2);
-        let boxes = plan.moved.scratch_bytes((&both, &after));
+        let boxes = self.kind_bytes(records[0], (&both, &after));
         let bytes = work.bytes + boxes + most.1.max(work.step_bytes);
         let reserved = self.reserve(plane_bytes.saturating_add(bytes));
         reserved.map_err(|error| TileFailure {
@@ -108,7 +105,7 @@ impl SampleMaker<'_> {
         pasted: Vec<MovingBox>,
         size: Size,
     ) -> Result<([PastedObjects; 2], Image), TileFailure> {
-        let (boxes, masks) = objects(self.plan);
+        let (boxes, masks) = (&own.boxes, &own.masks);
         let scratch = &mut self.scratch.fields;
         let failed = |failure| TileFailure { tile: 1, failure };
         let planes = masks
@@ -147,14 +144,6 @@ impl SampleMaker<'_> {
             alpha,
         ))
     }
-}
-
-/// Returns boxes and masks, which the planner has checked.
-pub(super) fn objects(plan: &SamplePlan) -> (&BoxesPlan, &MasksPlan) {
-    let boxes = plan.moved.boxes.first();
-    let boxes = boxes.expect("checked with the pipeline");
-    let masks = boxes.masks.as_ref();
-    (boxes, masks.expect("checked with the pipeline"))
 }
 
 /// Draws the steps of a record up to the paste, and a resize to the size of the canvas.

@@ -7,7 +7,6 @@ use half::{bf16, f16};
 
 use crate::fields::cells::bytes_of;
 use crate::fields::failure::{SampleError, StageFailure};
-use crate::fields::field::FieldPlan;
 use crate::plan::SamplePlan;
 use infeed_codec::transform::Mixing;
 use infeed_core::batch::BatchRow;
@@ -30,10 +29,10 @@ impl SamplePlan {
             return Ok(());
         };
         let cells = row.cells.iter_mut().zip(&mut partner.cells);
-        for (field, (plan, (own, other))) in self.fields.iter().zip(cells).enumerate() {
+        for (field, (pixels, (own, other))) in self.pixels.iter().zip(cells).enumerate() {
             let (own, other) = (bytes_of(own), bytes_of(other));
             let is_label = mixer.label == Some(field);
-            if !is_label && !matches!(plan, FieldPlan::Pixels(_)) {
+            if !is_label && pixels.is_none() {
                 continue;
             }
             if own.len() != other.len() {
@@ -44,8 +43,8 @@ impl SamplePlan {
                 };
                 return Err(error.in_field(field));
             }
-            match plan {
-                FieldPlan::Pixels(plan) => {
+            match pixels {
+                Some(plan) => {
                     let size = plan.size.unwrap_or(mixer.size);
                     match mixing.blend.region(size) {
                         Some(region) => {
@@ -54,7 +53,7 @@ impl SamplePlan {
                         None => blend(plan.dtype(), mixing.blend.share(size), own, other),
                     }
                 }
-                _ => labels_of(mixing.blend.share(mixer.size), own, other),
+                None => labels_of(mixing.blend.share(mixer.size), own, other),
             }
         }
         Ok(())

@@ -12,7 +12,6 @@ use super::parts::{DrawnPart, SamplePart, failed};
 use super::sample_maker::{SampleMaker, SampleRecord};
 use super::shared_tiles::{SharedTiles, TilePixels};
 use crate::fields::failure::{StageFailure, TileFailure};
-use crate::fields::field::FieldPlan;
 use crate::fields::moving::SampleImage;
 use crate::fields::pixels::header::VisualField;
 use crate::fields::scratch::FieldScratch;
@@ -60,7 +59,7 @@ impl SampleMaker<'_> {
         }
         let images = records.iter().zip(&parts);
         let images: Vec<SampleImage<'_>> = images.map(|(of, part)| part.image(*of)).collect();
-        let boxes = plan.moved.scratch_bytes((&images, &after));
+        let boxes = self.kind_bytes(records[0], (&images, &after));
         // The oldest tile may leave the shared memory while its pixels are copied.
         let bytes = work.bytes + plan.tile_bytes() + boxes + most.1.max(work.step_bytes);
         self.reserve(bytes).map_err(|error| TileFailure {
@@ -142,10 +141,8 @@ impl SamplePlan {
         let Some(JoinPlan::Mosaic(own)) = &self.join else {
             return 0;
         };
-        let pixel_bytes = self.fields.iter().map(|field| match field {
-            FieldPlan::Pixels(plan) => plan.channels * plan.depth.bytes(),
-            _ => 0,
-        });
+        let pixels = self.pixels.iter().flatten();
+        let pixel_bytes = pixels.map(|plan| plan.channels * plan.depth.bytes());
         own.mosaic.tile_pixels() * pixel_bytes.sum::<usize>() as u64
     }
 }

@@ -1,7 +1,7 @@
 //! Upper bounds of the memory for the sample of a record, from its header.
 
-use crate::fields::field::FieldPlan;
-use crate::fields::moving::SampleImage;
+use crate::fields::kind::DrawnSample;
+use crate::fields::moving::{SampleImage, SampleImages};
 use crate::fields::pixels::header::{ArrangedPixels, VisualField};
 use crate::fields::pixels::prepared::PixelState;
 use crate::fields::scratch::Position;
@@ -38,18 +38,15 @@ impl SamplePlan {
     /// Whether [`SamplePlan::sample_bytes`] needs whole records, and not only the headers of images: rows
     /// hold the masks of boxes, or copies of fields of any length.
     pub(crate) fn needs_record_contents(&self) -> bool {
-        let copies = |field: &FieldPlan| matches!(field, FieldPlan::Own);
-        self.moved.has_masks() || self.fields.iter().any(copies)
+        self.kinds.iter().any(|plan| plan.needs_contents())
     }
 
     /// Fields of encoded images and masks.
     pub(crate) fn encoded_fields(&self) -> impl Iterator<Item = usize> {
-        let encoded = |field: &FieldPlan| match field {
-            FieldPlan::Pixels(plan) => matches!(plan.stored, Pixels::Encoded),
-            _ => false,
-        };
-        let fields = self.fields.iter().enumerate();
-        fields.filter_map(move |(number, field)| encoded(field).then_some(number))
+        let fields = self.pixels.iter().enumerate();
+        let pixels = fields.filter_map(|(field, plan)| Some((field, plan.as_ref()?)));
+        let encoded = pixels.filter(|(_, plan)| plan.stored == Pixels::Encoded);
+        encoded.map(|(field, _)| field)
     }
 
     /// Whether the sizes of rows depend on functions.
@@ -81,23 +78,19 @@ impl SamplePlan {
         at: Position,
         decoder: &mut Decoder,
     ) -> Option<SampleBytes> {
-        let fields = self.fields(0);
         let mut visual: Vec<VisualField<'_>> = Vec::new();
         let (mut scratch, mut row) = (self.function_inputs(record, 0), 0_u64);
-        for (field, (plan, bytes)) in fields.iter().zip(&record.fields).enumerate() {
-            if let FieldPlan::Pixels(plan) = plan {
-                let field = (field, plan);
-                let state = PixelState::Stored;
-                let found =
-                    VisualField::read(record.index, field, bytes, state, &self.decode, decoder);
+        for (field, (pixels, bytes)) in self.pixels.iter().zip(&record.fields).enumerate() {
+            if let Some(pixels) = pixels {
+                let (record, state) = (record.index, PixelState::Stored);
+                let field = (field, pixels);
+                let found = VisualField::read(record, field, bytes, state, &self.decode, decoder);
                 visual.push(found.ok()?);
-            } else if self.is_own(field) {
-                // The boxes of all images of the sample.
-                let bytes = bytes.len() as u64 * self.images_per_sample();
-                row = row.saturating_add(bytes);
             }
         }
         let Some(first) = visual.first() else {
+            let (kinds, row) = self.kind_needs(record, at, (&[], &[]));
+            scratch = scratch.saturating_add(kinds);
             return Some(SampleBytes { scratch, row });
         };
         let (steps, canvas) = self.steps_alone(record, first, has_contents, at)?;
@@ -129,20 +122,19 @@ impl SamplePlan {
                 row = row.saturating_add(field.plan.row_bytes(size));
             }
         }
-        if has_contents {
-            let mut image = SampleImage::new(record, first.frame, &[]);
-            let mut shared = &steps;
-            if let Some((canvas, after)) = &canvas {
-                (image.frame, shared) = (ImageFrame::upright(*canvas), after);
-            }
-            let images = [image];
-            let masks = self.moved.mask_bytes((&images, shared));
-            let boxes = self.moved.scratch_bytes((&images, shared));
-            // Those of all images of the sample.
-            let count = self.images_per_sample();
-            scratch = scratch.saturating_add(boxes.saturating_mul(count));
-            row = row.saturating_add(masks.saturating_mul(count));
+        let mut image = SampleImage::new(record, first.frame, &[]);
+        let mut shared = &steps;
+        if let Some((canvas, after)) = &canvas {
+            (image.frame, shared) = (ImageFrame::upright(*canvas), after);
         }
+        let images = [image];
+        let images = match has_contents {
+            true => (&images[..], &shared[..]),
+            false => (&[][..], &[][..]),
+        };
+        let (kinds, kind_rows) = self.kind_needs(record, at, images);
+        scratch = scratch.saturating_add(kinds);
+        row = row.saturating_add(kind_rows);
         scratch = match (&self.join, self.mixes()) {
             // Both images of a paste exist at once.
             (Some(JoinPlan::CopyPaste(_)), _) => scratch.saturating_mul(2),
@@ -157,8 +149,8 @@ impl SamplePlan {
         if self.sample_calls().is_empty() {
             return 0;
         }
-        let copied = record.fields.iter().zip(self.fields(layout));
-        let copied = copied.filter(|(_, plan)| plan.pixels().is_none());
+        let copied = record.fields.iter().zip(self.pixels_of(layout));
+        let copied = copied.filter(|(_, pixels)| pixels.is_none());
         let copied = copied.map(|(bytes, _)| bytes.len() as u64).sum::<u64>();
         copied + self.function_bytes()
     }
@@ -175,6 +167,25 @@ impl SamplePlan {
     fn is_own(&self, field: usize) -> bool {
         let column = self.columns.get(field);
         column.is_some_and(|column| column.kind.row_bytes().is_none())
+    }
+
+    /// Returns upper bounds of the working memory and of the rows outside slabs for the fields that
+    /// are no images, of all records of a sample.
+    fn kind_needs(&self, record: &Record, at: Position, images: SampleImages<'_>) -> (u64, u64) {
+        let sample = DrawnSample {
+            record,
+            seed: self.seed,
+            at,
+            images,
+        };
+        let count = self.images_per_sample();
+        let (mut scratch, mut row) = (0_u64, 0_u64);
+        for plan in &self.kinds {
+            let bytes = plan.scratch_bytes(&sample).saturating_mul(count);
+            scratch = scratch.saturating_add(bytes);
+            row = row.saturating_add(plan.row_bytes(&sample).saturating_mul(count));
+        }
+        (scratch, row)
     }
 
     /// Draws the steps of an image as if it were the only one of its sample. For a mosaic, also

@@ -224,7 +224,7 @@ impl<'a> SampleMaker<'a> {
             visual.make(pixels, &mut row.cells[visual.field], scratch)?;
         }
         scratch.counted = 1;
-        self.write_others(own.record, images, row)
+        self.write_others(own, images, row)
     }
 }
 

@@ -7,7 +7,6 @@ use bytes::Bytes;
 
 use super::sample_maker::{SampleMaker, SampleRecord};
 use crate::fields::failure::StageFailure;
-use crate::fields::field::FieldPlan;
 use crate::fields::pixels::header::{ArrangedPixels, VisualField};
 use crate::fields::pixels::prepared::{PixelState, SIZE_BYTES, layout};
 use crate::fields::scratch::{FieldScratch, Position};
@@ -63,7 +62,7 @@ impl SampleMaker<'_> {
             bytes[4 + 4 * at..][..4].copy_from_slice(&(*length as u32).to_le_bytes());
         }
         for (field, stored) in record.fields.iter().enumerate() {
-            if !matches!(plan.fields[field], FieldPlan::Pixels(_)) {
+            if plan.pixels[field].is_none() {
                 bytes[starts[field]..][..stored.len()].copy_from_slice(stored);
             }
         }

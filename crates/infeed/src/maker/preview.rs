@@ -5,19 +5,19 @@ use std::ops::Range;
 
 use super::sample_maker::{SampleMaker, SampleRecord};
 use crate::fields::failure::{SampleError, StageFailure};
-use crate::fields::field::FieldPlan;
 use crate::fields::moving::{SampleImage, SampleImages};
 use crate::fields::pixels::header::VisualField;
 use crate::fields::steps::Flips;
 use crate::plan::SamplePlan;
-use crate::plan::function::list_shape;
+use crate::plan::function::values_from;
+use crate::plan::measure;
 use infeed_codec::decode::Request;
 use infeed_codec::transform::{Mixing, PixelView, Step};
-use infeed_core::batch::{Array, ColumnKind, RowCell, Values};
+use infeed_core::batch::{Array, RowCell, Values};
 use infeed_core::error::MemoryPurpose;
-use infeed_core::sample::{DType, Image, Pixels, Record, RecordId, Region};
+use infeed_core::sample::{Image, Pixels, RecordId, Region};
 
-pub use crate::fields::moved::StageShapes;
+pub use crate::fields::moving::StageShapes;
 
 /// A sample after one stage.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ impl SampleMaker<'_> {
         let mut stages = self.first_stage(&visuals, boxed.0, &pixels)?;
         let all = 0..self.plan.transforms.len();
         let erase = self.preview_steps(all, &visuals, boxed, &mut pixels, &mut stages)?;
-        stages.push(self.output(of.record, boxed, &pixels, &erase)?);
+        stages.push(self.output(of, boxed, &pixels, &erase)?);
         Ok(stages)
     }
 
@@ -143,7 +143,7 @@ impl SampleMaker<'_> {
         images: &mut [(usize, Image)],
     ) -> Result<(), StageFailure> {
         for (field, image) in images {
-            let is_mask = matches!(&self.plan.fields[*field], FieldPlan::Pixels(p) if p.is_mask);
+            let is_mask = matches!(&self.plan.pixels[*field], Some(plan) if plan.is_mask);
             if is_mask && !step.applies_to_masks() {
                 continue;
             }
@@ -166,7 +166,11 @@ impl SampleMaker<'_> {
 
     /// Returns boxes, points and masks that stay in a sample, in pixels of its image.
     pub(super) fn shapes(&mut self, images: SampleImages<'_>) -> Result<StageShapes, StageFailure> {
-        self.plan.moved.shapes(images, &mut self.scratch.fields)
+        let mut shapes = StageShapes::default();
+        for plan in &self.plan.kinds {
+            plan.add_shapes(images, &mut self.scratch.fields, &mut shapes)?;
+        }
+        Ok(shapes)
     }
 
     pub(super) fn stage(
@@ -196,99 +200,45 @@ impl SampleMaker<'_> {
 
     pub(super) fn output(
         &mut self,
-        record: &Record,
+        of: SampleRecord<'_>,
         boxed: SampleImages<'_>,
         images: &[(usize, Image)],
         erase: &[(Region, Vec<f64>)],
     ) -> Result<PreviewStage, StageFailure> {
         let shapes = self.shapes(boxed)?;
         let plan = self.plan;
+        let sample = self.drawn(of, boxed);
         let mut row = plan.spare_row();
         let scratch = &mut self.scratch.fields;
-        plan.moved.write(boxed, &mut row.cells, scratch)?;
-        let mut fields = Vec::with_capacity(plan.fields.len());
-        for (field, (plan, column)) in plan.fields.iter().zip(&plan.columns).enumerate() {
-            let values = match plan {
-                FieldPlan::Pixels(plan) => {
-                    let failed = |error: SampleError| error.in_field(field);
-                    let Some((_, image)) = images.iter().find(|(of, _)| *of == field) else {
-                        continue;
-                    };
-                    let mut cell = RowCell::Own {
-                        shape: Vec::new(),
-                        bytes: Vec::new(),
-                    };
-                    let erase = if plan.is_mask { &[][..] } else { erase };
-                    plan.write(
-                        PixelView::from(image),
-                        None,
-                        Flips::default(),
-                        erase,
-                        &mut cell,
-                        &mut scratch.classes,
-                    )
-                    .map_err(failed)?;
-                    let RowCell::Own { shape, bytes } = cell else {
-                        continue;
-                    };
-                    let array = Array::own(&bytes, shape, plan.dtype());
-                    Values::Array(array.map_err(|_| no_memory(field))?)
-                }
-                FieldPlan::Soft(label) => {
-                    let mut cell = RowCell::Own {
-                        shape: Vec::new(),
-                        bytes: Vec::new(),
-                    };
-                    let written = label.write(&record.fields[field], &mut cell);
-                    written.map_err(|error| error.in_field(field))?;
-                    let (RowCell::Own { bytes, .. }, ColumnKind::Fixed { dtype, shape }) =
-                        (cell, &column.kind)
-                    else {
-                        continue;
-                    };
-                    let array = Array::own(&bytes, shape.clone(), *dtype);
-                    Values::Array(array.map_err(|_| no_memory(field))?)
-                }
-                FieldPlan::Boxed => {
-                    let RowCell::Own { bytes, shape } = &row.cells[field] else {
-                        continue;
-                    };
-                    let (dtype, shape) = match self.plan.moved.kind_of(field) {
-                        Some(ColumnKind::Ragged { dtype, item }) => {
-                            (dtype, list_shape(bytes.len(), dtype, &item))
-                        }
-                        Some(ColumnKind::Fixed { dtype, shape }) => (dtype, shape),
-                        Some(ColumnKind::Padded { dtype, .. }) => (dtype, shape.clone()),
-                        _ => continue,
-                    };
-                    let array = Array::own(bytes, shape, dtype);
-                    Values::Array(array.map_err(|_| no_memory(field))?)
-                }
-                FieldPlan::Copy | FieldPlan::Own => {
-                    let bytes = &record.fields[field];
-                    let array = |dtype: DType, shape: Vec<usize>| {
-                        Array::own(bytes, shape, dtype).map_err(|_| no_memory(field))
-                    };
-                    match &column.kind {
-                        ColumnKind::Fixed { dtype, shape } => {
-                            Values::Array(array(*dtype, shape.clone())?)
-                        }
-                        ColumnKind::Ragged { dtype, .. } | ColumnKind::Padded { dtype, .. } => {
-                            Values::Array(array(*dtype, vec![bytes.len() / dtype.bytes()])?)
-                        }
-                        ColumnKind::Bytes => Values::Bytes(vec![bytes.to_vec()]),
-                        ColumnKind::Text => {
-                            Values::Text(vec![String::from_utf8_lossy(bytes).into_owned()])
-                        }
-                    }
-                }
-            };
-            fields.push((column.name.clone(), values));
+        for kind in &plan.kinds {
+            kind.write(&sample, &mut row.cells, scratch)?;
         }
+        for (field, image) in images {
+            let Some(pixels) = &plan.pixels[*field] else {
+                continue;
+            };
+            let erase = if pixels.is_mask { &[][..] } else { erase };
+            let written = pixels.write(
+                PixelView::from(image),
+                None,
+                Flips::default(),
+                erase,
+                &mut row.cells[*field],
+                &mut scratch.classes,
+            );
+            written.map_err(|error| error.in_field(*field))?;
+        }
+        measure(&plan.lists, &mut row);
+        let fields = plan.pixels.len();
+        let columns = &plan.columns[..fields];
+        let values = values_from(columns, &mut row.cells[..fields]).map_err(no_memory)?;
+        let fields = values
+            .into_iter()
+            .map(|column| (column.name, column.values));
         Ok(PreviewStage {
             name: "output",
             draws: String::new(),
-            fields,
+            fields: fields.collect(),
             shapes,
         })
     }

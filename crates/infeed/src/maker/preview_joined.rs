@@ -1,6 +1,6 @@
 //! Samples of several records, stage by stage.
 
-use super::copy_paste::{choose, draw_part, objects, paste_where};
+use super::copy_paste::{choose, draw_part, paste_where};
 use super::mosaic::{clear, draw_tile};
 use super::parts::{SamplePart, paste};
 use super::preview::PreviewStage;
@@ -86,7 +86,7 @@ impl SampleMaker<'_> {
         let rest = own.number + 1..plan.transforms.len();
         let visuals = &parts[0].visuals;
         let erase = self.preview_steps(rest, visuals, boxed, &mut canvases, &mut stages)?;
-        stages.push(self.output(records[0].record, boxed, &canvases, &erase)?);
+        stages.push(self.output(records[0], boxed, &canvases, &erase)?);
         Ok(stages)
     }
 
@@ -112,8 +112,7 @@ impl SampleMaker<'_> {
         let before = 0..own.number;
         self.preview_steps(before, visuals, boxed, &mut pixels, &mut stages)?;
         let in_other = |failure| TileFailure { tile: 1, failure };
-        let (boxes, _) = objects(plan);
-        let (mut pasted, _) = boxes.moved(&image(1), &[]).map_err(in_other)?;
+        let (mut pasted, _) = own.boxes.moved(&image(1), &[]).map_err(in_other)?;
         choose(draw, &mut pasted);
         let both = [image(0), image(1)];
         let (objects, alpha) = self.paste_objects(own, &both, pasted, size)?;
@@ -135,7 +134,7 @@ impl SampleMaker<'_> {
         let boxed = (&images[..], &after[..]);
         let rest = own.number + 1..plan.transforms.len();
         let erase = self.preview_steps(rest, visuals, boxed, &mut pixels, &mut stages)?;
-        stages.push(self.output(records[0].record, boxed, &pixels, &erase)?);
+        stages.push(self.output(records[0], boxed, &pixels, &erase)?);
         Ok(stages)
     }
 }

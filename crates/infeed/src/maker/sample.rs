@@ -35,7 +35,7 @@ impl SampleMaker<'_> {
             .map(|first| SampleImage::new(of.record, first.frame, &[]));
         let images = (images.as_slice(), &drawn[..]);
         let mut needed = plan.function_inputs(of.record, row.form);
-        needed += plan.moved.scratch_bytes(images);
+        needed += self.kind_bytes(of, images);
         let mut arranged = Vec::with_capacity(visuals.len());
         for visual in &visuals {
             let pixels = visual.arrange(missing, &plan.decode);
@@ -48,6 +48,6 @@ impl SampleMaker<'_> {
             let cell = &mut row.cells[visual.field];
             visual.make(pixels, cell, &mut self.scratch.fields)?;
         }
-        Ok(self.write_others(of.record, images, row)?)
+        Ok(self.write_others(of, images, row)?)
     }
 }

@@ -2,9 +2,8 @@
 //! fields that are no images.
 
 use super::scratch::SampleScratch;
-use crate::fields::cells::copy;
 use crate::fields::failure::{SampleError, StageFailure, TileFailure};
-use crate::fields::field::FieldPlan;
+use crate::fields::kind::DrawnSample;
 use crate::fields::moving::SampleImages;
 use crate::fields::pixels::header::VisualField;
 use crate::fields::pixels::prepared::PixelState;
@@ -77,9 +76,9 @@ impl<'a> SampleMaker<'a> {
         let plan = self.plan;
         let decoder = &mut self.scratch.fields.decoder;
         let mut visuals: Vec<VisualField<'r>> = Vec::with_capacity(of.record.fields.len());
-        let fields = plan.fields(layout).iter().zip(&of.record.fields);
-        for (field, (field_plan, bytes)) in fields.enumerate() {
-            let Some(pixels) = field_plan.pixels() else {
+        let fields = plan.pixels_of(layout).iter().zip(&of.record.fields);
+        for (field, (pixels, bytes)) in fields.enumerate() {
+            let Some(pixels) = pixels else {
                 continue;
             };
             let failed = |error: SampleError| error.in_field(field);
@@ -133,28 +132,41 @@ impl<'a> SampleMaker<'a> {
         Ok(())
     }
 
-    /// Writes the fields of a record that are no images, and ends the sample. Boxes and points move
-    /// with the images.
+    /// Upper bound of the working memory for the fields of a sample that are no images.
+    pub(super) fn kind_bytes(&self, of: SampleRecord<'_>, images: SampleImages<'_>) -> u64 {
+        let sample = self.drawn(of, images);
+        let plans = self.plan.kinds.iter();
+        let bytes = plans.map(|plan| plan.scratch_bytes(&sample));
+        bytes.fold(0, u64::saturating_add)
+    }
+
+    /// Writes the fields of a sample that are no images, and ends the sample.
     pub(super) fn write_others(
         &mut self,
-        record: &Record,
+        of: SampleRecord<'_>,
         images: SampleImages<'_>,
         row: &mut BatchRow,
     ) -> Result<(), TileFailure> {
-        let fields = self.plan.fields(row.form).iter().zip(&record.fields);
-        for ((field, (plan, bytes)), cell) in fields.enumerate().zip(&mut row.cells) {
-            match plan {
-                FieldPlan::Pixels(_) | FieldPlan::Boxed => {}
-                FieldPlan::Copy | FieldPlan::Own => copy(field, bytes, cell)?,
-                FieldPlan::Soft(label) => {
-                    let written = label.write(bytes, cell);
-                    written.map_err(|error| error.in_field(field))?;
-                }
-            }
-        }
+        let sample = self.drawn(of, images);
         let scratch = &mut self.scratch.fields;
-        self.plan.moved.write(images, &mut row.cells, scratch)?;
+        for plan in &self.plan.kinds {
+            plan.write(&sample, &mut row.cells, scratch)?;
+        }
         scratch.end_sample();
         Ok(())
+    }
+
+    /// Returns a sample as the kinds of its fields see it.
+    pub(super) fn drawn<'r>(
+        &self,
+        of: SampleRecord<'r>,
+        images: SampleImages<'r>,
+    ) -> DrawnSample<'r> {
+        DrawnSample {
+            record: of.record,
+            seed: self.plan.seed(),
+            at: of.at,
+            images,
+        }
     }
 }

@@ -7,7 +7,6 @@ use super::added::VALID;
 use super::function::{ColumnOrigin, FunctionCall};
 use super::join::JoinPlan;
 use super::sample_plan::SamplePlan;
-use crate::fields::field::FieldPlan;
 use crate::fields::pixels::plan::PixelPlan;
 use crate::fields::steps::{FieldStep, StepStage};
 use crate::function::FunctionScope;
@@ -18,35 +17,21 @@ use infeed_core::sample::Pixels;
 
 impl fmt::Display for SamplePlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, (field, column)) in self.fields.iter().zip(&self.columns).enumerate() {
-            match field {
-                FieldPlan::Pixels(plan) => {
-                    self.pixels(f, plan, column)?;
-                    self.others(f, at, plan)?;
-                }
-                FieldPlan::Copy => {
-                    writeln!(f, "{}: copied -> {}", column.name, shape(&column.kind))?
-                }
-                FieldPlan::Own => writeln!(
-                    f,
-                    "{}: stored per row -> {}",
-                    column.name,
-                    shape(&column.kind)
-                )?,
-                FieldPlan::Boxed => {
-                    let text = match self.moved.moves(at) {
-                        true => "moved with the image",
-                        false => "rows of the boxes that stay",
-                    };
-                    writeln!(f, "{}: {text} -> {}", column.name, shape(&column.kind))?;
-                }
-                FieldPlan::Soft(_) => {
-                    writeln!(f, "{}: soft labels -> {}", column.name, shape(&column.kind))?;
-                }
+        for (at, (pixels, column)) in self.pixels.iter().zip(&self.columns).enumerate() {
+            if let Some(plan) = pixels {
+                self.pixels(f, plan, column)?;
+                self.others(f, at, plan)?;
+                continue;
+            }
+            let mut kinds = self.kinds.iter();
+            let kind = kinds.find(|kind| kind.columns().iter().any(|(field, _)| *field == at));
+            if let Some(kind) = kind {
+                let text = kind.describe(at);
+                writeln!(f, "{}: {text} -> {}", column.name, shape(&column.kind))?;
             }
         }
         // After the source's fields, there may be lengths of lists and a column that marks padding.
-        for column in self.columns.iter().skip(self.fields.len()) {
+        for column in self.columns.iter().skip(self.pixels.len()) {
             added(f, column)?;
         }
         if let Some(mixer) = &self.mixer {
@@ -193,7 +178,7 @@ impl SamplePlan {
     /// Describes the other layouts of a field on trial, if there are any.
     fn others(&self, f: &mut fmt::Formatter<'_>, at: usize, first: &PixelPlan) -> fmt::Result {
         let texts = self.others.iter().filter_map(|(fields, _)| {
-            let Some(FieldPlan::Pixels(other)) = fields.get(at) else {
+            let Some(Some(other)) = fields.get(at) else {
                 return None;
             };
             match (&first.on_device, &other.on_device) {

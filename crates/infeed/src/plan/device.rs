@@ -8,8 +8,8 @@ use std::str::FromStr;
 
 use super::added::VALID;
 use super::sample_plan::SamplePlan;
-use crate::fields::field::FieldPlan;
 use crate::fields::pixels::files::Devices;
+use crate::fields::pixels::plan::PixelPlan;
 use crate::fields::steps::FieldStep;
 use infeed_core::batch::ColumnSpec;
 use infeed_core::error::Error;
@@ -141,7 +141,7 @@ impl BatchLayouts {
 /// One of the possible layouts of rows.
 struct RowLayout {
     placement: Placement,
-    fields: Vec<FieldPlan>,
+    pixels: Vec<Option<PixelPlan>>,
     columns: Vec<ColumnSpec>,
     routes: Vec<Route>,
 }
@@ -173,7 +173,7 @@ impl SamplePlan {
             (Placement::Auto, device, resize) => {
                 let host = RowLayout {
                     placement: Placement::Host,
-                    fields: self.fields.clone(),
+                    pixels: self.pixels.clone(),
                     columns: self.columns.clone(),
                     routes: whole,
                 };
@@ -203,8 +203,8 @@ impl SamplePlan {
         self.others.clear();
         for (at, layout) in layouts.into_iter().enumerate() {
             match at {
-                0 => (self.fields, self.columns) = (layout.fields, layout.columns),
-                _ => self.others.push((layout.fields, layout.columns)),
+                0 => (self.pixels, self.columns) = (layout.pixels, layout.columns),
+                _ => self.others.push((layout.pixels, layout.columns)),
             }
             each.push((layout.placement, layout.routes));
         }
@@ -294,12 +294,12 @@ impl SamplePlan {
     /// Returns the layout without the work that a device can do. `None` if nothing changes compared
     /// with `whole`.
     fn left_to_device(&self, resizes: bool, whole: &[Route]) -> Option<RowLayout> {
-        let (mut fields, mut columns) = (self.fields.clone(), self.columns.clone());
+        let (mut pixels, mut columns) = (self.pixels.clone(), self.columns.clone());
         let mut routes = Vec::with_capacity(columns.len());
         let decodes = self.devices.is_some();
         for (at, column) in columns.iter_mut().enumerate() {
             let route = if resizes
-                && let Some(FieldPlan::Pixels(plan)) = fields.get_mut(at)
+                && let Some(Some(plan)) = pixels.get_mut(at)
                 && plan.resizes_last(&self.transforms)
                 && let Some(kernel) = plan.leave_resize(&column.kind)
             {
@@ -310,7 +310,7 @@ impl SamplePlan {
                     true => Route::decode(column.clone(), kernel, device),
                     false => Route::resize(column.clone(), kernel, device),
                 }
-            } else if let Some(FieldPlan::Pixels(plan)) = fields.get_mut(at)
+            } else if let Some(Some(plan)) = pixels.get_mut(at)
                 && !plan.steps.iter().any(FieldStep::erases_row)
                 && let Some(kernel) = plan.leave_to_device(&column.kind)
             {
@@ -328,7 +328,7 @@ impl SamplePlan {
         };
         (routes != whole).then_some(RowLayout {
             placement,
-            fields,
+            pixels,
             columns,
             routes,
         })

@@ -72,7 +72,9 @@ impl SamplePlan {
             JoinPlan::Mosaic(MosaicPlan { number, mosaic }) => mosaic
                 .draw_partners(at.position, near, &mut rng(*number))
                 .map(JoinDraw::Mosaic),
-            JoinPlan::CopyPaste(CopyPastePlan { number, copy_paste }) => copy_paste
+            JoinPlan::CopyPaste(CopyPastePlan {
+                number, copy_paste, ..
+            }) => copy_paste
                 .draw_partner(at.position, near, &mut rng(*number))
                 .map(JoinDraw::CopyPaste),
         }
@@ -85,10 +87,12 @@ impl SamplePlan {
         field: usize,
         frame: ImageFrame,
     ) -> Result<DrawnImage, StageFailure> {
-        let boxes = match self.transforms.iter().any(Transform::needs_boxes) {
-            true => self.moved.start(record, frame)?,
-            false => Vec::new(),
-        };
+        let mut boxes = Vec::new();
+        if self.transforms.iter().any(Transform::needs_boxes) {
+            for plan in &self.kinds {
+                boxes.extend(plan.boxes(record, frame)?);
+            }
+        }
         Ok(DrawnImage {
             field,
             size: frame.size,

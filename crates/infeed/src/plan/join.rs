@@ -1,8 +1,10 @@
 //! The transform that makes samples of several records: `Mosaic` or `CopyPaste`.
 
+use crate::fields::boxes::BoxesPlan;
 use crate::fields::failure::part_name;
+use crate::fields::kind::PlanInput;
+use crate::fields::masks::MasksPlan;
 use crate::fields::moved::MovedFields;
-use crate::pipeline::Pipeline;
 use infeed_codec::transform::{CopyPaste, CopyPasteDraw, Mosaic, MosaicDraw, Transform};
 use infeed_core::error::Error;
 
@@ -41,7 +43,8 @@ impl JoinDraw {
 }
 
 /// Checks the joining transform of a pipeline.
-pub(crate) fn plan(pipeline: &Pipeline, moved: &MovedFields) -> Result<Option<JoinPlan>, Error> {
+pub(crate) fn plan(input: &PlanInput<'_>) -> Result<Option<JoinPlan>, Error> {
+    let pipeline = input.pipeline;
     let all = || pipeline.transforms.iter().enumerate();
     let joins =
         |transform: &Transform| transform.mosaic().is_some() || transform.copy_paste().is_some();
@@ -83,11 +86,13 @@ pub(crate) fn plan(pipeline: &Pipeline, moved: &MovedFields) -> Result<Option<Jo
         return Ok(None);
     };
     let rest = &pipeline.transforms[number + 1..];
-    match problem(moved, rest) {
-        Some(problem) => wrong(number, problem),
-        None => Ok(Some(JoinPlan::CopyPaste(CopyPastePlan {
+    match objects(MovedFields::new(input)?, rest) {
+        Err(problem) => wrong(number, problem),
+        Ok((boxes, masks)) => Ok(Some(JoinPlan::CopyPaste(CopyPastePlan {
             number,
             copy_paste: copy_paste.clone(),
+            boxes,
+            masks,
         }))),
     }
 }
@@ -106,27 +111,37 @@ pub(crate) struct CopyPastePlan {
     /// Index of the transform; keys the draws.
     pub(crate) number: usize,
     pub(crate) copy_paste: CopyPaste,
+    /// Boxes of the objects, and their masks.
+    pub(crate) boxes: BoxesPlan,
+    pub(crate) masks: MasksPlan,
 }
 
-/// Returns the reason why objects cannot be pasted. `rest` are the transforms that follow.
-fn problem(MovedFields { boxes, points }: &MovedFields, rest: &[Transform]) -> Option<String> {
+/// Returns the boxes and masks of the objects to paste, or the reason why they cannot be pasted.
+/// `rest` are the transforms that follow.
+fn objects(moved: MovedFields, rest: &[Transform]) -> Result<(BoxesPlan, MasksPlan), String> {
+    let MovedFields { mut boxes, points } = moved;
     if let Some(points) = points.first() {
-        return Some(format!(
+        return Err(format!(
             "it pastes some objects of another image, and the points in `{}` belong to no object; add \
              them to the columns of boxes",
             points.name()
         ));
     }
     if let Some(transform) = rest.iter().find(|transform| transform.needs_boxes()) {
-        return Some(format!(
+        return Err(format!(
             "put it after {}, which crops around boxes",
             transform.name()
         ));
     }
-    match &boxes[..] {
-        [one] if one.masks.is_some() => None,
-        [_, _, ..] => Some("a pipeline with it can have one field of boxes; remove one".to_owned()),
-        _ => Some(
+    match (boxes.pop(), boxes.is_empty()) {
+        (Some(one), true) if one.masks.is_some() => {
+            let masks = one.masks.clone();
+            Ok((one, masks.expect("checked before")))
+        }
+        (Some(_), false) => {
+            Err("a pipeline with it can have one field of boxes; remove one".to_owned())
+        }
+        _ => Err(
             "it pastes objects by their masks; declare these with .boxes(..., masks=...)"
                 .to_owned(),
         ),

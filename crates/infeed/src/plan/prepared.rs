@@ -6,7 +6,6 @@
 //! random, the columns after the leading deterministic functions are the same in every epoch.
 
 use super::sample_plan::SamplePlan;
-use crate::fields::field::FieldPlan;
 use crate::fields::pixels::prepared::{PixelState, VERSION};
 use infeed_codec::transform::{Effect, Step, Transform};
 use infeed_core::random::{hash, hash_bytes};
@@ -71,7 +70,7 @@ impl SamplePlan {
     /// # Errors
     ///
     /// The reason why they cannot, or why it would be useless.
-    pub(crate) fn preparable<'a>(&'a self, is_slow: bool) -> Result<KeptContent, NotPreparable> {
+    pub(crate) fn preparable(&self, is_slow: bool) -> Result<KeptContent, NotPreparable> {
         if self.kept_functions() > 0 {
             return Ok(self.computed_content());
         }
@@ -79,22 +78,14 @@ impl SamplePlan {
         let resizes = prepared
             .iter()
             .any(|transform| transform.effect() == Effect::Resize);
-        let visual = |fields: &'a [FieldPlan]| {
-            fields.iter().filter_map(|field| match field {
-                FieldPlan::Pixels(plan) => Some(plan),
-                _ => None,
-            })
-        };
-        let others = self.others.iter().flat_map(|(fields, _)| visual(fields));
-        if visual(&self.fields)
-            .chain(others)
-            .any(|plan| plan.leaves_files)
-        {
+        let others = self.others.iter().flat_map(|(pixels, _)| pixels);
+        let all = self.pixels.iter().chain(others).flatten();
+        if all.into_iter().any(|plan| plan.leaves_files) {
             return Err(NotPreparable::DeviceDecodes);
         }
         let mut parts = vec![VERSION];
         let mut is_encoded = false;
-        for plan in visual(&self.fields) {
+        for plan in self.pixels.iter().flatten() {
             is_encoded |= plan.stored == Pixels::Encoded;
             let (mode, channels, depth) = (plan.mode, plan.channels, plan.depth);
             let text = format!(
@@ -138,11 +129,11 @@ impl SamplePlan {
         let before = format!(
             "{} {:?} {:?} {:?} {:?} {:?}",
             env!("CARGO_PKG_VERSION"),
-            self.fields,
+            self.pixels,
             self.columns,
             self.transforms,
             self.decode,
-            self.moved,
+            self.kinds,
         );
         let mut parts = vec![VERSION, hash_bytes(before.as_bytes())];
         let mut only_here = None;

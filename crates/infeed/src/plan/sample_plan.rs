@@ -6,27 +6,29 @@ use super::coordinates;
 use super::function::{self, FunctionCall};
 use super::join::{self, JoinPlan};
 use super::mix::{self, Mixer};
-use crate::fields::field::FieldPlan;
-use crate::fields::moved::MovedFields;
+use crate::fields::kind::{KindPlan, PlanInput};
+use crate::fields::kinds::KindPlans;
 use crate::fields::pixels::files::Devices;
+use crate::fields::pixels::plan::PixelPlan;
 use crate::fields::pixels::planner::PixelPlanner;
-use crate::fields::steps::{self, StepStage};
+use crate::fields::steps::{self, FieldStep, StepStage};
 use crate::function::FunctionScope;
 use crate::pipeline::{Decode, Pipeline};
 use infeed_codec::transform::Transform;
-use infeed_core::batch::{BatchRow, ColumnKind, ColumnSpec, RowCell};
+use infeed_core::batch::{BatchRow, ColumnSpec, RowCell};
 use infeed_core::error::Error;
-use infeed_core::sample::{Field, FieldKind, Pixels};
+use infeed_core::sample::{Field, Pixels};
 use infeed_source::Source;
 
 /// A pipeline ready to run.
 #[derive(Debug)]
 pub struct SamplePlan {
-    pub(crate) fields: Vec<FieldPlan>,
+    /// Plan of each field that is an image or mask.
+    pub(crate) pixels: Vec<Option<PixelPlan>>,
     pub(crate) columns: Vec<ColumnSpec>,
     /// Fields and columns of further batch layouts, in which the host does more or less of the
     /// row's work.
-    pub(crate) others: Vec<(Vec<FieldPlan>, Vec<ColumnSpec>)>,
+    pub(crate) others: Vec<(Vec<Option<PixelPlan>>, Vec<ColumnSpec>)>,
     pub(crate) transforms: Vec<Transform>,
     /// Index of the first transform whose steps are fused with later ones; `None` without fusion.
     pub(crate) fuses_from: Option<usize>,
@@ -45,8 +47,8 @@ pub struct SamplePlan {
     pub(crate) marked: Option<Vec<ColumnSpec>>,
     /// Lists that are padded.
     pub(crate) lists: Vec<PaddedList>,
-    /// Boxes and points, which move with the image.
-    pub(crate) moved: MovedFields,
+    /// Plans of the other fields.
+    pub(crate) kinds: Vec<Box<dyn KindPlan>>,
 }
 
 impl SamplePlan {
@@ -86,37 +88,43 @@ impl SamplePlan {
         check_order(pipeline)?;
         check_transforms(pipeline, fields)?;
         let all = strict || source.is_some();
-        let mut moved = MovedFields::new(pipeline, fields, all)?;
+        let input = PlanInput {
+            pipeline,
+            fields,
+            source,
+            all,
+        };
+        let mut kinds = KindPlans::declared(&input)?;
         coordinates::check(pipeline, &pipeline.transforms, fields, all)?;
-        let labels = mix::labels(pipeline, fields, source)?;
-        let decode = pipeline.decode.clone().unwrap_or_default();
-        let mut plans = Vec::with_capacity(fields.len());
-        let mut columns = Vec::with_capacity(fields.len());
+        let planner = PixelPlanner { pipeline, source };
+        let mut pixels = Vec::with_capacity(fields.len());
         for (at, field) in fields.iter().enumerate() {
-            let (plan, kind) = match (labels, moved.kind_of(at)) {
-                (_, Some(kind)) => (FieldPlan::Boxed, kind),
-                (Some((label, Some(soft))), _) if label == at => {
-                    (FieldPlan::Soft(soft), soft.column())
-                }
-                _ => plan_field(pipeline, source, (at, field))?,
+            let planned = match kinds.is_free(at) {
+                true => planner.plan(at, field)?,
+                false => None,
             };
-            plans.push(plan);
-            columns.push(ColumnSpec {
-                name: field.name.clone(),
-                kind,
-            });
+            pixels.push(planned.map(|(plan, kind)| {
+                kinds.set_column(at, kind);
+                plan
+            }));
         }
-        let mut sizes = plans.iter().filter_map(FieldPlan::pixels);
+        kinds.add_others(&input)?;
         // The shape of masks is that of the images, which are planned now.
-        for masks in moved.set_mask_size(sizes.find_map(|plan| plan.size)) {
-            columns[masks].kind = moved.kind_of(masks).expect("a field of masks");
-        }
+        let mut sizes = pixels.iter().flatten();
+        let (kinds, kind_columns) = kinds.finish(sizes.find_map(|plan| plan.size));
+        let columns = fields.iter().zip(kind_columns);
+        let mut columns: Vec<ColumnSpec> = columns
+            .filter_map(|(field, kind)| {
+                let name = field.name.clone();
+                Some(ColumnSpec { name, kind: kind? })
+            })
+            .collect();
         let adds = added::check(pipeline)?;
-        let mixer = mix::mixer(pipeline, &plans, labels.map(|(at, _)| at))?;
+        let mixer = mix::mixer(&input, &pixels)?;
         if mixer.is_some() {
             function::refuse_after_mixing(pipeline)?;
         }
-        let join = join::plan(pipeline, &moved)?;
+        let join = join::plan(&input)?;
         // Without a source, fields and function outputs may be unknown.
         let calls = match source {
             None if !strict => Vec::new(),
@@ -137,13 +145,13 @@ impl SamplePlan {
             calls,
             marked,
             lists,
-            moved,
-            fields: plans,
+            kinds,
+            pixels,
             columns,
             others: Vec::new(),
             transforms: pipeline.transforms.clone(),
             fuses_from: steps::fuses_from(pipeline),
-            decode,
+            decode: pipeline.decode.clone().unwrap_or_default(),
             seed: pipeline.shuffle.map_or(0, |shuffle| shuffle.seed),
         })
     }
@@ -165,10 +173,10 @@ impl SamplePlan {
             .collect()
     }
 
-    /// Fields of a batch layout, 0 if there is only one.
-    pub(crate) fn fields(&self, form: usize) -> &[FieldPlan] {
-        let other = form.checked_sub(1).and_then(|at| self.others.get(at));
-        other.map_or(&self.fields, |(fields, _)| fields)
+    /// Images and masks of a batch layout, 0 if there is only one.
+    pub(crate) fn pixels_of(&self, layout: usize) -> &[Option<PixelPlan>] {
+        let other = layout.checked_sub(1).and_then(|at| self.others.get(at));
+        other.map_or(&self.pixels, |(pixels, _)| pixels)
     }
 
     /// Columns of a delivered batch: [`SamplePlan::columns`] after the functions on batches.
@@ -191,12 +199,10 @@ impl SamplePlan {
 
     /// Whether only a region of some encoded images is decoded.
     pub fn decodes_regions(&self) -> bool {
-        self.fields.iter().any(|field| match field {
-            FieldPlan::Pixels(plan) if plan.stored == Pixels::Encoded => plan
-                .steps
-                .iter()
-                .any(|step| step.stage == StepStage::Decode),
-            _ => false,
+        let mut encoded = self.pixels.iter().flatten();
+        encoded.any(|plan| {
+            let decodes = |step: &FieldStep| step.stage == StepStage::Decode;
+            plan.stored == Pixels::Encoded && plan.steps.iter().any(decodes)
         })
     }
 
@@ -255,37 +261,6 @@ impl SamplePlan {
             .iter()
             .any(|column| column.kind.row_bytes().is_none())
     }
-}
-
-/// Plans a field that no declaration names, and its column.
-fn plan_field(
-    pipeline: &Pipeline,
-    source: Option<&dyn Source>,
-    (at, field): (usize, &Field),
-) -> Result<(FieldPlan, ColumnKind), Error> {
-    let (stored, is_mask) = match &field.kind {
-        FieldKind::Image(stored) => (stored, false),
-        FieldKind::Mask(stored) => (stored, true),
-        FieldKind::Tensor { dtype, shape } => {
-            let kind = ColumnKind::Fixed {
-                dtype: *dtype,
-                shape: shape.clone(),
-            };
-            return Ok((FieldPlan::Copy, kind));
-        }
-        FieldKind::Bytes => return Ok((FieldPlan::Own, ColumnKind::Bytes)),
-        FieldKind::Text => return Ok((FieldPlan::Own, ColumnKind::Text)),
-        FieldKind::Ragged { dtype } => {
-            let (dtype, item) = (*dtype, Vec::new());
-            return Ok((FieldPlan::Own, ColumnKind::Ragged { dtype, item }));
-        }
-    };
-    if *stored == Pixels::Encoded && pipeline.decode.is_none() {
-        return Ok((FieldPlan::Own, ColumnKind::Bytes));
-    }
-    let planner = PixelPlanner { pipeline, source };
-    let (plan, kind) = planner.plan((at, field), stored, is_mask)?;
-    Ok((FieldPlan::Pixels(plan), kind))
 }
 
 /// Checks a description as far as possible without reading its data. Palettes are read.

@@ -37,8 +37,14 @@ pub(super) struct BoxColumn {
 }
 
 impl BoxesPlan {
+    /// Returns the index of each field, with the column that it becomes.
+    pub(crate) fn columns(&self) -> impl Iterator<Item = (usize, ColumnKind)> {
+        let fields = self.fields();
+        fields.filter_map(|field| Some((field, self.kind_of(field)?)))
+    }
+
     /// Returns the kind of the column of a field; `None` if the field is not one of these boxes.
-    pub(crate) fn kind_of(&self, field: usize) -> Option<ColumnKind> {
+    fn kind_of(&self, field: usize) -> Option<ColumnKind> {
         let list = |dtype, item| ColumnKind::Ragged { dtype, item };
         if let Some(masks) = self.masks.as_ref().filter(|masks| masks.field == field) {
             return Some(masks.kind());
@@ -51,7 +57,7 @@ impl BoxesPlan {
     }
 
     /// Index of the field of boxes, then those of the fields with one row per box.
-    pub(crate) fn fields(&self) -> impl Iterator<Item = usize> {
+    pub(super) fn fields(&self) -> impl Iterator<Item = usize> {
         let columns = self.columns.iter().map(|column| column.field);
         let masks = self.masks.as_ref().map(|masks| masks.field);
         std::iter::once(self.field).chain(columns).chain(masks)

@@ -11,7 +11,7 @@ use crate::pipeline::Pipeline;
 use infeed_codec::transform::{Affine, Effect, MaskClasses};
 use infeed_core::batch::ColumnKind;
 use infeed_core::error::Error;
-use infeed_core::sample::{DType, Depth, Field, Pixels};
+use infeed_core::sample::{DType, Depth, Field, FieldKind, Pixels};
 use infeed_source::Source;
 
 /// Plans the images and masks of a pipeline.
@@ -22,16 +22,23 @@ pub(crate) struct PixelPlanner<'a> {
 }
 
 impl PixelPlanner<'_> {
-    /// Plans a field, and its column.
+    /// Plans a field, and its column. `None` if the field has no pixels, or if they stay encoded.
     pub(crate) fn plan(
         &self,
-        (number, field): (usize, &Field),
-        stored: &Pixels,
-        is_mask: bool,
-    ) -> Result<(PixelPlan, ColumnKind), Error> {
+        number: usize,
+        field: &Field,
+    ) -> Result<Option<(PixelPlan, ColumnKind)>, Error> {
+        let (stored, is_mask) = match &field.kind {
+            FieldKind::Image(stored) => (stored, false),
+            FieldKind::Mask(stored) => (stored, true),
+            _ => return Ok(None),
+        };
+        if *stored == Pixels::Encoded && self.pipeline.decode.is_none() {
+            return Ok(None);
+        }
         let plan = self.pixels((number, field), stored, is_mask)?;
         let kind = self.column(&plan)?;
-        Ok((plan, kind))
+        Ok(Some((plan, kind)))
     }
 
     fn pixels(
