@@ -11,7 +11,6 @@ const ALLOWED: &[(&str, usize)] = &[
     ("fake-cuda", 7),
     ("infeed", 44),
     ("infeed-cli", 28),
-    ("infeed-codec", 29),
     ("infeed-core", 7),
     ("infeed-device", 12),
     ("infeed-explain", 31),
