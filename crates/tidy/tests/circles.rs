@@ -10,7 +10,6 @@ use tidy::imports::{circles, imports};
 const ALLOWED: &[(&str, usize)] = &[
     ("fake-cuda", 7),
     ("infeed", 44),
-    ("infeed-cli", 28),
     ("infeed-core", 7),
     ("infeed-device", 12),
     ("infeed-explain", 31),
