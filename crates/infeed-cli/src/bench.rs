@@ -13,15 +13,16 @@ use infeed::device::busy::UtilisationMonitor;
 use infeed::loader::DecodeBy;
 use infeed::loader::any::{AnyLoader, AnyStep};
 use infeed::loader::device::{DeviceLoader, Placement};
-use infeed::{Loader, OnError, Options};
+use infeed::{Loader, Options};
 use infeed_raw::machine::{peak_rss_bytes, usable_cores};
 
 use crate::cache::CacheArgs;
-use crate::error::CliError;
+use crate::error::{CliError, CommandResult};
 use crate::feeders::FeederArgs;
+use crate::on_error::OnBadRecord;
 use crate::target::{FunctionArgs, Target, path_help};
 use crate::terminal::{human_bytes, put_json, spinner};
-use crate::{CommandResult, args, interrupt};
+use crate::{args, interrupt};
 use report::BenchResult;
 
 /// Default duration in seconds.
@@ -130,26 +131,6 @@ fn workers(text: &str) -> Result<Workers, String> {
         _ if text == "auto" => Ok(Workers::Auto),
         Ok(number) => Ok(Workers::Number(number)),
         Err(_) => Err("write a number of threads, such as 4, or `auto`".to_owned()),
-    }
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum OnBadRecord {
-    /// End the run
-    Stop,
-    /// Replace the record with another one
-    Substitute,
-    /// Leave the record out; its batch is shorter
-    Skip,
-}
-
-impl From<OnBadRecord> for OnError {
-    fn from(policy: OnBadRecord) -> OnError {
-        match policy {
-            OnBadRecord::Stop => OnError::Stop,
-            OnBadRecord::Substitute => OnError::Substitute,
-            OnBadRecord::Skip => OnError::Skip,
-        }
     }
 }
 

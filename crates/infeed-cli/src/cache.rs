@@ -10,9 +10,9 @@ use infeed::store::{CacheGroup, OtherFiles, list_cache, remove_cached, verify_ca
 use infeed::units::parse_bytes;
 use serde_json::json;
 
-use crate::error::CliError;
+use crate::error::{CliError, CommandResult};
 use crate::terminal::{ago, bar, human_bytes, put_json};
-use crate::{CommandResult, args, interrupt};
+use crate::{args, interrupt};
 
 /// Default limit of a folder, as in `infeed.Cache`.
 const LIMIT: &str = "32GiB";

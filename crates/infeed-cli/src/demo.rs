@@ -8,8 +8,8 @@ use clap::Parser;
 use infeed::sample::Size;
 use infeed_sample::Classification;
 
-use crate::error::CliError;
-use crate::{CommandResult, args, interrupt, run_args, sample};
+use crate::error::{CliError, CommandResult};
+use crate::{args, bench, explain, inspect, interrupt, sample};
 
 /// Sides of most pictures. Others vary around it.
 const SIZE: Size = Size {
@@ -43,7 +43,9 @@ pub(crate) struct Args {
 /// A command that the demo runs.
 struct Step {
     title: &'static str,
+    /// Name of the command, and its arguments.
     args: Vec<OsString>,
+    run: fn(&[OsString]) -> CommandResult,
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
@@ -64,7 +66,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             return Err(CliError::Failed("interrupted".to_owned()));
         }
         putln!("\n== {}\n$ infeed {}\n", step.title, shown(&step.args))?;
-        run_args(&step.args)?;
+        (step.run)(&step.args)?;
     }
     putln!("\n== Results")?;
     putln!("{} shows samples of the dataset.", sheet.display())?;
@@ -127,10 +129,12 @@ fn steps(data: &Path, sheet: &Path, report: &Path, seconds: f64) -> [Step; 3] {
         Step {
             title: "Contents of the dataset",
             args: args("inspect", &["--sheet".as_ref(), sheet.as_ref()]),
+            run: |args| inspect::run(&parse(args)?),
         },
         Step {
             title: "Samples per second on this machine",
             args: args("bench", &["--seconds".as_ref(), seconds.as_ref()]),
+            run: |args| bench::run(&parse(args)?),
         },
         Step {
             title: "What limits the rate, and what would help",
@@ -143,8 +147,13 @@ fn steps(data: &Path, sheet: &Path, report: &Path, seconds: f64) -> [Step; 3] {
                     report.as_ref(),
                 ],
             ),
+            run: |args| explain::run(&parse(args)?),
         },
     ]
+}
+
+fn parse<A: Parser>(args: &[OsString]) -> Result<A, CliError> {
+    A::try_parse_from(args).map_err(|error| CliError::Usage(error.to_string()))
 }
 
 /// Returns arguments as a shell takes them.

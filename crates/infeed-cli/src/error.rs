@@ -1,10 +1,12 @@
 //! Errors of a command. Each prints one line: the location, the reason, the fix.
 
 use std::fmt;
+use std::path::Path;
 
 use infeed::printable::printable_lines;
 
-use crate::bench::OnBadRecord;
+/// The result of every command.
+pub(crate) type CommandResult = Result<(), CliError>;
 
 /// The reason why a command failed.
 #[derive(Debug)]
@@ -37,18 +39,9 @@ impl CliError {
         CliError::Failed(printable_lines(&text).into_owned())
     }
 
-    /// Returns the error of a command with `--on-error`. For a bad record, suggests another value,
-    /// or a repair of the data if the value already replaces bad records.
-    pub(crate) fn of_run(error: &infeed::Error, on_error: OnBadRecord) -> CliError {
-        let fix = match on_error {
-            _ if !error.is_bad_record() => "",
-            OnBadRecord::Stop => "; use --on-error substitute to replace such records",
-            OnBadRecord::Substitute | OnBadRecord::Skip => {
-                "; too many records are bad: list them with `infeed inspect`, and repair or remove \
-                 them"
-            }
-        };
-        CliError::Failed(format!("{}{fix}", CliError::failed(error)))
+    /// Returns the error of a file.
+    pub(crate) fn at(path: &Path, error: &dyn fmt::Display) -> CliError {
+        CliError::Failed(format!("{}: {error}", path.display()))
     }
 
     pub(crate) fn status(&self) -> u8 {

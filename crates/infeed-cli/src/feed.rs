@@ -8,11 +8,11 @@ use clap::Parser;
 use infeed_feed::wire::channel::Encryption;
 use infeed_feed::{FeedOptions, FeedStats, serve};
 
-use crate::error::CliError;
+use crate::error::{CliError, CommandResult};
 use crate::feeders::token;
 use crate::target::{FunctionArgs, Target};
 use crate::terminal::human_bytes;
-use crate::{CommandResult, args, interrupt};
+use crate::{args, interrupt};
 
 /// Time between two checks of Ctrl-C and of the counters.
 const SLICE: Duration = Duration::from_millis(100);

@@ -16,11 +16,11 @@ use infeed::source::left_out::LeftOut;
 use infeed::source::pairs::PairFolder;
 use infeed::transform::{Palette, Transform};
 
-use crate::error::CliError;
+use crate::error::{CliError, CommandResult};
 use crate::files::images_below;
 use crate::target::{FunctionArgs, Target, path_help};
 use crate::terminal::{put_json, width};
-use crate::{CommandResult, args, interrupt};
+use crate::{args, interrupt};
 use check::{FolderCheck, MaskContents, check_files};
 use report::Report;
 

@@ -7,8 +7,7 @@ use infeed_explain::ledger::{self, Accuracy};
 use infeed_explain::{Interval, LedgerEntry, PredictionOutcome};
 use serde_json::json;
 
-use crate::CommandResult;
-use crate::error::CliError;
+use crate::error::{CliError, CommandResult};
 use crate::terminal::put_json;
 
 /// Width of the columns of names.

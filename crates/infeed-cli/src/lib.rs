@@ -1,7 +1,7 @@
 //! The `infeed` command, as a library that takes arguments and returns the exit status.
 //!
-//! Each command has a file. `args` parses values such as `2GiB` and `500x375`. `error` formats the
-//! message of a failure.
+//! Each command has a file, and a line in `commands`. `args` parses values such as `2GiB` and
+//! `500x375`. `error` formats the message of a failure.
 //!
 //! The cargo feature `feed` (default) includes `infeed feed` and the option `--feeders`. Without it,
 //! both are errors that name the feature.
@@ -12,6 +12,7 @@ mod terminal;
 mod args;
 mod bench;
 mod cache;
+mod commands;
 mod demo;
 mod error;
 mod explain;
@@ -28,147 +29,13 @@ mod named;
 #[cfg(not(feature = "feed"))]
 mod no_feed;
 mod npy;
+mod on_error;
 mod pack;
 mod probe;
 mod sample;
 mod target;
 mod verify;
 
-use std::borrow::Cow;
-use std::ffi::OsString;
-use std::iter;
-
-use clap::{Parser, Subcommand};
-use infeed::printable::printable_lines;
-
-use error::CliError;
+pub use commands::run;
 #[cfg(not(feature = "feed"))]
 use no_feed as feeders;
-
-/// Prepare training data on all cores, and find what limits the speed
-#[derive(Parser)]
-#[command(
-    name = "infeed",
-    version,
-    arg_required_else_help = true,
-    after_help = "The Python package adds `infeed adopt FILE:FUNCTION`, which replaces a \
-                  DataLoader, and `infeed experiment NAME`, which repeats measurements about data \
-                  loading."
-)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Run a pipeline and print its rate, waits, memory and the cost of each stage
-    Bench(bench::Args),
-    /// List, remove or verify what a cache on a disk holds
-    Cache(cache::Args),
-    /// Show the other commands on generated pictures, or on your own
-    Demo(demo::Args),
-    /// Find the resource that limits a pipeline, predict the gain of each remedy, apply a remedy
-    /// and measure its gain
-    Explain(Box<explain::Args>),
-    /// Make batches of a pipeline for trainers on other machines
-    #[cfg(feature = "feed")]
-    Feed(feed::Args),
-    /// Report that this build cannot run feeders
-    #[cfg(not(feature = "feed"))]
-    #[command(hide = true)]
-    Feed(no_feed::NoFeedArgs),
-    /// Print the predicted and the measured gain of all applied remedies
-    Ledger(ledger::Args),
-    /// Print the contents of a dataset: counts, formats, sizes, classes, bad files; draw samples
-    Inspect(inspect::Args),
-    /// Write a copy of a dataset in a format that is cheaper to read
-    Pack(pack::Args),
-    /// Restore the files of a dataset of lossless records
-    Unpack(pack::UnpackArgs),
-    /// Measure cores, memory and storage of this machine, or print those of a known machine
-    Probe(probe::Args),
-    /// Write a realistic dataset for experiments
-    Sample(sample::Args),
-    /// Replay a pipeline and compare its steps with recorded digests
-    Verify(verify::Args),
-}
-
-/// Runs the command. `argv` starts with the program's name.
-///
-/// Returns the exit status: 0 for success, 1 if the work failed, 2 for invalid arguments, 3 if bad
-/// records were left out of a packed dataset, 130 if Ctrl-C ended the work, 141 if the reader of the
-/// standard output closed it.
-/// All messages are printed before it returns: results to the standard output, the rest to the
-/// standard error.
-pub fn run<I, T>(argv: I) -> u8
-where
-    I: IntoIterator<Item = T>,
-    T: Into<OsString> + Clone,
-{
-    let cli = match Cli::try_parse_from(argv) {
-        Ok(cli) => cli,
-        Err(error) => {
-            let text = error.to_string();
-            match printable_lines(&text) {
-                // A closed pipe is no reason to report an error.
-                Cow::Borrowed(_) => drop(error.print()),
-                // Without colours, because the arguments have control characters too.
-                Cow::Owned(_) => print_err!("{}", text.trim_end()),
-            }
-            return u8::from(error.use_stderr()) * 2;
-        }
-    };
-    let sink = log::start();
-    let outcome = cli.command.run();
-    infeed::log::send_to(sink);
-    match outcome {
-        Err(CliError::Closed) => CliError::Closed.status(),
-        // Listing may end with a part of the files, so success is no success either.
-        outcome if interrupt::ended_early() => {
-            match outcome.map_err(|error| error.to_string()) {
-                Ok(()) => print_err!("infeed: interrupted"),
-                Err(text) if text.starts_with("interrupted") => print_err!("infeed: {text}"),
-                Err(text) => print_err!("infeed: interrupted: {text}"),
-            }
-            interrupt::STATUS
-        }
-        Ok(()) => 0,
-        Err(error) => {
-            print_err!("infeed: {error}");
-            error.status()
-        }
-    }
-}
-
-/// Runs the command of arguments that this crate made, without the program's name.
-fn run_args(args: &[OsString]) -> CommandResult {
-    let argv = iter::once("infeed".into()).chain(args.iter().cloned());
-    let cli = Cli::try_parse_from(argv).map_err(|error| CliError::Usage(error.to_string()))?;
-    cli.command.run()
-}
-
-impl Command {
-    fn run(self) -> CommandResult {
-        match self {
-            Command::Bench(args) => bench::run(&args),
-            Command::Cache(args) => cache::run(&args),
-            Command::Demo(args) => demo::run(&args),
-            Command::Explain(args) => explain::run(&args),
-            #[cfg(feature = "feed")]
-            Command::Feed(args) => feed::run(&args),
-            #[cfg(not(feature = "feed"))]
-            Command::Feed(args) => no_feed::run(&args),
-            Command::Ledger(args) => ledger::run(&args),
-            Command::Inspect(args) => inspect::run(&args),
-            Command::Pack(args) => pack::run(&args),
-            Command::Unpack(args) => pack::unpack(&args),
-            Command::Probe(args) => probe::run(&args),
-            Command::Sample(args) => sample::run(&args),
-            Command::Verify(args) => verify::run(&args),
-        }
-    }
-}
-
-/// The result of every command.
-type CommandResult = Result<(), CliError>;

@@ -5,8 +5,7 @@ use std::ffi::OsString;
 
 use infeed_explain::Feeders;
 
-use crate::CommandResult;
-use crate::error::CliError;
+use crate::error::{CliError, CommandResult};
 
 pub(crate) use NoFeederArgs as FeederArgs;
 

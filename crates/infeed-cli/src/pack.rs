@@ -15,10 +15,10 @@ use infeed_pack::{
 };
 use serde_json::json;
 
-use crate::error::CliError;
+use crate::error::{CliError, CommandResult};
 use crate::target::{FunctionArgs, Target, path_help};
 use crate::terminal::{bar, human_bytes, human_seconds, put_json};
-use crate::{CommandResult, args, interrupt};
+use crate::{args, interrupt};
 
 const EXAMPLES: &str = "Examples:
   infeed pack photos photos-fast --to fast

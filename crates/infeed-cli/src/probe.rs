@@ -9,9 +9,9 @@ use clap::Parser;
 use infeed::probe::{PROFILES, Probe, Profile, profile, storage};
 use serde_json::json;
 
-use crate::error::CliError;
+use crate::error::{CliError, CommandResult};
+use crate::interrupt;
 use crate::terminal::{put_json, spinner};
-use crate::{CommandResult, interrupt};
 
 #[derive(Parser)]
 #[command(after_help = "Examples:

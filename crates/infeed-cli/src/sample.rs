@@ -13,9 +13,9 @@ use infeed_sample::{
     Classification, Dataset, MAX_PHOTO_CLASSES, MAX_STREET_CLASSES, Segmentation, write_dataset,
 };
 
-use crate::error::CliError;
+use crate::error::{CliError, CommandResult};
 use crate::terminal::{bar, human_bytes};
-use crate::{CommandResult, args, interrupt};
+use crate::{args, interrupt};
 
 #[derive(Parser)]
 #[command(after_help = "Examples:

@@ -8,11 +8,11 @@ use infeed::loader::verify::{StepDifference, VerifyOptions, VerifyReference, Ver
 use infeed::sample::RecordId;
 use serde_json::json;
 
-use crate::bench::OnBadRecord;
-use crate::error::CliError;
+use crate::error::{CliError, CommandResult};
+use crate::on_error::OnBadRecord;
 use crate::target::{FunctionArgs, Target, path_help};
 use crate::terminal::{bar, put_json};
-use crate::{CommandResult, args, interrupt};
+use crate::{args, interrupt};
 
 #[derive(Parser)]
 #[command(after_help = "Examples:

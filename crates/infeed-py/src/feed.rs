@@ -11,7 +11,6 @@ use pyo3::types::PyDict;
 
 use crate::description::{PyHandles, parse};
 use crate::error::raise;
-use crate::loader::FedBy;
 use crate::log;
 use crate::waiting::wait_for;
 
@@ -135,7 +134,9 @@ impl Drop for PyFeeder {
     }
 }
 
-pub(crate) fn fed_by((hosts, help, deadline, encrypt): &FedBy<'_>) -> Feeders {
+/// Returns the feeders of a loader: their addresses, whether this process also makes batches, the
+/// deadline of a batch in seconds, and whether connections are encrypted.
+pub(crate) fn fed_by(hosts: &PyHosts, help: bool, deadline: f64, encrypt: Option<bool>) -> Feeders {
     let mut feeders = Feeders::at(hosts.inner.clone());
     if !help {
         feeders.local = Local::Fallback;
@@ -146,7 +147,7 @@ pub(crate) fn fed_by((hosts, help, deadline, encrypt): &FedBy<'_>) -> Feeders {
             false => Encryption::Never,
         };
     }
-    if let Ok(deadline) = Duration::try_from_secs_f64(*deadline) {
+    if let Ok(deadline) = Duration::try_from_secs_f64(deadline) {
         feeders.deadline = deadline;
     }
     feeders

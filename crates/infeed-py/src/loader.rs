@@ -102,7 +102,9 @@ impl PyLoader {
         options.timeline = time(timeline_s);
         options.stall = time(stall_s);
         options.digest = digested(digest)?;
-        options.remote = feeders.map(|feeders| Arc::new(fed_by(&feeders)) as _);
+        options.remote = feeders.map(|(hosts, help, deadline, encrypt)| {
+            Arc::new(fed_by(&hosts, help, deadline, encrypt)) as _
+        });
         let place = self::placement(placement)?;
         options.decode = decode_by(decode)?;
         let devices = devices.unwrap_or_default();
@@ -316,7 +318,7 @@ impl PyLoader {
 
 /// Hosts, whether the cores of this machine help, the deadline in seconds, and whether connections
 /// are encrypted.
-pub(crate) type FedBy<'py> = (PyRef<'py, PyHosts>, bool, f64, Option<bool>);
+type FedBy<'py> = (PyRef<'py, PyHosts>, bool, f64, Option<bool>);
 
 /// Parses the name of a policy for bad records.
 pub(crate) fn policy(name: &str) -> PyResult<OnError> {

@@ -9,7 +9,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::error::raise;
-use crate::loader::FedBy;
 
 pub(crate) use NoFeeder as PyFeeder;
 pub(crate) use NoHosts as PyHosts;
@@ -49,6 +48,6 @@ impl NoFeeder {
     }
 }
 
-pub(crate) fn fed_by((hosts, ..): &FedBy<'_>) -> Feeders {
+pub(crate) fn fed_by(hosts: &NoHosts, _: bool, _: f64, _: Option<bool>) -> Feeders {
     match hosts.0 {}
 }

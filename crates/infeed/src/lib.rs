@@ -10,8 +10,8 @@
 //! | # | file | function | input | output |
 //! |--:|---|---|---|---|
 //! | 1 | `infeed-source/src/folder.rs` | [`source::Source::read`] | record number | encoded bytes |
-//! | 2 | `infeed-codec/src/decode/mod.rs` | [`decode::Decoder::decode`] | bytes, region | `[H, W, 3]` uint8 |
-//! | 3 | `infeed-codec/src/transform/step.rs` | [`transform::Step::apply`] | pixels | pixels |
+//! | 2 | `infeed-codec/src/decode/decoder.rs` | [`decode::Decoder::decode`] | bytes, region | `[H, W, 3]` uint8 |
+//! | 3 | `infeed-codec/src/transform/apply.rs` | [`transform::Step::apply`] | pixels | pixels |
 //! | 4 | `plan/write.rs` | the pass that writes the row | pixels | row *n* of a slab |
 //! | 5 | `infeed-core/src/batch.rs` | [`batch::Batcher::finish`] | filled rows | a [`Batch`] |
 //! | 6 | `loader.rs` | [`Loader::next_batch`] | | the batch of this step |

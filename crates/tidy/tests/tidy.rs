@@ -134,7 +134,7 @@ const DEVICE_KINDS: Additions = Additions {
         "infeed/src/loader/decoders.rs",
         "infeed/src/loader/several.rs",
         "infeed-cli/src/bench.rs",
-        "infeed-cli/src/explain.rs",
+        "infeed-cli/src/explain/options.rs",
         "infeed-explain/src/watch/evidence.rs",
     ],
     max_files: 3,

@@ -9,7 +9,8 @@ use infeed::store;
 use infeed_explain::{self as explain, AppliedRemedy, Case, Explanation, ledger, remedy};
 use infeed_pack::BAD_LIST;
 
-use super::{Args, at, say};
+use super::options::Args;
+use super::output::say;
 use crate::error::CliError;
 use crate::interrupt;
 use crate::terminal::spinner;
@@ -56,7 +57,7 @@ pub(super) fn apply(
     });
     progress.finish_and_clear();
     let applied = applied.map_err(|error| CliError::of_run(&error, args.on_error))?;
-    ledger::append(path, &applied.entry).map_err(|error| at(path, &error))?;
+    ledger::append(path, &applied.entry).map_err(|error| CliError::at(path, &error))?;
     let changed = applied.pipeline != *case.pipeline();
     let pipeline = changed.then(|| described_at(&out));
     if let Some(toml) = &pipeline {
@@ -101,7 +102,7 @@ fn describe(pipeline: &Pipeline, toml: &Path) -> Result<(), CliError> {
     let known = Pipeline::load(toml).is_ok_and(|there| there == *pipeline);
     if toml.exists() && !known {
         let problem = "exists and was not overwritten; move it, or set another --out";
-        return Err(at(toml, &problem));
+        return Err(CliError::at(toml, &problem));
     }
     pipeline
         .save(toml)

@@ -5,9 +5,9 @@ use std::io::IsTerminal;
 use infeed::store;
 use infeed_explain::{Recording, report};
 
-use super::{Args, write};
-use crate::CommandResult;
-use crate::error::CliError;
+use super::options::Args;
+use super::output::write_report;
+use crate::error::{CliError, CommandResult};
 use crate::terminal::{put_json, put_page, width};
 
 /// Prints the recording at the path of `args`. None if the path is no recording.
@@ -42,7 +42,7 @@ fn show(args: &Args, recording: &Recording) -> CommandResult {
             "{}: --html needs the recording of a loader of infeed that delivered a batch",
             args.path.display()
         ))),
-        (Some(path), Some(explanation)) => write(Some(path), explanation, report::html),
+        (Some(path), Some(explanation)) => write_report(Some(path), explanation, report::html),
     }
 }
 

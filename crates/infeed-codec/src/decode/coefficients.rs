@@ -2,21 +2,15 @@
 
 use infeed_raw::jpeg::JpegTask;
 
-use super::jpeg::{self, Frame, RegionDecode};
-use super::{DecodeError, Detail, Format, Header, Scratch};
+use super::error::DecodeError;
+use super::format::Format;
+use super::header::{Coefficients, Detail, Header};
+use super::jpeg;
+use super::jpeg_frame::{RegionDecode, window};
+use super::scratch::Scratch;
 use crate::lossless::jpeg::JpegParts;
 use crate::lossless::record::LosslessRecord;
 use infeed_core::sample::Image;
-
-/// Properties of a record from its segments and its directory.
-#[derive(Clone, Debug)]
-pub(super) struct Coefficients {
-    pub(super) frame: Frame,
-    /// Segments of the JPEG up to the scan data.
-    pub(super) head: Vec<u8>,
-    /// Bytes of the tables and of the symbols of a strip.
-    pub(super) strip_bytes: u64,
-}
 
 fn parts(bytes: &[u8]) -> Result<JpegParts<'_>, DecodeError> {
     let record = LosslessRecord::read(bytes).map_err(DecodeError::damaged)?;
@@ -30,7 +24,7 @@ pub(super) fn header(
     scratch: &mut Scratch,
 ) -> Result<Header, DecodeError> {
     let parts = parts(bytes)?;
-    let segments = &mut scratch.lossless.segments;
+    let segments = &mut scratch.coefficients.segments;
     let head = parts.head(segments).map_err(DecodeError::damaged)?;
     let mut header = jpeg::header(&head, orient)?;
     let Detail::Jpeg(frame) = header.detail else {
@@ -63,14 +57,14 @@ pub(super) fn decode(
     out: &mut Image,
 ) -> Result<(), DecodeError> {
     let parts = parts(bytes)?;
-    let mut lossless = std::mem::take(&mut scratch.lossless);
-    let window = jpeg::window(job.frame, job.region, job.scale);
+    let mut record = std::mem::take(&mut scratch.coefficients);
+    let window = window(job.frame, job.region, job.scale);
     let mut pixels = |task: &JpegTask, out: &mut [u8]| {
         parts
-            .decode(head, task, &mut lossless.strips, out)
+            .decode(head, task, &mut record.strips, out)
             .map(|()| 0)
     };
     let done = jpeg::decode_window(&mut pixels, job, window, scratch, out);
-    scratch.lossless = lossless;
+    scratch.coefficients = record;
     done.map(|_| ())
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::io;
 
-use super::ForeignFile;
+use super::foreign::ForeignFile;
 use infeed_core::sample::{Region, Size};
 
 /// Reason why a record was not decoded.

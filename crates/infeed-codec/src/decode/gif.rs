@@ -8,8 +8,12 @@ use std::io::Cursor;
 
 use gif::{ColorOutput, DecodeOptions, Decoder, DecodingError, Frame};
 
-use super::convert::{SampleLayout, convert};
-use super::{ColorMode, DecodeError, Detail, Format, Header, Loss, Scratch};
+use super::color::{ColorMode, SampleLayout, convert};
+use super::error::DecodeError;
+use super::format::Format;
+use super::header::{Detail, Header};
+use super::loss::Loss;
+use super::scratch::Scratch;
 use infeed_core::sample::{Depth, Image, Region, Size};
 
 /// Bytes that the decoder needs in addition to pixels: its buffers and code table.

@@ -1,7 +1,6 @@
-//! JPEG: this module reads the segments, libjpeg-turbo decodes the pixels.
+//! JPEG: `jpeg_frame` reads the segments, libjpeg-turbo decodes the pixels.
 //!
-//! Source: ITU-T T.81, Annex B (markers, segments, the frame header); EXIF 2.32, 4.7 (APP1). A
-//! region is decoded with a margin, which is cut off afterwards. libjpeg smooths subsampled chroma
+//! Source: ITU-T T.81, Annex B (markers, segments); EXIF 2.32, 4.7 (APP1). A region is decoded with a margin, which is cut off afterwards. libjpeg smooths subsampled chroma
 //! across columns and rows, but has no neighbours at the edge of its output. Without the margin,
 //! the outermost columns differ from a full decode by up to 35 levels.
 //!
@@ -11,9 +10,14 @@ mod restart;
 
 use infeed_raw::jpeg::{JpegDecoder, JpegError, JpegTask, PixelFormat, Window};
 
-use super::convert::{SampleLayout, convert, luma};
-use super::{ColorMode, DctScale, DecodeError, Detail, Format, Header, Request, Scratch, exif};
-use infeed_core::sample::{Depth, Image, Region, Size};
+use super::color::{ColorMode, SampleLayout, convert, luma};
+use super::error::DecodeError;
+use super::format::Format;
+use super::header::{Detail, Header, Request};
+use super::jpeg_frame::{Frame, RegionDecode, frame_header, next_marker, segment, window};
+use super::scratch::Scratch;
+use super::{exif, orient};
+use infeed_core::sample::{Depth, Image};
 
 /// Most scans of a progressive file. Encoders write about 10, optimizers up to 30. Each scan costs
 /// a pass over all coefficients, so a small file with thousands of scans would keep a worker busy
@@ -22,56 +26,6 @@ const MAX_SCANS: u16 = 100;
 
 /// Bytes that libjpeg-turbo needs for any image, in addition to memory that grows with the image.
 const FIXED_BYTES: u64 = 1 << 20;
-
-/// Properties of the image from the segments before the pixels.
-#[derive(Clone, Debug)]
-pub(super) struct Frame {
-    size: Size,
-    components: u8,
-    /// Largest sampling factors: an iMCU has this number of 8-pixel blocks across and down.
-    across: u32,
-    down: u32,
-    /// Whether libjpeg-turbo can decode a window at these sampling factors. Otherwise it decodes
-    /// only the whole image.
-    has_windows: bool,
-    /// Blocks of all components in one iMCU.
-    blocks: u32,
-    /// Whether libjpeg-turbo holds the coefficients of the whole image: the file is progressive, or
-    /// the first scan does not cover all components.
-    holds_coefficients: bool,
-    /// Whether the coding is sequential with Huffman tables.
-    is_sequential: bool,
-    /// MCUs between restart markers if the file may be decoded by tiles; otherwise 0.
-    interval: u16,
-    /// Offset of the first scan's header.
-    scan: usize,
-    /// Bytes of the whole record.
-    encoded: usize,
-}
-
-impl Frame {
-    /// Whether there is one component. Its MCU is a single block, whatever its sampling factors
-    /// are.
-    fn is_single(&self) -> bool {
-        self.components == 1
-    }
-
-    /// Removes what depends on the scan data of a file.
-    pub(super) fn without_scan(mut self) -> Frame {
-        self.interval = 0;
-        self
-    }
-
-    pub(super) fn has_several_scans(&self) -> bool {
-        self.holds_coefficients
-    }
-
-    /// Returns the MCUs per row, if one scan holds all components.
-    pub(super) fn mcus_across(&self) -> u32 {
-        let across = if self.is_single() { 1 } else { self.across };
-        self.size.width.div_ceil(8 * across)
-    }
-}
 
 /// Reads the segments up to the first scan.
 pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> {
@@ -133,92 +87,6 @@ pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> 
     }
 }
 
-/// Returns the next marker at or after `at`, and the offset after it. Like libjpeg, skips the bytes
-/// before the marker.
-fn next_marker(bytes: &[u8], at: usize) -> Option<(u8, usize)> {
-    let rest = bytes.get(at..)?;
-    let found = rest
-        .windows(2)
-        .position(|pair| pair[0] == 0xFF && !matches!(pair[1], 0 | 0xFF))?;
-    Some((rest[found + 1], at + found + 2))
-}
-
-/// Returns the payload of the segment whose length field is at `at`.
-fn segment(bytes: &[u8], at: usize) -> Result<&[u8], DecodeError> {
-    let rest = bytes.get(at..).ok_or(DecodeError::Truncated)?;
-    let &[high, low, ref payload @ ..] = rest else {
-        return Err(DecodeError::Truncated);
-    };
-    let length = usize::from(u16::from_be_bytes([high, low]));
-    let length = length
-        .checked_sub(2)
-        .ok_or(DecodeError::damaged("a segment length below 2"))?;
-    payload.get(..length).ok_or(DecodeError::Truncated)
-}
-
-fn frame_header(marker: u8, segment: &[u8]) -> Result<Frame, DecodeError> {
-    let &[bits, h1, h0, w1, w0, components, ref rest @ ..] = segment else {
-        return Err(DecodeError::damaged("a frame header too short"));
-    };
-    let unsupported = |what: &'static str| DecodeError::Unsupported {
-        what: what.into(),
-        fix: "convert the file to baseline JPEG or PNG",
-    };
-    if !matches!(marker, 0xC0 | 0xC1 | 0xC2 | 0xC9 | 0xCA) {
-        return Err(unsupported("lossless or hierarchical JPEG"));
-    }
-    if bits != 8 {
-        return Err(unsupported("JPEG of other than 8 bits"));
-    }
-    if !matches!(components, 1 | 3 | 4) {
-        return Err(unsupported("JPEG of other than 1, 3 or 4 components"));
-    }
-    let size = Size {
-        height: u32::from(u16::from_be_bytes([h1, h0])),
-        width: u32::from(u16::from_be_bytes([w1, w0])),
-    };
-    if size.height == 0 {
-        return Err(unsupported("JPEG that states its height at the end"));
-    }
-    let factors: Vec<(u32, u32)> = rest
-        .chunks_exact(3)
-        .map(|c| (u32::from(c[1] >> 4), u32::from(c[1] & 15)))
-        .collect();
-    if factors.len() != usize::from(components)
-        || factors
-            .iter()
-            .any(|&(h, v)| !(1..=4).contains(&h) || !(1..=4).contains(&v))
-    {
-        return Err(DecodeError::damaged("sampling factors out of range"));
-    }
-    Ok(Frame {
-        size,
-        components,
-        across: factors.iter().map(|f| f.0).max().unwrap_or(1),
-        down: factors.iter().map(|f| f.1).max().unwrap_or(1),
-        has_windows: has_windows(&factors),
-        blocks: factors.iter().map(|f| f.0 * f.1).sum(),
-        holds_coefficients: matches!(marker, 0xC2 | 0xCA),
-        is_sequential: matches!(marker, 0xC0 | 0xC1),
-        interval: 0,
-        scan: 0,
-        encoded: 0,
-    })
-}
-
-/// Whether the factors are those of 4:4:4, 4:2:2, 4:2:0, 4:4:0, 4:1:1, 4:4:1 or gray, which
-/// TurboJPEG supports: chroma is 1x1, and a fourth component has the factors of the first.
-fn has_windows(factors: &[(u32, u32)]) -> bool {
-    match *factors {
-        [_] => true,
-        [first, (1, 1), (1, 1), ref rest @ ..] => {
-            matches!(first, (1, 1) | (2, 1) | (2, 2) | (1, 2) | (4, 1) | (1, 4))
-                && rest.iter().all(|&fourth| fourth == first)
-        }
-        _ => false,
-    }
-}
-
 /// Checks that an end-of-image marker follows the start of the first scan.
 ///
 /// Searches from the end of the file, where the marker usually is. Thumbnails precede the first
@@ -231,40 +99,6 @@ pub(super) fn check(bytes: &[u8], frame: &Frame) -> Result<(), DecodeError> {
         Ok(())
     } else {
         Err(DecodeError::Truncated)
-    }
-}
-
-/// Returns the window that libjpeg-turbo decodes for a region: the region with a margin of iMCUs
-/// above and on both sides, aligned to an iMCU. A margin below is not needed, because rows are
-/// decoded downwards.
-///
-/// A margin of one iMCU is enough for chroma. In a progressive file without its last scans, libjpeg
-/// also smooths over two blocks to each side before chroma, so the margin is three.
-pub(super) fn window(frame: &Frame, region: Region, scale: DctScale) -> Window {
-    let size = scale.apply(frame.size);
-    if !frame.has_windows {
-        return Window {
-            top: 0,
-            left: 0,
-            height: size.height,
-            width: size.width,
-        };
-    }
-    let units = if frame.holds_coefficients { 3 } else { 1 };
-    let from = |start: u32, unit: u32| (start / unit * unit).saturating_sub(units * unit);
-    let (width, height) = (frame.across * scale.eighths(), frame.down * scale.eighths());
-    let (left, top) = (from(region.left, width), from(region.top, height));
-    let margin = u64::from(units * width);
-    let right = region
-        .right()
-        .saturating_add(margin)
-        .min(u64::from(size.width)) as u32;
-    let bottom = region.bottom() as u32;
-    Window {
-        top,
-        left,
-        height: bottom - top,
-        width: right - left,
     }
 }
 
@@ -299,7 +133,7 @@ pub(super) fn scratch_bytes(frame: &Frame, header: &Header, request: &Request) -
     let region = if header.orientation == 1 || !shown.fits(header.scaled(request.scale)) {
         shown
     } else {
-        super::orient::coded_region(header.orientation, shown, header.coded_at(request.scale))
+        orient::coded_region(header.orientation, shown, header.coded_at(request.scale))
     };
     if !region.fits(request.scale.apply(frame.size)) {
         return FIXED_BYTES;
@@ -314,14 +148,6 @@ pub(super) fn scratch_bytes(frame: &Frame, header: &Header, request: &Request) -
     let rows = u64::from(window.height) + below;
     let wide = rows * u64::from(window.width) * format.bytes() as u64;
     wide + tiles + coefficient_bytes(frame) + strip_bytes(frame) + FIXED_BYTES
-}
-
-/// One decode: a region of the stored image at a scale.
-pub(super) struct RegionDecode<'a> {
-    pub(super) frame: &'a Frame,
-    pub(super) mode: ColorMode,
-    pub(super) region: Region,
-    pub(super) scale: DctScale,
 }
 
 pub(super) fn decode(

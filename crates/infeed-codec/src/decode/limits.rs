@@ -1,6 +1,6 @@
 //! Limits the claimed size of an image.
 
-use super::DecodeError;
+use super::error::DecodeError;
 use infeed_core::sample::Size;
 
 /// Limits that are checked before memory is allocated for an image.

@@ -1,7 +1,6 @@
 //! Data of a file that its decoded pixels do not have, although the file is good.
 
-use super::ColorMode;
-use super::convert::SampleLayout;
+use super::color::{ColorMode, SampleLayout};
 use infeed_core::sample::Depth;
 
 /// Data of a file that its decoded pixels do not have. [`super::Decoder::losses`] returns them.

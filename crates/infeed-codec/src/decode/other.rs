@@ -7,9 +7,12 @@ use image::codecs::pnm::PnmDecoder;
 use image::error::UnsupportedErrorKind;
 use image::{ColorType, ImageDecoder, ImageError};
 
-use super::convert::{SampleLayout, convert};
+use super::color::{ColorMode, SampleLayout, convert};
+use super::error::DecodeError;
+use super::format::Format;
+use super::header::{Detail, Header};
 use super::loss::NarrowedSamples;
-use super::{ColorMode, DecodeError, Detail, Format, Header, Scratch};
+use super::scratch::Scratch;
 use infeed_core::sample::{Depth, Image, Region, Size};
 
 /// Bytes that the decoders need in addition to pixels: tables, directories, one strip or tile.

@@ -2,20 +2,17 @@
 
 use infeed_raw::simd::Level;
 
+use super::color::ColorMode;
+use super::error::DecodeError;
+use super::format::Format;
+use super::header::{Detail, Header, Planes};
 use super::loss::NarrowedSamples;
-use super::png::{self, Ihdr, Samples};
-use super::{ColorMode, DecodeError, Detail, Format, Header, Scratch};
+use super::png::{self, Samples};
+use super::png_chunks::{Ihdr, Metadata, SIGNATURE};
+use super::scratch::Scratch;
 use crate::lossless::planes::{OUTSIDE_TABLE, PlaneLayout, PlaneParts, SampleShape};
 use crate::lossless::record::LosslessRecord;
 use infeed_core::sample::{Image, Region};
-
-/// Properties of a record from its chunks and its layout.
-#[derive(Clone, Debug)]
-pub(super) struct Planes {
-    pub(super) ihdr: Ihdr,
-    /// Bytes of the directory and of a strip.
-    pub(super) strip_bytes: u64,
-}
 
 fn parts(bytes: &[u8]) -> Result<PlaneParts<'_>, DecodeError> {
     let record = LosslessRecord::read(bytes).map_err(DecodeError::damaged)?;
@@ -27,8 +24,8 @@ pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> 
     let parts = parts(bytes)?;
     let mut header = png::header(parts.head, false)?;
     if orient {
-        let mut metadata = png::Metadata::default();
-        metadata.search(parts.head, png::SIGNATURE);
+        let mut metadata = Metadata::default();
+        metadata.search(parts.head, SIGNATURE);
         metadata.search(parts.tail, 0);
         header.orientation = metadata.orientation();
     }
@@ -109,7 +106,7 @@ pub(super) fn decode(
         layout,
     } = image;
     let mut strips = layout
-        .open(&mut scratch.lossless.planes)
+        .open(&mut scratch.planes)
         .map_err(DecodeError::damaged)?;
     let columns = region.left as usize..region.right() as usize;
     let count = columns.len();
@@ -157,7 +154,7 @@ fn each_row(
     mut call: impl FnMut(usize, &[u8]) -> Result<(), DecodeError>,
 ) -> Result<(), DecodeError> {
     let mut strips = layout
-        .open(&mut scratch.lossless.planes)
+        .open(&mut scratch.planes)
         .map_err(DecodeError::damaged)?;
     let columns = region.left as usize..region.right() as usize;
     for y in 0..region.size.height as usize {

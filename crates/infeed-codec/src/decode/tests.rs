@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
+use super::scratch::Scratch;
 use super::*;
+use infeed_core::sample::{Depth, Image, Region, Size};
 
 mod damage;
 mod losses;
@@ -342,7 +344,8 @@ fn decoding_stays_below_its_memory_bound() {
             tiles,
             narrow,
             unturned,
-            lossless: _,
+            coefficients: _,
+            planes: _,
             narrowed: _,
             losses: _,
         } = &decoder.scratch;

@@ -12,9 +12,14 @@ use tiff::decoder::{ChunkType, Decoder, Limits};
 use tiff::tags::Tag;
 use tiff::{ColorType, TiffError};
 
-use super::convert::{SampleLayout, convert};
+use super::color::{ColorMode, SampleLayout, convert};
+use super::error::DecodeError;
+use super::format::Format;
+use super::header::{Detail, Header};
+use super::loss::Loss;
+use super::scratch::Scratch;
 use super::tiff_directories::{FurtherPages, further_pages, photometric};
-use super::{ColorMode, DecodeError, Detail, Format, Header, Loss, Scratch, exif, other};
+use super::{exif, other};
 use infeed_core::sample::{Depth, Image, Region, Size};
 
 /// Maximum bytes of one tag's values: the strip table of an image of 131 072 strips.

@@ -7,8 +7,13 @@ use std::io::Cursor;
 
 use image_webp::{DecodingError, WebPDecoder};
 
-use super::convert::SampleLayout;
-use super::{ColorMode, DecodeError, Detail, Format, Header, Loss, Scratch, exif, other};
+use super::color::{ColorMode, SampleLayout};
+use super::error::DecodeError;
+use super::format::Format;
+use super::header::{Detail, Header};
+use super::loss::Loss;
+use super::scratch::Scratch;
+use super::{exif, other};
 use infeed_core::sample::{Depth, Image, Region, Size};
 
 const RIFF_HEADER: usize = 12;

@@ -8,9 +8,10 @@ use infeed_raw::jpeg_coefficients::{self as native, CoefficientsError, Component
 use zstd::bulk::{Compressor, Decompressor};
 
 use super::coefficients::{self, CoefficientImage, Grid, MAX_BLOCKS, StripScratch};
+use super::keep_reason::KeepReason;
 use super::record::{LosslessRecord, RecordKind, RecordWriter};
 use super::segments::{self, ScanHeader};
-use super::{LosslessScratch, varint};
+use super::varint;
 
 /// Most scans of a progressive original, as for decoding.
 const MAX_SCANS: u16 = 100;
@@ -25,35 +26,6 @@ const LEVEL: i32 = 9;
 const RESTORES_BYTES: u16 = 1;
 /// The original fills the last bytes of the scan with zeros instead of ones.
 const PADS_WITH_ZEROS: u16 = 2;
-
-/// Reason why a file stays as it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum KeepReason {
-    /// Neither a PNG nor a JPEG that a record can hold: another format, or a JPEG with arithmetic
-    /// coding, 12 bits, CMYK or hierarchical frames.
-    Unsupported,
-    /// The decoder reports damage; the text is its message.
-    Damaged(String),
-    /// A progressive file without its last scans: its pixels depend on more than its coefficients.
-    Incomplete,
-    /// The record would be larger than the file.
-    Larger,
-    /// The record does not decode to the pixels of the file.
-    OtherPixels,
-}
-
-impl fmt::Display for KeepReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            KeepReason::Unsupported => f.write_str("the format is not supported"),
-            KeepReason::Damaged(message) => write!(f, "the file is damaged: {message}"),
-            KeepReason::Incomplete => f.write_str("the progressive file lacks scans"),
-            KeepReason::Larger => f.write_str("the record would be larger than the file"),
-            KeepReason::OtherPixels => f.write_str("the record would have other pixels"),
-        }
-    }
-}
 
 /// Encodes a JPEG file. The second result is whether the record restores the file byte for byte;
 /// otherwise it restores a JPEG with the same coefficients and metadata.
@@ -138,7 +110,7 @@ fn holds(
     let record = LosslessRecord::read(record)?;
     let parts = JpegParts::read(record.flags, record.body).ok_or("a record that ends early")?;
     let header = ScanHeader::read(head).ok_or("segments of another kind of JPEG")?;
-    let mut scratch = LosslessScratch::default();
+    let mut scratch = JpegRecordScratch::default();
     let strips = &mut scratch.strips;
     let image = CoefficientImage::read(&header.grid, parts.coefficients, strips)?;
     Ok(record.is_intact()
@@ -202,6 +174,13 @@ impl fmt::Debug for SegmentScratch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SegmentScratch").finish_non_exhaustive()
     }
+}
+
+/// Buffers of a decoder, reused from record to record.
+#[derive(Debug, Default)]
+pub(crate) struct JpegRecordScratch {
+    pub(crate) segments: SegmentScratch,
+    pub(crate) strips: StripScratch,
 }
 
 /// The parts of a record.
@@ -290,7 +269,7 @@ impl<'a> JpegParts<'a> {
     /// Returns the JPEG file, and whether its bytes are those of the original.
     pub(super) fn restore(
         &self,
-        scratch: &mut LosslessScratch,
+        scratch: &mut JpegRecordScratch,
     ) -> Result<(Vec<u8>, bool), &'static str> {
         let head = self.head(&mut scratch.segments)?;
         let header = ScanHeader::read(&head).ok_or("segments of another kind of JPEG")?;

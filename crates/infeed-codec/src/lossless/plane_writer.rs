@@ -5,11 +5,11 @@ use infeed_raw::simd::PlaneColors;
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::CParameter;
 
-use super::KeepReason;
+use super::keep_reason::KeepReason;
 use super::planes::{Coding, SampleShape};
 use super::record::{RecordKind, RecordWriter};
 use super::varint;
-use crate::decode::png::{Chunk, SIGNATURE};
+use crate::decode::png_chunks::{Chunk, SIGNATURE};
 
 /// Bytes of the samples of a strip.
 const STRIP_BYTES: usize = 128 << 10;

@@ -12,7 +12,7 @@ use zstd::bulk::Decompressor;
 use zstd::zstd_safe;
 
 use super::varint;
-use crate::decode::png::{Chunk, Ihdr, SIGNATURE, ihdr_of};
+use crate::decode::png_chunks::{Chunk, Ihdr, SIGNATURE, ihdr_of};
 use crate::decode::{DecodeError, Format, Limits};
 
 /// Maximum bytes of the samples of a strip with several rows.

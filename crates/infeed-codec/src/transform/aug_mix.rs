@@ -11,12 +11,12 @@ use super::augment::Change::{
 };
 use super::augment::{Strength, Strengths, check_fills};
 use super::beta::{symmetric_beta, symmetric_dirichlet};
-use super::color::check_color;
-use super::crop::copy;
-use super::operation::{Effect, Operation};
+use super::color_step::check_color;
+use super::effect::Effect;
+use super::operation::Operation;
 use super::params::Check;
-use super::{ChannelValues, Filter, PixelView, Rng, Step, TransformError, TransformScratch};
-use infeed_core::sample::{Depth, Image, Size};
+use super::{ChannelValues, Filter, Rng, Step, TransformError};
+use infeed_core::sample::{Depth, Size};
 
 /// Number of strengths.
 const BINS: u32 = 10;
@@ -187,34 +187,4 @@ impl Operation for AugMix {
         });
         Ok(())
     }
-}
-
-/// Sums an image of 8 bits and its copies after their steps, with these weights. Truncates the sums.
-pub(super) fn mix_chains(
-    input: PixelView<'_>,
-    own: f64,
-    chains: &[(f64, Vec<Step>)],
-    out: &mut Image,
-    scratch: &mut TransformScratch,
-) -> Result<(), TransformError> {
-    copy(input, out);
-    let weighted = |weight: f64| move |&v: &u8| f32::from(v) * weight as f32;
-    let mut sums: Vec<f32> = out.data.iter().map(weighted(own)).collect();
-    let (mut image, mut next) = (Image::default(), Image::default());
-    for (weight, steps) in chains {
-        copy(input, &mut image);
-        for step in steps {
-            step.apply((&image).into(), &mut next, false, scratch)?;
-            std::mem::swap(&mut image, &mut next);
-        }
-        if image.data.len() != sums.len() {
-            return Err(TransformError::View { size: image.size });
-        }
-        let parts = image.data.iter().map(weighted(*weight));
-        sums.iter_mut().zip(parts).for_each(|(sum, v)| *sum += v);
-    }
-    for (to, sum) in out.data.iter_mut().zip(sums) {
-        *to = sum as u8;
-    }
-    Ok(())
 }

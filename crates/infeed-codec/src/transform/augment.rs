@@ -7,8 +7,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::affine::check_filter;
-use super::color::{ColorStep, check_color};
-use super::operation::{Effect, Operation};
+use super::color_step::{ColorStep, check_color};
+use super::effect::Effect;
+use super::operation::Operation;
 use super::params::Check;
 use super::warp::{Warp, WarpMap};
 use super::{ChannelValues, Filter, Rng, Step, TransformError};

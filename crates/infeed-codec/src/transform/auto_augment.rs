@@ -10,8 +10,9 @@ use super::augment::Change::{
     Sharpness, ShearX, ShearY, Solarize, TranslateX, TranslateY,
 };
 use super::augment::{Strength, Strengths, augments, check_fills, nearest};
-use super::color::check_color;
-use super::operation::{Effect, Operation};
+use super::color_step::check_color;
+use super::effect::Effect;
+use super::operation::Operation;
 use super::params::Check;
 use super::{ChannelValues, Filter, Rng, Step, TransformError};
 use infeed_core::sample::{Depth, Size};

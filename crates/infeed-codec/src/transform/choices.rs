@@ -5,7 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::operation::{Effect, Operation};
+use super::effect::Effect;
+use super::operation::Operation;
 use super::params::Check;
 use super::{ChannelValues, Filter, Rng, Step, Transform, TransformError};
 use infeed_core::sample::{Depth, Size};

@@ -1,16 +1,18 @@
-//! Transforms of colours: `ColorJitter` and `Grayscale`.
+//! Transforms of colours: `ColorJitter` and `Grayscale`, and the pixels of all changes of colours.
 //!
 //! Source: torchvision.transforms.v2 on uint8 tensors: f32 arithmetic, clamped to 0 to 255,
 //! truncated. Products and sums are rounded one by one, never contracted.
 
 use serde::{Deserialize, Serialize};
 
-use super::blur::{blur, check_bytes};
+use super::blur::blur;
+use super::color_step::{ColorStep, check_color};
 use super::compress::compress;
+use super::effect::Effect;
 use super::linear::change_linearly;
 use super::noise::add_noise;
-use super::operation::{Effect, Operation};
-use super::params::Check;
+use super::operation::Operation;
+use super::params::{Check, Jitter};
 use super::tone::{autocontrast, equalize, sharpen};
 use super::{PixelView, Rng, Step, TransformError};
 use infeed_core::sample::{Depth, Image, Size};
@@ -33,36 +35,6 @@ pub struct ColorJitter {
     /// Turn from -h to h, at most half a circle (0.5); or the range itself.
     #[serde(default)]
     pub hue: Jitter,
-}
-
-/// Range of a random factor around the factor that changes nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged, expecting = "a number or [low, high]")]
-pub enum Jitter {
-    /// Maximum distance from that factor.
-    By(f64),
-    /// Lowest and highest factor.
-    Between([f64; 2]),
-}
-
-impl Default for Jitter {
-    fn default() -> Jitter {
-        Jitter::By(0.0)
-    }
-}
-
-impl Jitter {
-    pub(super) fn range(self, neutral: f64, least: f64) -> [f64; 2] {
-        match self {
-            Jitter::By(by) => [(neutral - by).max(least), neutral + by],
-            Jitter::Between(range) => range,
-        }
-    }
-
-    fn draw(self, neutral: f64, least: f64, rng: &mut Rng) -> Option<f64> {
-        let [low, high] = self.range(neutral, least);
-        (low != neutral || high != neutral).then(|| rng.uniform(low, high))
-    }
 }
 
 impl Operation for ColorJitter {
@@ -202,123 +174,6 @@ impl Operation for Grayscale {
             "1 or 3",
         )
     }
-}
-
-/// A change of the colours of an image, with its factor.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ColorStep {
-    /// Blends with black.
-    Brightness(f64),
-    /// Blends with the mean luma of the image.
-    Contrast(f64),
-    /// Blends with the luma of each pixel.
-    Saturation(f64),
-    /// Turns the hue by this share of the circle.
-    Hue(f64),
-    /// Replaces `v` by `255 - v`.
-    Invert,
-    /// Keeps this number of the highest bits, 0 to 8.
-    Posterize(u32),
-    /// Inverts values from this one on.
-    Solarize(f64),
-    /// Replaces colours by their luma, in equal channels.
-    Gray,
-    /// Stretches each channel to 0 to 255.
-    Autocontrast,
-    /// Equalizes the histogram of each channel.
-    Equalize,
-    /// Blends with the blurred image.
-    Sharpness(f64),
-    /// Takes each channel from the channel of this number.
-    Permute([u8; 3]),
-    /// Blurs with a Gaussian filter.
-    Blur {
-        /// Pixels of the filter along x and y, odd.
-        kernel: [u32; 2],
-        /// Standard deviation in pixels.
-        sigma: f64,
-    },
-    /// Adds Gaussian noise.
-    Noise {
-        /// Mean, in units of 0 to 1.
-        mean: f64,
-        /// Standard deviation, in units of 0 to 1.
-        sigma: f64,
-        /// Whether sums are clipped, or wrap around.
-        clip: bool,
-        /// Decides the noise.
-        seed: u64,
-    },
-    /// Compresses as JPEG with this quality, 1 to 100.
-    Compress(u8),
-    /// Makes several changes in one pass, and rounds and clips only their result.
-    Linear(Vec<ColorStep>),
-}
-
-impl ColorStep {
-    /// Returns the name of the most similar transform.
-    pub(super) fn name(&self) -> &'static str {
-        match self {
-            ColorStep::Brightness(_)
-            | ColorStep::Contrast(_)
-            | ColorStep::Saturation(_)
-            | ColorStep::Hue(_) => "ColorJitter",
-            ColorStep::Invert => "RandomInvert",
-            ColorStep::Posterize(_) => "RandomPosterize",
-            ColorStep::Solarize(_) => "RandomSolarize",
-            ColorStep::Gray => "RandomGrayscale",
-            ColorStep::Autocontrast => "RandomAutocontrast",
-            ColorStep::Equalize => "RandomEqualize",
-            ColorStep::Sharpness(_) => "RandomAdjustSharpness",
-            ColorStep::Permute(_) => "RandomPhotometricDistort",
-            ColorStep::Blur { .. } => "GaussianBlur",
-            ColorStep::Noise { .. } => "GaussianNoise",
-            ColorStep::Compress(_) => "JPEG",
-            ColorStep::Linear(steps) => steps.first().map_or("ColorJitter", ColorStep::name),
-        }
-    }
-
-    /// Whether each value of the result is a weighted sum of the pixel's values, the means of the
-    /// image and a number, rounded and clipped.
-    pub(super) fn is_linear(&self) -> bool {
-        matches!(
-            self,
-            ColorStep::Brightness(_)
-                | ColorStep::Contrast(_)
-                | ColorStep::Saturation(_)
-                | ColorStep::Invert
-                | ColorStep::Gray
-                | ColorStep::Permute(_)
-        )
-    }
-
-    /// Checks that the change is defined for these pixels.
-    pub(super) fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
-        match self {
-            ColorStep::Blur { .. } | ColorStep::Noise { .. } => {
-                check_bytes(self.name(), channels, depth)
-            }
-            _ => check_color(self.name(), channels, depth),
-        }
-    }
-}
-
-/// Checks that the image has colours: gray or RGB of 8 bits.
-pub(super) fn check_color(
-    transform: &'static str,
-    channels: usize,
-    depth: Depth,
-) -> Result<(), TransformError> {
-    if depth == Depth::U8 && (channels == 1 || channels == 3) {
-        return Ok(());
-    }
-    let allowed = "1 or 3 channels of 8 bits";
-    Err(TransformError::Pixels {
-        transform,
-        channels,
-        depth,
-        allowed,
-    })
 }
 
 /// Changes the colours of an image for whose pixels the steps are defined.

@@ -5,8 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::color::{ColorStep, check_color};
-use super::operation::{Effect, Operation};
+use super::color_step::{ColorStep, check_color};
+use super::effect::Effect;
+use super::operation::Operation;
 use super::params::Check;
 use super::{Rng, Step, TransformError, ValuePair};
 use infeed_core::sample::{Depth, Image, Size};

@@ -8,8 +8,9 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::effect::Effect;
 use super::mix::other_position;
-use super::operation::{Effect, Operation};
+use super::operation::Operation;
 use super::params::Check;
 use super::{Filter, Rng, TransformError};
 use infeed_core::sample::Image;
@@ -126,10 +127,6 @@ impl Operation for CopyPaste {
 
     fn filter(&self) -> Option<Filter> {
         Some(self.interpolation)
-    }
-
-    fn copy_paste(&self) -> Option<&CopyPaste> {
-        Some(self)
     }
 
     fn validate(&self) -> Result<(), TransformError> {

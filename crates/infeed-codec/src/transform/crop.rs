@@ -6,7 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::operation::{Effect, Operation};
+use super::effect::Effect;
+use super::operation::Operation;
 use super::pad::{check_fill, push_pad};
 use super::params::Check;
 use super::{ChannelValues, PadMode, Padding, PixelView, Rng, Sides, Step, TransformError};

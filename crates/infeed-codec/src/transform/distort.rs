@@ -5,8 +5,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::color::{ColorStep, check_color, is_factor, is_turn};
-use super::operation::{Effect, Operation};
+use super::color::{is_factor, is_turn};
+use super::color_step::{ColorStep, check_color};
+use super::effect::Effect;
+use super::operation::Operation;
 use super::params::Check;
 use super::{Rng, Step, TransformError};
 use infeed_core::sample::{Depth, Size};

@@ -1,6 +1,6 @@
 //! Several linear changes of colours in one pass.
 
-use super::ColorStep;
+use super::color_step::ColorStep;
 use infeed_core::sample::Image;
 use infeed_raw::simd::{self, ColorChange, Level};
 

@@ -10,8 +10,9 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use super::beta::symmetric_beta;
+use super::effect::Effect;
 use super::onehot::MAX_CLASSES;
-use super::operation::{Effect, Operation};
+use super::operation::Operation;
 use super::params::Check;
 use super::{Rng, TransformError};
 use infeed_core::sample::{Region, Size};
@@ -72,6 +73,19 @@ macro_rules! mixing_transform {
                     classes: None,
                 }
             }
+
+            /// Returns the settings.
+            pub(super) fn settings(&self) -> MixSettings<'_> {
+                MixSettings {
+                    choice: MixChoice {
+                        p: self.p,
+                        alpha: self.alpha,
+                        cuts: $cuts,
+                    },
+                    field: self.field.as_deref(),
+                    classes: self.classes,
+                }
+            }
         }
 
         impl Operation for $kind {
@@ -81,18 +95,6 @@ macro_rules! mixing_transform {
 
             fn is_random(&self) -> bool {
                 true
-            }
-
-            fn mixing(&self) -> Option<MixSettings<'_>> {
-                Some(MixSettings {
-                    choice: MixChoice {
-                        p: self.p,
-                        alpha: self.alpha,
-                        cuts: $cuts,
-                    },
-                    field: self.field.as_deref(),
-                    classes: self.classes,
-                })
             }
 
             fn validate(&self) -> Result<(), TransformError> {

@@ -10,6 +10,7 @@
 use serde::{Deserialize, Serialize};
 
 mod affine;
+mod apply;
 mod aug_mix;
 mod augment;
 mod auto_augment;
@@ -18,15 +19,19 @@ mod blur;
 mod boxes;
 mod choices;
 mod color;
+mod color_step;
 mod compress;
 mod copy_paste;
 mod crop;
 mod distort;
+mod effect;
 mod elastic;
+mod elastic_field;
 mod erase;
 mod error;
 mod flip;
 mod fuse;
+mod gaussian;
 mod iou_crop;
 mod linear;
 mod mix;
@@ -48,6 +53,7 @@ mod step;
 mod tone;
 mod view;
 mod warp;
+mod warp_pixels;
 mod words;
 mod zoom_out;
 
@@ -55,20 +61,24 @@ mod zoom_out;
 mod tests;
 
 pub use affine::{RandomAffine, RandomRotation, Shear};
+pub use apply::TransformScratch;
 pub use aug_mix::AugMix;
 pub use augment::{RandAugment, TrivialAugmentWide};
 pub use auto_augment::{AugmentPolicy, AutoAugment};
 pub use blur::GaussianBlur;
 pub use boxes::{BoxFilter, BoxFormat, MovingBox};
 pub use choices::{RandomApply, RandomChoice, RandomOrder};
-pub use color::{ColorJitter, ColorStep, Grayscale, Jitter};
+pub use color::{ColorJitter, Grayscale};
+pub use color_step::ColorStep;
 pub use compress::JPEG;
 pub use copy_paste::{CopyPaste, CopyPasteDraw};
 pub use crop::{CenterCrop, Corner, Crop, CropOrPad, CropPosition, RandomCrop};
 pub use distort::RandomPhotometricDistort;
-pub use elastic::{ElasticField, ElasticTransform};
+pub use effect::Effect;
+pub use elastic::ElasticTransform;
+pub use elastic_field::ElasticField;
 pub use erase::RandomErasing;
-pub use error::TransformError;
+pub use error::{PaletteError, TransformError};
 pub use flip::{RandomHorizontalFlip, RandomVerticalFlip};
 pub use fuse::fuse;
 pub use iou_crop::RandomIoUCrop;
@@ -78,11 +88,10 @@ pub use noise::GaussianNoise;
 pub use normalize::{Affine, Normalize, ToFloat};
 pub use onehot::{Accepted, MaskClasses, MaskContent};
 pub use onehot::{ClassIndex, DEFAULT_IGNORE_INDEX, MAX_CLASSES, OneHot, Unknown};
-pub use operation::Effect;
 pub use pad::Pad;
-pub use palette::{Palette, PaletteError};
+pub use palette::Palette;
 pub use params::{
-    ChannelValues, Filter, FilterChoice, MAX_PIXELS, PadMode, Padding, Sides, ValuePair,
+    ChannelValues, Filter, FilterChoice, Jitter, MAX_PIXELS, PadMode, Padding, Sides, ValuePair,
 };
 pub use perspective::RandomPerspective;
 pub use points::{MovingPoint, MovingPoints};
@@ -90,7 +99,7 @@ pub use resize::Resize;
 pub use resized_crop::RandomResizedCrop;
 pub use rng::Rng;
 pub use scale::{LongestMaxSize, RandomShortestSize, ScaleJitter, SideChoice};
-pub use step::{Step, TransformScratch};
+pub use step::Step;
 pub use tone::{RandomAdjustSharpness, RandomAutocontrast, RandomEqualize, RandomGrayscale};
 pub use tone::{RandomInvert, RandomPosterize, RandomSolarize};
 pub use view::PixelView;
@@ -271,7 +280,12 @@ impl Transform {
     ///
     /// `Values` if a list by channel has the wrong length.
     pub fn scale(&self, affine: &mut Affine) -> Result<(), TransformError> {
-        self.operation().scale(affine)
+        match self {
+            Transform::ToFloat(_) => affine.to_float(),
+            Transform::Normalize(normalize) => affine.normalize(normalize)?,
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Returns the minimum size of an image for which `draw` succeeds.
@@ -356,28 +370,45 @@ impl Transform {
 
     /// Returns the settings of a transform that replaces masks by classes.
     pub fn classes(&self) -> Option<MaskClasses<'_>> {
-        self.operation().classes()
+        match self {
+            Transform::OneHot(one) => Some(one.mask_classes()),
+            Transform::ClassIndex(one) => Some(one.mask_classes()),
+            _ => None,
+        }
     }
 
     /// Returns the transform to one index per pixel that replaces a transform to one channel per
     /// class of a palette.
     pub fn class_index(&self) -> Option<Transform> {
-        self.operation().class_index().map(Transform::from)
+        match self {
+            Transform::OneHot(one) => one.class_index().map(Transform::from),
+            _ => None,
+        }
     }
 
     /// Returns the settings of a transform that mixes samples.
     pub fn mixing(&self) -> Option<MixSettings<'_>> {
-        self.operation().mixing()
+        match self {
+            Transform::MixUp(mix) => Some(mix.settings()),
+            Transform::CutMix(mix) => Some(mix.settings()),
+            _ => None,
+        }
     }
 
     /// Returns the transform if it places the images of other positions next to the sample's own.
     pub fn mosaic(&self) -> Option<&Mosaic> {
-        self.operation().mosaic()
+        match self {
+            Transform::Mosaic(mosaic) => Some(mosaic),
+            _ => None,
+        }
     }
 
     /// Returns the transform if it pastes objects of another position's image.
     pub fn copy_paste(&self) -> Option<&CopyPaste> {
-        self.operation().copy_paste()
+        match self {
+            Transform::CopyPaste(paste) => Some(paste),
+            _ => None,
+        }
     }
 
     /// Whether a second application changes nothing.

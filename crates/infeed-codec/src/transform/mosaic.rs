@@ -8,8 +8,9 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::effect::Effect;
 use super::mix::other_position;
-use super::operation::{Effect, Operation};
+use super::operation::Operation;
 use super::pad::{check_fill, fill_row, pixel_from_values};
 use super::params::Check;
 use super::scale::push_scaled;
@@ -269,10 +270,6 @@ impl Operation for Mosaic {
 
     fn mask_fill(&self) -> Option<ChannelValues> {
         Some(self.mask_fill.clone())
-    }
-
-    fn mosaic(&self) -> Option<&Mosaic> {
-        Some(self)
     }
 
     fn validate(&self) -> Result<(), TransformError> {

@@ -6,9 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::blur::check_bytes;
-use super::color::ColorStep;
-use super::operation::{Effect, Operation};
+use super::color_step::{ColorStep, check_bytes};
+use super::effect::Effect;
+use super::operation::Operation;
 use super::params::Check;
 use super::{Rng, Step, TransformError};
 use infeed_core::random::mix;

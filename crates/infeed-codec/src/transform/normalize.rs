@@ -4,7 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::TransformError;
-use super::operation::{Effect, Operation};
+use super::effect::Effect;
+use super::operation::Operation;
 use super::params::Check;
 use infeed_core::sample::Depth;
 
@@ -45,11 +46,6 @@ impl Operation for ToFloat {
         Effect::Scale
     }
 
-    fn scale(&self, affine: &mut Affine) -> Result<(), TransformError> {
-        affine.to_float();
-        Ok(())
-    }
-
     fn field(&self) -> Option<&str> {
         self.field.as_deref()
     }
@@ -77,10 +73,6 @@ impl Operation for Normalize {
 
     fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
         Affine::identity(channels, depth).normalize(self)
-    }
-
-    fn scale(&self, affine: &mut Affine) -> Result<(), TransformError> {
-        affine.normalize(self)
     }
 
     fn field(&self) -> Option<&str> {

@@ -4,7 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::TransformError;
-use super::operation::{Effect, Operation};
+use super::effect::Effect;
+use super::operation::Operation;
 use super::params::Check;
 use infeed_core::sample::DType;
 
@@ -278,28 +279,30 @@ impl OneHot {
             (Unknown::Error, None) => Accepted::Nothing,
         }
     }
-}
 
-impl Operation for OneHot {
-    fn effect(&self) -> Effect {
-        Effect::Classes
-    }
-
-    fn classes(&self) -> Option<MaskClasses<'_>> {
-        Some(MaskClasses {
+    /// Returns the replacement of the mask.
+    pub(super) fn mask_classes(&self) -> MaskClasses<'_> {
+        MaskClasses {
             content: self.content(),
             accepted: self.accepted(),
             dtype: self.dtype,
             index: None,
-        })
+        }
     }
 
-    fn class_index(&self) -> Option<ClassIndex> {
+    /// Returns the transform to one index per pixel by the same palette. None without a palette.
+    pub(super) fn class_index(&self) -> Option<ClassIndex> {
         Some(ClassIndex {
             field: self.field.clone(),
             unknown: self.unknown,
             ..ClassIndex::new(self.palette.clone()?)
         })
+    }
+}
+
+impl Operation for OneHot {
+    fn effect(&self) -> Effect {
+        Effect::Classes
     }
 
     fn palette(&self) -> Option<&str> {
@@ -352,6 +355,16 @@ impl ClassIndex {
         }
     }
 
+    /// Returns the replacement of the mask.
+    pub(super) fn mask_classes(&self) -> MaskClasses<'_> {
+        MaskClasses {
+            content: self.content(),
+            accepted: self.accepted(),
+            dtype: self.dtype,
+            index: Some(self),
+        }
+    }
+
     /// Returns the index of pixels without a class in the result.
     pub fn index_of_none(&self) -> i64 {
         self.ignore_index.unwrap_or(DEFAULT_IGNORE_INDEX)
@@ -385,15 +398,6 @@ impl ClassIndex {
 impl Operation for ClassIndex {
     fn effect(&self) -> Effect {
         Effect::Classes
-    }
-
-    fn classes(&self) -> Option<MaskClasses<'_>> {
-        Some(MaskClasses {
-            content: self.content(),
-            accepted: self.accepted(),
-            dtype: self.dtype,
-            index: Some(self),
-        })
     }
 
     fn palette(&self) -> Option<&str> {

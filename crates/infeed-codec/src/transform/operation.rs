@@ -1,47 +1,11 @@
 //! The properties that every transform declares.
 
-use super::{
-    Affine, ChannelValues, ClassIndex, CopyPaste, Filter, MaskClasses, MixSettings, Mosaic, Rng,
-    Step, TransformError,
-};
+use super::effect::Effect;
+use super::error::TransformError;
+use super::params::{ChannelValues, Filter};
+use super::rng::Rng;
+use super::step::Step;
 use infeed_core::sample::{Depth, Size};
-
-/// Changes that a transform makes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Keeps a region of images and masks.
-    Crop,
-    /// Mirrors images and masks.
-    Flip,
-    /// Resamples images and masks to another size.
-    Resize,
-    /// Adds pixels to images and masks.
-    Pad,
-    /// Resamples images and masks along a map of positions.
-    Warp,
-    /// Changes the colours of images.
-    Color,
-    /// Overwrites pixels of images.
-    Erase,
-    /// Drops boxes.
-    Boxes,
-    /// Changes the type and scale of images' values while they are written to the batch.
-    Scale,
-    /// Replaces masks by classes while they are written to the batch.
-    Classes,
-    /// Mixes two finished samples.
-    Mix,
-}
-
-impl Effect {
-    /// Whether images and masks are changed together.
-    pub fn is_geometric(self) -> bool {
-        matches!(
-            self,
-            Effect::Crop | Effect::Flip | Effect::Resize | Effect::Pad | Effect::Warp
-        )
-    }
-}
 
 /// The properties of a transform. The planner, the packer and the remedies ask for these and not
 /// for names, so a new transform is a file with an implementation, a line in the list of
@@ -146,38 +110,8 @@ pub(super) trait Operation {
         Ok(())
     }
 
-    /// Adds the scale and offset of a transform with [`Effect::Scale`].
-    fn scale(&self, _affine: &mut Affine) -> Result<(), TransformError> {
-        Ok(())
-    }
-
     /// Mean and standard deviation by channel of a normalization, in units of 0 to 1.
     fn normalization(&self) -> Option<(&[f64], &[f64])> {
-        None
-    }
-
-    /// Settings of a transform with [`Effect::Classes`].
-    fn classes(&self) -> Option<MaskClasses<'_>> {
-        None
-    }
-
-    /// Transform to one index per pixel, from the palette of a transform to one channel per class.
-    fn class_index(&self) -> Option<ClassIndex> {
-        None
-    }
-
-    /// Settings of a transform with [`Effect::Mix`].
-    fn mixing(&self) -> Option<MixSettings<'_>> {
-        None
-    }
-
-    /// The transform, if it places the images of other positions next to the sample's own.
-    fn mosaic(&self) -> Option<&Mosaic> {
-        None
-    }
-
-    /// The transform, if it pastes objects of another position's image.
-    fn copy_paste(&self) -> Option<&CopyPaste> {
         None
     }
 

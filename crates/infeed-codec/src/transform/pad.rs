@@ -4,7 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::operation::{Effect, Operation};
+use super::effect::Effect;
+use super::operation::Operation;
 use super::params::{Check, MAX_PIXELS};
 use super::{ChannelValues, PadMode, Padding, PixelView, Rng, Step, TransformError};
 use infeed_core::sample::{Depth, Image, Size};

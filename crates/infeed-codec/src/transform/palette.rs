@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use super::error::{PaletteError, TransformError};
 use super::onehot::MAX_CLASSES;
-use super::{PixelView, TransformError};
+use super::view::PixelView;
 use infeed_core::sample::Depth;
 use infeed_raw::file;
 
@@ -15,40 +16,6 @@ pub struct Palette {
     /// Hash table with open addressing and linear probing, at most a quarter full. An entry has the
     /// colour in its lower 24 bits and the class above. The length is a power of two.
     table: Vec<u64>,
-}
-
-/// Problem of a palette file. Lines are counted from 1.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-#[allow(missing_docs)]
-pub enum PaletteError {
-    /// The file cannot be read, or is not a CSV.
-    #[error(transparent)]
-    Csv(#[from] csv::Error),
-
-    /// The first line does not name the columns.
-    #[error("the first line is {found:?}; it must be name,r,g,b")]
-    Header { found: String },
-
-    /// A line has too few or too many columns, or a colour that is not a number from 0 to 255.
-    #[error("line {line}: {found:?} is not a name and three numbers from 0 to 255")]
-    Row { line: u64, found: String },
-
-    /// Two classes have the same colour.
-    #[error(
-        "line {line}: the colour {},{},{} is already used in line {first}; give each class its own \
-         colour",
-        color[0], color[1], color[2]
-    )]
-    Duplicate {
-        line: u64,
-        first: u64,
-        color: [u8; 3],
-    },
-
-    /// There is no class, or more classes than an index can distinguish.
-    #[error("it has {found} classes; there must be 1 to {MAX_CLASSES}")]
-    Classes { found: usize },
 }
 
 const EMPTY: u64 = u64::MAX;

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::TransformError;
+use super::error::TransformError;
+use super::rng::Rng;
 use infeed_core::sample::Size;
 
 /// Maximum number of pixels of an image after a transform: 2^28, which is 16 384 x 16 384.
@@ -28,6 +29,36 @@ impl<T: Copy> ValuePair<T> {
             ValuePair::Both(value) => [value; 2],
             ValuePair::Each(values) => values,
         }
+    }
+}
+
+/// Range of a random factor around the factor that changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "a number or [low, high]")]
+pub enum Jitter {
+    /// Maximum distance from that factor.
+    By(f64),
+    /// Lowest and highest factor.
+    Between([f64; 2]),
+}
+
+impl Default for Jitter {
+    fn default() -> Jitter {
+        Jitter::By(0.0)
+    }
+}
+
+impl Jitter {
+    pub(super) fn range(self, neutral: f64, least: f64) -> [f64; 2] {
+        match self {
+            Jitter::By(by) => [(neutral - by).max(least), neutral + by],
+            Jitter::Between(range) => range,
+        }
+    }
+
+    pub(super) fn draw(self, neutral: f64, least: f64, rng: &mut Rng) -> Option<f64> {
+        let [low, high] = self.range(neutral, least);
+        (low != neutral || high != neutral).then(|| rng.uniform(low, high))
     }
 }
 

@@ -5,7 +5,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::affine::{check_filter, drawn_warp, warp_properties};
-use super::operation::{Effect, Operation};
+use super::effect::Effect;
+use super::operation::Operation;
 use super::params::Check;
 use super::warp::{Warp, WarpMap};
 use super::{ChannelValues, Filter, Rng, Step, TransformError};

@@ -9,7 +9,8 @@ use infeed_resize::{FilterType, PixelType, ResizeAlg, Resizer, RowPart};
 use serde::{Deserialize, Serialize};
 
 use super::crop::copy;
-use super::operation::{Effect, Operation};
+use super::effect::Effect;
+use super::operation::Operation;
 use super::params::{Check, MAX_PIXELS};
 use super::view::Strides;
 use super::{Filter, PixelView, Rng, Sides, Step, TransformError};

@@ -5,7 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::operation::{Effect, Operation};
+use super::effect::Effect;
+use super::operation::Operation;
 use super::params::Check;
 use super::{Filter, FilterChoice, Rng, Sides, Step, TransformError};
 use infeed_core::sample::{Region, Size};

@@ -1,16 +1,10 @@
-//! Steps: transforms with drawn parameters, and their application.
+//! Steps: transforms with drawn parameters.
 
-use super::aug_mix::mix_chains;
-use super::color::{change_colors, check_color, gray};
-use super::crop::copy;
-use super::erase::erase;
-use super::flip::{flip_x, flip_y};
-use super::pad::{pad, pixel_from_values};
-use super::params::MAX_PIXELS;
-use super::resize::{ResizeScratch, resize};
-use super::warp::{Warp, WarpScratch, warp};
-use super::{ChannelValues, ColorStep, Effect, Filter, PadMode, PixelView, TransformError};
-use infeed_core::sample::{Image, Region, Size};
+use super::color_step::ColorStep;
+use super::effect::Effect;
+use super::params::{ChannelValues, Filter, PadMode};
+use super::warp::Warp;
+use infeed_core::sample::{Region, Size};
 
 /// An operation on the pixels of a sample, with all its random parameters.
 ///
@@ -71,13 +65,6 @@ pub enum Step {
         /// One value, or one per channel, in units of the image at that step.
         value: Vec<f64>,
     },
-}
-
-/// Buffers that a worker keeps between steps.
-#[derive(Debug, Default)]
-pub struct TransformScratch {
-    resize: ResizeScratch,
-    warp: WarpScratch,
 }
 
 impl Step {
@@ -178,98 +165,5 @@ impl Step {
             Step::Color(_) | Step::Gray { .. } | Step::Chains { .. } => Effect::Color,
             Step::Erase { .. } => Effect::Erase,
         }
-    }
-
-    /// Applies the step to `input` and writes the result to `out`, which gets the shape of the
-    /// result.
-    ///
-    /// Masks are resized with `Nearest` and padded with their own fill. A step that does not apply
-    /// to masks copies them.
-    ///
-    /// # Errors
-    ///
-    /// `Empty` if there are no pixels; `View` if a region exceeds the image; `TooLarge` before an
-    /// excessive allocation; `Pixels` or `Values` if the step does not support these channels and
-    /// this depth. `out` is unspecified after an error.
-    pub fn apply(
-        &self,
-        input: PixelView<'_>,
-        out: &mut Image,
-        is_mask: bool,
-        scratch: &mut TransformScratch,
-    ) -> Result<(), TransformError> {
-        let (channels, depth) = (input.channels(), input.depth());
-        let size = self.output_size(input.size());
-        if input.size().pixels() == 0 || size.pixels() == 0 {
-            return Err(TransformError::Empty {
-                transform: self.name(),
-                found: input.size(),
-            });
-        }
-        if size.pixels() > MAX_PIXELS {
-            let (transform, found) = (self.name(), input.size());
-            return Err(TransformError::TooLarge {
-                transform,
-                found,
-                limit: MAX_PIXELS,
-            });
-        }
-        match self {
-            Step::Crop(region) => copy(input.crop(*region)?, out),
-            Step::Resize {
-                size,
-                filter,
-                antialias,
-            } => {
-                let filter = if is_mask { Filter::Nearest } else { *filter };
-                resize(input, *size, (filter, *antialias), out, &mut scratch.resize)?;
-            }
-            Step::Pad {
-                left,
-                top,
-                right,
-                bottom,
-                fill,
-                mask_fill,
-                mode,
-            } => {
-                let (parameter, fill) = if is_mask {
-                    ("mask_fill", mask_fill)
-                } else {
-                    ("fill", fill)
-                };
-                let fill = pixel_from_values("Pad", parameter, fill, channels, depth)?;
-                pad(input, [*left, *top, *right, *bottom], &fill, *mode, out);
-            }
-            Step::Warp(drawn) => warp(input, drawn, is_mask, out, &mut scratch.warp)?,
-            Step::FlipX => flip_x(input, out),
-            Step::FlipY => flip_y(input, out),
-            _ if is_mask => copy(input, out),
-            Step::KeepCentres(_) => copy(input, out),
-            Step::Color(steps) => {
-                steps
-                    .iter()
-                    .try_for_each(|step| step.check_pixels(channels, depth))?;
-                copy(input, out);
-                change_colors(out, steps)?;
-            }
-            Step::Chains { own, chains } => {
-                check_color("AugMix", channels, depth)?;
-                mix_chains(input, *own, chains, out, scratch)?;
-            }
-            Step::Gray { channels: wanted } => {
-                check_color("Grayscale", channels, depth)?;
-                gray(input, *wanted, out);
-            }
-            Step::Erase { region, value } => {
-                let pixel = pixel_from_values("RandomErasing", "value", value, channels, depth)?;
-                if !region.fits(input.size()) {
-                    return Err(TransformError::View { size: region.size });
-                }
-                copy(input, out);
-                erase(out, *region, &pixel);
-            }
-        }
-        Ok(())
     }
 }

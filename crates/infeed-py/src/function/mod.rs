@@ -7,6 +7,7 @@ mod in_process;
 #[cfg(not(unix))]
 mod no_worker_process;
 mod process_pool;
+mod worker_failure;
 #[cfg(unix)]
 mod worker_process;
 

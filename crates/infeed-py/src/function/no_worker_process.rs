@@ -6,7 +6,7 @@ use std::time::Duration;
 use infeed::batch::Column;
 use infeed::function::{DrawKey, ValueSink};
 
-use super::process_pool::{LaunchCommand, WorkerFailure};
+use super::worker_failure::{LaunchCommand, WorkerFailure};
 
 /// A process that runs a function. None exists.
 #[derive(Debug)]

@@ -11,29 +11,12 @@ use infeed::stop::Stop;
 
 #[cfg(not(unix))]
 use super::no_worker_process::NoWorkerProcess as WorkerProcess;
+use super::worker_failure::{LaunchCommand, WorkerFailure};
 #[cfg(unix)]
 use super::worker_process::WorkerProcess;
 
 /// Interval at which a thread that waits for a free process checks whether the loader closes.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Program, arguments, and the pickled function.
-pub(super) type LaunchCommand = (String, Vec<String>, Vec<u8>);
-
-/// Reason why a call has no answer.
-#[derive(Debug)]
-pub(super) enum WorkerFailure {
-    /// The function raised an exception, or returned an invalid value.
-    Failed(FunctionFailure),
-    /// The process ended.
-    Ended(Option<ExitStatus>),
-}
-
-impl From<FunctionFailure> for WorkerFailure {
-    fn from(failed: FunctionFailure) -> WorkerFailure {
-        WorkerFailure::Failed(failed)
-    }
-}
 
 /// The worker processes of one function.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use infeed::stop::Stop;
 use infeed_raw::anonymous::anonymous_file;
 use serde_json::{Value, json};
 
-use super::process_pool::{LaunchCommand, WorkerFailure};
+use super::worker_failure::{LaunchCommand, WorkerFailure};
 use crate::items::values::dtype_of;
 use crate::raised::RaisedException;
 

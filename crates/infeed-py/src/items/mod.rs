@@ -1,6 +1,7 @@
 //! Items of a Python object as records. The I/O threads call `__getitem__`, by default one at a
 //! time, and the time of each call is counted.
 
+mod picture;
 mod turns;
 pub(crate) mod values;
 
@@ -16,9 +17,7 @@ use infeed::random::{DrawKey, hash, hash_bytes};
 use infeed::sample::{Field, Record, RecordId};
 use infeed::source::columns::ColumnRequest;
 use infeed::source::{Admission, PythonTime, Read, ReadError, Sink, Source, draw_key};
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
 
 use crate::error::{raise, source_error};
 use crate::raised::line;
@@ -223,16 +222,4 @@ fn item_of<'py>(
             draw.call1((record, (key[0], key[1])))
         }
     }
-}
-
-/// Returns the error for a value of a wrong type.
-fn type_error(problem: String) -> PyErr {
-    PyTypeError::new_err(problem)
-}
-
-/// The values of an item: entries of a dictionary, elements of a tuple or list, or the item itself.
-enum ItemParts<'py> {
-    Named(Bound<'py, PyDict>),
-    Positional(Bound<'py, PyTuple>),
-    Whole(Bound<'py, PyAny>),
 }

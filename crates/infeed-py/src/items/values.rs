@@ -5,12 +5,13 @@ use infeed::decode::Format;
 use infeed::sample::{DType, Field, FieldKind, Pixels};
 use infeed::source::columns::{ColumnRequest, FieldChoice, array_field, names_masks, widened};
 use infeed_raw::python::BufferView;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{
     PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple,
 };
 
-use super::{ItemParts, type_error};
+use super::picture::{PixelMeaning, is_picture, picture_file};
 
 /// The conversion of items to records. Item 0 decides it, and all other items must agree.
 pub(super) struct ItemPlan {
@@ -54,6 +55,13 @@ enum ValueKind {
     Text,
 }
 
+/// The values of an item: entries of a dictionary, elements of a tuple or list, or the item itself.
+enum ItemParts<'py> {
+    Named(Bound<'py, PyDict>),
+    Positional(Bound<'py, PyTuple>),
+    Whole(Bound<'py, PyAny>),
+}
+
 /// Returns the values of an item with the names of their fields.
 pub(super) fn named<'py>(
     item: &Bound<'py, PyAny>,
@@ -64,7 +72,7 @@ pub(super) fn named<'py>(
             let entries = dict.iter().map(|(name, value)| {
                 let Ok(name) = name.extract::<String>() else {
                     let found = name.repr()?;
-                    return Err(type_error(format!(
+                    return Err(PyTypeError::new_err(format!(
                         "its key {found} is not a string; name each field with a string"
                     )));
                 };
@@ -126,12 +134,6 @@ fn is_visual(value: &Bound<'_, PyAny>) -> PyResult<bool> {
         true => Ok(value.getattr("ndim")?.extract::<usize>()? >= 2),
         false => Ok(false),
     }
-}
-
-/// Returns whether a value is a Pillow image.
-fn is_picture(value: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let module: String = value.get_type().module()?.extract()?;
-    Ok(module.starts_with("PIL.") && value.hasattr("tobytes")?)
 }
 
 impl ItemPlan {
@@ -212,10 +214,10 @@ impl ItemPlan {
                 (FieldKey::Whole, _) => Some(item.clone()),
                 _ => None,
             };
-            let value =
-                value.ok_or_else(|| type_error(format!("the item has no field `{name}`")))?;
+            let value = value
+                .ok_or_else(|| PyTypeError::new_err(format!("the item has no field `{name}`")))?;
             if value.is_none() {
-                return Err(type_error(format!("`{name}` is None")));
+                return Err(PyTypeError::new_err(format!("`{name}` is None")));
             }
             let picture = match field.kind {
                 FieldKind::Mask(_) => PixelMeaning::Mask,
@@ -224,7 +226,7 @@ impl ItemPlan {
             let taken = take(&value, own.kind, picture)?;
             let alike = taken.form == own.first || fits(&taken, &own.first, &field.kind);
             if !alike {
-                return Err(type_error(format!(
+                return Err(PyTypeError::new_err(format!(
                     "`{name}` is {} where item 0 has {}; {}",
                     taken.form.text(),
                     own.first.text(),
@@ -360,13 +362,6 @@ struct FieldValue {
     bytes: Bytes,
 }
 
-/// Meaning of the pixels of a Pillow image: colours, or class numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PixelMeaning {
-    Image,
-    Mask,
-}
-
 fn take(
     value: &Bound<'_, PyAny>,
     kind: Option<FieldChoice>,
@@ -403,7 +398,10 @@ fn take(
         return Ok(encoded(bytes.to_vec().into()));
     }
     if is_picture(value)? {
-        return picture(value, what);
+        return Ok(FieldValue {
+            form: ValueKind::Encoded,
+            bytes: picture_file(value, what)?.into(),
+        });
     }
     if let Ok(dict) = value.cast::<PyDict>() {
         // Hugging Face datasets return an undecoded image as a dictionary.
@@ -411,7 +409,7 @@ fn take(
             Some(bytes) if !bytes.is_none() => take(&bytes, kind, what),
             _ => {
                 let keys = dict.keys().repr()?;
-                Err(type_error(format!(
+                Err(PyTypeError::new_err(format!(
                     "it is a dictionary with the keys {keys}; a field is a number, a string, \
                      bytes, a list of numbers, an array or an image. Return each value of the \
                      dictionary as a field of the item"
@@ -448,7 +446,7 @@ fn numbers(value: &Bound<'_, PyAny>, kind: Option<FieldChoice>) -> PyResult<Fiel
     let dtype: String = array.getattr("dtype")?.getattr("name")?.extract()?;
     let Some(dtype) = dtype_of(&dtype) else {
         let found = value.get_type().name()?;
-        return Err(type_error(format!(
+        return Err(PyTypeError::new_err(format!(
             "a {found} with elements of type {dtype} cannot be a field; return numbers, str, bytes, \
              images, or lists and arrays of numbers"
         )));
@@ -484,101 +482,4 @@ pub(crate) fn dtype_of(name: &str) -> Option<DType> {
         "float64" => DType::Float64,
         _ => return None,
     })
-}
-
-/// Writes the pixels of a Pillow image as an uncompressed TIFF file, so that images may differ in
-/// size and the decoder crops and resizes them like files.
-fn picture(value: &Bound<'_, PyAny>, what: PixelMeaning) -> PyResult<FieldValue> {
-    let mode: String = value.getattr("mode")?.extract()?;
-    let converted = |to: &str| value.call_method1("convert", (to,));
-    let (value, channels, bits) = match (mode.as_str(), what) {
-        ("RGB", _) => (value.clone(), 3, 8),
-        ("RGBA", _) => (value.clone(), 4, 8),
-        ("L", _) => (value.clone(), 1, 8),
-        // The palette indices of a mask are class numbers.
-        ("P", PixelMeaning::Mask) => (value.clone(), 1, 8),
-        ("P", PixelMeaning::Image) if !has_alpha(value)? => (converted("RGB")?, 3, 8),
-        ("P" | "PA" | "RGBa", PixelMeaning::Image) | ("LA", _) => (converted("RGBA")?, 4, 8),
-        ("1", _) => (converted("L")?, 1, 8),
-        ("I;16", _) => (value.clone(), 1, 16),
-        ("RGBX" | "CMYK" | "YCbCr" | "LAB" | "HSV", PixelMeaning::Image) => {
-            (converted("RGB")?, 3, 8)
-        }
-        // A conversion of other modes to 8 bits would clip values.
-        _ => {
-            let name = match what {
-                PixelMeaning::Image => "image",
-                PixelMeaning::Mask => "mask",
-            };
-            return Err(type_error(format!(
-                "a {name} cannot have Pillow's mode {mode}; return an array (numpy.asarray(value)), or \
-                     convert the image in the dataset"
-            )));
-        }
-    };
-    let (width, height): (u32, u32) = value.getattr("size")?.extract()?;
-    let pixels = value.call_method0("tobytes")?;
-    let pixels = pixels.cast::<PyBytes>()?.as_bytes();
-    Ok(FieldValue {
-        form: ValueKind::Encoded,
-        bytes: tiff(width, height, channels, bits, pixels).into(),
-    })
-}
-
-/// Returns whether an image with a palette has alpha: an alpha palette, or one transparent colour.
-fn has_alpha(value: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let info = value.getattr("info")?;
-    if info.contains("transparency")? {
-        return Ok(true);
-    }
-    let palette = value.getattr("palette")?;
-    if palette.is_none() {
-        return Ok(false);
-    }
-    let mode: String = palette.getattr("mode")?.extract()?;
-    Ok(mode == "RGBA")
-}
-
-/// Returns a TIFF file: one strip, little-endian, uncompressed (TIFF 6.0, sections 2 and 3).
-fn tiff(width: u32, height: u32, channels: u16, bits: u16, pixels: &[u8]) -> Vec<u8> {
-    const SHORT: u16 = 3;
-    const LONG: u16 = 4;
-    const ENTRIES: u32 = 11;
-    let directory = 8 + 2 + ENTRIES * 12 + 4;
-    // The bits per sample follow the directory, and the pixels follow the bits per sample.
-    let strip = directory + 8;
-    let mut file = Vec::with_capacity(strip as usize + pixels.len());
-    file.extend(b"II\x2a\x00\x08\x00\x00\x00");
-    file.extend((ENTRIES as u16).to_le_bytes());
-    let mut entry = |tag: u16, kind: u16, count: u32, value: u32| {
-        file.extend(tag.to_le_bytes());
-        file.extend(kind.to_le_bytes());
-        file.extend(count.to_le_bytes());
-        file.extend(value.to_le_bytes());
-    };
-    entry(256, LONG, 1, width);
-    entry(257, LONG, 1, height);
-    match channels {
-        // The value of one sample fits into the entry.
-        1 => entry(258, SHORT, 1, u32::from(bits)),
-        _ => entry(258, SHORT, u32::from(channels), directory),
-    }
-    entry(259, SHORT, 1, 1);
-    entry(262, SHORT, 1, if channels == 1 { 1 } else { 2 });
-    entry(273, LONG, 1, strip);
-    entry(277, SHORT, 1, u32::from(channels));
-    entry(278, LONG, 1, height);
-    entry(279, LONG, 1, pixels.len() as u32);
-    entry(284, SHORT, 1, 1);
-    match channels {
-        // Unassociated alpha.
-        4 => entry(338, SHORT, 1, 2),
-        _ => entry(339, SHORT, 1, 1),
-    }
-    file.extend(0_u32.to_le_bytes());
-    for _ in 0..4 {
-        file.extend(bits.to_le_bytes());
-    }
-    file.extend(pixels);
-    file
 }

@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use infeed_raw::jpeg::Window;
 
-use super::{DctScale, Frame, RegionDecode, segment};
+use crate::decode::jpeg_frame::{self, DctScale, Frame, RegionDecode, segment};
 use infeed_core::sample::{Region, Size};
 
 /// A file of tiles, and the region in it.
@@ -30,7 +30,7 @@ impl TileFile {
     /// row. At the end of the image, libjpeg reports whether the last segment had unused data,
     /// which happens only if the file is damaged.
     pub(super) fn window(&self, scale: DctScale) -> Window {
-        let window = super::window(&self.frame, self.region, scale);
+        let window = jpeg_frame::window(&self.frame, self.region, scale);
         Window {
             height: scale.apply(self.frame.size).height - window.top,
             ..window

@@ -237,7 +237,7 @@ fn a_mask_of_colours_is_one_plane_with_a_table() {
     let bytes = encode(&file, &mut Decoder::new()).unwrap().bytes;
 
     let parts = PlaneParts::read(&bytes[12..]).unwrap();
-    let ihdr = crate::decode::png::ihdr_of(parts.head).unwrap();
+    let ihdr = crate::decode::png_chunks::ihdr_of(parts.head).unwrap();
     let layout = parts.layout(SampleShape::of(&ihdr)).unwrap();
     let sorted = [0, 0, 192, 64, 0, 128, 128, 64, 128];
     assert_eq!(layout.table(), Some(&sorted[..]));

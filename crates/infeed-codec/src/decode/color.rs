@@ -1,7 +1,51 @@
-//! Converts rows of samples from a file's layout to a colour mode, by the formulas of `ColorMode`.
+//! Colour modes, and the conversion of rows of samples from a file's layout to them.
 
-use super::ColorMode;
+use serde::{Deserialize, Serialize};
+
 use infeed_core::sample::Depth;
+
+/// Meaning of the samples of a decoded image.
+///
+/// Conversions (`/` rounds to nearest):
+/// - 16-bit samples keep their high byte in 8-bit modes;
+/// - PNM of a maximum below 255 or 65535 is scaled to it, as Pillow does;
+/// - alpha is dropped, not blended; a palette is looked up; 1, 2 and 4-bit gray is scaled to
+///   0..=255; TIFF gray whose 0 is white is inverted, in every mode;
+/// - colours become gray by ITU-R 601-2 luma, `(19595 r + 38470 g + 7471 b + 32768) >> 16`; a YCbCr
+///   JPEG becomes gray by its Y channel as stored, which differs from that formula by rounding and
+///   clamping;
+/// - CMYK of a JPEG is assumed to be inverted, as Adobe writes it and Pillow reads it: `r = c k /
+///   255`; CMYK of a TIFF is not inverted: `r = (255 - c) (255 - k) / 255`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ColorMode {
+    /// Three channels of 8 bits.
+    #[default]
+    Rgb,
+    /// One channel of 8 bits.
+    Gray,
+    /// Four channels of 8 bits. Alpha is not premultiplied; it is 255 if the file has none.
+    Rgba,
+    /// The samples as stored in the file, 8 bits: palette indices, class numbers, gray of 1, 2 and
+    /// 4 bits without scaling. A file with several channels keeps them; a 16-bit file is an error.
+    /// JPEG gives gray or RGB, BMP with a palette gives RGB, and GIF gives RGBA.
+    Stored,
+    /// Like `Stored`, in 16 bits. Samples of fewer bits keep their value.
+    Stored16,
+}
+
+impl ColorMode {
+    /// Returns the name in descriptions, such as `stored16`.
+    pub fn name(self) -> &'static str {
+        match self {
+            ColorMode::Rgb => "rgb",
+            ColorMode::Gray => "gray",
+            ColorMode::Rgba => "rgba",
+            ColorMode::Stored => "stored",
+            ColorMode::Stored16 => "stored16",
+        }
+    }
+}
 
 /// Layout of the samples of a decoded row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
