@@ -3,7 +3,7 @@
 //! Tests load it instead of `libcuda.so.1`; no shipped code refers to it.
 //!
 //! Rust tests can link it instead: [`testing`] starts a separate driver for a thread.
-
+//!
 //! Only these parts are `unsafe`: functions that C calls, in `driver::api` and `nvjpeg`, whose
 //! callers follow NVIDIA's manuals, and the reservation of addresses in `driver::memory`. All other
 //! modules forbid or deny it.

@@ -1,4 +1,4 @@
-//! Converts panics of codec and file-format libraries to errors.
+//! Messages of panics, and panics of codec and file-format libraries as errors.
 //!
 //! The libraries parse untrusted bytes. A panic in a library means that it cannot handle the input.
 //! The process is not broken.
@@ -42,12 +42,25 @@ pub fn contain<T>(work: impl FnOnce() -> T) -> Result<T, String> {
 
 /// Returns the panic message on one line.
 fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic
+    text_of(panic)
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Returns the name of the calling thread and its panic message.
+pub fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("a thread");
+    format!("{name}: {}", text_of(panic))
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    panic
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message");
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+        .unwrap_or("no message")
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use infeed_raw::kernel::{Kernel, Table};
 use infeed_raw::near::Node;
 use infeed_raw::slab::Slab;
 
-use super::check::{self, CheckPlan, Log};
+use super::check::{self, CheckPlan, FindingLog};
 #[cfg(feature = "cuda")]
 use super::cuda::Cuda;
 use super::jpeg::{DecoderSettings, Decoding, ImagePosition, ScannedJpeg};
@@ -140,7 +140,7 @@ macro_rules! kinds {
                 }
             }
 
-            pub(super) fn check(&self, plan: &CheckPlan, log: &mut Log<'_>) {
+            pub(super) fn check(&self, plan: &CheckPlan, log: &mut FindingLog<'_>) {
                 match self {
                     $(AnyDevice::$kind(device) => check::check(device, plan, log),)*
                 }
@@ -436,12 +436,12 @@ kinds! {
 }
 
 /// Returns the part of a name that identifies the kind of device.
-pub(super) fn kind_of(name: &str) -> &str {
+fn kind_of(name: &str) -> &str {
     name.split_once(':').map_or(name, |(kind, _)| kind)
 }
 
 /// Returns the error for a name that is of no kind in this build.
-pub(super) fn unknown(name: &str) -> Error {
+fn unknown(name: &str) -> Error {
     let problem = match kind_of(name) {
         "cuda" => return Error::missing_feature("device", name, "cuda"),
         "cpu" => "\"cpu\" is not a device; leave it out to keep batches on the host".to_owned(),
@@ -475,6 +475,42 @@ impl DeviceArray<Sim> {
     pub fn to_host(&self) -> Result<Vec<u8>, Error> {
         self.synchronize()?;
         Ok(self.memory().first(self.bytes()))
+    }
+}
+
+/// Returns the ordinal of the GPU that a device name means; None for a device of another kind.
+///
+/// # Errors
+///
+/// [`Error::Config`] if the name is not that of a device.
+#[cfg(feature = "cuda")]
+pub fn cuda_ordinal(name: &str) -> Result<Option<usize>, Error> {
+    match kind_of(name) {
+        Cuda::KIND => Cuda::ordinal_of(name).map(Some),
+        kind if KINDS.contains(&kind) => Ok(None),
+        _ => Err(unknown(name)),
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl AnyDevice {
+    /// Returns the GPU, if consumers of its arrays use CUDA.
+    pub fn cuda(&self) -> Option<&Cuda> {
+        match self {
+            AnyDevice::Cuda(cuda) => Some(cuda),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl AnyMemory {
+    /// Returns the memory of a GPU, if consumers use it with CUDA. Others read a copy on the host.
+    pub fn cuda(&self) -> Option<&Arc<infeed_raw::cuda::GpuMemory>> {
+        match self {
+            AnyMemory::Cuda(memory) => Some(memory),
+            _ => None,
+        }
     }
 }
 

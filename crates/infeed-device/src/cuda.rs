@@ -13,7 +13,6 @@ use infeed_raw::slab::Slab;
 
 pub use infeed_raw::cuda::{Gpu, NoCuda, probe};
 
-use super::any::{self, AnyDevice, AnyMemory};
 use super::check::{CheckedDevice, PixelTolerance};
 use super::jpeg::{self, Backend, DecoderSettings, Decoding, ImagePosition, ScannedJpeg};
 use super::named::{BusyShare, NamedDevice};
@@ -412,39 +411,6 @@ fn check_distinct(
         needed_bytes: bytes.max(1) as u64,
         found_bytes: 0,
     })
-}
-
-/// Returns the ordinal of the GPU that a device name means; None for a device of another kind.
-///
-/// # Errors
-///
-/// [`Error::Config`] if the name is not that of a device.
-pub fn ordinal(name: &str) -> Result<Option<usize>, Error> {
-    match any::kind_of(name) {
-        Cuda::KIND => Cuda::ordinal_of(name).map(Some),
-        kind if any::KINDS.contains(&kind) => Ok(None),
-        _ => Err(any::unknown(name)),
-    }
-}
-
-impl AnyDevice {
-    /// Returns the GPU, if consumers of its arrays use CUDA.
-    pub fn cuda(&self) -> Option<&Cuda> {
-        match self {
-            AnyDevice::Cuda(cuda) => Some(cuda),
-            _ => None,
-        }
-    }
-}
-
-impl AnyMemory {
-    /// Returns the memory of a GPU, if consumers use it with CUDA. Others read a copy on the host.
-    pub fn cuda(&self) -> Option<&Arc<GpuMemory>> {
-        match self {
-            AnyMemory::Cuda(memory) => Some(memory),
-            _ => None,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ pub use infeed_raw::jpeg_batch::{
     ScannedJpeg, Search,
 };
 
-use super::DeviceError;
+use super::error::DeviceError;
 
 /// A batch of JPEGs that is being decoded.
 #[must_use = "dropping it waits until the files have been read"]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use infeed::device::check::{self, CheckPlan, Finding};
-use infeed::device::cuda;
+use infeed::device::{any, cuda};
 use pyo3::prelude::*;
 use serde_json::json;
 
@@ -35,7 +35,7 @@ pub(crate) fn gpus(py: Python<'_>) -> String {
 /// Returns the ordinal of the GPU that a device name means. None for a simulated device.
 #[pyfunction]
 pub(crate) fn cuda_ordinal(py: Python<'_>, name: &str) -> PyResult<Option<usize>> {
-    raise(py, cuda::ordinal(name))
+    raise(py, any::cuda_ordinal(name))
 }
 
 /// Adds the folders in which pip installs NVIDIA's libraries for the running Python to the search

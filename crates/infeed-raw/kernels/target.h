@@ -17,7 +17,7 @@ typedef long long i64;
 
 _Static_assert(sizeof(u16) == 2 && sizeof(u32) == 4 && sizeof(u64) == 8, "sizes of integers");
 
-/* Threads of a block. The same number is in src/kernel/mod.rs. */
+/* Threads of a block. The same number is in src/kernel/operation.rs. */
 #define BLOCK 256
 
 /* Inlined at every call: constants of an entry are constants in all functions that it calls. */

@@ -13,7 +13,7 @@
 //! | 2 | `infeed-codec/src/decode/decoder.rs` | [`decode::Decoder::decode`] | bytes, region | `[H, W, 3]` uint8 |
 //! | 3 | `infeed-codec/src/transform/apply.rs` | [`transform::Step::apply`] | pixels | pixels |
 //! | 4 | `plan/write.rs` | the pass that writes the row | pixels | row *n* of a slab |
-//! | 5 | `infeed-core/src/batch.rs` | [`batch::Batcher::finish`] | filled rows | a [`Batch`] |
+//! | 5 | `infeed-core/src/batch/batcher.rs` | [`batch::Batcher::finish`] | filled rows | a [`Batch`] |
 //! | 6 | `loader.rs` | [`Loader::next_batch`] | | the batch of this step |
 //!
 //! `plan/sample.rs` calls 2 to 4 for one record. `infeed-core/src/exec` is the executor under 1 to 5 and never

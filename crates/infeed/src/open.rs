@@ -12,7 +12,7 @@
 //! | 5 | compute the order, divide an epoch into batches | [`Pipeline::order`], `divide_epoch` | `pipeline/order.rs`, `loader/divide.rs` |
 //! | 6 | divide memory and threads | `resources::divide` | `loader/resources.rs`, `loader/record_needs.rs`, `loader/budget.rs` |
 //! | 7 | create the job and its limits | `PreparedRun::new` | `loader/start.rs` |
-//! | 8 | start the threads, return the loader | `Loader::start` | `loader/start.rs`, `infeed-core/src/exec/mod.rs` |
+//! | 8 | start the threads, return the loader | `Loader::start` | `loader/start.rs`, `infeed-core/src/exec/executor.rs` |
 //! | 9 | for devices: create rings, start the sender | `DeviceLoader::start` | `loader/device.rs` |
 //!
 //! [`SourceSpec::open`]: crate::pipeline::SourceSpec::open

@@ -89,7 +89,7 @@ impl ReservedMemory {
         Ok(base)
     }
 
-    /// Reserves an address that is invalid until [`arrive`](GpuMemory::arrive).
+    /// Reserves an address that is invalid until [`arrive`](ReservedMemory::arrive).
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl ReservedMemory {
     }
 
     /// Records that the free of an address was enqueued; the stream later calls
-    /// [`free`](GpuMemory::free).
+    /// [`free`](ReservedMemory::free).
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Translates an opcode and its operands into an operation. Every supported instruction is here;
 //! all others are errors.
 
-use super::BadPtx;
+use super::error::BadPtx;
 use super::instruction::{
     BinaryOp, Compare, MemoryOperands, Opcode, Space, TernaryOp, UnaryOp, ValueIndex,
 };

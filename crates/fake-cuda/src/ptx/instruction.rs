@@ -1,8 +1,21 @@
-//! Instructions as they run: registers and labels are numbers.
+//! Kernels and instructions as they run: registers and labels are numbers.
 
 /// Index among a thread's values: a register, a special register or a constant. A value has no bits
 /// above its width.
 pub(super) type ValueIndex = u16;
+
+/// A kernel of a module.
+#[derive(Debug)]
+pub(super) struct KernelCode {
+    pub(super) name: String,
+    pub(super) parameter_bytes: usize,
+    /// Address of the parameter.
+    pub(super) parameter: u64,
+    /// Instructions. The last one leaves the entry, and branches stay inside.
+    pub(super) code: Vec<Instruction>,
+    /// Initial values of a thread.
+    pub(super) begin: Vec<u64>,
+}
 
 /// One instruction.
 #[derive(Clone, Copy, Debug)]

@@ -29,8 +29,10 @@
 
 mod arithmetic;
 mod decode;
+mod error;
 mod instruction;
 mod kind;
+mod memory;
 mod operand;
 mod parse;
 mod run;
@@ -48,9 +50,10 @@ mod token;
 mod values;
 
 use std::collections::HashMap;
-use std::fmt;
 
-use instruction::Instruction;
+pub use error::{BadPtx, KernelFault, Site};
+use instruction::KernelCode;
+pub use memory::{AddressFault, KernelMemory};
 
 /// Default limit of instructions per thread: a few seconds.
 const LIMIT: u64 = 1 << 28;
@@ -64,19 +67,6 @@ pub struct Module {
     limit: u64,
 }
 
-/// A kernel of a module.
-#[derive(Debug)]
-struct KernelCode {
-    name: String,
-    parameter_bytes: usize,
-    /// Address of the parameter.
-    parameter: u64,
-    /// Instructions. The last one leaves the entry, and branches stay inside.
-    code: Vec<Instruction>,
-    /// Initial values of a thread.
-    begin: Vec<u64>,
-}
-
 impl Module {
     /// Parses a module.
     ///
@@ -84,17 +74,14 @@ impl Module {
     ///
     /// [`BadPtx`], for anything that is not supported.
     pub fn parse(text: &str) -> Result<Module, BadPtx> {
-        parse::module(text)
-    }
-
-    fn of(target: u32, entries: Vec<KernelCode>) -> Module {
+        let (target, entries) = parse::module(text)?;
         let names = entries.iter().map(|entry| entry.name.clone());
-        Module {
+        Ok(Module {
             target,
             by_name: names.zip(0..).collect(),
             entries,
             limit: LIMIT,
-        }
+        })
     }
 
     /// Sets the limit of instructions that a thread may run.
@@ -164,107 +151,4 @@ impl Module {
     fn entry(&self, name: &str) -> Option<&KernelCode> {
         self.entries.get(*self.by_name.get(name)?)
     }
-}
-
-/// Memory of a GPU (global space). Kernels of several streams may use it at once.
-///
-/// The interpreter has checked the alignment of addresses, but not their range.
-pub trait KernelMemory {
-    /// Copies the bytes from an address on.
-    ///
-    /// # Errors
-    ///
-    /// [`AddressFault`] if some of them are not readable memory.
-    fn load(&self, address: u64, to: &mut [u8]) -> Result<(), AddressFault>;
-
-    /// Copies bytes to memory from an address on.
-    ///
-    /// # Errors
-    ///
-    /// [`AddressFault`] if some of the memory is not writable; nothing is written then.
-    fn store(&self, address: u64, from: &[u8]) -> Result<(), AddressFault>;
-}
-
-/// The address is not valid memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AddressFault;
-
-/// Text that is not supported.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line} of the PTX: {what}")]
-pub struct BadPtx {
-    /// Line, from 1.
-    pub line: u32,
-    /// The unsupported part.
-    pub what: String,
-}
-
-impl BadPtx {
-    fn new(line: u32, what: impl Into<String>) -> BadPtx {
-        let what = what.into();
-        BadPtx { line, what }
-    }
-}
-
-/// The thread and the instruction of a fault.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
-    /// Entry that ran.
-    pub entry: String,
-    /// Block in the grid.
-    pub block: u32,
-    /// Thread in its block.
-    pub thread: u32,
-    /// Line of the text, from 1.
-    pub line: u32,
-}
-
-impl fmt::Display for Site {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Site {
-            entry,
-            block,
-            thread,
-            line,
-        } = self;
-        write!(f, "{entry}, block {block}, thread {thread}, line {line}")
-    }
-}
-
-/// Reason why a kernel stopped early.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-#[allow(missing_docs)]
-pub enum KernelFault {
-    /// The module has no entry of that name.
-    #[error("there is no entry {entry}")]
-    NoEntry { entry: String },
-
-    /// The argument's length differs from the entry's parameter.
-    #[error("{entry} takes an argument of {expected} bytes, and got {found}")]
-    Argument {
-        entry: String,
-        expected: usize,
-        found: usize,
-    },
-
-    /// An access to an invalid address.
-    #[error("{site}: {bytes} bytes at {address:#x} are outside of memory")]
-    Outside {
-        site: Site,
-        address: u64,
-        bytes: usize,
-    },
-
-    /// An access at an address that is not a multiple of its size.
-    #[error("{site}: {bytes} bytes at {address:#x}, which is not a multiple of that size")]
-    Misaligned {
-        site: Site,
-        address: u64,
-        bytes: usize,
-    },
-
-    /// A thread exceeded its limit of instructions.
-    #[error("{site}: more than {instructions} instructions in one thread")]
-    Endless { site: Site, instructions: u64 },
 }

@@ -1,6 +1,6 @@
 //! Operands as written, and their conversion to an instruction's type.
 
-use super::BadPtx;
+use super::error::BadPtx;
 use super::instruction::ValueIndex;
 use super::token::{PtxToken, Tokens};
 use super::values::EntryValues;

@@ -3,17 +3,17 @@
 use std::collections::HashMap;
 
 use super::decode::decode;
-use super::instruction::{Instruction, Opcode};
+use super::error::BadPtx;
+use super::instruction::{Instruction, KernelCode, Opcode};
 use super::operand::{InstructionReader, Operand, operands};
 use super::token::{PtxToken, Tokens};
 use super::values::{ALWAYS, EntryValues};
-use super::{BadPtx, KernelCode, Module};
 
 /// Address of the parameter, far from global memory.
 pub(super) const PARAMETER: u64 = 1 << 60;
 
-/// Parses a text from `.version` on.
-pub(super) fn module(text: &str) -> Result<Module, BadPtx> {
+/// Parses a text from `.version` on. Returns the target and the entries.
+pub(super) fn module(text: &str) -> Result<(u32, Vec<KernelCode>), BadPtx> {
     let mut tokens = Tokens::of(text)?;
     tokens.keyword(".version")?;
     let line = tokens.line();
@@ -52,7 +52,7 @@ pub(super) fn module(text: &str) -> Result<Module, BadPtx> {
         }
         entries.push(entry);
     }
-    Ok(Module::of(target, entries))
+    Ok((target, entries))
 }
 
 /// Parses an entry from its name on, with at most one parameter, an array.

@@ -1,8 +1,10 @@
 //! Runs threads, one after another.
 
-use super::instruction::{Instruction, MemoryOperands, Opcode, Space, ValueIndex};
+use super::arithmetic;
+use super::error::{KernelFault, Site};
+use super::instruction::{Instruction, KernelCode, MemoryOperands, Opcode, Space, ValueIndex};
+use super::memory::{AddressFault, KernelMemory};
 use super::values::{BLOCK, BLOCKS, THREAD, THREADS};
-use super::{AddressFault, KernelCode, KernelFault, KernelMemory, Site, arithmetic};
 
 /// Reason why a thread stopped, before its location is known.
 enum ThreadFault {

@@ -1,6 +1,6 @@
 //! Splits PTX into words and signs, each with its line.
 
-use super::BadPtx;
+use super::error::BadPtx;
 
 /// A token of PTX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

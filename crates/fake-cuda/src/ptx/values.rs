@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::BadPtx;
 use super::arithmetic::low;
+use super::error::BadPtx;
 use super::instruction::ValueIndex;
 
 /// Special registers, in the first slots.

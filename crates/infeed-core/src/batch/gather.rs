@@ -1,6 +1,11 @@
 //! Columns that are kept by row: bytes, text, ragged and padded values.
 
-use super::*;
+use infeed_raw::host::{HostBytes, OutOfMemory};
+
+use super::array::{Array, ArrayMemory};
+use super::columns::ColumnKind;
+use super::finished::Values;
+use crate::sample::DType;
 
 /// Combines the rows of a column that is kept by row.
 pub(super) fn gather(
@@ -75,10 +80,5 @@ fn pad(rows: &[(Vec<usize>, Vec<u8>)], dtype: DType, rank: usize) -> Result<Arra
         }
     }
     let shape = std::iter::once(rows.len()).chain(largest).collect();
-    Ok(Array {
-        memory: Arc::new(ArrayMemory::Own(memory)),
-        begin: 0,
-        shape,
-        dtype,
-    })
+    Ok(Array::over(ArrayMemory::Own(memory), shape, dtype))
 }

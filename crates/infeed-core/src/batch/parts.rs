@@ -4,31 +4,9 @@ use std::ops::Range;
 
 use infeed_raw::host::OutOfMemory;
 
-use super::{Array, Batch, Column, Values};
+use super::array::Array;
+use super::finished::{Batch, Column, Values};
 use crate::sample::DType;
-
-impl Array {
-    /// Returns the rows of a range, over the same memory. The range must be inside the array.
-    fn rows(&self, range: Range<usize>) -> Array {
-        let row: usize = self.shape.iter().skip(1).product::<usize>() * self.dtype.bytes();
-        let mut shape = self.shape.clone();
-        if let Some(rows) = shape.first_mut() {
-            *rows = range.len();
-        }
-        Array {
-            memory: self.memory.clone(),
-            begin: self.begin + range.start * row,
-            shape,
-            dtype: self.dtype,
-        }
-    }
-
-    /// Returns the elements of an Int64 array.
-    fn integers(&self) -> impl Iterator<Item = i64> {
-        let word = |bytes: &[u8]| bytes.try_into().map_or(0, i64::from_ne_bytes);
-        self.bytes().chunks_exact(8).map(word)
-    }
-}
 
 impl Values {
     fn rows(&self, range: Range<usize>) -> Result<Values, OutOfMemory> {

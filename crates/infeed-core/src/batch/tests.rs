@@ -1,6 +1,8 @@
 //! Tests of rows, slabs and gathered columns.
 
+use super::array::ArrayMemory;
 use super::*;
+use crate::sample::DType;
 
 fn fixed(name: &str, shape: &[usize]) -> ColumnSpec {
     let kind = ColumnKind::Fixed {
@@ -94,7 +96,7 @@ fn a_dropped_in_flight_batch_recycles_its_slab() {
     drop(in_flight);
 
     let pool = batcher.pools[0].as_ref().expect("a pool");
-    assert_eq!(pool.lock().slabs.len(), 1);
+    assert_eq!(pool.free(), 1);
 }
 
 #[test]
@@ -232,11 +234,7 @@ fn slabs_shrink_to_the_remaining_layouts() {
         ArrayMemory::Pooled(pooled) => pooled.slab.as_ref().map_or(0, |slab| slab.as_ref().len()),
         _ => 0,
     };
-    let free = || {
-        batcher.pools[0]
-            .as_ref()
-            .map_or(0, |pool| pool.lock().slabs.len())
-    };
+    let free = || batcher.pools[0].as_ref().map_or(0, |pool| pool.free());
     let before = make(0);
     assert_eq!(room(&before), 24);
 

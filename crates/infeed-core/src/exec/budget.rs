@@ -269,6 +269,54 @@ impl BudgetState {
     }
 }
 
+/// Memory reservation of a read, requested once the read knows its size.
+#[derive(Debug)]
+pub struct MemoryReservation<'a> {
+    pub(super) way: ReservationSource<'a>,
+}
+
+#[derive(Debug)]
+pub(super) enum ReservationSource<'a> {
+    InTurn {
+        budget: &'a Budget,
+        turn: Option<u64>,
+    },
+    Spare(&'a BytePool),
+}
+
+impl MemoryReservation<'_> {
+    /// Waits until `bytes` are reserved.
+    ///
+    /// # Errors
+    ///
+    /// As [`Budget::admit`].
+    pub fn admit(mut self, bytes: u64) -> Result<Permit, BudgetError> {
+        match &mut self.way {
+            ReservationSource::Spare(pool) => pool.take(bytes),
+            ReservationSource::InTurn { budget, turn } => {
+                let number = turn.take().expect("a reservation is used once");
+                let answer = budget.admit(number, bytes);
+                if answer.is_err() {
+                    budget.pass(number);
+                }
+                answer
+            }
+        }
+    }
+}
+
+impl Drop for MemoryReservation<'_> {
+    fn drop(&mut self) {
+        if let ReservationSource::InTurn {
+            budget,
+            turn: Some(turn),
+        } = self.way
+        {
+            budget.pass(turn);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

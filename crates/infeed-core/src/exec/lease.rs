@@ -8,19 +8,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{ExecutorShared, ExecutorState, InFlightState, Job};
+use super::job::Job;
+use super::shared::ExecutorShared;
+use super::state::{ExecutorState, InFlightState, LeaseState};
 
 /// Number of leases of a batch before only the local threads may take it.
 const TRIES: u32 = 2;
-
-/// State of a leased batch.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct LeaseState {
-    /// Number of leases so far.
-    tries: u32,
-    /// Whether a lease is filling its rows.
-    filling: bool,
-}
 
 /// Handle that leases batches of an executor. It keeps the executor's memory alive, not its
 /// threads.

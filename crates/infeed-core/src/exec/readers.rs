@@ -5,10 +5,12 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::{
-    BatchChoice, ExecutorShared, ExecutorState, InFlightState, Job, JoinedReads, MemoryReservation,
-    ReservationSource, Sequence, nanos,
-};
+use super::budget::{MemoryReservation, ReservationSource};
+use super::config::BatchChoice;
+use super::job::{Job, JoinedReads, Sequence};
+use super::shared::ExecutorShared;
+use super::state::{ExecutorState, InFlightState};
+use super::totals::nanos;
 
 /// Next task of an I/O thread.
 enum ReaderTask<J: Job> {

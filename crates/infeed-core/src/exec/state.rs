@@ -1,8 +1,87 @@
-//! The executor's state: its start and access to in-flight batches.
+//! The executor's state, which one lock guards: positions, fetched records and in-flight batches.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use super::{BatchChoice, ExecutorState, InFlightState, Job, Sequence};
+use super::config::BatchChoice;
+use super::job::{Job, Sequence};
+
+pub(super) struct ExecutorState<J: Job> {
+    /// False once the executor is dropped.
+    pub(super) running: bool,
+    /// True while a reset waits for threads to leave job code.
+    pub(super) paused: bool,
+    /// Incremented by every reset. Results of an older generation are discarded.
+    pub(super) generation: u64,
+    /// Threads inside job code.
+    pub(super) busy: usize,
+    /// First sequence number not planned yet.
+    pub(super) planned: Sequence,
+    /// End of the sequence numbers that the local threads may plan. `Sequence::MAX` if they fill
+    /// all batches.
+    pub(super) until: Sequence,
+    /// First in-flight batch that neither the local threads nor a lease has taken. Unused with
+    /// [`BatchChoice::All`].
+    pub(super) untaken: u64,
+    /// End of the requested batches.
+    pub(super) asked: u64,
+    /// Returned leases by batch number. True if only the local threads may take the batch.
+    pub(super) returned: BTreeMap<u64, bool>,
+    /// Number of unfinished batches of the local threads, and the most allowed.
+    pub(super) own: usize,
+    pub(super) own_most: usize,
+    pub(super) planning: bool,
+    pub(super) plan_fault: Option<(Sequence, J::Fault)>,
+    /// Planned reads that have not started, with the first sequence number of each.
+    pub(super) reads: VecDeque<(Sequence, J::Read)>,
+    /// Reads out of turn.
+    pub(super) urgent: VecDeque<J::Read>,
+    /// Turn of the next read in order.
+    pub(super) turn: u64,
+    /// Reads in order in progress.
+    pub(super) in_turn: usize,
+    /// Fetched records that no worker has claimed.
+    pub(super) fetched_records: BTreeMap<Sequence, J::Fetched>,
+    /// Those whose rows are expensive.
+    pub(super) expensive: BTreeSet<Sequence>,
+    /// Fetched records that wait for the result of another read.
+    pub(super) parts: HashMap<Sequence, J::Fetched>,
+    /// Number of the oldest in-flight batch, `in_flight_batches[0]`.
+    pub(super) front: u64,
+    pub(super) in_flight_batches: VecDeque<InFlightState<J>>,
+    pub(super) broken: Option<String>,
+    /// Workers with a lower number may work.
+    pub(super) working: usize,
+    pub(super) idle_workers: usize,
+    pub(super) idle_readers: usize,
+}
+
+pub(super) enum InFlightState<J: Job> {
+    /// The local threads will open it.
+    Waiting,
+    /// Leased, see [`lease`](super::lease).
+    Away(LeaseState),
+    Filling(BatchInWork<J>),
+    /// A worker is finishing the batch.
+    Closing,
+    Ready(Result<J::Batch, J::Fault>),
+}
+
+pub(super) struct BatchInWork<J: Job> {
+    pub(super) in_flight: J::InFlight,
+    /// Rows that no worker has claimed.
+    pub(super) rows: Vec<Option<J::Row>>,
+    pub(super) outcomes: Vec<Option<Result<J::Done, J::Fault>>>,
+    pub(super) missing: usize,
+}
+
+/// State of a leased batch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LeaseState {
+    /// Number of leases so far.
+    pub(super) tries: u32,
+    /// Whether a lease is filling its rows.
+    pub(super) filling: bool,
+}
 
 impl<J: Job> ExecutorState<J> {
     /// Takes all fetched records that no worker has claimed. The caller drops them outside the

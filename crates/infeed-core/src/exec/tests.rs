@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::*;
+use crate::exec::budget::Permit;
 
 const ROWS: u64 = 4;
 const LONG: Duration = Duration::from_secs(30);

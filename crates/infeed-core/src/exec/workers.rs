@@ -6,11 +6,12 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use super::config::BatchChoice;
 use super::cores::CorePermit;
-use super::{
-    BatchChoice, BatchInWork, ExecutorShared, ExecutorState, FillOutcome, InFlightState, Job,
-    RowLocation, Sequence, nanos,
-};
+use super::job::{FillOutcome, Job, RowLocation, Sequence};
+use super::shared::ExecutorShared;
+use super::state::{BatchInWork, ExecutorState, InFlightState};
+use super::totals::nanos;
 
 /// Target duration of one claim. A claim holds the lock for about a microsecond. A worker claims
 /// several short rows together, so that the lock takes less than 1 % of the time.
@@ -129,19 +130,6 @@ pub(super) fn run<J: Job>(shared: &ExecutorShared<J>, number: usize) {
         drop(core);
         drop(state);
         (state, _) = shared.come_back(generation);
-    }
-}
-
-impl<J: Job> ExecutorShared<J> {
-    /// Like `come_back`, but still counts as inside job code, because the worker may have to finish
-    /// batches.
-    fn come_back_keeping(
-        &self,
-        generation: u64,
-    ) -> (std::sync::MutexGuard<'_, ExecutorState<J>>, bool) {
-        let state = self.lock();
-        let current = state.generation == generation && state.running;
-        (state, current)
     }
 }
 

@@ -6,6 +6,8 @@ pub mod mixture;
 pub mod partition;
 pub mod permute;
 pub mod similar;
+mod sort;
+mod substitute;
 pub mod weighted;
 pub mod window;
 
@@ -17,6 +19,7 @@ use lengths::LengthBatches;
 use mixture::Mixture;
 use permute::Permutation;
 use similar::BatchGroups;
+use sort::BatchSort;
 use weighted::Weighted;
 use window::{Groups, Windowed};
 
@@ -31,14 +34,10 @@ pub const MAX_POSITIONS: u64 = 1 << 48;
 
 /// Separates the key of the order from those of substitutes and transforms.
 const SHUFFLE: u64 = 1;
-const SUBSTITUTE: u64 = 2;
 
 /// Number of neighbouring positions in a mix by weights: the records of each part in a block are
 /// consecutive in its order.
 const BLOCK: u64 = 1024;
-
-/// Number of records to draw for a substitute of the same group.
-const DRAWS: u32 = 64;
 
 /// Order of the records of a source.
 ///
@@ -69,52 +68,6 @@ enum OrderKind {
     Repeated(Arc<Order>, u64),
     /// Sorts another order into batches of similar records.
     Similar(Arc<Order>, Arc<BatchSort>),
-}
-
-/// How positions are sorted into batches.
-#[derive(Debug)]
-enum BatchSort {
-    /// Batches of records of one group, all of one size.
-    Groups(BatchGroups),
-    /// Batches with a limited number of tokens.
-    Lengths(LengthBatches),
-}
-
-impl BatchSort {
-    fn count(&self) -> usize {
-        match self {
-            BatchSort::Groups(groups) => groups.count(),
-            BatchSort::Lengths(lengths) => lengths.count(),
-        }
-    }
-
-    fn fingerprint(&self) -> u64 {
-        match self {
-            BatchSort::Groups(groups) => groups.fingerprint(),
-            BatchSort::Lengths(lengths) => lengths.fingerprint(),
-        }
-    }
-
-    fn group(&self, record: u64) -> Option<u32> {
-        match self {
-            BatchSort::Groups(groups) => groups.group(record),
-            BatchSort::Lengths(lengths) => lengths.group(record),
-        }
-    }
-
-    fn batch_of(&self, position: u64, len: u64) -> Range<u64> {
-        match self {
-            BatchSort::Groups(groups) => groups.batch_of(position, len),
-            BatchSort::Lengths(lengths) => lengths.batch_of(position, len),
-        }
-    }
-
-    fn positions(&self, len: u64, record: impl Fn(u64) -> u64) -> Vec<u32> {
-        match self {
-            BatchSort::Groups(groups) => groups.positions(len, record),
-            BatchSort::Lengths(lengths) => lengths.positions(len, record),
-        }
-    }
 }
 
 /// One of several mixed sources.
@@ -494,55 +447,6 @@ impl Order {
             }
         }
     }
-
-    /// Returns the substitute for a bad record at `position`: the `attempt`-th element (from 1) of
-    /// a sequence that belongs to seed, epoch and position. It may be any record, including the bad
-    /// one; the next attempt then returns another. With groups of batches, it has the group of the
-    /// record at `position`, if one is found.
-    pub fn substitute(&self, epoch: u64, position: u64, attempt: u32) -> u64 {
-        if let OrderKind::Similar(order, groups) = &self.how {
-            return self.similar_substitute(order, groups, (epoch, position, attempt));
-        }
-        let key = [
-            SUBSTITUTE,
-            self.seed.unwrap_or(0),
-            epoch,
-            position,
-            u64::from(attempt),
-        ];
-        let mut how = &self.how;
-        while let OrderKind::Repeated(order, _) = how {
-            how = &order.how;
-        }
-        match how {
-            // A record of weight zero must not be used as a substitute.
-            OrderKind::Weighted(weighted, _) => weighted.drawn(hash(&key)),
-            _ => ((u128::from(hash(&key)) * u128::from(self.records())) >> 64) as u64,
-        }
-    }
-
-    /// Returns a substitute of the same group: one of many drawn ones, or another row of the batch.
-    fn similar_substitute(
-        &self,
-        order: &Order,
-        groups: &BatchSort,
-        (epoch, position, attempt): (u64, u64, u32),
-    ) -> u64 {
-        let records = self.epoch(epoch);
-        // A wrapped row has a position past the end, and the record of one from the beginning.
-        let taken_from = position % self.len.max(1);
-        let wanted = groups.group(records.get(taken_from));
-        let draw = |draw| order.substitute(epoch, position, attempt.wrapping_mul(DRAWS) + draw);
-        let mut drawn = (0..DRAWS).map(draw);
-        drawn
-            .find(|&record| groups.group(record) == wanted)
-            .unwrap_or_else(|| {
-                let batch = groups.batch_of(taken_from, self.len);
-                let others = batch.end - batch.start;
-                let other = (taken_from - batch.start + u64::from(attempt)) % others;
-                records.get(batch.start + other)
-            })
-    }
 }
 
 #[cfg(test)]
@@ -632,17 +536,6 @@ mod tests {
                 assert_eq!(seen, order.len());
             }
         }
-    }
-
-    #[test]
-    fn substitutes_stay_within_the_source_and_differ_by_attempt() {
-        let order = Order::new(1000, Some(0));
-        let drawn: Vec<u64> = (1..20)
-            .map(|attempt| order.substitute(0, 5, attempt))
-            .collect();
-
-        assert!(drawn.iter().all(|&record| record < 1000));
-        assert!(drawn.windows(2).all(|pair| pair[0] != pair[1]));
     }
 
     /// A state contains the version of the order, but not the order. If an expected value changes,

@@ -6,8 +6,9 @@ use infeed_raw::kernel::Kernel;
 use infeed_raw::simd::{Dtype, Layout};
 use infeed_raw::slab::Slab;
 
+use super::checked_device::CheckedDevice;
+use super::findings::{CheckFailure, Figure, Figures, wrong};
 use super::jpeg::{SAMPLINGS, SIZES, cut, distance, jpeg, on_host};
-use super::{CheckFailure, CheckedDevice, Figure, Figures, wrong};
 use crate::jpeg::ImagePosition;
 use crate::ring::{Ring, RingSettings, Route, crops, files};
 use infeed_core::batch::{Array, Batch, Column, ColumnKind, ColumnSpec, Values};

@@ -7,20 +7,13 @@ use infeed_raw::jpeg::{JpegDecoder, JpegTask};
 use infeed_raw::jpeg_encode::{Subsampling, encode};
 use infeed_raw::slab::Slab;
 
+use super::bytes::{filled, noise};
+use super::checked_device::CheckedDevice;
+use super::findings::{CheckFailure, Figure, Figures, with_causes, wrong};
 use super::pace::Pace;
-use super::{CheckFailure, CheckedDevice, Effort, Figure, Figures, noise, with_causes, wrong};
+use super::plan::Effort;
 use crate::DeviceError;
 use crate::jpeg::{DecoderSettings, Decoding, ImagePosition, RejectedFile, Rejection, ScannedJpeg};
-
-/// Largest accepted distance of a device's pixels from the host's: the mean over all levels of an
-/// image. For a missing or wrong image, the distance is tens of levels.
-#[derive(Clone, Copy, Debug)]
-pub struct PixelTolerance {
-    /// For images without subsampled chroma: only the inverse transform and rounding can differ.
-    pub full: f64,
-    /// For images with subsampled chroma, which is interpolated.
-    pub sampled: f64,
-}
 
 pub(super) const SAMPLINGS: [(Subsampling, &str); 5] = [
     (Subsampling::None, "4:4:4"),
@@ -143,7 +136,7 @@ fn decoded<D: CheckedDevice>(
 ) -> Result<(Slab, Vec<RejectedFile>), CheckFailure> {
     let queue = device.stream()?;
     // Old contents must not match the expected pixels by chance.
-    let to = super::filled(device, queue, &noise(1 << 41, len))?;
+    let to = filled(device, queue, &noise(1 << 41, len))?;
     finish(device, queue)?;
     let (mut rows, mut jpegs, mut taken) = (Vec::new(), Vec::new(), Vec::new());
     let mut rejected = Vec::new();

@@ -4,7 +4,9 @@ use infeed_raw::kernel::{Bilinear, Integer, Kernel, ResizeTable, ResizeView, Row
 use infeed_raw::simd::{Dtype, Layout};
 use infeed_raw::slab::Slab;
 
-use super::{CheckFailure, CheckedDevice, filled, noise, wrong};
+use super::bytes::{filled, noise};
+use super::checked_device::CheckedDevice;
+use super::findings::{CheckFailure, wrong};
 
 pub(super) const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::BF16];
 pub(super) const LAYOUTS: [Layout; 2] = [Layout::Hwc, Layout::Chw];

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use infeed_raw::jpeg_encode::Subsampling;
 use infeed_raw::slab::Slab;
 
+use super::checked_device::CheckedDevice;
+use super::findings::{CheckFailure, Figure, Figures, wrong};
 use super::jpeg::{cut, finish, jpeg, positions, scanned};
 use super::stress::BusyStream;
-use super::{CheckFailure, CheckedDevice, Figure, Figures, wrong};
 use crate::DeviceError;
 use crate::jpeg::{ImagePosition, ScannedJpeg};
 

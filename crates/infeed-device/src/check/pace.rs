@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{CheckedDevice, Effort, filled};
+use super::bytes::filled;
+use super::checked_device::CheckedDevice;
+use super::plan::Effort;
 use crate::timing::timed;
 use crate::{Device, DeviceError};
 

@@ -8,9 +8,12 @@ use infeed_raw::kernel::{Bilinear, Integer, Kernel, ResizeTable, Table};
 use infeed_raw::simd::{Dtype, Layout};
 use infeed_raw::slab::Slab;
 
+use super::bytes::{filled, noise};
+use super::checked_device::CheckedDevice;
+use super::findings::{CheckFailure, Figure, Figures, wrong};
 use super::kernels::{DTYPES, LAYOUTS, images, photograph, resized};
 use super::pace::{Pace, Rotation};
-use super::{CheckFailure, CheckedDevice, Effort, Figure, Figures, filled, noise, wrong};
+use super::plan::Effort;
 use crate::timing::{batch_times, timed};
 use crate::{DeviceError, HostSource, Ring, RingSettings, Route};
 use infeed_core::batch::{Array, Batch, Column, ColumnKind, ColumnSpec, Values};

@@ -10,8 +10,10 @@ use infeed_raw::kernel::Kernel;
 use infeed_raw::simd::{Dtype, Layout};
 use infeed_raw::slab::Slab;
 
+use super::bytes::{filled, noise};
+use super::checked_device::CheckedDevice;
+use super::findings::{CheckFailure, wrong};
 use super::kernels::photograph;
-use super::{CheckFailure, CheckedDevice, filled, noise, wrong};
 use crate::timing::timed;
 use crate::{DeviceError, Ring, RingSettings, Route};
 use infeed_core::batch::{Array, Batch, Column, ColumnKind, ColumnSpec, Values};

@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::Device;
 use infeed_core::error::Error;
 
-use super::sending::Ring;
+use super::device_ring::Ring;
 use super::shared::Slot;
 use super::sync::{self, Arc};
 

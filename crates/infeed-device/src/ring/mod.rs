@@ -27,15 +27,22 @@ mod batch;
 
 mod route;
 
+mod stats;
+
+mod device_ring;
+
+mod slot_memory;
+
+mod commands;
+
 mod closing;
 mod sending;
-mod stats;
 #[cfg(test)]
 mod tests;
 
 pub use batch::{DeviceArray, DeviceBatch, SentBatch, TakenArray};
+pub use device_ring::{Ring, RingSettings, SLOTS};
 pub use gaps::{Gap, GapTotals, TimedRequest};
 pub use route::{Route, Upload};
-pub use sending::{Ring, RingSettings, SLOTS};
 pub use stats::RingStats;
 pub use times::SentTimes;

@@ -6,27 +6,25 @@
 
 mod batches;
 mod line;
+mod options;
 mod session;
+mod shared;
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::contents;
 use crate::wire::channel::{Encryption, FeederKey};
-use crate::wire::looks::Look;
-use crate::wire::token::Token;
-use infeed::loader::{OnError, Options};
 use infeed::pipeline::{Handle, Pipeline};
 use infeed_core::connections::Connections;
 use infeed_core::error::Error;
 use infeed_source::Source;
-use line::Line;
 
-/// Maximum number of connected trainers' ranks. Only trainers that proved the token count.
-const SESSIONS: usize = 256;
+pub use options::FeedOptions;
+use shared::FeederShared;
 
 /// Maximum number of connections without a proved token, in total and per address.
 const HANDSHAKES: usize = 256;
@@ -34,39 +32,6 @@ const HANDSHAKES_PER_ADDRESS: usize = 64;
 
 /// Pause after the operating system fails to accept a connection.
 const REST: Duration = Duration::from_millis(200);
-
-/// Options of a feeder.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct FeedOptions {
-    /// Address to listen at, such as `127.0.0.1:7077`; port 0 takes a free port. An address that
-    /// other machines reach needs a token.
-    pub listen: String,
-    /// Secret that trainers must prove.
-    pub token: Token,
-    /// Connections that must be encrypted. The feeder always accepts encrypted ones.
-    pub encryption: Encryption,
-    /// Worker threads. None: the number of usable cores.
-    pub workers: Option<usize>,
-    /// I/O threads. None: a number that suits the source's storage.
-    pub readers: Option<usize>,
-    /// Memory budget in bytes for the trainers of each world size. None: as a loader's.
-    pub memory: Option<u64>,
-}
-
-impl Default for FeedOptions {
-    /// Listens on a free port that only this machine reaches.
-    fn default() -> FeedOptions {
-        FeedOptions {
-            listen: "127.0.0.1:0".to_owned(),
-            token: Token::default(),
-            encryption: Encryption::default(),
-            workers: None,
-            readers: None,
-            memory: None,
-        }
-    }
-}
 
 /// Statistics of a feeder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,9 +53,6 @@ pub struct FeedStats {
     pub problem: Option<String>,
 }
 
-/// Feeder jobs by world size and whether a device expands rows.
-type Lines = Vec<((u64, bool), Weak<Line>)>;
-
 /// A running feeder. Dropping it closes all connections and joins their threads.
 #[derive(Debug)]
 pub struct Feeder {
@@ -98,30 +60,6 @@ pub struct Feeder {
     address: SocketAddr,
     notices: Vec<String>,
     listening: Option<JoinHandle<()>>,
-}
-
-struct FeederShared {
-    pipeline: Pipeline,
-    source: Arc<dyn Source>,
-    /// Hashes of some records' contents.
-    looks: Vec<Look>,
-    handles: Vec<Handle>,
-    options: FeedOptions,
-    key: FeederKey,
-    /// Feeder jobs by world size and row layout, alive while a session uses them.
-    lines: Mutex<Lines>,
-    closing: AtomicBool,
-    /// Connections without a proved token.
-    handshakes: Connections,
-    sessions: AtomicUsize,
-    /// Id of the next session.
-    next: AtomicU64,
-    batches: AtomicU64,
-    bytes: AtomicU64,
-    cpu_ns: AtomicU64,
-    declined: AtomicU64,
-    refused: AtomicU64,
-    problem: Mutex<Option<String>>,
 }
 
 /// Opens a pipeline over this machine's copy of the data and serves its batches to trainers.
@@ -275,71 +213,6 @@ impl Drop for Feeder {
             // The panic hook has reported a panic.
             let _ = thread.join();
         }
-    }
-}
-
-impl FeederShared {
-    fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::Acquire)
-    }
-
-    fn problem(&self) -> MutexGuard<'_, Option<String>> {
-        self.problem.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lines(&self) -> MutexGuard<'_, Lines> {
-        // The state is consistent after every statement.
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Counts a session of a trainer that proved the token; returns false at the limit.
-    fn take_place(&self) -> bool {
-        let more = |count| (count < SESSIONS).then_some(count + 1);
-        let taken = self
-            .sessions
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        taken.is_ok()
-    }
-
-    fn leave_place(&self) {
-        self.sessions.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Returns the feeder job for ranks of a run of this size; opens it for the first session.
-    fn line(&self, world_size: u64, for_device: bool) -> Result<Arc<Line>, Error> {
-        let key = (world_size, for_device);
-        let mut lines = self.lines();
-        lines.retain(|(_, line)| line.strong_count() > 0);
-        let known = lines.iter().find(|(known, _)| *known == key);
-        if let Some(line) = known.and_then(|(_, line)| line.upgrade()) {
-            return Ok(line);
-        }
-        let mut options = Options::default();
-        options.workers = Some(match self.options.workers {
-            Some(workers) => workers,
-            None => infeed_raw::machine::usable_cores(),
-        });
-        options.readers = self.options.readers;
-        options.memory = self.options.memory;
-        options.world_size = world_size;
-        // Reserve memory for substitutes; the trainer decides the policy for bad records.
-        options.on_error = OnError::Substitute;
-        let line = Arc::new(Line::open(
-            &self.pipeline,
-            Arc::clone(&self.source),
-            &self.handles,
-            &self.looks,
-            &options,
-            for_device,
-        )?);
-        lines.push((key, Arc::downgrade(&line)));
-        Ok(line)
-    }
-}
-
-impl std::fmt::Debug for FeederShared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FeederShared").finish_non_exhaustive()
     }
 }
 

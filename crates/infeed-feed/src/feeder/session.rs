@@ -8,7 +8,7 @@ use std::time::Duration;
 use infeed_raw::machine::thread_cpu_time;
 
 use super::line::{ASKED, Line, Served};
-use super::{FeederShared, SESSIONS};
+use super::shared::{FeederShared, SESSIONS};
 use crate::wire::WireError;
 use crate::wire::bytes::Take;
 use crate::wire::channel::{Channel, TLS_HANDSHAKE};

@@ -10,15 +10,19 @@ use std::time::{Duration, Instant};
 
 use super::busy::CpuLaps;
 use super::receive::{self, Came};
-use super::{DEPTH, FedShared, FeederAddress, First, Host, add, lock};
+use super::shared::{FedShared, Host, add, lock};
+use crate::hosts::FeederAddress;
 use crate::wire::WireError;
 use crate::wire::bytes::{Put, Take};
 use crate::wire::channel::Channel;
 use crate::wire::frame::{self, CONTROL_BYTES, Kind};
-use crate::wire::hello;
+use crate::wire::hello::{self, Refusal};
 use crate::wire::rows::{HEAD_BYTES, RowsHead};
 use crate::wire::socket::{SLICE, Socket};
 use infeed_core::exec::lease::{Lease, LeaseOutcome, ReturnReason};
+
+/// Open requests per feeder: one that it makes, one in transfer, one waiting.
+pub(super) const DEPTH: usize = 3;
 
 /// Timeout of the connection, and of the handshake.
 const CONNECTING: Duration = Duration::from_secs(3);
@@ -39,6 +43,13 @@ const STRIKES: u32 = 3;
 
 /// Size of the read buffer. Longer rows are read directly into their slab.
 const BUFFER: usize = 16 << 10;
+
+/// Result of the first attempt to reach a feeder.
+pub(super) enum First {
+    Connected,
+    Refused(Refusal),
+    Unreachable,
+}
 
 /// Body of a feeder's thread: keeps a connection while the loader is open.
 pub(super) fn run(shared: &FedShared, number: usize, first: &Sender<(usize, First)>) {

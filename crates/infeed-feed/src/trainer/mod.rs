@@ -9,37 +9,29 @@
 mod busy;
 mod host;
 mod receive;
+mod shared;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::hosts::{FeederAddress, Feeders, Hosts, Local};
-use crate::wire::hello::{Hello, Policy, Refusal};
+use crate::hosts::Feeders;
+use crate::wire::hello::{Hello, Policy};
 use crate::wire::rows::RowsLayout;
 use crate::{contents, facts};
 use busy::Busy;
+use host::{DEPTH, First};
 use infeed::loader::OnError;
 use infeed::loader::remote::{
     RemoteBatches, RemoteRows, RemoteWorkerStats, RemoteWorkers, RunDescription,
 };
 use infeed_core::error::Error;
-
-/// Open requests per feeder: one that it makes, one in transfer, one waiting.
-const DEPTH: usize = 3;
+use shared::{FedShared, FeederTerms, Host};
 
 /// Longest wait for feeders when a loader opens.
 const OPENING: Duration = Duration::from_secs(5);
-
-/// Handshake and row layout for the feeders, fixed when the loader opens.
-#[derive(Debug)]
-struct FeederTerms {
-    feeders: Feeders,
-    hello: Hello,
-    layout: RowsLayout,
-}
 
 /// Connected feeders. Dropping it closes the connections and joins their threads.
 #[derive(Debug)]
@@ -47,45 +39,6 @@ struct Fed {
     shared: Arc<FedShared>,
     threads: Vec<JoinHandle<()>>,
     process: u32,
-}
-
-/// State shared by the threads of all feeders.
-#[derive(Debug)]
-struct FedShared {
-    batches: RemoteBatches,
-    call: FeederTerms,
-    hosts: Vec<Host>,
-    /// Time during which any feeder sends bytes.
-    receiving: Busy,
-    closed: AtomicBool,
-}
-
-/// One feeder.
-#[derive(Debug, Default)]
-struct Host {
-    number: usize,
-    /// Current address.
-    at: Mutex<Arc<FeederAddress>>,
-    /// Whether the feeder is connected and not late.
-    able: AtomicBool,
-    batches: AtomicU64,
-    bytes: AtomicU64,
-    wait_ns: AtomicU64,
-    receiving_ns: AtomicU64,
-    cpu_ns: AtomicU64,
-    redone: AtomicU64,
-    declined: AtomicU64,
-    corrupt: AtomicU64,
-    lost: AtomicU64,
-    refused: AtomicU64,
-    problem: Mutex<Option<String>>,
-}
-
-/// Result of the first attempt to reach a feeder.
-enum First {
-    Connected,
-    Refused(Refusal),
-    Unreachable,
 }
 
 impl RemoteRows for Feeders {
@@ -215,72 +168,4 @@ impl Drop for Fed {
             let _ = thread.join();
         }
     }
-}
-
-impl FedShared {
-    fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
-    /// Whether the connection at the feeder's current address must end.
-    fn is_over(&self, host: &Host) -> bool {
-        self.is_closed() || host.has_moved(&self.call.feeders.hosts)
-    }
-
-    /// Sets whether local threads may take batches, given the connected feeders.
-    fn share_out(&self) {
-        let able = |host: &Host| host.able.load(Ordering::Acquire);
-        let is_allowed = match self.call.feeders.local {
-            Local::Help => true,
-            Local::Fallback => !self.hosts.iter().any(able),
-        };
-        self.batches.let_local_threads_make(is_allowed);
-    }
-}
-
-impl Host {
-    /// Reads and stores the feeder's current address.
-    fn look(&self, hosts: &Hosts) -> Arc<FeederAddress> {
-        let address = hosts.address(self.number);
-        *lock(&self.at) = Arc::clone(&address);
-        address
-    }
-
-    fn has_moved(&self, hosts: &Hosts) -> bool {
-        !Arc::ptr_eq(&lock(&self.at), &hosts.address(self.number))
-    }
-
-    /// Name of the feeder in messages.
-    fn name(&self) -> String {
-        lock(&self.at).to_string()
-    }
-
-    fn stats(&self, address: &FeederAddress) -> RemoteWorkerStats {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        RemoteWorkerStats {
-            host: address.host.clone(),
-            node: address.node.clone(),
-            connected: self.able.load(Ordering::Relaxed),
-            batches: count(&self.batches),
-            bytes: count(&self.bytes),
-            wait: Duration::from_nanos(count(&self.wait_ns)),
-            receiving: Duration::from_nanos(count(&self.receiving_ns)),
-            cpu: Duration::from_nanos(count(&self.cpu_ns)),
-            redone: count(&self.redone),
-            declined: count(&self.declined),
-            corrupt: count(&self.corrupt),
-            lost: count(&self.lost),
-            refused: count(&self.refused),
-            problem: lock(&self.problem).clone(),
-        }
-    }
-}
-
-fn add(counter: &AtomicU64, number: u64) {
-    counter.fetch_add(number, Ordering::Relaxed);
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code panics while it holds the lock.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,6 @@
 //! Encoding of numbers and texts in a frame, with a limit for every length.
 
-use super::WireError;
+use super::error::WireError;
 use infeed_core::printable::printable;
 
 /// Appends numbers and texts to a buffer.

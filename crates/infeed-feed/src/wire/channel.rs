@@ -27,7 +27,7 @@ use rustls::{
     SignatureScheme,
 };
 
-use super::WireError;
+use super::error::WireError;
 
 /// Size of the receive buffer in bytes: several TLS records.
 const INCOMING: usize = 64 << 10;

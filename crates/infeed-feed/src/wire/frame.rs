@@ -13,7 +13,7 @@ use std::io::{Read, Write};
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-use super::WireError;
+use super::error::WireError;
 
 /// Maximum body length in bytes of a frame without rows.
 pub const CONTROL_BYTES: u32 = 64 << 10;

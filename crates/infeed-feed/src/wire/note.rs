@@ -4,8 +4,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-use super::WireError;
 use super::bytes::{Put, Take};
+use super::error::WireError;
 use infeed_core::error::{Cause, Error};
 use infeed_core::sample::RecordId;
 use infeed_source::Source;

@@ -4,8 +4,8 @@
 //! The pipeline determines its length; if rows differ in size, the head does. The trainer reads
 //! columns directly into rows of its slabs.
 
-use super::WireError;
 use super::bytes::{Put, Take};
+use super::error::WireError;
 use super::note::Note;
 use infeed::loader::digest::DigestScope;
 use infeed::loader::remote::RunDescription;

@@ -121,7 +121,7 @@ impl GpuMemory {
     }
 
     /// Returns bytes in pinned memory, which the caller copies to this memory and then
-    /// [keeps](Memory::keep); None if the driver cannot pin more. Waits for the copy that was kept
+    /// [keeps](GpuMemory::keep); None if the driver cannot pin more. Waits for the copy that was kept
     /// before, which is normally long done.
     pub(super) fn stage(&self, bytes: &[u8]) -> Option<HostSource> {
         let mut kept = self.kept();

@@ -36,6 +36,7 @@ mod library;
 mod memory;
 pub mod nvjpeg;
 mod pinned;
+mod pinning;
 mod pool;
 mod queue;
 mod reading;

@@ -1,7 +1,8 @@
 //! A palette as a kernel looks colours up: a hash table with open addressing, passed with the
 //! launch.
 
-use super::{KernelError, MAX_COLOURS};
+use super::error::KernelError;
+use super::operation::MAX_COLOURS;
 
 /// Slots of the table, at least twice the number of colours.
 pub(super) const SLOTS: usize = 512;

@@ -2,8 +2,10 @@
 
 use std::ffi::CStr;
 
+use super::error::KernelError;
 use super::launch::Launch;
-use super::{Kernel, KernelError, Table};
+use super::operation::Kernel;
+use super::table::Table;
 
 /// Runs blocks `from..to` of a launch. The pointer is that of the launch's argument.
 type BlockRunner = unsafe extern "C" fn(arguments: *const u64, from: u32, to: u32);

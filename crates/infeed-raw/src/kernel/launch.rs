@@ -4,8 +4,9 @@ use std::ffi::CStr;
 
 use super::arguments::{Argument, Classes, Divider, Expand, KernelRows, Widen};
 use super::colours::Colours;
+use super::error::{KernelError, NO_IMAGES};
+use super::operation::{BLOCK, Integer, Kernel};
 use super::shape::LaunchShape;
-use super::{BLOCK, Integer, Kernel, KernelError, NO_IMAGES};
 use crate::simd::{Dtype, Layout};
 
 /// A launch, as passed to a driver.

@@ -15,14 +15,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::error::KernelError;
 use super::shape::LaunchShape;
-use super::{KernelError, RowView};
+use super::views::{MAX_SIDE, ResizeView, RowView};
 
 /// Bytes of an entry. The same number is in `kernels/resize.c`.
 const ENTRY: usize = 48;
-
-/// Maximum length of a side of an image, before or after.
-pub const MAX_SIDE: u32 = 1 << 20;
 
 /// Weights are below 2 to this power.
 const WEIGHT_BITS: u8 = 15;
@@ -32,21 +30,6 @@ const MAX_PRECISION: u8 = 21;
 
 /// Weights kept for the next table, in bytes; enough for all lengths up to 512.
 const KEPT_BYTES: usize = 16 << 20;
-
-/// An image in the input of a resize.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ResizeView {
-    /// First byte of the first line, in bytes from the start of the input.
-    pub offset: u64,
-    /// Bytes from the start of a line to the start of the next, at least the length of a line.
-    pub row_bytes: u32,
-    /// [`RowView::FLIP_X`] and [`RowView::FLIP_Y`], or 0: mirrors the resized image.
-    pub flags: u32,
-    /// Lines.
-    pub height: u32,
-    /// Pixels of a line.
-    pub width: u32,
-}
 
 /// Images, and the weights that resize each to the size of the output. Every table is valid: all
 /// its axes are inside of it and refer only to pixels of their image.

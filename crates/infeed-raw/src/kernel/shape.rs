@@ -1,6 +1,8 @@
 //! Sizes of a kernel's rows, each checked for overflow before it is used.
 
-use super::{BLOCK, Integer, Kernel, KernelError, MAX_ELEMENTS, colours};
+use super::colours;
+use super::error::KernelError;
+use super::operation::{BLOCK, Integer, Kernel, MAX_ELEMENTS};
 use crate::simd::Layout;
 
 /// Bytes that a thread writes at once.

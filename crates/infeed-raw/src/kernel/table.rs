@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
+use super::error::KernelError;
+use super::resize::ResizeTable;
 use super::shape::LaunchShape;
-use super::{KernelError, ResizeTable};
+use super::views::RowView;
 
 /// Positions of rows, which a kernel reads from a separate memory.
 #[derive(Clone, Copy, Debug)]
@@ -45,36 +47,7 @@ impl<'a> From<&'a ResizeTable> for Table<'a> {
     }
 }
 
-/// Position of one row of the batch in the input. A table has one view for each row. The kernel
-/// reads it on the device, so its layout is fixed: 16 bytes, native byte order.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RowView {
-    /// First byte of the first line, in bytes from the start of the input.
-    pub offset: u64,
-    /// Bytes from the start of a line to the start of the next, at least the length of a line.
-    pub row_bytes: u32,
-    /// [`RowView::FLIP_X`] and [`RowView::FLIP_Y`], or 0.
-    pub flags: u32,
-}
-
-const _: () = assert!(size_of::<RowView>() == 16 && align_of::<RowView>() == 8);
-
 impl RowView {
-    /// Mirrors left and right.
-    pub const FLIP_X: u32 = 1;
-    /// Mirrors top and bottom.
-    pub const FLIP_Y: u32 = 2;
-    /// Bytes of a view in a table.
-    pub const BYTES: usize = size_of::<RowView>();
-
-    /// Returns the views as bytes, as a device reads them.
-    pub fn bytes(table: &[RowView]) -> &[u8] {
-        // SAFETY: a view is two words of 8 bytes without gaps (the assertion above: 8 + 4 + 4), so
-        // every byte is initialised; the length is that of the slice, which is borrowed.
-        unsafe { std::slice::from_raw_parts(table.as_ptr().cast(), size_of_val(table)) }
-    }
-
     /// Returns the end of the view's last line in the input, for images of this shape.
     fn end(&self, shape: &LaunchShape) -> Option<usize> {
         let offset = usize::try_from(self.offset).ok()?;

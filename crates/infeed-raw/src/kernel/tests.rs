@@ -2,7 +2,7 @@
 
 use super::arguments::Divider;
 use super::*;
-use crate::simd::{self, Convert, Level, SourcePixels};
+use crate::simd::{self, Convert, Dtype, Layout, Level, SourcePixels};
 
 const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::BF16];
 const LAYOUTS: [Layout; 2] = [Layout::Hwc, Layout::Chw];

@@ -6,7 +6,7 @@ use infeed_resize::{FilterType, PixelType, ResizeAlg, Resizer, RowPart};
 use super::resize::Axis;
 use super::tests::Noise;
 use super::*;
-use crate::simd::{self, Convert, Level, SourcePixels};
+use crate::simd::{self, Convert, Dtype, Layout, Level, SourcePixels};
 
 const DTYPES: [Dtype; 4] = [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::BF16];
 const LAYOUTS: [Layout; 2] = [Layout::Hwc, Layout::Chw];

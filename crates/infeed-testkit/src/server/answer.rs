@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 
+use super::bucket::BucketState;
 use super::head::{RequestHead, kind};
-use super::{BucketState, RequestKind};
+use super::request::RequestKind;
 
 /// Modification time of all objects. Only tags distinguish versions.
 const TIME: &str = "Thu, 01 Jan 2026 00:00:00 GMT";

@@ -1,6 +1,6 @@
 //! Parses the head of a request.
 
-use super::RequestKind;
+use super::request::RequestKind;
 
 /// The head of a request.
 #[derive(Debug, Default)]

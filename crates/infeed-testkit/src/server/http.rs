@@ -9,9 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::answer::{Answer, Body, answer};
+use super::bucket::Shared;
 use super::head::{RequestHead, kind, parse};
+use super::request::{ReceivedRequest, RequestFault};
 use super::write::write;
-use super::{ReceivedRequest, RequestFault, Shared};
 
 /// Interval at which an idle connection checks whether the server closes.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);

@@ -6,8 +6,10 @@
 //! check signatures.
 
 mod answer;
+mod bucket;
 mod head;
 mod http;
+mod request;
 mod write;
 
 use std::collections::BTreeMap;
@@ -16,158 +18,15 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use infeed_core::random::mix;
-
+use bucket::{BucketState, FaultRule, Shared, StoredObject};
 pub(crate) use head::decoded;
-
-/// A fault of a request.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum RequestFault {
-    /// A status instead of a response, such as 503.
-    Status(u16),
-    /// The connection ends after this number of body bytes: of the response, or of a writing
-    /// request, which then has no effect.
-    Cut(u64),
-    /// The request takes effect, and the connection ends without a response.
-    Lost,
-    /// This number of bytes less than requested, with a matching length.
-    Short(u64),
-    /// This number of bytes more than requested, with a matching length.
-    Long(u64),
-    /// This number of extra bytes after the requested ones, chunked, so that no length reveals
-    /// them.
-    Trailing(u64),
-    /// All bytes, chunked. The connection then ends without the end of the body.
-    Endless,
-    /// Another range than requested, with the matching header.
-    OtherRange,
-    /// The whole object with status 200, whatever range was requested.
-    WholeFile,
-    /// The body in pieces of this number of bytes, with this pause between them.
-    Drip(usize, Duration),
-    /// No response until the server closes.
-    Stall,
-    /// The response comes after this time.
-    Delay(Duration),
-}
-
-/// Purpose of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RequestKind {
-    /// Reads bytes of an object.
-    Read,
-    /// Reads length and tag of an object.
-    Look,
-    /// Reads a page of a list.
-    List,
-    /// Writes a whole object.
-    Write,
-    /// Begins a multipart upload.
-    Begin,
-    /// Uploads a part.
-    Part,
-    /// Completes a multipart upload. The object exists from then on.
-    Complete,
-    /// Removes objects, or the parts of an incomplete upload.
-    Remove,
-}
-
-impl RequestKind {
-    /// Returns whether the request changes stored objects.
-    fn changes(self) -> bool {
-        !matches!(
-            self,
-            RequestKind::Read | RequestKind::Look | RequestKind::List
-        )
-    }
-}
-
-/// A received request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReceivedRequest {
-    /// Purpose of the request.
-    pub kind: RequestKind,
-    /// Path without the leading slash, decoded.
-    pub key: String,
-    /// First byte and one past the last of the requested range.
-    pub range: Option<(u64, u64)>,
-}
-
-#[derive(Clone, Debug)]
-struct StoredObject {
-    bytes: Bytes,
-    tag: String,
-}
-
-/// A multipart upload.
-#[derive(Debug, Default)]
-struct MultipartUpload {
-    key: String,
-    /// Parts by number, with their tags.
-    parts: BTreeMap<u32, StoredObject>,
-}
-
-#[derive(Debug)]
-struct FaultRule {
-    kind: RequestKind,
-    fault: RequestFault,
-    left: u32,
-}
-
-#[derive(Debug, Default)]
-struct BucketState {
-    objects: BTreeMap<String, StoredObject>,
-    uploads: BTreeMap<String, MultipartUpload>,
-    rules: Vec<FaultRule>,
-    /// Seed, and percentage of reads that fail at random.
-    chaos: Option<(u64, u64)>,
-    /// The same for requests that change objects.
-    chaos_of_writes: Option<(u64, u64)>,
-    /// Number of changing requests so far, and the maximum.
-    writes: u64,
-    most_writes: Option<u64>,
-    /// Rejects conditional puts as unsupported.
-    unconditional: bool,
-    latency: Duration,
-    log: Vec<ReceivedRequest>,
-    revisions: u64,
-    page: usize,
-    ranges: bool,
-}
-
-#[derive(Debug)]
-struct Shared {
-    state: Mutex<BucketState>,
-    closing: AtomicBool,
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, BucketState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn closing(&self) -> bool {
-        self.closing.load(Ordering::Relaxed)
-    }
-
-    /// Sleeps in slices, so that the server can close. Returns false if it closes.
-    fn sleep(&self, mut time: Duration) -> bool {
-        while !time.is_zero() && !self.closing() {
-            let slice = time.min(Duration::from_millis(20));
-            thread::sleep(slice);
-            time -= slice;
-        }
-        !self.closing()
-    }
-}
+pub use request::{ReceivedRequest, RequestFault, RequestKind};
 
 /// A running server. Dropping it ends its threads.
 #[derive(Debug)]
@@ -322,57 +181,5 @@ impl Drop for Server {
             // A panic of the thread has already failed its test.
             let _ = thread.join();
         }
-    }
-}
-
-impl BucketState {
-    /// Returns an object with a new tag.
-    fn object(&mut self, bytes: Bytes) -> StoredObject {
-        self.revisions += 1;
-        let tag = format!("{:016x}", mix(self.revisions));
-        StoredObject { bytes, tag }
-    }
-
-    /// Returns the fault of a request, if any.
-    fn next_fault(&mut self, kind: RequestKind) -> Option<RequestFault> {
-        if kind.changes() {
-            self.writes += 1;
-            if self.most_writes.is_some_and(|most| self.writes > most) {
-                return Some(RequestFault::Status(403));
-            }
-        }
-        if let Some(rule) = self
-            .rules
-            .iter_mut()
-            .find(|rule| rule.kind == kind && rule.left > 0)
-        {
-            rule.left -= 1;
-            return Some(rule.fault);
-        }
-        if let Some((seed, share)) = self.chaos_of_writes.filter(|_| kind.changes()) {
-            let dice = mix(seed ^ mix(self.writes));
-            return (dice % 100 < share).then(|| match (dice >> 8) % 5 {
-                0 => RequestFault::Status(503),
-                1 => RequestFault::Status(500),
-                2 => RequestFault::Cut(mix(dice) % 70_000),
-                3 => RequestFault::Lost,
-                _ => RequestFault::Delay(Duration::from_millis(mix(dice) % 20)),
-            });
-        }
-        let (seed, share) = self.chaos.filter(|_| kind == RequestKind::Read)?;
-        let dice = mix(seed ^ self.log.len() as u64);
-        let size = mix(dice) % 70_000;
-        (dice % 100 < share).then(|| match (dice >> 8) % 10 {
-            0 => RequestFault::Status(503),
-            1 => RequestFault::Status(500),
-            2 => RequestFault::Cut(size),
-            3 => RequestFault::Short(1 + size % 100),
-            4 => RequestFault::Long(1 + size % 100),
-            5 => RequestFault::OtherRange,
-            6 => RequestFault::Trailing(1 + size % 100),
-            7 => RequestFault::Endless,
-            8 => RequestFault::WholeFile,
-            _ => RequestFault::Delay(Duration::from_millis(size % 30)),
-        })
     }
 }

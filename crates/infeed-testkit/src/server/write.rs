@@ -3,8 +3,9 @@
 use bytes::Bytes;
 
 use super::answer::{Answer, escaped};
+use super::bucket::{BucketState, MultipartUpload};
 use super::head::RequestHead;
-use super::{BucketState, MultipartUpload, RequestKind};
+use super::request::RequestKind;
 
 /// Executes a request and builds its response.
 pub(super) fn write(

@@ -1,6 +1,8 @@
 //! The executor on a simulated clock: rows take simulated time, and the clock moves when all threads
 //! wait. Times are exact, so the tests do not depend on the machine.
 
+use std::sync::Condvar;
+
 use super::*;
 
 const BATCH: u64 = 64;

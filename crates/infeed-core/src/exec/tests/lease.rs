@@ -1,6 +1,7 @@
 //! Leased batches of integers, returned late, twice or never.
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::thread;
 
 use super::*;
 use crate::exec::lease::{BatchLeases, LeaseOutcome, ReturnReason};

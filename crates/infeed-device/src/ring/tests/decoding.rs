@@ -16,7 +16,7 @@ use infeed_core::batch::{Array, Batch, Column, Values};
 use infeed_core::random;
 use infeed_core::sample::{DType, Size};
 
-use super::super::sending::OmittedWait;
+use super::super::commands::OmittedWait;
 use super::super::{Route, crops, files};
 use super::{column, settings};
 

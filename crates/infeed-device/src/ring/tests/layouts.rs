@@ -15,7 +15,7 @@ use infeed_core::error::Error;
 use infeed_core::random;
 use infeed_core::sample::{DType, Size};
 
-use super::super::sending::OmittedWait;
+use super::super::commands::OmittedWait;
 use super::super::{Route, Upload, crops};
 use super::{PIXELS, SIDE, batch, column, expanded, pixels, routes, settings};
 

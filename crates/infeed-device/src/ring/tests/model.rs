@@ -10,10 +10,14 @@
 mod batch;
 #[path = "../closing.rs"]
 mod closing;
+#[path = "../commands.rs"]
+mod commands;
 #[path = "../crops.rs"]
 mod crops;
 #[path = "../decoding.rs"]
 mod decoding;
+#[path = "../device_ring.rs"]
+mod device_ring;
 #[path = "../events.rs"]
 mod events;
 #[path = "../files.rs"]
@@ -28,6 +32,8 @@ mod sampling;
 mod sending;
 #[path = "../shared.rs"]
 mod shared;
+#[path = "../slot_memory.rs"]
+mod slot_memory;
 #[path = "../slots.rs"]
 mod slots;
 #[path = "../stats.rs"]
@@ -47,8 +53,9 @@ use crate::sim::{SimConfig, SimQueue};
 use crate::{Device, Sim};
 use infeed_core::error::Error;
 
+use commands::OmittedWait;
+use device_ring::{Ring, RingSettings};
 use route::Route;
-use sending::{OmittedWait, Ring, RingSettings};
 use slots::{Slots, TakenSlot};
 
 /// Locks of the checker, under the names that the ring uses.

@@ -10,7 +10,7 @@ use crate::sim::{SimConfig, SimQueue, SimRead, Violation, ViolationKind};
 use crate::{Device, DeviceBatch, Ring, Sim};
 use infeed_core::random;
 
-use super::super::sending::OmittedWait;
+use super::super::commands::OmittedWait;
 use super::{batch, expanded, labels, routes, settings};
 
 const ROWS: usize = 2;
