@@ -14,7 +14,6 @@ const ALLOWED: &[(&str, usize)] = &[
     ("infeed-codec", 45),
     ("infeed-core", 7),
     ("infeed-device", 12),
-    ("infeed-explain", 31),
     ("infeed-feed", 10),
     ("infeed-pack", 26),
     ("infeed-py", 7),

@@ -4,15 +4,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{PredictedChange, WhatIfInputs};
+use super::inputs::WhatIfInputs;
 use crate::case::Case;
-use crate::functions;
-use crate::interval::Interval;
-use crate::limit::Limit;
-use crate::prepare::RecordSubset;
-use crate::supply::{Supply, costliest};
-use crate::trial::{LoaderReuse, Variant, fixed, interleave, interval};
-use crate::units::{bytes, time};
+use crate::findings::what_if::PredictedChange;
+use crate::measure::functions;
+use crate::measure::trial::{LoaderReuse, interleave, interval};
+use crate::measure::variant::RecordSubset;
+use crate::measure::variant::{Variant, fixed};
+use crate::model::interval::Interval;
+use crate::model::limit::Limit;
+use crate::model::supply::{Supply, costliest};
+use crate::model::units::{bytes, time};
 use infeed::loader::Stats;
 use infeed_core::error::Error;
 

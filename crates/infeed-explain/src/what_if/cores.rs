@@ -6,17 +6,19 @@ use std::time::Duration;
 use infeed_raw::machine::{physical_cores, usable_cores};
 
 use super::executor::executor_s;
+use super::inputs::WhatIfInputs;
 use super::scaling::Scaling;
-use super::{PredictedChange, WhatIfInputs};
 use crate::case::Case;
 use crate::findings::Run;
-use crate::functions;
-use crate::interval::Interval;
-use crate::limit::Limit;
-use crate::prepare::RecordSubset;
-use crate::supply::{COUNTED, Supply, costliest};
-use crate::trial::{LoaderReuse, Variant, interleave, ratio};
-use crate::units::{bytes, per_s, time};
+use crate::findings::what_if::PredictedChange;
+use crate::measure::functions;
+use crate::measure::trial::{LoaderReuse, interleave, ratio};
+use crate::measure::variant::RecordSubset;
+use crate::measure::variant::Variant;
+use crate::model::interval::Interval;
+use crate::model::limit::Limit;
+use crate::model::supply::{COUNTED, Supply, costliest};
+use crate::model::units::{bytes, per_s, time};
 use infeed_core::error::Error;
 use infeed_core::probe;
 
@@ -253,7 +255,7 @@ fn bandwidth(count: usize, here: usize) -> Interval {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stages::StageCost;
+    use crate::model::stages::StageCost;
 
     #[test]
     fn existing_cores_are_measured_and_others_extrapolated_from_powers_of_two() {
