@@ -182,7 +182,7 @@ impl Supply {
 }
 
 /// Describes the device's work in a few words.
-pub(crate) fn left(routes: &[Route]) -> String {
+pub(super) fn left(routes: &[Route]) -> String {
     let left: Vec<String> = routes.iter().filter_map(left_of).collect();
     left.join(", ")
 }

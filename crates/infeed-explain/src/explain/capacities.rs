@@ -7,8 +7,7 @@ use crate::measure::functions;
 use crate::measure::storage::Storage;
 use crate::model::interval::Interval;
 use crate::model::limit::Limit;
-use crate::model::supply::{Supply, costliest, in_python};
-use crate::remedies::gain::GIVEN;
+use crate::model::supply::{GIVEN, Supply, costliest, in_python};
 use infeed_core::probe;
 
 /// Returns the rate that each resource allows now. `own` is the rate of the cores from memory, and

@@ -15,13 +15,14 @@ use crate::measure::progress::{
 use crate::measure::quiet::{OtherProcesses, QuietWait};
 use crate::measure::storage::Storage;
 use crate::measure::survey::{Survey, survey};
+use crate::measure::trial::TURN;
 use crate::model::crossover::crossovers;
 use crate::model::decoding::DecodingReport;
 use crate::model::limit::Limit;
 use crate::model::placement::{PlacementRate, PlacementReport};
 use crate::model::supply::Supply;
 use crate::remedies::gain::{rank, remedies};
-use crate::remedies::trials::{SLICE, Trials};
+use crate::remedies::trials::Trials;
 use crate::what_if::inputs::WhatIfInputs;
 use crate::{feeders, what_if};
 use infeed_core::error::Error;
@@ -216,7 +217,7 @@ fn phases<'a>(case: &Case, progress: Progress<'a>) -> Phases<'a> {
     let conditions = &case.conditions;
     let remedies = if conditions.try_remedies { 10.0 } else { 0.0 };
     // One more for the slice of each new loader that does not count.
-    let turns = (case.rounds() + 1) as f64 * case.turn(SLICE).as_secs_f64();
+    let turns = (case.rounds() + 1) as f64 * case.turn(TURN).as_secs_f64();
     let device = if conditions.device.is_some() {
         3.0
     } else {

@@ -11,7 +11,7 @@ const STARVED: (f64, f64) = (0.3, 0.7);
 
 /// Returns the storage as a limit if no capacity accounts for it and the workers of a run waited
 /// for bytes. Its rate is the read rate of that run.
-pub(crate) fn starved(run: &Run, workers: usize, capacities: &Supply) -> Option<Resource> {
+pub(super) fn starved(run: &Run, workers: usize, capacities: &Supply) -> Option<Resource> {
     let decode = run.stages.iter().find(|stage| stage.name == "decode")?;
     let share = decode.wait_s / (workers as f64 * run.seconds).max(1e-9);
     let known = capacities.rate_of(Limit::Storage).is_some();

@@ -15,7 +15,7 @@ const ADVICE: usize = 3;
 const TIE: f64 = 0.05;
 
 /// Builds the verdict from the measurements.
-pub(crate) fn verdict(
+pub(super) fn verdict(
     case: &Case,
     run: &Run,
     stall: &Stall,

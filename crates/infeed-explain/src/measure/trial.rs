@@ -23,6 +23,9 @@ use infeed::loader::{Loader, unreserved_memory_bytes};
 use infeed_core::compare::{Estimate, Noise};
 use infeed_core::error::Error;
 
+/// Usual length of a turn.
+pub(crate) const TURN: Duration = Duration::from_millis(280);
+
 /// Share of the available and unreserved memory that the budgets of open loaders may take between
 /// turns: 1/2. The user's other loaders find the rest.
 const MEMORY_SHARE: u64 = 2;

@@ -2,7 +2,7 @@
 //! the demand, and the lowest of these rates is the rate of the whole.
 //!
 //! Runs, placements on host and device, shares of decoding and numbers of feeders differ only in
-//! their resources. Nothing here opens a pipeline or reads a record: the modules above measure the
+//! their resources. Nothing here opens a pipeline or reads a record: other modules measure the
 //! numbers.
 
 pub(crate) mod crossover;

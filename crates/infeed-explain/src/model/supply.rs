@@ -10,6 +10,9 @@ use infeed_source::PythonTime;
 /// that take turns on a core count each other's time as their own.
 pub(crate) const COUNTED: f64 = 0.15;
 
+/// Spread of a bus rate or step time that the user gave.
+pub(crate) const GIVEN: f64 = 0.02;
+
 /// The rate that each resource allows, in samples per second, lowest first. With its arithmetic,
 /// where a reader should follow it.
 #[derive(Clone, Debug, Default)]

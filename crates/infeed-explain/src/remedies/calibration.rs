@@ -14,8 +14,8 @@ const QUIET_SHARE: f64 = 0.05;
 
 /// A factor by which the ends of all gains move away from the middle, with its reason.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct WiderIntervals {
-    pub(crate) factor: f64,
+pub(super) struct WiderIntervals {
+    pub(super) factor: f64,
     reason: &'static str,
 }
 
@@ -25,13 +25,13 @@ impl WiderIntervals {
     ///
     /// The factor of a load is 1 plus the share of the cores that others used. A gain measured next to
     /// compilers that used 75 % of the cores was 2.3 times the predicted one.
-    pub(crate) fn of(case: &Case, looked: &Survey, others: f64) -> Option<WiderIntervals> {
+    pub(super) fn of(case: &Case, looked: &Survey, others: f64) -> Option<WiderIntervals> {
         let cores = infeed_raw::machine::usable_cores() as f64;
         by_load(others / cores).or_else(|| by_kind(case, looked))
     }
 
     /// Returns a note for the report.
-    pub(crate) fn note(&self) -> String {
+    pub(super) fn note(&self) -> String {
         format!(
             "both ends of all intervals are moved by a factor of {:.2}, because {}; their width was \
              chosen without such cases",

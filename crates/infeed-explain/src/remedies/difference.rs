@@ -13,7 +13,7 @@ const COMPARED: u64 = 24;
 
 /// Difference of the pixels of two variants.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum PixelDifference {
+pub(super) enum PixelDifference {
     /// All compared pixels are equal.
     None,
     /// The pixels differ, or could not be compared. The text has the measure or the reason.
@@ -21,7 +21,7 @@ pub(crate) enum PixelDifference {
 }
 
 /// Compares the images of two variants.
-pub(crate) fn difference(base: &Variant, other: &Variant) -> Result<PixelDifference, Error> {
+pub(super) fn difference(base: &Variant, other: &Variant) -> Result<PixelDifference, Error> {
     let (base, other) = (samples(base)?, samples(other)?);
     let lossy = |text: &str| Ok(PixelDifference::Lossy(text.to_owned()));
     if base

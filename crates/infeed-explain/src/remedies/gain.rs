@@ -9,10 +9,7 @@ use crate::measure::cache_hits::with_cache;
 use crate::measure::storage::Storage;
 use crate::model::interval::Interval;
 use crate::model::limit::Limit;
-use crate::model::supply::Supply;
-
-/// Spread of a bus rate or step time that the user gave.
-pub(crate) const GIVEN: f64 = 0.02;
+use crate::model::supply::{GIVEN, Supply};
 
 /// Returns the table: each remedy with the rate that the tightest resource then allows.
 pub(crate) fn remedies(

@@ -2,18 +2,18 @@
 //! hundred records, and [`crate::apply()`] applies one to all records.
 //!
 //! `open`, `processes`, `arrange`, `rewrite` and `feeders` make the candidates of each sort, and
-//! `list` asks them all. `prepare` makes a candidate ready to run, `prepare_all` does so for a trial.
+//! `list` collects them. `prepare` makes a candidate ready to run, `prepare_all` does so for a trial.
 //! `trials` runs them in turn, and `gain` predicts the rate of the whole dataset from a trial.
 
 mod arrange;
 mod calibration;
-pub(crate) mod candidate;
+mod candidate;
 mod difference;
 pub(crate) mod feeders;
 pub(crate) mod gain;
 pub(crate) mod list;
 mod open;
-pub(crate) mod prepare;
+mod prepare;
 mod prepare_all;
 mod processes;
 mod rewrite;

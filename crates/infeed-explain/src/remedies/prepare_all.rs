@@ -13,12 +13,12 @@ use crate::measure::variant::RecordSubset;
 use infeed_core::error::Error;
 
 /// A prepared remedy, and the number of records that it leaves out.
-pub(crate) type ReadyRemedy = (Candidate, PreparedRemedy, usize);
+pub(super) type ReadyRemedy = (Candidate, PreparedRemedy, usize);
 
 /// Prepares the remedies over the same records. A record that one remedy cannot write is in no
 /// trial, so that equal positions are equal records. Returns for each remedy the number of records
 /// that it leaves out.
-pub(crate) fn prepare_all(
+pub(super) fn prepare_all(
     case: &Case,
     (mut found, not): (Vec<Candidate>, &mut Vec<NotTried>),
     (sample, samples_per_s): (&[u64], f64),
@@ -84,7 +84,7 @@ pub(crate) fn prepare_all(
 }
 
 /// Returns the entry of a remedy that cannot be tried.
-pub(crate) fn reject(candidate: &Candidate, error: &Error) -> NotTried {
+pub(super) fn reject(candidate: &Candidate, error: &Error) -> NotTried {
     not_tried(candidate, error.chain())
 }
 

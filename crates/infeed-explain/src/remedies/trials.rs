@@ -1,7 +1,5 @@
 //! Runs the remedies of a case in turn on the same records, next to the pipeline as it is.
 
-use std::time::Duration;
-
 use super::calibration::WiderIntervals;
 use super::candidate::{Candidate, PixelChange};
 use super::difference::{PixelDifference, difference};
@@ -15,14 +13,11 @@ use crate::measure::progress::{Phases, TRYING, WAITING, WRITING};
 use crate::measure::quiet::{OtherProcesses, QuietWait};
 use crate::measure::storage::Storage;
 use crate::measure::survey::Survey;
-use crate::measure::trial::{LoaderReuse, Rates, interleave, interval, ratio};
+use crate::measure::trial::{LoaderReuse, Rates, TURN, interleave, interval, ratio};
 use crate::measure::variant::{RecordSubset, Variant};
 use crate::model::interval::Interval;
 use infeed_core::error::Error;
 use infeed_raw::machine::last_level_cache_bytes;
-
-/// Length of a turn.
-pub(crate) const SLICE: Duration = Duration::from_millis(280);
 
 /// Difference of the unchanged pipeline from itself above which the report has a note.
 const UNSTEADY: f64 = 0.1;
@@ -98,7 +93,7 @@ impl Trials {
         variants.extend(ways.variants().cloned());
         variants.push(base);
         let going = |share| phases.report(TRYING, share);
-        let turn = case.turn(SLICE);
+        let turn = case.turn(TURN);
         let run_all = || {
             interleave(
                 &variants,

@@ -1,8 +1,6 @@
 //! The rate with another number of cores: measured with up to all cores here, extrapolated beyond,
 //! and bounded by memory bandwidth and the executor's lock.
 
-use std::time::Duration;
-
 use infeed_raw::machine::{physical_cores, usable_cores};
 
 use super::executor::executor_s;
@@ -12,7 +10,7 @@ use crate::case::Case;
 use crate::findings::Run;
 use crate::findings::what_if::PredictedChange;
 use crate::measure::functions;
-use crate::measure::trial::{LoaderReuse, interleave, ratio};
+use crate::measure::trial::{LoaderReuse, TURN, interleave, ratio};
 use crate::measure::variant::RecordSubset;
 use crate::measure::variant::Variant;
 use crate::model::interval::Interval;
@@ -21,9 +19,6 @@ use crate::model::supply::{COUNTED, Supply, costliest};
 use crate::model::units::{bytes, per_s, time};
 use infeed_core::error::Error;
 use infeed_core::probe;
-
-/// Length of a turn.
-const SLICE: Duration = Duration::from_millis(280);
 
 /// Predicts `count` cores and replaces the rates of cores, memory and lock in `then`.
 ///
@@ -100,7 +95,7 @@ fn measure(
             &variants,
             LoaderReuse::KeepOpen,
             case.rounds(),
-            case.turn(SLICE),
+            case.turn(TURN),
             go_on,
         ),
     };

@@ -11,6 +11,7 @@ const LABEL: usize = 13;
 const NARROWEST: usize = 40;
 /// Indentation of the lines below a remedy's name.
 pub(super) const SET_IN: &str = "     ";
+
 pub(super) const fn column(head: &'static str, keep: u8) -> TableColumn {
     TableColumn { head, keep }
 }
