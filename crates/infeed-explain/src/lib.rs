@@ -64,7 +64,7 @@ pub use case::what_if::{DescribedStorage, WhatIf};
 pub use case::{Case, Conditions, Feeders, PlannedMachine};
 pub use explain::apply::{AppliedRemedy, apply, remedy};
 pub use explain::pipeline::explain;
-pub use explain::running::{running, running_on};
+pub use explain::running_loader::{running, running_on};
 pub use feeders::applies;
 pub use findings::ledger::{self, LedgerEntry};
 pub use findings::what_if::{PredictedChange, WhatIfReport};

@@ -4,6 +4,6 @@
 pub(crate) mod apply;
 mod capacities;
 pub(crate) mod pipeline;
-pub(crate) mod running;
+pub(crate) mod running_loader;
 mod starved;
 mod verdict;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::windows::{LoopTotals, RecordingWindows};
 use super::{RecordedWatch, Recording, contents};
-use crate::explain::running::{running, running_on, waited};
+use crate::explain::running_loader::{running, running_on, waited};
 use crate::findings::Explanation;
 use crate::watch::measurements::WatchedLoop;
 use crate::watch::watched;

@@ -1,5 +1,6 @@
-//! Remedies: changes of how the pipeline is opened, described or fed. A trial runs them on a few
-//! hundred records, and [`crate::apply()`] applies one to all records.
+//! Remedies: changes of how the pipeline is opened or described, of its data, or of the machines that
+//! make its batches. A trial runs them on a few hundred records, and [`crate::apply()`] applies one to
+//! all records.
 //!
 //! `open`, `processes`, `arrange`, `rewrite` and `feeders` make the candidates of each sort, and
 //! `list` collects them. `prepare` makes a candidate ready to run, `prepare_all` does so for a trial.
