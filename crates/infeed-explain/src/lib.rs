@@ -1,9 +1,8 @@
 //! Finds why the consumer waits, predicts the gain of each remedy, and checks the prediction.
 //!
-//! [`explain`] runs the pipeline as it is, measures the rate that each resource allows
-//! (`supply`), and names the lowest one (`verdict`). It then tries every remedy on a few hundred
-//! records (`remedies`, `trial`). [`apply()`] applies one remedy to all records and measures again.
-//! The [`ledger`] keeps predicted and measured gains.
+//! [`explain()`] runs the pipeline as it is, measures the rate that each resource allows, and names
+//! the lowest one. It then tries every remedy on a few hundred records. [`apply()`] applies one remedy
+//! to all records and measures again. The [`ledger`] keeps predicted and measured gains.
 //!
 //! With a device, real or planned, the same arithmetic determines which part of the work belongs on
 //! the device ([`PlacementReport`]) and which share of the JPEGs its decoder should take
@@ -24,6 +23,23 @@
 //! all cores at work.
 //!
 //! The cargo feature `feed` (default) plans and measures feeders.
+//!
+//! The modules in their order; each uses those above it in this table only (`crates/tidy` checks it):
+//!
+//! | module | holds |
+//! |---|---|
+//! | `model` | the arithmetic: rates of resources, of placements, of decoding shares and of feeders |
+//! | `findings` | the results as plain data, and the ledger |
+//! | `case` | the pipeline to explain, with the conditions and questions of the user |
+//! | `measure` | survey, plain run, storage, variants in turn |
+//! | `device` | the cost of each placement, and of the device's decoder |
+//! | `remedies` | the remedies that fit a case, their trials, and their gain |
+//! | `feeders` | other machines: planned, measured, or counted by a running loop |
+//! | `what_if` | the rate with other cores, memory, storage or batches |
+//! | `explain` | explanations of a pipeline and of a running loader; applying a remedy |
+//! | `watch` | the verdict on a loop over another loader |
+//! | `recording` | the file with the explanation of a loop and its counters over time |
+//! | [`report`] | text, JSON, HTML, trace events and Prometheus |
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(feature = "feed"),
@@ -32,87 +48,51 @@
 
 pub mod report;
 
-mod apply;
-mod cached;
-mod calibration;
 mod case;
-mod decoders;
-mod decoding;
-mod difference;
-mod feed;
+mod device;
+mod explain;
 mod feeders;
-mod feeding;
 mod findings;
-mod functions;
-mod interval;
-pub mod ledger;
-mod limit;
 mod measure;
-mod placement;
-mod placement_trials;
-mod prepare;
-mod progress;
-mod quiet;
-mod ready;
+mod model;
 mod recording;
 mod remedies;
-mod run;
-mod running;
-mod sides;
-mod stages;
-mod starved;
-mod storage;
-mod supply;
-mod survey;
-mod transfers;
-mod trial;
-mod units;
-mod verdict;
 mod watch;
 mod what_if;
-mod words;
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
-pub use apply::{AppliedRemedy, apply, remedy};
-pub use case::{Case, Conditions, PlannedMachine};
-pub use decoding::{DecodingRate, DecodingReport};
-pub use feeders::{Feeders, applies};
-pub use feeding::{
+pub use case::what_if::{DescribedStorage, WhatIf};
+pub use case::{Case, Conditions, Feeders, PlannedMachine};
+pub use explain::apply::{AppliedRemedy, apply, remedy};
+pub use explain::pipeline::explain;
+pub use explain::running_loader::{running, running_on};
+pub use feeders::applies;
+pub use findings::ledger::{self, LedgerEntry};
+pub use findings::what_if::{PredictedChange, WhatIfReport};
+pub use findings::{
+    Explanation, MeasuredMachine, NotTried, QueuePoint, Remedy, Run, Span, Subject, TrialSample,
+    TunedPlacement, VERSION, Verdict,
+};
+pub use measure::progress::Progress;
+pub use model::crossover::Crossover;
+pub use model::decoding::{DecodingRate, DecodingReport};
+pub use model::feeders::{
     FeederCount, FeederGain, FeederHost, FeederOrigin, Feeding, Network, NetworkOrigin,
 };
-pub use findings::{
-    Explanation, LedgerEntry, MeasuredMachine, NotTried, QueuePoint, Remedy, Run, Span, Subject,
-    TrialSample, TunedPlacement, VERSION, Verdict,
-};
-pub use interval::{Interval, PredictionOutcome};
-pub use limit::{Limit, Resource};
-pub use measure::explain;
-pub use placement::{
+pub use model::interval::{Interval, PredictionOutcome};
+pub use model::limit::{Limit, Resource};
+pub use model::placement::{
     AllowedRate, DeviceOrigin, PlacementRate, PlacementReport, ResourceChange, Split,
 };
+pub use model::stages::{StageCost, Stall};
+pub use model::transfers::{FieldTransfer, Transfers};
 pub use recording::{
     LoopTotals, RecordedEvent, RecordedEvents, RecordedMachine, RecordedSource, RecordedWatch,
     RecordedWindow, Recorder, Recording, RecordingOptions, RecordingPart, RecordingWindows,
     WatchRecorder,
 };
-pub use remedies::check_id;
-pub use running::{running, running_on};
-pub use stages::{StageCost, Stall};
-pub use transfers::{FieldTransfer, Transfers};
-pub use watch::{
+pub use remedies::list::check_id;
+pub use watch::measurements::{
     AdoptedCode, AdoptedSteps, CallPart, CallPartKind, Ceiling, DatasetCalls, DurationSummary,
-    LockShares, PipelineThroughput, ProcessorLoad, WatchedLoop, watched,
+    LockShares, PipelineThroughput, ProcessorLoad, WatchedLoop,
 };
-pub use what_if::{Crossover, DescribedStorage, PredictedChange, WhatIf, WhatIfReport};
-
-/// Receives the name of the current phase and the share of the whole work that is done, 0 to 1.
-/// Returns whether to continue.
-pub type Progress<'a> = &'a (dyn Fn(&str, f64) -> bool + Sync);
-
-/// Returns seconds since 1970.
-fn now_s() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |time| time.as_secs())
-}
+pub use watch::watched;

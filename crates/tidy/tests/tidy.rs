@@ -1,9 +1,11 @@
-//! Rules of the code that a machine can check: the crate graph, the modules of the engine, names of
-//! types, and the length of files.
+//! Rules of the code that a machine can check: the crate graph, the order of modules, names of types,
+//! and the length of files.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use tidy::imports::imports;
 
 /// Crates that a crate may depend on, in the order of the build. Dev-dependencies are free.
 const CRATES: &[(&str, &[&str])] = &[
@@ -73,6 +75,25 @@ const MODULES: &[&[&str]] = &[
     &["loader"],
     &["open"],
 ];
+
+/// Modules of the explanations, lowest first.
+const EXPLAIN_MODULES: &[&[&str]] = &[
+    &["model"],
+    &["findings"],
+    &["case"],
+    &["measure"],
+    &["device"],
+    &["remedies"],
+    &["feeders"],
+    &["what_if"],
+    &["explain"],
+    &["watch"],
+    &["recording"],
+    &["report"],
+];
+
+/// Crates whose modules have an order.
+const LADDERS: &[(&str, &[&[&str]])] = &[("infeed", MODULES), ("infeed-explain", EXPLAIN_MODULES)];
 
 /// Files with methods of `Pipeline`: those that only read or change the description, and those that
 /// check, plan, open or replay it.
@@ -276,39 +297,38 @@ fn shipped_crates_contain_no_test_code_of_others() {
     }
 }
 
+/// Returns the module at the root of a crate that a source file belongs to. `None` for `lib.rs`.
+fn root_module(file: &Path) -> Option<String> {
+    let first = Path::new(file.iter().next()?);
+    let module = first.file_stem()?.to_string_lossy().into_owned();
+    (module != "lib").then_some(module)
+}
+
 #[test]
-fn modules_of_the_engine_use_lower_modules_only() {
-    let rung = |module: &str| MODULES.iter().position(|rung| rung.contains(&module));
-    let src = crates().join("infeed/src");
-    let mut arrows = 0;
-    for (path, text) in rust_files(&src) {
-        let first = path
-            .strip_prefix(&src)
-            .expect("below src")
-            .iter()
-            .next()
-            .expect("a name");
-        let own = Path::new(first).file_stem().expect("a name");
-        let own = own.to_string_lossy().into_owned();
-        if own == "lib" || path.components().any(|part| part.as_os_str() == "tests") {
-            continue;
+fn modules_use_lower_modules_only() {
+    for (name, levels) in LADDERS {
+        let level = |module: &str| {
+            let found = levels.iter().position(|level| level.contains(&module));
+            found.unwrap_or_else(|| panic!("{name}: {module} is not in the list of modules"))
+        };
+        let mut arrows = 0;
+        for (file, used_files) in imports(&crates().join(name).join("src")) {
+            let Some(own) = root_module(&file) else {
+                continue;
+            };
+            let from = level(&own);
+            for used in used_files.iter().filter_map(|used| root_module(used)) {
+                let to = level(&used);
+                arrows += 1;
+                assert!(
+                    used == own || to < from,
+                    "{name}: {}: `{own}` (level {from}) uses `{used}` (level {to})",
+                    file.display()
+                );
+            }
         }
-        let from = rung(&own).unwrap_or_else(|| panic!("{own} is not in the list of modules"));
-        for used in code(&text).flat_map(|line| line.split("crate::").skip(1)) {
-            let used = used
-                .split(|c: char| !c.is_alphanumeric() && c != '_')
-                .next()
-                .unwrap_or("");
-            let Some(to) = rung(used) else { continue };
-            arrows += 1;
-            assert!(
-                used == own || to < from,
-                "{}: `{own}` (level {from}) uses `{used}` (level {to})",
-                path.display()
-            );
-        }
+        assert!(arrows > 30, "the test finds the imports of {name}");
     }
-    assert!(arrows > 30, "the test finds the imports");
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Feeders of a running loop, from the counters of its loader.
 
 use super::host;
-use crate::feeding::{FeederOrigin, Feeding, FeedingModel, Network, NetworkOrigin};
 use crate::findings::Run;
-use crate::interval::Interval;
-use crate::limit::Limit;
-use crate::supply::{COUNTED, Supply};
-use crate::units::{bytes, per_s, time};
-use crate::words::{FeedingContext, describe_feeding};
+use crate::model::feeders::rate::FeedingModel;
+use crate::model::feeders::words::{FeedingContext, describe_feeding};
+use crate::model::feeders::{FeederOrigin, Feeding, Network, NetworkOrigin};
+use crate::model::interval::Interval;
+use crate::model::limit::Limit;
+use crate::model::supply::{COUNTED, Supply};
+use crate::model::units::{bytes, per_s, time};
 use infeed::loader::Stats;
 use infeed::loader::remote::RemoteWorkerStats;
 

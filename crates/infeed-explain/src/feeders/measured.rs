@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use super::host;
 use crate::case::Case;
-use crate::feeding::FeederHost;
-use crate::interval::Interval;
-use crate::trial::{Slice, Variant, interval, ratio};
+use crate::measure::trial::{interval, ratio};
+use crate::measure::variant::{Slice, Variant};
+use crate::model::feeders::FeederHost;
+use crate::model::interval::Interval;
 use infeed::loader::Stats;
 use infeed::loader::remote::RemoteWorkerStats;
 use infeed_core::compare::median;

@@ -1,7 +1,7 @@
-//! Rates of feeders for the arithmetic of [`super::feeding`]. They are planned from this machine's
-//! rates and its loopback, measured with existing feeders, or counted by a running loop.
+//! Rates of feeders for the arithmetic of [`crate::model::feeders`]. They are planned from this
+//! machine's rates and its loopback, measured with existing feeders, or counted by a running loop.
 
-mod counted;
+pub(crate) mod counted;
 #[cfg(feature = "feed")]
 mod measured;
 #[cfg(not(feature = "feed"))]
@@ -14,14 +14,13 @@ mod probe;
 #[cfg(not(feature = "feed"))]
 use no_feed as plan;
 
-pub(super) use counted::{counted, made_here};
-pub(super) use plan::feeding;
-pub use plan::{Feeders, applies};
+pub use plan::applies;
+pub(crate) use plan::feeding;
 
-use super::feeding::{FeederHost, Feeding};
-use super::findings::{NotTried, Remedy, Run, Subject};
-use super::interval::Interval;
-use super::supply::Supply;
+use crate::findings::{NotTried, Remedy, Run, Subject};
+use crate::model::feeders::{FeederHost, Feeding};
+use crate::model::interval::Interval;
+use crate::model::supply::Supply;
 use infeed::loader::remote::RemoteWorkerStats;
 
 /// Results that the explanation already has.

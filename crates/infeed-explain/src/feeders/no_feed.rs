@@ -1,38 +1,11 @@
 //! Feeders in a build without the cargo feature `feed`: none are planned or measured.
 
-use std::convert::Infallible;
-
 use super::{FeederFindings, PlanInputs};
-use crate::Progress;
 use crate::case::Case;
 use crate::findings::Remedy;
-use crate::remedies::count_of;
-use infeed::loader::remote::{RemoteBatches, RemoteRows, RemoteWorkers, RunDescription};
+use crate::measure::progress::Progress;
+use crate::remedies::feeders::count_of;
 use infeed_core::error::Error;
-
-pub use AbsentFeeders as Feeders;
-
-/// Running feeders. None exist: the cargo feature `feed` is off.
-#[derive(Clone, Debug)]
-pub struct AbsentFeeders(Infallible);
-
-impl RemoteRows for AbsentFeeders {
-    fn workers(&self) -> usize {
-        match self.0 {}
-    }
-
-    fn in_flight_batches(&self) -> usize {
-        match self.0 {}
-    }
-
-    fn start(
-        &self,
-        _run: &RunDescription,
-        _batches: RemoteBatches,
-    ) -> Result<Box<dyn RemoteWorkers>, Error> {
-        match self.0 {}
-    }
-}
 
 /// Reports that feeders are not planned, if the user asked for a plan.
 pub(crate) fn feeding(

@@ -4,20 +4,17 @@
 use super::measured::{FeederMeasurements, measure_feeders};
 use super::probe::{Loopback, loopback};
 use super::{FeederFindings, PlanInputs};
-use crate::Progress;
 use crate::case::Case;
-use crate::feeding::{FeederGain, FeederOrigin, Feeding, FeedingModel, Network, NetworkOrigin};
 use crate::findings::{Remedy, Run};
-use crate::interval::Interval;
-use crate::limit::Limit;
-use crate::progress::{FEEDING, SENDING};
-use crate::remedies::count_of;
-use crate::remedies::feeders::candidate as add_feeders;
-use crate::words::{FeedingContext, describe_feeding};
+use crate::measure::progress::{FEEDING, Progress, SENDING};
+use crate::model::feeders::rate::FeedingModel;
+use crate::model::feeders::words::{FeedingContext, describe_feeding};
+use crate::model::feeders::{FeederGain, FeederOrigin, Feeding, Network, NetworkOrigin};
+use crate::model::interval::Interval;
+use crate::model::limit::Limit;
+use crate::remedies::feeders::{candidate as add_feeders, count_of};
 use infeed_core::error::Error;
 use infeed_feed::Local;
-
-pub use infeed_feed::Feeders;
 
 /// Share of a step's rate that a remedy may lack and still feed it.
 const GIVEN_STEP: f64 = 0.02;

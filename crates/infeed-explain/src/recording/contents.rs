@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::Explanation;
+use crate::findings::Explanation;
 use infeed::pipeline::{Pipeline, SourceSpec};
 use infeed_core::error::Error;
 
@@ -141,7 +141,8 @@ pub(super) fn kind(error: &Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FeederHost, Feeding, Recording};
+    use crate::model::feeders::{FeederHost, Feeding};
+    use crate::recording::Recording;
     use infeed::pipeline::MixPart;
 
     /// A recording of a loader.

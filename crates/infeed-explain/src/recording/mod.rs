@@ -16,9 +16,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::findings::{Explanation, QueuePoint, Verdict};
-use super::now_s;
-use super::watch::WatchedLoop;
+use crate::findings::{Explanation, QueuePoint, Verdict, now_s};
+use crate::watch::measurements::WatchedLoop;
 use infeed_core::error::Error;
 use infeed_core::parse_problem::in_words;
 use infeed_core::probe::{self, Machine};

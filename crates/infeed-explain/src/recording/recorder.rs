@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use super::windows::{LoopTotals, RecordingWindows};
 use super::{RecordedWatch, Recording, contents};
-use crate::Explanation;
-use crate::running::{running, running_on, waited};
-use crate::watch::{WatchedLoop, watched};
+use crate::explain::running_loader::{running, running_on, waited};
+use crate::findings::Explanation;
+use crate::watch::measurements::WatchedLoop;
+use crate::watch::watched;
 use infeed::Stats;
 use infeed::loader::any::AnyLoader;
 use infeed_core::error::Error;

@@ -1,6 +1,6 @@
 //! Remedies that change the description of the pipeline and keep the data.
 
-use super::{Candidate, PixelChange, RemedyChange};
+use super::candidate::{Candidate, PixelChange, RemedyChange};
 use crate::case::Case;
 use infeed::pipeline::Pipeline;
 use infeed_codec::transform::{Effect, Transform};

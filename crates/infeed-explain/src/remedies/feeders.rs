@@ -1,6 +1,6 @@
 //! The remedy against a lack of cores: other machines that make batches, too.
 
-use super::{Candidate, PixelChange, RemedyChange};
+use super::candidate::{Candidate, PixelChange, RemedyChange};
 
 pub(super) const FEEDERS: &str = "feeders-";
 

@@ -3,9 +3,9 @@
 
 use infeed_raw::machine::usable_cores;
 
-use super::{Candidate, PixelChange, RemedyChange};
+use super::candidate::{Candidate, PixelChange, RemedyChange};
 use crate::case::Case;
-use crate::storage::Storage;
+use crate::measure::storage::Storage;
 
 pub(super) const CACHE: &str = "cache-decoded";
 pub(super) const WORKERS: &str = "workers-";

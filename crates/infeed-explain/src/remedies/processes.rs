@@ -1,6 +1,6 @@
 //! The remedy for functions that hold the interpreter lock: separate processes.
 
-use super::{Candidate, PixelChange, RemedyChange, not_tried};
+use super::candidate::{Candidate, PixelChange, RemedyChange};
 use crate::case::Case;
 use crate::findings::NotTried;
 use infeed::function::FunctionScope;
@@ -15,7 +15,11 @@ pub(super) fn add(case: &Case, found: &mut Vec<Candidate>, not: &mut Vec<NotTrie
     }
     let held = here().find_map(|spec| spec.bound.0.as_ref()?.bound_here());
     match held {
-        Some(why) => not.push(not_tried("processes", "functions in worker processes", why)),
+        Some(why) => not.push(NotTried {
+            id: "processes".to_owned(),
+            name: "functions in worker processes".to_owned(),
+            why: why.to_owned(),
+        }),
         None => found.push(candidate(case, case.workers())),
     }
 }

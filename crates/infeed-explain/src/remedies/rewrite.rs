@@ -1,7 +1,8 @@
 //! Remedies that rewrite the data once, next to the original.
 
-use super::{Candidate, PixelChange, Records, RemedyChange};
+use super::candidate::{Candidate, PixelChange, RemedyChange};
 use crate::case::Case;
+use crate::measure::survey::Records;
 use infeed::pipeline::Pipeline;
 use infeed::plan::SamplePlan;
 use infeed_codec::transform::{CenterCrop, Effect, Resize, Transform};

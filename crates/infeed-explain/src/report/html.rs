@@ -6,18 +6,20 @@
 mod data;
 mod device;
 mod feeders;
+mod figures;
 mod markup;
 mod what_if;
 
-use markup::{TableCell, TableRow, escaped, list, table};
+use figures::{SHOWN, colour, figure, plot_of, plot_of_curve, swatch};
+use markup::{TableCell, TableRow, escaped, list, section, table};
 
 use super::numbers;
 use super::timeline;
-use super::words::{behind, error, stall};
-use crate::{Explanation, MeasuredMachine, PredictionOutcome, Remedy, Subject};
-
-/// Share of the time from which on a plot shows it.
-const SHOWN: f64 = 0.005;
+use super::words::{StallPart, behind, error, stall};
+use crate::findings::ledger::LedgerEntry;
+use crate::findings::{Explanation, MeasuredMachine, NotTried, Remedy, Subject};
+use crate::model::interval::PredictionOutcome;
+use crate::model::limit::Resource;
 
 /// Start of the head: the encoding and the content policy. The page may load only its own parts.
 const HEAD: &str = include_str!("html/head.html");
@@ -155,7 +157,7 @@ fn evidence(e: &Explanation) -> String {
 
 /// The consumer's time by activity.
 fn consumer(e: &Explanation) -> String {
-    let row = |part: &super::words::StallPart| {
+    let row = |part: &StallPart| {
         let name = format!("{}{}", swatch(part.colour), escaped(part.what));
         TableRow::plain(vec![
             TableCell::markup(name),
@@ -228,7 +230,7 @@ fn stages(e: &Explanation) -> String {
 }
 
 fn resources(e: &Explanation) -> String {
-    let row = |resource: &crate::Resource| TableRow {
+    let row = |resource: &Resource| TableRow {
         class: match resource.limit == e.verdict.limit {
             true => "limit",
             false => "",
@@ -350,7 +352,7 @@ fn remedies(e: &Explanation) -> String {
         body += &table("stacked remedies", &heads, &rows);
     }
     if !e.not_tried.is_empty() {
-        let line = |not: &crate::NotTried| format!("{}: {}", not.name, not.why);
+        let line = |not: &NotTried| format!("{}: {}", not.name, not.why);
         let lines: Vec<String> = e.not_tried.iter().map(line).collect();
         body += &format!(
             "<dl class=\"after\"><dt>not tried</dt><dd>{}</dd></dl>\n",
@@ -399,7 +401,7 @@ fn ledger(e: &Explanation) -> String {
     if e.ledger.is_empty() {
         return String::new();
     }
-    let row = |entry: &crate::LedgerEntry| {
+    let row = |entry: &LedgerEntry| {
         let name = format!(
             "{}<span class=\"sub\">{}, {}</span>",
             escaped(&entry.remedy),
@@ -510,53 +512,4 @@ fn of_subject<'a>(s: &Subject) -> Vec<(&'a str, String)> {
             .to_owned(),
         ),
     ]
-}
-
-fn section(title: &str, body: &str) -> String {
-    format!("<section>\n<h2>{title}</h2>\n{body}</section>\n")
-}
-
-/// A placeholder for a plot of several values. It stays empty if scripts may not run. A single
-/// value needs no plot, because the table has it.
-fn plot_of(values: usize, id: &str, caption: &str) -> String {
-    match values {
-        0 | 1 => String::new(),
-        _ => figure(id, caption),
-    }
-}
-
-/// A placeholder for a plot. It stays empty if scripts may not run.
-fn figure(id: &str, caption: &str) -> String {
-    let caption = match caption {
-        "" => String::new(),
-        caption => format!("<figcaption>{}</figcaption>", escaped(caption)),
-    };
-    format!("<figure id=\"{id}\"><div></div>{caption}</figure>\n")
-}
-
-/// A placeholder for a plot over time, unless it would be a flat zero.
-fn plot_of_curve(mut values: impl Iterator<Item = f64>, id: &str) -> String {
-    match values.any(|value| value >= SHOWN) {
-        true => figure(id, ""),
-        false => String::new(),
-    }
-}
-
-fn swatch(colour: &str) -> String {
-    format!("<span class=\"swatch\" style=\"background:var(--{colour})\"></span>")
-}
-
-/// Returns the colour of a thread's activity, as a name in `style.css`. Only names in that file are
-/// returned, whatever name a span has.
-fn colour(what: &str) -> &'static str {
-    let known = [
-        "read",
-        "decode",
-        "transform",
-        "write",
-        "python",
-        "wait",
-        "step",
-    ];
-    known.into_iter().find(|&k| k == what).unwrap_or("step")
 }

@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
-use crate::{Explanation, Recording, StageCost, Verdict};
+use crate::findings::{Explanation, Verdict};
+use crate::model::stages::StageCost;
+use crate::recording::Recording;
 
 /// Returns one JSON object on one line. Keys are the fields of [`Explanation`], rates are in
 /// samples per second, times in seconds, sizes in bytes. `stages` is also at the top level, as in

@@ -1,6 +1,7 @@
 //! Formats numbers for people: three digits and a suitable unit.
 
-use crate::Interval;
+use crate::model::interval::Interval;
+pub(super) use crate::model::units::factor;
 use infeed_core::units::unbounded;
 pub(super) use infeed_core::units::{figures, format_bytes as bytes, format_seconds as seconds};
 
@@ -28,16 +29,6 @@ pub(super) fn percent(share: f64) -> String {
         p if !p.is_finite() => "unknown".to_owned(),
         p if p != 0.0 && p.abs() < 0.95 => format!("{p:.1} %"),
         p => format!("{p:.0} %"),
-    }
-}
-
-/// Formats a factor such as `1.92x`.
-pub(super) fn factor(f: f64) -> String {
-    match unbounded(f) {
-        Some(word) => word,
-        None if f < 9.995 => format!("{f:.2}x"),
-        None if f < 99.95 => format!("{f:.1}x"),
-        None => format!("{f:.0}x"),
     }
 }
 

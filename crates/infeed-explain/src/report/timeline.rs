@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::Span;
+use crate::findings::Span;
 
 /// Name of the consumer's thread in spans.
 pub(super) const CONSUMER: &str = "consumer";

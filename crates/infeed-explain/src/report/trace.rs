@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::timeline::{TrackKind, tracks};
-use crate::Explanation;
+use crate::findings::Explanation;
 
 /// Processes of the trace: the loader's threads, and the consumer's loop.
 const LOADER: u32 = 1;

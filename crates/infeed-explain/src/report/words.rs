@@ -1,11 +1,16 @@
 //! Wording shared by the terminal and HTML reports.
 
 use super::numbers;
-use crate::what_if::sentences;
-use crate::{
-    Crossover, DecodingRate, DecodingReport, Explanation, FeederCount, FeederHost, Feeding,
-    Interval, LedgerEntry, Limit, PlacementRate, PlacementReport, Remedy, Verdict, WhatIfReport,
-};
+use crate::findings::ledger::LedgerEntry;
+use crate::findings::what_if::WhatIfReport;
+use crate::findings::{Explanation, Remedy, Verdict};
+use crate::model::crossover::Crossover;
+use crate::model::crossover::sentences;
+use crate::model::decoding::{DecodingRate, DecodingReport};
+use crate::model::feeders::{FeederCount, FeederHost, Feeding};
+use crate::model::interval::Interval;
+use crate::model::limit::{Limit, Resource};
+use crate::model::placement::{PlacementRate, PlacementReport};
 use infeed_device::busy::Utilisation;
 
 /// A share of the consumer's time.
@@ -95,8 +100,7 @@ pub(super) fn of_host(host: &FeederHost) -> String {
 
 /// Describes the wait between the host and the step.
 fn stall_of_copy(e: &Explanation) -> &'static str {
-    let device =
-        |resource: &crate::Resource| matches!(resource.limit, Limit::Device | Limit::Decoder);
+    let device = |resource: &Resource| matches!(resource.limit, Limit::Device | Limit::Decoder);
     match e.resources.iter().any(device) {
         true => "waiting for the bus or the device",
         false => "waiting for the bus",

@@ -1,8 +1,8 @@
 //! The changes that would help a watched loop, and those that would not.
 
-use super::WatchedLoop;
-use crate::limit::Limit;
-use crate::units::{milliseconds, percent, significant};
+use super::measurements::{SATURATED, WatchedLoop};
+use crate::model::limit::Limit;
+use crate::model::units::{milliseconds, percent, significant};
 
 /// Cores of the loader's threads and processes below which it works on the loop's thread, if that
 /// thread is busy for more than this share of its waiting time.
@@ -91,7 +91,7 @@ fn for_loader(measured: &WatchedLoop, gain: &str) -> String {
             "less work per sample, because no core is left: `infeed explain DIR` measures it; at \
              most {gain}"
         )
-    } else if load.machine >= super::SATURATED * load.usable {
+    } else if load.machine >= SATURATED * load.usable {
         format!(
             "measure again when other programs leave more than {:.1} of {usable} cores; the \
              loader used {used:.1}",

@@ -1,9 +1,7 @@
-//! The calls of a loader's dataset: their parts, and the rates that follow from their times.
+//! The calls of a loader's dataset in sentences, and the rates that follow from their times.
 
-use serde::{Deserialize, Serialize};
-
-use super::WatchedLoop;
-use crate::units::{milliseconds, percent, significant};
+use super::measurements::{AdoptedSteps, CallPartKind, DatasetCalls, WatchedLoop};
+use crate::model::units::{milliseconds, percent, significant};
 
 /// Share of a call's time without use of a core, above which more workers than cores help.
 const IDLE: f64 = 0.5;
@@ -12,80 +10,6 @@ const SLOW: f64 = 0.25;
 /// Maximum number of parts to list, and of workers to recommend.
 const LISTED: usize = 4;
 const MOST_WORKERS: f64 = 64.0;
-
-/// Calls of a dataset, measured in one worker process.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct DatasetCalls {
-    /// Worker processes of the loader.
-    pub workers: u32,
-    /// Elapsed time per sample, in seconds.
-    pub wall_s: f64,
-    /// Processor time per sample, in seconds.
-    pub processor_s: f64,
-    /// Time per sample in which the call neither computed nor waited for a free core, in seconds.
-    pub idle_s: f64,
-    /// The parts that take the most time, longest first.
-    pub parts: Vec<CallPart>,
-    /// Python code that `infeed.adopt` calls for each sample. None if there is none, or if the
-    /// dataset could not be read.
-    #[serde(default)]
-    pub adopted: Option<AdoptedCode>,
-}
-
-/// Python code that `infeed.adopt` calls for each sample.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct AdoptedCode {
-    /// Code that makes the samples, such as `Pairs.__getitem__`. None if infeed reads the files and
-    /// calls only steps.
-    pub dataset: Option<String>,
-    /// Whether the code runs in as many processes as the loader has. If not, one call at a time
-    /// runs.
-    pub in_processes: bool,
-    /// Reason why the code does not run in processes, with the fix.
-    pub problem: Option<String>,
-    /// The steps, if infeed reads the files and a call could be measured.
-    #[serde(default)]
-    pub steps: Option<AdoptedSteps>,
-}
-
-/// Steps that one function of an adopted pipeline calls for each sample. Some may be the loader's,
-/// outside of the calls of its dataset.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct AdoptedSteps {
-    /// Names of their classes, with `, ` between them.
-    pub names: String,
-    /// Elapsed time of a call of the function, in seconds, without waits for a free core. Seeds of
-    /// random draws, conversions, and the process's copies of inputs and results are parts of the
-    /// call.
-    pub wall_s: f64,
-    /// Processor time of the same, in seconds.
-    pub processor_s: f64,
-}
-
-/// Time of one class, or one function, in the calls of a dataset.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct CallPart {
-    /// Name of the class or function.
-    pub name: String,
-    /// Whose code it is.
-    pub kind: CallPartKind,
-    /// Elapsed time per sample without that of other parts, in seconds.
-    pub wall_s: f64,
-    /// Processor time per sample without that of other parts, in seconds.
-    pub processor_s: f64,
-}
-
-/// Whose code a part of a dataset's call is.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CallPartKind {
-    /// The dataset reads and decodes.
-    Dataset,
-    /// A step of a library whose steps infeed has.
-    Library,
-    /// Another step, which a pipeline of infeed calls as well.
-    Program,
-}
 
 /// Rate of a pipeline of infeed that also calls the steps which infeed does not have.
 pub(super) struct WithPythonSteps {
@@ -303,6 +227,7 @@ impl WithPythonSteps {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watch::measurements::{AdoptedCode, CallPart};
     use crate::watch::tests::measured;
 
     fn part(name: &str, kind: CallPartKind, wall_s: f64, processor_s: f64) -> CallPart {

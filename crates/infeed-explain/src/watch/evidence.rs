@@ -1,8 +1,10 @@
 //! The measurements of a watched loop in sentences, and the division behind each rate.
 
 use super::calls::{WithOwnCode, WithPythonSteps};
-use super::{DurationSummary, LockShares, PipelineThroughput, ProcessorLoad, WatchedLoop};
-use crate::units::{duration, milliseconds, percent, significant};
+use super::measurements::{
+    DurationSummary, LockShares, PipelineThroughput, ProcessorLoad, WatchedLoop,
+};
+use crate::model::units::{duration, milliseconds, percent, significant};
 
 /// Cores of worker processes and of other programs below which they are not listed.
 const LISTED_CHILDREN: f64 = 0.05;

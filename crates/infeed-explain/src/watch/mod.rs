@@ -5,14 +5,13 @@
 mod advice;
 mod calls;
 mod evidence;
+pub(crate) mod measurements;
 
-use serde::{Deserialize, Serialize};
+use measurements::WatchedLoop;
 
-use super::findings::Verdict;
-use super::limit::Limit;
-use super::units::{milliseconds, percent};
-
-pub use calls::{AdoptedCode, AdoptedSteps, CallPart, CallPartKind, DatasetCalls};
+use crate::findings::Verdict;
+use crate::model::limit::Limit;
+use crate::model::units::{milliseconds, percent};
 
 /// Share of waiting time below which it is not the limit: without it the loop would be faster by no
 /// more than that.
@@ -25,144 +24,6 @@ const HELD: f64 = 0.6;
 /// threads must use, before the lock is reported as the cause of a slow step.
 const OTHERS: f64 = 0.2;
 const PYTHON: f64 = 0.15;
-/// Share of the usable cores above which they count as fully used.
-const SATURATED: f64 = 0.9;
-
-/// Measurements of a watch, with the shares and rates computed from them.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct WatchedLoop {
-    /// Number of batches, without repetitions for the ceiling.
-    pub batches: u64,
-    /// Number of samples. None if unknown.
-    pub samples: Option<f64>,
-    /// Number of epochs begun.
-    pub epochs: u64,
-    /// Time from the first request to the first batch, in seconds.
-    pub first_batch_s: Option<f64>,
-    /// Waiting time between epochs, in seconds.
-    pub seam_s: f64,
-    /// Waiting times for batches within epochs.
-    pub wait: DurationSummary,
-    /// Times from taking a batch to asking for the next one.
-    pub step: DurationSummary,
-    /// The step on a batch in memory, if it was measured.
-    pub alone: Option<Ceiling>,
-    /// The interpreter's lock, if there is one.
-    pub lock: Option<LockShares>,
-    /// Use of the processor.
-    pub processor: ProcessorLoad,
-    /// Throughput of infeed over the same files, if it was measured.
-    pub throughput: Option<PipelineThroughput>,
-    /// Calls of the loader's dataset, if they were measured.
-    #[serde(default)]
-    pub calls: Option<DatasetCalls>,
-    /// Whether a device may have worked beyond the end of a step.
-    pub asynchronous: bool,
-    /// Time in the loop after the first batch, in seconds.
-    pub loop_s: f64,
-    /// Share of that time in which the loop waited for data, 0 to 1.
-    pub waiting: f64,
-    /// Samples per batch. 1 if unknown, so that rates count batches.
-    pub per_batch: f64,
-    /// Unit of the rates.
-    pub unit: String,
-    /// Rate of the loop.
-    pub rate: f64,
-    /// Time of the step alone, as far as it is known, in seconds.
-    pub step_s: f64,
-    /// Rate of the step if it never waited for batches.
-    pub step_rate: f64,
-    /// Relative slowdown of the step by the loader: 0.2 is 20 %. 0 if unclear.
-    pub slowed: f64,
-    /// Share of the loop's time that is due to this slowdown, 0 to 1.
-    pub interference: f64,
-}
-
-/// Durations of one kind, in seconds.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub struct DurationSummary {
-    /// Number of durations.
-    pub count: u64,
-    /// Their sum.
-    pub total_s: f64,
-    /// Their mean.
-    pub mean_s: f64,
-    /// Their median.
-    pub p50_s: f64,
-    /// The duration that 1 % of them exceed.
-    pub p99_s: f64,
-    /// Mean without the longest and shortest 5 %.
-    pub middle_s: f64,
-}
-
-/// The step on a batch in memory, with the loader at rest.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub struct Ceiling {
-    /// Durations of the step.
-    pub step: DurationSummary,
-    /// Whether the loader came to rest. If not, the step may be even faster.
-    pub at_rest: bool,
-}
-
-/// Share of requests that found the interpreter's lock held, 0 to 1. None means too few requests.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub struct LockShares {
-    /// Share while the loop waited for data.
-    pub waiting: Option<f64>,
-    /// Share during steps.
-    pub stepping: Option<f64>,
-    /// Share during steps with the loader at rest.
-    pub alone: Option<f64>,
-}
-
-/// Mean number of busy cores after the first batch.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub struct ProcessorLoad {
-    /// Cores that this process may use, including quotas.
-    pub usable: f64,
-    /// Cores used by the loop's own thread.
-    #[serde(rename = "loop")]
-    pub own: f64,
-    /// Cores used by the loop's thread while it waited for data.
-    pub loop_waiting: f64,
-    /// Cores used by the loop's thread during steps.
-    pub loop_stepping: f64,
-    /// Cores used by other threads of this process.
-    pub threads: f64,
-    /// Part of `threads` that Python started.
-    pub python: f64,
-    /// Cores used by child processes.
-    pub children: f64,
-    /// Cores used by all programs on the machine.
-    pub machine: f64,
-    /// Whether more than the loop's own thread was measured.
-    pub sampled: bool,
-}
-
-impl ProcessorLoad {
-    /// Returns the cores used by this process and its children.
-    fn busy(&self) -> f64 {
-        self.own + self.threads + self.children
-    }
-
-    /// Returns whether this process and its children use all usable cores.
-    fn uses_all(&self) -> bool {
-        self.busy() >= SATURATED * self.usable
-    }
-}
-
-/// Throughput of an infeed pipeline that runs alone on this machine.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct PipelineThroughput {
-    /// Samples per second after the first batch.
-    pub samples_per_s: f64,
-    /// Number of samples counted.
-    pub samples: u64,
-    /// Duration of the measurement.
-    pub seconds: f64,
-    /// Work of the watched loader that the pipeline does not do.
-    pub notes: Vec<String>,
-}
 
 /// Returns the limit of a watched loop and the conclusions.
 pub fn watched(measured: &WatchedLoop) -> Verdict {
@@ -291,6 +152,10 @@ fn claim(measured: &WatchedLoop, limit: Limit) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::measurements::{
+        AdoptedCode, CallPart, CallPartKind, DatasetCalls, DurationSummary, PipelineThroughput,
+        ProcessorLoad,
+    };
     use super::*;
 
     /// Returns the measurements of a loop over samples with these rates.

@@ -2,22 +2,20 @@
 //! measured, the memory is that of a loader with such batches.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::{PredictedChange, WhatIfInputs};
+use super::inputs::WhatIfInputs;
 use crate::case::Case;
-use crate::functions;
-use crate::interval::Interval;
-use crate::limit::Limit;
-use crate::prepare::RecordSubset;
-use crate::supply::{Supply, costliest};
-use crate::trial::{LoaderReuse, Variant, fixed, interleave, interval};
-use crate::units::{bytes, time};
+use crate::findings::what_if::PredictedChange;
+use crate::measure::functions;
+use crate::measure::trial::{LoaderReuse, TURN, interleave, interval};
+use crate::measure::variant::RecordSubset;
+use crate::measure::variant::{Variant, fixed};
+use crate::model::interval::Interval;
+use crate::model::limit::Limit;
+use crate::model::supply::{Supply, costliest};
+use crate::model::units::{bytes, time};
 use infeed::loader::Stats;
 use infeed_core::error::Error;
-
-/// Length of a turn.
-const SLICE: Duration = Duration::from_millis(280);
 
 /// Ratio of the two batch sizes that are measured.
 const SMALLER: u64 = 8;
@@ -148,7 +146,7 @@ fn measure(
         &[small, large],
         LoaderReuse::KeepOpen,
         case.rounds(),
-        case.turn(SLICE),
+        case.turn(TURN),
         go_on,
     );
     let fast = rates.pop().unwrap_or_else(|| Ok(Vec::new()))?;

@@ -1,27 +1,24 @@
 //! The rate with another number of cores: measured with up to all cores here, extrapolated beyond,
 //! and bounded by memory bandwidth and the executor's lock.
 
-use std::time::Duration;
-
 use infeed_raw::machine::{physical_cores, usable_cores};
 
 use super::executor::executor_s;
+use super::inputs::WhatIfInputs;
 use super::scaling::Scaling;
-use super::{PredictedChange, WhatIfInputs};
 use crate::case::Case;
 use crate::findings::Run;
-use crate::functions;
-use crate::interval::Interval;
-use crate::limit::Limit;
-use crate::prepare::RecordSubset;
-use crate::supply::{COUNTED, Supply, costliest};
-use crate::trial::{LoaderReuse, Variant, interleave, ratio};
-use crate::units::{bytes, per_s, time};
+use crate::findings::what_if::PredictedChange;
+use crate::measure::functions;
+use crate::measure::trial::{LoaderReuse, TURN, interleave, ratio};
+use crate::measure::variant::RecordSubset;
+use crate::measure::variant::Variant;
+use crate::model::interval::Interval;
+use crate::model::limit::Limit;
+use crate::model::supply::{COUNTED, Supply, costliest};
+use crate::model::units::{bytes, per_s, time};
 use infeed_core::error::Error;
 use infeed_core::probe;
-
-/// Length of a turn.
-const SLICE: Duration = Duration::from_millis(280);
 
 /// Predicts `count` cores and replaces the rates of cores, memory and lock in `then`.
 ///
@@ -98,7 +95,7 @@ fn measure(
             &variants,
             LoaderReuse::KeepOpen,
             case.rounds(),
-            case.turn(SLICE),
+            case.turn(TURN),
             go_on,
         ),
     };
@@ -253,7 +250,7 @@ fn bandwidth(count: usize, here: usize) -> Interval {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stages::StageCost;
+    use crate::model::stages::StageCost;
 
     #[test]
     fn existing_cores_are_measured_and_others_extrapolated_from_powers_of_two() {

@@ -1,12 +1,14 @@
 //! The rate of another storage, and the reads that another size of memory answers.
 
-use super::{DescribedStorage, PredictedChange, WhatIf, WhatIfInputs};
-use crate::cached::{STAYS, answered, kept_bytes};
+use super::inputs::WhatIfInputs;
 use crate::case::Case;
-use crate::interval::Interval;
-use crate::limit::Limit;
-use crate::supply::Supply;
-use crate::units::{bytes, per_s, percent, time};
+use crate::case::what_if::{DescribedStorage, WhatIf};
+use crate::findings::what_if::PredictedChange;
+use crate::measure::cache_hits::{STAYS, answered, kept_bytes};
+use crate::model::interval::Interval;
+use crate::model::limit::Limit;
+use crate::model::supply::Supply;
+use crate::model::units::{bytes, per_s, percent, time};
 use infeed_source::store;
 
 /// Ends of the interval around typical numbers, as shares of the middle. Assumed: vendors publish

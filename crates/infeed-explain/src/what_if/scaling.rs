@@ -1,7 +1,7 @@
 //! A rate as a function of the number of cores: measured with up to all cores here, and
 //! extrapolated beyond.
 
-use crate::interval::Interval;
+use crate::model::interval::Interval;
 
 /// Additional spread for each doubling of the measured cores. Assumed: other caches, memory and
 /// clock rates of a larger machine are unknown.

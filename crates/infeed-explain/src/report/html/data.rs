@@ -2,14 +2,17 @@
 
 use serde_json::{Value, json};
 
-use super::colour;
+use super::figures::colour;
+use crate::findings::ledger::LedgerEntry;
+use crate::findings::{Explanation, QueuePoint, Remedy};
+use crate::model::decoding::{DecodingRate, DecodingReport};
+use crate::model::interval::Interval;
+use crate::model::limit::Resource;
+use crate::model::placement::{AllowedRate, PlacementRate, PlacementReport};
+use crate::model::stages::StageCost;
 use crate::report::numbers;
-use crate::report::timeline::{merge, tracks};
+use crate::report::timeline::{MergedSpan, merge, tracks};
 use crate::report::words::{StallPart, decoding_name, error, stall, way_name};
-use crate::{
-    AllowedRate, DecodingRate, DecodingReport, Explanation, Interval, LedgerEntry, PlacementRate,
-    PlacementReport, QueuePoint, Remedy, Resource, StageCost,
-};
 
 /// Maximum number of spans in the plot. A longer timeline is truncated. Chromium 156 draws 6000
 /// spans in 0.11 s and 20 000 in 0.36 s (median of 3, two shared cores). It draws again whenever
@@ -97,7 +100,7 @@ pub(super) fn drawn(e: &Explanation) -> TimelinePlot {
     spans.sort_by_key(|(row, _, span)| (span.start_us, *row));
     let cut_us = spans.get(DRAWN).map(|(_, _, span)| span.start_us);
     spans.truncate(DRAWN);
-    let to_json = |(row, what, span): &(usize, usize, &crate::report::timeline::MergedSpan)| {
+    let to_json = |(row, what, span): &(usize, usize, &MergedSpan)| {
         json!([
             row,
             what,

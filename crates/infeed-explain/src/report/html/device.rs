@@ -1,10 +1,14 @@
 //! Sections of the page about the device: placement, decoding, transfers.
 
-use super::markup::{TableCell, TableRow, escaped, list, table};
-use super::{plot_of, plot_of_curve, section};
+use super::figures::{plot_of, plot_of_curve};
+use super::markup::{TableCell, TableRow, escaped, list, section, table};
+use crate::findings::Explanation;
+use crate::model::decoding::DecodingRate;
+use crate::model::limit::Limit;
+use crate::model::placement::{DeviceOrigin, PlacementRate, PlacementReport};
+use crate::model::transfers::FieldTransfer;
 use crate::report::numbers;
 use crate::report::words::{busy, decoding_name, way_name, when_limited};
-use crate::{DecodingRate, DeviceOrigin, Explanation, Limit, PlacementRate, PlacementReport};
 
 /// The placements and the answer.
 pub(super) fn placement(e: &Explanation) -> String {
@@ -168,7 +172,7 @@ fn watched(e: &Explanation) -> String {
     )
 }
 
-fn field(field: &crate::FieldTransfer) -> TableRow {
+fn field(field: &FieldTransfer) -> TableRow {
     let bytes = |count: u64| match count {
         0 => "stays on the host".to_owned(),
         count => numbers::bytes(count as f64),

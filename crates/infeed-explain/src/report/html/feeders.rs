@@ -1,10 +1,11 @@
 //! Sections of the page about feeders.
 
-use super::markup::{TableCell, TableRow, escaped, list, table};
-use super::{plot_of, section};
+use super::figures::plot_of;
+use super::markup::{TableCell, TableRow, escaped, list, section, table};
+use crate::findings::Explanation;
+use crate::model::feeders::{FeederCount, FeederHost, FeederOrigin, Feeding};
 use crate::report::numbers;
 use crate::report::words::{count_name, of_host};
-use crate::{Explanation, FeederCount, FeederHost, FeederOrigin, Feeding};
 
 /// Remote stages: the statistics of each feeder.
 pub(super) fn hosts(e: &Explanation) -> String {

@@ -1,4 +1,4 @@
-//! Escapes text for HTML and builds lists and tables.
+//! Escapes text for HTML and builds sections, lists and tables.
 
 use std::fmt;
 
@@ -127,6 +127,11 @@ pub(super) fn table(class: &str, heads: &[&str], rows: &[TableRow]) -> String {
     format!(
         "<table class=\"{class}\">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n"
     )
+}
+
+/// A section with its heading.
+pub(super) fn section(title: &str, body: &str) -> String {
+    format!("<section>\n<h2>{title}</h2>\n{body}</section>\n")
 }
 
 #[cfg(test)]

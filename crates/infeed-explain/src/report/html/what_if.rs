@@ -1,10 +1,10 @@
 //! Sections of the page about what-if questions and the step times at which the limit changes.
 
-use super::markup::{TableCell, TableRow, escaped, list, table};
-use super::section;
+use super::markup::{TableCell, TableRow, escaped, list, section, table};
+use crate::findings::Explanation;
+use crate::model::limit::Resource;
 use crate::report::numbers;
 use crate::report::words::{predicted_rates, step_times};
-use crate::{Explanation, Resource};
 
 /// The step times at which the limit changes.
 pub(super) fn crossovers(e: &Explanation) -> String {

@@ -1,10 +1,14 @@
 //! Terminal sections about the device: placement, decoding, transfers.
 
-use super::super::numbers;
-use super::super::table::{ALWAYS, TableColumn, set};
-use super::super::words::{busy, decoding_name, way_name, when_limited};
-use super::{BOLD, TextPage, clean, column};
-use crate::{Explanation, Limit, PlacementReport};
+use super::page::{TextPage, clean, column};
+use crate::findings::Explanation;
+use crate::model::decoding::DecodingRate;
+use crate::model::limit::Limit;
+use crate::model::placement::{PlacementRate, PlacementReport};
+use crate::report::numbers;
+use crate::report::table::{ALWAYS, TableColumn, set};
+use crate::report::words::{busy, decoding_name, way_name, when_limited};
+use infeed_core::printable::BOLD;
 
 /// Writes the table of placements and the answer in sentences.
 pub(super) fn placement(page: &mut TextPage, e: &Explanation) {
@@ -30,7 +34,7 @@ pub(super) fn placement(page: &mut TextPage, e: &Explanation) {
 }
 
 fn rows(placement: &PlacementReport) -> Vec<Vec<String>> {
-    let row = |way: &crate::PlacementRate| {
+    let row = |way: &PlacementRate| {
         let mut row = vec![clean(&way_name(placement, way))];
         row.extend(Limit::HOST_DECODING.map(|bound| when_limited(way, bound)));
         row.push(numbers::figures(way.rate.mid));
@@ -54,7 +58,7 @@ pub(super) fn decoding(page: &mut TextPage, e: &Explanation) {
         column("limit", ALWAYS),
     ];
     let Some(decoding) = &e.decoding else { return };
-    let row = |of: &crate::DecodingRate| {
+    let row = |of: &DecodingRate| {
         let mut row = vec![decoding_name(decoding, of)];
         row.extend(Limit::DEVICE_DECODING.map(|bound| when_limited(&of.way, bound)));
         row.push(numbers::figures(of.way.rate.mid));

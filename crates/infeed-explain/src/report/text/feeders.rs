@@ -1,10 +1,12 @@
 //! Terminal sections about feeders.
 
-use super::super::numbers;
-use super::super::table::{ALWAYS, TableColumn, set};
-use super::super::words::{count_name, of_host};
-use super::{BOLD, TextPage, clean, column};
-use crate::{Explanation, FeederHost, Feeding};
+use super::page::{TextPage, clean, column};
+use crate::findings::Explanation;
+use crate::model::feeders::{FeederCount, FeederHost, Feeding};
+use crate::report::numbers;
+use crate::report::table::{ALWAYS, TableColumn, set};
+use crate::report::words::{count_name, of_host};
+use infeed_core::printable::BOLD;
 
 /// Writes the existing feeders, the rates of several numbers of feeders, and the reasons.
 pub(super) fn feeders(page: &mut TextPage, e: &Explanation) {
@@ -66,7 +68,7 @@ fn counts(page: &mut TextPage, feeding: &Feeding) {
     if feeding.counts.is_empty() {
         return;
     }
-    let row = |count: &crate::FeederCount| {
+    let row = |count: &FeederCount| {
         vec![
             count_name(feeding, count),
             numbers::factor_interval(count.gain),

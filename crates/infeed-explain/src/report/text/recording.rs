@@ -1,9 +1,10 @@
 //! A recording for a terminal: the verdict, the loop over time, events, machine and versions.
 
-use super::{TextPage, clean, column, summary, verdict, wrap};
+use super::page::{TextPage, clean, column};
+use super::{summary, verdict};
+use crate::recording::{RecordedEvent, Recording, RecordingPart};
 use crate::report::numbers;
-use crate::report::table::{ALWAYS, TableColumn, length, set};
-use crate::{Recording, RecordingPart};
+use crate::report::table::{ALWAYS, TableColumn, length, set, wrap};
 use infeed_core::printable::BOLD;
 
 /// Number of parts of the loop in the answer, and in the full report.
@@ -193,7 +194,7 @@ fn run(recording: &Recording) -> String {
 /// Describes the events of each kind in one line.
 fn events(recording: &Recording) -> Vec<String> {
     let events = recording.events.kinds().iter();
-    let line = |event: &crate::RecordedEvent| {
+    let line = |event: &RecordedEvent| {
         let (first, last) = (
             numbers::seconds(event.first_s),
             numbers::seconds(event.last_s),

@@ -1,10 +1,12 @@
 //! The answer on one screen: the limit, the resources, the best remedies, and what to run next.
 
-use super::{SET_IN, TextPage, clean, column, device, feeders, said_stall, what_if, wrap};
+use super::page::{SET_IN, TextPage, clean, column};
+use super::{device, feeders, said_stall, what_if};
+use crate::findings::{Explanation, Remedy};
+use crate::model::limit::Limit;
 use crate::report::numbers;
-use crate::report::table::{ALWAYS, TableColumn, length, set};
+use crate::report::table::{ALWAYS, TableColumn, length, set, wrap};
 use crate::report::words::{step_times, without_gain};
-use crate::{Explanation, Limit, Remedy};
 use infeed_core::printable::BOLD;
 
 /// Maximum number of lines of a summary that is at least 80 columns wide.

@@ -1,10 +1,12 @@
 //! Terminal sections about what-if questions and the step times at which the limit changes.
 
-use super::super::numbers;
-use super::super::words::{predicted_rates, step_times};
-use super::{BOLD, TextPage, clean, column};
+use super::page::{TextPage, clean, column};
+use crate::findings::Explanation;
+use crate::model::limit::Resource;
+use crate::report::numbers;
 use crate::report::table::{ALWAYS, TableColumn, set};
-use crate::{Explanation, Resource};
+use crate::report::words::{predicted_rates, step_times};
+use infeed_core::printable::BOLD;
 
 /// Writes the step times at which the limit changes.
 pub(super) fn crossovers(page: &mut TextPage, e: &Explanation) {

@@ -1,0 +1,224 @@
+//! Tests of shares in which cores, decoder, bus, device, step and storage are the limit.
+
+use super::words::describe_decoding;
+use super::*;
+use crate::model::limit::Limit;
+use crate::model::placement::{Split, UNKNOWN};
+
+/// Cores decode 2 000 images per second and prepare 20 000. Crops of 300 kB and files of 100 kB
+/// cross 10 GB/s. The decoder takes 4 000 images per second.
+fn ends() -> DecodingCosts {
+    let cost = |host, bus_bytes: f64, decoder_s| Cost {
+        split: Split::Resize,
+        left: "decoding".to_owned(),
+        host: Interval::exact(host),
+        bus_bytes,
+        bus_s: bus_bytes / 10e9,
+        decoder_s,
+        device_s: 3e-6,
+    };
+    DecodingCosts {
+        none: cost(2_000.0, 300e3, 0.0),
+        all: cost(20_000.0, 100e3, 250e-6),
+        taken: 1.0,
+    }
+}
+
+fn model() -> PlacementModel {
+    PlacementModel {
+        storage: None,
+        step_s: None,
+        contention: UNKNOWN,
+        contention_measured: false,
+        devices: 1,
+    }
+}
+
+/// The best placement with the host's pixels: the host resizes, uint8 rows cross the bus.
+fn host() -> PlacementRate {
+    let cost = Cost {
+        split: Split::Device,
+        host: Interval::exact(1_800.0),
+        bus_bytes: 150e3,
+        bus_s: 15e-6,
+        ..ends().none
+    };
+    way(&cost, &model())
+}
+
+fn weighed(ends: &DecodingCosts, model: &PlacementModel, now: u8) -> DecodingReport {
+    let about = ("a device".to_owned(), DeviceOrigin::Measured);
+    let mut decoding = weigh(about, now, &host(), ends, model);
+    describe_decoding(&mut decoding);
+    decoding
+}
+
+fn best(decoding: &DecodingReport) -> &DecodingRate {
+    let mut ways = decoding.ways.iter();
+    ways.find(|way| way.share == decoding.share)
+        .expect("it is one of them")
+}
+
+#[test]
+fn the_share_balances_cores_and_decoder() {
+    let decoding = weighed(&ends(), &model(), 0);
+
+    // Cores take 500 us less 450 per file of the decoder. The decoder with its copies takes 30 us
+    // and 230 more per file. Both are equal at 0.691 of the records, 11.06 of 16.
+    let balance = decoding.balance.expect("one is the slower at each end");
+    assert!((balance - 470.0 / 680.0).abs() < 1e-9, "{balance}");
+    assert_eq!(decoding.share, 11);
+    let best = best(&decoding);
+    assert_eq!(
+        (best.name().as_str(), best.way.binding),
+        ("11/16", Limit::Host)
+    );
+    let expected = 1e6 / (500.0 - 450.0 * 11.0 / 16.0);
+    assert!((best.way.rate.mid - expected).abs() < 1e-6, "{best:?}");
+    assert!((decoding.gain.mid - expected / 1_800.0).abs() < 1e-9);
+    let shares: Vec<u8> = decoding.ways.iter().map(|way| way.share).collect();
+    assert_eq!(shares, [0, 11, 16]);
+    let said = decoding.said.join("\n");
+    assert!(
+        said.contains(
+            "fastest: decode=11/16, where the device decodes 11 records of 16: 5246 samples/s"
+        ),
+        "{said}"
+    );
+    assert!(said.contains("with 11.1 records of 16"), "{said}");
+}
+
+#[test]
+fn no_other_share_is_faster_than_the_chosen_one() {
+    for decoder_us in [20.0, 100.0, 300.0, 1_000.0, 5_000.0] {
+        let mut ends = ends();
+        ends.all.decoder_s = decoder_us * 1e-6;
+        let decoding = weighed(&ends, &model(), 0);
+        let best_rate = best(&decoding).way.rate.mid;
+        for share in 1..=16 {
+            let rate = ends.way(share, &model()).way.rate.mid;
+            assert!(
+                rate <= best_rate * EQUAL,
+                "{decoder_us}: {share} gives {rate}"
+            );
+        }
+        // One record of 16 less is slower.
+        if decoding.share > 1 {
+            let less = ends.way(decoding.share - 1, &model()).way.rate.mid;
+            assert!(less < best_rate, "{decoder_us}: {less} of {best_rate}");
+        }
+    }
+}
+
+#[test]
+fn a_decoder_that_is_faster_than_the_cores_gets_all_it_takes() {
+    let mut ends = ends();
+    ends.all.decoder_s = 10e-6;
+
+    let decoding = weighed(&ends, &model(), 0);
+
+    assert_eq!((decoding.share, decoding.balance), (16, None));
+    assert_eq!(best(&decoding).name(), "gpu");
+    assert_eq!(best(&decoding).way.binding, Limit::Host);
+    let said = decoding.said.join("\n");
+    assert!(
+        said.contains("decode=gpu, where the device decodes all"),
+        "{said}"
+    );
+    assert!(said.contains("slower at every share"), "{said}");
+}
+
+#[test]
+fn a_decoder_without_gain_gets_no_files() {
+    let mut ends = ends();
+    // The decoder alone is slower than the cores with everything, so one record of 16 gains less
+    // than 3 %.
+    ends.all.decoder_s = 20e-3;
+
+    let decoding = weighed(&ends, &model(), 0);
+
+    assert_eq!((decoding.share, decoding.gain), (0, Interval::exact(1.0)));
+    let shares: Vec<u8> = decoding.ways.iter().map(|way| way.share).collect();
+    assert_eq!(shares, [0, 16]);
+    assert_eq!(decoding.ways[1].way.binding, Limit::Decoder);
+    let said = decoding.said.join("\n");
+    assert!(said.contains("is as fast as any share"), "{said}");
+}
+
+#[test]
+fn a_limiting_step_gets_the_smallest_share_that_feeds_it() {
+    let mut model = model();
+    // The device allows 2 481 samples/s with the kernels. Cores allow 2 406 with 3 of 16 and 2 581
+    // with 4.
+    model.step_s = Some(400e-6);
+
+    let decoding = weighed(&ends(), &model, 0);
+
+    assert_eq!(decoding.share, 4);
+    assert_eq!(best(&decoding).way.binding, Limit::Step);
+}
+
+#[test]
+fn limiting_storage_leaves_decoding_to_the_host() {
+    let mut model = model();
+    model.storage = Some(Interval::exact(1_000.0));
+    let mut host = host();
+    host.rate = Interval::exact(1_000.0);
+    let about = ("a device".to_owned(), DeviceOrigin::Measured);
+
+    let decoding = weigh(about, 0, &host, &ends(), &model);
+
+    assert_eq!(decoding.share, 0);
+}
+
+#[test]
+fn a_limiting_bus_carries_files_instead_of_crops() {
+    let mut ends = ends();
+    (ends.none.bus_s, ends.all.bus_s) = (3e-3, 1e-3);
+
+    let decoding = weighed(&ends, &model(), 0);
+
+    // The host sends half as many bytes, so all files is the best mix: 1 / 1.25 ms.
+    let all = decoding.ways.last().expect("all");
+    assert_eq!((all.share, all.way.binding), (16, Limit::Copy));
+    assert!((all.way.rate.mid - 800.0).abs() < 1e-6, "{all:?}");
+    assert_eq!(decoding.balance, None);
+}
+
+#[test]
+fn the_share_that_ran_has_a_row_and_a_sentence() {
+    let decoding = weighed(&ends(), &model(), 4);
+
+    let shares: Vec<u8> = decoding.ways.iter().map(|way| way.share).collect();
+    assert_eq!(shares, [0, 4, 11, 16]);
+    let said = decoding.said.join("\n");
+    assert!(
+        said.contains("now it is decode=4/16, 2581 samples/s"),
+        "{said}"
+    );
+}
+
+#[test]
+fn sentences_name_the_files_that_the_decoder_does_not_take() {
+    let mut ends = ends();
+    ends.taken = 0.8;
+
+    let said = weighed(&ends, &model(), 0).said.join("\n");
+
+    assert!(said.contains("can decode 80 % of the records"), "{said}");
+    assert!(said.contains("differ slightly from the host's"), "{said}");
+}
+
+#[test]
+fn a_way_is_read_back_from_json() {
+    let decoding = weighed(&ends(), &model(), 4);
+
+    let json = serde_json::to_value(&decoding).expect("JSON");
+
+    assert_eq!(json["share"], 11);
+    assert_eq!(json["ways"][1]["share"], 4);
+    assert_eq!(json["ways"][1]["binding"], "host");
+    let again: DecodingReport = serde_json::from_value(json).expect("it is read back");
+    assert_eq!(again.ways.len(), 4);
+    assert_eq!(again.ways[3].way.binding, Limit::Decoder);
+}

@@ -1,0 +1,87 @@
+//! The sentences of a decoding report: the result, its basis and its cost.
+
+use super::{DecodingRate, DecodingReport, PARTS, named};
+use crate::model::placement::DeviceOrigin;
+use crate::model::units::factor;
+
+/// Fills in the sentences about the result, its basis and its cost.
+pub(crate) fn describe_decoding(decoding: &mut DecodingReport) {
+    decoding.said = decoding_sentences(decoding);
+}
+
+fn decoding_sentences(decoding: &DecodingReport) -> Vec<String> {
+    let way = |share: u8| decoding.ways.iter().find(|way| way.share == share);
+    let mut said = Vec::new();
+    if let Some(best) = way(decoding.share) {
+        said.push(fastest(decoding, best));
+    }
+    if let Some(now) = way(decoding.now).filter(|_| decoding.now != decoding.share) {
+        // The rate is that of the best placement, which may not be the one that runs.
+        let at_best = if now.share == 0 { "at best " } else { "" };
+        said.push(format!(
+            "now it is decode={}, {at_best}{:.0} samples/s, limited by {}",
+            now.name(),
+            now.way.rate.mid,
+            now.way.binding.subject_in_placement()
+        ));
+    }
+    said.push(balance(decoding));
+    if decoding.taken < 0.995 {
+        said.push(format!(
+            "the decoder can decode {:.0} % of the records assigned to it; the host decodes the \
+             others, at every share",
+            100.0 * decoding.taken
+        ));
+    }
+    said.push(
+        "the device's pixels differ slightly from the host's, so no share is chosen automatically; \
+         a state contains the share of its run"
+            .to_owned(),
+    );
+    said.push(
+        match decoding.known {
+            DeviceOrigin::Simulated => {
+                "the device is simulated: its decoder has the configured rate, not that of a real \
+                GPU"
+            }
+            DeviceOrigin::Measured | DeviceOrigin::Planned => {
+                "copies and decoder are timed together on the device's own clock, over batches of \
+                 these records"
+            }
+        }
+        .to_owned(),
+    );
+    said
+}
+
+fn fastest(decoding: &DecodingReport, best: &DecodingRate) -> String {
+    let (rate, limit) = (best.way.rate.mid, best.way.binding.subject_in_placement());
+    let by = match best.share {
+        0 => {
+            return format!(
+                "decoding on the host is as fast as any share on the device: {rate:.0} samples/s, \
+                 limited by {limit}"
+            );
+        }
+        PARTS.. => "the device decodes all that it can".to_owned(),
+        share => format!("the device decodes {share} records of {PARTS}"),
+    };
+    format!(
+        "fastest: decode={}, where {by}: {rate:.0} samples/s, limited by {limit}, {} of the best \
+         rate with the host's pixels",
+        named(best.share),
+        factor(decoding.gain.mid),
+    )
+}
+
+fn balance(decoding: &DecodingReport) -> String {
+    match decoding.balance {
+        Some(at) => format!(
+            "cores and decoder are equally fast with {:.1} records of {PARTS} on the decoder",
+            at * f64::from(PARTS)
+        ),
+        None => "cores and decoder are equally fast at no share: one of them is slower at every \
+                 share"
+            .to_owned(),
+    }
+}
