@@ -7,6 +7,7 @@ from typing import Any, Literal, Self, get_type_hints
 
 from infeed import _check, _code
 from infeed.errors import ConfigError
+from infeed.kinds import Kind
 
 BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
 
@@ -164,11 +165,12 @@ class PointsOptions:
         return _code_of(self, "points")
 
 
-class MovingFields:
-    """The methods of a pipeline that declare fields which move with their image."""
+class DeclaredFields:
+    """The methods of a pipeline that declare the content of fields."""
 
     _boxes: tuple[BoxesOptions, ...]
     _points: tuple[PointsOptions, ...]
+    _kinds: tuple[tuple[str, Kind], ...]
 
     def _with(self, **changes: Any) -> Self:
         """Returns a copy with other settings."""
@@ -278,6 +280,50 @@ class MovingFields:
             field, count, visibility, normalized, edges, oriented, tuple(pairs)
         )
         return self._with(_points=(*self._points, declared))
+
+    def declare(self, **kinds: Kind) -> Self:
+        """Declares the kind of data in fields that the source stores as bytes.
+
+            pipeline.declare(wav=infeed.kinds.Waveform(rate=16_000, samples=64_000))
+
+        Args:
+            **kinds: Kind by field name: one of `infeed.kinds`.
+
+        Raises:
+            ConfigError: An argument is no kind.
+        """
+        for name, kind in kinds.items():
+            if not isinstance(kind, Kind):
+                raise _check.error("declare", name, "one of infeed.kinds", kind)
+        declared = dict(self._kinds) | kinds
+        return self._with(_kinds=tuple(sorted(declared.items())))
+
+    def _declared_code(self) -> list[str]:
+        """Returns the calls that declare fields."""
+        calls = [declared.code() for declared in (*self._boxes, *self._points)]
+        if self._kinds:
+            kinds = [f"{name}={kind!r}" for name, kind in self._kinds]
+            calls.append(_code.method("declare", kinds))
+        return calls
+
+    def _declared_to_dict(self) -> dict[str, Any]:
+        """Returns the declarations for a description."""
+        parts = {
+            "boxes": [set_values(declared) for declared in self._boxes],
+            "points": [set_values(declared) for declared in self._points],
+            "declare": {name: kind._to_dict() for name, kind in self._kinds},
+        }
+        return {name: part for name, part in parts.items() if part}
+
+    def _declared_by(self, description: dict[str, Any]) -> Self:
+        """Returns the pipeline with the declarations of a description."""
+        new = self
+        for declared in description.get("boxes", ()):
+            new = new.boxes(**declared)
+        for declared in description.get("points", ()):
+            new = new.points(**declared)
+        kinds = description.get("declare", {})
+        return new.declare(**{k: Kind._from_dict(v) for k, v in kinds.items()})
 
 
 def _typed(options: Any, owner: str) -> None:

@@ -20,7 +20,7 @@ from infeed._options import (
     Cache,
     Column,
     DecodeOptions,
-    MovingFields,
+    DeclaredFields,
     PointsOptions,
     set_values,
 )
@@ -29,6 +29,7 @@ from infeed._select import seed as _seed
 from infeed.batch import Batch
 from infeed.errors import ConfigError
 from infeed.feeders import FeederGroup
+from infeed.kinds import Kind
 from infeed.loader import Loader
 from infeed.preview import Preview
 
@@ -44,7 +45,7 @@ _DTYPES = ("uint8", "float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True, repr=False, init=False)
-class Pipeline(RecordSelection, MovingFields):
+class Pipeline(RecordSelection, DeclaredFields):
     """Data source, order, transforms and batches of a training or validation set.
 
     Each method returns a new pipeline and does not change this one:
@@ -76,6 +77,7 @@ class Pipeline(RecordSelection, MovingFields):
     _decode: DecodeOptions | None = None
     _boxes: tuple[BoxesOptions, ...] = ()
     _points: tuple[PointsOptions, ...] = ()
+    _kinds: tuple[tuple[str, Kind], ...] = ()
     _transforms: tuple[transforms.Transform, ...] = ()
     _layout: str = "HWC"
     _dtype: str | None = None
@@ -678,8 +680,7 @@ class Pipeline(RecordSelection, MovingFields):
                 f"{name}={_code.value(mode)}" for name, mode in self._decode.modes
             ]
             steps.append(_code.method("decode", settings))
-        steps += [declared.code() for declared in self._boxes]
-        steps += [declared.code() for declared in self._points]
+        steps += self._declared_code()
         settings = [repr(step) for step in self._transforms]
         if self._layout != "HWC":
             settings.append(f"layout={_code.value(self._layout)}")
@@ -742,10 +743,7 @@ class Pipeline(RecordSelection, MovingFields):
             decode = set_values(self._decode)
             decode["modes"] = dict(self._decode.modes)
             description["decode"] = decode
-        if self._boxes:
-            description["boxes"] = [set_values(declared) for declared in self._boxes]
-        if self._points:
-            description["points"] = [set_values(declared) for declared in self._points]
+        description |= self._declared_to_dict()
         description["transforms"] = [step._to_dict() for step in self._transforms]
         output = {"layout": self._layout, "dtype": self._dtype}
         description["output"] = {
@@ -782,10 +780,7 @@ class Pipeline(RecordSelection, MovingFields):
         if (decode := description.get("decode")) is not None:
             settings = {k: v for k, v in decode.items() if k != "modes"}
             new = new.decode(**settings, **decode.get("modes", {}))
-        for declared in description.get("boxes", ()):
-            new = new.boxes(**declared)
-        for declared in description.get("points", ()):
-            new = new.points(**declared)
+        new = new._declared_by(description)
         steps = map(transforms.from_dict, description.get("transforms", []))
         settings = {
             key: description[key] for key in ("keep", "fuse") if key in description

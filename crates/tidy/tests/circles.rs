@@ -7,10 +7,7 @@ use std::path::Path;
 use tidy::imports::{circles, imports};
 
 /// Files in circles that a crate may still have. A smaller number must be written here.
-const ALLOWED: &[(&str, usize)] = &[
-    ("infeed-pack", 26),
-    ("infeed-source", 27),
-];
+const ALLOWED: &[(&str, usize)] = &[("infeed-pack", 26), ("infeed-source", 27)];
 
 #[test]
 fn files_of_a_crate_have_no_circles() {

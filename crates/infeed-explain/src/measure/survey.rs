@@ -2,8 +2,8 @@
 //! them into memory, so that trials on them do not read the storage.
 
 use crate::case::Case;
-use infeed::loader::sample_error;
 use infeed::fields::failure::{SampleError, StageFailure};
+use infeed::loader::sample_error;
 use infeed_codec::decode::{Decoder, Format, Limits};
 use infeed_core::compare::median;
 use infeed_core::error::Error;

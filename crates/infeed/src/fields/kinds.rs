@@ -1,7 +1,7 @@
 //! The kinds of data. A new kind adds a line.
 
 use super::kind::{KindPlan, PlanInput};
-use super::{labels, moved, values};
+use super::{labels, moved, values, waveform};
 use infeed_core::batch::ColumnKind;
 use infeed_core::error::Error;
 use infeed_core::sample::Size;
@@ -10,7 +10,7 @@ use infeed_core::sample::Size;
 type PlanKind = fn(&PlanInput<'_>, &dyn Fn(usize) -> bool) -> Result<Vec<Box<dyn KindPlan>>, Error>;
 
 /// Kinds whose fields a pipeline declares.
-const DECLARED: [PlanKind; 2] = [moved::plan, labels::plan];
+const DECLARED: [PlanKind; 3] = [moved::plan, labels::plan, waveform::plan];
 
 /// Plans of all fields that are no images, and the column of each field.
 #[derive(Debug, Default)]

@@ -20,3 +20,4 @@ pub(crate) mod points;
 pub mod scratch;
 pub(crate) mod steps;
 mod values;
+mod waveform;

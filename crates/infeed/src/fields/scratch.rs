@@ -26,6 +26,8 @@ pub struct FieldScratch {
     pub(crate) transform: TransformScratch,
     pub(crate) classes: ClassScratch,
     pub(crate) masks: MaskScratch,
+    /// Decoded numbers of a field that is no image.
+    pub(crate) numbers: Vec<f32>,
     /// Weight of a sample in the statistics of its stages: 1, or 0 for a partner, whose cost
     /// belongs to the sample that it is mixed into.
     pub(crate) counted: u64,
@@ -64,6 +66,7 @@ impl FieldScratch {
             transform: TransformScratch::default(),
             classes: ClassScratch::default(),
             masks: MaskScratch::default(),
+            numbers: Vec::new(),
             counted: 1,
             meter: Meter::new(infeed_raw::machine::thread_cpu_time),
             counters,
@@ -80,6 +83,7 @@ impl FieldScratch {
         self.transform = TransformScratch::default();
         self.classes = ClassScratch::default();
         self.masks = MaskScratch::default();
+        self.numbers = Vec::new();
     }
 
     /// Adds the time since the last lap to a stage.

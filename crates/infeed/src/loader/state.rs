@@ -219,6 +219,8 @@ pub(super) fn fingerprint(pipeline: &Pipeline, order: Option<u64>) -> u64 {
     };
     let mut parts = vec![bytes(json)];
     parts.extend((has_shapes || is_ragged).then(|| bytes(serde_json::to_vec(&shapes))));
+    let declared = &pipeline.declare;
+    parts.extend((!declared.is_empty()).then(|| bytes(serde_json::to_vec(declared))));
     parts.extend(pipeline.fuse.then(|| hash_bytes(b"fuse")));
     parts.extend(order);
     match parts[..] {

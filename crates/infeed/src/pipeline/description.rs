@@ -1,9 +1,12 @@
 //! The description of a pipeline, and the methods that only read or change it.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::batch::{BatchSpec, RaggedForm};
 use super::boxes::BoxesSpec;
+use super::declared::DeclaredKind;
 use super::filter::RecordFilter;
 use super::function::FunctionSpec;
 use super::points::PointsSpec;
@@ -87,6 +90,9 @@ pub struct Pipeline {
     /// Fields with points, which move with their image.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub points: Vec<PointsSpec>,
+    /// Kinds of data in fields that the source stores as bytes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub declare: BTreeMap<String, DeclaredKind>,
     /// Transforms, applied in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transforms: Vec<Transform>,
@@ -219,6 +225,7 @@ impl Pipeline {
             decode: None,
             boxes: Vec::new(),
             points: Vec::new(),
+            declare: BTreeMap::new(),
             transforms: Vec::new(),
             output: PixelOutput::default(),
             batch: BatchSpec::default(),
@@ -302,6 +309,13 @@ impl Pipeline {
     /// Declares a field of points, which move with their image.
     pub fn points(mut self, points: PointsSpec) -> Pipeline {
         self.points.push(points);
+        self
+    }
+
+    /// Declares the kind of data in a field of bytes.
+    #[must_use]
+    pub fn declare(mut self, field: impl Into<String>, kind: DeclaredKind) -> Pipeline {
+        self.declare.insert(field.into(), kind);
         self
     }
 
