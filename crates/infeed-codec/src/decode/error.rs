@@ -1,4 +1,4 @@
-//! Errors of an encoded image. The caller adds the name of the record.
+//! Errors of an encoded image or file of audio. The caller adds the name of the record.
 
 use std::borrow::Cow;
 use std::io;
@@ -16,7 +16,7 @@ pub enum DecodeError {
     /// The first bytes are not those of a known format.
     #[error("{0}")]
     UnknownFormat(ForeignFile),
-    /// The bytes end before the image does.
+    /// The bytes end before the data does.
     #[error("the file is truncated; download it again")]
     Truncated,
     /// The bytes contradict themselves or their checksum.
@@ -45,7 +45,7 @@ pub enum DecodeError {
     /// cannot be decoded.
     #[error(
         "the {format} decoder failed internally ({what}); decode the file with another program and \
-         save it as PNG, or remove the record"
+         save it in another format, or remove the record"
     )]
     Panicked {
         /// Format of the file.
@@ -74,7 +74,7 @@ impl DecodeError {
 
     /// Converts the error of a reader over a slice, which can only be the end of the bytes or
     /// invalid data.
-    pub(super) fn from_io(error: &io::Error) -> DecodeError {
+    pub(crate) fn from_io(error: &io::Error) -> DecodeError {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => DecodeError::Truncated,
             _ => DecodeError::damaged(error.to_string()),
