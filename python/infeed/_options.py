@@ -284,10 +284,8 @@ class DeclaredFields:
     def declare(self, **kinds: Kind) -> Self:
         """Declares the kind of data in fields that the source stores as bytes.
 
-            pipeline.declare(wav=infeed.kinds.Waveform(rate=16_000, samples=64_000))
-
         Args:
-            **kinds: Kind by field name: one of `infeed.kinds`.
+            **kinds: Kind by field name: an object of a class in `infeed.kinds`.
 
         Raises:
             ConfigError: An argument is no kind.

@@ -1,7 +1,7 @@
 """Kinds of data in fields that a source stores as bytes, for `Pipeline.declare`."""
 
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Self, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from infeed import _check, _code
 from infeed.errors import ConfigError
@@ -9,7 +9,7 @@ from infeed.errors import ConfigError
 
 @dataclass(frozen=True)
 class Kind:
-    """Base class of the kinds. Each has its name in descriptions: the class in lower case."""
+    """Base class of the kinds. Descriptions name each by its class in lower case."""
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self)).items():
@@ -31,7 +31,9 @@ class Kind:
         for kind in Kind.__subclasses__():
             if kind.__name__.lower() == name:
                 return kind(**settings)
-        raise ConfigError(f"declare: the kind {name!r} is unknown; install a newer infeed")
+        raise ConfigError(
+            f"declare: the kind {name!r} is unknown; install a newer infeed"
+        )
 
 
 @dataclass(frozen=True, repr=False)

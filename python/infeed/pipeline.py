@@ -19,8 +19,8 @@ from infeed._options import (
     BoxesOptions,
     Cache,
     Column,
-    DecodeOptions,
     DeclaredFields,
+    DecodeOptions,
     PointsOptions,
     set_values,
 )

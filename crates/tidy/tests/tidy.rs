@@ -161,6 +161,15 @@ const DEVICE_KINDS: Additions = Additions {
     max_files: 3,
 };
 
+/// Kinds of data in fields of bytes: the kind's own file or folder, the registry of kinds, and the
+/// description.
+const FIELD_KINDS: Additions = Additions {
+    words: &[&["waveform", "Waveform", "WaveformSpec"]],
+    folders: &["infeed/src/fields/kinds/", "infeed/src/pipeline/"],
+    allowed: &[],
+    max_files: 3,
+};
+
 /// Type names that two crates declare: `Layout`, the order of an image's axes in descriptions and
 /// in kernels; `Step`, a result of a loader and an operation of a transform. Do not add names:
 /// prefix the newer one with a noun that distinguishes it.
@@ -458,6 +467,49 @@ fn a_file_format_is_named_by_its_reader_its_writer_and_two_tables() {
 #[test]
 fn a_kind_of_device_is_named_by_its_implementation_and_one_table() {
     assert_few_files_name(&DEVICE_KINDS);
+}
+
+#[test]
+fn a_kind_of_data_is_named_by_its_file_the_registry_and_the_description() {
+    let description = crates().join("infeed/src/pipeline/declared.rs");
+    let description = fs::read_to_string(description).expect("the declared kinds");
+    let kinds = description
+        .split("pub enum DeclaredKind {")
+        .nth(1)
+        .and_then(|rest| rest.split("\n}").next())
+        .expect("the list of kinds");
+    let names = code(kinds).filter_map(|line| line.trim().split_once('('));
+    let names: Vec<&str> = names.map(|(name, _)| name).collect();
+    let listed = FIELD_KINDS.words.iter().map(|words| words[1]);
+    assert_eq!(names, listed.collect::<Vec<&str>>());
+    assert_few_files_name(&FIELD_KINDS);
+
+    // In Python, a kind is one class; in the reference, one page describes it.
+    let root = crates().parent().expect("the repository").to_owned();
+    for name in names {
+        for (folder, file) in [
+            ("python/infeed", "kinds.py"),
+            ("docs/reference", "pipeline.md"),
+        ] {
+            let naming = files_with(&root.join(folder), name);
+            assert_eq!(naming, [file], "{name} in {folder}");
+        }
+    }
+}
+
+/// Names of the files below a folder that contain a word.
+fn files_with(folder: &Path, word: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder of the repository") {
+        let path = entry.expect("readable").path();
+        if path.is_dir() {
+            found.extend(files_with(&path, word));
+        } else if fs::read_to_string(&path).is_ok_and(|text| has_word(&text, &[word])) {
+            let name = path.file_name().expect("a name");
+            found.push(name.to_string_lossy().into_owned());
+        }
+    }
+    found
 }
 
 /// Name that a line declares as a type at the top level of its file.

@@ -23,9 +23,9 @@ const UNKNOWN_LENGTH: u32 = u32::MAX;
 
 const CONVERT: &str = "convert the file to 16-bit PCM, for example with ffmpeg -c:a pcm_s16le";
 
-/// Encoding of a sample. Integers of fewer bits are in the high bits of their bytes.
+/// SampleEncoding of a sample. Integers of fewer bits are in the high bits of their bytes.
 #[derive(Clone, Copy)]
-enum Encoding {
+enum SampleEncoding {
     U8,
     I16,
     I24,
@@ -33,13 +33,13 @@ enum Encoding {
     F32,
 }
 
-impl Encoding {
+impl SampleEncoding {
     fn bytes(self) -> usize {
         match self {
-            Encoding::U8 => 1,
-            Encoding::I16 => 2,
-            Encoding::I24 => 3,
-            Encoding::I32 | Encoding::F32 => 4,
+            SampleEncoding::U8 => 1,
+            SampleEncoding::I16 => 2,
+            SampleEncoding::I24 => 3,
+            SampleEncoding::I32 | SampleEncoding::F32 => 4,
         }
     }
 }
@@ -47,7 +47,7 @@ impl Encoding {
 /// A checked file.
 struct WavFile<'a> {
     header: AudioHeader,
-    encoding: Encoding,
+    encoding: SampleEncoding,
     /// The samples of `header.frames` frames.
     samples: &'a [u8],
 }
@@ -68,15 +68,15 @@ pub(super) fn decode(
     let samples = file.samples.get(range.start * frame..range.end * frame);
     let samples = samples.ok_or(DecodeError::Truncated)?;
     match file.encoding {
-        Encoding::U8 => out.extend(samples.iter().map(|&v| (f32::from(v) - 128.0) / 128.0)),
-        Encoding::I16 => out.extend(
+        SampleEncoding::U8 => out.extend(samples.iter().map(|&v| (f32::from(v) - 128.0) / 128.0)),
+        SampleEncoding::I16 => out.extend(
             arrays(samples)
                 .map(|v| f32::from(i16::from_le_bytes(v)) * (1.0 / f32::from(1u16 << 15))),
         ),
         // As the high bytes of 32 bits, so that the sign is in its position.
-        Encoding::I24 => out.extend(arrays(samples).map(|[a, b, c]| fraction([0, a, b, c]))),
-        Encoding::I32 => out.extend(arrays(samples).map(fraction)),
-        Encoding::F32 => out.extend(arrays(samples).map(f32::from_le_bytes)),
+        SampleEncoding::I24 => out.extend(arrays(samples).map(|[a, b, c]| fraction([0, a, b, c]))),
+        SampleEncoding::I32 => out.extend(arrays(samples).map(fraction)),
+        SampleEncoding::F32 => out.extend(arrays(samples).map(f32::from_le_bytes)),
     }
     Ok(())
 }
@@ -145,7 +145,7 @@ fn parse(bytes: &[u8]) -> Result<WavFile<'_>, DecodeError> {
 }
 
 /// Reads a `fmt ` chunk: encoding, rate and channels.
-fn read_format(fields: &[u8]) -> Result<(Encoding, u32, u16), DecodeError> {
+fn read_format(fields: &[u8]) -> Result<(SampleEncoding, u32, u16), DecodeError> {
     let short = || DecodeError::damaged("the fmt chunk is too short");
     let (fixed, further) = fields.split_first_chunk::<16>().ok_or_else(short)?;
     let half = |at: usize| u16::from_le_bytes([fixed[at], fixed[at + 1]]);
@@ -164,11 +164,11 @@ fn read_format(fields: &[u8]) -> Result<(Encoding, u32, u16), DecodeError> {
         return Err(DecodeError::damaged("the header claims 0 channels"));
     }
     let encoding = match (tag, bits) {
-        (PCM, 1..=8) => Encoding::U8,
-        (PCM, 9..=16) => Encoding::I16,
-        (PCM, 17..=24) => Encoding::I24,
-        (PCM, 25..=32) => Encoding::I32,
-        (FLOAT, 32) => Encoding::F32,
+        (PCM, 1..=8) => SampleEncoding::U8,
+        (PCM, 9..=16) => SampleEncoding::I16,
+        (PCM, 17..=24) => SampleEncoding::I24,
+        (PCM, 25..=32) => SampleEncoding::I32,
+        (FLOAT, 32) => SampleEncoding::F32,
         _ => return Err(unsupported(encoding_name(tag, bits))),
     };
     let bytes = frame / channels;

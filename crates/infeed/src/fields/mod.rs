@@ -6,18 +6,11 @@
 //! rooms lies what they share: errors ([`failure`]), working memory ([`scratch`]), cells of a row
 //! ([`cells`]), arranged steps ([`steps`]) and moving coordinates ([`moving`]).
 
-pub(crate) mod boxes;
 pub(crate) mod cells;
 pub mod failure;
 pub(crate) mod kind;
 pub(crate) mod kinds;
-pub(crate) mod labels;
-pub(crate) mod masks;
-pub(crate) mod moved;
 pub(crate) mod moving;
 pub mod pixels;
-pub(crate) mod points;
 pub mod scratch;
 pub(crate) mod steps;
-mod values;
-mod waveform;

@@ -5,7 +5,7 @@
 
 mod batch;
 mod boxes;
-mod declared;
+pub mod declared;
 mod description;
 mod file_names;
 mod filter;
@@ -34,7 +34,7 @@ use infeed_source::subset::Subset;
 
 pub use batch::{BatchSpec, RaggedForm};
 pub use boxes::BoxesSpec;
-pub use declared::{DeclaredKind, WaveformCrop, WaveformSpec};
+pub use declared::DeclaredKind;
 pub use description::{Decode, Layout, MisplacedCall, Pipeline, PixelOutput, VERSION};
 pub use filter::{Class, RecordFilter};
 pub use function::{BoundFunction, FunctionSpec};

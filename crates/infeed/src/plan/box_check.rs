@@ -1,7 +1,7 @@
 //! Compares the boxes of records with their images, without decoding pixels.
 
-use crate::fields::boxes::{self, BoxesPlan};
 use crate::fields::failure::BoxesError;
+use crate::fields::kinds::boxes::{self, BoxesPlan};
 use crate::pipeline::Pipeline;
 use infeed_codec::decode::{Decoder, ImageFrame, Limits};
 use infeed_core::sample::{Field, FieldKind, Pixels, Record};

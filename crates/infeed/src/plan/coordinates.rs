@@ -2,7 +2,7 @@
 //! these, so transforms that move pixels, or mix them with another sample's, must not go unnoticed.
 
 use crate::fields::failure::part_name;
-use crate::fields::labels::DEFAULT_LABEL;
+use crate::fields::kinds::labels::DEFAULT_LABEL;
 use crate::pipeline::Pipeline;
 use infeed_codec::transform::Transform;
 use infeed_core::error::Error;

@@ -1,10 +1,10 @@
 //! The transform that makes samples of several records: `Mosaic` or `CopyPaste`.
 
-use crate::fields::boxes::BoxesPlan;
 use crate::fields::failure::part_name;
 use crate::fields::kind::PlanInput;
-use crate::fields::masks::MasksPlan;
-use crate::fields::moved::MovedFields;
+use crate::fields::kinds::boxes::BoxesPlan;
+use crate::fields::kinds::masks::MasksPlan;
+use crate::fields::kinds::moved::MovedFields;
 use infeed_codec::transform::{CopyPaste, CopyPasteDraw, Mosaic, MosaicDraw, Transform};
 use infeed_core::error::Error;
 

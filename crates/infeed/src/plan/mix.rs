@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::fields::failure::part_name;
 use crate::fields::kind::PlanInput;
-use crate::fields::labels::{label_field, mixing_transforms};
+use crate::fields::kinds::labels::{label_field, mixing_transforms};
 use crate::fields::pixels::plan::PixelPlan;
 use infeed_codec::transform::MixChoice;
 use infeed_core::error::Error;

@@ -1,9 +1,9 @@
 //! Numbers, lists, texts and bytes that batches hold as the source stores them.
 
-use super::cells::copy;
-use super::failure::TileFailure;
-use super::kind::{DrawnSample, KindPlan, PlanInput, own_bytes};
-use super::scratch::FieldScratch;
+use crate::fields::cells::copy;
+use crate::fields::failure::TileFailure;
+use crate::fields::kind::{DrawnSample, KindPlan, PlanInput, own_bytes};
+use crate::fields::scratch::FieldScratch;
 use infeed_core::batch::{ColumnKind, RowCell};
 use infeed_core::error::Error;
 use infeed_core::sample::FieldKind;

@@ -6,9 +6,9 @@
 use bytes::Bytes;
 
 use super::boxes::KeptBoxes;
-use super::failure::{BoxesError, SampleError, StageFailure, TileFailure};
-use super::moving::{PaintedPlane, SampleImage, SampleImages};
-use super::scratch::{FieldScratch, MaskScratch};
+use crate::fields::failure::{BoxesError, SampleError, StageFailure, TileFailure};
+use crate::fields::moving::{PaintedPlane, SampleImage, SampleImages};
+use crate::fields::scratch::{FieldScratch, MaskScratch};
 use infeed_codec::decode::ImageFrame;
 use infeed_codec::instances::{self, CocoMask, OBJECTS_PER_PLANE};
 use infeed_codec::transform::{MovingBox, PixelView, Step, TransformScratch};

@@ -1,8 +1,8 @@
 //! Declared boxes, checked: their field, and the fields with one row per box.
 
-use crate::fields::masks::{self, MasksPlan};
+use crate::fields::kinds::masks::{self, MasksPlan};
+use crate::fields::kinds::points::PointsPlan;
 use crate::fields::moving::check_image;
-use crate::fields::points::PointsPlan;
 use crate::pipeline::{BoxesSpec, Pipeline};
 use infeed_core::batch::ColumnKind;
 use infeed_core::error::Error;

@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 
-use super::failure::{BoxesError, SampleError, StageFailure};
-use super::moving::{SampleImage, check_image, number_of, sides};
+use crate::fields::failure::{BoxesError, SampleError, StageFailure};
+use crate::fields::moving::{SampleImage, check_image, number_of, sides};
 use crate::pipeline::{Pipeline, PointsSpec};
 use infeed_codec::decode::ImageFrame;
 use infeed_codec::transform::{MovingPoint, MovingPoints, Step};

@@ -1,9 +1,9 @@
 //! Class numbers that become soft labels, for mixing.
 
-use super::cells::bytes_of;
-use super::failure::{SampleError, TileFailure, part_name};
-use super::kind::{DrawnSample, KindPlan, PlanInput, own_bytes};
-use super::scratch::FieldScratch;
+use crate::fields::cells::bytes_of;
+use crate::fields::failure::{SampleError, TileFailure, part_name};
+use crate::fields::kind::{DrawnSample, KindPlan, PlanInput, own_bytes};
+use crate::fields::scratch::FieldScratch;
 use crate::pipeline::Pipeline;
 use infeed_codec::transform::{MixSettings, Transform};
 use infeed_core::batch::{ColumnKind, RowCell};

@@ -1,7 +1,14 @@
-//! The kinds of data. A new kind adds a line.
+//! The kinds of data that are no images. A new kind adds its module and a line to [`DECLARED`].
+
+pub(crate) mod boxes;
+pub(crate) mod labels;
+pub(crate) mod masks;
+pub(crate) mod moved;
+mod points;
+mod values;
+mod waveform;
 
 use super::kind::{KindPlan, PlanInput};
-use super::{labels, moved, values, waveform};
 use infeed_core::batch::ColumnKind;
 use infeed_core::error::Error;
 use infeed_core::sample::Size;

@@ -2,12 +2,12 @@
 //! those of a mosaic or a paste.
 
 use super::boxes::{self, BoxesPlan, KeptBoxes};
-use super::cells::copy;
-use super::failure::{StageFailure, TileFailure};
-use super::kind::{DrawnSample, KindPlan, PlanInput, own_bytes};
-use super::moving::{SampleImage, SampleImages, StageShapes};
 use super::points::{self, PointsPlan};
-use super::scratch::FieldScratch;
+use crate::fields::cells::copy;
+use crate::fields::failure::{StageFailure, TileFailure};
+use crate::fields::kind::{DrawnSample, KindPlan, PlanInput, own_bytes};
+use crate::fields::moving::{SampleImage, SampleImages, StageShapes};
+use crate::fields::scratch::FieldScratch;
 use infeed_codec::decode::ImageFrame;
 use infeed_codec::transform::MovingBox;
 use infeed_core::batch::{ColumnKind, RowCell};

@@ -4,11 +4,11 @@
 
 use std::ops::Range;
 
-use super::cells::put;
-use super::failure::{SampleError, StageFailure, TileFailure};
-use super::kind::{DrawnSample, KindPlan, PlanInput};
-use super::scratch::FieldScratch;
-use crate::pipeline::{DeclaredKind, WaveformCrop, WaveformSpec};
+use crate::fields::cells::put;
+use crate::fields::failure::{SampleError, StageFailure, TileFailure};
+use crate::fields::kind::{DrawnSample, KindPlan, PlanInput};
+use crate::fields::scratch::FieldScratch;
+use crate::pipeline::declared::{DeclaredKind, WaveformCrop, WaveformSpec};
 use infeed_codec::audio::{self, AudioHeader};
 use infeed_codec::transform::Rng;
 use infeed_core::batch::{ColumnKind, RowCell};
