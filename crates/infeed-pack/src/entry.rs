@@ -1,13 +1,12 @@
 //! Entries for finished shards and bad records, as files store them.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::form::Extensions;
+use super::shard_layout::Extensions;
 use infeed_core::error::Error;
 use infeed_raw::file;
 
@@ -95,35 +94,4 @@ pub(super) fn shard_name(number: usize, extension: &str) -> String {
 pub(super) fn shard_number(stem: &str) -> Option<usize> {
     let number = stem.strip_prefix("shard-")?.parse().ok()?;
     (shard_name(number, "") == format!("{stem}.")).then_some(number)
-}
-
-/// Returns the path of a file until it is complete. `tag` distinguishes writers of one file.
-pub(super) fn part_of(folder: &Path, name: &str, tag: &str) -> PathBuf {
-    folder.join(format!(".{name}{tag}.part"))
-}
-
-/// Writes a file under a temporary name, flushes it to disk, and renames it.
-///
-/// # Errors
-///
-/// [`Error::Write`].
-pub(super) fn write_named(folder: &Path, name: &str, tag: &str, bytes: &[u8]) -> Result<(), Error> {
-    let (path, part) = (folder.join(name), part_of(folder, name, tag));
-    let write = || -> io::Result<()> {
-        let mut file = file::create(&part)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&part, &path)
-    };
-    write().map_err(|error| {
-        // A partial file would only take space.
-        let _ = fs::remove_file(&part);
-        Error::write(&path, error)
-    })
-}
-
-/// Makes names durable, if the system supports it.
-pub(super) fn sync_folder(folder: &Path) {
-    // Not every file system can sync folders. The files themselves are on the disk.
-    let _ = File::open(folder).and_then(|folder| folder.sync_all());
 }

@@ -340,7 +340,7 @@ fn remove_others<'a>(folder: &Path, extension: &str, known: impl Iterator<Item =
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::form::Extensions;
+    use crate::shard_layout::Extensions;
 
     fn entry(number: usize) -> Entry {
         Entry {
@@ -444,7 +444,7 @@ mod tests {
     fn entries_count_up_to_the_first_gap() {
         let all: Vec<Entry> = (0..3).map(entry).collect();
         assert_eq!(unbroken(&all, "tar"), 3);
-        assert_eq!(unbroken(&all, "arrow"), 0, "of another form");
+        assert_eq!(unbroken(&all, "arrow"), 0, "of another format");
         for change in [
             |entry: &mut Entry| entry.file = shard_name(7, "tar"),
             |entry: &mut Entry| entry.end = 10,

@@ -125,7 +125,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::form::Extensions;
+    use crate::shard_layout::Extensions;
 
     fn note(number: usize) -> ShardNote {
         ShardNote {
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(found(&location, "tar", 0, 0), [0, 1, 2, 3].map(note));
         assert_eq!(found(&location, "tar", 2, 20), [2, 3].map(note));
         assert!(found(&location, "tar", 2, 10).is_empty(), "there is a gap");
-        assert!(found(&location, "arrow", 0, 0).is_empty(), "another form");
+        assert!(found(&location, "arrow", 0, 0).is_empty(), "another format");
 
         fs::write(path.join(shard_name(2, "tar")), "ab").expect("cut");
         assert_eq!(found(&location, "tar", 0, 0).len(), 2);

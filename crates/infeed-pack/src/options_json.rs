@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{PackOptions, PackedDataset};
+use super::options::PackOptions;
+use super::pack::PackedDataset;
 use infeed_codec::transform::Transform;
 use infeed_core::error::Error;
 use infeed_core::parse_problem::in_words;

@@ -16,7 +16,6 @@ const ALLOWED: &[(&str, usize)] = &[
     ("infeed-device", 12),
     ("infeed-explain", 31),
     ("infeed-feed", 10),
-    ("infeed-pack", 26),
     ("infeed-py", 7),
     ("infeed-raw", 10),
     ("infeed-source", 27),
