@@ -18,7 +18,6 @@ const ALLOWED: &[(&str, usize)] = &[
     ("infeed-feed", 10),
     ("infeed-py", 7),
     ("infeed-raw", 10),
-    ("infeed-source", 27),
     ("infeed-testkit", 5),
 ];
 

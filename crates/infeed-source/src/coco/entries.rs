@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use bytes::Bytes;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::CocoLabels;
 use crate::annotations::AnnotationRoom;
 use crate::json;
 use crate::labelled::without_mark;
@@ -15,6 +14,17 @@ use crate::listing::{Paths, Tree};
 use infeed_core::error::Error;
 use infeed_core::printable::excerpt;
 use infeed_core::sample::Size;
+
+/// Numbers in the field `labels`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CocoLabels {
+    /// The id of the category, as in the file.
+    #[default]
+    Id,
+    /// The index of the category in the order of ids, from 0.
+    Index,
+}
 
 #[derive(Deserialize)]
 pub(crate) struct ImageEntry<'a> {
