@@ -1,9 +1,12 @@
-//! Entries for finished shards and bad records, as files store them.
+//! Entries for finished shards and bad records, as files store them. A line of the journal or of a
+//! note has a checksum and a JSON object.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+use crc_fast::crc32_iscsi;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::shard_layout::Extensions;
@@ -83,6 +86,20 @@ pub fn listed_bad(folder: &Path) -> Result<Vec<u64>, Error> {
     let number = |line: &str| serde_json::from_str::<Line>(line).map(|line| line.record);
     let numbers: Result<_, serde_json::Error> = text.lines().map(number).collect();
     numbers.map_err(|error| Error::open(path, error))
+}
+
+/// Returns a value as a line with its checksum.
+pub(super) fn checked_line(value: &impl Serialize) -> String {
+    let text = serde_json::to_string(value).unwrap_or_default();
+    format!("{:08x} {text}\n", crc32_iscsi(text.as_bytes()))
+}
+
+/// Reads a line of [`checked_line`]. None for any other or incomplete line.
+pub(super) fn read_checked_line<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
+    let line = std::str::from_utf8(line).ok()?.strip_suffix('\n')?;
+    let (crc, text) = line.split_once(' ')?;
+    let crc = u32::from_str_radix(crc, 16).ok()?;
+    (crc == crc32_iscsi(text.as_bytes())).then(|| serde_json::from_str(text).ok())?
 }
 
 /// Returns the name of a shard, or of its index.

@@ -8,10 +8,9 @@
 
 use std::collections::BTreeMap;
 
-use crc_fast::crc32_iscsi;
 use serde::{Deserialize, Serialize};
 
-use super::entry::{Entry, shard_name};
+use super::entry::{Entry, checked_line, read_checked_line, shard_name};
 use super::location::{Files, OutputLocation};
 use infeed_core::error::Error;
 
@@ -42,8 +41,7 @@ pub(super) fn write(
 ) -> Result<(), Error> {
     // The name of the shard must be durable before its note.
     location.sync();
-    let text = serde_json::to_string(note).unwrap_or_default();
-    let line = format!("{:08x} {text}\n", crc32_iscsi(text.as_bytes()));
+    let line = checked_line(note);
     location.write(&shard_name(number, EXTENSION), tag, &line.into())
 }
 
@@ -74,7 +72,7 @@ pub(super) fn read_all(
                 && entry.begin().is_some()
                 && files.length(&entry.file) == Some(entry.bytes)
         };
-        if let Some(note) = parse(&bytes).filter(fits) {
+        if let Some(note) = read_checked_line(&bytes).filter(fits) {
             all.insert(number, note);
         }
     })?;
@@ -111,13 +109,6 @@ fn numbers(files: &Files) -> Vec<usize> {
 pub(super) fn names(files: &Files) -> Vec<String> {
     let numbers = numbers(files).into_iter();
     numbers.map(|n| shard_name(n, EXTENSION)).collect()
-}
-
-fn parse(bytes: &[u8]) -> Option<ShardNote> {
-    let line = std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?;
-    let (crc, text) = line.split_once(' ')?;
-    let crc = u32::from_str_radix(crc, 16).ok()?;
-    (crc == crc32_iscsi(text.as_bytes())).then(|| serde_json::from_str(text).ok())?
 }
 
 #[cfg(test)]

@@ -39,7 +39,8 @@ pub struct PackedDataset {
     pub pipeline: Pipeline,
     /// Number of records in the dataset.
     pub records: u64,
-    /// Number of bad records that were left out. [`BAD_LIST`] in its folder names them.
+    /// Number of bad records that were left out. [`BAD_LIST`](super::BAD_LIST) in its folder names
+    /// them.
     pub bad: u64,
     /// Bytes of the original records: encoded files, or values in memory.
     pub bytes_in: u64,
@@ -62,7 +63,8 @@ pub struct PackedDataset {
 /// them. Masks keep the numbers in their files, also 16-bit numbers and palettes. A gray image
 /// stays gray. Alpha is dropped unless the field is decoded as RGBA. After a transform, a mask may
 /// only have values that it had before, and the fill value. If pixels are not encoded again
-/// ([`Encoding::Keep`] without transforms), files are copied after the checks of a loader.
+/// ([`Encoding::Keep`](super::Encoding::Keep) without transforms), files are copied after the
+/// checks of a loader.
 ///
 /// `records` are the numbers of the records to pack. They are sorted and duplicates are removed.
 /// None: all. The output has the order of the source or of `options.shuffle`. A complete folder of
@@ -90,9 +92,10 @@ pub struct PackedDataset {
 /// shard that is uploaded, or four parts of 8 MiB for a longer shard.
 ///
 /// Memory holds 64 MiB of records that wait to be written and one record per thread, whatever the
-/// size of the dataset. [`Target::Npz`] adds a batch per file in progress, Arrow and Parquet add up
-/// to 64 MiB of records for a batch. Reads hold up to an eighth of the memory that this process may
-/// use, or one read if it is larger: for a source that is read in groups, a group.
+/// size of the dataset. [`Target::Npz`](super::Target::Npz) adds a batch per file in progress,
+/// Arrow and Parquet add up to 64 MiB of records for a batch. Reads hold up to an eighth of the
+/// memory that this process may use, or one read if it is larger: for a source that is read in
+/// groups, a group.
 pub fn pack(
     pipeline: &Pipeline,
     handles: &[Handle],

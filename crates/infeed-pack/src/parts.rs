@@ -124,9 +124,8 @@ impl Parts {
             return Err(Error::config("to", problem));
         };
         let input = PackInput::open(pipeline, &[], None, out, options)?;
-        let maker = input.maker(pipeline, options);
-        let plan = ShardPlan::new(&maker, &input.chosen, pipeline, options, new_layout)?;
-        drop(maker);
+        let maker = &input.maker(pipeline, options);
+        let plan = ShardPlan::new(maker, &input.chosen, pipeline, options, new_layout)?;
         Ok(Parts {
             pipeline: pipeline.clone(),
             input,

@@ -35,6 +35,7 @@ pub mod npy;
 mod open_file;
 pub mod pairs;
 pub mod panoptic;
+mod paths;
 mod reads;
 pub mod repeated;
 pub mod selected;

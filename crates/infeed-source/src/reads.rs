@@ -19,7 +19,7 @@ pub struct Read {
     /// Number that the source gives to what it reads, such as the number of a shard.
     pub key: u64,
     /// Key of the random draws of each record, in the order of `records`. A loader sets the keys if
-    /// records come from [Python](Source::python); otherwise the list is empty.
+    /// records come from [Python](crate::Source::python); otherwise the list is empty.
     pub draws: Vec<DrawKey>,
 }
 

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use crate::annotations::AnnotationRoom;
 use crate::json;
 use crate::labelled::without_mark;
-use crate::listing::{Paths, Tree};
+use crate::paths::Paths;
 use infeed_core::error::Error;
 use infeed_core::printable::excerpt;
 use infeed_core::sample::Size;
@@ -153,7 +153,7 @@ pub(crate) fn list(
         names.push(name);
         sizes.push(size);
     }
-    let mut paths = Tree::named(root, &names, follow_links).map_err(ListError::Other)?;
+    let mut paths = Paths::named(root, &names, follow_links).map_err(ListError::Other)?;
     paths.shrink();
     Ok(ListedImages { paths, ids, sizes })
 }
