@@ -21,8 +21,10 @@ use arrow_schema::extension::{
 use arrow_schema::{ArrowError, DataType, Field, Fields, Schema, SchemaRef};
 use bytes::Bytes;
 
-use super::PackError;
-use super::form::{CountedFile, Extensions, FinishedShard, PackedRecord, ShardColumn, ShardWriter};
+use super::error::PackError;
+use super::shard_layout::{
+    CountedFile, Extensions, FinishedShard, PackedRecord, ShardColumn, ShardWriter,
+};
 use infeed::pipeline::FieldSpec;
 use infeed_core::error::Error;
 use infeed_core::sample::{DType, FieldKind};

@@ -2,8 +2,8 @@
 
 use infeed_raw::jpeg_encode::{self, Subsampling};
 
-use super::PackError;
 use super::encoding::{Encoding, PngFilter, PngLevel};
+use super::error::PackError;
 use super::restart::interval;
 use infeed_codec::decode::exif_block;
 use infeed_core::sample::{Depth, Image};

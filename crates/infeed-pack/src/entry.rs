@@ -1,13 +1,15 @@
-//! Entries for finished shards and bad records, as files store them.
+//! Entries for finished shards and bad records, as files store them. A line of the journal or of a
+//! note has a checksum and a JSON object.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
+use crc_fast::crc32_iscsi;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::form::Extensions;
+use super::shard_layout::Extensions;
 use infeed_core::error::Error;
 use infeed_raw::file;
 
@@ -86,6 +88,20 @@ pub fn listed_bad(folder: &Path) -> Result<Vec<u64>, Error> {
     numbers.map_err(|error| Error::open(path, error))
 }
 
+/// Returns a value as a line with its checksum.
+pub(super) fn checked_line(value: &impl Serialize) -> String {
+    let text = serde_json::to_string(value).unwrap_or_default();
+    format!("{:08x} {text}\n", crc32_iscsi(text.as_bytes()))
+}
+
+/// Reads a line of [`checked_line`]. None for any other or incomplete line.
+pub(super) fn read_checked_line<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
+    let line = std::str::from_utf8(line).ok()?.strip_suffix('\n')?;
+    let (crc, text) = line.split_once(' ')?;
+    let crc = u32::from_str_radix(crc, 16).ok()?;
+    (crc == crc32_iscsi(text.as_bytes())).then(|| serde_json::from_str(text).ok())?
+}
+
 /// Returns the name of a shard, or of its index.
 pub(super) fn shard_name(number: usize, extension: &str) -> String {
     format!("shard-{number:06}.{extension}")
@@ -95,35 +111,4 @@ pub(super) fn shard_name(number: usize, extension: &str) -> String {
 pub(super) fn shard_number(stem: &str) -> Option<usize> {
     let number = stem.strip_prefix("shard-")?.parse().ok()?;
     (shard_name(number, "") == format!("{stem}.")).then_some(number)
-}
-
-/// Returns the path of a file until it is complete. `tag` distinguishes writers of one file.
-pub(super) fn part_of(folder: &Path, name: &str, tag: &str) -> PathBuf {
-    folder.join(format!(".{name}{tag}.part"))
-}
-
-/// Writes a file under a temporary name, flushes it to disk, and renames it.
-///
-/// # Errors
-///
-/// [`Error::Write`].
-pub(super) fn write_named(folder: &Path, name: &str, tag: &str, bytes: &[u8]) -> Result<(), Error> {
-    let (path, part) = (folder.join(name), part_of(folder, name, tag));
-    let write = || -> io::Result<()> {
-        let mut file = file::create(&part)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&part, &path)
-    };
-    write().map_err(|error| {
-        // A partial file would only take space.
-        let _ = fs::remove_file(&part);
-        Error::write(&path, error)
-    })
-}
-
-/// Makes names durable, if the system supports it.
-pub(super) fn sync_folder(folder: &Path) {
-    // Not every file system can sync folders. The files themselves are on the disk.
-    let _ = File::open(folder).and_then(|folder| folder.sync_all());
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::PackOptions;
 use super::encoding::Encoding;
-use super::form::ShardColumn;
+use super::options::PackOptions;
 use super::product::Shape;
+use super::shard_layout::ShardColumn;
 use super::targets::{Target, either};
 use infeed::pipeline::{Pipeline, SourceSpec};
 use infeed::plan::{color_mode, coordinates};

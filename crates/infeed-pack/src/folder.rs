@@ -272,7 +272,7 @@ impl Writer for FolderWriter<'_> {
             }
             // Two records may share a file name. Each writes its own part before the rename.
             let path = self.out.path().join(path);
-            self.out.write(&path, &position.to_string(), bytes)?;
+            self.out.write(&path, &format!(".{position}"), bytes)?;
             bytes_out += bytes.len() as u64;
         }
         let is_labelled = self.naming.layout == FolderLayout::Labelled;

@@ -21,9 +21,9 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-use crc_fast::crc32_iscsi;
-
-use super::entry::{BAD_LIST, Entry, JOURNAL, shard_name, shard_number};
+use super::entry::{
+    BAD_LIST, Entry, JOURNAL, checked_line, read_checked_line, shard_name, shard_number,
+};
 use super::location::{Files, OutputLocation};
 use super::note::{self, ShardNote};
 use super::output_folder::OutputFolder;
@@ -232,21 +232,14 @@ pub(super) fn find(out: &OutputFolder, extension: &str) -> Result<PreviousRun, E
 
 /// Returns a line of the journal.
 fn line(entry: &Entry) -> Vec<u8> {
-    let text = serde_json::to_string(entry).unwrap_or_default();
-    format!("{:08x} {text}\n", crc32_iscsi(text.as_bytes())).into_bytes()
+    checked_line(entry).into_bytes()
 }
 
 /// Parses the lines up to the first invalid one.
 fn parse(bytes: &[u8]) -> Vec<Entry> {
-    let whole = |line: &[u8]| -> Option<Entry> {
-        let line = std::str::from_utf8(line).ok()?.strip_suffix('\n')?;
-        let (crc, text) = line.split_once(' ')?;
-        let crc = u32::from_str_radix(crc, 16).ok()?;
-        (crc == crc32_iscsi(text.as_bytes())).then(|| serde_json::from_str(text).ok())?
-    };
     bytes
         .split_inclusive(|&byte| byte == b'\n')
-        .map_while(whole)
+        .map_while(read_checked_line)
         .collect()
 }
 
@@ -340,7 +333,7 @@ fn remove_others<'a>(folder: &Path, extension: &str, known: impl Iterator<Item =
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::form::Extensions;
+    use crate::shard_layout::Extensions;
 
     fn entry(number: usize) -> Entry {
         Entry {
@@ -444,7 +437,7 @@ mod tests {
     fn entries_count_up_to_the_first_gap() {
         let all: Vec<Entry> = (0..3).map(entry).collect();
         assert_eq!(unbroken(&all, "tar"), 3);
-        assert_eq!(unbroken(&all, "arrow"), 0, "of another form");
+        assert_eq!(unbroken(&all, "arrow"), 0, "of another format");
         for change in [
             |entry: &mut Entry| entry.file = shard_name(7, "tar"),
             |entry: &mut Entry| entry.end = 10,

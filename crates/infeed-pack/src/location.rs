@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
-use super::entry::{part_of, sync_folder, write_named};
+use super::part_file::{self, part_of, sync_folder};
 use infeed_core::error::Error;
 use infeed_raw::file;
 use infeed_source::store::{self, BucketFolder, CreateOutcome, ObjectBody};
@@ -177,7 +177,7 @@ impl OutputLocation {
     /// [`Error::Write`].
     pub(super) fn write(&self, name: &str, tag: &str, bytes: &Bytes) -> Result<(), Error> {
         match self {
-            OutputLocation::Folder(path) => write_named(path, name, tag, bytes),
+            OutputLocation::Folder(path) => part_file::write(&path.join(name), tag, bytes, true),
             OutputLocation::Bucket(folder) => folder
                 .replace(name, ObjectBody::Bytes(bytes))
                 .map_err(|error| self.not_written(name, error)),
@@ -235,7 +235,7 @@ impl OutputLocation {
     /// Returns the error of the disk.
     pub(super) fn begin(&self, name: &str, tag: &str) -> io::Result<File> {
         match self {
-            OutputLocation::Folder(path) => file::create(part_of(path, name, tag)),
+            OutputLocation::Folder(path) => file::create(part_of(&path.join(name), tag)),
             OutputLocation::Bucket(_) => tempfile::tempfile(),
         }
     }
@@ -268,7 +268,8 @@ impl OutputLocation {
         match self {
             OutputLocation::Folder(path) => {
                 file.sync_all().map_err(not_written)?;
-                fs::rename(part_of(path, name, tag), path.join(name)).map_err(not_written)?;
+                let path = path.join(name);
+                fs::rename(part_of(&path, tag), path).map_err(not_written)?;
             }
             OutputLocation::Bucket(_) => self.put_new(name, ObjectBody::File(file, length))?,
         }
@@ -280,7 +281,7 @@ impl OutputLocation {
         if let OutputLocation::Folder(path) = self {
             for name in names {
                 // A partial file would only take space.
-                let _ = fs::remove_file(part_of(path, name, tag));
+                let _ = fs::remove_file(part_of(&path.join(name), tag));
             }
         }
     }

@@ -6,17 +6,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-use super::PackError;
 use super::encode::{FileExtras, KEPT_QUALITY, PngPalette, encode_with};
 use super::encoding::Encoding;
+use super::error::PackError;
 use super::fields::{FieldWork, Work};
+use super::options::PackOptions;
 use super::product::{Product, Shape};
 use super::restart::with_restarts;
 use infeed::fields::failure::{SampleError, StageFailure};
 use infeed::fields::scratch::FieldLoss;
 use infeed::loader::losses::LossLog;
 use infeed::loader::sample_error;
-use infeed::pipeline::Decode;
+use infeed::pipeline::{Decode, Pipeline};
 use infeed_codec::decode::{ColorMode, Decoder, Format, Header, Limits, Request};
 use infeed_codec::lossless;
 use infeed_codec::transform::{PadMode, PixelView, Rng, Step, Transform, TransformScratch};
@@ -64,6 +65,28 @@ struct ImageInput {
     mode: ColorMode,
     /// EXIF orientation that the pixels do not have yet. The new file keeps it.
     orientation: u8,
+}
+
+impl<'a> Maker<'a> {
+    /// Makes the fields of a source with the decoding of a pipeline.
+    pub(super) fn new(
+        source: &'a dyn Source,
+        fields: &'a [FieldWork],
+        pipeline: &Pipeline,
+        options: &'a PackOptions,
+    ) -> Maker<'a> {
+        Maker {
+            source,
+            fields,
+            transforms: &options.transforms,
+            decode: pipeline.decode.clone().unwrap_or_default(),
+            restart: options.restart,
+            unchanged: AtomicU64::new(0),
+            verify: options.verify,
+            losses: LossLog::default(),
+            has_lost_turn: AtomicBool::new(false),
+        }
+    }
 }
 
 impl Maker<'_> {

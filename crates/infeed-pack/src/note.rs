@@ -8,10 +8,9 @@
 
 use std::collections::BTreeMap;
 
-use crc_fast::crc32_iscsi;
 use serde::{Deserialize, Serialize};
 
-use super::entry::{Entry, shard_name};
+use super::entry::{Entry, checked_line, read_checked_line, shard_name};
 use super::location::{Files, OutputLocation};
 use infeed_core::error::Error;
 
@@ -42,8 +41,7 @@ pub(super) fn write(
 ) -> Result<(), Error> {
     // The name of the shard must be durable before its note.
     location.sync();
-    let text = serde_json::to_string(note).unwrap_or_default();
-    let line = format!("{:08x} {text}\n", crc32_iscsi(text.as_bytes()));
+    let line = checked_line(note);
     location.write(&shard_name(number, EXTENSION), tag, &line.into())
 }
 
@@ -74,7 +72,7 @@ pub(super) fn read_all(
                 && entry.begin().is_some()
                 && files.length(&entry.file) == Some(entry.bytes)
         };
-        if let Some(note) = parse(&bytes).filter(fits) {
+        if let Some(note) = read_checked_line(&bytes).filter(fits) {
             all.insert(number, note);
         }
     })?;
@@ -113,19 +111,12 @@ pub(super) fn names(files: &Files) -> Vec<String> {
     numbers.map(|n| shard_name(n, EXTENSION)).collect()
 }
 
-fn parse(bytes: &[u8]) -> Option<ShardNote> {
-    let line = std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?;
-    let (crc, text) = line.split_once(' ')?;
-    let crc = u32::from_str_radix(crc, 16).ok()?;
-    (crc == crc32_iscsi(text.as_bytes())).then(|| serde_json::from_str(text).ok())?
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
 
     use super::*;
-    use crate::form::Extensions;
+    use crate::shard_layout::Extensions;
 
     fn note(number: usize) -> ShardNote {
         ShardNote {
@@ -174,7 +165,7 @@ mod tests {
         assert_eq!(found(&location, "tar", 0, 0), [0, 1, 2, 3].map(note));
         assert_eq!(found(&location, "tar", 2, 20), [2, 3].map(note));
         assert!(found(&location, "tar", 2, 10).is_empty(), "there is a gap");
-        assert!(found(&location, "arrow", 0, 0).is_empty(), "another form");
+        assert!(found(&location, "arrow", 0, 0).is_empty(), "another format");
 
         fs::write(path.join(shard_name(2, "tar")), "ab").expect("cut");
         assert_eq!(found(&location, "tar", 0, 0).len(), 2);

@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{PackOptions, PackedDataset};
+use super::options::PackOptions;
+use super::pack::PackedDataset;
 use infeed_codec::transform::Transform;
 use infeed_core::error::Error;
 use infeed_core::parse_problem::in_words;
@@ -60,8 +61,9 @@ impl PackOptions {
 }
 
 impl PackedDataset {
-    /// Returns the result as JSON, with the pipeline as in [`crate::Pipeline::to_json`]. Infinite
-    /// numbers, such as the PSNR of equal images, are null.
+    /// Returns the result as JSON, with the pipeline as in
+    /// [`Pipeline::to_json`](infeed::pipeline::Pipeline::to_json). Infinite numbers, such as the
+    /// PSNR of equal images, are null.
     pub fn to_json(&self) -> String {
         let finite = |value: f64| value.is_finite().then_some(value);
         let fidelity = self.fidelity.map(|found| {

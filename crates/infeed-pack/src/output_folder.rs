@@ -1,35 +1,24 @@
-//! The output folder: its owner, atomic writes of files, and the mark that it is complete.
+//! The output folder: its owner, writes of files, and the mark that it is complete.
 //!
 //! A local folder is locked. A folder in a bucket has no lock: two packers do the same work twice
 //! and put the same bytes.
 
 use std::collections::HashSet;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
-use bytes::Bytes;
-use serde::{Deserialize, Serialize};
-
-use super::PackOptions;
-use super::count::Totals;
 use super::entry::{BAD_LIST, Entry, JOURNAL, bad_line, shard_number};
 use super::location::{Files, OutputLocation};
+use super::manifest::{Description, MAX_BYTES, ManifestContents};
 use super::note::{self, ShardNote};
+use super::options::PackOptions;
+use super::part_file::{self, part_of};
 use super::selection::RecordSelection;
+use infeed::pipeline::Pipeline;
 use infeed::pipeline::packed::{BEGUN, MANIFEST, PIPELINE};
-use infeed::pipeline::{Pipeline, SourceSpec};
-use infeed_codec::transform::Transform;
 use infeed_core::error::Error;
-use infeed_core::random::hash_bytes;
 use infeed_raw::file;
-use infeed_source::store;
-
-/// Version of the manifest.
-const VERSION: u32 = 1;
-
-/// Maximum size in bytes of a manifest in a bucket: one with a million shards.
-const MAX_BYTES: u64 = 1 << 30;
 
 /// The output folder. A local folder is locked while this value exists.
 pub(super) struct OutputFolder {
@@ -46,76 +35,6 @@ pub(super) struct OutputFolder {
     _lock: Option<File>,
 }
 
-/// Source and settings of a packed dataset. Equal descriptions produce equal files.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Description {
-    to: String,
-    /// The source, with only the last component of each path. So the manifest contains no path of
-    /// the machine, and it has the same bytes in every folder and bucket.
-    source: serde_json::Value,
-    /// Checksum of the source with absolute paths. Absent in manifests of older versions, whose
-    /// `source` has absolute paths.
-    #[serde(default)]
-    source_id: Option<String>,
-    /// Number of records in the source.
-    of: u64,
-    /// Numbers of the chosen records. Absent if all are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    chosen: Option<Vec<u64>>,
-    orient: bool,
-    modes: serde_json::Value,
-    transforms: Vec<Transform>,
-    image: String,
-    mask: String,
-    /// Width of the tiles of JPEGs in MCUs. Absent without restart markers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    restart: Option<u16>,
-    /// Seed of the order. Absent for the source's order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    shuffle: Option<u64>,
-    /// Bytes of a shard, for formats with shards.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    shard_bytes: Option<u64>,
-    /// Records per file, for formats with a fixed number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    rows: Option<u64>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    verify: bool,
-    /// A checksum of some records, for a source in memory, whose name identifies nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    values: Option<String>,
-}
-
-/// Content of [`MANIFEST`].
-#[derive(Debug, Serialize, Deserialize)]
-struct Manifest {
-    version: u32,
-    infeed: String,
-    #[serde(flatten)]
-    description: Description,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    records: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    bytes_in: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    bytes_out: Option<u64>,
-    /// Number of bad records that were left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    bad: Option<u64>,
-    /// Class names by label.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    classes: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    shards: Vec<Entry>,
-}
-
-/// Results for the manifest of a complete dataset.
-pub(super) struct ManifestContents<'a> {
-    pub(super) totals: &'a Totals,
-    pub(super) classes: Option<&'a [String]>,
-    pub(super) shards: &'a [Entry],
-}
-
 impl OutputFolder {
     /// Creates the folder, or opens one that a run with the same options began.
     ///
@@ -130,7 +49,7 @@ impl OutputFolder {
         options: &PackOptions,
         values: Option<String>,
     ) -> Result<OutputFolder, Error> {
-        let description = describe(pipeline, chosen, options, values);
+        let description = Description::new(pipeline, chosen, options, values);
         let location = OutputLocation::of(path)?;
         if let OutputLocation::Bucket(_) = location {
             return OutputFolder::begin_in_bucket(location, description);
@@ -143,15 +62,14 @@ impl OutputFolder {
         let was_complete = manifest.exists();
         let mut shards = Vec::new();
         if was_complete {
-            shards = is_same_at(path, &manifest, &description)?;
+            shards = shards_at(path, &manifest, &description)?;
         } else if begun.exists() {
-            is_same_at(path, &begun, &description)?;
+            shards_at(path, &begun, &description)?;
         } else if !is_empty(path).map_err(|error| Error::write(path, error))? {
             return Err(not_ours(path));
         }
         if !begun.exists() {
-            let manifest = Manifest::new(&description, None);
-            write_whole(&begun, "", &manifest.text(), true)?;
+            part_file::write(&begun, "", &description.manifest(None), true)?;
         }
         let lock = match lock {
             Some(lock) => Some(lock),
@@ -182,20 +100,19 @@ impl OutputFolder {
         if files.length(MANIFEST).is_some() {
             // If it was removed meanwhile, the empty text fails the check.
             let text = location.read(MANIFEST, MAX_BYTES)?.unwrap_or_default();
-            shards = is_same(location.path(), &text, &description)?;
+            shards = description.shards_in(location.path(), &text)?;
             was_complete = true;
         } else if files.length(BEGUN).is_none() && !files.is_empty() {
             return Err(not_ours(location.path()));
         }
         let is_new = files.length(BEGUN).is_none();
         if is_new {
-            let text = Manifest::new(&description, None).text();
-            location.begin_mark(BEGUN, &text.into())?;
+            location.begin_mark(BEGUN, &description.manifest(None))?;
         }
         // Two runs with different options may begin at the same time. One then reads the other's
         // mark.
         let text = location.read(BEGUN, MAX_BYTES)?.unwrap_or_default();
-        is_same(location.path(), &text, &description)?;
+        description.shards_in(location.path(), &text)?;
         let mut out = OutputFolder {
             location,
             description,
@@ -246,7 +163,7 @@ impl OutputFolder {
         options: &PackOptions,
         values: Option<String>,
     ) -> Result<OutputFolder, Error> {
-        let description = describe(pipeline, chosen, options, values);
+        let description = Description::new(pipeline, chosen, options, values);
         let location = OutputLocation::of(path)?;
         let Some(text) = location.read(BEGUN, MAX_BYTES)? else {
             let problem = format!(
@@ -256,7 +173,7 @@ impl OutputFolder {
             );
             return Err(Error::config("out", problem));
         };
-        is_same(path, &text, &description)?;
+        description.shards_in(path, &text)?;
         Ok(OutputFolder {
             location,
             description,
@@ -310,7 +227,12 @@ impl OutputFolder {
     /// Writes a file atomically. `tag` distinguishes writers of one file.
     pub(super) fn write(&self, path: &Path, tag: &str, bytes: &[u8]) -> Result<(), Error> {
         self.check_no_link_above(path)?;
-        write_whole(path, tag, bytes, false)
+        if let Some(folder) = path.parent()
+            && !folder.exists()
+        {
+            fs::create_dir_all(folder).map_err(|error| Error::write(path, error))?;
+        }
+        part_file::write(path, tag, bytes, false)
     }
 
     /// Checks that no folder between the output folder and a file is a link: the file would be
@@ -331,7 +253,7 @@ impl OutputFolder {
     /// As [`OutputFolder::write`]. Even after a power failure, the file is either the old or the new
     /// one.
     pub(super) fn write_durable(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
-        write_whole(path, "", bytes, true)
+        part_file::write(path, "", bytes, true)
     }
 
     /// Returns the shards of a dataset that an earlier run completed.
@@ -349,7 +271,7 @@ impl OutputFolder {
         let lines: String = bad.map(bad_line).collect();
         let path = self.path().join(BAD_LIST);
         if !lines.is_empty() {
-            return write_whole(&path, "", lines.as_bytes(), true);
+            return part_file::write(&path, "", lines.as_bytes(), true);
         }
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::write(path, error)),
@@ -370,8 +292,8 @@ impl OutputFolder {
             self.check_mark()?;
         }
         self.location.write(PIPELINE, "", &text.into())?;
-        let manifest = Manifest::new(&self.description, Some(done));
-        self.location.write(MANIFEST, "", &manifest.text().into())?;
+        let manifest = self.description.manifest(Some(done));
+        self.location.write(MANIFEST, "", &manifest)?;
         self.location.sync();
         match &self.location {
             // The manifest has the content of the journal.
@@ -395,7 +317,8 @@ impl OutputFolder {
             );
             return Err(Error::config("out", problem));
         };
-        is_same(self.path(), &mark, &self.description).map(drop)
+        let shards = self.description.shards_in(self.path(), &mark);
+        shards.map(drop)
     }
 
     /// Removes notes and foreign shards from a bucket.
@@ -430,145 +353,10 @@ fn not_ours(path: &Path) -> Error {
     Error::config("out", problem)
 }
 
-impl Manifest {
-    fn new(description: &Description, done: Option<&ManifestContents<'_>>) -> Manifest {
-        let totals = done.map(|done| done.totals);
-        Manifest {
-            version: VERSION,
-            infeed: env!("CARGO_PKG_VERSION").to_owned(),
-            description: description.clone(),
-            records: totals.map(|totals| totals.done - totals.bad),
-            bytes_in: totals.map(|totals| totals.bytes_in),
-            bytes_out: totals.map(|totals| totals.bytes_out),
-            bad: totals.map(|totals| totals.bad),
-            classes: done.and_then(|done| Some(done.classes?.to_vec())),
-            shards: done.map_or(Vec::new(), |done| done.shards.to_vec()),
-        }
-    }
-
-    fn text(&self) -> Vec<u8> {
-        let mut text =
-            serde_json::to_vec_pretty(self).expect("a manifest holds plain data with string keys");
-        text.push(b'\n');
-        text
-    }
-}
-
-fn describe(
-    pipeline: &Pipeline,
-    chosen: &RecordSelection,
-    options: &PackOptions,
-    values: Option<String>,
-) -> Description {
-    let decode = pipeline.decode.clone().unwrap_or_default();
-    let json = |value| serde_json::to_value(value).unwrap_or_default();
-    let mut source = pipeline.source.clone();
-    // Sources with different spellings of one path are equal.
-    source.map_paths(absolute);
-    let source_id = checksum_of(&json_of(&source));
-    source.map_paths(|path| path.file_name().unwrap_or_default().into());
-    Description {
-        to: options.to.name().to_owned(),
-        source: json_of(&source),
-        source_id: Some(source_id),
-        of: chosen.all(),
-        chosen: chosen.some().map(<[u64]>::to_vec),
-        orient: decode.orient,
-        modes: json(&decode.modes),
-        transforms: options.transforms.clone(),
-        image: options.image.to_string(),
-        mask: options.mask.to_string(),
-        restart: options.restart,
-        shuffle: options.shuffle,
-        shard_bytes: options.to.is_shards().then_some(options.shard_bytes),
-        rows: options.rows(pipeline),
-        verify: options.verify,
-        values,
-    }
-}
-
-fn json_of(source: &SourceSpec) -> serde_json::Value {
-    serde_json::to_value(source).unwrap_or_default()
-}
-
-/// Returns the checksum of a source with absolute paths.
-fn checksum_of(source: &serde_json::Value) -> String {
-    format!("{:016x}", hash_bytes(source.to_string().as_bytes()))
-}
-
-fn is_same_at(out: &Path, file: &Path, wanted: &Description) -> Result<Vec<Entry>, Error> {
-    let text = file::read(file, u64::MAX).map_err(|error| Error::open(file, error))?;
-    is_same(out, &text.into(), wanted)
-}
-
-/// Rejects a folder with other settings. Returns the shards in its manifest.
-fn is_same(out: &Path, text: &Bytes, wanted: &Description) -> Result<Vec<Entry>, Error> {
-    let found: Option<Manifest> = serde_json::from_slice(text).ok();
-    let differs = match &found {
-        Some(found) if found.version == VERSION => found.description.difference(wanted),
-        _ => Some("its manifest is from another version of infeed".to_owned()),
-    };
-    match differs {
-        None => Ok(found.map_or(Vec::new(), |found| found.shards)),
-        Some(difference) => {
-            let problem = format!(
-                "{} was packed differently ({difference}); use a new folder, or remove that one",
-                out.display()
-            );
-            Err(Error::config("out", problem))
-        }
-    }
-}
-
-impl Description {
-    fn has_source_of(&self, wanted: &Description) -> bool {
-        let id = self.source_id.clone();
-        Some(id.unwrap_or_else(|| checksum_of(&self.source))) == wanted.source_id
-    }
-
-    /// Describes the first difference.
-    fn difference(&self, wanted: &Description) -> Option<String> {
-        let has_source = self.has_source_of(wanted);
-        let (Ok(found), Ok(wanted)) = (serde_json::to_value(self), serde_json::to_value(wanted))
-        else {
-            return Some("its manifest cannot be read".to_owned());
-        };
-        let keys = [
-            "source",
-            "of",
-            "chosen",
-            "to",
-            "transforms",
-            "image",
-            "mask",
-            "restart",
-            "shuffle",
-            "shard_bytes",
-            "rows",
-            "verify",
-            "orient",
-            "modes",
-            "values",
-        ];
-        keys.iter().find_map(|key| {
-            let (there, here) = (&found[key], &wanted[key]);
-            let is_equal = match *key {
-                "source" => has_source,
-                _ => there == here,
-            };
-            if is_equal {
-                return None;
-            }
-            Some(match *key {
-                "source" if there == here => {
-                    format!("source: {there}, at another path")
-                }
-                "chosen" => "of other records".to_owned(),
-                "values" => "of other values in memory".to_owned(),
-                key => format!("{key}: {there} there, {here} requested"),
-            })
-        })
-    }
+/// Returns the shards in a manifest on the disk, as [`Description::shards_in`].
+fn shards_at(out: &Path, file: &Path, wanted: &Description) -> Result<Vec<Entry>, Error> {
+    let manifest = file::read(file, u64::MAX).map_err(|error| Error::open(file, error))?;
+    wanted.shards_in(out, &manifest)
 }
 
 /// Creates and locks a folder, so that one process at a time writes there. None if folders cannot
@@ -631,97 +419,13 @@ fn is_empty(path: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Returns the path of a file until it is complete. The leading dot keeps it out of record
-/// listings.
-fn part_of(path: &Path, tag: &str) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.{tag}part"))
-}
-
-/// Writes to a temporary name, then renames. A `durable` file is on the disk before the rename.
-fn write_whole(path: &Path, tag: &str, bytes: &[u8], durable: bool) -> Result<(), Error> {
-    let part = part_of(path, tag);
-    let write = || -> io::Result<()> {
-        let mut file = match file::create(&part) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                if let Some(folder) = path.parent() {
-                    fs::create_dir_all(folder)?;
-                }
-                file::create(&part)?
-            }
-            file => file?,
-        };
-        file.write_all(bytes)?;
-        if durable {
-            file.sync_all()?;
-        }
-        drop(file);
-        fs::rename(&part, path)
-    };
-    write().map_err(|error| {
-        // A partial file would only take space.
-        let _ = fs::remove_file(&part);
-        Error::write(path, error)
-    })
-}
-
-/// Rejects an output in, over, or around the original.
-pub(super) fn refuse_overlap(source: &SourceSpec, out: &Path) -> Result<(), Error> {
-    let mut originals = Vec::new();
-    source.clone().map_paths(|path| {
-        originals.push(path.to_owned());
-        path.to_owned()
-    });
-    let target = absolute(out);
-    for path in originals {
-        let original = absolute(&path);
-        let how = if original == target {
-            "is"
-        } else if target.starts_with(&original) {
-            "is inside"
-        } else if original.starts_with(&target) {
-            "contains"
-        } else {
-            continue;
-        };
-        let problem = format!(
-            "{} {how} the original {}; use a folder next to it",
-            out.display(),
-            path.display()
-        );
-        return Err(Error::config("out", problem));
-    }
-    Ok(())
-}
-
-/// Returns the absolute path without links, also for a path that does not exist yet.
-pub(super) fn absolute(path: &Path) -> PathBuf {
-    if store::is_url(path) {
-        return path.to_owned();
-    }
-    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    for known in whole.ancestors() {
-        if let Ok(real) = fs::canonicalize(known) {
-            let rest = whole.strip_prefix(known).unwrap_or(Path::new(""));
-            // Without a link in the rest, `..` can be resolved by name.
-            let mut path = real;
-            for part in rest.components() {
-                match part {
-                    std::path::Component::ParentDir => {
-                        path.pop();
-                    }
-                    part => path.push(part),
-                }
-            }
-            return path;
-        }
-    }
-    whole
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
+    use crate::targets::Target;
+    use infeed::pipeline::SourceSpec;
 
     #[test]
     fn a_folder_stays_locked_when_another_mark_takes_the_place_of_the_first() {
@@ -729,7 +433,7 @@ mod tests {
         let out = folder.path().join("out");
         let pipeline = Pipeline::new(SourceSpec::folder("photos"));
         let chosen = RecordSelection::new(None, 10).expect("all");
-        let options = PackOptions::new(super::super::Target::Folder);
+        let options = PackOptions::new(Target::Folder);
         let begin = || OutputFolder::begin(&out, &pipeline, &chosen, &options, None);
         let first = begin().expect("is free");
         // Another process that found no mark before writes one now.
@@ -758,7 +462,7 @@ mod tests {
         symlink(&precious, out.join(part(BEGUN))).expect("links");
         let pipeline = Pipeline::new(SourceSpec::folder("photos"));
         let chosen = RecordSelection::new(None, 10).expect("all");
-        let options = PackOptions::new(super::super::Target::Folder);
+        let options = PackOptions::new(Target::Folder);
         let begun = OutputFolder::begin(&out, &pipeline, &chosen, &options, None).expect("begins");
         for name in ["a.jpg", "a.tar"] {
             symlink(&precious, out.join(part(name))).expect("links");

@@ -4,7 +4,7 @@
 //! pass weighs records, in any order and in any process. The second pass writes them, once their
 //! shard is known. A shard is written under a name of its writer, takes its final name when it is
 //! complete, and gets a note (`note`). Two processes may write one shard at the same time, because
-//! they write the same bytes. [`pack`](super::pack) over the same folder uses the shards with
+//! they write the same bytes. [`pack`](fn@super::pack) over the same folder uses the shards with
 //! notes, makes the missing ones, and finishes the dataset. The result has the bytes that a single
 //! process would write.
 
@@ -13,42 +13,38 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use serde_json::json;
 
 use super::entry::{Entry, bad_line, shard_name};
-use super::fields::{self, FieldWork};
-use super::form::{Form, PackedRecord};
+use super::input::PackInput;
+use super::journal;
 use super::location::OutputLocation;
 use super::make::Maker;
 use super::note::{self, ShardNote};
-use super::output_folder::{self, OutputFolder};
-use super::product::Shape;
+use super::options::PackOptions;
+use super::output_folder::OutputFolder;
+use super::overlap::absolute;
 use super::run::{CorePermits, READERS};
-use super::selection::{CLAIM, RecordSelection};
+use super::selection::CLAIM;
 use super::sequence::{PackedResult, Places, RecordsInProgress};
-use super::shards::{self, FillLevel, OpenShard, ShardLimits};
+use super::shard::{self, FillLevel, OpenShard};
+use super::shard_layout::PackedRecord;
+use super::shard_plan::{ShardPlan, check_number};
 use super::targets::format::FormatWriter;
-use super::{PackOptions, check, journal, refuse_shares, refuse_weights, select};
-use infeed::loader::losses::LossLog;
 use infeed::pipeline::Pipeline;
 use infeed::pipeline::packed::BEGUN;
 use infeed_core::error::Error;
 use infeed_core::order::Order;
-use infeed_source::Source;
 use infeed_source::walk::Claims;
 
 /// A dataset in progress, as seen by one of its processes.
 pub struct Parts {
     pipeline: Pipeline,
-    source: Arc<dyn Source>,
-    chosen: RecordSelection,
-    fields: Vec<FieldWork>,
-    form: Box<dyn Form>,
-    /// Shapes of raw pixels, and the record that determined them.
-    shapes: (Vec<Option<Shape>>, u64),
+    input: PackInput,
+    plan: ShardPlan,
     options: PackOptions,
     location: OutputLocation,
     /// Shards of an earlier run, by number.
@@ -72,17 +68,23 @@ pub struct Part {
 
 impl Parts {
     /// Begins to pack into a folder, or resumes, and finds the existing shards. No process may call
-    /// [`pack`](super::pack) on the folder until all shards exist, because `pack` removes files
+    /// [`pack`](fn@super::pack) on the folder until all shards exist, because `pack` removes files
     /// that it does not know.
     ///
     /// # Errors
     ///
-    /// As [`pack`](super::pack), and [`Error::Config`] for a format without shards or a source in
+    /// As [`pack`](fn@super::pack), and [`Error::Config`] for a format without shards or a source in
     /// memory.
     pub fn begin(pipeline: &Pipeline, out: &Path, options: &PackOptions) -> Result<Parts, Error> {
         let mut parts = Parts::open(pipeline, out, options)?;
-        let out = OutputFolder::begin(out, &parts.pipeline, &parts.chosen, &parts.options, None)?;
-        let extension = parts.form.extension();
+        let out = OutputFolder::begin(
+            out,
+            &parts.pipeline,
+            &parts.input.chosen,
+            &parts.options,
+            None,
+        )?;
+        let extension = parts.plan.layout.extension();
         let found = journal::find(&out, extension)?;
         let note = note::read_all(
             &parts.location,
@@ -103,37 +105,31 @@ impl Parts {
     /// As [`Parts::begin`].
     pub fn join(pipeline: &Pipeline, out: &Path, options: &PackOptions) -> Result<Parts, Error> {
         let parts = Parts::open(pipeline, out, options)?;
-        OutputFolder::join(out, &parts.pipeline, &parts.chosen, &parts.options, None)?;
+        OutputFolder::join(
+            out,
+            &parts.pipeline,
+            &parts.input.chosen,
+            &parts.options,
+            None,
+        )?;
         Ok(parts)
     }
 
     fn open(pipeline: &Pipeline, out: &Path, options: &PackOptions) -> Result<Parts, Error> {
-        let FormatWriter::Shards(new_form) = options.to.format().writer else {
+        let FormatWriter::Shards(new_layout) = options.to.format().writer else {
             let problem = format!(
                 "{} cannot be written by several processes; pack to shards",
                 options.to.name()
             );
             return Err(Error::config("to", problem));
         };
-        check(options, pipeline, out)?;
-        refuse_weights(pipeline, options)?;
-        output_folder::refuse_overlap(&pipeline.source, out)?;
-        pipeline.check_selection()?;
-        let source = pipeline.source.open(&[])?;
-        refuse_shares(&*source)?;
-        let records = select(pipeline, &*source, None)?;
-        let chosen = RecordSelection::new(records.as_deref(), source.len())?;
-        let fields = fields::arrange(pipeline, source.fields(), options)?;
-        let maker = maker(pipeline, &*source, &fields, options);
-        let shaped = super::shaped(&maker, &chosen, pipeline, options, new_form)?;
-        shards::reads_whole(&maker, options)?;
+        let input = PackInput::open(pipeline, &[], None, out, options)?;
+        let maker = &input.maker(pipeline, options);
+        let plan = ShardPlan::new(maker, &input.chosen, pipeline, options, new_layout)?;
         Ok(Parts {
             pipeline: pipeline.clone(),
-            source,
-            chosen,
-            fields,
-            form: shaped.form,
-            shapes: (shaped.shapes, shaped.first),
+            input,
+            plan,
             options: options.clone(),
             location: OutputLocation::of(out)?,
             done: Vec::new(),
@@ -157,13 +153,13 @@ impl Parts {
             })
         };
         let mut pipeline = self.pipeline.clone();
-        pipeline.source.map_paths(output_folder::absolute);
+        pipeline.source.map_paths(absolute);
         let shard_bytes = match self.options.to.batch_file() {
             None => self.options.shard_bytes,
             Some(_) => 0,
         };
         json!({
-            "places": self.chosen.len(),
+            "places": self.input.chosen.len(),
             "shard_bytes": shard_bytes,
             "shards": self.done.iter().map(shard).collect::<Vec<_>>(),
             "pipeline": pipeline,
@@ -181,7 +177,7 @@ impl Parts {
     pub fn weigh(&self, places: Range<u64>) -> Result<Vec<Option<u64>>, Error> {
         let mut weights = Vec::new();
         self.each(places, &mut |outcome| {
-            weights.push(outcome?.map(|made| self.form.weight(&made)).ok());
+            weights.push(outcome?.map(|made| self.plan.layout.weight(&made)).ok());
             Ok(())
         })?;
         Ok(weights)
@@ -194,7 +190,7 @@ impl Parts {
         let mut filling = FillLevel::default();
         for (position, weight) in weights.iter().enumerate() {
             let Some(weight) = *weight else { continue };
-            if !filling.has_room(self.most(), weight) {
+            if !filling.has_room(self.plan.limits, weight) {
                 ends.push(position as u64);
                 filling = FillLevel::default();
             }
@@ -210,11 +206,11 @@ impl Parts {
     /// Returns the error of the storage or the disk. [`Error::Config`] as for [`Parts::weigh`], and
     /// if the positions are not a shard, for example because the source has changed.
     pub fn shard(&self, number: usize, places: Range<u64>) -> Result<Part, Error> {
-        shards::check_number(number as u64 + 1, &self.options)?;
+        check_number(number as u64 + 1, &self.options)?;
         let tag = tag();
         let written = self.write(number, places, &tag);
         if written.is_err() {
-            let extensions = [self.form.extension(), "idx", note::EXTENSION];
+            let extensions = [self.plan.layout.extension(), "idx", note::EXTENSION];
             let names = extensions.map(|extension| shard_name(number, extension));
             self.location.give_up(&names, &tag);
         }
@@ -222,8 +218,8 @@ impl Parts {
     }
 
     fn write(&self, number: usize, places: Range<u64>, tag: &str) -> Result<Part, Error> {
-        let name = shard_name(number, self.form.extension());
-        let mut open = OpenShard::begin(&*self.form, &self.location, number, tag)?;
+        let name = shard_name(number, self.plan.layout.extension());
+        let mut open = OpenShard::begin(&*self.plan.layout, &self.location, number, tag)?;
         let (mut bad, mut bad_count) = (String::new(), 0);
         let end = places.end;
         let unchanged = self.each(places, &mut |outcome| {
@@ -235,18 +231,18 @@ impl Parts {
                     return Ok(());
                 }
             };
-            let weight = self.form.weight(&made);
-            if !open.filling.has_room(self.most(), weight) {
+            let weight = self.plan.layout.weight(&made);
+            if !open.filling.has_room(self.plan.limits, weight) {
                 return Err(self.no_shard(&name));
             }
             open.add(made, weight)
                 .map_err(|error| self.location.not_made(&name, error))
         })?;
-        let entry = open.entry(number, &*self.form, end, bad_count);
+        let entry = open.entry(number, &*self.plan.layout, end, bad_count);
         if entry.records == 0 {
             return Err(self.no_shard(&name));
         }
-        let entry = shards::put(&self.location, number, open.shard, entry, tag)?;
+        let entry = shard::put(&self.location, number, open.shard, entry, tag)?;
         let part = Part {
             records: entry.records,
             bad: entry.bad,
@@ -270,13 +266,6 @@ impl Parts {
         Error::config("out", problem)
     }
 
-    fn most(&self) -> ShardLimits {
-        ShardLimits {
-            records: self.form.most_records(),
-            bytes: self.options.shard_bytes,
-        }
-    }
-
     /// Makes the records at these positions and passes them to `take` in order. Errors that are not
     /// about one record end the work. Returns the number of JPEGs without markers.
     fn each(
@@ -284,25 +273,25 @@ impl Parts {
         places: Range<u64>,
         take: &mut dyn FnMut(Result<PackedResult, Error>) -> Result<(), Error>,
     ) -> Result<u64, Error> {
-        let total = self.chosen.len();
+        let total = self.input.chosen.len();
         if places.start >= places.end || places.end > total {
             let problem = format!("positions {places:?} are empty or exceed the {total} records");
             return Err(Error::config("places", problem));
         }
-        let maker = maker(&self.pipeline, &*self.source, &self.fields, &self.options);
+        let maker = self.input.maker(&self.pipeline, &self.options);
         let order = Order::new(total, self.options.shuffle).epoch(0);
         let run = Places {
-            chosen: &self.chosen,
+            chosen: &self.input.chosen,
             order: &order,
             claims: Claims::of(maker.source, CLAIM),
-            whole: shards::reads_whole(&maker, &self.options)?,
+            whole: self.plan.reads_whole,
             end: places.end,
         };
         let workers = self.options.threads();
         let makers = workers + workers.min(READERS);
         let cores = CorePermits::new(workers);
         let sequence =
-            RecordsInProgress::new(&maker, &*self.form, run, places.start, makers, cores);
+            RecordsInProgress::new(&maker, &*self.plan.layout, run, places.start, makers, cores);
         let taken = thread::scope(|scope| {
             let mut started = Vec::with_capacity(makers);
             let mut taken = Ok(0);
@@ -349,8 +338,7 @@ impl Parts {
             Err(error) if !error.is_bad_record() => Err(error),
             Err(error) => Ok(Err(error)),
             Ok(made) => {
-                let (shapes, first) = &self.shapes;
-                shards::same_shape(maker, &self.options, (shapes, *first), &made)?;
+                self.plan.check_shape(maker, &self.options, &made)?;
                 Ok(Ok::<PackedRecord, Error>(made))
             }
         }
@@ -375,27 +363,8 @@ impl std::fmt::Debug for Parts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Parts")
             .field("place", &self.location.path())
-            .field("places", &self.chosen.len())
+            .field("places", &self.input.chosen.len())
             .finish_non_exhaustive()
-    }
-}
-
-fn maker<'a>(
-    pipeline: &Pipeline,
-    source: &'a dyn Source,
-    fields: &'a [FieldWork],
-    options: &'a PackOptions,
-) -> Maker<'a> {
-    Maker {
-        source,
-        fields,
-        transforms: &options.transforms,
-        decode: pipeline.decode.clone().unwrap_or_default(),
-        restart: options.restart,
-        unchanged: AtomicU64::new(0),
-        verify: options.verify,
-        losses: LossLog::default(),
-        has_lost_turn: AtomicBool::new(false),
     }
 }
 

@@ -11,12 +11,12 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use super::PackError;
+use super::error::PackError;
 use super::fields::Work;
-use super::form::{Form, PackedRecord};
 use super::make::{Maker, PackScratch};
 use super::run::CorePermits;
 use super::selection::{ROOM_BYTES, RecordSelection};
+use super::shard_layout::{PackedRecord, ShardLayout};
 use infeed_core::error::Error;
 use infeed_core::order::Epoch;
 use infeed_source::walk::{Claims, WalkBudget};
@@ -69,7 +69,7 @@ struct SequenceState {
 /// The records in progress.
 pub(super) struct RecordsInProgress<'a> {
     maker: &'a Maker<'a>,
-    form: &'a dyn Form,
+    layout: &'a dyn ShardLayout,
     places: Places<'a>,
     cores: CorePermits,
     room: WalkBudget,
@@ -81,7 +81,7 @@ impl<'a> RecordsInProgress<'a> {
     /// Starts at position `from`. `makers` threads must call [`RecordsInProgress::work`].
     pub(super) fn new(
         maker: &'a Maker<'a>,
-        form: &'a dyn Form,
+        layout: &'a dyn ShardLayout,
         places: Places<'a>,
         from: u64,
         makers: usize,
@@ -89,7 +89,7 @@ impl<'a> RecordsInProgress<'a> {
     ) -> RecordsInProgress<'a> {
         RecordsInProgress {
             maker,
-            form,
+            layout,
             places,
             cores,
             room: WalkBudget::default(),
@@ -233,7 +233,7 @@ impl<'a> RecordsInProgress<'a> {
             }
         }
         let made = made(self.maker.source, record, products);
-        self.form
+        self.layout
             .check(&made)
             .map_err(|error| unfit(self.maker.source, record.index, error))?;
         Ok(made)
@@ -460,10 +460,10 @@ mod tests {
             has_lost_turn: AtomicBool::new(false),
         };
         let columns = fields::columns(&fields, &[None]);
-        let FormatWriter::Shards(new_form) = Target::TfRecord.format().writer else {
+        let FormatWriter::Shards(new_layout) = Target::TfRecord.format().writer else {
             panic!("shards expected");
         };
-        let form = new_form(columns, None, 1).expect("a form");
+        let layout = new_layout(columns, None, 1).expect("a layout");
         let chosen = RecordSelection::new(None, source.len()).expect("all");
         let order = Order::new(source.len(), None).epoch(0);
         let places = Places {
@@ -475,7 +475,7 @@ mod tests {
         };
         let cores = CorePermits::new(makers);
         body(&RecordsInProgress::new(
-            &maker, &*form, places, 0, makers, cores,
+            &maker, &*layout, places, 0, makers, cores,
         ));
     }
 

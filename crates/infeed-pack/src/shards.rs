@@ -14,20 +14,21 @@ use std::time::Duration;
 
 use super::count::{PackProgress, RunningTotals, Totals};
 use super::entry::{BAD_LIST, Entry, bad_line, shard_name};
-use super::form::{CountedFile, Extensions, Form, PackedRecord, ShardWriter};
 use super::journal::Journal;
 use super::location::OutputLocation;
 use super::make::Maker;
 use super::note::{self, ShardNote};
+use super::options::PackOptions;
 use super::output_folder::OutputFolder;
-use super::product::Shape;
 use super::run::{CorePermits, READERS};
 use super::selection::{CLAIM, RecordSelection};
 use super::sequence::{Places, RecordsInProgress};
-use super::{PackOptions, arrays};
+use super::shapes::none_left;
+use super::shard::{self, OpenShard};
+use super::shard_layout::{Extensions, ShardWriter};
+use super::shard_plan::{ShardPlan, check_number};
 use infeed_core::error::Error;
 use infeed_core::order::Order;
-use infeed_source::store::MAX_NAMES;
 use infeed_source::walk::Claims;
 
 /// Maximum number of shards that are finished at the same time. Each waits for the disk.
@@ -40,12 +41,9 @@ const TICK: Duration = Duration::from_millis(100);
 pub(super) struct ShardRun<'a> {
     pub(super) maker: &'a Maker<'a>,
     pub(super) chosen: &'a RecordSelection,
-    pub(super) form: &'a dyn Form,
+    pub(super) plan: &'a ShardPlan,
     pub(super) out: &'a OutputFolder,
     pub(super) options: &'a PackOptions,
-    /// Shapes of raw pixels, and the record that determined them.
-    pub(super) shapes: &'a [Option<Shape>],
-    pub(super) first: u64,
 }
 
 /// A shard with all its records.
@@ -107,7 +105,7 @@ impl ShardRun<'_> {
         &self,
         progress: &(dyn Fn(&PackProgress) -> bool + Sync),
     ) -> Result<ShardSet, Error> {
-        let journal = Journal::open(self.out, self.form.extension())?;
+        let journal = Journal::open(self.out, self.plan.layout.extension())?;
         let total = self.chosen.len();
         let (from, number) = (journal.end(), journal.entries().len());
         let counted = RunningTotals::taken_up(journal.entries(), from);
@@ -118,7 +116,7 @@ impl ShardRun<'_> {
             chosen: self.chosen,
             order: &order,
             claims: Claims::of(self.maker.source, CLAIM),
-            whole: reads_whole(self.maker, self.options)?,
+            whole: self.plan.reads_whole,
             end: total,
         };
         let workers = self.options.threads();
@@ -126,7 +124,14 @@ impl ShardRun<'_> {
         let cores = CorePermits::new(workers);
         let shared = SharedShards {
             run: self,
-            sequence: RecordsInProgress::new(self.maker, self.form, places, from, makers, cores),
+            sequence: RecordsInProgress::new(
+                self.maker,
+                &*self.plan.layout,
+                places,
+                from,
+                makers,
+                cores,
+            ),
             journal: Mutex::new(journal),
             counted: Mutex::new(counted),
             failed: Mutex::new(None),
@@ -154,7 +159,7 @@ impl ShardRun<'_> {
         if journal.entries().is_empty() {
             let first = shared.first_bad.into_inner();
             let first = first.unwrap_or_else(PoisonError::into_inner);
-            return Err(first.unwrap_or_else(arrays::none_left));
+            return Err(first.unwrap_or_else(none_left));
         }
         journal.finish(&bad)?;
         let totals = shared
@@ -166,17 +171,6 @@ impl ShardRun<'_> {
             totals,
             entries: journal.entries().to_vec(),
         })
-    }
-
-    fn most(&self) -> ShardLimits {
-        ShardLimits {
-            records: self.form.most_records(),
-            bytes: self.options.shard_bytes,
-        }
-    }
-
-    fn same_shape(&self, made: &PackedRecord) -> Result<(), Error> {
-        same_shape(self.maker, self.options, (self.shapes, self.first), made)
     }
 
     /// Rejects the bad records of an earlier run if they exceed the present `max_bad`.
@@ -309,11 +303,16 @@ impl SharedShards<'_> {
                 }
                 Err(error) => return Err(error),
             };
-            run.same_shape(&made)?;
-            let weight = run.form.weight(&made);
-            let most = run.most();
-            if let Some(last) = open.take_if(|open| !open.filling.has_room(most, weight)) {
-                let entry = last.entry(number, run.form, position, std::mem::take(&mut bad_count));
+            run.plan.check_shape(run.maker, run.options, &made)?;
+            let weight = run.plan.layout.weight(&made);
+            let limits = run.plan.limits;
+            if let Some(last) = open.take_if(|open| !open.filling.has_room(limits, weight)) {
+                let entry = last.entry(
+                    number,
+                    &*run.plan.layout,
+                    position,
+                    std::mem::take(&mut bad_count),
+                );
                 let done = FullShard {
                     number,
                     shard: last.shard,
@@ -329,13 +328,18 @@ impl SharedShards<'_> {
                 Some(shard) => shard,
                 None => {
                     check_number(number as u64 + 1, run.options)?;
-                    open.insert(OpenShard::begin(run.form, run.out.location(), number, "")?)
+                    open.insert(OpenShard::begin(
+                        &*run.plan.layout,
+                        run.out.location(),
+                        number,
+                        "",
+                    )?)
                 }
             };
             position += 1;
             let bytes_in = made.bytes_in;
             shard.add(made, weight).map_err(|error| {
-                let name = shard_name(number, run.form.extension());
+                let name = shard_name(number, run.plan.layout.extension());
                 run.out.location().not_made(&name, error)
             })?;
             let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -345,7 +349,7 @@ impl SharedShards<'_> {
             return Ok(None);
         }
         if let Some(last) = open {
-            let entry = last.entry(number, run.form, position, bad_count);
+            let entry = last.entry(number, &*run.plan.layout, position, bad_count);
             let bad = std::mem::take(&mut bad);
             let shard = last.shard;
             let done = FullShard {
@@ -394,7 +398,7 @@ impl SharedShards<'_> {
 
     fn finish(&self, full: FullShard) -> Result<(), Error> {
         let location = self.run.out.location();
-        let entry = put(location, full.number, full.shard, full.entry, "")?;
+        let entry = shard::put(location, full.number, full.shard, full.entry, "")?;
         let (number, note) = (
             full.number,
             ShardNote {
@@ -408,161 +412,5 @@ impl SharedShards<'_> {
         }
         let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
         journal.note(number, note.entry, note.bad)
-    }
-}
-
-/// Writes the rest of a shard, its index and its name, in that order. `tag` is that of
-/// [`OpenShard::begin`].
-pub(super) fn put(
-    location: &OutputLocation,
-    number: usize,
-    shard: Box<dyn ShardWriter>,
-    mut entry: Entry,
-    tag: &str,
-) -> Result<Entry, Error> {
-    let not_made = |error| location.not_made(&entry.file, error);
-    let finished = shard.finish().map_err(not_made)?;
-    let file = finished.out.into_file().map_err(not_made)?;
-    if let Some(index) = finished.index {
-        location.write_new(&shard_name(number, "idx"), tag, &index.into())?;
-    }
-    entry.bytes = location.finish(&entry.file, tag, &file)?;
-    entry.extensions = finished.extensions;
-    Ok(entry)
-}
-
-/// Returns whether the source is read in whole groups, which a shuffle would read repeatedly.
-pub(super) fn reads_whole(maker: &Maker<'_>, options: &PackOptions) -> Result<bool, Error> {
-    let groups = maker.source.groups();
-    let whole = groups.is_some_and(|groups| groups.whole);
-    if whole && options.shuffle.is_some() {
-        let problem = "the source can only be read in whole groups of records; pack it without a \
-                       shuffle first, then shuffle the result";
-        return Err(Error::config("shuffle", problem));
-    }
-    Ok(whole)
-}
-
-/// Rejects pixels of another shape than those of the first record.
-pub(super) fn same_shape(
-    maker: &Maker<'_>,
-    options: &PackOptions,
-    (shapes, first): (&[Option<Shape>], u64),
-    made: &PackedRecord,
-) -> Result<(), Error> {
-    for (at, (product, expected)) in made.products.iter().zip(shapes).enumerate() {
-        if product.shape != *expected {
-            return Err(arrays::differs(
-                options.to,
-                &maker.fields[at].name,
-                (*expected, maker.source.id(first, Some(at))),
-                (product.shape, maker.source.id(made.record, Some(at))),
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// Rejects more shards than their name pattern supports.
-pub(super) fn check_number(shards: u64, options: &PackOptions) -> Result<(), Error> {
-    if shards <= MAX_NAMES as u64 {
-        return Ok(());
-    }
-    let (part, fix) = match options.to.batch_file() {
-        Some(_) => ("rows", "give each file more rows"),
-        None => ("shard_bytes", "make them larger"),
-    };
-    let problem = format!("this makes over {MAX_NAMES} files, more than a pattern can name; {fix}");
-    Err(Error::config(part, problem))
-}
-
-/// Limits of a shard.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ShardLimits {
-    pub(super) records: u64,
-    pub(super) bytes: u64,
-}
-
-/// Fill level of a shard. Only this type decides where shards end.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct FillLevel {
-    records: u64,
-    bytes: u64,
-}
-
-impl FillLevel {
-    /// Returns whether one more record fits. The first record always fits.
-    pub(super) fn has_room(&self, most: ShardLimits, weight: u64) -> bool {
-        self.records == 0
-            || (self.records < most.records && self.bytes.saturating_add(weight) <= most.bytes)
-    }
-
-    pub(super) fn add(&mut self, weight: u64) {
-        self.records += 1;
-        self.bytes = self.bytes.saturating_add(weight);
-    }
-}
-
-/// The current shard.
-pub(super) struct OpenShard {
-    pub(super) shard: Box<dyn ShardWriter>,
-    pub(super) filling: FillLevel,
-    bytes_in: u64,
-}
-
-impl OpenShard {
-    /// Begins a shard in a file without its final name.
-    pub(super) fn begin(
-        form: &dyn Form,
-        location: &OutputLocation,
-        number: usize,
-        tag: &str,
-    ) -> Result<OpenShard, Error> {
-        let name = shard_name(number, form.extension());
-        let begin = || form.begin(CountedFile::new(location.begin(&name, tag)?));
-        Ok(OpenShard {
-            shard: begin().map_err(|error| location.not_made(&name, error))?,
-            filling: FillLevel::default(),
-            bytes_in: 0,
-        })
-    }
-
-    pub(super) fn add(&mut self, made: PackedRecord, weight: u64) -> std::io::Result<()> {
-        self.filling.add(weight);
-        self.bytes_in += made.bytes_in;
-        self.shard.add(made)
-    }
-
-    /// Returns its journal entry. Values that only the finished file has are added later.
-    pub(super) fn entry(&self, number: usize, form: &dyn Form, end: u64, bad: u64) -> Entry {
-        Entry {
-            file: shard_name(number, form.extension()),
-            end,
-            records: self.filling.records,
-            bytes: 0,
-            bytes_in: self.bytes_in,
-            bad,
-            listed_bytes: 0,
-            extensions: Extensions::new(),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Target;
-
-    #[test]
-    fn no_more_shards_are_begun_than_a_pattern_can_name() {
-        let options = PackOptions::new(Target::WebDataset);
-        assert!(check_number(1_000_000, &options).is_ok());
-
-        let refused = check_number(1_000_001, &options).expect_err("too many");
-
-        assert!(
-            refused.to_string().contains("make them larger"),
-            "{refused}"
-        );
     }
 }

@@ -9,13 +9,14 @@ use arrow_array::{Array as _, RecordBatch};
 use arrow_schema::Schema;
 
 use super::columns::ColumnRequest;
-use super::columns::table::rows::{FirstBytes, Rows, words};
-use super::columns::table::{Columns, FirstValues};
+use super::columns::table::rows::Rows;
+use super::columns::table::{Columns, FirstBytes, FirstValues, words};
+use super::label::{label_field, label_value};
 use super::left_out::LeftOut;
 use super::memory::{hand_over, resident_reads};
-use super::{Admission, Read, ReadError, Sink, Source, is_label, whole};
+use super::{Admission, Read, ReadError, Sink, Source};
 use infeed_core::error::Error;
-use infeed_core::sample::{Field, FieldKind, RecordId};
+use infeed_core::sample::{Field, RecordId};
 
 /// Concatenated record batches in memory.
 #[derive(Debug)]
@@ -139,12 +140,9 @@ impl Source for Batches {
     }
 
     fn label(&self, record: u64) -> Option<i64> {
-        let at = self.fields().iter().position(is_label)?;
-        let FieldKind::Tensor { dtype, .. } = self.fields()[at].kind else {
-            return None;
-        };
+        let (at, dtype) = label_field(self.fields())?;
         let (batch, row) = self.locate(record);
-        whole(dtype, &self.batches[batch].field(row, at)?)
+        label_value(dtype, &self.batches[batch].field(row, at)?)
     }
 
     fn plan(&self, run: &[u64], _room_bytes: u64) -> Vec<Read> {

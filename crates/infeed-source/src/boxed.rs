@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::annotations::{AnnotationRoom, reserve};
 use super::folder::read_files;
 use super::left_out::LeftOut;
-use super::listing::Paths;
+use super::paths::Paths;
 use super::{Admission, Read, ReadError, RecordResult, Sink, Source, admitted, fingerprint};
 use infeed_codec::decode::{ColorMode, DecodeError, Decoder, Limits, Request};
 use infeed_codec::instances::{self, CocoMaskError};
@@ -595,7 +595,6 @@ impl Source for BoxedImages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::listing::Tree;
     use crate::read_one;
     use infeed_core::exec::budget::BudgetError;
     use std::fs;
@@ -626,7 +625,7 @@ mod tests {
         if let Some(file) = file {
             fs::write(root.path().join("a"), file).expect("writes");
         }
-        let paths = Tree::named(root.path(), &["a".to_owned()], true).expect("a list");
+        let paths = Paths::named(root.path(), &["a".to_owned()], true).expect("a list");
         let source = BoxedImages::new(paths, fields(&[]), None, None, AnnotationRoom::of(1 << 20));
         let mut source = source.with_sizes(vec![stated]).annotated(image);
         source.end_record();
@@ -719,7 +718,7 @@ mod tests {
     #[test]
     fn files_of_a_list_whose_folder_is_gone_are_an_error_of_the_storage() {
         let root = tempfile::tempdir().expect("a folder");
-        let paths = Tree::named(root.path(), &["a".to_owned()], true).expect("a list");
+        let paths = Paths::named(root.path(), &["a".to_owned()], true).expect("a list");
         let mut source =
             BoxedImages::new(paths, fields(&[]), None, None, AnnotationRoom::of(1 << 20));
         source.end_record();
@@ -734,7 +733,7 @@ mod tests {
     /// Opens a list of one image file with `count` boxes.
     fn boxed(root: &Path, count: usize, room: u64) -> Result<BoxedImages, String> {
         fs::write(root.join("a"), b"pixels").expect("writes");
-        let paths = Tree::named(root, &["a".to_owned()], true).expect("a list");
+        let paths = Paths::named(root, &["a".to_owned()], true).expect("a list");
         let room = AnnotationRoom::of(room);
         let mut source = BoxedImages::new(paths, fields(&[]), None, None, room);
         for _ in 0..count {
@@ -781,7 +780,7 @@ mod tests {
     fn numbers_of_segments_count_in_the_room_of_annotations() {
         let root = tempfile::tempdir().expect("a folder");
         fs::write(root.path().join("a"), b"pixels").expect("writes");
-        let paths = || Tree::named(root.path(), &["a".to_owned()], true).expect("a list");
+        let paths = || Paths::named(root.path(), &["a".to_owned()], true).expect("a list");
         let room = AnnotationRoom::of(27);
         let source = BoxedImages::new(paths(), fields(&[]), None, None, room);
         let mut source = source.with_segments(paths());

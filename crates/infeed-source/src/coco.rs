@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
+pub use self::entries::CocoLabels;
 use self::entries::{annotation_text, area, categories, crowd, list, required, valid_box};
 use super::annotations::AnnotationRoom;
 use super::boxed::{self, BoxedImages};
@@ -32,17 +33,6 @@ pub const MASKS: &str = "masks";
 
 /// Most keypoints of an object. COCO has 17, its whole bodies have 133.
 const MAX_KEYPOINTS: usize = 1000;
-
-/// Numbers in the field `labels`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CocoLabels {
-    /// The id of the category, as in the file.
-    #[default]
-    Id,
-    /// The index of the category in the order of ids, from 0.
-    Index,
-}
 
 /// Values are JSON text: see [`json`].
 #[derive(Deserialize)]

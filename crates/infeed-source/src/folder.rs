@@ -14,8 +14,9 @@ use super::class_names::ClassNames;
 use super::extensions::without_images;
 use super::labelled::check_is_data;
 use super::left_out::LeftOut;
-use super::listing::{Paths, Tree};
+use super::listing::Tree;
 use super::open_file::OpenFile;
+use super::paths::Paths;
 use super::{Admission, Read, ReadError, Sink, Source, admitted, fingerprint};
 use infeed_core::error::{Cause, Error};
 use infeed_core::printable::{excerpt, printable};
@@ -193,7 +194,7 @@ impl Folder {
         let wrong =
             |problem: String| Error::config("source", format!("{}: {problem}", csv.display()));
         let list = LabelList::read(csv)?;
-        let mut paths = Tree::named(root, &list.paths, follow_links)?;
+        let mut paths = Paths::named(root, &list.paths, follow_links)?;
         paths.shrink();
         let numbers: Option<Vec<i64>> = list.labels.iter().map(|text| text.parse().ok()).collect();
         let (labels, classes) = match (numbers, given) {

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use super::extensions::{has_extension, without_images};
 use super::left_out::LeftOut;
-use super::listing::{Paths, Tree};
+use super::listing::Tree;
+use super::paths::Paths;
 use crate::store;
 use crate::store::links::check_stop;
 use infeed_codec::decode::ForeignFile;

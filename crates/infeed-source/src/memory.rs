@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::{Admission, Read, ReadError, Sink, Source, is_label, whole};
+use super::label::{label_field, label_value};
+use super::{Admission, Read, ReadError, Sink, Source};
 use infeed_core::error::{Cause, Error};
 use infeed_core::sample::{Field, FieldKind, Record, RecordId};
 use infeed_raw::map::will_need;
@@ -176,11 +177,8 @@ impl Source for Memory {
     }
 
     fn label(&self, record: u64) -> Option<i64> {
-        let at = self.fields.iter().position(is_label)?;
-        let FieldKind::Tensor { dtype, .. } = self.fields[at].kind else {
-            return None;
-        };
-        whole(dtype, &self.field(at, record as usize))
+        let (at, dtype) = label_field(&self.fields)?;
+        label_value(dtype, &self.field(at, record as usize))
     }
 
     fn plan(&self, run: &[u64], _room_bytes: u64) -> Vec<Read> {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::left_out::LeftOut;
 use super::shards::values::shown;
+pub use super::source::SourceShares;
 use super::{Admission, PythonTime, Read, ReadError, Sink, Source};
 use infeed_core::error::Error;
 use infeed_core::order::mixture::{self, BLOCK};
@@ -27,15 +28,6 @@ pub struct Mix {
     /// One past the last record of each part.
     ends: Vec<u64>,
     groups: Option<Arc<Groups>>,
-}
-
-/// Shares of the mixed sources.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SourceShares {
-    /// Share of each part, relative to the others.
-    pub shares: Vec<f64>,
-    /// Positions of an epoch. None: as many as there are records.
-    pub epoch: Option<u64>,
 }
 
 impl Mix {

@@ -15,7 +15,7 @@ use super::boxed::BoxedImages;
 use super::coco::entries;
 use super::coco::{self, CocoLabels};
 use super::json;
-use super::listing::Tree;
+use super::paths::Paths;
 use infeed_codec::transform::MAX_PIXELS;
 use infeed_core::error::Error;
 
@@ -145,7 +145,7 @@ pub fn open(
     }
     let fields = coco::fields(false, true);
     let source = BoxedImages::new(images.paths, fields, Some(images.ids), classes, room);
-    let source = source.with_segments(Tree::named(segments, &names, follow_links)?);
+    let source = source.with_segments(Paths::named(segments, &names, follow_links)?);
     let mut source = source.with_sizes(images.sizes);
     for segments in found {
         for segment in segments {

@@ -15,7 +15,7 @@ use super::annotations::{AnnotationRoom, LabelFile, LongLabelFile};
 use super::boxed::{self, BoxedImages};
 use super::extensions::IMAGE_EXTENSIONS;
 use super::labelled;
-use super::listing::{Tree, check_inside};
+use super::paths::{Paths, check_inside};
 use crate::store;
 use crate::store::links::check_no_link;
 use infeed_core::error::Error;
@@ -207,7 +207,7 @@ pub fn open(
         sizes.push(stated_size(annotation.size.as_ref()));
         names.push(image_name(&folder, id, annotation.filename.as_deref()));
     }
-    let paths = Tree::named(&folder, &names, follow_links)?;
+    let paths = Paths::named(&folder, &names, follow_links)?;
     let source = BoxedImages::new(paths, fields(), None, Some(classes), room);
     let mut source = source.with_sizes(sizes);
     for of_image in objects {

@@ -193,7 +193,7 @@ const OPENS_ANY_FILE: &[(&str, &str)] = &[
     ("infeed-raw/src/near.rs", ""),
     ("infeed-core/src/probe/memory.rs", ""),
     ("infeed-core/src/probe/mod.rs", "/proc/cpuinfo"),
-    ("infeed-pack/src/entry.rs", "File::open(folder)"),
+    ("infeed-pack/src/part_file.rs", "File::open(folder)"),
     (
         "infeed-pack/src/output_folder.rs",
         "Ok(folder) = File::open(path)",

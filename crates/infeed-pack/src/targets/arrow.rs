@@ -9,9 +9,11 @@ use arrow_ipc::MetadataVersion;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 
 use super::format::{FormatWriter, OutputFormat, PixelStorage};
-use crate::PackError;
 use crate::columnar::{BatchLimits, BatchWriter, BatchedFile, ColumnConverters, io_error};
-use crate::form::{CountedFile, Extensions, Form, PackedRecord, ShardColumn, ShardWriter};
+use crate::error::PackError;
+use crate::shard_layout::{
+    CountedFile, Extensions, PackedRecord, ShardColumn, ShardLayout, ShardWriter,
+};
 use infeed::pipeline::SourceSpec;
 use infeed_core::error::Error;
 
@@ -30,26 +32,26 @@ pub(super) static FORMAT: OutputFormat = OutputFormat {
     name: "arrow",
     summary: "Arrow IPC, mapped and read without a copy; also raw pixels (--encode raw)",
     pixels: PixelStorage::Any,
-    writer: FormatWriter::Shards(|columns, _, _| Ok(Box::new(ArrowForm::new(columns)?))),
+    writer: FormatWriter::Shards(|columns, _, _| Ok(Box::new(ArrowLayout::new(columns)?))),
     batch_file: None,
 };
 
 /// Arrow IPC files.
-struct ArrowForm {
+struct ArrowLayout {
     columns: ColumnConverters,
 }
 
-impl ArrowForm {
+impl ArrowLayout {
     /// # Errors
     ///
     /// As [`ColumnConverters::new`].
-    fn new(columns: Vec<ShardColumn>) -> Result<ArrowForm, Error> {
+    fn new(columns: Vec<ShardColumn>) -> Result<ArrowLayout, Error> {
         let columns = ColumnConverters::new(columns, false, HashMap::new())?;
-        Ok(ArrowForm { columns })
+        Ok(ArrowLayout { columns })
     }
 }
 
-impl Form for ArrowForm {
+impl ShardLayout for ArrowLayout {
     fn extension(&self) -> &'static str {
         "arrow"
     }

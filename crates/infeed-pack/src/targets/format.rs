@@ -1,6 +1,6 @@
 //! Properties of an output format.
 
-use crate::form::{Form, ShardColumn};
+use crate::shard_layout::{ShardColumn, ShardLayout};
 use infeed_core::error::Error;
 
 /// Properties of an output format.
@@ -31,7 +31,7 @@ pub(crate) enum PixelStorage {
 #[derive(Debug)]
 pub(crate) enum FormatWriter {
     /// Files of many records, written sequentially.
-    Shards(NewForm),
+    Shards(NewLayout),
     /// The writer of image files.
     ImageFiles,
     /// The writer of one array per field.
@@ -44,5 +44,5 @@ pub(crate) enum FormatWriter {
 /// # Errors
 ///
 /// [`Error::Config`] if the format cannot hold the fields.
-pub(crate) type NewForm =
-    fn(Vec<ShardColumn>, Option<&[String]>, u64) -> Result<Box<dyn Form>, Error>;
+pub(crate) type NewLayout =
+    fn(Vec<ShardColumn>, Option<&[String]>, u64) -> Result<Box<dyn ShardLayout>, Error>;

@@ -10,8 +10,8 @@ use flate2::Compression;
 use flate2::write::DeflateEncoder;
 
 use super::format::{FormatWriter, OutputFormat, PixelStorage};
-use crate::form::{
-    CountedFile, Extensions, FinishedShard, Form, PackedRecord, ShardColumn, ShardWriter,
+use crate::shard_layout::{
+    CountedFile, Extensions, FinishedShard, PackedRecord, ShardColumn, ShardLayout, ShardWriter,
 };
 use crate::{PackError, npy};
 use infeed::pipeline::SourceSpec;
@@ -29,22 +29,22 @@ pub(super) static FORMAT: OutputFormat = OutputFormat {
     name: "npz",
     summary: "one compressed NumPy file per batch, all images decoded to one size",
     pixels: PixelStorage::Decoded,
-    writer: FormatWriter::Shards(|columns, _, rows| Ok(Box::new(NpzForm::new(columns, rows)?))),
+    writer: FormatWriter::Shards(|columns, _, rows| Ok(Box::new(NpzLayout::new(columns, rows)?))),
     batch_file: Some("an npz file"),
 };
 
 /// `.npz` files.
-struct NpzForm {
+struct NpzLayout {
     columns: Vec<ShardColumn>,
     rows: u64,
 }
 
-impl NpzForm {
+impl NpzLayout {
     /// # Errors
     ///
     /// [`Error::Config`] for a field that does not fit an array, for a batch without rows, and for
     /// a batch over 2 GiB.
-    fn new(columns: Vec<ShardColumn>, rows: u64) -> Result<NpzForm, Error> {
+    fn new(columns: Vec<ShardColumn>, rows: u64) -> Result<NpzLayout, Error> {
         let mut bytes = 0_u64;
         for column in &columns {
             let Some((dtype, shape)) = &column.numbers else {
@@ -63,11 +63,11 @@ impl NpzForm {
             );
             return Err(Error::config("rows", problem));
         }
-        Ok(NpzForm { columns, rows })
+        Ok(NpzLayout { columns, rows })
     }
 }
 
-impl Form for NpzForm {
+impl ShardLayout for NpzLayout {
     fn extension(&self) -> &'static str {
         "npz"
     }

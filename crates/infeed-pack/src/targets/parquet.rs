@@ -1,4 +1,4 @@
-//! Parquet files in the form of Hugging Face. Images are `{bytes, path}`, and the metadata declares
+//! Parquet files in the layout of Hugging Face. Images are `{bytes, path}`, and the metadata declares
 //! it, so that `datasets` shows images and class names. Row groups have a limit in bytes.
 //!
 //! Source: the `Image` and `ClassLabel` features of the `datasets` package, and the key
@@ -16,9 +16,11 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use serde_json::{Value, json};
 
 use super::format::{FormatWriter, OutputFormat, PixelStorage};
-use crate::PackError;
 use crate::columnar::{BatchLimits, BatchWriter, BatchedFile, ColumnConverters};
-use crate::form::{CountedFile, Extensions, Form, PackedRecord, ShardColumn, ShardWriter};
+use crate::error::PackError;
+use crate::shard_layout::{
+    CountedFile, Extensions, PackedRecord, ShardColumn, ShardLayout, ShardWriter,
+};
 use infeed::pipeline::SourceSpec;
 use infeed_core::error::Error;
 use infeed_core::sample::FieldKind;
@@ -40,22 +42,22 @@ pub(super) static FORMAT: OutputFormat = OutputFormat {
     summary: "in the layout of Hugging Face, images as {bytes, path}",
     pixels: PixelStorage::Encoded,
     writer: FormatWriter::Shards(|columns, classes, _| {
-        Ok(Box::new(ParquetForm::new(columns, classes)?))
+        Ok(Box::new(ParquetLayout::new(columns, classes)?))
     }),
     batch_file: None,
 };
 
 /// Parquet files.
-struct ParquetForm {
+struct ParquetLayout {
     columns: ColumnConverters,
     metadata: String,
 }
 
-impl ParquetForm {
+impl ParquetLayout {
     /// # Errors
     ///
     /// As [`ColumnConverters::new`].
-    fn new(columns: Vec<ShardColumn>, classes: Option<&[String]>) -> Result<ParquetForm, Error> {
+    fn new(columns: Vec<ShardColumn>, classes: Option<&[String]>) -> Result<ParquetLayout, Error> {
         let features = columns.iter().map(|column| {
             let feature = feature(column, classes);
             (column.name.clone(), feature)
@@ -63,7 +65,7 @@ impl ParquetForm {
         let features: serde_json::Map<String, Value> = features.collect();
         let metadata = json!({ "info": { "features": features } }).to_string();
         let keys = HashMap::from([(KEY.to_owned(), metadata.clone())]);
-        Ok(ParquetForm {
+        Ok(ParquetLayout {
             columns: ColumnConverters::new(columns, true, keys)?,
             metadata,
         })
@@ -100,7 +102,7 @@ fn element_type(dtype: &'static str) -> &'static str {
     }
 }
 
-impl Form for ParquetForm {
+impl ShardLayout for ParquetLayout {
     fn extension(&self) -> &'static str {
         "parquet"
     }

@@ -18,9 +18,9 @@ use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 use half::f16;
 
 use super::format::{FormatWriter, OutputFormat, PixelStorage};
-use crate::PackError;
-use crate::form::{
-    CountedFile, Extensions, FinishedShard, Form, PackedRecord, ShardColumn, ShardWriter,
+use crate::error::PackError;
+use crate::shard_layout::{
+    CountedFile, Extensions, FinishedShard, PackedRecord, ShardColumn, ShardLayout, ShardWriter,
 };
 use infeed::pipeline::SourceSpec;
 use infeed_codec::decode::Format;
@@ -35,12 +35,12 @@ pub(super) static FORMAT: OutputFormat = OutputFormat {
     name: "tfrecord",
     summary: "tf.train.Example, for TensorFlow and other readers of the format",
     pixels: PixelStorage::Encoded,
-    writer: FormatWriter::Shards(|columns, _, _| Ok(Box::new(TfRecordForm::new(columns)?))),
+    writer: FormatWriter::Shards(|columns, _, _| Ok(Box::new(TfRecordLayout::new(columns)?))),
     batch_file: None,
 };
 
 /// Shards of `tf.train.Example`.
-struct TfRecordForm {
+struct TfRecordLayout {
     features: Vec<FeatureColumn>,
 }
 
@@ -63,11 +63,11 @@ enum FeatureSource {
     },
 }
 
-impl TfRecordForm {
+impl TfRecordLayout {
     /// # Errors
     ///
     /// [`Error::Config`] for two fields that would be one feature.
-    fn new(columns: Vec<ShardColumn>) -> Result<TfRecordForm, Error> {
+    fn new(columns: Vec<ShardColumn>) -> Result<TfRecordLayout, Error> {
         let of_images: Vec<(String, usize)> = columns
             .iter()
             .enumerate()
@@ -111,7 +111,7 @@ impl TfRecordForm {
             );
             return Err(Error::config("source", problem));
         }
-        Ok(TfRecordForm { features })
+        Ok(TfRecordLayout { features })
     }
 
     /// Returns the fields with their indices.
@@ -146,7 +146,7 @@ fn feature_name(column: &ShardColumn) -> String {
     }
 }
 
-impl Form for TfRecordForm {
+impl ShardLayout for TfRecordLayout {
     fn extension(&self) -> &'static str {
         "tfrecord"
     }
@@ -403,16 +403,16 @@ mod tests {
     #[test]
     fn a_format_field_is_one_feature_and_a_second_of_that_name_is_rejected() {
         let image = || column("image", FieldKind::Image(Pixels::Encoded));
-        let form = TfRecordForm::new(vec![column("image/format", FieldKind::Bytes), image()]);
-        let form = form.expect("one feature");
-        let names: Vec<&str> = form.features.iter().map(|one| &*one.name).collect();
+        let layout = TfRecordLayout::new(vec![column("image/format", FieldKind::Bytes), image()]);
+        let layout = layout.expect("one feature");
+        let names: Vec<&str> = layout.features.iter().map(|one| &*one.name).collect();
         assert_eq!(names, ["image/encoded", "image/format"]);
-        assert_eq!(form.fields().len(), 2);
+        assert_eq!(layout.fields().len(), 2);
 
         let ragged = FieldKind::Ragged {
             dtype: DType::Int64,
         };
-        let refused = TfRecordForm::new(vec![image(), column("image/format", ragged)]);
+        let refused = TfRecordLayout::new(vec![image(), column("image/format", ragged)]);
         let refused = refused.err().expect("two features of one name").to_string();
         assert!(refused.contains("`image/format`"), "{refused}");
     }

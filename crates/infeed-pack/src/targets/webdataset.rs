@@ -10,8 +10,8 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use super::format::{FormatWriter, OutputFormat, PixelStorage};
-use crate::form::{
-    CountedFile, Extensions, FinishedShard, Form, PackedRecord, ShardColumn, ShardWriter,
+use crate::shard_layout::{
+    CountedFile, Extensions, FinishedShard, PackedRecord, ShardColumn, ShardLayout, ShardWriter,
 };
 use crate::{PackError, npy};
 use infeed::pipeline::SourceSpec;
@@ -42,20 +42,20 @@ pub(super) static FORMAT: OutputFormat = OutputFormat {
     name: "webdataset",
     summary: "tar shards, one member per image or number; for any sequential reader",
     pixels: PixelStorage::Encoded,
-    writer: FormatWriter::Shards(|columns, _, _| Ok(Box::new(WebDatasetForm::new(columns)?))),
+    writer: FormatWriter::Shards(|columns, _, _| Ok(Box::new(WebDatasetLayout::new(columns)?))),
     batch_file: None,
 };
 
 /// WebDataset shards.
-struct WebDatasetForm {
+struct WebDatasetLayout {
     members: Vec<Member>,
 }
 
-impl WebDatasetForm {
+impl WebDatasetLayout {
     /// # Errors
     ///
     /// [`Error::Config`] for a field whose name cannot be part of an extension.
-    fn new(columns: Vec<ShardColumn>) -> Result<WebDatasetForm, Error> {
+    fn new(columns: Vec<ShardColumn>) -> Result<WebDatasetLayout, Error> {
         let member = |column: ShardColumn| {
             let name = &column.name;
             if name.contains(['/', ';', '\0']) || name.contains(char::is_whitespace) {
@@ -97,7 +97,7 @@ impl WebDatasetForm {
             );
             return Err(Error::config("source", problem));
         }
-        Ok(WebDatasetForm { members })
+        Ok(WebDatasetLayout { members })
     }
 }
 
@@ -152,7 +152,7 @@ enum FieldHeader {
     Instead(Vec<u8>),
 }
 
-impl Form for WebDatasetForm {
+impl ShardLayout for WebDatasetLayout {
     fn extension(&self) -> &'static str {
         "tar"
     }

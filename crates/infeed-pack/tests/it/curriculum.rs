@@ -384,7 +384,7 @@ fn any_workers_and_ranks_resume_a_curriculum_with_the_same_batches() {
 
         let second = ranks(5 - workers, after);
         for loader in &second {
-            let state = LoaderState::from_json(&state).expect("its own form");
+            let state = LoaderState::from_json(&state).expect("valid");
             loader.restore(&state).expect("the same run");
         }
         assert!(
@@ -691,7 +691,7 @@ fn a_selection_is_written_and_read_as_toml_and_arrays_in_memory_are_not() {
     assert_eq!(pipeline.filter[0].name, ["*.jpg"]);
     let written = pipeline.to_toml().expect("plain data");
     assert_eq!(
-        Pipeline::from_toml(&written).expect("its own form"),
+        Pipeline::from_toml(&written).expect("valid"),
         pipeline
     );
     assert_eq!(

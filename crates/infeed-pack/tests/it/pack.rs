@@ -215,7 +215,7 @@ fn arrays_give_the_same_batches_as_their_source_files() {
     assert_eq!(done.bytes_out, array.len() as u64 + written);
     let toml = done.pipeline.to_toml().expect("arrays in files");
     assert_eq!(
-        Pipeline::from_toml(&toml).expect("its own form"),
+        Pipeline::from_toml(&toml).expect("valid"),
         done.pipeline
     );
 }

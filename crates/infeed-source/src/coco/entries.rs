@@ -4,17 +4,27 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use bytes::Bytes;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::CocoLabels;
 use crate::annotations::AnnotationRoom;
 use crate::json;
 use crate::labelled::without_mark;
-use crate::listing::{Paths, Tree};
+use crate::paths::Paths;
 use infeed_core::error::Error;
 use infeed_core::printable::excerpt;
 use infeed_core::sample::Size;
+
+/// Numbers in the field `labels`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CocoLabels {
+    /// The id of the category, as in the file.
+    #[default]
+    Id,
+    /// The index of the category in the order of ids, from 0.
+    Index,
+}
 
 #[derive(Deserialize)]
 pub(crate) struct ImageEntry<'a> {
@@ -143,7 +153,7 @@ pub(crate) fn list(
         names.push(name);
         sizes.push(size);
     }
-    let mut paths = Tree::named(root, &names, follow_links).map_err(ListError::Other)?;
+    let mut paths = Paths::named(root, &names, follow_links).map_err(ListError::Other)?;
     paths.shrink();
     Ok(ListedImages { paths, ids, sizes })
 }

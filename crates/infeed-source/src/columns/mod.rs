@@ -108,19 +108,13 @@ pub fn widened(from: DType, bytes: &[u8]) -> Option<Bytes> {
     Some(Bytes::copy_from_slice(&wide.to_le_bytes()))
 }
 
-/// Reads a little-endian integer.
+/// Reads a little-endian integer, or a truth value as 0 or 1.
 fn integer(dtype: DType, bytes: &[u8]) -> Option<i64> {
-    Some(match (dtype, bytes) {
-        (DType::Bool | DType::UInt8, [byte]) => i64::from(*byte),
-        (DType::Int8, [byte]) => i64::from(*byte as i8),
-        (DType::UInt16, [a, b]) => i64::from(u16::from_le_bytes([*a, *b])),
-        (DType::Int16, [a, b]) => i64::from(i16::from_le_bytes([*a, *b])),
-        (DType::UInt32, bytes) => i64::from(u32::from_le_bytes(bytes.try_into().ok()?)),
-        (DType::Int32, bytes) => i64::from(i32::from_le_bytes(bytes.try_into().ok()?)),
-        (DType::UInt64, bytes) => i64::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()?,
-        (DType::Int64, bytes) => i64::from_le_bytes(bytes.try_into().ok()?),
-        _ => return None,
-    })
+    let dtype = match dtype {
+        DType::Bool => DType::UInt8,
+        dtype => dtype,
+    };
+    (bytes.len() == dtype.bytes()).then(|| dtype.integer(bytes))?
 }
 
 fn scalar(dtype: DType) -> FieldKind {

@@ -14,7 +14,7 @@ use ring::digest;
 use serde::Deserialize;
 use twox_hash::{XxHash3_64, XxHash64};
 
-use super::FileFormat;
+use super::format::FileFormat;
 use crate::field_spec::field_requests;
 use crate::left_out::LeftOut;
 use crate::shards::column::{ColumnEncoding, kind_of, value};

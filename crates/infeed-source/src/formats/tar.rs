@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::FileFormat;
+use super::format::FileFormat;
 use crate::columns::names_encoded_masks;
 use crate::field_spec::field_requests;
 use crate::left_out::LeftOut;

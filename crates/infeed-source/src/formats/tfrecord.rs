@@ -12,7 +12,7 @@ use bytes::Bytes;
 use crc_fast::crc32_iscsi;
 use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 
-use super::FileFormat;
+use super::format::FileFormat;
 use crate::columns::names_encoded_masks;
 use crate::field_spec::field_requests;
 use crate::left_out::LeftOut;

@@ -5,8 +5,9 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::format::ShardFormat;
 use super::index::{IndexedShard, invalid};
-use super::{ShardFormat, index_cache, text_index};
+use super::{index_cache, text_index};
 use crate::store::{Blob, unreadable};
 use infeed_core::error::Error;
 

@@ -12,6 +12,7 @@
 
 mod files;
 mod manage;
+mod piece;
 mod records;
 
 use std::fs::{self, File};
@@ -21,18 +22,17 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
-use crc_fast::{CrcAlgorithm, Digest};
 
-use super::buffers::{BufferPool, FillingBuffer, read_at};
+use super::buffers::{BufferPool, FillingBuffer};
 use super::is_url;
 use files::{PIECES, RemovablePiece, UNDER_WAY};
 use infeed_core::error::Error;
 use infeed_core::own_files::is_inside;
-use infeed_core::random::mix;
 use infeed_core::units::parse_bytes;
+use piece::{HEAD, LONGEST, OTHER, OpenPiece, PieceName};
 
 pub use files::OtherFiles;
 pub use manage::{
@@ -43,23 +43,11 @@ pub use records::{FoundPiece, RecordPieces};
 /// Bytes of a piece, except the last one of an object: as many as another request is worth.
 const PIECE: u64 = 1 << 20;
 
-/// First bytes of a cache file.
-const MAGIC: [u8; 8] = *b"INFEEDC1";
-
-/// Magic, length of the identity, length of the bytes, checksum of both.
-const HEAD: usize = 20;
-
-/// Maximum length of a piece's identity: keys have at most 1024 bytes, and URLs are rarely longer.
-const LONGEST: usize = 8 << 10;
-
 /// Default limit of the cache in bytes.
 const USUAL: u64 = 32 << 30;
 
 /// Share of the limit that remains after the oldest pieces are removed.
 const LEFT: (u64, u64) = (9, 10);
-
-/// The time of use is updated if it is older than this.
-const NOTED: Duration = Duration::from_secs(60);
 
 /// A temporary file that is older was left by a crash.
 const ABANDONED: Duration = Duration::from_secs(3600);
@@ -100,42 +88,6 @@ pub fn cache_use() -> CacheCounts {
 pub fn set_cache(folder: Option<&Path>, bytes: u64) {
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
     *given = folder.map(|folder| (folder.to_owned(), bytes));
-}
-
-/// Identity of a piece.
-#[derive(Debug)]
-struct PieceName {
-    /// Text that the file of the piece repeats.
-    text: String,
-    /// Name of its file, in a folder named by the first two digits of `folder`.
-    file: String,
-    folder: u64,
-}
-
-impl PieceName {
-    /// Name of a piece of an object.
-    fn of_object(identity: &str, number: u64) -> PieceName {
-        let text = format!("{identity} {number}");
-        let hash = |start: u64| text.bytes().fold(mix(start), |h, b| mix(h ^ u64::from(b)));
-        let (one, two) = (hash(1), hash(2));
-        PieceName {
-            file: format!("{one:016x}{two:016x}"),
-            folder: one,
-            text,
-        }
-    }
-}
-
-/// A piece whose file is open and has the right name.
-#[derive(Debug)]
-struct OpenPiece {
-    file: File,
-    offset: u64,
-    length: u64,
-    /// Checksum of the name and the bytes, as the file states it.
-    stated: u32,
-    /// Checksum of the name.
-    sum: Digest,
 }
 
 /// A folder with pieces.
@@ -332,7 +284,7 @@ impl Cache {
     /// Opens the piece with this name. `None` if there is none.
     fn find(&self, name: &PieceName) -> Result<Option<OpenPiece>, String> {
         match self.is_readable {
-            true => find(&self.root, &self.path(name), &name.text),
+            true => OpenPiece::find(&self.root, &self.path(name), &name.text),
             false => Ok(None),
         }
     }
@@ -406,15 +358,7 @@ impl Cache {
         // and may have the same process number.
         let drawn = RandomState::new().build_hasher().finish();
         let under_way = self.root.join(UNDER_WAY).join(format!("{drawn:016x}"));
-        let text = name.text.as_bytes();
-        let mut head = Vec::with_capacity(HEAD + text.len());
-        head.extend_from_slice(&MAGIC);
-        head.extend_from_slice(&(text.len() as u32).to_le_bytes());
-        head.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-        let mut sum = checksum(text);
-        sum.update(bytes);
-        head.extend_from_slice(&(sum.finalize() as u32).to_le_bytes());
-        head.extend_from_slice(text);
+        let head = name.head(bytes);
         let written = (|| {
             let mut file = File::create_new(&under_way)?;
             file.write_all(&head)?;
@@ -534,91 +478,14 @@ fn is_usable(path: &Path) -> io::Result<()> {
     })
 }
 
-/// Problem of a file with another piece than its name says.
-const OTHER: &str = "it holds another piece";
-
-/// Opens the file of a piece and reads its head. `None` if there is no file, or none of a piece.
-fn find(root: &Path, path: &Path, name: &str) -> Result<Option<OpenPiece>, String> {
-    let Ok(Some((mut file, size))) = files::open(root, path) else {
-        return Ok(None);
-    };
-    let (text, length, stated) = head(&mut file)?;
-    if text != name.as_bytes() {
-        return Err(OTHER.to_owned());
-    }
-    let offset = (HEAD + text.len()) as u64;
-    // Checked before memory is allocated for it.
-    if size != offset + length {
-        return Err(format!(
-            "it has {size} bytes instead of {}",
-            offset + length
-        ));
-    }
-    Ok(Some(OpenPiece {
-        file,
-        offset,
-        length,
-        stated,
-        sum: checksum(&text),
-    }))
-}
-
-/// Reads the head of a piece: its name, the number of its bytes, and the checksum of both.
-fn head(file: &mut File) -> Result<(Vec<u8>, u64, u32), String> {
-    let text = |error: io::Error| error.to_string();
-    let mut head = [0; HEAD];
-    file.rewind().map_err(text)?;
-    file.read_exact(&mut head).map_err(text)?;
-    let number = |at: usize| {
-        let bytes = head[at..at + 4].iter().rev();
-        bytes.fold(0_u32, |number, &byte| number << 8 | u32::from(byte))
-    };
-    let (named, length, sum) = (number(8) as usize, u64::from(number(12)), number(16));
-    if head[..8] != MAGIC || named > LONGEST {
-        return Err(OTHER.to_owned());
-    }
-    let mut name = vec![0; named];
-    file.read_exact(&mut name).map_err(text)?;
-    Ok((name, length, sum))
-}
-
-impl OpenPiece {
-    /// Reads the bytes, checks them, and notes their use.
-    fn read(mut self, buffers: &Arc<BufferPool>) -> Result<Bytes, String> {
-        let bytes = self.checked(buffers)?;
-        let used = self.file.metadata().and_then(|data| data.modified());
-        if used.is_ok_and(|time| time.elapsed().unwrap_or_default() > NOTED) {
-            // Without the update the piece may be removed sooner; nothing else depends on it.
-            let _ = self.file.set_modified(SystemTime::now());
-        }
-        Ok(bytes)
-    }
-
-    /// Reads the bytes and checks them.
-    fn checked(&mut self, buffers: &Arc<BufferPool>) -> Result<Bytes, String> {
-        let bytes = read_at(&self.file, self.offset, self.length, buffers)
-            .map_err(|error| error.to_string())?;
-        self.sum.update(&bytes);
-        let sum = self.sum.finalize() as u32;
-        match bytes.len() as u64 == self.length && sum == self.stated {
-            true => Ok(bytes),
-            false => Err("its checksum is wrong".to_owned()),
-        }
-    }
-}
-
-/// Checksum of the name of a piece, to which its bytes are added.
-fn checksum(name: &[u8]) -> Digest {
-    let mut sum = Digest::new(CrcAlgorithm::Crc32Iscsi);
-    sum.update(name);
-    sum
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
+    use std::time::SystemTime;
 
+    use super::files::MAGIC;
     use super::*;
+    use infeed_core::random::mix;
 
     /// An object in memory, and the ranges of it that were fetched.
     struct Remote {

@@ -3,10 +3,12 @@
 //! A [`Blob`] is a file or an object, open for reading. [`find`] opens the blobs that a user names
 //! by a path, a pattern or a list in braces. This module does not interpret the bytes.
 
+mod blob;
 mod buffers;
 mod cache;
 pub(crate) mod links;
 mod local;
+mod names;
 // Also in tests, which check the errors in every build.
 #[cfg(any(test, not(feature = "remote")))]
 #[cfg_attr(feature = "remote", allow(dead_code, unreachable_pub, unused_imports))]
@@ -16,17 +18,14 @@ mod pattern;
 #[cfg(feature = "remote")]
 mod remote;
 
-use std::fmt::Debug;
-use std::io;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
-use infeed_codec::decode::ForeignFile;
 use infeed_core::error::Error;
+use names::FILE;
 
+pub use blob::Blob;
+pub(crate) use blob::{parallel_reads, unreadable};
 pub use buffers::{BufferPool, held_bytes, open_file, read_file};
 pub use cache::Cache;
 pub use cache::{CacheCounts, cache_use, set_cache};
@@ -35,6 +34,7 @@ pub use cache::{
 };
 pub use cache::{FoundPiece, RecordPieces};
 pub use local::LocalFile;
+pub use names::{FilePatterns, is_url, local_path};
 #[cfg(not(feature = "remote"))]
 use no_remote as remote;
 pub use object::{
@@ -44,60 +44,6 @@ pub use object::{
 pub use pattern::MAX_NAMES;
 pub use remote::{Bucket, BucketFolder, below, look, read};
 pub use remote::{configure, entries, objects, requests};
-
-/// Prefix of the URL of a local file.
-const FILE: &str = "file://";
-
-/// Bytes at the beginning of a blob that show whether it holds data at all.
-const HEAD_BYTES: u64 = 1 << 10;
-
-/// Bytes that do not change while they are open: a file, or an object in a bucket.
-///
-/// Any thread may read any range at any time.
-pub trait Blob: Send + Sync + Debug {
-    /// Path or URL, as a user would look it up.
-    fn name(&self) -> &str;
-
-    /// Number of bytes.
-    fn len(&self) -> u64;
-
-    /// Whether there are no bytes.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Text that differs if the content was changed: time and length of a file, the tag of an
-    /// object.
-    fn stamp(&self) -> String;
-
-    /// Path of a local file; None for an object.
-    fn path(&self) -> Option<&Path> {
-        None
-    }
-
-    /// Bytes of memory that a read of `length` bytes holds.
-    fn held_bytes(&self, length: u64) -> u64 {
-        length
-    }
-
-    /// Bytes between two ranges that cost no more to read than another request would.
-    fn gap_bytes(&self) -> u64 {
-        64 << 10
-    }
-
-    /// Number of parallel reads, where a disk's number does not fit.
-    fn parallel_reads(&self) -> Option<usize> {
-        None
-    }
-
-    /// Reads a range. Returns all of it or an error, after the retries that suit the storage.
-    ///
-    /// # Errors
-    ///
-    /// The storage's error; [`io::ErrorKind::UnexpectedEof`] for a range beyond the end or a file
-    /// that was cut meanwhile.
-    fn read(&self, range: Range<u64>) -> io::Result<Bytes>;
-}
 
 /// Opens the one blob of this name; no character in it is a wildcard.
 ///
@@ -110,16 +56,6 @@ pub fn open(name: &str) -> Result<Arc<dyn Blob>, Error> {
         true => remote::open(name),
         false => Ok(Arc::new(LocalFile::new(Path::new(path))?)),
     }
-}
-
-/// Names of files that a user gives: paths, patterns and URLs.
-#[derive(Clone, Copy, Debug)]
-pub struct FilePatterns<'a> {
-    /// The names.
-    pub names: &'a [String],
-    /// Whether patterns match files through symbolic links. A path without wildcards is always
-    /// followed.
-    pub follow_links: bool,
 }
 
 /// As [`find_in`], for patterns that follow links.
@@ -166,51 +102,6 @@ pub fn find_in(patterns: FilePatterns<'_>) -> Result<Vec<Arc<dyn Blob>>, Error> 
     Ok(blobs)
 }
 
-/// Whether a path is a URL rather than a file.
-pub fn is_url(path: impl AsRef<Path>) -> bool {
-    let text = path.as_ref().to_str().unwrap_or_default();
-    // A single letter is a Windows drive.
-    text.split_once("://").is_some_and(|(scheme, _)| {
-        scheme.len() > 1
-            && scheme
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
-    })
-}
-
-/// Path of a `file://` URL; any other name unchanged.
-pub fn local_path(name: &str) -> &str {
-    name.strip_prefix(FILE).unwrap_or(name)
-}
-
-/// Error about a blob that cannot be opened as a shard. If its bytes are invalid, the message ends with
-/// a fix.
-pub(crate) fn unreadable(blob: &dyn Blob, error: io::Error) -> Error {
-    let kind = error.kind();
-    let invalid = matches!(
-        kind,
-        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
-    );
-    if invalid && let Some(found) = in_place_of_data(blob) {
-        return Error::open(blob.name(), io::Error::new(kind, found.to_string()));
-    }
-    let text = error.to_string();
-    // A fix stands after a semicolon.
-    match invalid && !text.contains("; ") {
-        true => {
-            let fixed = format!("{text}; copy the file again, or leave it out of the dataset");
-            Error::open(blob.name(), io::Error::new(kind, fixed))
-        }
-        false => Error::open(blob.name(), error),
-    }
-}
-
-/// Recognizes a blob that holds something in place of any data.
-fn in_place_of_data(blob: &dyn Blob) -> Option<ForeignFile> {
-    let head = blob.read(0..blob.len().min(HEAD_BYTES)).ok()?;
-    ForeignFile::in_place_of_data(&head)
-}
-
 /// Opens blobs by their names, without wildcards.
 ///
 /// # Errors
@@ -220,23 +111,5 @@ pub fn open_all(names: &[String]) -> Result<Vec<Arc<dyn Blob>>, Error> {
     match names.first() {
         Some(name) if is_url(name) && !name.starts_with(FILE) => remote::named(names),
         _ => names.iter().map(|name| open(name)).collect(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_url_has_a_scheme_of_at_least_two_characters() {
-        for (path, expected) in [
-            ("s3://bucket/x", true),
-            ("ftp://host", true),
-            ("/data/x", false),
-            ("C://x", false),
-            ("a b://x", false),
-        ] {
-            assert_eq!(is_url(path), expected, "{path}");
-        }
     }
 }

@@ -18,7 +18,7 @@ use infeed_testkit::server::Server;
 use serde_json::Value;
 use tempfile::TempDir;
 
-const FORMS: [Target; 5] = [
+const FORMATS: [Target; 5] = [
     Target::WebDataset,
     Target::TfRecord,
     Target::Arrow,

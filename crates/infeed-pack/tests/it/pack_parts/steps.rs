@@ -10,7 +10,7 @@ fn several_processes_write_the_bytes_of_one() {
     let root = data::photos(30);
     let photos = photos(root.path());
     let sites = Site::both("parts-of-many");
-    for to in FORMS {
+    for to in FORMATS {
         let options = options(to);
         let expected = expected(&photos, &options);
         for site in &sites {

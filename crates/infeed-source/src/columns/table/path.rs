@@ -2,7 +2,7 @@
 
 use arrow_schema::{DataType, Field as ArrowField, Schema};
 
-use super::DEPTH;
+use super::value_types::DEPTH;
 
 /// Location of a column, or of a child of structs.
 #[derive(Clone, Debug, PartialEq, Eq)]

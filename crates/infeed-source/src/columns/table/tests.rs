@@ -13,11 +13,12 @@ use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::{DataType, Field as ArrowField, Fields, Schema};
 use bytes::Bytes;
 
-use super::rows::FirstBytes;
 use super::*;
 use crate::batches::Batches;
+use crate::columns::FieldChoice;
 use crate::store::Blob;
 use crate::{ReadError, Source, read_one};
+use infeed_core::sample::DType;
 
 /// Bytes that begin like a PNG, with a different length for each record.
 pub(crate) fn picture(record: usize) -> Vec<u8> {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use infeed_raw::map::FileMap;
 
-use super::FileFormat;
+use super::format::FileFormat;
 use crate::columns::open::each;
 use crate::columns::{ColumnRequest, array_field, widened};
 use crate::field_spec::column_requests;
@@ -24,10 +24,10 @@ use crate::left_out::LeftOut;
 use crate::memory::{hand_over, resident_reads};
 use crate::npy;
 use crate::shards::index::invalid;
-use crate::store::{Blob, find_in, unreadable};
+use crate::store::{self, Blob, find_in, unreadable};
 use crate::{
     Admission, Read, ReadError, Sink, Source, admitted, files_fingerprint, group_reads,
-    handle_bytes, parallel_reads,
+    handle_bytes,
 };
 use infeed_core::error::{Cause, Error};
 use infeed_core::order::window::Groups;
@@ -402,7 +402,7 @@ impl Source for Npz {
     }
 
     fn parallel_reads(&self) -> Option<usize> {
-        parallel_reads(self.files.iter().map(|file| &*file.blob))
+        store::parallel_reads(self.files.iter().map(|file| &*file.blob))
     }
 
     fn plan(&self, run: &[u64], _room_bytes: u64) -> Vec<Read> {

@@ -5,7 +5,7 @@ mod reader;
 #[cfg(not(feature = "tables"))]
 use super::no_tables as reader;
 
-use super::FileFormat;
+use super::format::FileFormat;
 #[cfg(feature = "tables")]
 pub use reader::Parquet;
 

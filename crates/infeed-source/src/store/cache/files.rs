@@ -11,10 +11,12 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::MAGIC;
 use infeed_core::own_files::is_inside;
 use infeed_core::printable::printable;
 use infeed_raw::file;
+
+/// First bytes of the file of a piece.
+pub(super) const MAGIC: [u8; 8] = *b"INFEEDC1";
 
 /// Folder of the pieces, in folders that are named by two hexadecimal digits.
 pub(super) const PIECES: &str = "pieces";

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::files::{self, OtherFiles, RemovablePiece};
+use super::piece::{OpenPiece, head};
 use super::records::DECODED;
-use super::{HEAD, OpenPiece, checksum, head};
 use crate::store::BufferPool;
 
 /// Pieces of one dataset, bucket or server.
@@ -180,23 +180,12 @@ fn is_valid(
     piece: &RemovablePiece,
     buffers: &Arc<BufferPool>,
 ) -> io::Result<Option<bool>> {
-    let Some((mut file, size)) = files::open(root, &piece.path)? else {
+    let Some((file, size)) = files::open(root, &piece.path)? else {
         return Ok(None);
     };
-    let Ok((name, length, stated)) = head(&mut file) else {
-        return Ok(Some(false));
-    };
-    let offset = (HEAD + name.len()) as u64;
-    let sum = checksum(&name);
-    let mut open = OpenPiece {
-        file,
-        offset,
-        length,
-        stated,
-        sum,
-    };
-    let is_valid = size == offset + length && open.checked(buffers).is_ok();
-    Ok(Some(is_valid))
+    let opened = OpenPiece::new(file, size);
+    let checked = opened.and_then(|(_, mut piece)| piece.checked(buffers));
+    Ok(Some(checked.is_ok()))
 }
 
 /// Counts the bytes of all pieces again.
@@ -246,7 +235,8 @@ mod tests {
     use std::fs;
     use std::path::PathBuf;
 
-    use super::super::{Cache, PieceName, RecordPieces};
+    use super::super::piece::PieceName;
+    use super::super::{Cache, RecordPieces};
     use super::*;
 
     fn filled() -> tempfile::TempDir {
@@ -344,7 +334,7 @@ mod tests {
         }
         // Files that look like damaged pieces, behind links.
         let text = victim.join("piece");
-        fs::write(&text, [&super::super::MAGIC[..], TEXT.as_bytes()].concat()).expect("writes");
+        fs::write(&text, [&files::MAGIC[..], TEXT.as_bytes()].concat()).expect("writes");
         fs::copy(&text, victim.join("ab/fedcba9876543210fedcba9876543210")).expect("copies");
         let _ = fs::remove_dir_all(pieces.join("ab"));
         symlink(victim.join("ab"), pieces.join("ab")).expect("links");

@@ -13,7 +13,8 @@ use std::time::SystemTime;
 use bytes::Bytes;
 
 use super::files::RemovablePiece;
-use super::{AddedPiece, Cache, LONGEST, OpenPiece, PieceName};
+use super::piece::{LONGEST, OpenPiece, PieceName};
+use super::{AddedPiece, Cache};
 use crate::store::BufferPool;
 use infeed_core::error::Error;
 use infeed_core::random::mix;
@@ -204,7 +205,7 @@ mod tests {
         let path = pieces.cache.path(&pieces.name(7));
         let whole = fs::read(&path).expect("reads");
         let mut count = 0;
-        for at in (super::super::MAGIC.len()..whole.len()).step_by(5) {
+        for at in (super::super::files::MAGIC.len()..whole.len()).step_by(5) {
             let mut changed = whole.clone();
             changed[at] ^= 0x10;
             for bytes in [&changed[..], &whole[..at]] {

@@ -5,7 +5,6 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use object_store::aws::{AmazonS3Builder, resolve_bucket_region};
 use object_store::azure::MicrosoftAzureBuilder;
@@ -14,21 +13,19 @@ use object_store::http::HttpBuilder;
 use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path as Key;
-use object_store::{BackoffConfig, ClientOptions, ObjectMeta, ObjectStore, RetryConfig};
+use object_store::{ClientOptions, ObjectMeta, ObjectStore};
 
 use super::answers::LimitedConnector;
+use super::client_options::{CONNECT, client_options, once};
 use super::each_process::EachProcess;
 use super::hub::HubStore;
 use super::pace::RequestTimes;
 use super::process::NetworkThreads;
 use super::profile::AwsProfile;
 use super::settings::{RemoteSettings, RetryPolicy};
-use super::url::{Service, Url};
+use super::url::{Service, Url, encoded};
 use infeed_core::error::Error;
 use infeed_core::random::mix;
-
-/// Maximum time to connect.
-pub(super) const CONNECT: Duration = Duration::from_secs(10);
 
 /// Number of clients from which on those without a user are dropped. A process that reads from ever
 /// new servers would otherwise keep a client for each.
@@ -216,29 +213,6 @@ impl Bucket {
     }
 }
 
-/// Options of all clients. Deadlines and retries are in `fetch.rs`.
-fn client_options() -> ClientOptions {
-    ClientOptions::new()
-        .with_allow_http(true)
-        .with_timeout_disabled()
-        .with_connect_timeout(CONNECT)
-        .with_user_agent(user_agent())
-}
-
-pub(super) fn user_agent() -> object_store::HeaderValue {
-    object_store::HeaderValue::from_static(concat!("infeed/", env!("CARGO_PKG_VERSION")))
-}
-
-/// Disables the client's own retries: they would multiply with those of `fetch.rs` and would not be
-/// counted.
-fn once() -> RetryConfig {
-    RetryConfig {
-        backoff: BackoffConfig::default(),
-        max_retries: 0,
-        retry_timeout: CONNECT,
-    }
-}
-
 fn refused(error: object_store::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, error)
 }
@@ -414,21 +388,6 @@ fn http(url: &Url, settings: &RemoteSettings) -> io::Result<(BucketClient, Strin
         parts: None,
     };
     Ok((client, "http".to_owned()))
-}
-
-/// Percent-encodes the characters of a key that URLs do not hold.
-pub(super) fn encoded(key: &str) -> String {
-    let mut text = String::with_capacity(key.len());
-    for byte in key.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' => text.push(byte as char),
-            b'/' | b'-' | b'_' | b'.' | b'~' | b'+' | b'=' | b',' | b'@' | b'!' | b'(' | b')' => {
-                text.push(byte as char);
-            }
-            _ => text += &format!("%{byte:02X}"),
-        }
-    }
-    text
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::io;
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,10 +19,11 @@ use object_store::{GetOptions, GetRange, ObjectMeta};
 use tokio::time::{Instant, timeout};
 
 use super::bucket::Bucket;
+use super::counts::{BYTES, HEDGES, HEDGES_WON, RETRIES, count_request};
 use super::hub::HubProblem;
 use super::url::Service;
+use crate::store::RangeRequest;
 use crate::store::buffers::{BufferPool, FillingBuffer};
-use crate::store::{RangeRequest, RequestCounts};
 use infeed_core::random::mix;
 
 /// Maximum pause before a retry.
@@ -37,28 +38,6 @@ const LISTED: usize = 3;
 
 /// Maximum number of characters of a server's message that an error repeats.
 const WORDS: usize = 300;
-
-static REQUESTS: AtomicU64 = AtomicU64::new(0);
-static RETRIES: AtomicU64 = AtomicU64::new(0);
-static HEDGES: AtomicU64 = AtomicU64::new(0);
-static HEDGES_WON: AtomicU64 = AtomicU64::new(0);
-static BYTES: AtomicU64 = AtomicU64::new(0);
-
-/// Returns the requests of this process so far, to all buckets.
-pub fn requests() -> RequestCounts {
-    RequestCounts {
-        requests: REQUESTS.load(Ordering::Relaxed),
-        retries: RETRIES.load(Ordering::Relaxed),
-        hedges: HEDGES.load(Ordering::Relaxed),
-        hedges_won: HEDGES_WON.load(Ordering::Relaxed),
-        bytes: BYTES.load(Ordering::Relaxed),
-    }
-}
-
-/// Counts a request that follows another one: to the target of a redirect.
-pub(super) fn count_request() {
-    REQUESTS.fetch_add(1, Ordering::Relaxed);
-}
 
 /// Reason why a request returned no bytes.
 #[derive(Debug)]
@@ -183,7 +162,7 @@ impl Bucket {
         let deadline = Instant::now() + self.retry.deadline_of(bytes);
         let mut tries = Attempts::new(self, deadline);
         loop {
-            REQUESTS.fetch_add(1, Ordering::Relaxed);
+            count_request();
             let answer = timeout(once, request());
             let answer = tries.limit(async {
                 match answer.await {
@@ -272,7 +251,7 @@ impl Bucket {
             range: (!whole).then_some(GetRange::Bounded(range.clone())),
             ..GetOptions::default()
         };
-        REQUESTS.fetch_add(1, Ordering::Relaxed);
+        count_request();
         let idle = self.retry.idle;
         let answer = timeout(idle, self.store.get_opts(key, options)).await;
         let answer = match answer {

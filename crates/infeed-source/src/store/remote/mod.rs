@@ -1,12 +1,15 @@
 //! Objects in buckets and on web servers.
 //!
 //! `object_store` implements protocols, credentials and signatures. This module adds: the client
-//! for a URL (`bucket.rs`; `hub/` for the Hugging Face Hub), its settings (`settings.rs`, `profile.rs`), reads that return all bytes
-//! or fail with the reason (`fetch.rs`), a second request when the first hangs (`pace.rs`), lists
-//! (`list.rs`, `list_limits.rs`), and written objects (`write.rs`).
+//! for a URL (`bucket.rs`; `hub/` for the Hugging Face Hub), its settings (`settings.rs`,
+//! `profile.rs`, `client_options.rs`), reads that return all bytes or fail with the reason
+//! (`fetch.rs`), a second request when the first hangs (`pace.rs`), the number of requests
+//! (`counts.rs`), lists (`list.rs`, `list_limits.rs`), and written objects (`write.rs`).
 
 mod answers;
 mod bucket;
+mod client_options;
+mod counts;
 mod each_process;
 mod fetch;
 mod hub;
@@ -30,7 +33,7 @@ use super::buffers::{BufferPool, held_bytes};
 use super::cache::Cache;
 use super::{Blob, PARALLEL_READS, RangeRequest};
 pub use bucket::Bucket;
-pub use fetch::requests;
+pub use counts::requests;
 pub use list::{below, entries, look, objects};
 pub(super) use list::{matches, named, open};
 pub use settings::configure;

@@ -163,6 +163,21 @@ fn dataset_and_key(rest: &str) -> Result<(&str, &str), &'static str> {
     Ok((&rest[..end], rest[end..].trim_start_matches('/')))
 }
 
+/// Percent-encodes the characters of a key that URLs do not hold.
+pub(super) fn encoded(key: &str) -> String {
+    let mut text = String::with_capacity(key.len());
+    for byte in key.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' => text.push(byte as char),
+            b'/' | b'-' | b'_' | b'.' | b'~' | b'+' | b'=' | b',' | b'@' | b'!' | b'(' | b')' => {
+                text.push(byte as char);
+            }
+            _ => text += &format!("%{byte:02X}"),
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

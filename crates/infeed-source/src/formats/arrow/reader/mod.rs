@@ -17,17 +17,14 @@ use infeed_raw::map::FileMap;
 
 use crate::columns::ColumnRequest;
 use crate::columns::open::each;
-use crate::columns::table::rows::{FirstBytes, Rows, words};
-use crate::columns::table::{Columns, FirstValues};
+use crate::columns::table::rows::Rows;
+use crate::columns::table::{Columns, FirstBytes, FirstValues, words};
 use crate::field_spec::{FieldSpec, column_requests};
 use crate::left_out::LeftOut;
 use crate::memory::{hand_over, resident_reads};
 use crate::shards::index::invalid;
-use crate::store::{Blob, FilePatterns, find_in, unreadable};
-use crate::{
-    Admission, Read, ReadError, Sink, Source, admitted, files_fingerprint, handle_bytes,
-    parallel_reads,
-};
+use crate::store::{self, Blob, FilePatterns, find_in, unreadable};
+use crate::{Admission, Read, ReadError, Sink, Source, admitted, files_fingerprint, handle_bytes};
 use infeed_core::error::{Cause, Error};
 use infeed_core::order::window::Groups;
 use infeed_core::sample::{Field, Record, RecordId};
@@ -286,7 +283,7 @@ impl Source for Arrow {
     }
 
     fn parallel_reads(&self) -> Option<usize> {
-        parallel_reads(self.files.iter().map(|file| &*file.blob))
+        store::parallel_reads(self.files.iter().map(|file| &*file.blob))
     }
 
     fn plan(&self, run: &[u64], _room_bytes: u64) -> Vec<Read> {

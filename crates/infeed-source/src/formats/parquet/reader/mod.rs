@@ -20,15 +20,15 @@ use arrow_schema::{DataType, Field as ArrowField, FieldRef, Schema};
 use bytes::Bytes;
 
 use crate::columns::open::each;
-use crate::columns::table::rows::{FirstBytes, Rows};
-use crate::columns::table::{Columns, Conversion, FirstValues};
+use crate::columns::table::rows::Rows;
+use crate::columns::table::{Columns, Conversion, FirstBytes, FirstValues};
 use crate::field_spec::{FieldSpec, column_requests};
 use crate::left_out::LeftOut;
 use crate::shards::index::invalid;
-use crate::store::{Blob, FilePatterns, find_in, unreadable};
+use crate::store::{self, Blob, FilePatterns, find_in, unreadable};
 use crate::{
     Admission, Read, ReadError, Sink, Source, admitted, columns, files_fingerprint, group_reads,
-    handle_bytes, parallel_reads,
+    handle_bytes,
 };
 use group::{GroupChunks, Projection, chunk_range, chunk_totals};
 use infeed_core::error::{Cause, Error};
@@ -366,7 +366,7 @@ impl Source for Parquet {
     }
 
     fn parallel_reads(&self) -> Option<usize> {
-        parallel_reads(self.files.iter().map(|file| &*file.blob))
+        store::parallel_reads(self.files.iter().map(|file| &*file.blob))
     }
 
     fn plan(&self, run: &[u64], _room_bytes: u64) -> Vec<Read> {

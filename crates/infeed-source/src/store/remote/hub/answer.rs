@@ -10,8 +10,6 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use super::HubStore;
-
 /// Maximum length of a JSON answer. A page of a list has up to 1000 files of a few hundred bytes.
 const MAX_JSON: usize = 16 << 20;
 
@@ -182,70 +180,6 @@ fn next_target(text: &str) -> Option<&str> {
             return Some(target);
         }
         rest = &after[end..];
-    }
-}
-
-/// The problem that an answer without success describes.
-pub(super) fn refusal(answer: &Response, hub: &HubStore, path: &str) -> HubProblem {
-    let status = answer.status().as_u16();
-    let code = header(answer, "x-error-code").unwrap_or_default();
-    let page = format!(
-        "{}/datasets/{}",
-        hub.endpoint.as_str().trim_end_matches('/'),
-        hub.dataset
-    );
-    let denied = |text: String| HubProblem::Final(io::ErrorKind::PermissionDenied, text);
-    let missing = |text: String| HubProblem::Final(io::ErrorKind::NotFound, text);
-    match (status, code) {
-        (401 | 403, "GatedRepo") => denied(format!(
-            "its owner restricts access (status {status}); accept the terms on {page}, and set \
-             HF_TOKEN to a token of the same account"
-        )),
-        (404, "EntryNotFound") if path.is_empty() => {
-            missing(format!("revision `{}` has no files", hub.revision))
-        }
-        (404, "EntryNotFound") => missing(format!(
-            "revision `{}` has no `{path}`; check the path on {page}",
-            hub.revision
-        )),
-        (404, "RevisionNotFound") => missing(format!(
-            "it has no revision `{}`; name a branch, a tag or a commit after `@`",
-            hub.revision
-        )),
-        (401 | 403, _) if hub.token.is_none() => denied(format!(
-            "the Hub shows no such dataset without a token (status {status}); check the name \
-             `{}`, or set HF_TOKEN for a private dataset",
-            hub.dataset
-        )),
-        (401 | 403, _) => denied(format!(
-            "the Hub does not accept the token for this dataset (status {status}); check HF_TOKEN, \
-             its permissions, and the name `{}`",
-            hub.dataset
-        )),
-        (404, "RepoNotFound") => missing(format!(
-            "the Hub has no dataset `{}` that this token may read; check the name, and set HF_TOKEN \
-             for a private dataset",
-            hub.dataset
-        )),
-        (404, _) if path.is_empty() => missing(format!(
-            "the Hub has no dataset `{}` with revision `{}`; check both names",
-            hub.dataset, hub.revision
-        )),
-        (404, _) => missing(format!(
-            "revision `{}` has no `{path}`; check the path on {page}",
-            hub.revision
-        )),
-        (416, _) => {
-            let problem = "it is shorter than it was when it was listed".to_owned();
-            HubProblem::Final(io::ErrorKind::Other, problem)
-        }
-        (408 | 429 | 500 | 502..=599, _) => {
-            HubProblem::Passing(format!("the server answered with status {status}"))
-        }
-        _ => {
-            let problem = format!("the server answered with status {status}");
-            HubProblem::Final(io::ErrorKind::Other, problem)
-        }
     }
 }
 

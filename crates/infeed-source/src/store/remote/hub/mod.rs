@@ -27,12 +27,12 @@ use object_store::{
 use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, HeaderValue, RANGE};
 use reqwest::{Client, Method, Response, StatusCode, Url as Link};
 
-use super::bucket::encoded;
-use super::fetch::count_request;
+use super::client_options::{CONNECT, user_agent};
+use super::counts::count_request;
 use super::settings::RemoteSettings;
-use super::url::Url;
+use super::url::{Url, encoded};
 pub(super) use answer::HubProblem;
-use answer::{Commit, TreeEntry, content_range, json, redirect, refusal, size, tag};
+use answer::{Commit, TreeEntry, content_range, header, json, redirect, size, tag};
 use rate::RateLimit;
 use settings::HubSettings;
 
@@ -95,8 +95,8 @@ impl HubStore {
         let (dataset, revision) = url.dataset();
         let build = |builder: reqwest::ClientBuilder| {
             builder
-                .user_agent(super::bucket::user_agent())
-                .connect_timeout(super::bucket::CONNECT)
+                .user_agent(user_agent())
+                .connect_timeout(CONNECT)
                 // Redirects to other hosts must not carry the token.
                 .redirect(reqwest::redirect::Policy::none())
                 .build()
@@ -206,7 +206,71 @@ impl HubStore {
     fn successful(&self, answer: Response, path: &str) -> object_store::Result<Response> {
         match answer.status().is_success() {
             true => Ok(answer),
-            false => Err(refusal(&answer, self, path).into()),
+            false => Err(self.refusal(&answer, path).into()),
+        }
+    }
+
+    /// Returns the problem that an answer without success describes.
+    fn refusal(&self, answer: &Response, path: &str) -> HubProblem {
+        let status = answer.status().as_u16();
+        let code = header(answer, "x-error-code").unwrap_or_default();
+        let page = format!(
+            "{}/datasets/{}",
+            self.endpoint.as_str().trim_end_matches('/'),
+            self.dataset
+        );
+        let denied = |text: String| HubProblem::Final(io::ErrorKind::PermissionDenied, text);
+        let missing = |text: String| HubProblem::Final(io::ErrorKind::NotFound, text);
+        match (status, code) {
+            (401 | 403, "GatedRepo") => denied(format!(
+                "its owner restricts access (status {status}); accept the terms on {page}, and set \
+                 HF_TOKEN to a token of the same account"
+            )),
+            (404, "EntryNotFound") if path.is_empty() => {
+                missing(format!("revision `{}` has no files", self.revision))
+            }
+            (404, "EntryNotFound") => missing(format!(
+                "revision `{}` has no `{path}`; check the path on {page}",
+                self.revision
+            )),
+            (404, "RevisionNotFound") => missing(format!(
+                "it has no revision `{}`; name a branch, a tag or a commit after `@`",
+                self.revision
+            )),
+            (401 | 403, _) if self.token.is_none() => denied(format!(
+                "the Hub shows no such dataset without a token (status {status}); check the name \
+                 `{}`, or set HF_TOKEN for a private dataset",
+                self.dataset
+            )),
+            (401 | 403, _) => denied(format!(
+                "the Hub does not accept the token for this dataset (status {status}); check HF_TOKEN, \
+                 its permissions, and the name `{}`",
+                self.dataset
+            )),
+            (404, "RepoNotFound") => missing(format!(
+                "the Hub has no dataset `{}` that this token may read; check the name, and set HF_TOKEN \
+                 for a private dataset",
+                self.dataset
+            )),
+            (404, _) if path.is_empty() => missing(format!(
+                "the Hub has no dataset `{}` with revision `{}`; check both names",
+                self.dataset, self.revision
+            )),
+            (404, _) => missing(format!(
+                "revision `{}` has no `{path}`; check the path on {page}",
+                self.revision
+            )),
+            (416, _) => {
+                let problem = "it is shorter than it was when it was listed".to_owned();
+                HubProblem::Final(io::ErrorKind::Other, problem)
+            }
+            (408 | 429 | 500 | 502..=599, _) => {
+                HubProblem::Passing(format!("the server answered with status {status}"))
+            }
+            _ => {
+                let problem = format!("the server answered with status {status}");
+                HubProblem::Final(io::ErrorKind::Other, problem)
+            }
         }
     }
 

@@ -1,11 +1,11 @@
-//! Traits of shard formats. A [`Form`] begins shards, a [`ShardWriter`] receives the records of one.
-//! The bytes of a shard depend only on its records.
+//! Traits of shard formats. A [`ShardLayout`] begins shards, a [`ShardWriter`] receives the records
+//! of one. The bytes of a shard depend only on its records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 
-use super::PackError;
+use super::error::PackError;
 use super::product::Product;
 use infeed::pipeline::{FieldSpec, SourceSpec};
 use infeed_core::sample::{DType, FieldKind};
@@ -41,8 +41,8 @@ pub(super) struct ShardColumn {
     pub(super) numbers: Option<(DType, Vec<usize>)>,
 }
 
-/// A shard format.
-pub(super) trait Form: Send + Sync {
+/// The layout of records in shards of one format.
+pub(super) trait ShardLayout: Send + Sync {
     /// Extension of the files.
     fn extension(&self) -> &'static str;
 

@@ -1,10 +1,12 @@
-//! Types of columns in words.
+//! Types of the values of columns: their elements, and their description in words.
 
 use arrow_schema::{DataType, TimeUnit};
 
-use super::{DEPTH, holds_bytes, is_text, number};
 use infeed_core::printable::printable;
 use infeed_core::sample::DType;
+
+/// Maximum depth of nested lists.
+pub(super) const DEPTH: usize = 8;
 
 /// Maximum number of children of a struct that a message names.
 const CHILDREN: usize = 6;
@@ -69,4 +71,46 @@ fn unit_name(unit: TimeUnit) -> &'static str {
         TimeUnit::Microsecond => "microseconds",
         TimeUnit::Nanosecond => "nanoseconds",
     }
+}
+
+/// Whether values of this type are bytes of unknown content.
+pub(super) fn holds_bytes(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Binary
+            | DataType::LargeBinary
+            | DataType::BinaryView
+            | DataType::FixedSizeBinary(_)
+            | DataType::Struct(_)
+    )
+}
+
+pub(super) fn is_text(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
+    )
+}
+
+/// Element type with the same memory layout as an Arrow type; dates and times are integers.
+pub(super) fn number(data_type: &DataType) -> Option<DType> {
+    Some(match data_type {
+        DataType::Boolean => DType::Bool,
+        DataType::Int8 => DType::Int8,
+        DataType::Int16 => DType::Int16,
+        DataType::Int32 | DataType::Date32 | DataType::Time32(_) => DType::Int32,
+        DataType::Int64
+        | DataType::Date64
+        | DataType::Time64(_)
+        | DataType::Timestamp(_, _)
+        | DataType::Duration(_) => DType::Int64,
+        DataType::UInt8 => DType::UInt8,
+        DataType::UInt16 => DType::UInt16,
+        DataType::UInt32 => DType::UInt32,
+        DataType::UInt64 => DType::UInt64,
+        DataType::Float16 => DType::Float16,
+        DataType::Float32 => DType::Float32,
+        DataType::Float64 => DType::Float64,
+        _ => return None,
+    })
 }
