@@ -1,6 +1,7 @@
 """Files of audio become rows of samples."""
 
 import io
+import tarfile
 import wave
 
 import numpy as np
@@ -54,9 +55,7 @@ def pipeline_of(clips, **settings):
 
 def only_batch(pipeline, **options):
     with pipeline.open(workers=2, **options) as loader:
-        batches = [
-            {name: batch[name] for name in batch.keys()} for batch in loader
-        ]
+        batches = [dict(batch.items()) for batch in loader]
     assert len(batches) == 1
     return batches[0]
 
@@ -130,7 +129,8 @@ def test_channels_are_averaged_or_kept():
 
 def test_a_file_that_differs_is_a_bad_record_that_names_the_fix():
     other_rate = pipeline_of(Clips(rates={2: 16_000})).batch(6)
-    with pytest.raises(infeed.InfeedError, match="16000 samples per second.*resample"):
+    wrong_rate = r"16000 samples per second.*resample"
+    with pytest.raises(infeed.InfeedError, match=wrong_rate):
         only_batch(other_rate)
     mono = pipeline_of(Clips(), channels=2).batch(6)
     with pytest.raises(infeed.InfeedError, match=r"1 channels.*channels=1"):
@@ -161,57 +161,44 @@ def test_wrong_declarations_name_the_fix():
     ]:
         with pytest.raises(infeed.ConfigError, match=message):
             infeed.Pipeline(source).declare(**declared).batch(2).open()
-    with pytest.raises(infeed.ConfigError, match="one of infeed.kinds"):
+    with pytest.raises(infeed.ConfigError, match=r"one of infeed\.kinds"):
         infeed.Pipeline(source).declare(wav="waveform")
     with pytest.raises(infeed.ConfigError, match="crop"):
         Waveform(RATE, crop="end")
 
 
+def write_shard(path, clips):
+    with tarfile.open(path, "w") as shard:
+        for index in range(len(clips)):
+            data = clips[index]["wav"]
+            entry = tarfile.TarInfo(f"{index}.wav")
+            entry.size = len(data)
+            shard.addfile(entry, io.BytesIO(data))
+
+
 def test_a_saved_pipeline_and_its_code_keep_the_declaration(tmp_path):
-    folder = tmp_path / "data"
-    folder.mkdir()
-    clips = Clips()
-    with sources_tar(folder / "0.tar", clips) as source:
-        pipeline = (
-            infeed.Pipeline(source)
-            .declare(wav=Waveform(RATE, samples=12, crop="center"))
-            .batch(3)
-        )
-        pipeline.save(tmp_path / "p.toml")
+    write_shard(tmp_path / "0.tar", Clips())
+    pipeline = (
+        infeed.Pipeline(sources.WebDataset(str(tmp_path / "0.tar")))
+        .declare(wav=Waveform(RATE, samples=12, crop="center"))
+        .batch(3)
+    )
+    pipeline.save(tmp_path / "p.toml")
 
-        loaded = infeed.Pipeline.load(tmp_path / "p.toml")
+    loaded = infeed.Pipeline.load(tmp_path / "p.toml")
 
-        assert "infeed.kinds.Waveform(8000, samples=12" in repr(loaded)
-        with pipeline.open() as one, loaded.open() as two:
-            assert one.state_dict() == two.state_dict()
-            for a, b in zip(one, two, strict=True):
-                np.testing.assert_array_equal(a["wav"], b["wav"])
-        other = pipeline.declare(wav=Waveform(RATE, samples=13, crop="center"))
-        with pipeline.open() as one, other.open() as two:
-            with pytest.raises(infeed.ConfigError, match="description's fingerprint"):
-                two.load_state_dict(one.state_dict())
-        assert pipeline.preview(1).stages
-
-
-class sources_tar:
-    """A shard with the clips."""
-
-    def __init__(self, path, clips):
-        import tarfile
-
-        self.path = path
-        with tarfile.open(path, "w") as shard:
-            for index in range(len(clips)):
-                data = clips[index]["wav"]
-                entry = tarfile.TarInfo(f"{index}.wav")
-                entry.size = len(data)
-                shard.addfile(entry, io.BytesIO(data))
-
-    def __enter__(self):
-        return sources.WebDataset(str(self.path))
-
-    def __exit__(self, *error):
-        return None
+    assert "infeed.kinds.Waveform(8000, samples=12" in repr(loaded)
+    with pipeline.open() as one, loaded.open() as two:
+        assert one.state_dict() == two.state_dict()
+        for a, b in zip(one, two, strict=True):
+            np.testing.assert_array_equal(a["wav"], b["wav"])
+    other = pipeline.declare(wav=Waveform(RATE, samples=13, crop="center"))
+    with pipeline.open() as one:
+        state = one.state_dict()
+    different = pytest.raises(infeed.ConfigError, match="description's fingerprint")
+    with other.open() as two, different:
+        two.load_state_dict(state)
+    assert pipeline.preview(1).stages
 
 
 def test_functions_receive_waveforms():

@@ -8,7 +8,7 @@ const CONVERT: &str = "convert it to WAV or FLAC";
 const MAGIC: [(&[u8], &str); 10] = [
     (b"ID3", "an MP3 file"),
     (b"OggS", "an Ogg file"),
-    (b"caff\0\x01", "a CAF file"),
+    (b"caff\0\x01", "a Core Audio file"),
     (b".snd", "an AU file"),
     (b"#!AMR", "an AMR file"),
     (b"wvpk", "a WavPack file"),

@@ -690,10 +690,7 @@ fn a_selection_is_written_and_read_as_toml_and_arrays_in_memory_are_not() {
     assert_eq!(pipeline.filter[0].label, [name("cat"), Class::Number(3)]);
     assert_eq!(pipeline.filter[0].name, ["*.jpg"]);
     let written = pipeline.to_toml().expect("plain data");
-    assert_eq!(
-        Pipeline::from_toml(&written).expect("valid"),
-        pipeline
-    );
+    assert_eq!(Pipeline::from_toml(&written).expect("valid"), pipeline);
     assert_eq!(
         Pipeline::from_json(&pipeline.to_json()).expect("its own"),
         pipeline

@@ -214,10 +214,7 @@ fn arrays_give_the_same_batches_as_their_source_files() {
         .len();
     assert_eq!(done.bytes_out, array.len() as u64 + written);
     let toml = done.pipeline.to_toml().expect("arrays in files");
-    assert_eq!(
-        Pipeline::from_toml(&toml).expect("valid"),
-        done.pipeline
-    );
+    assert_eq!(Pipeline::from_toml(&toml).expect("valid"), done.pipeline);
 }
 
 #[test]
