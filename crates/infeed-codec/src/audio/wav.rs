@@ -18,14 +18,15 @@ const EXTENSIBLE: u16 = 0xFFFE;
 /// End of a GUID of `WAVEFORMATEXTENSIBLE` that begins with a format tag.
 const GUID: [u8; 14] = [0, 0, 0, 0, 0x10, 0, 0x80, 0, 0, 0xAA, 0, 0x38, 0x9B, 0x71];
 
-/// Length of a data chunk that was written before the length was known.
-const UNKNOWN_LENGTH: u32 = u32::MAX;
+/// Smallest length that programs write into a pipe, because they do not know the length: this one
+/// (SoX), or the largest (FFmpeg).
+const UNKNOWN_LENGTH: u32 = 0x7FFF_F000;
 
 const CONVERT: &str = "convert the file to 16-bit PCM, for example with ffmpeg -c:a pcm_s16le";
 
-/// Encoding of a sample. Integers of fewer bits are in the high bits of their bytes.
+/// SampleEncoding of a sample. Integers of fewer bits are in the high bits of their bytes.
 #[derive(Clone, Copy)]
-enum Encoding {
+enum SampleEncoding {
     U8,
     I16,
     I24,
@@ -33,13 +34,13 @@ enum Encoding {
     F32,
 }
 
-impl Encoding {
+impl SampleEncoding {
     fn bytes(self) -> usize {
         match self {
-            Encoding::U8 => 1,
-            Encoding::I16 => 2,
-            Encoding::I24 => 3,
-            Encoding::I32 | Encoding::F32 => 4,
+            SampleEncoding::U8 => 1,
+            SampleEncoding::I16 => 2,
+            SampleEncoding::I24 => 3,
+            SampleEncoding::I32 | SampleEncoding::F32 => 4,
         }
     }
 }
@@ -47,7 +48,7 @@ impl Encoding {
 /// A checked file.
 struct WavFile<'a> {
     header: AudioHeader,
-    encoding: Encoding,
+    encoding: SampleEncoding,
     /// The samples of `header.frames` frames.
     samples: &'a [u8],
 }
@@ -68,15 +69,15 @@ pub(super) fn decode(
     let samples = file.samples.get(range.start * frame..range.end * frame);
     let samples = samples.ok_or(DecodeError::Truncated)?;
     match file.encoding {
-        Encoding::U8 => out.extend(samples.iter().map(|&v| (f32::from(v) - 128.0) / 128.0)),
-        Encoding::I16 => out.extend(
+        SampleEncoding::U8 => out.extend(samples.iter().map(|&v| (f32::from(v) - 128.0) / 128.0)),
+        SampleEncoding::I16 => out.extend(
             arrays(samples)
                 .map(|v| f32::from(i16::from_le_bytes(v)) * (1.0 / f32::from(1u16 << 15))),
         ),
         // As the high bytes of 32 bits, so that the sign is in its position.
-        Encoding::I24 => out.extend(arrays(samples).map(|[a, b, c]| fraction([0, a, b, c]))),
-        Encoding::I32 => out.extend(arrays(samples).map(fraction)),
-        Encoding::F32 => out.extend(arrays(samples).map(f32::from_le_bytes)),
+        SampleEncoding::I24 => out.extend(arrays(samples).map(|[a, b, c]| fraction([0, a, b, c]))),
+        SampleEncoding::I32 => out.extend(arrays(samples).map(fraction)),
+        SampleEncoding::F32 => out.extend(arrays(samples).map(f32::from_le_bytes)),
     }
     Ok(())
 }
@@ -92,7 +93,11 @@ fn fraction(bytes: [u8; 4]) -> f32 {
 
 /// Walks over the chunks up to the data.
 fn parse(bytes: &[u8]) -> Result<WavFile<'_>, DecodeError> {
-    let mut rest = bytes.get(12..).ok_or(DecodeError::Truncated)?;
+    let (riff, mut rest) = bytes
+        .split_first_chunk::<12>()
+        .ok_or(DecodeError::Truncated)?;
+    let end = u32::from_le_bytes([riff[4], riff[5], riff[6], riff[7]]) as usize;
+    let end = end.saturating_add(8);
     let mut format = None;
     while let Some((head, content)) = rest.split_first_chunk::<8>() {
         let [a, b, c, d, length @ ..] = *head;
@@ -106,7 +111,10 @@ fn parse(bytes: &[u8]) -> Result<WavFile<'_>, DecodeError> {
             b"data" => {
                 let (encoding, rate, channels) =
                     format.ok_or(DecodeError::damaged("no fmt chunk before the data chunk"))?;
-                if stored == UNKNOWN_LENGTH {
+                // A program that ends early leaves a length of 0.
+                let at = bytes.len() - content.len();
+                let is_open = length == 0 && !content.is_empty() && end <= at;
+                if is_open || length > content.len() && stored >= UNKNOWN_LENGTH {
                     return Err(DecodeError::Unsupported {
                         what: "a WAV file without a length".into(),
                         fix: "re-encode it with a length: write it to a file, not to a pipe",
@@ -114,7 +122,7 @@ fn parse(bytes: &[u8]) -> Result<WavFile<'_>, DecodeError> {
                 }
                 let samples = content.get(..length).ok_or(DecodeError::Truncated)?;
                 let frame = encoding.bytes() * usize::from(channels);
-                if length % frame != 0 {
+                if !length.is_multiple_of(frame) {
                     return Err(DecodeError::damaged("the data chunk ends inside a sample"));
                 }
                 let header = AudioHeader {
@@ -135,17 +143,14 @@ fn parse(bytes: &[u8]) -> Result<WavFile<'_>, DecodeError> {
         let next = length.saturating_add(length % 2);
         rest = content.get(next..).ok_or(DecodeError::Truncated)?;
     }
-    let riff = bytes.get(4..8).and_then(|length| length.try_into().ok());
-    match riff.map(u32::from_le_bytes) {
-        Some(length) if bytes.len() as u64 >= u64::from(length) + 8 => {
-            Err(DecodeError::damaged("the file has no data chunk"))
-        }
-        _ => Err(DecodeError::Truncated),
+    if bytes.len() >= end {
+        return Err(DecodeError::damaged("the file has no data chunk"));
     }
+    Err(DecodeError::Truncated)
 }
 
 /// Reads a `fmt ` chunk: encoding, rate and channels.
-fn read_format(fields: &[u8]) -> Result<(Encoding, u32, u16), DecodeError> {
+fn read_format(fields: &[u8]) -> Result<(SampleEncoding, u32, u16), DecodeError> {
     let short = || DecodeError::damaged("the fmt chunk is too short");
     let (fixed, further) = fields.split_first_chunk::<16>().ok_or_else(short)?;
     let half = |at: usize| u16::from_le_bytes([fixed[at], fixed[at + 1]]);
@@ -164,11 +169,11 @@ fn read_format(fields: &[u8]) -> Result<(Encoding, u32, u16), DecodeError> {
         return Err(DecodeError::damaged("the header claims 0 channels"));
     }
     let encoding = match (tag, bits) {
-        (PCM, 1..=8) => Encoding::U8,
-        (PCM, 9..=16) => Encoding::I16,
-        (PCM, 17..=24) => Encoding::I24,
-        (PCM, 25..=32) => Encoding::I32,
-        (FLOAT, 32) => Encoding::F32,
+        (PCM, 1..=8) => SampleEncoding::U8,
+        (PCM, 9..=16) => SampleEncoding::I16,
+        (PCM, 17..=24) => SampleEncoding::I24,
+        (PCM, 25..=32) => SampleEncoding::I32,
+        (FLOAT, 32) => SampleEncoding::F32,
         _ => return Err(unsupported(encoding_name(tag, bits))),
     };
     let bytes = frame / channels;
