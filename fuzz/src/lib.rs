@@ -2,7 +2,7 @@
 //!
 //! `make fuzz` runs all targets, `scripts/fuzz --minutes 5 shard_tar` one of them. Seeds lie in
 //! `seeds`, in a folder with the name of the target; decoders also begin with the files of
-//! `testdata/conformance`. Inputs that once broke something lie in `regressions`. Ordinary tests of
+//! `testdata/conformance` or `testdata/audio`. Inputs that once broke something lie in `regressions`. Ordinary tests of
 //! `infeed` run those and the seeds.
 
 pub mod annotations;

@@ -27,7 +27,8 @@ SHARED = {"_jax_copies": {"jax"}, "_torch_tensors": {"torch"}}
 LADDER = [
     {"_core", "errors", "_closing", "_code", "_versions", "stats"},
     {"_check", "_columns", "_identity", "batch", "codecs", "explanation", "seeding"},
-    {"_fields", "_options", "_select"},
+    {"_fields", "_select", "kinds"},
+    {"_options"},
     {"_functions"},
     {"transforms", "_process", "sources", "loader", "preview", "feeders"},
     {"_other_libraries"},

@@ -1,7 +1,7 @@
 """Makes the files of audio of this folder, with soundfile (libsndfile 1.2.2).
 
 Each `NAME.f32` has the samples of `NAME` as soundfile reads them: 32-bit floats, little
-endian, interleaved. `blocks.flac` has several blocks. A formula gives its samples.
+endian, interleaved. `blocks.flac` has several blocks, and samples of a formula.
 """
 
 from pathlib import Path

@@ -71,8 +71,8 @@ pub(super) fn decode(
                 "a block has another number of channels",
             ));
         }
-        // The number in the header of a block of full length is exact, also if all blocks but the
-        // last are equally long. It shows that a block is missing.
+        // A block has its position or its number. `claxon` computes the position from the number,
+        // which is right for blocks of full length only.
         let full = info.min_block_size == info.max_block_size
             && block.duration() == u32::from(info.max_block_size);
         if full && block.time() != at as u64 {

@@ -6,7 +6,7 @@ const CONVERT: &str = "convert it to WAV or FLAC";
 
 /// First bytes of other formats of audio.
 const MAGIC: [(&[u8], &str); 10] = [
-    (b"ID3", "an MP3 file"),
+    (b"ID3", "a file with an ID3 tag (MP3)"),
     (b"OggS", "an Ogg file"),
     (b"caff\0\x01", "a Core Audio file"),
     (b".snd", "an AU file"),
@@ -60,7 +60,7 @@ fn other_audio(bytes: &[u8]) -> Option<&'static str> {
         [b'F', b'O', b'R', b'M', _, _, _, _, b'A', b'I', b'F', ..] => Some("an AIFF file"),
         // MPEG: 11 bits of ones, 2 of the version (1 is reserved), 2 of the layer (0 for AAC), and 1.
         [0xFF, second, ..] if second & 0xF6 == 0xF0 => Some("an AAC file"),
-        // Not layer I, because 0xFF 0xFE is the begin of UTF-16.
+        // Not layer I, because 0xFF 0xFE starts a text in UTF-16.
         [0xFF, second, ..] if second & 0xE0 == 0xE0 && second & 0x18 != 0x08 => {
             matches!(second & 0x06, 0x02 | 0x04).then_some("an MP3 file")
         }
@@ -68,7 +68,7 @@ fn other_audio(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Whether the bytes are the begin of the first bytes of a WAV or FLAC file.
+/// Whether a WAV or FLAC file was cut inside its first bytes.
 fn is_cut(bytes: &[u8]) -> bool {
     let begin = &bytes[..bytes.len().min(4)];
     let begins = |magic: &[u8]| !begin.is_empty() && magic.starts_with(begin);

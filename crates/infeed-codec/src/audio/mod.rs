@@ -63,7 +63,7 @@ pub fn header(bytes: &[u8]) -> Result<AudioHeader, DecodeError> {
 ///
 /// # Cost
 ///
-/// WAV: the range. FLAC: all blocks from the begin of the file to the end of the range.
+/// WAV: the range. FLAC: all blocks from the first to the end of the range.
 pub fn decode(
     bytes: &[u8],
     header: &AudioHeader,

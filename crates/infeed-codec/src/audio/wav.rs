@@ -18,8 +18,9 @@ const EXTENSIBLE: u16 = 0xFFFE;
 /// End of a GUID of `WAVEFORMATEXTENSIBLE` that begins with a format tag.
 const GUID: [u8; 14] = [0, 0, 0, 0, 0x10, 0, 0x80, 0, 0, 0xAA, 0, 0x38, 0x9B, 0x71];
 
-/// Length of a data chunk that was written before the length was known.
-const UNKNOWN_LENGTH: u32 = u32::MAX;
+/// Smallest length that programs write into a pipe, because they do not know the length: this one
+/// (SoX), or the largest (FFmpeg).
+const UNKNOWN_LENGTH: u32 = 0x7FFF_F000;
 
 const CONVERT: &str = "convert the file to 16-bit PCM, for example with ffmpeg -c:a pcm_s16le";
 
@@ -92,7 +93,11 @@ fn fraction(bytes: [u8; 4]) -> f32 {
 
 /// Walks over the chunks up to the data.
 fn parse(bytes: &[u8]) -> Result<WavFile<'_>, DecodeError> {
-    let mut rest = bytes.get(12..).ok_or(DecodeError::Truncated)?;
+    let (riff, mut rest) = bytes
+        .split_first_chunk::<12>()
+        .ok_or(DecodeError::Truncated)?;
+    let end = u32::from_le_bytes([riff[4], riff[5], riff[6], riff[7]]) as usize;
+    let end = end.saturating_add(8);
     let mut format = None;
     while let Some((head, content)) = rest.split_first_chunk::<8>() {
         let [a, b, c, d, length @ ..] = *head;
@@ -106,7 +111,10 @@ fn parse(bytes: &[u8]) -> Result<WavFile<'_>, DecodeError> {
             b"data" => {
                 let (encoding, rate, channels) =
                     format.ok_or(DecodeError::damaged("no fmt chunk before the data chunk"))?;
-                if stored == UNKNOWN_LENGTH {
+                // A program that ends early leaves a length of 0.
+                let at = bytes.len() - content.len();
+                let is_open = length == 0 && !content.is_empty() && end <= at;
+                if is_open || length > content.len() && stored >= UNKNOWN_LENGTH {
                     return Err(DecodeError::Unsupported {
                         what: "a WAV file without a length".into(),
                         fix: "re-encode it with a length: write it to a file, not to a pipe",
@@ -114,7 +122,7 @@ fn parse(bytes: &[u8]) -> Result<WavFile<'_>, DecodeError> {
                 }
                 let samples = content.get(..length).ok_or(DecodeError::Truncated)?;
                 let frame = encoding.bytes() * usize::from(channels);
-                if length % frame != 0 {
+                if !length.is_multiple_of(frame) {
                     return Err(DecodeError::damaged("the data chunk ends inside a sample"));
                 }
                 let header = AudioHeader {
@@ -135,13 +143,10 @@ fn parse(bytes: &[u8]) -> Result<WavFile<'_>, DecodeError> {
         let next = length.saturating_add(length % 2);
         rest = content.get(next..).ok_or(DecodeError::Truncated)?;
     }
-    let riff = bytes.get(4..8).and_then(|length| length.try_into().ok());
-    match riff.map(u32::from_le_bytes) {
-        Some(length) if bytes.len() as u64 >= u64::from(length) + 8 => {
-            Err(DecodeError::damaged("the file has no data chunk"))
-        }
-        _ => Err(DecodeError::Truncated),
+    if bytes.len() >= end {
+        return Err(DecodeError::damaged("the file has no data chunk"));
     }
+    Err(DecodeError::Truncated)
 }
 
 /// Reads a `fmt ` chunk: encoding, rate and channels.
