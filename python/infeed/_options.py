@@ -298,7 +298,8 @@ class DeclaredFields:
 
     def _declared_code(self) -> list[str]:
         """Returns the calls that declare fields."""
-        calls = [declared.code() for declared in (*self._boxes, *self._points)]
+        calls = [declared.code() for declared in self._boxes]
+        calls += [declared.code() for declared in self._points]
         if self._kinds:
             kinds = [f"{name}={kind!r}" for name, kind in self._kinds]
             calls.append(_code.method("declare", kinds))

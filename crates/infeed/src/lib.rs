@@ -12,11 +12,11 @@
 //! | 1 | `infeed-source/src/folder.rs` | [`source::Source::read`] | record number | encoded bytes |
 //! | 2 | `infeed-codec/src/decode/decoder.rs` | [`decode::Decoder::decode`] | bytes, region | `[H, W, 3]` uint8 |
 //! | 3 | `infeed-codec/src/transform/apply.rs` | [`transform::Step::apply`] | pixels | pixels |
-//! | 4 | `plan/write.rs` | the pass that writes the row | pixels | row *n* of a slab |
+//! | 4 | `fields/pixels/write.rs` | the pass that writes the row | pixels | row *n* of a slab |
 //! | 5 | `infeed-core/src/batch/batcher.rs` | [`batch::Batcher::finish`] | filled rows | a [`Batch`] |
-//! | 6 | `loader.rs` | [`Loader::next_batch`] | | the batch of this step |
+//! | 6 | `loader/consume.rs` | [`Loader::next_batch`] | | the batch of this step |
 //!
-//! `plan/sample.rs` calls 2 to 4 for one record. `infeed-core/src/exec` is the executor under 1 to 5 and never
+//! `maker/sample.rs` calls 2 to 4 for one record. `infeed-core/src/exec` is the executor under 1 to 5 and never
 //! looks at pixels. `examples/one_image.rs` runs the same six functions on one thread.
 //!
 //! # Cargo features
@@ -38,7 +38,7 @@ mod open;
 pub mod pipeline;
 pub mod plan;
 
-pub use infeed_codec::{decode, instances, lossless, transform};
+pub use infeed_codec::{audio, decode, instances, lossless, transform};
 pub use infeed_core::{
     batch, counters, error, exec, log, order, parse_problem, printable, probe, random, sample,
     stop, units,

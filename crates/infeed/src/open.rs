@@ -7,7 +7,7 @@
 //! |--:|---|---|---|
 //! | 1 | list the records, select some | [`SourceSpec::open`], [`Pipeline::select`] | `pipeline/source.rs`, `pipeline/select.rs` |
 //! | 2 | bind user functions, find their outputs | `function_outputs::resolve` | `loader/function_outputs.rs` |
-//! | 3 | check the description, plan each field | [`SamplePlan::over`] | `plan/mod.rs` |
+//! | 3 | check the description, plan each field | [`SamplePlan::over`] | `plan/sample_plan.rs` |
 //! | 4 | choose the placement, plan the batch layouts | `Options::placement`, [`SamplePlan::for_device_by`] | `loader/options.rs`, `plan/device.rs` |
 //! | 5 | compute the order, divide an epoch into batches | [`Pipeline::order`], `divide_epoch` | `pipeline/order.rs`, `loader/divide.rs` |
 //! | 6 | divide memory and threads | `resources::divide` | `loader/resources.rs`, `loader/record_needs.rs`, `loader/budget.rs` |

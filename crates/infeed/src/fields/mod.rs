@@ -1,10 +1,9 @@
 //! Fields of a sample, one room for each kind of data.
 //!
 //! A room holds both halves of its kind: the checks and decisions when a pipeline opens, and the work
-//! for each record. Images and masks are in [`pixels`]. Each other kind implements
-//! [`KindPlan`](kind::KindPlan), and [`kinds`] lists them; planner and maker know none by name. Below the
-//! rooms lies what they share: errors ([`failure`]), working memory ([`scratch`]), cells of a row
-//! ([`cells`]), arranged steps ([`steps`]) and moving coordinates ([`moving`]).
+//! for each record. Images and masks are in `pixels`. Each other kind implements the trait `KindPlan`,
+//! and `kinds` lists them; planner and maker know none of these by name. Below the rooms lies what they
+//! share: errors, working memory, cells of a row, arranged steps and moving coordinates.
 
 pub(crate) mod cells;
 pub mod failure;

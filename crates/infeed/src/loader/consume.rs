@@ -31,7 +31,7 @@ pub enum Step {
 
 impl Loader {
     /// Returns the next batch of the epoch, or `None` once at its end; the next call begins the
-    /// next epoch. Blocks until the batch is ready. A batch from which [`OnError::Skip`] removed
+    /// next epoch. Blocks until the batch is ready. A batch from which [`OnError::Skip`](super::OnError::Skip) removed
     /// all records counts as a step and is not returned, so no batch is empty.
     ///
     /// # Errors

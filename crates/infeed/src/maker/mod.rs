@@ -1,8 +1,8 @@
 //! Making samples: the work for each record, on one thread.
 //!
-//! [`SampleMaker`] has a plan and the working memory of its thread. A sample of one record is in
-//! [`sample`](SampleMaker::make), one of several in [`parts`] and the files of its transform; user functions
-//! follow.
+//! [`SampleMaker`] has a plan and the working memory of its thread. `sample.rs` makes a sample of one
+//! record. For a sample of several records, `parts.rs` draws and arranges each, and the file of the
+//! transform joins them. User functions follow.
 
 mod computed;
 mod copy_paste;

@@ -224,7 +224,7 @@ impl SamplePlan {
     ///
     /// # Errors
     ///
-    /// As [`Function::start`](crate::Function::start).
+    /// As [`Function::start`](crate::function::Function::start).
     pub fn start(&self, most: usize) -> Result<(), Error> {
         self.calls.iter().try_for_each(|call| call.start(most))
     }

@@ -1,7 +1,7 @@
 //! Images and masks.
 //!
-//! [`planner`] decides how a field is decoded, transformed and written; [`plan`] is the result. For each
-//! record, [`header`] reads the header and arranges the drawn steps, and [`make`] decodes, transforms and
+//! `planner` decides how a field is decoded, transformed and written; `plan` is the result. For each
+//! record, `header` reads the header and arranges the drawn steps, and `make` decodes, transforms and
 //! writes the pixels.
 
 mod classes;
