@@ -17,7 +17,7 @@ from infeed.adopting.samples import Sample
 from infeed.errors import InfeedError
 from infeed.pipeline import Pipeline
 from infeed.seeding import HeldGenerators
-from infeed.watching.dataset_calls import AdoptedCode, AdoptedSteps
+from infeed.watching.adopted_code import AdoptedCode, AdoptedSteps
 from infeed.watching.sampler import RunQueue
 
 # Records whose steps are called, the calls for each, and the time after which no other
