@@ -15,6 +15,9 @@ use infeed_core::exec::{Executor, ExecutorSnapshot, NextBatch};
 /// Timeout longer than any consumer waits.
 pub(super) const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
+/// Target of log messages: Python users see the logger `infeed.loader`.
+const TARGET: &str = "infeed::loader";
+
 /// Name of the consumer in a timeline, whatever the name of its thread.
 const CONSUMER: &str = "consumer";
 
@@ -133,7 +136,7 @@ impl Loader {
         executor.job().losses().log(batch);
         for bad in &facts.bad {
             if progress.bad.take(bad) {
-                tracing::warn!("{}", bad.reason.chain());
+                tracing::warn!(target: TARGET, "{}", bad.reason.chain());
             }
             let count = progress.bad.count();
             if let Some(limit) = self.options.max_bad.filter(|&limit| count > limit) {
@@ -164,7 +167,7 @@ impl Loader {
                 "the consumer holds {held} batches; their memory{each} is outside the loader's \
                  budget and cannot be reused until they are dropped"
             );
-            tracing::warn!("{text}");
+            tracing::warn!(target: TARGET, "{text}");
             progress.notices.push(text);
         }
         drop(progress);
@@ -173,7 +176,7 @@ impl Loader {
             && let Some(text) =
                 lock(tuning).delivered(executor, self.flight, asked, facts.rows as u64)
         {
-            tracing::info!("{text}");
+            tracing::info!(target: TARGET, "{text}");
         }
         Ok(())
     }
@@ -194,7 +197,8 @@ impl Loader {
             .filter(|left| *left < timeout);
         let mut arrived = next(left.unwrap_or(timeout));
         if let (Some(left), NextBatch::Timeout) = (left, &arrived) {
-            tracing::warn!("{}", stall_text(asked.elapsed(), executor.situation()));
+            let text = stall_text(asked.elapsed(), executor.situation());
+            tracing::warn!(target: TARGET, "{text}");
             arrived = next(timeout - left);
         }
         let waited = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
