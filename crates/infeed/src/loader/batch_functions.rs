@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::fields::scratch::Position;
 use crate::function::{FunctionFailure, ValueForm, ValueSink};
 use crate::plan::SamplePlan;
-use crate::plan::function::{ColumnOrigin, FunctionCall, bytes_of, form_bytes, kind_text};
+use crate::plan::function::{ColumnOrigin, FunctionCall};
+use crate::plan::function_values::{bytes_of, form_bytes, kind_text};
 use infeed_core::batch::{
     Array, ArrayWriter, Batch, Column, ColumnKind, ColumnSpec, SlabPool, Values,
 };

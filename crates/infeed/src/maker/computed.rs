@@ -4,7 +4,7 @@ use super::kept::{column, put};
 use super::sample_maker::{SampleMaker, SampleRecord};
 use crate::fields::failure::StageFailure;
 use crate::fields::pixels::prepared::damaged;
-use crate::plan::function::own_cells;
+use crate::plan::function_values::own_cells;
 use crate::plan::measure;
 use infeed_core::batch::BatchRow;
 use infeed_core::counters::Stage;

@@ -9,7 +9,7 @@ use crate::fields::moving::{SampleImage, SampleImages};
 use crate::fields::pixels::header::VisualField;
 use crate::fields::steps::Flips;
 use crate::plan::SamplePlan;
-use crate::plan::function::values_from;
+use crate::plan::function_values::values_from;
 use crate::plan::measure;
 use infeed_codec::decode::Request;
 use infeed_codec::transform::{Mixing, PixelView, Step};

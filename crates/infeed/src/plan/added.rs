@@ -1,6 +1,6 @@
 //! Columns that no field of the source has: lengths of padded lists, and the mark of padding rows.
 
-use super::function::list_shape;
+use super::function_values::list_shape;
 use crate::function::FunctionScope;
 use crate::pipeline::{FunctionSpec, Pipeline, RaggedForm, Tail};
 use infeed_core::batch::{BatchRow, ColumnKind, ColumnSpec, RowCell};

@@ -1,17 +1,18 @@
-//! User functions in a plan: their input and output columns, and their calls on samples.
+//! User functions in a plan: their input and output columns, and their calls.
 
 use std::sync::{Arc, OnceLock};
 
+use super::function_values::{OutputCell, OutputCells, pass, values_from};
 use crate::fields::failure::{SampleError, StageFailure};
 use crate::fields::pixels::planner::unsized_image;
 use crate::fields::scratch::Position;
 use crate::function::{
-    CallCost, Function, FunctionFailure, FunctionScope, RunningFunction, ValueForm, ValueSink,
+    CallCost, Function, FunctionFailure, FunctionScope, RunningFunction, ValueSink,
 };
 use crate::pipeline::{FunctionSpec, Pipeline};
-use infeed_core::batch::{Array, Column, ColumnKind, ColumnSpec, RowCell, Values};
+use infeed_core::batch::{Column, ColumnKind, ColumnSpec, RowCell};
 use infeed_core::error::Error;
-use infeed_core::sample::{DType, FieldKind};
+use infeed_core::sample::FieldKind;
 
 /// A function and the columns that it changes.
 #[derive(Debug)]
@@ -323,193 +324,4 @@ fn kind(
             return Err(named(problem.to_owned()));
         }
     })
-}
-
-/// Destination cells of a function's output.
-struct OutputCells<'a>(Vec<OutputCell<'a>>);
-
-struct OutputCell<'a> {
-    column: &'a ColumnSpec,
-    cell: &'a mut RowCell,
-    full: bool,
-}
-
-impl ValueSink for OutputCells<'_> {
-    fn room(&mut self, name: &str, form: ValueForm<'_>) -> Result<&mut [u8], String> {
-        let names = || {
-            let names = self.0.iter().map(|room| room.column.name.as_str());
-            names.collect::<Vec<_>>()
-        };
-        let Some(at) = self.0.iter().position(|room| room.column.name == name) else {
-            return Err(format!(
-                "it returned `{name}`; its declared outputs are {:?}",
-                names()
-            ));
-        };
-        let room = &mut self.0[at];
-        let len = fitting(room.column, form)?;
-        room.full = true;
-        match &mut room.cell {
-            RowCell::Slab(row) => Ok(row.bytes_mut()),
-            RowCell::Own { shape, bytes } => {
-                shape.clear();
-                if let ValueForm::Array { shape: found, .. } = form {
-                    shape.extend_from_slice(found);
-                }
-                bytes.clear();
-                bytes.resize(len, 0);
-                Ok(bytes)
-            }
-        }
-    }
-
-    fn same(&mut self, name: &str, _: usize) -> Result<(), String> {
-        Err(format!("`{name}` of a sample is always copied"))
-    }
-}
-
-/// Returns the bytes of a value if it fits its column.
-fn fitting(column: &ColumnSpec, form: ValueForm<'_>) -> Result<usize, String> {
-    let len = form_bytes(form);
-    let fits = match (&column.kind, form) {
-        (ColumnKind::Fixed { dtype, shape }, ValueForm::Array { dtype: d, shape: s }) => {
-            *dtype == d && shape == s
-        }
-        (ColumnKind::Padded { dtype, rank }, ValueForm::Array { dtype: d, shape: s }) => {
-            *dtype == d && *rank == s.len()
-        }
-        (ColumnKind::Ragged { dtype, item }, ValueForm::Array { dtype: d, shape: s }) => {
-            // An empty list has no type, and its items have no shape.
-            s.first() == Some(&0) || (*dtype == d && s.get(1..) == Some(item.as_slice()))
-        }
-        (ColumnKind::Bytes, ValueForm::Bytes(_)) | (ColumnKind::Text, ValueForm::Text(_)) => true,
-        _ => false,
-    };
-    match len {
-        Some(len) if fits => Ok(len),
-        _ => Err(format!(
-            "it returned `{}` as {}, expected {}; return the same type and shape for all samples, \
-             or declare its output",
-            column.name,
-            form_text(form),
-            kind_text(&column.kind),
-        )),
-    }
-}
-
-pub(crate) fn form_bytes(form: ValueForm<'_>) -> Option<usize> {
-    match form {
-        ValueForm::Bytes(len) | ValueForm::Text(len) => Some(len),
-        ValueForm::Array { dtype, shape } => shape
-            .iter()
-            .try_fold(dtype.bytes(), |bytes, &n| bytes.checked_mul(n)),
-    }
-}
-
-fn form_text(form: ValueForm<'_>) -> String {
-    match form {
-        ValueForm::Array { dtype, shape } => format!("{} {shape:?}", dtype.name()),
-        ValueForm::Bytes(_) => "bytes".to_owned(),
-        ValueForm::Text(_) => "text".to_owned(),
-    }
-}
-
-pub(crate) fn kind_text(kind: &ColumnKind) -> String {
-    match kind {
-        ColumnKind::Fixed { dtype, shape } => format!("{} {shape:?}", dtype.name()),
-        ColumnKind::Padded { dtype, rank } => format!("{} with {rank} axes", dtype.name()),
-        ColumnKind::Ragged { dtype, item } if item.is_empty() => {
-            format!("{} with one axis", dtype.name())
-        }
-        ColumnKind::Ragged { dtype, item } => {
-            format!("{} with items of shape {item:?}", dtype.name())
-        }
-        ColumnKind::Bytes => "bytes".to_owned(),
-        ColumnKind::Text => "text".to_owned(),
-    }
-}
-
-/// Returns the shape of a list of items that takes this number of bytes.
-pub(crate) fn list_shape(bytes: usize, dtype: DType, item: &[usize]) -> Vec<usize> {
-    let item_bytes = (item.iter().product::<usize>() * dtype.bytes()).max(1);
-    let items = std::iter::once(bytes / item_bytes);
-    items.chain(item.iter().copied()).collect()
-}
-
-/// Copies a value that the function does not receive.
-fn pass(values: &Values, cell: &mut RowCell) {
-    let (from, axes): (&[u8], &[usize]) = match values {
-        Values::Array(array) => (array.bytes(), array.shape()),
-        Values::Bytes(rows) => (rows.first().map_or(&[], Vec::as_slice), &[]),
-        Values::Text(rows) => (rows.first().map_or(&[], |row| row.as_bytes()), &[]),
-        Values::Ragged { values, .. } => (values.bytes(), values.shape()),
-    };
-    match cell {
-        // Both have the column's length.
-        RowCell::Slab(row) => row.bytes_mut().copy_from_slice(from),
-        RowCell::Own { shape, bytes } => {
-            *shape = axes.to_vec();
-            bytes.clear();
-            bytes.extend_from_slice(from);
-        }
-    }
-}
-
-/// Creates an empty own cell for each column.
-pub(crate) fn own_cells(count: usize) -> Vec<RowCell> {
-    let cell = || RowCell::Own {
-        shape: Vec::new(),
-        bytes: Vec::new(),
-    };
-    (0..count).map(|_| cell()).collect()
-}
-
-/// Takes the values of one sample out of own cells. Fails with the index of a column whose bytes do
-/// not fit its shape.
-pub(crate) fn values_from(
-    columns: &[ColumnSpec],
-    cells: &mut [RowCell],
-) -> Result<Vec<Column>, usize> {
-    let mut values = Vec::with_capacity(columns.len());
-    for (at, (column, cell)) in columns.iter().zip(cells).enumerate() {
-        let RowCell::Own { shape, bytes } = cell else {
-            return Err(at);
-        };
-        let (shape, bytes) = (std::mem::take(shape), std::mem::take(bytes));
-        let array = |bytes: Vec<u8>, dtype: DType, shape: Vec<usize>| {
-            let whole = form_bytes(ValueForm::Array {
-                dtype,
-                shape: &shape,
-            });
-            let fits = whole == Some(bytes.len());
-            let array = Array::lent(bytes, shape, dtype).filter(|_| fits);
-            array.map(Values::Array).ok_or(at)
-        };
-        let values_of = match &column.kind {
-            ColumnKind::Fixed { dtype, shape } => array(bytes, *dtype, shape.clone())?,
-            ColumnKind::Padded { dtype, .. } => array(bytes, *dtype, shape)?,
-            ColumnKind::Ragged { dtype, item } => {
-                let shape = list_shape(bytes.len(), *dtype, item);
-                array(bytes, *dtype, shape)?
-            }
-            ColumnKind::Bytes => Values::Bytes(vec![bytes]),
-            ColumnKind::Text => Values::Text(vec![String::from_utf8_lossy(&bytes).into_owned()]),
-        };
-        values.push(Column {
-            name: column.name.clone(),
-            values: values_of,
-        });
-    }
-    Ok(values)
-}
-
-/// Bytes of all values.
-pub(crate) fn bytes_of(values: &[Column]) -> u64 {
-    let bytes = values.iter().map(|column| match &column.values {
-        Values::Array(array) => array.bytes().len(),
-        Values::Ragged { values, .. } => values.bytes().len(),
-        Values::Bytes(rows) => rows.iter().map(Vec::len).sum(),
-        Values::Text(rows) => rows.iter().map(String::len).sum(),
-    });
-    bytes.map(|bytes| bytes as u64).sum()
 }

@@ -11,6 +11,7 @@ mod describe;
 pub mod device;
 pub(crate) mod draws;
 pub(crate) mod function;
+pub(crate) mod function_values;
 pub(crate) mod headers;
 pub mod join;
 pub(crate) mod mix;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::loader::rules::BatchRules;
 use crate::loader::state::LoaderState;
 use crate::pipeline::Pipeline;
-use crate::plan::function::kind_text;
+use crate::plan::function_values::kind_text;
 use infeed_core::batch::ColumnSpec;
 use infeed_core::order::partition::Partition;
 use infeed_source::Source;
