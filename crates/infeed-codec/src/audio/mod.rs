@@ -15,23 +15,9 @@ mod wav;
 use std::ops::Range;
 
 pub use self::header::{AudioFormat, AudioHeader};
-use crate::decode::DecodeError;
 #[cfg(any(test, feature = "panicking"))]
 use crate::decode::PANIC;
-use infeed_core::panics::contain;
-
-/// Runs a codec; converts its panic to an error of the record.
-fn guard<T>(
-    format: AudioFormat,
-    work: impl FnOnce() -> Result<T, DecodeError>,
-) -> Result<T, DecodeError> {
-    contain(work).unwrap_or_else(|what| {
-        Err(DecodeError::Panicked {
-            format: format.name(),
-            what,
-        })
-    })
-}
+use crate::decode::{DecodeError, guard};
 
 /// Reads the header of a file.
 ///
@@ -41,7 +27,7 @@ fn guard<T>(
 /// files of another format, and for more than 2^31 samples.
 pub fn header(bytes: &[u8]) -> Result<AudioHeader, DecodeError> {
     let format = AudioFormat::of(bytes).ok_or_else(|| foreign::error(bytes))?;
-    guard(format, || match format {
+    guard(format.name(), || match format {
         AudioFormat::Wav => wav::header(bytes),
         AudioFormat::Flac => flac::header(bytes),
     })
@@ -80,7 +66,7 @@ pub fn decode(
     let samples = range.len() * usize::from(header.channels);
     out.try_reserve_exact(samples)
         .map_err(|_| DecodeError::NoMemory)?;
-    guard(header.format, || {
+    guard(header.format.name(), || {
         #[cfg(any(test, feature = "panicking"))]
         assert!(!bytes.ends_with(PANIC), "injected");
         match header.format {

@@ -4,7 +4,7 @@
 use infeed_raw::jpeg::JpegDecoder;
 
 use super::color::ColorMode;
-use super::error::DecodeError;
+use super::error::{DecodeError, guard};
 use super::foreign::ForeignFile;
 use super::format::Format;
 use super::header::{Detail, Header, Planes, Request};
@@ -14,7 +14,6 @@ use super::loss::{Loss, NarrowedSamples};
 use super::planes::PixelTable;
 use super::scratch::Scratch;
 use super::{coefficients, gif, jpeg, orient, other, planes, png, tiff, webp};
-use infeed_core::panics::contain;
 use infeed_core::sample::{Depth, Image, Region, Size};
 
 /// In tests, a record that ends in these bytes makes the decoder panic.
@@ -27,19 +26,6 @@ pub struct Decoder {
     /// Created at the first JPEG.
     pub(super) jpeg: Option<JpegDecoder>,
     pub(super) scratch: Scratch,
-}
-
-/// Runs a codec; converts its panic to an error of the record.
-fn guard<T>(
-    format: Format,
-    work: impl FnOnce() -> Result<T, DecodeError>,
-) -> Result<T, DecodeError> {
-    contain(work).unwrap_or_else(|what| {
-        Err(DecodeError::Panicked {
-            format: format.name(),
-            what,
-        })
-    })
 }
 
 impl Decoder {
@@ -68,7 +54,7 @@ impl Decoder {
     ) -> Result<Header, DecodeError> {
         let unknown = || DecodeError::UnknownFormat(ForeignFile::of(bytes));
         let format = Format::of(bytes).ok_or_else(unknown)?;
-        let mut header = guard(format, || match format {
+        let mut header = guard(format.name(), || match format {
             Format::Jpeg => jpeg::header(bytes, orient),
             Format::Png => png::header(bytes, orient),
             Format::WebP => webp::header(bytes, orient),
@@ -105,7 +91,7 @@ impl Decoder {
     ///
     /// PNG and lossless records: one pass of CRC-32 over the bytes. Other formats: almost nothing.
     pub fn check(&self, bytes: &[u8], header: &Header, verify: bool) -> Result<(), DecodeError> {
-        guard(header.format, || match &header.detail {
+        guard(header.format.name(), || match &header.detail {
             Detail::Jpeg(frame) => jpeg::check(bytes, frame),
             Detail::Coefficients(_) | Detail::Planes(_) => coefficients::check(bytes, verify),
             Detail::Png(_) => png::check(bytes, verify),
@@ -217,7 +203,7 @@ impl Decoder {
         format: Format,
         work: impl FnOnce(&mut Decoder) -> Result<T, DecodeError>,
     ) -> Result<T, DecodeError> {
-        let done = guard(format, || work(self));
+        let done = guard(format.name(), || work(self));
         if matches!(done, Err(DecodeError::Panicked { .. })) {
             // The codec may have left its state and the buffers incomplete.
             *self = Decoder::new();

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io;
 
 use super::foreign::ForeignFile;
+use infeed_core::panics::contain;
 use infeed_core::sample::{Region, Size};
 
 /// Reason why a record was not decoded.
@@ -80,4 +81,12 @@ impl DecodeError {
             _ => DecodeError::damaged(error.to_string()),
         }
     }
+}
+
+/// Runs a codec of a format with this name; converts its panic to an error of the record.
+pub(crate) fn guard<T>(
+    format: &'static str,
+    work: impl FnOnce() -> Result<T, DecodeError>,
+) -> Result<T, DecodeError> {
+    contain(work).unwrap_or_else(|what| Err(DecodeError::Panicked { format, what }))
 }

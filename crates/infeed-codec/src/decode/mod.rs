@@ -42,6 +42,7 @@ pub use self::decoder::Decoder;
 #[cfg(any(test, feature = "panicking"))]
 pub use self::decoder::PANIC;
 pub use self::error::DecodeError;
+pub(crate) use self::error::guard;
 pub use self::exif::block as exif_block;
 pub use self::foreign::{ForeignFile, is_undecoded_image};
 pub use self::format::Format;
