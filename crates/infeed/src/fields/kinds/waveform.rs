@@ -158,16 +158,14 @@ impl WaveformPlan {
         let counters = &scratch.counters;
         counters.count(Stage::Decode, scratch.counted, bytes_in, bytes_out);
         scratch.meter.lap(Stage::Decode, counters);
-        let numbers = numbers.iter().flat_map(|number| number.to_ne_bytes());
         match cell {
             RowCell::Slab(row) => write_padded(numbers, row.bytes_mut()),
             RowCell::Own { .. } => {
-                let mut bytes = Vec::with_capacity(bytes_out as usize);
-                bytes.extend(numbers);
-                if let Some(samples) = self.spec.samples {
-                    let channels = usize::from(self.spec.channels);
-                    bytes.resize(samples as usize * channels * DType::Float32.bytes(), 0);
-                }
+                let channels = usize::from(self.spec.channels);
+                let samples = self.spec.samples.map(|samples| samples as usize * channels);
+                let samples = samples.unwrap_or(numbers.len());
+                let mut bytes = vec![0; samples * DType::Float32.bytes()];
+                write_padded(numbers, &mut bytes);
                 put(cell, bytes);
             }
         }
@@ -186,10 +184,14 @@ fn average(samples: &mut Vec<f32>, channels: usize) {
     samples.truncate(frames);
 }
 
-/// Writes bytes to a row, and zeros after them.
-fn write_padded(bytes: impl Iterator<Item = u8>, row: &mut [u8]) {
-    let mut bytes = bytes.chain(std::iter::repeat(0));
-    row.fill_with(|| bytes.next().unwrap_or(0));
+/// Writes numbers to a row, and zeros after them.
+fn write_padded(numbers: &[f32], row: &mut [u8]) {
+    let (written, rest) = row.split_at_mut(size_of_val(numbers).min(row.len()));
+    let cells = written.as_chunks_mut().0.iter_mut();
+    cells
+        .zip(numbers)
+        .for_each(|(to, number)| *to = number.to_ne_bytes());
+    rest.fill(0);
 }
 
 impl KindPlan for WaveformPlan {
