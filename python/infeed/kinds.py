@@ -6,6 +6,8 @@ from typing import Any, Literal, get_type_hints
 from infeed import _check, _code
 from infeed.errors import ConfigError
 
+__all__ = ["Kind", "Waveform"]
+
 
 @dataclass(frozen=True)
 class Kind:
