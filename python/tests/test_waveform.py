@@ -133,7 +133,8 @@ def test_a_file_that_differs_is_a_bad_record_that_names_the_fix():
     with pytest.raises(infeed.InfeedError, match=wrong_rate):
         only_batch(other_rate)
     mono = pipeline_of(Clips(), channels=2).batch(6)
-    with pytest.raises(infeed.InfeedError, match=r"1 channels.*channels=1"):
+    wrong_number = r"number of channels of 1.*channels=1"
+    with pytest.raises(infeed.InfeedError, match=wrong_number):
         only_batch(mono)
 
     class Damaged(Clips):

@@ -93,13 +93,13 @@ impl WaveformPlan {
         if header.rate != self.spec.rate {
             return unlike(
                 format!("{} samples per second", header.rate),
-                self.spec.rate.to_string(),
+                format!("{} samples per second", self.spec.rate),
                 "resample the file, or declare its rate",
             );
         }
         if self.spec.channels > 1 && header.channels != self.spec.channels {
             return unlike(
-                format!("{} channels", header.channels),
+                format!("a number of channels of {}", header.channels),
                 self.spec.channels.to_string(),
                 "declare channels=1 for their mean, or store the same channels in all files",
             );
@@ -126,17 +126,20 @@ impl WaveformPlan {
         begin..frames.min(begin + samples)
     }
 
-    /// Bytes of the samples of a file, in a row and before its channels become one.
+    /// Bytes of a row, and of the decoded samples of its file.
     fn bytes(&self, record: &Record) -> (u64, u64) {
         let Ok(header) = self.header(record) else {
             return (0, 0);
         };
-        let samples = self.spec.samples.unwrap_or(header.frames);
-        let bytes = |channels: u16| {
+        let bytes = |samples: u64, channels: u16| {
             let all = samples.saturating_mul(channels.into());
             all.saturating_mul(DType::Float32.bytes() as u64)
         };
-        (bytes(self.spec.channels), bytes(header.channels))
+        let row = self.spec.samples.unwrap_or(header.frames);
+        // A shorter file is padded in its row.
+        let decoded = row.min(header.frames);
+        let decoded = bytes(decoded, header.channels);
+        (bytes(row, self.spec.channels), decoded)
     }
 
     fn decode(
@@ -223,7 +226,9 @@ impl KindPlan for WaveformPlan {
     }
 
     fn scratch_bytes(&self, sample: &DrawnSample<'_>) -> u64 {
-        self.bytes(sample.record).1
+        // User functions get the row in working memory.
+        let (row, decoded) = self.bytes(sample.record);
+        row.saturating_add(decoded)
     }
 
     fn row_bytes(&self, sample: &DrawnSample<'_>) -> u64 {
