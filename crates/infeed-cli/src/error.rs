@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use infeed::error::with_causes;
 use infeed::printable::printable_lines;
 
 /// The result of every command.
@@ -25,18 +26,7 @@ pub(crate) enum CliError {
 impl CliError {
     /// Joins the error and its causes with colons.
     pub(crate) fn failed(error: &dyn std::error::Error) -> CliError {
-        let mut text = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            let more = error.to_string();
-            // Some libraries include the cause in their own message.
-            if !text.ends_with(&more) {
-                text.push_str(": ");
-                text.push_str(&more);
-            }
-            cause = error.source();
-        }
-        CliError::Failed(printable_lines(&text).into_owned())
+        CliError::Failed(printable_lines(&with_causes(error)).into_owned())
     }
 
     /// Returns the error of a file.

@@ -297,13 +297,7 @@ impl Error {
     /// escaped, because names and causes come from data and servers. Descriptions and devices have
     /// messages of several lines.
     pub fn chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = self.source();
-        while let Some(error) = cause {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            cause = error.source();
-        }
+        let text = with_causes(self);
         let shown = match self {
             Error::Config { .. } | Error::Device { .. } => printable_lines(&text),
             _ => printable(&text),
@@ -465,4 +459,20 @@ impl fmt::Display for LoaderReservations {
             false => f.write_str(&parts.join(" and ")),
         }
     }
+}
+
+/// Joins the messages of an error and its causes with colons. Leaves out a cause that the text
+/// contains already, because some libraries repeat causes in their messages.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
 }

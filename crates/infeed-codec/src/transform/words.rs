@@ -3,7 +3,8 @@
 use std::fmt;
 
 use super::{
-    Blend, ColorStep, CopyPasteDraw, ElasticField, Filter, MosaicDraw, PadMode, Step, WarpMap,
+    Blend, ColorStep, CopyPasteDraw, ElasticField, Filter, Mixing, MosaicDraw, PadMode, Step,
+    WarpMap,
 };
 use infeed_core::sample::Region;
 
@@ -136,6 +137,12 @@ impl fmt::Display for Blend {
                 "own share {share}, partner around {x} of the width, {y} of the height"
             ),
         }
+    }
+}
+
+impl fmt::Display for Mixing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "with position {}, {}", self.partner, self.blend)
     }
 }
 

@@ -23,8 +23,8 @@ pub trait Job: Send + Sync + Sized + 'static {
     type Done: Send;
     /// A finished batch.
     type Batch: Send;
-    /// Scratch of one worker.
-    type Scratch;
+    /// Scratch of one worker. It may borrow from the job.
+    type Scratch<'job>;
     /// Reason why a sequence number or an in-flight batch failed.
     type Fault: Send + Clone;
 
@@ -74,7 +74,7 @@ pub trait Job: Send + Sync + Sized + 'static {
     fn open(&self, in_flight: u64) -> Result<OpenedBatch<Self>, Self::Fault>;
 
     /// Creates the scratch of a worker.
-    fn scratch(&self) -> Self::Scratch;
+    fn scratch(&self) -> Self::Scratch<'_>;
 
     /// Fills one row, on a worker.
     fn fill(
@@ -82,7 +82,7 @@ pub trait Job: Send + Sync + Sized + 'static {
         sequence: Sequence,
         fetched: Self::Fetched,
         row: &mut Self::Row,
-        scratch: &mut Self::Scratch,
+        scratch: &mut Self::Scratch<'_>,
     ) -> FillOutcome<Self>;
 
     /// Finishes a batch. Its rows are filled or failed and already dropped; `rows` holds their

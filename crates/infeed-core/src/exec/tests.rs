@@ -90,7 +90,7 @@ impl Job for Integers {
     type Row = ();
     type Done = u64;
     type Batch = (u64, Vec<u64>);
-    type Scratch = ();
+    type Scratch<'job> = ();
     type Fault = String;
 
     fn place(&self, sequence: Sequence) -> RowLocation {

@@ -228,7 +228,7 @@ fn finished<J: Job>(shared: &ExecutorShared<J>, state: &mut ExecutorState<J>) {
 fn fill<J: Job>(
     shared: &ExecutorShared<J>,
     claims: Vec<RowClaim<J>>,
-    scratch: &mut J::Scratch,
+    scratch: &mut J::Scratch<'_>,
 ) -> Vec<RowOutcome<J>> {
     let fill_one = |claim: RowClaim<J>| {
         let RowClaim {

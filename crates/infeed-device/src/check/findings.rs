@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use serde::Serialize;
 
+use infeed_core::error::with_causes;
+
 /// All findings about a device.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CheckReport {
@@ -145,16 +147,6 @@ impl<E: std::error::Error> From<E> for CheckFailure {
     fn from(error: E) -> CheckFailure {
         CheckFailure::Failed(with_causes(&error))
     }
-}
-
-pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 pub(super) fn wrong(what: impl Display) -> CheckFailure {

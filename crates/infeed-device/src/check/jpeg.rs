@@ -9,11 +9,12 @@ use infeed_raw::slab::Slab;
 
 use super::bytes::{filled, noise};
 use super::checked_device::CheckedDevice;
-use super::findings::{CheckFailure, Figure, Figures, with_causes, wrong};
+use super::findings::{CheckFailure, Figure, Figures, wrong};
 use super::pace::Pace;
 use super::plan::Effort;
 use crate::DeviceError;
 use crate::jpeg::{DecoderSettings, Decoding, ImagePosition, RejectedFile, Rejection, ScannedJpeg};
+use infeed_core::error::with_causes;
 
 pub(super) const SAMPLINGS: [(Subsampling, &str); 5] = [
     (Subsampling::None, "4:4:4"),

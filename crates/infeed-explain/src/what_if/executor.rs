@@ -41,7 +41,7 @@ impl Job for IdleRows {
     type Row = ();
     type Done = ();
     type Batch = u64;
-    type Scratch = ();
+    type Scratch<'job> = ();
     type Fault = ();
 
     fn place(&self, sequence: Sequence) -> RowLocation {

@@ -12,7 +12,7 @@ use twox_hash::XxHash3_64;
 
 use infeed::fields::pixels::prepared::PixelState;
 use infeed::fields::scratch::Position;
-use infeed::maker::{SampleMaker, SampleRecord, SampleScratch};
+use infeed::maker::{SampleMaker, SampleRecord};
 use infeed::pipeline::Pipeline;
 use infeed::plan::SamplePlan;
 use infeed_core::batch::{Batcher, RowCell};
@@ -74,7 +74,7 @@ fn test() -> Result<u64, Error> {
                 .map_err(|_| Error::OutOfMemory {
                     bytes: batcher.slab_bytes(),
                 })?;
-        let mut scratch = SampleScratch::default();
+        let mut maker = SampleMaker::new(&plan);
         for (position, mut row) in (0..POSITIONS).zip(rows) {
             let at = Position { epoch: 1, position };
             let of = SampleRecord {
@@ -82,9 +82,9 @@ fn test() -> Result<u64, Error> {
                 state: PixelState::Stored,
                 at,
             };
-            let made = SampleMaker::new(&plan, &mut scratch).make(of, &mut row);
-            made.map_err(|failure| Error::Panicked {
-                text: format!("the self-test of bits: {:?}", failure.error),
+            let made = maker.make(&[of], None, &mut row);
+            made.map_err(|failed| Error::Panicked {
+                text: format!("the self-test of bits: {:?}", failed.failure.error),
             })?;
             parts.extend(row.cells.iter().map(|cell| match cell {
                 RowCell::Slab(row) => XxHash3_64::oneshot(row.bytes()),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::bytes::{Put, Take};
 use super::error::WireError;
-use infeed_core::error::{Cause, Error};
+use infeed_core::error::{Cause, Error, with_causes};
 use infeed_core::sample::RecordId;
 use infeed_source::Source;
 
@@ -70,17 +70,17 @@ impl Note {
         let record = error.record()?;
         let reason = match error {
             Error::Damaged { source, .. } => Reason::Damaged {
-                cause: chain(source),
+                cause: with_causes(&**source),
             },
             Error::Decode { field, source, .. } => Reason::Decode {
                 field: field.clone(),
-                cause: chain(source),
+                cause: with_causes(&**source),
             },
             Error::Transform {
                 transform, source, ..
             } => Reason::Transform {
                 transform: transform.to_string(),
-                cause: chain(source),
+                cause: with_causes(&**source),
             },
             Error::Shape {
                 field,
@@ -202,16 +202,4 @@ impl Note {
             reason,
         })
     }
-}
-
-/// Formats a cause and its causes in one line.
-fn chain(cause: &Cause) -> String {
-    let mut text = cause.to_string();
-    let mut next = cause.source();
-    while let Some(error) = next {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        next = error.source();
-    }
-    text
 }

@@ -94,17 +94,6 @@ impl From<TileFailure> for StageFailure {
     }
 }
 
-/// Formats an error and its causes in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
-}
-
 /// Names a transform by its position in the description.
 pub(crate) fn part_name(at: usize, transform: &Transform) -> String {
     format!("transform {} ({})", at + 1, transform.name())

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::failure::SampleError;
 use infeed_codec::decode::{Decoder, Loss};
 use infeed_codec::transform::TransformScratch;
 use infeed_core::counters::{Meter, Stage, ThreadCounters};
@@ -108,9 +107,6 @@ impl FieldScratch {
         self.meter.settle(&self.counters);
     }
 }
-
-/// Called with the bytes of working memory before their allocation; may block.
-pub type AdmitMemory<'a> = &'a mut dyn FnMut(u64) -> Result<(), SampleError>;
 
 /// Data of a field of a record that its decoded pixels do not have.
 #[derive(Clone, Copy, Debug)]

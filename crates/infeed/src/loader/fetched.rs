@@ -1,4 +1,4 @@
-//! Fetched records waiting for a worker: one record per row, or several for a mixed row.
+//! Fetched records waiting for a worker: one or several per row.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub struct BadRecord {
 pub(super) enum RecordRole {
     /// The row is its sample.
     Own,
-    /// Its sample is mixed into the row. Partners have numbers from 0.
+    /// The row's sample has a part of it. Partners have numbers from 0.
     Partner(u8),
 }
 
@@ -42,13 +42,11 @@ pub(super) struct ReadPurpose {
 /// Progress of a row with bad records.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RowAttempts {
-    /// Substitutes requested for the row's own record.
-    pub(super) own: u16,
-    /// Substitutes requested for its partner.
-    pub(super) partner: u16,
-    /// Record of the sample that is already in the row; only the partner is missing then.
+    /// Number of substitutes requested for the row's own record.
+    pub(super) substitutes: u16,
+    /// Record of the sample in the row.
     pub(super) written: Option<u64>,
-    /// Bad records met for this row.
+    /// Bad records of this row.
     pub(super) bad: Vec<BadRecord>,
     /// Pixels of unknown class in the masks of its samples.
     pub(super) unknown_pixels: u32,

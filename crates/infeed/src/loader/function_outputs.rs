@@ -6,7 +6,7 @@ use crate::fields::pixels::prepared::PixelState;
 use crate::fields::scratch::Position;
 use crate::function::{FunctionFailure, FunctionScope, ValueForm, ValueSink};
 use crate::maker::preview::PreviewStage;
-use crate::maker::{SampleMaker, SampleRecord, SampleScratch};
+use crate::maker::{SampleMaker, SampleRecord};
 use crate::pipeline::{FieldSpec, FunctionSpec, Handle, Pipeline};
 use crate::plan::SamplePlan;
 use crate::plan::function::{ColumnOrigin, FunctionCall, takes};
@@ -72,9 +72,8 @@ fn resolve_by(
         state: PixelState::Stored,
         at,
     };
-    let mut scratch = SampleScratch::default();
-    let stages = SampleMaker::new(&plan, &mut scratch).preview(of);
-    let stages = stages.map_err(|failure| sample_error(source, record, failure))?;
+    let stages = SampleMaker::new(&plan).preview(&[of], None);
+    let stages = stages.map_err(|failed| sample_error(source, record, failed.failure))?;
     let mut values = stages.into_iter().last().map_or(Vec::new(), columns_of);
     let mut columns = plan.decoded().to_vec();
     let pad = pipeline.batch.pad;

@@ -7,7 +7,7 @@ use crate::fields::pixels::prepared::PixelState;
 use crate::fields::scratch::Position;
 use crate::function::FunctionFailure;
 use crate::maker::preview::{PreviewStage, StageShapes};
-use crate::maker::{SampleMaker, SampleRecord, SampleScratch};
+use crate::maker::{SampleMaker, SampleRecord};
 use crate::plan::SamplePlan;
 use crate::plan::join::JoinDraw;
 use infeed_core::batch::Column;
@@ -36,44 +36,23 @@ pub(crate) fn stages(
     let id = source.id(index, None);
     let record = read_one(source, index)?;
     plan.start(1)?;
-    let stages = |index: u64, record: &Record, at: Position| {
-        let mut scratch = SampleScratch::default();
-        let of = stored(record, at);
-        let stages = SampleMaker::new(plan, &mut scratch).preview(of);
-        stages.map_err(|failure| sample_error(source, index, failure))
-    };
-    if let Some(drawn) = plan.join(at, || order.near(epoch, position)) {
-        let own = joined(plan, source, order, (&record, at), &drawn)?;
-        let own = through_functions(plan, at, own);
-        let own = own.map_err(|failure| sample_error(source, index, failure))?;
-        return Ok((id, own));
-    }
-    let mut own = stages(index, &record, at)?;
-    if let Some(mixing) = plan.mixing(at, || order.near(epoch, position)) {
-        let partner = order.epoch(epoch).get(mixing.partner);
-        let at = Position {
-            epoch,
-            position: mixing.partner,
-        };
-        let other = stages(partner, &read_one(source, partner)?, at)?;
-        plan.preview_mix(&mixing, &source.id(partner, None), &mut own, other)
-            .map_err(|failure| sample_error(source, partner, failure))?;
-    }
-    let own =
-        through_functions(plan, at, own).map_err(|failure| sample_error(source, index, failure))?;
-    Ok((id, own))
+    let failed = |failure| sample_error(source, index, failure);
+    let drawn = plan.join(at, || order.near(epoch, position));
+    let stages = of_records(plan, source, order, (&record, at), drawn.as_ref())?;
+    let stages = through_functions(plan, at, stages).map_err(failed)?;
+    Ok((id, stages))
 }
 
-/// Returns the stages of a sample of several records.
-fn joined(
+/// Returns the stages of a sample up to the functions. `drawn` joins the record with others.
+fn of_records(
     plan: &SamplePlan,
     source: &dyn Source,
     order: &Order,
     (own, at): (&Record, Position),
-    drawn: &JoinDraw,
+    drawn: Option<&JoinDraw>,
 ) -> Result<Vec<PreviewStage>, Error> {
     let permutation = order.epoch(at.epoch);
-    let positions = drawn.partners().iter();
+    let positions = drawn.map_or(&[][..], JoinDraw::partners).iter();
     let partners = positions
         .map(|&position| {
             let epoch = at.epoch;
@@ -84,12 +63,22 @@ fn joined(
     let others = partners.iter().map(|(record, at)| (record, *at));
     let all = std::iter::once((own, at)).chain(others);
     let records: Vec<SampleRecord<'_>> = all.map(|(record, at)| stored(record, at)).collect();
-    let mut scratch = SampleScratch::default();
-    let made = SampleMaker::new(plan, &mut scratch).preview_joined(&records, drawn);
-    made.map_err(|failed| {
+    let made = SampleMaker::new(plan).preview(&records, drawn);
+    let mut stages = made.map_err(|failed| {
         let record = records[failed.tile].record.index;
         sample_error(source, record, failed.failure)
-    })
+    })?;
+    let joining = drawn.and_then(|drawn| {
+        let name = drawn.name();
+        stages.iter_mut().find(|stage| stage.name == name)
+    });
+    if let Some(stage) = joining {
+        let names = partners.iter();
+        let names = names.map(|(record, _)| source.id(record.index, None).to_string());
+        let names = names.collect::<Vec<_>>().join(", ");
+        stage.draws = format!("{} ({names})", stage.draws);
+    }
+    Ok(stages)
 }
 
 /// Returns a record as the source stores it.

@@ -5,7 +5,6 @@ use super::sample_maker::{SampleMaker, SampleRecord};
 use crate::fields::failure::StageFailure;
 use crate::fields::pixels::prepared::damaged;
 use crate::plan::function_values::own_cells;
-use crate::plan::measure;
 use infeed_core::batch::BatchRow;
 use infeed_core::counters::Stage;
 
@@ -17,8 +16,7 @@ impl SampleMaker<'_> {
         row: &mut BatchRow,
     ) -> Result<(), StageFailure> {
         let plan = self.plan;
-        let scratch = &mut self.scratch.fields;
-        scratch.meter.start();
+        let scratch = &mut self.scratch;
         let (first, rest) = plan.sample_calls().split_at(plan.kept_functions());
         let Some((unknown, fields)) = of.record.fields.split_last() else {
             return Err(damaged().in_field(0));
@@ -48,9 +46,8 @@ impl SampleMaker<'_> {
         if !rest.is_empty() {
             self.call_rest(rest, &mut between, of.at, &mut row.cells)?;
         }
-        let scratch = &mut self.scratch.fields;
+        let scratch = &mut self.scratch;
         scratch.meter.settle(&scratch.counters);
-        measure(&plan.lists, row);
         Ok(())
     }
 }

@@ -23,11 +23,9 @@ impl SampleMaker<'_> {
         &mut self,
         records: &[SampleRecord<'_>],
         (own, drawn): (&CopyPastePlan, &CopyPasteDraw),
-        canvases: &mut Vec<Image>,
         row: &mut BatchRow,
     ) -> Result<(), TileFailure> {
         let plan = self.plan;
-        self.scratch.fields.unknown_pixels = 0;
         let draw = |(_, of), first: &VisualField<'_>, before: &[SamplePart<'_>]| {
             let canvas = before.first().map(|part| part.drawn.image.size);
             draw_part(plan, own, of, first, canvas)
@@ -48,7 +46,7 @@ impl SampleMaker<'_> {
         let in_other = |failure| TileFailure { tile: 1, failure };
         let (mut pasted, _) = own.boxes.moved(&image(1), &[]).map_err(in_other)?;
         if !choose(drawn, &mut pasted) {
-            return Ok(self.fill(records[0], row)?);
+            return self.fill(&records[..1], None, row);
         }
         let images = parts.iter().map(|part| &part.drawn.image);
         let after = plan.draw_after(own.number, size, images, records[0].at)?;
@@ -68,13 +66,14 @@ impl SampleMaker<'_> {
             failure: error.in_field(0),
         })?;
         let (objects, alpha) = self.paste_objects(own, &both, pasted, size)?;
-        self.scratch.fields.lap(Stage::Transform);
-        self.scratch.fields.counted = 1;
-        self.make_part(&parts[0], canvases)?;
-        let scratch = &mut self.scratch.fields;
+        self.scratch.lap(Stage::Transform);
+        self.scratch.counted = 1;
+        let mut canvases = std::mem::take(&mut self.canvases);
+        self.make_part(&parts[0], &mut canvases)?;
+        let scratch = &mut self.scratch;
         scratch.counted = 0;
         let visuals = parts[1].visuals.iter().zip(&parts[1].arranged);
-        for ((visual, field), canvas) in visuals.zip(&mut *canvases) {
+        for ((visual, field), canvas) in visuals.zip(&mut canvases) {
             let flips = field.pixels.folded.flips;
             let made = visual.with_pixels(&field.pixels, scratch, |view| {
                 paste_where(view, flips, &alpha, canvas);
@@ -89,10 +88,12 @@ impl SampleMaker<'_> {
             .collect();
         self.write_joined(
             (records[0], &parts[0]),
-            (canvases, &work),
+            (&canvases, &work),
             (&images, &after),
             row,
-        )
+        )?;
+        self.canvases = canvases;
+        Ok(())
     }
 
     /// Paints the masks of the sample's own image and of the pasted objects, and removes pasted
@@ -105,8 +106,8 @@ impl SampleMaker<'_> {
         pasted: Vec<MovingBox>,
         size: Size,
     ) -> Result<([PastedObjects; 2], Image), TileFailure> {
-        let (boxes, masks) = (&own.boxes, &own.masks);
-        let scratch = &mut self.scratch.fields;
+        let (boxes, masks) = (&own.boxes, own.masks());
+        let scratch = &mut self.scratch;
         let failed = |failure| TileFailure { tile: 1, failure };
         let planes = masks
             .painted(&images[1], &pasted, scratch)

@@ -1,54 +1,47 @@
 //! User functions on one sample.
 
 use super::kept::{KeptSample, put};
-use super::sample_maker::SampleMaker;
+use super::sample_maker::{SampleMaker, SampleRecord};
 use crate::fields::cells::cell_bytes;
-use crate::fields::failure::{SampleError, StageFailure};
+use crate::fields::failure::{SampleError, StageFailure, TileFailure};
 use crate::fields::pixels::prepared::damaged;
 use crate::fields::scratch::Position;
 use crate::plan::function::FunctionCall;
 use crate::plan::function_values::{bytes_of, kind_text, own_cells, values_from};
-use crate::plan::measure;
+use crate::plan::join::JoinDraw;
 use infeed_core::batch::{BatchRow, Column, RowCell, Values};
 use infeed_core::counters::Stage;
 
 impl SampleMaker<'_> {
-    /// Makes a row: `fill` writes the sample up to the user functions.
-    pub(super) fn make_with<E: From<StageFailure>>(
+    /// Makes a sample in its row, with the user functions.
+    pub(super) fn fill_and_call(
         &mut self,
-        at: Position,
+        records: &[SampleRecord<'_>],
+        drawn: Option<&JoinDraw>,
         row: &mut BatchRow,
-        fill: impl FnOnce(&mut Self, &mut BatchRow) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let plan = self.plan;
-        self.scratch.fields.meter.start();
-        if plan.sample_calls().is_empty() {
-            fill(self, row)?;
-            measure(&plan.lists, row);
-            return Ok(());
-        }
-        let mut columns = std::mem::take(&mut self.scratch.row);
-        for cell in &mut columns.cells {
+    ) -> Result<(), TileFailure> {
+        let mut columns = self.take_row();
+        let filled = self.fill(records, drawn, &mut columns);
+        let made = filled.and_then(|()| Ok(self.call_all(&mut columns, records[0].at, row)?));
+        self.row = columns;
+        made
+    }
+
+    /// Returns the empty row of the working memory, for the columns before the functions.
+    pub(super) fn take_row(&mut self) -> BatchRow {
+        let mut row = std::mem::take(&mut self.row);
+        for cell in &mut row.cells {
             if let RowCell::Own { shape, bytes } = cell {
                 shape.clear();
                 bytes.clear();
             }
         }
-        columns
-            .cells
-            .resize_with(plan.decoded().len(), || RowCell::Own {
-                shape: Vec::new(),
-                bytes: Vec::new(),
-            });
-        let filled = fill(self, &mut columns);
-        let made = filled.and_then(|()| {
-            let called = self.call_all(&mut columns, at, row);
-            called.map_err(E::from)
-        });
-        self.scratch.row = columns;
-        made?;
-        measure(&plan.lists, row);
-        Ok(())
+        let cell = || RowCell::Own {
+            shape: Vec::new(),
+            bytes: Vec::new(),
+        };
+        row.cells.resize_with(self.plan.decoded().len(), cell);
+        row
     }
 
     /// Makes the row of a sample whose columns before the functions are in `columns`.
@@ -74,7 +67,7 @@ impl SampleMaker<'_> {
         };
         let keep = KeptSample {
             bytes: &mut bytes,
-            unknown_pixels: self.scratch.fields.unknown_pixels,
+            unknown_pixels: self.scratch.unknown_pixels,
         };
         let (first, rest) = calls.split_at(plan.kept_functions());
         let mut kept = own_cells(first.last().map_or(0, |call| call.columns.len()));
@@ -121,7 +114,7 @@ impl SampleMaker<'_> {
         row: &mut [RowCell],
     ) -> Result<(), StageFailure> {
         let all = self.plan.sample_calls().len() as u64;
-        let (seed, scratch) = (self.plan.seed(), &mut self.scratch.fields);
+        let (seed, scratch) = (self.plan.seed(), &mut self.scratch);
         let (meter, counters) = (&mut scratch.meter, &scratch.counters);
         for (number, call) in calls.iter().enumerate() {
             let is_last = number + 1 == calls.len();

@@ -1,63 +1,95 @@
 //! `MixUp` and `CutMix`: mixes two finished rows of images, masks and labels into one.
 //!
-//! Both samples are written as rows first, so flips, normalization and layout are done, and one
-//! pass over the row suffices.
+//! Each record is drawn and arranged as at its own position. Both samples are written as rows, so flips,
+//! normalization and layout are done, and one pass over the row mixes them.
 
 use half::{bf16, f16};
 
+use super::sample_maker::{SampleMaker, SampleRecord};
 use crate::fields::cells::bytes_of;
-use crate::fields::failure::{SampleError, StageFailure};
+use crate::fields::failure::{SampleError, StageFailure, TileFailure};
 use crate::plan::SamplePlan;
+use crate::plan::mix::MixPlan;
 use infeed_codec::transform::Mixing;
 use infeed_core::batch::BatchRow;
+use infeed_core::counters::Stage;
 use infeed_core::sample::{DType, Region, Size};
 
-impl SamplePlan {
-    /// Mixes images, masks and labels of a finished partner into a finished row. Other fields keep
-    /// the row's own values.
-    ///
-    /// # Errors
-    ///
-    /// If the partner's shape differs.
-    pub fn mix(
-        &self,
-        mixing: &Mixing,
-        partner: &mut BatchRow,
+impl SampleMaker<'_> {
+    /// Makes the sample of two records, whose rows are mixed.
+    pub(super) fn fill_mixed(
+        &mut self,
+        records: &[SampleRecord<'_>],
+        (own, drawn): (&MixPlan, &Mixing),
         row: &mut BatchRow,
-    ) -> Result<(), StageFailure> {
-        let Some(mixer) = &self.mixer else {
-            return Ok(());
-        };
-        let cells = row.cells.iter_mut().zip(&mut partner.cells);
-        for (field, (pixels, (own, other))) in self.pixels.iter().zip(cells).enumerate() {
-            let (own, other) = (bytes_of(own), bytes_of(other));
-            let is_label = mixer.label == Some(field);
-            if !is_label && pixels.is_none() {
-                continue;
-            }
-            if own.len() != other.len() {
-                let error = SampleError::Shape {
-                    found: format!("{} bytes", other.len()),
-                    expected: format!("{}", own.len()),
-                    fix: "all samples must have the same shape to be mixed",
-                };
-                return Err(error.in_field(field));
-            }
-            match pixels {
-                Some(plan) => {
-                    let size = plan.size.unwrap_or(mixer.size);
-                    match mixing.blend.region(size) {
-                        Some(region) => {
-                            paste(own, other, size, plan.planes(size), region);
-                        }
-                        None => blend(plan.dtype(), mixing.blend.share(size), own, other),
-                    }
-                }
-                None => labels_of(mixing.blend.share(mixer.size), own, other),
-            }
+    ) -> Result<(), TileFailure> {
+        let plan = self.plan;
+        let mut samples = Vec::with_capacity(records.len());
+        for (tile, of) in records.iter().enumerate() {
+            let arranged = self.arrange(*of, row.form);
+            samples.push(arranged.map_err(|failure| TileFailure { tile, failure })?);
         }
-        Ok(())
+        let [first, second] = &samples[..] else {
+            unreachable!("two samples are mixed");
+        };
+        // The rows are made one after the other.
+        let reserved = self.reserve(first.bytes.max(second.bytes));
+        reserved.map_err(|error| TileFailure {
+            tile: usize::from(second.bytes > first.bytes),
+            failure: error.in_field(0),
+        })?;
+        self.write(first, row)?;
+        let mut partner = self.take_row();
+        self.scratch.counted = 0;
+        let made = self.write(second, &mut partner);
+        let mixed = made.and_then(|()| mix(plan, (own, drawn), &mut partner, row));
+        self.scratch.lap(Stage::Write);
+        self.row = partner;
+        mixed.map_err(|failure| TileFailure { tile: 1, failure })
     }
+}
+
+/// Mixes images, masks and labels of a finished partner into a finished row. Other fields keep the
+/// row's own values.
+///
+/// # Errors
+///
+/// If the partner's shape differs.
+pub(super) fn mix(
+    plan: &SamplePlan,
+    (own, drawn): (&MixPlan, &Mixing),
+    partner: &mut BatchRow,
+    row: &mut BatchRow,
+) -> Result<(), StageFailure> {
+    let cells = row.cells.iter_mut().zip(&mut partner.cells);
+    for (field, (pixels, (to, from))) in plan.pixels.iter().zip(cells).enumerate() {
+        let (to, from) = (bytes_of(to), bytes_of(from));
+        let is_label = own.label == Some(field);
+        if !is_label && pixels.is_none() {
+            continue;
+        }
+        if to.len() != from.len() {
+            let error = SampleError::Shape {
+                found: format!("{} bytes", from.len()),
+                expected: format!("{}", to.len()),
+                fix: "all samples must have the same shape to be mixed",
+            };
+            return Err(error.in_field(field));
+        }
+        match pixels {
+            Some(plan) => {
+                let size = plan.size.unwrap_or(own.size);
+                match drawn.blend.region(size) {
+                    Some(region) => {
+                        paste(to, from, size, plan.planes(size), region);
+                    }
+                    None => blend(plan.dtype(), drawn.blend.share(size), to, from),
+                }
+            }
+            None => labels_of(drawn.blend.share(own.size), to, from),
+        }
+    }
+    Ok(())
 }
 
 /// Mixes soft labels with one rounding, so that a class mixed with itself stays 1.

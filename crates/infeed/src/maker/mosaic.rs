@@ -34,11 +34,9 @@ impl SampleMaker<'_> {
         &mut self,
         records: &[SampleRecord<'_>],
         (own, drawn): (&MosaicPlan, &MosaicDraw),
-        canvases: &mut Vec<Image>,
         row: &mut BatchRow,
     ) -> Result<(), TileFailure> {
         let plan = self.plan;
-        self.scratch.fields.unknown_pixels = 0;
         let draw = |(tile, of), first: &VisualField<'_>, _: &[SamplePart<'_>]| {
             draw_tile(plan, (own, drawn), tile, of, first)
         };
@@ -66,27 +64,30 @@ impl SampleMaker<'_> {
             tile: most.0,
             failure: error.in_field(0),
         })?;
+        let mut canvases = std::mem::take(&mut self.canvases);
         canvases.resize_with(parts[0].visuals.len(), Image::default);
-        let cleared = parts[0].visuals.iter().zip(&mut *canvases).zip(&needed);
+        let cleared = parts[0].visuals.iter().zip(&mut canvases).zip(&needed);
         for ((visual, canvas), needed) in cleared {
             clear(own, visual, *needed, canvas)?;
         }
-        self.scratch.fields.counted = 1;
+        self.scratch.counted = 1;
         for (tile, (of, part)) in records.iter().zip(&parts).enumerate() {
             if part.arranged.iter().all(|field| field.region.is_none()) {
                 continue;
             }
             let failed = |failure| TileFailure { tile, failure };
             let made = self.tile(*of, row.form, part).map_err(failed)?;
-            part.paste(&made, canvases).map_err(failed)?;
-            self.scratch.fields.lap(Stage::Transform);
+            part.paste(&made, &mut canvases).map_err(failed)?;
+            self.scratch.lap(Stage::Transform);
         }
         self.write_joined(
             (records[0], &parts[0]),
-            (canvases, &work),
+            (&canvases, &work),
             (&images, &after),
             row,
-        )
+        )?;
+        self.canvases = canvases;
+        Ok(())
     }
 
     /// Returns the pixels of a record's tile: those that another mosaic left, or new ones.
@@ -96,19 +97,19 @@ impl SampleMaker<'_> {
         layout: usize,
         part: &SamplePart<'_>,
     ) -> Result<TilePixels, StageFailure> {
-        let tiles = Arc::clone(&self.scratch.tiles);
+        let tiles = Arc::clone(&self.tiles);
         let at = (of.at.epoch, of.at.position);
         let entry = tiles.entry(of.record.index, at, layout);
         let mut kept = entry.lock();
-        self.scratch.fields.waited(Stage::Decode);
+        self.scratch.waited(Stage::Decode);
         if let Some(tile) = &*kept {
             return Ok(Arc::clone(tile));
         }
         let mut images = tiles.buffers();
         let reports = |scratch: &FieldScratch| scratch.warnings + scratch.losses.len() as u64;
-        let before = reports(&self.scratch.fields);
+        let before = reports(&self.scratch);
         self.make_part(part, &mut images)?;
-        let scratch = &mut self.scratch.fields;
+        let scratch = &mut self.scratch;
         // One image of the sample counts.
         scratch.counted = 0;
         let tile = Arc::new(images);

@@ -56,15 +56,15 @@ impl SamplePlan {
 
     /// Number of records that a row needs.
     pub(crate) fn records_per_row(&self) -> u64 {
-        self.images_per_sample() + u64::from(self.mixes())
+        self.join.as_ref().map_or(1, JoinPlan::records)
     }
 
-    /// Number of images from which a sample is made before it is mixed.
-    fn images_per_sample(&self) -> u64 {
+    /// Number of records whose fields a sample has at once.
+    fn records_at_once(&self) -> u64 {
         match &self.join {
-            Some(JoinPlan::Mosaic(_)) => 4,
-            Some(JoinPlan::CopyPaste(_)) => 2,
-            None => 1,
+            // One row is made after the other.
+            Some(JoinPlan::Mix(_)) => 1,
+            _ => self.records_per_row(),
         }
     }
 
@@ -135,12 +135,11 @@ impl SamplePlan {
         let (kinds, kind_rows) = self.kind_needs(record, at, images);
         scratch = scratch.saturating_add(kinds);
         row = row.saturating_add(kind_rows);
-        scratch = match (&self.join, self.mixes()) {
+        if let Some(JoinPlan::CopyPaste(_)) = &self.join {
             // Both images of a paste exist at once.
-            (Some(JoinPlan::CopyPaste(_)), _) => scratch.saturating_mul(2),
-            (_, true) => scratch.saturating_add(self.spare_row_bytes()),
-            _ => scratch,
-        };
+            scratch = scratch.saturating_mul(2);
+        }
+        scratch = scratch.saturating_add(self.mixed_row_bytes());
         Some(SampleBytes { scratch, row })
     }
 
@@ -178,7 +177,7 @@ impl SamplePlan {
             at,
             images,
         };
-        let count = self.images_per_sample();
+        let count = self.records_at_once();
         let (mut scratch, mut row) = (0_u64, 0_u64);
         for plan in &self.kinds {
             let bytes = plan.scratch_bytes(&sample).saturating_mul(count);
@@ -221,17 +220,17 @@ impl SamplePlan {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::maker::{SampleMaker, SampleRecord, SampleScratch};
+    use crate::maker::memory::SampleMemory;
+    use crate::maker::{SampleMaker, SampleRecord};
     use crate::pipeline::{Pipeline, SourceSpec};
     use bytes::Bytes;
     use infeed_codec::transform::{
-        CenterCrop, CopyPaste, Mosaic, RandomResizedCrop, RandomRotation, ScaleJitter, Transform,
+        CenterCrop, CopyPaste, CutMix, MixUp, Mosaic, RandomResizedCrop, RandomRotation,
+        ScaleJitter, Transform,
     };
     use infeed_core::batch::RowCell;
-    use infeed_core::counters::ThreadCounters;
+    use infeed_core::exec::budget::BytePool;
     use infeed_core::sample::{Depth, Image};
     use infeed_sample::{Subsampling, jpeg, png};
     use infeed_source::{Source, read_one};
@@ -277,16 +276,12 @@ mod tests {
 
     /// Scratch and bytes outside slabs of the sample at a position.
     fn measured(plan: &SamplePlan, source: &dyn Source, at: Position) -> SampleBytes {
-        let mut scratch = SampleScratch::new(Arc::new(ThreadCounters::new(None)));
         let mut row = plan.spare_row();
-        let mut needed = 0;
-        let mut admit = |bytes: u64| {
-            needed = bytes;
-            Ok(())
-        };
+        // No byte is free of the pool, whose peak is what the sample reserved.
+        let large = BytePool::new(u64::MAX);
         let record = |number: u64| read_one(source, number % source.len()).expect("reads");
         let state = PixelState::Stored;
-        let mut maker = SampleMaker::new(plan, &mut scratch).within(&mut admit);
+        let mut maker = SampleMaker::new(plan).within(SampleMemory::new(0, &large));
         match plan.join(at, || 0..source.len()) {
             Some(drawn) => {
                 let numbers = std::iter::once(at.position).chain(drawn.partners().iter().copied());
@@ -302,12 +297,12 @@ mod tests {
                         },
                     })
                     .collect();
-                let made = maker.make_joined(&records, &drawn, &mut row);
+                let made = maker.make(&records, Some(&drawn), &mut row);
                 made.expect("a sample");
             }
             None => {
                 let record = &record(at.position);
-                let made = maker.make(SampleRecord { record, state, at }, &mut row);
+                let made = maker.make(&[SampleRecord { record, state, at }], None, &mut row);
                 made.expect("a sample");
             }
         }
@@ -318,8 +313,39 @@ mod tests {
             RowCell::Slab(_) => 0,
         });
         SampleBytes {
-            scratch: needed,
+            scratch: large.peak_bytes(),
             row: bytes.sum(),
+        }
+    }
+
+    fn check_bounds(pipeline: &Pipeline) {
+        let source = pipeline.open_source(&[]).expect("opens");
+        let plan = SamplePlan::over(pipeline, &*source).expect("a plan");
+        let mut most = SampleBytes::default();
+        let mut decoder = Decoder::new();
+        for number in 0..source.len() {
+            let record = read_one(&*source, number).expect("reads");
+            for epoch in 0..64 {
+                let at = Position {
+                    epoch,
+                    position: number,
+                };
+                let bytes = plan.sample_bytes(&record, true, at, &mut decoder);
+                let bytes = bytes.expect("a good record");
+                most.scratch = most.scratch.max(bytes.scratch);
+                most.row = most.row.max(bytes.row);
+            }
+        }
+        for epoch in 0..16 {
+            for position in 0..source.len() {
+                let at = Position { epoch, position };
+                let found = measured(&plan, &*source, at);
+                assert!(
+                    found.scratch <= most.scratch && found.row <= most.row,
+                    "{found:?} exceeds {most:?}: {:?}",
+                    pipeline.transforms
+                );
+            }
         }
     }
 
@@ -342,36 +368,32 @@ mod tests {
                 if needs_masks && !masks {
                     continue;
                 }
-                let pipeline = pipeline(&root, masks, transforms);
-                let source = pipeline.open_source(&[]).expect("opens");
-                let plan = SamplePlan::over(&pipeline, &*source).expect("a plan");
-                let mut most = SampleBytes::default();
-                let mut decoder = Decoder::new();
-                for number in 0..source.len() {
-                    let record = read_one(&*source, number).expect("reads");
-                    for epoch in 0..64 {
-                        let at = Position {
-                            epoch,
-                            position: number,
-                        };
-                        let bytes = plan.sample_bytes(&record, true, at, &mut decoder);
-                        let bytes = bytes.expect("a good record");
-                        most.scratch = most.scratch.max(bytes.scratch);
-                        most.row = most.row.max(bytes.row);
-                    }
-                }
-                for epoch in 0..16 {
-                    for position in 0..source.len() {
-                        let at = Position { epoch, position };
-                        let found = measured(&plan, &*source, at);
-                        assert!(
-                            found.scratch <= most.scratch && found.row <= most.row,
-                            "{found:?} exceeds {most:?}: {:?}",
-                            pipeline.transforms
-                        );
-                    }
-                }
+                check_bounds(&pipeline(&root, masks, transforms));
             }
+        }
+    }
+
+    #[test]
+    fn no_mixed_sample_needs_more_than_the_bounds_of_its_records() {
+        let root = outlined();
+        for class in ["a", "b"] {
+            fs::create_dir(root.path().join(class)).expect("creates");
+        }
+        for n in 0..8 {
+            let (class, kind) = if n % 2 == 0 {
+                ("a", "png")
+            } else {
+                ("b", "jpg")
+            };
+            let name = format!("{n}.{kind}");
+            let to = root.path().join(class).join(&name);
+            fs::rename(root.path().join(&name), to).expect("moves");
+        }
+        let all = Pipeline::new(SourceSpec::folder(root.path())).decode();
+        let all = all.transform(RandomResizedCrop::new(64)).batch(2);
+        for transform in [MixUp::new(1.0).into(), CutMix::new(1.0).into()] {
+            let transform: Transform = transform;
+            check_bounds(&all.clone().transform(transform));
         }
     }
 

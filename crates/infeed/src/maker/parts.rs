@@ -151,7 +151,7 @@ impl<'a> SampleMaker<'a> {
         let mut bytes = 0;
         for (visual, needed) in part.visuals.iter().zip(needed) {
             let pixels = visual.arrange(steps, &self.plan.decode);
-            bytes += visual.scratch_bytes(&pixels, &self.scratch.fields.decoder);
+            bytes += visual.scratch_bytes(&pixels, &self.scratch.decoder);
             part.arranged.push(ArrangedPart {
                 pixels,
                 region: common(drawn.region, *needed),
@@ -179,7 +179,7 @@ impl<'a> SampleMaker<'a> {
             let pixels = canvas.arrange(after, &plan.decode);
             work.bytes += canvas.size.pixels() * canvas.pixel_bytes() as u64;
             work.bytes += plan.function_row(&canvas, &pixels.folded);
-            work.step_bytes += canvas.scratch_bytes(&pixels, &self.scratch.fields.decoder);
+            work.step_bytes += canvas.scratch_bytes(&pixels, &self.scratch.decoder);
             work.pixels.push(pixels);
         }
         work
@@ -191,7 +191,7 @@ impl<'a> SampleMaker<'a> {
         part: &SamplePart<'_>,
         images: &mut Vec<Image>,
     ) -> Result<(), StageFailure> {
-        let scratch = &mut self.scratch.fields;
+        let scratch = &mut self.scratch;
         images.resize_with(part.visuals.len(), Image::default);
         for ((visual, field), image) in part.visuals.iter().zip(&part.arranged).zip(images) {
             visual.with_pixels(&field.pixels, scratch, |view| {
@@ -217,7 +217,7 @@ impl<'a> SampleMaker<'a> {
         images: SampleImages<'_>,
         row: &mut BatchRow,
     ) -> Result<(), TileFailure> {
-        let scratch = &mut self.scratch.fields;
+        let scratch = &mut self.scratch;
         scratch.counted = 0;
         for ((visual, canvas), pixels) in part.visuals.iter().zip(canvases).zip(&work.pixels) {
             let visual = visual.on_canvas(&canvas.data, part.drawn.image.size);

@@ -27,8 +27,18 @@ impl SampleMaker<'_> {
         record: &Record,
         has_room: impl FnOnce(u64) -> bool,
     ) -> Result<Option<Vec<u8>>, StageFailure> {
+        let prepared = self.prepare_fields(record, has_room);
+        self.release();
+        prepared
+    }
+
+    fn prepare_fields(
+        &mut self,
+        record: &Record,
+        has_room: impl FnOnce(u64) -> bool,
+    ) -> Result<Option<Vec<u8>>, StageFailure> {
         let plan = self.plan;
-        self.scratch.fields.meter.start();
+        self.scratch.meter.start();
         // No prepared transform draws at random, so any position gives the same steps.
         let of = SampleRecord {
             record,
@@ -44,7 +54,7 @@ impl SampleMaker<'_> {
         let mut lengths: Vec<usize> = record.fields.iter().map(Bytes::len).collect();
         for visual in &visuals {
             let work = visual.arrange(&drawn, &plan.decode);
-            needed += visual.scratch_bytes(&work, &self.scratch.fields.decoder);
+            needed += visual.scratch_bytes(&work, &self.scratch.decoder);
             let pixels = work.folded.view.size.pixels() * visual.pixel_bytes() as u64;
             lengths[visual.field] = SIZE_BYTES.saturating_add(pixels as usize);
             arranged.push(work);
@@ -55,7 +65,7 @@ impl SampleMaker<'_> {
         };
         let reserved = self.reserve(needed + total as u64);
         reserved.map_err(|error| error.in_field(0))?;
-        let mut bytes = std::mem::take(&mut self.scratch.prepared);
+        let mut bytes = std::mem::take(&mut self.prepared);
         bytes.resize(total, 0);
         bytes[..4].copy_from_slice(&(lengths.len() as u32).to_le_bytes());
         for (at, length) in lengths.iter().enumerate() {
@@ -66,7 +76,7 @@ impl SampleMaker<'_> {
                 bytes[starts[field]..][..stored.len()].copy_from_slice(stored);
             }
         }
-        let scratch = &mut self.scratch.fields;
+        let scratch = &mut self.scratch;
         let before = scratch.warnings;
         for (visual, work) in visuals.iter().zip(&arranged) {
             let to = &mut bytes[starts[visual.field]..][..lengths[visual.field]];

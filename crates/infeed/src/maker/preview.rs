@@ -4,18 +4,18 @@
 use std::ops::Range;
 
 use super::sample_maker::{SampleMaker, SampleRecord};
-use crate::fields::failure::{SampleError, StageFailure};
+use crate::fields::failure::{SampleError, StageFailure, TileFailure};
 use crate::fields::moving::{SampleImage, SampleImages};
 use crate::fields::pixels::header::VisualField;
 use crate::fields::steps::Flips;
-use crate::plan::SamplePlan;
 use crate::plan::function_values::values_from;
+use crate::plan::join::{JoinDraw, JoinPlan};
 use crate::plan::measure;
 use infeed_codec::decode::Request;
-use infeed_codec::transform::{Mixing, PixelView, Step};
-use infeed_core::batch::{Array, RowCell, Values};
+use infeed_codec::transform::{PixelView, Step};
+use infeed_core::batch::{Array, Values};
 use infeed_core::error::MemoryPurpose;
-use infeed_core::sample::{Image, Pixels, RecordId, Region};
+use infeed_core::sample::{Image, Pixels, Region};
 
 pub use crate::fields::moving::StageShapes;
 
@@ -34,12 +34,36 @@ pub struct PreviewStage {
 }
 
 impl SampleMaker<'_> {
-    /// Runs one record through every stage separately.
+    /// Runs the records of a sample through every stage separately. Up to the transform that joins
+    /// them, the stages are those of the first record.
     ///
     /// # Errors
     ///
     /// As [`SampleMaker::make`].
-    pub fn preview(&mut self, of: SampleRecord<'_>) -> Result<Vec<PreviewStage>, StageFailure> {
+    pub fn preview(
+        &mut self,
+        records: &[SampleRecord<'_>],
+        drawn: Option<&JoinDraw>,
+    ) -> Result<Vec<PreviewStage>, TileFailure> {
+        match (&self.plan.join, drawn) {
+            (Some(JoinPlan::Mosaic(own)), Some(JoinDraw::Mosaic(drawn))) => {
+                self.preview_mosaic(records, (own, drawn))
+            }
+            (Some(JoinPlan::CopyPaste(own)), Some(JoinDraw::CopyPaste(drawn))) => {
+                self.preview_pasted(records, (own, drawn))
+            }
+            (Some(JoinPlan::Mix(own)), Some(JoinDraw::Mix(drawn))) => {
+                self.preview_mixed(records, (own, drawn))
+            }
+            _ => Ok(self.preview_one(records[0])?),
+        }
+    }
+
+    /// Runs one record through every stage.
+    pub(super) fn preview_one(
+        &mut self,
+        of: SampleRecord<'_>,
+    ) -> Result<Vec<PreviewStage>, StageFailure> {
         let visuals = self.headers(of, 0)?;
         let drawn = self.draw(of, &visuals)?;
         let images = visuals
@@ -70,7 +94,6 @@ impl SampleMaker<'_> {
                         ..Request::whole(header, visual.plan.mode)
                     };
                     self.scratch
-                        .fields
                         .decoder
                         .decode(visual.bytes, header, &request, &mut image)
                         .map_err(|error| failed(SampleError::Decode(error)))?;
@@ -152,7 +175,7 @@ impl SampleMaker<'_> {
                 PixelView::from(&*image),
                 &mut out,
                 is_mask,
-                &mut self.scratch.fields.transform,
+                &mut self.scratch.transform,
             )
             .map_err(|error| StageFailure {
                 field: *field,
@@ -168,7 +191,7 @@ impl SampleMaker<'_> {
     pub(super) fn shapes(&mut self, images: SampleImages<'_>) -> Result<StageShapes, StageFailure> {
         let mut shapes = StageShapes::default();
         for plan in &self.plan.kinds {
-            plan.add_shapes(images, &mut self.scratch.fields, &mut shapes)?;
+            plan.add_shapes(images, &mut self.scratch, &mut shapes)?;
         }
         Ok(shapes)
     }
@@ -209,7 +232,7 @@ impl SampleMaker<'_> {
         let plan = self.plan;
         let sample = self.drawn(of, boxed);
         let mut row = plan.spare_row();
-        let scratch = &mut self.scratch.fields;
+        let scratch = &mut self.scratch;
         for kind in &plan.kinds {
             kind.write(&sample, &mut row.cells, scratch)?;
         }
@@ -244,54 +267,7 @@ impl SampleMaker<'_> {
     }
 }
 
-impl SamplePlan {
-    /// Mixes the stages of a sample with those of its partner, named `partner`.
-    ///
-    /// # Errors
-    ///
-    /// As [`SamplePlan::mix`].
-    pub fn preview_mix(
-        &self,
-        mixing: &Mixing,
-        partner: &RecordId,
-        stages: &mut Vec<PreviewStage>,
-        mut of_partner: Vec<PreviewStage>,
-    ) -> Result<(), StageFailure> {
-        let (Some(mut output), Some(other)) = (stages.pop(), of_partner.pop()) else {
-            return Ok(());
-        };
-        let row = |stage: &PreviewStage| {
-            let mut row = self.spare_row();
-            for (cell, (_, values)) in row.cells.iter_mut().zip(&stage.fields) {
-                if let (RowCell::Own { bytes, .. }, Values::Array(array)) = (cell, values) {
-                    bytes.extend_from_slice(array.bytes());
-                }
-            }
-            row
-        };
-        let mut own = row(&output);
-        self.mix(mixing, &mut row(&other), &mut own)?;
-        for (at, (_, values)) in output.fields.iter_mut().enumerate() {
-            if let (RowCell::Own { bytes, .. }, Values::Array(array)) = (&own.cells[at], &*values) {
-                let mixed = Array::own(bytes, array.shape().to_vec(), array.dtype());
-                *values = Values::Array(mixed.map_err(|_| no_memory(at))?);
-            }
-        }
-        stages.push(PreviewStage {
-            name: mixing.blend.name(),
-            draws: format!(
-                "with position {} ({partner}), {}",
-                mixing.partner, mixing.blend
-            ),
-            fields: other.fields,
-            shapes: StageShapes::default(),
-        });
-        stages.push(output);
-        Ok(())
-    }
-}
-
-fn no_memory(field: usize) -> StageFailure {
+pub(super) fn no_memory(field: usize) -> StageFailure {
     let error = SampleError::TooLarge {
         purpose: MemoryPurpose::Preview,
         needed_bytes: 0,

@@ -1,43 +1,65 @@
 //! Samples of several records, stage by stage.
 
 use super::copy_paste::{choose, draw_part, paste_where};
+use super::mix::mix;
 use super::mosaic::{clear, draw_tile};
 use super::parts::{SamplePart, paste};
-use super::preview::PreviewStage;
+use super::preview::{PreviewStage, StageShapes, no_memory};
 use super::sample_maker::{SampleMaker, SampleRecord};
 use crate::fields::failure::TileFailure;
 use crate::fields::moving::SampleImage;
 use crate::fields::pixels::header::VisualField;
 use crate::fields::steps::Flips;
-use crate::plan::join::{CopyPastePlan, JoinDraw, JoinPlan, MosaicPlan};
-use infeed_codec::transform::{CopyPasteDraw, MosaicDraw, PixelView};
+use crate::plan::join::{CopyPastePlan, MosaicPlan};
+use crate::plan::mix::MixPlan;
+use infeed_codec::transform::{CopyPasteDraw, Mixing, MosaicDraw, PixelView};
+use infeed_core::batch::{Array, RowCell, Values};
 use infeed_core::sample::Image;
 
 impl SampleMaker<'_> {
-    /// Runs the records of a joined sample through every stage. Up to the joining transform, the
-    /// stages are those of the first record.
-    ///
-    /// # Errors
-    ///
-    /// As [`SampleMaker::make_joined`].
-    pub fn preview_joined(
+    /// Runs both records of a mix through every stage. The stage of the transform has the row of the
+    /// partner.
+    pub(super) fn preview_mixed(
         &mut self,
         records: &[SampleRecord<'_>],
-        drawn: &JoinDraw,
+        (own, drawn): (&MixPlan, &Mixing),
     ) -> Result<Vec<PreviewStage>, TileFailure> {
-        match (&self.plan.join, drawn) {
-            (Some(JoinPlan::Mosaic(own)), JoinDraw::Mosaic(drawn)) => {
-                self.preview_mosaic(records, (own, drawn))
+        let in_other = |failure| TileFailure { tile: 1, failure };
+        let mut stages = self.preview_one(records[0])?;
+        let mut of_partner = self.preview_one(records[1]).map_err(in_other)?;
+        let (Some(mut output), Some(other)) = (stages.pop(), of_partner.pop()) else {
+            return Ok(stages);
+        };
+        let row = |stage: &PreviewStage| {
+            let mut row = self.plan.spare_row();
+            for (cell, (_, values)) in row.cells.iter_mut().zip(&stage.fields) {
+                if let (RowCell::Own { bytes, .. }, Values::Array(array)) = (cell, values) {
+                    bytes.extend_from_slice(array.bytes());
+                }
             }
-            (Some(JoinPlan::CopyPaste(own)), JoinDraw::CopyPaste(drawn)) => {
-                self.preview_pasted(records, (own, drawn))
+            row
+        };
+        let mut mixed = row(&output);
+        mix(self.plan, (own, drawn), &mut row(&other), &mut mixed).map_err(in_other)?;
+        for (at, (_, values)) in output.fields.iter_mut().enumerate() {
+            if let (RowCell::Own { bytes, .. }, Values::Array(array)) = (&mixed.cells[at], &*values)
+            {
+                let mixed = Array::own(bytes, array.shape().to_vec(), array.dtype());
+                *values = Values::Array(mixed.map_err(|_| no_memory(at))?);
             }
-            _ => Ok(self.preview(records[0])?),
         }
+        stages.push(PreviewStage {
+            name: drawn.blend.name(),
+            draws: drawn.to_string(),
+            fields: other.fields,
+            shapes: StageShapes::default(),
+        });
+        stages.push(output);
+        Ok(stages)
     }
 
     /// Runs the four records of a mosaic through every stage.
-    fn preview_mosaic(
+    pub(super) fn preview_mosaic(
         &mut self,
         records: &[SampleRecord<'_>],
         (own, draw): (&MosaicPlan, &MosaicDraw),
@@ -91,7 +113,7 @@ impl SampleMaker<'_> {
     }
 
     /// Runs both records of a paste through every stage.
-    fn preview_pasted(
+    pub(super) fn preview_pasted(
         &mut self,
         records: &[SampleRecord<'_>],
         (own, draw): (&CopyPastePlan, &CopyPasteDraw),

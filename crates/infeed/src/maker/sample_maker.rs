@@ -1,18 +1,21 @@
 //! The maker of samples, with the parts of its work that all samples share: headers, draws, and the
 //! fields that are no images.
 
-use super::scratch::SampleScratch;
+use std::sync::Arc;
+
+use super::memory::SampleMemory;
+use super::shared_tiles::SharedTiles;
 use crate::fields::failure::{SampleError, StageFailure, TileFailure};
 use crate::fields::kind::DrawnSample;
 use crate::fields::moving::SampleImages;
 use crate::fields::pixels::header::VisualField;
 use crate::fields::pixels::prepared::PixelState;
-use crate::fields::scratch::{AdmitMemory, Position};
+use crate::fields::scratch::{FieldScratch, Position};
 use crate::plan::SamplePlan;
 use infeed_codec::transform::{Step, Transform};
 use infeed_core::batch::BatchRow;
-use infeed_core::counters::Stage;
-use infeed_core::sample::Record;
+use infeed_core::counters::{Stage, ThreadCounters};
+use infeed_core::sample::{Image, Record};
 
 /// A record of a sample.
 #[derive(Clone, Copy, Debug)]
@@ -25,43 +28,66 @@ pub struct SampleRecord<'a> {
     pub at: Position,
 }
 
-/// Makes samples on one thread.
+/// Makes samples on one thread. Its buffers keep their capacity between samples.
+#[derive(Debug)]
 pub struct SampleMaker<'a> {
     pub(super) plan: &'a SamplePlan,
-    pub(super) scratch: &'a mut SampleScratch,
+    /// Memory, counters and notes of the fields.
+    pub(crate) scratch: FieldScratch,
     /// `None` without a limit of memory.
-    admit: Option<AdmitMemory<'a>>,
-    /// Destination of what a cache keeps of a sample, if the plan keeps the results of functions.
-    pub(super) keep: Option<Vec<u8>>,
+    memory: Option<SampleMemory<'a>>,
+    /// Columns of a sample before the user functions, or of a sample that is mixed into another one.
+    pub(super) row: BatchRow,
+    /// Images and masks of a sample of several records.
+    pub(super) canvases: Vec<Image>,
+    /// Tiles of mosaics that all workers share.
+    pub(super) tiles: Arc<SharedTiles>,
+    /// Buffer in which records are prepared for the cache.
+    pub(crate) prepared: Vec<u8>,
+    /// Destination of what a cache keeps of the next sample, if the plan keeps the results of
+    /// functions.
+    pub(crate) keep: Option<Vec<u8>>,
 }
 
 impl<'a> SampleMaker<'a> {
     /// Creates a maker without a limit of memory.
-    pub fn new(plan: &'a SamplePlan, scratch: &'a mut SampleScratch) -> SampleMaker<'a> {
+    pub fn new(plan: &'a SamplePlan) -> SampleMaker<'a> {
+        SampleMaker::counting(plan, Arc::new(ThreadCounters::new(None)))
+    }
+
+    /// Creates a maker that adds to the counters of the calling thread.
+    pub(crate) fn counting(plan: &'a SamplePlan, counters: Arc<ThreadCounters>) -> SampleMaker<'a> {
         SampleMaker {
             plan,
-            scratch,
-            admit: None,
+            scratch: FieldScratch::new(counters),
+            memory: None,
+            row: BatchRow::default(),
+            canvases: Vec::new(),
+            tiles: Arc::default(),
+            prepared: Vec::new(),
             keep: None,
         }
     }
 
-    /// Calls `admit` with the bytes of working memory of each sample, before they are allocated.
+    /// Reserves the working memory of each sample before it is allocated.
     #[must_use]
-    pub fn within(self, admit: AdmitMemory<'a>) -> SampleMaker<'a> {
-        let admit = Some(admit);
-        SampleMaker { admit, ..self }
+    pub(crate) fn within(self, memory: SampleMemory<'a>) -> SampleMaker<'a> {
+        let memory = Some(memory);
+        SampleMaker { memory, ..self }
     }
 
-    /// Writes what a cache keeps of a sample to a buffer, which [`SampleMaker::kept`] returns.
+    /// Uses the tiles of a loader.
     #[must_use]
-    pub(crate) fn keeping(self, keep: Option<Vec<u8>>) -> SampleMaker<'a> {
-        SampleMaker { keep, ..self }
+    pub(crate) fn with_tiles(self, tiles: &Arc<SharedTiles>) -> SampleMaker<'a> {
+        let tiles = Arc::clone(tiles);
+        SampleMaker { tiles, ..self }
     }
 
-    /// Returns the buffer of [`SampleMaker::keeping`].
-    pub(crate) fn kept(self) -> Option<Vec<u8>> {
-        self.keep
+    /// Limits the bytes of working memory of each sample from now on.
+    pub(crate) fn limit(&mut self, bytes: u64) {
+        if let Some(memory) = &mut self.memory {
+            memory.limit(bytes);
+        }
     }
 
     /// Reads headers and checks that each record is complete, even if only a part of it is used.
@@ -74,7 +100,7 @@ impl<'a> SampleMaker<'a> {
         'a: 'r,
     {
         let plan = self.plan;
-        let decoder = &mut self.scratch.fields.decoder;
+        let decoder = &mut self.scratch.decoder;
         let mut visuals: Vec<VisualField<'r>> = Vec::with_capacity(of.record.fields.len());
         let fields = plan.pixels_of(layout).iter().zip(&of.record.fields);
         for (field, (pixels, bytes)) in fields.enumerate() {
@@ -124,12 +150,23 @@ impl<'a> SampleMaker<'a> {
 
     /// Reserves working memory before it is allocated.
     pub(super) fn reserve(&mut self, bytes: u64) -> Result<(), SampleError> {
-        self.scratch.fields.lap(Stage::Decode);
-        if let Some(admit) = &mut self.admit {
-            admit(bytes)?;
+        self.scratch.lap(Stage::Decode);
+        if let Some(memory) = &mut self.memory {
+            memory.reserve(bytes.saturating_add(self.plan.mixed_row_bytes()))?;
         }
-        self.scratch.fields.waited(Stage::Decode);
+        self.scratch.waited(Stage::Decode);
         Ok(())
+    }
+
+    /// Releases the memory that only a large sample needed.
+    pub(super) fn release(&mut self) {
+        let permit = self.memory.as_mut().and_then(SampleMemory::take);
+        if permit.is_some() {
+            self.scratch.shrink();
+            self.row.cells.clear();
+            self.canvases = Vec::new();
+            self.prepared = Vec::new();
+        }
     }
 
     /// Upper bound of the working memory for the fields of a sample that are no images.
@@ -148,7 +185,7 @@ impl<'a> SampleMaker<'a> {
         row: &mut BatchRow,
     ) -> Result<(), TileFailure> {
         let sample = self.drawn(of, images);
-        let scratch = &mut self.scratch.fields;
+        let scratch = &mut self.scratch;
         for plan in &self.plan.kinds {
             plan.write(&sample, &mut row.cells, scratch)?;
         }

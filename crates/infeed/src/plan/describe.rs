@@ -5,7 +5,6 @@ use std::fmt;
 
 use super::added::VALID;
 use super::function::{ColumnOrigin, FunctionCall};
-use super::join::JoinPlan;
 use super::sample_plan::SamplePlan;
 use crate::fields::pixels::plan::PixelPlan;
 use crate::fields::steps::{FieldStep, StepStage};
@@ -34,23 +33,8 @@ impl fmt::Display for SamplePlan {
         for column in self.columns.iter().skip(self.pixels.len()) {
             added(f, column)?;
         }
-        if let Some(mixer) = &self.mixer {
-            writeln!(f, "{mixer}")?;
-        }
-        match &self.join {
-            Some(JoinPlan::Mosaic(own)) => {
-                let window = own.mosaic.window;
-                let text = "each decoded once for the mosaics that show it";
-                writeln!(
-                    f,
-                    "mosaic: with three images of the {window} positions before, {text}"
-                )?;
-            }
-            Some(JoinPlan::CopyPaste(_)) => {
-                let text = "with objects of the image at another position, decoded for the sample";
-                writeln!(f, "copy-paste: {text}")?;
-            }
-            None => {}
+        if let Some(join) = &self.join {
+            writeln!(f, "{join}")?;
         }
         for call in self.sample_calls().iter().chain(self.batch_calls()) {
             self.function(f, call)?;

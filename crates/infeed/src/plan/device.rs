@@ -7,6 +7,7 @@
 use std::str::FromStr;
 
 use super::added::VALID;
+use super::join::JoinPlan;
 use super::sample_plan::SamplePlan;
 use crate::fields::pixels::files::Devices;
 use crate::fields::pixels::plan::PixelPlan;
@@ -275,7 +276,7 @@ impl SamplePlan {
     fn why_finished(&self, by_bytes: bool) -> Option<&'static str> {
         if !self.calls.is_empty() {
             Some("because functions need expanded rows")
-        } else if self.mixer.is_some() {
+        } else if matches!(self.join, Some(JoinPlan::Mix(_))) {
             Some("because MixUp and CutMix need expanded rows")
         } else if self
             .columns

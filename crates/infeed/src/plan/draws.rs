@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use super::join::{CopyPastePlan, JoinDraw, JoinPlan, MosaicPlan};
+use super::join::JoinDraw;
 use super::sample_plan::SamplePlan;
 use crate::fields::failure::{SampleError, StageFailure};
 use crate::fields::scratch::Position;
 use infeed_codec::decode::ImageFrame;
-use infeed_codec::transform::{Mixing, MovingBox, Rng, Step, Transform, fuse};
+use infeed_codec::transform::{MovingBox, Rng, Step, Transform, fuse};
 use infeed_core::sample::{Record, Size};
 
 /// An image after the steps that were drawn for it so far.
@@ -46,38 +46,11 @@ impl DrawnImage {
 }
 
 impl SamplePlan {
-    /// Whether samples are mixed with others.
-    pub fn mixes(&self) -> bool {
-        self.mixer.is_some()
-    }
-
-    /// Draws the partner of a position and the mixing: a function of the seed, epoch, position and
-    /// the positions in `near`. `None` if the sample is not mixed.
-    pub fn mixing(&self, at: Position, near: impl FnOnce() -> Range<u64>) -> Option<Mixing> {
-        let mixer = self.mixer.as_ref()?;
-        let mut rng = Rng::new(self.seed, at.epoch, at.position, mixer.number as u64);
-        Mixing::draw(&mixer.choices, at.position, near, &mut rng)
-    }
-
-    /// Whether samples are made of several images.
-    pub(crate) fn joins(&self) -> bool {
-        self.join.is_some()
-    }
-
     /// Draws the partners of a position: a function of the seed, epoch, position and the positions
-    /// in `near`. None if its image is alone.
+    /// in `near`. None if its record is alone.
     pub fn join(&self, at: Position, near: impl FnOnce() -> Range<u64>) -> Option<JoinDraw> {
         let rng = |number: usize| Rng::new(self.seed, at.epoch, at.position, number as u64);
-        match self.join.as_ref()? {
-            JoinPlan::Mosaic(MosaicPlan { number, mosaic }) => mosaic
-                .draw_partners(at.position, near, &mut rng(*number))
-                .map(JoinDraw::Mosaic),
-            JoinPlan::CopyPaste(CopyPastePlan {
-                number, copy_paste, ..
-            }) => copy_paste
-                .draw_partner(at.position, near, &mut rng(*number))
-                .map(JoinDraw::CopyPaste),
-        }
+        self.join.as_ref()?.draw(at.position, near, rng)
     }
 
     /// Returns the image of a record before any step, with its boxes if draws depend on them.

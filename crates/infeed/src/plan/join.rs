@@ -1,35 +1,110 @@
-//! The transform that makes samples of several records: `Mosaic` or `CopyPaste`.
+//! The transform that makes samples of several records: `Mosaic` or `CopyPaste` before the
+//! transforms that follow, or `MixUp` and `CutMix` on finished rows.
 
+use std::fmt;
+use std::ops::Range;
+
+use super::mix::{self, MixPlan};
 use crate::fields::failure::part_name;
 use crate::fields::kind::PlanInput;
 use crate::fields::kinds::boxes::BoxesPlan;
 use crate::fields::kinds::masks::MasksPlan;
 use crate::fields::kinds::moved::MovedFields;
-use infeed_codec::transform::{CopyPaste, CopyPasteDraw, Mosaic, MosaicDraw, Transform};
+use crate::fields::pixels::plan::PixelPlan;
+use infeed_codec::transform::{
+    CopyPaste, CopyPasteDraw, Mixing, Mosaic, MosaicDraw, Rng, Transform,
+};
 use infeed_core::error::Error;
 
 /// The transform that makes samples of several records.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum JoinPlan {
     Mosaic(MosaicPlan),
     CopyPaste(CopyPastePlan),
+    Mix(MixPlan),
+}
+
+impl JoinPlan {
+    /// Returns the number of records of a sample.
+    pub(crate) fn records(&self) -> u64 {
+        match self {
+            JoinPlan::Mosaic(_) => 4,
+            JoinPlan::CopyPaste(_) | JoinPlan::Mix(_) => 2,
+        }
+    }
+
+    /// Draws the partners of a position. None if its record is alone.
+    pub(super) fn draw(
+        &self,
+        at: u64,
+        near: impl FnOnce() -> Range<u64>,
+        rng: impl FnOnce(usize) -> Rng,
+    ) -> Option<JoinDraw> {
+        match self {
+            JoinPlan::Mosaic(own) => {
+                let drawn = own.mosaic.draw_partners(at, near, &mut rng(own.number));
+                drawn.map(JoinDraw::Mosaic)
+            }
+            JoinPlan::CopyPaste(own) => {
+                let drawn = own.copy_paste.draw_partner(at, near, &mut rng(own.number));
+                drawn.map(JoinDraw::CopyPaste)
+            }
+            JoinPlan::Mix(own) => {
+                let drawn = Mixing::draw(&own.choices, at, near, &mut rng(own.number));
+                drawn.map(JoinDraw::Mix)
+            }
+        }
+    }
+}
+
+impl fmt::Display for JoinPlan {
+    /// Writes the line of the plan.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JoinPlan::Mosaic(own) => {
+                let window = own.mosaic.window;
+                let text = "each decoded once for the mosaics that show it";
+                write!(
+                    f,
+                    "mosaic: with three images of the {window} positions before, {text}"
+                )
+            }
+            JoinPlan::CopyPaste(_) => {
+                let text = "with objects of the image at another position, decoded for the sample";
+                write!(f, "copy-paste: {text}")
+            }
+            JoinPlan::Mix(own) => own.fmt(f),
+        }
+    }
 }
 
 /// Random parameters of a sample of several records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum JoinDraw {
     /// Four images around a centre.
     Mosaic(MosaicDraw),
     /// Objects of another image.
     CopyPaste(CopyPasteDraw),
+    /// Two samples, mixed.
+    Mix(Mixing),
 }
 
 impl JoinDraw {
+    /// Returns the name of the transform.
+    pub fn name(&self) -> &'static str {
+        match self {
+            JoinDraw::Mosaic(_) => "Mosaic",
+            JoinDraw::CopyPaste(_) => "CopyPaste",
+            JoinDraw::Mix(drawn) => drawn.blend.name(),
+        }
+    }
+
     /// Returns the positions of the other records.
     pub fn partners(&self) -> &[u64] {
         match self {
             JoinDraw::Mosaic(drawn) => &drawn.partners,
             JoinDraw::CopyPaste(drawn) => std::slice::from_ref(&drawn.partner),
+            JoinDraw::Mix(drawn) => std::slice::from_ref(&drawn.partner),
         }
     }
 
@@ -38,19 +113,24 @@ impl JoinDraw {
         match self {
             JoinDraw::Mosaic(drawn) => &mut drawn.partners,
             JoinDraw::CopyPaste(drawn) => std::slice::from_mut(&mut drawn.partner),
+            JoinDraw::Mix(drawn) => std::slice::from_mut(&mut drawn.partner),
         }
     }
 }
 
-/// Checks the joining transform of a pipeline.
-pub(crate) fn plan(input: &PlanInput<'_>) -> Result<Option<JoinPlan>, Error> {
+/// Checks the transforms of a pipeline that join records. `pixels` are the plans of its images and
+/// masks.
+pub(crate) fn plan(
+    input: &PlanInput<'_>,
+    pixels: &[Option<PixelPlan>],
+) -> Result<Option<JoinPlan>, Error> {
     let pipeline = input.pipeline;
     let all = || pipeline.transforms.iter().enumerate();
     let joins =
         |transform: &Transform| transform.mosaic().is_some() || transform.copy_paste().is_some();
     let mut joining = all().filter(|(_, transform)| joins(transform));
     let Some((number, transform)) = joining.next() else {
-        return Ok(None);
+        return Ok(mix::plan(input, pixels)?.map(JoinPlan::Mix));
     };
     let name = transform.name();
     let wrong = |at: usize, problem: String| {
@@ -88,17 +168,16 @@ pub(crate) fn plan(input: &PlanInput<'_>) -> Result<Option<JoinPlan>, Error> {
     let rest = &pipeline.transforms[number + 1..];
     match objects(MovedFields::new(input)?, rest) {
         Err(problem) => wrong(number, problem),
-        Ok((boxes, masks)) => Ok(Some(JoinPlan::CopyPaste(CopyPastePlan {
+        Ok(boxes) => Ok(Some(JoinPlan::CopyPaste(CopyPastePlan {
             number,
             copy_paste: copy_paste.clone(),
             boxes,
-            masks,
         }))),
     }
 }
 
 /// The mosaic of a pipeline.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct MosaicPlan {
     /// Index of the transform; keys the draws.
     pub(crate) number: usize,
@@ -106,19 +185,26 @@ pub(crate) struct MosaicPlan {
 }
 
 /// The copy-paste of a pipeline.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct CopyPastePlan {
     /// Index of the transform; keys the draws.
     pub(crate) number: usize,
     pub(crate) copy_paste: CopyPaste,
-    /// Boxes of the objects, and their masks.
+    /// Boxes of the objects, with their masks.
     pub(crate) boxes: BoxesPlan,
-    pub(crate) masks: MasksPlan,
 }
 
-/// Returns the boxes and masks of the objects to paste, or the reason why they cannot be pasted.
-/// `rest` are the transforms that follow.
-fn objects(moved: MovedFields, rest: &[Transform]) -> Result<(BoxesPlan, MasksPlan), String> {
+impl CopyPastePlan {
+    /// Returns the masks of the objects.
+    pub(crate) fn masks(&self) -> &MasksPlan {
+        let masks = self.boxes.masks.as_ref();
+        masks.expect("boxes without masks are rejected when the pipeline opens")
+    }
+}
+
+/// Returns the boxes of the objects to paste, which have masks, or the reason why they cannot be
+/// pasted. `rest` are the transforms that follow.
+fn objects(moved: MovedFields, rest: &[Transform]) -> Result<BoxesPlan, String> {
     let MovedFields { mut boxes, points } = moved;
     if let Some(points) = points.first() {
         return Err(format!(
@@ -134,10 +220,7 @@ fn objects(moved: MovedFields, rest: &[Transform]) -> Result<(BoxesPlan, MasksPl
         ));
     }
     match (boxes.pop(), boxes.is_empty()) {
-        (Some(one), true) if one.masks.is_some() => {
-            let masks = one.masks.clone();
-            Ok((one, masks.expect("checked before")))
-        }
+        (Some(one), true) if one.masks.is_some() => Ok(one),
         (Some(_), false) => {
             Err("a pipeline with it can have one field of boxes; remove one".to_owned())
         }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::function;
 use crate::fields::failure::part_name;
 use crate::fields::kind::PlanInput;
 use crate::fields::kinds::labels::{label_field, mixing_transforms};
@@ -12,7 +13,7 @@ use infeed_core::sample::Size;
 
 /// Mixing of a pipeline.
 #[derive(Debug)]
-pub(crate) struct Mixer {
+pub(crate) struct MixPlan {
     pub(crate) choices: Vec<MixChoice>,
     /// Index of the first mixing transform; keys the draws.
     pub(crate) number: usize,
@@ -23,10 +24,10 @@ pub(crate) struct Mixer {
 }
 
 /// Checks that finished rows can be mixed.
-pub(crate) fn mixer(
+pub(super) fn plan(
     input: &PlanInput<'_>,
     pixels: &[Option<PixelPlan>],
-) -> Result<Option<Mixer>, Error> {
+) -> Result<Option<MixPlan>, Error> {
     let pipeline = input.pipeline;
     let Some((number, first, _)) = mixing_transforms(pipeline).next() else {
         return Ok(None);
@@ -58,7 +59,8 @@ pub(crate) fn mixer(
     let Some(size) = size else {
         return Ok(None);
     };
-    Ok(Some(Mixer {
+    function::refuse_after_mixing(pipeline)?;
+    Ok(Some(MixPlan {
         number,
         choices: mixing_transforms(pipeline)
             .map(|(_, _, of)| of.choice)
@@ -68,7 +70,7 @@ pub(crate) fn mixer(
     }))
 }
 
-impl fmt::Display for Mixer {
+impl fmt::Display for MixPlan {
     /// Writes the line of the plan.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let choices = self.choices.iter().map(|choice| {

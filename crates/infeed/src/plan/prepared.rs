@@ -115,9 +115,7 @@ impl SamplePlan {
 
     /// Number of leading functions whose results a cache keeps.
     pub(crate) fn kept_functions(&self) -> usize {
-        let is_fixed = self.mixer.is_none()
-            && !self.joins()
-            && !self.transforms.iter().any(Transform::is_random);
+        let is_fixed = self.join.is_none() && !self.transforms.iter().any(Transform::is_random);
         let kept = self.sample_calls().iter();
         let kept = kept.take_while(|call| call.version.is_some()).count();
         if is_fixed { kept } else { 0 }

@@ -5,7 +5,6 @@ use super::checks::{check_alone, check_order, check_transforms};
 use super::coordinates;
 use super::function::{self, FunctionCall};
 use super::join::{self, JoinPlan};
-use super::mix::{self, Mixer};
 use crate::fields::kind::{KindPlan, PlanInput};
 use crate::fields::kinds::KindPlans;
 use crate::fields::pixels::files::Devices;
@@ -34,9 +33,7 @@ pub struct SamplePlan {
     pub(crate) fuses_from: Option<usize>,
     pub(crate) decode: Decode,
     pub(crate) seed: u64,
-    /// `None` if samples are not mixed.
-    pub(crate) mixer: Option<Mixer>,
-    /// `None` if each sample has one image.
+    /// `None` if each sample has one record.
     pub(crate) join: Option<JoinPlan>,
     /// `None` if the host decodes all files.
     pub(crate) devices: Option<Devices>,
@@ -120,11 +117,7 @@ impl SamplePlan {
             })
             .collect();
         let adds = added::check(pipeline)?;
-        let mixer = mix::mixer(&input, &pixels)?;
-        if mixer.is_some() {
-            function::refuse_after_mixing(pipeline)?;
-        }
-        let join = join::plan(&input)?;
+        let join = join::plan(&input, &pixels)?;
         // Without a source, fields and function outputs may be unknown.
         let calls = match source {
             None if !strict => Vec::new(),
@@ -139,7 +132,6 @@ impl SamplePlan {
             lists = added::add(pipeline, &mut columns, "the source")?;
         }
         Ok(SamplePlan {
-            mixer,
             join,
             devices: None,
             calls,
@@ -236,7 +228,7 @@ impl SamplePlan {
         bytes.map(|bytes| bytes as u64).sum()
     }
 
-    /// Creates a row with its own memory, for the partner.
+    /// Creates a row with its own memory.
     pub fn spare_row(&self) -> BatchRow {
         let cell = |_| RowCell::Own {
             shape: Vec::new(),
@@ -248,8 +240,11 @@ impl SamplePlan {
         }
     }
 
-    /// Bytes of the partner's row.
-    pub fn spare_row_bytes(&self) -> u64 {
+    /// Bytes of the row that is mixed into another one; 0 without mixing.
+    pub(crate) fn mixed_row_bytes(&self) -> u64 {
+        if !matches!(self.join, Some(JoinPlan::Mix(_))) {
+            return 0;
+        }
         let bytes = self.columns.iter().filter_map(|c| c.kind.row_bytes());
         bytes.sum::<usize>() as u64
     }

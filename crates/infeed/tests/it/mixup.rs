@@ -7,12 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use infeed::batch::RowCell;
+use infeed::fields::pixels::prepared::PixelState;
 use infeed::fields::scratch::Position;
+use infeed::maker::{SampleMaker, SampleRecord};
 use infeed::order::window::Groups;
 use infeed::pipeline::{Layout, ShuffleWindow, SourceSpec};
 use infeed::plan::SamplePlan;
+use infeed::plan::join::JoinDraw;
 use infeed::sample::{DType, Depth, Field, FieldKind, Pixels, Record, RecordId, Size};
-use infeed::source::{Admission, Read, ReadError, Sink, Source};
+use infeed::source::{Admission, Read, ReadError, Sink, Source, read_one};
 use infeed::transform::{
     Blend, ClassIndex, CutMix, MixUp, Mixing, Normalize, OneHot, RandomHorizontalFlip,
     RandomResizedCrop, ToFloat,
@@ -50,7 +54,11 @@ fn blend(p: f64) -> MixUp {
 fn mixings(pipeline: &Pipeline, source: &dyn Source, epoch: u64) -> Vec<Option<Mixing>> {
     let plan = SamplePlan::over(pipeline, source).expect("a plan");
     let order = pipeline.order(source, &[]).expect("an order");
-    let of = |position| plan.mixing(Position { epoch, position }, || order.near(epoch, position));
+    let of =
+        |position| match plan.join(Position { epoch, position }, || order.near(epoch, position))? {
+            JoinDraw::Mix(mixing) => Some(mixing),
+            other => panic!("no mixing: {other:?}"),
+        };
     (0..order.len()).map(of).collect()
 }
 
@@ -371,18 +379,32 @@ fn on_error_applies_to_a_bad_partner() {
     assert!(matches!(error, Error::Decode { .. }), "{error}");
     assert_eq!(error.record().expect("named").index, bad);
 
+    // The row's own record takes the place of the partner, with the draws of the partner's position.
+    let plan = SamplePlan::over(&unmixed(root.path()), &*source).expect("a plan");
+    let mut maker = SampleMaker::new(&plan);
+    let record = read_one(&*source, order.get(row as u64)).expect("reads");
+    let mut sample = |position: u64| {
+        let mut row = plan.spare_row();
+        let of = SampleRecord {
+            record: &record,
+            state: PixelState::Stored,
+            at: Position { epoch: 0, position },
+        };
+        maker.make(&[of], None, &mut row).expect("a good record");
+        match row.cells.swap_remove(0) {
+            RowCell::Own { bytes, .. } => bytes,
+            RowCell::Slab(_) => panic!("not in a batch"),
+        }
+    };
+    let (own, other) = (sample(row as u64), sample(partner));
+    assert_ne!(own, other, "other crops");
     let replaced = with(OnError::Substitute);
-    let plain = open_rank(&unmixed(root.path()), 2, 0, 1);
-    let (own, found) = (
-        rows(&epoch(&plain), "image"),
-        rows(&epoch(&replaced), "image"),
-    );
+    let found = rows(&epoch(&replaced), "image");
     let mixing = all[row].expect("p is 1");
     let Blend::Whole { share } = mixing.blend else {
         panic!("{mixing:?}")
     };
-    // The partner is the unmixed sample of its position: the substitute.
-    for ((a, b), found) in own[row].iter().zip(&own[partner as usize]).zip(&found[row]) {
+    for ((a, b), found) in own.iter().zip(&other).zip(&found[row]) {
         let exact = f64::from(*a) * share + f64::from(*b) * (1.0 - share);
         assert!((f64::from(*found) - exact).abs() < 0.5001);
     }

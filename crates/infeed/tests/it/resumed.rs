@@ -258,8 +258,8 @@ fn each_at_its_place(
         }
         let has_bad_partner = |position| {
             let near = || order.near(epoch, position);
-            let mixing = plan.mixing(Position { epoch, position }, near);
-            mixing.is_some_and(|mixing| bad(planned.get(mixing.partner)))
+            let drawn = plan.join(Position { epoch, position }, near);
+            drawn.is_some_and(|drawn| bad(planned.get(drawn.partners()[0])))
         };
         let of_epoch = batches.iter().filter(|batch| batch.epoch == epoch);
         let mut found = of_epoch.flat_map(|batch| batch.records.clone());

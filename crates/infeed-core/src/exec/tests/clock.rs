@@ -53,7 +53,7 @@ impl Job for TimedRows {
     type Row = ();
     type Done = ();
     type Batch = ();
-    type Scratch = ();
+    type Scratch<'job> = ();
     type Fault = String;
 
     fn place(&self, sequence: Sequence) -> RowLocation {

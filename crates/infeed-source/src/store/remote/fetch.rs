@@ -24,6 +24,7 @@ use super::hub::HubProblem;
 use super::url::Service;
 use crate::store::RangeRequest;
 use crate::store::buffers::{BufferPool, FillingBuffer};
+use infeed_core::error::with_causes;
 use infeed_core::random::mix;
 
 /// Maximum pause before a retry.
@@ -330,7 +331,7 @@ impl Bucket {
         }
         let known = causes(&error).find_map(|cause| AnswerProblem::of(&cause.to_string()));
         // A query may hold a secret, so it is removed before the text is cut.
-        let text = || cut(self.without_query(chain(&error)));
+        let text = || cut(self.without_query(line_of(&error)));
         let kind = match &error {
             StoreError::NotFound { .. } => io::ErrorKind::NotFound,
             StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => {
@@ -518,17 +519,9 @@ impl AnswerProblem {
     }
 }
 
-/// Joins the texts of an error and its sources, without repetitions.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = String::new();
-    for cause in causes(error) {
-        let more = cause.to_string();
-        if text.is_empty() {
-            text = more;
-        } else if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-    }
+/// Joins the texts of an error and its causes in one line.
+fn line_of(error: &dyn std::error::Error) -> String {
+    let text = with_causes(error);
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

@@ -4,13 +4,13 @@ use super::classes::ClassMap;
 use super::modes::{self, color_mode};
 use super::plan::{PixelPlan, RowPass};
 use super::write;
-use crate::fields::failure::{chain, part_name};
+use crate::fields::failure::part_name;
 use crate::fields::steps::{self, FieldStep};
 use crate::function::FunctionScope;
 use crate::pipeline::Pipeline;
 use infeed_codec::transform::{Affine, Effect, MaskClasses};
 use infeed_core::batch::ColumnKind;
-use infeed_core::error::Error;
+use infeed_core::error::{Error, with_causes};
 use infeed_core::sample::{DType, Depth, Field, FieldKind, Pixels};
 use infeed_source::Source;
 
@@ -198,7 +198,7 @@ impl PixelPlanner<'_> {
         let (before, rest) = self.pipeline.transforms.split_at(at);
         let (transform, content) = (&rest[0], to.content.expect("validated with the transform"));
         ClassMap::new(content, to.accepted, transform, before, depth)
-            .map_err(|error| Error::config(part_name(at, transform), chain(&error)))
+            .map_err(|error| Error::config(part_name(at, transform), with_causes(&error)))
     }
 
     fn convert(

@@ -8,7 +8,6 @@ use crate::fields::pixels::prepared::PixelState;
 use crate::loader::budget::ROOM;
 use crate::loader::cache::DecodedCache;
 use crate::loader::fetched::{FetchedContent, FetchedRecords, ReadPurpose, RowAttempts};
-use crate::loader::rules::RecordLimits;
 use infeed_core::counters::{Meter, Stage};
 use infeed_core::exec::budget::{BudgetError, Permit};
 use infeed_core::exec::{MemoryReservation, Sequence};
@@ -28,8 +27,7 @@ impl RecordJob {
         &self,
         cache: &DecodedCache,
         record: &Record,
-        worker: &mut WorkerScratch,
-        limits: RecordLimits,
+        worker: &mut WorkerScratch<'_>,
     ) -> Option<Record> {
         let found = cache.get(record.index);
         cache.count(found.is_some());
@@ -38,9 +36,8 @@ impl RecordJob {
         if found.is_some() || !is_prepared || !cache.accepts(record.index) {
             return found;
         }
-        let prepared = self.within_limits(worker, limits, |mut maker| {
-            maker.prepare(record, |bytes| cache.has_room(record.index, bytes))
-        });
+        let has_room = |bytes| cache.has_room(record.index, bytes);
+        let prepared = worker.maker.prepare(record, has_room);
         let buffer = prepared.ok()??;
         cache.add(record.index, &buffer);
         let Some(shared) = cache.get(record.index) else {
@@ -49,7 +46,7 @@ impl RecordJob {
         };
         // The sample is made of the shared copy, and a worker keeps only small buffers.
         if buffer.len() as u64 <= self.kept_bytes {
-            worker.scratch.prepared = buffer;
+            worker.maker.prepared = buffer;
         }
         Some(shared)
     }
@@ -60,12 +57,12 @@ impl RecordJob {
         &self,
         record: u64,
         state: PixelState,
-        worker: &mut WorkerScratch,
+        worker: &mut WorkerScratch<'_>,
     ) -> Option<Vec<u8>> {
         let is_computed = self.plan.cached_state() == PixelState::Computed;
         let cache = self.cache.as_ref()?;
         let is_kept = is_computed && state == PixelState::Stored && cache.accepts(record);
-        let mut buffer = is_kept.then(|| std::mem::take(&mut worker.scratch.prepared))?;
+        let mut buffer = is_kept.then(|| std::mem::take(&mut worker.maker.prepared))?;
         buffer.clear();
         Some(buffer)
     }
@@ -77,18 +74,18 @@ impl RecordJob {
         record: u64,
         is_good: bool,
         bytes: Vec<u8>,
-        worker: &mut WorkerScratch,
+        worker: &mut WorkerScratch<'_>,
     ) {
         if let Some(cache) = &self.cache
             && is_good
-            && worker.scratch.fields.warnings == 0
+            && worker.maker.scratch.warnings == 0
             && !bytes.is_empty()
             && cache.has_room(record, bytes.len() as u64)
         {
             cache.add(record, &bytes);
         }
         if bytes.len() as u64 <= self.kept_bytes {
-            worker.scratch.prepared = bytes;
+            worker.maker.prepared = bytes;
         }
     }
 

@@ -5,7 +5,9 @@ use std::sync::{Arc, PoisonError};
 use super::record_job::{RecordJob, RecordRead, WorkerScratch};
 use crate::loader::assemble::{FilledRow, FinishedBatch, OpenBatch};
 use crate::loader::fetched::FetchedRecords;
-use crate::maker::SampleScratch;
+use crate::loader::rules::RecordLimits;
+use crate::maker::SampleMaker;
+use crate::maker::memory::SampleMemory;
 use infeed_core::batch::BatchRow;
 use infeed_core::counters::ThreadCounters;
 use infeed_core::error::Error;
@@ -20,7 +22,7 @@ impl Job for RecordJob {
     type Row = BatchRow;
     type Done = FilledRow;
     type Batch = FinishedBatch;
-    type Scratch = WorkerScratch;
+    type Scratch<'job> = WorkerScratch<'job>;
     type Fault = Error;
 
     fn place(&self, sequence: Sequence) -> RowLocation {
@@ -65,14 +67,16 @@ impl Job for RecordJob {
         self.assembler.open((epoch, step), rows)
     }
 
-    fn scratch(&self) -> WorkerScratch {
+    fn scratch(&self) -> WorkerScratch<'_> {
         let counters = Arc::new(ThreadCounters::new(self.timeline.clone()));
         let mut all = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
         all.push(Arc::clone(&counters));
         WorkerScratch {
-            scratch: SampleScratch::new(counters).with_tiles(&self.tiles),
-            partner: self.plan.spare_row(),
+            maker: SampleMaker::counting(&self.plan, counters)
+                .within(SampleMemory::new(self.kept_bytes, &self.large))
+                .with_tiles(&self.tiles),
             at: (0, 0),
+            limits: RecordLimits::NONE,
         }
     }
 
@@ -81,7 +85,7 @@ impl Job for RecordJob {
         sequence: Sequence,
         fetched: FetchedRecords,
         row: &mut BatchRow,
-        worker: &mut WorkerScratch,
+        worker: &mut WorkerScratch<'_>,
     ) -> FillOutcome<RecordJob> {
         self.fill_row(sequence, fetched, row, worker)
     }
@@ -98,7 +102,6 @@ impl Job for RecordJob {
     }
 }
 
-#[cfg(test)]
 #[cfg(test)]
 mod tests {
     use super::*;

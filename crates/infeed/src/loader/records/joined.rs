@@ -1,4 +1,4 @@
-//! Rows of several records: `Mosaic` and `CopyPaste`.
+//! Rows of several records.
 //!
 //! The next good record of the same row takes the place of a bad one, so a row needs no other
 //! read. If all are bad, the substitute of the row's own record takes every place.
@@ -8,8 +8,7 @@ use crate::fields::failure::TileFailure;
 use crate::fields::pixels::prepared::PixelState;
 use crate::fields::scratch::Position;
 use crate::loader::failed::sample_error;
-use crate::loader::fetched::{FetchedRecords, RecordRole};
-use crate::loader::rules::RecordLimits;
+use crate::loader::fetched::FetchedRecords;
 use crate::maker::SampleRecord;
 use crate::plan::join::JoinDraw;
 use infeed_core::batch::BatchRow;
@@ -28,7 +27,7 @@ impl RecordJob {
         drawn: &JoinDraw,
         fetched: FetchedRecords,
         row: &mut BatchRow,
-        worker: &mut WorkerScratch,
+        worker: &mut WorkerScratch<'_>,
     ) -> FillOutcome<RecordJob> {
         let FetchedRecords {
             own,
@@ -65,12 +64,12 @@ impl RecordJob {
                 }
             }
         }
-        self.use_cache(&mut good, worker, rules.limits);
+        self.use_cache(&mut good, worker);
         while let Some(tiles) = tiles(&good, at, drawn) {
-            match self.make_joined(&tiles, drawn, row, worker, rules.limits) {
+            match self.make_joined(&tiles, drawn, row, worker) {
                 Ok(()) => {
                     tried.written = Some(tiles[0].record.index);
-                    tried.add_unknown(worker.scratch.fields.unknown_pixels);
+                    tried.add_unknown(worker.maker.scratch.unknown_pixels);
                     return FillOutcome::Done(self.finished(tried, at, row, worker, &rules));
                 }
                 Err((tile, error)) => {
@@ -86,11 +85,11 @@ impl RecordJob {
         let error = failed.unwrap_or_else(|| Error::Panicked {
             text: "a row of several records has none".to_owned(),
         });
-        self.request_substitute(sequence, RecordRole::Own, at, error, tried)
+        self.request_substitute(sequence, at, error, tried)
     }
 
     /// Replaces records by their cached copies, and adds records to the cache.
-    fn use_cache(&self, good: &mut GoodRecords, worker: &mut WorkerScratch, limits: RecordLimits) {
+    fn use_cache(&self, good: &mut GoodRecords, worker: &mut WorkerScratch<'_>) {
         let Some(cache) = &self.cache else {
             return;
         };
@@ -98,7 +97,7 @@ impl RecordJob {
             match state {
                 PixelState::Prepared | PixelState::Computed => cache.count(true),
                 PixelState::Stored => {
-                    if let Some(cached) = self.cached(cache, record, worker, limits) {
+                    if let Some(cached) = self.cached(cache, record, worker) {
                         (*record, *state) = (cached, PixelState::Prepared);
                     }
                 }
@@ -112,13 +111,10 @@ impl RecordJob {
         tiles: &[SampleRecord<'_>],
         drawn: &JoinDraw,
         row: &mut BatchRow,
-        worker: &mut WorkerScratch,
-        limits: RecordLimits,
+        worker: &mut WorkerScratch<'_>,
     ) -> Result<(), (usize, Box<Error>)> {
         let begun = std::time::Instant::now();
-        let result = self.within_limits(worker, limits, |mut maker| {
-            maker.make_joined(tiles, drawn, row)
-        });
+        let result = worker.maker.make(tiles, Some(drawn), row);
         let each = begun.elapsed() / tiles.len().max(1) as u32;
         for SampleRecord { record, .. } in tiles {
             self.costs.measured(record.index, record.bytes(), each);
@@ -130,7 +126,7 @@ impl RecordJob {
             let error = self.advised(sample_error(&*self.source, record, failure));
             (tile, Box::new(error))
         })?;
-        self.within_row_limit(tiles[0].record, row, limits)
+        self.within_row_limit(tiles[0].record, row, worker.limits)
             .map_err(|error| (0, Box::new(error)))
     }
 }

@@ -1,9 +1,7 @@
 //! Limits on the memory of a record, and the error of a record that exceeds them.
 
-use super::record_job::{RecordJob, WorkerScratch};
-use crate::fields::failure::SampleError;
+use super::record_job::RecordJob;
 use crate::loader::rules::RecordLimits;
-use crate::maker::SampleMaker;
 use infeed_core::batch::{BatchRow, RowCell};
 use infeed_core::error::{Error, MemoryAdvice, MemoryPurpose};
 use infeed_core::sample::Record;
@@ -17,44 +15,6 @@ impl RecordJob {
             scratch: self.kept_bytes.max(self.large.limit_bytes()),
             row: self.row_bytes,
         }
-    }
-
-    /// Runs `work` with a maker that may request memory once.
-    pub(super) fn within_limits<T>(
-        &self,
-        worker: &mut WorkerScratch,
-        limits: RecordLimits,
-        work: impl FnOnce(SampleMaker<'_>) -> T,
-    ) -> T {
-        // The partner's row counts as scratch.
-        let partner_bytes = match self.plan.mixes() {
-            true => self.plan.spare_row_bytes(),
-            false => 0,
-        };
-        let mut large = None;
-        let mut admit = |needed: u64| {
-            let needed = needed.saturating_add(partner_bytes);
-            if needed <= self.kept_bytes.min(limits.scratch) {
-                return Ok(());
-            }
-            let refused = |limit_bytes| SampleError::TooLarge {
-                purpose: MemoryPurpose::Decoding,
-                needed_bytes: needed,
-                limit_bytes,
-            };
-            if needed > limits.scratch {
-                return Err(refused(limits.scratch));
-            }
-            let granted = self.large.take(needed);
-            large = Some(granted.map_err(|_| refused(self.large.limit_bytes()))?);
-            Ok(())
-        };
-        let maker = SampleMaker::new(&self.plan, &mut worker.scratch);
-        let result = work(maker.within(&mut admit));
-        if large.is_some() {
-            worker.scratch.shrink();
-        }
-        result
     }
 
     /// Checks the size of a row outside slabs. A limit per row bounds the total of all rows.

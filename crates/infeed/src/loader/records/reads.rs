@@ -12,6 +12,7 @@ use crate::loader::fetched::{
 };
 use crate::loader::rules::RecordLimits;
 use crate::loader::whole_groups::fits;
+use crate::plan::join::JoinDraw;
 use infeed_core::counters::{Meter, Stage};
 use infeed_core::error::Error;
 use infeed_core::exec::budget::BudgetError;
@@ -43,13 +44,14 @@ impl RecordJob {
             if *known != row_position.epoch {
                 (*known, *permutation) = (row_position.epoch, self.order.epoch(row_position.epoch));
             }
-            let partners = self.partners(row_position);
+            let drawn = self.partners(row_position);
+            let partners = drawn.as_ref().map_or(&[][..], JoinDraw::partners);
             let mut want = |place, role| {
                 let record = permutation.get(place);
                 let purpose = ReadPurpose {
                     sequence,
                     role,
-                    together: 1 + partners.positions().len() as u8,
+                    together: 1 + partners.len() as u8,
                 };
                 match &self.cache {
                     Some(cache) if cache.contains(record) => cached.push((record, purpose)),
@@ -61,7 +63,7 @@ impl RecordJob {
                 }
             };
             want(taken_from, RecordRole::Own);
-            for (number, &place) in partners.positions().iter().enumerate() {
+            for (number, &place) in partners.iter().enumerate() {
                 want(place, RecordRole::Partner(number as u8));
             }
         }
@@ -149,7 +151,7 @@ impl RecordJob {
         let limits = of.map_or(RecordLimits::NONE, |sequence| {
             self.schedule.rules(sequence).limits
         });
-        let most = match tried.own + tried.partner {
+        let most = match tried.substitutes {
             0 => limits.read,
             _ => limits.again,
         };
@@ -263,8 +265,9 @@ impl RecordJob {
             RecordRole::Own => row_position.position,
             // The partner's sample is made as it would be at its own position.
             RecordRole::Partner(number) => {
-                let partners = self.partners(row_position);
-                let position = partners.positions().get(usize::from(number));
+                let drawn = self.partners(row_position);
+                let partners = drawn.as_ref().map_or(&[][..], JoinDraw::partners);
+                let position = partners.get(usize::from(number));
                 position.copied().unwrap_or(row_position.position)
             }
         };

@@ -11,14 +11,11 @@ use crate::loader::costs::RecordCosts;
 use crate::loader::fetched::{ReadPurpose, RowAttempts};
 use crate::loader::losses::LossLog;
 use crate::loader::remote::requests::RequestedBatches;
-use crate::loader::rules::BatchRules;
+use crate::loader::rules::{BatchRules, RecordLimits};
 use crate::loader::schedule::BatchSchedule;
-use crate::maker::SampleScratch;
+use crate::maker::SampleMaker;
 use crate::maker::shared_tiles::SharedTiles;
 use crate::plan::SamplePlan;
-use crate::plan::join::JoinDraw;
-use infeed_codec::transform::Mixing;
-use infeed_core::batch::BatchRow;
 use infeed_core::counters::{Calls, Stage, StageStats, ThreadCounters, Timeline};
 use infeed_core::error::Error;
 use infeed_core::exec::Sequence;
@@ -78,38 +75,13 @@ pub(in crate::loader) enum ReadFrom {
     Nothing(Option<Error>),
 }
 
-/// Other positions of the epoch whose records a row needs.
-pub(super) enum Partners {
-    None,
-    Mixing(Mixing),
-    Joined(JoinDraw),
-}
-
-impl Partners {
-    pub(super) fn positions(&self) -> &[u64] {
-        match self {
-            Partners::None => &[],
-            Partners::Mixing(mixing) => std::slice::from_ref(&mixing.partner),
-            Partners::Joined(drawn) => drawn.partners(),
-        }
-    }
-
-    pub(super) fn positions_mut(&mut self) -> &mut [u64] {
-        match self {
-            Partners::None => &mut [],
-            Partners::Mixing(mixing) => std::slice::from_mut(&mut mixing.partner),
-            Partners::Joined(drawn) => drawn.partners_mut(),
-        }
-    }
-}
-
 /// Working memory of one worker.
-pub(crate) struct WorkerScratch {
-    pub(super) scratch: SampleScratch,
-    /// Row for samples that are mixed into others.
-    pub(super) partner: BatchRow,
+pub(crate) struct WorkerScratch<'a> {
+    pub(super) maker: SampleMaker<'a>,
     /// Batch and sequence number of the row that is being filled.
     pub(super) at: (u64, Sequence),
+    /// Limits of its records.
+    pub(super) limits: RecordLimits,
 }
 
 impl RecordJob {

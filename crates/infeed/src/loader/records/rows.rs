@@ -1,9 +1,8 @@
-//! Rows of one record, or of a record and its partner for mixing.
+//! Rows: their content, made of the fetched records.
 
-use super::record_job::{Partners, RecordJob, WorkerScratch, position};
-use crate::fields::scratch::Position;
+use super::record_job::{RecordJob, WorkerScratch, position};
 use crate::loader::assemble::FilledRow;
-use crate::loader::fetched::{FetchedContent, FetchedRecords, RecordRole};
+use crate::loader::fetched::{FetchedContent, FetchedRecords};
 use crate::maker::SampleRecord;
 use infeed_core::batch::BatchRow;
 use infeed_core::exec::{FillOutcome, Sequence};
@@ -15,37 +14,28 @@ impl RecordJob {
         sequence: Sequence,
         fetched: FetchedRecords,
         row: &mut BatchRow,
-        worker: &mut WorkerScratch,
+        worker: &mut WorkerScratch<'_>,
     ) -> FillOutcome<RecordJob> {
         let row_position = self.row_position(sequence);
         let in_flight = row_position.epoch * self.partition().steps() + row_position.step;
         let rules = self.schedule.rules(sequence);
-        worker.scratch.fields.counters.work_for(in_flight);
-        worker.at = (in_flight, sequence);
+        worker.maker.scratch.counters.work_for(in_flight);
+        (worker.at, worker.limits) = ((in_flight, sequence), rules.limits);
+        worker.maker.limit(rules.limits.scratch);
         if row_position.taken_from.is_none() && fetched.own.is_none() {
             let blank = Some(row.blank());
             return FillOutcome::Done(FilledRow::without_record(blank, Vec::new(), &rules));
         }
         let at = position(row_position);
-        let mixing = match self.partners(row_position) {
-            Partners::None => None,
-            Partners::Mixing(mixing) => Some(mixing),
-            Partners::Joined(drawn) => {
-                return self.fill_joined((sequence, at), &drawn, fetched, row, worker);
-            }
-        };
-        let FetchedRecords {
-            own,
-            mut partners,
-            mut tried,
-            ..
-        } = fetched;
-        if let Some(content) = own {
-            let FetchedContent { found, state, .. } = content;
+        if let Some(drawn) = self.partners(row_position) {
+            return self.fill_joined((sequence, at), &drawn, fetched, row, worker);
+        }
+        let FetchedRecords { own, mut tried, .. } = fetched;
+        if let Some(FetchedContent { found, state, .. }) = own {
             let Some(found) = found else {
                 let position = row_position.taken_from.unwrap_or_default();
                 let record = self.order.epoch(at.epoch).get(position);
-                return self.again(sequence, RecordRole::Own, record, tried);
+                return self.again(sequence, record, tried);
             };
             let made = found.and_then(|record| {
                 let of = SampleRecord {
@@ -53,43 +43,17 @@ impl RecordJob {
                     state,
                     at,
                 };
-                self.sample(of, row, worker, rules.limits)?;
+                self.sample(of, row, worker)?;
                 self.within_row_limit(&record, row, rules.limits)?;
                 Ok(record.index)
             });
             match made {
                 Ok(index) => {
                     tried.written = Some(index);
-                    tried.add_unknown(worker.scratch.fields.unknown_pixels);
+                    tried.add_unknown(worker.maker.scratch.unknown_pixels);
                 }
-                Err(error) => return self.instead(sequence, RecordRole::Own, at, error, tried),
+                Err(error) => return self.instead(sequence, at, error, tried),
             }
-        }
-        if let Some(mixing) = mixing {
-            let partner = Position {
-                epoch: at.epoch,
-                position: mixing.partner,
-            };
-            // Released when the row's own record was bad, or lost by the cache.
-            let Some((found, state)) = partners
-                .pop()
-                .and_then(|(_, content)| Some((content.found?, content.state)))
-            else {
-                let record = self.order.epoch(at.epoch).get(mixing.partner);
-                return self.again(sequence, RecordRole::Partner(0), record, tried);
-            };
-            let made = found.and_then(|record| {
-                let of = SampleRecord {
-                    record: &record,
-                    state,
-                    at: partner,
-                };
-                self.mix(of, &mixing, row, worker, rules.limits)
-            });
-            if let Err(error) = made {
-                return self.instead(sequence, RecordRole::Partner(0), partner, error, tried);
-            }
-            tried.add_unknown(worker.scratch.fields.unknown_pixels);
         }
         FillOutcome::Done(self.finished(tried, at, row, worker, &rules))
     }

@@ -8,7 +8,7 @@ use crate::fields::scratch::Position;
 use crate::loader::assemble::FilledRow;
 use crate::loader::failed::sample_error;
 use crate::loader::fetched::RowAttempts;
-use crate::loader::rules::{BatchRules, RecordLimits};
+use crate::loader::rules::BatchRules;
 use crate::maker::SampleRecord;
 use infeed_core::batch::{BatchRow, RowCell};
 use infeed_core::counters::Stage;
@@ -22,14 +22,13 @@ impl RecordJob {
         &self,
         of: SampleRecord<'_>,
         row: &mut BatchRow,
-        worker: &mut WorkerScratch,
-        limits: RecordLimits,
+        worker: &mut WorkerScratch<'_>,
     ) -> Result<(), Error> {
         let begun = std::time::Instant::now();
         let record = of.record;
         let cached = match (&self.cache, of.state) {
             (None, _) => None,
-            (Some(cache), PixelState::Stored) => self.cached(cache, record, worker, limits),
+            (Some(cache), PixelState::Stored) => self.cached(cache, record, worker),
             (Some(cache), _) => {
                 cache.count(true);
                 None
@@ -43,29 +42,28 @@ impl RecordJob {
             },
             None => of,
         };
-        let keep = self.buffer_to_keep(record.index, from.state, worker);
-        let (result, kept) = self.within_limits(worker, limits, |maker| {
-            let mut maker = maker.keeping(keep);
-            (maker.make(from, row), maker.kept())
-        });
-        if let Some(bytes) = kept {
+        worker.maker.keep = self.buffer_to_keep(record.index, from.state, worker);
+        let result = worker.maker.make(&[from], None, row);
+        if let Some(bytes) = worker.maker.keep.take() {
             self.keep(record.index, result.is_ok(), bytes, worker);
         }
         self.costs
             .measured(record.index, record.bytes(), begun.elapsed());
         self.losses.check(&*self.source, worker.at, record);
         self.add_warnings(worker);
-        let error = |failure| sample_error(&*self.source, record.index, failure);
-        result.map_err(|failure| self.advised(error(failure)))
+        result.map_err(|failed| {
+            let error = sample_error(&*self.source, record.index, failed.failure);
+            self.advised(error)
+        })
     }
 
     /// Counts the decoder warnings of a sample, and notes its losses.
-    pub(super) fn add_warnings(&self, worker: &mut WorkerScratch) {
-        let warnings = std::mem::take(&mut worker.scratch.fields.warnings);
+    pub(super) fn add_warnings(&self, worker: &mut WorkerScratch<'_>) {
+        let warnings = std::mem::take(&mut worker.maker.scratch.warnings);
         if warnings > 0 {
             self.warnings.fetch_add(warnings, Ordering::Relaxed);
         }
-        let losses = worker.scratch.fields.losses.drain(..);
+        let losses = worker.maker.scratch.losses.drain(..);
         losses.for_each(|loss| self.losses.note(&*self.source, worker.at, loss));
     }
 
@@ -75,7 +73,7 @@ impl RecordJob {
         tried: RowAttempts,
         at: Position,
         row: &mut BatchRow,
-        worker: &mut WorkerScratch,
+        worker: &mut WorkerScratch<'_>,
         rules: &BatchRules,
     ) -> FilledRow {
         if tried.written.is_some()
@@ -87,7 +85,7 @@ impl RecordJob {
         if !rules.hashes_rows() {
             return FilledRow::new(tried, at, row, rules);
         }
-        let scratch = &mut worker.scratch.fields;
+        let scratch = &mut worker.maker.scratch;
         scratch.meter.start();
         let filled = FilledRow::new(tried, at, row, rules);
         scratch.lap(Stage::Write);

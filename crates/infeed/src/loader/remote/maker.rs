@@ -65,7 +65,7 @@ impl Job for RowsJob {
     type Row = BatchRow;
     type Done = FilledRow;
     type Batch = Result<UnassembledRows, Error>;
-    type Scratch = WorkerScratch;
+    type Scratch<'job> = WorkerScratch<'job>;
     type Fault = Error;
 
     fn place(&self, sequence: Sequence) -> RowLocation {
@@ -110,7 +110,7 @@ impl Job for RowsJob {
         self.0.open(in_flight)
     }
 
-    fn scratch(&self) -> WorkerScratch {
+    fn scratch(&self) -> WorkerScratch<'_> {
         self.0.scratch()
     }
 
@@ -119,7 +119,7 @@ impl Job for RowsJob {
         sequence: Sequence,
         fetched: FetchedRecords,
         row: &mut BatchRow,
-        worker: &mut WorkerScratch,
+        worker: &mut WorkerScratch<'_>,
     ) -> FillOutcome<RowsJob> {
         match self.0.fill(sequence, fetched, row, worker) {
             FillOutcome::Done(done) => FillOutcome::Done(done),

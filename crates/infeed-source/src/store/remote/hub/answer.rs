@@ -10,6 +10,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
+use infeed_core::error::with_causes;
+
 /// Maximum length of a JSON answer. A page of a list has up to 1000 files of a few hundred bytes.
 const MAX_JSON: usize = 16 << 20;
 
@@ -32,16 +34,7 @@ pub(in super::super) enum HubProblem {
 impl HubProblem {
     /// A failed connection. The caller has removed the address from the error.
     pub(super) fn lost(error: &reqwest::Error) -> HubProblem {
-        let mut text = error.to_string();
-        let mut cause = std::error::Error::source(error);
-        while let Some(error) = cause {
-            let more = error.to_string();
-            if !text.contains(&more) {
-                text = format!("{text}: {more}");
-            }
-            cause = error.source();
-        }
-        HubProblem::Passing(text)
+        HubProblem::Passing(with_causes(error))
     }
 }
 
