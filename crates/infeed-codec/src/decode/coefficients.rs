@@ -7,9 +7,9 @@ use super::format::Format;
 use super::header::{Coefficients, Detail, Header};
 use super::jpeg;
 use super::jpeg_frame::{RegionDecode, window};
+use super::lossless::jpeg::JpegParts;
+use super::lossless::record::LosslessRecord;
 use super::scratch::Scratch;
-use crate::lossless::jpeg::JpegParts;
-use crate::lossless::record::LosslessRecord;
 use infeed_core::sample::Image;
 
 fn parts(bytes: &[u8]) -> Result<JpegParts<'_>, DecodeError> {

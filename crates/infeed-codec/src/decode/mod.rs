@@ -25,6 +25,7 @@ mod jpeg;
 mod jpeg_frame;
 mod limits;
 mod loss;
+pub(crate) mod lossless;
 mod orient;
 mod other;
 mod planes;

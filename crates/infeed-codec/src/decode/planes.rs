@@ -7,11 +7,11 @@ use super::error::DecodeError;
 use super::format::Format;
 use super::header::{Detail, Header, Planes};
 use super::loss::NarrowedSamples;
+use super::lossless::planes::{OUTSIDE_TABLE, PlaneLayout, PlaneParts, SampleShape};
+use super::lossless::record::LosslessRecord;
 use super::png::{self, Samples};
 use super::png_chunks::{Ihdr, Metadata, SIGNATURE};
 use super::scratch::Scratch;
-use crate::lossless::planes::{OUTSIDE_TABLE, PlaneLayout, PlaneParts, SampleShape};
-use crate::lossless::record::LosslessRecord;
 use infeed_core::sample::{Image, Region};
 
 fn parts(bytes: &[u8]) -> Result<PlaneParts<'_>, DecodeError> {

@@ -1,8 +1,8 @@
 //! Buffers that a decoder reuses from record to record.
 
 use super::loss::{Loss, NarrowedSamples};
-use crate::lossless::jpeg::JpegRecordScratch;
-use crate::lossless::planes::PlaneScratch;
+use super::lossless::jpeg::JpegRecordScratch;
+use super::lossless::planes::PlaneScratch;
 use infeed_core::sample::Image;
 
 /// Buffers that are reused from record to record.

@@ -5,20 +5,9 @@
 //! [`crate::decode::Decoder`] decodes records as it does files. Each kind has a specification in
 //! `docs/formats`.
 
-mod coefficients;
-mod huffman;
-pub(crate) mod jpeg;
-mod keep_reason;
-mod plane_writer;
-pub(crate) mod planes;
 mod recode;
-pub(crate) mod record;
-mod segments;
-mod tables;
 #[cfg(test)]
 mod tests;
-mod varint;
-mod zigzag;
 
-pub use self::keep_reason::KeepReason;
 pub use self::recode::{EncodedRecord, RestoredFile, encode, restore};
+pub use crate::decode::lossless::keep_reason::KeepReason;

@@ -2,11 +2,11 @@
 
 use infeed_core::sample::{Depth, Image};
 
-use super::jpeg::{self, JpegParts, JpegRecordScratch};
-use super::keep_reason::KeepReason;
-use super::plane_writer;
-use super::planes::PlaneParts;
-use super::record::{LosslessRecord, RecordKind};
+use crate::decode::lossless::jpeg::{self, JpegParts, JpegRecordScratch};
+use crate::decode::lossless::keep_reason::KeepReason;
+use crate::decode::lossless::plane_writer;
+use crate::decode::lossless::planes::PlaneParts;
+use crate::decode::lossless::record::{LosslessRecord, RecordKind};
 use crate::decode::png_chunks::has_colors_beyond_samples;
 use crate::decode::{ColorMode, DecodeError, Decoder, Format, Limits, Request};
 

@@ -3,9 +3,10 @@ use std::path::PathBuf;
 use infeed_core::random::mix;
 use infeed_core::sample::{Image, Region, Size};
 
-use super::planes::PlaneParts;
 use super::recode::pixels;
 use super::*;
+use crate::decode::lossless::planes::PlaneParts;
+use crate::decode::lossless::{jpeg, plane_writer, record, varint};
 use crate::decode::{ColorMode, DctScale, DecodeError, Decoder, Limits, Request};
 
 mod planes;

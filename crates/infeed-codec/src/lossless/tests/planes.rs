@@ -3,7 +3,7 @@
 use png::{BitDepth, ColorType};
 
 use super::*;
-use crate::lossless::planes::SampleShape;
+use crate::decode::lossless::planes::SampleShape;
 
 const MODES: [ColorMode; 5] = [
     ColorMode::Rgb,

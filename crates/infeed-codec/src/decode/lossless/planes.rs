@@ -125,7 +125,7 @@ impl<'a> PlaneParts<'a> {
     }
 
     /// Returns a PNG with the pixels and the chunks of the original.
-    pub(super) fn restore(&self) -> Result<Vec<u8>, DecodeError> {
+    pub(crate) fn restore(&self) -> Result<Vec<u8>, DecodeError> {
         let ihdr = &ihdr_of(self.head)?;
         Limits::default().check(ihdr.size)?;
         let pixels = self.pixels(ihdr).map_err(DecodeError::damaged)?;

@@ -168,7 +168,7 @@ fn collisions(plane: &[u8]) -> u64 {
 }
 
 /// Encodes a PNG whose pixels are `image`, decoded as they are stored.
-pub(super) fn encode(file: &[u8], image: &Image) -> Result<Vec<u8>, KeepReason> {
+pub(crate) fn encode(file: &[u8], image: &Image) -> Result<Vec<u8>, KeepReason> {
     let (mut head, tail) = split(file).ok_or(KeepReason::Unsupported)?;
     remove_interlacing(&mut head).ok_or(KeepReason::Unsupported)?;
     let shape = SampleShape {

@@ -1,7 +1,7 @@
 //! Numbers in LEB128: seven bits per byte, the lowest first; the high bit marks all bytes but the
 //! last.
 
-pub(super) fn write(out: &mut Vec<u8>, mut value: u64) {
+pub(crate) fn write(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;

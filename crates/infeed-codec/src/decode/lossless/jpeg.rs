@@ -31,7 +31,7 @@ const PADS_WITH_ZEROS: u16 = 2;
 /// otherwise it restores a JPEG with the same coefficients and metadata.
 ///
 /// Verifies that the record holds the segments and coefficients of which it was made.
-pub(super) fn encode(file: &[u8]) -> Result<(Vec<u8>, bool), KeepReason> {
+pub(crate) fn encode(file: &[u8]) -> Result<(Vec<u8>, bool), KeepReason> {
     let header = ScanHeader::read(file)
         .filter(|header| header.length <= MAX_HEAD)
         .ok_or(KeepReason::Unsupported)?;
@@ -267,7 +267,7 @@ impl<'a> JpegParts<'a> {
     }
 
     /// Returns the JPEG file, and whether its bytes are those of the original.
-    pub(super) fn restore(
+    pub(crate) fn restore(
         &self,
         scratch: &mut JpegRecordScratch,
     ) -> Result<(Vec<u8>, bool), &'static str> {
