@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use infeed::fields::BoxCheck;
 use infeed::order::mixing::BatchVariety;
-use infeed::plan::box_check::BoxCheck;
 use infeed::sample::{DType, Field, FieldKind, Pixels, Record};
 use infeed::source::walk::{Claims, WalkBudget};
 use infeed::source::{Source, damaged};

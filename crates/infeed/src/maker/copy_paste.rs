@@ -44,7 +44,7 @@ impl SampleMaker<'_> {
         let size = parts[0].drawn.image.size;
         let image = |tile: usize| parts[tile].image(records[tile]);
         let in_other = |failure| TileFailure { tile: 1, failure };
-        let (mut pasted, _) = own.boxes.moved(&image(1), &[]).map_err(in_other)?;
+        let mut pasted = own.objects.boxes(&image(1)).map_err(in_other)?;
         if !choose(drawn, &mut pasted) {
             return self.fill(&records[..1], None, row);
         }
@@ -54,7 +54,7 @@ impl SampleMaker<'_> {
         let both = [image(0), image(1)];
         // Planes of all objects, the pasted pixels and a buffer for them.
         let planes = both.iter().map(|image| {
-            let count = own.boxes.count(&image.record.fields);
+            let count = own.objects.count(image.record);
             count.div_ceil(OBJECTS_PER_PLANE as u64)
         });
         let plane_bytes = size.pixels().saturating_mul(planes.sum::<u64>() + 2);
@@ -106,11 +106,11 @@ impl SampleMaker<'_> {
         pasted: Vec<MovingBox>,
         size: Size,
     ) -> Result<([PastedObjects; 2], Image), TileFailure> {
-        let (boxes, masks) = (&own.boxes, own.masks());
+        let objects = &own.objects;
         let scratch = &mut self.scratch;
         let failed = |failure| TileFailure { tile: 1, failure };
-        let planes = masks
-            .painted(&images[1], &pasted, scratch)
+        let planes = objects
+            .masks(&images[1], &pasted, scratch)
             .map_err(failed)?;
         let mut alpha = Image::default();
         instances::clear(&mut alpha, size);
@@ -119,8 +119,8 @@ impl SampleMaker<'_> {
             pixels.for_each(|(to, from)| *to |= u8::from(*from != 0));
         }
         own.copy_paste.blend(&mut alpha, &mut Vec::new());
-        let (mut below_boxes, _) = boxes.moved(&images[0], &[])?;
-        let mut below = masks.painted(&images[0], &below_boxes, scratch)?;
+        let mut below_boxes = objects.boxes(&images[0])?;
+        let mut below = objects.masks(&images[0], &below_boxes, scratch)?;
         for plane in &mut below {
             let before = instances::bits_of(&plane.image);
             let pixels = plane.image.data.iter_mut().zip(&alpha.data);

@@ -134,7 +134,7 @@ impl SampleMaker<'_> {
         let before = 0..own.number;
         self.preview_steps(before, visuals, boxed, &mut pixels, &mut stages)?;
         let in_other = |failure| TileFailure { tile: 1, failure };
-        let (mut pasted, _) = own.boxes.moved(&image(1), &[]).map_err(in_other)?;
+        let mut pasted = own.objects.boxes(&image(1)).map_err(in_other)?;
         choose(draw, &mut pasted);
         let both = [image(0), image(1)];
         let (objects, alpha) = self.paste_objects(own, &both, pasted, size)?;

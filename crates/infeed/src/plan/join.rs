@@ -7,9 +7,8 @@ use std::ops::Range;
 use super::mix::{self, MixPlan};
 use crate::fields::failure::part_name;
 use crate::fields::kind::PlanInput;
-use crate::fields::kinds::boxes::BoxesPlan;
-use crate::fields::kinds::masks::MasksPlan;
 use crate::fields::kinds::moved::MovedFields;
+use crate::fields::kinds::objects::ObjectsPlan;
 use crate::fields::pixels::plan::PixelPlan;
 use infeed_codec::transform::{
     CopyPaste, CopyPasteDraw, Mixing, Mosaic, MosaicDraw, Rng, Transform,
@@ -165,13 +164,17 @@ pub(crate) fn plan(
     let Some(copy_paste) = transform.copy_paste() else {
         return Ok(None);
     };
-    let rest = &pipeline.transforms[number + 1..];
-    match objects(MovedFields::new(input)?, rest) {
+    let mut rest = pipeline.transforms[number + 1..].iter();
+    if let Some(after) = rest.find(|transform| transform.needs_boxes()) {
+        let problem = format!("put it after {}, which crops around boxes", after.name());
+        return wrong(number, problem);
+    }
+    match ObjectsPlan::new(MovedFields::new(input)?) {
         Err(problem) => wrong(number, problem),
-        Ok(boxes) => Ok(Some(JoinPlan::CopyPaste(CopyPastePlan {
+        Ok(objects) => Ok(Some(JoinPlan::CopyPaste(CopyPastePlan {
             number,
             copy_paste: copy_paste.clone(),
-            boxes,
+            objects,
         }))),
     }
 }
@@ -190,43 +193,5 @@ pub(crate) struct CopyPastePlan {
     /// Index of the transform; keys the draws.
     pub(crate) number: usize,
     pub(crate) copy_paste: CopyPaste,
-    /// Boxes of the objects, with their masks.
-    pub(crate) boxes: BoxesPlan,
-}
-
-impl CopyPastePlan {
-    /// Returns the masks of the objects.
-    pub(crate) fn masks(&self) -> &MasksPlan {
-        let masks = self.boxes.masks.as_ref();
-        masks.expect("boxes without masks are rejected when the pipeline opens")
-    }
-}
-
-/// Returns the boxes of the objects to paste, which have masks, or the reason why they cannot be
-/// pasted. `rest` are the transforms that follow.
-fn objects(moved: MovedFields, rest: &[Transform]) -> Result<BoxesPlan, String> {
-    let MovedFields { mut boxes, points } = moved;
-    if let Some(points) = points.first() {
-        return Err(format!(
-            "it pastes some objects of another image, and the points in `{}` belong to no object; add \
-             them to the columns of boxes",
-            points.name()
-        ));
-    }
-    if let Some(transform) = rest.iter().find(|transform| transform.needs_boxes()) {
-        return Err(format!(
-            "put it after {}, which crops around boxes",
-            transform.name()
-        ));
-    }
-    match (boxes.pop(), boxes.is_empty()) {
-        (Some(one), true) if one.masks.is_some() => Ok(one),
-        (Some(_), false) => {
-            Err("a pipeline with it can have one field of boxes; remove one".to_owned())
-        }
-        _ => Err(
-            "it pastes objects by their masks; declare these with .boxes(..., masks=...)"
-                .to_owned(),
-        ),
-    }
+    pub(crate) objects: ObjectsPlan,
 }

@@ -4,7 +4,6 @@
 //! to add. Its result, [`SamplePlan`], is plain data.
 
 mod added;
-pub mod box_check;
 mod checks;
 pub mod coordinates;
 mod describe;

@@ -1,12 +1,15 @@
 //! The kinds of data that are no images. A new kind adds its module and a line to [`DECLARED`].
 
-pub(crate) mod boxes;
+mod boxes;
 pub(crate) mod labels;
-pub(crate) mod masks;
+mod masks;
 pub(crate) mod moved;
+pub(crate) mod objects;
 mod points;
 mod values;
 mod waveform;
+
+pub use boxes::{BoxCheck, BoxCount};
 
 use super::kind::{KindPlan, PlanInput};
 use infeed_core::batch::ColumnKind;

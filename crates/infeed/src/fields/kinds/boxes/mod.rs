@@ -1,8 +1,10 @@
 //! Boxes, with the fields that have one row per box.
 
+mod check;
 mod kept;
 mod make;
 mod plan;
 
+pub use check::{BoxCheck, BoxCount};
 pub(crate) use kept::KeptBoxes;
 pub(crate) use plan::{BoxesPlan, plans};

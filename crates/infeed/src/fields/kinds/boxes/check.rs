@@ -1,7 +1,7 @@
 //! Compares the boxes of records with their images, without decoding pixels.
 
+use super::plan::{BoxesPlan, plans};
 use crate::fields::failure::BoxesError;
-use crate::fields::kinds::boxes::{self, BoxesPlan};
 use crate::pipeline::Pipeline;
 use infeed_codec::decode::{Decoder, ImageFrame, Limits};
 use infeed_core::sample::{Field, FieldKind, Pixels, Record};
@@ -37,7 +37,7 @@ impl BoxCheck {
         let mut pipeline = pipeline.clone();
         // Sources declare their boxes for decoded images.
         let orient = pipeline.decode.get_or_insert_default().orient;
-        let (plans, _) = boxes::plans(&pipeline, fields, Vec::new(), false).ok()?;
+        let (plans, _) = plans(&pipeline, fields, Vec::new(), false).ok()?;
         let (image, pixels) = fields.iter().enumerate().find_map(|(at, field)| {
             let (FieldKind::Image(pixels) | FieldKind::Mask(pixels)) = &field.kind else {
                 return None;
