@@ -76,7 +76,12 @@ fn of_records(
         let names = partners.iter();
         let names = names.map(|(record, _)| source.id(record.index, None).to_string());
         let names = names.collect::<Vec<_>>().join(", ");
-        stage.draws = format!("{} ({names})", stage.draws);
+        let word = if partners.len() == 1 {
+            "partner"
+        } else {
+            "partners"
+        };
+        stage.draws = format!("{}; {word} {names}", stage.draws);
     }
     Ok(stages)
 }

@@ -40,6 +40,10 @@ impl SampleMaker<'_> {
     /// # Errors
     ///
     /// As [`SampleMaker::make`].
+    ///
+    /// # Panics
+    ///
+    /// As [`SampleMaker::make`].
     pub fn preview(
         &mut self,
         records: &[SampleRecord<'_>],

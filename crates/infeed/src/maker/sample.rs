@@ -31,6 +31,10 @@ impl<'a> SampleMaker<'a> {
     /// # Errors
     ///
     /// The error of a record, the same on every run. The row's content is then unspecified.
+    ///
+    /// # Panics
+    ///
+    /// If there is no record, or fewer records than `drawn` joins.
     pub fn make(
         &mut self,
         records: &[SampleRecord<'_>],

@@ -276,7 +276,9 @@ fn a_preview_shows_the_partner_and_ends_with_the_row() {
             "{}",
             mixing.name
         );
-        assert!(mixing.draws.contains("with position "), "{}", mixing.draws);
+        let named = ["with position ", "; partner "];
+        let has_all = named.iter().all(|part| mixing.draws.contains(part));
+        assert!(has_all, "{}", mixing.draws);
         assert_eq!(output.name, "output");
         for (name, rows) in [("image", &images), ("label", &labels)] {
             let (_, values) = output.fields.iter().find(|(of, _)| of == name).expect(name);
