@@ -38,13 +38,13 @@ pub(crate) fn stages(
     plan.start(1)?;
     let failed = |failure| sample_error(source, index, failure);
     let drawn = plan.join(at, || order.near(epoch, position));
-    let stages = of_records(plan, source, order, (&record, at), drawn.as_ref())?;
+    let stages = preview_records(plan, source, order, (&record, at), drawn.as_ref())?;
     let stages = through_functions(plan, at, stages).map_err(failed)?;
     Ok((id, stages))
 }
 
 /// Returns the stages of a sample up to the functions. `drawn` joins the record with others.
-fn of_records(
+fn preview_records(
     plan: &SamplePlan,
     source: &dyn Source,
     order: &Order,

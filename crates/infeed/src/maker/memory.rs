@@ -18,7 +18,7 @@ pub(crate) struct SampleMemory<'a> {
 }
 
 impl<'a> SampleMemory<'a> {
-    /// Creates limits without one for each sample.
+    /// Creates the limits of a thread. Samples have no limit yet.
     pub(crate) fn new(kept_bytes: u64, large: &'a BytePool) -> SampleMemory<'a> {
         SampleMemory {
             kept_bytes,

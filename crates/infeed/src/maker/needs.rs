@@ -277,11 +277,11 @@ mod tests {
     /// Scratch and bytes outside slabs of the sample at a position.
     fn measured(plan: &SamplePlan, source: &dyn Source, at: Position) -> SampleBytes {
         let mut row = plan.spare_row();
-        // No byte is free of the pool, whose peak is what the sample reserved.
+        // Every reserved byte comes from the pool, so its peak is the memory of the sample.
         let large = BytePool::new(u64::MAX);
         let record = |number: u64| read_one(source, number % source.len()).expect("reads");
         let state = PixelState::Stored;
-        let mut maker = SampleMaker::new(plan).within(SampleMemory::new(0, &large));
+        let mut maker = SampleMaker::new(plan).with_memory(SampleMemory::new(0, &large));
         match plan.join(at, || 0..source.len()) {
             Some(drawn) => {
                 let numbers = std::iter::once(at.position).chain(drawn.partners().iter().copied());

@@ -52,11 +52,14 @@ pub struct SampleMaker<'a> {
 impl<'a> SampleMaker<'a> {
     /// Creates a maker without a limit of memory.
     pub fn new(plan: &'a SamplePlan) -> SampleMaker<'a> {
-        SampleMaker::counting(plan, Arc::new(ThreadCounters::new(None)))
+        SampleMaker::with_counters(plan, Arc::new(ThreadCounters::new(None)))
     }
 
     /// Creates a maker that adds to the counters of the calling thread.
-    pub(crate) fn counting(plan: &'a SamplePlan, counters: Arc<ThreadCounters>) -> SampleMaker<'a> {
+    pub(crate) fn with_counters(
+        plan: &'a SamplePlan,
+        counters: Arc<ThreadCounters>,
+    ) -> SampleMaker<'a> {
         SampleMaker {
             plan,
             scratch: FieldScratch::new(counters),
@@ -71,7 +74,7 @@ impl<'a> SampleMaker<'a> {
 
     /// Reserves the working memory of each sample before it is allocated.
     #[must_use]
-    pub(crate) fn within(self, memory: SampleMemory<'a>) -> SampleMaker<'a> {
+    pub(crate) fn with_memory(self, memory: SampleMemory<'a>) -> SampleMaker<'a> {
         let memory = Some(memory);
         SampleMaker { memory, ..self }
     }

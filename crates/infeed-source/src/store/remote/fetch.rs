@@ -331,7 +331,7 @@ impl Bucket {
         }
         let known = causes(&error).find_map(|cause| AnswerProblem::of(&cause.to_string()));
         // A query may hold a secret, so it is removed before the text is cut.
-        let text = || cut(self.without_query(line_of(&error)));
+        let text = || cut(self.without_query(one_line(&error)));
         let kind = match &error {
             StoreError::NotFound { .. } => io::ErrorKind::NotFound,
             StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => {
@@ -520,7 +520,7 @@ impl AnswerProblem {
 }
 
 /// Joins the texts of an error and its causes in one line.
-fn line_of(error: &dyn std::error::Error) -> String {
+fn one_line(error: &dyn std::error::Error) -> String {
     let text = with_causes(error);
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

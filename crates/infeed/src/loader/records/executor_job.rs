@@ -72,8 +72,8 @@ impl Job for RecordJob {
         let mut all = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
         all.push(Arc::clone(&counters));
         WorkerScratch {
-            maker: SampleMaker::counting(&self.plan, counters)
-                .within(SampleMemory::new(self.kept_bytes, &self.large))
+            maker: SampleMaker::with_counters(&self.plan, counters)
+                .with_memory(SampleMemory::new(self.kept_bytes, &self.large))
                 .with_tiles(&self.tiles),
             at: (0, 0),
             limits: RecordLimits::NONE,
