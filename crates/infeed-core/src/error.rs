@@ -461,18 +461,65 @@ impl fmt::Display for LoaderReservations {
     }
 }
 
-/// Joins the messages of an error and its causes with colons. Leaves out a cause that the text
-/// contains already, because some libraries repeat causes in their messages.
+/// Joins the messages of an error and its causes with colons. Leaves out a cause with which the
+/// text ends already, because some libraries repeat causes in their messages. A cause that is only
+/// part of a name stays.
 pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         let more = error.to_string();
-        if !text.contains(&more) {
+        let before = text.strip_suffix(&more);
+        let is_repeated = before.is_some_and(|before| before.is_empty() || before.ends_with(' '));
+        if !is_repeated {
             text.push_str(": ");
             text.push_str(&more);
         }
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An error with its cause.
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Caused {
+        text: &'static str,
+        source: Option<Box<Caused>>,
+    }
+
+    fn caused(texts: &[&'static str]) -> Option<Box<Caused>> {
+        let (text, causes) = texts.split_first()?;
+        let source = caused(causes);
+        Some(Box::new(Caused { text, source }))
+    }
+
+    #[test]
+    fn repeated_causes_are_left_out_and_causes_that_a_name_contains_are_not() {
+        let joined = |texts: &[&'static str]| {
+            let error = caused(texts).expect("an error");
+            with_causes(&*error)
+        };
+
+        assert_eq!(
+            joined(&["cannot read a", "no file"]),
+            "cannot read a: no file"
+        );
+        assert_eq!(
+            joined(&["request failed: no route", "no route", "timeout"]),
+            "request failed: no route: timeout"
+        );
+        assert_eq!(
+            joined(&["cannot decode cat/truncated.png", "truncated"]),
+            "cannot decode cat/truncated.png: truncated"
+        );
+        assert_eq!(
+            joined(&["cannot decode cat/truncated", "truncated"]),
+            "cannot decode cat/truncated: truncated"
+        );
+    }
 }

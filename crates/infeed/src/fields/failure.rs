@@ -72,24 +72,24 @@ pub struct BoxesError {
     pub(crate) fix: &'static str,
 }
 
-/// A failure of a record in a mosaic.
+/// A failure of one of the records of a sample.
 #[derive(Debug)]
-pub struct TileFailure {
-    /// Number of the record, 0 to 3.
-    pub tile: usize,
+pub struct PartFailure {
+    /// Number of the record in the sample, 0 to 3. The sample's own record is 0.
+    pub part: usize,
     /// The failure.
     pub failure: StageFailure,
 }
 
-impl From<StageFailure> for TileFailure {
+impl From<StageFailure> for PartFailure {
     /// Blames the sample's own record.
-    fn from(failure: StageFailure) -> TileFailure {
-        TileFailure { tile: 0, failure }
+    fn from(failure: StageFailure) -> PartFailure {
+        PartFailure { part: 0, failure }
     }
 }
 
-impl From<TileFailure> for StageFailure {
-    fn from(failed: TileFailure) -> StageFailure {
+impl From<PartFailure> for StageFailure {
+    fn from(failed: PartFailure) -> StageFailure {
         failed.failure
     }
 }

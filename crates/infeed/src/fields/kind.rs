@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use super::failure::{StageFailure, TileFailure};
+use super::failure::{PartFailure, StageFailure};
 use super::moving::{SampleImages, StageShapes};
 use super::scratch::{FieldScratch, Position};
 use crate::pipeline::Pipeline;
@@ -72,7 +72,7 @@ pub(crate) trait KindPlan: Debug + Send + Sync {
         sample: &DrawnSample<'_>,
         cells: &mut [RowCell],
         scratch: &mut FieldScratch,
-    ) -> Result<(), TileFailure>;
+    ) -> Result<(), PartFailure>;
 
     /// Adds the shapes of a sample that a preview draws on its image.
     fn add_shapes(

@@ -65,7 +65,7 @@ fn preview_records(
     let records: Vec<SampleRecord<'_>> = all.map(|(record, at)| stored(record, at)).collect();
     let made = SampleMaker::new(plan).preview(&records, drawn);
     let mut stages = made.map_err(|failed| {
-        let record = records[failed.tile].record.index;
+        let record = records[failed.part].record.index;
         sample_error(source, record, failed.failure)
     })?;
     let joining = drawn.and_then(|drawn| {

@@ -5,7 +5,7 @@
 
 use super::parts::{DrawnPart, SamplePart};
 use super::sample_maker::{SampleMaker, SampleRecord};
-use crate::fields::failure::{StageFailure, TileFailure};
+use crate::fields::failure::{PartFailure, StageFailure};
 use crate::fields::moving::{PastedObjects, SampleImage};
 use crate::fields::pixels::header::VisualField;
 use crate::fields::steps::Flips;
@@ -24,7 +24,7 @@ impl SampleMaker<'_> {
         records: &[SampleRecord<'_>],
         (own, drawn): (&CopyPastePlan, &CopyPasteDraw),
         row: &mut BatchRow,
-    ) -> Result<(), TileFailure> {
+    ) -> Result<(), PartFailure> {
         let plan = self.plan;
         let draw = |(_, of), first: &VisualField<'_>, before: &[SamplePart<'_>]| {
             let canvas = before.first().map(|part| part.drawn.image.size);
@@ -33,17 +33,17 @@ impl SampleMaker<'_> {
         let mut parts = self.draw_parts(records, row.form, draw)?;
         // The record that needs most memory, and its bytes.
         let mut most = (0, 0);
-        for (tile, (of, part)) in records.iter().zip(&mut parts).enumerate() {
+        for (number, (of, part)) in records.iter().zip(&mut parts).enumerate() {
             // Every pixel may be needed.
             let needed: Vec<Region> = vec![part.drawn.region; part.visuals.len()];
             let bytes = self.arrange_part(part, of.state, &needed);
             if bytes > most.1 {
-                most = (tile, bytes);
+                most = (number, bytes);
             }
         }
         let size = parts[0].drawn.image.size;
-        let image = |tile: usize| parts[tile].image(records[tile]);
-        let in_other = |failure| TileFailure { tile: 1, failure };
+        let image = |number: usize| parts[number].image(records[number]);
+        let in_other = |failure| PartFailure { part: 1, failure };
         let mut pasted = own.objects.boxes(&image(1)).map_err(in_other)?;
         if !choose(drawn, &mut pasted) {
             return self.fill(&records[..1], None, row);
@@ -61,8 +61,8 @@ impl SampleMaker<'_> {
         let boxes = self.kind_bytes(records[0], (&both, &after));
         let bytes = work.bytes + boxes + most.1.max(work.step_bytes);
         let reserved = self.reserve(plane_bytes.saturating_add(bytes));
-        reserved.map_err(|error| TileFailure {
-            tile: most.0,
+        reserved.map_err(|error| PartFailure {
+            part: most.0,
             failure: error.in_field(0),
         })?;
         let (objects, alpha) = self.paste_objects(own, &both, pasted, size)?;
@@ -105,10 +105,10 @@ impl SampleMaker<'_> {
         images: &[SampleImage<'_>; 2],
         pasted: Vec<MovingBox>,
         size: Size,
-    ) -> Result<([PastedObjects; 2], Image), TileFailure> {
+    ) -> Result<([PastedObjects; 2], Image), PartFailure> {
         let objects = &own.objects;
         let scratch = &mut self.scratch;
-        let failed = |failure| TileFailure { tile: 1, failure };
+        let failed = |failure| PartFailure { part: 1, failure };
         let planes = objects
             .masks(&images[1], &pasted, scratch)
             .map_err(failed)?;

@@ -3,7 +3,7 @@
 use super::kept::{KeptSample, put};
 use super::sample_maker::{SampleMaker, SampleRecord};
 use crate::fields::cells::cell_bytes;
-use crate::fields::failure::{SampleError, StageFailure, TileFailure};
+use crate::fields::failure::{PartFailure, SampleError, StageFailure};
 use crate::fields::pixels::prepared::damaged;
 use crate::fields::scratch::Position;
 use crate::plan::function::FunctionCall;
@@ -19,7 +19,7 @@ impl SampleMaker<'_> {
         records: &[SampleRecord<'_>],
         drawn: Option<&JoinDraw>,
         row: &mut BatchRow,
-    ) -> Result<(), TileFailure> {
+    ) -> Result<(), PartFailure> {
         let mut columns = self.take_row();
         let filled = self.fill(records, drawn, &mut columns);
         let made = filled.and_then(|()| Ok(self.call_all(&mut columns, records[0].at, row)?));
@@ -27,7 +27,7 @@ impl SampleMaker<'_> {
         made
     }
 
-    /// Returns the empty row of the working memory, for the columns before the functions.
+    /// Takes the row of the working memory and empties it.
     pub(super) fn take_row(&mut self) -> BatchRow {
         let mut row = std::mem::take(&mut self.row);
         for cell in &mut row.cells {

@@ -7,7 +7,7 @@ use half::{bf16, f16};
 
 use super::sample_maker::{SampleMaker, SampleRecord};
 use crate::fields::cells::bytes_of;
-use crate::fields::failure::{SampleError, StageFailure, TileFailure};
+use crate::fields::failure::{PartFailure, SampleError, StageFailure};
 use crate::plan::SamplePlan;
 use crate::plan::mix::MixPlan;
 use infeed_codec::transform::Mixing;
@@ -22,20 +22,20 @@ impl SampleMaker<'_> {
         records: &[SampleRecord<'_>],
         (own, drawn): (&MixPlan, &Mixing),
         row: &mut BatchRow,
-    ) -> Result<(), TileFailure> {
+    ) -> Result<(), PartFailure> {
         let plan = self.plan;
         let mut samples = Vec::with_capacity(records.len());
-        for (tile, of) in records.iter().enumerate() {
+        for (part, of) in records.iter().enumerate() {
             let arranged = self.arrange(*of, row.form);
-            samples.push(arranged.map_err(|failure| TileFailure { tile, failure })?);
+            samples.push(arranged.map_err(|failure| PartFailure { part, failure })?);
         }
         let [first, second] = &samples[..] else {
             unreachable!("two samples are mixed");
         };
         // The rows are made one after the other.
         let reserved = self.reserve(first.bytes.max(second.bytes));
-        reserved.map_err(|error| TileFailure {
-            tile: usize::from(second.bytes > first.bytes),
+        reserved.map_err(|error| PartFailure {
+            part: usize::from(second.bytes > first.bytes),
             failure: error.in_field(0),
         })?;
         self.write(first, row)?;
@@ -45,7 +45,7 @@ impl SampleMaker<'_> {
         let mixed = made.and_then(|()| mix(plan, (own, drawn), &mut partner, row));
         self.scratch.lap(Stage::Write);
         self.row = partner;
-        mixed.map_err(|failure| TileFailure { tile: 1, failure })
+        mixed.map_err(|failure| PartFailure { part: 1, failure })
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::parts::{DrawnPart, SamplePart, failed};
 use super::sample_maker::{SampleMaker, SampleRecord};
 use super::shared_tiles::{SharedTiles, TilePixels};
-use crate::fields::failure::{StageFailure, TileFailure};
+use crate::fields::failure::{PartFailure, StageFailure};
 use crate::fields::moving::SampleImage;
 use crate::fields::pixels::header::VisualField;
 use crate::fields::scratch::FieldScratch;
@@ -35,7 +35,7 @@ impl SampleMaker<'_> {
         records: &[SampleRecord<'_>],
         (own, drawn): (&MosaicPlan, &MosaicDraw),
         row: &mut BatchRow,
-    ) -> Result<(), TileFailure> {
+    ) -> Result<(), PartFailure> {
         let plan = self.plan;
         let draw = |(tile, of), first: &VisualField<'_>, _: &[SamplePart<'_>]| {
             draw_tile(plan, (own, drawn), tile, of, first)
@@ -60,8 +60,8 @@ impl SampleMaker<'_> {
         let boxes = self.kind_bytes(records[0], (&images, &after));
         // The oldest tile may leave the shared memory while its pixels are copied.
         let bytes = work.bytes + plan.tile_bytes() + boxes + most.1.max(work.step_bytes);
-        self.reserve(bytes).map_err(|error| TileFailure {
-            tile: most.0,
+        self.reserve(bytes).map_err(|error| PartFailure {
+            part: most.0,
             failure: error.in_field(0),
         })?;
         let mut canvases = std::mem::take(&mut self.canvases);
@@ -75,7 +75,10 @@ impl SampleMaker<'_> {
             if part.arranged.iter().all(|field| field.region.is_none()) {
                 continue;
             }
-            let failed = |failure| TileFailure { tile, failure };
+            let failed = |failure| PartFailure {
+                part: tile,
+                failure,
+            };
             let made = self.tile(*of, row.form, part).map_err(failed)?;
             part.paste(&made, &mut canvases).map_err(failed)?;
             self.scratch.lap(Stage::Transform);

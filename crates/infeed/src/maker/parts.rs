@@ -4,7 +4,7 @@
 //! result is an image without a decoder for the transforms that follow.
 
 use super::sample_maker::{SampleMaker, SampleRecord};
-use crate::fields::failure::{SampleError, StageFailure, TileFailure};
+use crate::fields::failure::{PartFailure, SampleError, StageFailure};
 use crate::fields::moving::{SampleImage, SampleImages};
 use crate::fields::pixels::header::{ArrangedPixels, VisualField};
 use crate::fields::pixels::prepared::PixelState;
@@ -123,16 +123,16 @@ impl<'a> SampleMaker<'a> {
             &VisualField<'r>,
             &[SamplePart<'r>],
         ) -> Result<DrawnPart, StageFailure>,
-    ) -> Result<Vec<SamplePart<'r>>, TileFailure>
+    ) -> Result<Vec<SamplePart<'r>>, PartFailure>
     where
         'a: 'r,
     {
         let mut parts = Vec::with_capacity(records.len());
-        for (tile, of) in records.iter().enumerate() {
-            let failed = |failure| TileFailure { tile, failure };
+        for (part, of) in records.iter().enumerate() {
+            let failed = |failure| PartFailure { part, failure };
             let visuals = self.headers(*of, layout).map_err(failed)?;
             let first = visuals.first().expect("a joining transform has an image");
-            let drawn = draw((tile, *of), first, &parts).map_err(failed)?;
+            let drawn = draw((part, *of), first, &parts).map_err(failed)?;
             parts.push(SamplePart::new(visuals, drawn));
         }
         Ok(parts)
@@ -216,7 +216,7 @@ impl<'a> SampleMaker<'a> {
         (canvases, work): (&[Image], &CanvasWork),
         images: SampleImages<'_>,
         row: &mut BatchRow,
-    ) -> Result<(), TileFailure> {
+    ) -> Result<(), PartFailure> {
         let scratch = &mut self.scratch;
         scratch.counted = 0;
         for ((visual, canvas), pixels) in part.visuals.iter().zip(canvases).zip(&work.pixels) {

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::sample_maker::{SampleMaker, SampleRecord};
-use crate::fields::failure::{SampleError, StageFailure, TileFailure};
+use crate::fields::failure::{PartFailure, SampleError, StageFailure};
 use crate::fields::moving::{SampleImage, SampleImages};
 use crate::fields::pixels::header::VisualField;
 use crate::fields::steps::Flips;
@@ -48,7 +48,7 @@ impl SampleMaker<'_> {
         &mut self,
         records: &[SampleRecord<'_>],
         drawn: Option<&JoinDraw>,
-    ) -> Result<Vec<PreviewStage>, TileFailure> {
+    ) -> Result<Vec<PreviewStage>, PartFailure> {
         match (&self.plan.join, drawn) {
             (Some(JoinPlan::Mosaic(own)), Some(JoinDraw::Mosaic(drawn))) => {
                 self.preview_mosaic(records, (own, drawn))

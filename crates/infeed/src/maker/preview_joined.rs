@@ -6,7 +6,7 @@ use super::mosaic::{clear, draw_tile};
 use super::parts::{SamplePart, paste};
 use super::preview::{PreviewStage, StageShapes, no_memory};
 use super::sample_maker::{SampleMaker, SampleRecord};
-use crate::fields::failure::TileFailure;
+use crate::fields::failure::PartFailure;
 use crate::fields::moving::SampleImage;
 use crate::fields::pixels::header::VisualField;
 use crate::fields::steps::Flips;
@@ -23,8 +23,8 @@ impl SampleMaker<'_> {
         &mut self,
         records: &[SampleRecord<'_>],
         (own, drawn): (&MixPlan, &Mixing),
-    ) -> Result<Vec<PreviewStage>, TileFailure> {
-        let in_other = |failure| TileFailure { tile: 1, failure };
+    ) -> Result<Vec<PreviewStage>, PartFailure> {
+        let in_other = |failure| PartFailure { part: 1, failure };
         let mut stages = self.preview_one(records[0])?;
         let mut of_partner = self.preview_one(records[1]).map_err(in_other)?;
         let (Some(mut output), Some(other)) = (stages.pop(), of_partner.pop()) else {
@@ -63,7 +63,7 @@ impl SampleMaker<'_> {
         &mut self,
         records: &[SampleRecord<'_>],
         (own, draw): (&MosaicPlan, &MosaicDraw),
-    ) -> Result<Vec<PreviewStage>, TileFailure> {
+    ) -> Result<Vec<PreviewStage>, PartFailure> {
         let plan = self.plan;
         let draw_one = |(tile, of), first: &VisualField<'_>, _: &[SamplePart<'_>]| {
             draw_tile(plan, (own, draw), tile, of, first)
@@ -71,7 +71,10 @@ impl SampleMaker<'_> {
         let parts = self.draw_parts(records, 0, draw_one)?;
         let (mut stages, mut canvases) = (Vec::new(), Vec::new());
         for (tile, (of, part)) in records.iter().zip(&parts).enumerate() {
-            let failed = |failure| TileFailure { tile, failure };
+            let failed = |failure| PartFailure {
+                part: tile,
+                failure,
+            };
             let (visuals, drawn) = (&part.visuals, &part.drawn);
             let mut pixels = self.decoded_whole(visuals).map_err(failed)?;
             let image = [SampleImage::new(of.record, visuals[0].frame, &[])];
@@ -117,7 +120,7 @@ impl SampleMaker<'_> {
         &mut self,
         records: &[SampleRecord<'_>],
         (own, draw): (&CopyPastePlan, &CopyPasteDraw),
-    ) -> Result<Vec<PreviewStage>, TileFailure> {
+    ) -> Result<Vec<PreviewStage>, PartFailure> {
         let plan = self.plan;
         let draw_one = |(_, of), first: &VisualField<'_>, before: &[SamplePart<'_>]| {
             let canvas = before.first().map(|part| part.drawn.image.size);
@@ -125,7 +128,7 @@ impl SampleMaker<'_> {
         };
         let parts = self.draw_parts(records, 0, draw_one)?;
         let size = parts[0].drawn.image.size;
-        let image = |tile: usize| parts[tile].image(records[tile]);
+        let image = |number: usize| parts[number].image(records[number]);
         let visuals = &parts[0].visuals;
         let start = [SampleImage::new(records[0].record, visuals[0].frame, &[])];
         let boxed = (&start[..], &parts[0].drawn.image.steps[..]);
@@ -133,7 +136,7 @@ impl SampleMaker<'_> {
         let mut stages = self.first_stage(visuals, boxed.0, &pixels)?;
         let before = 0..own.number;
         self.preview_steps(before, visuals, boxed, &mut pixels, &mut stages)?;
-        let in_other = |failure| TileFailure { tile: 1, failure };
+        let in_other = |failure| PartFailure { part: 1, failure };
         let mut pasted = own.objects.boxes(&image(1)).map_err(in_other)?;
         choose(draw, &mut pasted);
         let both = [image(0), image(1)];

@@ -1,7 +1,7 @@
 //! One sample: draws, decodes the needed region, transforms, and writes the row.
 
 use super::sample_maker::{SampleMaker, SampleRecord};
-use crate::fields::failure::{StageFailure, TileFailure};
+use crate::fields::failure::{PartFailure, StageFailure};
 use crate::fields::moving::SampleImage;
 use crate::fields::pixels::header::{ArrangedPixels, VisualField};
 use crate::fields::pixels::prepared::PixelState;
@@ -40,12 +40,12 @@ impl<'a> SampleMaker<'a> {
         records: &[SampleRecord<'_>],
         drawn: Option<&JoinDraw>,
         row: &mut BatchRow,
-    ) -> Result<(), TileFailure> {
+    ) -> Result<(), PartFailure> {
         let plan = self.plan;
         self.scratch.meter.start();
         let made = if records[0].state == PixelState::Computed {
             self.make_computed(records[0], row)
-                .map_err(TileFailure::from)
+                .map_err(PartFailure::from)
         } else if plan.sample_calls().is_empty() {
             self.fill(records, drawn, row)
         } else {
@@ -65,7 +65,7 @@ impl<'a> SampleMaker<'a> {
         records: &[SampleRecord<'_>],
         drawn: Option<&JoinDraw>,
         row: &mut BatchRow,
-    ) -> Result<(), TileFailure> {
+    ) -> Result<(), PartFailure> {
         self.scratch.unknown_pixels = 0;
         match (&self.plan.join, drawn) {
             (Some(JoinPlan::Mosaic(own)), Some(JoinDraw::Mosaic(drawn))) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::memory::SampleMemory;
 use super::shared_tiles::SharedTiles;
-use crate::fields::failure::{SampleError, StageFailure, TileFailure};
+use crate::fields::failure::{PartFailure, SampleError, StageFailure};
 use crate::fields::kind::DrawnSample;
 use crate::fields::moving::SampleImages;
 use crate::fields::pixels::header::VisualField;
@@ -186,7 +186,7 @@ impl<'a> SampleMaker<'a> {
         of: SampleRecord<'_>,
         images: SampleImages<'_>,
         row: &mut BatchRow,
-    ) -> Result<(), TileFailure> {
+    ) -> Result<(), PartFailure> {
         let sample = self.drawn(of, images);
         let scratch = &mut self.scratch;
         for plan in &self.plan.kinds {

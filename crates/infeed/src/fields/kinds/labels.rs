@@ -1,7 +1,7 @@
 //! Class numbers that become soft labels, for mixing.
 
 use crate::fields::cells::bytes_of;
-use crate::fields::failure::{SampleError, TileFailure, part_name};
+use crate::fields::failure::{PartFailure, SampleError, part_name};
 use crate::fields::kind::{DrawnSample, KindPlan, PlanInput, own_bytes};
 use crate::fields::scratch::FieldScratch;
 use crate::pipeline::Pipeline;
@@ -46,7 +46,7 @@ impl KindPlan for LabelPlan {
         sample: &DrawnSample<'_>,
         cells: &mut [RowCell],
         _: &mut FieldScratch,
-    ) -> Result<(), TileFailure> {
+    ) -> Result<(), PartFailure> {
         let number = &sample.record.fields[self.field];
         let written = self.soft.write(number, &mut cells[self.field]);
         Ok(written.map_err(|error| error.in_field(self.field))?)

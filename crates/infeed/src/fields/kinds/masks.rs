@@ -6,7 +6,7 @@
 use bytes::Bytes;
 
 use super::boxes::KeptBoxes;
-use crate::fields::failure::{BoxesError, SampleError, StageFailure, TileFailure};
+use crate::fields::failure::{BoxesError, PartFailure, SampleError, StageFailure};
 use crate::fields::moving::{PaintedPlane, SampleImage, SampleImages};
 use crate::fields::scratch::{FieldScratch, MaskScratch};
 use infeed_codec::decode::ImageFrame;
@@ -77,7 +77,7 @@ impl MasksPlan {
         kept: &[KeptBoxes],
         cells: &mut [RowCell],
         scratch: &mut FieldScratch,
-    ) -> Result<(), TileFailure> {
+    ) -> Result<(), PartFailure> {
         let mut values = Vec::new();
         self.each(images, kept, scratch, |bit, plane| {
             values.extend(plane.data.iter().map(|pixel| (pixel >> bit) & 1));
@@ -97,7 +97,7 @@ impl MasksPlan {
         images: SampleImages<'_>,
         kept: &[KeptBoxes],
         scratch: &mut FieldScratch,
-    ) -> Result<Option<Array>, TileFailure> {
+    ) -> Result<Option<Array>, PartFailure> {
         let Some(Size { height, width }) = kept.first().map(|of| of.size) else {
             return Ok(None);
         };
@@ -120,9 +120,9 @@ impl MasksPlan {
         kept: &[KeptBoxes],
         scratch: &mut FieldScratch,
         mut each: impl FnMut(usize, &Image),
-    ) -> Result<(), TileFailure> {
-        for (tile, (image, kept)) in images.iter().zip(kept).enumerate() {
-            let failed = |failure| TileFailure { tile, failure };
+    ) -> Result<(), PartFailure> {
+        for (part, (image, kept)) in images.iter().zip(kept).enumerate() {
+            let failed = |failure| PartFailure { part, failure };
             let Some(objects) = image.pasted else {
                 let steps = image.steps.iter().chain(shared);
                 let numbers = (kept.numbers(), kept.of);

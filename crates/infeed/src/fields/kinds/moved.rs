@@ -4,7 +4,7 @@
 use super::boxes::{self, BoxesPlan, KeptBoxes};
 use super::points::{self, PointsPlan};
 use crate::fields::cells::copy;
-use crate::fields::failure::{StageFailure, TileFailure};
+use crate::fields::failure::{PartFailure, StageFailure};
 use crate::fields::kind::{DrawnSample, KindPlan, PlanInput, own_bytes};
 use crate::fields::moving::{SampleImage, SampleImages, StageShapes};
 use crate::fields::scratch::FieldScratch;
@@ -122,7 +122,7 @@ impl KindPlan for MovedFields {
         sample: &DrawnSample<'_>,
         cells: &mut [RowCell],
         scratch: &mut FieldScratch,
-    ) -> Result<(), TileFailure> {
+    ) -> Result<(), PartFailure> {
         let images = sample.images;
         for boxes in &self.boxes {
             let kept = kept(boxes, images)?;
@@ -134,10 +134,10 @@ impl KindPlan for MovedFields {
         let (images, shared) = images;
         for points in &self.points {
             let mut moved = Vec::new();
-            for (tile, image) in images.iter().enumerate() {
+            for (part, image) in images.iter().enumerate() {
                 let steps = image.steps.iter().chain(shared);
                 let of = points.moved(&image.record.fields, image.frame, steps);
-                moved.extend_from_slice(&of.map_err(|failure| TileFailure { tile, failure })?);
+                moved.extend_from_slice(&of.map_err(|failure| PartFailure { part, failure })?);
             }
             copy(points.field, &moved, &mut cells[points.field])?;
         }
@@ -177,10 +177,10 @@ impl KindPlan for MovedFields {
 fn kept(
     boxes: &BoxesPlan,
     (images, shared): SampleImages<'_>,
-) -> Result<Vec<KeptBoxes>, TileFailure> {
-    let one = |(tile, image): (usize, &SampleImage<'_>)| {
+) -> Result<Vec<KeptBoxes>, PartFailure> {
+    let one = |(part, image): (usize, &SampleImage<'_>)| {
         let kept = boxes.kept(image, shared);
-        kept.map_err(|failure| TileFailure { tile, failure })
+        kept.map_err(|failure| PartFailure { part, failure })
     };
     images.iter().enumerate().map(one).collect()
 }

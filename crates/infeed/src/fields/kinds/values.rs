@@ -1,7 +1,7 @@
 //! Numbers, lists, texts and bytes that batches hold as the source stores them.
 
 use crate::fields::cells::copy;
-use crate::fields::failure::TileFailure;
+use crate::fields::failure::PartFailure;
 use crate::fields::kind::{DrawnSample, KindPlan, PlanInput, own_bytes};
 use crate::fields::scratch::FieldScratch;
 use infeed_core::batch::{ColumnKind, RowCell};
@@ -68,7 +68,7 @@ impl KindPlan for ValuesPlan {
         sample: &DrawnSample<'_>,
         cells: &mut [RowCell],
         _: &mut FieldScratch,
-    ) -> Result<(), TileFailure> {
+    ) -> Result<(), PartFailure> {
         for (field, _) in &self.columns {
             copy(*field, &sample.record.fields[*field], &mut cells[*field])?;
         }

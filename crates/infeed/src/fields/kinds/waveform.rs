@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use crate::fields::cells::put;
-use crate::fields::failure::{SampleError, StageFailure, TileFailure};
+use crate::fields::failure::{PartFailure, SampleError, StageFailure};
 use crate::fields::kind::{DrawnSample, KindPlan, PlanInput};
 use crate::fields::scratch::FieldScratch;
 use crate::pipeline::declared::{DeclaredKind, WaveformCrop, WaveformSpec};
@@ -243,7 +243,7 @@ impl KindPlan for WaveformPlan {
         sample: &DrawnSample<'_>,
         cells: &mut [RowCell],
         scratch: &mut FieldScratch,
-    ) -> Result<(), TileFailure> {
+    ) -> Result<(), PartFailure> {
         let written = self.decode(sample, &mut cells[self.field], scratch);
         written.map_err(|error| {
             let failure: StageFailure = error.in_field(self.field);

@@ -4,7 +4,7 @@
 //! read. If all are bad, the substitute of the row's own record takes every place.
 
 use super::record_job::{RecordJob, WorkerScratch};
-use crate::fields::failure::TileFailure;
+use crate::fields::failure::PartFailure;
 use crate::fields::pixels::prepared::PixelState;
 use crate::fields::scratch::Position;
 use crate::loader::failed::sample_error;
@@ -46,10 +46,10 @@ impl RecordJob {
         // Released when the row is filled.
         let mut permits = Vec::with_capacity(good.len());
         let mut failed = None;
-        for (tile, content) in own.into_iter().map(|own| (0, own)).chain(partners) {
+        for (part, content) in own.into_iter().map(|own| (0, own)).chain(partners) {
             permits.push(content._permit);
             match content.found {
-                Some(Ok(record)) => good[tile] = Some((record, content.state)),
+                Some(Ok(record)) => good[part] = Some((record, content.state)),
                 Some(Err(error)) => {
                     if let Some(outcome) = self.note_bad(sequence, at, &error, &mut tried) {
                         return outcome;
@@ -65,18 +65,18 @@ impl RecordJob {
             }
         }
         self.use_cache(&mut good, worker);
-        while let Some(tiles) = tiles(&good, at, drawn) {
-            match self.make_joined(&tiles, drawn, row, worker) {
+        while let Some(parts) = parts(&good, at, drawn) {
+            match self.make_joined(&parts, drawn, row, worker) {
                 Ok(()) => {
-                    tried.written = Some(tiles[0].record.index);
+                    tried.written = Some(parts[0].record.index);
                     tried.add_unknown(worker.maker.scratch.unknown_pixels);
                     return FillOutcome::Done(self.finished(tried, at, row, worker, &rules));
                 }
-                Err((tile, error)) => {
+                Err((part, error)) => {
                     if let Some(outcome) = self.note_bad(sequence, at, &error, &mut tried) {
                         return outcome;
                     }
-                    let from = good_from(&good, tile).unwrap_or(tile);
+                    let from = good_from(&good, part).unwrap_or(part);
                     good[from] = None;
                     failed = Some(*error);
                 }
@@ -108,45 +108,45 @@ impl RecordJob {
     /// Makes the sample of several records. An error has the number of the bad record.
     fn make_joined(
         &self,
-        tiles: &[SampleRecord<'_>],
+        parts: &[SampleRecord<'_>],
         drawn: &JoinDraw,
         row: &mut BatchRow,
         worker: &mut WorkerScratch<'_>,
     ) -> Result<(), (usize, Box<Error>)> {
         let begun = std::time::Instant::now();
-        let result = worker.maker.make(tiles, Some(drawn), row);
-        let each = begun.elapsed() / tiles.len().max(1) as u32;
-        for SampleRecord { record, .. } in tiles {
+        let result = worker.maker.make(parts, Some(drawn), row);
+        let each = begun.elapsed() / parts.len().max(1) as u32;
+        for SampleRecord { record, .. } in parts {
             self.costs.measured(record.index, record.bytes(), each);
             self.losses.check(&*self.source, worker.at, record);
         }
         self.add_warnings(worker);
-        result.map_err(|TileFailure { tile, failure }| {
-            let record = tiles[tile].record.index;
+        result.map_err(|PartFailure { part, failure }| {
+            let record = parts[part].record.index;
             let error = self.advised(sample_error(&*self.source, record, failure));
-            (tile, Box::new(error))
+            (part, Box::new(error))
         })?;
-        self.within_row_limit(tiles[0].record, row, worker.limits)
+        self.within_row_limit(parts[0].record, row, worker.limits)
             .map_err(|error| (0, Box::new(error)))
     }
 }
 
-/// Returns the number of the record of a tile: its own, or that of the next good one.
-fn good_from(good: &GoodRecords, tile: usize) -> Option<usize> {
+/// Returns the number of the record of a part: its own, or that of the next good one.
+fn good_from(good: &GoodRecords, part: usize) -> Option<usize> {
     let count = good.len();
-    let mut from = (tile..tile + count).map(|at| at % count);
+    let mut from = (part..part + count).map(|at| at % count);
     from.find(|at| good[*at].is_some())
 }
 
-/// Returns the records of the tiles. None if no record is good.
-fn tiles<'a>(
+/// Returns the records of the parts. None if no record is good.
+fn parts<'a>(
     good: &'a GoodRecords,
     own: Position,
     drawn: &JoinDraw,
 ) -> Option<Vec<SampleRecord<'a>>> {
-    let tile = |tile: usize| {
-        let (record, state) = good[good_from(good, tile)?].as_ref()?;
-        let partner = tile.checked_sub(1).map(|number| drawn.partners()[number]);
+    let part = |part: usize| {
+        let (record, state) = good[good_from(good, part)?].as_ref()?;
+        let partner = part.checked_sub(1).map(|number| drawn.partners()[number]);
         Some(SampleRecord {
             record,
             state: *state,
@@ -156,5 +156,5 @@ fn tiles<'a>(
             },
         })
     };
-    (0..good.len()).map(tile).collect()
+    (0..good.len()).map(part).collect()
 }

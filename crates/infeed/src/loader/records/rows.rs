@@ -1,4 +1,4 @@
-//! Rows: their content, made of the fetched records.
+//! Filling of rows from fetched records.
 
 use super::record_job::{RecordJob, WorkerScratch, position};
 use crate::loader::assemble::FilledRow;
