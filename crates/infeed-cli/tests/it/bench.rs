@@ -251,7 +251,9 @@ fn each_of_several_devices_receives_a_part_of_the_batch_and_all_are_reported() {
     let run = |devices: &[&str]| {
         let named = devices.iter().flat_map(|name| ["--device", *name]);
         let args = ["bench", &photos, "--epochs", "1", "--json"];
-        let out = infeed(args.into_iter().chain(named));
+        // The trials of other placements have batches with other numbers of bytes.
+        let placement = ["--placement", "host"];
+        let out = infeed(args.into_iter().chain(placement).chain(named));
         assert!(out.status.success(), "{}", stderr(&out));
         json(&out)["device"].clone()
     };
