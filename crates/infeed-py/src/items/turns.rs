@@ -43,19 +43,20 @@ impl Drop for Turn<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
-    use std::time::Duration;
 
     use super::*;
 
     #[test]
     fn as_many_threads_as_the_limit_have_a_turn_also_after_a_panic() {
         let (turns, now, most) = (Turns::new(2), AtomicUsize::new(0), AtomicUsize::new(0));
+        let pair = Barrier::new(2);
         let call = |number: usize| {
             let _turn = turns.take();
             most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            thread::sleep(Duration::from_millis(5));
+            pair.wait();
             now.fetch_sub(1, Ordering::SeqCst);
             assert_ne!(number, 0, "the call that panics");
         };

@@ -1,7 +1,7 @@
 //! Every fault of a response ends in an error or a correct retry, never in wrong bytes.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use infeed::random::mix;
 use infeed::store;
@@ -186,12 +186,13 @@ fn an_object_that_became_shorter_is_an_error() {
 
 #[test]
 fn a_stalled_response_is_requested_a_second_time() {
-    let (server, url, content) = with_object(&[]);
+    // A request that waits for a timeout exceeds the time limit of a test.
+    let timeouts = [("deadline_s", "3600"), ("idle_s", "3600")];
+    let (server, url, content) = with_object(&timeouts);
     let blob = open(&url);
     (0..40).for_each(|n| checked(&*blob, n..n + 100, &content).expect("reads"));
     let before = store::requests();
 
-    let begun = Instant::now();
     for fault in [
         RequestFault::Stall,
         RequestFault::Drip(1, Duration::from_secs(1)),
@@ -200,10 +201,6 @@ fn a_stalled_response_is_requested_a_second_time() {
         checked(&*blob, 1000..1100, &content).expect("by the second request");
     }
 
-    assert!(
-        begun.elapsed() < Duration::from_secs(10),
-        "before any deadline"
-    );
     let after = store::requests();
     assert!(after.hedges >= before.hedges + 2);
     assert!(after.hedges_won >= before.hedges_won + 2);
@@ -239,10 +236,7 @@ fn a_trickling_or_silent_response_ends_at_the_timeout() {
         let blob = open(&url);
         server.fault(RequestKind::Read, fault, 1000);
 
-        let begun = Instant::now();
-        checked(&*blob, 0..10_000, &content).expect_err("it never comes");
-
-        assert!(begun.elapsed() < Duration::from_secs(10), "{fault:?}");
+        checked(&*blob, 0..10_000, &content).expect_err("the timeout is far shorter");
     }
 }
 

@@ -1,7 +1,6 @@
 //! Loaders over a bucket: the order and bits of a local folder, and a prompt end.
 
 use std::fs;
-use std::time::{Duration, Instant};
 
 use infeed::decode::ColorMode;
 use infeed::pipeline::SourceSpec;
@@ -123,7 +122,9 @@ fn files_of_a_web_server_are_found_through_its_list() {
 fn closing_does_not_wait_for_hanging_requests() {
     let root = photos(40);
     let server = server();
-    let bucket = as_bucket(&server, "loaders-three", &[]);
+    // Waiting for a request to end would exceed the time limit of a test.
+    let timeouts = [("deadline_s", "3600"), ("idle_s", "3600")];
+    let bucket = as_bucket(&server, "loaders-three", &timeouts);
     server
         .put_folder("loaders-three/p", root.path())
         .expect("reads");
@@ -133,19 +134,12 @@ fn closing_does_not_wait_for_hanging_requests() {
     server.take_log();
 
     // The records that were read ahead may complete one epoch, not two.
-    let begun = Instant::now();
     loader.end_epoch().expect("it begins the next");
     while server.take_log().is_empty() {
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::yield_now();
     }
     loader.end_epoch().expect("while requests hang");
     drop(loader);
-
-    assert!(
-        begun.elapsed() < Duration::from_secs(10),
-        "{:?}",
-        begun.elapsed()
-    );
 }
 
 #[test]
