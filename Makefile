@@ -56,7 +56,7 @@ test-frameworks: PROFILE := dev
 test-frameworks: install $(VENV_FRAMEWORKS)/ready ## the tests that need PyTorch, Keras, TensorFlow, JAX or Ray (16 GB of free disk)
 	OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/python $(VENV_FRAMEWORKS)/bin/python -m pytest -m frameworks \
 		--numprocesses $$(($$(nproc) + 1)) --maxprocesses 4 --dist loadfile --no-loadscope-reorder \
-		--reruns 1 -rfER --timeout 600 --junit-xml target/frameworks.xml
+		-rfE --timeout 600 --junit-xml target/frameworks.xml
 
 # Also tests that are a longer form of another one.
 test-all: export INFEED_LONG_TESTS := 1

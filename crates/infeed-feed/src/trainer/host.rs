@@ -24,8 +24,12 @@ use infeed_core::exec::lease::{Lease, LeaseOutcome, ReturnReason};
 /// Open requests per feeder: one that it makes, one in transfer, one waiting.
 pub(super) const DEPTH: usize = 3;
 
-/// Timeout of the connection, and of the handshake.
+/// Timeout of the connection, and of its encryption.
 const CONNECTING: Duration = Duration::from_secs(3);
+
+/// Timeout of a feeder's answer to the handshake. At its first trainer, a feeder opens the pipeline,
+/// which may start Python processes and import modules.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Pause before a lost feeder is called again: the first one, doubled each time up to the longest.
 const REST: Duration = Duration::from_millis(50);
@@ -147,6 +151,8 @@ fn connect(shared: &FedShared, host: &Host, address: &FeederAddress) -> Result<C
     let socket = Socket::new(&channel, CONNECTING, &ends)?;
     socket.set_limit(Some(CONNECTING));
     let binding = socket.shake()?;
+    socket.set_timeout(ANSWER_TIMEOUT);
+    socket.set_limit(Some(ANSWER_TIMEOUT));
     let token = address.token.as_ref().unwrap_or(&feeders.token);
     hello::greet(&socket, token, binding, &shared.call.hello)?;
     Ok(channel)

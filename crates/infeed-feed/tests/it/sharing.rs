@@ -33,10 +33,9 @@ fn order_and_bits_equal_a_local_run_with_0_to_2_feeders() {
             assert_eq!(reported.len(), count);
             assert!(made > 0, "{reported:?}");
             if local == Local::Fallback {
-                assert!(
-                    made >= 24,
-                    "own cores made more than the tail: {reported:?}"
-                );
+                // Own cores make only batches that a feeder declines, as a busy one does.
+                let declined: u64 = reported.iter().map(|feeder| feeder.declined).sum();
+                assert!(made + declined >= 24, "{reported:?}");
             }
             assert!(
                 reported

@@ -12,6 +12,9 @@ use crate::data::photos;
 /// Far longer than a lost batch takes, and far shorter than an endless wait.
 const GENEROUS: Duration = Duration::from_secs(30);
 
+/// Maximum number of batches that a trainer requests ahead of a feeder's responses.
+const OPEN_REQUESTS: u64 = 3;
+
 /// Waits until a condition holds.
 fn until(what: &str, is: impl Fn() -> bool) {
     let begun = Instant::now();
@@ -129,20 +132,17 @@ fn a_silently_cut_link_costs_one_timeout() {
     let proxy = Proxy::new(feeder.address(), Weather::default());
     let loader = open(&pipeline, &hurried([proxy.host()], Local::Fallback));
     let mut found = Vec::new();
-    let mut longest = Duration::ZERO;
     while found.len() < expected.len() {
         if found.len() == 6 {
             proxy.cut(true);
         }
-        let begun = Instant::now();
         found.extend(loader.next_batch().expect("no bad record"));
-        longest = longest.max(begun.elapsed());
     }
 
     assert!(bits(&found) == expected);
     let reported = &stats(&loader)[0];
-    assert!(reported.redone > 0 && !reported.connected, "{reported:?}");
-    assert!(longest < GENEROUS, "{longest:?}");
+    assert!(!reported.connected, "{reported:?}");
+    assert!((1..=OPEN_REQUESTS).contains(&reported.redone), "{reported:?}");
 }
 
 #[test]

@@ -346,11 +346,11 @@ fn a_loop_that_keeps_batches_can_end_early_and_seek() {
     let kept: Vec<_> = (0..2)
         .map(|_| loader.next_batch().expect("open").expect("a batch"))
         .collect();
-    // The third slot has the batch sent ahead, and the sender waits for a fourth slot.
-    while loader.ring().stats().expect("a device").ahead == 0 {
+    // The third slot has the batch sent ahead, and the sender has taken the next one, for which it
+    // waits for a slot.
+    while loader.loader().stats().expect("open").batches < 4 {
         std::thread::yield_now();
     }
-    std::thread::sleep(std::time::Duration::from_millis(30));
 
     loader.end_epoch().expect("open");
     loader.seek(0, 1).expect("a step");
