@@ -50,7 +50,7 @@ fuzz_target!(|bytes: &[u8]| {
     for sent in [bytes, &whole] {
         let met = meet_trainer(Peer(sent), &token, UNENCRYPTED);
         assert!(met.is_err(), "a trainer without the token");
-        let met = greet(Peer(sent), &token, UNENCRYPTED, &own);
+        let met = greet(Peer(sent), &token, UNENCRYPTED, &own, || ());
         assert!(met.is_err(), "a feeder without the token");
     }
     let Ok(hello) = Hello::decode(rest) else {

@@ -24,7 +24,7 @@ use infeed_core::exec::lease::{Lease, LeaseOutcome, ReturnReason};
 /// Open requests per feeder: one that it makes, one in transfer, one waiting.
 pub(super) const DEPTH: usize = 3;
 
-/// Timeout of the connection, and of its encryption.
+/// Timeout of the connection, its encryption, and the first part of the handshake.
 const CONNECTING: Duration = Duration::from_secs(3);
 
 /// Timeout of a feeder's answer to the handshake. At its first trainer, a feeder opens the pipeline,
@@ -151,10 +151,12 @@ fn connect(shared: &FedShared, host: &Host, address: &FeederAddress) -> Result<C
     let socket = Socket::new(&channel, CONNECTING, &ends)?;
     socket.set_limit(Some(CONNECTING));
     let binding = socket.shake()?;
-    socket.set_timeout(ANSWER_TIMEOUT);
-    socket.set_limit(Some(ANSWER_TIMEOUT));
     let token = address.token.as_ref().unwrap_or(&feeders.token);
-    hello::greet(&socket, token, binding, &shared.call.hello)?;
+    let wait = || {
+        socket.set_timeout(ANSWER_TIMEOUT);
+        socket.set_limit(Some(ANSWER_TIMEOUT));
+    };
+    hello::greet(&socket, token, binding, &shared.call.hello, wait)?;
     Ok(channel)
 }
 

@@ -95,7 +95,8 @@ pub fn difference(trainer: &[Fact], feeder: &[Fact]) -> Option<Refusal> {
     })
 }
 
-/// Runs the trainer's side of the handshake; `binding` is the connection's.
+/// Runs the trainer's side of the handshake; `binding` is the connection's. Calls `wait` before it
+/// waits for the answer, for which the feeder may open a pipeline.
 ///
 /// # Errors
 ///
@@ -106,6 +107,7 @@ pub fn greet<S>(
     token: &Token,
     binding: Binding,
     hello: &Hello,
+    wait: impl FnOnce(),
 ) -> Result<(), WireError>
 where
     S: Read + Write,
@@ -123,6 +125,7 @@ where
     let mac = token.mac(Speaker::Trainer, &within, &text);
     frame::write(&mut stream, Kind::Hello, &[&mac[..], &text].concat())?;
     stream.flush()?;
+    wait();
     let (kind, body) = frame::control(&mut stream, &[Kind::Welcome, Kind::Refused])?;
     let (mac, text) = split(&body);
     let proven = |said: &[u8]| token.verifies(Speaker::Feeder, &within, said, mac);

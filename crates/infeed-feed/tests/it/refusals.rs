@@ -79,7 +79,7 @@ fn another_version_of_infeed_or_other_bits_are_rejected() {
                 pixels: false,
                 limits: RecordLimits::NONE,
             };
-            let refusal = match hello::greet(&stream, &token(), UNENCRYPTED, &hello) {
+            let refusal = match hello::greet(&stream, &token(), UNENCRYPTED, &hello, || ()) {
                 Err(infeed_feed::wire::WireError::Refused(refusal)) => refusal,
                 other => panic!("{other:?}"),
             };
@@ -91,7 +91,7 @@ fn another_version_of_infeed_or_other_bits_are_rejected() {
                 });
                 let stream = TcpStream::connect(feeder.address()).expect("it listens");
                 let hello = Hello { facts, ..hello };
-                return hello::greet(&stream, &token(), UNENCRYPTED, &hello)
+                return hello::greet(&stream, &token(), UNENCRYPTED, &hello, || ())
                     .expect_err("it differs")
                     .to_string();
             }

@@ -142,7 +142,10 @@ fn a_silently_cut_link_costs_one_timeout() {
     assert!(bits(&found) == expected);
     let reported = &stats(&loader)[0];
     assert!(!reported.connected, "{reported:?}");
-    assert!((1..=OPEN_REQUESTS).contains(&reported.redone), "{reported:?}");
+    assert!(
+        (1..=OPEN_REQUESTS).contains(&reported.redone),
+        "{reported:?}"
+    );
 }
 
 #[test]

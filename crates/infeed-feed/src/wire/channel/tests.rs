@@ -58,7 +58,7 @@ fn train(address: SocketAddr) -> Result<Channel, WireError> {
     let channel = Channel::connect(TcpStream::connect(address)?)?;
     let socket = Socket::new(&channel, WAIT, &|_| false)?;
     let binding = socket.shake()?;
-    hello::greet(&socket, &token(), binding, &hello())?;
+    hello::greet(&socket, &token(), binding, &hello(), || ())?;
     Ok(channel)
 }
 

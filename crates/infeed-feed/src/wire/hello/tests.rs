@@ -44,7 +44,7 @@ fn shake(
 #[test]
 fn a_trainer_with_the_token_is_accepted_with_its_message() {
     let (trainer, feeder) = shake(
-        |stream| greet(&stream, &token(), UNENCRYPTED, &hello()),
+        |stream| greet(&stream, &token(), UNENCRYPTED, &hello(), || ()),
         |stream| {
             let met = meet_trainer(&stream, &token(), UNENCRYPTED)?;
             assert_eq!(met.hello, hello());
@@ -64,7 +64,7 @@ fn both_sides_report_a_wrong_token() {
         (token(), Token::default()),
     ] {
         let (met, fed) = shake(
-            move |stream| greet(&stream, &trainer, UNENCRYPTED, &hello()),
+            move |stream| greet(&stream, &trainer, UNENCRYPTED, &hello(), || ()),
             |stream| meet_trainer(&stream, &feeder, UNENCRYPTED).map(drop),
         );
         for result in [met, fed] {
@@ -77,7 +77,7 @@ fn both_sides_report_a_wrong_token() {
 #[test]
 fn an_answer_without_the_token_is_rejected() {
     let (trainer, _) = shake(
-        |stream| greet(&stream, &token(), UNENCRYPTED, &hello()),
+        |stream| greet(&stream, &token(), UNENCRYPTED, &hello(), || ()),
         |mut stream| {
             stream.write_all(&preamble(VERSION, &[7; NONCE_BYTES]))?;
             let mut bytes = [0; 8 + 4 + NONCE_BYTES];
@@ -100,7 +100,7 @@ fn a_refusal_counts_only_from_a_feeder_with_the_token() {
         feeder: "00fe".to_owned(),
     };
     let (trainer, _) = shake(
-        |stream| greet(&stream, &token(), UNENCRYPTED, &hello()),
+        |stream| greet(&stream, &token(), UNENCRYPTED, &hello(), || ()),
         |stream| {
             let met = meet_trainer(&stream, &token(), UNENCRYPTED)?;
             refuse(&stream, &token(), &met, &refusal())
@@ -113,7 +113,7 @@ fn a_refusal_counts_only_from_a_feeder_with_the_token() {
 
     // An impostor that sends the same answer to every trainer, and one that claims another version.
     let (trainer, _) = shake(
-        |stream| greet(&stream, &token(), UNENCRYPTED, &hello()),
+        |stream| greet(&stream, &token(), UNENCRYPTED, &hello(), || ()),
         |mut stream| {
             stream.write_all(&preamble(VERSION, &[7; NONCE_BYTES]))?;
             meet(&mut stream, Speaker::Feeder)?;
@@ -126,7 +126,7 @@ fn a_refusal_counts_only_from_a_feeder_with_the_token() {
         "{trainer:?}"
     );
     let (trainer, _) = shake(
-        |stream| greet(&stream, &token(), UNENCRYPTED, &hello()),
+        |stream| greet(&stream, &token(), UNENCRYPTED, &hello(), || ()),
         |mut stream| Ok(stream.write_all(&preamble(VERSION + 1, &[7; NONCE_BYTES]))?),
     );
     assert!(
@@ -156,7 +156,7 @@ fn another_version_is_reported_before_any_other_message() {
         "{error}"
     );
     let (trainer, _) = shake(
-        |stream| greet(&stream, &token(), UNENCRYPTED, &hello()),
+        |stream| greet(&stream, &token(), UNENCRYPTED, &hello(), || ()),
         |mut stream| Ok(stream.write_all(&preamble(VERSION + 1, &[7; NONCE_BYTES]))?),
     );
     let error = trainer.expect_err("refused").to_string();
