@@ -250,10 +250,10 @@ def _equal(a: Any, b: Any) -> bool:
 def _no_end(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Returns the function with StopIteration as an error, and not the last item."""
 
-    def called(item: Any) -> Any:
+    def call(item: Any) -> Any:
         try:
             return function(item)
         except StopIteration as error:
             raise RuntimeError(f"overlap: {name} raised StopIteration") from error
 
-    return called
+    return call

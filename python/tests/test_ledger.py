@@ -51,12 +51,12 @@ def test_coverage_is_the_share_of_measured_gains_in_their_intervals():
 
 
 def test_the_best_remedy_is_first_or_not_distinguished_from_the_first():
-    def ranked(best):
+    def is_ranked(best):
         return ledger.ranks_best_first(line(entries=[entry(3.0, 2.0), best]))
 
     assert ledger.ranks_best_first(line(entries=[entry(3.0, 3.0), entry(2.0, 2.0)]))
-    assert ranked(entry(2.8, 2.9))
-    assert not ranked(entry(2.0, 2.9))
+    assert is_ranked(entry(2.8, 2.9))
+    assert not is_ranked(entry(2.0, 2.9))
 
 
 def test_a_row_has_errors_bias_coverage_width_and_control():

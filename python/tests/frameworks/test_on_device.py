@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from children import interrupted
+from children import interrupt_script
 from installed import framework_test, imported, needed
 from running import run
 
@@ -384,7 +384,7 @@ if sys.argv[1] == "slow":
 
 
 def test_ctrl_c_loses_no_batch(framework):
-    stopped = interrupted(LOOP.format(name=framework.name), "slow")
+    stopped = interrupt_script(LOOP.format(name=framework.name), "slow")
 
     assert "interrupted" in stopped.reported
     assert stopped.reported[-1] == "all"

@@ -11,7 +11,7 @@ from installed import framework_test, imported
 
 import infeed
 from infeed.adopting.annotations import unwritten, written_annotations
-from infeed.adopting.prefetched import unwrapped
+from infeed.adopting.prefetched import unwrap
 from infeed.adopting.python_code import adopted_code
 
 torch = imported("torch")
@@ -414,7 +414,7 @@ def test_the_measured_call_contains_the_steps_of_the_loader(tmp_path):
         device=torch.device("cpu"),
     )
 
-    adopted, _ = adopted_code(unwrapped(loader)[1], 2)
+    adopted, _ = adopted_code(unwrap(loader)[1], 2)
 
     names = "RandAugment, MaybePILToTensor, BatchNormalize, RandomErasing"
     assert adopted.steps.names == names
