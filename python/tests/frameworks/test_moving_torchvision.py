@@ -2,16 +2,16 @@
 
 import numpy as np
 import pytest
-from installed import framework_test, imported
 from PIL import Image
+from requirements import framework_test, import_or_skip
 from test_copy_paste import widen
 
 import infeed
 from infeed import sources
 from infeed import transforms as T
 
-torch = imported("torch")
-torchvision = imported("torchvision")
+torch = import_or_skip("torch")
+torchvision = import_or_skip("torchvision")
 pytestmark = framework_test
 
 from torchvision import tv_tensors  # noqa: E402

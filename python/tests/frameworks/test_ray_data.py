@@ -5,10 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from installed import framework_test, needed
+from requirements import framework_test, require
 from running import run
 
-needed("ray")
+require("ray")
 pytestmark = framework_test
 
 SCRIPT = Path(__file__).parent / "read_by_ray.py"
