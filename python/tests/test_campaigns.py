@@ -83,7 +83,7 @@ def test_a_changed_digest_of_a_step_is_reported(soak, one_case, monkeypatch):
 
 def test_growth_of_memory_and_of_threads_is_reported(soak):
     def history(rss, threads):
-        return [soak.Held(float(at), rss(at), threads(at), 9) for at in range(100)]
+        return [soak.Resources(float(at), rss(at), threads(at), 9) for at in range(100)]
 
     def grow(**of):
         return soak.table(history(**of))[1]

@@ -187,7 +187,7 @@ def test_a_dataset_that_fits_the_least_memory_is_skipped(tmp_path):
 
     with (
         pytest.raises(states.SkippedError, match="less than"),
-        states.entered("memory", tmp_path),
+        states.enter("memory", tmp_path),
     ):
         pass
 
@@ -199,7 +199,7 @@ def test_a_state_without_control_groups_is_skipped(tmp_path, monkeypatch):
 
     with (
         pytest.raises(states.SkippedError, match="cannot limit memory"),
-        states.entered("memory", tmp_path),
+        states.enter("memory", tmp_path),
     ):
         pass
 
@@ -222,7 +222,7 @@ def test_limits_are_written_in_both_versions_of_control_groups():
 def test_the_load_of_a_state_ends_with_it(tmp_path):
     (tmp_path / "0.jpg").write_bytes(bytes(1000))
 
-    with states.entered("one-core", tmp_path):
+    with states.enter("one-core", tmp_path):
         during = states.multiprocessing.active_children()
 
     assert len(during) == 1
@@ -238,7 +238,7 @@ def test_samples_have_at_least_six_kinds_and_some_are_held_out():
 def test_a_failed_command_is_an_error_with_its_last_line():
     command = [sys.executable, "-c", "import sys; sys.exit('bad: reason')"]
 
-    found = ledger.explained(command, lambda: None)
+    found = ledger.run_explain(command, lambda: None)
 
     assert found == {"error": "bad: reason"}
 
