@@ -81,7 +81,7 @@ class AdapterLoader(ClosedAtExit):
             self._pid = os.getpid()
             self._after_open(self._opened)
         for run in self._ahead:
-            if run.left:
+            if run.has_ended:
                 # Its thread may still take a batch, and takes no more after that.
                 run.iterable.end()
         return self._opened
@@ -122,7 +122,7 @@ class AdapterLoader(ClosedAtExit):
         """
         loader = self.loader
         for run in self._ahead:
-            if not run.left:
+            if not run.has_ended:
                 # The state with the last batch that the loop took.
                 return dict(run.state)
         return loader.state_dict()

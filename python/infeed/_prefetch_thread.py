@@ -104,7 +104,7 @@ class PrefetchThread:
         self._thread.start()
 
     @property
-    def left(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the loop has ended."""
         return self._stopped
 

@@ -258,7 +258,7 @@ def test_a_device_has_the_bits_of_the_host(steps, placement):
             np.testing.assert_array_equal(host(batch, "image"), image)
 
 
-def test_a_box_outside_before_the_paste_does_not_come_back_without_a_mask():
+def test_a_box_outside_before_the_paste_stays_absent_without_a_mask():
     """A later rotation turned the rest of its edge into a box, without a mask."""
     boxes = np.float32([[80, 10, 95, 90], [10, 10, 30, 30], [35, 60, 55, 90]])
     masks = np.zeros((3, 100, 100), np.uint8)

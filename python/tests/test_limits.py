@@ -256,7 +256,7 @@ def test_commands_read_no_device_and_no_pipe_as_a_pipeline(tmp_path, command, ki
     assert f"cannot open {path}: {what}" in done.stderr
 
 
-def test_a_pipeline_can_come_from_standard_input(tmp_path):
+def test_a_pipeline_is_read_from_standard_input(tmp_path):
     source = folder(tmp_path / "data")
     infeed.Pipeline(source).decode().batch(1, pad=True).save(tmp_path / "p.toml")
     # Paths of a file are relative to its folder.

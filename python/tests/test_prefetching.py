@@ -102,7 +102,7 @@ def has_requested(made: CountedItems, requested: int) -> bool:
     return made.requested >= requested
 
 
-def test_items_come_in_order_from_another_thread_each_time():
+def test_another_thread_yields_the_items_in_order_each_time():
     made = CountedItems(50)
     ahead = infeed.prefetch(made)
 

@@ -91,7 +91,7 @@ def test_a_folder_on_a_web_server_gives_the_batches_of_the_folder_on_a_disk(
         np.testing.assert_array_equal(label, own_label)
 
 
-def test_a_second_read_comes_from_the_cache(
+def test_a_second_read_is_served_from_the_cache(
     image_server: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     url, _ = image_server

@@ -202,7 +202,7 @@ def test_invalid_fields_of_shards_raise():
         sources.Field("jpg", kind="picture")
 
 
-def test_records_of_a_tar_come_in_batches(tmp_path):
+def test_records_of_a_tar_are_delivered_in_batches(tmp_path):
     path = tmp_path / "a.tar"
     with tarfile.open(path, "w") as tar:
         for n in range(5):

@@ -490,7 +490,7 @@ def test_the_report_is_one_screen_and_also_json():
     assert re.match(r"\d", plain["infeed"])
 
 
-def test_quantiles_come_from_a_fair_sample():
+def test_quantiles_are_those_of_a_fair_sample():
     durations = Durations()
     for number in range(100_000):
         durations.add(float(number))

@@ -80,8 +80,8 @@ def measure(findings: Findings, settings: Settings) -> None:
                     (seconds_of_a_step(resident), seconds_of_a_step(batches))
                     for _ in range(size["turns"])
                 ]
-            ms = statistics.median(fed_s for _, fed_s in pairs) * 1e3
-            ratios = sorted(alone / fed_s for alone, fed_s in pairs)
+            ms = statistics.median(feed_s for _, feed_s in pairs) * 1e3
+            ratios = sorted(alone / feed_s for alone, feed_s in pairs)
             findings.figure(f"resnet50/step/{name}", ms, "ms")
             over = f"resnet50/over resident/{name}"
             findings.figure(over, statistics.median(ratios), "times the steps/s")

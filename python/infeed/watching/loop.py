@@ -347,7 +347,7 @@ class Watch:
             return lambda number, batch: given
         return batch_sizes(self._loader)
 
-    def _took(self, batch: Any, count: int | None) -> None:
+    def _count_batch(self, batch: Any, count: int | None) -> None:
         """Counts a batch and its samples."""
         self._last[:] = [batch]
         self._batches += 1
@@ -461,7 +461,7 @@ class _WatchedEpoch:
                 watch._recording.add_error(error)
                 watch._record(ends_epoch=True)
             raise
-        self._took(batch)
+        self._count_batch(batch)
         return batch
 
     def end(self) -> None:
@@ -504,7 +504,7 @@ class _WatchedEpoch:
         watch._step.add(step_s)
         watch._cpu_step_s += self._cpu_at_request - self._given_cpu
 
-    def _took(self, batch: Any) -> None:
+    def _count_batch(self, batch: Any) -> None:
         """Counts a batch that arrived. The step begins when this returns."""
         watch = self._watch
         wait_s = time.perf_counter() - self._requested_at
@@ -518,7 +518,7 @@ class _WatchedEpoch:
                 watch._ending_s = 0.0
             else:
                 watch._wait.add(wait_s)
-        watch._took(batch, self._sizes(self._taken, batch))
+        watch._count_batch(batch, self._sizes(self._taken, batch))
         self._taken += 1
         recording = watch._recording
         if recording is not None and time.perf_counter() >= recording.due_at:

@@ -183,7 +183,7 @@ def test_the_code_makes_the_same_pipeline(photos):
     assert all(map(torch.equal, theirs, ours))
 
 
-def test_the_new_loader_yields_batches_of_the_old_form(photos):
+def test_the_new_loader_yields_batches_of_the_old_type(photos):
     old = loader_of(photos, v1.Compose(EVALUATION))
     new = infeed.adopt(old, seconds=None).loader()
 

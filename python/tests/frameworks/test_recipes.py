@@ -557,7 +557,7 @@ def test_resizes_without_antialiasing_are_those_of_tensorflow(tmp_path):
                 assert np.abs(expected - batch["image"]).max() < 1.01, size
 
 
-def test_loaders_that_hide_their_samples_name_another_way(photos, keras):
+def test_loaders_that_hide_their_samples_name_an_alternative(photos, keras):
     tensorflow = import_or_skip("tensorflow")
 
     class Batches(keras.utils.PyDataset):

@@ -96,7 +96,7 @@ def test_a_batch_is_a_dict_a_tuple_or_named(pipeline):
         adapter.Loader(pipeline, form="list")
 
 
-def test_a_field_that_is_not_a_python_name_needs_another_form():
+def test_a_field_that_is_not_a_python_name_needs_another_batch_type():
     pipeline = infeed.Pipeline(sources.Memory(**{"a b": [1, 2]})).batch(2)
 
     with pytest.raises(infeed.ConfigError, match='use form="dict"'):
@@ -407,7 +407,7 @@ def test_a_fork_of_an_open_loader_raises_in_the_child(pipeline):
     assert len(list(batches)) == 2
 
 
-def test_rank_and_world_size_come_from_torchrun(pipeline, monkeypatch):
+def test_rank_and_world_size_are_those_of_torchrun(pipeline, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     whole = epoch(pipeline)
