@@ -26,7 +26,7 @@ from infeed.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
-class Recognized:
+class RecognizedLoader:
     """A loader and the pipeline that replaces it.
 
     Attributes:
@@ -49,7 +49,7 @@ class Recognized:
         return self.read.batch_type
 
 
-def recognize(loader: Any) -> Recognized:
+def recognize(loader: Any) -> RecognizedLoader:
     """Returns the pipeline for a loader.
 
     Raises:
@@ -94,10 +94,10 @@ def recognize(loader: Any) -> Recognized:
     findings.append(Finding(f"num_workers={workers}", threads, reason))
     findings += read_draws(read.records, pipeline)
     problem = problem or read.problem
-    return Recognized(pipeline, read, tuple(findings), weights, problem)
+    return RecognizedLoader(pipeline, read, tuple(findings), weights, problem)
 
 
-def _of_graph(dataset: Any) -> Recognized:
+def _of_graph(dataset: Any) -> RecognizedLoader:
     """Returns the pipeline for a dataset of tf.data."""
     try:
         steps = read_steps(dataset)
@@ -113,7 +113,7 @@ def _of_graph(dataset: Any) -> Recognized:
         pipeline = pipeline.shuffle(seed=0)
     options = {"drop_last": True} if steps.drops else {}
     pipeline = _batch_pipeline(pipeline, steps.batch_size, options)
-    return Recognized(pipeline, read, (*findings, *steps.findings), weights)
+    return RecognizedLoader(pipeline, read, (*findings, *steps.findings), weights)
 
 
 def _batch_pipeline(pipeline: Pipeline, size: int, options: dict[str, Any]) -> Pipeline:
