@@ -83,7 +83,7 @@ def photos(folder: Path, count: int) -> None:
         sys.exit("no photographs were made")
 
 
-def damaged(folder: Path, chance: random.Random, share: float) -> int:
+def damage_files(folder: Path, chance: random.Random, share: float) -> int:
     """Truncates some files, which makes them bad records; returns their number."""
     files = sorted(folder.rglob("*.jpg"))
     chosen = chance.sample(files, max(1, int(share * len(files))))
@@ -93,7 +93,7 @@ def damaged(folder: Path, chance: random.Random, share: float) -> int:
     return len(chosen)
 
 
-def listed(folder: Path) -> None:
+def write_list(folder: Path) -> None:
     """Writes `labels.csv`, the list of files of a web server's folder."""
     with (folder / "labels.csv").open("w", newline="") as file:
         rows = csv.writer(file)
@@ -157,13 +157,13 @@ def data(root: Path, count: int, chance: random.Random, bad: float) -> Data:
     pipeline = infeed.Pipeline(sources.Folder(str(root / "photos")))
     infeed.pack(pipeline, root / "parquet", to="parquet", shard_size="300KB")
     if bad:
-        damaged(root / "photos", chance, bad)
-    listed(root / "photos")
+        damage_files(root / "photos", chance, bad)
+    write_list(root / "photos")
     shards = tars(root / "photos", root / "tar")
     return Data(root, shards, len(list((root / "parquet").glob("*.parquet"))))
 
 
-def transformed(pipeline: infeed.Pipeline, chance: random.Random) -> infeed.Pipeline:
+def add_transforms(pipeline: infeed.Pipeline, chance: random.Random) -> infeed.Pipeline:
     """Adds transforms that end in images of one size."""
     side = chance.choice([32, 48, 64])
     first: list[T.Transform] = [
@@ -308,10 +308,10 @@ class Handler(BaseHTTPRequestHandler):
         content = path.read_bytes()
         tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
         headers = {"ETag": tag, "Accept-Ranges": "bytes"}
-        asked = self.headers.get("Range")
+        requested_range = self.headers.get("Range")
         begin, end = 0, len(content)
-        if asked and fault != "whole":
-            first, _, final = asked.removeprefix("bytes=").partition("-")
+        if requested_range and fault != "whole":
+            first, _, final = requested_range.removeprefix("bytes=").partition("-")
             begin = int(first)
             end = min(end, int(final) + 1) if final else end
             if begin >= len(content):
@@ -320,7 +320,7 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(DELAY_S)
         if fault in ("500", "503"):
             return self.send(int(fault), b"")
-        status = 206 if asked and fault != "whole" else 200
+        status = 206 if requested_range and fault != "whole" else 200
         if status == 206:
             moved = int(fault == "other range")
             span = f"{begin + moved}-{end - 1 + moved}"

@@ -33,7 +33,7 @@ MOST_KILLS = 6
 # Steps of a run.
 STEPS = 40
 
-FORMS = ["webdataset", "tfrecord", "arrow", "parquet", "npz", "folder", "arrays"]
+FORMATS = ["webdataset", "tfrecord", "arrow", "parquet", "npz", "folder", "arrays"]
 
 
 class Differs(Exception):
@@ -44,15 +44,15 @@ def pack(
     chance: random.Random, data: campaign.Data, work: Path, tally: campaign.Tally
 ) -> None:
     """Kills a packer until it has finished, and compares its files."""
-    form = chance.choice(FORMS)
-    options = ["--to", form, "--jobs", str(chance.randint(1, 4))]
-    if form in ("arrays", "npz"):
+    file_format = chance.choice(FORMATS)
+    options = ["--to", file_format, "--jobs", str(chance.randint(1, 4))]
+    if file_format in ("arrays", "npz"):
         options += ["--fit", chance.choice(["32x32", "48x40"])]
     elif chance.random() < 0.5:
         options += ["--fit", "64x64", "--image", chance.choice(["png", "jpeg:90"])]
-    if form == "npz":
+    if file_format == "npz":
         options += ["--rows", str(chance.choice([4, 16]))]
-    elif form not in ("folder", "arrays"):
+    elif file_format not in ("folder", "arrays"):
         options += ["--shard-size", chance.choice(["20KB", "60KB", "200KB"])]
         if chance.random() < 0.4:
             options += ["--shuffle", str(chance.randrange(100))]
@@ -93,10 +93,10 @@ def pack(
     if names:
         raise Differs(f"{' '.join(options)}: {sorted(names)[:5]} differ")
     tally.add("files compared", len(found))
-    tally.add(f"packs to {form}")
+    tally.add(f"packs to {file_format}")
 
 
-def described(
+def make_pipelines(
     chance: random.Random, data: campaign.Data, url: str | None = None
 ) -> tuple[infeed.Pipeline, infeed.Pipeline]:
     """Returns a random pipeline over local files, and over a server if there is one."""
@@ -106,7 +106,7 @@ def described(
     def over(at: str | None) -> infeed.Pipeline:
         chance.setstate(state)
         pipeline = infeed.Pipeline(data.source(kind, at)).shuffle(seed).decode()
-        return campaign.transformed(pipeline, chance).batch(8, tail="wrap")
+        return campaign.add_transforms(pipeline, chance).batch(8, tail="wrap")
 
     return over(None), over(url)
 
@@ -138,7 +138,7 @@ def feeders(
     chance: random.Random, data: campaign.Data, work: Path, tally: campaign.Tally
 ) -> None:
     """Kills and stops feeders while they feed a run."""
-    pipeline, _ = described(chance, data)
+    pipeline, _ = make_pipelines(chance, data)
     expected = digests(pipeline, 2, lambda: None)
     with campaign.feeders(pipeline, work, chance.randint(1, 3)) as group:
         share = chance.choice([0.05, 0.2])
@@ -175,7 +175,7 @@ def storage(
     with ExitStack() as stack:
         served = campaign.web(data.root, chance.randrange(1 << 32), share)
         url = stack.enter_context(served)
-        local, remote = described(chance, data, url)
+        local, remote = make_pipelines(chance, data, url)
         expected = digests(local, 2, lambda: None)
         cache = work / "cache"
         if chance.random() < 0.6:

@@ -99,7 +99,7 @@ def classification(work: Workload, data: Data, x: np.ndarray, y: np.ndarray) -> 
     return "shape, dtype, range, mean, deviation"
 
 
-def decoded(work: Workload, data: Data, x: np.ndarray, y: np.ndarray) -> str:
+def check_decoded(work: Workload, data: Data, x: np.ndarray, y: np.ndarray) -> str:
     floats = work.name == "decoded"
     expect(
         "images",
@@ -131,5 +131,5 @@ def within(what: str, x: np.ndarray, low: float, high: float) -> None:
 CHECKS = {
     "segmentation": segmentation,
     "classification": classification,
-    "decoded": decoded,
+    "decoded": check_decoded,
 }

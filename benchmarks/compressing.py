@@ -29,7 +29,7 @@ def main() -> int:
         files = sorted(f for f in folder.rglob("*") if f.suffix.lower() in SUFFIXES)
         chosen = random.Random(0).sample(files, min(args.images, len(files)))
         rows = [row(file) for file in chosen]
-        share, pack, unpack = measured(rows)
+        share, pack, unpack = measure(rows)
         print(f"{folder.name:24}{share:12.1%}{pack:11.2f}{unpack:13.2f}")
     return 0
 
@@ -43,7 +43,7 @@ def row(file: Path) -> bytes:
         return np.asarray(image.resize((SIDE, SIDE), how)).tobytes()
 
 
-def measured(rows: list[bytes]) -> tuple[float, float, float]:
+def measure(rows: list[bytes]) -> tuple[float, float, float]:
     """Returns the compressed share of the bytes, and bytes per second of one thread,
     both ways.
     """

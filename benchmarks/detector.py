@@ -68,7 +68,7 @@ def loss(model: nn.Module, images: torch.Tensor, targets: Targets) -> torch.Tens
     for number, (given, labels) in enumerate(targets):
         if not len(given):
             continue
-        object_of = assigned(cells, given)
+        object_of = assign_boxes(cells, given)
         has_object[number] = object_of >= 0
         at = has_object[number].nonzero().flatten()
         wanted[number, at, labels[object_of[at]] - 1] = 1.0
@@ -83,7 +83,7 @@ def loss(model: nn.Module, images: torch.Tensor, targets: Targets) -> torch.Tens
     return classes + sides.sum() / count
 
 
-def assigned(cells: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
+def assign_boxes(cells: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
     """Returns the smallest box whose middle each cell is in; -1: none."""
     size = boxes[:, 2:] - boxes[:, :2]
     middle = (boxes[:, 2:] + boxes[:, :2]) / 2
@@ -116,7 +116,7 @@ def areas_of(
     return both, (area - both).clamp(min=1e-6)
 
 
-def detected(
+def detect(
     logits: torch.Tensor, boxes: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Returns scores, labels and boxes of an image, best first, without doubles."""
@@ -146,7 +146,7 @@ def mean_average_precision(
             for label in labels.tolist():
                 objects[label - 1] += 1
             matched: set[int] = set()
-            scores, kinds, places = detected(logits, boxes)
+            scores, kinds, places = detect(logits, boxes)
             for score, kind, place in zip(scores, kinds, places, strict=True):
                 both, union = areas_of(place, given.float())
                 fit = torch.where(labels == kind, both / union, 0.0)

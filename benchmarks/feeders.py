@@ -28,12 +28,12 @@ def main() -> int:
         token.write_text("0123456789abcdef0123456789abcdef")
         feeders = [start(args, pipeline, token) for _ in range(args.feeders)]
         hosts = ",".join(host for _, host in feeders)
-        fed = ["--feeders", hosts, "--token-file", str(token), "--local", "fallback"]
-        ways = {"local": [], "fed": fed}
-        runs: dict[str, list[dict[str, Any]]] = {name: [] for name in ways}
+        remote = ["--feeders", hosts, "--token-file", str(token), "--local", "fallback"]
+        variants = {"local": [], "remote": remote}
+        runs: dict[str, list[dict[str, Any]]] = {name: [] for name in variants}
         try:
             for turn in range(args.turns + 1):
-                for name, more in ways.items():
+                for name, more in variants.items():
                     run = bench(args, pipeline, more)
                     # The first turn reads files into memory.
                     if turn > 0:
@@ -82,16 +82,16 @@ def bench(args: argparse.Namespace, pipeline: Path, more: list[str]) -> dict[str
     """Returns the result of a run, with the processor time of the trainer's process
     only.
     """
-    before = spent()
+    before = cpu_time()
     command = [args.infeed, "bench", str(pipeline), "--json", *more]
     command += ["--seconds", str(args.seconds)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     run: dict[str, Any] = json.loads(done.stdout)
-    run["cpu_s"] = spent() - before
+    run["cpu_s"] = cpu_time() - before
     return run
 
 
-def spent() -> float:
+def cpu_time() -> float:
     # Only of children that have ended, so without the feeders.
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime

@@ -111,7 +111,7 @@ def once(
     """Runs with feeders, some of which fail at random steps."""
     with ExitStack() as stack:
         machines = [
-            stack.enter_context(fed(number, work, args.delay_ms))
+            stack.enter_context(start_feeder(number, work, args.delay_ms))
             for number in range(1, args.feeders + 1)
         ]
         feeders = infeed.Feeders(
@@ -169,7 +169,7 @@ def address(number: int, end: int = 2) -> str:
 
 
 @contextmanager
-def fed(number: int, work: Path, delay_ms: float) -> Iterator[Machine]:
+def start_feeder(number: int, work: Path, delay_ms: float) -> Iterator[Machine]:
     """Makes a namespace with a feeder; its link has the ends `h` here and `n` there."""
     space, here, there = (f"infeed{number}{end}" for end in ("", "h", "n"))
     for left in (f"link del {here}", f"netns del {space}"):

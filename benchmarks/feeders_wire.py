@@ -145,8 +145,8 @@ def many(args: argparse.Namespace, pipeline: Path) -> list[dict[str, Any]]:
         runs = []
         for _ in range(args.turns):
             with (
-                simulated(args, pipeline, count, theirs) as (hosts, pid),
-                groups.limited(cores=args.share) as limit,
+                simulate_feeders(args, pipeline, count, theirs) as (hosts, pid),
+                groups.limit_process(cores=args.share) as limit,
             ):
                 before = processor_time(pid)
                 run = bench(args, pipeline, hosts, ours, limit)
@@ -191,7 +191,7 @@ def token_file(pipeline: Path) -> Path:
 
 
 @contextmanager
-def simulated(
+def simulate_feeders(
     args: argparse.Namespace, pipeline: Path, count: int, cores: set[int]
 ) -> Iterator[tuple[list[str], int]]:
     """Starts a process of feeders that sleep instead of working; yields its number."""

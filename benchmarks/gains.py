@@ -110,7 +110,7 @@ def detection(scenes: Path, steps: list[Any], collate: Any) -> DataLoader:
     )
 
 
-def padded(batch: Any) -> Any:
+def pad_images(batch: Any) -> Any:
     """Pads the images of a batch to the largest, as the recipe of RetinaNet."""
     images, targets = parts(batch)
     height, width = (max(image.shape[side] for image in images) for side in (1, 2))
@@ -290,7 +290,7 @@ def rate(loader: Any, size: Callable[[int, Any], int | None], seconds: float) ->
                 return samples / (now - first)
 
 
-def predicted(case: Case, seconds: float) -> float | None:
+def predict_gain(case: Case, seconds: float) -> float | None:
     """Returns the gain that a report of `watch` predicts; None if it has none."""
     if case.files is None:
         return None
@@ -314,7 +314,7 @@ def run(name: str, case: Case, options: argparse.Namespace) -> None:
     """Prints the line of a loader."""
     forecast = gain = None
     if case.pipeline is None:
-        forecast = predicted(case, options.seconds)
+        forecast = predict_gain(case, options.seconds)
         adopted = infeed.adopt(case.make(), samples=8, seconds=options.seconds)
         gain, opened = adopted.gain, adopted.loader()
     else:
@@ -367,7 +367,7 @@ def main() -> int:
             lambda: detection(scenes, fixed, parts), None
         ),
         "torchvision, detection, padded": Case(
-            lambda: detection(scenes, ragged, padded), scenes / "images"
+            lambda: detection(scenes, ragged, pad_images), scenes / "images"
         ),
         "segmentation, PNG pairs": Case(
             lambda: DataLoader(

@@ -49,7 +49,7 @@ def settings(
 
 
 @contextmanager
-def limited(
+def limit_process(
     cores: float | None = None,
     memory: int | None = None,
     read: tuple[str, int] | None = None,

@@ -153,7 +153,7 @@ def read(file: Path) -> list[dict]:
 def run(args: argparse.Namespace, dataset: Dataset, state: str) -> dict:
     """Explains a dataset in a state of the machine, and applies remedies."""
     try:
-        path = dataset.prepared(args.infeed, args.data.absolute())
+        path = dataset.prepare(args.infeed, args.data.absolute())
     except ImportError as error:
         return {"skipped": f"{error}; install Pillow to make this dataset"}
     before = {
@@ -162,19 +162,19 @@ def run(args: argparse.Namespace, dataset: Dataset, state: str) -> dict:
     }
     with tempfile.TemporaryDirectory(dir=args.data, prefix="case-") as folder:
         # The output of remedies lies next to the data.
-        data = linked(path, Path(folder, f"data{dataset.extension}"))
+        data = link_tree(path, Path(folder, f"data{dataset.extension}"))
         command = [args.infeed, "explain", str(data), *dataset.options, "--json"]
         command += ["--ledger", str(Path(folder, "ledger.jsonl"))]
         for remedy in args.remedies or dataset.remedies:
             command += ["--apply", remedy]
         try:
-            with states.entered(state, data) as join:
-                return before | explained(command, join)
+            with states.enter(state, data) as join:
+                return before | run_explain(command, join)
         except states.SkippedError as skipped:
             return {"skipped": str(skipped)}
 
 
-def linked(source: Path, to: Path) -> Path:
+def link_tree(source: Path, to: Path) -> Path:
     """Returns a copy of a file or folder, made of hard links if possible."""
 
     def link(file: str, target: str) -> None:
@@ -190,7 +190,7 @@ def linked(source: Path, to: Path) -> Path:
     return to
 
 
-def explained(command: list[str], join: Callable[[], None]) -> dict:
+def run_explain(command: list[str], join: Callable[[], None]) -> dict:
     """Runs the command, and returns its predictions and measurements."""
     watched, begun = machine.Load(os.getpid()), time.monotonic()
     done = subprocess.run(

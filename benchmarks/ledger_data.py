@@ -30,7 +30,7 @@ class Dataset:
     path: Path | None = None
     extension: str = ""
 
-    def prepared(self, infeed: str, folder: Path) -> Path:
+    def prepare(self, infeed: str, folder: Path) -> Path:
         """Returns the path of the dataset, which it writes if it is missing."""
         path = self.path or folder / f"{self.name.partition(',')[0]}{self.extension}"
         if not path.exists():
@@ -53,7 +53,7 @@ def sample(*arguments: str) -> Callable[[str, Path], None]:
     return make
 
 
-def converted(suffix: str, mode: str, **options: object) -> Callable[[str, Path], None]:
+def convert(suffix: str, mode: str, **options: object) -> Callable[[str, Path], None]:
     """Returns a function that writes sample photographs in another format and mode."""
 
     def make(infeed: str, path: Path) -> None:
@@ -75,7 +75,7 @@ def converted(suffix: str, mode: str, **options: object) -> Callable[[str, Path]
     return make
 
 
-def repeated(infeed: str, path: Path) -> None:
+def repeat(infeed: str, path: Path) -> None:
     """Writes 16 copies of sample photographs: more bytes than a small memory holds."""
     first = path / "0"
     sample("classification", "--count", "1000")(infeed, first)
@@ -91,7 +91,7 @@ def repeated(infeed: str, path: Path) -> None:
     first.rmdir()
 
 
-def sharded(infeed: str, path: Path) -> None:
+def write_shards(infeed: str, path: Path) -> None:
     """Writes sample photographs as tar shards."""
     photos = path.with_name("jpeg-medium")
     if not photos.exists():
@@ -130,13 +130,13 @@ SAMPLES = [
         PNG_PAIRS,
         sample("segmentation", "--count", "60"),
     ),
-    Dataset("jpeg-many", JPEG, repeated),
-    Dataset("png-rgb", PNG, converted(".png", "RGB")),
-    Dataset("png-rgba", PNG, converted(".png", "RGBA"), held_out=True),
-    Dataset("png-gray", PNG, converted(".png", "L"), held_out=True),
-    Dataset("png-palette", PNG, converted(".png", "P")),
-    Dataset("webp", WEBP, converted(".webp", "RGB", quality=90)),
-    Dataset("shards", ("workers-1",), sharded, held_out=True),
+    Dataset("jpeg-many", JPEG, repeat),
+    Dataset("png-rgb", PNG, convert(".png", "RGB")),
+    Dataset("png-rgba", PNG, convert(".png", "RGBA"), held_out=True),
+    Dataset("png-gray", PNG, convert(".png", "L"), held_out=True),
+    Dataset("png-palette", PNG, convert(".png", "P")),
+    Dataset("webp", WEBP, convert(".webp", "RGB", quality=90)),
+    Dataset("shards", ("workers-1",), write_shards, held_out=True),
     Dataset(
         "arrays",
         ("uint8", "workers-1"),
@@ -152,10 +152,10 @@ SAMPLES = [
 ]
 
 
-def given(name: str, path: Path, remedies: tuple[str, ...]) -> Dataset:
+def user_folder(name: str, path: Path, remedies: tuple[str, ...]) -> Dataset:
     """Returns a folder of the user, which is held out."""
     return Dataset(name, remedies, None, held_out=True, path=path)
 
 
-photos = partial(given, "given photographs", remedies=JPEG)
-streets = partial(given, "given pairs", remedies=PNG_PAIRS)
+photos = partial(user_folder, "given photographs", remedies=JPEG)
+streets = partial(user_folder, "given pairs", remedies=PNG_PAIRS)

@@ -21,7 +21,7 @@ from typing import Any
 import machine
 
 # Shards of `infeed pack`, by format; they are compared with `tar`.
-FORMS = ("webdataset", "tfrecord", "parquet", "arrow")
+FORMATS = ("webdataset", "tfrecord", "parquet", "arrow")
 
 
 def main() -> int:
@@ -31,12 +31,12 @@ def main() -> int:
     for path in files:
         # Both find the files in memory, so that only their own work is compared.
         path.read_bytes()
-    seconds: dict[str, list[float]] = {name: [] for name in ("tar", *args.forms)}
+    seconds: dict[str, list[float]] = {name: [] for name in ("tar", *args.formats)}
     with tempfile.TemporaryDirectory(dir=args.data, prefix="pack-") as folder:
         work = Path(folder)
         runs: dict[str, Callable[[Path], None]] = {"tar": lambda out: tar(args, out)}
-        for form in args.forms:
-            runs[form] = lambda out, form=form: pack(args, form, out)
+        for to in args.formats:
+            runs[to] = lambda out, to=to: pack(args, to, out)
         names = list(runs)
         for turn in range(args.turns + 1):
             # The speed of machines drifts: each turn begins with another contender.
@@ -64,8 +64,8 @@ def tar(args: argparse.Namespace, out: Path) -> None:
         os.fsync(file.fileno())
 
 
-def pack(args: argparse.Namespace, form: str, out: Path) -> None:
-    command = [args.infeed, "pack", str(args.folder), str(out), "--to", form]
+def pack(args: argparse.Namespace, to: str, out: Path) -> None:
+    command = [args.infeed, "pack", str(args.folder), str(out), "--to", to]
     if args.jobs is not None:
         command += ["--jobs", str(args.jobs)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -107,7 +107,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("folder", type=Path, help="images, as `infeed pack` reads them")
     parser.add_argument("--infeed", default="infeed", help="the command")
     parser.add_argument("--data", default=None, help="where to write; a folder")
-    parser.add_argument("--forms", nargs="+", choices=FORMS, default=list(FORMS))
+    parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS))
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=None)
     parser.add_argument("--json", type=Path, default=None)

@@ -116,7 +116,7 @@ def numbers(draws: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", draws)]
 
 
-def resized(mode: str, size: list[int]) -> Callable[..., object]:
+def resize(mode: str, size: list[int]) -> Callable[..., object]:
     return lambda image, _: functional.resize(
         image, size, MODES[mode], antialias=not mode.startswith("nearest")
     )
@@ -129,22 +129,22 @@ def resized_crop(image: object, draws: str) -> object:
     )
 
 
-def cropped(image: object, draws: str) -> object:
+def crop(image: object, draws: str) -> object:
     width, height, left, top = numbers(draws)[:4]
     return functional.crop(image, top, left, height, width)
 
 
-def erased(image: object, draws: str) -> object:
+def erase(image: object, draws: str) -> object:
     width, height, left, top = numbers(draws)[:4]
     value = torch.tensor([7], dtype=torch.uint8).reshape(1, 1, 1)
     return functional.erase(image, top, left, height, width, value)
 
 
-def padded(mode: str) -> Callable[..., object]:
+def pad(mode: str) -> Callable[..., object]:
     return lambda image, _: functional.pad(image, [5, 7, 9, 11], 3, mode)
 
 
-def normalized(image: object, _: str) -> object:
+def normalize(image: object, _: str) -> object:
     floats = functional.to_dtype(image, torch.float32, scale=True)
     return functional.normalize(floats, list(T.IMAGENET_MEAN), list(T.IMAGENET_STD))
 
@@ -170,17 +170,17 @@ def perspective(image: object, draws: str) -> object:
     return functional.perspective(image, start, corners, fill=3)
 
 
-def scaled(image: object, draws: str) -> object:
+def scale(image: object, draws: str) -> object:
     width, height = numbers(draws)[:2]
     return functional.resize(image, [height, width], MODES["bilinear"], antialias=True)
 
 
-def zoomed(image: object, draws: str) -> object:
+def zoom_out(image: object, draws: str) -> object:
     left, top, right, bottom = numbers(draws)[:4]
     return functional.pad(image, [left, top, right, bottom], 3)
 
 
-def distorted(image: object, draws: str) -> object:
+def distort(image: object, draws: str) -> object:
     changes = {
         "brightness": functional.adjust_brightness,
         "contrast": functional.adjust_contrast,
@@ -196,7 +196,7 @@ def distorted(image: object, draws: str) -> object:
     return image
 
 
-def blurred(image: object, draws: str) -> object:
+def blur(image: object, draws: str) -> object:
     return functional.gaussian_blur(image, [5, 9], float(draws.split()[-1]))
 
 
@@ -212,7 +212,7 @@ def cases() -> list[Case]:
             T.CenterCrop(224),
             lambda image, _: functional.center_crop(image, [224, 224]),
         ),
-        Case("RandomCrop(224)", T.RandomCrop(224), cropped),
+        Case("RandomCrop(224)", T.RandomCrop(224), crop),
         Case(
             "RandomHorizontalFlip",
             T.RandomHorizontalFlip(p=1),
@@ -228,7 +228,7 @@ def cases() -> list[Case]:
         Case(
             f'Pad, "{mode}"',
             T.Pad((5, 7, 9, 11), fill=3, padding_mode=mode),
-            padded(mode),
+            pad(mode),
         )
         for mode in ("constant", "edge", "reflect", "symmetric")
     ]
@@ -237,7 +237,7 @@ def cases() -> list[Case]:
             Case(
                 f'Resize, {what}, "{mode}"',
                 T.Resize(size, interpolation=mode.partition("-")[0]),
-                resized(mode, size),
+                resize(mode, size),
                 tensors=mode != "lanczos",
                 pillow=mode != "nearest-exact",
             )
@@ -299,13 +299,13 @@ def cases() -> list[Case]:
             perspective,
             pillow=False,
         ),
-        Case("RandomShortestSize", T.RandomShortestSize((150, 400)), scaled),
-        Case("ScaleJitter", T.ScaleJitter((400, 300)), scaled),
-        Case("RandomZoomOut", T.RandomZoomOut(3, p=1), zoomed),
+        Case("RandomShortestSize", T.RandomShortestSize((150, 400)), scale),
+        Case("ScaleJitter", T.ScaleJitter((400, 300)), scale),
+        Case("RandomZoomOut", T.RandomZoomOut(3, p=1), zoom_out),
         Case(
             "RandomPhotometricDistort",
             T.RandomPhotometricDistort(p=0.9),
-            distorted,
+            distort,
         ),
         Case("RandomInvert", T.RandomInvert(p=1), lambda x, _: functional.invert(x)),
         Case(
@@ -338,13 +338,13 @@ def cases() -> list[Case]:
             T.RandomAdjustSharpness(2, p=1),
             lambda image, _: functional.adjust_sharpness(image, 2),
         ),
-        Case("GaussianBlur", T.GaussianBlur((5, 9)), blurred),
+        Case("GaussianBlur", T.GaussianBlur((5, 9)), blur),
         Case(
             "JPEG",
             T.JPEG((20, 90)),
             lambda image, draws: functional.jpeg(image, numbers(draws)[0]),
         ),
-        Case("RandomErasing", T.RandomErasing(p=1, value=7), erased, pillow=False),
+        Case("RandomErasing", T.RandomErasing(p=1, value=7), erase, pillow=False),
         Case(
             "ToFloat",
             T.ToFloat(),
@@ -355,7 +355,7 @@ def cases() -> list[Case]:
         Case(
             "Normalize",
             T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD),
-            normalized,
+            normalize,
             is_float=True,
             pillow=False,
         ),

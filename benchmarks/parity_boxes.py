@@ -21,7 +21,7 @@ from torchvision.transforms.v2 import functional
 import infeed
 from infeed import sources
 from infeed import transforms as T
-from parity import affine, cropped, floats, numbers, scaled, zoomed
+from parity import affine, crop, floats, numbers, scale, zoom_out
 
 COUNT = 6
 
@@ -51,16 +51,16 @@ def cases() -> list[Case]:
     """Returns the geometric transforms that torchvision has."""
     return [
         Case(T.CenterCrop(48), lambda it, _: functional.center_crop(it, [48, 48])),
-        Case(T.RandomCrop(48), cropped),
+        Case(T.RandomCrop(48), crop),
         Case(T.RandomHorizontalFlip(1), lambda it, _: functional.horizontal_flip(it)),
         Case(T.RandomVerticalFlip(1), lambda it, _: functional.vertical_flip(it)),
         Case(T.Pad((5, 7, 9, 11)), lambda it, _: functional.pad(it, [5, 7, 9, 11])),
         Case(T.Resize((50, 70)), lambda it, _: functional.resize(it, [50, 70])),
         Case(T.Resize(60), lambda it, _: functional.resize(it, [60])),
         Case(T.RandomResizedCrop(96), resized_crop),
-        Case(T.RandomShortestSize((50, 90)), scaled),
-        Case(T.ScaleJitter((100, 80)), scaled),
-        Case(T.RandomZoomOut(p=1), zoomed),
+        Case(T.RandomShortestSize((50, 90)), scale),
+        Case(T.ScaleJitter((100, 80)), scale),
+        Case(T.RandomZoomOut(p=1), zoom_out),
         Case(
             T.RandomAffine(
                 30, translate=(0.1, 0.2), scale=(0.7, 1.4), shear=(-10, 10, -5, 5)

@@ -25,7 +25,7 @@ BATCH = 64
 BUFFER = 8 << 20
 SHARD = "64MB"
 # Formats of `infeed pack`, and names of their folders below the data folder.
-FORMS = ("webdataset", "tfrecord", "parquet", "arrow")
+FORMATS = ("webdataset", "tfrecord", "parquet", "arrow")
 
 
 def shards(root: Path, suffix: str) -> list[str]:
@@ -49,7 +49,7 @@ def plain_read(data: Path, _shuffle: bool) -> Iterator[int]:
                         done -= int(done)
 
 
-def through_infeed(form: str) -> Callable[[Path, bool], Iterator[int]]:
+def through_infeed(file_format: str) -> Callable[[Path, bool], Iterator[int]]:
     def batches(data: Path, shuffle: bool) -> Iterator[int]:
         import infeed
         from infeed import sources
@@ -60,7 +60,7 @@ def through_infeed(form: str) -> Callable[[Path, bool], Iterator[int]]:
             "tfrecord": lambda: sources.TFRecord(str(data / "tfrecord/*.tfrecord")),
             "parquet": lambda: sources.Parquet(str(data / "parquet/*.parquet")),
             "arrow": lambda: sources.Arrow(str(data / "arrow/*.arrow")),
-        }[form]()
+        }[file_format]()
         pipeline = infeed.Pipeline(source).batch(BATCH, drop_last=True)
         if shuffle:
             pipeline = pipeline.shuffle(seed=0)
@@ -111,7 +111,10 @@ def through_tf(data: Path, shuffle: bool) -> Iterator[int]:
 # of records read.
 CONTENDERS: dict[str, tuple[str, Callable[[Path, bool], Iterator[int]]]] = {
     "read": ("", plain_read),
-    **{f"infeed {form}": ("", through_infeed(form)) for form in ("files", *FORMS)},
+    **{
+        f"infeed {file_format}": ("", through_infeed(file_format))
+        for file_format in ("files", *FORMATS)
+    },
     "webdataset": ("torch", through_webdataset),
     "streaming": ("torch", through_streaming),
     "tf": ("tf", through_tf),
@@ -140,9 +143,9 @@ def prepare(args: argparse.Namespace) -> None:
     elif not files.exists():
         make = [args.infeed, "sample", "classification", str(files)]
         subprocess.run([*make, "--count", "1000"], check=True)
-    for form in FORMS:
-        command = [args.infeed, "pack", str(files), str(args.data / form)]
-        command += ["--to", form, "--shard-size", SHARD]
+    for file_format in FORMATS:
+        command = [args.infeed, "pack", str(files), str(args.data / file_format)]
+        command += ["--to", file_format, "--shard-size", SHARD]
         subprocess.run(command, check=True, stdout=sys.stderr)
     if not (args.data / "mds").exists():
         write = (
@@ -162,7 +165,7 @@ def prepare(args: argparse.Namespace) -> None:
         read_once(path)
 
 
-def measured(name: str, args: argparse.Namespace, shuffle: bool) -> float | None:
+def measure(name: str, args: argparse.Namespace, shuffle: bool) -> float | None:
     venv = CONTENDERS[name][0]
     python = args.venvs / venv / "bin/python" if venv else Path(sys.executable)
     command = [str(python), "-W", "ignore", __file__, "--one", name]
@@ -188,7 +191,7 @@ def main() -> int:
         # position.
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             for shuffle in (False, True) if name != "read" else (False,):
-                rate = measured(name, args, shuffle)
+                rate = measure(name, args, shuffle)
                 if rate is not None:
                     rates.setdefault((name, shuffle), []).append(rate)
                     print(f"{name} {shuffle=}: {rate:.0f}/s", file=sys.stderr)

@@ -43,7 +43,7 @@ size = 64
 
 
 @dataclass
-class Form:
+class DataFormat:
     """One format of the data, and the rates of its runs by latency."""
 
     name: str
@@ -97,23 +97,23 @@ def main() -> int:
         pack = [args.infeed, "pack", str(args.folder), str(served / "tar")]
         pack += ["--to", "webdataset", "--shard-size", args.shard_size]
         subprocess.run(pack, check=True, stdout=sys.stderr)
-        forms = [form(args, work, name) for name in args.forms]
+        formats = [make_format(args, work, name) for name in args.formats]
         server = Server(args.server, served)
         try:
-            measure(args, forms, server)
+            measure(args, formats, server)
         finally:
             server.close()
-    print(table(forms))
+    print(table(formats))
     if args.json:
         found = {
             "machine": machine.describe(),
             "folder": args.folder.name,
             "shard_size": args.shard_size,
-            "forms": [{"name": each.name, "rates": each.rates} for each in forms],
+            "formats": [{"name": each.name, "rates": each.rates} for each in formats],
         }
         args.json.write_text(json.dumps(found, indent=1) + "\n")
     latest = max(args.latency)
-    return int(any(each.share(latest) < WANTED for each in forms))
+    return int(any(each.share(latest) < WANTED for each in formats))
 
 
 def parse() -> argparse.Namespace:
@@ -122,7 +122,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--infeed", default="infeed", help="the command")
     parser.add_argument("--server", default=SERVER, help="command of the range server")
     parser.add_argument("--latency", type=float, nargs="+", default=[0.0, 20.0])
-    parser.add_argument("--forms", nargs="+", default=list(SOURCES), choices=SOURCES)
+    parser.add_argument("--formats", nargs="+", default=list(SOURCES), choices=SOURCES)
     parser.add_argument("--shard-size", default="16MB")
     parser.add_argument("--turns", type=int, default=5, help="runs of each")
     parser.add_argument("--seconds", type=float, default=10.0, help="of a run")
@@ -139,14 +139,16 @@ SOURCES = {
 }
 
 
-def form(args: argparse.Namespace, work: Path, name: str) -> Form:
+def make_format(args: argparse.Namespace, work: Path, name: str) -> DataFormat:
     pipeline = work / f"{name}.toml"
     pipeline.write_text(PIPELINE.format(source=SOURCES[name]))
-    return Form(name, pipeline, {latency: [] for latency in args.latency})
+    return DataFormat(name, pipeline, {latency: [] for latency in args.latency})
 
 
-def measure(args: argparse.Namespace, forms: list[Form], server: Server) -> None:
-    cases = [(each, latency) for each in forms for latency in args.latency]
+def measure(
+    args: argparse.Namespace, formats: list[DataFormat], server: Server
+) -> None:
+    cases = [(each, latency) for each in formats for latency in args.latency]
     for turn in range(args.turns + 1):
         # The speed of machines drifts: each turn begins with another case.
         for nth in range(len(cases)):
@@ -173,12 +175,12 @@ def bench(args: argparse.Namespace, pipeline: Path, url: str) -> dict[str, Any]:
     return found
 
 
-def table(forms: list[Form]) -> str:
+def table(formats: list[DataFormat]) -> str:
     lines = [
         "| data | latency | samples/s | min to max | share |",
         "|---|--:|--:|--:|--:|",
     ]
-    for each in forms:
+    for each in formats:
         for latency, rates in each.rates.items():
             lines.append(
                 f"| {each.name} | {latency:g} ms | {median(rates):.0f} "

@@ -24,7 +24,7 @@ LOOP = "cargo run --quiet --release -p infeed --example restart_tiles --"
 
 
 @dataclass
-class Way:
+class Variant:
     """One format of the data, and the results of its runs."""
 
     name: str
@@ -54,23 +54,23 @@ def main() -> int:
         work = Path(folder)
         original = work / "original.toml"
         original.write_text(classification(args.folder))
-        ways = [Way("as they are", original)]
-        ways += [packed(args, original, work, width) for width in args.widths]
+        variants = [Variant("as they are", original)]
+        variants += [pack_tiles(args, original, work, width) for width in args.widths]
         for turn in range(args.turns + 1):
             # The speed of machines drifts: each turn begins with another format.
-            for nth in range(len(ways)):
-                way = ways[(nth + turn) % len(ways)]
-                run = bench(args, way)
+            for nth in range(len(variants)):
+                variant = variants[(nth + turn) % len(variants)]
+                run = bench(args, variant)
                 # The first turn reads files into memory.
                 if turn > 0:
-                    way.runs.append(run)
-    print(table(ways))
+                    variant.runs.append(run)
+    print(table(variants))
     if args.json:
         found = {
             "machine": machine.describe(),
             "folder": args.folder.name,
             "loop": loop,
-            "ways": [vars(way) | {"pipeline": None} for way in ways],
+            "variants": [vars(variant) | {"pipeline": None} for variant in variants],
         }
         args.json.write_text(json.dumps(found, indent=1) + "\n")
     return 0
@@ -112,7 +112,9 @@ def bare_loop(args: argparse.Namespace) -> str | None:
     return done.stdout
 
 
-def packed(args: argparse.Namespace, original: Path, work: Path, width: int) -> Way:
+def pack_tiles(
+    args: argparse.Namespace, original: Path, work: Path, width: int
+) -> Variant:
     """Rewrites the data with tiles of a width."""
     out = work / f"tiles-{width}"
     found = run_json(
@@ -124,7 +126,7 @@ def packed(args: argparse.Namespace, original: Path, work: Path, width: int) -> 
         "folder",
         f"--restart-index={width}",
     )
-    return Way(
+    return Variant(
         f"tiles of {width}",
         out / "pipeline.toml",
         found["bytes_out"] / found["bytes_in"],
@@ -132,11 +134,11 @@ def packed(args: argparse.Namespace, original: Path, work: Path, width: int) -> 
     )
 
 
-def bench(args: argparse.Namespace, way: Way) -> dict[str, Any]:
+def bench(args: argparse.Namespace, variant: Variant) -> dict[str, Any]:
     load = machine.Load(0)
     start = time.monotonic()
     run = run_json(
-        args.infeed, "bench", str(way.pipeline), "--seconds", str(args.seconds)
+        args.infeed, "bench", str(variant.pipeline), "--seconds", str(args.seconds)
     )
     # Load counts the tree below a process; this one's children have ended by now.
     wall_s = time.monotonic() - start
@@ -157,23 +159,24 @@ def run_json(*command: str) -> dict[str, Any]:
     return found
 
 
-def table(ways: list[Way]) -> str:
-    base = statistics.median(ways[0].rates())
+def table(variants: list[Variant]) -> str:
+    base = statistics.median(variants[0].rates())
     lines = [
         "| files | size | samples/s | min to max | gain | decode | all stages "
         "| packed/s |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    for way in ways:
-        rates = way.rates()
+    for variant in variants:
+        rates = variant.rates()
         rate = statistics.median(rates)
-        packing = f"{way.packed_per_s:.0f}" if way.packed_per_s else ""
+        packing = f"{variant.packed_per_s:.0f}" if variant.packed_per_s else ""
         lines.append(
-            f"| {way.name} | {way.size:.3f}x | {rate:.0f} "
+            f"| {variant.name} | {variant.size:.3f}x | {rate:.0f} "
             f"| {min(rates):.0f} to {max(rates):.0f} | {rate / base:.2f}x "
-            f"| {way.cpu_ms('decode'):.3f} ms | {way.cpu_ms():.3f} ms | {packing} |"
+            f"| {variant.cpu_ms('decode'):.3f} ms | {variant.cpu_ms():.3f} ms "
+            f"| {packing} |"
         )
-    others = [run["other_cores"] for way in ways for run in way.runs]
+    others = [run["other_cores"] for variant in variants for run in variant.runs]
     lines.append(
         f"\nMilliseconds are processor time a sample. Cores used by others and by "
         f"the rest of the process meanwhile: {statistics.median(others):.2f}, at "

@@ -61,7 +61,7 @@ Digests = dict[tuple[int, int, int], str]
 
 
 @dataclass(frozen=True)
-class Held:
+class Resources:
     """Resources of the process at one moment."""
 
     at_s: float
@@ -119,13 +119,13 @@ def decoded_cache(kept: str, work: Path) -> infeed.Cache | None:
     return infeed.Cache(memory=limit) if kept else None
 
 
-def held(since: float) -> Held:
+def resources(since: float) -> Resources:
     """Returns the current resources of this process."""
     words = (PROC / "statm").read_text().split()
     rss = int(words[1]) * os.sysconf("SC_PAGE_SIZE")
     threads = len(os.listdir(PROC / "task"))
     files = len(os.listdir(PROC / "fd"))
-    return Held(time.monotonic() - since, rss, threads, files)
+    return Resources(time.monotonic() - since, rss, threads, files)
 
 
 class Group:
@@ -204,14 +204,14 @@ def choose(
     window = chance.choice([None, None, "200KB"]) if source == "tar" else None
     state = chance.getstate()
 
-    def described(at: str | None) -> infeed.Pipeline:
+    def make_pipeline(at: str | None) -> infeed.Pipeline:
         chance.setstate(state)
         pipeline = infeed.Pipeline(data.source(kind, at)).shuffle(seed, window=window)
-        pipeline = campaign.transformed(pipeline.decode(), chance)
+        pipeline = campaign.add_transforms(pipeline.decode(), chance)
         return pipeline.batch(BATCH, tail=tail)  # type: ignore[arg-type]
 
-    undisturbed = described(None)
-    pipeline = described(url) if remote else undisturbed
+    undisturbed = make_pipeline(None)
+    pipeline = make_pipeline(url) if remote else undisturbed
     return Case(
         number=number,
         source=source,
@@ -266,12 +266,12 @@ def once(
             feeders = stack.enter_context(
                 campaign.feeders(case.pipeline, work, case.feeders, env)
             )
-        disturbed(case, chance, args, work, run, (expected, whole), feeders, env)
+        run_disturbed(case, chance, args, work, run, (expected, whole), feeders, env)
     for part in str(case).split(", "):
         run.tally.add(f"cases: {part}")
 
 
-def disturbed(
+def run_disturbed(
     case: Case,
     chance: random.Random,
     args: argparse.Namespace,
@@ -302,7 +302,9 @@ def disturbed(
         steps = min(chance.randint(1, args.most // 2), case.steps - done)
         found: Digests = {}
         if end == "killed":
-            states, passed = killed(case, threads, steps, states, chance, work, env)
+            states, passed = run_and_kill(
+                case, threads, steps, states, chance, work, env
+            )
             found = passed
         else:
             saved = chance.randint(1, steps) if end == "crashed" else steps
@@ -355,7 +357,7 @@ def disturb(feeders: list[campaign.Feeder], chance: random.Random, run: Run) -> 
             feeder.resume()
 
 
-def killed(
+def run_and_kill(
     case: Case,
     workers: int,
     steps: int,
@@ -418,7 +420,7 @@ def leg(words: list[str]) -> int:
     return 0
 
 
-def soak(args: argparse.Namespace, folder: Path) -> tuple[Run, list[Held]]:
+def soak(args: argparse.Namespace, folder: Path) -> tuple[Run, list[Resources]]:
     """Tries cases until the time is over."""
     chance = campaign.chance_of(args.seed, -1)
     data = campaign.data(folder / "data", args.images, chance, args.bad)
@@ -443,16 +445,16 @@ def soak(args: argparse.Namespace, folder: Path) -> tuple[Run, list[Held]]:
         shutil.rmtree(folder / f"case-{number}", ignore_errors=True)
         number += 1
         if time.monotonic() >= next_line:
-            history.append(held(since))
+            history.append(resources(since))
             print(line(history[-1], run), flush=True)
             next_line += every
         if args.case is not None:
             break
-    history.append(held(since))
+    history.append(resources(since))
     return run, history
 
 
-def line(now: Held, run: Run) -> str:
+def line(now: Resources, run: Run) -> str:
     return (
         f"{now.at_s / 60:6.1f} min  {run.tally.tried.get('cases', 0):6} cases  "
         f"{run.restarts:6} legs  {run.steps:8} steps checked  "
@@ -460,17 +462,17 @@ def line(now: Held, run: Run) -> str:
     )
 
 
-def median(parts: list[Held], of: Callable[[Held], int]) -> int:
+def median(parts: list[Resources], of: Callable[[Resources], int]) -> int:
     ordered = sorted(of(part) for part in parts)
     return ordered[len(ordered) // 2]
 
 
-def table(history: list[Held]) -> tuple[str, bool]:
+def table(history: list[Resources]) -> tuple[str, bool]:
     """Compares resources early and late after warming up; reports whether they grew."""
     warm = [h for h in history if h.at_s >= WARM_UP * history[-1].at_s] or history
     early, late = warm[: max(1, len(warm) // 4)], warm[-max(1, len(warm) // 4) :]
     rows, grew = [f"{'':10}{'early':>12}{'late':>12}{'most':>12}"], False
-    kinds: list[tuple[str, Callable[[Held], int], float]] = [
+    kinds: list[tuple[str, Callable[[Resources], int], float]] = [
         ("memory", lambda h: h.rss, 2**20),
         ("threads", lambda h: h.threads, 1),
         ("files", lambda h: h.files, 1),

@@ -44,7 +44,7 @@ class SkippedError(Exception):
 
 
 @contextmanager
-def entered(state: str, dataset: Path) -> Iterator[Callable[[], None]]:
+def enter(state: str, dataset: Path) -> Iterator[Callable[[], None]]:
     """Puts the machine into a state. Returns the function that a measured process calls
     before it starts.
 
@@ -69,7 +69,7 @@ def entered(state: str, dataset: Path) -> Iterator[Callable[[], None]]:
         # The group is charged for pages that are read while the process is in it.
         if limits or state == "cold":
             forget(dataset)
-        with groups.limited(**limits) as join:
+        with groups.limit_process(**limits) as join:
             for process in started:
                 process.start()
             yield join

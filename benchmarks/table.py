@@ -96,9 +96,9 @@ def row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def of(runs: list[dict], key: str, form: str, unit: float = 1) -> str:
+def of(runs: list[dict], key: str, spec: str, unit: float = 1) -> str:
     values = [r[key] / unit for r in runs if r.get(key) is not None]
-    return format(median(values), form) if values else ""
+    return format(median(values), spec) if values else ""
 
 
 def remarks(runs: list[dict]) -> list[str]:

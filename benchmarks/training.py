@@ -77,7 +77,7 @@ def main() -> int:
                 )
             else:
                 loader = RECIPES[options.recipe](options).loader
-            run = trained(recipe, loader, options.steps)
+            run = train(recipe, loader, options.steps)
             runs[name].append(run)
             print(f"seed {seed}, {name}: {run}", flush=True)
             if name == "infeed":
@@ -86,7 +86,7 @@ def main() -> int:
     return 0
 
 
-def trained(recipe: Recipe, loader: Iterable[Any], steps: int) -> Run:
+def train(recipe: Recipe, loader: Iterable[Any], steps: int) -> Run:
     """Trains a new network for a number of steps."""
     model = recipe.network().train()
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.01)
@@ -96,10 +96,10 @@ def trained(recipe: Recipe, loader: Iterable[Any], steps: int) -> Run:
     batches = endless(loader)
     begun, waited_s = 0.0, 0.0
     for step in range(steps):
-        asked = time.perf_counter()
+        requested_at = time.perf_counter()
         batch = next(batches)
         if step:
-            waited_s += time.perf_counter() - asked
+            waited_s += time.perf_counter() - requested_at
         else:
             begun = time.perf_counter()
         loss = recipe.loss(model, batch)

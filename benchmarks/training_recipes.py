@@ -272,11 +272,11 @@ class SmallUNet(nn.Module):
             kept.append(x)
         x = self.middle(x)
         for step, other in zip(self.up, kept[-2::-1], strict=True):
-            x = step(torch.cat([resized(x, other.shape[-2:]), other], dim=1))
-        return resized(self.last(x), images.shape[-2:])
+            x = step(torch.cat([resize(x, other.shape[-2:]), other], dim=1))
+        return resize(self.last(x), images.shape[-2:])
 
 
-def resized(x: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
+def resize(x: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
     """Returns a resized tensor."""
     return nn.functional.interpolate(x, size=tuple(size), mode="bilinear")
 

@@ -283,7 +283,7 @@ def serve(side: Callable[[Case, np.ndarray], Iterator[object]]) -> None:
         print(json.dumps({"samples": count * BATCH, "seconds": used}), flush=True)
 
 
-def ask(process: "subprocess.Popen[str]", case: int, seconds: float) -> float:
+def measure_case(process: "subprocess.Popen[str]", case: int, seconds: float) -> float:
     """Returns samples per second of processor time."""
     process.stdin.write(f"{case} {seconds}\n")
     process.stdin.flush()
@@ -330,7 +330,7 @@ def main() -> None:
         if args.only not in case.name:
             continue
         turns = [
-            [ask(side, number, args.seconds) for side in sides]
+            [measure_case(side, number, args.seconds) for side in sides]
             for _ in range(args.repeats)
         ]
         own, peer = np.median(np.array(turns), 0)

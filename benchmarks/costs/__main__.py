@@ -35,7 +35,7 @@ def main() -> int:
         for tree in TREES.get(name, ()):
             many_files(args.data / tree, TREES[name][tree], paths.classification)
         runs = [run_one(name, args, paths) for _ in range(args.repeats)]
-        results[name] = merged(runs)
+        results[name] = merge(runs)
         print(f"{name}: {results[name]}", file=sys.stderr, flush=True)
     head = {
         "version": 1,
@@ -81,7 +81,7 @@ def run_one(name: str, args: argparse.Namespace, paths: datasets.Paths) -> list[
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def merged(runs: list[list[dict]]) -> list[dict]:
+def merge(runs: list[list[dict]]) -> list[dict]:
     """Returns the figures of several runs as their medians."""
     result = []
     for same in zip(*runs, strict=True):

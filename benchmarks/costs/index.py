@@ -12,7 +12,7 @@ from infeed import sources
 from infeed import transforms as T
 
 
-def opened(path) -> tuple[float, int]:
+def measure_open(path) -> tuple[float, int]:
     """Returns the seconds to open a loader, and its resident bytes while open."""
     started = time.perf_counter()
     pipeline = (
@@ -30,9 +30,9 @@ def main() -> None:
     root, few = args.data / "million", args.data / "thousand"
     for _ in root.glob("*/*"):
         pass  # the directory cache
-    opened(few)
-    few_s, few_bytes = opened(few)
-    all_s, all_bytes = opened(root)
+    measure_open(few)
+    few_s, few_bytes = measure_open(few)
+    all_s, all_bytes = measure_open(root)
     report(
         figure("index of a million files, time", all_s - few_s, 3, "s"),
         figure(

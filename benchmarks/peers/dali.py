@@ -96,7 +96,7 @@ class Rows:
         return self.pixels[row], self.labels[row : row + 1]
 
 
-def decoded(job: Job) -> Iterator:
+def decoded_rows(job: Job) -> Iterator:
     def graph(rows):
         image, label = fn.external_source(
             rows, num_outputs=2, batch=False, layout=["HWC", None]
@@ -117,6 +117,6 @@ if __name__ == "__main__":
         {
             "segmentation": segmentation,
             "classification": classification,
-            "decoded": decoded,
+            "decoded": decoded_rows,
         },
     )

@@ -31,7 +31,7 @@ class Rows:
         return np.array(pixels[row]), int(labels[row])
 
 
-def packed(job: Job) -> Path:
+def write_beton(job: Job) -> Path:
     """Writes the dataset in FFCV's format once, next to the array."""
     path = job.data.decoded.with_suffix(".beton")
     if not path.exists():
@@ -42,12 +42,12 @@ def packed(job: Job) -> Path:
     return path
 
 
-def decoded(job: Job) -> Iterator:
+def decoded_rows(job: Job) -> Iterator:
     image = [SimpleRGBImageDecoder(), RandomHorizontalFlip()]
     if job.work.name == "decoded":
         image.append(NormalizeImage(MEAN * 255, STD * 255, np.float32))
     loader = Loader(
-        str(packed(job)),
+        str(write_beton(job)),
         batch_size=job.work.batch,
         num_workers=job.threads,
         order=OrderOption.RANDOM if job.work.shuffled else OrderOption.SEQUENTIAL,
@@ -62,4 +62,4 @@ def decoded(job: Job) -> Iterator:
 
 
 if __name__ == "__main__":
-    main(["ffcv", "torch", "numpy"], {"decoded": decoded})
+    main(["ffcv", "torch", "numpy"], {"decoded": decoded_rows})

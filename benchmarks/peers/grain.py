@@ -42,7 +42,7 @@ def classification(job: Job) -> Iterator:
     )
 
 
-def decoded(job: Job) -> Iterator:
+def decoded_rows(job: Job) -> Iterator:
     pixels, labels = job.data.array()
     floats = job.work.name == "decoded"
 
@@ -60,6 +60,6 @@ if __name__ == "__main__":
         {
             "segmentation": segmentation,
             "classification": classification,
-            "decoded": decoded,
+            "decoded": decoded_rows,
         },
     )

@@ -19,7 +19,9 @@ SEED = 0
 NORMALIZE = T.Normalize(mean=T.IMAGENET_MEAN, std=T.IMAGENET_STD)
 
 
-def opened(job: Job, pipeline: infeed.Pipeline, fields: tuple[str, str]) -> Iterator:
+def open_pipeline(
+    job: Job, pipeline: infeed.Pipeline, fields: tuple[str, str]
+) -> Iterator:
     if job.work.shuffled:
         pipeline = pipeline.shuffle(seed=SEED)
     loader = pipeline.batch(job.work.batch, drop_last=True).open(workers=job.threads)
@@ -40,7 +42,7 @@ def segmentation(job: Job) -> Iterator:
             T.OneHot("mask", palette=str(palette)),
         )
     )
-    return opened(job, pipeline, ("image", "mask"))
+    return open_pipeline(job, pipeline, ("image", "mask"))
 
 
 def whole_png(job: Job) -> Iterator:
@@ -53,7 +55,7 @@ def whole_png(job: Job) -> Iterator:
         .decode(verify=job.variant != "unverified")
         .transform(T.Crop(height, width, at="top_left"))
     )
-    return opened(job, pipeline, ("image", "image"))
+    return open_pipeline(job, pipeline, ("image", "image"))
 
 
 def classification(job: Job) -> Iterator:
@@ -65,10 +67,10 @@ def classification(job: Job) -> Iterator:
     else:
         pipeline = pipeline.transform(*crop, NORMALIZE, layout="CHW")
     labelled = any(p.is_dir() for p in job.data.classification.iterdir())
-    return opened(job, pipeline, ("image", "label" if labelled else "image"))
+    return open_pipeline(job, pipeline, ("image", "label" if labelled else "image"))
 
 
-def decoded(job: Job) -> Iterator:
+def decoded_rows(job: Job) -> Iterator:
     pixels, labels = job.data.array()
     finish = [NORMALIZE] if job.work.name == "decoded" else []
     source: sources.Source = sources.Memory(image=pixels, label=labels)
@@ -77,7 +79,7 @@ def decoded(job: Job) -> Iterator:
         infeed.pack(infeed.Pipeline(source), packed, to="arrow", encode="raw")
         source = sources.Arrow(str(packed / "*.arrow"))
     pipeline = infeed.Pipeline(source).transform(T.RandomHorizontalFlip(), *finish)
-    return opened(job, pipeline, ("image", "label"))
+    return open_pipeline(job, pipeline, ("image", "label"))
 
 
 if __name__ == "__main__":
@@ -87,6 +89,6 @@ if __name__ == "__main__":
             "segmentation": segmentation,
             "whole-png": whole_png,
             "classification": classification,
-            "decoded": decoded,
+            "decoded": decoded_rows,
         },
     )

@@ -72,10 +72,10 @@ def segmentation(job: Job) -> Iterator:
         )
         return np.float32(image) / np.float32(255), one_hot_by_class(mask, colours)
 
-    def packed(pair):
+    def packed_sample(pair):
         return segmentation_sample(pair, colours)
 
-    one = packed if job.variant == "packed" else naive
+    one = packed_sample if job.variant == "packed" else naive
     return running(Batches(job, job.data.pairs(), one))
 
 

@@ -14,7 +14,7 @@ from workloads import BIAS, CROP, SCALE, SIDE, normalize, one_hot
 AHEAD = 4  # batches in the sink
 
 
-def stacked(samples: list) -> tuple[np.ndarray, np.ndarray]:
+def stack(samples: list) -> tuple[np.ndarray, np.ndarray]:
     images, targets = zip(*samples, strict=True)
     return np.stack(images), np.stack(targets)
 
@@ -29,7 +29,7 @@ def by_sample(job: Job, samples: list, one) -> Iterator:
             .add_source(order)
             .pipe(one, concurrency=job.threads, output_order="input")
             .aggregate(job.work.batch, drop_last=True)
-            .pipe(stacked)
+            .pipe(stack)
             .add_sink(AHEAD)
             .build(num_threads=job.threads + 1)
         )
@@ -74,7 +74,7 @@ def classification(job: Job) -> Iterator:
     return by_sample(job, list(zip(*job.data.images(), strict=True)), one)
 
 
-def decoded(job: Job) -> Iterator:
+def decoded_rows(job: Job) -> Iterator:
     """Loads whole batches with one thread each, so that nothing is stacked."""
     pixels, labels = job.data.array()
     size = job.work.batch
@@ -115,6 +115,6 @@ if __name__ == "__main__":
         {
             "segmentation": segmentation,
             "classification": classification,
-            "decoded": decoded,
+            "decoded": decoded_rows,
         },
     )

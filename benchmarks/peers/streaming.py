@@ -13,7 +13,7 @@ from measure import Job, epochs, main
 from workloads import BIAS, SCALE, SIDE
 
 
-def packed(job: Job) -> Path:
+def write_mds(job: Job) -> Path:
     """Writes the dataset into MDS shards once, next to the array."""
     path = job.data.decoded.with_suffix(".mds")
     if not path.exists():
@@ -30,7 +30,7 @@ def packed(job: Job) -> Path:
 class Samples(StreamingDataset):
     def __init__(self, job: Job):
         super().__init__(
-            local=str(packed(job)),
+            local=str(write_mds(job)),
             shuffle=job.work.shuffled,
             batch_size=job.work.batch,
         )
@@ -45,7 +45,7 @@ class Samples(StreamingDataset):
         return torch.from_numpy(x), sample["label"]
 
 
-def decoded(job: Job) -> Iterator:
+def decoded_rows(job: Job) -> Iterator:
     clean_stale_shared_memory()
     loader = DataLoader(
         Samples(job),
@@ -58,4 +58,4 @@ def decoded(job: Job) -> Iterator:
 
 
 if __name__ == "__main__":
-    main(["mosaicml-streaming", "torch", "numpy"], {"decoded": decoded})
+    main(["mosaicml-streaming", "torch", "numpy"], {"decoded": decoded_rows})

@@ -19,7 +19,7 @@ from workloads import BIAS, CROP, SCALE, SIDE, colour_codes
 AUTO = tf.data.AUTOTUNE
 
 
-def finished(job: Job, ds: tf.data.Dataset, one) -> Iterator:
+def finish(job: Job, ds: tf.data.Dataset, one) -> Iterator:
     ds = ds.map(one, num_parallel_calls=AUTO, deterministic=not job.work.shuffled)
     ds = ds.batch(job.work.batch, drop_remainder=True).prefetch(AUTO)
     options = tf.data.Options()
@@ -43,7 +43,7 @@ def segmentation(job: Job) -> Iterator:
         ([i for i, _ in pairs], [m for _, m in pairs])
     )
     ds = ds.shuffle(len(pairs)) if job.work.shuffled else ds
-    return finished(job, ds.repeat(), one)
+    return finish(job, ds.repeat(), one)
 
 
 def classification(job: Job) -> Iterator:
@@ -69,10 +69,10 @@ def classification(job: Job) -> Iterator:
 
     paths, labels = job.data.images()
     ds = tf.data.Dataset.from_tensor_slices((paths, labels))
-    return finished(job, ds.shuffle(len(paths)).repeat(), one)
+    return finish(job, ds.shuffle(len(paths)).repeat(), one)
 
 
-def decoded(job: Job) -> Iterator:
+def decoded_rows(job: Job) -> Iterator:
     """Fetches rows from the mapped array by batch: one call into Python per batch."""
     pixels, labels = job.data.array()
     floats = job.work.name == "decoded"
@@ -100,6 +100,6 @@ if __name__ == "__main__":
         {
             "segmentation": segmentation,
             "classification": classification,
-            "decoded": decoded,
+            "decoded": decoded_rows,
         },
     )

@@ -94,7 +94,7 @@ class Rows(Dataset):
         return x, torch.from_numpy(labels[rows])
 
 
-def decoded(job: Job) -> Iterator:
+def decoded_rows(job: Job) -> Iterator:
     return running(job, Rows(job), job.threads, collate=lambda batch: batch)
 
 
@@ -104,6 +104,6 @@ if __name__ == "__main__":
         {
             "segmentation": segmentation,
             "classification": classification,
-            "decoded": decoded,
+            "decoded": decoded_rows,
         },
     )

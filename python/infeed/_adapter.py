@@ -21,7 +21,7 @@ from infeed.errors import ClosedError, ConfigError, ForkedError
 from infeed.loader import Loader
 from infeed.pipeline import Pipeline
 
-__all__ = ["AdapterLoader", "BatchForm", "rank_within"]
+__all__ = ["AdapterLoader", "BatchType", "rank_within"]
 
 _EXPECTED = "an infeed.Pipeline; the loader opens it on first use"
 
@@ -81,7 +81,7 @@ class AdapterLoader(ClosedAtExit):
             self._pid = os.getpid()
             self._after_open(self._opened)
         for run in self._ahead:
-            if run.left:
+            if run.has_ended:
                 # Its thread may still take a batch, and takes no more after that.
                 run.iterable.end()
         return self._opened
@@ -111,7 +111,7 @@ class AdapterLoader(ClosedAtExit):
         """
         epoch = _check.integer("set_epoch", "epoch", epoch)
         running = self._loop()
-        if self.epoch != epoch or (running is not None and running.begun):
+        if self.epoch != epoch or (running is not None and running.has_begun):
             self._go_to(epoch)
 
     def state_dict(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class AdapterLoader(ClosedAtExit):
         """
         loader = self.loader
         for run in self._ahead:
-            if not run.left:
+            if not run.has_ended:
                 # The state with the last batch that the loop took.
                 return dict(run.state)
         return loader.state_dict()
@@ -198,7 +198,7 @@ class AdapterLoader(ClosedAtExit):
             return
         with running.lock:
             move(loader)
-            if running.begun:
+            if running.has_begun:
                 running.end()
 
     def _loop(self) -> ConvertedEpoch | PrefetchedEpoch | None:
@@ -213,15 +213,15 @@ class AdapterLoader(ClosedAtExit):
         """Called with the loader after it was opened."""
 
 
-class BatchForm:
+class BatchType:
     """Type of a batch: a dict of its fields, a tuple, or a named tuple."""
 
-    def __init__(self, owner: object, form: str):
-        self.kind = _check.choice(owner, "form", form, ("dict", "tuple", "named"))
+    def __init__(self, owner: object, kind: str):
+        self.kind = _check.choice(owner, "form", kind, ("dict", "tuple", "named"))
         self._named: Any = None
 
     def __call__(self, fields: dict[str, Any]) -> Any:
-        """Returns the fields of a batch in this form.
+        """Returns the fields of a batch as this type.
 
         Raises:
             ConfigError: A field name is not valid in a named tuple.

@@ -23,10 +23,10 @@ _SHOWN = 500
 def error(owner: object, name: str, expected: str, value: object) -> ConfigError:
     """Returns the error for an argument `name` of `owner` with a wrong value."""
     label = owner if isinstance(owner, str) else type(owner).__name__
-    return ConfigError(f"{label}: {name} must be {expected}, got {shown(value)}")
+    return ConfigError(f"{label}: {name} must be {expected}, got {display(value)}")
 
 
-def shown(value: object) -> str:
+def display(value: object) -> str:
     """Returns a value as messages show it: cut, without control characters."""
     try:
         text = repr(value)
@@ -51,12 +51,12 @@ def state(owner: str, value: object) -> dict[str, Any]:
     except (TypeError, ValueError, RecursionError) as problem:
         raise ConfigError(
             f"{owner}: state must be the result of state_dict(), and JSON cannot hold "
-            f"it: {type(problem).__name__}: {shown(str(problem))}"
+            f"it: {type(problem).__name__}: {display(str(problem))}"
         ) from None
     return found
 
 
-def typed(
+def convert(
     owner: object,
     name: str,
     value: Any,
@@ -81,10 +81,10 @@ def typed(
         ConfigError: The value has another type.
     """
     try:
-        return _converted(value, kind, low)
+        return _convert_value(value, kind, low)
     # OverflowError: an integer beyond all floats.
     except (TypeError, ValueError, OverflowError):
-        raise error(owner, name, expected or _described(kind, low), value) from None
+        raise error(owner, name, expected or _describe(kind, low), value) from None
 
 
 def version(owner: object, deterministic: Any, number: Any) -> int | None:
@@ -93,8 +93,8 @@ def version(owner: object, deterministic: Any, number: Any) -> int | None:
     Raises:
         ConfigError: Only one of the two arguments is given.
     """
-    is_fixed = typed(owner, "deterministic", deterministic, bool)
-    found: int | None = typed(owner, "version", number, int | None)
+    is_fixed = convert(owner, "deterministic", deterministic, bool)
+    found: int | None = convert(owner, "version", number, int | None)
     if is_fixed and found is None:
         raise error(owner, "version", "a number with deterministic=True", None)
     if found is not None and not is_fixed:
@@ -102,20 +102,20 @@ def version(owner: object, deterministic: Any, number: Any) -> int | None:
     return found
 
 
-def _converted(value: Any, kind: Any, low: int | None) -> Any:
+def _convert_value(value: Any, kind: Any, low: int | None) -> Any:
     """Returns `value` as `kind`; raises TypeError or ValueError if it is not one."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return _first_converted(value, arguments, low)
+        return _convert_to_first(value, arguments, low)
     if origin is Literal:
         if isinstance(value, str) and value in arguments:
             return value
     elif origin is tuple:
-        items = [*_iterated(value)]
+        items = [*_items_of(value)]
         if arguments[-1] is Ellipsis:
-            return tuple(_converted(item, arguments[0], low) for item in items)
+            return tuple(_convert_value(item, arguments[0], low) for item in items)
         return tuple(
-            _converted(item, each, low)
+            _convert_value(item, each, low)
             for item, each in zip(items, arguments, strict=True)
         )
     elif kind is NoneType:
@@ -141,32 +141,32 @@ def _converted(value: Any, kind: Any, low: int | None) -> Any:
     raise TypeError
 
 
-def _first_converted(value: Any, kinds: Sequence[Any], low: int | None) -> Any:
+def _convert_to_first(value: Any, kinds: Sequence[Any], low: int | None) -> Any:
     for kind in kinds:
         try:
-            return _converted(value, kind, low)
+            return _convert_value(value, kind, low)
         except (TypeError, ValueError):
             continue
     raise TypeError
 
 
-def _iterated(value: Any) -> Any:
+def _items_of(value: Any) -> Any:
     if isinstance(value, str | bytes | dict):
         raise TypeError
     return iter(value)
 
 
-def _described(kind: Any, low: int | None) -> str:
+def _describe(kind: Any, low: int | None) -> str:
     """Describes a type in words."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Literal:
-        return f"one of {', '.join(map(_quoted, arguments))}"
+        return f"one of {', '.join(map(_quote, arguments))}"
     if origin is tuple and arguments[-1] is Ellipsis:
-        return f"a list, each item {_described(arguments[0], low)}"
+        return f"a list, each item {_describe(arguments[0], low)}"
     if origin is tuple:
-        return f"a list of {len(arguments)} items, each {_described(arguments[0], low)}"
+        return f"a list of {len(arguments)} items, each {_describe(arguments[0], low)}"
     if arguments:
-        named = [_described(each, low) for each in arguments if each is not NoneType]
+        named = [_describe(each, low) for each in arguments if each is not NoneType]
         return ", or ".join(named)
     if kind is int:
         has_low = low is not None and low >= 0
@@ -174,13 +174,13 @@ def _described(kind: Any, low: int | None) -> str:
     return {bool: "True or False", float: "a finite number"}.get(kind, "a text")
 
 
-def _quoted(text: object) -> str:
+def _quote(text: object) -> str:
     return f'"{text}"'
 
 
 def integer(owner: object, name: str, value: Any, low: int = 0) -> int:
     """Returns `value` as an int of at least `low`."""
-    number: int = typed(owner, name, value, int, low)
+    number: int = convert(owner, name, value, int, low)
     return number
 
 
@@ -209,7 +209,7 @@ def numbers(
     """Returns `value`, a list of numbers, as a tuple."""
     expected = "a list of numbers"
     try:
-        items = [*_iterated(value)]
+        items = [*_items_of(value)]
     except TypeError:
         raise error(owner, name, expected, value) from None
     if not items:
@@ -220,7 +220,7 @@ def numbers(
 def choice(owner: object, name: str, value: Any, allowed: Sequence[str]) -> str:
     """Returns `value` if it is one of `allowed`."""
     if not isinstance(value, str) or value not in allowed:
-        expected = f"one of {', '.join(map(_quoted, allowed))}"
+        expected = f"one of {', '.join(map(_quote, allowed))}"
         raise error(owner, name, expected, value)
     return value
 

@@ -138,17 +138,17 @@ def column(name: str, data: Any, kind: str | None) -> MemoryColumn:
     if isinstance(data, tuple) and len(data) == 2:
         values, offsets = data
         if isinstance(values, np.ndarray) and isinstance(offsets, np.ndarray):
-            return _ragged(name, values, offsets)
+            return _ragged_column(name, values, offsets)
     if not isinstance(data, list | tuple):
         raise _wrong(name, "must be a NumPy array or a list", type(data).__name__)
     if not data:
         raise _wrong(name, "must not be empty", data)
     if all(isinstance(item, bytes | bytearray | memoryview) for item in data):
         guess = name if name in ("image", "mask") else "bytes"
-        return _joined(name, kind or guess, ("image", "mask", "bytes"), data)
+        return _join_bytes(name, kind or guess, ("image", "mask", "bytes"), data)
     if all(isinstance(item, str) for item in data):
         encoded = [item.encode() for item in data]
-        return _joined(name, kind or "text", ("text",), encoded)
+        return _join_bytes(name, kind or "text", ("text",), encoded)
     if all(isinstance(item, np.ndarray) for item in data):
         if kind == "ragged" or len({item.shape for item in data}) > 1:
             return _ragged_list(name, data)
@@ -236,7 +236,7 @@ def _file_of(array: np.ndarray) -> tuple[str | None, int]:
     return str(path), start + array.ctypes.data - base
 
 
-def _joined(
+def _join_bytes(
     name: str, kind: str, allowed: tuple[str, ...], items: Sequence[Any]
 ) -> MemoryColumn:
     """Copies byte strings of any length into one buffer."""
@@ -264,10 +264,10 @@ def _ragged_list(name: str, items: Any) -> MemoryColumn:
             )
     offsets = np.zeros(len(arrays) + 1, np.uint64)
     np.cumsum([array.size for array in arrays], out=offsets[1:])
-    return _ragged(name, np.concatenate(arrays).reshape(-1), offsets)
+    return _ragged_column(name, np.concatenate(arrays).reshape(-1), offsets)
 
 
-def _ragged(name: str, values: np.ndarray, offsets: np.ndarray) -> MemoryColumn:
+def _ragged_column(name: str, values: np.ndarray, offsets: np.ndarray) -> MemoryColumn:
     if values.ndim != 1 or values.dtype.name not in _DTYPES:
         found = f"{values.dtype.name} {list(values.shape)}"
         raise _wrong(name, "must have one-dimensional values of numbers", found)

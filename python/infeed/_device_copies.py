@@ -28,25 +28,25 @@ class BatchCopier:
 
     Args:
         steps: Number of batches in a whole epoch.
-        form: Function that makes the batch from its fields; with several devices, from
-            the fields of each.
+        make_batch: Function that makes the batch from its fields; with several devices,
+            from the fields of each.
         copies: For each device, the function that copies its arrays.
-        kept: Function that converts a column in host memory for the framework.
+        convert_host: Function that converts a column in host memory for the framework.
         names: Fields to convert. None: all.
     """
 
     def __init__(
         self,
         steps: int,
-        form: Callable[..., Any],
+        make_batch: Callable[..., Any],
         copies: Sequence[Copy],
-        kept: Callable[[str, Any], Any],
+        convert_host: Callable[[str, Any], Any],
         names: Collection[str] | None = None,
     ):
         self._steps = steps
-        self._form = form
+        self._make_batch = make_batch
         self._copies = copies
-        self._kept = kept
+        self._convert_host = convert_host
         self._names = names
         # Functions that wait for the copies of the last batch, and its parts.
         self._begun: list[tuple[Callable[[], None], Batch]] = []
@@ -63,12 +63,12 @@ class BatchCopier:
             raise failed
         parts = batch if isinstance(batch, tuple) else (batch,)
         fields = [
-            self._copied(part, copy)
+            self._copy_fields(part, copy)
             for part, copy in zip(parts, self._copies, strict=True)
         ]
-        return self._form(*fields), parts[0].step + 1 == self._steps
+        return self._make_batch(*fields), parts[0].step + 1 == self._steps
 
-    def _copied(self, batch: Batch, copy: Copy) -> dict[str, Any]:
+    def _copy_fields(self, batch: Batch, copy: Copy) -> dict[str, Any]:
         """Returns the fields of a batch on one device, with copies of its arrays."""
         columns = {
             name: column
@@ -87,7 +87,7 @@ class BatchCopier:
         self._begun.append((made, batch))
         copied = dict(zip(arrays, copies, strict=True))
         return {
-            name: copied[name] if name in copied else self._kept(name, column)
+            name: copied[name] if name in copied else self._convert_host(name, column)
             for name, column in columns.items()
         }
 

@@ -41,9 +41,9 @@ class ConvertedEpoch:
 
     def __next__(self) -> Any:
         with self.lock:
-            return self._convert(self._taken())
+            return self._convert(self._take())
 
-    def _taken(self) -> Any:
+    def _take(self) -> Any:
         if self._left_out:
             raise IteratorError(_LEFT_OUT)
         if self._over:
@@ -63,7 +63,7 @@ class ConvertedEpoch:
         return batch
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether it is in the middle of an epoch."""
         return self._batches is not None
 
@@ -117,7 +117,7 @@ class PrefetchedEpoch:
             raise IteratorError(_LEFT_OUT)
         if self._over:
             raise StopIteration
-        items = self._items or self._started()
+        items = self._items or self._start()
         try:
             item, last = next(items)
         except StopIteration:
@@ -131,7 +131,7 @@ class PrefetchedEpoch:
             self._finish()
         return item
 
-    def _started(self) -> PrefetchIterator:
+    def _start(self) -> PrefetchIterator:
         steps, state_of = self._steps, self._loader.state_dict
         run = PrefetchThread(steps, steps, 1, self._mover, state_of, name="infeed-copy")
         self._run = run
@@ -140,7 +140,7 @@ class PrefetchedEpoch:
         return self._items
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether it is in the middle of an epoch."""
         return self._items is not None
 

@@ -70,7 +70,7 @@ class FunctionStep:
     version: int | None = None
 
     @classmethod
-    def checked(
+    def from_arguments(
         cls,
         function: Callable[..., Any],
         *,
@@ -299,7 +299,7 @@ class FunctionAdapter:
     def process_problem(self) -> str | None:
         """Returns the reason why no other process can run it; None if one can."""
         try:
-            pickled(self.function)
+            to_pickle(self.function)
         except ConfigError as error:
             return str(error)
         return None
@@ -327,7 +327,7 @@ class FunctionAdapter:
         Raises:
             ConfigError: No other process can run the function.
         """
-        function = pickled(self.function)
+        function = to_pickle(self.function)
         if not sys.executable:
             raise ConfigError("sys.executable is empty; set it to the interpreter")
         path = json.dumps([entry for entry in sys.path if isinstance(entry, str)])
@@ -353,7 +353,7 @@ class AllowedFunctions:
     patterns: tuple[str, ...]
 
     @classmethod
-    def checked(
+    def from_arguments(
         cls,
         functions: Mapping[str, Callable[..., Any]] | None,
         allow_functions: Sequence[str],
@@ -384,7 +384,7 @@ class AllowedFunctions:
         """
         if name in self.functions:
             return self.functions[name]
-        function = self.imported(name)
+        function = self.import_function(name)
         if function is None:
             raise ConfigError(
                 f"load: the pipeline file names the Python function {name}, which is "
@@ -393,7 +393,7 @@ class AllowedFunctions:
             )
         return function
 
-    def imported(self, name: str) -> Callable[..., Any] | None:
+    def import_function(self, name: str) -> Callable[..., Any] | None:
         """Imports a function if a pattern allows its name; returns None if none does.
 
         Raises:
@@ -411,7 +411,7 @@ class AllowedFunctions:
         return function
 
 
-def pickled(called: Any) -> bytes:
+def to_pickle(called: Any) -> bytes:
     """Returns a function or a dataset as bytes that a worker process can load.
 
     Its module is named in the bytes. Code that no module has is part of the bytes, if
@@ -477,7 +477,7 @@ def import_allowed(
     Raises:
         ConfigError: The name is allowed, and the function cannot be imported.
     """
-    function = AllowedFunctions.checked(None, allowed).imported(name)
+    function = AllowedFunctions.from_arguments(None, allowed).import_function(name)
     return None if function is None else FunctionAdapter(function, batch).handle(name)
 
 
@@ -505,8 +505,8 @@ def _import(name: str) -> Callable[..., Any]:
         ) from error
     if not callable(function):
         raise ConfigError(f"python: {name} is not a function; name one as module:name")
-    checked: Callable[..., Any] = function
-    return checked
+    typed: Callable[..., Any] = function
+    return typed
 
 
 def _matches(name: str, pattern: str) -> bool:

@@ -138,7 +138,7 @@ class BoxesOptions:
     min_visibility: float = 0.0
 
     def __post_init__(self) -> None:
-        _typed(self, "boxes")
+        _convert_fields(self, "boxes")
 
     def code(self) -> str:
         """Returns the call of the method that sets these options."""
@@ -158,7 +158,7 @@ class PointsOptions:
     pairs: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        _typed(self, "points")
+        _convert_fields(self, "points")
 
     def code(self) -> str:
         """Returns the call of the method that sets these options."""
@@ -225,7 +225,7 @@ class DeclaredFields:
         Raises:
             ConfigError: An argument is invalid.
         """
-        names = _check.typed("boxes", "columns", columns, tuple[str, ...])
+        names = _check.convert("boxes", "columns", columns, tuple[str, ...])
         sizes = (min_size, min_area, min_visibility)
         declared = BoxesOptions(
             field, format, normalized, oriented, names, masks, *sizes
@@ -325,10 +325,10 @@ class DeclaredFields:
         return new.declare(**{k: Kind._from_dict(v) for k, v in kinds.items()})
 
 
-def _typed(options: Any, owner: str) -> None:
+def _convert_fields(options: Any, owner: str) -> None:
     """Converts the fields of a declaration to their types."""
     for name, kind in get_type_hints(type(options)).items():
-        value = _check.typed(owner, name, getattr(options, name), kind)
+        value = _check.convert(owner, name, getattr(options, name), kind)
         object.__setattr__(options, name, value)
 
 

@@ -76,11 +76,11 @@ def reject_others(function: Callable[_P, _R]) -> Callable[_P, _R]:
     known = set(inspect.signature(function).parameters) - {"self"}
 
     @functools.wraps(function)
-    def checked(*args: _P.args, **options: _P.kwargs) -> _R:
+    def wrapper(*args: _P.args, **options: _P.kwargs) -> _R:
         check_options(function.__name__, options, known)
         return function(*args, **options)
 
-    return checked
+    return wrapper
 
 
 def transform_error(step: object) -> ConfigError:

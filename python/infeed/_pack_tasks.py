@@ -31,7 +31,7 @@ class PackWorkers(Protocol):
     def shard(self, number: int, begin: int, end: int) -> Any:
         """Starts a task that writes a shard."""
 
-    def ended(self, tasks: Sequence[Any]) -> list[Any]:
+    def poll(self, tasks: Sequence[Any]) -> list[Any]:
         """Returns the tasks that have ended, after waiting a moment for one."""
 
     def result(self, task: Any) -> Any:
@@ -81,7 +81,7 @@ class _MissingShards:
     def __post_init__(self) -> None:
         self.next = self.begin
 
-    def weighed(self, begin: int, weights: list[int | None]) -> None:
+    def add_weights(self, begin: int, weights: list[int | None]) -> None:
         """Adds the sizes of a range."""
         self.early[begin] = weights
         while (run := self.early.pop(self.begin + len(self.weights), None)) is not None:
@@ -148,7 +148,7 @@ def distribute(
     shards: deque[tuple[int, int, int]] = deque()
     tasks: dict[Any, _MissingShards | None] = {}
     begins: dict[Any, int] = {}
-    met = totals.bad
+    bad = totals.bad
     while report(totals):
         while len(tasks) < jobs:
             if shards:
@@ -162,18 +162,18 @@ def distribute(
             tasks[task], begins[task] = gap, begin
         if not tasks:
             break
-        for task in workers.ended(list(tasks)):
+        for task in workers.poll(list(tasks)):
             gap, result = tasks.pop(task), workers.result(task)
             if gap is None:
                 totals.add(json.loads(result))
                 continue
-            met += sum(weight is None for weight in result)
-            gap.weighed(begins.pop(task), result)
+            bad += sum(weight is None for weight in result)
+            gap.add_weights(begins.pop(task), result)
             is_whole = gap.begin + len(gap.weights) == gap.end
             # Cutting after every range would read all sizes once per range.
             if is_whole or gap.bytes > shard_bytes:
                 shards += gap.cut(parts.ends)
-        if max_bad is not None and met > max_bad:
+        if max_bad is not None and bad > max_bad:
             break
     return totals
 

@@ -104,7 +104,7 @@ class PrefetchThread:
         self._thread.start()
 
     @property
-    def left(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the loop has ended."""
         return self._stopped
 
@@ -153,7 +153,7 @@ class PrefetchThread:
     def _work(self) -> None:
         over = False
         try:
-            while not over and self._admitted():
+            while not over and self._wait_for_room():
                 begun = time.perf_counter()
                 entry, state = self._make()
                 self.counts.made_s += time.perf_counter() - begun
@@ -170,7 +170,7 @@ class PrefetchThread:
             if callable(close):
                 close()
 
-    def _admitted(self) -> bool:
+    def _wait_for_room(self) -> bool:
         """Waits until another item may be made; False if the loop has ended."""
         begun = time.perf_counter()
         with self._changed:
@@ -218,7 +218,7 @@ class PrefetchIterator:
         if self._ended:
             raise StopIteration
         run, counts = self._run, self._run.counts
-        asked = time.perf_counter()
+        requested_at = time.perf_counter()
         run.interrupted = False
         try:
             entry = run.take()
@@ -227,7 +227,7 @@ class PrefetchIterator:
         except BaseException:
             run.interrupted = True
             raise
-        waited_s = time.perf_counter() - asked
+        waited_s = time.perf_counter() - requested_at
         counts.waited_s += waited_s
         if not self._begun:
             counts.first_s, self._begun = waited_s, True

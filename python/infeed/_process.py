@@ -28,7 +28,7 @@ ALIGNED = 64
 
 # Interval of checks whether the parent still lives, in seconds. Its death closes the
 # socket, unless a fork of the parent holds the other end.
-_LOOK_MS = 2000
+_POLL_MS = 2000
 
 
 def main() -> None:
@@ -60,31 +60,31 @@ def _serve() -> None:
     threading.Thread(target=_watch, args=(link, parent), daemon=True).start()
     # No other code of this process draws from its generators.
     HeldGenerators.restores = False
-    asked = _receive(link)
-    if asked is None:
+    request = _receive(link)
+    if request is None:
         return
     try:
         adapter = FunctionAdapter(
-            pickle.loads(_read(memory, 0, asked["pickled"])), False
+            pickle.loads(_read(memory, 0, request["pickled"])), False
         )
     except BaseException as error:
-        _send(link, _raised(error))
+        _send(link, _describe_error(error))
         return
     _send(link, {})
-    while (asked := _receive(link)) is not None:
-        _send(link, answer(adapter, memory, asked))
+    while (request := _receive(link)) is not None:
+        _send(link, answer(adapter, memory, request))
 
 
 def answer(
-    adapter: FunctionAdapter, memory: int, asked: dict[str, Any]
+    adapter: FunctionAdapter, memory: int, request: dict[str, Any]
 ) -> dict[str, Any]:
     """Calls the function with values from the file, and writes its results there."""
     begun = time.process_time_ns()
     try:
-        inputs = {of["name"]: _value(memory, of) for of in asked["values"]}
-        first, second = asked["key"]
+        inputs = {of["name"]: _value(memory, of) for of in request["values"]}
+        first, second = request["key"]
         returned = adapter(inputs, (first, second))
-        end = asked["end"]
+        end = request["end"]
         values = []
         for name, kind, value in returned:
             dtype, shape, data = value if kind == "array" else ("", (), value)
@@ -98,7 +98,7 @@ def answer(
             )
             end = -(-(end + size) // ALIGNED) * ALIGNED
     except BaseException as error:
-        return _raised(error)
+        return _describe_error(error)
     return {"values": values, "cpu_ns": time.process_time_ns() - begun}
 
 
@@ -139,7 +139,7 @@ def _write(memory: int, at: int, data: Any) -> None:
         view, at = view[written:], at + written
 
 
-def _raised(error: BaseException) -> dict[str, Any]:
+def _describe_error(error: BaseException) -> dict[str, Any]:
     """Returns an exception's last line with its location, and the whole traceback."""
     line = traceback.format_exception_only(error)[-1].strip()
     frames = traceback.extract_tb(error.__traceback__)
@@ -180,6 +180,6 @@ def _watch(link: socket.socket, parent: int) -> None:
     poll = select.poll()
     # POLLRDHUP only: the main thread reads the messages.
     poll.register(link, getattr(select, "POLLRDHUP", 0))
-    while not poll.poll(_LOOK_MS) and os.getppid() == parent:
+    while not poll.poll(_POLL_MS) and os.getppid() == parent:
         pass
     os._exit(0)

@@ -338,7 +338,7 @@ class RecordSelection:
         """Returns a copy with other settings."""
         raise NotImplementedError
 
-    def _held(self) -> list[np.ndarray]:
+    def _memory_arrays(self) -> list[np.ndarray]:
         """Returns the arrays in memory that the selection refers to."""
         held = [self._weights, self._batch_groups, self._batch_lengths]
         return [buffer for of in held if of is not None for buffer in of.buffers()]

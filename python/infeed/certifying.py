@@ -74,7 +74,7 @@ class Certified(Generic[_T]):
         row_hashes = _row_hashes(batch)
         line: dict[str, Any] = {
             "step": self.step,
-            "hash": f"{_combined(row_hashes):016x}",
+            "hash": f"{_combine(row_hashes):016x}",
         }
         if self._ids is None:
             kept = row_hashes.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :_KEPT]
@@ -407,7 +407,7 @@ def _read(path: Path) -> _Run:
                         for at in range(0, len(kept), _KEPT)
                     ]
             except (KeyError, TypeError, ValueError) as error:
-                raise _damaged(path, number) from error
+                raise _damage_error(path, number) from error
     return run
 
 
@@ -415,13 +415,13 @@ def _line(text: bytes, path: Path, number: int) -> dict[str, Any]:
     try:
         line = json.loads(text)
     except ValueError as error:
-        raise _damaged(path, number) from error
+        raise _damage_error(path, number) from error
     if not isinstance(line, dict):
-        raise _damaged(path, number)
+        raise _damage_error(path, number)
     return line
 
 
-def _damaged(path: Path, number: int) -> ConfigError:
+def _damage_error(path: Path, number: int) -> ConfigError:
     return ConfigError(
         f"compare_runs: line {number} of {path} is not a line of a record of "
         "infeed.certify"
@@ -466,7 +466,7 @@ def _row_hashes(batch: Any) -> _Hashes:
                 f"fields before it have {len(total)}; pass ids="
             )
         else:
-            total = _mixed(total * np.uint64(31) + hashes)
+            total = _mix(total * np.uint64(31) + hashes)
     if total is None:
         raise ConfigError("certify: a batch has no arrays; pass a loader of batches")
     return total
@@ -537,16 +537,16 @@ def _content(value: Any) -> bytes:
         array = _on_host(value)
         head = f"{array.dtype} {array.shape} ".encode()
         if array.dtype == object:
-            return head + _joined(array.ravel().tolist())
+            return head + _join(array.ravel().tolist())
         return head + array.tobytes()
     if isinstance(value, (tuple, list)):
-        return f"{type(value).__name__} ".encode() + _joined(value)
+        return f"{type(value).__name__} ".encode() + _join(value)
     if isinstance(value, Mapping):
-        return b"mapping " + _joined([part for item in value.items() for part in item])
+        return b"mapping " + _join([part for item in value.items() for part in item])
     return repr(value).encode()
 
 
-def _joined(values: Iterable[Any]) -> bytes:
+def _join(values: Iterable[Any]) -> bytes:
     contents = [_content(value) for value in values]
     return b"".join(b"%d:%b" % (len(one), one) for one in contents)
 
@@ -573,17 +573,17 @@ def _hash_rows(flat: npt.NDArray[np.uint8]) -> _Hashes:
     with np.errstate(over="ignore"):
         mixed = (values ^ (values >> np.uint64(29))) * factors
         sums = mixed.sum(axis=1, dtype=np.uint64) + np.uint64(length)
-    return _mixed(sums)
+    return _mix(sums)
 
 
 def _factors(count: int) -> _Hashes:
-    """Returns odd numbers that look random: a Weyl sequence through `_mixed`."""
+    """Returns odd numbers that look random: a Weyl sequence through `_mix`."""
     steps = np.arange(1, count + 1, dtype=np.uint64)
     with np.errstate(over="ignore"):
-        return _mixed(steps * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
+        return _mix(steps * np.uint64(0x9E3779B97F4A7C15)) | np.uint64(1)
 
 
-def _mixed(values: _Hashes) -> _Hashes:
+def _mix(values: _Hashes) -> _Hashes:
     """The finalizer of MurmurHash3."""
     with np.errstate(over="ignore"):
         values = (values ^ (values >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
@@ -599,8 +599,8 @@ def _short(hashes: _Hashes) -> list[int]:
     return [int(one) & ((1 << 8 * _KEPT) - 1) for one in hashes]
 
 
-def _combined(hashes: _Hashes) -> int:
+def _combine(hashes: _Hashes) -> int:
     """Returns a hash of rows in their order."""
     with np.errstate(over="ignore"):
         ordered = hashes * _factors(len(hashes))
-        return int(_mixed(ordered.sum(dtype=np.uint64, keepdims=True))[0])
+        return int(_mix(ordered.sum(dtype=np.uint64, keepdims=True))[0])

@@ -8,7 +8,7 @@ import jax.sharding
 import numpy as np
 
 from infeed import _jax_copies
-from infeed._adapter import AdapterLoader, BatchForm, rank_within
+from infeed._adapter import AdapterLoader, BatchType, rank_within
 from infeed._device_copies import BatchCopier
 from infeed.batch import Batch, numpy_from
 from infeed.errors import ConfigError
@@ -85,7 +85,7 @@ class Loader(AdapterLoader):
                 f"Loader: devices and device={device!r} are both set; use a sharding "
                 "over the devices, or leave device out"
             )
-        self._form = BatchForm(self, form)
+        self._batch_type = BatchType(self, form)
         self._device = device
         rank_within(self, rank, world_size, (0, 1))
         self._rank, self._world_size = rank, world_size
@@ -94,19 +94,21 @@ class Loader(AdapterLoader):
     def __iter__(self) -> Iterator[Any]:
         """Begins the next epoch, or the rest of a resumed one."""
         if self.device is None:
-            return self._begin(self._converted)
-        steps, form = len(self.loader), self._form
+            return self._begin(self._convert_batch)
+        steps, batch_type = len(self.loader), self._batch_type
         devices = self._options.get("devices")
         if devices is None:
-            copies = BatchCopier(steps, form, [_jax_copies.copy_arrays], _kept)
+            copies = BatchCopier(
+                steps, batch_type, [_jax_copies.copy_arrays], _host_column
+            )
         else:
             over = self._over(devices)
 
             # It must not refer to this object, which holds the loop that ends it.
-            def joined(*parts: dict[str, Any]) -> Any:
-                return form(over.join(*parts))
+            def join(*parts: dict[str, Any]) -> Any:
+                return batch_type(over.join(*parts))
 
-            copies = BatchCopier(steps, joined, over.copies(), _kept)
+            copies = BatchCopier(steps, join, over.copies(), _host_column)
         return self._begin_ahead(copies)
 
     def _resolve_options(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -119,8 +121,10 @@ class Loader(AdapterLoader):
     def _over(self, devices: Sequence[str]) -> _jax_copies.DeviceArrays:
         return _jax_copies.DeviceArrays(devices, self._device, *self._find_rank())
 
-    def _converted(self, batch: Batch) -> Any:
-        return self._form({name: self._put(name, part) for name, part in batch.items()})
+    def _convert_batch(self, batch: Batch) -> Any:
+        return self._batch_type(
+            {name: self._put(name, part) for name, part in batch.items()}
+        )
 
     def _put(self, name: str, column: Any) -> Any:
         """Returns a column on its device; lists unchanged."""
@@ -145,12 +149,12 @@ class Loader(AdapterLoader):
         return self._found
 
 
-def _kept(name: str, column: Any) -> Any:
+def _host_column(name: str, column: Any) -> Any:
     """Returns a column in host memory, in a batch on a device."""
     if isinstance(column, list):
         return column
     if isinstance(column, tuple):
-        return tuple(_kept(name, part) for part in column)
+        return tuple(_host_column(name, part) for part in column)
     return jax.device_put(numpy_from(name, column))
 
 

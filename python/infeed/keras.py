@@ -99,7 +99,7 @@ class Dataset(AdapterLoader, keras.utils.PyDataset):
                 self._rewind(self._start)
             if self._pass is None or self._taken == len(self):
                 self._start, self._taken = self.epoch, 0
-                self._pass = self._begun()
+                self._pass = self._begin_epoch()
             self._begins_pass = False
             batch: tuple[Any, ...] = next(self._pass)
             self._taken += 1
@@ -146,28 +146,28 @@ class Dataset(AdapterLoader, keras.utils.PyDataset):
             self._go_to(epoch)
         self._pass, self._taken, self._begins_pass = None, 0, True
 
-    def _begun(self) -> Iterator[Any]:
+    def _begin_epoch(self) -> Iterator[Any]:
         """Begins the next epoch; on a device, in arrays of the backend."""
         if self.device is None:
-            return self._begin(self._converted)
+            return self._begin(self._convert_batch)
         if keras.backend.backend() == "torch":
             return self._begin(self._as_tensors)
         from infeed import _jax_copies
 
         # It must not refer to this object, which holds the loop that ends its thread.
-        form = functools.partial(_parted, self._parts)
+        split_batch = functools.partial(_split_batch, self._parts)
         names = {name for part in self._parts for name in _fields(part)}
         steps = len(self.loader)
         devices = self._options.get("devices")
         if devices is None:
             copies = BatchCopier(
-                steps, form, [_jax_copies.copy_arrays], numpy_from, names
+                steps, split_batch, [_jax_copies.copy_arrays], numpy_from, names
             )
             return self._begin_ahead(copies)
         over = _over(devices)
 
         def join(*parts: dict[str, Any]) -> tuple[Any, ...]:
-            return form(over.join(*parts))
+            return split_batch(over.join(*parts))
 
         copies = BatchCopier(steps, join, over.copies(), numpy_from, names)
         return self._begin_ahead(copies)
@@ -194,10 +194,10 @@ class Dataset(AdapterLoader, keras.utils.PyDataset):
 
         names = {name for part in self._parts for name in _fields(part)}
         tensors = {name: tensor_of(batch.array(name)) for name in names}
-        return _parted(self._parts, tensors)
+        return _split_batch(self._parts, tensors)
 
-    def _converted(self, batch: Batch) -> tuple[Any, ...]:
-        return _parted(self._parts, batch)
+    def _convert_batch(self, batch: Batch) -> tuple[Any, ...]:
+        return _split_batch(self._parts, batch)
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
@@ -259,15 +259,15 @@ def _over(devices: Sequence[str]) -> Any:
     return _jax_copies.DeviceArrays(devices, sharding)
 
 
-def _parted(parts: tuple[Any, ...], fields: Any) -> tuple[Any, ...]:
+def _split_batch(parts: tuple[Any, ...], fields: Any) -> tuple[Any, ...]:
     """Returns inputs, targets and weights of a batch, or of a dict of its columns."""
 
-    def taken(names: Any) -> Any:
+    def take(names: Any) -> Any:
         if isinstance(names, str):
             return fields[names]
         return {name: fields[name] for name in names}
 
-    return tuple(taken(names) for names in parts)
+    return tuple(take(names) for names in parts)
 
 
 def _fields(part: Any) -> tuple[str, ...]:

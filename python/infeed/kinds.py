@@ -15,7 +15,7 @@ class Kind:
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self)).items():
-            item = _check.typed(self, name, getattr(self, name), kind)
+            item = _check.convert(self, name, getattr(self, name), kind)
             object.__setattr__(self, name, item)
 
     def __repr__(self) -> str:

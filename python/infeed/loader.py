@@ -300,7 +300,7 @@ class Loader(ClosedAtExit):
             IteratorError: A ``for`` loop is in the middle of an epoch.
         """
         running = self._last_epoch()
-        if running is not None and running.begun:
+        if running is not None and running.has_begun:
             raise IteratorError(
                 "a loop iterates over the loader; end that loop before next_into"
             )
@@ -346,7 +346,7 @@ class Loader(ClosedAtExit):
         After Ctrl-C a notebook keeps the traceback, and with it the iterator.
         """
         running = None if self._running_epoch is None else self._running_epoch()
-        if running is not None and running.begun and running.interrupted:
+        if running is not None and running.has_begun and running.interrupted:
             running.ended = True
             self._core.end_epoch()
         return running
@@ -488,7 +488,7 @@ class _EpochIterator:
         return self
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether it is in the middle of its epoch."""
         return self._started and not self.ended
 
@@ -520,5 +520,5 @@ class _EpochIterator:
     def __del__(self) -> None:
         # A forked child has no epoch to end, and no caller to raise an error to.
         with contextlib.suppress(ClosedError, ForkedError):
-            if self.begun and not self._core.closed:
+            if self.has_begun and not self._core.closed:
                 self._core.end_epoch()

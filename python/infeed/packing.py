@@ -219,7 +219,7 @@ def pack(
     )
     if progress is True:
         print(file=sys.stderr)
-    return _packed(path, found, pipeline)
+    return _pack_result(path, found, pipeline)
 
 
 def options_from(
@@ -258,7 +258,7 @@ def options_from(
         steps.append(T.Resize(short))
     if fit is not None:
         kind = int | tuple[int, int]
-        sides = _check.typed(
+        sides = _check.convert(
             "pack", "fit", fit, kind, 1, "an integer or (height, width)"
         )
         height, width = (sides, sides) if isinstance(sides, int) else sides
@@ -269,11 +269,11 @@ def options_from(
         "image": default if encode is None else encode,
         "mask": default if mask is None else mask,
         "restart": _tile(restart_index),
-        "workers": _counted("jobs", jobs, low=1),
-        "shuffle": _counted("shuffle", shuffle),
+        "workers": _check_count("jobs", jobs, low=1),
+        "shuffle": _check_count("shuffle", shuffle),
         "shard_bytes": _check.size_bytes(shard_size, "pack", "shard_size"),
-        "rows": _counted("rows", rows, low=1),
-        "max_bad": _counted("max_bad", max_bad),
+        "rows": _check_count("rows", rows, low=1),
+        "max_bad": _check_count("max_bad", max_bad),
         "verify": _check.flag("pack", "verify", verify),
     }
 
@@ -286,7 +286,7 @@ def _tile(restart_index: bool | int) -> int | None:
     return _check.integer("pack", "restart_index", restart_index, low=1)
 
 
-def _counted(name: str, value: int | None, low: int = 0) -> int | None:
+def _check_count(name: str, value: int | None, low: int = 0) -> int | None:
     """Checks an optional integer that must be below 2**64."""
     if value is None:
         return None
@@ -295,7 +295,7 @@ def _counted(name: str, value: int | None, low: int = 0) -> int | None:
     return int(value)
 
 
-def _packed(path: str, found: dict[str, Any], packed: Pipeline) -> PackResult:
+def _pack_result(path: str, found: dict[str, Any], packed: Pipeline) -> PackResult:
     """Returns the result for the engine's plain data."""
     near = found.pop("fidelity")
     if near is not None:

@@ -147,9 +147,11 @@ class Pipeline(RecordSelection, DeclaredFields):
             raise ConfigError(
                 f"decode: decoding comes before {before}; write .decode() before it"
             )
-        asked = tuple(sorted(modes.items()))
+        modes_of_fields = tuple(sorted(modes.items()))
         return self._with(
-            _decode=DecodeOptions(orient, verify, dct_scale, max_pixels, asked)
+            _decode=DecodeOptions(
+                orient, verify, dct_scale, max_pixels, modes_of_fields
+            )
         )
 
     def transform(
@@ -317,7 +319,7 @@ class Pipeline(RecordSelection, DeclaredFields):
         Raises:
             ConfigError: ``fn`` takes other arguments, or cannot run in a process.
         """
-        step = FunctionStep.checked(
+        step = FunctionStep.from_arguments(
             fn,
             processes=processes,
             fields=fields,
@@ -353,7 +355,7 @@ class Pipeline(RecordSelection, DeclaredFields):
         Raises:
             ConfigError: ``fn`` takes other arguments.
         """
-        step = FunctionStep.checked(fn, batch=True, fields=fields, output=output)
+        step = FunctionStep.from_arguments(fn, batch=True, fields=fields, output=output)
         return self._with(_python=(*self._python, step))
 
     @_other_libraries.reject_others
@@ -441,7 +443,7 @@ class Pipeline(RecordSelection, DeclaredFields):
         feeding = None
         if feeders is not None:
             workers = feeders.workers or "auto"
-            feeders._check_data(bool(self.source._buffers() or self._held()))
+            feeders._check_data(bool(self.source._buffers() or self._memory_arrays()))
             feeding = (
                 feeders._hosts(),
                 feeders.local == "help",
@@ -506,7 +508,7 @@ class Pipeline(RecordSelection, DeclaredFields):
             raise
 
     def __iter__(self) -> Iterator[Batch]:
-        return iter(self._kept())
+        return iter(self._default_loader())
 
     def __len__(self) -> int:
         """Raises an error: only an open loader has a length.
@@ -525,7 +527,7 @@ class Pipeline(RecordSelection, DeclaredFields):
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state of the loop; see `Loader.state_dict`."""
-        return self._kept().state_dict()
+        return self._default_loader().state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
         """Resumes a run: the next ``for`` loop delivers the rest of its epoch.
@@ -537,9 +539,9 @@ class Pipeline(RecordSelection, DeclaredFields):
         Raises:
             ConfigError: As in `Loader.load_state_dict`.
         """
-        self._kept().load_state_dict(state, strict=strict)
+        self._default_loader().load_state_dict(state, strict=strict)
 
-    def _kept(self) -> Loader:
+    def _default_loader(self) -> Loader:
         """Returns the loader that ``for`` uses; opens it with defaults if needed."""
         loader: Loader | None = self.__dict__.get("_loader")
         if loader is None or loader.closed:
@@ -589,8 +591,8 @@ class Pipeline(RecordSelection, DeclaredFields):
         """
         on_device = None
         if placement is not None or decode != "auto":
-            asked = "auto" if placement is None else placement
-            place = _check.choice("explain", "placement", asked, _PLACEMENTS)
+            requested = "auto" if placement is None else placement
+            place = _check.choice("explain", "placement", requested, _PLACEMENTS)
             on_device = (place, _check.decoder("explain", decode))
         return _core.plan(self._json(), self._handles(), on_device)
 
@@ -661,7 +663,7 @@ class Pipeline(RecordSelection, DeclaredFields):
                 neither argument allows, or belongs to an incomplete dataset.
             OpenError: The file cannot be read.
         """
-        trusted = AllowedFunctions.checked(functions, allow_functions)
+        trusted = AllowedFunctions.from_arguments(functions, allow_functions)
         return cls._from_dict(json.loads(_core.load(os.fspath(path))), trusted=trusted)
 
     def __repr__(self) -> str:
@@ -716,7 +718,7 @@ class Pipeline(RecordSelection, DeclaredFields):
     def _buffers(self) -> list[Any]:
         """Returns the buffers that the description refers to by number."""
         functions = [step.handle() for step in self._python if not step.importable]
-        return [*self.source._buffers(), *self._held(), *functions]
+        return [*self.source._buffers(), *self._memory_arrays(), *functions]
 
     def _handles(self) -> list[Any]:
         """Returns the buffers, and the functions that the description names."""
@@ -732,7 +734,7 @@ class Pipeline(RecordSelection, DeclaredFields):
             "source": self.source._to_dict(),
         }
         # Buffers of the selection are numbered after those of the source.
-        first = len(self.source._buffers()) if self._held() else 0
+        first = len(self.source._buffers()) if self._memory_arrays() else 0
         description |= self._selection_to_dict(first)
         if self._seed is not None:
             shuffle: dict[str, Any] = {"seed": self._seed}

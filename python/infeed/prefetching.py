@@ -105,7 +105,7 @@ class Prefetch(ClosedAtExit):
             if run.interrupted:
                 run.stop()
             # A loop that was left may still make an item of the same iterable.
-            if run.left:
+            if run.has_ended:
                 run.join()
         # Not in the thread: loaders fork their workers here.
         source = loaders.iterator(self._iterable)
@@ -113,7 +113,7 @@ class Prefetch(ClosedAtExit):
         fresh = PrefetchThread(
             self._iterable, source, self._batches, mover, self._state_of
         )
-        for run in [run for run in self._runs if run.left and not run.runs]:
+        for run in [run for run in self._runs if run.has_ended and not run.runs]:
             self._counted = self._counted + run.counts
             self._runs.remove(run)
         self._runs.append(fresh)
@@ -170,7 +170,7 @@ class StatefulPrefetch(Prefetch):
         loaders do. Then this is the iterable's own state.
         """
         last = self._runs[-1] if self._runs else None
-        if last is not None and not last.left:
+        if last is not None and not last.has_ended:
             return last.state
         # After this, no thread makes an item.
         self.close()
@@ -250,10 +250,10 @@ def _equal(a: Any, b: Any) -> bool:
 def _no_end(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Returns the function with StopIteration as an error, and not the last item."""
 
-    def called(item: Any) -> Any:
+    def call(item: Any) -> Any:
         try:
             return function(item)
         except StopIteration as error:
             raise RuntimeError(f"overlap: {name} raised StopIteration") from error
 
-    return called
+    return call

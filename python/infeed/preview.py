@@ -140,7 +140,7 @@ def _cell(name: str, item: Any, stage: Stage) -> str:
     if pixels is None:
         return f"{caption}<br>{html.escape(repr(item.tolist())[:100])}"
     if stage.objects is not None:
-        pixels = _tinted(pixels, stage.objects)
+        pixels = _tint(pixels, stage.objects)
     for box in stage.boxes:
         _outline(pixels, box)
     for point in stage.points:
@@ -187,7 +187,7 @@ def rgb_or_gray(item: np.ndarray) -> np.ndarray | None:
     return item[:, :, :3]
 
 
-def _tinted(pixels: np.ndarray, objects: np.ndarray) -> np.ndarray:
+def _tint(pixels: np.ndarray, objects: np.ndarray) -> np.ndarray:
     """Returns pixels with a colour laid over each object."""
     if pixels.shape[:2] != objects.shape:
         return pixels

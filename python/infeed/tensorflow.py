@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from infeed import _core
-from infeed._adapter import AdapterLoader, BatchForm
+from infeed._adapter import AdapterLoader, BatchType
 from infeed._device_copies import BatchCopier, gpu_error
 from infeed.batch import Batch
 from infeed.errors import ClosedError, ConfigError, DeviceError
@@ -58,22 +58,24 @@ class Loader(AdapterLoader):
         **options: Any,
     ):
         super().__init__(pipeline, options)
-        self._form = BatchForm(self, form)
+        self._batch_type = BatchType(self, form)
 
     def __iter__(self) -> Iterator[Any]:
         """Begins the next epoch, or the rest of a resumed one."""
         if self.device is None:
-            return self._begin(self._converted)
-        steps, form = len(self.loader), self._form
+            return self._begin(self._convert_batch)
+        steps, batch_type = len(self.loader), self._batch_type
         devices = self._options.get("devices")
         if devices is None:
-            return self._begin_ahead(BatchCopier(steps, form, [_copies], _kept))
+            return self._begin_ahead(
+                BatchCopier(steps, batch_type, [_copies], _host_column)
+            )
 
         # It must not refer to this object, which holds the loop that ends its thread.
         def each(*parts: dict[str, Any]) -> tuple[Any, ...]:
-            return tuple(form(part) for part in parts)
+            return tuple(batch_type(part) for part in parts)
 
-        copies = BatchCopier(steps, each, [_copies] * len(devices), _kept)
+        copies = BatchCopier(steps, each, [_copies] * len(devices), _host_column)
         return self._begin_ahead(copies)
 
     def dataset(self) -> Any:
@@ -98,7 +100,7 @@ class Loader(AdapterLoader):
             )
         columns = self.pipeline.shapes
         rows = self._rows()
-        signature = self._form(
+        signature = self._batch_type(
             {name: _spec(column, rows) for name, column in columns.items()}
         )
         loader = weakref.ref(self)
@@ -119,11 +121,13 @@ class Loader(AdapterLoader):
 
             def join(*batch: Any) -> Any:
                 # tf.data passes tuples as several arguments, other types as one.
-                (parts,) = batch if self._form.kind != "tuple" else (batch,)
+                (parts,) = batch if self._batch_type.kind != "tuple" else (batch,)
                 if not isinstance(parts, dict):
                     parts = dict(zip(columns, parts, strict=True))
-                joined = {name: _ragged(parts[name]) for name in ragged}
-                return self._form({name: parts[name] for name in columns} | joined)
+                joined = {name: _ragged_tensor(parts[name]) for name in ragged}
+                return self._batch_type(
+                    {name: parts[name] for name in columns} | joined
+                )
 
             dataset = dataset.map(join)
         if self.state_dict()["position"] == 0:
@@ -152,14 +156,14 @@ class Loader(AdapterLoader):
             return None
         return int(state["batch"]) // int(self._options.get("world_size", 1))
 
-    def _converted(self, batch: Batch) -> Any:
-        return self._form({name: _tensor(part) for name, part in batch.columns()})
+    def _convert_batch(self, batch: Batch) -> Any:
+        return self._batch_type({name: _tensor(part) for name, part in batch.columns()})
 
     def _as_numpy(self, batch: Batch) -> Any:
         def plain(part: Any) -> Any:
             return np.array(part, object) if isinstance(part, list) else part
 
-        return self._form({name: plain(part) for name, part in batch.items()})
+        return self._batch_type({name: plain(part) for name, part in batch.items()})
 
 
 def _tensor(column: Any) -> Any:
@@ -167,12 +171,12 @@ def _tensor(column: Any) -> Any:
     if isinstance(column, list):
         return tf.constant(column, tf.string)
     if isinstance(column, tuple):
-        return _ragged(tuple(_tensor(part) for part in column))
+        return _ragged_tensor(tuple(_tensor(part) for part in column))
     # The tensor holds the capsule, which holds the memory.
     return tf.experimental.dlpack.from_dlpack(column.__dlpack__())
 
 
-def _kept(_name: str, column: Any) -> Any:
+def _host_column(_name: str, column: Any) -> Any:
     """Returns a column in host memory, in a batch on a device."""
     return _tensor(column)
 
@@ -189,7 +193,7 @@ def _copies(
         The copies, and a function that waits for them.
     """
     imported = [tf.experimental.dlpack.from_dlpack(a.__dlpack__()) for a in arrays]
-    made = [_copied(tensor) for tensor in imported]
+    made = [_copy_tensor(tensor) for tensor in imported]
 
     def wait() -> None:
         tf.test.experimental.sync_devices()
@@ -213,7 +217,7 @@ _SNAPSHOT_TYPES = frozenset(
 _COPIED_AS = {tf.uint32: tf.int32, tf.uint64: tf.int64}
 
 
-def _copied(tensor: Any) -> Any:
+def _copy_tensor(tensor: Any) -> Any:
     """Copies a tensor into TensorFlow's own memory on the same device.
 
     `tf.identity` would share the memory.
@@ -268,7 +272,7 @@ def _check_gpu(device: str) -> None:
         )
 
 
-def _ragged(parts: Any) -> Any:
+def _ragged_tensor(parts: Any) -> Any:
     values, offsets = parts
     return tf.RaggedTensor.from_row_splits(values, offsets, validate=False)
 

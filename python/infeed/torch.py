@@ -10,7 +10,7 @@ import torch.distributed
 import torch.utils.data
 
 from infeed import _check, _core
-from infeed._adapter import AdapterLoader, BatchForm, rank_within
+from infeed._adapter import AdapterLoader, BatchType, rank_within
 from infeed._torch_tensors import tensor_of
 from infeed.batch import Batch
 from infeed.errors import ConfigError, IteratorError, LoaderError
@@ -86,7 +86,7 @@ class Loader(AdapterLoader, torch.utils.data.IterableDataset):
         **options: Any,
     ):
         super().__init__(pipeline, options)
-        self._form = BatchForm(self, form)
+        self._batch_type = BatchType(self, form)
         self._own = own if own is None else _check.flag("Loader", "own", own)
         rank_within(self, rank, world_size, (0, 1))
         self._rank, self._world_size = rank, world_size
@@ -102,7 +102,7 @@ class Loader(AdapterLoader, torch.utils.data.IterableDataset):
                 "infeed.torch.Loader in a worker of a DataLoader: each worker would "
                 "deliver all batches; use num_workers=0, infeed has its own threads"
             )
-        return self._begin(self._converted)
+        return self._begin(self._convert_batch)
 
     def next_into(
         self, tensors: Mapping[str, torch.Tensor] | Sequence[Mapping[str, torch.Tensor]]
@@ -119,11 +119,11 @@ class Loader(AdapterLoader, torch.utils.data.IterableDataset):
             running.end()
         return self.loader.next_into(tensors)
 
-    def _converted(self, batch: Batch | tuple[Batch, ...]) -> Any:
+    def _convert_batch(self, batch: Batch | tuple[Batch, ...]) -> Any:
         if isinstance(batch, tuple):
-            return tuple(self._converted(part) for part in batch)
+            return tuple(self._convert_batch(part) for part in batch)
         own = self._own
-        return self._form({name: _tensors(c, own) for name, c in batch.columns()})
+        return self._batch_type({name: _tensors(c, own) for name, c in batch.columns()})
 
     def _find_rank(self) -> tuple[int, int]:
         return rank_within(self, self._rank, self._world_size, process_rank())
@@ -206,7 +206,7 @@ class Sampler(torch.utils.data.Sampler):
         Raises:
             ConfigError: The ranks cannot share a batch evenly.
         """
-        rank, _ = self._shared()
+        rank, _ = self._rank_and_size()
         if self._running_epoch is not None:
             # The last epoch has ended, or this loop begins it again.
             again = self._again and self._handed < len(self)
@@ -239,7 +239,7 @@ class Sampler(torch.utils.data.Sampler):
     @property
     def per_rank(self) -> int:
         """Samples per step on this rank: the batch size for its DataLoader."""
-        return self._batch // self._shared()[1]
+        return self._batch // self._rank_and_size()[1]
 
     @property
     def epoch(self) -> int:
@@ -294,7 +294,7 @@ class Sampler(torch.utils.data.Sampler):
                 "load_state_dict: state_dict must be the result of Sampler.state_dict()"
             )
         differs = [
-            f"{name} is {own[name]}, was {_check.shown(state_dict[name])}"
+            f"{name} is {own[name]}, was {_check.display(state_dict[name])}"
             for name in own
             if name not in ("epoch", "position") and own[name] != state_dict[name]
         ]
@@ -326,7 +326,7 @@ class Sampler(torch.utils.data.Sampler):
             yield from _core.order(count, self._seed, epoch, start, stop)
             begin += stop - start
 
-    def _shared(self) -> tuple[int, int]:
+    def _rank_and_size(self) -> tuple[int, int]:
         """Returns rank and world size, after checking that they divide each batch."""
         found = process_rank()
         rank, world_size = rank_within(self, self._rank, self._world_size, found)

@@ -22,7 +22,7 @@ class Bucket(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.objects: dict[str, bytes] = {}
         self.uploads: dict[str, dict[int, bytes]] = {}
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.lock = threading.Lock()
         # Makes the page with this number of a list that has no end; None: all objects.
         self.endless: _Pages | None = None
@@ -75,21 +75,21 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def _asked(self) -> tuple[str, dict[str, str], bytes]:
+    def _parse_request(self) -> tuple[str, dict[str, str], bytes]:
         """Returns key, query and body of a request."""
         url = urlsplit(self.path)
         query = parse_qs(url.query, keep_blank_values=True)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         key = unquote(url.path).lstrip("/")
         with self.server.lock:
-            self.server.asked.append(f"{self.command} {key}")
+            self.server.requests.append(f"{self.command} {key}")
         return key, {name: values[0] for name, values in query.items()}, body
 
     def do_HEAD(self) -> None:
         self.do_GET()
 
     def do_GET(self) -> None:
-        key, query, _ = self._asked()
+        key, query, _ = self._parse_request()
         if "list-type" in query:
             self._list(key.rstrip("/") + "/", query)
             return
@@ -135,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._xml("ListBucketResult", "".join([*lines, *common]))
 
     def _page(self, prefix: str, endless: _Pages) -> None:
-        names, token = endless(len(self.server.asked))
+        names, token = endless(len(self.server.requests))
         entries = (
             f"<Contents><Key>{prefix}{name}</Key><Size>9</Size>"
             "<LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
@@ -146,7 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._xml("ListBucketResult", more + "".join(entries))
 
     def do_PUT(self) -> None:
-        key, query, body = self._asked()
+        key, query, body = self._parse_request()
         with self.server.lock:
             if "uploadId" in query:
                 parts = self.server.uploads[query["uploadId"]]
@@ -159,7 +159,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._give(200, ETag=_tag(body))
 
     def do_POST(self) -> None:
-        key, query, body = self._asked()
+        key, query, body = self._parse_request()
         with self.server.lock:
             if "delete" in query:
                 for name in ElementTree.fromstring(body).iter():
@@ -173,14 +173,14 @@ class _Handler(BaseHTTPRequestHandler):
                 tag = f"<ETag>{escape(_tag(whole))}</ETag>"
                 answer = ("CompleteMultipartUploadResult", tag)
             else:
-                name = f"upload-{len(self.server.asked)}"
+                name = f"upload-{len(self.server.requests)}"
                 self.server.uploads[name] = {}
                 reported = f"<UploadId>{name}</UploadId>"
                 answer = ("InitiateMultipartUploadResult", reported)
         self._xml(*answer)
 
     def do_DELETE(self) -> None:
-        key, query, _ = self._asked()
+        key, query, _ = self._parse_request()
         with self.server.lock:
             if "uploadId" in query:
                 self.server.uploads.pop(query["uploadId"], None)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 
-class Stopped(NamedTuple):
+class StoppedScript(NamedTuple):
     """Output of a script after it was interrupted, and the time until then."""
 
     reported: list[str]
@@ -19,14 +19,14 @@ class Stopped(NamedTuple):
     ended_s: float
 
 
-def result_in_fork(tell: Callable[[], object]) -> str:
+def result_in_fork(function: Callable[[], object]) -> str:
     """Returns the text of a function's result or error in a forked child."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         # pytest must continue in the parent only.
         try:
-            os.write(writer, str(tell()).encode())
+            os.write(writer, str(function()).encode())
         except BaseException as error:
             os.write(writer, repr(error).encode())
         finally:
@@ -39,7 +39,7 @@ def result_in_fork(tell: Callable[[], object]) -> str:
 
 
 @contextlib.contextmanager
-def started(
+def start_script(
     script: str, *arguments: str, limit_s: float = 60, **options: object
 ) -> Iterator[subprocess.Popen[str]]:
     """Starts a script, waits for its line ``ready``, and kills it when the block ends.
@@ -60,9 +60,9 @@ def started(
             process.kill()
 
 
-def interrupted(script: str, *arguments: str, after_s: float = 0) -> Stopped:
+def interrupt_script(script: str, *arguments: str, after_s: float = 0) -> StoppedScript:
     """Runs a script that prints ``ready``, and interrupts it some time after that."""
-    with started(script, *arguments) as process:
+    with start_script(script, *arguments) as process:
         if after_s:
             try:
                 process.wait(timeout=after_s)
@@ -70,10 +70,10 @@ def interrupted(script: str, *arguments: str, after_s: float = 0) -> Stopped:
                 pass
             else:
                 raise AssertionError("the script ended before it was interrupted")
-        asked = time.monotonic()
+        sent_at = time.monotonic()
         process.send_signal(signal.SIGINT)
         reported = process.stdout.readline()
-        answered_s = time.monotonic() - asked
+        answered_s = time.monotonic() - sent_at
         reported += process.stdout.read()
         assert process.wait(timeout=30) == 0
-        return Stopped(reported.split(), answered_s, time.monotonic() - asked)
+        return StoppedScript(reported.split(), answered_s, time.monotonic() - sent_at)

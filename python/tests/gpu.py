@@ -100,10 +100,10 @@ _pointer.restype, _pointer.argtypes = (
 _rename = ctypes.pythonapi.PyCapsule_SetName
 _rename.restype, _rename.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.c_char_p]
 # Capsules store a pointer to the name and not a copy.
-_TAKEN = b"used_dltensor"
+_TAKEN_NAME = b"used_dltensor"
 
 
-class Taken:
+class TakenBatch:
     """A tensor imported through DLPack. Dropping it releases it."""
 
     _managed = None
@@ -111,7 +111,7 @@ class Taken:
     def __init__(self, array, stream):
         capsule = array.__dlpack__(stream=stream)
         address = _pointer(capsule, b"dltensor")
-        assert _rename(capsule, _TAKEN) == 0
+        assert _rename(capsule, _TAKEN_NAME) == 0
         self._managed = ctypes.cast(address, ctypes.POINTER(_Managed))
         tensor = self._managed.contents.tensor
         self.shape = tuple(tensor.shape[: tensor.ndim])
@@ -175,7 +175,7 @@ class Gpu:
         """Enqueues work that never ends."""
         self.call("fake_hang", ctypes.c_size_t(stream))
 
-    def pinned(self, shape, dtype) -> np.ndarray:
+    def pinned_array(self, shape, dtype) -> np.ndarray:
         """Returns a pinned array, which the GPU writes in the order of a stream."""
         array = np.zeros(shape, dtype)
         address, size = (
@@ -186,7 +186,7 @@ class Gpu:
         self._pinned.append(array)
         return array
 
-    def fetch(self, taken: Taken, stream: int, into: np.ndarray | None = None):
+    def fetch(self, taken: TakenBatch, stream: int, into: np.ndarray | None = None):
         """Copies a tensor in the order of a stream; pinned memory is filled later."""
         if into is None:
             into = np.zeros(taken.shape, taken.dtype)

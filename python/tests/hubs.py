@@ -25,7 +25,7 @@ class Hub(ThreadingHTTPServer):
             for path in sorted(folder.rglob("*"))
             if path.is_file()
         }
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         # Whether lists have no end.
         self.is_endless = False
 
@@ -92,7 +92,7 @@ class _HubHandler(_Handler):
     def do_GET(self) -> None:
         url = urlsplit(self.path)
         path, query = unquote(url.path), parse_qs(url.query)
-        self.server.asked.append(f"{self.command} {path}")
+        self.server.requests.append(f"{self.command} {path}")
         api = f"/api/datasets/{self.server.dataset}"
         resolved = f"/datasets/{self.server.dataset}/resolve/{COMMIT}/"
         if path == f"{api}/revision/main":
@@ -113,7 +113,7 @@ class _HubHandler(_Handler):
     def _tree(self, folder: str, deep: bool, query: dict[str, list[str]]) -> None:
         prefix = f"{folder}/" if folder else ""
         if self.server.is_endless:
-            number = len(self.server.asked)
+            number = len(self.server.requests)
             files = [f"{prefix}{number}_{n}.png" for n in range(1000)]
             entries = [{"type": "file", "path": path, "size": 9} for path in files]
             address = f"{self.server.url}{self.path.split('?')[0]}?cursor={number}"

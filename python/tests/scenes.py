@@ -20,9 +20,9 @@ COLOURS = np.array(
 class Scenes:
     """Images of coloured rectangles that do not overlap, with boxes and labels."""
 
-    def __init__(self, count, seed=0, encode=None, form="xyxy", normalized=False):
+    def __init__(self, count, seed=0, encode=None, format="xyxy", normalized=False):
         self.rng = np.random.default_rng(seed)
-        self.encode, self.form, self.normalized = encode, form, normalized
+        self.encode, self.format, self.normalized = encode, format, normalized
         self.made = [self.scene(index) for index in range(count)]
 
     def scene(self, index):
@@ -48,19 +48,21 @@ class Scenes:
         image, boxes, labels = self.made[index]
         return {
             "image": image if self.encode is None else self.encode(image, index),
-            "boxes": written(boxes, self.form, self.normalized, (HEIGHT, WIDTH)),
+            "boxes": convert_boxes(
+                boxes, self.format, self.normalized, (HEIGHT, WIDTH)
+            ),
             "labels": labels,
         }
 
 
-def written(boxes, form="xyxy", normalized=False, size=(1, 1)):
+def convert_boxes(boxes, format="xyxy", normalized=False, size=(1, 1)):
     """Returns boxes of left, top, right and bottom in another format."""
     x1, y1, x2, y2 = np.asarray(boxes, np.float32).reshape(-1, 4).T
     columns = {
         "xyxy": (x1, y1, x2, y2),
         "xywh": (x1, y1, x2 - x1, y2 - y1),
         "cxcywh": ((x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1),
-    }[form]
+    }[format]
     height, width = size if normalized else (1, 1)
     return np.stack(columns, 1) / np.array([width, height, width, height], np.float32)
 

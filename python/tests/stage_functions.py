@@ -11,7 +11,7 @@ import numpy as np
 CRASHED = "INFEED_TEST_CRASHED"
 
 
-def halved(sample):
+def halve(sample):
     """Returns every second row and column of the image as float32, and the label."""
     image = sample["image"][::2, ::2]
     return {"image": image.astype(np.float32) / 255, "label": sample["label"]}
@@ -23,7 +23,7 @@ def noisy(sample, rng):
     return {"noise": noise, "twice": rng.integers(0, 2**60), "label": sample["label"]}
 
 
-def keyed(sample, *, rng):
+def keyword_noise(sample, *, rng):
     """Receives the generator as a keyword."""
     return {"noise": rng.standard_normal(4)}
 
@@ -34,7 +34,7 @@ def in_place(sample):
     return sample
 
 
-def kept(sample, seen=[]):  # noqa: B006
+def keep_input(sample, seen=[]):  # noqa: B006
     """Keeps its input, which must not change later."""
     seen.append((sample["image"], sample["image"].copy()))
     whole = all((image == copy).all() for image, copy in seen)
@@ -74,7 +74,7 @@ def exits(sample):
     return {"x": sample["x"] * 2}
 
 
-def stuck(sample):
+def block(sample):
     """Never returns, except for the first sample."""
     while sample["x"] > 0:
         time.sleep(0.05)
@@ -95,7 +95,7 @@ def printing(sample):
     return {"x": sample["x"]}
 
 
-def mixed(batch, rng):
+def mix(batch, rng):
     """Mixes each image with that of the next row, as MixUp does."""
     weight = rng.beta(0.4, 0.4)
     image = batch["image"].astype(np.float32)
@@ -106,7 +106,7 @@ def mixed(batch, rng):
     return {"image": mixed_image, "label": soft.astype(np.float32)}
 
 
-def brightened(batch):
+def brighten(batch):
     """Changes the batch in place."""
     batch["image"] += 1
     return batch
@@ -128,12 +128,12 @@ def brightened_label(batch):
     return batch
 
 
-def unchanged(fields):
+def identity(fields):
     """Returns a sample or a batch unchanged."""
     return fields
 
 
-def boxed(sample):
+def make_boxes(sample):
     """Returns as many boxes as its number, as lists of Python."""
     number = int(sample["x"])
     boxes = [[number, 0, 1, 1]] * number
@@ -146,7 +146,7 @@ def limits(sample):
     return {"x": np.array([int(os.environ.get(name, 0)) for name in names])}
 
 
-def drawn(sample):
+def draw(sample):
     """Draws from the generators of its process."""
     return {"x": np.array([random.random(), np.random.rand()])}
 

@@ -35,7 +35,7 @@ class Photos:
         return np.ascontiguousarray(pixels[..., ::-1] if self.swapped else pixels), 1
 
 
-def compared(*, swapped: bool):
+def compare_photos(*, swapped: bool):
     records = infeed.Pipeline(infeed.sources.Items(Photos(swapped=False)))
     return compare_samples(Photos(swapped=swapped), records.transform(T.Resize(24)))
 
@@ -53,7 +53,7 @@ def pictures(text: str) -> list[np.ndarray]:
 
 
 def test_swapped_channels_are_shown_next_to_each_other():
-    equivalence = compared(swapped=True)
+    equivalence = compare_photos(swapped=True)
 
     text = page("DataLoader", FINDINGS, equivalence, RATES, "decoding limits", "code")
 
@@ -67,7 +67,9 @@ def test_swapped_channels_are_shown_next_to_each_other():
 
 
 def test_the_page_has_all_facts_and_no_pictures_of_equal_samples():
-    text = page("DataLoader", FINDINGS, compared(swapped=False), RATES, "decoding", "x")
+    text = page(
+        "DataLoader", FINDINGS, compare_photos(swapped=False), RATES, "decoding", "x"
+    )
 
     assert pictures(text) == []
     for fact in (
@@ -124,7 +126,7 @@ def test_an_adopted_loader_writes_its_page(tmp_path):
     records = infeed.Pipeline(infeed.sources.Items(Photos(swapped=False)))
     gain = Gain((1.0,), (2.0,))
     adopted = infeed.Adopted(
-        records.batch(2), FINDINGS, compared(swapped=True), gain, "limit"
+        records.batch(2), FINDINGS, compare_photos(swapped=True), gain, "limit"
     )
 
     adopted.save_html(tmp_path / "page.html")

@@ -6,7 +6,7 @@ import pytest
 import infeed
 from infeed import sources
 from infeed.adopting import adopted, record_draws
-from infeed.adopting.equivalence import Equivalence, _compared_draws
+from infeed.adopting.equivalence import Equivalence, _compare_draws
 from infeed.adopting.folder_records import class_records, listed_files
 
 
@@ -76,7 +76,7 @@ def test_differences_of_floats_are_levels_of_8_bits(largest, differing, text):
     assert text in str(found)
 
 
-def drawn(at, dropped):
+def draw_samples(at, dropped):
     """Returns 20 samples of a draw; `dropped` are those without their last label."""
     rng = np.random.default_rng(at)
     image = [rng.integers(0, 256, (4, 4, 3)).astype(np.uint8) for _ in range(20)]
@@ -86,18 +86,18 @@ def drawn(at, dropped):
     ]
 
 
-def compared(theirs, ours):
+def compare_labels(theirs, ours):
     """Compares draws; the arguments are the samples without a label, by draw."""
-    return _compared_draws(
+    return _compare_draws(
         list(range(20)),
-        lambda at: (drawn(at, theirs(at)), drawn(100 + at, ours(at))),
+        lambda at: (draw_samples(at, theirs(at)), draw_samples(100 + at, ours(at))),
         None,
         is_random=True,
     )
 
 
 def test_a_rare_draw_that_the_first_draws_of_the_dataset_do_not_show_is_no_difference():
-    found = compared(
+    found = compare_labels(
         lambda at: {5} if at == 9 else {}, lambda at: {3} if at == 1 else {}
     )
 
@@ -106,13 +106,13 @@ def test_a_rare_draw_that_the_first_draws_of_the_dataset_do_not_show_is_no_diffe
 
 
 def test_a_field_that_only_the_pipeline_changes_is_a_difference():
-    found = compared(lambda at: {}, lambda at: {at % 20})
+    found = compare_labels(lambda at: {}, lambda at: {at % 20})
 
     assert "labels is the same in all draws of the dataset" in found.problems[0]
     assert "the pipeline changes it in 32 of 640" in found.problems[0]
 
 
-class Counted:
+class CountedImages:
     """Numbers whose reads are counted."""
 
     def __init__(self, count):
@@ -127,7 +127,7 @@ class Counted:
 
 
 def test_draws_read_no_other_records():
-    numbers = Counted(50)
+    numbers = CountedImages(50)
     records = infeed.Pipeline(sources.Items(numbers))
 
     with record_draws.RecordDraws(records, 50, [7, 3, 40]) as found:
@@ -141,7 +141,7 @@ def test_draws_read_no_other_records():
 
 
 def test_draws_of_a_selection_are_found_by_their_row():
-    records = infeed.Pipeline(sources.Items(Counted(50))).take(20)
+    records = infeed.Pipeline(sources.Items(CountedImages(50))).take(20)
 
     with record_draws.RecordDraws(records, 20, [7, 3]) as found:
         assert [int(sample["x"][0]) for sample in found.of(1)] == [7, 3]

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 from PIL import Image
-from test_detection import BOX, detection, moved, one_image
+from test_detection import BOX, detection, move_boxes, one_image
 
 import infeed
 from infeed import sources
@@ -38,10 +38,10 @@ def test_a_warp_moves_a_box_around_its_corners_as_torchvision_does():
     for angle, scale in ((25, 1), (-70, 0.5), (180, 1.2)):
         step = T.RandomAffine((angle, angle), scale=(scale, scale))
         expected = affine_corners(BOX, angle, scale, (40, 60))
-        np.testing.assert_allclose(moved([BOX], step), [expected], atol=1e-4)
+        np.testing.assert_allclose(move_boxes([BOX], step), [expected], atol=1e-4)
         turn = T.RandomRotation((angle, angle))
         expected = affine_corners(BOX, -angle, 1, (40, 60))
-        np.testing.assert_allclose(moved([BOX], turn), [expected], atol=1e-4)
+        np.testing.assert_allclose(move_boxes([BOX], turn), [expected], atol=1e-4)
 
 
 def affine_reference(image, angle, translate, scale, fill):

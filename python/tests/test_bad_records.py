@@ -17,7 +17,7 @@ from infeed import transforms as T
 
 
 @pytest.fixture
-def damaged(segmentation, tmp_path):
+def damaged_images(segmentation, tmp_path):
     """The images of `segmentation` without labels; two are truncated."""
     shutil.copytree(segmentation.image, tmp_path / "images")
     for name in ("003.png", "007.png"):
@@ -35,8 +35,8 @@ def records(batches) -> list[list[int]]:
     return [[record for record, _ in batch.records] for batch in batches]
 
 
-def test_stop_raises_at_the_bad_record_with_file_and_reason(damaged):
-    with damaged.open() as loader:
+def test_stop_raises_at_the_bad_record_with_file_and_reason(damaged_images):
+    with damaged_images.open() as loader:
         with pytest.raises(infeed.DecodeError, match=r"003\.png") as caught:
             next(iter(loader))
 
@@ -47,16 +47,16 @@ def test_stop_raises_at_the_bad_record_with_file_and_reason(damaged):
         )
 
 
-def test_batches_before_a_bad_record_are_delivered(damaged):
-    with damaged.batch(3).open() as loader:
+def test_batches_before_a_bad_record_are_delivered(damaged_images):
+    with damaged_images.batch(3).open() as loader:
         batches = iter(loader)
         assert records([next(batches)]) == [[0, 1, 2]]
         with pytest.raises(infeed.DecodeError):
             next(batches)
 
 
-def test_skip_fills_the_rows_with_the_next_records(damaged, segmentation):
-    with damaged.open(on_error="skip") as loader:
+def test_skip_fills_the_rows_with_the_next_records(damaged_images, segmentation):
+    with damaged_images.open(on_error="skip") as loader:
         batches = [(b.records, b["image"].copy()) for b in loader]
         bad = loader.bad_records
 
@@ -76,10 +76,10 @@ def test_skip_fills_the_rows_with_the_next_records(damaged, segmentation):
     assert all(entry.reason for entry in bad)
 
 
-def test_substitute_keeps_batches_full_and_is_the_same_on_every_run(damaged):
+def test_substitute_keeps_batches_full_and_is_the_same_on_every_run(damaged_images):
     runs = []
     for workers in (1, 5):
-        with damaged.open(on_error="substitute", workers=workers) as loader:
+        with damaged_images.open(on_error="substitute", workers=workers) as loader:
             runs.append(records(loader))
             assert {entry.index for entry in loader.bad_records} == {3, 7}
 
@@ -88,16 +88,16 @@ def test_substitute_keeps_batches_full_and_is_the_same_on_every_run(damaged):
     assert not {3, 7} & {record for batch in runs[0] for record in batch}
 
 
-def test_max_bad_stops_a_run_with_mostly_bad_records(damaged):
+def test_max_bad_stops_a_run_with_mostly_bad_records(damaged_images):
     with (
-        damaged.open(on_error="skip", max_bad=1) as loader,
+        damaged_images.open(on_error="skip", max_bad=1) as loader,
         pytest.raises(infeed.TooManyBadRecordsError, match="max_bad=1"),
     ):
         records(loader)
 
 
-def test_a_bad_record_is_listed_once_if_it_is_read_again(damaged):
-    with damaged.open(on_error="substitute", max_bad=2) as loader:
+def test_a_bad_record_is_listed_once_if_it_is_read_again(damaged_images):
+    with damaged_images.open(on_error="substitute", max_bad=2) as loader:
         first = records(loader)
         records(loader)
         listed = [entry.index for entry in loader.bad_records]
@@ -111,8 +111,8 @@ def test_a_bad_record_is_listed_once_if_it_is_read_again(damaged):
         assert [record for _, _, record in loader.state_dict()["bad"]] == listed
 
 
-def test_a_state_without_bad_records_has_the_same_keys(damaged):
-    with damaged.open(on_error="substitute") as loader:
+def test_a_state_without_bad_records_has_the_same_keys(damaged_images):
+    with damaged_images.open(on_error="substitute") as loader:
         before = loader.state_dict()
         records(loader)
 
@@ -154,11 +154,11 @@ class Interrupting(logging.Handler):
         raise KeyboardInterrupt
 
 
-def test_an_exception_while_a_warning_is_logged_loses_no_batch(damaged):
+def test_an_exception_while_a_warning_is_logged_loses_no_batch(damaged_images):
     handler = Interrupting(logging.WARNING)
-    with damaged.open(workers=1, on_error="substitute") as loader:
+    with damaged_images.open(workers=1, on_error="substitute") as loader:
         expected = records(loader)
-    with damaged.open(workers=1, on_error="substitute") as loader:
+    with damaged_images.open(workers=1, on_error="substitute") as loader:
         batches, found = iter(loader), []
         logging.getLogger("infeed").addHandler(handler)
         try:

@@ -11,7 +11,7 @@ GROUPS = np.array([10, -3, 10, 7])[np.arange(RECORDS) % 4]
 BATCH = 8
 
 
-def numbered(groups=GROUPS) -> infeed.Pipeline:
+def numbered_records(groups=GROUPS) -> infeed.Pipeline:
     source = sources.Memory(number=np.arange(RECORDS))
     return infeed.Pipeline(source).shuffle(seed=3).batch_groups(groups).batch(BATCH)
 
@@ -22,7 +22,7 @@ def epoch(pipeline, **options):
 
 
 def test_batches_have_one_group_until_the_last_ones_and_nothing_is_lost():
-    batches = epoch(numbered())
+    batches = epoch(numbered_records())
 
     assert sorted(np.concatenate(batches)) == list(range(RECORDS))
     uniform = [len(set(GROUPS[batch])) == 1 for batch in batches]
@@ -31,13 +31,13 @@ def test_batches_have_one_group_until_the_last_ones_and_nothing_is_lost():
 
 
 def test_the_number_of_workers_changes_nothing_and_a_run_resumes_in_the_middle():
-    whole = epoch(numbered(), workers=1)
+    whole = epoch(numbered_records(), workers=1)
 
-    with numbered().open(workers=2) as loader:
+    with numbered_records().open(workers=2) as loader:
         batches = iter(loader)
         first = [np.array(next(batches)["number"]) for _ in range(5)]
         state = loader.state_dict()
-    with numbered().open(workers=2) as loader:
+    with numbered_records().open(workers=2) as loader:
         loader.load_state_dict(state)
         rest = [np.array(batch["number"]) for batch in loader]
 
@@ -45,19 +45,19 @@ def test_the_number_of_workers_changes_nothing_and_a_run_resumes_in_the_middle()
 
 
 def test_a_state_of_other_groups_is_rejected():
-    with numbered().open() as loader:
+    with numbered_records().open() as loader:
         next(iter(loader))
         state = loader.state_dict()
 
     with (
-        numbered(np.arange(RECORDS) % 2).open() as loader,
+        numbered_records(np.arange(RECORDS) % 2).open() as loader,
         pytest.raises(infeed.ConfigError, match="belongs to another run"),
     ):
         loader.load_state_dict(state)
 
 
 def test_all_ranks_have_the_same_group_in_a_step():
-    pipeline = numbered().batch(BATCH, tail="wrap")
+    pipeline = numbered_records().batch(BATCH, tail="wrap")
     ranks = [epoch(pipeline, rank=rank, world_size=2) for rank in range(2)]
 
     for one, other in list(zip(*ranks, strict=True))[:10]:
@@ -79,7 +79,7 @@ def test_groups_of_a_file_are_saved_and_those_in_memory_are_not(tmp_path):
 
     loaded = infeed.Pipeline.load(tmp_path / "pipeline.toml")
     np.testing.assert_array_equal(
-        np.concatenate(epoch(loaded)), np.concatenate(epoch(numbered()))
+        np.concatenate(epoch(loaded)), np.concatenate(epoch(numbered_records()))
     )
     assert ".batch_groups(" in repr(loaded)
     with pytest.raises(infeed.ConfigError, match=r"np\.save"):
@@ -87,7 +87,7 @@ def test_groups_of_a_file_are_saved_and_those_in_memory_are_not(tmp_path):
 
 
 def test_selected_records_keep_their_groups():
-    first = numbered().take(40)
+    first = numbered_records().take(40)
 
     batches = epoch(first)
 

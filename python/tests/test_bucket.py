@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from buckets import Bucket, bucket
-from children import interrupted
+from children import interrupt_script
 from feeding import COMMAND
-from test_pack_tasks import Died, apart, files
+from test_pack_tasks import KilledError, apart, files
 
 import infeed
 from infeed import sources
@@ -38,7 +38,7 @@ def below(there: Bucket) -> dict[str, bytes]:
     return there.below("packed/of/photos/")
 
 
-def loaded(path: str | Path) -> list[int]:
+def load_labels(path: str | Path) -> list[int]:
     return [n for batch in infeed.Pipeline.load(path) for n in batch["label"].tolist()]
 
 
@@ -53,18 +53,18 @@ def test_a_bucket_gets_the_bytes_that_a_folder_gets(photos, there, tmp_path):
 
     assert below(there) == files(tmp_path / "one")
     assert (packed.records, packed.bad, bar[-1]) == (30, 0, 30)
-    assert loaded(URL) == loaded(tmp_path / "one")
+    assert load_labels(URL) == load_labels(tmp_path / "one")
     first = next(iter(packed.pipeline))
-    assert first["label"].tolist() == loaded(URL)[:4]
+    assert first["label"].tolist() == load_labels(URL)[:4]
     for name in ("shard-000000.tar", "shard-000000.idx", "infeed-pack.json"):
-        assert f"PUT packed/of/photos/{name}" in there.asked
+        assert f"PUT packed/of/photos/{name}" in there.requests
 
 
 @pytest.mark.parametrize("lives", [1, 3, 6])
 def test_a_killed_call_is_continued(photos, there, tmp_path, lives):
     options = {"to": "tfrecord", "resize_short": 64, "shard_size": 9_000}
     infeed.pack(photos, tmp_path / "one", **options)
-    with pytest.raises(Died):
+    with pytest.raises(KilledError):
         apart(photos, URL, lives=lives, **options)
     with pytest.raises(infeed.ConfigError, match="not finished"):
         infeed.Pipeline.load(URL)
@@ -155,7 +155,7 @@ except KeyboardInterrupt:
 def test_ctrl_c_ends_a_list_without_an_end(there, tmp_path, call):
     there.endless = lambda page: (names_of(page), str(page))
 
-    stopped = interrupted(LIST, call, str(tmp_path / "out"), after_s=2)
+    stopped = interrupt_script(LIST, call, str(tmp_path / "out"), after_s=2)
 
     assert stopped.reported == ["interrupted"]
 
@@ -164,7 +164,7 @@ def test_ctrl_c_ends_a_command_that_lists(there):
     there.endless = lambda page: (names_of(page), str(page))
     command = [*COMMAND, "inspect", "s3://many/d"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        while len(there.asked) < 3:
+        while len(there.requests) < 3:
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         reported = process.stderr.read()

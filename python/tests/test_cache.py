@@ -184,7 +184,7 @@ def test_items_that_never_change_are_made_once(tmp_path):
 
 
 def small(sample):
-    return stage_functions.halved(sample)
+    return stage_functions.halve(sample)
 
 
 def test_results_of_deterministic_functions_are_kept(classification, tmp_path):
@@ -199,17 +199,17 @@ def test_results_of_deterministic_functions_are_kept(classification, tmp_path):
     def on_disk() -> infeed.Cache:
         return infeed.Cache(memory="64MiB", disk=str(tmp_path), limit="64MiB")
 
-    expected, _ = run(stage_functions.halved, None)
+    expected, _ = run(stage_functions.halve, None)
     first = {"deterministic": True, "version": 1}
     for function, cache, version, is_kept in [
-        (stage_functions.halved, on_disk(), first, False),
-        (stage_functions.halved, on_disk(), first, True),
-        (stage_functions.halved, on_disk(), first | {"version": 2}, False),
+        (stage_functions.halve, on_disk(), first, False),
+        (stage_functions.halve, on_disk(), first, True),
+        (stage_functions.halve, on_disk(), first | {"version": 2}, False),
         (small, on_disk(), first, False),
         (small, on_disk(), first, True),
         (lambda sample: small(sample), "64MiB", first, False),
-        (stage_functions.halved, "64KiB", first, False),
-        (stage_functions.halved, on_disk(), {}, False),
+        (stage_functions.halve, "64KiB", first, False),
+        (stage_functions.halve, on_disk(), {}, False),
     ]:
         arrays, stats = run(function, cache, **version)
         assert all(map(np.array_equal, arrays, expected))
@@ -317,14 +317,14 @@ def test_loaders_with_other_labels_or_fields_share_nothing(classification, tmp_p
     names = [path.relative_to(classification.path) for path in files]
     labels = tmp_path / "labels.csv"
 
-    def labelled(label: int) -> infeed.Loader:
+    def open_with_label(label: int) -> infeed.Loader:
         rows = [f"{name},{label}" for name in names]
         labels.write_text("\n".join(["path,label", *rows]))
         source = sources.Folder(str(classification.path), labels=str(labels))
         pipeline = infeed.Pipeline(source).decode().transform(T.Resize([20, 20]))
         return pipeline.batch(4).open(cache="64MiB")
 
-    with labelled(1) as first, labelled(2) as second:
+    with open_with_label(1) as first, open_with_label(2) as second:
         for loader, expected in ((first, 1), (second, 2), (first, 1), (second, 2)):
             for batch in loader:
                 assert batch["label"].tolist() == [expected] * 4

@@ -70,28 +70,28 @@ def test_a_changed_digest_of_a_step_is_reported(soak, one_case, monkeypatch):
     step = soak.Group.step
     calls = []
 
-    def changed(group):
+    def record_step(group):
         found = step(group)
         calls.append(found)
         # The undisturbed run makes the first 12 calls at most.
         return dict.fromkeys(found, "0" * 32) if len(calls) == 13 else found
 
-    monkeypatch.setattr(soak.Group, "step", changed)
+    monkeypatch.setattr(soak.Group, "step", record_step)
     (finding,) = one_case(CASE).tally.findings
     assert "Differs" in finding
 
 
 def test_growth_of_memory_and_of_threads_is_reported(soak):
     def history(rss, threads):
-        return [soak.Held(float(at), rss(at), threads(at), 9) for at in range(100)]
+        return [soak.Resources(float(at), rss(at), threads(at), 9) for at in range(100)]
 
-    def grew(**of):
+    def grow(**of):
         return soak.table(history(**of))[1]
 
     mib = 1 << 20
-    assert not grew(rss=lambda at: 100 * mib, threads=lambda at: 5)
-    assert grew(rss=lambda at: (100 + at) * mib, threads=lambda at: 5)
-    assert grew(rss=lambda at: 100 * mib, threads=lambda at: 5 + at // 50)
+    assert not grow(rss=lambda at: 100 * mib, threads=lambda at: 5)
+    assert grow(rss=lambda at: (100 + at) * mib, threads=lambda at: 5)
+    assert grow(rss=lambda at: 100 * mib, threads=lambda at: 5 + at // 50)
 
 
 # Runs `scripts/fuzz` in a folder, with a program instead of the targets.

@@ -47,7 +47,7 @@ def test_a_wrong_size_raises_with_the_argument(size):
     ],
 )
 def test_values_are_converted_to_their_type(value, kind, expected):
-    found = _check.typed("f", "x", value, kind)
+    found = _check.convert("f", "x", value, kind)
 
     assert found == expected
     assert type(found) is type(expected)
@@ -73,6 +73,6 @@ def test_values_are_converted_to_their_type(value, kind, expected):
 )
 def test_values_of_another_type_raise(value, kind, message):
     with pytest.raises(ConfigError) as caught:
-        _check.typed("f", "x", value, kind)
+        _check.convert("f", "x", value, kind)
 
     assert str(caught.value).startswith(message)

@@ -9,7 +9,7 @@ from PIL import Image
 
 import infeed
 from infeed import DamagedError, sources
-from scenes import STEPS, Scenes, extent, png, rows, written
+from scenes import STEPS, Scenes, convert_boxes, extent, png, rows
 
 
 @pytest.fixture
@@ -23,7 +23,9 @@ def coco(tmp_path):
         (tmp_path / "images" / name).write_bytes(png(image, index))
         number = 100 + index
         images.append({"id": number, "file_name": name, "height": 40, "width": 60})
-        for box, label in zip(written(boxes, "xywh").tolist(), labels, strict=True):
+        for box, label in zip(
+            convert_boxes(boxes, "xywh").tolist(), labels, strict=True
+        ):
             annotations.append(
                 {
                     "id": len(annotations) + 1,
@@ -99,7 +101,7 @@ def test_coco_boxes_move_without_a_declaration(coco):
     assert other["boxes_count"].sum() < batch["boxes_count"].sum()
 
 
-def changed(folder, **values):
+def change_image(folder, **values):
     """Changes the image 100 of the annotation file."""
     path = folder / "instances.json"
     text = json.loads(path.read_text())
@@ -111,7 +113,7 @@ def changed(folder, **values):
 @pytest.mark.parametrize("decoded", [False, True])
 def test_an_image_of_another_size_than_its_annotations_state_is_bad(coco, decoded):
     folder, _, _ = coco
-    changed(folder, width=600, height=400)
+    change_image(folder, width=600, height=400)
     pipeline = infeed.Pipeline(source_of(folder))
     pipeline = pipeline.decode() if decoded else pipeline
 
@@ -129,7 +131,7 @@ def test_an_image_of_another_size_than_its_annotations_state_is_bad(coco, decode
 
 def test_a_missing_image_of_a_list_is_left_out(coco):
     folder, _, _ = coco
-    changed(folder, file_name="gone.png")
+    change_image(folder, file_name="gone.png")
 
     pipeline = infeed.Pipeline(source_of(folder)).decode()
     with pipeline.open(workers=1, on_error="skip") as loader:
@@ -164,7 +166,7 @@ def test_boxes_of_a_turned_image_need_a_turned_image(coco):
             first(source, {})
         with pytest.raises(DamagedError, match=r"60x40 px.*without oriented=False"):
             first(source, {"orient": True}, oriented=False)
-    changed(folder, width=40, height=60)
+    change_image(folder, width=40, height=60)
     with pytest.raises(DamagedError, match="oriented=False"):
         first(plain, {"orient": True})
     found, _ = first(plain, {"orient": True}, oriented=False)
@@ -194,16 +196,16 @@ def test_wrong_coco_files_name_the_entry_and_the_fix(coco):
             infeed.Pipeline(source_of(folder)).open()
         return str(caught.value)
 
-    def changed(**changes):
+    def change_annotation(**changes):
         first, *others = described["annotations"]
         return json.dumps({**described, "annotations": [{**first, **changes}, *others]})
 
-    assert "truncated" in message(changed()[:-20])
-    assert "annotation 1 has category 7" in message(changed(category_id=7))
-    assert "annotation 1 belongs to image 7" in message(changed(image_id=7))
-    assert "annotation 2 occurs twice" in message(changed(id=2))
-    assert "is not JSON" in message(changed(bbox=[1, float("nan"), 3, 4]))
-    assert "annotation 1 of image 101" in message(changed(bbox=[1, 2, -3, 4]))
+    assert "truncated" in message(change_annotation()[:-20])
+    assert "annotation 1 has category 7" in message(change_annotation(category_id=7))
+    assert "annotation 1 belongs to image 7" in message(change_annotation(image_id=7))
+    assert "annotation 2 occurs twice" in message(change_annotation(id=2))
+    assert "is not JSON" in message(change_annotation(bbox=[1, float("nan"), 3, 4]))
+    assert "annotation 1 of image 101" in message(change_annotation(bbox=[1, 2, -3, 4]))
     file.unlink()
     with pytest.raises(infeed.OpenError, match=r"instances\.json"):
         infeed.Pipeline(source_of(folder)).open()
@@ -226,15 +228,15 @@ def test_feeders_deliver_equal_boxes(coco, tmp_path, ragged):
     pipeline = infeed.Pipeline(source_of(folder)).shuffle(2).decode()
     pipeline = pipeline.transform(*STEPS).batch(5, ragged=ragged)
 
-    def delivered(loader):
+    def column_bytes(loader):
         columns = ([c if isinstance(c, tuple) else (c,) for c in b] for b in loader)
         return [[part.tobytes() for c in batch for part in c] for batch in columns]
 
     with pipeline.open(workers=1) as loader:
-        expected = delivered(loader)
+        expected = column_bytes(loader)
     with feeding(pipeline, tmp_path) as (host, _):
         feeders = infeed.Feeders([host], token=TOKEN, local="fallback", deadline=60)
         with pipeline.open(workers=feeders) as loader:
-            assert delivered(loader) == expected
+            assert column_bytes(loader) == expected
             (feeder,) = loader.stats()["feeders"]
             assert feeder["batches"] > 0

@@ -11,7 +11,7 @@ from infeed import transforms as T
 from scenes import png, rows
 
 
-class Labelled(Scenes):
+class LabelledScenes(Scenes):
     """Scenes whose labels say record and object."""
 
     def __getitem__(self, index):
@@ -19,7 +19,7 @@ class Labelled(Scenes):
         return {**found, "labels": found["labels"] + 100 * index, "index": index}
 
 
-def labelled(scenes):
+def labelled_pipeline(scenes):
     ragged = sources.Field(kind="ragged")
     fields = {
         "image": sources.Field(),
@@ -35,7 +35,7 @@ def labelled(scenes):
     return pipeline.shuffle(1)
 
 
-def widened(mask):
+def widen(mask):
     """Returns the pixels up to two pixels around a mask."""
     padded = np.pad(mask, 2)
     height, width = mask.shape
@@ -45,8 +45,10 @@ def widened(mask):
 
 @pytest.mark.parametrize("blending", [True, False])
 def test_pasted_objects_cover_those_below_as_in_torchvisions_reference(blending):
-    scenes = Labelled(44)
-    pipeline = labelled(scenes).transform(T.CopyPaste(blending=blending)).batch(11)
+    scenes = LabelledScenes(44)
+    pipeline = (
+        labelled_pipeline(scenes).transform(T.CopyPaste(blending=blending)).batch(11)
+    )
     pasted = covered = gone = 0
     with pipeline.open(workers=2) as loader:
         for batch in loader:
@@ -70,7 +72,7 @@ def test_pasted_objects_cover_those_below_as_in_torchvisions_reference(blending)
                     np.testing.assert_array_equal(masks[~is_own], chosen_masks)
                     np.testing.assert_array_equal(boxes[~is_own], boxes_of[chosen])
                     alpha = chosen_masks.any(0)
-                    alpha = widened(alpha) if blending else alpha
+                    alpha = widen(alpha) if blending else alpha
                     expected = np.where(alpha[..., None], image_of, own_image)
                     pasted += int(chosen.sum())
                 np.testing.assert_array_equal(image, expected)
@@ -91,12 +93,12 @@ def test_pasted_objects_cover_those_below_as_in_torchvisions_reference(blending)
     assert gone > 0
 
 
-@pytest.mark.parametrize("form", ["dense", "text"])
-def test_objects_move_with_the_transforms_before_and_after(form):
-    encoded = form == "text"
+@pytest.mark.parametrize("mask_format", ["dense", "text"])
+def test_objects_move_with_the_transforms_before_and_after(mask_format):
+    encoded = mask_format == "text"
     # Only images in files differ in size.
     encode, size = (png, None) if encoded else (None, (HEIGHT, WIDTH))
-    scenes = Scenes(60, form, encode, size)
+    scenes = Scenes(60, mask_format, encode, size)
     pipeline = pipeline_of(scenes).shuffle(2).decode()
     pipeline = pipeline.transform(
         T.RandomHorizontalFlip(),
@@ -157,16 +159,18 @@ def test_a_smaller_image_is_resized_to_the_image():
 
 
 def test_workers_ranks_previews_and_a_resumed_run_give_the_same_bits():
-    pipeline = labelled(Labelled(33)).transform(T.CopyPaste(), T.RandomCrop(32))
+    pipeline = labelled_pipeline(LabelledScenes(33)).transform(
+        T.CopyPaste(), T.RandomCrop(32)
+    )
 
-    def seen(loader):
+    def copy_batches(loader):
         for batch in loader:
             yield batch["image"].copy(), rows(batch, "masks"), rows(batch, "boxes")
 
     with pipeline.batch(4).open(workers=1) as loader:
-        first = list(seen(loader))
+        first = list(copy_batches(loader))
     with pipeline.batch(4).open(workers=3) as loader:
-        again = list(seen(loader))
+        again = list(copy_batches(loader))
     with pipeline.batch(4).open(workers=2) as loader:
         batches = iter(loader)
         for _ in range(4):
@@ -174,7 +178,7 @@ def test_workers_ranks_previews_and_a_resumed_run_give_the_same_bits():
         state = loader.state_dict()
     with pipeline.batch(4).open(workers=2) as loader:
         loader.load_state_dict(state)
-        resumed = list(seen(loader))
+        resumed = list(copy_batches(loader))
     for a, b in [
         *zip(first, again, strict=True),
         *zip(first[4:], resumed, strict=True),
@@ -206,14 +210,14 @@ def test_a_good_record_takes_the_place_of_a_bad_one():
 
 
 def test_combinations_that_cannot_work_name_the_fix():
-    scenes = Labelled(4)
+    scenes = LabelledScenes(4)
 
     def message(pipeline):
         with pytest.raises(infeed.ConfigError) as caught:
             pipeline.batch(2).open()
         return str(caught.value)
 
-    pipeline = labelled(scenes)
+    pipeline = labelled_pipeline(scenes)
     image = np.zeros((2, 8, 8, 3), np.uint8)
     memory = sources.Memory(
         image=image, boxes=np.ones((2, 1, 4)), eyes=np.ones((2, 1, 3), np.float32)
@@ -246,7 +250,7 @@ def test_combinations_that_cannot_work_name_the_fix():
     ids=["flip", "before", "after"],
 )
 def test_a_device_has_the_bits_of_the_host(steps, placement):
-    pipeline = labelled(Labelled(12)).transform(*steps).batch(4)
+    pipeline = labelled_pipeline(LabelledScenes(12)).transform(*steps).batch(4)
     with pipeline.open(workers=1) as loader:
         expected = [batch["image"].copy() for batch in loader]
     with pipeline.open(device="sim", placement=placement) as loader:
@@ -254,7 +258,7 @@ def test_a_device_has_the_bits_of_the_host(steps, placement):
             np.testing.assert_array_equal(host(batch, "image"), image)
 
 
-def test_a_box_outside_before_the_paste_does_not_come_back_without_a_mask():
+def test_a_box_outside_before_the_paste_stays_absent_without_a_mask():
     """A later rotation turned the rest of its edge into a box, without a mask."""
     boxes = np.float32([[80, 10, 95, 90], [10, 10, 30, 30], [35, 60, 55, 90]])
     masks = np.zeros((3, 100, 100), np.uint8)

@@ -29,7 +29,7 @@ def photos(classification) -> infeed.Pipeline:
     )
 
 
-def drawn(pipeline: infeed.Pipeline, **options) -> list[int]:
+def records_of(pipeline: infeed.Pipeline, **options) -> list[int]:
     """Returns the record numbers of an epoch."""
     with pipeline.open(**options) as loader:
         return [record for batch in loader for record, _ in batch.records]
@@ -38,23 +38,23 @@ def drawn(pipeline: infeed.Pipeline, **options) -> list[int]:
 def test_parts_of_a_split_are_disjoint_and_complete(classification):
     train, val, test = photos(classification).shuffle(1).split((0.7, 0.2, 0.1), seed=5)
 
-    parts = [drawn(part) for part in (train, val, test)]
+    parts = [records_of(part) for part in (train, val, test)]
 
     assert [len(part) for part in parts] == [21, 6, 3]
     assert sorted(r for part in parts for r in part) == list(range(30))
     same = photos(classification).split((0.7, 0.2, 0.1), seed=5)[1]
-    assert sorted(parts[1]) == drawn(same)
+    assert sorted(parts[1]) == records_of(same)
 
 
 def test_a_filter_keeps_classes_and_names(classification):
     pipeline = photos(classification)
 
-    assert drawn(pipeline.filter(label="bee")) == list(range(10, 20))
-    assert drawn(pipeline.filter(label=["bee", 2])) == list(range(10, 30))
-    assert drawn(pipeline.filter(not_label=(0, "bee"))) == list(range(20, 30))
-    assert drawn(pipeline.filter(name="*/00[12].jpg")) == [1, 2, 11, 12, 21, 22]
+    assert records_of(pipeline.filter(label="bee")) == list(range(10, 20))
+    assert records_of(pipeline.filter(label=["bee", 2])) == list(range(10, 30))
+    assert records_of(pipeline.filter(not_label=(0, "bee"))) == list(range(20, 30))
+    assert records_of(pipeline.filter(name="*/00[12].jpg")) == [1, 2, 11, 12, 21, 22]
     both = pipeline.filter(name="00[12].jpg", not_name="cat/*").filter(not_label=0)
-    assert drawn(both) == [11, 12]
+    assert records_of(both) == [11, 12]
 
 
 def test_records_keep_their_numbers_and_names(classification):
@@ -67,14 +67,15 @@ def test_weights_are_exact_by_class_and_by_record(classification):
     pipeline = photos(classification).shuffle(3)
 
     counts = Counter(
-        record // 10 for record in drawn(pipeline.weights({"ant": 4, 1: 0}, epoch=50))
+        record // 10
+        for record in records_of(pipeline.weights({"ant": 4, 1: 0}, epoch=50))
     )
     assert counts == {0: 40, 2: 10}
-    counts = Counter(drawn(numbers(30).weights("balanced", epoch=60).shuffle(0)))
+    counts = Counter(records_of(numbers(30).weights("balanced", epoch=60).shuffle(0)))
     assert all(counts[record] == 3 for record in range(0, 30, 3))
     assert sum(counts.values()) == 60
     wanted = [0, 1, 3, 2, 0, 1]
-    counts = Counter(drawn(numbers(6).weights(wanted, epoch=7).shuffle(9)))
+    counts = Counter(records_of(numbers(6).weights(wanted, epoch=7).shuffle(9)))
     assert counts == {1: 1, 2: 3, 3: 2, 5: 1}
 
 
@@ -84,10 +85,10 @@ def test_weights_refer_to_the_source_for_any_selection():
     pipeline = numbers(30).weights(weights, epoch=6)
 
     for epoch in (pipeline, pipeline.filter(not_label=1), pipeline.take(8)):
-        kept = {record: weights[record] for record in drawn(epoch)}
+        kept = {record: weights[record] for record in records_of(epoch)}
         assert set(kept) <= {4, 7, 21}
-    assert Counter(drawn(pipeline.filter(not_label=1))) == {4: 3, 7: 3}
-    assert Counter(drawn(pipeline.take(8))) == {4: 3, 7: 3}
+    assert Counter(records_of(pipeline.filter(not_label=1))) == {4: 3, 7: 3}
+    assert Counter(records_of(pipeline.take(8))) == {4: 3, 7: 3}
 
 
 def test_an_epoch_of_two_passes_equals_two_epochs():
@@ -128,12 +129,12 @@ def test_a_run_continues_in_the_middle_of_a_curriculum(classification, workers):
 
 def test_ranks_divide_a_curriculum(classification):
     pipeline = curriculum(classification)
-    ranks = [drawn(pipeline, rank=rank, world_size=2) for rank in range(2)]
+    ranks = [records_of(pipeline, rank=rank, world_size=2) for rank in range(2)]
 
     steps = [list(zip(*[iter(rank)] * 2, strict=True)) for rank in ranks]
     together = [r for step in zip(*steps, strict=True) for part in step for r in part]
 
-    assert together == drawn(pipeline)
+    assert together == records_of(pipeline)
 
 
 def test_a_state_of_another_selection_raises(classification):
@@ -191,7 +192,7 @@ def test_a_mapped_array_of_weights_is_saved_and_one_in_memory_is_not(
 
     loaded = infeed.Pipeline.load(tmp_path / "pipeline.toml")
     assert loaded == mapped
-    assert drawn(loaded) == drawn(pipeline.weights(weights))
+    assert records_of(loaded) == records_of(pipeline.weights(weights))
 
 
 def test_packing_writes_the_selected_records(classification, tmp_path):
@@ -215,8 +216,8 @@ def test_an_order_of_calls_with_another_meaning_raises():
     # The others mean the same in any order.
     one = numbers(20).shuffle(0).repeat(2).weights([1.0] * 20).take(7)
     other = numbers(20).take(7).weights([1.0] * 20).repeat(2).shuffle(0)
-    assert drawn(one) == drawn(other)
-    assert drawn(numbers(20).take(3).take(9)) == [0, 1, 2]
+    assert records_of(one) == records_of(other)
+    assert records_of(numbers(20).take(3).take(9)) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

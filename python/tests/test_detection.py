@@ -10,7 +10,17 @@ from PIL import Image
 import infeed
 from infeed import sources
 from infeed import transforms as T
-from scenes import COLOURS, HEIGHT, STEPS, WIDTH, Scenes, extent, png, rows, written
+from scenes import (
+    COLOURS,
+    HEIGHT,
+    STEPS,
+    WIDTH,
+    Scenes,
+    convert_boxes,
+    extent,
+    png,
+    rows,
+)
 
 LISTS = {
     "image": sources.Field(),
@@ -19,7 +29,7 @@ LISTS = {
 }
 
 
-def corners(boxes, form, normalized, size):
+def corners(boxes, box_format, normalized, size):
     """Returns left, top, right and bottom of boxes in a format."""
     height, width = size if normalized else (1, 1)
     a, b, c, d = (boxes * np.array([width, height, width, height], np.float32)).T
@@ -27,7 +37,7 @@ def corners(boxes, form, normalized, size):
         "xyxy": (a, b, c, d),
         "xywh": (a, b, a + c, b + d),
         "cxcywh": (a - c / 2, b - d / 2, a + c / 2, b + d / 2),
-    }[form]
+    }[box_format]
     return np.stack(columns, 1)
 
 
@@ -42,7 +52,7 @@ def one_image(boxes, size=(HEIGHT, WIDTH), **fields):
     return sources.Memory(image=image, boxes=boxes, **fields)
 
 
-def moved(boxes, *steps, size=(HEIGHT, WIDTH), **options):
+def move_boxes(boxes, *steps, size=(HEIGHT, WIDTH), **options):
     pipeline = infeed.Pipeline(one_image(boxes, size)).boxes(**options)
     with pipeline.transform(*steps).open(workers=1) as loader:
         (batch,) = loader
@@ -67,18 +77,18 @@ FORMULAS = [
 
 @pytest.mark.parametrize(("step", "expected"), FORMULAS, ids=lambda x: repr(x))
 def test_a_transform_moves_a_box_as_torchvision_does(step, expected):
-    np.testing.assert_allclose(moved([BOX], step), [expected], atol=1e-4)
+    np.testing.assert_allclose(move_boxes([BOX], step), [expected], atol=1e-4)
 
 
-@pytest.mark.parametrize("form", ["xyxy", "xywh", "cxcywh"])
+@pytest.mark.parametrize("box_format", ["xyxy", "xywh", "cxcywh"])
 @pytest.mark.parametrize("normalized", [False, True])
-def test_formats_and_units_are_those_of_the_source(form, normalized):
-    given = written([BOX], form, normalized, (HEIGHT, WIDTH))
+def test_formats_and_units_are_those_of_the_source(box_format, normalized):
+    given = convert_boxes([BOX], box_format, normalized, (HEIGHT, WIDTH))
     steps = T.RandomHorizontalFlip(1.0), T.Crop(30, 45, at="top_left")
 
-    found = moved(given, *steps, format=form, normalized=normalized)
+    found = move_boxes(given, *steps, format=box_format, normalized=normalized)
 
-    expected = written([(30, 8, 45, 20)], form, normalized, (30, 45))
+    expected = convert_boxes([(30, 8, 45, 20)], box_format, normalized, (30, 45))
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
@@ -89,7 +99,7 @@ def test_small_boxes_are_dropped_with_their_columns():
     source = one_image(boxes, labels=np.array([[1, 2, 3, 4]]), size_of=area, pair=pair)
     crop = T.Crop(40, 30, at="top_left")
 
-    def kept(**options):
+    def kept_numbers(**options):
         columns = ("labels", "size_of", "pair")
         pipeline = infeed.Pipeline(source).boxes(columns=columns, **options)
         with pipeline.transform(crop, keep=("pair",)).open(workers=1) as loader:
@@ -104,21 +114,21 @@ def test_small_boxes_are_dropped_with_their_columns():
             assert len(batch["boxes"][0]) == len(batch["labels"][0])
             return batch["labels"][0].tolist()
 
-    assert kept() == [1, 2]
-    assert kept(min_size=0, min_area=0) == [1, 2, 3]
-    assert kept(min_size=10) == [1]
-    assert kept(min_area=101) == [1]
-    assert kept(min_visibility=0.25) == [1, 2]
-    assert kept(min_visibility=0.26) == [1]
+    assert kept_numbers() == [1, 2]
+    assert kept_numbers(min_size=0, min_area=0) == [1, 2, 3]
+    assert kept_numbers(min_size=10) == [1]
+    assert kept_numbers(min_area=101) == [1]
+    assert kept_numbers(min_visibility=0.25) == [1, 2]
+    assert kept_numbers(min_visibility=0.26) == [1]
 
 
 def test_boxes_are_clipped_without_any_transform():
     boxes = [(-5, 4, 100, 20), (70, 0, 90, 20)]
 
-    np.testing.assert_array_equal(moved(boxes), [(0, 4, 60, 20)])
+    np.testing.assert_array_equal(move_boxes(boxes), [(0, 4, 60, 20)])
 
 
-def turned(image, index):
+def encode_turned(image, index):
     """A file whose stored pixels are `image`, with one of the eight orientations."""
     data = io.BytesIO()
     exif = Image.Exif()
@@ -145,27 +155,27 @@ RESAMPLED = [
 ]
 
 
-@pytest.mark.parametrize("encode", [None, png, turned])
+@pytest.mark.parametrize("encode", [None, png, encode_turned])
 @pytest.mark.parametrize(
-    ("form", "normalized"), [("xyxy", False), ("xywh", False), ("cxcywh", True)]
+    ("box_format", "normalized"), [("xyxy", False), ("xywh", False), ("cxcywh", True)]
 )
-def test_boxes_are_the_extents_of_their_pixels(encode, form, normalized):
-    dataset = Scenes(48, 1, encode, form, normalized)
+def test_boxes_are_the_extents_of_their_pixels(encode, box_format, normalized):
+    dataset = Scenes(48, 1, encode, box_format, normalized)
     compared = 0
     for steps in EXACT + RESAMPLED:
         # A box of one pixel in float32 shares may be slightly smaller.
-        options = {"format": form, "normalized": normalized}
+        options = {"format": box_format, "normalized": normalized}
         pipeline = detection(dataset, min_size=0.9, min_area=0.9, **options).shuffle(3)
-        pipeline = pipeline.decode(orient=encode is turned)
+        pipeline = pipeline.decode(orient=encode is encode_turned)
         # Turned images differ in size.
-        last = [] if encode is not turned else [T.CropOrPad(80, 80)]
-        exact = steps in EXACT and not (encode is turned and steps == EXACT[-1])
+        last = [] if encode is not encode_turned else [T.CropOrPad(80, 80)]
+        exact = steps in EXACT and not (encode is encode_turned and steps == EXACT[-1])
         tolerance = 1e-3 if exact else 1.01
         with pipeline.transform(*steps, *last).batch(8).open(workers=2) as loader:
             for batch in loader:
                 lists = zip(rows(batch, "boxes"), rows(batch, "labels"), strict=True)
                 for image, (boxes, labels) in zip(batch["image"], lists, strict=True):
-                    found = corners(boxes, form, normalized, image.shape[:2])
+                    found = corners(boxes, box_format, normalized, image.shape[:2])
                     for box, label in zip(found, labels, strict=True):
                         pixels = extent(image, label)
                         if pixels is None:
@@ -181,7 +191,7 @@ def test_boxes_are_the_extents_of_their_pixels(encode, form, normalized):
 
 
 def test_boxes_of_the_shown_image_do_not_turn():
-    dataset = Scenes(8, 1, turned)
+    dataset = Scenes(8, 1, encode_turned)
 
     def boxes(**options):
         pipeline = detection(dataset, **options).decode(orient=True).batch(8, pad=True)
@@ -269,11 +279,11 @@ either = pytest.mark.parametrize("steps", [STEPS, MOSAIC], ids=["crop", "mosaic"
 
 @pytest.mark.parametrize("encode", [None, png])
 @pytest.mark.parametrize(
-    ("form", "normalized"), [("xyxy", False), ("xywh", False), ("cxcywh", True)]
+    ("box_format", "normalized"), [("xyxy", False), ("xywh", False), ("cxcywh", True)]
 )
-def test_a_mosaic_has_the_boxes_of_its_images(encode, form, normalized):
-    dataset = Scenes(24, 1, encode, form, normalized)
-    options = {"format": form, "normalized": normalized}
+def test_a_mosaic_has_the_boxes_of_its_images(encode, box_format, normalized):
+    dataset = Scenes(24, 1, encode, box_format, normalized)
+    options = {"format": box_format, "normalized": normalized}
     pipeline = detection(dataset, min_size=0.5, min_area=0.5, **options).decode()
     pipeline = pipeline.shuffle(3).transform(*MOSAIC).batch(8)
     most = 0
@@ -281,7 +291,7 @@ def test_a_mosaic_has_the_boxes_of_its_images(encode, form, normalized):
         for batch in loader:
             lists = zip(rows(batch, "boxes"), rows(batch, "labels"), strict=True)
             for image, (boxes, labels) in zip(batch["image"], lists, strict=True):
-                found = corners(boxes, form, normalized, image.shape[:2])
+                found = corners(boxes, box_format, normalized, image.shape[:2])
                 np.testing.assert_allclose(found, found.round(), atol=1e-3)
                 covered = np.zeros(len(COLOURS), np.int64)
                 for box, label in zip(found.round().astype(int), labels, strict=True):
@@ -308,7 +318,7 @@ def test_a_crop_around_boxes_sees_those_of_all_images():
     assert len(batch["boxes"][0]) > 24
 
 
-def padded(values, offsets):
+def pad_lists(values, offsets):
     """Pads lists by the definition: zeros after each list."""
     lengths = np.diff(offsets)
     out = np.zeros((len(lengths), lengths.max(), *values.shape[1:]), values.dtype)
@@ -334,8 +344,8 @@ def test_ragged_fields_are_offsets_or_padded():
 
     assert len(lists) == len(arrays) == 3
     for ragged, batch in zip(lists, arrays, strict=True):
-        boxes, counts = padded(*ragged["boxes"])
-        labels, _ = padded(*ragged["labels"])
+        boxes, counts = pad_lists(*ragged["boxes"])
+        labels, _ = pad_lists(*ragged["labels"])
         np.testing.assert_array_equal(batch["boxes"], boxes)
         np.testing.assert_array_equal(batch["labels"], labels)
         np.testing.assert_array_equal(batch["boxes_count"], counts)
@@ -379,15 +389,17 @@ def test_a_function_receives_and_returns_boxes():
     pipeline = detection(Scenes(12)).transform(*STEPS)
     shapes = []
 
-    def look(sample):
+    def check_fields(sample):
         shapes.append((sample["boxes"].shape, sample["labels"].shape))
         return only_even(sample)
 
     with pipeline.batch(12).open(workers=1) as loader:
         (plain,) = loader
-    with pipeline.python(look).batch(12).open(workers=1) as loader:
+    with pipeline.python(check_fields).batch(12).open(workers=1) as loader:
         (batch,) = loader
-    with pipeline.python(look).batch(12, ragged="pad").open(workers=1) as loader:
+    with (
+        pipeline.python(check_fields).batch(12, ragged="pad").open(workers=1) as loader
+    ):
         (arrays,) = loader
 
     assert all(len(boxes) == 2 and boxes[0] == labels[0] for boxes, labels in shapes)
@@ -403,14 +415,14 @@ def test_a_function_receives_and_returns_boxes():
 def test_a_function_on_batches_receives_offsets():
     pipeline = detection(Scenes(12)).transform(*STEPS)
 
-    def counted(batch):
+    def count_boxes(batch):
         return {**batch, "n": np.diff(batch["boxes"][1])}
 
-    with pipeline.python_batch(counted).batch(12).open(workers=1) as loader:
+    with pipeline.python_batch(count_boxes).batch(12).open(workers=1) as loader:
         (batch,) = loader
         assert batch["n"].tolist() == [len(row) for row in rows(batch, "boxes")]
     with pytest.raises(infeed.ConfigError, match='use ragged="offsets"'):
-        pipeline.python_batch(counted).batch(12, ragged="pad").open()
+        pipeline.python_batch(count_boxes).batch(12, ragged="pad").open()
 
 
 def digest(loader):
@@ -421,29 +433,29 @@ def digest(loader):
 
 
 @pytest.fixture(params=[STEPS, MOSAIC], ids=["crop", "mosaic"])
-def shuffled(request):
+def shuffled_scenes(request):
     steps = request.param
     return detection(Scenes(24)).shuffle(5).transform(*steps).batch(8, ragged="pad")
 
 
-def test_a_state_in_the_middle_of_an_epoch_continues_with_equal_boxes(shuffled):
-    with shuffled.open(workers=2) as loader:
+def test_a_state_in_the_middle_of_an_epoch_continues_with_equal_boxes(shuffled_scenes):
+    with shuffled_scenes.open(workers=2) as loader:
         whole = digest(loader)
-    with shuffled.open(workers=3) as loader:
+    with shuffled_scenes.open(workers=3) as loader:
         batches = iter(loader)
         next(batches)
         state = loader.state_dict()
-    with shuffled.open(workers=1) as loader:
+    with shuffled_scenes.open(workers=1) as loader:
         loader.load_state_dict(state)
         assert digest(loader) == whole[1:]
 
 
-def test_ranks_deliver_the_rows_of_one_process(shuffled):
-    with shuffled.open(workers=1) as loader:
+def test_ranks_deliver_the_rows_of_one_process(shuffled_scenes):
+    with shuffled_scenes.open(workers=1) as loader:
         whole = [(batch["boxes"], batch["boxes_count"]) for batch in loader]
     parts = []
     for rank in range(2):
-        with shuffled.open(workers=1, rank=rank, world_size=2) as loader:
+        with shuffled_scenes.open(workers=1, rank=rank, world_size=2) as loader:
             parts.append([(batch["boxes"], batch["boxes_count"]) for batch in loader])
 
     for step, (_, counts) in enumerate(whole):
@@ -451,7 +463,7 @@ def test_ranks_deliver_the_rows_of_one_process(shuffled):
         np.testing.assert_array_equal(np.concatenate(found), counts)
 
 
-class Damaged(Scenes):
+class DamagedScenes(Scenes):
     """Scenes in which the boxes of one record are wrong."""
 
     def __init__(self, wrong):
@@ -475,7 +487,7 @@ class Damaged(Scenes):
 )
 @either
 def test_wrong_boxes_are_a_bad_record(wrong, message, steps):
-    dataset = Damaged({k: np.array(v) for k, v in wrong.items()})
+    dataset = DamagedScenes({k: np.array(v) for k, v in wrong.items()})
     dataset.made[7] = (dataset.made[7][0], np.float32([BOX]), np.array([1]))
     if "boxes" in wrong:
         dataset.wrong["boxes"] = np.float32(wrong["boxes"])
@@ -497,7 +509,7 @@ def test_wrong_boxes_are_a_bad_record(wrong, message, steps):
 
 def test_pixels_that_are_declared_as_shares_are_a_bad_record():
     with pytest.raises(infeed.DecodeError, match="set normalized=False"):
-        moved([BOX], normalized=True)
+        move_boxes([BOX], normalized=True)
 
 
 def test_wrong_declarations_name_the_fix():

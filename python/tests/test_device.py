@@ -207,7 +207,7 @@ def even(photos):
     return photos.batch(ROWS, tail="drop")
 
 
-def joined(parts):
+def join_parts(parts):
     """Joins the parts of a batch on several devices."""
     names = parts[0].keys()
     return {n: np.concatenate([host(part, n) for part in parts]) for n in names}
@@ -223,7 +223,7 @@ def test_each_of_several_devices_has_its_rows_of_every_batch(even):
                 assert (first.rows, second.rows) == (ROWS // 2, ROWS // 2)
                 assert (first.epoch, first.step) == (second.epoch, second.step)
                 assert first.records != second.records
-                found.append(joined([first, second]))
+                found.append(join_parts([first, second]))
         assert equal(found, wanted)
         stats = loader.stats()
     assert [device["name"] for device in stats["devices"]] == [
@@ -267,9 +267,9 @@ def test_a_run_on_several_devices_continues_on_one_and_on_the_host(even):
             assert equal(epoch(loader), wanted[3:])
     with even.open(devices=["sim", "sim"]) as loader:
         loader.load_state_dict(state)
-        assert equal([joined(parts) for parts in loader], wanted[3:])
+        assert equal([join_parts(parts) for parts in loader], wanted[3:])
         loader.seek(0, 5)
-        assert equal([joined(parts) for parts in loader], wanted[5:])
+        assert equal([join_parts(parts) for parts in loader], wanted[5:])
 
 
 def test_batches_that_devices_cannot_divide_raise_with_valid_sizes(photos, even):
@@ -345,7 +345,7 @@ def test_a_wrong_tensor_for_one_of_several_devices_raises_with_its_index(even):
             loader.next_into(good)
 
 
-class OnCard:
+class DeviceArray:
     """An array that reports GPU `number` as its device."""
 
     def __init__(self, array, number):
@@ -372,7 +372,7 @@ def on_gpu(capsule, number):
 
 def elsewhere(tensors):
     """Returns the tensors, one of them on another device."""
-    return tensors | {"image": OnCard(tensors["image"], 1)}
+    return tensors | {"image": DeviceArray(tensors["image"], 1)}
 
 
 @pytest.mark.frameworks

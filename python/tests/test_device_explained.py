@@ -26,7 +26,7 @@ def photos():
     return made.transform(normalize).batch(ROWS)
 
 
-def explained(loader, epochs=2):
+def explain_loop(loader, epochs=2):
     for _ in range(epochs):
         for batch in loader:
             np.from_dlpack(batch.array("image"))
@@ -35,7 +35,7 @@ def explained(loader, epochs=2):
 
 def test_a_loop_on_a_device_reports_its_copies(photos):
     with photos.open(device="sim") as loader:
-        found = explained(loader)
+        found = explain_loop(loader)
 
     crossed = found.to_dict()["transfers"]
     assert crossed["simulated"]
@@ -53,7 +53,7 @@ def test_a_loop_on_a_device_reports_its_copies(photos):
 
 def test_floats_that_cross_the_bus_are_reported_as_floats(photos):
     with photos.open(device="sim", placement="host") as loader:
-        crossed = explained(loader).to_dict()["transfers"]
+        crossed = explain_loop(loader).to_dict()["transfers"]
 
     image = crossed["fields"][0]
     assert image["row_bytes"] == image["device_bytes"] == 4 * SIDE * SIDE * 3
@@ -61,7 +61,7 @@ def test_floats_that_cross_the_bus_are_reported_as_floats(photos):
 
 def test_a_running_loop_reports_the_rate_of_a_slow_bus(photos):
     with photos.open(device="sim:bandwidth=1e6,latency=1us") as loader:
-        found = explained(loader, epochs=4)
+        found = explain_loop(loader, epochs=4)
 
     # Waits of the loop for the device count as its step here: its stream is unknown, so
     # they were not measured.
@@ -118,7 +118,7 @@ def test_the_command_line_reports_the_gain_of_a_decoder(classification, tmp_path
 
     found = json.loads(reported.stdout)
     assert found["decoding"]["now"] == 1
-    assert [way["share"] for way in found["decoding"]["ways"]][-1] == 16
+    assert [row["share"] for row in found["decoding"]["ways"]][-1] == 16
     assert found["decoding"]["ways"][-1]["binding"] == "decoder"
     assert "JPEG decoding" in page.read_text()
 
@@ -146,13 +146,13 @@ def test_the_plan_shows_the_work_of_the_device(classification):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--device", "moon"], "is not a device"),
         (["--device", "sim", "--on", "h100x8"], "use one of the two"),
     ],
 )
-def test_invalid_devices_raise(classification, arguments, said):
+def test_invalid_devices_raise(classification, arguments, message):
     path = str(classification.path)
     reported = subprocess.run(
         [*COMMAND, "explain", path, *arguments],
@@ -160,4 +160,4 @@ def test_invalid_devices_raise(classification, arguments, said):
     )  # fmt: skip
 
     assert reported.returncode != 0
-    assert said in " ".join(reported.stderr.split())
+    assert message in " ".join(reported.stderr.split())

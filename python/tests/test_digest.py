@@ -19,7 +19,7 @@ def numbers() -> infeed.Pipeline:
     return infeed.Pipeline(source).shuffle(seed=1).batch(4)
 
 
-def begun(loader, count: int):
+def begin_loop(loader, count: int):
     """Returns a loop after `count` steps. Dropping it would end its epoch."""
     batches = iter(loader)
     for _ in range(count):
@@ -62,7 +62,7 @@ def test_the_digest_of_a_step_covers_that_step_alone(numbers):
 
 def test_a_state_continues_the_digest(numbers):
     with numbers.open() as loader:
-        loop = begun(loader, 3)
+        loop = begin_loop(loader, 3)
         state = json.loads(json.dumps(loader.state_dict()))
         del loop
     with numbers.open() as loader:
@@ -73,7 +73,7 @@ def test_a_state_continues_the_digest(numbers):
 
 def test_states_of_ranks_are_equal_and_have_no_digest(numbers):
     loaders = [numbers.open(rank=rank, world_size=2) for rank in range(2)]
-    loops = [begun(loader, 3) for loader in loaders]
+    loops = [begin_loop(loader, 3) for loader in loaders]
     states = [loader.state_dict() for loader in loaders]
     for loader in loaders:
         loader.close()

@@ -124,9 +124,11 @@ def test_console_blocks_use_options_that_exist():
         commands = re.findall(r"^\$.*\binfeed (\w+)(.*)$", text, re.MULTILINE)
         for command, rest in commands:
             if command in options:
-                asked = set(re.findall(r"--[a-z][\w-]*", rest.partition(" #")[0]))
-                assert asked <= options[command], f"{name}: infeed {command}"
-                used += len(asked)
+                used_options = set(
+                    re.findall(r"--[a-z][\w-]*", rest.partition(" #")[0])
+                )
+                assert used_options <= options[command], f"{name}: infeed {command}"
+                used += len(used_options)
     assert used > 30
 
 

@@ -12,7 +12,7 @@ import sys
 
 import pytest
 import stage_functions as steps
-from children import started
+from children import start_script
 
 import infeed
 from infeed import sources
@@ -27,7 +27,7 @@ def test_a_process_of_functions_prints_nothing_when_its_parent_ends():
     code = "from infeed import _process as p; p._watch = lambda *_: None; p.main()"
     ours, theirs = socket.socketpair()
     memory = os.memfd_create("values")
-    function = FunctionStep.checked(steps.halved, batch=False, processes=1)
+    function = FunctionStep.from_arguments(steps.halve, batch=False, processes=1)
     pickled = pickle.dumps(function.function)
     os.pwrite(memory, pickled, 0)
     process = subprocess.Popen(
@@ -52,7 +52,7 @@ def test_a_process_of_functions_prints_nothing_when_its_parent_ends():
 
 
 # A function that never returns, with and without the interpreter's lock.
-STUCK = """
+BLOCKED = """
 import sys, threading, time
 import infeed
 from infeed import sources
@@ -61,7 +61,7 @@ entered = threading.Event()
 
 probed = threading.Event()
 
-def stuck(sample):
+def block(sample):
     if not probed.is_set():
         # `open` calls it to learn what it returns.
         probed.set()
@@ -75,7 +75,7 @@ def report(loader):
     print("ready", flush=True)
 
 items = sources.Items([{{"number": n}} for n in range(8)])
-pipeline = infeed.Pipeline(items).python(stuck)
+pipeline = infeed.Pipeline(items).python(block)
 {use}
 """
 
@@ -104,15 +104,17 @@ print("the end", flush=True)
 """
 
 
-def stuck(use: str, wait: str) -> contextlib.AbstractContextManager[subprocess.Popen]:
+def start_blocked(
+    use: str, wait: str
+) -> contextlib.AbstractContextManager[subprocess.Popen]:
     """Starts a script with a function that never returns, and waits for its call."""
-    return started(STUCK.format(use=use, wait=wait), stderr=subprocess.PIPE)
+    return start_script(BLOCKED.format(use=use, wait=wait), stderr=subprocess.PIPE)
 
 
 @pytest.mark.parametrize("wait", ["pass", "time.sleep(60)"])
 @pytest.mark.parametrize("use", [FOR_LOOP, WITHOUT_WITH])
 def test_a_second_interrupt_ends_a_process_whose_function_never_returns(use, wait):
-    with stuck(use, wait) as process:
+    with start_blocked(use, wait) as process:
         process.send_signal(signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=1)
@@ -122,12 +124,12 @@ def test_a_second_interrupt_ends_a_process_whose_function_never_returns(use, wai
 
     assert process.returncode == 130
     assert "KeyboardInterrupt" in log
-    assert "stuck() still runs at <string>:" in log
+    assert "block() still runs at <string>:" in log
 
 
 @pytest.mark.parametrize("wait", ["pass", "time.sleep(60)"])
 def test_close_with_a_timeout_leaves_a_function_behind_and_names_it(wait):
-    with stuck(CLOSE_AFTER, wait) as process:
+    with start_blocked(CLOSE_AFTER, wait) as process:
         printed, log = process.communicate(timeout=30)
 
     assert printed.splitlines() == ["True True", "the end"]

@@ -74,7 +74,7 @@ def test_random_resized_crops_equal_pillow_after_the_same_draws(classification):
         for row, (record, name) in enumerate(batch.records):
             path = classification.files[record][0]
             preview = pipeline.preview(position)
-            expected = replayed(path, preview)
+            expected = replay(path, preview)
             expected = ((expected / 255 - mean) / std).transpose(2, 0, 1)
 
             assert name.endswith(str(path.relative_to(classification.path)))
@@ -91,7 +91,7 @@ def test_random_resized_crops_equal_pillow_after_the_same_draws(classification):
     assert position == 24
 
 
-def replayed(path, preview) -> np.ndarray:
+def replay(path, preview) -> np.ndarray:
     """Returns Pillow's result for a file and a preview's draws, uint8 [64, 64, 3]."""
     draws = preview["RandomResizedCrop"].draws
     found = re.match(r"crop (\d+)x(\d+) at x (\d+), y (\d+), ", draws)

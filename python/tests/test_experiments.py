@@ -25,7 +25,7 @@ from infeed.experiments.result import Result, Table
 from infeed.watching.processor import ProcessorTimes
 
 
-def ran(capsys, *arguments: str) -> dict:
+def run_experiment(capsys, *arguments: str) -> dict:
     """Figures of an experiment in its quick form."""
     status = command.main([*arguments, "--quick", "--json"])
 
@@ -50,16 +50,16 @@ def test_an_experiment_prints_its_table_and_its_meaning(capsys, name):
 
 
 def test_overlap_predicts_from_both_times_and_draws_the_threads(capsys):
-    figures = ran(capsys, "overlap", "--load-ms", "4", "--step-ms", "6")
+    figures = run_experiment(capsys, "overlap", "--load-ms", "4", "--step-ms", "6")
 
     load_s, step_s = figures["load_s"], figures["step_s"]
-    by_name = {way["name"]: way for way in figures["ways"]}
+    by_name = {variant["name"]: variant for variant in figures["variants"]}
     assert by_name["in turn"]["predicted_s"] == pytest.approx(load_s + step_s)
-    for way in figures["ways"][1:]:
-        longest_s = max(way["loading_s"], step_s)
-        assert way["predicted_s"] == pytest.approx(longest_s)
-        assert way["predicted_gain"] == pytest.approx((load_s + step_s) / longest_s)
-    assert all(way["measured_s"] >= step_s / 2 for way in figures["ways"])
+    for variant in figures["variants"][1:]:
+        longest_s = max(variant["loading_s"], step_s)
+        assert variant["predicted_s"] == pytest.approx(longest_s)
+        assert variant["predicted_gain"] == pytest.approx((load_s + step_s) / longest_s)
+    assert all(variant["measured_s"] >= step_s / 2 for variant in figures["variants"])
 
 
 def test_overlap_yields_batches_in_order_after_they_are_loaded():
@@ -108,7 +108,7 @@ def test_transfer_on_an_unusable_gpu_reports_the_reason(capsys, monkeypatch):
 
 @pytest.mark.parametrize("name", sorted(machines.PROFILES))
 def test_transfer_models_a_named_device(capsys, name):
-    figures = ran(capsys, "transfer", "--on", name, "--launch-us", "10")
+    figures = run_experiment(capsys, "transfer", "--on", name, "--launch-us", "10")
 
     profile = machines.PROFILES[name]
     for row in figures["sizes"]:
@@ -128,7 +128,7 @@ def test_a_modelled_product_takes_the_longer_time_of_arithmetic_and_memory():
 
 
 def test_formats_measures_all_six(capsys):
-    figures = ran(capsys, "formats")
+    figures = run_experiment(capsys, "formats")
 
     by_name = {f["name"]: f for f in figures["formats"]}
     assert list(by_name) == ["PNG", "JPEG", "TFRecord", "tar", ".npy", ".npz"]
@@ -141,18 +141,18 @@ def test_formats_measures_all_six(capsys):
 def test_every_format_restores_the_images(tmp_path):
     images = [np.full((16, 24, 3), 40 * n, np.uint8) for n in range(5)]
 
-    for form in formats._written(images, tmp_path, quality=100):
-        data = [path.read_bytes() for path in form.files]
-        found = [form.decoded(image) for image in form.encoded(data)]
-        assert len(found) == 5, form.name
+    for kind in formats._write_formats(images, tmp_path, quality=100):
+        data = [path.read_bytes() for path in kind.files]
+        found = [kind.decode(image) for image in kind.extract(data)]
+        assert len(found) == 5, kind.name
         for image, decoded in zip(images, found, strict=True):
-            assert np.abs(image.astype(int) - decoded).max() <= 1, form.name
+            assert np.abs(image.astype(int) - decoded).max() <= 1, kind.name
 
 
 def test_formats_accepts_a_folder_and_rejects_an_empty_one(
     capsys, tmp_path, classification
 ):
-    figures = ran(capsys, "formats", "--data", str(classification.path))
+    figures = run_experiment(capsys, "formats", "--data", str(classification.path))
     assert figures["images"] == 4
 
     assert command.main(["formats", "--data", str(tmp_path)]) == 1
@@ -166,7 +166,7 @@ def test_formats_reads_a_folder_with_a_link_to_itself_once(
     (tmp_path / "photo.jpg").write_bytes(photo.read_bytes())
     (tmp_path / "again").symlink_to(tmp_path)
 
-    figures = ran(capsys, "formats", "--data", str(tmp_path))
+    figures = run_experiment(capsys, "formats", "--data", str(tmp_path))
 
     assert figures["images"] == 1
 
@@ -192,7 +192,7 @@ def test_without_pillow_formats_names_the_package_to_install(capsys, monkeypatch
 
 
 def test_placement_without_a_device_is_modelled_and_labelled(capsys):
-    figures = ran(capsys, "placement", "--on", "h100", "--small-ms", "0.1")
+    figures = run_experiment(capsys, "placement", "--on", "h100", "--small-ms", "0.1")
 
     assert figures["modelled"]
     costs = figures["costs"]
@@ -207,14 +207,14 @@ def test_placement_without_a_device_is_modelled_and_labelled(capsys):
 
 
 def test_placement_runs_infeed_on_a_simulated_device_and_labels_it(capsys):
-    figures = ran(
+    figures = run_experiment(
         capsys, "placement", "--device", "sim:bandwidth=1e8", "--side", "64",
         "--small-ms", "1", "--large-ms", "40",
     )  # fmt: skip
 
     assert figures["simulated"]
     assert not figures["modelled"]
-    found = {(row["model"], row["way"]): row for row in figures["rows"]}
+    found = {(row["model"], row["variant"]): row for row in figures["rows"]}
     floats, crossed = found["small", "host"], found["small", "device"]
     assert crossed["bus_bytes"] == 4 * 64 * 64 * 3
     assert floats["bus_bytes"] == 4 * crossed["bus_bytes"]
@@ -238,11 +238,11 @@ def test_normalized_follows_the_formula():
 
     mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
     expected = (pixels / 255 - mean) / std
-    np.testing.assert_allclose(placement.normalized(pixels), expected, atol=1e-6)
+    np.testing.assert_allclose(placement.normalize(pixels), expected, atol=1e-6)
 
 
 def test_keras_runs_infeed_and_names_missing_packages(capsys, monkeypatch):
-    figures = ran(capsys, "keras", "--loaders", "infeed", "--light-ms", "1",
+    figures = run_experiment(capsys, "keras", "--loaders", "infeed", "--light-ms", "1",
                   "--heavy-ms", "2")  # fmt: skip
 
     runs = figures["runs"]
@@ -261,7 +261,7 @@ def test_a_folder_without_images_is_an_error_with_its_name(capsys, tmp_path):
 
 def test_a_missing_framework_raises_with_the_install_command():
     with pytest.raises(measuring.MissingError, match="pip install nosuchthing"):
-        measuring.needed("nosuchthing", "nosuchthing", "this")
+        measuring.require("nosuchthing", "nosuchthing", "this")
 
 
 def test_peers_check_the_shapes_of_their_batches():
@@ -317,11 +317,11 @@ def test_the_console_script_runs_experiments(capsys, monkeypatch):
 
 
 def test_help_works_as_for_other_commands(capsys, monkeypatch):
-    for asked, shown in (
+    for arguments, shown in (
         (["help", "experiment"], "usage: infeed experiment [-h] NAME"),
         (["help", "experiment", "overlap"], "usage: infeed experiment overlap"),
     ):
-        monkeypatch.setattr(sys, "argv", ["infeed", *asked])
+        monkeypatch.setattr(sys, "argv", ["infeed", *arguments])
         assert _cli.main() == 0
         assert shown in capsys.readouterr().out
 
@@ -343,10 +343,10 @@ def test_invalid_arguments_are_a_usage_error(capsys, arguments):
 
 
 def test_ctrl_c_ends_an_experiment_without_a_traceback(capsys, monkeypatch):
-    def interrupted(options):
+    def interrupt(options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(overlap, "run", interrupted)
+    monkeypatch.setattr(overlap, "run", interrupt)
 
     assert command.main(["overlap"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
@@ -390,10 +390,10 @@ def test_columns_are_aligned_with_their_titles():
 def test_interleaved_runs_begin_with_another_contender_each_turn():
     seen: list[str] = []
 
-    def noted(name: str) -> float:
+    def note(name: str) -> float:
         seen.append(name)
         return 0.0
 
-    measuring.interleaved({"a": lambda: noted("a"), "b": lambda: noted("b")}, 2)
+    measuring.interleave({"a": lambda: note("a"), "b": lambda: note("b")}, 2)
 
     assert seen == ["a", "b", "b", "a"]

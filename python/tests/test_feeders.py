@@ -11,7 +11,7 @@ import infeed
 
 
 @pytest.fixture
-def served(classification, tmp_path):
+def feeder_process(classification, tmp_path):
     """A pipeline, and the address of a process that feeds it."""
     pipeline = classification_pipeline(classification)
     with feeding(pipeline, tmp_path) as (host, feeder):
@@ -23,7 +23,7 @@ def contents(loader, epochs: int) -> list[tuple[bytes, bytes]]:
     return [(b["image"].tobytes(), b["label"].tobytes()) for b in batches]
 
 
-def disconnected(loader):
+def wait_for_loss(loader):
     """Waits until the loader has noticed that its feeder is gone.
 
     It may have received all batches of the epoch before.
@@ -37,8 +37,8 @@ def disconnected(loader):
 
 
 @pytest.mark.parametrize("local", ["help", "fallback"])
-def test_batches_are_those_of_a_run_without_feeders(served, local):
-    pipeline, host, _ = served
+def test_batches_are_those_of_a_run_without_feeders(feeder_process, local):
+    pipeline, host, _ = feeder_process
     with pipeline.open(workers=1) as loader:
         expected = contents(loader, 2)
     feeders = infeed.Feeders([host], token=TOKEN, local=local, workers=1, deadline=30)
@@ -67,8 +67,8 @@ def test_batches_are_those_of_a_run_without_feeders(served, local):
         assert reported["bytes"] > 0
 
 
-def test_a_running_loop_reports_its_feeders_and_the_wire(served):
-    pipeline, host, _ = served
+def test_a_running_loop_reports_its_feeders_and_the_wire(feeder_process):
+    pipeline, host, _ = feeder_process
     feeders = infeed.Feeders([host], token=TOKEN, local="fallback", workers=1)
 
     with pipeline.open(workers=feeders) as loader:
@@ -85,8 +85,8 @@ def test_a_running_loop_reports_its_feeders_and_the_wire(served):
     assert "remote" in str(explanation)
 
 
-def test_a_killed_feeder_loses_no_batch(served):
-    pipeline, host, feeder = served
+def test_a_killed_feeder_loses_no_batch(feeder_process):
+    pipeline, host, feeder = feeder_process
     with pipeline.open(workers=1) as loader:
         expected = contents(loader, 2)
     feeders = infeed.Feeders([host], token=TOKEN, local="fallback", workers=1)
@@ -95,23 +95,23 @@ def test_a_killed_feeder_loses_no_batch(served):
         found = contents(loader, 1)
         feeder.kill()
         found += contents(loader, 1)
-        reported = disconnected(loader)
+        reported = wait_for_loss(loader)
 
     assert found == expected
     assert not reported["connected"]
     assert reported["problem"]
 
 
-def test_a_rejection_by_a_feeder_is_an_error_with_the_difference(served):
-    pipeline, host, _ = served
+def test_a_rejection_by_a_feeder_is_an_error_with_the_difference(feeder_process):
+    pipeline, host, _ = feeder_process
 
     other = pipeline.shuffle(seed=9)
     with pytest.raises(infeed.ConfigError, match="`seed` differs: 9 at the trainer"):
         other.open(workers=infeed.Feeders([host], token=TOKEN))
 
 
-def test_a_wrong_token_is_a_warning_and_the_run_goes_on(served, caplog):
-    pipeline, host, _ = served
+def test_a_wrong_token_is_a_warning_and_the_run_goes_on(feeder_process, caplog):
+    pipeline, host, _ = feeder_process
     with pipeline.open(workers=1) as loader:
         expected = contents(loader, 1)
 
@@ -123,8 +123,8 @@ def test_a_wrong_token_is_a_warning_and_the_run_goes_on(served, caplog):
     assert f"{host}: the peer did not prove that it knows the token" in caplog.text
 
 
-def test_encrypted_batches_are_those_of_a_run_without_feeders(served):
-    pipeline, host, _ = served
+def test_encrypted_batches_are_those_of_a_run_without_feeders(feeder_process):
+    pipeline, host, _ = feeder_process
     with pipeline.open(workers=1) as loader:
         expected = contents(loader, 2)
     feeders = infeed.Feeders(

@@ -252,7 +252,7 @@ def test_ratios_use_copies_larger_than_any_cache(parts):
     assert "ratio/pinned copy over PyTorch's best" not in made
 
 
-def test_targets_are_met_missed_or_not_measured(parts):
+def test_targets_are_reached_missed_or_not_measured(parts):
     rows = parts.report.target_rows(
         [
             figure("ratio/slowest expand kernel", 0.75),

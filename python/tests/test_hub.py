@@ -56,9 +56,9 @@ def test_a_dataset_of_the_hub_gives_the_batches_of_its_files(there):
             np.testing.assert_array_equal(one["image"], other["image"])
             np.testing.assert_array_equal(one["label"], other["label"])
 
-    asked = [request for request in server.asked if "/revision/" in request]
-    assert len(asked) == 1, "one commit for the whole process"
-    resolved = [request for request in server.asked if "/resolve/" in request]
+    revisions = [request for request in server.requests if "/revision/" in request]
+    assert len(revisions) == 1, "one commit for the whole process"
+    resolved = [request for request in server.requests if "/resolve/" in request]
     shards = [path for path in server.held if path.endswith((".tar", ".parquet"))]
     assert len(resolved) <= len(server.held) + len(shards)
 
@@ -78,5 +78,5 @@ def test_a_list_without_an_end_raises(there, monkeypatch):
     with pytest.raises(infeed.OpenError, match=r"photos.* more than 4500 objects"):
         batches(sources.Folder(f"{URL}/folder", labels="none"))
 
-    listed = [request for request in server.asked if "/tree/" in request]
+    listed = [request for request in server.requests if "/tree/" in request]
     assert len(listed) == 5

@@ -51,12 +51,12 @@ def test_coverage_is_the_share_of_measured_gains_in_their_intervals():
 
 
 def test_the_best_remedy_is_first_or_not_distinguished_from_the_first():
-    def ranked(best):
+    def is_ranked(best):
         return ledger.ranks_best_first(line(entries=[entry(3.0, 2.0), best]))
 
     assert ledger.ranks_best_first(line(entries=[entry(3.0, 3.0), entry(2.0, 2.0)]))
-    assert ranked(entry(2.8, 2.9))
-    assert not ranked(entry(2.0, 2.9))
+    assert is_ranked(entry(2.8, 2.9))
+    assert not is_ranked(entry(2.0, 2.9))
 
 
 def test_a_row_has_errors_bias_coverage_width_and_control():
@@ -187,7 +187,7 @@ def test_a_dataset_that_fits_the_least_memory_is_skipped(tmp_path):
 
     with (
         pytest.raises(states.SkippedError, match="less than"),
-        states.entered("memory", tmp_path),
+        states.enter("memory", tmp_path),
     ):
         pass
 
@@ -199,7 +199,7 @@ def test_a_state_without_control_groups_is_skipped(tmp_path, monkeypatch):
 
     with (
         pytest.raises(states.SkippedError, match="cannot limit memory"),
-        states.entered("memory", tmp_path),
+        states.enter("memory", tmp_path),
     ):
         pass
 
@@ -222,7 +222,7 @@ def test_limits_are_written_in_both_versions_of_control_groups():
 def test_the_load_of_a_state_ends_with_it(tmp_path):
     (tmp_path / "0.jpg").write_bytes(bytes(1000))
 
-    with states.entered("one-core", tmp_path):
+    with states.enter("one-core", tmp_path):
         during = states.multiprocessing.active_children()
 
     assert len(during) == 1
@@ -238,7 +238,7 @@ def test_samples_have_at_least_six_kinds_and_some_are_held_out():
 def test_a_failed_command_is_an_error_with_its_last_line():
     command = [sys.executable, "-c", "import sys; sys.exit('bad: reason')"]
 
-    found = ledger.explained(command, lambda: None)
+    found = ledger.run_explain(command, lambda: None)
 
     assert found == {"error": "bad: reason"}
 

@@ -56,7 +56,7 @@ def image(path: Path) -> None:
     Image.new("RGB", (64, 48)).save(path)
 
 
-def written(path: Path, text: str) -> Path:
+def write_file(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
@@ -69,7 +69,7 @@ def folder(root: Path, **options: object) -> sources.Source:
 
 
 def classes(root: Path, **options: object) -> sources.Source:
-    names = written(root / "names.txt", "x\n")
+    names = write_file(root / "names.txt", "x\n")
     folder(root / "data")
     return sources.Folder(root / "data", classes=names, **options)
 
@@ -77,14 +77,14 @@ def classes(root: Path, **options: object) -> sources.Source:
 def csv(root: Path, **options: object) -> sources.Source:
     for name in "ab":
         image(root / f"images/{name}.png")
-    rows = written(root / "list.csv", "path,label\na.png,0\nb.png,1\n")
+    rows = write_file(root / "list.csv", "path,label\na.png,0\nb.png,1\n")
     return sources.Folder(root / "images", labels=rows, **options)
 
 
 def pairs(root: Path, **options: object) -> sources.Source:
     for name in "ab":
         image(root / f"images/{name}.png")
-        Image.new("L", (64, 48)).save(written(root / f"masks/{name}.png", ""))
+        Image.new("L", (64, 48)).save(write_file(root / f"masks/{name}.png", ""))
     return sources.Pairs(root / "images", root / "masks", **options)
 
 
@@ -101,30 +101,30 @@ def coco(root: Path, **options: object) -> sources.Source:
         "annotations": [box],
         "categories": [{"id": 1, "name": "x"}],
     }
-    file = written(root / "coco.json", json.dumps(content))
+    file = write_file(root / "coco.json", json.dumps(content))
     return sources.Coco(root / "images", file, **options)
 
 
 def yolo(root: Path, **options: object) -> sources.Source:
     for name in "ab":
         image(root / f"images/{name}.png")
-        written(root / f"labels/{name}.txt", "0 0.5 0.5 0.2 0.2\n")
+        write_file(root / f"labels/{name}.txt", "0 0.5 0.5 0.2 0.2\n")
     return sources.Yolo(root / "images", **options)
 
 
 def yolo_names(root: Path, **options: object) -> sources.Source:
-    return yolo(root, classes=written(root / "names.txt", "x\n"), **options)
+    return yolo(root, classes=write_file(root / "names.txt", "x\n"), **options)
 
 
 def yolo_yaml(root: Path, **options: object) -> sources.Source:
-    return yolo(root, classes=written(root / "data.yaml", "names: [x]\n"), **options)
+    return yolo(root, classes=write_file(root / "data.yaml", "names: [x]\n"), **options)
 
 
 def labelme(root: Path, **options: object) -> sources.Source:
     shape = {"label": "x", "points": [[1, 1], [9, 9]], "shape_type": "rectangle"}
     for name in "ab":
         image(root / f"{name}.png")
-        written(root / f"{name}.json", json.dumps({"shapes": [shape]}))
+        write_file(root / f"{name}.json", json.dumps({"shapes": [shape]}))
     return sources.LabelMe(root, **options)
 
 
@@ -134,17 +134,17 @@ def voc(root: Path, **options: object) -> sources.Source:
     for name in "ab":
         image(root / f"JPEGImages/{name}.jpg")
         text = f"<annotation>{thing}</annotation>"
-        written(root / f"Annotations/{name}.xml", text)
-    written(root / "ImageSets/Main/train.txt", "a\nb\n")
+        write_file(root / f"Annotations/{name}.xml", text)
+    write_file(root / "ImageSets/Main/train.txt", "a\nb\n")
     return sources.Voc(root, **options)
 
 
 def shard(kind: type[sources.Source], name: str) -> Callable[..., sources.Source]:
-    return lambda root, **options: kind(written(root / name, ""), **options)
+    return lambda root, **options: kind(write_file(root / name, ""), **options)
 
 
 def mds(root: Path, **options: object) -> sources.Source:
-    written(root / "index.json", "")
+    write_file(root / "index.json", "")
     return sources.MDS(root, **options)
 
 
@@ -193,7 +193,7 @@ SPECIAL: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-def replaced(root: Path, file: File) -> tuple[str, Path]:
+def replace_file(root: Path, file: File) -> tuple[str, Path]:
     """Returns the code of a source and the path of its file, which is removed."""
     source = file.make(root)
     (path,) = root.glob(file.name)
@@ -224,7 +224,7 @@ def test_a_link_to_a_device_or_a_pipe_is_found_at_once_as_any_file(
     tmp_path, name, kind
 ):
     file = FILES[name]
-    source, path = replaced(tmp_path, file)
+    source, path = replace_file(tmp_path, file)
     make, what = SPECIAL[kind]
     make(path)
 
@@ -234,7 +234,7 @@ def test_a_link_to_a_device_or_a_pipe_is_found_at_once_as_any_file(
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_of_200_gigabytes_is_found_at_once_as_any_file(tmp_path, name):
     file = FILES[name]
-    source, path = replaced(tmp_path, file)
+    source, path = replace_file(tmp_path, file)
     path.touch()
     os.truncate(path, SPARSE_BYTES)
 
@@ -256,7 +256,7 @@ def test_commands_read_no_device_and_no_pipe_as_a_pipeline(tmp_path, command, ki
     assert f"cannot open {path}: {what}" in done.stderr
 
 
-def test_a_pipeline_can_come_from_standard_input(tmp_path):
+def test_a_pipeline_is_read_from_standard_input(tmp_path):
     source = folder(tmp_path / "data")
     infeed.Pipeline(source).decode().batch(1, pad=True).save(tmp_path / "p.toml")
     # Paths of a file are relative to its folder.
@@ -275,7 +275,7 @@ def test_a_pipeline_can_come_from_standard_input(tmp_path):
 
 def test_boxes_of_a_record_count_in_the_memory_of_the_loader(tmp_path):
     yolo(tmp_path)
-    written(tmp_path / "labels/a.txt", "0 .5 .5 .2 .2\n" * 300_000)
+    write_file(tmp_path / "labels/a.txt", "0 .5 .5 .2 .2\n" * 300_000)
     source = repr(sources.Yolo(tmp_path / "images"))
 
     small = read(source, memory="96MiB")
@@ -290,7 +290,7 @@ def test_boxes_of_a_record_count_in_the_memory_of_the_loader(tmp_path):
 
 def test_labels_beyond_a_limit_of_address_space_are_an_error(tmp_path):
     yolo(tmp_path)
-    written(tmp_path / "labels/a.txt", "0 .5 .5 .2 .2\n" * 1_000_000)
+    write_file(tmp_path / "labels/a.txt", "0 .5 .5 .2 .2\n" * 1_000_000)
     source = repr(sources.Yolo(tmp_path / "images"))
 
     limited = read(source, limit_kib=800_000)
@@ -299,7 +299,7 @@ def test_labels_beyond_a_limit_of_address_space_are_an_error(tmp_path):
     assert "a.txt: it has 14000000 bytes" in limited.output
 
 
-def linked(path: Path, store: Path) -> None:
+def link_file(path: Path, store: Path) -> None:
     """Moves a file, and links to it from its former path."""
     target = store / path.parent.name / path.name
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -311,7 +311,7 @@ def linked(path: Path, store: Path) -> None:
 def test_without_follow_links_a_folder_is_read_without_linked_files(tmp_path, make):
     make(tmp_path / "root")
     for path in sorted((tmp_path / "root").rglob("a.*")):
-        linked(path, tmp_path / "store")
+        link_file(path, tmp_path / "store")
 
     def names(**options: bool) -> list[str]:
         pipeline = infeed.Pipeline(make(tmp_path / "root", **options)).decode()
@@ -330,7 +330,7 @@ def test_without_follow_links_a_named_file_is_no_link(tmp_path, name):
     file = FILES[name]
     file.make(tmp_path / "root")
     (path,) = (tmp_path / "root").glob(file.name)
-    linked(path, tmp_path / "store")
+    link_file(path, tmp_path / "store")
     source = file.make(tmp_path / "root", follow_links=False)
     # Files that the user names are followed.
     is_named = path.name in ("list.csv", "coco.json")
@@ -344,7 +344,7 @@ def test_without_follow_links_a_named_file_is_no_link(tmp_path, name):
 
 
 def test_without_follow_links_patterns_match_no_linked_shard(tmp_path):
-    written(tmp_path / "store/a.tar", "")
+    write_file(tmp_path / "store/a.tar", "")
     (tmp_path / "a.tar").symlink_to("store/a.tar")
     pattern = str(tmp_path / "*.tar")
 

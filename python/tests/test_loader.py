@@ -86,7 +86,7 @@ def test_an_exception_in_the_loop_ends_the_epoch(numbers):
 
 
 @pytest.fixture
-def interrupted(ctrl_c):
+def interrupted_loop(ctrl_c):
     """A loader, its iterator that Ctrl-C interrupted, and what it delivered before."""
     may_block, is_blocked, may_work = (threading.Event() for _ in range(3))
 
@@ -115,8 +115,8 @@ def interrupted(ctrl_c):
         yield loader, batches, delivered, error
 
 
-def test_a_loop_may_continue_after_an_interrupt(interrupted):
-    loader, batches, delivered, _ = interrupted
+def test_a_loop_may_continue_after_an_interrupt(interrupted_loop):
+    loader, batches, delivered, _ = interrupted_loop
     state = loader.state_dict()
     whole = np.arange(4000).reshape(-1, 4).tolist()
 
@@ -125,8 +125,8 @@ def test_a_loop_may_continue_after_an_interrupt(interrupted):
     assert delivered + drain(loader) == whole
 
 
-def test_an_interrupted_loop_ends_when_another_one_begins(interrupted):
-    loader, batches, _, _ = interrupted
+def test_an_interrupted_loop_ends_when_another_one_begins(interrupted_loop):
+    loader, batches, _, _ = interrupted_loop
 
     assert [(batch.epoch, batch.step) for batch in loader] == [
         (1, step) for step in range(1000)
@@ -216,8 +216,8 @@ def test_the_share_of_a_rank_is_logged_once(numbers, caplog):
     ):
         assert drain(loader) == [[2, 3], [6, 7], [10, 11]]
 
-    said = [record.getMessage() for record in caplog.records]
-    assert said.count("global batch 4 = 2 x 2") == 1
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages.count("global batch 4 = 2 x 2") == 1
 
 
 def test_messages_reach_the_logger_of_their_module(numbers, caplog):
@@ -374,6 +374,6 @@ def test_choices_are_logged_once(numbers, caplog):
                 time.sleep(0.01)
         text = loader.stats()["tuned"]["text"]
 
-    said = [record for record in caplog.records if record.getMessage() == text]
-    assert [record.name for record in said] == ["infeed.loader"]
+    records = [record for record in caplog.records if record.getMessage() == text]
+    assert [record.name for record in records] == ["infeed.loader"]
     assert "is the limit" in text

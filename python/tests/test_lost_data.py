@@ -114,20 +114,20 @@ def test_stored16_keeps_16_bits_of_rgb(caplog, tmp_path, kind):
     assert f"values {colors.min()} to {colors.max()} of 65535 become" in texts[0]
 
 
-@pytest.mark.parametrize("form", ["folder", "arrays", "webdataset"])
+@pytest.mark.parametrize("file_format", ["folder", "arrays", "webdataset"])
 def test_packing_warns_about_lost_low_bytes_and_keeps_them_on_request(
-    folder, caplog, tmp_path_factory, form
+    folder, caplog, tmp_path_factory, file_format
 ):
     out = tmp_path_factory.mktemp("packed")
     with caplog.at_level(logging.WARNING, logger="infeed"):
-        encode = None if form == "arrays" else "png"
-        pack(folder.decode(), out / "lossy", to=form, encode=encode)
+        encode = None if file_format == "arrays" else "png"
+        pack(folder.decode(), out / "lossy", to=file_format, encode=encode)
     [text] = [record.getMessage() for record in caplog.records]
     assert "1.png (record 1): values 0 to 2047 of 65535 become 0 to 7" in text
     caplog.clear()
 
     with caplog.at_level(logging.WARNING, logger="infeed"):
-        kept = pack(folder.decode(image="stored16"), out / "kept", to=form)
+        kept = pack(folder.decode(image="stored16"), out / "kept", to=file_format)
     assert caplog.records == []
     _, arrays = warnings(caplog, kept.pipeline)
     assert np.array_equal(arrays[1].squeeze(), LOW)
@@ -224,7 +224,7 @@ def shard(tmp_path):
 def test_images_in_a_field_of_bytes_are_not_left_undecoded_without_a_word(
     shard, caplog
 ):
-    def found(fields, decoded=True):
+    def find_losses(fields, decoded=True):
         pipeline = Pipeline(sources.WebDataset(shard, fields))
         pipeline = pipeline.decode() if decoded else pipeline
         pipeline = pipeline.batch(2, pad=True)
@@ -233,13 +233,13 @@ def test_images_in_a_field_of_bytes_are_not_left_undecoded_without_a_word(
 
     named = {"image": "png", "late": "bin"}
 
-    texts = found(named)
+    texts = find_losses(named)
 
     assert len(texts) == 1, texts
     assert "field `late` of" in texts[0]
     assert "record 20" in texts[0]
     assert "is a PNG image" in texts[0]
     assert 'kind="image"' in texts[0]
-    assert found(named, decoded=False) == []
+    assert find_losses(named, decoded=False) == []
     declared = sources.Field("bin", kind="bytes")
-    assert found(dict(named, late=declared)) == []
+    assert find_losses(dict(named, late=declared)) == []

@@ -47,7 +47,7 @@ def run_lengths(mask):
     return [0, *lengths] if flat[0] else lengths
 
 
-def compressed(lengths):
+def compress(lengths):
     """Returns run lengths in COCO's text form."""
     text = ""
     for at, length in enumerate(lengths):
@@ -61,18 +61,20 @@ def compressed(lengths):
     return text
 
 
-def segmentation(mask, form):
+def segmentation(mask, mask_format):
     lengths = run_lengths(mask)
-    counts = compressed(lengths) if form == "text" else lengths
+    counts = compress(lengths) if mask_format == "text" else lengths
     return {"size": list(mask.shape), "counts": counts}
 
 
 class Scenes:
     """Images, a map of their objects, and box, label and mask of each object."""
 
-    def __init__(self, count, form="dense", encode=None, size=(HEIGHT, WIDTH), seed=0):
+    def __init__(
+        self, count, mask_format="dense", encode=None, size=(HEIGHT, WIDTH), seed=0
+    ):
         self.rng = np.random.default_rng(seed)
-        self.form, self.encode, self.size = form, encode, size
+        self.mask_format, self.encode, self.size = mask_format, encode, size
         self.made = [self.scene(index) for index in range(count)]
 
     def scene(self, index):
@@ -91,10 +93,10 @@ class Scenes:
 
     def __getitem__(self, index):
         image, objects, boxes, labels, masks = self.made[index]
-        if self.form == "dense":
+        if self.mask_format == "dense":
             masks = np.array(masks, np.uint8).reshape(-1)
         else:
-            masks = json.dumps([segmentation(mask, self.form) for mask in masks])
+            masks = json.dumps([segmentation(mask, self.mask_format) for mask in masks])
         if self.encode is not None:
             image, objects = self.encode(image, index), self.encode(objects, index)
         return {
@@ -113,7 +115,9 @@ def pipeline_of(scenes, **options):
         "mask": sources.Field(kind="mask"),
         "boxes": ragged,
         "labels": ragged,
-        "masks": ragged if scenes.form == "dense" else sources.Field(kind="text"),
+        "masks": ragged
+        if scenes.mask_format == "dense"
+        else sources.Field(kind="text"),
     }
     source = sources.Items(scenes, fields=fields)
     sizes = {"min_size": 0, "min_area": 0, **options}
@@ -137,9 +141,9 @@ CHAINS = {
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-@pytest.mark.parametrize("form", ["dense", "text", "numbers"])
-def test_masks_are_the_pixels_of_the_mask_field_with_their_number(chain, form):
-    scenes = Scenes(60, form, png if form == "text" else None)
+@pytest.mark.parametrize("mask_format", ["dense", "text", "numbers"])
+def test_masks_are_the_pixels_of_the_mask_field_with_their_number(chain, mask_format):
+    scenes = Scenes(60, mask_format, png if mask_format == "text" else None)
     pipeline = pipeline_of(scenes).shuffle(1).decode()
     pipeline = pipeline.transform(SAME_SIZE, *CHAINS[chain])
     seen = pixels = 0
@@ -251,13 +255,13 @@ def test_the_number_of_workers_the_cache_and_a_resumed_run_change_no_bit(coco):
     pipeline = coco().shuffle(3).decode()
     pipeline = pipeline.transform(T.Resize((36, 50)), T.RandomAffine(20)).batch(2)
 
-    def seen(**options):
+    def mask_rows(**options):
         with pipeline.open(**options) as loader:
             return [rows(batch, "masks") for _ in range(2) for batch in loader]
 
-    first = seen(workers=1)
+    first = mask_rows(workers=1)
     for options in ({"workers": 3}, {"workers": 2, "cache": "64MiB"}):
-        for own, other in zip(first, seen(**options), strict=True):
+        for own, other in zip(first, mask_rows(**options), strict=True):
             for a, b in zip(own, other, strict=True):
                 np.testing.assert_array_equal(a, b)
     with pipeline.open(workers=2) as loader:
@@ -283,7 +287,7 @@ def test_the_number_of_workers_the_cache_and_a_resumed_run_change_no_bit(coco):
 def test_samples_of_several_records_are_the_same_from_a_cache(coco, tmp_path, steps):
     pipeline = coco().shuffle(3).decode().transform(*steps).batch(3)
 
-    def seen(cache=None):
+    def read_masks(cache=None):
         found = []
         with pipeline.open(workers=2, cache=cache) as loader:
             # Up to 24 batches are read before the first one is made.
@@ -293,11 +297,11 @@ def test_samples_of_several_records_are_the_same_from_a_cache(coco, tmp_path, st
                     found.extend(rows(batch, "masks") + rows(batch, "boxes"))
             return found, loader.stats()["cache"]
 
-    expected, _ = seen()
+    expected, _ = read_masks()
     folder = infeed.Cache(memory=None, disk=tmp_path / "cache", limit="64MiB")
     # A run fills a folder for later runs.
     for cache, has_hits in (("64MiB", True), (folder, False), (folder, True)):
-        found, counts = seen(cache)
+        found, counts = read_masks(cache)
         assert (counts["hits"] > 0) == has_hits
         for own, other in zip(expected, found, strict=True):
             np.testing.assert_array_equal(own, other)
@@ -311,14 +315,14 @@ def coco(tmp_path):
         {"id": index, "file_name": f"{index}.png", "height": HEIGHT, "width": WIDTH}
         for index in range(len(scenes))
     ]
-    forms = itertools.cycle(["text", "numbers"])
+    mask_formats = itertools.cycle(["text", "numbers"])
     annotations = [
         {
             "id": len(scenes) * number + index,
             "image_id": index,
             "category_id": int(label),
             "bbox": [float(v) for v in (x1, y1, x2 - x1, y2 - y1)],
-            "segmentation": segmentation(mask, next(forms)),
+            "segmentation": segmentation(mask, next(mask_formats)),
             "iscrowd": 1,
         }
         for index, (_, _, boxes, labels, masks) in enumerate(scenes.made)
@@ -330,7 +334,7 @@ def coco(tmp_path):
     for index, (image, *_) in enumerate(scenes.made):
         Image.fromarray(image).save(tmp_path / f"{index}.png")
 
-    def opened(change=lambda annotations: None, **options):
+    def open_scenes(change=lambda annotations: None, **options):
         change(annotations)
         described = {
             "images": images,
@@ -343,8 +347,8 @@ def coco(tmp_path):
         )
         return infeed.Pipeline(source)
 
-    opened.scenes = scenes
-    return opened
+    open_scenes.scenes = scenes
+    return open_scenes
 
 
 def test_coco_reads_masks_next_to_its_boxes(coco):
@@ -413,7 +417,7 @@ def panoptic(tmp_path):
         made.append(objects)
     categories = [{"id": n, "name": str(n), "isthing": n > 0} for n in range(OBJECTS)]
 
-    def opened(change=lambda annotations: None):
+    def open_objects(change=lambda annotations: None):
         change(annotations)
         described = {
             "images": images,
@@ -426,8 +430,8 @@ def panoptic(tmp_path):
         )
         return infeed.Pipeline(source).decode()
 
-    opened.made = made
-    return opened
+    open_objects.made = made
+    return open_objects
 
 
 def test_panoptic_segments_have_boxes_labels_and_masks_that_move(panoptic, tmp_path):
@@ -531,21 +535,23 @@ def test_wrong_masks_name_the_annotation_or_the_record_and_the_fix(coco):
     assert ".png" in str(caught.value)
     assert "mask 0 of `masks`" in str(caught.value)
 
-    def failed(masks, match):
+    def check_failure(masks, match):
         image = np.zeros((1, 8, 8, 3), np.uint8)
         source = sources.Memory(image=image, boxes=np.ones((1, 1, 4)), masks=masks)
         pipeline = infeed.Pipeline(source).boxes(masks="masks", min_size=0, min_area=0)
         with pytest.raises(infeed.InfeedError, match=match):
             list(pipeline.batch(1))
 
-    failed(["[]"], "has 0 masks, but there are 1 boxes; give each box one mask")
-    failed(["{"], "no JSON list of segmentations")
-    failed([b"\xff"], "no JSON list of segmentations")
-    failed(
+    check_failure(["[]"], "has 0 masks, but there are 1 boxes; give each box one mask")
+    check_failure(["{"], "no JSON list of segmentations")
+    check_failure([b"\xff"], "no JSON list of segmentations")
+    check_failure(
         np.zeros((1, 1, 8, 9), np.uint8), "72 numbers, which are no masks of 1 boxes"
     )
-    failed(np.zeros((1, 8, 8), np.float32), "`masks` cannot hold masks; use a text")
-    failed(np.zeros((1, 64), np.uint8), "`masks` cannot hold masks; use a text")
+    check_failure(
+        np.zeros((1, 8, 8), np.float32), "`masks` cannot hold masks; use a text"
+    )
+    check_failure(np.zeros((1, 64), np.uint8), "`masks` cannot hold masks; use a text")
 
 
 def test_masks_that_are_declared_twice_or_do_not_exist_are_errors():

@@ -26,7 +26,7 @@ def from_torchvision(name):
     return type(name, (), {"__module__": "torchvision.transforms.v2"})()
 
 
-def resized(sample):
+def resize(sample):
     return sample
 
 
@@ -89,7 +89,7 @@ def test_a_wrong_source_raises_with_the_right_call(source, fix):
 
 
 def test_transforms_after_a_function_are_rejected_with_the_order_that_works():
-    pipeline = infeed.Pipeline(memory()).python(resized)
+    pipeline = infeed.Pipeline(memory()).python(resize)
 
     with pytest.raises(infeed.ConfigError) as caught:
         pipeline.transform(T.Resize((8, 8)))
@@ -100,8 +100,8 @@ def test_transforms_after_a_function_are_rejected_with_the_order_that_works():
     with pytest.raises(infeed.ConfigError, match=r"comes before \.transform"):
         infeed.Pipeline(memory()).transform(T.CenterCrop(8)).decode()
 
-    assert "Resize cannot run after .python(resized)" in str(caught.value)
-    assert "write .transform(...) before .python(resized)" in str(caught.value)
+    assert "Resize cannot run after .python(resize)" in str(caught.value)
+    assert "write .transform(...) before .python(resize)" in str(caught.value)
 
 
 def test_a_missing_field_raises_with_the_existing_names():

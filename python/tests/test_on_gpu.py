@@ -262,7 +262,7 @@ def test_nvjpeg_is_found_among_installed_packages(
 
 CLOSE = """
 import gc, sys, infeed
-from gpu import Gpu, Taken, report
+from gpu import Gpu, TakenBatch, report
 from infeed import sources
 from infeed import transforms as T
 pipeline = infeed.Pipeline(sources.Folder(sys.argv[1])).decode()
@@ -272,7 +272,7 @@ stream = gpu.stream()
 loader = pipeline.open(device="cuda:0", slots=2)
 batches = iter(loader)
 for step in range(int(sys.argv[2])):
-    taken = Taken(next(batches).array("image"), stream)
+    taken = TakenBatch(next(batches).array("image"), stream)
     if step == 0:
         gpu.hang(stream)
     taken.release()
@@ -334,7 +334,7 @@ def test_a_second_loader_on_a_gpu_loads_and_warms_up_nothing(driver, classificat
 
 GROW = """
 import json, logging, sys, infeed
-from gpu import Gpu, Taken, report
+from gpu import Gpu, TakenBatch, report
 from infeed import sources
 from infeed import transforms as T
 logging.basicConfig(level=logging.DEBUG, format="%(message)s")
@@ -346,7 +346,7 @@ steps = 0
 with pipeline.open(device="cuda:0", slots=2) as loader:
     while steps < 60:
         for batch in loader:
-            taken = Taken(batch.array("image"), stream)
+            taken = TakenBatch(batch.array("image"), stream)
             gpu.wait(stream)
             taken.release()
             steps += 1
@@ -383,7 +383,7 @@ def test_memory_is_allocated_in_a_stream_and_late_allocations_are_logged(
 
 STEPS = """
 import json, sys, infeed
-from gpu import Gpu, Taken, report
+from gpu import Gpu, TakenBatch, report
 from infeed import sources
 from infeed import transforms as T
 pipeline = infeed.Pipeline(sources.Folder(sys.argv[1])).decode()
@@ -397,7 +397,7 @@ with pipeline.open(device="cuda:0", placement="device") as loader:
         while done < number:
             for batch in loader:
                 names = ("image", "label")
-                taken = [Taken(batch.array(name), stream) for name in names]
+                taken = [TakenBatch(batch.array(name), stream) for name in names]
                 gpu.wait(stream)
                 for one in taken:
                     one.release()
@@ -457,7 +457,7 @@ def test_explain_on_a_gpu_reports_the_best_placement(driver, description):
 
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout)
-    ways = {way["split"] for way in found["placement"]["ways"]}
-    assert {"host", "device", "device-resize"} <= ways
+    splits = {row["split"] for row in found["placement"]["ways"]}
+    assert {"host", "device", "device-resize"} <= splits
     assert ran.seen["misuse"] == []
     assert set(ran.seen["live"].values()) == {0}

@@ -13,18 +13,18 @@ from infeed import _core, packing, sources
 from infeed import transforms as T
 from infeed._pack_tasks import distribute
 
-FORMS = ["webdataset", "tfrecord", "arrow", "parquet", "npz"]
+FORMATS = ["webdataset", "tfrecord", "arrow", "parquet", "npz"]
 
 
-class Died(Exception):
+class KilledError(Exception):
     """The death of a worker, or of the process that starts tasks."""
 
 
 class Workers:
     """Does tasks one by one, in an order drawn from a seed, some of them twice."""
 
-    def __init__(self, out: Path, pipeline: infeed.Pipeline, asked: dict, seed: int):
-        what = (pipeline._json(), str(out), json.dumps(asked))
+    def __init__(self, out: Path, pipeline: infeed.Pipeline, options: dict, seed: int):
+        what = (pipeline._json(), str(out), json.dumps(options))
         # Replaces two processes.
         self.parts = [_core.PackParts(*what, False) for _ in range(2)]
         self.rng = random.Random(seed)
@@ -35,12 +35,12 @@ class Workers:
         self.results: dict[int, object] = {}
 
     def weigh(self, begin, end):
-        return self._begun("weigh", begin, end)
+        return self._begin("weigh", begin, end)
 
     def shard(self, number, begin, end):
-        return self._begun("shard", number, begin, end)
+        return self._begin("shard", number, begin, end)
 
-    def ended(self, tasks):
+    def poll(self, tasks):
         self.most = max(self.most, len(tasks))
         task = self.rng.choice(tasks)
         name, *places = self.tasks[task]
@@ -50,28 +50,28 @@ class Workers:
 
     def result(self, task):
         if self.lives == 0:
-            raise Died
+            raise KilledError
         self.lives -= 1
         self.done.append(self.tasks[task])
         return self.results[task]
 
-    def _begun(self, *what):
+    def _begin(self, *what):
         self.tasks[len(self.tasks)] = what
         return len(self.tasks) - 1
 
 
-def asked_for(pipeline, **options) -> dict:
+def pack_options(pipeline, **options) -> dict:
     return packing.options_from(pipeline, jobs=1, **options)
 
 
 def apart(pipeline, out, jobs=3, lives=None, seed=0, reported=None, **options):
     """Packs as `infeed.ray.pack` does; returns the workers and the result."""
-    asked = asked_for(pipeline, **options)
-    parts = _core.PackParts(pipeline._json(), str(out), json.dumps(asked), True)
-    workers = Workers(out, pipeline, asked, seed)
+    options = pack_options(pipeline, **options)
+    parts = _core.PackParts(pipeline._json(), str(out), json.dumps(options), True)
+    workers = Workers(out, pipeline, options, seed)
     workers.lives = 10**9 if lives is None else lives
     reported = reported or (lambda totals: True)
-    totals = distribute(parts, workers, jobs, asked["max_bad"], reported)
+    totals = distribute(parts, workers, jobs, options["max_bad"], reported)
     return workers, totals, infeed.pack(pipeline, out, **options)
 
 
@@ -103,7 +103,7 @@ def many(tmp_path) -> infeed.Pipeline:
     return infeed.Pipeline(source).decode().batch(8, pad=True)
 
 
-@pytest.mark.parametrize("to", FORMS)
+@pytest.mark.parametrize("to", FORMATS)
 def test_several_processes_write_the_bytes_of_one(photos, to, tmp_path):
     options = {"to": to, "fit": 24, "shard_size": 9000, "encode": "png"}
     if to == "npz":
@@ -143,7 +143,7 @@ def test_a_run_killed_anywhere_and_repeated_ends_with_the_same_bytes(many, tmp_p
 
     for lives in (0, 1, 5, 12, 20):
         out = tmp_path / f"out-{lives}"
-        with pytest.raises(Died):
+        with pytest.raises(KilledError):
             apart(many, out, lives=lives, seed=lives, **options)
         with pytest.raises(infeed.ConfigError, match="not finished"):
             infeed.Pipeline.load(out)
@@ -164,7 +164,7 @@ def test_a_run_killed_anywhere_and_repeated_ends_with_the_same_bytes(many, tmp_p
 def test_one_process_continues_the_work_of_several(many, tmp_path):
     options = {"to": "webdataset", "shard_size": 15_000}
     infeed.pack(many, tmp_path / "one", **options)
-    with pytest.raises(Died):
+    with pytest.raises(KilledError):
         apart(many, tmp_path / "out", lives=14, **options)
 
     packed = infeed.pack(many, tmp_path / "out", **options)
@@ -195,7 +195,7 @@ def test_only_a_damaged_shard_is_written_again(many, tmp_path):
     def stop(totals):
         return totals.records < 690
 
-    with pytest.raises(Died):
+    with pytest.raises(KilledError):
         apart(many, out, lives=30, **options)
     noted = sorted(out.glob("shard-*.noted"))
     assert len(noted) > 3
@@ -230,8 +230,8 @@ def test_the_first_record_is_reported_if_all_are_bad(many, tmp_path):
 
 
 def test_a_source_that_changes_during_packing_raises(many, tmp_path):
-    asked = asked_for(many, to="webdataset", shard_size=15_000)
-    what = (many._json(), str(tmp_path / "out"), json.dumps(asked))
+    options = pack_options(many, to="webdataset", shard_size=15_000)
+    what = (many._json(), str(tmp_path / "out"), json.dumps(options))
     parts = _core.PackParts(*what, True)
     ends = parts.ends(parts.weigh(0, 700))
     assert ends == sorted(set(ends))
@@ -245,15 +245,15 @@ def test_a_source_that_changes_during_packing_raises(many, tmp_path):
 
 
 def test_formats_without_shards_and_folders_that_were_not_begun_raise(photos, tmp_path):
-    asked = json.dumps(asked_for(photos, to="folder"))
+    options = json.dumps(pack_options(photos, to="folder"))
     with pytest.raises(infeed.ConfigError, match="pack to shards"):
-        _core.PackParts(photos._json(), str(tmp_path / "out"), asked, True)
-    asked = asked_for(photos, to="webdataset")
-    begun = (photos._json(), str(tmp_path / "out"), json.dumps(asked))
+        _core.PackParts(photos._json(), str(tmp_path / "out"), options, True)
+    options = pack_options(photos, to="webdataset")
+    begun = (photos._json(), str(tmp_path / "out"), json.dumps(options))
     with pytest.raises(infeed.ConfigError, match="no process is packing into"):
         _core.PackParts(*begun, False)
     _core.PackParts(*begun, True)
-    other = json.dumps(asked | {"shard_bytes": 1000})
+    other = json.dumps(options | {"shard_bytes": 1000})
     with pytest.raises(infeed.ConfigError, match="shard_bytes"):
         _core.PackParts(begun[0], begun[1], other, False)
     shutil.rmtree(tmp_path / "out")

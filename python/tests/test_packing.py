@@ -31,13 +31,13 @@ def test_a_packed_folder_loads_with_the_rest_of_the_pipeline(
 def test_every_format_is_written_and_reported(
     photos: infeed.Pipeline, tmp_path: Path
 ) -> None:
-    for form in ("tfrecord", "arrow", "parquet", "npz", "arrays", "webdataset"):
-        out = tmp_path / "{v1} [2], *" / form
+    for file_format in ("tfrecord", "arrow", "parquet", "npz", "arrays", "webdataset"):
+        out = tmp_path / "{v1} [2], *" / file_format
 
-        packed = infeed.pack(photos, out, to=form, fit=24, rows=4)
+        packed = infeed.pack(photos, out, to=file_format, fit=24, rows=4)
 
         assert packed.records == 30
-        assert json.loads((out / "infeed-pack.json").read_text())["to"] == form
+        assert json.loads((out / "infeed-pack.json").read_text())["to"] == file_format
         with infeed.Pipeline.load(out).open() as loader:
             assert sum(batch.rows for batch in loader) == 30
 
@@ -119,17 +119,17 @@ def test_numpy_numbers_are_accepted(photos: infeed.Pipeline, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "form", ["tfrecord", "arrow", "parquet", "npz", "webdataset", "mds"]
+    "file_format", ["tfrecord", "arrow", "parquet", "npz", "webdataset", "mds"]
 )
 def test_opening_a_truncated_shard_reports_the_file_and_a_fix(
-    photos: infeed.Pipeline, tmp_path: Path, form: str
+    photos: infeed.Pipeline, tmp_path: Path, file_format: str
 ) -> None:
     out = tmp_path / "out"
-    if form == "mds":
+    if file_format == "mds":
         write_mds(out)
         pipeline = infeed.Pipeline(sources.MDS(out)).batch(1)
     else:
-        infeed.pack(photos, out, to=form, fit=24, rows=4)
+        infeed.pack(photos, out, to=file_format, fit=24, rows=4)
         pipeline = infeed.Pipeline.load(out)
     shard = max(out.iterdir(), key=lambda path: path.stat().st_size)
     shard.write_bytes(shard.read_bytes()[:-700])

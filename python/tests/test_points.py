@@ -141,14 +141,14 @@ def test_pairs_change_places_when_the_image_is_mirrored():
     pipeline = infeed.Pipeline(sources.Memory(image=image, keypoints=points))
     pipeline = pipeline.points(pairs=[(1, 2)])
 
-    def moved(*steps):
+    def move_points(*steps):
         with pipeline.transform(*steps).open(workers=1) as loader:
             (batch,) = loader
             return batch["keypoints"][0].tolist()
 
     flip, turn = T.RandomHorizontalFlip(1.0), T.RandomVerticalFlip(1.0)
-    assert moved(flip) == [[49, 8, 2], [29, 10, 2], [39, 9, 1]]
-    assert moved(flip, turn) == [[49, 31, 2], [39, 30, 1], [29, 29, 2]]
+    assert move_points(flip) == [[49, 8, 2], [29, 10, 2], [39, 9, 1]]
+    assert move_points(flip, turn) == [[49, 31, 2], [39, 30, 1], [29, 29, 2]]
 
 
 def test_wrong_points_are_a_bad_record():

@@ -10,7 +10,7 @@ import types
 
 import numpy as np
 import pytest
-from children import interrupted, result_in_fork
+from children import interrupt_script, result_in_fork
 
 import infeed
 
@@ -23,10 +23,10 @@ def endless():
             yield 1
     finally:
         print("closed", flush=True)
-def stuck():
+def block():
     yield 1
     time.sleep(600)
-items = iter(infeed.prefetch(endless() if sys.argv[1] != "stuck" else stuck()))
+items = iter(infeed.prefetch(endless() if sys.argv[1] != "block" else block()))
 try:
     for _ in items:
         print("ready", flush=True)
@@ -57,12 +57,12 @@ def nothing_runs():
     assert none_left()
 
 
-class Made:
+class CountedItems:
     """An iterable that records its calls and their thread."""
 
     def __init__(self, count=6, broken=(), pause_s=0.0):
         self.count, self.broken, self.pause_s = count, broken, pause_s
-        self.asked, self.threads, self.closed = 0, set(), threading.Event()
+        self.requested, self.threads, self.closed = 0, set(), threading.Event()
 
     def __iter__(self):
         return MadeIterator(self)
@@ -83,7 +83,7 @@ class MadeIterator:
         self.n += 1
         if self.n == made.count:
             raise StopIteration
-        made.asked += 1
+        made.requested += 1
         made.threads.add(threading.get_ident())
         time.sleep(made.pause_s)
         if self.n in made.broken:
@@ -94,16 +94,16 @@ class MadeIterator:
         self.made.closed.set()
 
 
-def reached(made: Made, asked: int) -> bool:
+def has_requested(made: CountedItems, requested: int) -> bool:
     """Whether a number of items is requested soon."""
     until = time.monotonic() + 5
-    while made.asked < asked and time.monotonic() < until:
+    while made.requested < requested and time.monotonic() < until:
         time.sleep(0.001)
-    return made.asked >= asked
+    return made.requested >= requested
 
 
-def test_items_come_in_order_from_another_thread_each_time():
-    made = Made(50)
+def test_another_thread_yields_the_items_in_order_each_time():
+    made = CountedItems(50)
     ahead = infeed.prefetch(made)
 
     assert [list(ahead) for _ in range(2)] == [list(range(50))] * 2
@@ -114,20 +114,20 @@ def test_items_come_in_order_from_another_thread_each_time():
 
 
 def test_a_prefetch_stays_within_its_number_of_batches():
-    made = Made(50)
+    made = CountedItems(50)
     batches = iter(infeed.prefetch(made, batches=3))
 
-    assert reached(made, 3)
+    assert has_requested(made, 3)
     time.sleep(0.05)
-    assert made.asked == 3
+    assert made.requested == 3
     next(batches)
-    assert reached(made, 4)
+    assert has_requested(made, 4)
     time.sleep(0.05)
-    assert made.asked == 4
+    assert made.requested == 4
 
 
 def test_an_error_is_raised_at_its_item_and_the_loop_may_continue():
-    made = Made(6, broken=(2, 5))
+    made = CountedItems(6, broken=(2, 5))
     items = iter(infeed.prefetch(made, batches=4))
     assert [next(items), next(items)] == [0, 1]
 
@@ -135,7 +135,7 @@ def test_an_error_is_raised_at_its_item_and_the_loop_may_continue():
         next(items)
     # The loop has not requested more, as without the prefetch.
     time.sleep(0.05)
-    assert made.asked == 3
+    assert made.requested == 3
 
     assert [next(items), next(items)] == [3, 4]
     with pytest.raises(ValueError, match="item 5 is broken"):
@@ -161,7 +161,7 @@ def test_an_error_of_iter_is_raised_at_once():
 
 
 def test_waiting_time_is_counted():
-    ahead = infeed.prefetch(Made(5, pause_s=0.02), batches=1)
+    ahead = infeed.prefetch(CountedItems(5, pause_s=0.02), batches=1)
     for _ in ahead:
         pass
     slow = ahead.stats()
@@ -169,7 +169,7 @@ def test_waiting_time_is_counted():
     assert 0.08 < slow["waited_s"] < slow["made_s"] + 0.5
     assert 0 < slow["first_s"] < slow["waited_s"]
 
-    ahead = infeed.prefetch(Made(5), batches=1)
+    ahead = infeed.prefetch(CountedItems(5), batches=1)
     for _ in ahead:
         time.sleep(0.02)
     fast = ahead.stats()
@@ -178,7 +178,7 @@ def test_waiting_time_is_counted():
 
 
 def test_leaving_the_loop_ends_the_thread_and_closes_the_generator():
-    made = Made(1000)
+    made = CountedItems(1000)
     for item in infeed.prefetch(made):
         if item == 3:
             break
@@ -204,7 +204,7 @@ def test_a_generator_is_closed_by_the_thread_that_ran_it():
 
 
 def test_close_ends_a_running_loop():
-    with infeed.prefetch(Made(1000)) as ahead:
+    with infeed.prefetch(CountedItems(1000)) as ahead:
         items = iter(ahead)
         next(items)
     assert not threads()
@@ -232,9 +232,9 @@ def test_taken_items_are_released():
     assert most <= 4
 
 
-@pytest.mark.parametrize("how", ["ctrl-c", "stuck"])
+@pytest.mark.parametrize("how", ["ctrl-c", "block"])
 def test_ctrl_c_works_at_once(how):
-    stopped = interrupted(SLOW, how)
+    stopped = interrupt_script(SLOW, how)
 
     assert "interrupted" in stopped.reported
     assert ("closed" in stopped.reported) == (how == "ctrl-c")
@@ -254,7 +254,7 @@ def test_an_interpreter_that_ends_in_mid_loop_ends():
 # Python 3.12 and later, and JAX, warn about forks.
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_a_forked_child_raises_and_can_iterate_again():
-    ahead = infeed.prefetch(Made(50))
+    ahead = infeed.prefetch(CountedItems(50))
     items = iter(ahead)
     next(items)
 
@@ -356,9 +356,9 @@ def test_an_iterable_used_after_the_loop_reports_its_own_state():
 def test_a_failing_item_is_not_mistaken_for_other_use():
     class Failing(Stateful):
         def __iter__(self):
-            yield from (item for item in super().__iter__() if self.checked(item))
+            yield from (item for item in super().__iter__() if self.check(item))
 
-        def checked(self, item):
+        def check(self, item):
             if item == 2:
                 raise ValueError("item 2")
             return True

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from children import interrupted, result_in_fork
+from children import interrupt_script, result_in_fork
 
 import infeed
 from infeed import sources
@@ -126,7 +126,7 @@ def test_no_thread_is_left_when_the_pipeline_is_dropped_in_mid_epoch(pipeline):
 
 
 def test_ctrl_c_works_at_once():
-    stopped = interrupted(SLOW, after_s=1)
+    stopped = interrupt_script(SLOW, after_s=1)
 
     assert stopped.reported == ["interrupted"]
     assert stopped.answered_s < 5

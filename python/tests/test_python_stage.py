@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import stage_functions as steps
-from children import started
+from children import start_script
 
 import infeed
 from infeed import sources
@@ -32,7 +32,7 @@ import sys, threading, infeed, stage_functions
 from infeed import sources
 pipeline = infeed.Pipeline(sources.Memory(x=list(range(100)))).batch(10)
 output = {"x": "int64"}
-pipeline = pipeline.python(stage_functions.stuck, processes=2, output=output)
+pipeline = pipeline.python(stage_functions.block, processes=2, output=output)
 loader = pipeline.open(workers=2)
 batches = iter(loader)
 print("ready", flush=True)
@@ -96,7 +96,7 @@ def left_behind() -> set[object]:
     return children() | files | set(os.listdir("/dev/shm"))
 
 
-def gone(pid: int, timeout_s: float = 10) -> bool:
+def has_ended(pid: int, timeout_s: float = 10) -> bool:
     """Whether a process ends within that time."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:
@@ -123,7 +123,7 @@ def test_a_process_computes_on_one_thread(monkeypatch):
 def test_a_function_receives_the_sample_as_stored_in_the_batch(classification):
     plain = photographs(classification).batch(6)
 
-    pairs = zip(plain.open(), plain.python(steps.halved).open(), strict=True)
+    pairs = zip(plain.open(), plain.python(steps.halve).open(), strict=True)
 
     for before, after in pairs:
         assert after.keys() == ("image", "label")
@@ -134,7 +134,7 @@ def test_a_function_receives_the_sample_as_stored_in_the_batch(classification):
         assert after.records == before.records
 
 
-@pytest.mark.parametrize("function", [steps.halved, steps.noisy, steps.keyed])
+@pytest.mark.parametrize("function", [steps.halve, steps.noisy, steps.keyword_noise])
 def test_bits_are_the_same_for_any_number_of_workers_and_processes(
     classification, function
 ):
@@ -178,7 +178,7 @@ def test_a_function_may_change_and_keep_its_input(classification):
         )
         for before, after in pairs:
             np.testing.assert_array_equal(after["image"], before["image"] + 1)
-        kept = plain.python(steps.kept, processes=processes)
+        kept = plain.python(steps.keep_input, processes=processes)
         assert all(batch["whole"].all() for batch in kept.open(workers=2))
 
 
@@ -290,7 +290,7 @@ def test_records_that_a_function_rejects_are_substituted_or_skipped(processes):
 
 def test_a_batch_function_gets_the_batch_and_a_generator_of_its_step(classification):
     plain = photographs(classification).batch(6, drop_last=True)
-    pipeline = plain.python_batch(steps.mixed)
+    pipeline = plain.python_batch(steps.mix)
 
     assert pipeline.shapes["label"] == infeed.Column("array", "float32", (6, 3))
     assert epochs(pipeline, workers=1) == epochs(pipeline, workers=4)
@@ -304,12 +304,12 @@ def test_a_batch_function_gets_the_batch_and_a_generator_of_its_step(classificat
 def test_a_batch_changed_in_place_is_not_copied():
     places = set()
 
-    def look(batch):
+    def check_memory(batch):
         places.add(batch["image"].__array_interface__["data"][0])
-        return steps.brightened(batch)
+        return steps.brighten(batch)
 
     source = sources.Memory(image=np.zeros((40, 8, 8, 3), np.uint8), name=["a"] * 40)
-    pipeline = infeed.Pipeline(source).batch(4).python_batch(look)
+    pipeline = infeed.Pipeline(source).batch(4).python_batch(check_memory)
 
     with pipeline.open(workers=1) as loader:
         for batch in loader:
@@ -361,8 +361,8 @@ def test_a_function_that_can_be_imported_is_saved_by_name_and_others_raise(
 def test_one_function_may_be_named_for_samples_and_for_batches(tmp_path):
     text = [chr(97 + n) for n in range(6)]
     source = sources.Memory(x=np.arange(6), text=text)
-    pipeline = infeed.Pipeline(source).python(steps.unchanged).batch(3)
-    pipeline = pipeline.python_batch(steps.unchanged)
+    pipeline = infeed.Pipeline(source).python(steps.identity).batch(3)
+    pipeline = pipeline.python_batch(steps.identity)
 
     # A batch has a list of texts, a sample has one text.
     assert [batch["text"] for batch in pipeline] == [["a", "b", "c"], ["d", "e", "f"]]
@@ -370,13 +370,13 @@ def test_one_function_may_be_named_for_samples_and_for_batches(tmp_path):
 
 def test_a_state_of_another_function_raises_by_name(classification):
     plain = photographs(classification).batch(8)
-    with plain.python(steps.halved).open() as loader:
+    with plain.python(steps.halve).open() as loader:
         next(iter(loader))
         state = loader.state_dict()
         assert len(str(state)) < 400
 
     with plain.python(steps.noisy).open() as loader:
-        expected = "python is stage_functions:noisy, was stage_functions:halved"
+        expected = "python is stage_functions:noisy, was stage_functions:halve"
         with pytest.raises(infeed.ConfigError, match=expected):
             loader.load_state_dict(state)
 
@@ -457,7 +457,7 @@ def test_processes_run_functions_of_the_script_with_cloudpickle(tmp_path):
     )
 
 
-class Locked:
+class LockedCall:
     """A function that no package can copy."""
 
     def __init__(self):
@@ -469,7 +469,7 @@ class Locked:
 
 def test_functions_that_processes_cannot_load_raise_with_a_fix(monkeypatch):
     with pytest.raises(infeed.ConfigError, match="create the object in the call"):
-        numbers().python(Locked(), processes=2)
+        numbers().python(LockedCall(), processes=2)
 
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
     with pytest.raises(infeed.ConfigError, match="to a module, or install cloudpickle"):
@@ -490,7 +490,7 @@ def test_functions_that_processes_cannot_load_raise_with_a_fix(monkeypatch):
 
 
 def test_a_preview_shows_the_function(classification):
-    preview = photographs(classification).python(steps.halved).preview(0)
+    preview = photographs(classification).python(steps.halve).preview(0)
 
     assert [stage.name for stage in preview][-3:] == ["row", "python", "output"]
     assert preview["row"].fields["image"].shape == (16, 16, 3)
@@ -498,11 +498,9 @@ def test_a_preview_shows_the_function(classification):
 
 
 def test_the_plan_and_the_counters_show_the_function(classification):
-    pipeline = photographs(classification).python(steps.halved, processes=2).batch(8)
+    pipeline = photographs(classification).python(steps.halve, processes=2).batch(8)
 
-    assert (
-        "stage_functions:halved: python, with each sample, in 2" in pipeline.explain()
-    )
+    assert "stage_functions:halve: python, with each sample, in 2" in pipeline.explain()
     with pipeline.open(workers=2) as loader:
         list(loader)
         stage = loader.stats()["stages"][-1]
@@ -609,7 +607,7 @@ def test_a_process_killed_while_idle_is_replaced():
             full = ready
             for child in children():
                 os.kill(child, signal.SIGKILL)
-                assert gone(child)
+                assert has_ended(child)
 
     assert os.getpid() not in processes
     assert len(processes) > 1
@@ -650,7 +648,7 @@ def test_nothing_is_left_after_close_or_an_exception_or_when_it_is_dropped(capfd
 @linux
 def test_a_loader_closes_although_its_processes_are_stuck():
     output = {"x": "int64"}
-    pipeline = numbers().batch(4).python(steps.stuck, processes=2, output=output)
+    pipeline = numbers().batch(4).python(steps.block, processes=2, output=output)
     before = children()
     loader = pipeline.open(workers=2)
     started = children() - before
@@ -667,7 +665,7 @@ def test_a_loader_closes_although_its_processes_are_stuck():
 @linux
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_processes_end_with_a_parent_that_is_killed_or_interrupted(how):
-    with started(WAITING, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
+    with start_script(WAITING, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
         tasks = Path(f"/proc/{process.pid}/task").iterdir()
         children = {int(c) for t in tasks for c in (t / "children").read_text().split()}
         assert len(children) == 2
@@ -676,21 +674,21 @@ def test_processes_end_with_a_parent_that_is_killed_or_interrupted(how):
         printed = process.stdout.read()
         assert "Traceback" not in process.stderr.read()
         process.wait(timeout=30)
-        assert all(gone(child) for child in children)
+        assert all(has_ended(child) for child in children)
         assert printed == ("interrupted\n" if how == signal.SIGINT else "")
 
 
 def test_ctrl_c_works_while_a_function_runs_here():
     code = (
         WAITING.replace("processes=2, ", "")
-        .replace("stage_functions.stuck", "slow")
+        .replace("stage_functions.block", "slow")
         .replace(
             "pipeline =",
             "import time\ndef slow(s):\n    time.sleep(0.3); return s\npipeline =",
             1,
         )
     )
-    with started(code, env=ENVIRONMENT) as process:
+    with start_script(code, env=ENVIRONMENT) as process:
         threading.Event().wait(0.2)
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "interrupted\n"
@@ -708,11 +706,11 @@ def test_a_pipeline_with_a_function_is_pickled_with_it():
 
 
 def test_a_packed_dataset_keeps_the_functions_of_its_pipeline(classification, tmp_path):
-    pipeline = photographs(classification).batch(5).python(steps.halved)
+    pipeline = photographs(classification).batch(5).python(steps.halve)
 
     packed = infeed.pack(pipeline, tmp_path / "packed", to="webdataset")
 
-    functions = {"stage_functions:halved": steps.halved}
+    functions = {"stage_functions:halve": steps.halve}
     loaded = infeed.Pipeline.load(tmp_path / "packed", functions=functions)
     assert epochs(loaded) == epochs(packed.pipeline)
     held = pipeline.python(lambda sample: {"label": sample["label"]})
@@ -729,14 +727,14 @@ def test_ragged_fields_go_to_functions_as_lists_of_one_sample_or_all():
     source = sources.Memory(boxes=(values, offsets))
     plain = infeed.Pipeline(source).batch(3)
 
-    def doubled(sample):
+    def double(sample):
         return {"boxes": sample["boxes"] * 2}
 
-    def counted(batch):
+    def count_boxes(batch):
         _, ends = batch["boxes"]
         return {"boxes": batch["boxes"], "count": np.diff(ends)}
 
-    (batch,) = plain.python(doubled).python_batch(counted)
+    (batch,) = plain.python(double).python_batch(count_boxes)
 
     twice, ends = batch["boxes"]
     np.testing.assert_array_equal(twice, values * 2)
@@ -748,7 +746,7 @@ def test_ragged_fields_go_to_functions_as_lists_of_one_sample_or_all():
 def test_a_function_returns_lists_that_its_output_declares(processes):
     field = sources.Field(kind="ragged", dtype="float32", shape=(4,))
     pipeline = numbers(3).python(
-        steps.boxed, processes=processes, output={"boxes": field}
+        steps.make_boxes, processes=processes, output={"boxes": field}
     )
     code = 'output={"boxes": sources.Field(kind="ragged", dtype="float32", shape=(4,))}'
     assert code in repr(pipeline)
@@ -770,4 +768,4 @@ def test_a_function_returns_lists_that_its_output_declares(processes):
 )
 def test_a_field_in_an_output_declares_lists_of_a_type(field):
     with pytest.raises(infeed.ConfigError, match="output of boxes"):
-        numbers().python(steps.boxed, output={"boxes": field})
+        numbers().python(steps.make_boxes, output={"boxes": field})

@@ -202,13 +202,13 @@ def test_the_conda_recipe_agrees_with_the_package():
         f"- python {least}.*",
         f"- python-abi3 {least}.*",
         f"- {' = '.join(command)}",
-        *(f"- {spaced(text)}" for text in package["dependencies"]),
-        *(f"- {spaced(text)}" for text in project["build-system"]["requires"]),
+        *(f"- {to_conda(text)}" for text in package["dependencies"]),
+        *(f"- {to_conda(text)}" for text in project["build-system"]["requires"]),
         *(f"- {path.name}" for path in ROOT.glob(package["license-files"][0])),
     ):
         assert line in lines
 
 
-def spaced(requirement: str) -> str:
+def to_conda(requirement: str) -> str:
     """Returns a requirement as conda writes it: a space before the versions."""
     return re.sub(r"(?=[<>=])", " ", requirement, count=1)

@@ -18,10 +18,10 @@ from infeed import sources, transforms
 
 class Quiet(SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    asked: ClassVar[list[str]] = []
+    requests: ClassVar[list[str]] = []
 
     def log_request(self, *_: object) -> None:
-        self.asked.append(f"{self.command} {self.path}")
+        self.requests.append(f"{self.command} {self.path}")
 
     def log_message(self, *_: object) -> None:
         pass
@@ -33,7 +33,7 @@ class Server(ThreadingHTTPServer):
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+def image_server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """A folder of images with a list of labels, and its URL."""
     from PIL import Image
 
@@ -71,9 +71,9 @@ def storage() -> dict[str, int]:
 
 
 def test_a_folder_on_a_web_server_gives_the_batches_of_the_folder_on_a_disk(
-    served: tuple[str, Path],
+    image_server: tuple[str, Path],
 ) -> None:
-    url, folder = served
+    url, folder = image_server
 
     before = storage()
     there = batches(url)
@@ -91,36 +91,38 @@ def test_a_folder_on_a_web_server_gives_the_batches_of_the_folder_on_a_disk(
         np.testing.assert_array_equal(label, own_label)
 
 
-def test_a_second_read_comes_from_the_cache(
-    served: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory
+def test_a_second_read_is_served_from_the_cache(
+    image_server: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    url, _ = served
+    url, _ = image_server
     kept = tmp_path_factory.mktemp("kept") / "pieces of images"
 
-    def images_asked() -> int:
-        asked = sum(a.startswith("GET") and a.endswith(".png") for a in Quiet.asked)
-        Quiet.asked.clear()
-        return asked
+    def count_image_requests() -> int:
+        count = sum(a.startswith("GET") and a.endswith(".png") for a in Quiet.requests)
+        Quiet.requests.clear()
+        return count
 
     try:
         infeed.cache(kept, limit="1 GB")
-        images_asked()
+        count_image_requests()
         first = batches(url)
         # Images read ahead for later epochs may be requested before they are cached.
-        assert images_asked() >= 12
+        assert count_image_requests() >= 12
         second = batches(url)
-        assert images_asked() == 0
+        assert count_image_requests() == 0
     finally:
         infeed.cache(None)
     batches(url)
 
-    assert images_asked() >= 12
+    assert count_image_requests() >= 12
     for (image, _), (again, _) in zip(first, second, strict=True):
         np.testing.assert_array_equal(image, again)
     assert any(path.is_file() for path in kept.rglob("*"))
 
 
-def test_an_invalid_cache_raises(served: tuple[str, Path], tmp_path: Path) -> None:
+def test_an_invalid_cache_raises(
+    image_server: tuple[str, Path], tmp_path: Path
+) -> None:
     for arguments, part in [
         ((5,), "cache: folder must be a path"),
         (("kept", "much"), "cache: limit must be a size"),
@@ -133,7 +135,7 @@ def test_an_invalid_cache_raises(served: tuple[str, Path], tmp_path: Path) -> No
     try:
         infeed.cache(tmp_path / "file" / "below")
         with pytest.raises(infeed.OpenError, match="below"):
-            batches(served[0])
+            batches(image_server[0])
     finally:
         infeed.cache(None)
 
@@ -143,9 +145,9 @@ def test_an_invalid_cache_raises(served: tuple[str, Path], tmp_path: Path) -> No
     "ignore::DeprecationWarning", "ignore:os.fork:RuntimeWarning"
 )
 def test_a_forked_child_opens_its_own_connections(
-    served: tuple[str, Path],
+    image_server: tuple[str, Path],
 ) -> None:
-    url, _ = served
+    url, _ = image_server
     mine = batches(url)
 
     def same() -> bool:

@@ -19,7 +19,7 @@ def shared_draw() -> float:
     return SHARED.random()
 
 
-class Keyed:
+class KeyedNoise:
     """A dataset that receives a generator."""
 
     def __len__(self) -> int:
@@ -29,7 +29,7 @@ class Keyed:
         return {"x": rng.standard_normal(3), "number": number}
 
 
-class KeyedByName(Keyed):
+class KeyedByName(KeyedNoise):
     def __getitem__(self, number, *, rng=None):
         return super().__getitem__(number, rng)
 
@@ -58,11 +58,11 @@ def numbers() -> infeed.Pipeline:
 
 
 PIPELINES = {
-    "a parameter": lambda: infeed.Pipeline(sources.Items(Keyed())),
+    "a parameter": lambda: infeed.Pipeline(sources.Items(KeyedNoise())),
     "a keyword": lambda: infeed.Pipeline(sources.Items(KeyedByName())),
     "a seeded dataset": lambda: infeed.Pipeline(sources.Items(seeded(Drawing()))),
-    "a seeded function": lambda: numbers().python(seeded(steps.drawn)),
-    "in processes": lambda: numbers().python(seeded(steps.drawn), processes=2),
+    "a seeded function": lambda: numbers().python(seeded(steps.draw)),
+    "in processes": lambda: numbers().python(seeded(steps.draw), processes=2),
 }
 
 
@@ -163,14 +163,14 @@ def test_generators_continue_after_an_exception():
 def test_one_call_at_a_time_draws_in_this_process():
     inside, most = [], []
 
-    def crowded(sample):
+    def count_callers(sample):
         inside.append(1)
         most.append(len(inside))
         threading.Event().wait(0.001)
         inside.pop()
         return sample
 
-    with numbers().python(seeded(crowded)).batch(8).open(workers=4) as loader:
+    with numbers().python(seeded(count_callers)).batch(8).open(workers=4) as loader:
         rows(loader)
 
     assert max(most) == 1
@@ -186,7 +186,7 @@ def test_long_lists_and_cycles_are_passed_over():
 
 
 def test_the_code_and_errors_name_the_function_and_the_dataset():
-    function = numbers().python(seeded(steps.drawn))
+    function = numbers().python(seeded(steps.draw))
     dataset = infeed.Pipeline(sources.Items(seeded(Drawing())))
 
     assert ".python(infeed.seeded(drawn))" in repr(function)
@@ -200,9 +200,9 @@ def test_wrong_arguments_are_errors_with_the_fix():
     with pytest.raises(infeed.ConfigError, match="expected a function, or a dataset"):
         seeded(3)
     with pytest.raises(infeed.ConfigError, match="remove its parameter rng"):
-        sources.Items(Keyed(), deterministic=True, version=1)
+        sources.Items(KeyedNoise(), deterministic=True, version=1)
     with pytest.raises(infeed.ConfigError, match="draws random numbers"):
-        numbers().python(seeded(steps.drawn), deterministic=True, version=1)
+        numbers().python(seeded(steps.draw), deterministic=True, version=1)
 
 
 class Pictures:

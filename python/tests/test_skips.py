@@ -12,12 +12,12 @@ FRAMEWORKS = Path(__file__).parent / "frameworks"
 TESTS = """
 import sys
 sys.path.insert(0, {frameworks!r})
-from installed import imported, needed
+from requirements import import_or_skip, require
 
-def test_needs(): needed("absent_framework")
-def test_imports(): imported("needs_absent_framework")
-def test_runs(): assert imported("json")
-def test_broken(): imported("infeed_is_broken")
+def test_needs(): require("absent_framework")
+def test_imports(): import_or_skip("needs_absent_framework")
+def test_runs(): assert import_or_skip("json")
+def test_broken(): import_or_skip("infeed_is_broken")
 """
 
 

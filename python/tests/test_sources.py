@@ -15,7 +15,7 @@ from infeed import ConfigError, sources
 from infeed.experiments import tfrecord
 
 
-def described(source: sources.Memory) -> dict[str, dict]:
+def describe_fields(source: sources.Memory) -> dict[str, dict]:
     return {field["name"]: field for field in source._to_dict()["fields"]}
 
 
@@ -34,7 +34,7 @@ def test_the_repr_of_a_source_is_its_code():
 
 def test_the_kind_of_an_array_follows_from_its_type_shape_and_name():
     n = 4
-    fields = described(
+    fields = describe_fields(
         sources.Memory(
             image=np.zeros((n, 8, 9, 3), np.uint8),
             mask=np.zeros((n, 8, 9), np.uint16),
@@ -72,14 +72,16 @@ def test_the_kind_of_an_array_follows_from_its_type_shape_and_name():
 
 
 def test_gray_images_have_one_channel():
-    field = described(sources.Memory(image=np.zeros((2, 28, 28), np.uint8)))["image"]
+    field = describe_fields(sources.Memory(image=np.zeros((2, 28, 28), np.uint8)))[
+        "image"
+    ]
 
     assert (field["kind"], field["shape"]) == ("image", [28, 28, 1])
 
 
 def test_kinds_override_the_default():
     pixels = np.zeros((2, 4, 4, 3), np.uint8)
-    fields = described(
+    fields = describe_fields(
         sources.Memory(x=[b"1", b"2"], y=pixels, kinds={"x": "image", "y": "tensor"})
     )
 
@@ -101,7 +103,7 @@ def test_a_mapped_array_is_described_by_its_file_and_offset(tmp_path):
 
     source = sources.Memory(image=mapped[2:5])
 
-    field = described(source)["image"]
+    field = describe_fields(source)["image"]
     assert source._buffers() == []
     assert field["path"] == str(tmp_path / "x.npy")
     assert field["records"] == 3
@@ -124,7 +126,7 @@ def test_numbers_of_the_other_byte_order_are_converted():
 
     source = sources.Memory(label=values)
 
-    assert described(source)["label"]["dtype"] == "int32"
+    assert describe_fields(source)["label"]["dtype"] == "int32"
     assert source._buffers()[0].view(np.int32).tolist() == [1, 2, 3]
 
 
@@ -183,9 +185,9 @@ def test_shards_are_the_code_that_makes_them_and_survive_a_description():
         sources.MDS(Path("data"), {"image": "x"}),
     ):
         assert eval(repr(source), {"sources": sources}) == source
-        described = source._to_dict()
-        assert sources.from_dict(described) == source
-        assert json.loads(json.dumps(described)) == described
+        describe_fields = source._to_dict()
+        assert sources.from_dict(describe_fields) == source
+        assert json.loads(json.dumps(describe_fields)) == describe_fields
     assert sources.Field(dtype=np.float32).dtype == "float32"
 
 
@@ -200,7 +202,7 @@ def test_invalid_fields_of_shards_raise():
         sources.Field("jpg", kind="picture")
 
 
-def test_records_of_a_tar_come_in_batches(tmp_path):
+def test_records_of_a_tar_are_delivered_in_batches(tmp_path):
     path = tmp_path / "a.tar"
     with tarfile.open(path, "w") as tar:
         for n in range(5):

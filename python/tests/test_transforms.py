@@ -178,17 +178,19 @@ def test_normalization_to_numbers_that_are_not_finite_raises(classification):
         with pytest.raises(infeed.ConfigError, match=f"Normalize: {name} "):
             T.Normalize(mean=(mean,), std=(std,))
 
-    def opened(*transforms: T.Transform, **output: str) -> infeed.Loader:
+    def open_transforms(*transforms: T.Transform, **output: str) -> infeed.Loader:
         pipeline = infeed.Pipeline(sources.Folder(str(classification.path))).decode()
         pipeline = pipeline.transform(T.Resize([8, 8]), *transforms, **output)
         return pipeline.batch(2).open(workers=1)
 
     small = T.Normalize(mean=(0.5,), std=(1e-30,))
-    with opened(small) as loader:
+    with open_transforms(small) as loader:
         assert all(np.isfinite(batch["image"]).all() for batch in loader)
     with pytest.raises(infeed.ConfigError, match="Normalize"):
-        opened(small, small)
+        open_transforms(small, small)
     with pytest.raises(infeed.ConfigError, match=r"float16.*holds numbers up to 65504"):
-        opened(T.Normalize(mean=(0.5,), std=(1e-6,)), dtype="float16")
-    with opened(T.Normalize(mean=(0.5,), std=(1e-4,)), dtype="float16") as loader:
+        open_transforms(T.Normalize(mean=(0.5,), std=(1e-6,)), dtype="float16")
+    with open_transforms(
+        T.Normalize(mean=(0.5,), std=(1e-4,)), dtype="float16"
+    ) as loader:
         assert all(np.isfinite(batch["image"]).all() for batch in loader)

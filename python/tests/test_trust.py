@@ -142,7 +142,7 @@ def test_invalid_patterns_are_rejected(folder):
 FORGED = "\x1b[2Jforged\nsecond line\u202e"
 
 
-def nested(depth: int) -> dict:
+def nest(depth: int) -> dict:
     found: dict = {}
     for _ in range(depth):
         found = {"z": found}
@@ -175,20 +175,20 @@ def test_texts_of_a_state_are_escaped_in_messages_and_logs(strict, caplog):
 def test_a_deep_state_raises_an_error_of_infeed(depth):
     with numbers().open(workers=1) as loader:
         state = loader.state_dict()
-        for changed in (state | {"z": nested(depth)}, state | {"bad": nested(depth)}):
+        for changed in (state | {"z": nest(depth)}, state | {"bad": nest(depth)}):
             with pytest.raises(infeed.ConfigError):
                 loader.load_state_dict(changed)
         with pytest.raises(infeed.ConfigError):
-            loader.seek(nested(depth))
+            loader.seek(nest(depth))
 
 
-def mutated(state: dict, draw: random.Random) -> Any:
+def mutate(state: dict, draw: random.Random) -> Any:
     """Returns a state with one to three changes."""
     values = [
         *(None, True, -1, 0, 1, 7, 2**31, 2**63, 2**64 - 1, 2**64, 10**5000, 0.5, -0.0),
         *(float("nan"), float("inf"), "", "x", FORGED, "\udc80", "9" * 10_000, b"x"),
         *([], [[]], [[1, 2]], [[1, 2, 3]], [[2**64 - 1] * 3] * 2, [[0, -1, 0]], {}),
-        *({"a": 1}, {1, 2}, np.int64(3), np.arange(3), object(), nested(300)),
+        *({"a": 1}, {1, 2}, np.int64(3), np.arange(3), object(), nest(300)),
         *([(0, 0, 2**64 - 1), (0, 4, 2**64 - 1)], "pad", "wrap", 16, ["f"] * 1000),
     ]
     if draw.random() < 0.05:
@@ -220,7 +220,7 @@ def test_a_changed_state_loads_or_raises_an_error_of_infeed():
         state = loader.state_dict()
         loaded = 0
         for _ in range(1_500):
-            changed = mutated(state, draw)
+            changed = mutate(state, draw)
             message = message_of(loader, changed, strict=draw.random() < 0.5)
             if message is not None:
                 assert all(c.isprintable() or c == "\n" for c in message), message

@@ -373,7 +373,7 @@ def test_rates_are_batches_where_samples_cannot_be_counted():
 
 
 def test_a_dataset_indexed_by_batch_runs_to_its_end():
-    class Numbered:
+    class NumberedBatches:
         def __init__(self):
             self.ended = 0
 
@@ -386,7 +386,7 @@ def test_a_dataset_indexed_by_batch_runs_to_its_end():
         def on_epoch_end(self):
             self.ended += 1
 
-    loader = Numbered()
+    loader = NumberedBatches()
     watch = infeed.watch(loader)
 
     seen = [[int(batch[0]) for batch in watch] for _ in range(2)]
@@ -490,7 +490,7 @@ def test_the_report_is_one_screen_and_also_json():
     assert re.match(r"\d", plain["infeed"])
 
 
-def test_quantiles_come_from_a_fair_sample():
+def test_quantiles_are_those_of_a_fair_sample():
     durations = Durations()
     for number in range(100_000):
         durations.add(float(number))
@@ -530,9 +530,9 @@ def test_only_the_wait_for_a_core_of_a_request_is_subtracted(monkeypatch):
     queue = Queue()
     for _ in range(100):
         queue.since_s += 0.001
-        lock._ask(queue)
+        lock._request_lock(queue)
     late_s = 0.1
-    lock._ask(queue)
+    lock._request_lock(queue)
 
     counts = lock.requests[sampler.WAIT]
     assert (counts.requests, counts.late) == (101, 1)

@@ -43,7 +43,7 @@ def run(findings: Findings, settings: Settings) -> None:
     lost: list[str] = []
     for _ in range(PROCESSES):
         output = settings.scratch / "cases-output.txt"
-        skipped = [f"--deselect={case}" for case in done(progress)]
+        skipped = [f"--deselect={case}" for case in done_cases(progress)]
         before = len(skipped)
         ended = process.run(
             [*command, *skipped], SECONDS, output, environment, own_group=False
@@ -52,11 +52,11 @@ def run(findings: Findings, settings: Settings) -> None:
         if ended.status in (0, 1, 5):
             break
         text = f"{ended.problem}: {process.tail(output)}"
-        hit = unfinished(progress)
+        hit = unfinished_cases(progress)
         for case in hit - set(lost):
             findings.result(case.rpartition("::")[2], "failed", text, 0.0)
         lost += hit
-        if len(done(progress)) == before:
+        if len(done_cases(progress)) == before:
             findings.result("loop cases run", "failed", text, 0.0)
             break
 
@@ -69,11 +69,11 @@ def lines(progress, word: str) -> list[str]:
     return [case for kind, case in found if kind == word]
 
 
-def done(progress) -> list[str]:
+def done_cases(progress) -> list[str]:
     """Returns the cases that need not run again."""
     return lines(progress, "begin")
 
 
-def unfinished(progress) -> set[str]:
+def unfinished_cases(progress) -> set[str]:
     """Returns the cases that began and did not end."""
     return set(lines(progress, "begin")) - set(lines(progress, "end"))

@@ -58,7 +58,7 @@ def photographs(folder: Path, count: int) -> Path:
     return folder
 
 
-def cropped(folder: Path, side: int, batch: int) -> infeed.Pipeline:
+def crop_pipeline(folder: Path, side: int, batch: int) -> infeed.Pipeline:
     """Random crops of photographs, mirrored at random, as bfloat16, channels last."""
     return (
         infeed.Pipeline(sources.Folder(folder))

@@ -14,7 +14,7 @@ from infeed import transforms as T
 ENDLESS = 10**8
 
 
-class Decoded(Dataset):
+class DecodedImages(Dataset):
     """Images in memory, one at a time."""
 
     def __init__(self, pixels, classes, floats: bool):
@@ -28,11 +28,11 @@ class Decoded(Dataset):
         if torch.rand(()) < 0.5:
             image = image.flip(2)
         if self.floats:
-            image = normalized(image)
+            image = normalize(image)
         return image.contiguous(), self.classes[at]
 
 
-def normalized(images: torch.Tensor) -> torch.Tensor:
+def normalize(images: torch.Tensor) -> torch.Tensor:
     """Converts bytes [..., 3, H, W] to normalized bfloat16 with PyTorch."""
     mean = torch.tensor(T.IMAGENET_MEAN, device=images.device).view(3, 1, 1) * 255
     std = torch.tensor(T.IMAGENET_STD, device=images.device).view(3, 1, 1) * 255
@@ -43,10 +43,10 @@ def batches(
     pixels, classes, batch: int, here: torch.device, floats: bool, workers: int
 ) -> Iterator:
     """Yields batches on the device; the workers or the device compute the floats."""
-    decoded = Decoded(pixels, classes, floats)
+    decoded = DecodedImages(pixels, classes, floats)
     for images, labels in endless(decoded, batch, here, workers):
         if not floats:
-            images = normalized(images)
+            images = normalize(images)
         yield images.contiguous(memory_format=torch.channels_last), labels
 
 
@@ -62,7 +62,7 @@ def from_jpegs(
     steps = [v2.RandomResizedCrop(side), v2.RandomHorizontalFlip(), v2.PILToTensor()]
     dataset = ImageFolder(str(folder), v2.Compose(steps))
     for images, labels in endless(dataset, batch, here, workers):
-        yield normalized(images).contiguous(memory_format=torch.channels_last), labels
+        yield normalize(images).contiguous(memory_format=torch.channels_last), labels
 
 
 def endless(

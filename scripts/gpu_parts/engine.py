@@ -81,11 +81,13 @@ def sanitizer(findings: Findings, settings: Settings) -> None:
         command += ["-c", code, settings.device, run]
         limit_s = 150 if settings.effort == "full" else 40
 
-        def ran(command=command, output=output, limit_s=limit_s) -> str:
+        def run_sanitizer(command=command, output=output, limit_s=limit_s) -> str:
             ended = process.run(command, limit_s, output, own_group=False)
             text = process.tail(output)
             if ended.problem:
                 raise RuntimeError(f"{ended.problem}: {text}")
             return text.splitlines()[-1] if text else ""
 
-        findings.check(f"compute-sanitizer's {name} finds nothing in the {run}", ran)
+        findings.check(
+            f"compute-sanitizer's {name} finds nothing in the {run}", run_sanitizer
+        )

@@ -44,13 +44,15 @@ class Loop:
     def __init__(self, settings: Settings):
         self.torch = torch_for(settings)
         self.device = settings.device
-        self.simulated = settings.simulated
-        self.here = self.torch.device("cpu" if settings.simulated else settings.device)
-        self.size = SIZES["quick" if settings.simulated else settings.effort]
+        self.is_simulated = settings.is_simulated
+        self.here = self.torch.device(
+            "cpu" if settings.is_simulated else settings.device
+        )
+        self.size = SIZES["quick" if settings.is_simulated else settings.effort]
 
     def wait(self) -> None:
         """Waits for the device."""
-        if not self.simulated:
+        if not self.is_simulated:
             self.torch.cuda.synchronize()
 
     def pipeline(self, count: int, side: int, batch: int) -> infeed.Pipeline:
@@ -79,7 +81,7 @@ class Loop:
 
     def step_of(self, seconds: float) -> Callable[[], None]:
         """Returns a function that enqueues matrix products of this duration."""
-        if self.simulated:
+        if self.is_simulated:
             return lambda: time.sleep(seconds)
         torch = self.torch
         left = torch.randn(4096, 4096, dtype=torch.bfloat16, device=self.here)
@@ -131,7 +133,7 @@ def jpegs(findings: Findings, settings: Settings) -> None:
         return
     size = loop.size
     folder = data.photographs(settings.scratch / "fed-photographs", size["count"])
-    pipeline = data.cropped(folder, size["side"], size["batch"])
+    pipeline = data.crop_pipeline(folder, size["side"], size["batch"])
     most = workers()
     numbers = sorted({n for n in (1, 2, 4, 8, 16, 32, 64) if n < most} | {most})
     variants = [(f"infeed/workers={n}", {"workers": n}) for n in numbers]
@@ -148,7 +150,7 @@ def jpegs(findings: Findings, settings: Settings) -> None:
     try:
         from . import dataset
 
-        for n in sorted({1, 4, most} if not loop.simulated else {1}):
+        for n in sorted({1, 4, most} if not loop.is_simulated else {1}):
             batches = dataset.from_jpegs(
                 folder, size["side"], size["batch"], loop.here, n
             )
@@ -252,10 +254,10 @@ def leaks(findings: Findings, settings: Settings) -> None:
         return
     pipeline = loop.pipeline(1024, 64, 64)
 
-    def used() -> dict[str, float]:
+    def read_usage() -> dict[str, float]:
         lines = Path("/proc/self/status").read_text().splitlines()
         status = dict(line.split(":", 1) for line in lines)
-        free = 0 if loop.simulated else loop.torch.cuda.mem_get_info()[0]
+        free = 0 if loop.is_simulated else loop.torch.cuda.mem_get_info()[0]
         return {
             "host_mib": int(status["VmRSS"].split()[0]) / 1024,
             "gpu_mib": -free / 2**20,
@@ -263,12 +265,12 @@ def leaks(findings: Findings, settings: Settings) -> None:
             "descriptors": len(os.listdir("/proc/self/fd")),
         }
 
-    def settled() -> dict[str, float]:
+    def read_settled_usage() -> dict[str, float]:
         # Linux lists a thread for a moment after another thread has joined it.
         deadline = time.monotonic() + THREADS_END_S
         while loader_threads() and time.monotonic() < deadline:
             time.sleep(0.01)
-        return used()
+        return read_usage()
 
     def check() -> str:
         held: object = None
@@ -282,10 +284,12 @@ def leaks(findings: Findings, settings: Settings) -> None:
                     held = batch
                 del batch
             if number + 1 == SETTLED:
-                before = settled()
+                before = read_settled_usage()
         del held
         loop.wait()
-        grown = {name: value - before[name] for name, value in settled().items()}
+        grown = {
+            name: value - before[name] for name, value in read_settled_usage().items()
+        }
         text = json.dumps({name: round(value, 1) for name, value in grown.items()})
         if (
             grown["host_mib"] > MOST_HOST_MIB
@@ -313,7 +317,7 @@ def experiments(findings: Findings, settings: Settings) -> None:
         ["overlap"],
     ):
 
-        def ran(arguments: list[str] = arguments) -> str:
+        def run_experiment(arguments: list[str] = arguments) -> str:
             text = io.StringIO()
             with contextlib.redirect_stdout(text):
                 status = command.main([*arguments, "--json", *quick])
@@ -321,4 +325,4 @@ def experiments(findings: Findings, settings: Settings) -> None:
                 raise RuntimeError(f"status {status}")
             return " ".join(json.loads(text.getvalue())["meaning"])
 
-        findings.check(f"infeed experiment {' '.join(arguments)}", ran)
+        findings.check(f"infeed experiment {' '.join(arguments)}", run_experiment)

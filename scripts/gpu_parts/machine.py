@@ -49,7 +49,7 @@ def facts(findings: Findings, settings: Settings) -> None:
     import infeed
 
     findings.fact("infeed", f"{infeed.__version__} at {Path(infeed.__file__).parent}")
-    if settings.simulated:
+    if settings.is_simulated:
         return
     smi = output(["nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader"])
     for number, line in enumerate(smi.splitlines() or ["unknown"]):

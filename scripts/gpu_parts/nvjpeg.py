@@ -49,7 +49,7 @@ class Image(ctypes.Structure):
     _fields_ = [("channel", c_void_p * 4), ("pitch", c_size_t * 4)]
 
 
-class Refused(RuntimeError):
+class LibraryError(RuntimeError):
     """A call of the library that failed."""
 
 
@@ -64,17 +64,17 @@ class Library:
                 return
             except OSError as error:
                 tried.append(f"{name}: {error}")
-        raise Refused("; ".join(tried))
+        raise LibraryError("; ".join(tried))
 
     def __call__(self, function: str, *arguments) -> None:
         """Calls a function.
 
         Raises:
-            Refused: The function returns another status than success.
+            LibraryError: The function returns another status than success.
         """
         status = getattr(self._library, function)(*arguments)
         if status != 0:
-            raise Refused(f"{function}: {STATUS.get(status, f'status {status}')}")
+            raise LibraryError(f"{function}: {STATUS.get(status, f'status {status}')}")
 
 
 def candidates(settings: Settings) -> list[str]:
@@ -101,7 +101,7 @@ class Decoder:
                 *(self.handle, self.state, c_int(batch), c_int(threads)),
                 c_int(INTERLEAVED),
             )
-        except Refused:
+        except LibraryError:
             self.close()
             raise
 
@@ -147,7 +147,7 @@ def measure(findings: Findings, settings: Settings) -> None:
     try:
         torch = torch_for(settings)
         library = Library(settings)
-    except (NotRun, Refused) as error:
+    except (NotRun, LibraryError) as error:
         findings.note("nvJPEG alone", error)
         return
     folder = data.photographs(settings.scratch / "for-nvjpeg", COUNT)
@@ -155,7 +155,7 @@ def measure(findings: Findings, settings: Settings) -> None:
     for name, backend in BACKENDS.items():
         try:
             decoder = Decoder(library, backend, BATCH)
-        except Refused as error:
+        except LibraryError as error:
             findings.note(f"nvJPEG by {name}", error)
             continue
         try:
@@ -165,7 +165,7 @@ def measure(findings: Findings, settings: Settings) -> None:
             for subsampling, group in groups(decoder, jpegs).items():
                 by = f"{name}/subsampling={subsampling}"
                 rates(findings, torch, by, decoder, group, settings.device)
-        except Refused as error:
+        except LibraryError as error:
             findings.note(f"nvJPEG by {name}", error)
         finally:
             decoder.close()

@@ -19,24 +19,27 @@ def measure(findings: Findings, settings: Settings) -> None:
     """Compares the contents of a user's own tensors, graphs and devices with the
     host's.
     """
-    pipeline, device = described(), settings.device
+    pipeline, device = make_pipeline(), settings.device
     with pipeline.open() as loader:
         expected = [(b["image"].copy(), b["label"].copy()) for b in loader]
     checks: list[tuple[str, Callable]] = [
-        ("tensors at fixed addresses get every batch", filled),
-        ("a captured graph reads every batch where it was", replayed),
-        ("a batch dropped during a capture gives its slot back", dropped),
-        ("an array taken with stream=-1 is there", unsynchronized),
-        ("a second stream reads tensors after they are dropped", prefetched),
-        ("two devices have every batch between them", shared),
+        ("tensors at fixed addresses get every batch", fill_fixed_tensors),
+        ("a captured graph reads every batch where it was", replay_graph),
+        ("a batch dropped during a capture gives its slot back", drop_batches),
+        ("an array taken with stream=-1 is there", read_unsynchronized),
+        ("a second stream reads tensors after they are dropped", prefetch_tensors),
+        ("two devices have every batch between them", share_batches),
     ]
     for name, check in checks:
 
-        def ran(check: Callable = check) -> str:
-            if settings.simulated and check not in (filled, shared):
+        def run_check(check: Callable = check) -> str:
+            if settings.is_simulated and check not in (
+                fill_fixed_tensors,
+                share_batches,
+            ):
                 raise NotRun("the simulated device has no streams of PyTorch")
-            alone = not settings.simulated and torch.cuda.device_count() < 2
-            if check is shared and alone:
+            alone = not settings.is_simulated and torch.cuda.device_count() < 2
+            if check is share_batches and alone:
                 raise NotRun("there is one GPU here")
             wrong, steps = check(pipeline, device, expected)
             text = f"{wrong} of {steps} steps are wrong"
@@ -44,10 +47,10 @@ def measure(findings: Findings, settings: Settings) -> None:
                 raise AssertionError(text)
             return text
 
-        findings.check(name, ran)
+        findings.check(name, run_check)
 
 
-def described() -> infeed.Pipeline:
+def make_pipeline() -> infeed.Pipeline:
     """Returns normalized images in batches of one size."""
     random = np.random.default_rng(1)
     images = random.integers(0, 256, (COUNT, SIDE, SIDE, 3), dtype=np.uint8)
@@ -76,7 +79,7 @@ def differ(found: tuple, expected: tuple) -> bool:
     return any((ours.cpu().numpy() != theirs).any() for ours, theirs in pairs)
 
 
-def filled(pipeline, device: str, expected: list) -> tuple[int, int]:
+def fill_fixed_tensors(pipeline, device: str, expected: list) -> tuple[int, int]:
     """Copies every step to the same tensors, while the stream is late."""
     static, kept = tensors(device), []
     with infeed.torch.Loader(pipeline, device=device) as loader:
@@ -88,7 +91,7 @@ def filled(pipeline, device: str, expected: list) -> tuple[int, int]:
     return wrong, len(kept)
 
 
-def replayed(pipeline, device: str, expected: list) -> tuple[int, int]:
+def replay_graph(pipeline, device: str, expected: list) -> tuple[int, int]:
     """Replays a graph, captured once, on the tensors that each step is copied to."""
     static, kept = tensors(device), []
     image, label = static["image"], static["label"]
@@ -109,7 +112,7 @@ def replayed(pipeline, device: str, expected: list) -> tuple[int, int]:
     return wrong, len(kept)
 
 
-def dropped(pipeline, device: str, expected: list) -> tuple[int, int]:
+def drop_batches(pipeline, device: str, expected: list) -> tuple[int, int]:
     """Drops batches while their stream is captured; their slots must be reused."""
     side = torch.cuda.Stream(device)
     with pipeline.open(device=device) as loader:
@@ -132,7 +135,7 @@ def dropped(pipeline, device: str, expected: list) -> tuple[int, int]:
     return int(sent["slots"] > 5), 8
 
 
-def unsynchronized(pipeline, device: str, expected: list) -> tuple[int, int]:
+def read_unsynchronized(pipeline, device: str, expected: list) -> tuple[int, int]:
     """A consumer that does not wait receives the right bytes."""
     wrong = steps = 0
     with pipeline.open(device=device) as loader:
@@ -146,7 +149,7 @@ def unsynchronized(pipeline, device: str, expected: list) -> tuple[int, int]:
     return wrong, steps
 
 
-def prefetched(pipeline, device: str, expected: list) -> tuple[int, int]:
+def prefetch_tensors(pipeline, device: str, expected: list) -> tuple[int, int]:
     """A late second stream reads tensors that the loop drops after `record_stream`."""
     side, kept = torch.cuda.Stream(device), []
     with infeed.torch.Loader(pipeline, "tuple", device=device) as loader:
@@ -161,7 +164,7 @@ def prefetched(pipeline, device: str, expected: list) -> tuple[int, int]:
     return sum(map(differ, kept, expected)), len(kept)
 
 
-def shared(pipeline, device: str, expected: list) -> tuple[int, int]:
+def share_batches(pipeline, device: str, expected: list) -> tuple[int, int]:
     """Compares the rows of a batch on two devices, in order."""
     names = ["sim", "sim"] if device.split(":")[0] == "sim" else ["cuda:0", "cuda:1"]
     wrong = steps = 0

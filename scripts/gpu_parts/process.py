@@ -22,7 +22,7 @@ REAP_SECONDS = 5
 _PARENT_DEATH_SIGNAL = 1
 
 
-class Ended:
+class CommandResult:
     """Result of a command.
 
     Attributes:
@@ -41,7 +41,7 @@ def run(
     output: Path,
     environment: dict[str, str] | None = None,
     own_group: bool = True,
-) -> Ended:
+) -> CommandResult:
     """Runs a command; its output and errors go to a file.
 
     Without its own group, the command ends with the caller's group; its children then
@@ -73,16 +73,16 @@ def run(
             child.wait(REAP_SECONDS)
         except subprocess.TimeoutExpired:
             problem += ", and could not be killed"
-        return Ended(None, problem)
+        return CommandResult(None, problem)
     if status == 0:
-        return Ended(0, "")
+        return CommandResult(0, "")
     if status < 0:
         try:
             name = signal.Signals(-status).name
         except ValueError:
             name = f"signal {-status}"
-        return Ended(status, f"ended by {name}")
-    return Ended(status, f"ended with status {status}")
+        return CommandResult(status, f"ended by {name}")
+    return CommandResult(status, f"ended with status {status}")
 
 
 def kill_group(group: int) -> None:

@@ -62,7 +62,7 @@ class Page:
         figures = [one for one in findings if one["kind"] == "figure"]
         figures += ratios(figures)
         lines = ["# Results of `scripts/gpu-check`", ""]
-        if self._settings.simulated:
+        if self._settings.is_simulated:
             lines += [
                 "On the **simulated device**: the checks test infeed; the figures say",
                 "nothing about a GPU.",
@@ -75,7 +75,7 @@ class Page:
         lines += ["## Steps", ""]
         lines += table(["", "step", "s", "reason"], self._step_rows(findings))
         lines += ["## Targets", ""]
-        judged = not (self._settings.simulated or self._settings.quick)
+        judged = not (self._settings.is_simulated or self._settings.quick)
         rows = target_rows(figures, judged)
         lines += table(["", "target", "bound", "measured"], rows)
         lines += ["## Checks", ""]
@@ -150,8 +150,8 @@ def target_rows(figures: list[dict], judged: bool = True) -> list[list[str]]:
             continue
         # The median comes first among several figures of one name.
         value = values[0]
-        met = value >= bound if sign == ">=" else value <= bound
-        state = "met" if met else "**missed**"
+        is_reached = value >= bound if sign == ">=" else value <= bound
+        state = "met" if is_reached else "**missed**"
         if not judged:
             state = "not judged"
         rows.append([state, name, f"{sign} {bound:g}", f"{value:.4g}"])

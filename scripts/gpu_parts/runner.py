@@ -62,7 +62,7 @@ def _outcome(
     environment: dict[str, str],
 ) -> tuple[str, str]:
     """Runs a step if it can run; returns its outcome and the reason for it."""
-    if step.needs_gpu and settings.simulated:
+    if step.needs_gpu and settings.is_simulated:
         return "not_run", "the simulated device has no use for it"
     expected_s = 1 if settings.quick else step.expected_s
     if left_s < expected_s:

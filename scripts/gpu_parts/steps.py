@@ -47,7 +47,7 @@ class Settings:
     libraries: tuple[Path, ...] = ()
 
     @property
-    def simulated(self) -> bool:
+    def is_simulated(self) -> bool:
         """Whether the device is simulated."""
         return self.device.split(":")[0] == "sim"
 

@@ -53,8 +53,8 @@ def measure(findings: Findings, settings: Settings) -> None:
     except NotRun as reason:
         findings.not_run("a ResNet-50 trains on every feed", reason)
         return
-    size = SIZES["quick" if settings.simulated else settings.effort]
-    here = torch.device("cpu" if settings.simulated else settings.device)
+    size = SIZES["quick" if settings.is_simulated else settings.effort]
+    here = torch.device("cpu" if settings.is_simulated else settings.device)
     step = Step(torch, here)
     resident = forever(random_batch(torch, here, size))
     wait = torch.cuda.synchronize if here.type == "cuda" else lambda: None
@@ -71,17 +71,17 @@ def measure(findings: Findings, settings: Settings) -> None:
 
     # PyTorch selects algorithms, and the clocks rise.
     seconds_of_a_step(resident)
-    for name, opened in feeds(torch, here, settings, size).items():
+    for name, open_feed in feeds(torch, here, settings, size).items():
 
-        def ran(name=name, opened=opened) -> str:
+        def train_on(name=name, open_feed=open_feed) -> str:
             with ExitStack() as closing:
-                batches = opened(closing)
+                batches = open_feed(closing)
                 pairs = [
                     (seconds_of_a_step(resident), seconds_of_a_step(batches))
                     for _ in range(size["turns"])
                 ]
-            ms = statistics.median(fed for _, fed in pairs) * 1e3
-            ratios = sorted(alone / fed for alone, fed in pairs)
+            ms = statistics.median(feed_s for _, feed_s in pairs) * 1e3
+            ratios = sorted(alone / feed_s for alone, feed_s in pairs)
             findings.figure(f"resnet50/step/{name}", ms, "ms")
             over = f"resnet50/over resident/{name}"
             findings.figure(over, statistics.median(ratios), "times the steps/s")
@@ -91,7 +91,7 @@ def measure(findings: Findings, settings: Settings) -> None:
                 raise AssertionError("a loss is not a number")
             return f"{ms:.2f} ms a step; ratios {ratios[0]:.4f} to {ratios[-1]:.4f}"
 
-        findings.check(f"a ResNet-50 trains on: {name}", ran)
+        findings.check(f"a ResNet-50 trains on: {name}", train_on)
 
 
 def forever(batch: tuple) -> Iterator:
@@ -136,8 +136,8 @@ def feeds(torch, here, settings: Settings, size: dict) -> dict[str, Callable]:
         return lambda closing: ours(pipeline, closing, placement=placement, **options)
 
     def jpegs(**options) -> Callable:
-        def opened(closing: ExitStack) -> Iterator:
-            crops = data.cropped(photographs(), size["side"], size["batch"])
+        def open_feed(closing: ExitStack) -> Iterator:
+            crops = data.crop_pipeline(photographs(), size["side"], size["batch"])
             if options.get("decode") == "gpu":
                 # Opening raises an exception if the device has no decoder.
                 try:
@@ -146,17 +146,17 @@ def feeds(torch, here, settings: Settings, size: dict) -> dict[str, Callable]:
                     raise NotRun(str(error)) from error
             return ours(crops, closing, **options)
 
-        return opened
+        return open_feed
 
     def theirs(floats: bool) -> Callable:
-        def opened(closing: ExitStack) -> Iterator:
+        def open_feed(closing: ExitStack) -> Iterator:
             from . import dataset
 
             return dataset.batches(
                 pixels, classes, size["batch"], here, floats, workers()
             )
 
-        return opened
+        return open_feed
 
     def their_jpegs(closing: ExitStack) -> Iterator:
         if importlib.util.find_spec("torchvision") is None:

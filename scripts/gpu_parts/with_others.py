@@ -36,7 +36,7 @@ def pipeline_and_batches():
     return pipeline, expected
 
 
-def installed(name: str):
+def import_framework(name: str):
     """Imports a framework.
 
     Raises:
@@ -71,8 +71,8 @@ def adapter_batches(name: str, settings: Settings, on_gpu) -> str:
     """Compares an adapter's batches, kept until the epoch ends, with the host's."""
     import numpy as np
 
-    framework = installed(name)
-    if not settings.simulated and not gpu_of(framework):
+    framework = import_framework(name)
+    if not settings.is_simulated and not gpu_of(framework):
         raise NotRun(f"{name} sees no GPU")
     adapter = importlib.import_module(f"infeed.{name}")
     pipeline, expected = pipeline_and_batches()
@@ -84,7 +84,7 @@ def adapter_batches(name: str, settings: Settings, on_gpu) -> str:
         for field, values in wanted.items():
             if not np.array_equal(np.asarray(found[field]), values):
                 raise AssertionError(f"step {step}: {field} differs")
-            if not settings.simulated and not on_gpu(found[field]):
+            if not settings.is_simulated and not on_gpu(found[field]):
                 raise AssertionError(f"step {step}: {field} is not on the GPU")
     return f"{len(kept)} batches"
 
@@ -104,9 +104,9 @@ def cupy(findings: Findings, settings: Settings) -> None:
     """Checks CuPy arrays over a batch's memory, and CuPy memory filled by infeed."""
 
     def ready():
-        if settings.simulated:
+        if settings.is_simulated:
             raise NotRun("the simulated device's memory is the host's")
-        module = installed("cupy")
+        module = import_framework("cupy")
         if module.cuda.runtime.getDeviceCount() == 0:
             raise NotRun("CuPy sees no GPU")
         return module
@@ -197,7 +197,11 @@ def exits(findings: Findings, settings: Settings) -> None:
     def ends(name: str) -> str:
         if name == "torch":
             torch_for(settings)
-        elif name == "jax" and not gpu_of(installed("jax")) and not settings.simulated:
+        elif (
+            name == "jax"
+            and not gpu_of(import_framework("jax"))
+            and not settings.is_simulated
+        ):
             raise NotRun("jax sees no GPU")
         output = settings.scratch / f"exit-{name}.txt"
         command = [sys.executable, "-c", EXIT, name, settings.device]

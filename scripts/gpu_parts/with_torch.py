@@ -17,7 +17,7 @@ def torch_for(settings: Settings):
         import torch
     except ImportError as error:
         raise NotRun("PyTorch is not installed here") from error
-    if not settings.simulated:
+    if not settings.is_simulated:
         if not torch.cuda.is_available():
             raise NotRun("PyTorch sees no GPU")
         torch.cuda.set_device(settings.device)
@@ -46,14 +46,14 @@ def copies(findings: Findings, settings: Settings) -> None:
             # The last round begins warm.
             for last in (False, True):
                 while True:
-                    one_s = timed(torch, there, here, times) / times
+                    one_s = time_copies(torch, there, here, times) / times
                     if last or time.perf_counter() - start > 0.2:
                         break
             rate = size / one_s / 1e9
             findings.figure(f"torch/copy/memory={kind}/bytes={size}", rate, "GB/s")
 
 
-def timed(torch, there, here, times: int) -> float:
+def time_copies(torch, there, here, times: int) -> float:
     """Returns the seconds of copies on the device's clock."""
     start = torch.cuda.Event(enable_timing=True)
     end = torch.cuda.Event(enable_timing=True)
@@ -74,7 +74,7 @@ def handover(findings: Findings, settings: Settings) -> None:
     except NotRun as reason:
         findings.not_run("PyTorch gets every batch as the host has it", reason)
         return
-    if not settings.simulated:
+    if not settings.is_simulated:
         findings.check(
             "PyTorch gets every batch as the host has it",
             lambda: taken_over(torch, findings, settings),

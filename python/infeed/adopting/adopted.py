@@ -130,9 +130,9 @@ class Adopted:
             text, code = self._weights_code()
             pipeline = pipeline.replace(text, "weights")
             notes += code
-        form = f', "{self.form}"' if self.form != "dict" else ""
+        batch_type = f', "{self.form}"' if self.form != "dict" else ""
         lines += ["", *notes, f"pipeline = {pipeline}"]
-        lines.append(f"loader = infeed.{self.adapter}.Loader(pipeline{form})")
+        lines.append(f"loader = infeed.{self.adapter}.Loader(pipeline{batch_type})")
         if self.adapter == "tensorflow":
             lines.append("dataset = loader.dataset()  # for model.fit")
         return "\n".join(lines) + "\n"
@@ -259,7 +259,7 @@ def adopt(loader: Any, *, samples: int = 64, seconds: float | None = 5.0) -> Ado
         equivalence,
         gain,
         limit,
-        found.form,
+        found.batch_type,
         found.weights,
         found.read.names,
         found.read.variables,

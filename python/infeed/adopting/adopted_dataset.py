@@ -22,7 +22,7 @@ class AdoptedDataset:
         dataset: The dataset whose samples are compared.
         records: The pipeline, without order and batches.
         findings: What the dataset and its steps became.
-        form: Form of its samples, and so of the batches.
+        batch_type: Type of its samples, and so of the batches.
         chosen: Numbers of the samples that a `Subset` has, in its order; None: all.
         order: Number of each sample's record in the source; None: the same number.
         names: Variables of the program that its code uses, by the text in the
@@ -36,7 +36,7 @@ class AdoptedDataset:
     dataset: Any
     records: Pipeline
     findings: tuple[Finding, ...]
-    form: Literal["tuple", "dict"] = "tuple"
+    batch_type: Literal["tuple", "dict"] = "tuple"
     chosen: Array | None = None
     order: Array | None = None
     names: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -70,7 +70,7 @@ def native_dataset(
     steps: Steps,
     *,
     order: Array | None = None,
-    form: Literal["tuple", "dict"] = "tuple",
+    batch_type: Literal["tuple", "dict"] = "tuple",
     names: Mapping[str, tuple[str, str]] | None = None,
     variables: Mapping[str, Any] | None = None,
     **decode: Any,
@@ -90,7 +90,7 @@ def native_dataset(
         names[repr(called)] = (f"infeed.seeded({code})", meaning)
     findings = (finding, *steps.findings)
     return AdoptedDataset(
-        dataset, records, findings, form, None, order, names, variables
+        dataset, records, findings, batch_type, None, order, names, variables
     )
 
 

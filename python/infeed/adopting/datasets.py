@@ -64,17 +64,19 @@ def _items(dataset: Any, reason: str, workers: int) -> AdoptedDataset:
     if type(dataset).__module__.startswith("datasets."):
         if getattr(dataset, "_format_type", None) is None:
             return _table(dataset)
-        reason = _formatted(dataset)
+        reason = _python_reason(dataset)
     shown, variables = _variables(dataset)
     name = type(inner_of(dataset)).__name__
     meaning = f"{', '.join(variables)}: of the adopted loader; dataset: the {name}"
     if len(variables) == 1:
         meaning = f"dataset: the {name} of the adopted loader"
     first = dataset[0] if len(dataset) else None
-    form: Literal["tuple", "dict"] = "dict" if isinstance(first, Mapping) else "tuple"
+    batch_type: Literal["tuple", "dict"] = (
+        "dict" if isinstance(first, Mapping) else "tuple"
+    )
     samples, is_flat = dataset, _is_nested(first)
     fields = read_fields(dataset)
-    if is_flat or (form == "dict" and not fields.is_complete):
+    if is_flat or (batch_type == "dict" and not fields.is_complete):
         samples = NamedSamples(dataset)
         fields = read_fields(samples)
     problem = None
@@ -94,20 +96,20 @@ def _items(dataset: Any, reason: str, workers: int) -> AdoptedDataset:
             repr(function): (f"infeed.seeded({code})", meaning),
         }
     else:
-        is_flat = is_flat or (form == "dict" and bool(fields.lists))
+        is_flat = is_flat or (batch_type == "dict" and bool(fields.lists))
         items, code = _item_source(dataset, shown, fields.lists if is_flat else None)
-        records = _decoded(items, first)
+        records = _decode_images(items, first)
         names = {repr(items): (code, meaning)}
         if problem is not None:
             reason += f"; one call at a time, because {problem}"
     if is_flat:
-        form = "dict"
+        batch_type = "dict"
         reason += "; lists of rows are flat"
     return AdoptedDataset(
         dataset,
         records,
         (Finding(name, None, reason),),
-        form,
+        batch_type,
         names=names,
         variables=variables,
         is_python=True,
@@ -122,7 +124,7 @@ def _table(dataset: Any) -> AdoptedDataset:
     code = "sources.Items(dataset)"
     return AdoptedDataset(
         dataset,
-        _decoded(source, dataset[0] if len(dataset) else None),
+        _decode_images(source, dataset[0] if len(dataset) else None),
         (Finding(name, code, "its tables are read without Python"),),
         "dict",
         names={repr(source): (code, f"dataset: the {name} of the adopted loader")},
@@ -130,7 +132,7 @@ def _table(dataset: Any) -> AdoptedDataset:
     )
 
 
-def _formatted(dataset: Any) -> str:
+def _python_reason(dataset: Any) -> str:
     """Returns the reason why the rows of a `datasets.Dataset` are made in Python."""
     function = (getattr(dataset, "_format_kwargs", None) or {}).get("transform")
     called = getattr(function, "__name__", type(function).__name__)
@@ -191,7 +193,7 @@ def _item_source(
     return sources.Items(seeded(flat), fields=fields), text
 
 
-def _decoded(source: sources.Source, first: Any) -> Pipeline:
+def _decode_images(source: sources.Source, first: Any) -> Pipeline:
     """Returns a pipeline that decodes images if a sample has Pillow images."""
     parts = first.values() if isinstance(first, Mapping) else first
     records = Pipeline(source)

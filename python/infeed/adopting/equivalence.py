@@ -211,7 +211,7 @@ def _compared_samples(
     is_random = not all(map(same_samples, first, read(numbers[:_REPEATED], 0)))
     rows = numbers if order is None else [int(order[number]) for number in numbers]
     with RecordDraws(records, count, rows) as ours:
-        return _compared_draws(
+        return _compare_draws(
             numbers,
             lambda at: (read(numbers, at) if at else first, ours.of(at)),
             limit,
@@ -219,7 +219,7 @@ def _compared_samples(
         )
 
 
-def _compared_draws(
+def _compare_draws(
     numbers: list[int],
     draw: Callable[[int], tuple[list[Sample], list[Sample]]],
     limit: _TimeLimit | None,
@@ -235,7 +235,7 @@ def _compared_draws(
         is_random: Whether draws differ.
     """
     theirs, ours = zip(*map(draw, range(_DRAWS if is_random else 1)), strict=True)
-    found, fields = _compared(numbers, theirs, ours, is_random)
+    found, fields = _compare(numbers, theirs, ours, is_random)
     drawn = [_DrawnField(field) for field in fields if field.is_random]
     if not drawn:
         return found
@@ -358,7 +358,7 @@ class _Difference:
     level: float = 1.0
 
 
-def _compared(
+def _compare(
     numbers: list[int],
     theirs: Sequence[list[Sample]],
     ours: Sequence[list[Sample]],

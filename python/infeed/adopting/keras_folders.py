@@ -65,7 +65,7 @@ class KerasFolder:
     keeps_aspect: bool
 
 
-class LabelForm:
+class LabelConverter:
     """Converts numbers of classes to the labels of Keras.
 
     Args:
@@ -90,7 +90,7 @@ class LabelForm:
             label = 'fields["label"].astype("float32")[..., None]'
         else:
             label = f'np.eye({self.classes}, dtype="float32")[fields["label"]]'
-        return f'def label_form(fields):\n    return {{"label": {label}}}'
+        return f'def convert_label(fields):\n    return {{"label": {label}}}'
 
 
 def read_graph(steps: GraphSteps) -> AdoptedDataset:
@@ -128,7 +128,7 @@ def read_graph(steps: GraphSteps) -> AdoptedDataset:
         names=names,
         variables=variables,
         findings=tuple(findings),
-        form="dict" if is_dict else "tuple",
+        batch_type="dict" if is_dict else "tuple",
         adapter="tensorflow",
     )
 
@@ -171,12 +171,12 @@ def _arguments(node: Any, function: Any) -> KerasFolder | None:
         return None
     size, channels, interpolation, layout, *aspect = given
     branches = _branches(node)
-    files = [path.decode() for path in _sliced(branches[0]).tolist()]
+    files = [path.decode() for path in _sliced_array(branches[0]).tolist()]
     spec = node.element_spec
     mode: LabelMode = "none"
     labels, classes = [], 0
     if isinstance(spec, tuple):
-        labels = _sliced(branches[1]).tolist()
+        labels = _sliced_array(branches[1]).tolist()
         mode, shape = "int", spec[1].shape.as_list()
         if shape:
             classes = int(shape[0])
@@ -203,7 +203,7 @@ def _branches(node: Any) -> list[Any]:
     return [node] if method_of(node) == "tensor_slice" else list(node._inputs())
 
 
-def _sliced(node: Any) -> Array:
+def _sliced_array(node: Any) -> Array:
     """Returns the array whose slices a dataset has, without its maps."""
     while method_of(node) != "tensor_slice":
         node = only_input(node)
@@ -301,14 +301,14 @@ def _with_labels(
     if folder.label_mode == "int":
         finding = Finding(part, "labels", "int64 instead of int32")
         return replace(read, findings=(*read.findings, finding))
-    form = LabelForm(folder.label_mode, folder.classes)
+    converter = LabelConverter(folder.label_mode, folder.classes)
     records = read.records
     if has_maps:
-        records = records.python(form, fields=["label"])
+        records = records.python(converter, fields=["label"])
     else:
-        records = records.python_batch(form, fields=["label"])
+        records = records.python_batch(converter, fields=["label"])
     finding = Finding(part, None, "one call for the labels of each batch")
-    names = {**read.names, "LabelForm": ("label_form", form.code)}
+    names = {**read.names, "LabelConverter": ("convert_label", converter.code)}
     return replace(
         read, records=records, findings=(*read.findings, finding), names=names
     )

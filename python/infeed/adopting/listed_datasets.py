@@ -29,7 +29,7 @@ def read_timm(dataset: Any) -> AdoptedDataset | str:
     if (mode := getattr(inner, "input_img_mode", "RGB")) != "RGB":
         return f"its images have the mode {mode}"
     chain = [inner.transform, *after]
-    return _listed(dataset, str(reader.root), reader.samples, chain)
+    return _read_list(dataset, str(reader.root), reader.samples, chain)
 
 
 def read_ultralytics(dataset: Any) -> AdoptedDataset | str:
@@ -44,14 +44,14 @@ def read_ultralytics(dataset: Any) -> AdoptedDataset | str:
     root, step = str(dataset.root), dataset.torch_transforms
     samples = [(str(sample[0]), sample[1]) for sample in dataset.samples]
     # OpenCV reads images in their EXIF orientation.
-    found = _listed(dataset, root, samples, step, form="dict", orient=True)
+    found = _read_list(dataset, root, samples, step, batch_type="dict", orient=True)
     if isinstance(found, str):
         return found
     names = Finding('"img", "cls"', '"image", "label"', "keys of a batch")
     return replace(found, findings=(*found.findings, names))
 
 
-def _listed(
+def _read_list(
     dataset: Any,
     root: str,
     samples: Sequence[tuple[str, int]],

@@ -37,7 +37,7 @@ class NumberedSamples:
 
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         """Returns texts as they are, and numbers as arrays."""
-        parts = _named(self.dataset[int(sample["number"])], self.names)
+        parts = _name_parts(self.dataset[int(sample["number"])], self.names)
         found = {name: _value(parts[name]) for name in self.names if name in parts}
         return {name: value for name, value in found.items() if value is not None}
 
@@ -68,12 +68,12 @@ def read_fields(dataset: Any) -> SampleFields:
         return SampleFields({}, False, False)
     first = dataset[0]
     names = _names(first)
-    read = [_named(first, names)]
+    read = [_name_parts(first, names)]
     spread = np.linspace(0, len(dataset) - 1, _SPREAD, dtype=int).tolist()
     for number in sorted({*range(1, min(_FIRST, len(dataset))), *spread[1:]}):
         # A sample that cannot be read is an error of the run, which names it.
         with contextlib.suppress(Exception):
-            read.append(_named(dataset[number], names))
+            read.append(_name_parts(dataset[number], names))
     found = {name: _output([parts.get(name) for parts in read], name) for name in names}
     output = {name: of[0] for name, of in found.items() if of is not None}
     pads = any(of[1] for of in found.values() if of is not None)
@@ -168,7 +168,7 @@ def _names(item: Any) -> tuple[str, ...]:
     return tuple([*names, *(f"field{at}" for at in range(2, len(item)))][: len(item)])
 
 
-def _named(item: Any, names: Sequence[str]) -> dict[str, Any]:
+def _name_parts(item: Any, names: Sequence[str]) -> dict[str, Any]:
     if isinstance(item, Mapping):
         return {str(name): value for name, value in item.items()}
     parts = item if isinstance(item, tuple | list) else (item,)

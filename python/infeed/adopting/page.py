@@ -198,7 +198,7 @@ def _proof(equivalence: Equivalence) -> str:
     for number, theirs, ours in equivalence.pictures:
         # Pictures of random chains have other draws, so their difference says nothing.
         shows = not equivalence.is_random
-        body += _compared(number, theirs, ours, shows_difference=shows)
+        body += _picture_pair(number, theirs, ours, shows_difference=shows)
     return _section("Proof", body)
 
 
@@ -211,16 +211,16 @@ def _gain(rates: _Rates, limit: str | None) -> str:
     heads = ("turn", "adopted loader, samples/s", "pipeline, samples/s", "ratio")
     theirs, ours = rates
     low, high = min(ours) / max(theirs), max(ours) / min(theirs)
-    said = (
+    summary = (
         f"<p>{_ratio(rates):.2f} times the samples/s; {low:.2f} to {high:.2f} between "
         "turns.</p>\n"
     )
     if limit is not None:
-        said += f"<p>{_text(limit)}.</p>\n"
-    return _section("Gain", said + _table(heads, rows))
+        summary += f"<p>{_text(limit)}.</p>\n"
+    return _section("Gain", summary + _table(heads, rows))
 
 
-def _compared(
+def _picture_pair(
     number: int, theirs: Array, ours: Array, *, shows_difference: bool
 ) -> str:
     """Returns two pictures of a sample next to each other, with the same scale."""
@@ -231,12 +231,12 @@ def _compared(
     low = min(float(array.min()) for array in pixels)
     high = max(float(array.max()) for array in pixels)
     titles = [f"sample {number}, adopted loader", f"sample {number}, infeed"]
-    shown = [_scaled(array, low, high) for array in pixels]
+    shown = [_scale(array, low, high) for array in pixels]
     if shows_difference and pixels[0].shape == pixels[1].shape:
         apart = np.abs(pixels[0] - pixels[1])
         most = float(apart.max())
         titles.append(f"difference; white is {most:.3g}")
-        shown.append(_scaled(apart, 0.0, most))
+        shown.append(_scale(apart, 0.0, most))
     figures = (
         f'<figure><img alt="{_text(title)}" src="{_uri(picture)}">'
         f"<figcaption>{_text(title)}</figcaption></figure>\n"
@@ -245,7 +245,7 @@ def _compared(
     return f'<div class="pictures">\n{"".join(figures)}</div>\n'
 
 
-def _scaled(array: Array, low: float, high: float) -> Array:
+def _scale(array: Array, low: float, high: float) -> Array:
     scaled = (array - low) * (255 / max(high - low, 1e-9))
     return np.ascontiguousarray(np.clip(np.rint(scaled), 0, 255).astype(np.uint8))
 

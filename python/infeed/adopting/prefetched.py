@@ -65,7 +65,7 @@ def inner_of(dataset: Any) -> Any:
     return dataset.dataset if isinstance(dataset, NormalizedSamples) else dataset
 
 
-def unwrapped(loader: Any) -> tuple[Any, Any]:
+def unwrap(loader: Any) -> tuple[Any, Any]:
     """Returns the DataLoader inside a `PrefetchLoader`, and its samples; else both."""
     is_timm = type(loader).__module__.partition(".")[0] == "timm"
     if not is_timm or type(loader).__name__ != "PrefetchLoader":

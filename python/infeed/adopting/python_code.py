@@ -12,7 +12,7 @@ from infeed.adopting.annotations import unwritten
 from infeed.adopting.datasets import read_dataset
 from infeed.adopting.prefetched import inner_of
 from infeed.adopting.python_draws import steps_problem
-from infeed.adopting.record_draws import grouped, sample_of
+from infeed.adopting.record_draws import batch_records, sample_of
 from infeed.adopting.samples import Sample
 from infeed.errors import InfeedError
 from infeed.pipeline import Pipeline
@@ -35,7 +35,7 @@ def adopted_code(
     must not call it.
 
     Args:
-        samples: The samples of a loader, as `unwrapped` returns them.
+        samples: The samples of a loader, as `unwrap` returns them.
         workers: Worker processes of the loader.
     """
     with unwritten():
@@ -44,7 +44,7 @@ def adopted_code(
     name = _name(inner_of(samples)) if read.is_python else None
     if name is None and not steps:
         return None, frozenset()
-    classes = frozenset(map(type, _called(steps)))
+    classes = frozenset(map(type, _callables(steps)))
     measured = _measure_steps(read.records) if name is None else None
     if not workers:
         fix = "num_workers=0; set it to the number of processes"
@@ -55,7 +55,7 @@ def adopted_code(
     ), classes
 
 
-def _called(steps: Sequence[FunctionStep]) -> list[Any]:
+def _callables(steps: Sequence[FunctionStep]) -> list[Any]:
     """Returns the steps of other libraries and of the program."""
     functions = [getattr(step.function, "function", step.function) for step in steps]
     return [step for one in functions for step in getattr(one, "steps", ())]
@@ -71,7 +71,7 @@ def _measure_steps(records: Pipeline) -> AdoptedSteps | None:
         return None
     (step,) = records._python
     try:
-        read = grouped(records._with(_python=()), 1)
+        read = batch_records(records._with(_python=()), 1)
         with read.open(workers=1) as loader:
             batches = itertools.islice(loader, _RECORDS)
             samples = [sample_of(batch) for batch in batches]
@@ -91,7 +91,7 @@ def _measure_calls(
     step: FunctionStep, samples: list[Sample], queue: RunQueue
 ) -> AdoptedSteps | None:
     """Measures the calls of a function with these samples; None: a call failed."""
-    names = ", ".join(type(one).__name__ for one in _called([step]))
+    names = ", ".join(type(one).__name__ for one in _callables([step]))
     adapter = FunctionAdapter(step.function, False)
     calls, wall_s, processor_s = -1, 0.0, 0.0
     with tempfile.TemporaryFile() as file:

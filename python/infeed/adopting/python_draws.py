@@ -8,7 +8,7 @@ import numpy as np
 
 from infeed._functions import FunctionStep
 from infeed.adopting.numbered import process_problem
-from infeed.adopting.record_draws import grouped, sample_of
+from infeed.adopting.record_draws import batch_records, sample_of
 from infeed.adopting.samples import Sample, same_samples
 from infeed.adopting.steps import Finding
 from infeed.errors import InfeedError
@@ -79,7 +79,7 @@ def read_draws(records: Pipeline, pipeline: Pipeline) -> list[Finding]:
         return []
     # A sample that cannot be read is an error of the comparison.
     with contextlib.suppress(InfeedError):
-        with grouped(records, 1).open(workers=1) as loader:
+        with batch_records(records, 1).open(workers=1) as loader:
             rows = range(min(_SAMPLES, loader.records))
             first = [_read(loader, 0, row) for row in rows]
             others = [_read(loader, 1, row) for row in rows]

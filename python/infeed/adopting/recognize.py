@@ -11,9 +11,9 @@ from infeed.adopting.datasets import read_dataset
 from infeed.adopting.keras_folders import read_graph
 from infeed.adopting.order import read_batches, read_order
 from infeed.adopting.other_loaders import loader_error
-from infeed.adopting.prefetched import unwrapped
+from infeed.adopting.prefetched import unwrap
 from infeed.adopting.python_draws import in_processes, read_draws
-from infeed.adopting.record_draws import grouped
+from infeed.adopting.record_draws import batch_records
 from infeed.adopting.samples import Array
 from infeed.adopting.steps import Finding
 from infeed.adopting.tf_graphs import (
@@ -26,7 +26,7 @@ from infeed.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
-class Recognized:
+class RecognizedLoader:
     """A loader and the pipeline that replaces it.
 
     Attributes:
@@ -44,12 +44,12 @@ class Recognized:
     problem: str | None = None
 
     @property
-    def form(self) -> Literal["tuple", "dict"]:
+    def batch_type(self) -> Literal["tuple", "dict"]:
         """Form of a batch, as that of the dataset's samples."""
-        return self.read.form
+        return self.read.batch_type
 
 
-def recognize(loader: Any) -> Recognized:
+def recognize(loader: Any) -> RecognizedLoader:
     """Returns the pipeline for a loader.
 
     Raises:
@@ -57,14 +57,14 @@ def recognize(loader: Any) -> Recognized:
     """
     if is_graph(loader):
         return _of_graph(loader)
-    loader, dataset = unwrapped(loader)
+    loader, dataset = unwrap(loader)
     _check_dataset(loader, dataset)
     batches = read_batches(loader)
     workers = getattr(loader, "num_workers", 0)
     read = read_dataset(dataset, workers)
     order = read_order(batches.sampler, read.samples)
     findings = list(read.findings)
-    pipeline, code, weights = _selected(read, order.weights, order.epoch)
+    pipeline, code, weights = _select(read, order.weights, order.epoch)
     if read.chosen is not None:
         reason = f"{read.samples} of {len(read.dataset)} samples"
         if not order.shuffles and np.any(np.diff(read.chosen) < 0):
@@ -74,7 +74,7 @@ def recognize(loader: Any) -> Recognized:
     if order.shuffles:
         pipeline = pipeline.shuffle(seed=0)
     options = {"drop_last": True} if batches.drops else {}
-    pipeline = _batched(pipeline, batches.size, options)
+    pipeline = _batch_pipeline(pipeline, batches.size, options)
     drops = ", drop_last=True" if batches.drops else ""
     pads = ", pad=True" if pipeline._batch.pad else ""
     code = f".batch({batches.size}{drops}{pads})"
@@ -94,10 +94,10 @@ def recognize(loader: Any) -> Recognized:
     findings.append(Finding(f"num_workers={workers}", threads, reason))
     findings += read_draws(read.records, pipeline)
     problem = problem or read.problem
-    return Recognized(pipeline, read, tuple(findings), weights, problem)
+    return RecognizedLoader(pipeline, read, tuple(findings), weights, problem)
 
 
-def _of_graph(dataset: Any) -> Recognized:
+def _of_graph(dataset: Any) -> RecognizedLoader:
     """Returns the pipeline for a dataset of tf.data."""
     try:
         steps = read_steps(dataset)
@@ -105,20 +105,20 @@ def _of_graph(dataset: Any) -> Recognized:
     except UnknownGraphError as error:
         raise ConfigError(f"adopt: {error}") from None
     findings = list(read.findings)
-    pipeline, code, weights = _selected(read, None, None)
+    pipeline, code, weights = _select(read, None, None)
     if read.chosen is not None:
         reason = f"{read.samples} of {len(read.dataset)} files"
         findings.insert(1, Finding("validation_split", code, reason))
     if steps.shuffles:
         pipeline = pipeline.shuffle(seed=0)
     options = {"drop_last": True} if steps.drops else {}
-    pipeline = _batched(pipeline, steps.batch_size, options)
-    return Recognized(pipeline, read, (*findings, *steps.findings), weights)
+    pipeline = _batch_pipeline(pipeline, steps.batch_size, options)
+    return RecognizedLoader(pipeline, read, (*findings, *steps.findings), weights)
 
 
-def _batched(pipeline: Pipeline, size: int, options: dict[str, Any]) -> Pipeline:
+def _batch_pipeline(pipeline: Pipeline, size: int, options: dict[str, Any]) -> Pipeline:
     """Returns the pipeline in batches, padded if its images may differ in size."""
-    found = grouped(pipeline, size, **options)
+    found = batch_records(pipeline, size, **options)
     try:
         # Sizes of some sources are known only after their first record is read.
         found.shapes  # noqa: B018
@@ -140,7 +140,7 @@ def _check_dataset(loader: Any, dataset: Any) -> None:
         )
 
 
-def _selected(
+def _select(
     read: AdoptedDataset, weights: Array | None, epoch: int | None
 ) -> tuple[Pipeline, str, Array | None]:
     """Returns the pipeline with the selection of a subset and a sampler, and its code.

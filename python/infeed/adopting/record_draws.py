@@ -18,7 +18,7 @@ _QUIET_S = 5.0
 _PRINT_S = 2.0
 
 
-def grouped(records: Pipeline, size: int, **options: Any) -> Pipeline:
+def batch_records(records: Pipeline, size: int, **options: Any) -> Pipeline:
     """Returns the pipeline in batches; images of different sizes are padded."""
     if records._batch.pad:
         return records.batch(size, pad=True, **options)
@@ -30,7 +30,7 @@ def grouped(records: Pipeline, size: int, **options: Any) -> Pipeline:
 
 def count_records(records: Pipeline) -> int:
     """Returns the number of records of a pipeline without batches."""
-    with grouped(records, 1).open(workers=1) as loader:
+    with batch_records(records, 1).open(workers=1) as loader:
         return loader.records
 
 
@@ -52,7 +52,7 @@ class RecordDraws(ClosedAtExit):
         self._rows = rows
         # The loader reads ahead into this epoch.
         self._next_epoch = 0
-        self._loader: Loader = grouped(records, 1).open(workers=1)
+        self._loader: Loader = batch_records(records, 1).open(workers=1)
 
     def of(self, epoch: int) -> list[Sample]:
         """Returns the samples of an epoch, in the order of the rows."""

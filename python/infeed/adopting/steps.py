@@ -163,8 +163,8 @@ def _translate(step: Any, steps: Steps) -> str:
     """Adds a step to the native ones, and returns its code."""
     name, library = type(step).__name__, type(step).__module__.partition(".")[0]
     if isinstance(step, BatchNormalize):
-        given = {"mean": _rounded(step.mean), "std": _rounded(step.std)}
-        return _add(_made(transforms.Normalize, given), steps)
+        given = {"mean": _round_values(step.mean), "std": _round_values(step.std)}
+        return _add(_make(transforms.Normalize, given), steps)
     if library not in _LIBRARIES:
         raise UnknownStepError(f"it is a function of {library}")
     if name in _CONVERSIONS:
@@ -196,7 +196,7 @@ def _add(step: Transform, steps: Steps) -> str:
     return repr(step)
 
 
-def _rounded(values: Sequence[float]) -> tuple[float, ...]:
+def _round_values(values: Sequence[float]) -> tuple[float, ...]:
     """Returns numbers of 32 bits as they were written."""
     return tuple(round(value, 6) for value in values)
 
@@ -249,10 +249,10 @@ def _of_torchvision(step: Any, name: str, steps: Steps) -> Transform:
         given: dict[str, Any] = {"interpolation": _plain(step.interpolation)}
         if len(sizes) == 1:
             given |= {"size": sizes[0], "antialias": is_antialiased}
-            return _made(transforms.Resize, given)
+            return _make(transforms.Resize, given)
         if not is_antialiased:
             raise UnknownStepError(_ANTIALIASED)
-        return _made(transforms.RandomShortestSize, {"min_size": sizes, **given})
+        return _make(transforms.RandomShortestSize, {"min_size": sizes, **given})
     kind = _kind(name)
     if name in _RANDOM_SIZES and not is_antialiased:
         raise UnknownStepError(_ANTIALIASED)
@@ -278,7 +278,7 @@ def _of_torchvision(step: Any, name: str, steps: Steps) -> Transform:
         if attribute == "chain_depth" and value <= 0:
             continue
         if parameter.name == "transforms":
-            value = tuple(_nested(one, steps) for one in value)
+            value = tuple(_choice_step(one, steps) for one in value)
         else:
             value = _plain(value)
         if value is not None:
@@ -287,7 +287,7 @@ def _of_torchvision(step: Any, name: str, steps: Steps) -> Transform:
     if isinstance(size, tuple):
         is_square = name in _SQUARES and len(set(size)) == 1
         given["size"] = size[0] if is_square or len(size) == 1 else size
-    return _made(kind, given)
+    return _make(kind, given)
 
 
 def _fills(value: Any) -> tuple[Any, Any]:
@@ -300,7 +300,7 @@ def _fills(value: Any) -> tuple[Any, Any]:
     return image, by_name.get("Mask", others)
 
 
-def _nested(step: Any, steps: Steps) -> Transform:
+def _choice_step(step: Any, steps: Steps) -> Transform:
     """Returns a step of a choice among steps."""
     name, library = type(step).__name__, type(step).__module__.partition(".")[0]
     if library != "torchvision":
@@ -321,7 +321,7 @@ def _of_timm(step: Any, name: str, steps: Steps) -> Transform:
     }
     if len(set(step.size)) == 1:
         given["size"] = step.size[0]
-    return _made(transforms.RandomResizedCrop, given)
+    return _make(transforms.RandomResizedCrop, given)
 
 
 def _of_timm_erasing(step: Any) -> Transform:
@@ -331,13 +331,13 @@ def _of_timm_erasing(step: Any) -> Transform:
         raise UnknownStepError("it erases several rectangles")
     if step.num_splits > 1:
         raise UnknownStepError("it leaves a part of each batch unchanged")
-    ratio = _rounded([math.exp(side) for side in step.log_aspect_ratio])
+    ratio = _round_values([math.exp(side) for side in step.log_aspect_ratio])
     given = {
         "p": step.probability,
         "scale": (step.min_area, step.max_area),
         "ratio": ratio,
     }
-    return _made(transforms.RandomErasing, given)
+    return _make(transforms.RandomErasing, given)
 
 
 def _of_albumentations(step: Any, name: str) -> Transform:
@@ -345,11 +345,11 @@ def _of_albumentations(step: Any, name: str) -> Transform:
         if float(getattr(step, "max_pixel_value", 0)) != 255.0:
             raise UnknownStepError("only max_pixel_value=255 is translated")
         given = {"mean": _plain(step.mean), "std": _plain(step.std)}
-        return _made(transforms.Normalize, given)
+        return _make(transforms.Normalize, given)
     if name in _NAMES_OF_ALBUMENTATIONS:
-        return _made(_kind(_NAMES_OF_ALBUMENTATIONS[name]), {"p": step.p})
+        return _make(_kind(_NAMES_OF_ALBUMENTATIONS[name]), {"p": step.p})
     if name in ("CenterCrop", "RandomCrop") and _p(step) == 1:
-        return _made(_kind(name), {"size": (step.height, step.width)})
+        return _make(_kind(name), {"size": (step.height, step.width)})
     raise UnknownStepError("OpenCV's pixels differ from those of infeed")
 
 
@@ -360,7 +360,7 @@ def _kind(name: str) -> type[Transform]:
     return kind
 
 
-def _made(kind: type[Transform], given: Mapping[str, Any]) -> Transform:
+def _make(kind: type[Transform], given: Mapping[str, Any]) -> Transform:
     try:
         return kind(**given)
     except ConfigError as error:

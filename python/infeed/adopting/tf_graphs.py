@@ -90,7 +90,7 @@ def read_steps(dataset: Any) -> GraphSteps:
             steps.batch_maps.insert(0, node)
             node = only_input(node)
         else:
-            later += _passed(node, method, steps)
+            later += _pass_through(node, method, steps)
             node = only_input(node)
     later += _of_samples(steps.samples, steps)
     steps.findings = later[::-1]
@@ -102,14 +102,14 @@ def _of_samples(node: Any, steps: GraphSteps) -> list[Finding]:
     found = list[Finding]()
     while (method := method_of(node)) not in ("tensor_slice", "zip"):
         if method not in ("map", "parallel_map"):
-            found += _passed(node, method, steps)
+            found += _pass_through(node, method, steps)
         node = only_input(node)
     for one in inputs_of(node):
         found += _of_samples(one, steps)
     return found
 
 
-def _passed(node: Any, method: str, steps: GraphSteps) -> list[Finding]:
+def _pass_through(node: Any, method: str, steps: GraphSteps) -> list[Finding]:
     """Returns the finding of a step that makes no new samples."""
     if method == "shuffle":
         steps.shuffles = True

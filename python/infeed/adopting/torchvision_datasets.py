@@ -65,7 +65,7 @@ def read_coco(dataset: Any) -> AdoptedDataset | str:
         source,
         Finding(name, code, "targets are the columns boxes, labels, ..."),
         steps,
-        form="dict",
+        batch_type="dict",
         names={repr(source): (code, "annotations: path of the file, as in annFile")},
         variables={"annotations": path},
     )

@@ -26,7 +26,7 @@ from infeed.errors import ConfigError
 from infeed.experiments import tfrecord
 from infeed.experiments.arguments import duration, positive
 from infeed.experiments.images import files_below, pillow, pixels, sample
-from infeed.experiments.measuring import interleaved, spread
+from infeed.experiments.measuring import interleave, spread
 from infeed.experiments.result import Result, Table, rate, size
 from infeed.pipeline import Pipeline
 from infeed.watching.throughput import measure_throughput
@@ -44,16 +44,16 @@ class Format:
     Attributes:
         name: Name in the table.
         files: The files.
-        encoded: Function from the bytes of files to the bytes of each image.
-        decoded: Function from the bytes of an image to its pixels.
+        extract: Function from the bytes of files to the bytes of each image.
+        decode: Function from the bytes of an image to its pixels.
         pipeline: infeed's pipeline.
         note: Note for the reader.
     """
 
     name: str
     files: list[Path]
-    encoded: Callable[[list[bytes]], Iterator[bytes]]
-    decoded: Callable[[bytes], np.ndarray]
+    extract: Callable[[list[bytes]], Iterator[bytes]]
+    decode: Callable[[bytes], np.ndarray]
     pipeline: Pipeline
     note: str
 
@@ -96,17 +96,17 @@ def run(options: argparse.Namespace) -> Result:
         count, turns, seconds = min(count, 4), 1, 0.1
     with tempfile.TemporaryDirectory(prefix="infeed-formats-", dir=options.at) as place:
         images = _images(options, Path(place), count)
-        formats = _written(images, Path(place), options.quality)
+        formats = _write_formats(images, Path(place), options.quality)
         pixel_bytes = sum(image.nbytes for image in images)
 
-        def measured(work: Callable[[Format], float]) -> dict[str, list[float]]:
+        def measure(work: Callable[[Format], float]) -> dict[str, list[float]]:
             runs = {f.name: partial(work, f) for f in formats}
-            return interleaved(runs, turns)
+            return interleave(runs, turns)
 
-        cold = measured(lambda f: _read_s(f, cold=True))
-        warm = measured(lambda f: _read_s(f, cold=False))
-        decode = measured(_decode_s)
-        fed = measured(lambda f: _fed(f, seconds))
+        cold = measure(lambda f: _read_s(f, cold=True))
+        warm = measure(lambda f: _read_s(f, cold=False))
+        decode = measure(_decode_s)
+        infeed_rates = measure(lambda f: _infeed_rate(f, seconds))
         figures = []
         for f in formats:
             figures.append(
@@ -118,8 +118,8 @@ def run(options: argparse.Namespace) -> Result:
                     "warm_bytes_per_s": f.bytes / spread(warm[f.name])[1],
                     "cold_samples_per_s": len(images) / spread(cold[f.name])[1],
                     "decode_samples_per_s": len(images) / spread(decode[f.name])[1],
-                    "infeed_samples_per_s": spread(fed[f.name])[1],
-                    "infeed_spread": spread(fed[f.name])[::2],
+                    "infeed_samples_per_s": spread(infeed_rates[f.name])[1],
+                    "infeed_spread": spread(infeed_rates[f.name])[::2],
                     "note": f.note,
                 }
             )
@@ -148,16 +148,16 @@ def _images(options: argparse.Namespace, place: Path, count: int) -> list[np.nda
     return pixels(files)
 
 
-def _written(images: list[np.ndarray], place: Path, quality: int) -> list[Format]:
+def _write_formats(images: list[np.ndarray], place: Path, quality: int) -> list[Format]:
     """Writes the images in each format."""
     image = pillow()
 
-    def encoded(pixels: np.ndarray, kind: str, **settings: Any) -> bytes:
+    def encode(pixels: np.ndarray, kind: str, **settings: Any) -> bytes:
         file = io.BytesIO()
         image.fromarray(pixels).save(file, kind, **settings)
         return file.getvalue()
 
-    def decoded(data: bytes) -> np.ndarray:
+    def decode(data: bytes) -> np.ndarray:
         with image.open(io.BytesIO(data)) as opened:
             return np.asarray(opened.convert("RGB"))
 
@@ -167,12 +167,12 @@ def _written(images: list[np.ndarray], place: Path, quality: int) -> list[Format
         # Copied like a batch, because the other decoders write new memory too.
         return np.frombuffer(data, np.uint8).reshape(shape).copy()
 
-    def inflated(data: bytes) -> np.ndarray:
+    def inflate(data: bytes) -> np.ndarray:
         with np.load(io.BytesIO(data)) as archive:
             return np.asarray(archive["image"][0])
 
-    jpegs = [encoded(pixels, "JPEG", quality=quality) for pixels in images]
-    pngs = [encoded(pixels, "PNG") for pixels in images]
+    jpegs = [encode(pixels, "JPEG", quality=quality) for pixels in images]
+    pngs = [encode(pixels, "PNG") for pixels in images]
     paths = {
         "png": _folder(place / "png", pngs, "png"),
         "jpeg": _folder(place / "jpeg", jpegs, "jpg"),
@@ -225,21 +225,21 @@ def _written(images: list[np.ndarray], place: Path, quality: int) -> list[Format
     mapped = Pipeline(sources.Memory(image=rows)).batch(16)
     archives = Pipeline(sources.Npz([str(path) for path in paths["npz"]])).batch(16)
     return [
-        Format("PNG", paths["png"], iter, decoded, decoding(pngs_below), ""),
+        Format("PNG", paths["png"], iter, decode, decoding(pngs_below), ""),
         Format(
-            "JPEG", paths["jpeg"], iter, decoded, decoding(jpegs_below),
+            "JPEG", paths["jpeg"], iter, decode, decoding(jpegs_below),
             f"quality {quality}",
         ),
         Format(
-            "TFRecord", paths["tfrecord"], records, decoded, decoding(examples),
+            "TFRecord", paths["tfrecord"], records, decode, decoding(examples),
             "of the JPEGs",
         ),
         Format(
-            "tar", paths["tar"], members, decoded, decoding(tar_members),
+            "tar", paths["tar"], members, decode, decoding(tar_members),
             "of the JPEGs",
         ),
         Format(".npy", paths["npy"], chunks, raw, mapped, "one array, mapped"),
-        Format(".npz", paths["npz"], iter, inflated, archives, "one batch each"),
+        Format(".npz", paths["npz"], iter, inflate, archives, "one batch each"),
     ]  # fmt: skip
 
 
@@ -298,12 +298,12 @@ def _decode_s(f: Format) -> float:
     """Returns one core's time from file bytes in memory to pixels, in seconds."""
     data = [path.read_bytes() for path in f.files]
     begun = time.perf_counter()
-    for image in f.encoded(data):
-        f.decoded(image)
+    for image in f.extract(data):
+        f.decode(image)
     return time.perf_counter() - begun
 
 
-def _fed(f: Format, seconds: float) -> float:
+def _infeed_rate(f: Format, seconds: float) -> float:
     """Returns the throughput of an infeed pipeline in samples/s."""
     return measure_throughput(f.pipeline, seconds).samples_per_s
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from infeed import _core
 from infeed.errors import OpenError
-from infeed.experiments.measuring import needed
+from infeed.experiments.measuring import require
 
 
 def pillow() -> Any:
@@ -18,7 +18,7 @@ def pillow() -> Any:
     Raises:
         MissingError: Pillow is not installed.
     """
-    return needed("PIL.Image", "Pillow", "this experiment")
+    return require("PIL.Image", "Pillow", "this experiment")
 
 
 def sample(kind: str, folder: Path, count: int, *settings: str) -> Path:

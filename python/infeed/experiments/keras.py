@@ -69,7 +69,9 @@ def run(options: argparse.Namespace) -> Result:
     if options.quick:
         epochs, steps, side = min(epochs, 2), min(steps, 3), 64
     with tempfile.TemporaryDirectory(prefix="infeed-keras-") as place:
-        data = options.data or _made(Path(place), steps * options.batch, options.quick)
+        data = options.data or _make_dataset(
+            Path(place), steps * options.batch, options.quick
+        )
         _check(data, options.batch)
         job = {
             "data": str(data),
@@ -85,7 +87,7 @@ def run(options: argparse.Namespace) -> Result:
                 "loader": name,
                 "step": step,
                 "step_s": step_s,
-                **_measured(job | {"peer": name, "step_s": step_s}),
+                **_measure(job | {"peer": name, "step_s": step_s}),
             }
             for step, step_s in (
                 ("light", options.light_ms / 1e3),
@@ -104,7 +106,7 @@ def run(options: argparse.Namespace) -> Result:
     )
 
 
-def _made(place: Path, count: int, quick: bool) -> Path:
+def _make_dataset(place: Path, count: int, quick: bool) -> Path:
     settings = ("--size", "96x72") if quick else ()
     return sample("segmentation", place / "data", count, *settings)
 
@@ -123,7 +125,7 @@ def _check(data: Path, batch: int) -> None:
         )
 
 
-def _measured(job: dict[str, Any]) -> dict[str, Any]:
+def _measure(job: dict[str, Any]) -> dict[str, Any]:
     """Runs one loader in its own process."""
     command = [sys.executable, "-m", "infeed.experiments.peers"]
     ended = subprocess.run(

@@ -60,7 +60,7 @@ def placements(
             figures.append(
                 {
                     "model": model,
-                    "way": place,
+                    "variant": place,
                     "in_turn_s": None,
                     "overlapped_s": middle_s,
                     "samples_per_s": len(pixels) / middle_s,

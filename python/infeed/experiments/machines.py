@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from infeed.experiments.measuring import installed
+from infeed.experiments.measuring import is_installed
 
 
 @dataclass(frozen=True)
@@ -122,21 +122,21 @@ class Device:
         else:
             self._module.cuda.Stream.null.synchronize()
 
-    def done(self, work: Callable[[], Any]) -> Callable[[], None]:
+    def until_done(self, work: Callable[[], Any]) -> Callable[[], None]:
         """Wraps work so that it waits for its end."""
 
-        def waited() -> None:
+        def work_and_wait() -> None:
             work()
             self.wait()
 
-        return waited
+        return work_and_wait
 
 
 def device(number: int | None = None) -> tuple[Device | None, str]:
     """Returns a device by number or the default one, or None with the reason."""
     reasons = []
     for module, title in (("torch", "PyTorch"), ("cupy", "CuPy")):
-        if not installed(module):
+        if not is_installed(module):
             reasons.append(f"{title} is not installed")
             continue
         try:

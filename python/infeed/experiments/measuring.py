@@ -15,7 +15,7 @@ class MissingError(InfeedError, ImportError):
     """An experiment needs a package that is not installed."""
 
 
-def needed(module: str, package: str, user: str) -> ModuleType:
+def require(module: str, package: str, user: str) -> ModuleType:
     """Imports a module.
 
     Raises:
@@ -30,7 +30,7 @@ def needed(module: str, package: str, user: str) -> ModuleType:
         ) from None
 
 
-def installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
     """Whether a module is installed, without importing it."""
     return importlib.util.find_spec(module) is not None
 
@@ -52,7 +52,7 @@ def times_of(work: Callable[[], Any], seconds: float, least: int = 3) -> list[fl
     return took
 
 
-def interleaved(
+def interleave(
     runs: Mapping[str, Callable[[], float]], turns: int
 ) -> dict[str, list[float]]:
     """Runs several measurements in turn, so that drift affects all of them equally."""

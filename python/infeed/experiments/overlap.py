@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from infeed.experiments.arguments import duration, numbers, positive
-from infeed.experiments.measuring import interleaved, spread, time_of
+from infeed.experiments.measuring import interleave, spread, time_of
 from infeed.experiments.result import Result, Table, milliseconds
 from infeed.watching.processor import usable_cores
 
@@ -79,24 +79,24 @@ def run(options: argparse.Namespace) -> Result:
     spans: dict[str, list[Span]] = {}
     batches_run: int = batches
 
-    def way(name: str, count: int) -> Callable[[], float]:
-        def measured() -> float:
+    def measure_with(name: str, count: int) -> Callable[[], float]:
+        def measure() -> float:
             seen: list[Span] = []
             took_s = _loop(load, step, batches_run, count, seen)
             spans[name] = seen
             return took_s / batches_run
 
-        return measured
+        return measure
 
     names = {"in turn": 0}
     for count in workers:
         names[f"{count} worker{'s' if count > 1 else ''}"] = count
     # Loading alone is measured between the loops, so that drift affects both equally.
-    runs = {name: way(name, n) for name, n in names.items()}
+    runs = {name: measure_with(name, n) for name, n in names.items()}
     rounds = 2 if options.quick else 10
     for count in sorted({1, *workers}):
         runs[f"{count} loading"] = partial(_loading_s, load, count, rounds)
-    found = interleaved(runs, turns)
+    found = interleave(runs, turns)
     loads_s = {n: spread(found[f"{n} loading"])[1] for n in {1, *workers}}
     load_s = loads_s[1]
 
@@ -117,7 +117,7 @@ def run(options: argparse.Namespace) -> Result:
     question = "Does loading the next batch while this one computes pay, and how much?"
     data = {
         "load_s": load_s, "step_s": step_s, "cores": cores, "batches": batches,
-        "turns": turns, "ways": figures,
+        "turns": turns, "variants": figures,
     }  # fmt: skip
     return Result("overlap", question, [table], meaning, data, drawing)
 
@@ -155,25 +155,25 @@ def _loop(
     """Runs the loop and returns its time; without workers it loads in turn."""
     begun = time.perf_counter()
 
-    def timed(name: str, work: Callable[[], None], batch: int) -> None:
+    def add_span(name: str, work: Callable[[], None], batch: int) -> None:
         start = time.perf_counter()
         work()
         spans.append(Span(name, batch, start - begun, time.perf_counter() - begun))
 
     if workers == 0:
         for batch in range(batches):
-            timed("load", load, batch)
-            timed("step", step, batch)
+            add_span("load", load, batch)
+            add_span("step", step, batch)
         return time.perf_counter() - begun
     with ThreadPoolExecutor(workers, thread_name_prefix="load") as pool:
 
-        def loaded(batch: int) -> None:
+        def load_batch(batch: int) -> None:
             # Threads are named load_0, load_1 and so on.
             number = int(threading.current_thread().name.rpartition("_")[2])
-            timed(f"load {number + 1}", load, batch)
+            add_span(f"load {number + 1}", load, batch)
 
-        for batch in _ahead(pool, loaded, batches, workers + 1):
-            timed("step", step, batch)
+        for batch in _ahead(pool, load_batch, batches, workers + 1):
+            add_span("step", step, batch)
         return time.perf_counter() - begun
 
 

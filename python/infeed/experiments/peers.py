@@ -22,7 +22,7 @@ import infeed
 from infeed import _core, sources
 from infeed import transforms as T
 from infeed.experiments.images import pillow
-from infeed.experiments.measuring import MissingError, needed
+from infeed.experiments.measuring import MissingError, require
 
 # Worker threads of the generator.
 KERAS_WORKERS = 8
@@ -124,7 +124,7 @@ PEERS = {
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
     """Runs epochs of a loader under a watch; the step is a sleep."""
-    _imported(job)
+    _prepare(job)
     begun = time.perf_counter()
     loader = PEERS[job["peer"]](job)
     prepared_s = time.perf_counter() - begun
@@ -148,7 +148,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _imported(job: dict[str, Any]) -> None:
+def _prepare(job: dict[str, Any]) -> None:
     """Imports and writes the loader's needs before the measurement."""
     if job["peer"] == "keras":
         _keras()
@@ -191,12 +191,12 @@ def _check(job: dict[str, Any], batch: Any) -> None:
 def _keras() -> Any:
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    return needed("keras", "keras", "the Keras generator")
+    return require("keras", "keras", "the Keras generator")
 
 
 def _tensorflow() -> Any:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    return needed("tensorflow", "tensorflow-cpu", "tf.data")
+    return require("tensorflow", "tensorflow-cpu", "tf.data")
 
 
 def _tf_sample(tf: Any, job: dict[str, Any], image: Any, mask: Any) -> Any:

@@ -31,7 +31,7 @@ _STD = np.array([0.229, 0.224, 0.225], np.float32)
 SCALE = (1 / (255 * _STD)).astype(np.float32)
 BIAS = (-_MEAN / _STD).astype(np.float32)
 
-WAYS = ("host", "device", "bounced")
+VARIANTS = ("host", "device", "bounced")
 
 QUESTION = "Where should preprocessing run: on the host or on the device?"
 
@@ -108,10 +108,10 @@ def run(options: argparse.Namespace) -> Result:
     models = {"small": options.small_ms / 1e3, "large": options.large_ms / 1e3}
     cores = usable_cores()
     if options.device:
-        return _fed(options, pixels, models, seconds)
+        return _measure_loader(options, pixels, models, seconds)
     here, why = (None, "--on was set") if options.on else device()
     if here is not None:
-        tables, figures = _measured(here, pixels, models, seconds)
+        tables, figures = _measure(here, pixels, models, seconds)
         meaning = [f"Measured on {here.name}, through {here.through}, in turn."]
         costs = None
     else:
@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> Result:
         if options.launch_us is not None:
             profile = replace(profile, launch_s=options.launch_us / 1e6)
         costs = _costs(pixels, profile, seconds)
-        tables, figures = _modelled(costs, models, cores, batch)
+        tables, figures = _model(costs, models, cores, batch)
         meaning = [
             f"Copies and device passes are modelled, not measured: {why}. The profile "
             f"is {profile.title}, with {profile.bus_bytes_per_s / 1e9:.3g} GB/s and an "
@@ -144,7 +144,7 @@ def run(options: argparse.Namespace) -> Result:
     return Result("placement", QUESTION, tables, meaning, data)
 
 
-def _fed(
+def _measure_loader(
     options: argparse.Namespace,
     pixels: np.ndarray,
     models: dict[str, float],
@@ -182,7 +182,7 @@ def _fed(
     return Result("placement", QUESTION, tables, meaning, data)
 
 
-def normalized(pixels: np.ndarray) -> np.ndarray:
+def normalize(pixels: np.ndarray) -> np.ndarray:
     """Normalizes uint8 to float32, with one multiplication and one addition."""
     x: np.ndarray = np.multiply(pixels, SCALE, dtype=np.float32)
     x += BIAS
@@ -192,7 +192,7 @@ def normalized(pixels: np.ndarray) -> np.ndarray:
 def _costs(pixels: np.ndarray, profile: Profile, seconds: float) -> dict[str, Cost]:
     """Returns the cost of each variant, from the host's time and a profile."""
     floats = pixels.astype(np.float32)
-    normalize_s = time_of(lambda: normalized(pixels), seconds)
+    normalize_s = time_of(lambda: normalize(pixels), seconds)
     again_s = time_of(lambda: np.add(np.multiply(floats, SCALE), BIAS), seconds)
     count = pixels.nbytes
     # A pass on the device reads uint8 and writes floats.
@@ -209,21 +209,21 @@ def _costs(pixels: np.ndarray, profile: Profile, seconds: float) -> dict[str, Co
     }
 
 
-def _modelled(
+def _model(
     costs: dict[str, Cost], models: dict[str, float], cores: float, batch: int
 ) -> tuple[list[Table], list[dict[str, Any]]]:
     figures: list[dict[str, Any]] = []
     tables = []
     for model, step_s in models.items():
         rows = []
-        for name in WAYS:
+        for name in VARIANTS:
             cost = costs[name]
             in_turn_s = cost.in_turn_s(step_s, cores)
             overlapped_s = cost.overlapped_s(step_s, cores)
             figures.append(
                 {
                     "model": model,
-                    "way": name,
+                    "variant": name,
                     "in_turn_s": in_turn_s,
                     "overlapped_s": overlapped_s,
                     "samples_per_s": batch / overlapped_s,
@@ -253,24 +253,24 @@ def _modelled(
     return tables, figures
 
 
-def _measured(
+def _measure(
     here: Device, pixels: np.ndarray, models: dict[str, float], seconds: float
 ) -> tuple[list[Table], list[dict[str, Any]]]:
     """Measures each variant on this machine's device, with equal results."""
     scale, bias = here.put(SCALE), here.put(BIAS)
 
     def on_host() -> Any:
-        return here.put(normalized(pixels))
+        return here.put(normalize(pixels))
 
     def on_device() -> Any:
         return here.floats(here.put(pixels)) * scale + bias
 
-    def bounced() -> Any:
+    def bounce() -> Any:
         back = here.get(here.floats(here.put(pixels)))
         return here.put(np.add(np.multiply(back, SCALE), BIAS))
 
-    ways: dict[str, Callable[[], Any]] = {
-        "host": on_host, "device": on_device, "bounced": bounced,
+    variants: dict[str, Callable[[], Any]] = {
+        "host": on_host, "device": on_device, "bounced": bounce,
     }  # fmt: skip
     count = pixels.nbytes
     moved = {"host": 4 * count, "device": count, "bounced": 9 * count}
@@ -279,12 +279,12 @@ def _measured(
     for model, step_s in models.items():
         step = _step(here, step_s)
         rows = []
-        for name in WAYS:
+        for name in VARIANTS:
             steps: list[float] = []
             begun = time.perf_counter()
             while len(steps) < 3 or time.perf_counter() - begun < seconds:
                 start = time.perf_counter()
-                ways[name]()
+                variants[name]()
                 step()
                 here.wait()
                 steps.append(time.perf_counter() - start)
@@ -292,7 +292,7 @@ def _measured(
             figures.append(
                 {
                     "model": model,
-                    "way": name,
+                    "variant": name,
                     "in_turn_s": middle_s,
                     "overlapped_s": None,
                     "samples_per_s": len(pixels) / middle_s,
@@ -318,7 +318,7 @@ def _measured(
 def _step(here: Device, seconds: float) -> Callable[[], None]:
     """Returns matrix products on the device that take about `seconds`."""
     side = here.put(np.ones((1024, 1024), np.float32))
-    once_s = time_of(here.done(lambda: side @ side), 0.05)
+    once_s = time_of(here.until_done(lambda: side @ side), 0.05)
     rounds = max(1, round(seconds / once_s))
 
     def step() -> None:
@@ -329,25 +329,26 @@ def _step(here: Device, seconds: float) -> Callable[[], None]:
 
 
 def _meaning(figures: list[dict[str, Any]], pixels: np.ndarray) -> list[str]:
-    found = {(f["model"], f["way"]): f for f in figures}
+    found = {(f["model"], f["variant"]): f for f in figures}
     meaning = []
-    ways = [way for way in WAYS if ("small", way) in found]
-    all_of = "all three" if len(ways) == 3 else "both"
+    variants = [variant for variant in VARIANTS if ("small", variant) in found]
+    all_of = "all three" if len(variants) == 3 else "both"
     for model in ("small", "large"):
         times = {
-            way: found[model, way]["overlapped_s"] or found[model, way]["in_turn_s"]
-            for way in ways
+            variant: found[model, variant]["overlapped_s"]
+            or found[model, variant]["in_turn_s"]
+            for variant in variants
         }
         best = min(times.values())
-        close = [way for way in ways if times[way] <= 1.02 * best]
-        worst = max(ways, key=lambda way: times[way])
+        close = [variant for variant in variants if times[variant] <= 1.02 * best]
+        worst = max(variants, key=lambda variant: times[variant])
         in_turn = [
-            f"{way} {milliseconds(found[model, way]['in_turn_s'])} ms"
-            for way in ways
-            if found[model, way]["in_turn_s"] is not None
+            f"{variant} {milliseconds(found[model, variant]['in_turn_s'])} ms"
+            for variant in variants
+            if found[model, variant]["in_turn_s"] is not None
         ]
         alone = f"; in turn a step takes {', '.join(in_turn)}" if in_turn else ""
-        if len(close) == len(ways):
+        if len(close) == len(variants):
             meaning.append(
                 f"With the {model} model the step hides {all_of} if they overlap"
                 f"{alone}."

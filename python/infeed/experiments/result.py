@@ -61,7 +61,7 @@ class Result:
         parts = [self.question, *(table.text() for table in self.tables)]
         if self.drawing:
             parts.append("\n".join(self.drawing))
-        parts.append("\n".join(_wrapped(sentence) for sentence in self.meaning))
+        parts.append("\n".join(_wrap(sentence) for sentence in self.meaning))
         return "\n\n".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Result:
         return {"version": 1, "infeed": __version__, **asdict(self)}
 
 
-def _wrapped(sentence: str) -> str:
+def _wrap(sentence: str) -> str:
     return textwrap.fill(
         sentence, 100, initial_indent="- ", subsequent_indent="  ",
         break_long_words=False, break_on_hyphens=False,

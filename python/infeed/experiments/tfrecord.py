@@ -54,7 +54,7 @@ def crc32c(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-def masked(crc: int) -> int:
+def mask_crc(crc: int) -> int:
     """Returns a checksum in its stored form."""
     return (((crc >> 15) | (crc << 17)) + _MASK) & 0xFFFFFFFF
 
@@ -63,8 +63,8 @@ def write(file: BinaryIO, records: Iterable[bytes]) -> None:
     """Appends records to a file."""
     for record in records:
         length = struct.pack("<Q", len(record))
-        file.write(length + struct.pack("<I", masked(crc32c(length))))
-        file.write(record + struct.pack("<I", masked(crc32c(record))))
+        file.write(length + struct.pack("<I", mask_crc(crc32c(length))))
+        file.write(record + struct.pack("<I", mask_crc(crc32c(record))))
 
 
 def read(data: bytes, *, verify: bool) -> Iterator[bytes]:
@@ -84,13 +84,13 @@ def read(data: bytes, *, verify: bool) -> Iterator[bytes]:
         if len(head) < 12:
             raise DecodeError(f"the record at byte {place} is cut short")
         length, check = struct.unpack("<QI", head)
-        if masked(crc32c(head[:8])) != check:
+        if mask_crc(crc32c(head[:8])) != check:
             raise DecodeError(f"the length of the record at byte {place} is damaged")
         record = data[place + 12 : place + 12 + length]
         tail = data[place + 12 + length : place + 16 + length]
         if len(tail) < 4:
             raise DecodeError(f"the record at byte {place} is cut short")
-        if verify and masked(crc32c(record)) != struct.unpack("<I", tail)[0]:
+        if verify and mask_crc(crc32c(record)) != struct.unpack("<I", tail)[0]:
             raise DecodeError(f"the record at byte {place} is damaged")
         yield record
         place += 16 + length
@@ -108,11 +108,11 @@ def example(**fields: bytes) -> bytes:
 def fields_of(record: bytes) -> dict[str, bytes]:
     """Returns the byte strings of a `tf.train.Example` that `example` made."""
     found = {}
-    for _, features in _parsed(record):
-        for _, entry in _parsed(features):
-            parts = dict(_parsed(entry))
-            ((_, values),) = _parsed(parts[2])
-            ((_, value),) = _parsed(values)
+    for _, features in _parse(record):
+        for _, entry in _parse(features):
+            parts = dict(_parse(entry))
+            ((_, values),) = _parse(parts[2])
+            ((_, value),) = _parse(values)
             found[parts[1].decode()] = value
     return found
 
@@ -131,7 +131,7 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _parsed(data: bytes) -> Iterator[tuple[int, bytes]]:
+def _parse(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Yields number and bytes of each field of a message of byte fields."""
     place = 0
     while place < len(data):

@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> Result:
     if profile is not None and options.launch_us is not None:
         profile = replace(profile, launch_s=options.launch_us / 1e6)
 
-    figures = [_measured(n, seconds, here, profile) for n in sizes]
+    figures = [_measure(n, seconds, here, profile) for n in sizes]
     tables = [_table(figures, here, profile)]
     data = {
         "device": here.name if here else None,
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> Result:
     )
 
 
-def _measured(
+def _measure(
     n: int, seconds: float, here: Device | None, profile: Profile | None
 ) -> dict[str, float]:
     """Returns the seconds of each possible variant for one size."""
@@ -92,7 +92,7 @@ def _measured(
     }
     if here is not None:
         x, y = here.put(a), here.put(b)
-        found["resident_s"] = time_of(here.done(lambda: x @ y), seconds)
+        found["resident_s"] = time_of(here.until_done(lambda: x @ y), seconds)
         found["copying_s"] = time_of(
             lambda: here.get(here.put(a) @ here.put(b)), seconds
         )

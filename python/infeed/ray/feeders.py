@@ -37,7 +37,7 @@ _TICK_S = 0.2
 _REST_S, _LONGEST_REST_S = 0.2, 5.0
 
 # Seconds without an answer after which a feeder counts as not placed.
-_PLACING_S = 15.0
+_PLACEMENT_TIMEOUT_S = 15.0
 
 
 class Feeders(ClosedAtExit, FeederGroup):
@@ -155,7 +155,7 @@ class Feeders(ClosedAtExit, FeederGroup):
         # The other process looks up the actors by name.
         for own in _own():
             del state[own]
-        return _restored, (state,)
+        return _restore, (state,)
 
     def _check_data(self, in_memory: bool) -> None:
         if in_memory:
@@ -175,10 +175,10 @@ class Feeders(ClosedAtExit, FeederGroup):
                 self._start()
                 return _FeederMonitor(self, description, hosts).end
             except BaseException:
-                self._left()
+                self._release()
                 raise
 
-    def _left(self) -> None:
+    def _release(self) -> None:
         """Called when a loader has ended."""
         with self._lock:
             self._loaders -= 1
@@ -233,13 +233,13 @@ class Feeders(ClosedAtExit, FeederGroup):
                 ray.kill(self._actor(number))
         self._actors = None
 
-    def _requested(self) -> dict[str, float]:
+    def _resources(self) -> dict[str, float]:
         """Returns the resources of each feeder, by Ray's names."""
         memory = {} if self.memory is None else {"memory": float(self.memory)}
         return {"CPU": self.cpus, **memory, **self.resources}
 
 
-def _restored(state: dict[str, Any]) -> Feeders:
+def _restore(state: dict[str, Any]) -> Feeders:
     """Returns feeders that another process started, and ends."""
     feeders = Feeders.__new__(Feeders)
     feeders.__dict__.update(state | _own(), _begun_elsewhere=state["name"] is None)
@@ -286,7 +286,7 @@ class _FeederMonitor:
         self._rests = dict.fromkeys(range(feeders.num), _REST_S)
         self._reported: dict[int, str] = {}
         self._calls: dict[Any, int] = {}
-        self._placing = _PlacementCheck(feeders)
+        self._placement_check = _PlacementCheck(feeders)
         self._ends = feeders._ends
         self._over = threading.Event()
         self._ending = threading.RLock()
@@ -308,31 +308,31 @@ class _FeederMonitor:
         # A loader may be collected in that thread, or while that thread waits for this.
         if threading.current_thread() is not self._thread:
             self._thread.join(_ENDING_S)
-        self._feeders._left()
+        self._feeders._release()
 
     def _run(self) -> None:
         reason = None
         # A call after the end of Ray would initialize it again.
         while ray.is_initialized() and not self._over.is_set():
-            if self._ended():
+            if self._has_ended():
                 for number in range(self._feeders.num):
                     self._hosts.set(number, "")
                 return
             try:
-                self._look()
+                self._poll()
             except Exception as error:
                 # The loader works without feeders, and Ray may recover.
                 if reason != (reason := _reason(error)) and not self._over.is_set():
                     _log.warning("cannot watch the feeders: %s", reason)
                 self._over.wait(_LONGEST_REST_S)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Calls the actors that are due, and waits a moment for answers."""
         now = time.monotonic()
         for number in [n for n, due in self._due.items() if due <= now]:
             del self._due[number]
-            self._ask(number)
-        self._placing.look(self._waiting())
+            self._call_actor(number)
+        self._placement_check.warn_if_unplaced(self._waiting())
         if not self._calls:
             self._over.wait(_TICK_S)
             return
@@ -340,7 +340,7 @@ class _FeederMonitor:
         for call in ready:
             self._hear(self._calls.pop(call), call)
 
-    def _ended(self) -> bool:
+    def _has_ended(self) -> bool:
         """Whether this process ended the feeders, which is not a failure."""
         return self._feeders._ends != self._ends
 
@@ -348,12 +348,12 @@ class _FeederMonitor:
         """Returns the number of feeders without any answer so far."""
         return self._feeders.num - len(self._known.keys() | self._reported.keys())
 
-    def _ask(self, number: int) -> None:
+    def _call_actor(self, number: int) -> None:
         try:
             actor = self._feeders._actor(number)
             call = actor.serve.remote(*self._what, self._known.get(number))
         except (ValueError, ray.exceptions.RayError) as error:
-            self._failed(number, error)
+            self._schedule_retry(number, error)
         else:
             self._calls[call] = number
 
@@ -361,16 +361,16 @@ class _FeederMonitor:
         try:
             address, token, node = ray.get(call)
         except Exception as error:
-            self._failed(number, error)
+            self._schedule_retry(number, error)
             return
         self._hosts.set(number, address, token, node)
         self._known[number] = address
         self._reported.pop(number, None)
         self._due[number], self._rests[number] = 0.0, _REST_S
 
-    def _failed(self, number: int, error: Exception) -> None:
+    def _schedule_retry(self, number: int, error: Exception) -> None:
         """Schedules the next call of an actor after a pause."""
-        if self._ended():
+        if self._has_ended():
             return
         rest = self._rests[number]
         self._rests[number] = min(2 * rest, _LONGEST_REST_S)
@@ -412,10 +412,10 @@ class _PlacementCheck:
 
     def __init__(self, feeders: Feeders):
         self._feeders = feeders
-        self._until = time.monotonic() + _PLACING_S
+        self._until = time.monotonic() + _PLACEMENT_TIMEOUT_S
         self._first = self._over = False
 
-    def look(self, waiting: int) -> None:
+    def warn_if_unplaced(self, waiting: int) -> None:
         """Checks the cluster at first, and once more after a while."""
         if self._over or (waiting == 0 and self._first):
             self._over = True
@@ -424,15 +424,15 @@ class _PlacementCheck:
         if self._first and not late:
             return
         self._first, self._over = True, late
-        asked, num = self._feeders._requested(), self._feeders.num
+        requested, num = self._feeders._resources(), self._feeders.num
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        room = sum(_fits(asked, node) for node in nodes)
-        each = ", ".join(_amount(*of) for of in asked.items())
+        room = sum(_fits(requested, node) for node in nodes)
+        each = ", ".join(_amount(*of) for of in requested.items())
         free = ray.available_resources()
         there = ", ".join(
             f"{_amount(name, sum(node.get(name, 0) for node in nodes))} "
             f"({free.get(name, 0):g} free)"
-            for name in asked
+            for name in requested
         )
         if room < num:
             problem = f"{num} feeders of {each} each were requested, and the cluster "
@@ -451,9 +451,9 @@ class _PlacementCheck:
         )
 
 
-def _fits(asked: Mapping[str, float], node: Mapping[str, float]) -> int:
+def _fits(requested: Mapping[str, float], node: Mapping[str, float]) -> int:
     """Returns the number of feeders that fit on an empty node."""
-    return min(math.floor(node.get(name, 0) / asked[name]) for name in asked)
+    return min(math.floor(node.get(name, 0) / requested[name]) for name in requested)
 
 
 def _amount(name: str, amount: float) -> str:

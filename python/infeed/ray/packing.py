@@ -80,27 +80,27 @@ def pack(
             "pack: the source or a function is in the memory of this process, which "
             "other machines cannot read; use infeed.pack, or files"
         )
-    asked = packing.options_from(pipeline, jobs=max(1, int(cpus)), **options)
+    requested = packing.options_from(pipeline, jobs=max(1, int(cpus)), **options)
     path = os.path.abspath(os.fspath(out)) if "://" not in str(out) else str(out)
     begun = time.monotonic()
-    parts = _core.PackParts(pipeline._json(), path, json.dumps(asked), True)
+    parts = _core.PackParts(pipeline._json(), path, json.dumps(requested), True)
     description = json.dumps(json.loads(parts.json())["pipeline"])
     if not ray.is_initialized():
         ray.init()
     if jobs is None:
         jobs = max(1, int(ray.cluster_resources().get("CPU", 1) / cpus))
-    workers = _RayWorkers((description, path, json.dumps(asked)), cpus)
+    workers = _RayWorkers((description, path, json.dumps(requested)), cpus)
     report = packing.print_progress if progress is True else progress or None
     stopped = False
 
-    def progressed(totals: PackTotals) -> bool:
+    def report_progress(totals: PackTotals) -> bool:
         nonlocal stopped
         if report is not None:
             stopped = report(_progress(totals, time.monotonic() - begun)) is False
         return not stopped
 
     try:
-        totals = distribute(parts, workers, jobs, asked["max_bad"], progressed)
+        totals = distribute(parts, workers, jobs, requested["max_bad"], report_progress)
     finally:
         workers.cancel()
     if stopped:
@@ -142,12 +142,12 @@ class _RayWorkers:
         self._tasks: set[Any] = set()
 
     def weigh(self, begin: int, end: int) -> Any:
-        return self._begun(self._weigh, f"weigh {begin} to {end}", begin, end)
+        return self._begin(self._weigh, f"weigh {begin} to {end}", begin, end)
 
     def shard(self, number: int, begin: int, end: int) -> Any:
-        return self._begun(self._shard, f"shard {number}", number, begin, end)
+        return self._begin(self._shard, f"shard {number}", number, begin, end)
 
-    def ended(self, tasks: Sequence[Any]) -> list[Any]:
+    def poll(self, tasks: Sequence[Any]) -> list[Any]:
         ready, _ = ray.wait(list(tasks), num_returns=1, timeout=_TICK_S)
         return list(ready)
 
@@ -166,7 +166,7 @@ class _RayWorkers:
             ray.cancel(task)
         self._tasks.clear()
 
-    def _begun(self, function: Any, name: str, *places: int) -> Any:
+    def _begin(self, function: Any, name: str, *places: int) -> Any:
         named = function.options(name=f"infeed pack: {name}", **self._settings)
         task = named.remote(*self._dataset, *places)
         self._tasks.add(task)
@@ -174,7 +174,7 @@ class _RayWorkers:
 
 
 @functools.lru_cache(maxsize=1)
-def _joined(description: str, out: str, options: str) -> _core.PackParts:
+def _join_dataset(description: str, out: str, options: str) -> _core.PackParts:
     """Joins a dataset that another process began; once per process."""
     return _core.PackParts(description, out, options, False)
 
@@ -182,10 +182,10 @@ def _joined(description: str, out: str, options: str) -> _core.PackParts:
 def _weigh(
     description: str, out: str, options: str, begin: int, end: int
 ) -> list[int | None]:
-    return _joined(description, out, options).weigh(begin, end)
+    return _join_dataset(description, out, options).weigh(begin, end)
 
 
 def _shard(
     description: str, out: str, options: str, number: int, begin: int, end: int
 ) -> str:
-    return _joined(description, out, options).shard(number, begin, end)
+    return _join_dataset(description, out, options).shard(number, begin, end)

@@ -61,7 +61,7 @@ class InfeedDatasource(Datasource):
         rows = batch.size or batch.per_rank or 1
         # Functions on batches need the pipeline's own batches.
         self._is_batched = rows > 1 or bool(pipeline._python)
-        self._look()
+        self._read_first_rows()
 
     def estimate_inmemory_data_size(self) -> int | None:
         """Returns the size of all blocks in bytes, estimated from the first rows."""
@@ -102,7 +102,7 @@ class InfeedDatasource(Datasource):
             tasks.append(ReadTask(task, metadata, schema=self._schema, **given))
         return tasks
 
-    def _look(self) -> None:
+    def _read_first_rows(self) -> None:
         """Reads the number of records, and the first rows."""
         pipeline = self._pipeline if self._is_batched else self._pipeline.batch(4)
         for name, column in pipeline.shapes.items():

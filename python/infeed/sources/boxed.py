@@ -144,7 +144,7 @@ class Voc(Source):
         _check.flag(self, "follow_links", self.follow_links)
         if self.classes is not None:
             kind = tuple[str, ...]
-            classes = _check.typed(self, "classes", self.classes, kind)
+            classes = _check.convert(self, "classes", self.classes, kind)
             object.__setattr__(self, "classes", classes)
 
 
@@ -187,7 +187,7 @@ class LabelMe(Source):
             object.__setattr__(self, "labels", path)
         if self.classes is not None:
             kind = tuple[str, ...]
-            classes = _check.typed(self, "classes", self.classes, kind)
+            classes = _check.convert(self, "classes", self.classes, kind)
             object.__setattr__(self, "classes", classes)
         _check.flag(self, "masks", self.masks)
         _check.flag(self, "follow_links", self.follow_links)

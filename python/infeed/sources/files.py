@@ -51,7 +51,7 @@ class Folder(Source):
             classes = _check.path(self, "classes", self.classes)
             object.__setattr__(self, "classes", classes)
         elif self.classes is not None:
-            names = _check.typed(self, "classes", self.classes, tuple[str, ...])
+            names = _check.convert(self, "classes", self.classes, tuple[str, ...])
             object.__setattr__(self, "classes", names)
         _check.flag(self, "allow_empty", self.allow_empty)
         _check.flag(self, "follow_links", self.follow_links)

@@ -24,7 +24,7 @@ class _Object(Source):
     def _make(self) -> _core.PythonSource:
         raise NotImplementedError
 
-    def _given(self) -> _core.PythonSource:
+    def _core_source(self) -> _core.PythonSource:
         given = self._made
         if given is None:
             given = self._make()
@@ -32,7 +32,7 @@ class _Object(Source):
         return given
 
     def _buffers(self) -> list[Any]:
-        return [self._given()]
+        return [self._core_source()]
 
     def _to_dict(self, first: int = 0) -> dict[str, Any]:
         return {"kind": "object", "handle": first, "name": self.name}

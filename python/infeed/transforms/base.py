@@ -39,7 +39,7 @@ class Transform:
             value = getattr(self, name)
             # Only ClassIndex writes the number into its result, so only it is signed.
             low = None if name == "ignore_index" else 0
-            checked = _check.typed(self, name, value, kind, low, _EXPECTED.get(name))
+            checked = _check.convert(self, name, value, kind, low, _EXPECTED.get(name))
             object.__setattr__(self, name, checked)
         try:
             _core.check_transform(json.dumps(self._to_dict()))

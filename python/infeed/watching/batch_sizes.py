@@ -88,22 +88,22 @@ def stacked_samples(batch: Any) -> int | None:
     if (shape := shape_of(batch)) is not None:
         return shape[0] if shape else None
     if _is_mapping(batch):
-        return _agreed(batch[key] for key in list(batch.keys()))
+        return _common_length(batch[key] for key in list(batch.keys()))
     if not isinstance(batch, tuple | list) or not batch:
         return None
     if all(map(_is_mapping, batch)):
         keys = {tuple(item.keys()) for item in batch}
         # Samples as dictionaries. Dictionaries with different keys are columns.
-        return len(batch) if len(keys) == 1 else _agreed(batch)
+        return len(batch) if len(keys) == 1 else _common_length(batch)
     if all(isinstance(item, tuple | list) for item in batch) or _are_images(batch):
         # Either samples with their parts, or parts with their samples.
         return None
-    found = _agreed(batch)
+    found = _common_length(batch)
     is_list = isinstance(batch, list) and not any(map(_length, batch))
     return len(batch) if found is None and is_list else found
 
 
-def _agreed(columns: Iterable[Any]) -> int | None:
+def _common_length(columns: Iterable[Any]) -> int | None:
     """Returns the length that all columns have. Numbers and texts have none."""
     found = {length for column in columns if (length := _length(column)) is not None}
     return found.pop() if len(found) == 1 else None

@@ -109,7 +109,7 @@ def measure_calls(loader: Any) -> DatasetCalls | None:
         sampler=[_CODE, *_spread(len(dataset))],
         num_workers=1,
         prefetch_factor=1,
-        collate_fn=_unchanged,
+        collate_fn=_identity,
         worker_init_fn=loader.worker_init_fn,
         multiprocessing_context=loader.multiprocessing_context,
         timeout=_TIMEOUT_S,
@@ -135,7 +135,7 @@ def measure_calls(loader: Any) -> DatasetCalls | None:
 def _samples_of(loader: Any) -> Any:
     """Returns the samples of a loader, as `adopt` reads them."""
     # `adopting` uses this package, so it is imported late.
-    return importlib.import_module("infeed.adopting.prefetched").unwrapped(loader)[1]
+    return importlib.import_module("infeed.adopting.prefetched").unwrap(loader)[1]
 
 
 def _spread(count: int) -> list[int]:
@@ -144,7 +144,7 @@ def _spread(count: int) -> list[int]:
     return [number * count // samples for number in range(samples)]
 
 
-def _unchanged(item: Any) -> Any:
+def _identity(item: Any) -> Any:
     """Returns the item. A function of this module, because workers may be spawned."""
     return item
 

@@ -258,7 +258,7 @@ class Watch:
             InfeedError: The pipeline failed.
         """
         if self._throughput is None and self._batches:
-            self._throughput = self._reached(seconds)
+            self._throughput = self._pipeline_throughput(seconds)
         figures = self._figures()
         lost = max(figures.waiting, figures.interference)
         if not self._measured_calls and lost >= _LIMIT:
@@ -347,7 +347,7 @@ class Watch:
             return lambda number, batch: given
         return batch_sizes(self._loader)
 
-    def _took(self, batch: Any, count: int | None) -> None:
+    def _count_batch(self, batch: Any, count: int | None) -> None:
         """Counts a batch and its samples."""
         self._last[:] = [batch]
         self._batches += 1
@@ -356,7 +356,7 @@ class Watch:
         else:
             self._samples += count
 
-    def _reached(self, seconds: float) -> Throughput | None:
+    def _pipeline_throughput(self, seconds: float) -> Throughput | None:
         if self._pipeline is not None:
             return measure_throughput(self._pipeline, seconds)
         if self._files is None:
@@ -417,8 +417,8 @@ class _WatchedEpoch:
 
     def __init__(self, watch: Watch):
         self._watch = watch
-        self._asked_at = time.perf_counter()
-        self._asked_cpu = time.thread_time()
+        self._requested_at = time.perf_counter()
+        self._cpu_at_request = time.thread_time()
         self._given_at: float | None = None
         self._given_cpu = 0.0
         self._taken = 0
@@ -440,7 +440,10 @@ class _WatchedEpoch:
         if self._given_at is not None:
             self._end_step()
         elif self._taken:
-            self._asked_at, self._asked_cpu = time.perf_counter(), time.thread_time()
+            self._requested_at, self._cpu_at_request = (
+                time.perf_counter(),
+                time.thread_time(),
+            )
         if self._ceiling is not None:
             return self._again()
         if self._taken == watch._most:
@@ -449,7 +452,7 @@ class _WatchedEpoch:
         try:
             batch = next(self._iterator)
         except StopIteration:
-            watch._ending_s = time.perf_counter() - self._asked_at
+            watch._ending_s = time.perf_counter() - self._requested_at
             return self._finish()
         except BaseException as error:
             # The epoch may continue: some iterators work after an error.
@@ -458,7 +461,7 @@ class _WatchedEpoch:
                 watch._recording.add_error(error)
                 watch._record(ends_epoch=True)
             raise
-        self._took(batch)
+        self._count_batch(batch)
         return batch
 
     def end(self) -> None:
@@ -489,30 +492,33 @@ class _WatchedEpoch:
         if watch._sync is not None:
             watch._sync()
         assert self._given_at is not None
-        self._asked_at, self._asked_cpu = time.perf_counter(), time.thread_time()
-        step_s = self._asked_at - self._given_at
+        self._requested_at, self._cpu_at_request = (
+            time.perf_counter(),
+            time.thread_time(),
+        )
+        step_s = self._requested_at - self._given_at
         self._given_at = None
         if self._ceiling is not None:
             self._ceiling.add(step_s)
             return
         watch._step.add(step_s)
-        watch._cpu_step_s += self._asked_cpu - self._given_cpu
+        watch._cpu_step_s += self._cpu_at_request - self._given_cpu
 
-    def _took(self, batch: Any) -> None:
+    def _count_batch(self, batch: Any) -> None:
         """Counts a batch that arrived. The step begins when this returns."""
         watch = self._watch
-        wait_s = time.perf_counter() - self._asked_at
+        wait_s = time.perf_counter() - self._requested_at
         cpu = time.thread_time()
         if watch._first_s is None:
             watch._first_s = wait_s
         else:
-            watch._cpu_wait_s += cpu - self._asked_cpu
+            watch._cpu_wait_s += cpu - self._cpu_at_request
             if self._taken == 0:
                 watch._seam_s += watch._ending_s + wait_s
                 watch._ending_s = 0.0
             else:
                 watch._wait.add(wait_s)
-        watch._took(batch, self._sizes(self._taken, batch))
+        watch._count_batch(batch, self._sizes(self._taken, batch))
         self._taken += 1
         recording = watch._recording
         if recording is not None and time.perf_counter() >= recording.due_at:

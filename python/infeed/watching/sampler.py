@@ -117,7 +117,7 @@ class LockSampler:
         try:
             while not stop.is_set():
                 if has_lock:
-                    self._ask(queue)
+                    self._request_lock(queue)
                 else:
                     stop.wait(LONGEST_S)
                 if adds_up and time.perf_counter() - last.at_s > TALLY_S:
@@ -128,7 +128,7 @@ class LockSampler:
             self.cost_s += time.thread_time()
             queue.close()
 
-    def _ask(self, queue: "RunQueue") -> None:
+    def _request_lock(self, queue: "RunQueue") -> None:
         pause_s = self._random.uniform(SHORTEST_S, LONGEST_S)
         slept = time.perf_counter()
         time.sleep(pause_s)

@@ -20,7 +20,7 @@ from infeed import sources
 from infeed import transforms as T
 
 
-def decoded(photos):
+def decode_photos(photos):
     made = infeed.Pipeline(sources.Folder(photos)).decode()
     return made.transform(T.Resize(48), T.CenterCrop(40))
 
@@ -54,7 +54,7 @@ def source(photos):
     equal = [f.read_bytes() == b for f, b in zip(files, contents, strict=True)]
     back = infeed.ray.source(infeed.ray.read(own, parallelism=3))
     again = infeed.Pipeline(back).decode().transform(T.Resize(48), T.CenterCrop(40))
-    here, there = rows(decoded(photos).batch(7)), rows(again.batch(7))
+    here, there = rows(decode_photos(photos).batch(7)), rows(again.batch(7))
     file = Path(back.files[0])
     was_there = file.is_file()
     loader = again.batch(7).open(workers=1)
@@ -76,9 +76,9 @@ def source(photos):
     }
 
 
-def shuffled(photos):
+def read_shuffled(photos):
     """A shuffled pipeline read by Ray."""
-    made = decoded(photos).shuffle(seed=3).transform(T.RandomHorizontalFlip(0.5))
+    made = decode_photos(photos).shuffle(seed=3).transform(T.RandomHorizontalFlip(0.5))
     here = rows(made.batch(8))
     tensors = infeed.ray.read(made, parallelism=4)
     schema = tensors.schema().base_schema
@@ -129,7 +129,7 @@ def memory(folder):
 
 def unreadable(photos):
     """Errors of pipelines and datasets that cannot be read."""
-    made = decoded(photos)
+    made = decode_photos(photos)
     plain = infeed.Pipeline(sources.Folder(photos)).decode().batch(4, pad=True)
     named = sources.Memory(record=np.arange(4))
     half = made.transform(T.ToFloat(), dtype="bfloat16").batch(4)
@@ -152,7 +152,7 @@ def unreadable(photos):
 
 def bad_record(photos, on_error):
     """A dataset with one bad record."""
-    data = infeed.ray.read(decoded(photos), parallelism=3, on_error=on_error)
+    data = infeed.ray.read(decode_photos(photos), parallelism=3, on_error=on_error)
     try:
         return {"rows": data.materialize().count()}
     except Exception as error:
@@ -166,7 +166,7 @@ def main():
     ray.data.DataContext.get_current().enable_progress_bars = False
     scenarios = {
         "source": lambda: source(photos),
-        "shuffled": lambda: shuffled(photos),
+        "shuffled": lambda: read_shuffled(photos),
         "memory": lambda: memory(folder),
         "unreadable": lambda: unreadable(photos),
         "stop": lambda: bad_record(damaged, "stop"),

@@ -1,14 +1,14 @@
 """infeed.torch registered with Hugging Face Accelerate."""
 
 import pytest
-from installed import framework_test, imported
+from requirements import framework_test, import_or_skip
 
 import infeed
 from infeed import sources
 
-torch = imported("torch")
-accelerate = imported("accelerate")
-adapter = imported("infeed.torch")
+torch = import_or_skip("torch")
+accelerate = import_or_skip("accelerate")
+adapter = import_or_skip("infeed.torch")
 pytestmark = framework_test
 
 

@@ -41,12 +41,12 @@ def code_runs(monkeypatch):
     """Runs the code of each adopted loader."""
     adopt = infeed.adopt
 
-    def checked(*args, **options):
+    def adopt_and_run(*args, **options):
         adopted = adopt(*args, **options)
         run_code(adopted)
         return adopted
 
-    monkeypatch.setattr(infeed, "adopt", checked)
+    monkeypatch.setattr(infeed, "adopt", adopt_and_run)
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +183,7 @@ def test_the_code_makes_the_same_pipeline(photos):
     assert all(map(torch.equal, theirs, ours))
 
 
-def test_the_new_loader_yields_batches_of_the_old_form(photos):
+def test_the_new_loader_yields_batches_of_the_old_type(photos):
     old = loader_of(photos, v1.Compose(EVALUATION))
     new = infeed.adopt(old, seconds=None).loader()
 
@@ -270,7 +270,7 @@ def test_another_normalization_is_found(photos, wrong, message):
 
 
 def test_swapped_channels_and_another_distribution_are_found(photos):
-    class Swapped(datasets.ImageFolder):
+    class SwappedImages(datasets.ImageFolder):
         def __getitem__(self, number):
             image, label = super().__getitem__(number)
             return image.flip(0), label
@@ -280,7 +280,7 @@ def test_swapped_channels_and_another_distribution_are_found(photos):
     records = records.transform(T.RandomResizedCrop(64), T.ToFloat(), layout="CHW")
 
     same = infeed.compare_samples(datasets.ImageFolder(photos, random), records)
-    swapped = infeed.compare_samples(Swapped(photos, random), records)
+    swapped = infeed.compare_samples(SwappedImages(photos, random), records)
 
     assert same.is_equivalent, str(same)
     assert "the mean of channel 0 of single samples differs" in str(swapped)
@@ -422,15 +422,15 @@ def test_weights_of_many_records_are_read_from_a_file(photos, tmp_path, monkeypa
 def test_samplers_become_weights(photos):
     dataset = datasets.ImageFolder(photos, v1.Compose(EVALUATION))
 
-    def adopted(sampler, data=dataset) -> infeed.Adopted:
+    def adopt_order(sampler, data=dataset) -> infeed.Adopted:
         loader = DataLoader(data, batch_size=8, sampler=sampler)
         return infeed.adopt(loader, seconds=None, samples=4)
 
-    subset = adopted(SubsetRandomSampler([3, 5, 7, 11]))
+    subset = adopt_order(SubsetRandomSampler([3, 5, 7, 11]))
     weights = [3.0] * 10 + [1.0] * 30
-    weighted = adopted(WeightedRandomSampler(weights, 60))
-    drawn = adopted(RandomSampler(dataset, num_samples=10))
-    inner = adopted(
+    weighted = adopt_order(WeightedRandomSampler(weights, 60))
+    drawn = adopt_order(RandomSampler(dataset, num_samples=10))
+    inner = adopt_order(
         WeightedRandomSampler([1.0, 0.0, 1.0], 4), Subset(dataset, [20, 21, 22])
     )
 

@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from adopted_code import run_code
-from installed import framework_test, imported
 from recipes import write_classes
+from requirements import framework_test, import_or_skip
 
 import infeed
 from infeed.adopting.recognize import recognize
 from infeed.adopting.samples import parts_of
 
-torch = imported("torch")
-torchvision = imported("torchvision")
+torch = import_or_skip("torch")
+torchvision = import_or_skip("torchvision")
 pytestmark = [*framework_test, pytest.mark.usefixtures("few_draws")]
 
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
@@ -63,7 +63,7 @@ class NamedSamples(OwnSamples):
         return {"image": self.chain(image=image)["image"], "label": number % 3}
 
 
-class Unseeded(OwnSamples):
+class UnseededSamples(OwnSamples):
     """A dataset with draws that no seed determines."""
 
     def __getitem__(self, number):
@@ -94,7 +94,7 @@ def torchvision_steps(photos):
 
 
 def albumentations_chain():
-    library = imported("albumentations")
+    library = import_or_skip("albumentations")
     steps = [
         library.RandomResizedCrop((SIDE, SIDE)),
         library.GaussNoise(p=1),
@@ -106,12 +106,12 @@ def albumentations_chain():
 def albumentations_steps(photos):
     chain = albumentations_chain()
 
-    class Called(datasets.ImageFolder):
+    class CalledFolder(datasets.ImageFolder):
         def __getitem__(self, number):
             image, label = super().__getitem__(number)
             return chain(image=np.asarray(image))["image"], label
 
-    return Called(photos)
+    return CalledFolder(photos)
 
 
 LOADERS = {
@@ -128,17 +128,17 @@ def images(loader) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("kind", LOADERS)
 def test_adopted_draws_depend_on_the_position_only(photos, kind):
-    def adopted():
+    def recognize_pipeline():
         loader = DataLoader(LOADERS[kind](photos), batch_size=6, shuffle=True)
         return recognize(loader).pipeline
 
-    pipeline = adopted()
+    pipeline = recognize_pipeline()
     torch.manual_seed(1)
     with pipeline.open(workers=1) as opened:
         first, second = images(opened), images(opened)
     torch.manual_seed(2)
     # New objects, whose generators begin with other states.
-    pipeline = adopted()
+    pipeline = recognize_pipeline()
     with pipeline.open(workers=2) as opened:
         again = images(opened)
         batches = iter(opened)
@@ -195,7 +195,7 @@ class Remembering(OwnSamples):
         return torch.tensor([random.choice(self.seen), number]), number % 3
 
 
-@pytest.mark.parametrize("kind", [Unseeded, Remembering])
+@pytest.mark.parametrize("kind", [UnseededSamples, Remembering])
 def test_draws_that_no_seed_determines_are_reported(kind):
     adopted = infeed.adopt(DataLoader(kind(), batch_size=6), seconds=None)
 
@@ -222,7 +222,7 @@ def test_steps_run_in_as_many_processes_as_the_adopted_loader_has_workers(
         "of a library": [
             v1.Resize((32, 32)),
             v1.FiveCrop(SIDE),
-            v1.Lambda(stacked),
+            v1.Lambda(stack_crops),
         ],
         "of a lambda": [v1.Resize((32, 32)), v1.Lambda(lambda image: image)],
     }
@@ -255,7 +255,7 @@ def test_the_report_begins_with_the_reason_why_steps_run_one_at_a_time(
     assert "at a time" not in alone.report.splitlines()[0]
 
 
-def stacked(crops):
+def stack_crops(crops):
     return np.stack([np.asarray(crop) for crop in crops])
 
 
@@ -268,7 +268,7 @@ def stacked(crops):
 @pytest.mark.parametrize("interpolation", ["random", "bilinear"])
 @pytest.mark.parametrize("prefetches", [False, True])
 def test_transforms_of_timm(photos, augment, erase, interpolation, prefetches):
-    data = imported("timm.data")
+    data = import_or_skip("timm.data")
     loader = data.create_loader(
         data.create_dataset("", root=str(photos), is_training=True),
         input_size=(3, SIDE, SIDE),
@@ -335,7 +335,7 @@ def test_photographs_of_different_sizes_fit_the_default_memory(tmp_path):
     run_code(adopted)
 
 
-class Sized(OwnSamples):
+class SizedSamples(OwnSamples):
     """Samples of a shape that a function of the number makes."""
 
     def __init__(self, make) -> None:
@@ -386,7 +386,7 @@ SAMPLES = {
     ("kind", "workers"), [*((kind, 0) for kind in SAMPLES), ("targets", 1)]
 )
 def test_samples_of_different_sizes_are_padded_or_lists(kind, workers):
-    dataset = Sized(SAMPLES[kind])
+    dataset = SizedSamples(SAMPLES[kind])
     loader = DataLoader(dataset, 6, num_workers=workers, collate_fn=list)
     adopted = infeed.adopt(loader, samples=12, seconds=None)
 
@@ -465,7 +465,7 @@ def children() -> set[int]:
     return found
 
 
-class Unpickled(OwnSamples):
+class UnpickledSamples(OwnSamples):
     """A dataset with a lock, which no other process can have."""
 
     def __init__(self) -> None:
@@ -493,7 +493,7 @@ class LargeStep(OwnSamples):
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
-        (Unpickled, "cannot be pickled"),
+        (UnpickledSamples, "cannot be pickled"),
         (Large, "a copy of more than 256 MiB"),
         (LargeStep, "a copy of more than 256 MiB"),
     ],
@@ -517,7 +517,7 @@ class HubSteps:
 
 
 def test_a_table_with_a_transform_runs_in_processes(photos):
-    library = imported("datasets")
+    library = import_or_skip("datasets")
     paths = sorted(map(str, photos.rglob("*.jpg")))
     table = library.Dataset.from_dict({"image": paths, "label": [*range(len(paths))]})
     table = table.cast_column("image", library.Image()).with_transform(HubSteps())
@@ -534,7 +534,7 @@ def test_a_table_with_a_transform_runs_in_processes(photos):
 
 
 def test_a_table_with_a_format_names_the_format(photos):
-    library = imported("datasets")
+    library = import_or_skip("datasets")
     table = library.Dataset.from_dict({"values": [[1.0, 2.0]] * 12})
     for format_type, found in [("torch", "the format torch"), (None, "without Python")]:
         loader = DataLoader(table.with_format(format_type), 6, num_workers=1)

@@ -4,14 +4,14 @@ import itertools
 
 import numpy as np
 import pytest
-from installed import framework_test, imported
+from requirements import framework_test, import_or_skip
 
 import infeed
 from infeed.adopting import adopted
 from infeed.watching.batch_sizes import batch_sizes
 
-torch = imported("torch")
-data = imported("torch.utils.data")
+torch = import_or_skip("torch")
+data = import_or_skip("torch.utils.data")
 pytestmark = framework_test
 
 SAMPLES = 22
@@ -46,7 +46,7 @@ def labels(batch):
     return torch.stack(images), torch.tensor([len(t["boxes"]) for t in targets])
 
 
-def padded(batch):
+def pad(batch):
     """Pads images to the largest, as DETR does, and keeps targets as a list."""
     images, targets = parts(batch)
     height = max(image.shape[1] for image in images)
@@ -57,7 +57,7 @@ def padded(batch):
     return [torch.stack(pads), list(targets)]
 
 
-def concatenated(batch):
+def concatenate(batch):
     """Concatenates boxes, as Ultralytics does, with the number of their image."""
     images, targets = parts(batch)
     counts = [len(target["boxes"]) for target in targets]
@@ -67,23 +67,23 @@ def concatenated(batch):
 
 
 def boxes_first(batch):
-    found = concatenated(batch)
+    found = concatenate(batch)
     return found["bboxes"], found["img"]
 
 
 def masks(batch):
     """Pads images and masks into one tensor each, as the recipe of segmentation."""
-    images, _ = padded(batch)
+    images, _ = pad(batch)
     return images, images[:, 0].long()
 
 
-def processed(batch):
+def process(batch):
     """Names of `transformers`: images stacked, annotations as dictionaries."""
     images, targets = parts(batch)
     return {"pixel_values": torch.stack(images), "labels": list(targets)}
 
 
-def mixed(batch):
+def mix(batch):
     """Mixes images and one-hot labels of a batch, as MixUp does."""
     images, counts = labels(batch)
     soft = torch.nn.functional.one_hot(counts, 5).float()
@@ -113,12 +113,12 @@ COLLATES = [
     labels,
     parts,
     list,
-    padded,
-    concatenated,
+    pad,
+    concatenate,
     boxes_first,
     masks,
-    processed,
-    mixed,
+    process,
+    mix,
     time_first,
     two_views,
     as_array,
@@ -202,7 +202,7 @@ class Repeating(data.DataLoader):
 
 
 def test_epochs_that_are_left_early_add_up():
-    loader = Repeating(Samples(), batch_size=BATCH, collate_fn=concatenated)
+    loader = Repeating(Samples(), batch_size=BATCH, collate_fn=concatenate)
     watch = infeed.watch(loader)
 
     for _ in range(6):

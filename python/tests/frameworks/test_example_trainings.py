@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from installed import framework_test, needed
+from requirements import framework_test, require
 from running import environment, run
 
 from infeed import _core
@@ -21,7 +21,7 @@ pytestmark = framework_test
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-def made(folder: Path, kind: str, *options: object) -> Path:
+def make_dataset(folder: Path, kind: str, *options: object) -> Path:
     """Makes a dataset with the command."""
     arguments = ["infeed", "sample", kind, folder, *options]
     assert _core.main([str(argument) for argument in arguments]) == 0
@@ -33,12 +33,12 @@ def photos(tmp_path_factory) -> Path:
     """Four classes, for training and for validation."""
     root = tmp_path_factory.mktemp("photos")
     common = ("--classes", 4, "--size", "160x120")
-    made(root / "train", "classification", "--count", 240, *common)
-    made(root / "val", "classification", "--count", 80, "--seed", 1, *common)
+    make_dataset(root / "train", "classification", "--count", 240, *common)
+    make_dataset(root / "val", "classification", "--count", 80, "--seed", 1, *common)
     return root
 
 
-def trained(name: str, *arguments: object, **variables: str) -> str:
+def run_example(name: str, *arguments: object, **variables: str) -> str:
     """Runs an example and returns its output, which has the time it waited for data."""
     printed = run((EXAMPLES / name).read_text(), *arguments, **variables)
     share = re.search(r"^waited for data: ([\d.]+)% of the time$", printed, re.M)
@@ -53,13 +53,13 @@ def result(printed: str) -> float:
 
 
 def test_pytorch_learns_the_classes(photos):
-    needed("torch")
+    require("torch")
 
-    assert result(trained("torch_classification.py", "--data", photos)) > 0.8
+    assert result(run_example("torch_classification.py", "--data", photos)) > 0.8
 
 
 def test_pytorch_trains_in_two_processes(photos):
-    needed("torch")
+    require("torch")
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     example = EXAMPLES / "torch_classification.py"
     ended = subprocess.run(
@@ -79,8 +79,8 @@ def test_pytorch_trains_in_two_processes(photos):
 def test_ray_train_takes_each_step_once_also_if_a_worker_is_killed_in_an_epoch(
     photos, tmp_path, kills
 ):
-    needed("torch")
-    needed("ray")
+    require("torch")
+    require("ray")
     options = ("--cpus", 4, "--runs", tmp_path / "runs", "--every", 3, "--epochs", 8)
     command = (sys.executable, "-u", EXAMPLES / "ray_train.py", "--data", photos)
     running = subprocess.Popen(
@@ -124,23 +124,25 @@ def test_ray_train_takes_each_step_once_also_if_a_worker_is_killed_in_an_epoch(
 
 
 def test_jax_learns_the_classes(photos):
-    needed("jax")
+    require("jax")
 
-    assert result(trained("jax_classification.py", "--data", photos)) > 0.8
+    assert result(run_example("jax_classification.py", "--data", photos)) > 0.8
 
 
 def test_keras_learns_where_streets_and_sky_are(tmp_path):
-    needed("keras")
-    needed("tensorflow")
-    streets = made(tmp_path / "streets", "segmentation", "--count", 18)
+    require("keras")
+    require("tensorflow")
+    streets = make_dataset(tmp_path / "streets", "segmentation", "--count", 18)
     arguments = ("--data", streets)
-    printed = trained("keras_segmentation.py", *arguments, KERAS_BACKEND="tensorflow")
+    printed = run_example(
+        "keras_segmentation.py", *arguments, KERAS_BACKEND="tensorflow"
+    )
 
     assert result(printed) > 0.7
 
 
 def test_losses_equal_those_of_pytorchs_loader_over_the_same_order(photos):
-    needed("torch")
+    require("torch")
     import torch
 
     import infeed.torch

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from installed import framework_test, imported
+from requirements import framework_test, import_or_skip
 
 from infeed.experiments import command, machines, placement, tfrecord
 
@@ -13,11 +13,11 @@ pytestmark = framework_test
 
 @pytest.fixture
 def tf():
-    return imported("tensorflow")
+    return import_or_skip("tensorflow")
 
 
 def test_all_loaders_do_the_same_job(tf, capsys):
-    imported("keras")
+    import_or_skip("keras")
     arguments = ["keras", "--quick", "--json", "--light-ms", "1", "--heavy-ms", "2"]
 
     assert command.main(arguments) == 0
@@ -45,7 +45,7 @@ def test_tensorflow_reads_the_records_that_are_written(tf, tmp_path):
 @pytest.fixture
 def on_cpu():
     """Uses PyTorch's CPU in place of a device: the same calls, no bus."""
-    torch = imported("torch")
+    torch = import_or_skip("torch")
     return machines.Device("made up", "PyTorch", torch, where="cpu")
 
 

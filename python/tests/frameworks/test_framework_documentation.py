@@ -2,7 +2,7 @@
 
 import pages
 import pytest
-from installed import framework_test, needed
+from requirements import framework_test, require
 from running import run
 
 pytestmark = framework_test
@@ -33,7 +33,7 @@ def test_every_framework_has_a_block():
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_a_block_runs(program, classification, segmentation, tmp_path, monkeypatch):
     for name in program.frameworks:
-        needed(name)
+        require(name)
     (tmp_path / "photos").symlink_to(classification.path)
     (tmp_path / "streets").mkdir()
     (tmp_path / "streets" / "images").symlink_to(segmentation.image)

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from installed import framework_test, imported
+from requirements import framework_test, import_or_skip
 
 import infeed
 
-torch = imported("torch")
+torch = import_or_skip("torch")
 pytestmark = framework_test
 
 SCRIPTS = Path(__file__).parents[3] / "scripts"
@@ -49,9 +49,9 @@ def test_steps_of_pytorch_pass_on_the_simulated_device(parts, tmp_path):
     assert set(outcomes.values()) == {"passed"}
     assert len(outcomes) == 8
     checks = [one for one in found if one["kind"] == "check"]
-    fed = [one for one in checks if one["step"] == "training"]
-    assert len(fed) == 9
-    assert {one["outcome"] for one in fed} == {"passed"}
+    training = [one for one in checks if one["step"] == "training"]
+    assert len(training) == 9
+    assert {one["outcome"] for one in training} == {"passed"}
     ratios = [one["value"] for one in found if "over resident" in one["name"]]
     assert len(ratios) == 9
     assert all(ratio > 0 for ratio in ratios)

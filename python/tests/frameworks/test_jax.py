@@ -11,24 +11,24 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from conftest import held_batches
-from installed import framework_test, imported, needed
+from requirements import framework_test, import_or_skip, require
 from running import environment, run
 
 import infeed
 from infeed import sources
 
-needed("jax")
+require("jax")
 pytestmark = framework_test
 
 
 @pytest.fixture
 def jax():
-    return imported("jax")
+    return import_or_skip("jax")
 
 
 @pytest.fixture
 def adapter(jax):
-    return imported("infeed.jax")
+    return import_or_skip("infeed.jax")
 
 
 @pytest.fixture
@@ -168,15 +168,15 @@ for name, sharding in dict(
     )
 
 over = NamedSharding(jax.make_mesh((4,), ("data",)), P("data"))
-def refused(pipeline):
+def error_of(pipeline):
     try:
         list(infeed.jax.Loader(pipeline, over))
     except infeed.ConfigError as error:
         return str(error)
 ragged = sources.Memory(boxes=[[1.0] * n for n in range(8)])
 found["refused"] = [
-    refused(infeed.Pipeline(source).batch(6)),
-    refused(infeed.Pipeline(ragged).batch(8)),
+    error_of(infeed.Pipeline(source).batch(6)),
+    error_of(infeed.Pipeline(ragged).batch(8)),
 ]
 print(json.dumps(found))
 """
@@ -304,10 +304,10 @@ def test_processes_read_the_rows_of_their_own_devices(pipeline):
     ended = [process.communicate(timeout=120) for process in ranks]
 
     assert [process.returncode for process in ranks] == [0, 0], ended[0][1][-2000:]
-    found = [json.loads(said) for said, _ in ended]
+    found = [json.loads(output) for output, _ in ended]
     apart = [rank.pop() for rank in found]
     assert "has rows [0 2] of 4 in the sharding" in apart[0]
-    assert all("order the devices of the mesh by process" in said for said in apart)
+    assert all("order the devices of the mesh by process" in output for output in apart)
     # Share of the batch that each process read, for each of the three meshes.
     shares = [[case[0] for case in rank] for rank in found]
     assert shares == [[[0, 2], [0, 2], [0, 1]], [[1, 2], [1, 2], [0, 1]]]
@@ -387,7 +387,7 @@ with infeed.jax.Loader(four, over, devices=["sim"] * 4) as loader:
         assert batch["image"].sharding == over
         assert np.array_equal(batch["image"], other["image"])
 
-def refused(*arguments, of=pipeline, **options):
+def error_of(*arguments, of=pipeline, **options):
     try:
         list(infeed.jax.Loader(of, *arguments, **options))
     except infeed.InfeedError as error:
@@ -395,15 +395,15 @@ def refused(*arguments, of=pipeline, **options):
 
 ragged = infeed.Pipeline(sources.Memory(boxes=[[1.0] * n for n in range(8)])).batch(8)
 print(json.dumps(dict(
-    order=refused(NamedSharding(Mesh(cpus[1::-1], "a"), P("a")), devices=sims),
-    copies=refused(NamedSharding(square, P("a")), of=four, devices=["sim"] * 4),
-    others=refused(over, devices=sims),
-    many=refused(of=made.batch(10, tail="drop"), devices=["sim"] * 5),
-    both=refused(cpus[0], devices=sims),
-    named=refused("sim", devices=sims),
-    ragged=refused(of=ragged, devices=sims),
-    text=refused(devices="sim"),
-    rows=refused(of=made.batch(5), devices=sims),
+    order=error_of(NamedSharding(Mesh(cpus[1::-1], "a"), P("a")), devices=sims),
+    copies=error_of(NamedSharding(square, P("a")), of=four, devices=["sim"] * 4),
+    others=error_of(over, devices=sims),
+    many=error_of(of=made.batch(10, tail="drop"), devices=["sim"] * 5),
+    both=error_of(cpus[0], devices=sims),
+    named=error_of("sim", devices=sims),
+    ragged=error_of(of=ragged, devices=sims),
+    text=error_of(devices="sim"),
+    rows=error_of(of=made.batch(5), devices=sims),
 )))
 """
 
@@ -411,7 +411,7 @@ print(json.dumps(dict(
 def test_several_devices_give_global_arrays_of_their_parts():
     devices = "--xla_force_host_platform_device_count=4"
 
-    said = json.loads(run(SEVERAL, XLA_FLAGS=devices, JAX_PLATFORMS="cpu"))
+    messages = json.loads(run(SEVERAL, XLA_FLAGS=devices, JAX_PLATFORMS="cpu"))
 
     parts = {
         "order": "ConfigError image: the sharding has [2:4, 0:4, 0:5, 0:3]",
@@ -425,7 +425,7 @@ def test_several_devices_give_global_arrays_of_their_parts():
         "rows": "5 rows cannot be divided evenly among 2 devices",
     }
     for name, part in parts.items():
-        assert part in (said[name] or "nothing"), (name, said[name])
+        assert part in (messages[name] or "nothing"), (name, messages[name])
 
 
 @dataclass(frozen=True)
@@ -441,7 +441,7 @@ class Gpu:
 
 
 def test_gpus_of_several_devices_are_those_of_jax(adapter, monkeypatch):
-    jax, copies = imported("jax"), imported("infeed._jax_copies")
+    jax, copies = import_or_skip("jax"), import_or_skip("infeed._jax_copies")
     gpus = [Gpu(0), Gpu(3)]
     has = {"cuda": gpus, "cpu": [Gpu(0, "cpu")]}
     monkeypatch.setattr(jax, "local_devices", lambda backend: has[backend])

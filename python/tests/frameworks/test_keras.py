@@ -3,13 +3,13 @@
 import json
 
 import pytest
-from installed import framework_test, needed
+from requirements import framework_test, require
 from running import run
 
 import infeed
 from infeed import sources
 
-needed("keras")
+require("keras")
 pytestmark = framework_test
 
 # A model that records which records it trains and is evaluated on: their numbers are
@@ -36,7 +36,7 @@ class Data(infeed.keras.Dataset):
         self.seen.append(batch[0].ravel().tolist())
         return batch
 
-def made(count, size, seed=None):
+def make_data(count, size, seed=None):
     x = np.arange(count, dtype=np.float32)[:, None]
     pipeline = infeed.Pipeline(sources.Memory(x=x, y=2 * x)).batch(size)
     return pipeline if seed is None else pipeline.shuffle(seed=seed)
@@ -49,17 +49,17 @@ class Note(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         steps.append(batch)
 
-data = Data(trained, made(24, 4, seed=1))
+data = Data(trained, make_data(24, 4, seed=1))
 settings = dict(verbose=0, callbacks=[Note()])
 history = model.fit(
-    data, validation_data=Data(evaluated, made(6, 4)), epochs=3, **settings
+    data, validation_data=Data(evaluated, make_data(6, 4)), epochs=3, **settings
 ).history
 begun = dict(
     trained=trained[:], evaluated=evaluated[:], loss=history["loss"],
     val=history["val_loss"], steps=steps[:], epoch=data.epoch,
     weight=float(np.ravel(model.get_weights()[0])[0]),
-    score=model.evaluate(Data([], made(6, 4)), verbose=0),
-    predicted=np.ravel(model.predict(Data([], made(6, 4)), verbose=0)).tolist(),
+    score=model.evaluate(Data([], make_data(6, 4)), verbose=0),
+    predicted=np.ravel(model.predict(Data([], make_data(6, 4)), verbose=0)).tolist(),
 )
 
 # From the middle of training on, after another fit was left early.
@@ -125,12 +125,12 @@ source = sources.Memory(
 )
 pipeline = infeed.Pipeline(source).batch(2)
 
-def shown(part):
+def to_lists(part):
     if isinstance(part, dict):
         return {name: array.tolist() for name, array in part.items()}
     return part.tolist()
 
-def refused(*arguments, **settings):
+def error_of(*arguments, **settings):
     try:
         Dataset(*arguments, **settings)
     except infeed.ConfigError as error:
@@ -174,8 +174,8 @@ bad.append(broken.state_dict()["bad"])
 other = Dataset(infeed.Pipeline(sources.Memory(x=list(range(6)))).batch(2))
 other.load_state_dict(state, strict=False)
 print(json.dumps(dict(
-    whole=[shown(part) for part in whole[0]],
-    inputs=[shown(part) for part in Dataset(pipeline, "depth")[0]],
+    whole=[to_lists(part) for part in whole[0]],
+    inputs=[to_lists(part) for part in Dataset(pipeline, "depth")[0]],
     epochs=epochs,
     state=state,
     third=third,
@@ -183,17 +183,17 @@ print(json.dumps(dict(
     bad=bad,
     other=other.epoch,
     refused=[
-        refused(pipeline),
-        refused(pipeline, "pixels"),
-        refused(pipeline, "name", "label"),
-        refused(pipeline, "image", sample_weight="weight"),
-        refused([1]),
+        error_of(pipeline),
+        error_of(pipeline, "pixels"),
+        error_of(pipeline, "name", "label"),
+        error_of(pipeline, "image", sample_weight="weight"),
+        error_of([1]),
     ],
 )))
 """
 
 
-def made(count, size, seed):
+def expected_epochs(count, size, seed):
     pipeline = infeed.Pipeline(sources.Memory(x=list(range(count)))).batch(size)
     pipeline = pipeline.shuffle(seed=seed)
     loader = pipeline.open()
@@ -203,19 +203,19 @@ def made(count, size, seed):
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
 @pytest.mark.parametrize("device", [None, "sim"])
 def test_fit_sees_each_epoch_of_the_pipeline_once_and_in_its_order(backend, device):
-    needed(backend)
+    require(backend)
     if (backend, device) == ("tensorflow", "sim"):
         pytest.skip("Keras on TensorFlow takes its data on the host")
-    epochs = made(24, 4, seed=1)
+    epochs = expected_epochs(24, 4, seed=1)
     on = [] if device is None else [device]
 
     found = json.loads(run(SCRIPT, *on, KERAS_BACKEND=backend, CUDA_VISIBLE_DEVICES=""))
 
     # Keras first inspects a batch; the records of the training come last.
     assert found["trained"][-18:] == epochs[0] + epochs[1] + epochs[2]
-    looked_at = found["trained"][:-18]
-    assert len(looked_at) <= 2
-    assert looked_at == epochs[0][: len(looked_at)]
+    shown_ahead = found["trained"][:-18]
+    assert len(shown_ahead) <= 2
+    assert shown_ahead == epochs[0][: len(shown_ahead)]
     assert found["epoch"] == 3
     assert found["steps"] == [*range(6)] * 3
     assert found["evaluated"][-6:] == [[0, 1, 2, 3], [4, 5]] * 3
@@ -233,21 +233,21 @@ def test_fit_sees_each_epoch_of_the_pipeline_once_and_in_its_order(backend, devi
     assert found["loss"][2] < found["loss"][0]
     assert found["predicted"] == pytest.approx([weight * n for n in range(6)], rel=1e-4)
     errors = [(weight * n - 2 * n) ** 2 for n in range(6)]
-    assert found["score"] == pytest.approx(sum(errors) / 6, rel=1e-3)
-    assert found["val"][-1] == pytest.approx(found["score"], rel=1e-3)
+    assert fields_report["score"] == pytest.approx(sum(errors) / 6, rel=1e-3)
+    assert fields_report["val"][-1] == pytest.approx(fields_report["score"], rel=1e-3)
 
 
 @pytest.fixture(scope="module")
-def found():
+def fields_report():
     return json.loads(run(FIELDS, KERAS_BACKEND="numpy"))
 
 
-def test_fields_are_inputs_targets_and_weights_as_named(found):
-    inputs, label, weight = found["whole"]
+def test_fields_are_inputs_targets_and_weights_as_named(fields_report):
+    inputs, label, weight = fields_report["whole"]
     assert inputs == {"image": [[1.0], [2.0]], "depth": [[3.0], [4.0]]}
     assert (label, weight) == ([0, 1], [0.5, 1.5])
-    assert found["inputs"] == [[[3.0], [4.0]]]
-    unnamed, unknown, text, untargeted, other = found["refused"]
+    assert fields_report["inputs"] == [[[3.0], [4.0]]]
+    unnamed, unknown, text, untargeted, other = fields_report["refused"]
     assert "ambiguous for the fields image, depth, label, weight, name" in unnamed
     assert "no field 'pixels'" in unknown
     assert "'name' is text, which Keras does not accept" in text
@@ -255,21 +255,24 @@ def test_fields_are_inputs_targets_and_weights_as_named(found):
     assert "pipeline must be an infeed.Pipeline" in other
 
 
-def test_bad_records_of_batches_that_keras_inspected_count_once(found):
-    assert found["bad"] == [1, 1, [[0, 1, 1]]]
+def test_bad_records_of_batches_that_keras_inspected_count_once(fields_report):
+    assert fields_report["bad"] == [1, 1, [[0, 1, 1]]]
 
 
-def test_a_state_of_another_run_is_accepted_on_request(found):
-    assert found["other"] == 2
+def test_a_state_of_another_run_is_accepted_on_request(fields_report):
+    assert fields_report["other"] == 2
 
 
-def test_a_state_is_restored_at_the_beginning_of_its_epoch(found):
-    epochs = made(6, 2, seed=1)
+def test_a_state_is_restored_at_the_beginning_of_its_epoch(fields_report):
+    epochs = expected_epochs(6, 2, seed=1)
 
-    assert found["epochs"] == epochs[:2]
-    assert (found["state"]["epoch"], found["state"]["position"]) == (2, 2)
-    assert found["third"] == epochs[2]
-    assert found["fresh"] == epochs[2]
+    assert fields_report["epochs"] == epochs[:2]
+    assert (fields_report["state"]["epoch"], fields_report["state"]["position"]) == (
+        2,
+        2,
+    )
+    assert fields_report["third"] == epochs[2]
+    assert fields_report["fresh"] == epochs[2]
 
 
 # Keras keeps its own backups, at the ends of epochs. The first run is a separate
@@ -283,7 +286,7 @@ from infeed import sources
 
 folder = sys.argv[1]
 
-def trained(log, dies):
+def train(log, dies):
     x = np.arange(24, dtype=np.float32)[:, None]
     pipeline = infeed.Pipeline(sources.Memory(x=x, y=2 * x)).shuffle(seed=1).batch(4)
 
@@ -315,17 +318,17 @@ def trained(log, dies):
 child = os.fork()
 if child == 0:
     try:
-        trained("killed", dies=True)
+        train("killed", dies=True)
     finally:
         os._exit(0)
 assert os.waitpid(child, 0)[1] == signal.SIGKILL
-trained("resumed", dies=False)
+train("resumed", dies=False)
 """
 
 
 def test_a_killed_run_continues_with_the_epoch_of_its_backup(tmp_path):
-    needed("torch")
-    epochs = made(24, 4, seed=1)
+    require("torch")
+    epochs = expected_epochs(24, 4, seed=1)
 
     run(KILLED, tmp_path, KERAS_BACKEND="torch", CUDA_VISIBLE_DEVICES="")
 
@@ -349,20 +352,20 @@ made = infeed.Pipeline(sources.Memory(x=x, y=2 * x)).shuffle(seed=1)
 pipeline = made.batch(4)
 sims = ["sim", "sim:latency=50us"]
 
-def refused(*arguments, **options):
+def error_of(*arguments, **options):
     try:
         infeed.keras.Dataset(*arguments, **options).num_batches
     except infeed.InfeedError as error:
         return str(error)
 
-said = dict(alone=refused(pipeline, devices=sims))
+messages = dict(alone=error_of(pipeline, devices=sims))
 keras.distribution.set_distribution(keras.distribution.DataParallel())
-said |= dict(
-    one=refused(pipeline, device="sim"), three=refused(pipeline, devices=["sim"] * 3),
-    fewer=refused(pipeline, devices=["sim"]),
+messages |= dict(
+    one=error_of(pipeline, device="sim"), three=error_of(pipeline, devices=["sim"] * 3),
+    fewer=error_of(pipeline, devices=["sim"]),
 )
 
-def trained(**options):
+def train(**options):
     keras.utils.set_random_seed(7)
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile(keras.optimizers.SGD(0.1), "mse")
@@ -371,7 +374,7 @@ def trained(**options):
     assert data.epoch == 3
     return losses, [np.asarray(weight).tolist() for weight in model.get_weights()]
 
-assert trained(devices=sims) == trained()
+assert train(devices=sims) == train()
 
 # Keras finds the arrays on the expected devices, and moves nothing.
 data = infeed.keras.Dataset(pipeline, devices=sims)
@@ -382,18 +385,18 @@ shards = [shard.data.unsafe_buffer_pointer() for shard in inputs.addressable_sha
 placed = jax.make_array_from_process_local_data(layout.backend_layout, inputs)
 assert [s.data.unsafe_buffer_pointer() for s in placed.addressable_shards] == shards
 assert len(set(shards)) == 2
-print(json.dumps(said))
+print(json.dumps(messages))
 """
 
 
-def test_a_distribution_of_keras_is_fed_on_all_of_its_devices():
-    needed("jax")
+def test_a_distribution_of_keras_receives_batches_on_all_of_its_devices():
+    require("jax")
     devices = "--xla_force_host_platform_device_count=2"
     variables = {"XLA_FLAGS": devices, "JAX_PLATFORMS": "cpu", "KERAS_BACKEND": "jax"}
 
-    said = json.loads(run(PARALLEL, **variables))
+    messages = json.loads(run(PARALLEL, **variables))
 
-    assert "keras.distribution.DataParallel()" in said["alone"]
-    assert "name all of its devices in devices=[...]" in said["one"]
-    assert "jax_num_cpu_devices" in said["three"]
-    assert "name exactly those" in said["fewer"]
+    assert "keras.distribution.DataParallel()" in messages["alone"]
+    assert "name all of its devices in devices=[...]" in messages["one"]
+    assert "jax_num_cpu_devices" in messages["three"]
+    assert "name exactly those" in messages["fewer"]

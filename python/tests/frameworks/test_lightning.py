@@ -2,14 +2,14 @@
 
 import json
 
-from installed import framework_test, needed
+from requirements import framework_test, require
 from running import run
 
 import infeed
 from infeed import sources
 
-needed("torch")
-needed("lightning")
+require("torch")
+require("lightning")
 pytestmark = framework_test
 
 # Writes a checkpoint every second step. The first run is a separate process that is
@@ -44,7 +44,7 @@ class Model(L.LightningModule):
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=1e-4)
 
-def trained(model, checkpoint):
+def train(model, checkpoint):
     trainer = L.Trainer(
         accelerator="cpu",
         max_epochs=3,
@@ -60,11 +60,11 @@ def trained(model, checkpoint):
 child = os.fork()
 if child == 0:
     try:
-        trained(Model("killed", dies=True), None)
+        train(Model("killed", dies=True), None)
     finally:
         os._exit(0)
 assert os.waitpid(child, 0)[1] == signal.SIGKILL
-trained(Model("resumed", dies=False), f"{folder}/step=8.ckpt")
+train(Model("resumed", dies=False), f"{folder}/step=8.ckpt")
 """
 
 
@@ -79,8 +79,8 @@ def test_a_killed_run_continues_in_the_middle_of_its_epoch(tmp_path):
 
     run(SCRIPT, tmp_path)
 
-    def logged(name):
+    def read_log(name):
         return [json.loads(line) for line in open(tmp_path / name)]
 
-    assert logged("killed") == whole[:10]
-    assert logged("resumed") == whole[8:]
+    assert read_log("killed") == whole[:10]
+    assert read_log("resumed") == whole[8:]

@@ -2,16 +2,16 @@
 
 import numpy as np
 import pytest
-from installed import framework_test, imported
 from PIL import Image
-from test_copy_paste import widened
+from requirements import framework_test, import_or_skip
+from test_copy_paste import widen
 
 import infeed
 from infeed import sources
 from infeed import transforms as T
 
-torch = imported("torch")
-torchvision = imported("torchvision")
+torch = import_or_skip("torch")
+torchvision = import_or_skip("torchvision")
 pytestmark = framework_test
 
 from torchvision import tv_tensors  # noqa: E402
@@ -137,4 +137,4 @@ def test_blending_pastes_the_pixels_that_torchvisions_blur_of_a_binary_mask_reac
         blurred = functional_v1.gaussian_blur(
             torch.from_numpy(mask)[None], [5, 5], [2.0]
         )
-        np.testing.assert_array_equal(blurred[0].numpy(), widened(mask))
+        np.testing.assert_array_equal(blurred[0].numpy(), widen(mask))

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from children import interrupted
-from installed import framework_test, imported, needed
+from children import interrupt_script
+from requirements import framework_test, import_or_skip, require
 from running import run
 
 import infeed
@@ -27,7 +27,7 @@ class Framework:
 
     def __init__(self, name: str):
         self.name = name
-        self.adapter = imported(f"infeed.{name}")
+        self.adapter = import_or_skip(f"infeed.{name}")
 
     def host(self, pipeline, **options):
         return self.adapter.Loader(pipeline, **options)
@@ -37,7 +37,7 @@ class Framework:
 
     def copies(self, arrays):
         if self.name == "jax":
-            return imported("infeed._jax_copies").copy_arrays(arrays)
+            return import_or_skip("infeed._jax_copies").copy_arrays(arrays)
         return self.adapter._copies(arrays)
 
 
@@ -89,8 +89,8 @@ def ready(loader) -> None:
         assert run._changed.wait_for(lambda: run._ready, timeout=30)
 
 
-@pytest.mark.parametrize("form", ["dict", "tuple", "named"])
-def test_a_device_delivers_every_field_as_the_host_does(framework, form):
+@pytest.mark.parametrize("batch_type", ["dict", "tuple", "named"])
+def test_a_device_delivers_every_field_as_the_host_does(framework, batch_type):
     rng = np.random.default_rng(5)
     columns = {f"n{k}": rng.integers(0, 2, (22, 3)).astype(k) for k in NUMBERS}
     source = sources.Memory(
@@ -101,14 +101,14 @@ def test_a_device_delivers_every_field_as_the_host_does(framework, form):
     )
     pipeline = infeed.Pipeline(source).transform(T.ToFloat("image")).batch(ROWS)
 
-    with framework.device(pipeline, form=form) as loader:
+    with framework.device(pipeline, form=batch_type) as loader:
         found = list(loader)
         sent = loader.loader.stats()["device"]
 
-    expected = list(framework.host(pipeline, form=form))
+    expected = list(framework.host(pipeline, form=batch_type))
     assert len(found) == STEPS
     for one, other in zip(found, expected, strict=True):
-        if form == "dict":
+        if batch_type == "dict":
             assert list(one) == list(other) == list(pipeline.fields)
             one, other = tuple(one.values()), tuple(other.values())
         assert [*map(same, one, other)] == [True] * len(pipeline.fields)
@@ -127,7 +127,7 @@ def test_bfloat16_is_delivered_unchanged(framework):
     assert same(batch["image"], expected["image"])
 
 
-def aligned(values: np.ndarray) -> np.ndarray:
+def align(values: np.ndarray) -> np.ndarray:
     """Returns the values at an address that every framework shares without a copy."""
     room = np.zeros(values.nbytes + 64, np.uint8)
     begin = -room.ctypes.data % 64
@@ -138,7 +138,7 @@ def aligned(values: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", NUMBERS)
 def test_copies_do_not_change_when_the_memory_is_reused(framework, kind):
-    given = [aligned(np.arange(256).astype(kind)), aligned(np.ones(4096, kind))]
+    given = [align(np.arange(256).astype(kind)), align(np.ones(4096, kind))]
     expected = [array.copy() for array in given]
 
     copies, made = framework.copies(given)
@@ -161,14 +161,14 @@ def test_tensorflow_copies_every_type_by_an_operation_with_a_gpu_kernel(
     kind, monkeypatch
 ):
     framework = Framework("tensorflow")
-    tf = imported("tensorflow")
+    tf = import_or_skip("tensorflow")
     snapshot, seen = tf.raw_ops.Snapshot, []
 
-    def recorded(input):
+    def record_snapshot(input):
         seen.append(input.dtype.name)
         return snapshot(input=input)
 
-    monkeypatch.setattr(tf.raw_ops, "Snapshot", recorded)
+    monkeypatch.setattr(tf.raw_ops, "Snapshot", record_snapshot)
     kind = tf.as_dtype(kind if kind == "bfloat16" else np.dtype(kind))
     tensor = tf.cast(tf.constant([0, 1, 2, 3]), kind)
 
@@ -181,7 +181,7 @@ def test_tensorflow_copies_every_type_by_an_operation_with_a_gpu_kernel(
 
 def test_a_copy_that_tensorflow_makes_on_another_device_is_an_error(monkeypatch):
     framework = Framework("tensorflow")
-    tf = imported("tensorflow")
+    tf = import_or_skip("tensorflow")
     elsewhere = SimpleNamespace(device="/device:GPU:1")
     monkeypatch.setattr(tf.raw_ops, "Snapshot", lambda input: elsewhere)
 
@@ -301,7 +301,7 @@ def test_a_bad_record_stops_the_run_at_its_position(
 def test_an_error_of_a_copy_is_raised_at_its_batch(framework, pipeline, monkeypatch):
     module = framework.adapter
     if framework.name == "jax":
-        module = imported("infeed._jax_copies")
+        module = import_or_skip("infeed._jax_copies")
     name = "copy_arrays" if framework.name == "jax" else "_copies"
     copies, calls = getattr(module, name), iter(range(100))
 
@@ -384,7 +384,7 @@ if sys.argv[1] == "slow":
 
 
 def test_ctrl_c_loses_no_batch(framework):
-    stopped = interrupted(LOOP.format(name=framework.name), "slow")
+    stopped = interrupt_script(LOOP.format(name=framework.name), "slow")
 
     assert "interrupted" in stopped.reported
     assert stopped.reported[-1] == "all"
@@ -395,8 +395,8 @@ def test_an_interpreter_that_ends_in_mid_loop_ends(framework):
 
 
 def test_a_step_that_donates_its_batch_does_no_harm():
-    needed("jax")
-    jax, framework = imported("jax"), Framework("jax")
+    require("jax")
+    jax, framework = import_or_skip("jax"), Framework("jax")
     values = np.arange(64 * 4096, dtype=np.float32).reshape(64, 4096)
     step = jax.jit(lambda x: x * 0 - 1, donate_argnums=0)
 
@@ -410,7 +410,7 @@ def test_a_step_that_donates_its_batch_does_no_harm():
 
 def test_arrays_of_jax_are_committed_to_their_device():
     framework = Framework("jax")
-    jax = imported("jax")
+    jax = import_or_skip("jax")
     made = infeed.Pipeline(sources.Memory(x=np.arange(8, dtype=np.float32))).batch(4)
 
     for batch in framework.device(made):
@@ -469,15 +469,15 @@ except infeed.ConfigError as error:
 
 
 def test_replicas_of_tensorflow_get_the_parts_of_several_devices():
-    needed("tensorflow")
+    require("tensorflow")
 
-    said = run(REPLICAS)
+    output = run(REPLICAS)
 
-    assert "experimental_distribute_dataset" in said
+    assert "experimental_distribute_dataset" in output
 
 
 def test_keras_on_tensorflow_takes_its_data_on_the_host(pipeline):
-    needed("keras")
+    require("keras")
     script = (
         "import infeed, infeed.keras\n"
         "from infeed import sources\n"
@@ -488,7 +488,7 @@ def test_keras_on_tensorflow_takes_its_data_on_the_host(pipeline):
     )
     reported = run(script, KERAS_BACKEND="tensorflow").splitlines()
     assert len(reported) == 2
-    assert all("leave out device" in said for said in reported)
+    assert all("leave out device" in message for message in reported)
     torch = run(script, KERAS_BACKEND="torch")
     assert "start a process for each, with rank, world_size and device" in torch
 
@@ -521,7 +521,7 @@ def test_without_any_gpu_the_engine_reports_the_reason(framework, pipeline):
 
 def test_a_gpu_that_tensorflow_knows_by_another_number_raises(pipeline, monkeypatch):
     tensorflow = Framework("tensorflow")
-    tf = imported("tensorflow")
+    tf = import_or_skip("tensorflow")
     second = [SimpleNamespace(name="/physical_device:GPU:1")]
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: second)
 
@@ -530,8 +530,8 @@ def test_a_gpu_that_tensorflow_knows_by_another_number_raises(pipeline, monkeypa
 
 
 def test_cuda_means_the_default_gpu_of_jax(pipeline, monkeypatch):
-    needed("jax")
-    jax, copies = imported("jax"), imported("infeed._jax_copies")
+    require("jax")
+    jax, copies = import_or_skip("jax"), import_or_skip("infeed._jax_copies")
     gpus = [SimpleNamespace(local_hardware_id=n) for n in (2, 5)]
     monkeypatch.setattr(jax, "local_devices", lambda backend=None: gpus)
 

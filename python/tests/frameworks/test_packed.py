@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from installed import framework_test, imported
 from PIL import Image
+from requirements import framework_test, import_or_skip
 
 import infeed
 from infeed import sources
@@ -37,7 +37,7 @@ def shards(out: Path, extension: str) -> list[str]:
 def test_webdataset_reads_images_and_labels(
     photos: infeed.Pipeline, classification: Any, tmp_path: Path
 ) -> None:
-    webdataset = imported("webdataset")
+    webdataset = import_or_skip("webdataset")
     infeed.pack(photos, tmp_path / "out", to="webdataset", shard_size="100kB")
 
     paths = shards(tmp_path / "out", "tar")
@@ -51,7 +51,7 @@ def test_webdataset_reads_images_and_labels(
 def test_webdataset_decodes_images_and_masks(
     streets: infeed.Pipeline, segmentation: Any, tmp_path: Path
 ) -> None:
-    webdataset = imported("webdataset")
+    webdataset = import_or_skip("webdataset")
     infeed.pack(streets, tmp_path / "out", to="webdataset", shard_size="30kB")
 
     paths = shards(tmp_path / "out", "tar")
@@ -64,7 +64,7 @@ def test_webdataset_decodes_images_and_masks(
 def test_tensorflow_parses_examples_in_order(
     photos: infeed.Pipeline, classification: Any, tmp_path: Path
 ) -> None:
-    tf = imported("tensorflow")
+    tf = import_or_skip("tensorflow")
     infeed.pack(photos, tmp_path / "out", to="tfrecord", shard_size="100kB")
 
     dataset = tf.data.TFRecordDataset(shards(tmp_path / "out", "tfrecord"))
@@ -85,7 +85,7 @@ def test_tensorflow_parses_examples_in_order(
 def test_tensorflow_parses_numbers_text_and_masks(
     streets: infeed.Pipeline, segmentation: Any, tmp_path: Path
 ) -> None:
-    tf = imported("tensorflow")
+    tf = import_or_skip("tensorflow")
     values = np.arange(12, dtype=np.float32).reshape(4, 3) / 7
     source = sources.Memory(
         box=values,
@@ -122,7 +122,7 @@ def test_tensorflow_parses_numbers_text_and_masks(
 def test_the_index_next_to_a_tfrecord_shard_is_used(
     photos: infeed.Pipeline, tmp_path: Path
 ) -> None:
-    tf = imported("tensorflow")
+    tf = import_or_skip("tensorflow")
     infeed.pack(photos, tmp_path / "out", to="tfrecord", shard_size="100kB")
 
     for path in shards(tmp_path / "out", "tfrecord"):
@@ -138,7 +138,7 @@ def test_the_index_next_to_a_tfrecord_shard_is_used(
 def test_pyarrow_maps_pixels_as_tensors(
     photos: infeed.Pipeline, classification: Any, tmp_path: Path
 ) -> None:
-    pa = imported("pyarrow")
+    pa = import_or_skip("pyarrow")
     infeed.pack(
         photos, tmp_path / "out", to="arrow", encode="raw", fit=32, shard_size="50kB"
     )
@@ -161,7 +161,7 @@ def test_pyarrow_maps_pixels_as_tensors(
 def test_pyarrow_reads_encoded_images_from_arrow(
     photos: infeed.Pipeline, classification: Any, tmp_path: Path
 ) -> None:
-    pa = imported("pyarrow")
+    pa = import_or_skip("pyarrow")
     infeed.pack(photos, tmp_path / "out", to="arrow", shard_size="100kB")
 
     found = []
@@ -175,7 +175,7 @@ def test_pyarrow_reads_encoded_images_from_arrow(
 def test_datasets_shows_images_and_class_names_from_parquet(
     photos: infeed.Pipeline, classification: Any, tmp_path: Path
 ) -> None:
-    datasets = imported("datasets")
+    datasets = import_or_skip("datasets")
     infeed.pack(photos, tmp_path / "out", to="parquet", shard_size="100kB")
 
     files = shards(tmp_path / "out", "parquet")
@@ -192,7 +192,7 @@ def test_datasets_shows_images_and_class_names_from_parquet(
 def test_pyarrow_finds_row_groups_and_file_names_in_parquet(
     photos: infeed.Pipeline, classification: Any, tmp_path: Path
 ) -> None:
-    parquet = imported("pyarrow.parquet")
+    parquet = import_or_skip("pyarrow.parquet")
     infeed.pack(photos, tmp_path / "out", to="parquet", shard_size="100kB")
 
     rows = []

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 from buckets import bucket
-from installed import framework_test, needed
+from requirements import framework_test, require
 from running import run
 
 import infeed
 from infeed import sources
 from infeed import transforms as T
 
-needed("ray")
+require("ray")
 pytestmark = framework_test
 
 # Packs several times on one cluster in processes of this machine. After its first
@@ -40,7 +40,7 @@ made = made.transform(T.CenterCrop(24)).batch(4)
 def pack(how, out):
     bar, killed = [], []
 
-    def reported(at):
+    def report_progress(at):
         bar.append(at.done)
         shards = at.done - at.reused > 0
         if how == "stopped":
@@ -52,7 +52,7 @@ def pack(how, out):
     try:
         packed = infeed.ray.pack(
             made, out, to="webdataset", resize_short=64, shard_size=20_000,
-            progress=reported,
+            progress=report_progress,
         )
     except infeed.InterruptedPackError as error:
         return dict(stopped=str(error))

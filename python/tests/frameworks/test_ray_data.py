@@ -5,10 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from installed import framework_test, needed
+from requirements import framework_test, require
 from running import run
 
-needed("ray")
+require("ray")
 pytestmark = framework_test
 
 SCRIPT = Path(__file__).parent / "read_by_ray.py"
@@ -63,7 +63,7 @@ def test_a_pipeline_yields_tensors_in_its_own_order(on_ray):
     assert found["rows"] == 30
 
 
-def test_numbers_text_lists_and_memory_are_converted_both_ways(on_ray, folder):
+def test_numbers_text_lists_and_memory_are_converted_and_back(on_ray, folder):
     found = on_ray["memory"]
 
     assert found["box"]

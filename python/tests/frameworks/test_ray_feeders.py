@@ -10,13 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
-from installed import framework_test, needed
+from requirements import framework_test, require
 from running import environment, run
 
-needed("ray")
+require("ray")
 pytestmark = framework_test
 
-SCRIPT = Path(__file__).parent / "fed_by_ray.py"
+SCRIPT = Path(__file__).parent / "feed_by_ray.py"
 
 # The promise is five seconds on a machine that does nothing else.
 PAUSE_S = 30
@@ -42,24 +42,24 @@ def on_cluster(classification):
 @pytest.fixture(scope="module")
 def local(classification):
     """Returns steps of a run without feeders, for one rank."""
-    import fed_by_ray
+    import feed_by_ray
 
-    made = fed_by_ray.pipeline(classification.path)
+    made = feed_by_ray.pipeline(classification.path)
 
-    def delivered(steps, rank=0, world_size=1, function=None):
+    def run_locally(steps, rank=0, world_size=1, function=None):
         wanted = made if function is None else made.python(function)
-        trainer = fed_by_ray.Trainer(wanted, 1, rank=rank, world_size=world_size)
+        trainer = feed_by_ray.Trainer(wanted, 1, rank=rank, world_size=world_size)
         while len(trainer.found) < steps:
             trainer.step()
         trainer.loader.close()
         return [list(step) for step in trainer.found]
 
-    return delivered
+    return run_locally
 
 
 def same(report, local, **of):
     """Whether a run delivered the same records and bytes as without feeders."""
-    return report["met"] and report["found"] == local(len(report["found"]), **of)
+    return report["in_time"] and report["found"] == local(len(report["found"]), **of)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
@@ -89,8 +89,8 @@ def test_feeders_serve_several_pipelines_and_drop_unused_ones(on_cluster, local)
 
     assert same(report, local)
     assert report["feeders"][0]["lost"] == 0, "the pipeline that was fed all the time"
-    for is_fed, seed, served in [*report["passed"], report["again"]]:
-        assert is_fed
+    for is_in_time, seed, served in [*report["passed"], report["again"]]:
+        assert is_in_time
         assert {3, seed} <= set(served)
     counts = [len(served) for _, _, served in report["passed"]]
     assert counts == [2, 3, 4, 5, 6, 7, 8, 8, 8, 8]
@@ -112,8 +112,8 @@ def test_a_restarted_trainer_finds_its_feeders_running(on_cluster, local):
 
     both = first["found"] + second["found"]
     assert both == local(len(both))
-    assert first["met"]
-    assert second["met"]
+    assert first["in_time"]
+    assert second["in_time"]
     (before,), (after,) = first["feeders"], second["feeders"]
     assert (before["host"], before["node"]) == (after["host"], after["node"])
 
@@ -152,36 +152,36 @@ def test_a_feeder_without_the_data_is_reported_with_its_error(on_cluster, local)
 
 
 @pytest.fixture
-def speckled(monkeypatch):
+def noise_function(monkeypatch):
     """A function that the cluster's processes do not find by themselves."""
-    import fed_by_ray
+    import feed_by_ray
 
-    monkeypatch.syspath_prepend(fed_by_ray.SENT)
-    import fed_steps
+    monkeypatch.syspath_prepend(feed_by_ray.SENT)
+    import feeder_steps
 
-    return fed_steps.speckled
+    return feeder_steps.add_noise
 
 
 def test_a_function_whose_module_ray_sends_along_runs_on_feeders(
-    on_cluster, local, speckled
+    on_cluster, local, noise_function
 ):
     report = on_cluster["function"]
 
-    assert same(report, local, function=speckled)
+    assert same(report, local, function=noise_function)
     (feeder,) = report["feeders"]
     assert feeder["batches"] > 1
     assert feeder["declined"] == 0
 
 
 def test_a_function_that_a_feeder_cannot_import_is_reported_and_the_run_continues(
-    on_cluster, local, speckled
+    on_cluster, local, noise_function
 ):
     report = on_cluster["function not there"]
 
-    assert same(report, local, function=speckled)
+    assert same(report, local, function=noise_function)
     (feeder,) = report["feeders"]
     assert feeder["batches"] == 0
-    reported = "feeder 0 of 1: python: cannot import fed_steps:speckled (No module"
+    reported = "feeder 0 of 1: python: cannot import feeder_steps:add_noise (No module"
     assert report["reported"][0].startswith(reported)
 
 
@@ -250,8 +250,8 @@ def test_pipelines_that_feeders_cannot_run_raise_before_ray_starts(classificatio
         "print(ray.is_initialized())\n"
     )
 
-    memory, function, asked = run(script, classification.path).splitlines()
+    memory, function, initialized = run(script, classification.path).splitlines()
 
     assert "memory of this process" in memory
     assert "__main__:<lambda> cannot run on feeders" in function
-    assert asked == "False"
+    assert initialized == "False"

@@ -11,7 +11,6 @@ import re
 import numpy as np
 import pytest
 from adopted_code import run_code
-from installed import framework_test, imported
 from PIL import Image
 from recipes import (
     write_classes,
@@ -19,6 +18,7 @@ from recipes import (
     write_mnist,
     write_voc,
 )
+from requirements import framework_test, import_or_skip
 
 import infeed
 from infeed import sources
@@ -28,8 +28,8 @@ from infeed.adopting.equivalence import compare
 from infeed.adopting.recognize import recognize
 
 os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
-torch = imported("torch")
-torchvision = imported("torchvision")
+torch = import_or_skip("torch")
+torchvision = import_or_skip("torchvision")
 pytestmark = [*framework_test, pytest.mark.usefixtures("few_draws")]
 
 from torch.utils.data import (  # noqa: E402
@@ -372,7 +372,7 @@ def ultralytics(tmp_path_factory):
     """Imports Ultralytics, which writes its settings into a folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("YOLO_CONFIG_DIR", str(tmp_path_factory.mktemp("settings")))
-        yield imported("ultralytics")
+        yield import_or_skip("ultralytics")
 
 
 @pytest.mark.parametrize("trains", [False, True])
@@ -429,8 +429,8 @@ def test_a_loader_of_ultralytics_detection(tmp_path, trains, ultralytics):
 
 @pytest.fixture
 def keras():
-    imported("tensorflow")
-    return imported("keras")
+    import_or_skip("tensorflow")
+    return import_or_skip("keras")
 
 
 def folder_of_keras(keras, root, **options):
@@ -444,12 +444,12 @@ def test_image_classification_from_scratch_of_keras(photos, keras):
     )
     layers = [keras.layers.RandomFlip("horizontal"), keras.layers.RandomRotation(0.1)]
 
-    def augmented(images):
+    def augment(images):
         for layer in layers:
             images = layer(images)
         return images
 
-    train = train.map(lambda images, labels: (augmented(images), labels))
+    train = train.map(lambda images, labels: (augment(images), labels))
     found, plain = adopt(train.prefetch(2)), adopt(val)
 
     assert in_python(found) == ["map(<lambda>)"]
@@ -528,7 +528,7 @@ def test_folders_of_keras_without_a_transform_are_called_as_a_graph(
 
 
 def test_arrays_of_tf_data_are_called_as_a_graph(keras):
-    tensorflow = imported("tensorflow")
+    tensorflow = import_or_skip("tensorflow")
     images = np.random.default_rng(0).random((30, 8, 8, 3), np.float32)
     rows = {"pixels": images, "target": np.arange(30)}
     dataset = tensorflow.data.Dataset.from_tensor_slices(rows).shuffle(30)
@@ -544,7 +544,7 @@ def test_arrays_of_tf_data_are_called_as_a_graph(keras):
 
 
 def test_resizes_without_antialiasing_are_those_of_tensorflow(tmp_path):
-    tensorflow = imported("tensorflow")
+    tensorflow = import_or_skip("tensorflow")
     write_classes(tmp_path, 3, ".png")
     pipeline = infeed.Pipeline(sources.Folder(str(tmp_path))).decode()
     with pipeline.batch(1, pad=True).open() as loader:
@@ -557,8 +557,8 @@ def test_resizes_without_antialiasing_are_those_of_tensorflow(tmp_path):
                 assert np.abs(expected - batch["image"]).max() < 1.01, size
 
 
-def test_loaders_that_hide_their_samples_name_another_way(photos, keras):
-    tensorflow = imported("tensorflow")
+def test_loaders_that_hide_their_samples_name_an_alternative(photos, keras):
+    tensorflow = import_or_skip("tensorflow")
 
     class Batches(keras.utils.PyDataset):
         def __len__(self):
@@ -584,7 +584,7 @@ def test_loaders_that_hide_their_samples_name_another_way(photos, keras):
 
 
 def test_a_data_module_of_lightning(tmp_path):
-    lightning = imported("lightning")
+    lightning = import_or_skip("lightning")
     write_mnist(tmp_path, 60)
 
     class Digits(lightning.LightningDataModule):
@@ -617,7 +617,7 @@ def test_a_data_module_of_lightning(tmp_path):
 
 
 def test_image_classification_of_hugging_face(photos):
-    hub = imported("datasets")
+    hub = import_or_skip("datasets")
     paths = sorted(map(str, photos.glob("*/*.jpg")))
     columns = {"image": paths, "label": [int(path[-9]) for path in map(str, paths)]}
     names = hub.ClassLabel(names=["class0", "class1", "class2"])
@@ -631,28 +631,28 @@ def test_image_classification_of_hugging_face(photos):
         ]
     )
 
-    def transformed(examples):
+    def transform_rows(examples):
         images = [chain(image.convert("RGB")) for image in examples.pop("image")]
         return {"pixel_values": images, "label": examples["label"]}
 
-    def stacked(examples):
+    def stack_rows(examples):
         images = torch.stack([example["pixel_values"] for example in examples])
         labels = torch.tensor([example["label"] for example in examples])
         return {"pixel_values": images, "labels": labels}
 
     rows = hub.Dataset.from_dict(columns, features=features)
-    loader = DataLoader(rows.with_transform(transformed), 8, collate_fn=stacked)
+    loader = DataLoader(rows.with_transform(transform_rows), 8, collate_fn=stack_rows)
     adopted = adopt(loader)
 
     assert in_python(adopted) == ["Dataset"]
-    assert "transformed is called with its rows" in adopted.report
+    assert "transform_rows is called with its rows" in adopted.report
     theirs, ours = next(iter(loader)), next(iter(adopted.loader()))
     assert torch.equal(theirs["pixel_values"], ours["pixel_values"])
     assert torch.equal(theirs["labels"], ours["label"])
     # The hint of the report is a pipeline with equal samples.
     native = infeed.Pipeline(sources.Items(rows.with_format(None))).decode()
     native = native.transform(T.Resize((48, 48)), T.Normalize(MEAN, STD), layout="CHW")
-    found = infeed.compare_samples(rows.with_transform(transformed), native, SAMPLES)
+    found = infeed.compare_samples(rows.with_transform(transform_rows), native, SAMPLES)
     assert found.is_equivalent, str(found)
 
 
@@ -664,7 +664,7 @@ def test_a_custom_dataset_of_files_and_a_table(photos, tmp_path):
         for path in sorted(photos.glob("*/*.jpg")):
             csv.writer(file).writerow([path.relative_to(photos), path.parent.name[-1]])
 
-    class Labelled(Dataset):
+    class LabelledImages(Dataset):
         def __init__(self, table, folder, transform=None, target_transform=None):
             with open(table, newline="") as file:
                 self.rows = list(csv.reader(file))
@@ -684,13 +684,13 @@ def test_a_custom_dataset_of_files_and_a_table(photos, tmp_path):
             return image, label
 
     chain = v1.Compose([v1.Resize((40, 40)), v1.ToTensor()])
-    dataset = Labelled(
+    dataset = LabelledImages(
         tmp_path / "labels.csv", photos, chain, target_transform=lambda label: 2 - label
     )
     loader = DataLoader(dataset, batch_size=9)
     adopted = adopt(loader)
 
-    assert in_python(adopted) == ["Labelled"]
+    assert in_python(adopted) == ["LabelledImages"]
     assert str(adopted.equivalence) == "24 samples: equal in every value"
     for theirs, ours in zip(loader, adopted.loader(), strict=True):
         assert all(map(torch.equal, theirs, ours))
@@ -713,7 +713,7 @@ class Swap(torch.nn.Module):
         return tv_tensors.wrap(image[self.order], like=image), target
 
 
-def boxed(coco, *steps):
+def detection_samples(coco, *steps):
     """Returns a dataset of detection, and the pipeline of its samples."""
     root, annotations = coco
     chain = v2.Compose([*steps, v2.SanitizeBoundingBoxes(), v2.ToPureTensor()])
@@ -744,7 +744,10 @@ DRAWN = (
 def test_differences_of_a_random_recipe_are_found(coco, steps, words, monkeypatch):
     # Eight draws do not show those of the channels.
     monkeypatch.setattr(equivalence, "_MOST_DRAWS", 32)
-    whole, other = boxed(coco, *DRAWN, *values()), boxed(coco, *steps)
+    whole, other = (
+        detection_samples(coco, *DRAWN, *values()),
+        detection_samples(coco, *steps),
+    )
 
     found = compare(other.dataset, whole.records, 12, whole.chosen, is_limited=False)
 
@@ -752,7 +755,7 @@ def test_differences_of_a_random_recipe_are_found(coco, steps, words, monkeypatc
 
 
 def test_equal_random_recipes_are_drawn_more_often(coco):
-    read = boxed(coco, *DRAWN, *values())
+    read = detection_samples(coco, *DRAWN, *values())
 
     found = compare(read.dataset, read.records, 12, read.chosen, is_limited=False)
 

@@ -7,7 +7,7 @@ import types
 
 import numpy as np
 import pytest
-from installed import framework_test, imported, needed
+from requirements import framework_test, import_or_skip, require
 
 import infeed
 from infeed import sources
@@ -38,7 +38,7 @@ def rows(source):
 
 @pytest.mark.parametrize("packing", ["", "GZIP", "ZLIB"])
 def test_tfrecords_of_tensorflow_are_read(tmp_path, packing):
-    tf = imported("tensorflow")
+    tf = import_or_skip("tensorflow")
 
     def example(n):
         feature = {
@@ -75,7 +75,7 @@ def test_tfrecords_of_tensorflow_are_read(tmp_path, packing):
 
 
 def test_tars_of_the_webdataset_package_are_read(tmp_path):
-    wds = imported("webdataset")
+    wds = import_or_skip("webdataset")
 
     with wds.ShardWriter(str(tmp_path / "train-%04d.tar"), maxcount=10) as writer:
         for n in range(RECORDS):
@@ -106,10 +106,10 @@ def test_tars_of_the_webdataset_package_are_read(tmp_path):
 
 def streaming_writer():
     """Returns the writer, without the imports that only training needs."""
-    imported("torch")
+    import_or_skip("torch")
     for name in ("streaming", "streaming.base"):
         if name not in sys.modules:
-            needed(name)
+            require(name)
             spec = importlib.util.find_spec(name)
             package = types.ModuleType(name)
             package.__path__ = list(spec.submodule_search_locations)
@@ -134,7 +134,7 @@ def test_mds_of_mosaicml_streaming_is_read(tmp_path, compression):
         "pixels": "pil",
         "photo": "jpeg",
     }
-    pil = imported("PIL.Image")
+    pil = import_or_skip("PIL.Image")
 
     def picture(n):
         return pil.fromarray(np.full((4, 6, 3), n, np.uint8))

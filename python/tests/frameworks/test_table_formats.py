@@ -4,14 +4,14 @@ import io
 
 import numpy as np
 import pytest
-from installed import framework_test, imported
 from PIL import Image
+from requirements import framework_test, import_or_skip
 
 import infeed
 from infeed import sources
 from infeed import transforms as T
 
-pa = imported("pyarrow")
+pa = import_or_skip("pyarrow")
 
 pytestmark = framework_test
 
@@ -54,7 +54,7 @@ def check(source: sources.Source, count: int = 20) -> None:
 @pytest.mark.parametrize("codec", ["none", "snappy", "zstd", "lz4", "gzip", "brotli"])
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 def test_parquet_of_pyarrow_is_read(tmp_path, codec, version):
-    parquet = imported("pyarrow.parquet")
+    parquet = import_or_skip("pyarrow.parquet")
     parquet.write_table(
         photos(20),
         tmp_path / "t.parquet",
@@ -68,7 +68,7 @@ def test_parquet_of_pyarrow_is_read(tmp_path, codec, version):
 
 
 def test_a_page_without_its_checksum_is_a_bad_record(tmp_path):
-    parquet = imported("pyarrow.parquet")
+    parquet = import_or_skip("pyarrow.parquet")
     path = tmp_path / "t.parquet"
     parquet.write_table(
         photos(20),
@@ -95,14 +95,14 @@ def test_a_page_without_its_checksum_is_a_bad_record(tmp_path):
 
 
 @pytest.mark.parametrize("codec", [None, "lz4", "zstd"])
-@pytest.mark.parametrize("form", ["new_file", "new_stream"])
-def test_arrow_files_of_pyarrow_are_read(tmp_path, codec, form):
-    ipc = imported("pyarrow.ipc")
+@pytest.mark.parametrize("writer_name", ["new_file", "new_stream"])
+def test_arrow_files_of_pyarrow_are_read(tmp_path, codec, writer_name):
+    ipc = import_or_skip("pyarrow.ipc")
     table = photos(20)
     options = ipc.IpcWriteOptions(compression=codec)
     with (
         pa.OSFile(str(tmp_path / "t.arrow"), "wb") as file,
-        getattr(ipc, form)(file, table.schema, options=options) as writer,
+        getattr(ipc, writer_name)(file, table.schema, options=options) as writer,
     ):
         writer.write_table(table, max_chunksize=6)
 
@@ -110,7 +110,7 @@ def test_arrow_files_of_pyarrow_are_read(tmp_path, codec, form):
 
 
 def test_tensors_of_a_fixed_shape_are_tensors(tmp_path):
-    parquet = imported("pyarrow.parquet")
+    parquet = import_or_skip("pyarrow.parquet")
     arrays = np.arange(2 * 3 * 4, dtype=np.float32).reshape(2, 3, 4)
     column = pa.FixedShapeTensorArray.from_numpy_ndarray(arrays)
     table = pa.table({"depth": column})
@@ -140,7 +140,7 @@ def test_words_of_a_dictionary_are_classes():
 
 
 def test_a_data_frame_of_polars_is_read(tmp_path):
-    polars = imported("polars")
+    polars = import_or_skip("polars")
     frame = polars.from_arrow(photos(20))
 
     check(sources.Arrow(frame))
@@ -152,7 +152,7 @@ def test_a_data_frame_of_polars_is_read(tmp_path):
 
 
 def test_a_relation_of_duckdb_is_read(tmp_path):
-    duckdb = imported("duckdb")
+    duckdb = import_or_skip("duckdb")
     table = photos(20)
     connection = duckdb.connect()
     connection.register("photos", table)
@@ -164,7 +164,7 @@ def test_a_relation_of_duckdb_is_read(tmp_path):
 
 
 def test_a_failing_duckdb_query_raises_with_its_name():
-    duckdb = imported("duckdb")
+    duckdb = import_or_skip("duckdb")
     connection = duckdb.connect()
     # Fails in its second row only, when the stream is read.
     relation = connection.sql(
@@ -176,7 +176,7 @@ def test_a_failing_duckdb_query_raises_with_its_name():
 
 
 def hugging_face(count: int):
-    datasets = imported("datasets")
+    datasets = import_or_skip("datasets")
     features = datasets.Features(
         {
             "image": datasets.Image(),
@@ -203,7 +203,7 @@ def test_a_dataset_of_hugging_face_is_read_without_python(tmp_path):
 
 
 def test_a_changed_dataset_of_hugging_face_is_read_without_python():
-    datasets = imported("datasets")
+    datasets = import_or_skip("datasets")
     whole = hugging_face(20)
     mapped = whole.map(lambda row: {"label": row["label"], "half": row["label"] / 2})
     some = mapped.filter(lambda row: row["label"] != 1)
@@ -242,7 +242,7 @@ def test_a_dataset_of_hugging_face_with_a_format_is_read_by_items():
 
 
 def test_a_stream_and_splits_of_hugging_face_raise_with_what_works():
-    datasets = imported("datasets")
+    datasets = import_or_skip("datasets")
     stream = hugging_face(6).to_iterable_dataset()
     splits = datasets.DatasetDict({"train": hugging_face(6), "test": hugging_face(6)})
 
@@ -272,7 +272,7 @@ def test_removed_columns_of_a_hugging_face_dataset_are_not_read():
 
 
 def test_a_mask_of_hugging_face_is_a_mask_by_rows_and_by_items():
-    datasets = imported("datasets")
+    datasets = import_or_skip("datasets")
     features = datasets.Features(
         {"image": datasets.Image(), "annotation": datasets.Image()}
     )
@@ -291,7 +291,7 @@ def test_a_mask_of_hugging_face_is_a_mask_by_rows_and_by_items():
 
 
 def test_a_dataset_of_torch_is_read_by_items():
-    torch = imported("torch")
+    torch = import_or_skip("torch")
 
     class Numbers(torch.utils.data.Dataset):
         def __len__(self):

@@ -7,14 +7,14 @@ import weakref
 import numpy as np
 import pytest
 from conftest import held_batches
-from installed import framework_test, imported
+from requirements import framework_test, import_or_skip
 
 import infeed
 from infeed import sources
 from infeed import transforms as T
 
-tf = imported("tensorflow")
-adapter = imported("infeed.tensorflow")
+tf = import_or_skip("tensorflow")
+adapter = import_or_skip("infeed.tensorflow")
 pytestmark = framework_test
 
 
@@ -42,20 +42,20 @@ def epoch(batches) -> list[list[int]]:
     return [np.asarray(batch["x"]).tolist() for batch in batches]
 
 
-@pytest.mark.parametrize("form", ["dict", "tuple", "named"])
+@pytest.mark.parametrize("batch_type", ["dict", "tuple", "named"])
 @pytest.mark.parametrize("as_dataset", [False, True])
-def test_every_kind_of_field_becomes_a_tensor(form, as_dataset):
+def test_every_kind_of_field_becomes_a_tensor(batch_type, as_dataset):
     pipeline = everything()
-    loader = adapter.Loader(pipeline, form)
+    loader = adapter.Loader(pipeline, batch_type)
     (expected,) = pipeline
 
     batches = loader.dataset() if as_dataset else loader
     (batch,) = batches
 
-    if form == "dict":
+    if batch_type == "dict":
         assert list(batch) == list(pipeline.fields)
         batch = tuple(batch.values())
-    elif form == "named":
+    elif batch_type == "named":
         assert batch._fields == pipeline.fields
     image, label, flag, text, blob, boxes = batch
     assert (image.dtype, image.shape) == (tf.float32, (6, 4, 5, 3))
@@ -67,7 +67,7 @@ def test_every_kind_of_field_becomes_a_tensor(form, as_dataset):
     assert boxes.to_list() == [[1.5] * n for n in range(6)]
     if as_dataset:
         spec = batches.element_spec
-        spec = list(spec.values()) if form == "dict" else list(spec)
+        spec = list(spec.values()) if batch_type == "dict" else list(spec)
         assert spec[0].shape == (6, 4, 5, 3)
         shapes = [s.shape.as_list() for s in spec]
         assert shapes[1:] == [[6], [6], [6], [6], [6, None]]
@@ -217,7 +217,7 @@ def test_an_error_of_the_data_reaches_the_loop():
 
 
 def test_a_keras_model_trains_on_the_dataset():
-    keras = imported("keras")
+    keras = import_or_skip("keras")
     if keras.backend.backend() != "tensorflow":
         pytest.skip("Keras runs on another backend")
     x = np.arange(12, dtype=np.float32)[:, None]

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from children import result_in_fork
 from conftest import held_batches
-from installed import framework_test, imported
+from requirements import framework_test, import_or_skip
 
 import infeed
 from infeed import sources
 from infeed import transforms as T
 
-torch = imported("torch")
-adapter = imported("infeed.torch")
+torch = import_or_skip("torch")
+adapter = import_or_skip("infeed.torch")
 pytestmark = framework_test
 
 
@@ -84,8 +84,8 @@ def test_the_mask_of_a_padded_tail_is_a_tensor_on_every_rank():
 
 def test_a_batch_is_a_dict_a_tuple_or_named(pipeline):
     kinds = {
-        form: next(iter(adapter.Loader(pipeline, form)))
-        for form in ("dict", "tuple", "named")
+        batch_type: next(iter(adapter.Loader(pipeline, batch_type)))
+        for batch_type in ("dict", "tuple", "named")
     }
 
     assert list(kinds["dict"]) == ["x"]
@@ -96,7 +96,7 @@ def test_a_batch_is_a_dict_a_tuple_or_named(pipeline):
         adapter.Loader(pipeline, form="list")
 
 
-def test_a_field_that_is_not_a_python_name_needs_another_form():
+def test_a_field_that_is_not_a_python_name_needs_another_batch_type():
     pipeline = infeed.Pipeline(sources.Memory(**{"a b": [1, 2]})).batch(2)
 
     with pytest.raises(infeed.ConfigError, match='use form="dict"'):
@@ -193,10 +193,10 @@ def test_set_epoch_changes_nothing_if_that_epoch_is_next(pipeline):
 def test_set_epoch_after_reading_a_batch_restarts_that_epoch(pipeline, held):
     expected = [epoch(pipeline) for _ in range(3)]
     loader = adapter.Loader(pipeline)
-    look = iter(loader)
-    next(look)
+    first_pass = iter(loader)
+    next(first_pass)
     if not held:
-        del look
+        del first_pass
 
     seen = []
     for number in range(3):
@@ -206,7 +206,7 @@ def test_set_epoch_after_reading_a_batch_restarts_that_epoch(pipeline, held):
     assert seen == expected
     if held:
         with pytest.raises(infeed.IteratorError, match="another loop"):
-            next(look)
+            next(first_pass)
 
 
 class Broken:
@@ -222,40 +222,40 @@ class Broken:
 
 
 @pytest.fixture
-def broken():
+def broken_loader():
     pipeline = infeed.Pipeline(sources.Items(Broken())).batch(4)
     return adapter.Loader(pipeline, on_error="substitute", max_bad=1)
 
 
-def test_set_epoch_keeps_bad_records_and_counts_none_twice(broken):
-    first = epoch(broken)
+def test_set_epoch_keeps_bad_records_and_counts_none_twice(broken_loader):
+    first = epoch(broken_loader)
 
-    broken.set_epoch(5)
-    assert [bad.index for bad in broken.loader.bad_records] == [5]
-    broken.set_epoch(0)
+    broken_loader.set_epoch(5)
+    assert [bad.index for bad in broken_loader.loader.bad_records] == [5]
+    broken_loader.set_epoch(0)
 
-    assert epoch(broken) == first
-    assert broken.loader.stats()["bad"] == 1
-    assert broken.state_dict()["bad"] == [[0, 5, 5]]
+    assert epoch(broken_loader) == first
+    assert broken_loader.loader.stats()["bad"] == 1
+    assert broken_loader.state_dict()["bad"] == [[0, 5, 5]]
 
 
 # PyTorch warns if there are no other processes.
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_distributed_checkpoints_hold_bad_records_or_none(broken, tmp_path):
-    checkpoint = imported("torch.distributed.checkpoint")
-    fresh = adapter.Loader(broken.pipeline, on_error="substitute", max_bad=1)
+def test_distributed_checkpoints_hold_bad_records_or_none(broken_loader, tmp_path):
+    checkpoint = import_or_skip("torch.distributed.checkpoint")
+    fresh = adapter.Loader(broken_loader.pipeline, on_error="substitute", max_bad=1)
     checkpoint.save({"data": fresh}, checkpoint_id=tmp_path / "none")
-    epoch(broken)
-    met = broken.state_dict()
-    checkpoint.save({"data": broken}, checkpoint_id=tmp_path / "one")
+    epoch(broken_loader)
+    state = broken_loader.state_dict()
+    checkpoint.save({"data": broken_loader}, checkpoint_id=tmp_path / "one")
 
     checkpoint.load({"data": fresh}, checkpoint_id=tmp_path / "one")
-    checkpoint.load({"data": broken}, checkpoint_id=tmp_path / "none")
+    checkpoint.load({"data": broken_loader}, checkpoint_id=tmp_path / "none")
 
-    assert met["bad"] == [[0, 5, 5]]
-    assert fresh.state_dict() == met
-    assert broken.state_dict()["bad"] == []
-    assert broken.epoch == 0
+    assert state["bad"] == [[0, 5, 5]]
+    assert fresh.state_dict() == state
+    assert broken_loader.state_dict()["bad"] == []
+    assert broken_loader.epoch == 0
 
 
 def test_set_epoch_keeps_the_position_of_a_resumed_epoch(pipeline):
@@ -407,7 +407,7 @@ def test_a_fork_of_an_open_loader_raises_in_the_child(pipeline):
     assert len(list(batches)) == 2
 
 
-def test_rank_and_world_size_come_from_torchrun(pipeline, monkeypatch):
+def test_rank_and_world_size_are_those_of_torchrun(pipeline, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     whole = epoch(pipeline)
@@ -431,9 +431,9 @@ def test_more_threads_than_cores_are_logged_once(pipeline, monkeypatch, caplog):
         len(adapter.Loader(pipeline, workers=2))
         len(adapter.Loader(pipeline, workers=2))
 
-    (said,) = caplog.messages
-    assert "with 3 threads and infeed prepares with 2 on 4 cores" in said
-    assert "torch.set_num_threads" in said
+    (message,) = caplog.messages
+    assert "with 3 threads and infeed prepares with 2 on 4 cores" in message
+    assert "torch.set_num_threads" in message
 
 
 def test_prefetch_moves_tensors_in_its_thread(pipeline):

@@ -4,13 +4,13 @@ import json
 from itertools import chain
 
 import pytest
-from installed import framework_test, needed
+from requirements import framework_test, require
 from running import run
 
 import infeed
 from infeed import sources
 
-needed("torch")
+require("torch")
 pytestmark = framework_test
 
 # Forks before PyTorch has any thread. Each rank takes two steps, saves, takes the rest
@@ -25,13 +25,13 @@ from infeed import sources
 
 folder, world = sys.argv[1], int(sys.argv[2])
 
-def made():
+def make_loader():
     source = sources.Memory(x=list(range(48)))
     return infeed.torch.Loader(infeed.Pipeline(source).shuffle(seed=5).batch(8))
 
 def main(rank):
     # Before the group exists: the rank is determined later.
-    loader = made()
+    loader = make_loader()
     dist.init_process_group(
         "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world
     )
@@ -41,7 +41,7 @@ def main(rank):
     for rest in (batches, loader):
         seen += [batch["x"].tolist() for batch in rest]
 
-    again = made()
+    again = make_loader()
     dcp.load({"loader": again}, checkpoint_id=f"{folder}/checkpoint")
     resumed = [batch["x"].tolist() for batch in again]
     resumed += [batch["x"].tolist() for batch in again]

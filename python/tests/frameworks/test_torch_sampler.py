@@ -4,13 +4,13 @@ import json
 from itertools import chain
 
 import pytest
-from installed import framework_test, imported
+from requirements import framework_test, import_or_skip
 
 import infeed
 from infeed import sources
 
-torch = imported("torch")
-adapter = imported("infeed.torch")
+torch = import_or_skip("torch")
+adapter = import_or_skip("infeed.torch")
 pytestmark = framework_test
 
 
@@ -31,7 +31,9 @@ def lists(loader) -> list[list[int]]:
     return [batch.tolist() for batch in loader]
 
 
-def expected(count, batch, seed=None, epochs=3, rank=0, world_size=1, **settings):
+def expected_records(
+    count, batch, seed=None, epochs=3, rank=0, world_size=1, **settings
+):
     """Returns the records of infeed's own loader."""
     pipeline = infeed.Pipeline(sources.Memory(x=list(range(count))))
     pipeline = pipeline if seed is None else pipeline.shuffle(seed=seed)
@@ -49,7 +51,7 @@ def test_epochs_of_the_sampler_equal_those_of_the_pipeline(
     drop_last = bool(drop_last)
     sampler = adapter.Sampler(count, batch, seed, drop_last=drop_last)
     loader = torch.utils.data.DataLoader(Numbers(count), batch, sampler=sampler)
-    epochs = expected(count, batch, seed, drop_last=drop_last)
+    epochs = expected_records(count, batch, seed, drop_last=drop_last)
 
     assert [lists(loader) for _ in range(3)] == epochs
     assert len(loader) == len(epochs[0])
@@ -59,7 +61,7 @@ def test_epochs_of_the_sampler_equal_those_of_the_pipeline(
 def test_a_large_order_equals_that_of_the_pipeline():
     sampler = adapter.Sampler(5000, 1000, seed=3)
 
-    assert list(sampler) == list(chain(*expected(5000, 1000, 3, 1)[0]))
+    assert list(sampler) == list(chain(*expected_records(5000, 1000, 3, 1)[0]))
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -72,7 +74,9 @@ def test_ranks_divide_a_batch_as_in_the_pipeline(rank, monkeypatch):
         Numbers(13), sampler.per_rank, sampler=sampler, num_workers=2
     )
 
-    assert [lists(loader)] == expected(13, 4, 1, epochs=1, drop_last=True, **place)
+    assert [lists(loader)] == expected_records(
+        13, 4, 1, epochs=1, drop_last=True, **place
+    )
     assert (sampler.per_rank, len(loader), len(sampler)) == (2, 3, 6)
 
 
@@ -85,7 +89,7 @@ def test_a_wrapped_tail_equals_that_of_the_pipeline(count, world):
         loader = torch.utils.data.DataLoader(
             Numbers(count), sampler.per_rank, sampler=sampler
         )
-        epochs = expected(count, 8, 1, tail="wrap", **place)
+        epochs = expected_records(count, 8, 1, tail="wrap", **place)
 
         assert [lists(loader) for _ in range(3)] == epochs
         assert len(sampler) == sum(map(len, epochs[0]))
@@ -116,26 +120,26 @@ def test_a_batch_that_ranks_cannot_share_evenly_raises():
 @pytest.mark.parametrize("taken", [1, 2, 3, 4])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_torchdata_saves_and_resumes_the_sampler(taken, workers):
-    stateful = imported("torchdata.stateful_dataloader")
-    epochs = expected(14, 4, seed=2)
+    stateful = import_or_skip("torchdata.stateful_dataloader")
+    epochs = expected_records(14, 4, seed=2)
 
-    def made():
+    def make_loader():
         sampler = adapter.Sampler(14, 4, seed=2)
         return stateful.StatefulDataLoader(
             Numbers(14), 4, sampler=sampler, num_workers=workers
         )
 
-    loader = made()
+    loader = make_loader()
     batches = iter(loader)
     seen = [next(batches).tolist() for _ in range(taken)]
-    again = made()
+    again = make_loader()
     again.load_state_dict(loader.state_dict())
 
     assert seen + lists(again) == (epochs[0] if taken < 4 else epochs[0] + epochs[1])
 
 
 def test_a_data_loader_resumes_at_a_number_of_steps():
-    epochs = expected(14, 4, seed=2)
+    epochs = expected_records(14, 4, seed=2)
     sampler = adapter.Sampler(14, 4, seed=2)
     loader = torch.utils.data.DataLoader(Numbers(14), 4, sampler=sampler, num_workers=2)
 
@@ -146,7 +150,7 @@ def test_a_data_loader_resumes_at_a_number_of_steps():
 
 
 def test_set_epoch_selects_an_epoch_and_keeps_a_loaded_position():
-    epochs = expected(14, 4, seed=2)
+    epochs = expected_records(14, 4, seed=2)
     sampler = adapter.Sampler(14, 4, seed=2)
     loader = torch.utils.data.DataLoader(Numbers(14), 4, sampler=sampler)
 
@@ -164,13 +168,13 @@ def test_set_epoch_selects_an_epoch_and_keeps_a_loaded_position():
 
 @pytest.mark.parametrize("held", [False, True])
 def test_set_epoch_after_reading_a_batch_restarts_that_epoch(held):
-    epochs = expected(14, 4, seed=2)
+    epochs = expected_records(14, 4, seed=2)
     sampler = adapter.Sampler(14, 4, seed=2)
     loader = torch.utils.data.DataLoader(Numbers(14), 4, sampler=sampler)
-    look = iter(loader)
-    next(look)
+    first_pass = iter(loader)
+    next(first_pass)
     if not held:
-        del look
+        del first_pass
 
     seen = []
     for epoch in range(3):
@@ -179,11 +183,11 @@ def test_set_epoch_after_reading_a_batch_restarts_that_epoch(held):
 
     assert seen == epochs
     assert sampler.epoch == 3
-    assert lists(loader) == expected(14, 4, seed=2, epochs=4)[3]
+    assert lists(loader) == expected_records(14, 4, seed=2, epochs=4)[3]
 
 
 def test_set_epoch_keeps_an_epoch_that_a_trainer_has_begun():
-    epochs = expected(40, 4, seed=2)
+    epochs = expected_records(40, 4, seed=2)
     sampler = adapter.Sampler(40, 4, seed=2)
     loader = torch.utils.data.DataLoader(Numbers(40), 4, sampler=sampler, num_workers=2)
 
@@ -198,7 +202,7 @@ def test_set_epoch_keeps_an_epoch_that_a_trainer_has_begun():
 
 
 def test_leaving_a_loop_ends_its_epoch():
-    epochs = expected(14, 4, seed=2)
+    epochs = expected_records(14, 4, seed=2)
     sampler = adapter.Sampler(14, 4, seed=2)
     first = iter(sampler)
     next(first)

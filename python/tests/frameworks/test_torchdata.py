@@ -3,18 +3,18 @@
 import json
 
 import pytest
-from installed import framework_test, imported
+from requirements import framework_test, import_or_skip
 
 import infeed
 from infeed import sources
 
-imported("torch")
-stateful = imported("torchdata.stateful_dataloader")
-adapter = imported("infeed.torch")
+import_or_skip("torch")
+stateful = import_or_skip("torchdata.stateful_dataloader")
+adapter = import_or_skip("infeed.torch")
 pytestmark = framework_test
 
 
-def made():
+def make_loader():
     source = sources.Memory(x=list(range(24)))
     pipeline = infeed.Pipeline(source).shuffle(seed=2).batch(4)
     return stateful.StatefulDataLoader(adapter.Loader(pipeline), batch_size=None)
@@ -22,15 +22,15 @@ def made():
 
 @pytest.mark.parametrize("taken", [1, 3, 6])
 def test_torchdata_saves_and_resumes_the_loader_as_its_dataset(taken):
-    loader = made()
+    loader = make_loader()
     whole, following = ([b["x"].tolist() for b in loader] for _ in range(2))
-    loader = made()
+    loader = make_loader()
     batches = iter(loader)
     for _ in range(taken):
         next(batches)
     state = json.loads(json.dumps(loader.state_dict()))
 
-    again = made()
+    again = make_loader()
     again.load_state_dict(state)
 
     assert isinstance(again.dataset, stateful.Stateful)
@@ -59,12 +59,12 @@ def test_a_prefetch_that_was_left_resumes_after_the_items_taken(workers):
 
 
 def test_a_prefetch_of_a_stateful_data_loader_keeps_its_state():
-    whole = [batch["x"].tolist() for batch in made()]
-    ahead = infeed.prefetch(made(), batches=3)
+    whole = [batch["x"].tolist() for batch in make_loader()]
+    ahead = infeed.prefetch(make_loader(), batches=3)
     batches = iter(ahead)
     seen = [next(batches)["x"].tolist() for _ in range(2)]
 
-    again = infeed.prefetch(made())
+    again = infeed.prefetch(make_loader())
     again.load_state_dict(ahead.state_dict())
 
     assert seen + [batch["x"].tolist() for batch in again] == whole

@@ -4,17 +4,17 @@ import json
 import os
 
 import pytest
-from installed import framework_test, imported
+from requirements import framework_test, import_or_skip
 
 import infeed
 from infeed import sources
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-torch = imported("torch")
-imported("accelerate")
-transformers = imported("transformers")
-adapter = imported("infeed.torch")
-callback = imported("infeed.transformers")
+torch = import_or_skip("torch")
+import_or_skip("accelerate")
+transformers = import_or_skip("transformers")
+adapter = import_or_skip("infeed.torch")
+callback = import_or_skip("infeed.transformers")
 pytestmark = framework_test
 
 
@@ -64,7 +64,7 @@ def whole() -> list[list[int]]:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained_run(tmp_path_factory):
     """A folder with the checkpoints of a run, two epochs of six steps, and the run."""
     folder = tmp_path_factory.mktemp("trained")
     first = trainer(folder)
@@ -72,16 +72,16 @@ def trained(tmp_path_factory):
     return folder, first
 
 
-def test_a_run_sees_the_epochs_of_the_pipeline(trained, whole):
-    assert trained[1].model.seen == whole
-    assert trained[1].state.global_step == 12
+def test_a_run_sees_the_epochs_of_the_pipeline(trained_run, whole):
+    assert trained_run[1].model.seen == whole
+    assert trained_run[1].state.global_step == 12
 
 
 @pytest.mark.parametrize("step", [4, 6, 10])
-def test_a_resumed_run_continues_at_its_checkpoint(trained, whole, tmp_path, step):
+def test_a_resumed_run_continues_at_its_checkpoint(trained_run, whole, tmp_path, step):
     again = trainer(tmp_path)
 
-    again.train(resume_from_checkpoint=str(trained[0] / f"checkpoint-{step}"))
+    again.train(resume_from_checkpoint=str(trained_run[0] / f"checkpoint-{step}"))
 
     assert again.model.seen == whole[step:]
     assert again.state.global_step == 12
@@ -98,23 +98,23 @@ def test_gradient_accumulation_resumes(tmp_path, whole):
     assert again.state.global_step == 4
 
 
-def test_callbacks_restored_from_the_checkpoint_continue(trained, whole, tmp_path):
+def test_callbacks_restored_from_the_checkpoint_continue(trained_run, whole, tmp_path):
     again = trainer(tmp_path, restore_callback_states_from_checkpoint=True)
 
-    again.train(resume_from_checkpoint=str(trained[0] / "checkpoint-4"))
+    again.train(resume_from_checkpoint=str(trained_run[0] / "checkpoint-4"))
 
     assert again.model.seen == whole[4:]
 
 
-def test_the_state_is_stored_in_the_trainers_own_file(trained):
-    path = trained[0] / "checkpoint-4" / "trainer_state.json"
+def test_the_state_is_stored_in_the_trainers_own_file(trained_run):
+    path = trained_run[0] / "checkpoint-4" / "trainer_state.json"
     saved = json.loads(path.read_text())["stateful_callbacks"]["LoaderState"]
 
     assert saved["attributes"]["saved"]["position"] == 16
 
 
-def test_settings_that_would_lose_records_raise(trained, tmp_path):
-    checkpoint = trained[0] / "checkpoint-4"
+def test_settings_that_would_lose_records_raise(trained_run, tmp_path):
+    checkpoint = trained_run[0] / "checkpoint-4"
     other = adapter.Loader(pipeline(seed=5))
 
     with pytest.raises(infeed.ConfigError, match="ignore_data_skip=True"):

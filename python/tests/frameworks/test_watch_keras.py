@@ -5,11 +5,11 @@ import time
 
 import numpy as np
 import pytest
-from installed import framework_test, imported
+from requirements import framework_test, import_or_skip
 
 import infeed
 
-keras = imported("keras")
+keras = import_or_skip("keras")
 pytestmark = framework_test
 
 

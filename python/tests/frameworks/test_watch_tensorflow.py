@@ -4,11 +4,11 @@ import time
 
 import numpy as np
 import pytest
-from installed import framework_test, imported
+from requirements import framework_test, import_or_skip
 
 import infeed
 
-tf = imported("tensorflow")
+tf = import_or_skip("tensorflow")
 pytestmark = framework_test
 
 
@@ -18,11 +18,11 @@ def dataset(pause_s=0.0):
             time.sleep(pause_s)
         return np.float32([n, n])
 
-    def mapped(n):
+    def map_row(n):
         x = tf.numpy_function(row, [n], tf.float32, stateful=False)
         return {"image": tf.ensure_shape(x, (2,)), "label": n}
 
-    return tf.data.Dataset.range(48).map(mapped).batch(4).prefetch(2)
+    return tf.data.Dataset.range(48).map(map_row).batch(4).prefetch(2)
 
 
 def test_batches_are_those_of_the_dataset():

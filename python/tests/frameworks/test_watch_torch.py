@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from installed import framework_test, imported
+from requirements import framework_test, import_or_skip
 
 import infeed
 from infeed.adopting.annotations import unwritten, written_annotations
-from infeed.adopting.prefetched import unwrapped
+from infeed.adopting.prefetched import unwrap
 from infeed.adopting.python_code import adopted_code
 
-torch = imported("torch")
+torch = import_or_skip("torch")
 pytestmark = framework_test
 
 
@@ -162,7 +162,7 @@ class Steps(Numbers):
         return self.step(row), label
 
 
-def watched(step, workers):
+def watch_epoch(step, workers):
     """Returns a watch after an epoch of eight samples."""
     rows = torch.utils.data.DataLoader(
         Steps(step, count=8), batch_size=2, num_workers=workers
@@ -175,7 +175,7 @@ def watched(step, workers):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_step_that_computes_is_named(workers):
-    watch = watched(Computing(), workers)
+    watch = watch_epoch(Computing(), workers)
 
     report = watch.report()
 
@@ -191,7 +191,7 @@ def test_the_step_that_computes_is_named(workers):
 
 
 def test_a_dataset_that_sleeps_gets_more_workers():
-    report = watched(Pausing(), workers=2).report()
+    report = watch_epoch(Pausing(), workers=2).report()
 
     calls = report.figures.calls
     assert calls.parts[0].name == "Pausing"
@@ -214,7 +214,7 @@ def test_functions_are_named_and_those_of_the_dataset_are_reading():
             pass
         return n
 
-    calls = watched(lambda row: brighten(row), 0).report().figures.calls
+    calls = watch_epoch(lambda row: brighten(row), 0).report().figures.calls
     assert [part.kind for part in calls.parts][:1] == ["program"]
     assert calls.parts[0].name == "Computing"
 
@@ -265,7 +265,7 @@ def test_a_dataset_that_fails_has_no_calls_and_no_error():
 
 def write_photographs(folder):
     """Writes 24 images in two classes."""
-    image = imported("PIL.Image")
+    image = import_or_skip("PIL.Image")
     for n in range(24):
         path = folder / "ab"[n % 2] / f"{n:02}.png"
         path.parent.mkdir(exist_ok=True)
@@ -278,7 +278,7 @@ def to_slow_array(image):
     return torch.from_numpy(np.array(image)).permute(2, 0, 1)
 
 
-def reported(dataset, files, **settings):
+def report_loop(dataset, files, **settings):
     """Returns the report of a loop with two workers, next to infeed over the files."""
     settings = {"num_workers": 2, **settings}
     rows = torch.utils.data.DataLoader(dataset, batch_size=4, **settings)
@@ -289,7 +289,7 @@ def reported(dataset, files, **settings):
 
 
 def own_folder(folder):
-    datasets = imported("torchvision.datasets")
+    datasets = import_or_skip("torchvision.datasets")
 
     class OwnFolder(datasets.ImageFolder):
         def __getitem__(self, n):
@@ -307,7 +307,7 @@ def own_dataset(folder):
             return len(self.paths)
 
         def __getitem__(self, n):
-            return to_slow_array(imported("PIL.Image").open(self.paths[n])), n
+            return to_slow_array(import_or_skip("PIL.Image").open(self.paths[n])), n
 
     return Photographs(), "Photographs.__getitem__"
 
@@ -319,25 +319,25 @@ def subset(folder):
 
 def own_loader(folder):
     """Returns a dataset of torchvision with a function that reads the files."""
-    datasets = imported("torchvision.datasets")
+    datasets = import_or_skip("torchvision.datasets")
 
-    def opened(path):
-        return imported("PIL.Image").open(path)
+    def open_image(path):
+        return import_or_skip("PIL.Image").open(path)
 
-    dataset = datasets.ImageFolder(folder, to_slow_array, loader=opened)
+    dataset = datasets.ImageFolder(folder, to_slow_array, loader=open_image)
     return dataset, "ImageFolder.__getitem__"
 
 
 def with_transform(folder):
-    library = imported("datasets")
+    library = import_or_skip("datasets")
 
-    def brightened(rows):
+    def brighten_rows(rows):
         return {"image": [to_slow_array(image) for image in rows["image"]]}
 
     paths = [str(path) for path in sorted(folder.rglob("*.png"))]
     table = library.Dataset.from_dict({"image": paths})
     table = table.cast_column("image", library.Image())
-    return table.with_transform(brightened), "brightened"
+    return table.with_transform(brighten_rows), "brighten_rows"
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_a_rate_over_files_is_conditional_if_adopt_calls_the_dataset(
     write_photographs(tmp_path)
     dataset, name = make(tmp_path)
 
-    report = reported(dataset, tmp_path)
+    report = report_loop(dataset, tmp_path)
 
     assert report.figures.calls.adopted.dataset == name
     assert report.to_dict()["calls"]["adopted"]["in_processes"] is False
@@ -369,10 +369,10 @@ def test_a_rate_over_files_is_conditional_if_adopt_calls_the_dataset(
 
 def test_a_rate_over_files_is_certain_if_a_source_replaces_the_dataset(tmp_path):
     write_photographs(tmp_path)
-    datasets = imported("torchvision.datasets")
+    datasets = import_or_skip("torchvision.datasets")
     dataset = datasets.ImageFolder(tmp_path, to_slow_array)
 
-    report = reported(dataset, tmp_path)
+    report = report_loop(dataset, tmp_path)
 
     adopted = report.figures.calls.adopted
     assert (adopted.dataset, adopted.in_processes) == (None, True)
@@ -386,12 +386,16 @@ def test_a_rate_over_files_is_certain_if_a_source_replaces_the_dataset(tmp_path)
 
 def test_a_step_of_a_library_that_infeed_does_not_have_counts_as_python(tmp_path):
     write_photographs(tmp_path)
-    datasets = imported("torchvision.datasets")
-    vision = imported("torchvision.transforms.v2")
-    augment = imported("timm.data.auto_augment").rand_augment_transform("rand-m5", {})
+    datasets = import_or_skip("torchvision.datasets")
+    vision = import_or_skip("torchvision.transforms.v2")
+    augment = import_or_skip("timm.data.auto_augment").rand_augment_transform(
+        "rand-m5", {}
+    )
     steps = [vision.Resize((32, 32)), augment, vision.ToImage()]
 
-    report = reported(datasets.ImageFolder(tmp_path, vision.Compose(steps)), tmp_path)
+    report = report_loop(
+        datasets.ImageFolder(tmp_path, vision.Compose(steps)), tmp_path
+    )
 
     kinds = {part.name: part.kind for part in report.figures.calls.parts}
     assert kinds["AugmentOp"] == "program"
@@ -403,7 +407,7 @@ def test_a_step_of_a_library_that_infeed_does_not_have_counts_as_python(tmp_path
 
 def test_the_measured_call_contains_the_steps_of_the_loader(tmp_path):
     write_photographs(tmp_path)
-    data = imported("timm.data")
+    data = import_or_skip("timm.data")
     loader = data.create_loader(
         data.create_dataset("", root=str(tmp_path), split="train", is_training=True),
         input_size=(3, 32, 32),
@@ -414,7 +418,7 @@ def test_the_measured_call_contains_the_steps_of_the_loader(tmp_path):
         device=torch.device("cpu"),
     )
 
-    adopted, _ = adopted_code(unwrapped(loader)[1], 2)
+    adopted, _ = adopted_code(unwrap(loader)[1], 2)
 
     names = "RandAugment, MaybePILToTensor, BatchNormalize, RandomErasing"
     assert adopted.steps.names == names
@@ -439,29 +443,29 @@ class Fail:
 
 def test_the_measured_call_of_a_step_that_sleeps_is_mostly_idle(tmp_path):
     write_photographs(tmp_path)
-    datasets = imported("torchvision.datasets")
-    vision = imported("torchvision.transforms.v2")
+    datasets = import_or_skip("torchvision.datasets")
+    vision = import_or_skip("torchvision.transforms.v2")
 
-    def adopted(step):
+    def adopt_step(step):
         steps = vision.Compose([vision.Resize((32, 32)), step, vision.ToImage()])
         return adopted_code(datasets.ImageFolder(tmp_path, steps), 2)[0]
 
-    asleep = adopted(Sleep()).steps
+    asleep = adopt_step(Sleep()).steps
 
     assert asleep.names == "Sleep, ToImage"
     assert asleep.wall_s - asleep.processor_s > 0.005
-    assert adopted(Fail()).steps is None
+    assert adopt_step(Fail()).steps is None
 
 
 def test_steps_that_no_process_can_load_have_the_fix_as_condition(
     tmp_path, monkeypatch
 ):
     write_photographs(tmp_path)
-    datasets = imported("torchvision.datasets")
+    datasets = import_or_skip("torchvision.datasets")
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
     dataset = datasets.ImageFolder(tmp_path, lambda image: to_slow_array(image))
 
-    report = reported(dataset, tmp_path)
+    report = report_loop(dataset, tmp_path)
 
     adopted = report.figures.calls.adopted
     assert (adopted.dataset, adopted.in_processes) == (None, False)
@@ -478,8 +482,8 @@ def test_a_dataset_that_infeed_reads_calls_no_code_and_writes_no_file(
     tmp_path, monkeypatch
 ):
     write_photographs(tmp_path)
-    datasets = imported("torchvision.datasets")
-    vision = imported("torchvision.transforms.v2")
+    datasets = import_or_skip("torchvision.datasets")
+    vision = import_or_skip("torchvision.transforms.v2")
     steps = vision.Compose([vision.ToImage(), vision.ToDtype(torch.float32, True)])
 
     found = adopted_code(datasets.ImageFolder(tmp_path, steps), 2)
@@ -493,7 +497,7 @@ def test_a_dataset_that_infeed_reads_calls_no_code_and_writes_no_file(
 
 
 def test_a_report_after_closing_predicts_the_rate_of_infeed(tmp_path):
-    image = imported("PIL.Image")
+    image = import_or_skip("PIL.Image")
     for n in range(8):
         image.new("RGB", (24, 24), (n, n, n)).save(tmp_path / f"{n}.png")
 

@@ -13,7 +13,7 @@ import threading
 import numpy as np
 import pytest
 from children import result_in_fork
-from gpu import Gpu, Taken, count, is_fake, report
+from gpu import Gpu, TakenBatch, count, is_fake, report
 from photos import ROWS, equal, pipeline_of
 from PIL import Image
 
@@ -57,14 +57,14 @@ def on_host(pipeline, epochs=1):
         return [{name: np.array(array) for name, array in b.items()} for b in batches]
 
 
-def fetched(gpu, batch, stream, names=FIELDS, handle=None):
+def fetch(gpu, batch, stream, names=FIELDS, handle=None):
     """Copies columns in the order of a stream.
 
     `handle` is the driver's stream if its number in DLPack differs.
     """
     found = {}
     for name in names:
-        taken = Taken(batch.array(name), stream)
+        taken = TakenBatch(batch.array(name), stream)
         found[name] = gpu.fetch(taken, handle or stream)
         taken.release()
     return found
@@ -76,8 +76,8 @@ def late(gpu, batch, stream, handle=None):
     """
     places = {}
     for name in FIELDS:
-        taken = Taken(batch.array(name), stream)
-        places[name] = gpu.pinned(taken.shape, taken.dtype)
+        taken = TakenBatch(batch.array(name), stream)
+        places[name] = gpu.pinned_array(taken.shape, taken.dtype)
         gpu.fetch(taken, handle or stream, places[name])
         taken.release()
     return places
@@ -90,7 +90,7 @@ def test_a_gpu_has_the_bits_of_the_host(gpu, classification, placement, dtype):
     wanted = on_host(pipeline)
     stream = gpu.stream()
     with pipeline.open(device="cuda:0", placement=placement) as loader:
-        assert equal([fetched(gpu, batch, stream) for batch in loader], wanted)
+        assert equal([fetch(gpu, batch, stream) for batch in loader], wanted)
         # The first batches of the next epoch are in flight.
         assert loader.stats()["device"]["batches"] >= STEPS
     gpu.end(stream)
@@ -113,7 +113,7 @@ def test_masks_are_expanded_on_the_gpu(gpu, segmentation, kind):
     stream = gpu.stream()
     fields = ("image", "mask")
     with pipeline.open(device="cuda:0") as loader:
-        assert equal([fetched(gpu, b, stream, fields) for b in loader], wanted)
+        assert equal([fetch(gpu, b, stream, fields) for b in loader], wanted)
         sent = loader.stats()["device"]
     # One uint8 per channel and pixel, and labels that are already wide.
     assert sent["bytes"] <= 4 * 16 * 20 * (3 + 1) * sent["batches"]
@@ -152,7 +152,7 @@ def test_a_consumer_without_synchronization_gets_complete_batches(gpu, photos):
     wanted = on_host(photos)
     with photos.open(device="cuda:0", slots=2) as loader:
         # To pageable memory; the host waits for these copies.
-        found = [fetched(gpu, batch, -1, handle=1) for batch in loader]
+        found = [fetch(gpu, batch, -1, handle=1) for batch in loader]
         assert equal(found, wanted)
 
 
@@ -162,10 +162,10 @@ def test_a_second_stream_that_reads_a_batch_is_named(gpu, photos):
     into = []
     with photos.open(device="cuda:0", slots=2) as loader:
         for batch in (b for _ in range(2) for b in loader):
-            taken = Taken(batch.array("image"), first)
+            taken = TakenBatch(batch.array("image"), first)
             gpu.wait(first)
             batch.record_stream(second)
-            place = gpu.pinned(taken.shape, taken.dtype)
+            place = gpu.pinned_array(taken.shape, taken.dtype)
             gpu.fetch(taken, second, place)
             into.append({"image": place})
             taken.release()
@@ -183,7 +183,7 @@ def test_kept_batches_do_not_change_and_outlive_their_loader(gpu, photos):
     with photos.open(device="cuda:0", slots=2) as loader:
         kept = list(loader)
         assert loader.stats()["device"]["overflow"] > 0
-    assert equal([fetched(gpu, batch, stream) for batch in kept], wanted)
+    assert equal([fetch(gpu, batch, stream) for batch in kept], wanted)
     del kept
     gpu.end(stream)
 
@@ -221,7 +221,7 @@ def test_several_gpus_have_their_rows_of_every_batch(two, photos):
             halves = []
             for gpu, part, stream in zip(gpus, parts, streams, strict=True):
                 gpu.use()
-                halves.append(fetched(gpu, part, stream))
+                halves.append(fetch(gpu, part, stream))
             joined = {n: np.concatenate([half[n] for half in halves]) for n in FIELDS}
             found.append(joined)
     assert equal(found, wanted)
@@ -245,7 +245,7 @@ def test_tensors_at_fixed_addresses_are_filled(gpu, photos):
             assert loader.next_into(tensors, stream=stream).samples == ROWS
             one = {}
             for name, tensor in tensors.items():
-                one[name] = gpu.pinned(tensor.shape, tensor.dtype)
+                one[name] = gpu.pinned_array(tensor.shape, tensor.dtype)
                 gpu.fetch(tensor, stream, one[name])
             found.append(one)
         gpu.wait(stream)
@@ -274,7 +274,10 @@ def test_a_capture_of_another_thread_stays_valid(gpu, photos):
     stream, captured = gpu.stream(), gpu.stream()
     # Drivers pin no memory during a capture.
     found = [
-        {name: gpu.pinned(array.shape, array.dtype) for name, array in batch.items()}
+        {
+            name: gpu.pinned_array(array.shape, array.dtype)
+            for name, array in batch.items()
+        }
         for batch in wanted
     ]
     with photos.open(device="cuda:0", slots=2) as loader:
@@ -284,7 +287,7 @@ def test_a_capture_of_another_thread_stays_valid(gpu, photos):
             gpu.use()
             for batch, places in zip(loader, found, strict=True):
                 for name, place in places.items():
-                    taken = Taken(batch.array(name), stream)
+                    taken = TakenBatch(batch.array(name), stream)
                     gpu.fetch(taken, stream, place)
                     taken.release()
 
@@ -304,7 +307,7 @@ def test_a_batch_is_not_taken_into_a_graph(gpu, photos):
         batch = next(iter(loader))
         gpu.begin_capture(captured)
         with pytest.raises(infeed.InfeedError, match="captured into a CUDA graph"):
-            Taken(batch.array("image"), captured)
+            TakenBatch(batch.array("image"), captured)
         gpu.end_capture(captured)
         del batch
     gpu.end(captured)
@@ -315,7 +318,7 @@ def test_the_clock_of_the_gpu_measures_the_wait_of_a_stream(gpu, photos):
     with photos.open(device="cuda:0", slots=2) as loader:
         loader._stream = lambda: stream
         for batch in loader:
-            fetched(gpu, batch, stream)
+            fetch(gpu, batch, stream)
         sent = loader.stats()["device"]
     assert sent["gap_batches"] > 0
     assert sent["gap_s"] >= 0
@@ -327,7 +330,7 @@ def test_a_child_of_a_fork_has_no_gpu(gpu, photos):
     with photos.open(device="cuda:0") as loader:
         array = next(iter(loader)).array("image")
         assert "fork" in result_in_fork(lambda: loader._core.next_parts([]))
-        assert "fork" in result_in_fork(lambda: Taken(array, 1))
+        assert "fork" in result_in_fork(lambda: TakenBatch(array, 1))
         assert "fork" in result_in_fork(lambda: photos.open(device="cuda:0"))
 
 
@@ -336,11 +339,11 @@ def test_a_state_resumes_on_the_gpu_and_on_the_host(gpu, photos):
     stream = gpu.stream()
     with photos.open(device="cuda:0") as loader:
         steps = iter(loader)
-        found = [fetched(gpu, next(steps), stream) for _ in range(3)]
+        found = [fetch(gpu, next(steps), stream) for _ in range(3)]
         state = loader.state_dict()
     with photos.open(device="cuda:0") as loader:
         loader.load_state_dict(state)
-        found += [fetched(gpu, batch, stream) for batch in loader]
+        found += [fetch(gpu, batch, stream) for batch in loader]
     assert equal(found, wanted)
     with photos.open() as loader:
         loader.load_state_dict(state)
@@ -382,7 +385,7 @@ def test_jpegs_are_decoded_on_the_gpu(decoder, gpu, plain, decode):
     wanted = on_host(plain)
     stream = gpu.stream()
     with plain.open(device="cuda:0", decode=decode) as loader:
-        found = [fetched(gpu, batch, stream) for batch in loader]
+        found = [fetch(gpu, batch, stream) for batch in loader]
         sent = loader.stats()["device"]
     share = sent["jpegs"] / (ROWS * sent["batches"])
     # The last batch of an epoch has two rows.
@@ -424,7 +427,7 @@ def test_the_host_decodes_files_that_the_gpu_cannot(
     stream = gpu.stream()
     with pipeline.open(device="cuda:0", decode="gpu", on_error="substitute") as loader:
         (batch,) = loader
-        found = fetched(gpu, batch, stream)
+        found = fetch(gpu, batch, stream)
         assert len(loader.bad_records) == 1
         assert "4.jpg" in str(loader.bad_records)
         del batch

@@ -38,7 +38,7 @@ GENEROUS_S = 90
 AGAIN = """
 import json, sys
 import ray, infeed.ray
-from fed_by_ray import Trainer, pipeline
+from feed_by_ray import Trainer, pipeline
 
 photos, address, state = sys.argv[1:]
 ray.init(address=address, log_to_driver=False)
@@ -55,25 +55,25 @@ print(json.dumps(trainer.report()))
 WITH_FUNCTION = """
 import json, sys
 import ray, infeed.ray
-import fed_by_ray
-from fed_by_ray import SENT, Trainer, pipeline
+import feed_by_ray
+from feed_by_ray import SENT, Trainer, pipeline
 
 photos, address, reported = sys.argv[1:]
 sys.path.append(SENT)
-import fed_steps
+import feeder_steps
 
-fed_by_ray.hear()
+feed_by_ray.collect_messages()
 env = None if reported else {"working_dir": SENT}
 ray.init(address=address, log_to_driver=False, runtime_env=env)
-made = pipeline(photos).python(fed_steps.speckled)
+made = pipeline(photos).python(feeder_steps.add_noise)
 feeders = infeed.ray.Feeders(num=1, local="help" if reported else "fallback", workers=1)
 trainer = Trainer(made, feeders)
 if reported:
-    trainer.until(lambda _: fed_by_ray.lines(reported))
+    trainer.until(lambda _: feed_by_ray.lines(reported))
 else:
-    trainer.until(fed_by_ray.all_feed)
+    trainer.until(feed_by_ray.all_feed)
 trainer.finish()
-print(json.dumps(trainer.report(reported=fed_by_ray.lines(reported))))
+print(json.dumps(trainer.report(reported=feed_by_ray.lines(reported))))
 """
 
 
@@ -92,7 +92,7 @@ class Trainer:
         self.loader = made.open(workers=feeders, **options)
         self.opened_s = time.monotonic() - begun
         self.batches = (batch for _ in iter(int, 1) for batch in self.loader)
-        self.found, self.met = [], True
+        self.found, self.in_time = [], True
 
     def step(self):
         """Takes the next batch; stores its records, and a hash of its bytes."""
@@ -109,7 +109,7 @@ class Trainer:
         begun = time.monotonic()
         while not what(self.feeders()):
             if time.monotonic() - begun > GENEROUS_S:
-                self.met = False
+                self.in_time = False
                 return
             self.step()
             time.sleep(0.02)
@@ -122,7 +122,7 @@ class Trainer:
         self.loader.close()
 
     def report(self, **more):
-        own = {"found": self.found, "met": self.met, "feeders": self.last}
+        own = {"found": self.found, "in_time": self.in_time, "feeders": self.last}
         return own | {"opened_s": self.opened_s} | more
 
 
@@ -130,7 +130,7 @@ def all_feed(each):
     return all(feeder["batches"] > 1 for feeder in each)
 
 
-def killed(made, cluster, nodes, count, dice):
+def kill_nodes(made, cluster, nodes, count, dice):
     """A run that loses some nodes at a step, after all nodes feed it."""
     local = dice.choice(["help", "fallback"])
     trainer = Trainer(made, infeed.ray.Feeders(num=3, local=local, workers=1))
@@ -147,7 +147,7 @@ def killed(made, cluster, nodes, count, dice):
     pause, begun = 0.0, time.monotonic()
     gone = {node.node_id for node in victims}
 
-    def seen():
+    def all_lost():
         lost = {f["node"] for f in trainer.feeders() if f["lost"]}
         return lost >= gone
 
@@ -155,10 +155,10 @@ def killed(made, cluster, nodes, count, dice):
         last = time.monotonic()
         trainer.step()
         pause = max(pause, time.monotonic() - last)
-        if after > 40 and (seen() or time.monotonic() - begun > GENEROUS_S):
+        if after > 40 and (all_lost() or time.monotonic() - begun > GENEROUS_S):
             break
         time.sleep(0.02)
-    lost = seen()
+    lost = all_lost()
     trainer.finish()
     for thread in threads:
         thread.join()
@@ -166,7 +166,7 @@ def killed(made, cluster, nodes, count, dice):
     return trainer.report(pause_s=pause, seen=lost, local=local)
 
 
-def restarted(made):
+def restart_feeder(made):
     """A feeder whose process is killed: Ray restarts it, and the trainer finds it."""
     with infeed.ray.Feeders(num=1, local="fallback", workers=1) as feeders:
         trainer = Trainer(made, feeders)
@@ -194,7 +194,7 @@ def several(photos):
     made = {seed: pipeline(photos, seed) for seed in [3, *range(10, 20)]}
     with infeed.ray.Feeders(num=1, local="fallback", workers=1) as feeders:
 
-        def served():
+        def served_seeds():
             keys = feeders._actor(0).__ray_call__.remote(lambda own: list(own._served))
             descriptions = [description for description, _ in ray.get(keys)]
             return [seed for seed in made if made[seed]._json() in descriptions]
@@ -204,12 +204,12 @@ def several(photos):
             passing.until(all_feed)
             passing.loader.close()
             stays.step()
-            return passing.met, seed, served()
+            return passing.in_time, seed, served_seeds()
 
         stays = Trainer(made[3], feeders)
         stays.until(all_feed)
         passed = [feed(seed) for seed in range(10, 20)]
-        dropped = sorted(made.keys() - served())
+        dropped = sorted(made.keys() - served_seeds())
         again = feed(dropped[0])
         stays.finish()
     return stays.report(passed=passed, dropped=dropped, again=again)
@@ -230,7 +230,7 @@ def ranks(photos):
         return ray.get([rank.remote(photos, feeders, number) for number in range(2)])
 
 
-def resumed(photos, address):
+def resume_trainer(photos, address):
     """A trainer that ends, and another one from its state."""
     feeders = infeed.ray.Feeders(num=1, name="lasting", local="fallback", workers=1)
     trainer = Trainer(pipeline(photos), feeders)
@@ -275,32 +275,32 @@ def other(photos, meant, part):
     return trainer.report(reported=lines(part))
 
 
-def closed(made):
+def close_loaders(made):
     """Feeders that still run while a loader uses them, and after the last loader."""
     feeders = infeed.ray.Feeders(num=2, memory="200 MB", workers=1)
     trainer, second = Trainer(made, feeders), Trainer(made, feeders)
     trainer.until(all_feed)
     second.finish()
     time.sleep(1)
-    kept = left(trainer.feeders())
+    kept = open_hosts(trainer.feeders())
     trainer.finish()
-    after = left(trainer.last, wait=True)
+    after = open_hosts(trainer.last, wait=True)
     # They start again with the next loader, which is not closed here.
     third = Trainer(made, feeders)
     third.until(all_feed)
-    again, was_fed_again = third.feeders(), third.met
+    again, feeds_again = third.feeders(), third.in_time
     del third
     gc.collect()
     threads = [t.name for t in threading.enumerate() if t.name == "infeed-ray"]
     return trainer.report(
         kept=len(kept),
-        left=after + left(again, wait=True),
-        again=was_fed_again,
+        left=after + open_hosts(again, wait=True),
+        again=feeds_again,
         threads=threads,
     )
 
 
-def ended(made):
+def end_feeders(made):
     """A run whose feeders are ended while it uses them."""
     before = len(LOGGED.texts)
     feeders = infeed.ray.Feeders(num=1, local="fallback", workers=1).start()
@@ -312,7 +312,7 @@ def ended(made):
     return trainer.report(reported=LOGGED.texts[before:])
 
 
-def left(feeders, wait=False):
+def open_hosts(feeders, wait=False):
     """Returns the addresses that accept connections; can wait until none does."""
     begun = time.monotonic()
     while True:
@@ -345,7 +345,7 @@ class Lines(logging.Handler):
 LOGGED = Lines()
 
 
-def hear():
+def collect_messages():
     """Collects log messages from now on."""
     logging.getLogger("infeed").addHandler(LOGGED)
 
@@ -356,7 +356,7 @@ def lines(part):
 
 def main():
     photos, seed = sys.argv[1:]
-    hear()
+    collect_messages()
     dice = random.Random(int(seed))
     cluster = Cluster(initialize_head=True, head_node_args=SIZE | {"num_cpus": 0})
     nodes = [cluster.add_node(**SIZE) for _ in range(2)]
@@ -375,17 +375,17 @@ def main():
     did("unplaceable", unplaceable(made))
     did("refused", other(photos, pipeline(photos, seed=4), "`seed` differs"))
     did("without data", other(photos, pipeline("/missing"), "/missing"))
-    did("closed", closed(made))
-    did("ended", ended(made))
-    did("restarted", restarted(made))
+    did("closed", close_loaders(made))
+    did("ended", end_feeders(made))
+    did("restarted", restart_feeder(made))
     did("several", several(photos))
     did("ranks", ranks(photos))
-    did("resumed", resumed(photos, cluster.address))
+    did("resumed", resume_trainer(photos, cluster.address))
     with_function = (WITH_FUNCTION, photos, cluster.address)
     did("function", driver(*with_function, ""))
     did("function not there", driver(*with_function, "cannot import"))
     for count in range(3):
-        did(f"killed {count}", killed(made, cluster, nodes, count, dice))
+        did(f"killed {count}", kill_nodes(made, cluster, nodes, count, dice))
     print(json.dumps(found))
     ray.shutdown()
     cluster.shutdown()

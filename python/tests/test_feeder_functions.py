@@ -24,11 +24,11 @@ def photographs(data) -> infeed.Pipeline:
     return made.transform(T.RandomResizedCrop(16)).batch(5)
 
 
-def fed(host: str, local="fallback") -> infeed.Feeders:
+def start_feeders(host: str, local="fallback") -> infeed.Feeders:
     return infeed.Feeders([host], token=TOKEN, local=local, workers=1, deadline=60)
 
 
-def delivered(loader: infeed.Loader, epochs: int = 2) -> list[tuple]:
+def batch_contents(loader: infeed.Loader, epochs: int = 2) -> list[tuple]:
     """Returns fields and bytes of all batches."""
     return [
         (batch.records, [(name, batch[name].tobytes()) for name in [*batch.keys()]])
@@ -37,27 +37,27 @@ def delivered(loader: infeed.Loader, epochs: int = 2) -> list[tuple]:
     ]
 
 
-def reported(loader: infeed.Loader) -> dict:
+def feeder_stats(loader: infeed.Loader) -> dict:
     (feeder,) = loader.stats()["feeders"]
     return feeder
 
 
 @pytest.mark.parametrize("processes", [0, 2])
-@pytest.mark.parametrize("function", [steps.halved, steps.noisy, steps.keyed])
+@pytest.mark.parametrize("function", [steps.halve, steps.noisy, steps.keyword_noise])
 def test_a_feeder_makes_the_batches_of_this_process(
     classification, tmp_path, function, processes
 ):
     pipeline = photographs(classification).python(function, processes=processes)
     with pipeline.open(workers=1) as loader:
-        expected = delivered(loader)
+        expected = batch_contents(loader)
 
     with (
         feeding(pipeline, tmp_path, HERE) as (host, _),
-        pipeline.open(workers=fed(host)) as loader,
+        pipeline.open(workers=start_feeders(host)) as loader,
     ):
-        assert delivered(loader) == expected
-        assert reported(loader)["batches"] > 0
-        assert reported(loader)["declined"] == 0
+        assert batch_contents(loader) == expected
+        assert feeder_stats(loader)["batches"] > 0
+        assert feeder_stats(loader)["declined"] == 0
 
 
 def test_functions_on_batches_run_in_the_trainer_and_need_no_module(
@@ -66,22 +66,22 @@ def test_functions_on_batches_run_in_the_trainer_and_need_no_module(
     rows = photographs(classification)
     last = {"seen": 0}
 
-    def counted(batch):
+    def count_calls(batch):
         last["seen"] += 1
         return {"sum": batch["image"].sum(axis=(1, 2, 3), dtype=np.float64)}
 
-    pipeline = rows.python_batch(steps.mixed).python_batch(counted)
+    pipeline = rows.python_batch(steps.mix).python_batch(count_calls)
     with pipeline.open(workers=1) as loader:
-        expected = delivered(loader)
+        expected = batch_contents(loader)
     last["seen"] = 0
 
     # The feeder's file has no functions, and the feeder finds no modules.
     with (
         feeding(rows, tmp_path) as (host, _),
-        pipeline.open(workers=fed(host)) as loader,
+        pipeline.open(workers=start_feeders(host)) as loader,
     ):
-        assert delivered(loader) == expected
-        assert reported(loader)["batches"] > 0
+        assert batch_contents(loader) == expected
+        assert feeder_stats(loader)["batches"] > 0
     assert last["seen"] >= len(expected)
 
 
@@ -91,18 +91,18 @@ def test_an_error_on_a_feeder_equals_the_local_error(tmp_path):
     pipeline = infeed.Pipeline(sources.Memory(x=arrays)).batch(8)
     pipeline = pipeline.python(steps.picky, output={"x": "int64"})
 
-    def met(workers) -> tuple:
+    def results_with(workers) -> tuple:
         with pipeline.open(workers=workers, on_error="substitute") as loader:
-            batches, bad = delivered(loader), loader.bad_records
+            batches, bad = batch_contents(loader), loader.bad_records
         with (
             pipeline.open(workers=workers) as loader,
             pytest.raises(infeed.errors.FunctionError, match="is odd") as raised,
         ):
-            delivered(loader)
+            batch_contents(loader)
         return batches, bad, str(raised.value), raised.value.__notes__
 
     with feeding(pipeline, tmp_path, HERE) as (host, _):
-        assert met(fed(host)) == met(1)
+        assert results_with(start_feeders(host)) == results_with(1)
 
 
 def test_a_function_whose_file_differs_raises_with_both_hashes(
@@ -119,7 +119,7 @@ def test_a_function_whose_file_differs_raises_with_both_hashes(
     with feeding(pipeline, tmp_path, other) as (host, _):
         refused = f"`functions` differs: {found} at the trainer, {found} at the feeder"
         with pytest.raises(infeed.ConfigError, match=refused):
-            pipeline.open(workers=fed(host))
+            pipeline.open(workers=start_feeders(host))
 
 
 def test_a_feeder_that_cannot_import_a_function_ends_with_the_reason(
@@ -145,7 +145,7 @@ def test_functions_that_feeders_cannot_import_raise_with_a_fix(classification):
     rows = photographs(classification)
     feeders = infeed.Feeders(["127.0.0.1:1"], token=TOKEN)
 
-    for function in (lambda sample: sample, functools.partial(steps.halved)):
+    for function in (lambda sample: sample, functools.partial(steps.halve)):
         with pytest.raises(
             infeed.ConfigError, match="define it with `def` in a module"
         ):

@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def speckled(sample, rng):
+def add_noise(sample, rng):
     """Adds noise to an image, drawn for each sample."""
     image = sample["image"]
     noise = rng.integers(0, 8, image.shape, dtype=np.uint8)

@@ -17,7 +17,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 framework_test = [pytest.mark.frameworks, pytest.mark.filterwarnings("ignore")]
 
 
-def needed(name: str) -> None:
+def require(name: str) -> None:
     """Skips the test or file that calls it if module `name` is not installed.
 
     Does not import the module.
@@ -26,7 +26,7 @@ def needed(name: str) -> None:
         _skip(name)
 
 
-def imported(name: str) -> ModuleType:
+def import_or_skip(name: str) -> ModuleType:
     """Imports module `name`; skips the calling test or file if a framework is not
     installed: the module itself, or one that it imports.
     """
