@@ -12,17 +12,41 @@ import pytest
 import infeed
 from infeed import sources
 from infeed import transforms as T
-from infeed.watching import sampler
+from infeed.watching import loop, sampler
 from infeed.watching.batch_sizes import stacked_samples
 from infeed.watching.durations import Durations
 from infeed.watching.processor import _quotas_of
 
 
-def batches(count: int = 40, rows: int = 4, pause_s: float = 0.0):
+class SimulatedClock:
+    """Time of a loop, which passes in ``sleep`` alone."""
+
+    def __init__(self):
+        self.now_s = 0.0
+
+    def sleep(self, pause_s: float) -> None:
+        self.now_s += pause_s
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+    def thread_time(self) -> float:
+        return 0.0
+
+
+@pytest.fixture
+def clock(monkeypatch) -> SimulatedClock:
+    """The clock of loops that are watched without the lock."""
+    clock = SimulatedClock()
+    monkeypatch.setattr(loop, "time", clock)
+    return clock
+
+
+def batches(count: int = 40, rows: int = 4, pause_s: float = 0.0, sleep=time.sleep):
     """Yields arrays after a pause, like a loader that reads slowly."""
     for _ in range(count):
         if pause_s:
-            time.sleep(pause_s)
+            sleep(pause_s)
         yield np.ones((rows, 2), np.float32)
 
 
@@ -33,72 +57,45 @@ def spin(seconds: float) -> None:
         pass
 
 
-def compute(rounds: int = 200_000) -> None:
-    """Does a fixed amount of work."""
-    for _ in range(rounds):
-        pass
-
-
-class Spinning:
-    """A loader whose threads hold the lock during an epoch."""
-
-    def __iter__(self):
-        stop = threading.Event()
-
-        def work():
-            while not stop.is_set():
-                sum(range(100))
-
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        try:
-            yield from batches(60)
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
-
-
 def watcher_threads() -> list[threading.Thread]:
     return [t for t in threading.enumerate() if t.name == "infeed-watch"]
 
 
-def test_a_slow_loader_is_the_limit_with_its_share_of_waiting():
-    watch = infeed.watch(batches(pause_s=0.02))
+def test_a_slow_loader_is_the_limit_with_its_share_of_waiting(clock):
+    watch = infeed.watch(batches(pause_s=0.02, sleep=clock.sleep), lock=False)
 
     for _ in watch:
-        time.sleep(0.002)
+        clock.sleep(0.002)
 
     report = watch.report()
     assert report.verdict.limit == "loader"
     assert report.verdict.next_limit == "step"
-    assert report.figures.waiting > 0.6
+    assert report.figures.waiting == pytest.approx(0.02 / 0.022, rel=0.01)
     assert report.figures.samples == 160
     assert str(report).startswith("the loader limits this run: the loop waited")
 
 
-def test_a_slow_step_limits_if_batches_are_ready():
-    watch = infeed.watch(batches())
+def test_a_slow_step_limits_if_batches_are_ready(clock):
+    watch = infeed.watch(batches(), lock=False)
 
     for _ in watch:
-        time.sleep(0.03)
+        clock.sleep(0.03)
 
     report = watch.report()
     assert report.verdict.limit == "step"
-    assert report.figures.waiting < 0.05
+    assert report.figures.waiting == 0
     assert report.verdict.rate == pytest.approx(report.figures.rate)
     assert any("more workers" in line for line in report.verdict.not_worth)
 
 
-def test_a_short_wait_for_a_loader_with_room_is_no_tie():
-    watch = infeed.watch(batches(pause_s=0.001))
+def test_a_short_wait_for_a_loader_with_room_is_no_tie(clock):
+    watch = infeed.watch(batches(pause_s=0.001, sleep=clock.sleep), lock=False)
 
     for _ in watch:
-        time.sleep(0.05)
+        clock.sleep(0.05)
 
     report = watch.report()
-    assert 0.01 < report.figures.waiting < 0.05
+    assert report.figures.waiting == pytest.approx(1 / 51, rel=0.05)
     assert report.verdict.limit == "step"
     assert not report.verdict.tie
     assert "step limits" in str(report)
@@ -119,15 +116,15 @@ def test_a_loader_that_computes_in_python_limits_by_the_lock():
     assert report.figures.lock.waiting > 0.6
 
 
-def test_threads_that_hold_the_lock_slow_the_step():
-    watch = infeed.watch(Spinning(), ceiling=20)
+def test_a_step_that_takes_less_time_alone_is_slowed_by_the_loader(clock):
+    watch = infeed.watch(batches(40), ceiling=20, lock=False)
 
-    for _ in watch:
-        compute()
+    for number, _ in enumerate(watch):
+        clock.sleep(0.03 if number < 40 else 0.02)
 
     report = watch.report()
-    assert report.verdict.limit in ("python", "interference")
-    assert report.figures.slowed > 0.2
+    assert report.verdict.limit == "interference"
+    assert report.figures.slowed == pytest.approx(0.5)
     assert "alone" in report.verdict.claim
 
 
@@ -267,22 +264,22 @@ def test_the_ceiling_repeats_the_last_batch_of_the_first_epoch_on_request():
     assert figures.samples == 16
 
 
-def test_the_ceiling_of_a_step_is_measured_outside_the_loop():
-    watch = infeed.watch(batches())
+def test_the_ceiling_of_a_step_is_measured_outside_the_loop(clock):
+    watch = infeed.watch(batches(), lock=False)
     for number, _ in enumerate(watch):
-        time.sleep(0.002)
+        clock.sleep(0.002)
         if number == 5:
             break
     seen = []
 
     def step(batch):
         seen.append(batch.shape)
-        time.sleep(0.005)
+        clock.sleep(0.005)
 
     alone = watch.ceiling(step, batches=8)
 
     assert alone.step.count == 8
-    assert alone.step.p50_s >= 0.005
+    assert alone.step.p50_s == pytest.approx(0.005)
     assert len(seen) > 8
     assert set(seen) == {(4, 2)}
     assert watch.report().figures.alone is alone
@@ -363,10 +360,10 @@ def test_samples_are_counted_by_the_given_batch_size():
     assert watch.report().figures.samples == 3
 
 
-def test_rates_are_batches_where_samples_cannot_be_counted():
-    watch = infeed.watch(range(10))
+def test_rates_are_batches_where_samples_cannot_be_counted(clock):
+    watch = infeed.watch(range(10), lock=False)
     for _ in watch:
-        time.sleep(0.001)
+        clock.sleep(0.001)
 
     assert watch.report().figures.unit == "batches/s"
     assert "batches/s" in str(watch.report())
