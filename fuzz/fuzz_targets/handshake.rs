@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use infeed_feed::wire::VERSION;
 use infeed_feed::wire::channel::UNENCRYPTED;
 use infeed_feed::wire::frame::{self, Kind};
-use infeed_feed::wire::hello::{Fact, Hello, difference, greet, meet_trainer};
+use infeed_feed::wire::hello::{Fact, Hello, difference, greet, accept_trainer};
 use infeed_feed::wire::token::Token;
 use libfuzzer_sys::fuzz_target;
 
@@ -29,7 +29,7 @@ impl Write for Peer<'_> {
     }
 }
 
-const KINDS: [Kind; 4] = [Kind::Hello, Kind::Welcome, Kind::Refused, Kind::Ask];
+const KINDS: [Kind; 4] = [Kind::Hello, Kind::Welcome, Kind::Refused, Kind::Request];
 
 /// A greeting of this version, and a whole frame.
 fn greeting(kind: Kind, body: &[u8]) -> Vec<u8> {
@@ -48,10 +48,10 @@ fuzz_target!(|bytes: &[u8]| {
     let token = Token::new("0123456789abcdef0123456789abcdef").expect("a token");
     let own = Hello::decode(&[0; 52]).expect("a hello without facts");
     for sent in [bytes, &whole] {
-        let met = meet_trainer(Peer(sent), &token, UNENCRYPTED);
-        assert!(met.is_err(), "a trainer without the token");
-        let met = greet(Peer(sent), &token, UNENCRYPTED, &own, || ());
-        assert!(met.is_err(), "a feeder without the token");
+        let peer = accept_trainer(Peer(sent), &token, UNENCRYPTED);
+        assert!(peer.is_err(), "a trainer without the token");
+        let peer = greet(Peer(sent), &token, UNENCRYPTED, &own, || ());
+        assert!(peer.is_err(), "a feeder without the token");
     }
     let Ok(hello) = Hello::decode(rest) else {
         return;

@@ -31,14 +31,14 @@ fn init() -> c_uint {
 
 #[test]
 fn each_thread_has_a_separate_driver_log_and_failures() {
-    let (retained, looked) = (Barrier::new(2), Barrier::new(2));
+    let (retained, checked) = (Barrier::new(2), Barrier::new(2));
     thread::scope(|scope| {
         scope.spawn(|| {
             testing::start();
             testing::fail("cuInit", 100);
             assert_eq!((init(), retain(0), retain(1)), (100, 0, 0));
             retained.wait();
-            looked.wait();
+            checked.wait();
             assert_eq!(testing::live("contexts"), 2);
             assert_eq!(testing::calls().len(), 2);
         });
@@ -47,7 +47,7 @@ fn each_thread_has_a_separate_driver_log_and_failures() {
         assert_eq!(testing::live("contexts"), 0);
         assert_eq!(testing::calls(), []);
         assert_eq!(init(), 0);
-        looked.wait();
+        checked.wait();
     });
 }
 

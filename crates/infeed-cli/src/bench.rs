@@ -154,7 +154,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let feed = target
         .pipeline
         .open_any(&args.device, args.placement.into(), SLOTS, &[], &options)
-        .map_err(|error| CliError::failed(&error))?;
+        .map_err(|error| CliError::from_error(&error))?;
     let loader = feed.loader();
     if target.guessed && !args.json {
         print_err!(
@@ -183,15 +183,15 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 
 /// Returns the default pipeline, if the target is no pipeline file, and the plan.
 fn plan(target: &Target, loader: &Loader) -> Result<String, CliError> {
-    let failed = |error: infeed::Error| CliError::failed(&error);
+    let failed = |error: infeed::Error| CliError::from_error(&error);
     let stats = loader.stats().map_err(failed)?;
     let mut text = String::new();
     if target.guessed {
-        text += &format!("\ndefault pipeline\n{}", indented(&target.text()));
+        text += &format!("\ndefault pipeline\n{}", indent(&target.text()));
     }
     text += &format!(
         "\nplan\n{}  {} records, {} workers, {} I/O threads, {} for batches\n",
-        indented(&loader.plan().map_err(failed)?),
+        indent(&loader.plan().map_err(failed)?),
         loader.source().map_err(failed)?.len(),
         stats.workers,
         stats.readers,
@@ -200,7 +200,7 @@ fn plan(target: &Target, loader: &Loader) -> Result<String, CliError> {
     Ok(text)
 }
 
-fn indented(text: &str) -> String {
+fn indent(text: &str) -> String {
     text.lines().map(|line| format!("  {line}\n")).collect()
 }
 
@@ -227,7 +227,7 @@ fn measure(
     let first_ring = feed.on_device().map(DeviceLoader::ring);
     let watch = first_ring.and_then(|ring| UtilisationMonitor::over(ring.device()));
     let interrupted = loop {
-        if interrupt::asked() {
+        if interrupt::is_requested() {
             break true;
         }
         let done = args.epochs.is_some_and(|wanted| epochs >= wanted)
@@ -235,13 +235,13 @@ fn measure(
         if done {
             break false;
         }
-        let asked = Instant::now();
+        let begun = Instant::now();
         let got = feed.next_within(POLL_INTERVAL, &[]).and_then(|step| {
             step.synchronize()?;
             Ok(step)
         });
         if first.is_some() {
-            wait += asked.elapsed();
+            wait += begun.elapsed();
         }
         match got {
             Ok(step @ (AnyStep::Host(_) | AnyStep::Device(_))) => {
@@ -271,7 +271,7 @@ fn measure(
     };
     progress.finish_and_clear();
     let utilisation = watch.and_then(UtilisationMonitor::end);
-    let failed = |error: infeed::Error| CliError::failed(&error);
+    let failed = |error: infeed::Error| CliError::from_error(&error);
     let stats = feed.loader().stats().map_err(failed)?;
     let since_first = first
         .as_ref()
@@ -290,7 +290,7 @@ fn measure(
         // If a device failed, `failure` reports it.
         sent: feed.device_total().ok().flatten(),
         utilisation,
-        placed: feed.placed(),
+        placed: feed.placement(),
     };
     Ok((measured, failure))
 }

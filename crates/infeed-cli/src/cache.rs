@@ -131,7 +131,7 @@ fn with_progress<T>(
     let result = work(&mut |done, all| {
         progress.set_length(all);
         progress.set_position(done);
-        !interrupt::asked()
+        !interrupt::is_requested()
     });
     progress.finish_and_clear();
     result.map_err(|error| {

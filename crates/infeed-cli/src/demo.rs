@@ -62,10 +62,14 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         args.folder.join("report.html"),
     );
     for step in steps(&data, &sheet, &report, args.seconds) {
-        if interrupt::asked() {
+        if interrupt::is_requested() {
             return Err(CliError::Failed("interrupted".to_owned()));
         }
-        putln!("\n== {}\n$ infeed {}\n", step.title, shown(&step.args))?;
+        putln!(
+            "\n== {}\n$ infeed {}\n",
+            step.title,
+            shell_command(&step.args)
+        )?;
         (step.run)(&step.args)?;
     }
     putln!("\n== Results")?;
@@ -105,7 +109,7 @@ fn pictures(folder: &Path, count: u64) -> Result<PathBuf, CliError> {
     let command = ["sample", "classification"].map(OsString::from);
     let options = ["--count", &number].map(OsString::from);
     let args = [&command[..], &[photos.clone().into()], &options].concat();
-    putln!("== Generated pictures\n$ infeed {}\n", shown(&args))?;
+    putln!("== Generated pictures\n$ infeed {}\n", shell_command(&args))?;
     let dataset = Classification {
         count,
         classes: 10,
@@ -157,7 +161,7 @@ fn parse<A: Parser>(args: &[OsString]) -> Result<A, CliError> {
 }
 
 /// Returns arguments as a shell takes them.
-fn shown(args: &[OsString]) -> String {
+fn shell_command(args: &[OsString]) -> String {
     let quoted = |arg: &OsString| {
         let text = arg.to_string_lossy();
         let plain = |c: char| c.is_alphanumeric() || "-_./:=,".contains(c);
@@ -177,6 +181,6 @@ mod tests {
     fn arguments_with_spaces_are_quoted() {
         let args = ["inspect".into(), "my photos".into(), "it's".into()];
 
-        assert_eq!(shown(&args), r"inspect 'my photos' 'it'\''s'");
+        assert_eq!(shell_command(&args), r"inspect 'my photos' 'it'\''s'");
     }
 }

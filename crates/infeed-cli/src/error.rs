@@ -25,7 +25,7 @@ pub(crate) enum CliError {
 
 impl CliError {
     /// Joins the error and its causes with colons.
-    pub(crate) fn failed(error: &dyn std::error::Error) -> CliError {
+    pub(crate) fn from_error(error: &dyn std::error::Error) -> CliError {
         CliError::Failed(printable_lines(&with_causes(error)).into_owned())
     }
 

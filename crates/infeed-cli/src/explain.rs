@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use infeed::device::AnyDevice;
 use infeed::probe;
-use infeed::source::throttled::Throttle;
+use infeed::source::throttle::Throttle;
 use infeed_explain::report;
 use infeed_explain::{
     Case, Conditions, PlannedMachine, WhatIf, applies, check_id, explain, ledger,
@@ -122,7 +122,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let begun = Instant::now();
     let mut explanation = explain(&case, &|what, share| {
         say(&progress, what, share, begun);
-        !interrupt::asked()
+        !interrupt::is_requested()
     })
     .map_err(cli_error)?;
     progress.finish_and_clear();
@@ -153,7 +153,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
     let mut left_out = Vec::new();
     for wanted in &wanted {
-        if interrupt::asked() {
+        if interrupt::is_requested() {
             break;
         }
         let done = apply::apply(&case, &explanation, wanted, args, &path)?;

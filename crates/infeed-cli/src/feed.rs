@@ -74,7 +74,7 @@ impl From<Encrypt> for Encryption {
 pub(crate) fn run(args: &Args) -> CommandResult {
     interrupt::watch();
     let target = Target::with_functions(&args.path, &args.functions)?;
-    let failed = |error: infeed::Error| CliError::failed(&error);
+    let failed = |error: infeed::Error| CliError::from_error(&error);
     let mut options = FeedOptions::default();
     options.listen = args.listen.clone();
     options.token = token(args.token_file.as_ref())?;
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     putln!("feeding at {}", feeder.address())?;
     interrupt::is_regular_end();
     let mut printed = FeedStats::default();
-    while !interrupt::asked() {
+    while !interrupt::is_requested() {
         thread::sleep(SLICE);
         let now = feeder.stats();
         if now.sessions != printed.sessions {

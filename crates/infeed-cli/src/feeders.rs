@@ -60,7 +60,7 @@ impl FeederArgs {
 pub(crate) fn token(file: Option<&PathBuf>) -> Result<Token, CliError> {
     match file {
         None => Ok(Token::default()),
-        Some(file) => Token::load(file).map_err(|error| CliError::failed(&error)),
+        Some(file) => Token::load(file).map_err(|error| CliError::from_error(&error)),
     }
 }
 

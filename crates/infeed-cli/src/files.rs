@@ -131,7 +131,7 @@ pub(crate) fn images_below(
     follow_links: bool,
 ) -> Result<(Vec<PathBuf>, Vec<LeftOut>), CliError> {
     let listed = image_files(dir, follow_links);
-    listed.map_err(|error| CliError::failed(&error))
+    listed.map_err(|error| CliError::from_error(&error))
 }
 
 /// An entry of a folder, on a disk or in a bucket.
@@ -145,7 +145,7 @@ fn entries(dir: &Path) -> Result<Vec<ListedEntry>, CliError> {
         return local_entries(dir).map_err(|error| cannot_list(dir, &error));
     }
     let listed =
-        store::entries(&dir.to_string_lossy()).map_err(|error| CliError::failed(&error))?;
+        store::entries(&dir.to_string_lossy()).map_err(|error| CliError::from_error(&error))?;
     let entry = |entry: store::FolderEntry| ListedEntry {
         path: dir.join(entry.name),
         is_folder: entry.is_folder,
@@ -183,7 +183,8 @@ pub(crate) fn read(path: &Path) -> Result<Bytes, CliError> {
             file::read(path, IMAGE_BYTES).map_err(|error| CliError::Failed(error.to_string()))?;
         return Ok(Bytes::from(bytes));
     }
-    let blob = store::open(&path.to_string_lossy()).map_err(|error| CliError::failed(&error))?;
+    let blob =
+        store::open(&path.to_string_lossy()).map_err(|error| CliError::from_error(&error))?;
     let bytes = match blob.len() {
         length @ ..=IMAGE_BYTES => blob.read(0..length),
         length => Err(file::too_large(length, IMAGE_BYTES)),
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn training_pairs_come_before_others_and_know_their_palette() {
+    fn training_pairs_precede_others_and_have_their_palette() {
         let dir = folder(&[
             "test/a.png",
             "test_labels/a.png",

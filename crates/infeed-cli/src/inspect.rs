@@ -58,7 +58,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> CommandResult {
     interrupt::watch();
     let target = Target::with_functions(&args.path, &args.functions)?;
-    let report = look(&target, args.limit.unwrap_or(usize::MAX))?;
+    let report = inspect_target(&target, args.limit.unwrap_or(usize::MAX))?;
     if args.json {
         put_json(&report.json())?;
     } else {
@@ -73,10 +73,10 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     Ok(())
 }
 
-fn look(target: &Target, limit: usize) -> Result<Report, CliError> {
+fn inspect_target(target: &Target, limit: usize) -> Result<Report, CliError> {
     if target.pipeline != target.pipeline.plain() {
         // Only the source knows the records that the pipeline selects.
-        return records::look(target, limit, &labels(target)?);
+        return records::inspect_records(target, limit, &labels(target)?);
     }
     match &target.pipeline.source {
         SourceSpec::Folder {
@@ -100,7 +100,7 @@ fn look(target: &Target, limit: usize) -> Result<Report, CliError> {
             pairs(target, image, mask, limit, *follow_links)
         }
         SourceSpec::Memory { fields } => Ok(Report::arrays(fields.clone())),
-        _ => records::look(target, limit, &labels(target)?),
+        _ => records::inspect_records(target, limit, &labels(target)?),
     }
 }
 
@@ -225,7 +225,7 @@ fn labels(target: &Target) -> Result<MaskContents, CliError> {
         .find_map(Transform::palette);
     match palette {
         Some(path) => {
-            let palette = Palette::from_csv(path).map_err(|error| CliError::failed(&error))?;
+            let palette = Palette::from_csv(path).map_err(|error| CliError::from_error(&error))?;
             Ok(MaskContents::Colours(palette))
         }
         None => Ok(MaskContents::Indices),

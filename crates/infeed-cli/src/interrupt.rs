@@ -9,7 +9,7 @@ use infeed::stop::Stop;
 /// Exit status that shells report for a program that Ctrl-C ended.
 pub(crate) const STATUS: u8 = 130;
 
-static ASKED: AtomicBool = AtomicBool::new(false);
+static IS_REQUESTED: AtomicBool = AtomicBool::new(false);
 
 /// Whether Ctrl-C is the regular end of the command.
 static IS_END: AtomicBool = AtomicBool::new(false);
@@ -23,7 +23,7 @@ pub(crate) fn watch() {
     STOP.watch_here();
     let handler = || {
         // Relaxed: the flag carries no other data.
-        if ASKED.swap(true, Ordering::Relaxed) {
+        if IS_REQUESTED.swap(true, Ordering::Relaxed) {
             std::process::exit(STATUS.into());
         }
         STOP.request();
@@ -34,12 +34,12 @@ pub(crate) fn watch() {
 
 /// Returns whether Ctrl-C was pressed since [`watch`]. The caller ends its work, for which buckets
 /// can be used again.
-pub(crate) fn asked() -> bool {
-    let asked = ASKED.load(Ordering::Relaxed);
-    if asked {
+pub(crate) fn is_requested() -> bool {
+    let is_requested = IS_REQUESTED.load(Ordering::Relaxed);
+    if is_requested {
         STOP.withdraw();
     }
-    asked
+    is_requested
 }
 
 /// Declares that Ctrl-C is the regular end of this command from now on.
@@ -50,5 +50,5 @@ pub(crate) fn is_regular_end() {
 
 /// Returns whether Ctrl-C ended the command early.
 pub(crate) fn ended_early() -> bool {
-    ASKED.load(Ordering::Relaxed) && !IS_END.load(Ordering::Relaxed)
+    IS_REQUESTED.load(Ordering::Relaxed) && !IS_END.load(Ordering::Relaxed)
 }

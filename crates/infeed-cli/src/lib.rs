@@ -13,6 +13,7 @@ mod args;
 mod bench;
 mod cache;
 mod commands;
+mod default_pipeline;
 mod demo;
 mod error;
 mod explain;
@@ -25,7 +26,6 @@ mod inspect;
 mod interrupt;
 mod ledger;
 mod log;
-mod named;
 #[cfg(not(feature = "feed"))]
 mod no_feed;
 mod npy;

@@ -128,7 +128,7 @@ mod tests {
     }
 
     /// Checks files with these names and shapes.
-    fn checked(files: &[(&str, &str)]) -> Result<(), CliError> {
+    fn check_files(files: &[(&str, &str)]) -> Result<(), CliError> {
         let dir = tempfile::tempdir().unwrap();
         let field = |(name, shape): &(&str, &str)| {
             let path = dir.path().join(format!("{name}.npy"));
@@ -150,7 +150,7 @@ mod tests {
                 ("eve", "(6, 7, 8)"),
             ],
         ] {
-            let error = checked(samples).unwrap_err().to_string();
+            let error = check_files(samples).unwrap_err().to_string();
             assert!(error.contains("sources.Items(dataset)"), "{error}");
             assert!(error.contains(&format!("{}.npy", samples[0].0)), "{error}");
         }
@@ -160,7 +160,7 @@ mod tests {
             &[("left", "(6, 7, 8)"), ("right", "(6, 7, 8)")],
             &[("x", "(6, 9)"), ("y", "(6, 9)"), ("z", "(6, 9)")],
         ] {
-            checked(fields).unwrap();
+            check_files(fields).unwrap();
         }
     }
 }

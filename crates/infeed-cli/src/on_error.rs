@@ -38,6 +38,6 @@ impl CliError {
                  them"
             }
         };
-        CliError::Failed(format!("{}{fix}", CliError::failed(error)))
+        CliError::Failed(format!("{}{fix}", CliError::from_error(error)))
     }
 }

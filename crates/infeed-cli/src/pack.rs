@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use indicatif::ProgressBar;
 use infeed::pipeline::Pipeline;
-use infeed::pipeline::packed::PIPELINE;
+use infeed::pipeline::packed_dataset::PIPELINE;
 use infeed::sample::Size;
 use infeed::transform::{CenterCrop, Crop, Resize, Transform};
 use infeed_pack::{
@@ -238,7 +238,7 @@ fn write(
     let start = Instant::now();
     let packed = infeed_pack::pack(&target.pipeline, &[], None, out, options, &|at| {
         show(&progress, at, start.elapsed());
-        !interrupt::asked()
+        !interrupt::is_requested()
     });
     progress.finish_and_clear();
     let packed = packed.map_err(|error| match &error {

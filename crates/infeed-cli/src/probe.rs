@@ -27,7 +27,7 @@ pub(crate) struct Args {
     /// Folder or file on the storage to measure
     path: Option<PathBuf>,
     /// Also print the numbers of a known machine, to compare
-    #[arg(long, value_name = "NAME", value_parser = named, conflicts_with = "path")]
+    #[arg(long, value_name = "NAME", value_parser = parse_profile, conflicts_with = "path")]
     on: Option<&'static Profile>,
     /// List the known machines
     #[arg(long, conflicts_with_all = ["path", "on", "again"])]
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-fn named(name: &str) -> Result<&'static Profile, String> {
+fn parse_profile(name: &str) -> Result<&'static Profile, String> {
     profile(name).ok_or_else(|| {
         let names: Vec<&str> = PROFILES.iter().map(|profile| profile.name).collect();
         format!(
@@ -110,7 +110,7 @@ fn measure(
     {
         let found = storage(path, &mut |what| {
             progress.set_message(what.to_owned());
-            !interrupt::asked()
+            !interrupt::is_requested()
         });
         let found = found.map_err(|error| match error.kind() {
             io::ErrorKind::Interrupted => CliError::Failed("interrupted; nothing was saved".into()),

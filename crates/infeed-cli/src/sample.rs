@@ -152,7 +152,7 @@ pub(crate) fn write(dataset: &dyn Dataset, out: &Path) -> Result<WriteReport, Cl
         // Relaxed: a sum that is read after all threads have ended.
         bytes.fetch_add(size, Ordering::Relaxed);
         progress.inc(1);
-        !interrupt::asked()
+        !interrupt::is_requested()
     });
     progress.finish_and_clear();
     let written = written.map_err(|error| match error.kind() {

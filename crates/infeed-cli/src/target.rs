@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use infeed::decode::ColorMode;
-use infeed::pipeline::{Layout as Axes, Pipeline, SourceSpec, packed};
+use infeed::pipeline::{Layout as Axes, Pipeline, SourceSpec, packed_dataset};
 use infeed::source::formats;
 use infeed::store;
 use infeed::transform::{
@@ -11,10 +11,10 @@ use infeed::transform::{
 };
 use infeed::{Loader, Options};
 
+use crate::default_pipeline::{CROP, IMAGENET_MEAN, IMAGENET_STD};
 use crate::error::CliError;
 use crate::files::{self, FolderContents, images_below, layout, peek};
-use crate::named::{CROP, IMAGENET_MEAN, IMAGENET_STD};
-use crate::{named, npy};
+use crate::{default_pipeline, npy};
 
 /// Number of files to read for the size of images and the contents of masks.
 const PEEKED: usize = 32;
@@ -67,7 +67,7 @@ impl Target {
         target
             .pipeline
             .import_functions(&functions.allow_functions)
-            .map_err(|error| CliError::failed(&error))?;
+            .map_err(|error| CliError::from_error(&error))?;
         Ok(target)
     }
 
@@ -82,10 +82,10 @@ impl Target {
         let named = SourceSpec::detect(path);
         // A URL that names a file is not a folder, so the bucket is not asked for a packed dataset.
         let is_file = store::is_url(path) && (named.is_some() || is_pipeline_at_url(path));
-        let is_packed = !is_file && packed::is_packed(path);
+        let is_packed = !is_file && packed_dataset::is_packed(path);
         if let Some(source) = named.filter(|_| !is_packed) {
             return Ok(Target {
-                pipeline: named::pipeline(source)?,
+                pipeline: default_pipeline::for_source(source)?,
                 guessed: true,
             });
         }
@@ -111,7 +111,7 @@ impl Target {
                 path.display()
             )));
         }
-        let pipeline = Pipeline::load(path).map_err(|error| CliError::failed(&error))?;
+        let pipeline = Pipeline::load(path).map_err(|error| CliError::from_error(&error))?;
         Ok(Target {
             pipeline,
             guessed: false,
@@ -142,7 +142,7 @@ impl Target {
     pub(crate) fn open(&self, options: &Options) -> Result<Loader, CliError> {
         self.pipeline
             .open(options)
-            .map_err(|error| CliError::failed(&error))
+            .map_err(|error| CliError::from_error(&error))
     }
 
     /// Returns the description as text of a pipeline file.

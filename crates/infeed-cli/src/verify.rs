@@ -74,10 +74,10 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let verified = target.pipeline.verify(&[], &verify, &mut |done, wanted| {
         progress.set_length(wanted);
         progress.set_position(done);
-        !interrupt::asked()
+        !interrupt::is_requested()
     });
     progress.finish_and_clear();
-    let verified = verified.map_err(|error| CliError::failed(&error))?;
+    let verified = verified.map_err(|error| CliError::from_error(&error))?;
     if args.json {
         put_json(&as_json(&verified))?;
     }

@@ -616,7 +616,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn painted(segmentation: &CocoMask, size: Size) -> Result<Vec<u8>, CocoMaskError> {
+    fn paint_mask(segmentation: &CocoMask, size: Size) -> Result<Vec<u8>, CocoMaskError> {
         let (mut plane, mut scratch) = (Image::default(), vec![7; 9]);
         clear(&mut plane, size);
         plane.data.fill(0b101);
@@ -646,7 +646,7 @@ mod tests {
         let masks = segments(&image, &ids).expect("all segments");
         for (mask, id) in masks.iter().zip(ids) {
             let expected: Vec<u8> = (0..35).map(|at| u8::from(number(at) == id)).collect();
-            assert_eq!(painted(mask, size), Ok(expected), "{id}");
+            assert_eq!(paint_mask(mask, size), Ok(expected), "{id}");
         }
         let error = |ids: &[u32]| segments(&image, ids).unwrap_err().problem;
         assert!(error(&ids[1..]).contains("segment 1, which is not in"));
@@ -657,7 +657,7 @@ mod tests {
     }
 
     #[test]
-    fn polygons_and_both_forms_of_runs_are_the_pixels_of_pycocotools() {
+    fn polygons_and_both_formats_of_runs_are_the_pixels_of_pycocotools() {
         let path = concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/../../testdata/masks/masks.json"
@@ -677,10 +677,10 @@ mod tests {
             let expected: Vec<u8> = (0..size.pixels() as usize).map(bit).collect();
             inside += expected.iter().filter(|pixel| **pixel == 1).count();
 
-            let outline = painted(&of(&case["polygons"]), size);
+            let outline = paint_mask(&of(&case["polygons"]), size);
             assert_eq!(outline.as_ref(), Ok(&expected), "{case}");
             let text = of(&json!({"size": case["size"], "counts": case["counts"]}));
-            assert_eq!(painted(&text, size).as_ref(), Ok(&expected), "{case}");
+            assert_eq!(paint_mask(&text, size).as_ref(), Ok(&expected), "{case}");
             // Runs, column by column.
             let column_wise = (0..width as usize)
                 .flat_map(|x| (0..height as usize).map(move |y| y * width as usize + x));
@@ -692,7 +692,7 @@ mod tests {
                 *lengths.last_mut().expect("a run") += 1;
             }
             let numbers = of(&json!({"counts": lengths, "size": case["size"], "other": 1}));
-            assert_eq!(painted(&numbers, size), Ok(expected), "{case}");
+            assert_eq!(paint_mask(&numbers, size), Ok(expected), "{case}");
         }
         assert!(cases.len() >= 100 && inside > 10_000, "{inside}");
     }
@@ -744,7 +744,9 @@ mod tests {
             ),
             (json!({"size": [4, 6], "counts": "N"}), "a run of -2 pixels"),
         ] {
-            let error = painted(&of(&json), size).expect_err("damaged").to_string();
+            let error = paint_mask(&of(&json), size)
+                .expect_err("damaged")
+                .to_string();
             assert!(
                 error.contains(part) && error.contains("; "),
                 "{json}: {error}"

@@ -56,7 +56,7 @@ pub fn ssim(one: &Image, other: &Image) -> Option<f64> {
             _ => vec![[0.0; 5]; inside],
         };
         for (x, to) in row.iter_mut().enumerate() {
-            *to = weighted(&weights, &products[x..x + WINDOW]);
+            *to = weighted_sum(&weights, &products[x..x + WINDOW]);
         }
         rows.push(row);
         if rows.len() < WINDOW {
@@ -67,7 +67,7 @@ pub fn ssim(one: &Image, other: &Image) -> Option<f64> {
             for (to, row) in column.iter_mut().zip(&rows) {
                 *to = row[x];
             }
-            let [mx, my, xx, yy, xy] = weighted(&weights, &column);
+            let [mx, my, xx, yy, xy] = weighted_sum(&weights, &column);
             let (vx, vy, cov) = (xx - mx * mx, yy - my * my, xy - mx * my);
             sum += (2.0 * mx * my + c1) * (2.0 * cov + c2)
                 / ((mx * mx + my * my + c1) * (vx + vy + c2));
@@ -85,7 +85,7 @@ fn weights() -> [f64; WINDOW] {
     bell.map(|weight| weight / sum)
 }
 
-fn weighted(weights: &[f64; WINDOW], values: &[[f64; 5]]) -> [f64; 5] {
+fn weighted_sum(weights: &[f64; WINDOW], values: &[[f64; 5]]) -> [f64; 5] {
     let mut sum = [0.0; 5];
     for (weight, values) in weights.iter().zip(values) {
         for (sum, value) in sum.iter_mut().zip(values) {

@@ -7,7 +7,7 @@
 mod array;
 mod batcher;
 mod columns;
-mod finished;
+mod finished_batch;
 mod gather;
 mod parts;
 mod pool;
@@ -17,5 +17,5 @@ mod tests;
 pub use array::{Array, ArrayWriter};
 pub use batcher::{BatchRow, Batcher, InFlightBatch, RowCell, RowDone};
 pub use columns::{ColumnKind, ColumnSpec};
-pub use finished::{Batch, Column, PADDING, Values};
+pub use finished_batch::{Batch, Column, PADDING, Values};
 pub use pool::{PrepareSlab, SlabPool};

@@ -487,21 +487,21 @@ mod tests {
     /// An error with its cause.
     #[derive(Debug, thiserror::Error)]
     #[error("{text}")]
-    struct Caused {
+    struct ChainedError {
         text: &'static str,
-        source: Option<Box<Caused>>,
+        source: Option<Box<ChainedError>>,
     }
 
-    fn caused(texts: &[&'static str]) -> Option<Box<Caused>> {
+    fn error_chain(texts: &[&'static str]) -> Option<Box<ChainedError>> {
         let (text, causes) = texts.split_first()?;
-        let source = caused(causes);
-        Some(Box::new(Caused { text, source }))
+        let source = error_chain(causes);
+        Some(Box::new(ChainedError { text, source }))
     }
 
     #[test]
     fn repeated_causes_are_left_out_and_causes_that_a_name_contains_are_not() {
         let joined = |texts: &[&'static str]| {
-            let error = caused(texts).expect("an error");
+            let error = error_chain(texts).expect("an error");
             with_causes(&*error)
         };
 

@@ -6,7 +6,7 @@
 /// because it then says nothing to a reader.
 pub fn in_words(message: &str) -> String {
     let (problem, place) = without_position(message.trim());
-    let words = known(problem).unwrap_or_else(|| problem.to_owned());
+    let words = translate(problem).unwrap_or_else(|| problem.to_owned());
     match place {
         Some(line) if line > 1 => format!("{words}, in line {line}"),
         _ => words,
@@ -28,15 +28,19 @@ fn without_position(message: &str) -> (&str, Option<u64>) {
     }
 }
 
-fn known(problem: &str) -> Option<String> {
+fn translate(problem: &str) -> Option<String> {
     if let Some(rest) = problem.strip_prefix("invalid type: ") {
         let (found, needed) = rest.split_once(", expected ")?;
-        let (found, needed) = (value(found), wanted(needed));
+        let (found, needed) = (value(found), describe_needed(needed));
         return Some(format!("found {found} where {needed} is needed"));
     }
     if let Some(rest) = problem.strip_prefix("invalid value: ") {
         let (found, needed) = rest.split_once(", expected ")?;
-        return Some(format!("{} is not {}", value(found), wanted(needed)));
+        return Some(format!(
+            "{} is not {}",
+            value(found),
+            describe_needed(needed)
+        ));
     }
     if let Some(rest) = problem.strip_prefix("invalid length ") {
         let (found, needed) = rest.split_once(", expected ")?;
@@ -94,7 +98,7 @@ fn value(found: &str) -> String {
 }
 
 /// Describes a value that is needed.
-fn wanted(needed: &str) -> String {
+fn describe_needed(needed: &str) -> String {
     match needed {
         "u8" | "u16" | "u32" | "u64" | "usize" => "an integer from 0".to_owned(),
         "i8" | "i16" | "i32" | "i64" | "isize" => "an integer".to_owned(),

@@ -72,13 +72,13 @@ impl Stop {
 
     /// Runs `work` on this thread, which observes the request until `work` ends.
     pub fn during<T>(&self, work: impl FnOnce() -> T) -> T {
-        struct Restored(Option<Stop>);
-        impl Drop for Restored {
+        struct RestoreGuard(Option<Stop>);
+        impl Drop for RestoreGuard {
             fn drop(&mut self) {
                 HERE.set(self.0.take());
             }
         }
-        let _restored = Restored(HERE.replace(Some(self.clone())));
+        let _restored = RestoreGuard(HERE.replace(Some(self.clone())));
         work()
     }
 
@@ -98,7 +98,7 @@ impl Stop {
     }
 
     /// Completes once a stop is requested.
-    pub async fn requested(&self) {
+    pub async fn wait_for_request(&self) {
         // `wait_for` fails only after the sender is dropped, and `self` holds the sender.
         let _ = self
             .0

@@ -35,7 +35,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
 
 /// Formats bytes such as `1.2 GB`, with powers of 1000 like disks and networks.
 pub fn format_bytes(count: f64) -> String {
-    if let Some(word) = unbounded(count) {
+    if let Some(word) = non_finite_word(count) {
         return word;
     }
     let mut value = count;
@@ -56,7 +56,7 @@ pub fn format_bytes(count: f64) -> String {
 
 /// Formats a time such as `6.4 ms`, `42 s` or `3.4 h`.
 pub fn format_seconds(s: f64) -> String {
-    if let Some(word) = unbounded(s) {
+    if let Some(word) = non_finite_word(s) {
         return word;
     }
     let (value, unit) = match s.abs() {
@@ -90,7 +90,7 @@ pub fn figures(value: f64) -> String {
 }
 
 /// Returns the word for NaN or infinity. None for finite numbers.
-pub fn unbounded(value: f64) -> Option<String> {
+pub fn non_finite_word(value: f64) -> Option<String> {
     if value.is_nan() {
         return Some("unknown".to_owned());
     }

@@ -22,7 +22,7 @@ use super::check::{self, CheckPlan, FindingLog};
 #[cfg(feature = "cuda")]
 use super::cuda::Cuda;
 use super::jpeg::{DecoderSettings, Decoding, ImagePosition, ScannedJpeg};
-use super::named::{BusyShare, NamedDevice};
+use super::named_device::{BusyShare, NamedDevice};
 use super::ring::DeviceArray;
 use super::sim::Sim;
 use super::{Device, DeviceError, HostSource};
@@ -520,7 +520,7 @@ mod tests {
 
     use super::*;
 
-    fn rejected(answer: Result<impl std::fmt::Debug, DeviceError>) -> String {
+    fn rejection_text(answer: Result<impl std::fmt::Debug, DeviceError>) -> String {
         let DeviceError::Rejected { call, source } = answer.expect_err("of another kind") else {
             panic!("it is rejected, and the device works on");
         };
@@ -546,15 +546,15 @@ mod tests {
         let gpu = AnyQueue::Cuda(cuda::Queue::LEGACY);
 
         assert_eq!(
-            rejected(sim.record(&event, gpu)),
+            rejection_text(sim.record(&event, gpu)),
             "recording an event: the stream belongs to a device of another kind; use one of this \
              device"
         );
-        assert!(rejected(sim.wait(gpu, &event)).starts_with("a stream's wait"));
+        assert!(rejection_text(sim.wait(gpu, &event)).starts_with("a stream's wait"));
         let bytes: HostSource = Arc::new(vec![1, 2]);
-        assert!(rejected(sim.copy(gpu, bytes, 2, &memory, 0)).starts_with("a copy from"));
+        assert!(rejection_text(sim.copy(gpu, bytes, 2, &memory, 0)).starts_with("a copy from"));
         let to = sim.memory(8).expect("memory");
-        assert!(rejected(sim.copy_within(gpu, &memory, &to, 8)).starts_with("a copy on"));
+        assert!(rejection_text(sim.copy_within(gpu, &memory, &to, 8)).starts_with("a copy on"));
 
         sim.record(&event, own).expect("it works on");
         sim.synchronize(&event).expect("it works on");
@@ -606,11 +606,11 @@ mod tests {
         assert!(seen.iter().all(|level| level.abs_diff(200) < 4), "{seen:?}");
 
         assert!(
-            rejected(any.decode(queue, &mut decoder, &files, &to, &positions))
+            rejection_text(any.decode(queue, &mut decoder, &files, &to, &positions))
                 .starts_with("decoding JPEGs: row 1: 8 rows of 24 bytes")
         );
         let gpu = AnyQueue::Cuda(cuda::Queue::LEGACY);
         let foreign = any.decode(gpu, &mut decoder, &files[..1], &to, &positions[..1]);
-        assert!(rejected(foreign).starts_with("decoding JPEGs: the stream belongs"));
+        assert!(rejection_text(foreign).starts_with("decoding JPEGs: the stream belongs"));
     }
 }

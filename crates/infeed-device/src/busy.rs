@@ -22,7 +22,7 @@ pub struct Utilisation {
     /// Average share of the time in which a kernel ran, 0 to 1.
     pub busy: f64,
     /// Every sample, in the order of time.
-    pub looks: Vec<UtilisationSample>,
+    pub samples: Vec<UtilisationSample>,
 }
 
 /// One sample of a GPU's utilisation.
@@ -57,37 +57,37 @@ impl UtilisationMonitor {
         ask()?;
         let (end, ended) = mpsc::sync_channel::<()>(0);
         let begun = Instant::now();
-        let look = move || {
-            let mut looks: Vec<UtilisationSample> = Vec::new();
+        let sample = move || {
+            let mut samples: Vec<UtilisationSample> = Vec::new();
             let mut every = every;
             while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                 let Some(busy) = ask() else { break };
                 let at_s = begun.elapsed().as_secs_f64();
-                looks.push(UtilisationSample { at_s, busy });
-                if looks.len() == KEPT {
+                samples.push(UtilisationSample { at_s, busy });
+                if samples.len() == KEPT {
                     let mut odd = false;
-                    looks.retain(|_| {
+                    samples.retain(|_| {
                         odd = !odd;
                         odd
                     });
                     every *= 2;
                 }
             }
-            looks
+            samples
         };
         let thread = thread::Builder::new().name("infeed-busy".to_owned());
-        let thread = thread.spawn(look).ok()?;
+        let thread = thread.spawn(sample).ok()?;
         Some(UtilisationMonitor { end, thread })
     }
 
     /// Stops the monitor. None if it ran too briefly for a sample.
     pub fn end(self) -> Option<Utilisation> {
         drop(self.end);
-        let looks = self.thread.join().ok()?;
-        let sum: f64 = looks.iter().map(|look| look.busy).sum();
-        (!looks.is_empty()).then(|| Utilisation {
-            busy: sum / looks.len() as f64,
-            looks,
+        let samples = self.thread.join().ok()?;
+        let sum: f64 = samples.iter().map(|sample| sample.busy).sum();
+        (!samples.is_empty()).then(|| Utilisation {
+            busy: sum / samples.len() as f64,
+            samples,
         })
     }
 }
@@ -115,12 +115,12 @@ mod tests {
         }
         let found = watch.end().expect("it looked");
 
-        assert!(found.looks.len() >= 2, "{found:?}");
-        assert_eq!(found.looks[0].busy, 1.0);
-        assert_eq!(found.looks[1].busy, 0.0);
-        assert!(found.looks[0].at_s < found.looks[1].at_s);
-        let sum: f64 = found.looks.iter().map(|look| look.busy).sum();
-        assert_eq!(found.busy, sum / found.looks.len() as f64);
+        assert!(found.samples.len() >= 2, "{found:?}");
+        assert_eq!(found.samples[0].busy, 1.0);
+        assert_eq!(found.samples[1].busy, 0.0);
+        assert!(found.samples[0].at_s < found.samples[1].at_s);
+        let sum: f64 = found.samples.iter().map(|sample| sample.busy).sum();
+        assert_eq!(found.busy, sum / found.samples.len() as f64);
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub use infeed_raw::cuda::{Gpu, NoCuda, probe};
 
 use super::check::{CheckedDevice, PixelTolerance};
 use super::jpeg::{self, Backend, DecoderSettings, Decoding, ImagePosition, ScannedJpeg};
-use super::named::{BusyShare, NamedDevice};
+use super::named_device::{BusyShare, NamedDevice};
 use super::{Device, DeviceError, HostSource};
 use infeed_core::error::Error;
 
@@ -139,12 +139,12 @@ impl CheckedDevice for Cuda {
         let gpu = self.gpu();
         vec![
             ("name", gpu.name.clone()),
-            ("capability", dotted(gpu.capability)),
+            ("capability", format_version(gpu.capability)),
             ("multiprocessors", gpu.multiprocessors.to_string()),
             ("memory_bytes", gpu.memory_bytes.to_string()),
             ("bus", gpu.bus.clone()),
             ("utilisation", utilisation(&gpu.bus)),
-            ("driver_cuda", dotted(gpu.driver)),
+            ("driver_cuda", format_version(gpu.driver)),
         ]
     }
 }
@@ -182,7 +182,7 @@ fn utilisation(bus: &str) -> String {
     })
 }
 
-fn dotted((major, minor): (i32, i32)) -> String {
+fn format_version((major, minor): (i32, i32)) -> String {
     format!("{major}.{minor}")
 }
 
@@ -193,8 +193,10 @@ fn name(ordinal: usize) -> String {
 /// Converts a CUDA error into a device error. Errors that all devices have keep their variant.
 fn device_error(command: &'static str, error: CudaError) -> DeviceError {
     match error {
-        CudaError::OutOfMemory { asked, free, .. } => DeviceError::OutOfMemory {
-            asked_bytes: asked as u64,
+        CudaError::OutOfMemory {
+            requested, free, ..
+        } => DeviceError::OutOfMemory {
+            requested_bytes: requested as u64,
             free_bytes: free as u64,
         },
         CudaError::OutOfRange { at, bytes, len } => DeviceError::Bounds {
@@ -368,7 +370,7 @@ impl Device for Cuda {
     }
 
     fn trim(&self, limit: Duration) {
-        if let Ok(Some(freed)) = self.context.freed() {
+        if let Ok(Some(freed)) = self.context.free_event() {
             // The next loader that closes releases memory that is still in use.
             let _ = self.synchronize_within(&freed, limit);
         }
@@ -451,18 +453,18 @@ mod tests {
     fn errors_that_every_device_has_keep_their_numbers() {
         let memory = CudaError::OutOfMemory {
             gpu: "a GPU".to_owned(),
-            asked: 10,
+            requested: 10,
             free: 4,
             total: 20,
         };
         let DeviceError::OutOfMemory {
-            asked_bytes,
+            requested_bytes,
             free_bytes,
         } = device_error("allocating", memory)
         else {
             panic!("it is out of memory");
         };
-        assert_eq!((asked_bytes, free_bytes), (10, 4));
+        assert_eq!((requested_bytes, free_bytes), (10, 4));
 
         let range = CudaError::OutOfRange {
             at: usize::MAX,

@@ -9,10 +9,12 @@ use infeed_core::error::{Cause, Error};
 #[non_exhaustive]
 pub enum DeviceError {
     /// The device has no memory left.
-    #[error("out of device memory: cannot allocate {asked_bytes} bytes ({free_bytes} are free)")]
+    #[error(
+        "out of device memory: cannot allocate {requested_bytes} bytes ({free_bytes} are free)"
+    )]
     OutOfMemory {
         /// Bytes requested.
-        asked_bytes: u64,
+        requested_bytes: u64,
         /// Bytes that are free.
         free_bytes: u64,
     },

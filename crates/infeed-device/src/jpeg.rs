@@ -53,7 +53,7 @@ impl<T> Decoding<T> {
     /// decoding started, and files found broken so far. The list is complete once an event recorded
     /// after the batch is done, as far as the device detects errors; see
     /// [`Device::decode`](super::Device::decode).
-    pub fn rejected(&self) -> Vec<RejectedFile> {
+    pub fn rejected_files(&self) -> Vec<RejectedFile> {
         let mut all = self.rejected.clone();
         all.extend(self.later.iter().flat_map(found));
         all.sort_by_key(|rejected| rejected.row);

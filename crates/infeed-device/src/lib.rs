@@ -15,7 +15,7 @@ pub mod cuda;
 mod device;
 mod error;
 pub mod jpeg;
-mod named;
+mod named_device;
 pub mod ring;
 pub mod sim;
 pub mod timing;

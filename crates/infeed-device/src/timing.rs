@@ -55,7 +55,7 @@ pub fn batch_times<D: Device>(
             continue;
         }
         let staging = device.memory(from).map_err(reported)?;
-        let source = pinned(device, from)?;
+        let source = pinned_source(device, from)?;
         let copying = each(|times| copies(device, queue, &source, from, &staging, times));
         times.bytes += from as u64;
         times.copying += copying.map_err(reported)?;
@@ -74,7 +74,7 @@ fn bytes(column: &ColumnSpec, rows: usize) -> Option<usize> {
 }
 
 /// Allocates bytes on the host that copies read at the full rate of the bus.
-fn pinned<D: Device>(device: &D, bytes: usize) -> Result<HostSource, Error> {
+fn pinned_source<D: Device>(device: &D, bytes: usize) -> Result<HostSource, Error> {
     let mut slab = Slab::zeroed(1, bytes).map_err(|error| Error::OutOfMemory {
         bytes: error.requested_bytes as u64,
     })?;
@@ -102,7 +102,7 @@ fn each(
 }
 
 /// Waits for the commands that `enqueue` adds, and returns their time on the device's clock.
-pub(super) fn timed<D: Device>(
+pub(super) fn time_commands<D: Device>(
     device: &D,
     queue: D::Queue,
     enqueue: impl FnOnce() -> Result<(), DeviceError>,
@@ -124,10 +124,10 @@ fn copies<D: Device>(
     to: &Arc<D::Memory>,
     times: u32,
 ) -> Result<Duration, DeviceError> {
-    let mut under_way = Vec::new();
-    timed(device, queue, || {
+    let mut in_flight = Vec::new();
+    time_commands(device, queue, || {
         for _ in 0..times {
-            under_way.push(device.copy(queue, Arc::clone(source), bytes, to, 0)?);
+            in_flight.push(device.copy(queue, Arc::clone(source), bytes, to, 0)?);
         }
         Ok(())
     })
@@ -142,7 +142,7 @@ fn launches<D: Device>(
     to: &Arc<D::Memory>,
     times: u32,
 ) -> Result<Duration, DeviceError> {
-    timed(device, queue, || {
+    time_commands(device, queue, || {
         (0..times).try_for_each(|_| device.launch(queue, kernel, rows, from, None, to))
     })
 }

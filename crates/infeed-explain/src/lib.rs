@@ -69,8 +69,8 @@ pub use feeders::applies;
 pub use findings::ledger::{self, LedgerEntry};
 pub use findings::what_if::{PredictedChange, WhatIfReport};
 pub use findings::{
-    Explanation, MeasuredMachine, NotTried, QueuePoint, Remedy, Run, Span, Subject, TrialSample,
-    TunedPlacement, VERSION, Verdict,
+    Explanation, MeasuredMachine, QueuePoint, Remedy, Run, Span, Subject, TrialSample,
+    TunedPlacement, UntriedRemedy, VERSION, Verdict,
 };
 pub use measure::progress::Progress;
 pub use model::crossover::Crossover;
@@ -91,8 +91,8 @@ pub use recording::{
     WatchRecorder,
 };
 pub use remedies::list::check_id;
+pub use watch::loop_verdict;
 pub use watch::measurements::{
     AdoptedCode, AdoptedSteps, CallPart, CallPartKind, Ceiling, DatasetCalls, DurationSummary,
     LockShares, PipelineThroughput, ProcessorLoad, WatchedLoop,
 };
-pub use watch::watched;

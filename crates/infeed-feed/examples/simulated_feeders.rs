@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use infeed::Pipeline;
-use infeed::source::throttled::{Throttle, ThrottledSource};
+use infeed::source::throttle::{Throttle, ThrottledSource};
 use infeed_feed::{FeedOptions, serve_over};
 
 /// Memory budget in bytes of each feeder, for a few batches.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::wire::looks::Look;
+use crate::wire::content_hashes::ContentHash;
 use infeed_core::exec::budget::BudgetError;
 use infeed_core::random::{hash, hash_bytes};
 use infeed_source::{ReadError, Source};
@@ -36,44 +36,44 @@ const TIME: Duration = Duration::from_secs(3);
 const DAMAGED: u64 = 0x6461_6d61;
 
 /// Hashes some records of a source.
-pub(crate) fn look(source: &dyn Source) -> Vec<Look> {
-    let records = chosen(source);
+pub(crate) fn hash_records(source: &dyn Source) -> Vec<ContentHash> {
+    let records = choose_records(source);
     let threads = source.parallel_reads().unwrap_or(1);
     let threads = threads.clamp(1, records.len().max(1));
     let (next, room) = (AtomicUsize::new(0), AtomicU64::new(BYTES));
     let begun = Instant::now();
-    let looks = Mutex::new(vec![None; records.len()]);
+    let hashes = Mutex::new(vec![None; records.len()]);
     let work = || loop {
         let at = next.fetch_add(1, Ordering::Relaxed);
         let Some(&record) = records.get(at).filter(|_| begun.elapsed() < TIME) else {
             return;
         };
-        let held = held(source, record, &room);
-        let mut looks = looks.lock().unwrap_or_else(PoisonError::into_inner);
-        looks[at] = held;
+        let held = hash_record(source, record, &room);
+        let mut hashes = hashes.lock().unwrap_or_else(PoisonError::into_inner);
+        hashes[at] = held;
     };
     if threads == 1 {
         work();
     } else {
         std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
     }
-    let looks = looks.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let hashes = hashes.into_inner().unwrap_or_else(PoisonError::into_inner);
     // Users know records by their number in the whole source.
     let selection = source.selection();
     let number = |&record: &u64| selection.map_or(record, |chosen| chosen.number(record));
     let numbers: Vec<u64> = records.iter().map(number).collect();
-    let single = looks.len().min(SINGLE);
+    let single = hashes.len().min(SINGLE);
     let groups = numbers[single..].chunks(GROUPED);
-    let groups = groups.zip(looks[single..].chunks(GROUPED));
+    let groups = groups.zip(hashes[single..].chunks(GROUPED));
     let all = numbers
         .chunks(1)
-        .zip(looks.chunks(1))
+        .zip(hashes.chunks(1))
         .take(single)
         .chain(groups);
-    all.map(|(numbers, held)| Look {
+    all.map(|(numbers, held)| ContentHash {
         first: numbers.iter().copied().min().unwrap_or_default(),
         last: numbers.iter().copied().max().unwrap_or_default(),
-        held: match held {
+        hash: match held {
             [one] => *one,
             _ => held
                 .iter()
@@ -87,7 +87,7 @@ pub(crate) fn look(source: &dyn Source) -> Vec<Look> {
 
 /// Chooses the records to read. The choice depends only on numbers that are compared earlier, so
 /// both sides choose the same records. Distant records come first.
-fn chosen(source: &dyn Source) -> Vec<u64> {
+fn choose_records(source: &dyn Source) -> Vec<u64> {
     let count = source.len();
     if let Some(groups) = source.groups().filter(|groups| groups.whole) {
         let mut all: Vec<usize> = (0..groups.ends.len()).collect();
@@ -106,11 +106,11 @@ fn chosen(source: &dyn Source) -> Vec<u64> {
 }
 
 /// Hashes a record's contents, if it can be read with the remaining bytes.
-fn held(source: &dyn Source, record: u64, room: &AtomicU64) -> Option<u64> {
-    let mut asked = false;
+fn hash_record(source: &dyn Source, record: u64, room: &AtomicU64) -> Option<u64> {
+    let mut is_admitted = false;
     let mut admit = |bytes: u64| {
         // The first call has admitted the larger size.
-        if std::mem::replace(&mut asked, true) {
+        if std::mem::replace(&mut is_admitted, true) {
             return Ok(());
         }
         let left = |left: u64| left.checked_sub(bytes);
@@ -231,30 +231,30 @@ mod tests {
     }
 
     #[test]
-    fn chosen_records_are_spread_and_distant_ones_come_first() {
+    fn chosen_records_are_spread_with_distant_ones_first() {
         let source = numbers(10_240);
 
-        let looks = look(&source);
+        let hashes = hash_records(&source);
 
         let read = source.read.into_inner().expect("not poisoned");
         assert_eq!(read[..4], [0, 5120, 2560, 7680]);
         assert_eq!(read.len(), 1024);
-        assert_eq!(looks.len(), 16 + (1024 - 16_usize).div_ceil(32));
-        assert_eq!((looks[1].first, looks[1].last), (5120, 5120));
+        assert_eq!(hashes.len(), 16 + (1024 - 16_usize).div_ceil(32));
+        assert_eq!((hashes[1].first, hashes[1].last), (5120, 5120));
         assert!(
-            looks[16].first < 500 && looks[16].last > 9000,
+            hashes[16].first < 500 && hashes[16].last > 9000,
             "{:?}",
-            looks[16]
+            hashes[16]
         );
-        let held: std::collections::HashSet<_> = looks.iter().map(|look| look.held).collect();
-        assert!(held.len() == looks.len() && !held.contains(&None));
+        let held: std::collections::HashSet<_> = hashes.iter().map(|entry| entry.hash).collect();
+        assert!(held.len() == hashes.len() && !held.contains(&None));
         assert!(
-            crate::wire::looks::text(&looks).len() < 2000,
+            crate::wire::content_hashes::text(&hashes).len() < 2000,
             "it fits a fact"
         );
-        assert_eq!(look(&numbers(5)).len(), 5);
-        assert_eq!(look(&numbers(0)), []);
-        assert_eq!(chosen(&numbers(u64::MAX)).len(), 1024);
+        assert_eq!(hash_records(&numbers(5)).len(), 5);
+        assert_eq!(hash_records(&numbers(0)), []);
+        assert_eq!(choose_records(&numbers(u64::MAX)).len(), 1024);
     }
 
     #[test]
@@ -265,11 +265,11 @@ mod tests {
             ..numbers(160)
         };
 
-        let looks = look(&source);
+        let hashes = hash_records(&source);
 
-        let unknown = looks.iter().filter(|look| look.held.is_none());
-        assert_eq!(unknown.map(|look| look.first).collect::<Vec<_>>(), [8]);
-        assert_eq!(looks.len(), 16 + (160 - 16_usize).div_ceil(32));
+        let unknown = hashes.iter().filter(|entry| entry.hash.is_none());
+        assert_eq!(unknown.map(|entry| entry.first).collect::<Vec<_>>(), [8]);
+        assert_eq!(hashes.len(), 16 + (160 - 16_usize).div_ceil(32));
     }
 
     #[test]
@@ -279,10 +279,10 @@ mod tests {
             ..numbers(160)
         };
 
-        let looks = look(&source);
+        let hashes = hash_records(&source);
 
-        let known = looks.iter().filter(|look| look.held.is_some());
-        assert_eq!(known.map(|look| look.first).collect::<Vec<_>>(), [0, 1]);
+        let known = hashes.iter().filter(|entry| entry.hash.is_some());
+        assert_eq!(known.map(|entry| entry.first).collect::<Vec<_>>(), [0, 1]);
         assert!(source.over.into_inner());
     }
 
@@ -297,6 +297,6 @@ mod tests {
             ..numbers(30)
         };
 
-        assert_eq!(chosen(&source), [10, 20]);
+        assert_eq!(choose_records(&source), [10, 20]);
     }
 }

@@ -1,8 +1,8 @@
 //! Facts on which trainer and feeders must agree, so that every machine makes the same bits.
 
 use crate::wire::bits;
+use crate::wire::content_hashes::{self, ContentHash};
 use crate::wire::hello::{CONTENTS, Fact};
-use crate::wire::looks::{self, Look};
 use infeed::function::FunctionIdentity;
 use infeed::loader::remote::RunDescription;
 use infeed::pipeline::{FunctionSpec, Pipeline};
@@ -19,7 +19,7 @@ const TEXT_BYTES: usize = 1000;
 ///
 /// [`Error::Config`] for a function that no other machine can run, or if this machine fails its
 /// self-test.
-pub(crate) fn facts(run: &RunDescription, looks: &[Look]) -> Result<Vec<Fact>, Error> {
+pub(crate) fn facts(run: &RunDescription, hashes: &[ContentHash]) -> Result<Vec<Fact>, Error> {
     let begin = &run.begin;
     let fact = |name: &str, value: String| Fact {
         name: name.to_owned(),
@@ -36,7 +36,7 @@ pub(crate) fn facts(run: &RunDescription, looks: &[Look]) -> Result<Vec<Fact>, E
         fact("infeed", env!("CARGO_PKG_VERSION").to_owned()),
         fact("data", begin.data.clone()),
         fact("records", begin.records.to_string()),
-        fact(CONTENTS, looks::text(looks)),
+        fact(CONTENTS, content_hashes::text(hashes)),
         fact("functions", functions),
         fact("description", run.fingerprint.clone()),
         fact("seed", number(begin.seed)),
@@ -45,7 +45,7 @@ pub(crate) fn facts(run: &RunDescription, looks: &[Look]) -> Result<Vec<Fact>, E
             format!("{}, windows {}", begin.order, number(begin.window)),
         ),
         fact("batch", format!("{} rows, tail {tail}", begin.batch)),
-        fact("columns", shown(run.columns_text())),
+        fact("columns", shorten(run.columns_text())),
         fact("bits", hex(bits::own()?)),
     ];
     if let Some(language) = language {
@@ -61,7 +61,7 @@ fn hex(fingerprint: u64) -> String {
 }
 
 /// Returns a short text unchanged, and the hash of a long one.
-fn shown(text: String) -> String {
+fn shorten(text: String) -> String {
     match text.len() > TEXT_BYTES {
         true => hex(hash_bytes(text.as_bytes())),
         false => text,
@@ -78,7 +78,7 @@ fn functions(pipeline: &Pipeline) -> Result<(String, Option<String>), Error> {
     }
     match identities.is_empty() {
         true => Ok(("none".to_owned(), None)),
-        false => Ok((shown(identities.join("; ")), language)),
+        false => Ok((shorten(identities.join("; ")), language)),
     }
 }
 

@@ -87,7 +87,7 @@ impl Hosts {
     }
 
     /// Creates `count` feeders whose addresses are set later.
-    pub fn awaited(count: usize) -> Hosts {
+    pub fn without_addresses(count: usize) -> Hosts {
         Hosts::of((0..count).map(|_| FeederAddress::default()))
     }
 

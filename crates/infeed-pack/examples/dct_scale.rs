@@ -44,7 +44,7 @@ fn base(folder: &Path) -> Pipeline {
 }
 
 /// Returns the pipeline with or without a reduced scale.
-fn scaled(pipeline: &Pipeline, dct_scale: bool) -> Pipeline {
+fn with_dct_scale(pipeline: &Pipeline, dct_scale: bool) -> Pipeline {
     let mut pipeline = pipeline.clone();
     if let Some(decode) = &mut pipeline.decode {
         decode.dct_scale = dct_scale;
@@ -57,7 +57,10 @@ fn compare(
     pipeline: &Pipeline,
     rounds: usize,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let (exact, reduced) = (scaled(pipeline, false), scaled(pipeline, true));
+    let (exact, reduced) = (
+        with_dct_scale(pipeline, false),
+        with_dct_scale(pipeline, true),
+    );
     let (one, other) = (epoch(&exact)?.0, epoch(&reduced)?.0);
     let finite = |(one, other): (&Image, &Image)| psnr(one, other);
     let all: Vec<f64> = one.iter().zip(&other).filter_map(finite).collect();

@@ -23,7 +23,7 @@ const WHOLE_OF: usize = 3;
 
 /// A decoding variant and its time.
 #[derive(Default)]
-struct Way {
+struct TileVariant {
     name: String,
     is_whole: bool,
     bytes: u64,
@@ -46,14 +46,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     files.sort();
 
     let tiles = WIDTHS.map(|width| (format!("tiles of {width}"), false));
-    let mut ways: Vec<Way> = [("whole".to_owned(), true), ("region".to_owned(), false)]
+    let mut variants: Vec<TileVariant> = [("whole".to_owned(), true), ("region".to_owned(), false)]
         .into_iter()
         .chain(tiles)
         .chain([(format!("whole, of {}", WIDTHS[WHOLE_OF]), true)])
-        .map(|(name, is_whole)| Way {
+        .map(|(name, is_whole)| TileVariant {
             name,
             is_whole,
-            ..Way::default()
+            ..TileVariant::default()
         })
         .collect();
     let mut decoder = Decoder::new();
@@ -77,9 +77,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         candidates.extend(rewritten);
         candidates.push(again);
         let seeds = (number as u64, rounds as u64);
-        one_image(&candidates, seeds, &mut decoder, &mut ways)?;
+        one_image(&candidates, seeds, &mut decoder, &mut variants)?;
     }
-    report(&ways, left_out);
+    report(&variants, left_out);
     Ok(())
 }
 
@@ -101,7 +101,7 @@ fn one_image(
     candidates: &[Vec<u8>],
     (number, rounds): (u64, u64),
     decoder: &mut Decoder,
-    ways: &mut [Way],
+    variants: &mut [TileVariant],
 ) -> Result<(), Box<dyn std::error::Error>> {
     let limits = Limits::default();
     let headers: Vec<Header> = candidates
@@ -111,11 +111,14 @@ fn one_image(
     let (mut whole, mut part) = (Image::default(), Image::default());
     for round in 0..rounds {
         let region = region(&headers[0], number, round)?;
-        for (nth, ((bytes, header), way)) in
-            candidates.iter().zip(&headers).zip(&mut *ways).enumerate()
+        for (nth, ((bytes, header), variant)) in candidates
+            .iter()
+            .zip(&headers)
+            .zip(&mut *variants)
+            .enumerate()
         {
             let request = Request::whole(header, ColorMode::Rgb);
-            let (region, out) = match (nth, way.is_whole) {
+            let (region, out) = match (nth, variant.is_whole) {
                 (0, _) => (header.size.whole(), &mut whole),
                 (_, true) => (header.size.whole(), &mut part),
                 (_, false) => (region, &mut part),
@@ -123,11 +126,11 @@ fn one_image(
             let request = Request { region, ..request };
             let begun = thread_cpu_time();
             decoder.decode(bytes, header, &request, out)?;
-            way.cpu += thread_cpu_time() - begun;
-            way.regions += 1;
-            way.bytes += if round == 0 { bytes.len() as u64 } else { 0 };
+            variant.cpu += thread_cpu_time() - begun;
+            variant.regions += 1;
+            variant.bytes += if round == 0 { bytes.len() as u64 } else { 0 };
             if nth > 0 && !is_part(&part, &whole, region) {
-                return Err(format!("{}: other pixels than the whole image", way.name).into());
+                return Err(format!("{}: other pixels than the whole image", variant.name).into());
             }
         }
     }
@@ -150,20 +153,22 @@ fn is_part(part: &Image, whole: &Image, region: Region) -> bool {
     (0..part.height()).all(|y| part.row(y) == &whole.row(region.top as usize + y)[columns.clone()])
 }
 
-fn report(ways: &[Way], left_out: usize) {
-    let Some(original) = ways.first() else { return };
+fn report(variants: &[TileVariant], left_out: usize) {
+    let Some(original) = variants.first() else {
+        return;
+    };
     println!(
         "{} regions; {left_out} images cannot be rewritten",
         original.regions
     );
     println!("{:<14} {:>10} {:>8} {:>8}", "way", "ms", "x", "size");
-    for way in ways {
-        let ms = way.cpu.as_secs_f64() * 1e3 / f64::from(way.regions.max(1));
+    for variant in variants {
+        let ms = variant.cpu.as_secs_f64() * 1e3 / f64::from(variant.regions.max(1));
         println!(
             "{:<14} {ms:>10.3} {:>8.2} {:>8.4}",
-            way.name,
-            original.cpu.as_secs_f64() / way.cpu.as_secs_f64(),
-            way.bytes as f64 / original.bytes as f64
+            variant.name,
+            original.cpu.as_secs_f64() / variant.cpu.as_secs_f64(),
+            variant.bytes as f64 / original.bytes as f64
         );
     }
 }

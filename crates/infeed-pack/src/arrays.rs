@@ -119,7 +119,7 @@ impl<'a> NpyWriter<'a> {
             done: Mutex::default(),
         };
         let done = match is_known {
-            true => writer.known(is_finished),
+            true => writer.earlier_bitmap(is_finished),
             false => None,
         };
         writer.done = Mutex::new(done.unwrap_or_else(|| vec![0; records.div_ceil(8) as usize]));
@@ -127,7 +127,7 @@ impl<'a> NpyWriter<'a> {
     }
 
     /// Returns the bitmap of an earlier run. None if it is unknown which rows that run wrote.
-    fn known(&self, is_finished: bool) -> Option<Vec<u8>> {
+    fn earlier_bitmap(&self, is_finished: bool) -> Option<Vec<u8>> {
         let bytes = self.records.div_ceil(8) as usize;
         match file::read(self.out.path().join(PROGRESS), bytes as u64) {
             Ok(found) => (found.len() == bytes).then_some(found),
@@ -148,7 +148,7 @@ impl<'a> NpyWriter<'a> {
             }
         }
         remove_progress(self.out)?;
-        Ok(self.described(self.records))
+        Ok(self.describe(self.records))
     }
 
     /// Copies the rows of good records to new files, which then take the final names.
@@ -186,10 +186,10 @@ impl<'a> NpyWriter<'a> {
             let _ = fs::remove_file(&column.part);
         }
         remove_progress(self.out)?;
-        Ok(self.described(left))
+        Ok(self.describe(left))
     }
 
-    fn described(&self, records: u64) -> SourceSpec {
+    fn describe(&self, records: u64) -> SourceSpec {
         let field = |column: &ArrayColumn| MemoryField {
             name: column.name.clone(),
             kind: column.kind.to_owned(),

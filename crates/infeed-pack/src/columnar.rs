@@ -120,7 +120,7 @@ impl ColumnConverters {
                 _ => Arc::new(binary(values)?),
             });
         };
-        let elements = numbers(*dtype, joined(values.clone()));
+        let elements = numbers(*dtype, concat_values(values.clone()));
         Ok(match field.data_type() {
             DataType::FixedSizeList(item, length) => Arc::new(FixedSizeListArray::try_new(
                 Arc::clone(item),
@@ -144,7 +144,7 @@ impl ColumnConverters {
 }
 
 /// Returns the bytes of all values, one after another.
-fn joined<'a>(values: impl Iterator<Item = &'a Bytes> + Clone) -> MutableBuffer {
+fn concat_values<'a>(values: impl Iterator<Item = &'a Bytes> + Clone) -> MutableBuffer {
     let count = values.clone().map(Bytes::len).sum();
     let mut all = MutableBuffer::with_capacity(count);
     values.for_each(|bytes| all.extend_from_slice(bytes));
@@ -154,7 +154,7 @@ fn joined<'a>(values: impl Iterator<Item = &'a Bytes> + Clone) -> MutableBuffer 
 /// Builds an array of values of any length.
 fn binary<'a>(values: impl Iterator<Item = &'a Bytes> + Clone) -> Result<BinaryArray, ArrowError> {
     let offsets = OffsetBuffer::from_lengths(values.clone().map(Bytes::len));
-    BinaryArray::try_new(offsets, joined(values).into(), None)
+    BinaryArray::try_new(offsets, concat_values(values).into(), None)
 }
 
 fn field(column: &ShardColumn, with_paths: bool) -> Result<Field, Error> {

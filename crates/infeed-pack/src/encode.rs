@@ -249,7 +249,7 @@ mod tests {
         image
     }
 
-    fn decoded(bytes: &[u8], mode: ColorMode) -> Image {
+    fn decode_image(bytes: &[u8], mode: ColorMode) -> Image {
         let mut decoder = Decoder::new();
         let header = decoder
             .header(bytes, false, &Limits::default())
@@ -275,11 +275,15 @@ mod tests {
                 for (channels, depth) in [(1, Depth::U8), (3, Depth::U8), (4, Depth::U8)] {
                     let image = image(channels, depth);
                     let bytes = encode(&image, encoding).expect("encodes");
-                    assert_eq!(decoded(&bytes, ColorMode::Stored), image, "{encoding}");
+                    assert_eq!(decode_image(&bytes, ColorMode::Stored), image, "{encoding}");
                 }
                 let image = image(1, Depth::U16);
                 let bytes = encode(&image, encoding).expect("encodes");
-                assert_eq!(decoded(&bytes, ColorMode::Stored16), image, "{encoding}");
+                assert_eq!(
+                    decode_image(&bytes, ColorMode::Stored16),
+                    image,
+                    "{encoding}"
+                );
             }
         }
     }
@@ -290,11 +294,11 @@ mod tests {
         for channels in [3, 4] {
             let image = image(channels, Depth::U8);
             let bytes = encode(&image, Encoding::WebpLossless).expect("encodes");
-            assert_eq!(decoded(&bytes, ColorMode::Stored), image);
+            assert_eq!(decode_image(&bytes, ColorMode::Stored), image);
         }
         let gray = image(1, Depth::U8);
         let bytes = encode(&gray, Encoding::WebpLossless).expect("encodes");
-        assert_eq!(decoded(&bytes, ColorMode::Gray), gray);
+        assert_eq!(decode_image(&bytes, ColorMode::Gray), gray);
 
         let error = encode(&image(1, Depth::U16), Encoding::WebpLossless);
         let text = error.expect_err("no such WebP").to_string();
@@ -317,7 +321,7 @@ mod tests {
             assert!(with.windows(2).any(|pair| pair == [0xFF, 0xD0]));
             assert!(!without.windows(2).any(|pair| pair == [0xFF, 0xD0]));
             let mode = ColorMode::Stored;
-            assert_eq!(decoded(&with, mode), decoded(&without, mode));
+            assert_eq!(decode_image(&with, mode), decode_image(&without, mode));
         }
     }
 
@@ -335,7 +339,11 @@ mod tests {
 
                 let upright = encode(&image, encoding).expect("encodes");
                 let mode = ColorMode::Rgb;
-                assert_eq!(decoded(&bytes, mode), decoded(&upright, mode), "{encoding}");
+                assert_eq!(
+                    decode_image(&bytes, mode),
+                    decode_image(&upright, mode),
+                    "{encoding}"
+                );
                 let header = Decoder::new()
                     .header(&bytes, true, &Limits::default())
                     .expect("a header");
@@ -370,7 +378,7 @@ mod tests {
 
         let bytes = encode(&image, Encoding::Jpeg { quality: 100 }).expect("encodes");
 
-        let back = decoded(&bytes, ColorMode::Stored);
+        let back = decode_image(&bytes, ColorMode::Stored);
         assert_eq!(back.channels, 1);
         let far = back
             .data
@@ -408,11 +416,11 @@ mod tests {
         let bytes = encode_with(&image, Encoding::Keep, &original).expect("encodes");
         let found = with(PngPalette::of(&bytes));
         assert_eq!(found.palette, original.palette);
-        assert_eq!(decoded(&bytes, ColorMode::Stored), image);
+        assert_eq!(decode_image(&bytes, ColorMode::Stored), image);
 
         image.data[5] = 3;
         let bytes = encode_with(&image, Encoding::Keep, &found).expect("encodes");
         assert_eq!(PngPalette::of(&bytes), None);
-        assert_eq!(decoded(&bytes, ColorMode::Stored), image);
+        assert_eq!(decode_image(&bytes, ColorMode::Stored), image);
     }
 }

@@ -19,7 +19,7 @@ use infeed_core::sample::Record;
 use infeed_source::class_names::ClassNames;
 use infeed_source::store;
 use infeed_source::walk::Claims;
-use infeed_source::{RecordResult, Source, damaged};
+use infeed_source::{RecordResult, Source, damage_error};
 
 /// File name of the list of labels.
 const LABELS: &str = "labels.csv";
@@ -190,7 +190,7 @@ impl<'a> FolderWriter<'a> {
                     })
                     .map_err(|error| error.about(self.source))?;
                 for (at, found) in brought {
-                    let found = found.map_err(|cause| damaged(self.source, run[at], cause))?;
+                    let found = found.map_err(|cause| damage_error(self.source, run[at], cause))?;
                     labels.insert(missing[at], self.label(&found)?);
                 }
             }

@@ -65,7 +65,7 @@ fn select<'a>(
     source: &dyn Source,
     wanted: Option<&'a [u64]>,
 ) -> Result<Option<Cow<'a, [u64]>>, Error> {
-    let subset = pipeline.selected(source)?;
+    let subset = pipeline.selected_records(source)?;
     let Some(subset) = subset.filter(|subset| !subset.is_whole()) else {
         return Ok(wanted.map(Cow::Borrowed));
     };
@@ -131,7 +131,7 @@ fn check(options: &PackOptions, pipeline: &Pipeline, out: &Path) -> Result<(), E
 
 /// Rejects a source whose shares and epoch the packed dataset would lose.
 fn check_shares(source: &dyn Source) -> Result<(), Error> {
-    if source.mixed().is_none() {
+    if source.weighted_parts().is_none() {
         return Ok(());
     }
     let problem = "a packed dataset keeps neither the weights nor the epoch of a mix; pack each \

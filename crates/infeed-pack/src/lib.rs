@@ -55,7 +55,7 @@ pub use encoding::{Encoding, PngFilter, PngLevel};
 pub use entry::BAD_LIST;
 pub use entry::listed_bad;
 pub use error::PackError;
-pub use infeed::pipeline::packed::MANIFEST;
+pub use infeed::pipeline::packed_dataset::MANIFEST;
 pub use judge::Fidelity;
 pub use options::{PackOptions, SHARD_BYTES};
 pub use pack::{PackedDataset, pack};

@@ -104,8 +104,8 @@ impl Maker<'_> {
         let mut inputs = Vec::with_capacity(self.fields.len());
         for (at, (field, bytes)) in self.fields.iter().zip(&record.fields).enumerate() {
             let found = self
-                .look(field, bytes, scratch)
-                .map_err(|error| self.failed(record, at, None, error))?;
+                .check_input(field, bytes, scratch)
+                .map_err(|error| self.record_error(record, at, None, error))?;
             if let Some(found) = &found {
                 self.check_turn(record, at, found)?;
                 let size = found.shape.size;
@@ -116,7 +116,7 @@ impl Maker<'_> {
                             expected: format!("{expected} px, the size of `{}`", named.name),
                             fix: "an image and its mask must have one size",
                         };
-                        return Err(self.failed(record, at, None, error));
+                        return Err(self.record_error(record, at, None, error));
                     }
                     Some(_) => {}
                     None => first = Some((field, size)),
@@ -127,7 +127,7 @@ impl Maker<'_> {
         let steps = match first {
             Some((_, size)) => self.draw(size).map_err(|(transform, error)| {
                 let error = SampleError::Transform(error);
-                self.failed(record, 0, Some(transform), error)
+                self.record_error(record, 0, Some(transform), error)
             })?,
             None => Vec::new(),
         };
@@ -152,10 +152,10 @@ impl Maker<'_> {
         at: usize,
         scratch: &mut PackScratch,
     ) -> Result<EncodedImage, Error> {
-        let failed = |error| self.failed(record, at, None, error);
+        let failed = |error| self.record_error(record, at, None, error);
         let bytes = &record.fields[at];
         let inputs = self
-            .look(&self.fields[at], bytes, scratch)
+            .check_input(&self.fields[at], bytes, scratch)
             .map_err(failed)?;
         let Some(inputs) = inputs else {
             let bytes = bytes.clone();
@@ -163,7 +163,7 @@ impl Maker<'_> {
             return Ok(EncodedImage { bytes, mode });
         };
         let steps = self.draw(inputs.shape.size).map_err(|(transform, error)| {
-            self.failed(record, at, Some(transform), SampleError::Transform(error))
+            self.record_error(record, at, Some(transform), SampleError::Transform(error))
         })?;
         let bytes = self
             .visual(record, at, bytes, &inputs, &steps, scratch)?
@@ -179,7 +179,7 @@ impl Maker<'_> {
 
     /// Reads the header of an image or mask and checks that the record is complete, as a loader
     /// does.
-    fn look(
+    fn check_input(
         &self,
         field: &FieldWork,
         bytes: &Bytes,
@@ -314,21 +314,20 @@ impl Maker<'_> {
         if let Work::Copy { encoding, .. } = field.work {
             if self.verify {
                 self.decode(bytes, inputs, scratch)
-                    .map_err(|error| self.failed(record, at, None, error))?;
+                    .map_err(|error| self.record_error(record, at, None, error))?;
             }
             return Ok(Product {
                 bytes: match encoding {
                     Encoding::Lossless => self.recode(bytes, &mut scratch.decoder),
-                    Encoding::Restore => {
-                        restored(bytes).map_err(|error| self.failed(record, at, None, error))?
-                    }
+                    Encoding::Restore => restore_file(bytes)
+                        .map_err(|error| self.record_error(record, at, None, error))?,
                     _ => self.copy(bytes, inputs),
                 },
                 shape: None,
             });
         }
         self.decode(bytes, inputs, scratch)
-            .map_err(|error| self.failed(record, at, None, error))?;
+            .map_err(|error| self.record_error(record, at, None, error))?;
         if inputs.header.is_some() {
             for loss in scratch.decoder.losses() {
                 let (record, field) = (record.index, at);
@@ -352,7 +351,7 @@ impl Maker<'_> {
             )
             .map_err(|error| {
                 let error = SampleError::Transform(error);
-                self.failed(record, at, Some(step.name()), error)
+                self.record_error(record, at, Some(step.name()), error)
             })?;
             std::mem::swap(&mut scratch.current, &mut scratch.other);
             fills.extend(fill(step, &scratch.current));
@@ -463,7 +462,7 @@ impl Maker<'_> {
             .map_err(SampleError::Decode)
     }
 
-    fn failed(
+    fn record_error(
         &self,
         record: &Record,
         field: usize,
@@ -480,7 +479,7 @@ impl Maker<'_> {
 }
 
 /// Restores the file of a lossless record.
-fn restored(bytes: &Bytes) -> Result<Bytes, SampleError> {
+fn restore_file(bytes: &Bytes) -> Result<Bytes, SampleError> {
     match Format::of(bytes).filter(|format| format.is_lossless_record()) {
         Some(_) => lossless::restore(bytes)
             .map(|file| Bytes::from(file.bytes))

@@ -198,7 +198,7 @@ impl<'a> Naming<'a> {
                         let path = path.strip_prefix(root).unwrap_or(path);
                         match rule {
                             ExtensionRule::ByContent => (path.with_extension(""), rule.endings()),
-                            _ => (renamed(path, rule), &[][..]),
+                            _ => (packed_name(path, rule), &[][..]),
                         }
                     }
                     _ => {
@@ -319,7 +319,7 @@ fn collision(one: &Path, other: &Path, path: &Path) -> Error {
 }
 
 /// Returns the name of a file in its new format. Keeps the name if its extension already fits.
-fn renamed(path: &Path, rule: ExtensionRule) -> PathBuf {
+fn packed_name(path: &Path, rule: ExtensionRule) -> PathBuf {
     let is = |known: &[&str]| {
         let extension = path.extension().unwrap_or_default();
         known.iter().any(|one| extension.eq_ignore_ascii_case(one))
@@ -356,7 +356,7 @@ mod tests {
             (ExtensionRule::Own, "b.webp", "b.png"),
         ] {
             assert_eq!(
-                renamed(Path::new(before), rule),
+                packed_name(Path::new(before), rule),
                 Path::new(after),
                 "{rule:?}"
             );

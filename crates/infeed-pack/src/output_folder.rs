@@ -16,7 +16,7 @@ use super::options::PackOptions;
 use super::part_file::{self, part_of};
 use super::selection::RecordSelection;
 use infeed::pipeline::Pipeline;
-use infeed::pipeline::packed::{BEGUN, MANIFEST, PIPELINE};
+use infeed::pipeline::packed_dataset::{BEGUN, MANIFEST, PIPELINE};
 use infeed_core::error::Error;
 use infeed_raw::file;
 
@@ -73,7 +73,7 @@ impl OutputFolder {
         }
         let lock = match lock {
             Some(lock) => Some(lock),
-            None => locked(
+            None => lock_file(
                 file::open(&begun)
                     .map_err(|error| Error::write(&begun, error))?
                     .0,
@@ -367,7 +367,7 @@ fn lock(path: &Path) -> Result<Option<File>, Error> {
         let Ok(folder) = File::open(path) else {
             return Ok(None);
         };
-        match locked(folder, path)? {
+        match lock_file(folder, path)? {
             // The previous owner may have removed the folder.
             Some(folder) if !is_at(&folder, path) => {}
             other => return Ok(other),
@@ -376,7 +376,7 @@ fn lock(path: &Path) -> Result<Option<File>, Error> {
 }
 
 /// Locks a file. None on a file system without locks, where packing continues unlocked.
-fn locked(file: File, path: &Path) -> Result<Option<File>, Error> {
+fn lock_file(file: File, path: &Path) -> Result<Option<File>, Error> {
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => {

@@ -268,7 +268,9 @@ fn over(
 ) -> Result<Pipeline, Error> {
     let weights = pipeline.weights.as_ref();
     let mut pipeline = Pipeline {
-        weights: weights.map(|one| one.numbered(source)).transpose()?,
+        weights: weights
+            .map(|one| one.with_class_numbers(source))
+            .transpose()?,
         repeat: pipeline.repeat,
         // The packed source does not know its boxes.
         boxes: pipeline.declared_boxes(),

@@ -35,7 +35,7 @@ use super::shard_layout::PackedRecord;
 use super::shard_plan::{ShardPlan, check_number};
 use super::targets::format::FormatWriter;
 use infeed::pipeline::Pipeline;
-use infeed::pipeline::packed::BEGUN;
+use infeed::pipeline::packed_dataset::BEGUN;
 use infeed_core::error::Error;
 use infeed_core::order::Order;
 use infeed_source::walk::Claims;
@@ -309,7 +309,7 @@ impl Parts {
             }
             while let (Ok(count), Some(outcome)) = (&mut taken, sequence.take()) {
                 *count += 1;
-                let outcome = self.sorted(&maker, outcome);
+                let outcome = self.separate_errors(&maker, outcome);
                 if let Err(error) = take(outcome) {
                     sequence.stop();
                     taken = Err(error);
@@ -333,7 +333,11 @@ impl Parts {
     }
 
     /// Returns a bad record as an outcome, and any other error as an error.
-    fn sorted(&self, maker: &Maker<'_>, outcome: PackedResult) -> Result<PackedResult, Error> {
+    fn separate_errors(
+        &self,
+        maker: &Maker<'_>,
+        outcome: PackedResult,
+    ) -> Result<PackedResult, Error> {
         match outcome {
             Err(error) if !error.is_bad_record() => Err(error),
             Err(error) => Ok(Err(error)),

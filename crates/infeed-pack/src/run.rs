@@ -13,7 +13,7 @@ use super::selection::{CLAIM, ROOM_BYTES, RecordSelection};
 use infeed_core::error::Error;
 use infeed_core::sample::Record;
 use infeed_source::walk::{Claims, WalkBudget};
-use infeed_source::{RecordResult, damaged};
+use infeed_source::{RecordResult, damage_error};
 
 /// Time between two calls of `progress`.
 const TICK: Duration = Duration::from_millis(100);
@@ -268,7 +268,7 @@ impl SharedRun<'_> {
                 }
                 let (position, record) = missing[at];
                 let outcome = found
-                    .map_err(|cause| damaged(source, record, cause))
+                    .map_err(|cause| damage_error(source, record, cause))
                     .and_then(|record| self.one(position, &record, scratch));
                 if let Err(error) = outcome {
                     self.bad(position, record, error)

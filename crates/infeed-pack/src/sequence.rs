@@ -20,7 +20,7 @@ use super::shard_layout::{PackedRecord, ShardLayout};
 use infeed_core::error::Error;
 use infeed_core::order::Epoch;
 use infeed_source::walk::{Claims, WalkBudget};
-use infeed_source::{Read, RecordResult, Source, damaged};
+use infeed_source::{Read, RecordResult, Source, damage_error};
 
 /// Maximum bytes of finished records in the queue. Each thread may hold one more record.
 const WAITING_BYTES: u64 = 64 << 20;
@@ -209,7 +209,7 @@ impl<'a> RecordsInProgress<'a> {
                     let _core = self.cores.take();
                     self.one(&record, scratch)
                 }
-                Some(Err(cause)) => Err(damaged(source, record, cause)),
+                Some(Err(cause)) => Err(damage_error(source, record, cause)),
                 None => Err(failed.take().unwrap_or_else(|| Error::Panicked {
                     text: format!("the source returned no {}", source.id(record, None)),
                 })),
@@ -232,7 +232,7 @@ impl<'a> RecordsInProgress<'a> {
                 }
             }
         }
-        let made = made(self.maker.source, record, products);
+        let made = build_record(self.maker.source, record, products);
         self.layout
             .check(&made)
             .map_err(|error| unfit(self.maker.source, record.index, error))?;
@@ -262,7 +262,7 @@ impl<'a> RecordsInProgress<'a> {
 }
 
 /// Builds the finished record from its products.
-fn made(
+fn build_record(
     source: &dyn Source,
     record: &infeed_core::sample::Record,
     products: Vec<super::product::Product>,

@@ -117,7 +117,7 @@ impl CountedFile {
     }
 
     /// Bytes written so far.
-    pub(super) fn written(&self) -> u64 {
+    pub(super) fn written_bytes(&self) -> u64 {
         self.written
     }
 

@@ -7,7 +7,7 @@ use infeed_core::random::{hash, hash_bytes};
 use infeed_source::{Source, read_one};
 
 /// Number of records to read: the first, the last, and others at equal distances.
-const LOOKED_AT: u64 = 16;
+const CHECKED_RECORDS: u64 = 16;
 
 /// Returns a checksum of some records. None if the description uses nothing in memory.
 ///
@@ -19,7 +19,7 @@ pub(super) fn checksum(source: &dyn Source, handles: &[Handle]) -> Result<Option
         return Ok(None);
     }
     let last = source.len() - 1;
-    let steps = LOOKED_AT.min(source.len()) - 1;
+    let steps = CHECKED_RECORDS.min(source.len()) - 1;
     let mut sums = Vec::new();
     for step in 0..=steps {
         // In 128 bits, so that no number of records can overflow it.

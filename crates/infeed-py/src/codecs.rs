@@ -31,7 +31,7 @@ fn mode_of(mode: &str) -> PyResult<ColorMode> {
         })
 }
 
-fn failed(error: DecodeError) -> PyErr {
+fn decode_error(error: DecodeError) -> PyErr {
     PyValueError::new_err(format!("cannot decode the image: {error}"))
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn decode_image<'py>(
             Ok(out)
         })
     });
-    let image = image.map_err(failed)?;
+    let image = image.map_err(decode_error)?;
     let shape = [image.height(), image.width(), image.channels];
     Ok((
         PyByteArray::new(py, &image.data),
@@ -68,8 +68,8 @@ pub(crate) fn decode_image<'py>(
 #[pyfunction]
 pub(crate) fn image_size(data: &[u8], orient: bool, max_pixels: u64) -> PyResult<(u32, u32)> {
     let limits = Limits { max_pixels };
-    let header =
-        DECODER.with_borrow_mut(|decoder| decoder.header(data, orient, &limits).map_err(failed))?;
+    let header = DECODER
+        .with_borrow_mut(|decoder| decoder.header(data, orient, &limits).map_err(decode_error))?;
     Ok((header.size.height, header.size.width))
 }
 
@@ -92,6 +92,8 @@ pub(crate) fn restore_lossless(
     py: Python<'_>,
     data: &[u8],
 ) -> PyResult<(Cow<'static, [u8]>, bool)> {
-    let restored = py.detach(|| lossless::restore(data)).map_err(failed)?;
+    let restored = py
+        .detach(|| lossless::restore(data))
+        .map_err(decode_error)?;
     Ok((restored.bytes.into(), restored.is_original))
 }

@@ -39,7 +39,7 @@ impl<'py> FromPyObject<'_, 'py> for PyHandles {
                 return Ok(Handle::Source(Arc::clone(&source.get().source)));
             }
             if let Ok(function) = handle.cast::<PyFunction>() {
-                return Ok(Handle::Function(function.get().shared()));
+                return Ok(Handle::Function(function.get().function()));
             }
             let bytes = Bytes::from_owner(BufferView::new(&handle)?);
             Ok(Handle::Bytes(bytes))

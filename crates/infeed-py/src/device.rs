@@ -43,7 +43,7 @@ pub(crate) struct DeviceStats {
 
 /// Returns the counters of each device of a loader.
 pub(crate) fn device_stats(loader: &AnyLoader) -> Result<Vec<DeviceStats>, Error> {
-    let Some(placed) = loader.placed() else {
+    let Some(placed) = loader.placement() else {
         return Ok(Vec::new());
     };
     let of = |(name, stats)| DeviceStats {
@@ -210,7 +210,7 @@ impl PyDeviceArray {
                     return Err(no_streams());
                 }
                 let host = raise(py, py.detach(|| array.to_host()))?;
-                Tensor::new(Arc::new(aligned(&host)?), 0, shape, dtype)
+                Tensor::new(Arc::new(copy_aligned(&host)?), 0, shape, dtype)
             }
         };
         let tensor = tensor.map_err(|error| PyBufferError::new_err(error.to_string()))?;
@@ -227,7 +227,7 @@ impl PyDeviceArray {
 
 /// Copies bytes to memory with the alignment of GPU memory. TensorFlow aborts the process for a
 /// smaller alignment.
-fn aligned(bytes: &[u8]) -> PyResult<HostBytes> {
+fn copy_aligned(bytes: &[u8]) -> PyResult<HostBytes> {
     let mut memory = HostBytes::zeroed(bytes.len())
         .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
     memory.copy_from_slice(bytes);

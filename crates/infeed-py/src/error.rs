@@ -7,7 +7,7 @@ use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use crate::raised::{RaisedException, line};
+use crate::raised_exception::{RaisedException, line};
 
 /// Fix for a bad record that stopped a run.
 const SUBSTITUTE: &str = "; set on_error=\"substitute\" to replace bad records";

@@ -1,7 +1,7 @@
 //! The explanation of a running loader, and its output formats. The verdict of a watched loop.
 
 use infeed_explain::report;
-use infeed_explain::{Explanation as Inner, Verdict as InnerVerdict, WatchedLoop, watched};
+use infeed_explain::{Explanation as Inner, Verdict as InnerVerdict, WatchedLoop, loop_verdict};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -111,7 +111,7 @@ impl PyVerdict {
 #[pyfunction]
 pub(crate) fn watch_verdict(measurements: &str) -> PyResult<PyVerdict> {
     Ok(PyVerdict {
-        inner: watched(&parse_measurements(measurements)?),
+        inner: loop_verdict(&parse_measurements(measurements)?),
     })
 }
 

@@ -25,7 +25,7 @@ impl PyHosts {
     #[new]
     fn new(count: usize) -> PyHosts {
         PyHosts {
-            inner: infeed_feed::Hosts::awaited(count),
+            inner: infeed_feed::Hosts::without_addresses(count),
         }
     }
 
@@ -136,7 +136,12 @@ impl Drop for PyFeeder {
 
 /// Returns the feeders of a loader: their addresses, whether this process also makes batches, the
 /// deadline of a batch in seconds, and whether connections are encrypted.
-pub(crate) fn fed_by(hosts: &PyHosts, help: bool, deadline: f64, encrypt: Option<bool>) -> Feeders {
+pub(crate) fn make_feeders(
+    hosts: &PyHosts,
+    help: bool,
+    deadline: f64,
+    encrypt: Option<bool>,
+) -> Feeders {
     let mut feeders = Feeders::at(hosts.inner.clone());
     if !help {
         feeders.local = Local::Fallback;

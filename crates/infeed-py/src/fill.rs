@@ -21,7 +21,7 @@ use crate::array::data_type;
 use crate::device::no_streams;
 use crate::error::{exception_from, raise};
 use crate::log;
-use crate::raised::line;
+use crate::raised_exception::line;
 
 /// Tensors on a GPU that copies in flight may write to.
 #[derive(Default)]
@@ -89,7 +89,7 @@ impl TargetTensors {
         }
         let gpus = rings.iter().map(|ring| ring.device().cuda());
         let Some(gpus) = gpus.collect::<Option<Vec<&Cuda>>>() else {
-            return simulated(py, on, &checked, streams, timeout);
+            return fill_simulated(py, on, &checked, streams, timeout);
         };
         let queue = |stream: &Option<Bound<'_, PyAny>>| {
             let named = stream.as_ref().map_or(Ok(Queue::LEGACY), stream_from);
@@ -107,7 +107,7 @@ impl TargetTensors {
             .collect();
         let each = queues.into_iter().zip(targets.iter().map(Vec::as_slice));
         let each: Vec<_> = each.collect();
-        taken(py, || {
+        wait_for_batch(py, || {
             Ok(match on.next_into_each(timeout, &each)? {
                 IntoStep::Filled(filled) => FillResult::Filled(filled),
                 IntoStep::End => FillResult::Again,
@@ -168,7 +168,7 @@ fn is_of(memory: &AnyMemory, tensor: &ForeignTensor) -> bool {
 }
 
 /// Waits until there is a batch. Begins the next epoch when one ends.
-fn taken(
+fn wait_for_batch(
     py: Python<'_>,
     next: impl Fn() -> Result<FillResult, Error> + Sync,
 ) -> PyResult<FilledTargets> {
@@ -185,7 +185,7 @@ fn taken(
 }
 
 /// Fills tensors on the host with batches of simulated devices.
-fn simulated(
+fn fill_simulated(
     py: Python<'_>,
     on: &DeviceLoader<AnyDevice>,
     checked: &[Vec<CheckedTensor>],
@@ -204,11 +204,11 @@ fn simulated(
         );
         return raise(py, Err(Error::config("next_into", problem)));
     }
-    taken(py, || copied(on, checked, timeout))
+    wait_for_batch(py, || copy_batch(on, checked, timeout))
 }
 
 /// Copies the next batch of simulated devices on the host.
-fn copied(
+fn copy_batch(
     on: &DeviceLoader<AnyDevice>,
     checked: &[Vec<CheckedTensor>],
     timeout: Duration,

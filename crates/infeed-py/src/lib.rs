@@ -23,7 +23,7 @@ mod no_feed;
 mod order;
 mod pack;
 mod python_source;
-mod raised;
+mod raised_exception;
 mod record;
 mod remote;
 mod stats;

@@ -25,7 +25,7 @@ use crate::description::{PyHandles, parse};
 use crate::device::{self, HostOrDeviceBatch, decode_by, placement, queue_on};
 use crate::error::{raise, raise_at_bad_record};
 use crate::explain::PyExplanation;
-use crate::feed::{PyHosts, fed_by};
+use crate::feed::{PyHosts, make_feeders};
 use crate::fill::{FieldTensors, TargetTensors};
 use crate::log;
 use crate::stats::dict_from;
@@ -75,7 +75,7 @@ impl PyLoader {
         placement: &str,
         decode: &str,
         slots: usize,
-        feeders: Option<FedBy<'_>>,
+        feeders: Option<FeederArguments<'_>>,
     ) -> PyResult<PyLoader> {
         log::collect();
         let pipeline = parse(py, description)?;
@@ -101,9 +101,9 @@ impl PyLoader {
         let time = |seconds: Option<f64>| Duration::try_from_secs_f64(seconds?).ok();
         options.timeline = time(timeline_s);
         options.stall = time(stall_s);
-        options.digest = digested(digest)?;
+        options.digest = digest_scope(digest)?;
         options.remote = feeders.map(|(hosts, help, deadline, encrypt)| {
-            Arc::new(fed_by(&hosts, help, deadline, encrypt)) as _
+            Arc::new(make_feeders(&hosts, help, deadline, encrypt)) as _
         });
         let place = self::placement(placement)?;
         options.decode = decode_by(decode)?;
@@ -318,7 +318,7 @@ impl PyLoader {
 
 /// Hosts, whether the cores of this machine help, the deadline in seconds, and whether connections
 /// are encrypted.
-type FedBy<'py> = (PyRef<'py, PyHosts>, bool, f64, Option<bool>);
+type FeederArguments<'py> = (PyRef<'py, PyHosts>, bool, f64, Option<bool>);
 
 /// Parses the name of a policy for bad records.
 pub(crate) fn policy(name: &str) -> PyResult<OnError> {
@@ -331,7 +331,7 @@ pub(crate) fn policy(name: &str) -> PyResult<OnError> {
 }
 
 /// Parses the name of the content that digests cover.
-pub(crate) fn digested(name: &str) -> PyResult<DigestScope> {
+pub(crate) fn digest_scope(name: &str) -> PyResult<DigestScope> {
     match name {
         "ids" => Ok(DigestScope::Ids),
         "pixels" => Ok(DigestScope::Pixels),

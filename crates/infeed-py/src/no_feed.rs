@@ -48,6 +48,6 @@ impl NoFeeder {
     }
 }
 
-pub(crate) fn fed_by(hosts: &NoHosts, _: bool, _: f64, _: Option<bool>) -> Feeders {
+pub(crate) fn make_feeders(hosts: &NoHosts, _: bool, _: f64, _: Option<bool>) -> Feeders {
     match hosts.0 {}
 }

@@ -35,10 +35,10 @@ impl PythonSource {
 }
 
 /// Parses the JSON form of fields.
-fn wanted(py: Python<'_>, fields: &str) -> PyResult<Vec<ColumnRequest>> {
+fn column_requests(py: Python<'_>, fields: &str) -> PyResult<Vec<ColumnRequest>> {
     let specs: Vec<FieldSpec> = serde_json::from_str(fields)
         .map_err(|error| PyValueError::new_err(in_words(&error.to_string())))?;
-    raise(py, specs.iter().map(FieldSpec::wanted).collect())
+    raise(py, specs.iter().map(FieldSpec::request).collect())
 }
 
 /// Makes a source from the rows of an object with `__arrow_c_stream__`; from the rows with the
@@ -52,7 +52,7 @@ pub(crate) fn table(
     rows: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PythonSource> {
     let py = object.py();
-    let wanted = wanted(py, fields)?;
+    let wanted = column_requests(py, fields)?;
     let read = record_batches(object);
     let to_error = |raised| source_error(py, &format!("{name} is not a table"), raised);
     let (schema, batches) = read.map_err(to_error)?;
@@ -82,7 +82,7 @@ pub(crate) fn items(
     threads: usize,
     draw: Option<Bound<'_, PyAny>>,
 ) -> PyResult<PythonSource> {
-    let wanted = wanted(object.py(), fields)?;
+    let wanted = column_requests(object.py(), fields)?;
     let source = Arc::new(Items::new(object, name, &wanted, version, threads, draw)?);
     Ok(PythonSource { source })
 }

@@ -123,9 +123,9 @@ struct ClosingState {
 }
 
 /// Marks the closing as ended when dropped, so also after a panic.
-struct EndsClosing(Arc<ClosingState>);
+struct ClosingGuard(Arc<ClosingState>);
 
-impl Drop for EndsClosing {
+impl Drop for ClosingGuard {
     fn drop(&mut self) {
         *self
             .0
@@ -153,7 +153,7 @@ impl Closing {
             let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(slot.get_or_insert_with(|| {
                 let state = Arc::<ClosingState>::default();
-                let ends = EndsClosing(Arc::clone(&state));
+                let ends = ClosingGuard(Arc::clone(&state));
                 let body = move || {
                     let _ends = ends;
                     close();

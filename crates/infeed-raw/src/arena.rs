@@ -234,7 +234,7 @@ impl SharedArena {
     }
 
     /// Number of published entries.
-    pub fn published(&self) -> u64 {
+    pub fn published_entries(&self) -> u64 {
         self.word(PUBLISHED_AT).load(Ordering::Relaxed)
     }
 
@@ -383,7 +383,7 @@ mod tests {
         assert!(arena.contains(3));
         assert_eq!(arena.get(3).expect("is there").as_ref(), b"hello");
         assert!(!arena.store(3, b"again"), "is written once");
-        assert_eq!(arena.published(), 1);
+        assert_eq!(arena.published_entries(), 1);
         assert!(!arena.contains(10) && arena.get(10).is_none() && !arena.store(10, b""));
     }
 
@@ -429,7 +429,7 @@ mod tests {
             }
         });
 
-        assert_eq!(arena.published(), 200);
+        assert_eq!(arena.published_entries(), 200);
         for n in 0..200 {
             assert_eq!(arena.get(n).expect("is there").as_ref(), [n as u8; 1000]);
         }

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_of_a_stream_come_in_order() {
+    fn batches_of_a_stream_keep_their_order() {
         Python::initialize();
         Python::attach(|py| {
             let (schema, batches) = record_batches(&table(py, STREAM)).unwrap();

@@ -140,22 +140,22 @@ pub struct DlTensor {
 /// `DLManagedTensor`, as before version 1.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Managed {
+pub struct ManagedTensor {
     pub(crate) tensor: DlTensor,
     context: *mut c_void,
     /// Frees the struct and its memory; must be called once.
-    pub deleter: Option<unsafe extern "C" fn(*mut Managed)>,
+    pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensor)>,
 }
 
 /// `DLManagedTensorVersioned`.
 #[derive(Debug)]
 #[repr(C)]
-pub struct ManagedVersioned {
+pub struct ManagedTensorVersioned {
     pub(crate) major: u32,
     minor: u32,
     context: *mut c_void,
     /// Frees the struct and its memory; must be called once.
-    pub deleter: Option<unsafe extern "C" fn(*mut ManagedVersioned)>,
+    pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensorVersioned)>,
     pub(crate) flags: u64,
     pub(crate) tensor: DlTensor,
 }
@@ -279,11 +279,11 @@ impl Tensor {
 
     /// Converts it to a legacy struct, whose deleter must be called once; otherwise the memory
     /// leaks.
-    pub fn into_managed(self) -> NonNull<Managed> {
+    pub fn into_managed(self) -> NonNull<ManagedTensor> {
         let kept = TensorContext::new(self);
         let tensor = kept.view();
         let context = Box::into_raw(kept).cast();
-        leak(Managed {
+        leak(ManagedTensor {
             tensor,
             context,
             deleter: Some(delete_managed),
@@ -292,13 +292,13 @@ impl Tensor {
 
     /// Converts it to a struct of version 1.0, whose deleter must be called once; otherwise the
     /// memory leaks.
-    pub fn into_managed_versioned(self) -> NonNull<ManagedVersioned> {
+    pub fn into_managed_versioned(self) -> NonNull<ManagedTensorVersioned> {
         let flags = if self.read_only { READ_ONLY } else { 0 };
         let kept = TensorContext::new(self);
         let tensor = kept.view();
         let context = Box::into_raw(kept).cast();
-        let deleter = Some(delete_versioned as unsafe extern "C" fn(*mut ManagedVersioned));
-        leak(ManagedVersioned {
+        let deleter = Some(delete_versioned as unsafe extern "C" fn(*mut ManagedTensorVersioned));
+        leak(ManagedTensorVersioned {
             major: 1,
             minor: 0,
             context,
@@ -352,7 +352,7 @@ impl TensorContext {
 /// # Safety
 ///
 /// `managed` comes from [`Tensor::into_managed`] and is not used again.
-unsafe extern "C" fn delete_managed(managed: *mut Managed) {
+unsafe extern "C" fn delete_managed(managed: *mut ManagedTensor) {
     // SAFETY: `leak` made the pointer from a box, and the consumer calls the deleter once.
     let managed = unsafe { Box::from_raw(managed) };
     // SAFETY: `Box::into_raw` made the pointer in `into_managed`, and only this function frees it.
@@ -362,7 +362,7 @@ unsafe extern "C" fn delete_managed(managed: *mut Managed) {
 /// # Safety
 ///
 /// `managed` comes from [`Tensor::into_managed_versioned`] and is not used again.
-unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
+unsafe extern "C" fn delete_versioned(managed: *mut ManagedTensorVersioned) {
     // SAFETY: `leak` made the pointer from a box, and the consumer calls the deleter once.
     let managed = unsafe { Box::from_raw(managed) };
     // SAFETY: `Box::into_raw` made the pointer in `into_managed_versioned`, and only this function
@@ -426,7 +426,7 @@ mod tests {
             .as_ptr()
             .expose_provenance();
         let deleted = std::thread::spawn(move || {
-            let managed = std::ptr::with_exposed_provenance_mut::<ManagedVersioned>(address);
+            let managed = std::ptr::with_exposed_provenance_mut::<ManagedTensorVersioned>(address);
             // SAFETY: this thread is the only user of the new tensor; deleted once.
             unsafe {
                 let seen = ((*managed).major, (*managed).flags, (*managed).tensor.ndim);
@@ -495,10 +495,10 @@ mod tests {
     #[test]
     fn the_structs_have_the_layout_of_the_header() {
         assert_eq!(size_of::<DlTensor>(), 48);
-        assert_eq!(size_of::<Managed>(), 64);
-        assert_eq!(std::mem::offset_of!(Managed, deleter), 56);
-        assert_eq!(size_of::<ManagedVersioned>(), 80);
-        assert_eq!(std::mem::offset_of!(ManagedVersioned, deleter), 16);
-        assert_eq!(std::mem::offset_of!(ManagedVersioned, tensor), 32);
+        assert_eq!(size_of::<ManagedTensor>(), 64);
+        assert_eq!(std::mem::offset_of!(ManagedTensor, deleter), 56);
+        assert_eq!(size_of::<ManagedTensorVersioned>(), 80);
+        assert_eq!(std::mem::offset_of!(ManagedTensorVersioned, deleter), 16);
+        assert_eq!(std::mem::offset_of!(ManagedTensorVersioned, tensor), 32);
     }
 }

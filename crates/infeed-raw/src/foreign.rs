@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::cuda::{Context, CudaError, GpuMemory};
-use crate::dlpack::{DataType, DlTensor, Managed, ManagedVersioned, READ_ONLY};
+use crate::dlpack::{DataType, DlTensor, ManagedTensor, ManagedTensorVersioned, READ_ONLY};
 use crate::python::{LEGACY, VERSIONED};
 
 /// Upper limit of axes; no library uses more.
@@ -246,7 +246,7 @@ fn from_dlpack<'py>(
     };
     let (versioned, legacy) = (pointer(VERSIONED), pointer(LEGACY));
     let description = if !versioned.is_null() {
-        let managed = versioned.cast::<ManagedVersioned>();
+        let managed = versioned.cast::<ManagedTensorVersioned>();
         // SAFETY: a capsule with this name contains such a struct until its deleter is called. The
         // deleter runs when the capsule is freed, since no consumer has taken it over. The version
         // is the first field in all versions.
@@ -259,7 +259,7 @@ fn from_dlpack<'py>(
         }
     } else if !legacy.is_null() {
         // SAFETY: as above.
-        unsafe { description_of(&(*legacy.cast::<Managed>()).tensor, false)? }
+        unsafe { description_of(&(*legacy.cast::<ManagedTensor>()).tensor, false)? }
     } else {
         let text = "__dlpack__ did not return an unconsumed DLPack capsule";
         return Err(PyBufferError::new_err(text));

@@ -81,7 +81,7 @@ impl HostBytes {
         }
         #[cfg(all(unix, not(miri)))]
         if len >= HUGE_PAGE {
-            return mapped(len);
+            return map_pages(len);
         }
         let align = if len >= HUGE_PAGE { HUGE_PAGE } else { ALIGN };
         let failed = OutOfMemory {
@@ -112,7 +112,7 @@ struct CacheLine;
 /// Maps anonymous pages with one extra huge page, and uses the aligned part. The extra page is
 /// address space only: a page that is never touched costs no memory.
 #[cfg(all(unix, not(miri)))]
-fn mapped(len: usize) -> Result<HostBytes, OutOfMemory> {
+fn map_pages(len: usize) -> Result<HostBytes, OutOfMemory> {
     let failed = OutOfMemory {
         requested_bytes: len,
     };
@@ -171,7 +171,7 @@ impl Drop for HostBytes {
             // dropped.
             Allocation::Allocator(layout) => unsafe { alloc::dealloc(self.start.as_ptr(), layout) },
             #[cfg(all(unix, not(miri)))]
-            // SAFETY: exactly the range that `mapped` got from mmap, unmapped once, by its only
+            // SAFETY: exactly the range that `map_pages` got from mmap, unmapped once, by its only
             // owner.
             Allocation::Mapping { base, len } => unsafe {
                 libc::munmap(base.as_ptr().cast(), len);

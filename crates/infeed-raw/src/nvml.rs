@@ -128,7 +128,7 @@ impl NvmlFunctions {
                 >(rates),
             }
         };
-        table.started()
+        table.initialise()
     }
 
     #[cfg(not(unix))]
@@ -137,7 +137,7 @@ impl NvmlFunctions {
     }
 
     /// Returns the table, if the library can be initialised.
-    fn started(self) -> Option<NvmlFunctions> {
+    fn initialise(self) -> Option<NvmlFunctions> {
         // SAFETY: as the module documentation states; the function takes no arguments.
         let code = unsafe { (self.init)() };
         (code == SUCCESS).then_some(self)
@@ -150,12 +150,12 @@ mod tests {
 
     /// A fake library with two GPUs: one is 97 % busy, the other has no counters.
     static FAKE: NvmlFunctions = NvmlFunctions {
-        init: started,
+        init: return_success,
         by_bus,
         rates,
     };
 
-    extern "C" fn started() -> c_uint {
+    extern "C" fn return_success() -> c_uint {
         SUCCESS
     }
 
@@ -210,7 +210,7 @@ mod tests {
             rates,
         };
 
-        assert!(table.started().is_none());
+        assert!(table.initialise().is_none());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::cuda::{Consumer, Queue};
-use crate::dlpack::{Managed, ManagedVersioned, Tensor};
+use crate::dlpack::{ManagedTensor, ManagedTensorVersioned, Tensor};
 
 /// Name of a capsule with a struct from before version 1.
 pub(crate) const LEGACY: &CStr = c"dltensor";
@@ -68,7 +68,7 @@ fn capsule<'py, T>(
 /// # Safety
 ///
 /// `managed` is valid and not used again.
-unsafe fn delete_legacy(managed: NonNull<Managed>) {
+unsafe fn delete_legacy(managed: NonNull<ManagedTensor>) {
     // SAFETY: valid, as the caller promises.
     if let Some(deleter) = unsafe { managed.as_ref() }.deleter {
         // SAFETY: the deleter of this struct, called once, as the caller promises.
@@ -79,7 +79,7 @@ unsafe fn delete_legacy(managed: NonNull<Managed>) {
 /// # Safety
 ///
 /// `managed` is valid and not used again.
-unsafe fn delete_versioned(managed: NonNull<ManagedVersioned>) {
+unsafe fn delete_versioned(managed: NonNull<ManagedTensorVersioned>) {
     // SAFETY: valid, as the caller promises.
     if let Some(deleter) = unsafe { managed.as_ref() }.deleter {
         // SAFETY: the deleter of this struct, called once, as the caller promises.
@@ -92,7 +92,7 @@ unsafe fn delete_versioned(managed: NonNull<ManagedVersioned>) {
 /// Python calls this once, with a capsule made in [`capsule`] under the name [`LEGACY`].
 unsafe extern "C" fn free_legacy(capsule: *mut ffi::PyObject) {
     // SAFETY: a capsule; Python attaches the thread before it calls a destructor.
-    if let Some(managed) = unsafe { unconsumed(capsule, LEGACY) } {
+    if let Some(managed) = unsafe { unconsumed_pointer(capsule, LEGACY) } {
         // SAFETY: the capsule has its first name, so no consumer has taken over the struct.
         unsafe { delete_legacy(managed) };
     }
@@ -103,7 +103,7 @@ unsafe extern "C" fn free_legacy(capsule: *mut ffi::PyObject) {
 /// Python calls this once, with a capsule made in [`capsule`] under the name [`VERSIONED`].
 unsafe extern "C" fn free_versioned(capsule: *mut ffi::PyObject) {
     // SAFETY: a capsule; Python attaches the thread before it calls a destructor.
-    if let Some(managed) = unsafe { unconsumed(capsule, VERSIONED) } {
+    if let Some(managed) = unsafe { unconsumed_pointer(capsule, VERSIONED) } {
         // SAFETY: the capsule has its first name, so no consumer has taken over the struct.
         unsafe { delete_versioned(managed) };
     }
@@ -115,7 +115,7 @@ unsafe extern "C" fn free_versioned(capsule: *mut ffi::PyObject) {
 /// # Safety
 ///
 /// `capsule` is a capsule whose pointer under `name` is a `T`; the thread is attached.
-unsafe fn unconsumed<T>(capsule: *mut ffi::PyObject, name: &CStr) -> Option<NonNull<T>> {
+unsafe fn unconsumed_pointer<T>(capsule: *mut ffi::PyObject, name: &CStr) -> Option<NonNull<T>> {
     // SAFETY: as the caller promises; the pointer is requested only under the capsule's name.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, name.as_ptr()) == 0 {
@@ -273,7 +273,8 @@ mod tests {
             let capsule = dlpack_capsule(py, tensor, None).unwrap();
             // SAFETY: a live capsule, attached; the new name is static.
             unsafe {
-                let managed = unconsumed::<Managed>(capsule.as_ptr(), LEGACY).unwrap();
+                let managed =
+                    unconsumed_pointer::<ManagedTensor>(capsule.as_ptr(), LEGACY).unwrap();
                 ffi::PyCapsule_SetName(capsule.as_ptr(), c"used_dltensor".as_ptr());
                 managed
             }

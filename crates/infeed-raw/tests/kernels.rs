@@ -341,7 +341,7 @@ fn misaligned_addresses_are_rejected_before_a_device_faults() {
 #[test]
 fn every_launch_is_an_entry_of_the_ptx_with_an_argument_of_its_length() {
     let ptx = PTX.to_str().unwrap();
-    let mut met = Vec::new();
+    let mut launched = Vec::new();
     for kernel in all().into_iter().chain(resizes()) {
         let launch = kernel.launch(3, 256, Some(512), 1024).unwrap();
         let name = launch.entry.to_str().unwrap();
@@ -350,12 +350,12 @@ fn every_launch_is_an_entry_of_the_ptx_with_an_argument_of_its_length() {
             format!(".visible .entry {name}(\n\t.param .align 8 .b8 {name}_param_0[{bytes}]\n)");
         assert!(ptx.contains(&declared), "{declared}");
         assert_eq!(launch.block, [BLOCK, 1, 1]);
-        met.push(launch.entry);
+        launched.push(launch.entry);
     }
-    met.sort_unstable();
+    launched.sort_unstable();
     let mut listed = ENTRIES.to_vec();
     listed.sort_unstable();
-    assert_eq!(met, listed);
+    assert_eq!(launched, listed);
     assert_eq!(ptx.matches(".entry ").count(), listed.len());
 }
 

@@ -53,14 +53,14 @@ pub fn resize(
     to_size: (u32, u32),
 ) -> Option<()> {
     let resize = match kind {
-        PixelType::U8 => typed::<U8>,
-        PixelType::U8x2 => typed::<U8x2>,
-        PixelType::U8x3 => typed::<U8x3>,
-        PixelType::U8x4 => typed::<U8x4>,
-        PixelType::U16 => typed::<U16>,
-        PixelType::U16x2 => typed::<U16x2>,
-        PixelType::U16x3 => typed::<U16x3>,
-        PixelType::U16x4 => typed::<U16x4>,
+        PixelType::U8 => resize_pixels::<U8>,
+        PixelType::U8x2 => resize_pixels::<U8x2>,
+        PixelType::U8x3 => resize_pixels::<U8x3>,
+        PixelType::U8x4 => resize_pixels::<U8x4>,
+        PixelType::U16 => resize_pixels::<U16>,
+        PixelType::U16x2 => resize_pixels::<U16x2>,
+        PixelType::U16x3 => resize_pixels::<U16x3>,
+        PixelType::U16x4 => resize_pixels::<U16x4>,
         _ => return None,
     };
     let options = ResizeOptions::new().resize_alg(filter).use_alpha(false);
@@ -68,7 +68,7 @@ pub fn resize(
 }
 
 /// The typed form of the resizer. Its dynamic form would compile all thirteen kinds of pixel.
-fn typed<P: PixelTrait>(
+fn resize_pixels<P: PixelTrait>(
     resizer: &mut Resizer,
     from: &RowPart<'_>,
     to: &mut [u8],

@@ -32,7 +32,7 @@ impl Material {
         }
     }
 
-    pub(super) fn textured(self, rough: f32, grain: f32) -> Material {
+    pub(super) fn with_texture(self, rough: f32, grain: f32) -> Material {
         Material {
             rough,
             grain,
@@ -40,7 +40,7 @@ impl Material {
         }
     }
 
-    pub(super) fn shaded(self, shade: f32, round: bool) -> Material {
+    pub(super) fn with_shade(self, shade: f32, round: bool) -> Material {
         Material {
             shade,
             round,
@@ -48,7 +48,7 @@ impl Material {
         }
     }
 
-    pub(super) fn patterned(self, pattern: Pattern) -> Material {
+    pub(super) fn with_pattern(self, pattern: Pattern) -> Material {
         Material { pattern, ..self }
     }
 }

@@ -181,9 +181,9 @@ pub fn write_dataset(
     threads: usize,
     on_sample: &(dyn Fn(u64) -> bool + Sync),
 ) -> io::Result<u64> {
-    fs::create_dir_all(folder).map_err(|error| named(folder, error))?;
+    fs::create_dir_all(folder).map_err(|error| with_path(folder, error))?;
     if fs::read_dir(folder)
-        .map_err(|error| named(folder, error))?
+        .map_err(|error| with_path(folder, error))?
         .next()
         .is_some()
     {
@@ -247,10 +247,10 @@ fn write_file(folder: &Path, file: &SampleFile) -> io::Result<()> {
         }
         fs::write(&path, &file.bytes)
     };
-    write().map_err(|error| named(&path, error))
+    write().map_err(|error| with_path(&path, error))
 }
 
-fn named(path: &Path, error: io::Error) -> io::Error {
+fn with_path(path: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 

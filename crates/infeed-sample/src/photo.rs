@@ -98,17 +98,17 @@ fn backdrop(canvas: &mut Canvas, random: &mut Random, detail: f32) {
         [0.48, 0.50, 0.52],
     ]);
     let wall = Material::plain(random.near(tone, 0.12))
-        .textured(random.between(0.15, 0.5), 0.16 * detail)
-        .shaded(random.between(0.1, 0.6), false);
+        .with_texture(random.between(0.15, 0.5), 0.16 * detail)
+        .with_shade(random.between(0.1, 0.6), false);
     let wall = match random.below(6) {
-        0 => wall.patterned(Pattern::Bricks {
+        0 => wall.with_pattern(Pattern::Bricks {
             width: short / 9.0,
             height: short / 22.0,
         }),
-        1 => wall.patterned(Pattern::Slats {
+        1 => wall.with_pattern(Pattern::Slats {
             period: short / random.between(8.0, 16.0),
         }),
-        2 => wall.patterned(Pattern::Marble {
+        2 => wall.with_pattern(Pattern::Marble {
             period: short / random.between(2.0, 6.0),
         }),
         _ => wall,
@@ -127,8 +127,8 @@ fn backdrop(canvas: &mut Canvas, random: &mut Random, detail: f32) {
             [0.62, 0.60, 0.58],
         ]);
         let ground = Material::plain(random.near(ground, 0.08))
-            .textured(0.35, 0.28 * detail)
-            .shaded(0.3, false);
+            .with_texture(0.35, 0.28 * detail)
+            .with_shade(0.3, false);
         let horizon = height * random.between(0.45, 0.8);
         let centre = at(width * 0.5, (horizon + height * 1.1) * 0.5);
         let half = at(width * 0.6, (height * 1.1 - horizon) * 0.5);
@@ -183,8 +183,8 @@ fn object(canvas: &mut Canvas, random: &mut Random, detail: f32, class: u32) {
         height * random.between(0.4, 0.62),
     );
     let shadow = Material::plain([0.05, 0.05, 0.06])
-        .textured(0.1, 0.0)
-        .shaded(0.0, false);
+        .with_texture(0.1, 0.0)
+        .with_shade(0.0, false);
     let under = Outline::Ellipse {
         centre: at(centre.x + scale * 0.2, centre.y + scale * 0.92),
         radii: at(scale * 1.1, scale * 0.16),
@@ -212,8 +212,8 @@ fn object(canvas: &mut Canvas, random: &mut Random, detail: f32, class: u32) {
 
 fn material(random: &mut Random, colour: usize, kind: usize, scale: f32, detail: f32) -> Material {
     let plain = Material::plain(random.near(COLOURS[colour].1, 0.06))
-        .textured(random.between(0.1, 0.3), 0.15 * detail)
-        .shaded(random.between(0.5, 0.85), true);
+        .with_texture(random.between(0.1, 0.3), 0.15 * detail)
+        .with_shade(random.between(0.5, 0.85), true);
     let period = scale * random.between(0.22, 0.36);
     let pattern = match PATTERNS[kind] {
         "striped" => Pattern::Stripes {
@@ -231,10 +231,10 @@ fn material(random: &mut Random, colour: usize, kind: usize, scale: f32, detail:
             width: period,
             height: period * 0.45,
         },
-        "rough" => return plain.textured(0.4, 0.25 * (0.5 + detail)),
+        "rough" => return plain.with_texture(0.4, 0.25 * (0.5 + detail)),
         _ => Pattern::Plain,
     };
-    plain.patterned(pattern)
+    plain.with_pattern(pattern)
 }
 
 /// The parts of a shape, back to front.

@@ -169,8 +169,8 @@ impl Scene {
             .pick([[0.62, 0.70, 0.80], [0.75, 0.77, 0.80], [0.45, 0.52, 0.60]]);
         let cover = self.random.between(0.15, 0.55);
         let sky = Material::plain(self.random.near(tone, 0.05))
-            .textured(cover, 0.01)
-            .shaded(-0.35, false);
+            .with_texture(cover, 0.01)
+            .with_shade(-0.35, false);
         self.paint(&Outline::Everything, 0.0, &sky, SKY);
     }
 
@@ -207,9 +207,9 @@ impl Scene {
                     lit: self.random.next(),
                 };
                 let wall = Material::plain(self.random.near(tone, 0.06))
-                    .textured(0.3, 0.22)
-                    .shaded(0.4, false)
-                    .patterned(pattern);
+                    .with_texture(0.3, 0.22)
+                    .with_shade(0.4, false)
+                    .with_pattern(pattern);
                 self.paint(&house, 2.5, &wall, BUILDING);
                 if self.random.chance(0.45) {
                     self.tree((x0 + x1) * 0.5, foot((near + far) * 0.5), near * 0.5);
@@ -232,7 +232,8 @@ impl Scene {
                 at(left, height + 9.0),
             ])
         };
-        let kerb = Material::plain(self.random.near([0.42, 0.40, 0.39], 0.05)).textured(0.2, 0.25);
+        let kerb =
+            Material::plain(self.random.near([0.42, 0.40, 0.39], 0.05)).with_texture(0.2, 0.25);
         let all = self.upright(
             -9.0,
             self.horizon + 12.0 * self.unit,
@@ -244,7 +245,7 @@ impl Scene {
 
         let vanish = width * self.random.between(0.45, 0.55);
         let asphalt =
-            Material::plain(self.random.near([0.25, 0.25, 0.27], 0.05)).textured(0.25, 0.3);
+            Material::plain(self.random.near([0.25, 0.25, 0.27], 0.05)).with_texture(0.25, 0.3);
         let (left, right) = (
             width * self.random.between(-0.3, 0.1),
             width * self.random.between(0.9, 1.3),
@@ -252,7 +253,7 @@ impl Scene {
         let road = below(left, right, vanish, self.horizon);
         self.paint(&road, 2.0, &asphalt, ROAD);
 
-        let paint = Material::plain([0.72, 0.72, 0.68]).textured(0.3, 0.25);
+        let paint = Material::plain([0.72, 0.72, 0.68]).with_texture(0.3, 0.25);
         let depth = height - self.horizon;
         let mut near = 1.0;
         while near > 0.08 {
@@ -306,8 +307,8 @@ impl Scene {
             y: height,
         } = self.canvas.extent;
         let tin = Material::plain([0.09, 0.10, 0.12])
-            .textured(0.3, 0.03)
-            .shaded(-0.8, false);
+            .with_texture(0.3, 0.03)
+            .with_shade(-0.8, false);
         let centre = at(width * 0.6, height * 1.12);
         let bonnet = Outline::Ellipse {
             centre,
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_hold_the_classes_asked_for_and_no_other() {
+    fn masks_hold_only_the_requested_classes() {
         let size = Size {
             height: 180,
             width: 240,

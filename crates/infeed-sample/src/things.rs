@@ -14,9 +14,9 @@ impl Scene {
             [0.7, 0.7, 0.7],
             [0.1, 0.1, 0.11],
         ]);
-        let body = Material::plain(self.random.near(colour, 0.05)).textured(0.15, 0.04);
-        let body = body.shaded(0.8, false);
-        let dark = Material::plain([0.07, 0.08, 0.10]).textured(0.5, 0.05);
+        let body = Material::plain(self.random.near(colour, 0.05)).with_texture(0.15, 0.04);
+        let body = body.with_shade(0.8, false);
+        let dark = Material::plain([0.07, 0.08, 0.10]).with_texture(0.5, 0.05);
         let light = Material::plain([0.75, 0.2, 0.15]);
         let cabin = Outline::Polygon(vec![
             at(x - size * 0.42, foot - size * 0.95),
@@ -62,7 +62,7 @@ impl Scene {
 
     pub(super) fn pole(&mut self, x: f32, foot: f32, tall: f32) {
         let half = (tall * 0.008).max(self.unit);
-        let steel = Material::plain(self.random.near([0.2, 0.2, 0.2], 0.08)).textured(0.2, 0.1);
+        let steel = Material::plain(self.random.near([0.2, 0.2, 0.2], 0.08)).with_texture(0.2, 0.1);
         let mast = self.upright(x - half, foot - tall, x + half, foot, 0.0);
         self.paint(&mast, 1.2, &steel, POLE);
         let side = tall * self.random.between(0.03, 0.07);
@@ -73,7 +73,7 @@ impl Scene {
             [0.06, 0.08, 0.06],
         ]);
         let board = Material::plain(colour);
-        let board = board.patterned(Pattern::Stripes {
+        let board = board.with_pattern(Pattern::Stripes {
             dx: 0.0,
             dy: 1.2 / side,
         });
@@ -90,7 +90,7 @@ impl Scene {
     pub(super) fn person(&mut self, x: f32, foot: f32, tall: f32, kind: u32) {
         let cloth = self.random.between(0.05, 0.5);
         let coat = self.random.near([cloth, cloth * 0.9, cloth * 0.8], 0.1);
-        let coat = Material::plain(coat).textured(0.3, 0.2);
+        let coat = Material::plain(coat).with_texture(0.3, 0.2);
         let skin = Material::plain([0.62, 0.45, 0.36]);
         let body = self.upright(
             x - tall * 0.13,
@@ -109,7 +109,7 @@ impl Scene {
                 at(shoe + tall * 0.04, foot),
                 at(shoe - tall * 0.04, foot),
             ]);
-            self.paint(&limb, 1.0, &coat.shaded(0.6, false), kind);
+            self.paint(&limb, 1.0, &coat.with_shade(0.6, false), kind);
         }
         self.paint(&body, 1.5, &coat, kind);
         let head = at(x, foot - tall * 0.92);
@@ -139,13 +139,15 @@ impl Scene {
     }
 
     pub(super) fn tree(&mut self, x: f32, foot: f32, tall: f32) {
-        let bark = Material::plain([0.17, 0.13, 0.10]).textured(0.4, 0.4);
+        let bark = Material::plain([0.17, 0.13, 0.10]).with_texture(0.4, 0.4);
         let half = tall * 0.035;
         let trunk = self.upright(x - half, foot - tall * 0.5, x + half, foot, 0.0);
         self.paint(&trunk, 2.0, &bark, TREE);
         for _ in 0..3 {
             let leaf = self.random.near([0.15, 0.21, 0.09], 0.05);
-            let leaves = Material::plain(leaf).textured(0.7, 0.75).shaded(0.5, false);
+            let leaves = Material::plain(leaf)
+                .with_texture(0.7, 0.75)
+                .with_shade(0.5, false);
             let centre = at(
                 x + tall * self.random.between(-0.2, 0.2),
                 foot - tall * self.random.between(0.55, 0.95),
@@ -161,8 +163,8 @@ impl Scene {
 
     pub(super) fn fence(&mut self, x: f32, foot: f32, tall: f32) {
         let rails = Material::plain(self.random.near([0.35, 0.33, 0.3], 0.1))
-            .textured(0.2, 0.2)
-            .patterned(Pattern::Slats {
+            .with_texture(0.2, 0.2)
+            .with_pattern(Pattern::Slats {
                 period: (tall * 0.05).max(3.0 * self.unit),
             });
         let fence = self.upright(

@@ -183,14 +183,14 @@ impl FirstValues for FirstBatches<'_> {
         self.name.to_owned()
     }
 
-    fn look(
+    fn scan(
         &mut self,
         column: usize,
         children: &[String],
         seen: &mut FirstBytes,
     ) -> io::Result<()> {
         self.column(column)
-            .for_each(|array| seen.look(array, children));
+            .for_each(|array| seen.add_values(array, children));
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::annotations::AnnotationRoom;
-use super::{data_yaml, labelled, listing};
+use super::{data_yaml, labelled_images, listing};
 use crate::store;
 use infeed_core::error::Error;
 use infeed_core::printable::excerpt;
@@ -80,7 +80,7 @@ fn is_folder(path: &Path) -> bool {
 /// [`Error::Open`] for a file that cannot be read; [`Error::Config`] for a file of another format.
 pub(super) fn in_file(path: &Path) -> Result<Vec<String>, Error> {
     let bytes = AnnotationRoom::new().read(path, NAME_FACTOR)?;
-    let text = labelled::text(path, &bytes)?;
+    let text = labelled_images::text(path, &bytes)?;
     let has = |name| path.extension().is_some_and(|extension| extension == name);
     if has("yaml") || has("yml") {
         return data_yaml::names(&text)
@@ -131,7 +131,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn names_come_from_a_list_a_file_or_the_folders_of_a_folder() {
+    fn class_names_are_read_from_a_list_a_file_or_subfolders() {
         let root = tempfile::tempdir().expect("a folder");
         for name in ["train/dog", "train/cat/sub", "train/.hidden"] {
             fs::create_dir_all(root.path().join(name)).expect("a folder");

@@ -14,16 +14,16 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 pub use self::entries::CocoLabels;
-use self::entries::{annotation_text, area, categories, crowd, list, required, valid_box};
+use self::entries::{annotation_text, area, categories, crowd, list, parse_id, valid_box};
 use super::annotations::AnnotationRoom;
-use super::boxed::{self, BoxedImages};
+use super::boxed_images::{self, BoxedImages};
 use super::json;
 use infeed_codec::instances::CocoMask;
 use infeed_core::error::Error;
 use infeed_core::sample::{DType, Field, FieldKind};
 
 /// Fields with one value per box, next to the boxes (left, top, right, bottom in pixels).
-pub const COLUMNS: [&str; 3] = [boxed::LABELS, "area", "iscrowd"];
+pub const COLUMNS: [&str; 3] = [boxed_images::LABELS, "area", "iscrowd"];
 
 /// Field of the keypoints: x, y and visibility of each, in pixels.
 pub const KEYPOINTS: &str = "keypoints";
@@ -146,7 +146,7 @@ pub fn open(
     let mut known = HashSet::new();
     let mut found = match file.annotations {
         Some(annotations) => json::list(annotations, &room, expected, |annotation, at| {
-            checked(&annotation, at, &records, &numbers, &mut known)
+            check_object(&annotation, at, &records, &numbers, &mut known)
         })
         .map_err(wrong)?,
         None => Vec::new(),
@@ -184,7 +184,7 @@ pub fn open(
         }
         source.end_record();
     }
-    source.finished()
+    source.finish()
 }
 
 /// Returns the mask of an object as JSON text.
@@ -195,11 +195,11 @@ fn mask(object: &CocoObject<'_>) -> Result<String, String> {
             "{name} has no segmentation; add it, or open the source without masks"
         ));
     };
-    let Some(mask) = json::parsed::<CocoMask>(text) else {
+    let Some(mask) = json::parse::<CocoMask>(text) else {
         return Err(format!(
             "{name} has the segmentation {}, which is neither a list of polygons, such as \
              [[x, y, x, y, x, y]], nor run lengths; correct it, or remove the annotation",
-            json::shown(text)
+            json::show_value(text)
         ));
     };
     mask.check()
@@ -213,10 +213,10 @@ fn points(object: &CocoObject<'_>, count: usize) -> Result<Vec<u8>, String> {
         return Ok(vec![0; 12 * count]);
     };
     let name = object.name;
-    let Some(points) = json::parsed::<Vec<f64>>(text) else {
+    let Some(points) = json::parse::<Vec<f64>>(text) else {
         return Err(format!(
             "{name} has the keypoints {}, which are not a list of numbers; correct them",
-            json::shown(text)
+            json::show_value(text)
         ));
     };
     let is_valid = |x: &f64| (*x as f32).is_finite();
@@ -239,7 +239,7 @@ pub fn fields(keypoints: bool, masks: bool) -> Vec<Field> {
         (KEYPOINTS, DType::Float32),
     ];
     let count = if keypoints { 3 } else { 2 };
-    let mut fields = boxed::fields(&more[..count]);
+    let mut fields = boxed_images::fields(&more[..count]);
     fields.extend(masks.then(|| Field {
         name: MASKS.to_owned(),
         kind: FieldKind::Text,
@@ -255,7 +255,7 @@ pub fn fields(keypoints: bool, masks: bool) -> Vec<Field> {
 }
 
 /// Returns the object of an annotation, the number `at` of the list.
-fn checked<'a>(
+fn check_object<'a>(
     annotation: &Annotation<'a>,
     at: usize,
     records: &HashMap<i64, usize>,
@@ -274,7 +274,7 @@ fn checked<'a>(
     };
     // Only messages need the ids of annotations.
     if annotation.id.is_some() {
-        let id = required(annotation.id, "id", || name.to_string())?;
+        let id = parse_id(annotation.id, "id", || name.to_string())?;
         name.id = Some(id);
         if !known.insert(id) {
             return Err(format!(
@@ -282,8 +282,8 @@ fn checked<'a>(
             ));
         }
     }
-    let image_id = required(annotation.image_id, "image_id", || name.to_string())?;
-    let category_id = required(annotation.category_id, "category_id", || name.to_string())?;
+    let image_id = parse_id(annotation.image_id, "image_id", || name.to_string())?;
+    let category_id = parse_id(annotation.category_id, "category_id", || name.to_string())?;
     let Some(&record) = records.get(&image_id) else {
         return Err(format!(
             "{name} belongs to image {image_id}, which is not in `images`; add the image, or remove \
@@ -303,10 +303,10 @@ fn checked<'a>(
     let bbox = valid_box(text).ok_or_else(|| {
         wrong(format!(
             "has the bbox {}, which is not [left, top, width, height] in numbers",
-            json::shown(text)
+            json::show_value(text)
         ))
     })?;
-    let shown = |value: Option<&RawValue>| value.map(json::shown).unwrap_or_default();
+    let shown = |value: Option<&RawValue>| value.map(json::show_value).unwrap_or_default();
     let area = area(annotation.area, bbox).ok_or_else(|| {
         wrong(format!(
             "has the area {}, which is too large or no number",
@@ -347,7 +347,7 @@ mod tests {
         "categories": [{"id": 7, "name": "dog"}, {"id": 2, "name": "cat"}]}"#;
 
     /// Opens the file and returns the source, and the bytes of the fields of its two records.
-    fn opened(text: &str, labels: CocoLabels) -> Result<(BoxedImages, [Vec<Bytes>; 2]), Error> {
+    fn open_text(text: &str, labels: CocoLabels) -> Result<(BoxedImages, [Vec<Bytes>; 2]), Error> {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("instances.json");
         std::fs::write(&file, text).expect("writes");
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn records_are_images_in_the_order_of_ids_with_their_boxes() {
-        let (source, [first, second]) = opened(GOOD, CocoLabels::Id).expect("a good file");
+        let (source, [first, second]) = open_text(GOOD, CocoLabels::Id).expect("a good file");
 
         assert_eq!(first[0], &b"sub/a.jpg"[..]);
         assert!(first[1..5].iter().all(Bytes::is_empty), "no boxes");
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(second[5], 9_i64.to_le_bytes()[..]);
         assert_eq!(source.classes(), None);
         let marked = format!("\u{FEFF}{GOOD}");
-        let (indexed, [_, second]) = opened(&marked, CocoLabels::Index).expect("a good file");
+        let (indexed, [_, second]) = open_text(&marked, CocoLabels::Index).expect("a good file");
         assert_eq!(second[2], bytes(&[1_i64, 0].map(i64::to_le_bytes)));
         assert_eq!(indexed.classes().expect("names"), ["cat", "dog"]);
         assert_ne!(source.fingerprint(), indexed.fingerprint());
@@ -448,7 +448,7 @@ mod tests {
                 ["instances.json", "no images"],
             ),
         ] {
-            let error = opened(&text, CocoLabels::Id)
+            let error = open_text(&text, CocoLabels::Id)
                 .expect_err("a wrong file")
                 .to_string();
             assert!(parts.iter().all(|part| error.contains(part)), "{error}");
@@ -457,7 +457,7 @@ mod tests {
 
     #[test]
     fn values_are_read_as_tools_write_them() {
-        let expected = opened(GOOD, CocoLabels::Id).expect("a good file").1;
+        let expected = open_text(GOOD, CocoLabels::Id).expect("a good file").1;
         for (from, to) in [
             ("\"iscrowd\": 0, ", ""),
             ("\"iscrowd\": 0", "\"iscrowd\": false"),
@@ -474,7 +474,7 @@ mod tests {
         ] {
             assert!(GOOD.contains(from), "{from}");
             let text = GOOD.replacen(from, to, 1);
-            let found = opened(&text, CocoLabels::Id).expect(to).1;
+            let found = open_text(&text, CocoLabels::Id).expect(to).1;
             assert_eq!(found, expected, "{to}");
         }
     }
@@ -484,7 +484,7 @@ mod tests {
         let begin = GOOD.find("\"annotations\"").expect("annotations");
         let images = GOOD[..begin].trim_end().trim_end_matches(',');
 
-        let (_, records) = opened(&format!("{images}}}"), CocoLabels::Id).expect("images");
+        let (_, records) = open_text(&format!("{images}}}"), CocoLabels::Id).expect("images");
 
         for record in records {
             assert!(record[1..5].iter().all(Bytes::is_empty));
@@ -568,7 +568,7 @@ mod tests {
         ] {
             assert!(GOOD.contains(from), "{from}");
             let text = GOOD.replacen(from, to, 1);
-            let error = opened(&text, CocoLabels::Id).expect_err(to).to_string();
+            let error = open_text(&text, CocoLabels::Id).expect_err(to).to_string();
             assert!(parts.iter().all(|part| error.contains(part)), "{error}");
             assert!(
                 !error.contains("column") && !error.contains("expected"),

@@ -41,7 +41,7 @@ pub(super) fn names(text: &str) -> Result<Vec<String>, String> {
             None if value.starts_with('[') => entry,
             None => {
                 let (key, name) = entry.split_once(':').ok_or_else(|| wrong(entry))?;
-                let key: Option<usize> = unquoted(key).and_then(|key| key.parse().ok());
+                let key: Option<usize> = unquote(key).and_then(|key| key.parse().ok());
                 if key != Some(found.len()) {
                     return Err(format!(
                         "`{}` is not the name of class {}; number the names from 0 in order",
@@ -52,7 +52,7 @@ pub(super) fn names(text: &str) -> Result<Vec<String>, String> {
                 name
             }
         };
-        let name = unquoted(name).filter(|name| !name.is_empty());
+        let name = unquote(name).filter(|name| !name.is_empty());
         found.push(name.ok_or_else(|| wrong(entry))?);
     }
     match found.is_empty() {
@@ -117,7 +117,7 @@ fn split(text: &str) -> Vec<&str> {
 }
 
 /// Returns a plain or quoted text. None for other values.
-fn unquoted(text: &str) -> Option<String> {
+fn unquote(text: &str) -> Option<String> {
     let text = text.trim();
     match text.chars().next() {
         Some(quote @ ('\'' | '"')) => {

@@ -54,7 +54,7 @@ pub(super) fn without_images(root: &Path, left_out: &[LeftOut]) -> Error {
     let root = root.display();
     let problem = match of_kind(UNDECODED_IMAGE).or_else(|| of_kind(ARRAY_FILE)) {
         Some(part) => {
-            let (counted, named) = (part.counted(), part.named());
+            let (counted, named) = (part.count_text(), part.names_text());
             let note = &part.note;
             format!("{root} holds no images but {counted}: {named}; {note}")
         }

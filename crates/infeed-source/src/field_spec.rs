@@ -51,7 +51,7 @@ impl FieldSpec {
     /// # Errors
     ///
     /// [`Error::Config`] for an unknown kind.
-    pub fn wanted(&self) -> Result<ColumnRequest, Error> {
+    pub fn request(&self) -> Result<ColumnRequest, Error> {
         let kind = match self.kind.as_deref() {
             None => None,
             Some("image") => Some(FieldChoice::Image),
@@ -82,7 +82,7 @@ impl FieldSpec {
 
 /// Returns the column requests of all fields.
 pub(crate) fn column_requests(fields: &[FieldSpec]) -> Result<Vec<ColumnRequest>, Error> {
-    fields.iter().map(FieldSpec::wanted).collect()
+    fields.iter().map(FieldSpec::request).collect()
 }
 
 /// Returns the field requests of a shard format. A tensor without an element type takes the

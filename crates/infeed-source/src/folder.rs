@@ -12,12 +12,12 @@ use bytes::Bytes;
 use super::annotations::AnnotationRoom;
 use super::class_names::ClassNames;
 use super::extensions::without_images;
-use super::labelled::check_is_data;
+use super::labelled_images::check_is_data;
 use super::left_out::LeftOut;
 use super::listing::Tree;
 use super::open_file::OpenFile;
 use super::paths::Paths;
-use super::{Admission, Read, ReadError, Sink, Source, admitted, fingerprint};
+use super::{Admission, Read, ReadError, Sink, Source, admit_read, fingerprint};
 use infeed_core::error::{Cause, Error};
 use infeed_core::printable::{excerpt, printable};
 use infeed_core::random::hash;
@@ -194,7 +194,7 @@ impl Folder {
         let wrong =
             |problem: String| Error::config("source", format!("{}: {problem}", csv.display()));
         let list = LabelList::read(csv)?;
-        let mut paths = Paths::named(root, &list.paths, follow_links)?;
+        let mut paths = Paths::of_names(root, &list.paths, follow_links)?;
         paths.shrink();
         let numbers: Option<Vec<i64>> = list.labels.iter().map(|text| text.parse().ok()).collect();
         let (labels, classes) = match (numbers, given) {
@@ -505,7 +505,7 @@ pub(super) fn read_files(
     }
     let bytes = opened.iter().map(OpenFile::held_bytes);
     let bytes = bytes.fold(more, u64::saturating_add);
-    admitted(admit, record, bytes)?;
+    admit_read(admit, record, bytes)?;
     let mut files = Vec::with_capacity(lists.len());
     for (at, file) in opened.into_iter().enumerate() {
         match file.read() {
@@ -589,7 +589,7 @@ mod tests {
         root
     }
 
-    fn opened(root: &Path, change: impl FnOnce(&mut FolderOptions)) -> Result<Folder, String> {
+    fn open_with(root: &Path, change: impl FnOnce(&mut FolderOptions)) -> Result<Folder, String> {
         let mut options = FolderOptions::new(Labels::Auto);
         change(&mut options);
         Folder::open(root, &options).map_err(|error| error.to_string())
@@ -601,7 +601,7 @@ mod tests {
         let validation = folder_of(&["0/a.jpg", "180/", "270/a.jpg", "90/b/c.jpg"]);
         let classes = ClassNames::Path(train.path().to_owned());
 
-        let found = opened(validation.path(), |options| options.classes = Some(classes));
+        let found = open_with(validation.path(), |options| options.classes = Some(classes));
 
         let found = found.expect("opens");
         assert_eq!(found.labels, [0, 2, 3]);
@@ -615,8 +615,8 @@ mod tests {
     fn an_empty_class_folder_is_an_error_unless_it_is_allowed() {
         let root = folder_of(&["a/1.jpg", "b/", "c/1.jpg"]);
 
-        let error = opened(root.path(), |_| {}).expect_err("empty");
-        let allowed = opened(root.path(), |options| options.allow_empty = true);
+        let error = open_with(root.path(), |_| {}).expect_err("empty");
+        let allowed = open_with(root.path(), |options| options.allow_empty = true);
 
         for part in ["/b holds no images", "allow_empty=True", "classes="] {
             assert!(error.contains(part), "{error}");
@@ -645,7 +645,7 @@ mod tests {
                 "label 1 in line 2 is none of the 1 given classes",
             ),
         ] {
-            let error = opened(root.path(), |options| {
+            let error = open_with(root.path(), |options| {
                 options.labels = labels;
                 options.classes = Some(ClassNames::List(vec!["a".to_owned()]));
             });
@@ -653,7 +653,7 @@ mod tests {
             let error = error.expect_err("a wrong class");
             assert!(error.contains(problem), "{error}");
         }
-        let named = opened(root.path(), |options| {
+        let named = open_with(root.path(), |options| {
             options.labels = list("0");
             options.classes = Some(ClassNames::List(vec!["a".to_owned()]));
         });

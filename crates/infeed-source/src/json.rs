@@ -31,16 +31,16 @@ pub(super) fn integer(value: &RawValue) -> Option<i64> {
 
 /// Returns a finite number. None for other values.
 pub(super) fn number(value: &RawValue) -> Option<f64> {
-    parsed(value).filter(|x: &f64| x.is_finite())
+    parse(value).filter(|x: &f64| x.is_finite())
 }
 
 /// Returns a truth value, which may be a number. None for other values.
 pub(super) fn flag(value: &RawValue) -> Option<bool> {
-    number(value).map(|x| x != 0.0).or_else(|| parsed(value))
+    number(value).map(|x| x != 0.0).or_else(|| parse(value))
 }
 
 /// Returns a value of the type. None for other values, and for a text of more than [`VALUE_BYTES`].
-pub(super) fn parsed<T: DeserializeOwned>(value: &RawValue) -> Option<T> {
+pub(super) fn parse<T: DeserializeOwned>(value: &RawValue) -> Option<T> {
     let text = Some(value.get()).filter(|text| text.len() <= VALUE_BYTES);
     serde_json::from_str(text?).ok()
 }
@@ -58,7 +58,7 @@ pub(super) fn size(height: Option<&RawValue>, width: Option<&RawValue>) -> Size 
 }
 
 /// Returns a value for a message, cut if it is long.
-pub(super) fn shown(value: &RawValue) -> String {
+pub(super) fn show_value(value: &RawValue) -> String {
     excerpt(value.get()).into_owned()
 }
 

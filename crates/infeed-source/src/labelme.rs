@@ -12,9 +12,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::annotations::{AnnotationRoom, LabelFile};
-use super::boxed::{self, BoxedImages};
+use super::boxed_images::{self, BoxedImages};
 use super::coco::MASKS;
-use super::{json, labelled};
+use super::{json, labelled_images};
 use infeed_codec::instances::CocoMask;
 use infeed_core::error::Error;
 use infeed_core::printable::excerpt;
@@ -50,7 +50,7 @@ const FILE_FACTOR: u64 = 16;
 
 /// Returns the fields of every record.
 pub fn fields(masks: bool) -> Vec<Field> {
-    let mut fields = boxed::fields(&[]);
+    let mut fields = boxed_images::fields(&[]);
     fields.extend(masks.then(|| Field {
         name: MASKS.to_owned(),
         kind: FieldKind::Text,
@@ -75,7 +75,7 @@ pub fn open(
     follow_links: bool,
 ) -> Result<BoxedImages, Error> {
     let labels = labels.unwrap_or(images);
-    let (paths, files) = labelled::list(images, labels, "json", follow_links)?;
+    let (paths, files) = labelled_images::list(images, labels, "json", follow_links)?;
     let room = AnnotationRoom::new();
     // The numbers of the classes, in the order in which they occur.
     let mut numbers: HashMap<String, i64> = HashMap::new();
@@ -142,7 +142,7 @@ pub fn open(
         }
     }
     source.relabel(|number| labels.get(&number).copied().unwrap_or(number));
-    source.with_sizes(sizes).with_classes(classes).finished()
+    source.with_sizes(sizes).with_classes(classes).finish()
 }
 
 /// Names a shape in messages.
@@ -195,7 +195,7 @@ fn read(
     masks: bool,
     room: &AnnotationRoom,
 ) -> Result<LabelledImage, Error> {
-    let text = labelled::without_mark(text);
+    let text = labelled_images::without_mark(text);
     let wrong = |problem: String| Error::config("source", format!("{}: {problem}", path.display()));
     let expected = "a file of LabelMe with a list of shapes";
     let file: LabelMeFile<'_> = serde_json::from_slice(text)
@@ -205,7 +205,7 @@ fn read(
         return Err(wrong(problem.to_owned()));
     };
     let shapes = json::list(shapes, room, expected, |shape: LabelMeShape<'_>, number| {
-        let checked = checked(&shape);
+        let checked = check_shape(&shape);
         checked.map_err(|problem| shape_problem(number, &problem))
     });
     let mut objects: Vec<(LabelledObject, Vec<Vec<f64>>)> = Vec::new();
@@ -253,8 +253,8 @@ fn shape_problem(number: usize, problem: &str) -> String {
 }
 
 /// Returns the values of a valid shape.
-fn checked<'a>(shape: &LabelMeShape<'a>) -> Result<CheckedShape<'a>, String> {
-    let class = shape.label.and_then(json::parsed::<String>);
+fn check_shape<'a>(shape: &LabelMeShape<'a>) -> Result<CheckedShape<'a>, String> {
+    let class = shape.label.and_then(json::parse::<String>);
     let class = class.ok_or("has no label that is a text")?;
     let (corners, outline) = outline(shape)?;
     Ok(CheckedShape {
@@ -275,14 +275,14 @@ fn enclosing(boxes: &[[f64; 4]]) -> [f64; 4] {
 
 /// Returns the box of a shape, and x and y of the corners of its outline.
 fn outline(shape: &LabelMeShape<'_>) -> Result<([f64; 4], Vec<f64>), String> {
-    let points = shape.points.and_then(json::parsed::<Vec<[f64; 2]>>);
+    let points = shape.points.and_then(json::parse::<Vec<[f64; 2]>>);
     let Some(points) = points else {
-        let shown = shape.points.map_or("absent".to_owned(), json::shown);
+        let shown = shape.points.map_or("absent".to_owned(), json::show_value);
         return Err(format!("has no list of points [x, y]; `points` is {shown}"));
     };
     let kind = match shape.shape_type {
         None => Some("polygon".to_owned()),
-        Some(kind) => json::parsed::<String>(kind),
+        Some(kind) => json::parse::<String>(kind),
     };
     let kind = kind.unwrap_or_default();
     let corners: Vec<_> = points.iter().map(|&[x, y]| [x, y, x, y]).collect();
@@ -316,7 +316,11 @@ mod tests {
         {"label": "dog", "points": [[7, 2], [1.5, 6]], "shape_type": "rectangle", "flags": {}},
         {"label": "cat", "points": [[1, 1], [4, 1], [1, 5.5]], "group_id": null}]}"#;
 
-    fn opened(text: &str, classes: Option<&[String]>, masks: bool) -> Result<BoxedImages, Error> {
+    fn open_text(
+        text: &str,
+        classes: Option<&[String]>,
+        masks: bool,
+    ) -> Result<BoxedImages, Error> {
         let root = tempfile::tempdir().expect("a folder");
         for (name, text) in [("a.jpg", "a"), ("b.jpg", "b"), ("b.json", text)] {
             fs::write(root.path().join(name), text).expect("writes");
@@ -339,14 +343,14 @@ mod tests {
 
     #[test]
     fn records_are_images_with_the_boxes_and_outlines_of_their_shapes() {
-        let source = opened(GOOD, None, true).expect("a good file");
+        let source = open_text(GOOD, None, true).expect("a good file");
         assert_eq!(source.fields().len(), 4);
         assert_eq!(
             source.classes(),
             Some(&["cat", "dog"].map(str::to_owned)[..])
         );
         let own = ["dog", "cat"].map(str::to_owned);
-        let other = opened(GOOD, Some(&own), false).expect("a good file");
+        let other = open_text(GOOD, Some(&own), false).expect("a good file");
         assert_eq!(other.fields().len(), 3);
         assert_ne!(source.fingerprint(), other.fingerprint());
     }
@@ -360,7 +364,7 @@ mod tests {
         ] {
             let other = format!("{points}, \"shape_type\": \"{kind}\", \"group_id\": 4");
             assert!(GOOD.contains(dog), "{dog}");
-            opened(&GOOD.replace(dog, &other), None, false).expect("the same boxes");
+            open_text(&GOOD.replace(dog, &other), None, false).expect("the same boxes");
         }
     }
 
@@ -441,7 +445,7 @@ mod tests {
         ] {
             assert!(GOOD.contains(from), "{from}");
             let text = GOOD.replacen(from, to, 1);
-            let error = opened(&text, classes, true)
+            let error = open_text(&text, classes, true)
                 .expect_err("a wrong file")
                 .to_string();
             assert!(parts.iter().all(|part| error.contains(part)), "{error}");

@@ -111,7 +111,7 @@ impl LeftOut {
     }
 
     /// Returns number and kind, such as `3 files without an image extension`.
-    pub fn counted(&self) -> String {
+    pub fn count_text(&self) -> String {
         if self.count == 1 {
             return format!("1 {}", self.kind);
         }
@@ -121,7 +121,7 @@ impl LeftOut {
     }
 
     /// Returns the kept names, and the number of the others.
-    pub fn named(&self) -> String {
+    pub fn names_text(&self) -> String {
         let names: Vec<_> = self.names.iter().map(|name| printable(name)).collect();
         let more = self.count.saturating_sub(names.len() as u64);
         match more {
@@ -135,7 +135,7 @@ impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = if self.count == 1 { "is" } else { "are" };
         let location = printable(&self.location);
-        let (counted, named) = (self.counted(), self.named());
+        let (counted, named) = (self.count_text(), self.names_text());
         write!(f, "{location}: {counted} {verb} left out: {named}")?;
         match self.note.as_str() {
             "" => Ok(()),
@@ -169,7 +169,7 @@ mod tests {
             "photos: 5 files without an image extension are left out: a\\u{1b}.txt, b.txt, c.txt and \
              2 more; rename them"
         );
-        assert_eq!(LeftOut::new("x", "column").counted(), "0 columns");
+        assert_eq!(LeftOut::new("x", "column").count_text(), "0 columns");
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub mod store;
 mod annotations;
 #[cfg(feature = "tables")]
 pub mod batches;
-pub mod boxed;
+pub mod boxed_images;
 pub mod class_names;
 pub mod coco;
 pub mod columns;
@@ -25,7 +25,7 @@ pub mod folder;
 pub mod formats;
 mod json;
 mod label;
-mod labelled;
+mod labelled_images;
 pub mod labelme;
 pub mod left_out;
 mod listing;
@@ -37,12 +37,12 @@ pub mod pairs;
 pub mod panoptic;
 mod paths;
 mod reads;
-pub mod repeated;
-pub mod selected;
+pub mod repeated_records;
+pub mod selected_records;
 pub mod shards;
 mod source;
 pub mod subset;
-pub mod throttled;
+pub mod throttle;
 pub mod voc;
 pub mod walk;
 pub mod yolo;
@@ -52,8 +52,10 @@ pub use extensions::IMAGE_EXTENSIONS;
 pub use formats::{arrow, npz, parquet};
 pub use listing::image_files;
 pub use reads::{Read, draw_key, handle_bytes, single_reads};
-pub use source::{Admission, PythonTime, ReadError, RecordResult, Sink, Source, damaged, read_one};
+pub use source::{
+    Admission, PythonTime, ReadError, RecordResult, Sink, Source, damage_error, read_one,
+};
 
 pub(crate) use fingerprints::{files_fingerprint, fingerprint};
 pub(crate) use reads::group_reads;
-pub(crate) use source::admitted;
+pub(crate) use source::admit_read;

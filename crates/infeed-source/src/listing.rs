@@ -10,7 +10,7 @@ use std::thread;
 
 use crate::extensions::{has_extension, has_image_extension, left_out_file};
 use crate::left_out::LeftOut;
-use crate::paths::{ObjectInfo, Paths, slashed};
+use crate::paths::{ObjectInfo, Paths, with_slashes};
 use crate::store::links::{LinkedFolders, check_stop, contains, of_link, target};
 use crate::store::{self, ListedObject};
 use infeed_core::error::Error;
@@ -48,7 +48,7 @@ impl Tree {
             return Ok(Tree::new(root, folders, Paths::local(root, follow_links)));
         }
         let (bucket, prefix, found) = store::below(root)?;
-        let folders = sorted(found, companion).map_err(|error| Error::open(root, error))?;
+        let folders = sort_objects(found, companion).map_err(|error| Error::open(root, error))?;
         let paths = Paths::remote(root, bucket, prefix)?;
         Ok(Tree::new(root, folders, paths))
     }
@@ -95,7 +95,7 @@ impl ListedFolder {
     /// Counts a file that is not listed.
     fn leave_out(&mut self, kind: LeftOut, name: &str) {
         let path = self.path.join(name);
-        let part = kind.with(&slashed(path.to_string_lossy()));
+        let part = kind.with(&with_slashes(path.to_string_lossy()));
         part.append_to(&mut self.left_out);
     }
 }
@@ -341,7 +341,10 @@ fn list_one(
 
 /// Sorts the objects of a bucket as [`list`] sorts the files of a disk: the same folders and names
 /// in the same order.
-fn sorted(mut found: Vec<ListedObject>, companion: Option<&str>) -> io::Result<Vec<ListedFolder>> {
+fn sort_objects(
+    mut found: Vec<ListedObject>,
+    companion: Option<&str>,
+) -> io::Result<Vec<ListedFolder>> {
     found.retain(|object| {
         // A leading dot means hidden; a trailing slash marks a folder.
         let hidden = object.key.split('/').any(|part| part.starts_with('.'));
@@ -419,7 +422,7 @@ mod tests {
         };
 
         let disk = paths(list(root.path(), true, None).expect("lists"));
-        let bucket = paths(sorted(names.map(object).into(), None).expect("sorts"));
+        let bucket = paths(sort_objects(names.map(object).into(), None).expect("sorts"));
 
         let all = |paths: &Paths| -> Vec<PathBuf> {
             (0..paths.len()).map(|at| paths.relative(at)).collect()
@@ -511,7 +514,7 @@ mod tests {
             ["cat/1.jpg"]
         );
         let names = ["cat/1.jpg", "cat/2.jpg", "dog/3.jpg"].map(str::to_owned);
-        let named = Paths::named(&root, &names, false).expect("a list");
+        let named = Paths::of_names(&root, &names, false).expect("a list");
         assert!(named.open(0).is_ok());
         for (at, link) in [(1, "cat/2.jpg"), (2, "dog")] {
             let error = named.open(at).err().expect(link);

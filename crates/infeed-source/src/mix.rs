@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::left_out::LeftOut;
-use super::shards::values::shown;
+use super::shards::values::describe_kind;
 pub use super::source::SourceShares;
 use super::{Admission, PythonTime, Read, ReadError, Sink, Source};
 use infeed_core::error::Error;
@@ -51,8 +51,8 @@ impl Mix {
             if part.fields() != first.fields() {
                 let names = |source: &dyn Source| {
                     let fields = source.fields().iter();
-                    let named =
-                        fields.map(|field| format!("{}: {}", field.name, shown(&field.kind)));
+                    let named = fields
+                        .map(|field| format!("{}: {}", field.name, describe_kind(&field.kind)));
                     named.collect::<Vec<_>>().join(", ")
                 };
                 return wrong(format!(
@@ -62,7 +62,7 @@ impl Mix {
                     names(&**first)
                 ));
             }
-            if shares.is_none() && part.mixed().is_some() {
+            if shares.is_none() && part.weighted_parts().is_some() {
                 return wrong(format!(
                     "source {at} of the mix is a weighted mix, but this mix has no weights; give \
                      every source of this mix a weight, or remove the weights of that source"
@@ -116,7 +116,7 @@ impl Mix {
             }
         };
         let groups = match weights {
-            None => joined(&parts).map(Arc::new),
+            None => join_groups(&parts).map(Arc::new),
             Some(_) => None,
         };
         Ok(Mix {
@@ -140,7 +140,7 @@ impl Mix {
 
 /// Concatenates the groups of all parts, if one part has groups that must be read whole. Otherwise
 /// all records can be read one by one and are shuffled as a whole.
-fn joined(parts: &[Arc<dyn Source>]) -> Option<Groups> {
+fn join_groups(parts: &[Arc<dyn Source>]) -> Option<Groups> {
     let groups: Vec<Option<Arc<Groups>>> = parts.iter().map(|part| part.groups()).collect();
     let whole = groups.iter().flatten().any(|groups| groups.whole);
     if !whole && groups.iter().any(Option::is_none) {
@@ -259,7 +259,7 @@ impl Source for Mix {
         self.groups.clone()
     }
 
-    fn mixed(&self) -> Option<(&[Arc<dyn Source>], &SourceShares)> {
+    fn weighted_parts(&self) -> Option<(&[Arc<dyn Source>], &SourceShares)> {
         let weights = self.weights.as_ref()?;
         Some((&self.parts, weights))
     }
@@ -324,7 +324,7 @@ impl Source for Mix {
                     }),
                 );
             })
-            .map_err(|error| error.numbered(|record| record + first))
+            .map_err(|error| error.with_number(|record| record + first))
     }
 }
 

@@ -59,7 +59,7 @@ pub fn header(file: &[u8]) -> Result<NpyHeader, String> {
     let end = start + length as usize;
     let text = file.get(start..end).ok_or(CUT)?;
     let text = std::str::from_utf8(text).map_err(|_| "the header of the array is not text")?;
-    let descr = quoted(value(text, "descr")?)
+    let descr = unquote(value(text, "descr")?)
         .ok_or("its elements are not plain numbers; save one array per column")?;
     let dtype = dtype(descr).ok_or_else(|| unknown_elements(descr))?;
     let shape = shape(value(text, "shape")?)?;
@@ -85,7 +85,7 @@ fn value<'a>(text: &'a str, key: &str) -> Result<&'a str, String> {
     after.map(str::trim_start).ok_or_else(missing)
 }
 
-fn quoted(text: &str) -> Option<&str> {
+fn unquote(text: &str) -> Option<&str> {
     let quote = text.chars().next().filter(|c| ['\'', '"'].contains(c))?;
     text[1..].split(quote).next()
 }

@@ -33,7 +33,7 @@ impl OpenFile<'_> {
         match *self {
             OpenFile::File { length, .. } => store::held_bytes(length),
             OpenFile::Object { length, cache, .. } => store::held_bytes(match cache {
-                Some(_) => Cache::widened(length, length),
+                Some(_) => Cache::max_read_bytes(length, length),
                 None => length,
             }),
         }

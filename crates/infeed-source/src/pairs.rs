@@ -307,7 +307,11 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn opened(images: &[&str], masks: &[&str], suffixes: [&str; 2]) -> Result<Vec<String>, String> {
+    fn open_pairs(
+        images: &[&str],
+        masks: &[&str],
+        suffixes: [&str; 2],
+    ) -> Result<Vec<String>, String> {
         let root = tempfile::tempdir().expect("a folder");
         for (folder, names) in [("images", images), ("masks", masks)] {
             for name in names {
@@ -331,7 +335,7 @@ mod tests {
 
     #[test]
     fn names_with_suffixes_pair_and_other_files_are_excluded() {
-        let found = opened(
+        let found = open_pairs(
             &["a/1_left.png", "a/10_left.png"],
             &["a/1_gt_ids.png", "a/1_gt_color.png", "a/10_gt_ids.gif"],
             ["_left", "_gt_ids"],
@@ -345,7 +349,7 @@ mod tests {
                 "a/10_left.png a/10_gt_ids.gif"
             ]
         );
-        let error = opened(&["1.png"], &["1_mask.png"], ["", "_label"]).expect_err("no mask");
+        let error = open_pairs(&["1.png"], &["1_mask.png"], ["", "_label"]).expect_err("no mask");
         assert!(error.contains("whose names end with \"_label\""), "{error}");
     }
 
@@ -375,7 +379,7 @@ mod tests {
             ),
             (&["1.jpg"], &["2.png"], "files pair by equal name"),
         ] {
-            let error = opened(images, masks, ["", ""]).expect_err("no partners");
+            let error = open_pairs(images, masks, ["", ""]).expect_err("no partners");
 
             assert!(
                 error.ends_with(fix) || error.contains(&format!("; {fix}")),

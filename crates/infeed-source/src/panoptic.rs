@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::annotations::AnnotationRoom;
-use super::boxed::BoxedImages;
+use super::boxed_images::BoxedImages;
 use super::coco::entries;
 use super::coco::{self, CocoLabels};
 use super::json;
@@ -130,7 +130,7 @@ pub fn open(
                 "image {id} needs `height` and `width`, with at most {MAX_PIXELS} pixels; correct it"
             )));
         }
-        let name = annotation.file_name.and_then(json::parsed::<String>);
+        let name = annotation.file_name.and_then(json::parse::<String>);
         names.push(name.ok_or_else(|| {
             wrong(format!(
                 "the annotation of image {id} has no file_name that is a text; add it"
@@ -145,7 +145,7 @@ pub fn open(
     }
     let fields = coco::fields(false, true);
     let source = BoxedImages::new(images.paths, fields, Some(images.ids), classes, room);
-    let source = source.with_segments(Paths::named(segments, &names, follow_links)?);
+    let source = source.with_segments(Paths::of_names(segments, &names, follow_links)?);
     let mut source = source.with_sizes(images.sizes);
     for segments in found {
         for segment in segments {
@@ -163,7 +163,7 @@ pub fn open(
         }
         source.end_record();
     }
-    source.finished()
+    source.finish()
 }
 
 /// Returns an annotation, the number `at` of the list, with the id of its image.
@@ -172,7 +172,7 @@ fn with_id(
     at: usize,
 ) -> Result<(i64, PanopticAnnotation<'_>), String> {
     let subject = || format!("annotation {} of the list", at + 1);
-    let id = entries::required(annotation.image_id, "image_id", subject)?;
+    let id = entries::parse_id(annotation.image_id, "image_id", subject)?;
     Ok((id, annotation))
 }
 
@@ -192,7 +192,7 @@ fn segments_of(
     let mut known = HashSet::new();
     json::list(segments, room, EXPECTED, |segment: SegmentInfo<'_>, at| {
         let subject = || format!("segment {} of the list of image {image}", at + 1);
-        let number = entries::required(segment.id, "id", subject)?;
+        let number = entries::parse_id(segment.id, "id", subject)?;
         let wrong = |problem: String| {
             format!(
                 "image {image} has the segment {number}, {problem}; correct it, or remove the segment"
@@ -206,13 +206,13 @@ fn segments_of(
             return Err(wrong("which occurs twice".to_owned()));
         }
         let subject = || format!("segment {number} of image {image}");
-        let category = entries::required(segment.category_id, "category_id", subject)?;
+        let category = entries::parse_id(segment.category_id, "category_id", subject)?;
         let label = numbers.get(&category).copied().ok_or_else(|| {
             wrong(format!(
                 "with category {category}, which is not in `categories`"
             ))
         })?;
-        let shown = |value: Option<&RawValue>| value.map_or("null".to_owned(), json::shown);
+        let shown = |value: Option<&RawValue>| value.map_or("null".to_owned(), json::show_value);
         let bbox = segment.bbox.and_then(entries::valid_box).ok_or_else(|| {
             wrong(format!(
                 "with the bbox {}, which is not [left, top, width, height] in numbers",

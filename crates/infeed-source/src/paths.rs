@@ -101,10 +101,14 @@ impl Paths {
     ///
     /// [`Error::Config`] for a name that leads outside the folder, [`Error::Open`] for an object
     /// that does not exist. A missing file is a bad record when it is read.
-    pub(super) fn named(root: &Path, names: &[String], follow_links: bool) -> Result<Paths, Error> {
+    pub(super) fn of_names(
+        root: &Path,
+        names: &[String],
+        follow_links: bool,
+    ) -> Result<Paths, Error> {
         check_inside(root, names.iter().map(String::as_str))?;
         let (mut paths, metas) = if store::is_url(root) {
-            let (bucket, prefix, found) = store::look(root, names)?;
+            let (bucket, prefix, found) = store::query_objects(root, names)?;
             let meta = |found: ListedObject| ObjectInfo {
                 length: found.length,
                 version: found.version,
@@ -191,7 +195,7 @@ impl Paths {
         };
         format!(
             "{prefix}{}",
-            slashed(self.relative(index).to_string_lossy())
+            with_slashes(self.relative(index).to_string_lossy())
         )
     }
 
@@ -199,7 +203,7 @@ impl Paths {
     pub(super) fn fingerprint(&self) -> u64 {
         let folders = self.folders.iter();
         let folders: Vec<u64> = folders
-            .map(|folder| hash_bytes(slashed(folder.to_string_lossy()).as_bytes()))
+            .map(|folder| hash_bytes(with_slashes(folder.to_string_lossy()).as_bytes()))
             .collect();
         let below = self.folder.iter().map(|&folder| u64::from(folder));
         hash(&[
@@ -311,7 +315,7 @@ pub(super) fn check_inside<'a>(
 }
 
 /// Returns a path with `/` between its parts on every platform.
-pub(super) fn slashed(path: Cow<'_, str>) -> Cow<'_, str> {
+pub(super) fn with_slashes(path: Cow<'_, str>) -> Cow<'_, str> {
     match MAIN_SEPARATOR {
         '/' => path,
         other => path.replace(other, "/").into(),
@@ -325,7 +329,7 @@ mod tests {
     #[test]
     fn a_list_of_names_stays_inside_its_folder_unless_that_is_the_root() {
         let named =
-            |root: &str, name: &str| Paths::named(Path::new(root), &[name.to_owned()], true);
+            |root: &str, name: &str| Paths::of_names(Path::new(root), &[name.to_owned()], true);
 
         assert!(named("photos", "cat/./1.jpg").is_ok());
         assert!(named("/", "/data/1.jpg").is_ok());

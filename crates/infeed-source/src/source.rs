@@ -110,7 +110,7 @@ pub trait Source: Send + Sync + Debug {
     }
 
     /// Sources that this one mixes by weights, if it does. Each of them then has its own order.
-    fn mixed(&self) -> Option<(&[Arc<dyn Source>], &SourceShares)> {
+    fn weighted_parts(&self) -> Option<(&[Arc<dyn Source>], &SourceShares)> {
         None
     }
 
@@ -215,7 +215,7 @@ pub enum ReadError {
 
 impl ReadError {
     /// Returns the same error with the record's number in an enclosing source.
-    pub(crate) fn numbered(mut self, number: impl FnOnce(u64) -> u64) -> ReadError {
+    pub(crate) fn with_number(mut self, number: impl FnOnce(u64) -> u64) -> ReadError {
         let (ReadError::Io { record, .. } | ReadError::Refused { record, .. }) = &mut self;
         *record = number(*record);
         self
@@ -251,7 +251,7 @@ impl ReadError {
 }
 
 /// Asks whether the bytes of a read fit into memory, on behalf of its first record.
-pub(crate) fn admitted(
+pub(crate) fn admit_read(
     admit: &mut Admission<'_>,
     record: u64,
     bytes: u64,
@@ -276,7 +276,7 @@ pub fn read_one(source: &dyn Source, record: u64) -> Result<Record, Error> {
             .map_err(|error| error.about(source))?;
     }
     match found {
-        Some(found) => found.map_err(|cause| damaged(source, record, cause)),
+        Some(found) => found.map_err(|cause| damage_error(source, record, cause)),
         None => Err(Error::Panicked {
             text: format!("the source did not return {}", source.id(record, None)),
         }),
@@ -284,7 +284,7 @@ pub fn read_one(source: &dyn Source, record: u64) -> Result<Record, Error> {
 }
 
 /// Builds the error of a record whose bytes are not valid.
-pub fn damaged(source: &dyn Source, record: u64, cause: Cause) -> Error {
+pub fn damage_error(source: &dyn Source, record: u64, cause: Cause) -> Error {
     Error::Damaged {
         record: source.id(record, None),
         source: cause,

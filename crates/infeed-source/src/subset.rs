@@ -49,13 +49,13 @@ impl Subset {
         }
         match self.bits {
             None => Subset { len, ..self },
-            Some(_) => self.filtered(|place, _| place < len),
+            Some(_) => self.filter(|place, _| place < len),
         }
     }
 
     /// Keeps the numbers for which `keep(position, number)` is true. Callers reject more than
     /// [`MAX_RECORDS`].
-    pub fn filtered(&self, mut keep: impl FnMut(u64, u64) -> bool) -> Subset {
+    pub fn filter(&self, mut keep: impl FnMut(u64, u64) -> bool) -> Subset {
         let mut words = vec![0; self.all.div_ceil(64) as usize];
         for (place, number) in (0..).zip(self.numbers()) {
             if keep(place, number) {
@@ -66,7 +66,7 @@ impl Subset {
     }
 
     /// Concatenates subsets; each begins where the range of the one before it ends.
-    pub fn joined(parts: &[Subset]) -> Subset {
+    pub fn concat(parts: &[Subset]) -> Subset {
         let all: u64 = parts.iter().map(|part| part.all).sum();
         let firsts = parts.iter().scan(0, |sum, part| {
             let first = *sum;
@@ -209,7 +209,7 @@ mod tests {
         for all in [0, 1, 63, 64, 65, 511, 512, 513, 3000] {
             for step in [1, 2, 7, 64, 600, 5000] {
                 let expected: Vec<u64> = (0..all).filter(|n| n % step == step - 1).collect();
-                let chosen = Subset::whole(all).filtered(|_, n| n % step == step - 1);
+                let chosen = Subset::whole(all).filter(|_, n| n % step == step - 1);
                 holds(&chosen, &expected);
 
                 let first = &expected[..expected.len() / 2];
@@ -224,9 +224,9 @@ mod tests {
 
     #[test]
     fn filtering_a_subset_uses_its_positions() {
-        let even = Subset::whole(2000).filtered(|_, number| number % 2 == 0);
+        let even = Subset::whole(2000).filter(|_, number| number % 2 == 0);
 
-        let third = even.filtered(|place, _| place % 3 == 1);
+        let third = even.filter(|place, _| place % 3 == 1);
 
         holds(
             &third,
@@ -236,10 +236,10 @@ mod tests {
 
     #[test]
     fn joined_parts_are_numbered_consecutively() {
-        let odd = Subset::whole(77).filtered(|_, number| number % 2 == 1);
+        let odd = Subset::whole(77).filter(|_, number| number % 2 == 1);
         let parts = [odd, Subset::whole(5), Subset::whole(100).first(2)];
 
-        let joined = Subset::joined(&parts);
+        let joined = Subset::concat(&parts);
 
         assert_eq!(joined.all(), 182);
         let expected = (0..77).filter(|n| n % 2 == 1).chain(77..84);
@@ -250,7 +250,7 @@ mod tests {
     fn different_subsets_have_different_fingerprints() {
         let of = |step: u64| {
             Subset::whole(100)
-                .filtered(|_, n| n % step == 0)
+                .filter(|_, n| n % step == 0)
                 .fingerprint()
         };
 

@@ -12,9 +12,9 @@ use quick_xml::DeError;
 use serde::Deserialize;
 
 use super::annotations::{AnnotationRoom, LabelFile, LongLabelFile};
-use super::boxed::{self, BoxedImages};
+use super::boxed_images::{self, BoxedImages};
 use super::extensions::IMAGE_EXTENSIONS;
-use super::labelled;
+use super::labelled_images;
 use super::paths::{Paths, check_inside};
 use crate::store;
 use crate::store::links::check_no_link;
@@ -110,7 +110,7 @@ struct CheckedObject {
 
 /// Returns the fields of every record.
 pub fn fields() -> Vec<Field> {
-    boxed::fields(&[(DIFFICULT, DType::Bool)])
+    boxed_images::fields(&[(DIFFICULT, DType::Bool)])
 }
 
 /// Reads the records of an image set in the folder `root`, such as `VOCdevkit/VOC2012`. Labels are
@@ -143,7 +143,7 @@ pub fn open(
     }
     let room = AnnotationRoom::new();
     let text = room.read(&list, LIST_FACTOR)?;
-    let text = labelled::text(&list, &text)?;
+    let text = labelled_images::text(&list, &text)?;
     // Lists of a class have a second column.
     let ids: Vec<&str> = text
         .lines()
@@ -183,7 +183,7 @@ pub fn open(
                 continue;
             }
         };
-        let text = labelled::text(&file, &text)?;
+        let text = labelled_images::text(&file, &text)?;
         let wrong =
             |problem: String| Error::config("source", format!("{}: {problem}", file.display()));
         let VocFile::Annotation(annotation) = quick_xml::de::from_str(&text).map_err(|error| {
@@ -197,7 +197,7 @@ pub fn open(
             ))
         })?;
         let checked = annotation.object.iter().enumerate().map(|(at, object)| {
-            let object = checked(object, &classes);
+            let object = check_object(object, &classes);
             object.map_err(|problem| wrong(format!("object {} {problem}", at + 1)))
         });
         let checked = checked.collect::<Result<Vec<_>, Error>>()?;
@@ -207,7 +207,7 @@ pub fn open(
         sizes.push(stated_size(annotation.size.as_ref()));
         names.push(image_name(&folder, id, annotation.filename.as_deref()));
     }
-    let paths = Paths::named(&folder, &names, follow_links)?;
+    let paths = Paths::of_names(&folder, &names, follow_links)?;
     let source = BoxedImages::new(paths, fields(), None, Some(classes), room);
     let mut source = source.with_sizes(sizes);
     for of_image in objects {
@@ -227,7 +227,7 @@ pub fn open(
         }
         source.end_record();
     }
-    source.finished()
+    source.finish()
 }
 
 /// Returns the name of the image of a record: a JPEG as in the challenge; without that file, an image
@@ -266,7 +266,7 @@ fn stated_size(size: Option<&VocSize>) -> Size {
 }
 
 /// Returns the values of a valid object.
-fn checked(object: &VocObject, classes: &[String]) -> Result<CheckedObject, String> {
+fn check_object(object: &VocObject, classes: &[String]) -> Result<CheckedObject, String> {
     let Some(name) = object.name.as_deref().map(str::trim) else {
         return Err("has no name; correct it".to_owned());
     };
@@ -330,7 +330,7 @@ mod tests {
         <object><name>person</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax>\
         <ymax>8</ymax></bndbox></object></annotation>";
 
-    fn opened(
+    fn open_annotation(
         annotation: &str,
         list: &str,
         classes: Option<&[String]>,
@@ -368,13 +368,13 @@ mod tests {
 
     #[test]
     fn records_are_the_lines_of_the_image_set_with_their_objects() {
-        let source = opened(GOOD, "b  1\na -1\n", None).expect("good files");
+        let source = open_annotation(GOOD, "b  1\na -1\n", None).expect("good files");
 
         assert_eq!(source.len(), 2);
         assert_eq!(source.classes().map(<[String]>::len), Some(20));
         assert_eq!(source.name(1).as_deref(), Some("a.jpg"));
         let own = ["person", "dog"].map(str::to_owned);
-        let other = opened(GOOD, "b\na\n", Some(&own)).expect("good files");
+        let other = open_annotation(GOOD, "b\na\n", Some(&own)).expect("good files");
         assert_ne!(source.fingerprint(), other.fingerprint());
     }
 
@@ -456,15 +456,17 @@ mod tests {
             ),
             (GOOD.replace("5.5", "1e300"), ["object 1", "is not xmin"]),
         ] {
-            let error = opened(&text, "a\n", None)
+            let error = open_annotation(&text, "a\n", None)
                 .expect_err("a wrong file")
                 .to_string();
 
             assert!(parts.iter().all(|part| error.contains(part)), "{error}");
         }
-        let empty = opened(GOOD, "\n", None).expect_err("no images").to_string();
+        let empty = open_annotation(GOOD, "\n", None)
+            .expect_err("no images")
+            .to_string();
         assert!(empty.contains("train.txt: it lists no images"), "{empty}");
-        let outside = opened(GOOD, "../a\n", None)
+        let outside = open_annotation(GOOD, "../a\n", None)
             .expect_err("outside")
             .to_string();
         assert!(outside.contains("outside the folder"), "{outside}");

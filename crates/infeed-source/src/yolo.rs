@@ -8,9 +8,9 @@
 use std::path::{Component, Path, PathBuf, absolute};
 
 use super::annotations::{AnnotationRoom, LabelFile};
-use super::boxed::{self, BoxedImages};
+use super::boxed_images::{self, BoxedImages};
 use super::yolo_poses::PoseEvidence;
-use super::{class_names, labelled};
+use super::{class_names, labelled_images};
 use crate::store;
 use infeed_core::error::Error;
 use infeed_core::printable::excerpt;
@@ -22,7 +22,7 @@ pub const CORNERS: &str = "corners";
 /// Returns the fields of every record.
 pub fn fields(corners: bool) -> Vec<Field> {
     let more = [(CORNERS, DType::Float32)];
-    boxed::fields(if corners { &more } else { &[] })
+    boxed_images::fields(if corners { &more } else { &[] })
 }
 
 /// Lists a folder of images or its URL, and reads the labels of each from a folder of a disk.
@@ -54,7 +54,7 @@ pub fn open(
         })?,
     };
     let names = classes.map(read_names).transpose()?;
-    let (paths, files) = labelled::list(images, &labels, "txt", follow_links)?;
+    let (paths, files) = labelled_images::list(images, &labels, "txt", follow_links)?;
     let count = names.as_ref().map(Vec::len);
     let room = AnnotationRoom::new();
     let mut source = BoxedImages::new(paths, fields(corners), None, names, room);
@@ -70,7 +70,7 @@ pub fn open(
                 continue;
             }
         };
-        let text = labelled::text(path, &bytes)?;
+        let text = labelled_images::text(path, &bytes)?;
         for (number, line) in text.lines().enumerate() {
             if line.trim().is_empty() {
                 continue;
@@ -86,7 +86,7 @@ pub fn open(
                 let problem = format!("it has {} bytes, which are no box; correct it", line.len());
                 return Err(wrong(problem));
             }
-            let (label, found_box, outline) = parsed(line, count).map_err(wrong)?;
+            let (label, found_box, outline) = parse_line(line, count).map_err(wrong)?;
             let label = (label as i64).to_le_bytes();
             match corners {
                 true => {
@@ -115,7 +115,7 @@ pub fn open(
     if let Some(problem) = poses.problem() {
         return Err(Error::config("source", problem));
     }
-    source.finished()
+    source.finish()
 }
 
 /// Returns the path with its last folder `images` replaced by `labels`.
@@ -183,7 +183,7 @@ fn class(word: &str) -> Option<u32> {
 }
 
 /// Reads a line.
-fn parsed(line: &str, count: Option<usize>) -> Result<YoloLine, String> {
+fn parse_line(line: &str, count: Option<usize>) -> Result<YoloLine, String> {
     let mut words = line.split_whitespace();
     let shown = || excerpt(line.trim());
     let Some(label) = class(words.next().unwrap_or_default()) else {
@@ -259,7 +259,7 @@ mod tests {
     use std::fs;
 
     /// Makes images `b.jpg`, `sub/a.png` and `c.jpg`, and their labels.
-    fn opened(texts: [Option<&str>; 3], names: Option<&str>) -> Result<Vec<Vec<f32>>, Error> {
+    fn open_texts(texts: [Option<&str>; 3], names: Option<&str>) -> Result<Vec<Vec<f32>>, Error> {
         let root = tempfile::tempdir().expect("a folder");
         let (images, labels) = (root.path().join("images"), root.path().join("labels"));
         for folder in [&images, &labels] {
@@ -295,14 +295,14 @@ mod tests {
     }
 
     #[test]
-    fn boxes_come_from_the_text_file_of_each_image() {
+    fn boxes_are_read_from_the_text_file_of_each_image() {
         let texts = [
             Some("\u{FEFF}1 0.5 0.5 0.2 0.4\n\n0 0.25 0.5 0.5 1\n"),
             Some("0 0.1 0.2 0.5 0.2 0.5 0.8 0.1 0.4"),
             None,
         ];
 
-        let found = opened(texts, Some("cat\ndog\n")).expect("good files");
+        let found = open_texts(texts, Some("cat\ndog\n")).expect("good files");
 
         assert_eq!(found.len(), 3);
         assert!(found.contains(&vec![1.0, 0.0, 0.5, 0.5, 0.2, 0.4, 0.25, 0.5, 0.5, 1.0]));
@@ -333,16 +333,18 @@ mod tests {
             ("-1 0.5 0.5 0.2 0.4", "the number of a class"),
         ] {
             let text = format!("{good}\n{line}\n");
-            let error = opened([Some(&text), None, None], Some("cat\ndog"));
+            let error = open_texts([Some(&text), None, None], Some("cat\ndog"));
 
             let error = error.expect_err(line).to_string();
 
             assert!(error.contains("b.txt, line 2: "), "{error}");
             assert!(error.contains(part), "{error}");
         }
-        let none = opened([None; 3], None).expect_err("no labels").to_string();
+        let none = open_texts([None; 3], None)
+            .expect_err("no labels")
+            .to_string();
         assert!(none.contains("set labels="), "{none}");
-        let empty = opened([Some(good), None, None], Some("cat\n\ndog"));
+        let empty = open_texts([Some(good), None, None], Some("cat\n\ndog"));
         let empty = empty.expect_err("an empty line").to_string();
         assert!(empty.contains("remove empty lines"), "{empty}");
     }
@@ -372,13 +374,13 @@ mod tests {
             "1.0 0.5 0.5 0.25 0.5\n0.000000 0.25 0.5 0.5 1",
             "1.000000e+00 5e-1 5e-1 2.5e-1 5e-1\n\n0e0\t0.25 0.5 0.5 1",
         ] {
-            let found = opened([Some(text), None, None], None).expect(text);
+            let found = open_texts([Some(text), None, None], None).expect(text);
             assert!(found.contains(&expected), "{text:?}: {found:?}");
         }
     }
 
     #[test]
-    fn names_of_classes_come_from_a_data_yaml() {
+    fn names_of_classes_are_read_from_a_data_yaml() {
         let root = tempfile::tempdir().expect("a folder");
         for (name, text) in [
             ("data.yaml", "path: d\nnc: 2\nnames: ['cat', 'dog']\n"),
@@ -404,13 +406,13 @@ mod tests {
         let outline = "0 0.1 0.2 0.5 0.2 0.5 0.8 0.1 0.4\n";
         let plain = "0 0.5 0.5 0.2 0.4\n";
 
-        let error = opened([Some(&format!("{plain}{pose}")), None, None], None);
+        let error = open_texts([Some(&format!("{plain}{pose}")), None, None], None);
         let error = error.expect_err("a pose").to_string();
         assert!(error.contains("b.txt, line 2: the 15 values"), "{error}");
         assert!(error.contains("keep the first five values"), "{error}");
 
         for text in [outline.to_owned(), format!("{plain}{outline}{pose}")] {
-            opened([Some(&text), None, None], None).expect("outlines of any number of corners");
+            open_texts([Some(&text), None, None], None).expect("outlines of any number of corners");
         }
     }
 
@@ -479,7 +481,7 @@ mod tests {
     fn a_line_of_a_megabyte_is_an_error() {
         let line = format!("0{}", " 0.5".repeat(300_000));
 
-        let error = opened([Some(&line), None, None], None).expect_err("a long line");
+        let error = open_texts([Some(&line), None, None], None).expect_err("a long line");
 
         assert!(
             error.to_string().contains("line 1: it has 1200001 bytes"),

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use infeed_core::random::mix;
 use serde_json::json;
 
-use crate::server::decoded;
+use crate::server::percent_decode;
 
 /// Files of at least this length are large: the Hub keeps them on another host.
 const LARGE: usize = 1000;
@@ -273,13 +273,13 @@ fn serve(mut stream: &TcpStream, shared: &HubShared, is_elsewhere: bool) -> io::
         let request = HubRequest {
             is_elsewhere,
             method: head.method.clone(),
-            path: decoded(&head.target),
+            path: percent_decode(&head.target),
             token: head.token.clone(),
         };
         state.log.push(request);
         match is_elsewhere {
             true => large_file(&state, &head),
-            false => limited(&mut state, |state| answer(state, &head, shared.elsewhere)),
+            false => apply_limit(&mut state, |state| answer(state, &head, shared.elsewhere)),
         }
     };
     let mut text = format!("HTTP/1.1 {} Status\r\nconnection: close\r\n", answer.status);
@@ -327,7 +327,7 @@ fn head(stream: &TcpStream) -> io::Result<Option<HubHead>> {
 }
 
 /// Applies the next limit of requests, if any.
-fn limited(state: &mut HubState, make: impl Fn(&HubState) -> HubAnswer) -> HubAnswer {
+fn apply_limit(state: &mut HubState, make: impl Fn(&HubState) -> HubAnswer) -> HubAnswer {
     let Some((limit, left)) = state.limits.iter_mut().find(|(_, left)| *left > 0) else {
         return make(state);
     };
@@ -348,7 +348,7 @@ fn answer(state: &HubState, head: &HubHead, elsewhere: SocketAddr) -> HubAnswer 
     let parts: Vec<String> = path
         .trim_start_matches('/')
         .split('/')
-        .map(decoded)
+        .map(percent_decode)
         .collect();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let (is_list, dataset, kind, revision, rest) = match parts.as_slice() {
@@ -498,7 +498,7 @@ fn large_file(state: &HubState, head: &HubHead) -> HubAnswer {
     if query != format!("Signature={}", state.signature) || head.token.is_some() {
         return HubAnswer::new(403);
     }
-    let path = decoded(path.trim_start_matches('/'));
+    let path = percent_decode(path.trim_start_matches('/'));
     let mut parts = path.splitn(4, '/');
     let mut next = || parts.next().unwrap_or_default();
     let dataset = format!("{}/{}", next(), next());

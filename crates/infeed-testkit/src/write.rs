@@ -24,15 +24,21 @@ pub fn tar(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     builder.into_inner().expect("writes to memory")
 }
 
-fn masked(bytes: &[u8]) -> [u8; 4] {
+fn masked_crc(bytes: &[u8]) -> [u8; 4] {
     let sum = crc32_iscsi(bytes);
     sum.rotate_right(15).wrapping_add(0xA282_EAD8).to_le_bytes()
 }
 
 /// Returns one record of a TFRecord file.
-pub fn framed(record: &[u8]) -> Vec<u8> {
+pub fn frame_record(record: &[u8]) -> Vec<u8> {
     let length = (record.len() as u64).to_le_bytes();
-    [&length[..], &masked(&length), record, &masked(record)].concat()
+    [
+        &length[..],
+        &masked_crc(&length),
+        record,
+        &masked_crc(record),
+    ]
+    .concat()
 }
 
 /// Returns a length-delimited field of a message.

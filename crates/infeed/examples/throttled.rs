@@ -8,7 +8,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use infeed::source::throttled::{Throttle, ThrottledSource};
+use infeed::source::throttle::{Throttle, ThrottledSource};
 use infeed::{Options, Pipeline};
 
 /// Warm-up time if no tuning has to settle.

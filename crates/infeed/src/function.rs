@@ -122,7 +122,7 @@ pub trait ValueSink {
     /// # Errors
     ///
     /// The value differs from the declared output.
-    fn room(&mut self, name: &str, form: ValueForm<'_>) -> Result<&mut [u8], String>;
+    fn room(&mut self, name: &str, spec: ValueSpec<'_>) -> Result<&mut [u8], String>;
 
     /// Takes input number `input` unchanged as a value.
     ///
@@ -134,7 +134,7 @@ pub trait ValueSink {
 
 /// Type and size of a returned value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ValueForm<'a> {
+pub enum ValueSpec<'a> {
     /// Numbers.
     Array {
         /// Element type.

@@ -214,7 +214,7 @@ impl Pipeline {
     ///
     /// [`Error::Config`] for a function that is not available; the exception of a function; or the
     /// error of the first records if all of them are bad.
-    pub fn settled(
+    pub fn resolve_functions(
         &self,
         source: &dyn Source,
         handles: &[Handle],
@@ -229,8 +229,8 @@ impl Pipeline {
     ///
     /// As [`SamplePlan::new`], [`Pipeline::settled`], or the source's own errors.
     pub fn describe(&self, handles: &[Handle]) -> Result<Vec<ColumnSpec>, Error> {
-        let (plan, _) = self.planned(handles)?;
-        Ok(plan.delivered().to_vec())
+        let (plan, _) = self.plan_samples(handles)?;
+        Ok(plan.delivered_columns().to_vec())
     }
 
     /// Opens the source and describes the selected records and the stages.
@@ -239,7 +239,7 @@ impl Pipeline {
     ///
     /// As [`Pipeline::describe`], [`Pipeline::select`] and [`Pipeline::order`].
     pub fn explain(&self, handles: &[Handle]) -> Result<String, Error> {
-        let (plan, source) = self.planned(handles)?;
+        let (plan, source) = self.plan_samples(handles)?;
         let order = self.order(&*source, handles)?;
         Ok(format!("{}{plan}", self.selection(&*source, &order)))
     }
@@ -261,7 +261,7 @@ impl Pipeline {
             ..Options::default()
         };
         decoders::check(&options, Some(placement))?;
-        let (mut plan, source) = self.planned(handles)?;
+        let (mut plan, source) = self.plan_samples(handles)?;
         plan.for_device_by(decode, options.placement(placement), false)?;
         let order = self.order(&*source, handles)?;
         Ok(format!("{}{plan}", self.selection(&*source, &order)))
@@ -278,7 +278,7 @@ impl Pipeline {
         position: u64,
         epoch: u64,
     ) -> Result<(RecordId, Vec<PreviewStage>), Error> {
-        let (plan, source) = self.planned(handles)?;
+        let (plan, source) = self.plan_samples(handles)?;
         let order = self.order(&*source, handles)?;
         preview::stages(&plan, &*source, &order, Position { epoch, position })
     }
@@ -306,7 +306,7 @@ impl Pipeline {
     }
 
     /// Returns the plan and its source; no thread runs.
-    fn planned(&self, handles: &[Handle]) -> Result<(SamplePlan, Arc<dyn Source>), Error> {
+    fn plan_samples(&self, handles: &[Handle]) -> Result<(SamplePlan, Arc<dyn Source>), Error> {
         let source = self.open_source(handles)?;
         let pipeline = function_outputs::resolve(self, &*source, handles, 1)?;
         let plan = SamplePlan::over(&pipeline, &*source)?;

@@ -15,7 +15,7 @@ fn noise(length: u64, seed: u64) -> Vec<u8> {
 }
 
 /// A read that must be correct if it succeeds.
-fn checked(blob: &dyn Blob, range: Range<u64>, content: &[u8]) -> std::io::Result<()> {
+fn read_checked(blob: &dyn Blob, range: Range<u64>, content: &[u8]) -> std::io::Result<()> {
     let bytes = blob.read(range.clone())?;
     let expected = &content[range.start as usize..range.end as usize];
     assert!(bytes == expected, "wrong bytes in {range:?}");
@@ -49,17 +49,17 @@ fn cached_bytes_are_not_requested_again_until_the_object_changes() {
     };
 
     let blob = find();
-    checked(&*blob, 0..length, &old).expect("from the bucket");
+    read_checked(&*blob, 0..length, &old).expect("from the bucket");
     assert_eq!(reads(), 1);
-    checked(&*find(), 1_000_000..3_000_000, &old).expect("from here");
+    read_checked(&*find(), 1_000_000..3_000_000, &old).expect("from here");
     assert_eq!(reads(), 0);
 
     server.put("cached-one/shard.tar", new.clone());
     let fresh = find();
-    checked(&*fresh, 1_000_000..3_000_000, &new).expect("from the bucket");
+    read_checked(&*fresh, 1_000_000..3_000_000, &new).expect("from the bucket");
     assert_eq!(reads(), 1);
     // A blob that was opened before still has its old bytes, from the cache.
-    checked(&*blob, 0..length, &old).expect("from here");
+    read_checked(&*blob, 0..length, &old).expect("from here");
     assert_eq!(reads(), 0);
     assert!(blob.held_bytes(100) >= 2 << 20, "pieces are read whole");
 
@@ -67,7 +67,7 @@ fn cached_bytes_are_not_requested_again_until_the_object_changes() {
     server.put("web/image.jpg", old.clone());
     server.without_ranges();
     let blob = store::find(&[format!("{}/web/image.jpg", server.url())]).expect("it is there");
-    checked(&*blob[0], 0..length, &old).expect("the whole");
+    read_checked(&*blob[0], 0..length, &old).expect("the whole");
     let pieces = std::fs::read_dir(folder.path().join("pieces")).expect("a folder");
     for folder in pieces.flatten() {
         for piece in std::fs::read_dir(folder.path())
@@ -82,7 +82,7 @@ fn cached_bytes_are_not_requested_again_until_the_object_changes() {
     for folder in some.flatten().step_by(2) {
         std::fs::remove_dir_all(folder.path()).expect("pieces");
     }
-    checked(&*blob[0], 0..length, &old).expect("the whole, though some of it was here");
+    read_checked(&*blob[0], 0..length, &old).expect("the whole, though some of it was here");
 
     // Commits of a dataset of the Hub share the files that they have in common.
     let hub = HubServer::start().expect("two free ports");
@@ -101,12 +101,12 @@ fn cached_bytes_are_not_requested_again_until_the_object_changes() {
         log.iter().filter(|request| request.is_elsewhere).count()
     };
     for name in ["a.tar", "b.tar"] {
-        checked(&*files(&first, name), 0..length, &old).expect("from the Hub");
+        read_checked(&*files(&first, name), 0..length, &old).expect("from the Hub");
         assert_eq!(reads(), 1);
     }
-    checked(&*files(&second, "a.tar"), 0..length, &old).expect("from here");
+    read_checked(&*files(&second, "a.tar"), 0..length, &old).expect("from here");
     assert_eq!(reads(), 0);
-    checked(&*files(&second, "b.tar"), 0..length, &new).expect("from the Hub");
+    read_checked(&*files(&second, "b.tar"), 0..length, &new).expect("from the Hub");
     assert_eq!(reads(), 1);
     store::set_cache(None, 0);
 }

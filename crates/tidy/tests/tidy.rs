@@ -471,7 +471,7 @@ fn a_kind_of_device_is_named_by_its_implementation_and_one_table() {
 
 #[test]
 fn a_kind_of_data_is_named_by_its_file_the_registry_and_the_description() {
-    let description = crates().join("infeed/src/pipeline/declared.rs");
+    let description = crates().join("infeed/src/pipeline/declared_kind.rs");
     let description = fs::read_to_string(description).expect("the declared kinds");
     let kinds = description
         .split("pub enum DeclaredKind {")

@@ -134,7 +134,7 @@ impl FakeGpu {
     }
 
     /// Waits for the commands of destroyed streams.
-    pub(crate) fn wait_for_destroyed(&self) {
+    pub(crate) fn wait_for_destroyed_streams(&self) {
         let destroyed = std::mem::take(&mut *lock(&self.destroyed));
         destroyed.iter().for_each(StreamTail::wait);
     }
@@ -180,7 +180,7 @@ impl FakeGpu {
     }
 
     /// Returns the legacy stream and the streams that wait for it.
-    pub(crate) fn ordered(&self) -> Vec<Arc<Stream>> {
+    pub(crate) fn ordered_streams(&self) -> Vec<Arc<Stream>> {
         let ordered = lock(&self.ordered);
         let named = ordered.legacy.iter().chain(ordered.threads.values());
         named.chain(&ordered.others).cloned().collect()
@@ -188,7 +188,7 @@ impl FakeGpu {
 
     /// Whether a stream that the legacy stream would wait for is captured.
     pub(crate) fn is_captured(&self) -> bool {
-        let ordered = self.ordered();
+        let ordered = self.ordered_streams();
         ordered
             .iter()
             .any(|stream| stream.capture() != Capture::None)

@@ -12,12 +12,12 @@
 mod api;
 pub(crate) mod call_log;
 pub(crate) mod code;
+mod counts;
 mod gpu;
 mod launch;
 #[allow(unsafe_code, reason = "addresses are reserved by a system call")]
 mod memory;
 pub(crate) mod report;
-mod seen;
 pub(crate) mod settings;
 mod stream;
 pub(crate) mod thread;

@@ -9,7 +9,7 @@ use super::world::Driver;
 /// Returns the report as JSON: `calls` by function, `live` objects by kind, `misuse` as text, the
 /// number of `pageable` copies, and of records of events with timing (`timed`).
 pub(crate) fn report(world: &Driver) -> String {
-    let seen = &world.seen;
+    let seen = &world.counts;
     let mut misuse = lock(&seen.misuse).clone();
     misuse.extend(world.gpus.iter().filter_map(FakeGpu::lost_reason));
     let report = json!({

@@ -22,7 +22,7 @@ pub(crate) struct FakeSettings {
     /// `FAKE_CUDA_VERSION`: CUDA version, as `cuDriverGetVersion` counts; 12080 by default.
     pub(crate) version: i32,
     /// `FAKE_CUDA_FAIL`: calls that fail, as [`Failing::parse`] reads them.
-    pub(crate) failing: Vec<Failing>,
+    pub(crate) failing: Vec<FailingCall>,
     /// `FAKE_CUDA_REPORT`: path of the [`report`](super::report) that is written when the process
     /// ends.
     pub(crate) report: Option<PathBuf>,
@@ -32,7 +32,7 @@ pub(crate) struct FakeSettings {
 
 /// A call that returns a code instead of taking effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failing {
+pub(crate) struct FailingCall {
     pub(crate) function: String,
     /// The code that it returns; with 0 it reports success without having any effect.
     pub(crate) code: c_uint,
@@ -40,18 +40,18 @@ pub(crate) struct Failing {
     pub(crate) nth: u64,
 }
 
-impl Failing {
+impl FailingCall {
     /// Parses `function:code:nth`, separated by commas: `cuMemAlloc_v2:2:3` makes the third
     /// allocation report that no memory is left.
     ///
     /// # Errors
     ///
     /// The part that cannot be parsed.
-    pub(crate) fn parse(text: &str) -> Result<Vec<Failing>, String> {
+    pub(crate) fn parse(text: &str) -> Result<Vec<FailingCall>, String> {
         let one = |part: &str| {
             let mut words = part.trim().split(':');
             let found = (|| {
-                Some(Failing {
+                Some(FailingCall {
                     function: words.next().filter(|name| !name.is_empty())?.to_owned(),
                     code: words.next()?.parse().ok()?,
                     nth: words.next()?.parse().ok()?,
@@ -79,7 +79,8 @@ impl FakeSettings {
             pools: number("FAKE_CUDA_POOLS", 1)?,
             delay: Duration::from_micros(number("FAKE_CUDA_DELAY_US", 0)?),
             version: number("FAKE_CUDA_VERSION", 12_080)?,
-            failing: Failing::parse(&failing).map_err(|part| format!("FAKE_CUDA_FAIL: {part}"))?,
+            failing: FailingCall::parse(&failing)
+                .map_err(|part| format!("FAKE_CUDA_FAIL: {part}"))?,
             report: env::var_os("FAKE_CUDA_REPORT").map(PathBuf::from),
             is_strict: false,
         })
@@ -114,18 +115,18 @@ mod tests {
 
     #[test]
     fn failing_calls_are_parsed_from_text() {
-        let failing = Failing::parse("cuMemAlloc_v2:2:3, cuEventQuery:700:0").expect("two");
+        let failing = FailingCall::parse("cuMemAlloc_v2:2:3, cuEventQuery:700:0").expect("two");
 
         let expected = [("cuMemAlloc_v2", 2, 3), ("cuEventQuery", 700, 0)];
-        let expected = expected.map(|(function, code, nth)| Failing {
+        let expected = expected.map(|(function, code, nth)| FailingCall {
             function: function.to_owned(),
             code,
             nth,
         });
         assert_eq!(failing, expected);
-        assert_eq!(Failing::parse(""), Ok(Vec::new()));
+        assert_eq!(FailingCall::parse(""), Ok(Vec::new()));
         for bad in ["cuInit", "cuInit:x:1", ":2:1"] {
-            assert_eq!(Failing::parse(bad), Err(bad.to_owned()));
+            assert_eq!(FailingCall::parse(bad), Err(bad.to_owned()));
         }
     }
 }

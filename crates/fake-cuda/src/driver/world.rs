@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use super::call_log;
 use super::code;
+use super::counts::DriverCounts;
 use super::gpu::FakeGpu;
 use super::lock;
 use super::memory::PinnedRanges;
-use super::seen::DriverCounts;
-use super::settings::{Failing, FakeSettings};
+use super::settings::{FailingCall, FakeSettings};
 use super::stream::{Capture, FakeEvent, Stream};
 use super::thread;
 use crate::nvjpeg::library::NvjpegObjects;
@@ -25,7 +25,7 @@ pub(crate) struct Driver {
     process: u32,
     pub(crate) gpus: Vec<FakeGpu>,
     pub(crate) pinned: PinnedRanges,
-    pub(crate) seen: DriverCounts,
+    pub(crate) counts: DriverCounts,
     pub(crate) streams: HandleTable<Stream>,
     pub(crate) events: HandleTable<FakeEvent>,
     pub(crate) modules: HandleTable<Module>,
@@ -33,7 +33,7 @@ pub(crate) struct Driver {
     pub(crate) pools: HandleTable<FakePool>,
     pub(crate) nvjpeg: NvjpegObjects,
     /// Calls that fail: from the settings, and those that a test added.
-    failing: Mutex<Vec<Failing>>,
+    failing: Mutex<Vec<FailingCall>>,
     /// Captures, which forbid some calls on threads that are not relaxed.
     captures: Mutex<Vec<Arc<Stream>>>,
 }
@@ -155,7 +155,7 @@ pub(crate) fn initialise() -> Result<(), c_uint> {
 
 /// Checks a call before it runs: counts it, returns the code that it is configured to fail with,
 /// and rejects it before `cuInit` and in child processes.
-pub(crate) fn called(
+pub(crate) fn run_call(
     function: &'static str,
     arguments: &[u64],
     uninitialised: c_uint,
@@ -192,7 +192,7 @@ impl Driver {
             settings,
             process: std::process::id(),
             pinned: PinnedRanges::default(),
-            seen: DriverCounts::default(),
+            counts: DriverCounts::default(),
             streams: HandleTable::of("stream"),
             events: HandleTable::of("event"),
             modules: HandleTable::of("module"),
@@ -210,7 +210,7 @@ impl Driver {
 
     /// Returns the code that a call is configured to fail with. Counts the call.
     fn fails(&self, function: &'static str) -> Option<c_uint> {
-        let nth = self.seen.call(function);
+        let nth = self.counts.call(function);
         let failing = lock(&self.failing);
         let mut failing = failing.iter();
         let one = failing.find(|one| one.function == function && [0, nth].contains(&one.nth));
@@ -219,10 +219,10 @@ impl Driver {
 
     /// Makes calls fail from now on: the `nth` after this, or all if `nth` is 0.
     pub(crate) fn fail(&self, function: &str, code: c_uint, nth: u64) {
-        let made = lock(&self.seen.calls).get(function).copied();
+        let made = lock(&self.counts.calls).get(function).copied();
         let nth = if nth == 0 { 0 } else { made.unwrap_or(0) + nth };
         let function = function.to_owned();
-        let failing = Failing {
+        let failing = FailingCall {
             function,
             code,
             nth,
@@ -242,7 +242,7 @@ impl Driver {
             eprintln!("the fake driver was misused: {what}");
             std::process::abort();
         }
-        self.seen.misuse(what);
+        self.counts.misuse(what);
     }
 
     /// Returns the GPU with this number.
@@ -334,7 +334,7 @@ impl Driver {
     /// # Errors
     ///
     /// The code for an invalid capture, if this thread is not relaxed.
-    pub(crate) fn not_captured(&self) -> Result<(), c_uint> {
+    pub(crate) fn check_not_captured(&self) -> Result<(), c_uint> {
         if thread::is_relaxed() {
             return Ok(());
         }

@@ -44,12 +44,12 @@ pub(super) enum LibraryObject {
     Handle(c_uint),
     State(Arc<DecoderState>),
     /// `nvjpegJpegStream_t`: the last parsed file.
-    File(Arc<Mutex<Option<Parsed>>>),
+    File(Arc<Mutex<Option<ParsedHeader>>>),
 }
 
 /// A header as this library reads it.
 #[derive(Clone, Copy)]
-pub(super) struct Parsed {
+pub(super) struct ParsedHeader {
     pub(super) header: FileHeader,
     pub(super) is_supported: bool,
 }
@@ -88,7 +88,7 @@ impl NvjpegObjects {
         }
     }
 
-    pub(super) fn file(&self, handle: usize) -> Result<Arc<Mutex<Option<Parsed>>>, c_uint> {
+    pub(super) fn file(&self, handle: usize) -> Result<Arc<Mutex<Option<ParsedHeader>>>, c_uint> {
         match self.get(handle)? {
             LibraryObject::File(file) => Ok(file),
             _ => Err(status::INVALID_PARAMETER),

@@ -18,7 +18,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use library::{FileFault, LibraryObject, Parsed, status};
+use library::{FileFault, LibraryObject, ParsedHeader, status};
 
 use crate::driver::world::Driver;
 use crate::driver::{FakeGpu, lock, world};
@@ -45,7 +45,7 @@ macro_rules! functions {
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $symbol($($argument: $ty),*) -> c_uint {
                 let arguments: &[u64] = &[$($crate::driver::call_log::LoggedArgument::word($argument)),*];
-                world::called(stringify!($symbol), arguments, status::NOT_INITIALIZED, |$world| {
+                world::run_call(stringify!($symbol), arguments, status::NOT_INITIALIZED, |$world| {
                     let $library = &$world.nvjpeg;
                     // SAFETY: callers follow the documentation: pointers are valid, and lengths
                     // match.
@@ -123,7 +123,7 @@ functions! {
         let parsed = decode::header(std::slice::from_raw_parts(bytes, len)).map(|mut header| {
             header.width += u32::from(fault == Some(FileFault::Misread));
             let is_supported = fault != Some(FileFault::Unsupported);
-            Parsed { header, is_supported }
+            ParsedHeader { header, is_supported }
         });
         *lock(&*library.file(file)?) = parsed;
         parsed.map(drop).ok_or(status::BAD_JPEG)
@@ -133,7 +133,7 @@ functions! {
         _world, library, file: usize, width: *mut c_uint, height: *mut c_uint
     ) {
         let parsed = *lock(&*library.file(file)?);
-        let Parsed { header, .. } = parsed.ok_or(status::INVALID_PARAMETER)?;
+        let ParsedHeader { header, .. } = parsed.ok_or(status::INVALID_PARAMETER)?;
         width.write(header.width);
         height.write(header.height);
         Ok(())
@@ -241,7 +241,7 @@ impl DecodeJob {
 
 impl DecodeJob {
     /// Header and pixels; None if the file changed since the call.
-    fn decoded(&self) -> Option<(decode::FileHeader, Vec<u8>)> {
+    fn decode_file(&self) -> Option<(decode::FileHeader, Vec<u8>)> {
         // SAFETY: the documentation requires files to live until their batch is decoded.
         let bytes = unsafe { self.bytes() };
         let found = decode::header(bytes).zip(decode::pixels(bytes));
@@ -254,13 +254,13 @@ impl DecodeJob {
 
     /// Reads the file again, as the engine does until its stream reaches the batch.
     fn reread(&self) {
-        let _ = self.decoded();
+        let _ = self.decode_file();
     }
 }
 
 fn run(gpu: &FakeGpu, jobs: &[DecodeJob]) {
     for job in jobs {
-        let Some((header, pixels)) = job.decoded() else {
+        let Some((header, pixels)) = job.decode_file() else {
             continue;
         };
         let ([to, ..], [pitch, ..]) = (job.to.channel, job.to.pitch);

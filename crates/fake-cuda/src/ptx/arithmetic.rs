@@ -16,14 +16,14 @@ pub(super) fn low(value: u64, bits: u8) -> u64 {
 }
 
 /// Returns the lower bits as a signed number.
-pub(super) fn signed(value: u64, bits: u8) -> i64 {
+pub(super) fn sign_extend(value: u64, bits: u8) -> i64 {
     let above = 64 - u32::from(bits.clamp(1, 64));
     ((value << above) as i64) >> above
 }
 
 fn number(value: u64, of: IntegerType) -> i64 {
     if of.is_signed {
-        signed(value, of.bits)
+        sign_extend(value, of.bits)
     } else {
         low(value, of.bits) as i64
     }
@@ -39,7 +39,7 @@ pub(super) fn one(how: UnaryOp, a: u64) -> u64 {
         }
         UnaryOp::Float { from } => {
             let float = match from.is_signed {
-                true => signed(a, from.bits) as f32,
+                true => sign_extend(a, from.bits) as f32,
                 false => low(a, from.bits) as f32,
             };
             u64::from(float.to_bits())
@@ -61,16 +61,16 @@ pub(super) fn two(how: BinaryOp, bits: u8, a: u64, b: u64) -> u64 {
         BinaryOp::Mul => low(a.wrapping_mul(b), bits),
         BinaryOp::MulWide { is_signed: false } => a.wrapping_mul(b),
         BinaryOp::MulWide { is_signed: true } => {
-            let product = signed(a, bits).wrapping_mul(signed(b, bits));
+            let product = sign_extend(a, bits).wrapping_mul(sign_extend(b, bits));
             low(product as u64, 2 * bits)
         }
         BinaryOp::Min { is_signed: false } => a.min(b),
         BinaryOp::Max { is_signed: false } => a.max(b),
-        BinaryOp::Min { is_signed: true } => match signed(a, bits) < signed(b, bits) {
+        BinaryOp::Min { is_signed: true } => match sign_extend(a, bits) < sign_extend(b, bits) {
             true => a,
             false => b,
         },
-        BinaryOp::Max { is_signed: true } => match signed(a, bits) > signed(b, bits) {
+        BinaryOp::Max { is_signed: true } => match sign_extend(a, bits) > sign_extend(b, bits) {
             true => a,
             false => b,
         },
@@ -83,7 +83,7 @@ pub(super) fn two(how: BinaryOp, bits: u8, a: u64, b: u64) -> u64 {
         BinaryOp::ShiftRight { is_signed: false } if b >= u64::from(bits) => 0,
         BinaryOp::ShiftRight { is_signed: false } => a >> b,
         BinaryOp::ShiftRight { is_signed: true } => {
-            low((signed(a, bits) >> b.min(63)) as u64, bits)
+            low((sign_extend(a, bits) >> b.min(63)) as u64, bits)
         }
         BinaryOp::AddFloat => float(a, b, |a, b| a + b),
         BinaryOp::MulFloat => float(a, b, |a, b| a * b),
@@ -91,7 +91,7 @@ pub(super) fn two(how: BinaryOp, bits: u8, a: u64, b: u64) -> u64 {
         BinaryOp::Compare { how, is_signed } => {
             let (a, b) = match is_signed {
                 // The order of unsigned numbers.
-                true => (flipped(a, bits), flipped(b, bits)),
+                true => (flip_sign(a, bits), flip_sign(b, bits)),
                 false => (a, b),
             };
             u64::from(match how {
@@ -127,7 +127,7 @@ pub(super) fn three(how: TernaryOp, bits: u8, a: u64, b: u64, c: u64) -> u64 {
 }
 
 /// Inverts the sign bit.
-fn flipped(value: u64, bits: u8) -> u64 {
+fn flip_sign(value: u64, bits: u8) -> u64 {
     value ^ 1 << (bits - 1)
 }
 

@@ -125,7 +125,7 @@ impl<'a> InstructionReader<'a, '_> {
     pub(super) fn from(&mut self, operand: &Operand<'a>, bits: u8) -> Result<ValueIndex, BadPtx> {
         match *operand {
             Operand::Name(name) => {
-                let (slot, found) = self.values.named(self.line, name)?;
+                let (slot, found) = self.values.readable(self.line, name)?;
                 self.same(name, found, bits)?;
                 Ok(slot)
             }

@@ -172,7 +172,7 @@ impl<'a> EntryBody<'a> {
             Some(PtxToken::Word(".b16")) => 16,
             Some(PtxToken::Word(".b32")) => 32,
             Some(PtxToken::Word(".b64")) => 64,
-            _ => return Err(tokens.unexpected("`.pred`, `.b16`, `.b32` or `.b64`")),
+            _ => return Err(tokens.unexpected_token("`.pred`, `.b16`, `.b32` or `.b64`")),
         };
         tokens.next();
         loop {

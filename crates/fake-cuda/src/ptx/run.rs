@@ -183,9 +183,10 @@ impl<M: KernelMemory> Thread<'_, M> {
             value[..element.len()].copy_from_slice(element);
             let value = u64::from_le_bytes(value);
             let value = match is_signed {
-                true => {
-                    arithmetic::low(arithmetic::signed(value, 8 * access.bytes) as u64, register)
-                }
+                true => arithmetic::low(
+                    arithmetic::sign_extend(value, 8 * access.bytes) as u64,
+                    register,
+                ),
                 false => value,
             };
             self.set(slot, value);

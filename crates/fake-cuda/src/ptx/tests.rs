@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use super::arithmetic::{self, low, signed};
+use super::arithmetic::{self, low, sign_extend};
 use super::instruction::{BinaryOp, IntegerType, TernaryOp, UnaryOp};
 use super::*;
 
@@ -154,7 +154,7 @@ fn comparisons_follow_the_sign_of_their_type() {
                     b,
                 )
             };
-            let (x, y) = (signed(a, bits), signed(b, bits));
+            let (x, y) = (sign_extend(a, bits), sign_extend(b, bits));
             assert_eq!((is("eq", "b"), is("ne", "b")), (a == b, a != b));
             assert_eq!(
                 (is("lt", "u"), is("le", "u")),
@@ -176,7 +176,7 @@ fn comparisons_follow_the_sign_of_their_type() {
             assert_eq!((both("min", "u"), both("max", "u")), (a.min(b), a.max(b)));
             let (least, most) = (both("min", "s"), both("max", "s"));
             assert_eq!(
-                (signed(least, bits), signed(most, bits)),
+                (sign_extend(least, bits), sign_extend(most, bits)),
                 (x.min(y), x.max(y))
             );
         }

@@ -111,7 +111,7 @@ impl<'a> Tokens<'a> {
         if self.takes(sign) {
             return Ok(());
         }
-        Err(self.unexpected(&format!("`{sign}`")))
+        Err(self.unexpected_token(&format!("`{sign}`")))
     }
 
     pub(super) fn word(&mut self) -> Result<&'a str, BadPtx> {
@@ -120,7 +120,7 @@ impl<'a> Tokens<'a> {
                 self.at += 1;
                 Ok(word)
             }
-            _ => Err(self.unexpected("a word")),
+            _ => Err(self.unexpected_token("a word")),
         }
     }
 
@@ -130,7 +130,7 @@ impl<'a> Tokens<'a> {
             self.at += 1;
             return Ok(());
         }
-        Err(self.unexpected(&format!("`{expected}`")))
+        Err(self.unexpected_token(&format!("`{expected}`")))
     }
 
     /// Consumes a count: digits only.
@@ -143,7 +143,7 @@ impl<'a> Tokens<'a> {
     }
 
     /// Returns the error for an unexpected next token.
-    pub(super) fn unexpected(&self, expected: &str) -> BadPtx {
+    pub(super) fn unexpected_token(&self, expected: &str) -> BadPtx {
         let found = match self.peek() {
             None => "the end".to_owned(),
             Some(PtxToken::Word(word)) => format!("`{word}`"),

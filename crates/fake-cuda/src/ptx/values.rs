@@ -113,7 +113,7 @@ impl<'a> EntryValues<'a> {
     }
 
     /// Returns the slot and the width of any readable name.
-    pub(super) fn named(&mut self, line: u32, name: &str) -> Result<(ValueIndex, u8), BadPtx> {
+    pub(super) fn readable(&mut self, line: u32, name: &str) -> Result<(ValueIndex, u8), BadPtx> {
         if let Some(&(_, slot)) = SPECIAL.iter().find(|(special, _)| *special == name) {
             return Ok((slot, 32));
         }

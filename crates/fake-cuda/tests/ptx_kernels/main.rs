@@ -20,7 +20,7 @@ use noise::Noise;
 /// Seed of the cases that all tests except the random ones share.
 const SEED: u64 = 0x5eed_0b01;
 
-fn shipped() -> Module {
+fn shipped_module() -> Module {
     Module::parse(PTX.to_str().expect("text")).expect("all of it is supported")
 }
 
@@ -44,7 +44,7 @@ fn instructions(text: &str) -> BTreeSet<u32> {
 
 #[test]
 fn every_entry_gives_the_bytes_of_the_host_for_every_shape() {
-    let module = shipped();
+    let module = shipped_module();
     let mut noise = Noise(SEED);
     let text = PTX.to_str().expect("text");
     let mut entries = BTreeSet::new();
@@ -97,7 +97,7 @@ fn kernels_of_newer_devices_give_the_bytes_of_the_host() {
 /// element.
 #[test]
 fn every_alignment_gives_the_bytes_of_the_host() {
-    let (old, new) = (shipped(), for_sm80());
+    let (old, new) = (shipped_module(), for_sm80());
     let mut noise = Noise(SEED);
     let (height, width, line) = (2, 11, 40);
     for (dtype, layout) in [Dtype::U8, Dtype::F32, Dtype::F16, Dtype::BF16]
@@ -138,7 +138,7 @@ fn every_alignment_gives_the_bytes_of_the_host() {
 fn bytes_of_crops_are_loaded_by_the_word() {
     let mut noise = Noise(SEED);
     let (height, width) = (8, 96);
-    for (name, module) in [("sm_60", shipped()), ("sm_80", for_sm80())] {
+    for (name, module) in [("sm_60", shipped_module()), ("sm_80", for_sm80())] {
         let text = if name == "sm_60" { PTX } else { PTX_SM80 };
         let lines: Vec<&str> = text.to_str().expect("text").lines().collect();
         for (input, flags) in [(0, 0), (4, 0), (1, 0), (1, 1)] {
@@ -176,7 +176,7 @@ fn bytes_of_crops_are_loaded_by_the_word() {
 
 #[test]
 fn shapes_and_views_of_any_size_give_the_bytes_of_the_host() {
-    let module = shipped();
+    let module = shipped_module();
     let seed = 0x5eed_0b02;
     println!("seed {seed:#x}");
     let mut noise = Noise(seed);
@@ -189,11 +189,16 @@ fn shapes_and_views_of_any_size_give_the_bytes_of_the_host() {
 }
 
 /// Cases of an entry with the host's results.
-type Known = Vec<(Case, Vec<u8>)>;
+type ExpectedOutputs = Vec<(Case, Vec<u8>)>;
 
 /// Returns the mutants of an entry that behave like the shipped PTX in all cases, of `mutants`
 /// tried.
-fn survivors(noise: &mut Noise, entry: &str, cases: &Known, mutants: usize) -> Vec<String> {
+fn survivors(
+    noise: &mut Noise,
+    entry: &str,
+    cases: &ExpectedOutputs,
+    mutants: usize,
+) -> Vec<String> {
     let text = PTX.to_str().expect("text");
     let mut survivors = Vec::new();
     for _ in 0..mutants {
@@ -219,7 +224,7 @@ fn changed_instructions_are_detected() {
     // `MUTANTS=100` tries 100 mutants for each entry.
     let each = std::env::var("MUTANTS").map_or(6, |each| each.parse().expect("a number"));
     let mut noise = Noise(SEED);
-    let mut cases: BTreeMap<&str, Known> = BTreeMap::new();
+    let mut cases: BTreeMap<&str, ExpectedOutputs> = BTreeMap::new();
     for case in shapes::all(&mut noise) {
         let expected = case.on_host();
         cases

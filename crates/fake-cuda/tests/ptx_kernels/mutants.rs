@@ -40,12 +40,12 @@ pub(crate) fn mutant(noise: &mut Noise, text: &str, entry: &str) -> Mutant {
             continue;
         }
         let is = changes[noise.below(changes.len())].clone();
-        return changed(&lines, range, line, is);
+        return replace_line(&lines, range, line, is);
     }
 }
 
 /// Returns a module of the entry in these lines, with one line replaced.
-fn changed(lines: &[&str], range: Range<usize>, line: usize, is: String) -> Mutant {
+fn replace_line(lines: &[&str], range: Range<usize>, line: usize, is: String) -> Mutant {
     let directives = |line: &&&str| {
         [".version", ".target", ".address_size"]
             .iter()

@@ -53,7 +53,7 @@ pub(super) fn apply(
     let begun = Instant::now();
     let applied = explain::apply(case, explanation, remedy, &out, &|what, share| {
         say(&progress, what, share, begun);
-        !interrupt::asked()
+        !interrupt::is_requested()
     });
     progress.finish_and_clear();
     let applied = applied.map_err(|error| CliError::of_run(&error, args.on_error))?;
@@ -70,7 +70,7 @@ pub(super) fn apply(
 pub(super) fn usage(error: infeed::Error) -> CliError {
     match error {
         infeed::Error::Config { problem, .. } => CliError::Usage(format!("--apply: {problem}")),
-        other => CliError::failed(&other),
+        other => CliError::from_error(&other),
     }
 }
 
@@ -106,7 +106,7 @@ fn describe(pipeline: &Pipeline, toml: &Path) -> Result<(), CliError> {
     }
     pipeline
         .save(toml)
-        .map_err(|error| CliError::failed(&error))
+        .map_err(|error| CliError::from_error(&error))
 }
 
 /// Formats the result.

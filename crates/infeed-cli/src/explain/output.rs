@@ -28,10 +28,10 @@ pub(super) fn say(progress: &ProgressBar, what: &str, share: f64, begun: Instant
 pub(super) fn write_report(
     path: Option<&Path>,
     explanation: &Explanation,
-    form: fn(&Explanation) -> String,
+    render: fn(&Explanation) -> String,
 ) -> CommandResult {
     let Some(path) = path else { return Ok(()) };
-    fs::write(path, form(explanation)).map_err(|error| CliError::at(path, &error))?;
+    fs::write(path, render(explanation)).map_err(|error| CliError::at(path, &error))?;
     print_err!("wrote {}", path.display());
     Ok(())
 }

@@ -17,7 +17,7 @@ pub(super) fn run(args: &Args) -> Option<CommandResult> {
     }
     match Recording::open(&args.path) {
         Ok(recording) => Some(show(args, &recording?)),
-        Err(error) => Some(Err(CliError::failed(&error))),
+        Err(error) => Some(Err(CliError::from_error(&error))),
     }
 }
 

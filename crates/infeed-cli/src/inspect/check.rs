@@ -144,7 +144,7 @@ pub(super) fn check_files(
         for _ in 0..threads.min(chosen.len()) {
             scope.spawn(|| {
                 let mut checker = Checker::new(labels, orient);
-                while !interrupt::asked() {
+                while !interrupt::is_requested() {
                     // Relaxed: each number is taken once. The scope's end orders the rest.
                     let Some((at, path)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) else {
                         break;

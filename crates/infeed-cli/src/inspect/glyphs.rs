@@ -95,7 +95,7 @@ mod tests {
     use super::rows;
 
     #[test]
-    fn letters_and_digits_look_different() {
+    fn letters_and_digits_are_distinct() {
         let mut letters: BTreeMap<&str, char> = BTreeMap::new();
         for letter in ('a'..='z').chain('A'..='Z').chain('0'..='9') {
             let same = letters.insert(rows(letter), letter);

@@ -10,7 +10,7 @@ use infeed::fields::BoxCheck;
 use infeed::order::mixing::BatchVariety;
 use infeed::sample::{DType, Field, FieldKind, Pixels, Record};
 use infeed::source::walk::{Claims, WalkBudget};
-use infeed::source::{Source, damaged};
+use infeed::source::{Source, damage_error};
 use infeed_raw::machine::usable_cores;
 
 use super::check::{Checker, FolderCheck, MaskContents};
@@ -47,12 +47,12 @@ struct RecordsCheck {
 ///
 /// As opening the source, or an error of the storage. The problems of records are part of the
 /// result.
-pub(super) fn look(
+pub(super) fn inspect_records(
     target: &Target,
     limit: usize,
     labels: &MaskContents,
 ) -> Result<Report, CliError> {
-    let failed = |error: infeed::Error| CliError::failed(&error);
+    let failed = |error: infeed::Error| CliError::from_error(&error);
     let source = target.pipeline.open_source(&[]).map_err(failed)?;
     let all: Vec<u64> = (0..source.len()).collect();
     let chosen: Vec<u64> = spread(&all, limit).copied().collect();
@@ -66,7 +66,7 @@ pub(super) fn look(
             scope.spawn(|| {
                 let mut walker = Walker::new(target, &*source, &room, labels);
                 let mut outcome = Ok(());
-                while !interrupt::asked() && outcome.is_ok() {
+                while !interrupt::is_requested() && outcome.is_ok() {
                     // Relaxed: each number is taken once. The scope's end orders the rest.
                     let Some(claim) = claims.get(next.fetch_add(1, Ordering::Relaxed)) else {
                         break;
@@ -129,7 +129,7 @@ fn report(
         named.cloned().unwrap_or_else(|| label.to_string())
     };
     let every: Vec<i64> = found.labels.iter().map(|&(_, label)| label).collect();
-    let failed = |error: infeed::Error| CliError::failed(&error);
+    let failed = |error: infeed::Error| CliError::from_error(&error);
     let order = target.pipeline.order(source, &[]).map_err(failed)?;
     let groups = source.groups();
     let rows = target
@@ -143,7 +143,7 @@ fn report(
         BatchVariety::of(&order, rows.unwrap_or(1), groups.as_deref(), known)
     });
     let fields = source.fields();
-    let kind = |field: &Field| (field.name.clone(), described(&field.kind));
+    let kind = |field: &Field| (field.name.clone(), describe_kind(&field.kind));
     let has = |wanted: fn(&FieldKind) -> bool| fields.iter().any(|field| wanted(&field.kind));
     Ok(Report {
         left_out: source.left_out(),
@@ -188,7 +188,7 @@ fn is_label(field: &Field) -> bool {
     field.name == "label" && field.kind == scalar
 }
 
-fn described(kind: &FieldKind) -> String {
+fn describe_kind(kind: &FieldKind) -> String {
     let raw = |what: &str, pixels: &Pixels| match pixels {
         Pixels::Encoded => format!("{what}, encoded"),
         Pixels::Raw {
@@ -271,7 +271,7 @@ impl<'a> Walker<'a> {
                 match found {
                     Ok(record) => self.check(&record),
                     Err(cause) => {
-                        let error = damaged(source, number, cause);
+                        let error = damage_error(source, number, cause);
                         let name = error.record().map(ToString::to_string);
                         let name = name.unwrap_or_default();
                         let reason = error.chain();

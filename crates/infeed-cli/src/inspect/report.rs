@@ -127,10 +127,10 @@ impl Report {
         if !self.mask_classes.is_empty() {
             let share = |(name, share): &(String, f64)| format!("{name} {:.2} %", share * 100.0);
             let shares: Vec<String> = self.mask_classes.iter().map(share).collect();
-            lines.push(format!("pixels of   {}", listed(&shares, ", ")));
+            lines.push(format!("pixels of   {}", join_first(&shares, ", ")));
         }
         for parts in &self.left_out {
-            let (counted, named) = (parts.counted(), parts.named());
+            let (counted, named) = (parts.count_text(), parts.names_text());
             let note = match parts.note.as_str() {
                 "" => String::new(),
                 note => format!("; {note}"),
@@ -145,18 +145,18 @@ impl Report {
                 lines.push(format!(
                     "{what:<11} {}: {}",
                     stems.len(),
-                    listed(stems, ", ")
+                    join_first(stems, ", ")
                 ));
             }
         }
         if !self.mismatched.is_empty() {
-            let list = listed(&self.mismatched, "\n  ");
+            let list = join_first(&self.mismatched, "\n  ");
             lines.push(format!(
                 "sizes differ in {} pairs\n  {list}",
                 self.mismatched.len()
             ));
         }
-        let lines = lines.iter().flat_map(|line| folded(line, width));
+        let lines = lines.iter().flat_map(|line| fold_line(line, width));
         lines.map(|line| line + "\n").collect()
     }
 
@@ -178,12 +178,12 @@ impl Report {
             counts.last().unwrap_or(&0),
             counts[counts.len() / 2],
         ));
-        lines.push(format!("            {}", listed(&names, ", ")));
+        lines.push(format!("            {}", join_first(&names, ", ")));
     }
 }
 
 /// Breaks a line between words. Continuation lines begin below the text, behind the label.
-fn folded(line: &str, width: usize) -> Vec<String> {
+fn fold_line(line: &str, width: usize) -> Vec<String> {
     if line.chars().count() <= width || line.contains('\n') {
         return vec![line.to_owned()];
     }
@@ -210,7 +210,7 @@ fn folded(line: &str, width: usize) -> Vec<String> {
     parts.into_iter().enumerate().map(indent).collect()
 }
 
-fn listed(all: &[String], separator: &str) -> String {
+fn join_first(all: &[String], separator: &str) -> String {
     let shown: Vec<_> = all
         .iter()
         .take(LISTED)
@@ -251,7 +251,7 @@ fn records_text(records: &RecordSummary, lines: &mut Vec<String>) {
         .map(|(name, reason)| format!("{name}: {reason}"))
         .collect();
     if !damaged.is_empty() {
-        lines.push(format!("  {}", listed(&damaged, "\n  ")));
+        lines.push(format!("  {}", join_first(&damaged, "\n  ")));
     }
     if !records.outside.is_empty() {
         let names: Vec<String> = records
@@ -265,7 +265,7 @@ fn records_text(records: &RecordSummary, lines: &mut Vec<String>) {
             records.boxes,
             names.len()
         ));
-        lines.push(format!("  {}", listed(&names, "\n  ")));
+        lines.push(format!("  {}", join_first(&names, "\n  ")));
     }
     let Some(mixing) = &records.mixing else {
         return;
@@ -382,7 +382,7 @@ fn folder_text(name: &str, folder: &FolderCheck, is_oriented: bool, lines: &mut 
         .map(|(name, reason)| bad_line(name, reason, &folder.root))
         .collect();
     if !bad.is_empty() {
-        lines.push(format!("  {}", listed(&bad, "\n  ")));
+        lines.push(format!("  {}", join_first(&bad, "\n  ")));
     }
 }
 
@@ -401,7 +401,7 @@ fn turned_text(folder: &FolderCheck, is_oriented: bool, lines: &mut Vec<String>)
     lines.push(format!(
         "turned      {} by an EXIF orientation: {}",
         turned.len(),
-        listed(&names, ", ")
+        join_first(&names, ", ")
     ));
     let swapped = turned.iter().filter(|file| file.stored != file.displayed);
     let effect = format!(

@@ -43,13 +43,15 @@ pub(super) fn write(target: &Target, out: &Path, samples: usize) -> Result<usize
     let mut options = Options::default();
     options.on_error = OnError::Substitute;
     let loader = target.open(&options)?;
-    let source = loader.source().map_err(|error| CliError::failed(&error))?;
+    let source = loader
+        .source()
+        .map_err(|error| CliError::from_error(&error))?;
     let painter = Painter::new(target, source.fields(), source.classes())?;
     let mut cells = Vec::new();
-    while cells.len() < samples && !interrupt::asked() {
+    while cells.len() < samples && !interrupt::is_requested() {
         let Some(batch) = loader
             .next_batch()
-            .map_err(|error| CliError::failed(&error))?
+            .map_err(|error| CliError::from_error(&error))?
         else {
             break;
         };
@@ -57,7 +59,7 @@ pub(super) fn write(target: &Target, out: &Path, samples: usize) -> Result<usize
             cells.push(painter.cell(&batch, row)?);
         }
     }
-    let png = infeed_sample::png(&arrange(&cells)).map_err(|error| CliError::failed(&error))?;
+    let png = infeed_sample::png(&arrange(&cells)).map_err(|error| CliError::from_error(&error))?;
     std::fs::write(out, png)
         .map_err(|error| CliError::Failed(format!("cannot write {}: {error}", out.display())))?;
     Ok(cells.len())
@@ -126,7 +128,7 @@ impl Painter {
             mask: of_kind(|kind| matches!(kind, FieldKind::Mask(_))),
             labels: labels.collect(),
             normalized,
-            palette: palette.map_err(|error| CliError::failed(&error))?,
+            palette: palette.map_err(|error| CliError::from_error(&error))?,
             one_hot: transforms
                 .iter()
                 .filter_map(Transform::classes)

@@ -76,7 +76,7 @@ fn profile(out: &mut String, profile: &Profile) {
     for line in figures(profile) {
         let _ = writeln!(out, "  {line}");
     }
-    for (nth, line) in wrapped(profile.source, 78).iter().enumerate() {
+    for (nth, line) in wrap(profile.source, 78).iter().enumerate() {
         let head = if nth == 0 { "source  " } else { "        " };
         let _ = writeln!(out, "  {head}{line}");
     }
@@ -169,7 +169,7 @@ fn reads(out: &mut String, storage: &StorageRates) {
 }
 
 /// Wraps a sentence into lines of at most `width` characters.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
         match lines.last_mut() {
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_long_source_is_broken_between_words() {
-        let lines = wrapped("one two three four", 9);
+        let lines = wrap("one two three four", 9);
 
         assert_eq!(lines, ["one two", "three", "four"]);
     }

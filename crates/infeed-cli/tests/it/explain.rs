@@ -46,7 +46,7 @@ fn small_streets(dir: &Path, count: u32) -> String {
 }
 
 #[test]
-fn the_verdict_comes_with_stages_and_remedies() {
+fn the_verdict_has_stages_and_remedies() {
     let dir = tempfile::tempdir().unwrap();
     let photos = small_photos(dir.path(), 12);
 
@@ -508,7 +508,7 @@ fn decode_needs_a_device_and_a_share_in_sixteenths() {
 }
 
 /// Runs the analysis without remedies and with what-if options. Returns the part about them.
-fn asked(dir: &Path, path: &str, more: &[&str]) -> String {
+fn what_if_text(dir: &Path, path: &str, more: &[&str]) -> String {
     let mut args = vec!["--no-remedies"];
     args.extend(more);
     let output = explain(dir, path, &args);
@@ -525,7 +525,7 @@ fn a_storage_of_three_numbers_is_computed_from_the_records() {
     let photos = small_photos(dir.path(), 12);
     let more = ["--storage", "1,1000000,0", "--io-threads", "4"];
 
-    let text = asked(dir.path(), &photos, &more);
+    let text = what_if_text(dir.path(), &photos, &more);
     let mut args = vec!["--no-remedies", "--json"];
     args.extend(more);
     let found = json(&explain(dir.path(), &photos, &args));
@@ -562,7 +562,7 @@ fn several_questions_are_answered_together_with_their_assumptions() {
         "2",
     ];
 
-    let text = asked(dir.path(), &photos, &questions);
+    let text = what_if_text(dir.path(), &photos, &questions);
 
     for part in [
         "what if: 4096 cores, 1.07 GB of memory, storage s3, batches of 2",
@@ -584,8 +584,8 @@ fn memory_that_holds_the_data_answers_all_reads() {
     let dir = tempfile::tempdir().unwrap();
     let photos = small_photos(dir.path(), 12);
 
-    let all = asked(dir.path(), &photos, &["--ram", "1T", "--storage", "hdd"]);
-    let few = asked(dir.path(), &photos, &["--ram", "100", "--storage", "hdd"]);
+    let all = what_if_text(dir.path(), &photos, &["--ram", "1T", "--storage", "hdd"]);
+    let few = what_if_text(dir.path(), &photos, &["--ram", "100", "--storage", "hdd"]);
 
     assert!(all.contains("it answers 100 % of the reads"), "{all}");
     assert!(!all.contains("limited by storage"), "{all}");

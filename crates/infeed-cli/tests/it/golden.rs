@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use infeed::batch::Column;
 use infeed::function::{
-    CallCost, DrawKey, Function, FunctionFailure, RunningFunction, ValueForm, ValueSink,
+    CallCost, DrawKey, Function, FunctionFailure, RunningFunction, ValueSink, ValueSpec,
 };
 use infeed::loader::LoaderState;
 use infeed::loader::digest::{Digest, DigestScope};
@@ -160,12 +160,12 @@ impl RunningFunction for Invert {
                     column.name
                 )));
             };
-            let form = ValueForm::Array {
+            let spec = ValueSpec::Array {
                 dtype: array.dtype(),
                 shape: array.shape(),
             };
             let out = sink
-                .room(&column.name, form)
+                .room(&column.name, spec)
                 .map_err(FunctionFailure::wrong)?;
             for (out, byte) in out.iter_mut().zip(array.bytes()) {
                 *out = !byte;

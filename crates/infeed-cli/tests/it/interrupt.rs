@@ -42,7 +42,7 @@ fn wait_until(child: &mut Child, what: &str, mut holds: impl FnMut(&mut Child) -
 }
 
 /// Sends Ctrl-C once the server has listed three pages, and returns the output of the command.
-fn interrupted(server: &Server, home: &Path, args: &[&str]) -> Output {
+fn interrupt_listing(server: &Server, home: &Path, args: &[&str]) -> Output {
     let mut child = start(server, home, args);
     let mut pages = 0;
     wait_until(&mut child, "the third page", |child| {
@@ -94,7 +94,7 @@ fn every_command_that_lists_ends_with_130_and_a_line_after_ctrl_c() {
         &["verify", pipeline],
         &["feed", pipeline, "--listen", "127.0.0.1:0"],
     ] {
-        let done = interrupted(&server, dir.path(), args);
+        let done = interrupt_listing(&server, dir.path(), args);
 
         let notes = stderr(&done);
         assert_eq!(done.status.code(), Some(130), "{args:?}: {notes}");

@@ -84,7 +84,7 @@ fn a_pipeline_file_is_packed_and_one_for_the_pack_is_written() {
 }
 
 #[test]
-fn restart_markers_come_with_or_without_a_width() {
+fn restart_markers_have_the_given_or_the_default_width() {
     let dir = tempfile::tempdir().unwrap();
     let photos = photos(dir.path(), 4);
     for (flag, width) in [("--restart-index", 4), ("--restart-index=2", 2)] {
@@ -192,7 +192,7 @@ fn a_killed_and_resumed_run_writes_the_bytes_of_an_uninterrupted_one() {
         fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
     }
     let (mut killed, mut taken_up) = (0, 0);
-    for (nth, form) in [
+    for (nth, format_name) in [
         "webdataset",
         "tfrecord",
         "arrow",
@@ -204,24 +204,24 @@ fn a_killed_and_resumed_run_writes_the_bytes_of_an_uninterrupted_one() {
     .into_iter()
     .enumerate()
     {
-        let more: &[&str] = match form {
+        let more: &[&str] = match format_name {
             "npz" | "arrays" => &["--fit", "96x96", "--rows", "4"],
             "folder" => &["--image", "png"],
             _ => &["--shard-size", "20KB", "--shuffle", "5"],
         };
         let at = |name: &str| dir.path().join(name).join("packed");
-        fs::create_dir(dir.path().join(format!("{form}-once"))).unwrap();
-        fs::create_dir(dir.path().join(form)).unwrap();
-        let (once, often) = (at(&format!("{form}-once")), at(form));
+        fs::create_dir(dir.path().join(format!("{format_name}-once"))).unwrap();
+        fs::create_dir(dir.path().join(format_name)).unwrap();
+        let (once, often) = (at(&format!("{format_name}-once")), at(format_name));
         let args = |out: &Path| -> Vec<String> {
-            let base = ["pack", &photos, out.to_str().unwrap(), "--to", form];
+            let base = ["pack", &photos, out.to_str().unwrap(), "--to", format_name];
             base.iter().chain(more).map(|&arg| arg.to_owned()).collect()
         };
         let begun = Instant::now();
         let whole = infeed(args(&once));
         let whole_us = begun.elapsed().as_micros() as u64;
         assert_eq!(whole.status.code(), Some(3), "{}", stderr(&whole));
-        let is_shards = !matches!(form, "folder" | "arrays");
+        let is_shards = !matches!(format_name, "folder" | "arrays");
         // Returns the number of journal lines.
         let noted = || {
             let journal = fs::read_to_string(often.join("infeed-pack.journal"));
@@ -258,10 +258,18 @@ fn a_killed_and_resumed_run_writes_the_bytes_of_an_uninterrupted_one() {
         }
         let is_begun = noted() > 0 && !is_done();
         let last = infeed(args(&often).into_iter().chain(["--json".to_owned()]));
-        assert_eq!(last.status.code(), Some(3), "{form}: {}", stderr(&last));
+        assert_eq!(
+            last.status.code(),
+            Some(3),
+            "{format_name}: {}",
+            stderr(&last)
+        );
         let numbers: serde_json::Value = serde_json::from_slice(&last.stdout).unwrap();
         if is_shards && is_begun {
-            assert!(numbers["reused"].as_u64() > Some(0), "{form}: {numbers}");
+            assert!(
+                numbers["reused"].as_u64() > Some(0),
+                "{format_name}: {numbers}"
+            );
             taken_up += 1;
         }
         let named = |root: &Path| -> Vec<(std::path::PathBuf, Vec<u8>)> {
@@ -273,18 +281,18 @@ fn a_killed_and_resumed_run_writes_the_bytes_of_an_uninterrupted_one() {
             of.iter().map(|(name, _)| name.clone()).collect()
         };
         let (one, other) = (named(&once), named(&often));
-        assert_eq!(names(&one), names(&other), "{form}");
+        assert_eq!(names(&one), names(&other), "{format_name}");
         let differs = one.iter().zip(&other).find(|(one, other)| one != other);
         assert!(
             differs.is_none(),
-            "{form}: {:?}",
+            "{format_name}: {:?}",
             differs.map(|(one, _)| &one.0)
         );
         let bad = one
             .iter()
             .find(|(name, _)| name.ends_with("infeed-pack-bad.jsonl"));
         let lines = bad.unwrap().1.split(|&byte| byte == b'\n').count() - 1;
-        assert_eq!(lines, 12, "{form}");
+        assert_eq!(lines, 12, "{format_name}");
     }
     assert!(killed >= 20, "only {killed} runs were killed");
     assert!(

@@ -67,7 +67,7 @@ pub(super) fn decode(
         let block = reader.read_next_or_eof(buffer).map_err(error)?;
         let block = block.ok_or(DecodeError::Truncated)?;
         if block.channels() != info.channels {
-            return Err(DecodeError::damaged(
+            return Err(DecodeError::from_damage(
                 "a block has another number of channels",
             ));
         }
@@ -76,7 +76,7 @@ pub(super) fn decode(
         let full = info.min_block_size == info.max_block_size
             && block.duration() == u32::from(info.max_block_size);
         if full && block.time() != at as u64 {
-            return Err(DecodeError::damaged(
+            return Err(DecodeError::from_damage(
                 "a block of samples is missing or repeated",
             ));
         }
@@ -100,7 +100,7 @@ fn append(channels: &[&[i32]], bits: u32, out: &mut Vec<f32>) -> Result<(), Deco
     let used = |samples: &&[i32]| samples.iter().fold(0, |all, v| all | (v ^ (v >> 31)));
     let used = channels.iter().map(used).fold(0, |all, one| all | one);
     if used >> (bits - 1) != 0 {
-        return Err(DecodeError::damaged("a sample has too many bits"));
+        return Err(DecodeError::from_damage("a sample has too many bits"));
     }
     // A power of two, so the product is exact.
     let factor = 1.0 / (1u32 << (bits - 1)) as f32;
@@ -138,7 +138,7 @@ fn parse(bytes: &[u8]) -> Result<(StreamInfo, &[u8]), DecodeError> {
             .ok_or(DecodeError::Truncated)?;
         if info.is_none() {
             if kind & 0x7F != STREAMINFO {
-                return Err(DecodeError::damaged(
+                return Err(DecodeError::from_damage(
                     "the FLAC file does not begin with STREAMINFO",
                 ));
             }
@@ -159,7 +159,7 @@ fn parse(bytes: &[u8]) -> Result<(StreamInfo, &[u8]), DecodeError> {
 fn error(error: claxon::Error) -> DecodeError {
     match error {
         claxon::Error::IoError(error) => DecodeError::from_io(&error),
-        claxon::Error::FormatError(what) => DecodeError::damaged(what),
+        claxon::Error::FormatError(what) => DecodeError::from_damage(what),
         claxon::Error::Unsupported(what) => DecodeError::Unsupported {
             what: format!("FLAC with an unusual feature ({what})").into(),
             fix: ENCODE_AGAIN,

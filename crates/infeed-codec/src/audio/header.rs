@@ -63,10 +63,10 @@ impl AudioHeader {
     /// Checks what all formats require.
     pub(super) fn check(self) -> Result<AudioHeader, DecodeError> {
         if self.rate == 0 {
-            return Err(DecodeError::damaged("the header claims a rate of 0 Hz"));
+            return Err(DecodeError::from_damage("the header claims a rate of 0 Hz"));
         }
         if self.channels == 0 {
-            return Err(DecodeError::damaged("the header claims 0 channels"));
+            return Err(DecodeError::from_damage("the header claims 0 channels"));
         }
         let samples = self.frames.checked_mul(u64::from(self.channels));
         if samples.is_none_or(|samples| samples > MAX_SAMPLES) {

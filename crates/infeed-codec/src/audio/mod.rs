@@ -59,7 +59,9 @@ pub fn decode(
     out.clear();
     // The frames and samples of checked headers fit.
     if *header != self::header(bytes)? {
-        return Err(DecodeError::damaged("the header is that of another file"));
+        return Err(DecodeError::from_damage(
+            "the header is that of another file",
+        ));
     }
     let end = range.end.min(header.frames);
     let range = range.start.min(end) as usize..end as usize;

@@ -28,14 +28,14 @@ fn files() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
     names.map(|name| (name, read(name)))
 }
 
-fn decoded(bytes: &[u8], range: Range<u64>) -> Result<Vec<f32>, DecodeError> {
+fn decode_samples(bytes: &[u8], range: Range<u64>) -> Result<Vec<f32>, DecodeError> {
     let mut out = vec![7.0];
     decode(bytes, &header(bytes)?, range, &mut out)?;
     Ok(out)
 }
 
 fn whole(bytes: &[u8]) -> Vec<f32> {
-    decoded(bytes, 0..u64::MAX).unwrap()
+    decode_samples(bytes, 0..u64::MAX).unwrap()
 }
 
 /// Compares bits, so that numbers that are not finite count.
@@ -69,7 +69,7 @@ fn assert_ranges_are_slices(bytes: &[u8], context: &str) {
             let range = start..start.saturating_add(length);
             let first = start.min(frames) as usize * channels;
             let end = range.end.min(frames) as usize * channels;
-            let found = decoded(bytes, range.clone()).unwrap();
+            let found = decode_samples(bytes, range.clone()).unwrap();
             assert_same(&found, &all[first..end], &format!("{context} {range:?}"));
         }
     }
@@ -302,11 +302,11 @@ fn a_missing_block_of_a_flac_is_an_error_only_behind_it() {
     let missing = [&bytes[..offsets[0]], &bytes[offsets[1]..]].concat();
     let last = [&bytes[..offsets[1]], &bytes[offsets[2]..]].concat();
 
-    let damage = DecodeError::damaged("a block of samples is missing or repeated");
-    assert_eq!(decoded(&missing, 0..1), Err(damage));
-    assert_eq!(decoded(&last, 0..9000), Err(DecodeError::Truncated));
+    let damage = DecodeError::from_damage("a block of samples is missing or repeated");
+    assert_eq!(decode_samples(&missing, 0..1), Err(damage));
+    assert_eq!(decode_samples(&last, 0..9000), Err(DecodeError::Truncated));
     assert_same(
-        &decoded(&last, 0..4096).unwrap(),
+        &decode_samples(&last, 0..4096).unwrap(),
         &whole(&bytes)[..4096],
         "before the missing block",
     );
@@ -321,9 +321,16 @@ fn a_flipped_bit_in_a_block_of_a_flac_is_an_error_of_ranges_that_need_it() {
         let mut flipped = bytes.clone();
         flipped[at] ^= 1 << (at % 8);
 
-        assert!(decoded(&flipped, 4096..4097).is_err(), "byte {at}");
-        assert!(decoded(&flipped, 9000 - 1..9000).is_err(), "byte {at}");
-        assert_same(&decoded(&flipped, 0..4096).unwrap(), &all[..4096], "before");
+        assert!(decode_samples(&flipped, 4096..4097).is_err(), "byte {at}");
+        assert!(
+            decode_samples(&flipped, 9000 - 1..9000).is_err(),
+            "byte {at}"
+        );
+        assert_same(
+            &decode_samples(&flipped, 0..4096).unwrap(),
+            &all[..4096],
+            "before",
+        );
     }
 }
 
@@ -331,7 +338,7 @@ fn a_flipped_bit_in_a_block_of_a_flac_is_an_error_of_ranges_that_need_it() {
 fn a_file_cut_short_anywhere_is_truncated() {
     for (name, bytes) in files() {
         for length in 1..bytes.len() {
-            let found = decoded(&bytes[..length], 0..u64::MAX);
+            let found = decode_samples(&bytes[..length], 0..u64::MAX);
             assert_eq!(
                 found,
                 Err(DecodeError::Truncated),
@@ -362,7 +369,7 @@ fn changed_bytes_never_panic() {
                 changed[below(most)] = below(256) as u8;
             }
             let start = below(100) as u64;
-            match decoded(&changed, start..start + 5000) {
+            match decode_samples(&changed, start..start + 5000) {
                 Ok(samples) => {
                     let channels = usize::from(header(&changed).unwrap().channels);
                     assert!(samples.len().is_multiple_of(channels), "{name}, {round}");
@@ -424,7 +431,7 @@ fn a_header_of_another_file_is_an_error() {
 #[test]
 fn a_panic_is_an_error_of_the_record() {
     let bytes = [&short(), PANIC].concat();
-    let error = decoded(&bytes, 0..1).unwrap_err();
+    let error = decode_samples(&bytes, 0..1).unwrap_err();
 
     let text = error.to_string();
     assert!(

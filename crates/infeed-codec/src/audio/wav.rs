@@ -109,8 +109,9 @@ fn parse(bytes: &[u8]) -> Result<WavFile<'_>, DecodeError> {
                 format = Some(read_format(fields)?);
             }
             b"data" => {
-                let (encoding, rate, channels) =
-                    format.ok_or(DecodeError::damaged("no fmt chunk before the data chunk"))?;
+                let (encoding, rate, channels) = format.ok_or(DecodeError::from_damage(
+                    "no fmt chunk before the data chunk",
+                ))?;
                 // A program that ends early leaves a length of 0.
                 let at = bytes.len() - content.len();
                 let is_open = length == 0 && !content.is_empty() && end <= at;
@@ -123,7 +124,9 @@ fn parse(bytes: &[u8]) -> Result<WavFile<'_>, DecodeError> {
                 let samples = content.get(..length).ok_or(DecodeError::Truncated)?;
                 let frame = encoding.bytes() * usize::from(channels);
                 if !length.is_multiple_of(frame) {
-                    return Err(DecodeError::damaged("the data chunk ends inside a sample"));
+                    return Err(DecodeError::from_damage(
+                        "the data chunk ends inside a sample",
+                    ));
                 }
                 let header = AudioHeader {
                     format: AudioFormat::Wav,
@@ -144,14 +147,14 @@ fn parse(bytes: &[u8]) -> Result<WavFile<'_>, DecodeError> {
         rest = content.get(next..).ok_or(DecodeError::Truncated)?;
     }
     if bytes.len() >= end {
-        return Err(DecodeError::damaged("the file has no data chunk"));
+        return Err(DecodeError::from_damage("the file has no data chunk"));
     }
     Err(DecodeError::Truncated)
 }
 
 /// Reads a `fmt ` chunk: encoding, rate and channels.
 fn read_format(fields: &[u8]) -> Result<(SampleEncoding, u32, u16), DecodeError> {
-    let short = || DecodeError::damaged("the fmt chunk is too short");
+    let short = || DecodeError::from_damage("the fmt chunk is too short");
     let (fixed, further) = fields.split_first_chunk::<16>().ok_or_else(short)?;
     let half = |at: usize| u16::from_le_bytes([fixed[at], fixed[at + 1]]);
     let (mut tag, channels, frame, bits) = (half(0), half(2), half(12), half(14));
@@ -161,12 +164,14 @@ fn read_format(fields: &[u8]) -> Result<(SampleEncoding, u32, u16), DecodeError>
         let guid = further.get(8..24).ok_or_else(short)?;
         let (number, end) = guid.split_at(2);
         if end != GUID {
-            return Err(unsupported("WAV samples of an unknown encoding".into()));
+            return Err(unsupported_error(
+                "WAV samples of an unknown encoding".into(),
+            ));
         }
         tag = u16::from_le_bytes([number[0], number[1]]);
     }
     if channels == 0 {
-        return Err(DecodeError::damaged("the header claims 0 channels"));
+        return Err(DecodeError::from_damage("the header claims 0 channels"));
     }
     let encoding = match (tag, bits) {
         (PCM, 1..=8) => SampleEncoding::U8,
@@ -174,17 +179,17 @@ fn read_format(fields: &[u8]) -> Result<(SampleEncoding, u32, u16), DecodeError>
         (PCM, 17..=24) => SampleEncoding::I24,
         (PCM, 25..=32) => SampleEncoding::I32,
         (FLOAT, 32) => SampleEncoding::F32,
-        _ => return Err(unsupported(encoding_name(tag, bits))),
+        _ => return Err(unsupported_error(encoding_name(tag, bits))),
     };
     let bytes = frame / channels;
     if frame % channels != 0 || usize::from(bytes) != encoding.bytes() {
         let what = format!("{bits}-bit WAV samples in frames of {frame} bytes");
-        return Err(unsupported(what));
+        return Err(unsupported_error(what));
     }
     Ok((encoding, rate, channels))
 }
 
-fn unsupported(what: String) -> DecodeError {
+fn unsupported_error(what: String) -> DecodeError {
     DecodeError::Unsupported {
         what: what.into(),
         fix: CONVERT,

@@ -13,7 +13,7 @@ use super::scratch::Scratch;
 use infeed_core::sample::Image;
 
 fn parts(bytes: &[u8]) -> Result<JpegParts<'_>, DecodeError> {
-    let record = LosslessRecord::read(bytes).map_err(DecodeError::damaged)?;
+    let record = LosslessRecord::read(bytes).map_err(DecodeError::from_damage)?;
     JpegParts::read(record.flags, record.body).ok_or(DecodeError::Truncated)
 }
 
@@ -25,15 +25,17 @@ pub(super) fn header(
 ) -> Result<Header, DecodeError> {
     let parts = parts(bytes)?;
     let segments = &mut scratch.coefficients.segments;
-    let head = parts.head(segments).map_err(DecodeError::damaged)?;
+    let head = parts.head(segments).map_err(DecodeError::from_damage)?;
     let mut header = jpeg::header(&head, orient)?;
     let Detail::Jpeg(frame) = header.detail else {
-        return Err(DecodeError::damaged("a record without a JPEG"));
+        return Err(DecodeError::from_damage("a record without a JPEG"));
     };
     header.format = Format::Coefficients;
     header.detail = Detail::Coefficients(Coefficients {
         frame: frame.without_scan(),
-        strip_bytes: parts.scratch_bytes(&head).map_err(DecodeError::damaged)?,
+        strip_bytes: parts
+            .scratch_bytes(&head)
+            .map_err(DecodeError::from_damage)?,
         head: head.into_owned(),
     });
     Ok(header)
@@ -41,9 +43,9 @@ pub(super) fn header(
 
 /// Verifies the checksum.
 pub(super) fn check(bytes: &[u8], verify: bool) -> Result<(), DecodeError> {
-    let record = LosslessRecord::read(bytes).map_err(DecodeError::damaged)?;
+    let record = LosslessRecord::read(bytes).map_err(DecodeError::from_damage)?;
     if verify && !record.is_intact() {
-        return Err(DecodeError::damaged("a checksum that does not match"));
+        return Err(DecodeError::from_damage("a checksum that does not match"));
     }
     Ok(())
 }

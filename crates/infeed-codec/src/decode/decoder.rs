@@ -143,11 +143,11 @@ impl Decoder {
         request: &Request,
         out: &mut Image,
     ) -> Result<u32, DecodeError> {
-        self.guarded(header.format, |decoder| {
+        self.run_guarded(header.format, |decoder| {
             let shape = header.output(request.mode)?;
             decoder.scratch.narrowed = NarrowedSamples::default();
             decoder.scratch.losses.clear();
-            decoder.oriented(header, request, shape, out, |decoder, region, out| {
+            decoder.decode_oriented(header, request, shape, out, |decoder, region, out| {
                 decoder.decode_coded(bytes, header, request.mode, region, request.scale, out)
             })
         })
@@ -182,14 +182,14 @@ impl Decoder {
         let Detail::Planes(Planes { ihdr, .. }) = &header.detail else {
             return Ok(None);
         };
-        self.guarded(header.format, |decoder| {
+        self.run_guarded(header.format, |decoder| {
             let (channels, depth) = header.output(request.mode)?;
             let pixel = channels * depth.bytes();
             let Some(table) = planes::table(bytes, ihdr, request.mode, pixel)? else {
                 return Ok(None);
             };
             let shape = (1, Depth::U8);
-            decoder.oriented(header, request, shape, out, |decoder, region, out| {
+            decoder.decode_oriented(header, request, shape, out, |decoder, region, out| {
                 let scratch = &mut decoder.scratch;
                 planes::decode_positions(bytes, ihdr, &table, region, scratch, out).map(|()| 0)
             })?;
@@ -198,7 +198,7 @@ impl Decoder {
     }
 
     /// Runs `work`; converts a panic of a codec to an error.
-    fn guarded<T>(
+    fn run_guarded<T>(
         &mut self,
         format: Format,
         work: impl FnOnce(&mut Decoder) -> Result<T, DecodeError>,
@@ -213,7 +213,7 @@ impl Decoder {
 
     /// Calls `coded` with the region of the image as stored in the file, and applies the
     /// orientation. `shape` is the channels and depth of the result.
-    fn oriented(
+    fn decode_oriented(
         &mut self,
         header: &Header,
         request: &Request,
@@ -221,7 +221,7 @@ impl Decoder {
         out: &mut Image,
         coded: impl FnOnce(&mut Decoder, Region, &mut Image) -> Result<u32, DecodeError>,
     ) -> Result<u32, DecodeError> {
-        let size = header.scaled(request.scale);
+        let size = header.scaled_size(request.scale);
         if !request.region.fits(size) {
             return Err(DecodeError::OutsideImage {
                 region: request.region,

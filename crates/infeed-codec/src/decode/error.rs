@@ -69,7 +69,7 @@ pub enum DecodeError {
 
 impl DecodeError {
     /// Creates `Damaged` with a description of the damage.
-    pub(crate) fn damaged(what: impl Into<Cow<'static, str>>) -> DecodeError {
+    pub(crate) fn from_damage(what: impl Into<Cow<'static, str>>) -> DecodeError {
         DecodeError::Damaged { what: what.into() }
     }
 
@@ -78,7 +78,7 @@ impl DecodeError {
     pub(crate) fn from_io(error: &io::Error) -> DecodeError {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => DecodeError::Truncated,
-            _ => DecodeError::damaged(error.to_string()),
+            _ => DecodeError::from_damage(error.to_string()),
         }
     }
 }

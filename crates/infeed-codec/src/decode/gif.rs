@@ -130,6 +130,6 @@ fn error(error: DecodingError) -> DecodeError {
         DecodingError::Io(error) => DecodeError::from_io(&error),
         DecodingError::UnexpectedEof => DecodeError::Truncated,
         DecodingError::OutOfMemory => DecodeError::NoMemory,
-        other => DecodeError::damaged(other.to_string()),
+        other => DecodeError::from_damage(other.to_string()),
     }
 }

@@ -58,7 +58,7 @@ pub(super) struct Planes {
 impl Header {
     /// Returns the size of the image at a DCT scale. `Request::region` counts these pixels. The
     /// scale changes only JPEGs.
-    pub fn scaled(&self, scale: DctScale) -> Size {
+    pub fn scaled_size(&self, scale: DctScale) -> Size {
         if self.format.has_dct() {
             scale.apply(self.size)
         } else {

@@ -38,20 +38,20 @@ pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> 
         at = body;
         match marker {
             0x01 | 0xD0..=0xD7 => continue,
-            0xD8 => return Err(DecodeError::damaged("a second start of image")),
-            0xD9 => return Err(DecodeError::damaged("an end of image before any scan")),
+            0xD8 => return Err(DecodeError::from_damage("a second start of image")),
+            0xD9 => return Err(DecodeError::from_damage("an end of image before any scan")),
             _ => {}
         }
         let segment = segment(bytes, at)?;
         match marker {
             0xC0..=0xCF if !matches!(marker, 0xC4 | 0xC8 | 0xCC) => {
                 if frame.is_some() {
-                    return Err(DecodeError::damaged("a second frame header"));
+                    return Err(DecodeError::from_damage("a second frame header"));
                 }
                 frame = Some(frame_header(marker, segment)?);
             }
             0xDA => {
-                let mut frame = frame.ok_or(DecodeError::damaged("a scan before its frame"))?;
+                let mut frame = frame.ok_or(DecodeError::from_damage("a scan before its frame"))?;
                 frame.holds_coefficients |= segment.first() != Some(&frame.components);
                 frame.scan = at;
                 frame.encoded = bytes.len();
@@ -130,7 +130,7 @@ fn strip_bytes(frame: &Frame) -> u64 {
 
 pub(super) fn scratch_bytes(frame: &Frame, header: &Header, request: &Request) -> u64 {
     let shown = request.region;
-    let region = if header.orientation == 1 || !shown.fits(header.scaled(request.scale)) {
+    let region = if header.orientation == 1 || !shown.fits(header.scaled_size(request.scale)) {
         shown
     } else {
         orient::coded_region(header.orientation, shown, header.coded_at(request.scale))
@@ -278,6 +278,6 @@ pub(super) fn error(error: JpegError) -> DecodeError {
     match error {
         JpegError::NoDecoder => DecodeError::NoMemory,
         JpegError::PrematureEnd { .. } => DecodeError::Truncated,
-        other => DecodeError::damaged(other.to_string()),
+        other => DecodeError::from_damage(other.to_string()),
     }
 }

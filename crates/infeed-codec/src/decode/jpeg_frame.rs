@@ -122,13 +122,13 @@ pub(super) fn segment(bytes: &[u8], at: usize) -> Result<&[u8], DecodeError> {
     let length = usize::from(u16::from_be_bytes([high, low]));
     let length = length
         .checked_sub(2)
-        .ok_or(DecodeError::damaged("a segment length below 2"))?;
+        .ok_or(DecodeError::from_damage("a segment length below 2"))?;
     payload.get(..length).ok_or(DecodeError::Truncated)
 }
 
 pub(super) fn frame_header(marker: u8, segment: &[u8]) -> Result<Frame, DecodeError> {
     let &[bits, h1, h0, w1, w0, components, ref rest @ ..] = segment else {
-        return Err(DecodeError::damaged("a frame header too short"));
+        return Err(DecodeError::from_damage("a frame header too short"));
     };
     let unsupported = |what: &'static str| DecodeError::Unsupported {
         what: what.into(),
@@ -159,7 +159,7 @@ pub(super) fn frame_header(marker: u8, segment: &[u8]) -> Result<Frame, DecodeEr
             .iter()
             .any(|&(h, v)| !(1..=4).contains(&h) || !(1..=4).contains(&v))
     {
-        return Err(DecodeError::damaged("sampling factors out of range"));
+        return Err(DecodeError::from_damage("sampling factors out of range"));
     }
     Ok(Frame {
         size,

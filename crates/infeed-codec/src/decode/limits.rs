@@ -17,7 +17,7 @@ impl Limits {
 
     pub(crate) fn check(&self, size: Size) -> Result<(), DecodeError> {
         if size.pixels() == 0 {
-            return Err(DecodeError::damaged(
+            return Err(DecodeError::from_damage(
                 "the header claims an image without pixels",
             ));
         }

@@ -109,7 +109,7 @@ pub(super) fn decode(
     let layout = layout(decoder.color_type())?;
     let length = header.coded.pixels() * layout.pixel_bytes() as u64;
     if decoder.total_bytes() != length {
-        return Err(DecodeError::damaged("the header contradicts itself"));
+        return Err(DecodeError::from_damage("the header contradicts itself"));
     }
     let length = usize::try_from(length).map_err(|_| DecodeError::NoMemory)?;
     scratch.wide.resize(length, 0);
@@ -199,6 +199,6 @@ fn error(error: ImageError) -> DecodeError {
                 fix: SAVE_AGAIN,
             }
         }
-        other => DecodeError::damaged(other.to_string()),
+        other => DecodeError::from_damage(other.to_string()),
     }
 }

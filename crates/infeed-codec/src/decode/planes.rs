@@ -15,7 +15,7 @@ use super::scratch::Scratch;
 use infeed_core::sample::{Image, Region};
 
 fn parts(bytes: &[u8]) -> Result<PlaneParts<'_>, DecodeError> {
-    let record = LosslessRecord::read(bytes).map_err(DecodeError::damaged)?;
+    let record = LosslessRecord::read(bytes).map_err(DecodeError::from_damage)?;
     PlaneParts::read(record.body).ok_or(DecodeError::Truncated)
 }
 
@@ -30,11 +30,11 @@ pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> 
         header.orientation = metadata.orientation();
     }
     let Detail::Png(ihdr) = header.detail else {
-        return Err(DecodeError::damaged("a record without a PNG"));
+        return Err(DecodeError::from_damage("a record without a PNG"));
     };
     let layout = parts
         .layout(SampleShape::of(&ihdr))
-        .map_err(DecodeError::damaged)?;
+        .map_err(DecodeError::from_damage)?;
     header.format = Format::Planes;
     header.detail = Detail::Planes(Planes {
         ihdr,
@@ -55,7 +55,7 @@ impl<'a> PlaneImage<'a> {
         let parts = parts(bytes)?;
         let shape = SampleShape::of(ihdr);
         let samples = Samples::of_whole_bytes(ihdr, parts.head, mode)?;
-        let layout = parts.layout(shape).map_err(DecodeError::damaged)?;
+        let layout = parts.layout(shape).map_err(DecodeError::from_damage)?;
         Ok(PlaneImage {
             shape,
             samples,
@@ -107,7 +107,7 @@ pub(super) fn decode(
     } = image;
     let mut strips = layout
         .open(&mut scratch.planes)
-        .map_err(DecodeError::damaged)?;
+        .map_err(DecodeError::from_damage)?;
     let columns = region.left as usize..region.right() as usize;
     let count = columns.len();
     let level = Level::detect();
@@ -115,11 +115,11 @@ pub(super) fn decode(
     wide.resize(count * shape.pixel_bytes(), 0);
     for y in 0..out.height() {
         let to = out.row_mut(y);
-        let is_direct = samples.are_as_wanted();
+        let is_direct = samples.need_no_conversion();
         let row = if is_direct { &mut *to } else { &mut wide[..] };
         strips
             .read_row(region.top as usize + y, &columns, level, row)
-            .map_err(DecodeError::damaged)?;
+            .map_err(DecodeError::from_damage)?;
         if !is_direct {
             samples.convert(wide, 0, count, to, narrowed)?;
         }
@@ -138,7 +138,7 @@ pub(super) fn decode_positions(
 ) -> Result<(), DecodeError> {
     let layout = parts(bytes)?
         .layout(SampleShape::of(ihdr))
-        .map_err(DecodeError::damaged)?;
+        .map_err(DecodeError::from_damage)?;
     each_row(layout, region, scratch, |y, row| {
         table.check(row)?;
         out.row_mut(y).copy_from_slice(row);
@@ -155,12 +155,12 @@ fn each_row(
 ) -> Result<(), DecodeError> {
     let mut strips = layout
         .open(&mut scratch.planes)
-        .map_err(DecodeError::damaged)?;
+        .map_err(DecodeError::from_damage)?;
     let columns = region.left as usize..region.right() as usize;
     for y in 0..region.size.height as usize {
         let row = strips
             .first_plane(region.top as usize + y, &columns)
-            .map_err(DecodeError::damaged)?;
+            .map_err(DecodeError::from_damage)?;
         call(y, row)?;
     }
     Ok(())
@@ -214,7 +214,7 @@ impl PixelTable {
     fn check(&self, positions: &[u8]) -> Result<(), DecodeError> {
         let last = positions.iter().fold(0, |last, &at| last.max(at));
         if usize::from(last) >= self.count {
-            return Err(DecodeError::damaged(OUTSIDE_TABLE));
+            return Err(DecodeError::from_damage(OUTSIDE_TABLE));
         }
         Ok(())
     }

@@ -58,13 +58,13 @@ pub(super) fn check(bytes: &[u8], verify: bool) -> Result<(), DecodeError> {
                 true => "",
                 false => "; the chunk has no pixels, so .decode(verify=False) reads the image",
             };
-            return Err(DecodeError::damaged(format!(
+            return Err(DecodeError::from_damage(format!(
                 "the checksum of the {kind} chunk at byte {at} is wrong{fix}"
             )));
         }
         match &chunk.kind {
             b"IEND" if has_pixels => return Ok(()),
-            b"IEND" => return Err(DecodeError::damaged("no IDAT chunk")),
+            b"IEND" => return Err(DecodeError::from_damage("no IDAT chunk")),
             b"IDAT" => has_pixels = true,
             _ => {}
         }
@@ -106,14 +106,14 @@ pub(super) fn decode(
     if let Some(frame) = &info.frame_control
         && (frame.width, frame.height) != (ihdr.size.width, ihdr.size.height)
     {
-        return Err(DecodeError::damaged(
+        return Err(DecodeError::from_damage(
             "the first frame is smaller than the image",
         ));
     }
     if (info.width, info.height, info.color_type, info.bit_depth)
         != (ihdr.size.width, ihdr.size.height, ihdr.color, ihdr.bits)
     {
-        return Err(DecodeError::damaged("a second IHDR"));
+        return Err(DecodeError::from_damage("a second IHDR"));
     }
     // Without a frame control before it, the image of IDAT is not among the frames.
     let used = u32::from(info.frame_control.is_some());
@@ -134,10 +134,10 @@ pub(super) fn decode(
     row.resize(row_bytes(ihdr), 0);
     if ihdr.is_interlaced {
         let buffers = (&mut row[..], narrow, narrowed);
-        return interlaced(&mut reader, ihdr, &samples, region, buffers, out);
+        return decode_interlaced(&mut reader, ihdr, &samples, region, buffers, out);
     }
 
-    let is_direct = region.size.width == ihdr.size.width && samples.are_as_wanted();
+    let is_direct = region.size.width == ihdr.size.width && samples.need_no_conversion();
     let (first, count) = (region.left as usize, region.size.width as usize);
     let mut read = |buffer: &mut [u8]| match reader.read_row(buffer) {
         Ok(Some(_)) => Ok(()),
@@ -173,7 +173,7 @@ const PASSES: [(u32, u32, u32, u32); 7] = [
 
 /// Decodes an interlaced image: converts each row of a pass and scatters it into `out`, without
 /// another copy of the image.
-fn interlaced(
+fn decode_interlaced(
     reader: &mut png::Reader<Cursor<&[u8]>>,
     ihdr: &Ihdr,
     samples: &Samples,
@@ -248,7 +248,9 @@ impl Samples {
         let is_stored = matches!(mode, ColorMode::Stored | ColorMode::Stored16);
         if ihdr.color == ColorType::Indexed {
             if colors.len() < 3 {
-                return Err(DecodeError::damaged("palette colours without a palette"));
+                return Err(DecodeError::from_damage(
+                    "palette colours without a palette",
+                ));
             }
             if !is_stored {
                 let alpha = trns.iter().copied().chain(std::iter::repeat(255));
@@ -315,7 +317,7 @@ impl Samples {
     }
 
     /// Whether an unfiltered row needs no conversion.
-    pub(super) fn are_as_wanted(&self) -> bool {
+    pub(super) fn need_no_conversion(&self) -> bool {
         self.bits == 8 && self.factor == 1 && self.layout.is(self.mode) && self.palette.is_empty()
     }
 
@@ -365,9 +367,12 @@ impl Samples {
     ) -> Result<(), DecodeError> {
         let indices = (first..first + count).map(|at| usize::from(self.sample(row, at)));
         let entry = |index: usize| {
-            self.palette.get(index).copied().ok_or(DecodeError::damaged(
-                "a pixel's index is not in the palette",
-            ))
+            self.palette
+                .get(index)
+                .copied()
+                .ok_or(DecodeError::from_damage(
+                    "a pixel's index is not in the palette",
+                ))
         };
         match self.mode {
             ColorMode::Gray => {
@@ -418,6 +423,6 @@ impl Samples {
 fn error(error: DecodingError) -> DecodeError {
     match error {
         DecodingError::IoError(error) => DecodeError::from_io(&error),
-        other => DecodeError::damaged(other.to_string()),
+        other => DecodeError::from_damage(other.to_string()),
     }
 }

@@ -104,7 +104,7 @@ impl<'a> Metadata<'a> {
 pub(crate) fn ihdr_of(bytes: &[u8]) -> Result<Ihdr, DecodeError> {
     let first = Chunk::at(bytes, SIGNATURE).ok_or(DecodeError::Truncated)?;
     if &first.kind != b"IHDR" {
-        return Err(DecodeError::damaged("the first chunk is not IHDR"));
+        return Err(DecodeError::from_damage("the first chunk is not IHDR"));
     }
     ihdr(first.data())
 }
@@ -126,7 +126,7 @@ fn ihdr(data: &[u8]) -> Result<Ihdr, DecodeError> {
         interlace,
     ] = data
     else {
-        return Err(DecodeError::damaged("IHDR is not 13 bytes long"));
+        return Err(DecodeError::from_damage("IHDR is not 13 bytes long"));
     };
     let size = Size {
         height: u32::from_be_bytes([h3, h2, h1, h0]),
@@ -144,7 +144,7 @@ fn ihdr(data: &[u8]) -> Result<Ihdr, DecodeError> {
             bits,
             is_interlaced: interlace == 1,
         }),
-        _ => Err(DecodeError::damaged(
+        _ => Err(DecodeError::from_damage(
             "IHDR has an invalid colour type or bit depth",
         )),
     }

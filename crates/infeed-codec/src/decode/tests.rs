@@ -11,9 +11,9 @@ use infeed_core::sample::{Depth, Image, Region, Size};
 
 mod damage;
 mod losses;
+mod orientation;
 mod regions;
 mod tiles;
-mod turned;
 
 /// One line of `expected.json`.
 #[derive(Debug, Deserialize)]
@@ -100,10 +100,10 @@ fn decode(
     mode: ColorMode,
     region: Option<Region>,
 ) -> Result<Image, DecodeError> {
-    prepared(decoder, bytes, mode, region).inspect_err(assert_no_panic)
+    check_and_decode(decoder, bytes, mode, region).inspect_err(assert_no_panic)
 }
 
-fn prepared(
+fn check_and_decode(
     decoder: &mut Decoder,
     bytes: &[u8],
     mode: ColorMode,

@@ -37,7 +37,7 @@ const SAVE_PAGES: &str = "save each page as a file, for example with ImageMagick
 const SCALE_FLOATS: &str = "scale its values to 8 or 16 bits, because their range is not known \
     here, or store them as arrays (`npy` in shards, `sources.Memory`)";
 
-fn unsupported(what: String) -> DecodeError {
+fn unsupported_error(what: String) -> DecodeError {
     DecodeError::Unsupported {
         what: what.into(),
         fix: SAVE_AGAIN,
@@ -133,11 +133,11 @@ impl<'a> File<'a> {
             number => Some(format!("unknown ({number})")),
         };
         if let Some(name) = name {
-            return Err(unsupported(format!("a TIFF with {name} compression")));
+            return Err(unsupported_error(format!("a TIFF with {name} compression")));
         }
         // JPEG data has no bit order.
         if is_reversed && compression != 7 {
-            return Err(unsupported(
+            return Err(unsupported_error(
                 "a TIFF with reversed bit order (FillOrder 2)".to_owned(),
             ));
         }
@@ -159,7 +159,7 @@ impl<'a> File<'a> {
         }
         let other = || {
             let sign = if format == 2 { "signed " } else { "" };
-            unsupported(format!(
+            unsupported_error(format!(
                 "a {kind} TIFF with {samples} {sign}{bits}-bit samples per pixel"
             ))
         };
@@ -187,7 +187,7 @@ impl<'a> File<'a> {
         };
         if !is_planar && samples != chunk_samples as u64 && predictor != 1 {
             // The crate drops the extra samples before it reverses the predictor.
-            return Err(unsupported(format!(
+            return Err(unsupported_error(format!(
                 "a {kind} TIFF with extra samples and a predictor"
             )));
         }
@@ -342,7 +342,7 @@ fn palette(decoder: &mut Decoder<TiffBytes<'_>>, bits: u8) -> Result<Vec<[u8; 3]
         .unwrap_or_default();
     let count = 1 << bits;
     if map.len() != 3 * count {
-        return Err(DecodeError::damaged(format!(
+        return Err(DecodeError::from_damage(format!(
             "the palette has {} numbers where {bits}-bit indices need {}",
             map.len(),
             3 * count
@@ -462,7 +462,7 @@ fn without_wide_inks(inks: &[u8]) -> [u8; 6] {
 }
 
 fn over_limit(limit: u64) -> DecodeError {
-    unsupported(format!(
+    unsupported_error(format!(
         "a TIFF with a strip or tile that needs more than {limit} bytes, the fixed limit for its \
          number of pixels,"
     ))
@@ -471,10 +471,10 @@ fn over_limit(limit: u64) -> DecodeError {
 fn error(error: TiffError) -> DecodeError {
     match error {
         TiffError::IoError(error) => DecodeError::from_io(&error),
-        TiffError::UnsupportedError(what) => unsupported(format!("a TIFF ({what})")),
-        TiffError::LimitsExceeded => unsupported(format!(
+        TiffError::UnsupportedError(what) => unsupported_error(format!("a TIFF ({what})")),
+        TiffError::LimitsExceeded => unsupported_error(format!(
             "a TIFF with a tag of more than {MAX_TAG_BYTES} bytes, the fixed limit,"
         )),
-        other => DecodeError::damaged(other.to_string()),
+        other => DecodeError::from_damage(other.to_string()),
     }
 }

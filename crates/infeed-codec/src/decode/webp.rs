@@ -66,7 +66,7 @@ pub(super) fn header(bytes: &[u8], orient: bool) -> Result<Header, DecodeError> 
         _ => fits((kind, payload)),
     });
     if !is_within {
-        return Err(DecodeError::damaged("a frame is larger than the image"));
+        return Err(DecodeError::from_damage("a frame is larger than the image"));
     }
     let mut orientation = 1;
     if orient {
@@ -111,7 +111,7 @@ pub(super) fn decode(
     let layout = SampleLayout::of_u8(header.channels);
     let length = decoder.output_buffer_size().ok_or(DecodeError::Truncated)?;
     if length as u64 != header.coded.pixels() * layout.pixel_bytes() as u64 {
-        return Err(DecodeError::damaged("the container contradicts itself"));
+        return Err(DecodeError::from_damage("the container contradicts itself"));
     }
     scratch.wide.resize(length, 0);
     decoder.read_image(&mut scratch.wide).map_err(error)?;
@@ -126,6 +126,6 @@ pub(super) fn decode(
 fn error(error: DecodingError) -> DecodeError {
     match error {
         DecodingError::IoError(error) => DecodeError::from_io(&error),
-        other => DecodeError::damaged(other.to_string()),
+        other => DecodeError::from_damage(other.to_string()),
     }
 }

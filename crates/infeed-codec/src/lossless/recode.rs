@@ -121,16 +121,18 @@ pub(super) fn pixels(
 ///
 /// `Damaged` if the bytes are no intact record.
 pub fn restore(record: &[u8]) -> Result<RestoredFile, DecodeError> {
-    let record = LosslessRecord::read(record).map_err(DecodeError::damaged)?;
+    let record = LosslessRecord::read(record).map_err(DecodeError::from_damage)?;
     if !record.is_intact() {
-        return Err(DecodeError::damaged("a checksum that does not match"));
+        return Err(DecodeError::from_damage("a checksum that does not match"));
     }
     match record.kind {
         RecordKind::Jpeg => {
             let parts = JpegParts::read(record.flags, record.body)
-                .ok_or(DecodeError::damaged("a record that ends early"))?;
+                .ok_or(DecodeError::from_damage("a record that ends early"))?;
             let mut scratch = JpegRecordScratch::default();
-            let (bytes, is_original) = parts.restore(&mut scratch).map_err(DecodeError::damaged)?;
+            let (bytes, is_original) = parts
+                .restore(&mut scratch)
+                .map_err(DecodeError::from_damage)?;
             Ok(RestoredFile { bytes, is_original })
         }
         RecordKind::Planes => {

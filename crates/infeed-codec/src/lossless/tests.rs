@@ -38,7 +38,7 @@ fn decode(bytes: &[u8], mode: ColorMode, region: Option<Region>, scale: DctScale
     let mut decoder = Decoder::new();
     let header = decoder.header(bytes, true, &Limits::default()).unwrap();
     let request = Request {
-        region: region.unwrap_or(header.scaled(scale).whole()),
+        region: region.unwrap_or(header.scaled_size(scale).whole()),
         scale,
         ..Request::whole(&header, mode)
     };
@@ -145,7 +145,7 @@ fn golden_records_are_written_and_read_to_the_same_bits() {
 }
 
 /// Sets the checksum of a changed record.
-fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
     let sum = crc32fast::hash(&[&bytes[4..8], &bytes[12..]].concat());
     bytes[8..12].copy_from_slice(&sum.to_le_bytes());
     bytes
@@ -204,7 +204,7 @@ fn change_bytes(every: usize) {
             for value in [0, 0x7F, 0xFF, bytes[at] ^ 0x10] {
                 let mut changed = bytes.clone();
                 changed[at] = value;
-                let changed = sealed(changed);
+                let changed = with_checksum(changed);
                 match attempt(&mut decoder, &changed) {
                     Err(error) => {
                         let text = error.to_string();

@@ -300,7 +300,7 @@ impl Operation for RandomRotation {
         let map = WarpMap::rotation(rng.uniform(low, high), self.center);
         let size = match self.expand {
             false => image,
-            true => map.expanded(image).ok_or(TransformError::TooLarge {
+            true => map.expanded_size(image).ok_or(TransformError::TooLarge {
                 transform: "RandomRotation",
                 found: image,
                 limit: MAX_PIXELS,

@@ -115,7 +115,7 @@ pub(super) struct Strength<'a> {
 
 /// Number `at` of `count` numbers in equal steps from `start` to `end`, as `torch.linspace` rounds
 /// them on processors that multiply and add in one step.
-pub(super) fn spaced(start: f32, end: f32, count: u32, at: u32) -> f32 {
+pub(super) fn linspace(start: f32, end: f32, count: u32, at: u32) -> f32 {
     if count < 2 {
         return start;
     }
@@ -146,7 +146,7 @@ impl Strength<'_> {
     /// Draws the sign of a change. Returns its step, unless it changes nothing.
     pub(super) fn step(&self, change: Change, image: Size, rng: &mut Rng) -> Option<Step> {
         let most = &self.strongest;
-        let spaced = |most: f32| f64::from(spaced(0.0, most, self.bins, self.bin));
+        let spaced = |most: f32| f64::from(linspace(0.0, most, self.bins, self.bin));
         let mut signed = |most: f32| match rng.chance(0.5) {
             true => -spaced(most),
             false => spaced(most),
@@ -175,7 +175,7 @@ impl Strength<'_> {
                 color(ColorStep::Posterize(bits.round_ties_even() as u32))
             }
             Change::Solarize => {
-                let level = self::spaced(1.0, 0.0, self.bins, self.bin);
+                let level = self::linspace(1.0, 0.0, self.bins, self.bin);
                 color(ColorStep::Solarize(255.0 * f64::from(level)))
             }
             Change::Autocontrast => color(ColorStep::Autocontrast),

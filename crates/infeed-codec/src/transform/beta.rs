@@ -65,7 +65,7 @@ mod tests {
 
     const DRAWS: usize = 20_000;
 
-    fn drawn(alpha: f64) -> Vec<f64> {
+    fn sorted_draws(alpha: f64) -> Vec<f64> {
         let draw = |n| symmetric_beta(alpha, &mut Rng::new(5, 0, n, 0));
         let mut all: Vec<f64> = (0..DRAWS as u64).map(draw).collect();
         all.sort_by(f64::total_cmp);
@@ -75,7 +75,7 @@ mod tests {
     /// Compares the greatest distance to a distribution function with the 0.1 % point of the
     /// Kolmogorov distribution.
     fn fits(alpha: f64, distribution: impl Fn(f64) -> f64) {
-        let distance = drawn(alpha)
+        let distance = sorted_draws(alpha)
             .iter()
             .enumerate()
             .map(|(at, &x)| (distribution(x) - (at as f64 + 0.5) / DRAWS as f64).abs())
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn mean_and_variance_are_right_for_other_parameters() {
         for alpha in [0.001, 0.1, 0.2, 0.4, 0.7, 8.0, 1000.0] {
-            let all = drawn(alpha);
+            let all = sorted_draws(alpha);
             assert!(all.iter().all(|x| (0.0..=1.0).contains(x)), "alpha {alpha}");
             let mean = all.iter().sum::<f64>() / DRAWS as f64;
             let spread = all.iter().map(|x| (x - 0.5).powi(2)).sum::<f64>() / DRAWS as f64;

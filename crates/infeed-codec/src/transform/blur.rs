@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::color_step::{ColorStep, check_bytes};
 use super::effect::Effect;
-use super::gaussian::{MAX_KERNEL, RowBlur, mirrored, weights};
+use super::gaussian::{MAX_KERNEL, RowBlur, mirror_index, weights};
 use super::operation::Operation;
 use super::params::Check;
 use super::{Rng, Sides, Step, TransformError, ValuePair};
@@ -129,7 +129,7 @@ pub(super) fn blur(image: &mut Image, [kernel_x, kernel_y]: [u32; 2], sigma: f64
             }
             let sides = (0..added_x).chain(added_x + width..2 * added_x + width);
             for at in sides {
-                let from = mirrored(at, added_x, width) * channels;
+                let from = mirror_index(at, added_x, width) * channels;
                 let to = &mut padded[at * channels..][..channels];
                 for (to, &v) in to.iter_mut().zip(&row[from..from + channels]) {
                     *to = f32::from(v);

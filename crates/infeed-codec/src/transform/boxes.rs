@@ -81,7 +81,7 @@ pub struct MovingBox {
 impl MovingBox {
     /// Starts with the left, top, right and bottom of a box in an image of this size.
     pub fn new(corners: [f64; 4], image: Size) -> MovingBox {
-        let visible = clipped(corners, image);
+        let visible = clip(corners, image);
         MovingBox {
             whole: corners,
             visible,
@@ -114,7 +114,7 @@ impl MovingBox {
         };
         self.whole = moved(self.whole);
         let output = step.output_size(input);
-        self.visible = clipped(moved(self.visible), output);
+        self.visible = clip(moved(self.visible), output);
         // Dropped for good, because a warp would turn the line that clipping leaves into a box.
         self.is_dropped |= is_outside(self.whole, self.visible, output);
     }
@@ -183,7 +183,7 @@ fn is_outside(whole: [f64; 4], visible: [f64; 4], image: Size) -> bool {
     })
 }
 
-fn clipped([left, top, right, bottom]: [f64; 4], image: Size) -> [f64; 4] {
+fn clip([left, top, right, bottom]: [f64; 4], image: Size) -> [f64; 4] {
     let (width, height) = (f64::from(image.width), f64::from(image.height));
     [
         left.clamp(0.0, width),

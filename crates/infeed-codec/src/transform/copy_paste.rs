@@ -161,8 +161,8 @@ mod tests {
             chosen.iter().for_each(|object| each[*object] += 1);
         }
         // Of 4^4 equally likely draws, 4, 84, 144 and 24 have 1 to 4 different objects.
-        for (found, ways) in sizes.into_iter().zip([0, 4, 84, 144, 24]) {
-            let expected = 4000 * ways / 256;
+        for (found, draws) in sizes.into_iter().zip([0, 4, 84, 144, 24]) {
+            let expected = 4000 * draws / 256;
             assert!(i32::abs(found - expected) < 130, "{sizes:?}");
         }
         assert!(each.iter().all(|n| (2600..2870).contains(n)), "{each:?}");

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::affine::{check_filter, drawn_warp, warp_properties};
 use super::effect::Effect;
-use super::elastic_field::{ElasticField, kernel, needed};
+use super::elastic_field::{ElasticField, kernel, min_size};
 use super::gaussian::MAX_KERNEL;
 use super::operation::Operation;
 use super::params::Check;
@@ -62,7 +62,7 @@ impl Operation for ElasticTransform {
     warp_properties!(ElasticTransform);
 
     fn needs_at_least(&self) -> Size {
-        needed(self.sigma.values())
+        min_size(self.sigma.values())
     }
 
     fn validate(&self) -> Result<(), TransformError> {

@@ -2,7 +2,7 @@
 //! field is computed without the rest.
 
 use super::error::TransformError;
-use super::gaussian::{RowBlur, mirrored, weights};
+use super::gaussian::{RowBlur, mirror_index, weights};
 use infeed_core::random::{hash, mix};
 use infeed_core::sample::{Region, Size};
 
@@ -13,7 +13,7 @@ pub(super) fn kernel(sigma: f64) -> u32 {
 }
 
 /// Minimum size of an image for filters with these deviations along x and y.
-pub(super) fn needed(sigma: [f64; 2]) -> Size {
+pub(super) fn min_size(sigma: [f64; 2]) -> Size {
     // The filter of each axis is a square.
     let side = sigma.map(kernel).into_iter().max().unwrap_or(1) / 2 + 1;
     Size {
@@ -36,7 +36,7 @@ pub struct ElasticField {
 impl ElasticField {
     /// Checks that an image is not smaller than half the filter.
     pub(super) fn check(&self, image: Size) -> Result<(), TransformError> {
-        let needed = needed(self.sigma);
+        let needed = min_size(self.sigma);
         if image.height < needed.height || image.width < needed.width {
             return Err(TransformError::TooSmall {
                 transform: "ElasticTransform",
@@ -117,10 +117,10 @@ impl AxisField {
         let [along_x, along_y] = &self.filters;
         let mut sum = 0.0;
         for (row, weight) in along_y.iter().enumerate() {
-            let row = mirrored(y + row, along_y.len() / 2, self.height);
+            let row = mirror_index(y + row, along_y.len() / 2, self.height);
             let mut sum_x = 0.0;
             for (column, weight) in along_x.iter().enumerate() {
-                let column = mirrored(x + column, along_x.len() / 2, self.width);
+                let column = mirror_index(x + column, along_x.len() / 2, self.width);
                 sum_x += self.noise(column, row) * weight;
             }
             sum += sum_x * weight;
@@ -145,7 +145,7 @@ impl ElasticRows {
             let added = field.filters[0].len() / 2;
             let read = |row: usize, padded: &mut [f32]| {
                 for (at, noise) in padded.iter_mut().enumerate() {
-                    *noise = field.noise(mirrored(left + at, added, field.width), row);
+                    *noise = field.noise(mirror_index(left + at, added, field.width), row);
                 }
             };
             let sums = blur.row(row as usize, read);

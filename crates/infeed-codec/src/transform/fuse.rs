@@ -26,7 +26,7 @@ pub fn fuse(steps: Vec<(usize, Step)>, mut size: Size) -> Vec<(usize, Step)> {
             }
             (Step::Color(more), Some((_, Step::Color(own)))) => own.extend(more),
             (step, _) => {
-                chain = chain.and_then(|chain| chain.followed(&step, before));
+                chain = chain.and_then(|chain| chain.follow(&step, before));
                 fused.push((transform, step));
             }
         }
@@ -87,7 +87,7 @@ impl WarpChain {
         if let Some((own, map)) = joined {
             let number = own.number;
             *chain = Some(own);
-            let size = warp.computed().size;
+            let size = warp.computed_region().size;
             let part = None;
             return (
                 number,
@@ -110,7 +110,7 @@ impl WarpChain {
     }
 
     /// Returns the chain after a step on an image of this size. None if the step ends the chain.
-    fn followed(self, step: &Step, before: Size) -> Option<WarpChain> {
+    fn follow(self, step: &Step, before: Size) -> Option<WarpChain> {
         let (width, height) = (f64::from(before.width), f64::from(before.height));
         let flip_x = |last: f64| [-1.0, 0.0, last, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0];
         let flip_y = |last: f64| [1.0, 0.0, 0.0, 0.0, -1.0, last, 0.0, 0.0, 1.0];
@@ -171,7 +171,7 @@ mod tests {
         image
     }
 
-    fn applied(steps: &[(usize, Step)], image: &Image, is_mask: bool) -> Image {
+    fn apply_steps(steps: &[(usize, Step)], image: &Image, is_mask: bool) -> Image {
         let mut scratch = TransformScratch::default();
         let mut image = image.clone();
         for (_, step) in steps {
@@ -183,7 +183,7 @@ mod tests {
         image
     }
 
-    fn drawn(transform: impl Into<Transform>, seed: u64) -> Step {
+    fn draw_step(transform: impl Into<Transform>, seed: u64) -> Step {
         let mut rng = Rng::new(seed, 0, 0, 0);
         let mut steps = transform.into().draw(SIZE, &mut rng).expect("a draw");
         steps.remove(0)
@@ -199,7 +199,7 @@ mod tests {
     }
 
     /// Numbers the steps as those of transforms.
-    fn numbered(steps: impl IntoIterator<Item = Step>) -> Vec<(usize, Step)> {
+    fn number_steps(steps: impl IntoIterator<Item = Step>) -> Vec<(usize, Step)> {
         steps.into_iter().enumerate().collect()
     }
 
@@ -237,10 +237,10 @@ mod tests {
             let mut last = Transform::from(affine(10.0))
                 .draw(cropped, &mut Rng::new(seed, 1, 0, 0))
                 .expect("a draw");
-            let steps = numbered([
-                drawn(affine(10.0), seed),
+            let steps = number_steps([
+                draw_step(affine(10.0), seed),
                 Step::FlipX,
-                drawn(
+                draw_step(
                     RandomPerspective {
                         distortion_scale: 0.2,
                         ..RandomPerspective::new(1.0)
@@ -260,8 +260,8 @@ mod tests {
                 "{fused:?}"
             );
             let (single, one) = (
-                applied(&steps, &image, false),
-                applied(&fused, &image, false),
+                apply_steps(&steps, &image, false),
+                apply_steps(&fused, &image, false),
             );
             let found = difference(&single, &one);
             assert!(found < 2.0, "seed {seed}: {found}");
@@ -289,14 +289,15 @@ mod tests {
             let mut second = Transform::from(affine(20.0))
                 .draw(SIZE, &mut Rng::new(seed, 1, 0, 0))
                 .expect("a draw");
-            let steps = numbered([drawn(affine(20.0), seed), Step::FlipX, second.remove(0)]);
+            let steps =
+                number_steps([draw_step(affine(20.0), seed), Step::FlipX, second.remove(0)]);
 
             let fused = fuse(steps.clone(), SIZE);
 
             assert_eq!(fused.len(), 1, "{fused:?}");
             let (single, one) = (
-                applied(&steps, &image, false),
-                applied(&fused, &image, false),
+                apply_steps(&steps, &image, false),
+                apply_steps(&fused, &image, false),
             );
             let found = difference(&single, &one);
             assert!(found < 2.0, "seed {seed}: {found}");
@@ -312,8 +313,8 @@ mod tests {
             let [(at, Step::Warp(warp))] = &fused[..] else {
                 panic!("{fused:?}");
             };
-            let part = applied(&[(*at, Step::Warp(warp.cropped(region)))], &image, false);
-            let whole = applied(&[(*at, Step::Crop(region))], &one, false);
+            let part = apply_steps(&[(*at, Step::Warp(warp.crop(region)))], &image, false);
+            let whole = apply_steps(&[(*at, Step::Crop(region))], &one, false);
             assert_eq!(part.data, whole.data, "seed {seed}");
         }
     }
@@ -325,8 +326,8 @@ mod tests {
             vec![Step::FlipY],
             vec![Step::FlipX, Step::FlipY],
         ] {
-            let (first, last) = (drawn(affine(10.0), 1), drawn(affine(10.0), 2));
-            let steps = numbered([vec![first], flips, vec![last]].concat());
+            let (first, last) = (draw_step(affine(10.0), 1), draw_step(affine(10.0), 2));
+            let steps = number_steps([vec![first], flips, vec![last]].concat());
             let fused = fuse(steps.clone(), SIZE);
             assert_eq!(fused.len(), 1, "{fused:?}");
             let moved = |steps: &[(usize, Step)], edges: bool| {
@@ -372,13 +373,13 @@ mod tests {
             filter: Filter::Bilinear,
             antialias: true,
         };
-        let steps = numbered([
-            drawn(affine(10.0), 1),
+        let steps = number_steps([
+            draw_step(affine(10.0), 1),
             resize,
-            drawn(affine(10.0), 2),
-            other(drawn(affine(10.0), 3)),
+            draw_step(affine(10.0), 2),
+            other(draw_step(affine(10.0), 3)),
             Step::Color(vec![ColorStep::Invert]),
-            drawn(affine(10.0), 4),
+            draw_step(affine(10.0), 4),
         ]);
 
         assert_eq!(fuse(steps.clone(), SIZE), steps);
@@ -399,7 +400,7 @@ mod tests {
             ColorStep::Hue(0.1),
             ColorStep::Invert,
         ]);
-        let steps = numbered([jitter(0.9), jitter(1.1), rest]);
+        let steps = number_steps([jitter(0.9), jitter(1.1), rest]);
 
         let fused = fuse(steps.clone(), SIZE);
 
@@ -411,8 +412,8 @@ mod tests {
             [ColorStep::Linear(run), ColorStep::Hue(_), ColorStep::Invert] if run.len() == 7
         ));
         let found = difference(
-            &applied(&steps, &image, false),
-            &applied(&fused, &image, false),
+            &apply_steps(&steps, &image, false),
+            &apply_steps(&fused, &image, false),
         );
         // Each of the nine single changes truncates.
         assert!(found < 9.0, "{found}");
@@ -442,7 +443,11 @@ mod tests {
             [b, r, g]
         });
 
-        let found = applied(&fuse(numbered([Step::Color(colors)]), SIZE), &image, false);
+        let found = apply_steps(
+            &fuse(number_steps([Step::Color(colors)]), SIZE),
+            &image,
+            false,
+        );
 
         for (found, expected) in found.data.iter().zip(expected) {
             assert!(
@@ -461,7 +466,11 @@ mod tests {
         }
         let colors = vec![ColorStep::Saturation(1.5), ColorStep::Invert];
 
-        let found = applied(&fuse(numbered([Step::Color(colors)]), SIZE), &image, false);
+        let found = apply_steps(
+            &fuse(number_steps([Step::Color(colors)]), SIZE),
+            &image,
+            false,
+        );
 
         let inverted = image.data.iter().map(|v| 255 - v);
         assert!(found.data.iter().copied().eq(inverted));

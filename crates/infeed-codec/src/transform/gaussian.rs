@@ -18,7 +18,7 @@ pub(super) fn weights(size: u32, sigma: f64) -> Vec<f32> {
 /// Index in a side of the number `at` of a side with `added` more at each end, which mirror it
 /// without its outermost pixel.
 #[inline]
-pub(super) fn mirrored(at: usize, added: usize, side: usize) -> usize {
+pub(super) fn mirror_index(at: usize, added: usize, side: usize) -> usize {
     let last = side - 1;
     last - last.abs_diff(at.abs_diff(added))
 }
@@ -74,7 +74,7 @@ impl RowBlur {
             add_weighted(&mut self.ring[ring_row(self.next)], &self.along_x, moved);
             self.next += 1;
         }
-        let around = |at: usize| &self.ring[ring_row(mirrored(y + at, added, self.height))];
+        let around = |at: usize| &self.ring[ring_row(mirror_index(y + at, added, self.height))];
         add_weighted(&mut self.sums, &self.along_y, around);
         &self.sums
     }

@@ -46,13 +46,13 @@ fn channel_sums(steps: &[ColorStep], means: [f64; 3]) -> [ChannelSum; 3] {
     for step in steps {
         let luma = luma(&rows);
         rows = match *step {
-            ColorStep::Brightness(factor) => blended(rows, factor, [0.0; 4]),
+            ColorStep::Brightness(factor) => blend(rows, factor, [0.0; 4]),
             ColorStep::Contrast(factor) => {
                 let [r, g, b] = means;
                 let mean = luma[0] * r + luma[1] * g + luma[2] * b + luma[3];
-                blended(rows, factor, [0.0, 0.0, 0.0, mean])
+                blend(rows, factor, [0.0, 0.0, 0.0, mean])
             }
-            ColorStep::Saturation(factor) => blended(rows, factor, luma),
+            ColorStep::Saturation(factor) => blend(rows, factor, luma),
             ColorStep::Gray => [luma; 3],
             ColorStep::Invert => rows.map(|[r, g, b, add]| [-r, -g, -b, 255.0 - add]),
             ColorStep::Permute(order) => order.map(|from| rows[usize::from(from % 3)]),
@@ -69,6 +69,6 @@ fn luma(rows: &[ChannelSum; 3]) -> ChannelSum {
 }
 
 /// Blends each channel with another sum.
-fn blended(rows: [ChannelSum; 3], factor: f64, other: ChannelSum) -> [ChannelSum; 3] {
+fn blend(rows: [ChannelSum; 3], factor: f64, other: ChannelSum) -> [ChannelSum; 3] {
     rows.map(|row| std::array::from_fn(|at| row[at] * factor + other[at] * (1.0 - factor)))
 }

@@ -271,7 +271,7 @@ mod tests {
         width: 100,
     };
 
-    fn drawn(choices: &[MixChoice], near: Range<u64>) -> Vec<Option<Mixing>> {
+    fn draw_all(choices: &[MixChoice], near: Range<u64>) -> Vec<Option<Mixing>> {
         near.clone()
             .map(|position| {
                 let mut rng = Rng::new(1, 0, position, 0);
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn at_most_one_mixer_applies_and_each_with_its_probability() {
-        let all = drawn(&[choice(0.5, false), choice(0.3, true)], 0..5000);
+        let all = draw_all(&[choice(0.5, false), choice(0.3, true)], 0..5000);
 
         let share = |cuts| {
             let taken = all.iter().flatten();
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_sample_without_another_position_is_not_mixed() {
-        assert_eq!(drawn(&[choice(1.0, false)], 7..8), [None]);
+        assert_eq!(draw_all(&[choice(1.0, false)], 7..8), [None]);
     }
 
     #[test]
@@ -351,7 +351,7 @@ mod tests {
         }];
         for (height, width) in [(1, 1), (1, 9), (2, 3), (224, 224)] {
             let size = Size { height, width };
-            for mixing in drawn(&choices, 0..500).into_iter().flatten() {
+            for mixing in draw_all(&choices, 0..500).into_iter().flatten() {
                 let region = mixing.blend.region(size).expect("a rectangle");
                 assert!(region.fits(size), "{region:?} in {size}");
                 assert!((0.0..=1.0).contains(&mixing.blend.share(size)));

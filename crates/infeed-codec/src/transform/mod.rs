@@ -86,7 +86,7 @@ pub use mix::{Blend, CutMix, MixChoice, MixSettings, MixUp, Mixing};
 pub use mosaic::{Mosaic, MosaicDraw, MosaicTile, TILES};
 pub use noise::GaussianNoise;
 pub use normalize::{Affine, Normalize, ToFloat};
-pub use onehot::{Accepted, MaskClasses, MaskContent};
+pub use onehot::{AcceptedPixels, MaskClasses, MaskContent};
 pub use onehot::{ClassIndex, DEFAULT_IGNORE_INDEX, MAX_CLASSES, OneHot, Unknown};
 pub use pad::Pad;
 pub use palette::Palette;

@@ -326,8 +326,8 @@ mod tests {
 
         let error = affine.normalize(&imagenet()).unwrap_err();
 
-        let said = "Normalize: mean has 3 values for an image of 1 channels; give one value, or one for \
+        let message = "Normalize: mean has 3 values for an image of 1 channels; give one value, or one for \
                     each channel";
-        assert_eq!(error.to_string(), said);
+        assert_eq!(error.to_string(), message);
     }
 }

@@ -119,7 +119,7 @@ pub enum MaskContent<'a> {
 
 /// Pixels without a class that a transform accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Accepted {
+pub enum AcceptedPixels {
     /// None.
     Nothing,
     /// Pixels with this stored value.
@@ -134,7 +134,7 @@ pub struct MaskClasses<'a> {
     /// Stored values of the mask. None if the parameters are invalid.
     pub content: Option<MaskContent<'a>>,
     /// Pixels without a class that are accepted.
-    pub accepted: Accepted,
+    pub accepted: AcceptedPixels,
     /// Element type of the result.
     pub dtype: DType,
     /// Transform to indices, one per pixel. None: the result has one channel per class.
@@ -272,11 +272,11 @@ mask_transform!(ClassIndex, new, uint8());
 
 impl OneHot {
     /// Returns the pixels without a class that are accepted.
-    pub fn accepted(&self) -> Accepted {
+    pub fn accepted_pixels(&self) -> AcceptedPixels {
         match (self.unknown, self.ignore_index) {
-            (Unknown::Ignore, _) => Accepted::Everything,
-            (Unknown::Error, Some(value)) => Accepted::Value(value),
-            (Unknown::Error, None) => Accepted::Nothing,
+            (Unknown::Ignore, _) => AcceptedPixels::Everything,
+            (Unknown::Error, Some(value)) => AcceptedPixels::Value(value),
+            (Unknown::Error, None) => AcceptedPixels::Nothing,
         }
     }
 
@@ -284,7 +284,7 @@ impl OneHot {
     pub(super) fn mask_classes(&self) -> MaskClasses<'_> {
         MaskClasses {
             content: self.content(),
-            accepted: self.accepted(),
+            accepted: self.accepted_pixels(),
             dtype: self.dtype,
             index: None,
         }
@@ -343,14 +343,14 @@ impl Operation for OneHot {
 
 impl ClassIndex {
     /// Returns the pixels without a class that are accepted.
-    pub fn accepted(&self) -> Accepted {
+    pub fn accepted_pixels(&self) -> AcceptedPixels {
         match (self.unknown, self.ignore_index) {
-            (Unknown::Ignore, _) => Accepted::Everything,
-            (Unknown::Error, None) => Accepted::Nothing,
-            (Unknown::Error, Some(_)) if self.palette.is_some() => Accepted::Everything,
+            (Unknown::Ignore, _) => AcceptedPixels::Everything,
+            (Unknown::Error, None) => AcceptedPixels::Nothing,
+            (Unknown::Error, Some(_)) if self.palette.is_some() => AcceptedPixels::Everything,
             // An index that no mask can store accepts nothing.
             (Unknown::Error, Some(index)) => {
-                u16::try_from(index).map_or(Accepted::Nothing, Accepted::Value)
+                u16::try_from(index).map_or(AcceptedPixels::Nothing, AcceptedPixels::Value)
             }
         }
     }
@@ -359,7 +359,7 @@ impl ClassIndex {
     pub(super) fn mask_classes(&self) -> MaskClasses<'_> {
         MaskClasses {
             content: self.content(),
-            accepted: self.accepted(),
+            accepted: self.accepted_pixels(),
             dtype: self.dtype,
             index: Some(self),
         }
@@ -385,7 +385,7 @@ impl ClassIndex {
             "int64 for more than 256 classes",
         )?;
         check.holds(
-            self.accepted() == Accepted::Nothing
+            self.accepted_pixels() == AcceptedPixels::Nothing
                 || self.ignore_index.is_some()
                 || classes as i64 <= DEFAULT_IGNORE_INDEX,
             "ignore_index",

@@ -31,11 +31,11 @@ pub struct Resize {
     pub max_size: Option<u32>,
     /// Whether the filter becomes wider as the image shrinks. If not, a new pixel is made of the
     /// few source pixels next to its centre, as in TensorFlow and OpenCV.
-    #[serde(default = "antialiased", skip_serializing_if = "Clone::clone")]
+    #[serde(default = "default_antialias", skip_serializing_if = "Clone::clone")]
     pub antialias: bool,
 }
 
-fn antialiased() -> bool {
+fn default_antialias() -> bool {
     true
 }
 
@@ -342,13 +342,13 @@ fn lanczos() -> FilterType {
         let x = x * std::f64::consts::PI;
         libm::sin(x) / x
     }
-    fn windowed(x: f64) -> f64 {
+    fn windowed_sinc(x: f64) -> f64 {
         if (-3.0..3.0).contains(&x) {
             sinc(x) * sinc(x / 3.0)
         } else {
             0.0
         }
     }
-    infeed_resize::Filter::new("lanczos", windowed, 3.0)
+    infeed_resize::Filter::new("lanczos", windowed_sinc, 3.0)
         .map_or(FilterType::Lanczos3, FilterType::Custom)
 }

@@ -117,7 +117,7 @@ impl Step {
         match *self {
             Step::Crop(region) => region.size,
             Step::Resize { size, .. } => size,
-            Step::Warp(ref warp) => warp.computed().size,
+            Step::Warp(ref warp) => warp.computed_region().size,
             Step::Pad {
                 left,
                 top,

@@ -104,7 +104,7 @@ impl<'a> PixelView<'a> {
     }
 
     /// Returns the pixels from the first of the view on, and the bytes from one row to the next.
-    pub fn strided(&self) -> (&'a [u8], usize) {
+    pub fn bytes_and_stride(&self) -> (&'a [u8], usize) {
         (
             self.data.get(self.left_bytes..).unwrap_or_default(),
             self.row_bytes,

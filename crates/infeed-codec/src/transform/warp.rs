@@ -29,14 +29,14 @@ pub struct Warp {
 
 impl Warp {
     /// Returns the region of the result that is computed.
-    pub(super) fn computed(&self) -> Region {
+    pub(super) fn computed_region(&self) -> Region {
         self.part.unwrap_or(self.size.whole())
     }
 
     /// Computes only a region of the present result, which must fit it.
     #[must_use]
-    pub fn cropped(&self, region: Region) -> Warp {
-        let own = self.computed();
+    pub fn crop(&self, region: Region) -> Warp {
+        let own = self.computed_region();
         let part = Region {
             top: own.top + region.top,
             left: own.left + region.left,
@@ -51,7 +51,7 @@ impl Warp {
     /// Moves a point of an image of this size to the computed region. The numbers are not finite if
     /// the point has no image.
     pub(super) fn move_point(&self, at: [f64; 2], image: Size) -> [f64; 2] {
-        let part = self.computed();
+        let part = self.computed_region();
         let [x, y] = self.map.move_point(at, image, self.size);
         [x - f64::from(part.left), y - f64::from(part.top)]
     }
@@ -61,8 +61,8 @@ impl Warp {
         let WarpMap::Projective { pixel_matrix, .. } = self.map else {
             return self.move_point(at, image);
         };
-        let part = self.computed();
-        let [x, y] = applied(&inverted(pixel_matrix), at);
+        let part = self.computed_region();
+        let [x, y] = transform_point(&invert(pixel_matrix), at);
         [x - f64::from(part.left), y - f64::from(part.top)]
     }
 
@@ -93,7 +93,7 @@ impl Warp {
                 product(&shift(half_width, half_height), &to_centre)
             }
         };
-        let region = self.computed();
+        let region = self.computed_region();
         Some(product(
             &matrix,
             &shift(region.left.into(), region.top.into()),
@@ -103,7 +103,7 @@ impl Warp {
     /// Returns a region of an image of this size that holds every pixel that contributes to the
     /// result. It may be empty.
     pub fn source_region(&self, image: Size) -> Region {
-        let region = self.computed();
+        let region = self.computed_region();
         if region.size.pixels() == 0 || !self.map.is_affine() {
             return image.whole();
         }
@@ -211,8 +211,8 @@ impl WarpMap {
             WarpMap::Perspective { .. } | WarpMap::Projective { .. } => [[0.0; 2]; 2],
             WarpMap::Elastic(field) => return field.move_point([x, y], image),
         };
-        let forward = inverted(self.matrix(image));
-        let [x, y] = applied(&forward, [x - from[0], y - from[1]]);
+        let forward = invert(self.matrix(image));
+        let [x, y] = transform_point(&forward, [x - from[0], y - from[1]]);
         [x + to[0], y + to[1]]
     }
 
@@ -240,7 +240,7 @@ impl WarpMap {
 
     /// Returns the size of the smallest result that holds an image of this size, as Pillow and
     /// torchvision round it.
-    pub(super) fn expanded(&self, image: Size) -> Option<Size> {
+    pub(super) fn expanded_size(&self, image: Size) -> Option<Size> {
         // A margin of 1e-4 px keeps rounding errors from adding a row.
         const MARGIN: f32 = 1e-4;
         let matrix = self.matrix(image).map(|v| v as f32);
@@ -263,10 +263,7 @@ impl WarpMap {
     /// Whether the map can be inverted, with finite numbers, for an image of this size.
     pub(super) fn is_regular(&self, image: Size) -> bool {
         let matrix = self.matrix(image);
-        matrix
-            .iter()
-            .chain(&inverted(matrix))
-            .all(|v| v.is_finite())
+        matrix.iter().chain(&invert(matrix)).all(|v| v.is_finite())
     }
 }
 
@@ -343,7 +340,7 @@ fn perspective_matrix([p0, p1, p2, p3]: [[f64; 2]; 4], image: Size) -> [f64; 9] 
         h,
         1.0,
     ];
-    let back = inverted(square);
+    let back = invert(square);
     let (width, height) = (f64::from(image.width) - 1.0, f64::from(image.height) - 1.0);
     let rows = [width, width, width, height, height, height, 1.0, 1.0, 1.0];
     let scaled: [f64; 9] = std::array::from_fn(|at| back[at] * rows[at]);
@@ -351,7 +348,7 @@ fn perspective_matrix([p0, p1, p2, p3]: [[f64; 2]; 4], image: Size) -> [f64; 9] 
 }
 
 /// Inverse of a matrix, up to a factor for which the last number is 1.
-fn inverted([a, b, c, d, e, f, g, h, i]: [f64; 9]) -> [f64; 9] {
+fn invert([a, b, c, d, e, f, g, h, i]: [f64; 9]) -> [f64; 9] {
     let last = a * e - b * d;
     [
         e * i - f * h,
@@ -367,7 +364,7 @@ fn inverted([a, b, c, d, e, f, g, h, i]: [f64; 9]) -> [f64; 9] {
     .map(|v| v / last)
 }
 
-fn applied(m: &[f64; 9], [x, y]: [f64; 2]) -> [f64; 2] {
+fn transform_point(m: &[f64; 9], [x, y]: [f64; 2]) -> [f64; 2] {
     let by = m[6] * x + m[7] * y + m[8];
     [
         (m[0] * x + m[1] * y + m[2]) / by,

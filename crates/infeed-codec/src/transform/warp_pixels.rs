@@ -32,7 +32,7 @@ pub(super) fn warp(
         false => ("fill", &warp.fill),
     };
     let fill = fill_values(warp.map.name(), parameter, values, &input)?;
-    let region = warp.computed();
+    let region = warp.computed_region();
     let mut shifts = match &warp.map {
         WarpMap::Elastic(field) => {
             field.check(input.size())?;
@@ -130,7 +130,7 @@ impl WarpInput<'_> {
     }
 
     fn source(&self) -> SourcePixels<'_> {
-        let (data, row_bytes) = self.view.strided();
+        let (data, row_bytes) = self.view.bytes_and_stride();
         SourcePixels {
             data,
             width: self.view.width(),
@@ -171,7 +171,7 @@ impl WarpInput<'_> {
     /// Blends the four neighbours of a position, some of which may be outside the image.
     fn bilinear<const CHANNELS: usize, const BYTES: usize>(&self, [x, y]: [f32; 2], to: &mut [u8]) {
         let Size { height, width } = self.view.size();
-        let (data, row_bytes) = self.view.strided();
+        let (data, row_bytes) = self.view.bytes_and_stride();
         let pixel = CHANNELS * BYTES;
         let (left, top) = (floor(x), floor(y));
         let (right_share, below_share) = (x - left as f32, y - top as f32);

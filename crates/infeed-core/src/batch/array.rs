@@ -24,7 +24,7 @@ pub(super) enum ArrayMemory {
     Pooled(PooledSlab),
     Slab(Slab),
     Own(HostBytes),
-    Lent(Vec<u8>),
+    Returnable(Vec<u8>),
 }
 
 impl Array {
@@ -53,7 +53,7 @@ impl Array {
             ArrayMemory::Pooled(pooled) => pooled.slab.as_ref().map_or(&[][..], AsRef::as_ref),
             ArrayMemory::Slab(slab) => slab.as_ref(),
             ArrayMemory::Own(bytes) => bytes,
-            ArrayMemory::Lent(bytes) => bytes,
+            ArrayMemory::Returnable(bytes) => bytes,
         };
         let len = self.shape.iter().product::<usize>() * self.dtype.bytes();
         &whole[self.begin..self.begin + len]
@@ -80,18 +80,18 @@ impl Array {
 
     /// Creates an array over bytes that [`Array::give_back`] can return. None if there are too few
     /// bytes for the shape.
-    pub fn lent(bytes: Vec<u8>, shape: Vec<usize>, dtype: DType) -> Option<Array> {
+    pub fn from_returnable(bytes: Vec<u8>, shape: Vec<usize>, dtype: DType) -> Option<Array> {
         let needed = shape
             .iter()
             .try_fold(dtype.bytes(), |bytes, &n| bytes.checked_mul(n))?;
-        (needed <= bytes.len()).then(|| Array::over(ArrayMemory::Lent(bytes), shape, dtype))
+        (needed <= bytes.len()).then(|| Array::over(ArrayMemory::Returnable(bytes), shape, dtype))
     }
 
     /// Returns the bytes given to [`Array::lent`]. None if the array has other memory, or another
     /// clone of it exists.
     pub fn give_back(self) -> Option<Vec<u8>> {
         match Arc::try_unwrap(self.memory) {
-            Ok(ArrayMemory::Lent(bytes)) => Some(bytes),
+            Ok(ArrayMemory::Returnable(bytes)) => Some(bytes),
             _ => None,
         }
     }
@@ -153,7 +153,7 @@ impl Drop for WriterMemory {
 
 impl ArrayWriter {
     /// Creates a writer for the first `len` bytes of a slab of a pool.
-    pub fn pooled(pool: &Arc<SlabPool>, len: usize) -> Result<ArrayWriter, OutOfMemory> {
+    pub fn from_pool(pool: &Arc<SlabPool>, len: usize) -> Result<ArrayWriter, OutOfMemory> {
         let place = WriterMemory::Slab(Some(pool.take_longest()?), Arc::clone(pool));
         Ok(ArrayWriter { place, len })
     }

@@ -8,7 +8,7 @@ use infeed_raw::slab::{CutSlab, Row};
 
 use super::array::{Array, ArrayMemory};
 use super::columns::{ColumnKind, ColumnSpec};
-use super::finished::{Batch, Column, PADDING, Values};
+use super::finished_batch::{Batch, Column, PADDING, Values};
 use super::gather::gather;
 use super::pool::{PooledSlab, PrepareSlab, SlabPool};
 use crate::sample::DType;
@@ -19,7 +19,7 @@ pub struct BatchRow {
     /// Cells in column order.
     pub cells: Vec<RowCell>,
     /// Index of the layout of its batch.
-    pub form: usize,
+    pub layout: usize,
 }
 
 /// Destination of one value of a sample.
@@ -43,7 +43,7 @@ pub enum RowCell {
 #[derive(Debug)]
 pub struct Batcher {
     /// Columns by layout.
-    forms: Vec<Vec<ColumnSpec>>,
+    layouts: Vec<Vec<ColumnSpec>>,
     /// Slab pool by column; None for columns that are kept by row.
     pub(super) pools: Vec<Option<Arc<SlabPool>>>,
 }
@@ -51,7 +51,7 @@ pub struct Batcher {
 /// A batch being filled. Dropping it unfinished, after its rows, recycles its slabs.
 #[derive(Debug)]
 pub struct InFlightBatch {
-    form: usize,
+    layout: usize,
     parts: Vec<Option<ColumnPart>>,
 }
 
@@ -110,31 +110,36 @@ impl Batcher {
     /// Creates a batcher with one layout, for at most `rows` rows. It keeps at most `keep` free
     /// slabs per column.
     pub fn new(columns: Vec<ColumnSpec>, rows: usize, keep: usize) -> Batcher {
-        Batcher::of_forms(vec![columns], rows, keep, None)
+        Batcher::with_layouts(vec![columns], rows, keep, None)
     }
 
     /// Creates a batcher with at least one layout. `ready` is applied to every new slab. All
     /// layouts must have the same columns in slabs.
-    pub fn of_forms(
-        forms: Vec<Vec<ColumnSpec>>,
+    pub fn with_layouts(
+        layouts: Vec<Vec<ColumnSpec>>,
         rows: usize,
         keep: usize,
         ready: Option<&PrepareSlab>,
     ) -> Batcher {
         let pool = |at: usize| {
-            let row_bytes = longest_row(&forms, at)?;
-            Some(SlabPool::readied(rows, row_bytes, keep, ready.cloned()))
+            let row_bytes = longest_row(&layouts, at)?;
+            Some(SlabPool::with_prepare(
+                rows,
+                row_bytes,
+                keep,
+                ready.cloned(),
+            ))
         };
-        let columns = forms.first().map_or(0, Vec::len);
+        let columns = layouts.first().map_or(0, Vec::len);
         let pools = (0..columns).map(pool).collect();
-        Batcher { forms, pools }
+        Batcher { layouts, pools }
     }
 
     /// Sizes slabs for these layouts only, from now on.
-    pub fn make_room(&self, forms: Range<usize>) {
-        let forms = &self.forms[forms];
+    pub fn make_room(&self, layouts: Range<usize>) {
+        let layouts = &self.layouts[layouts];
         for (at, pool) in self.pools.iter().enumerate() {
-            if let (Some(pool), Some(row_bytes)) = (pool, longest_row(forms, at)) {
+            if let (Some(pool), Some(row_bytes)) = (pool, longest_row(layouts, at)) {
                 pool.make_room(row_bytes);
             }
         }
@@ -142,7 +147,7 @@ impl Batcher {
 
     /// Returns the columns of the first layout.
     pub fn columns(&self) -> &[ColumnSpec] {
-        &self.forms[0]
+        &self.layouts[0]
     }
 
     /// Returns the bytes of the slabs of one batch, for the largest layout.
@@ -176,15 +181,15 @@ impl Batcher {
     /// Like [`Batcher::begin`], in the layout of index `form`.
     pub fn begin_as(
         &self,
-        form: usize,
+        layout: usize,
         rows: usize,
     ) -> Result<(InFlightBatch, Vec<BatchRow>), OutOfMemory> {
-        let columns = &self.forms[form];
+        let columns = &self.layouts[layout];
         let mut parts = Vec::with_capacity(columns.len());
         let mut begun: Vec<BatchRow> = Vec::with_capacity(rows);
         begun.resize_with(rows, || BatchRow {
             cells: Vec::with_capacity(columns.len()),
-            form,
+            layout,
         });
         for (column, pool) in columns.iter().zip(&self.pools) {
             match (pool, column.kind.row_bytes()) {
@@ -210,7 +215,7 @@ impl Batcher {
                 }
             }
         }
-        Ok((InFlightBatch { form, parts }, begun))
+        Ok((InFlightBatch { layout, parts }, begun))
     }
 
     /// Finishes a batch. The caller must have dropped all of its rows. Rows with None are removed,
@@ -227,7 +232,7 @@ impl Batcher {
         step: u64,
     ) -> Result<Batch, OutOfMemory> {
         let kept: Vec<usize> = (0..rows.len()).filter(|&row| rows[row].is_some()).collect();
-        let specs = &self.forms[in_flight.form];
+        let specs = &self.layouts[in_flight.layout];
         let mut columns = Vec::with_capacity(specs.len());
         for (at, (spec, part)) in specs.iter().zip(&mut in_flight.parts).enumerate() {
             let values = match (part, &spec.kind) {
@@ -260,7 +265,7 @@ impl Batcher {
 impl InFlightBatch {
     /// Returns the slabs as arrays of bytes `[rows, row bytes]`, in column order. None for columns
     /// that are kept by row. The caller must have dropped all rows.
-    pub fn sealed(mut self, rows: usize) -> Vec<Option<Array>> {
+    pub fn into_arrays(mut self, rows: usize) -> Vec<Option<Array>> {
         let parts = self.parts.iter_mut().map(|part| {
             let part = part.as_mut()?;
             let slab = part.filling.take()?.seal().ok()?;
@@ -296,7 +301,9 @@ impl ColumnPart {
 
 /// Returns the bytes of the longest row of a column over all layouts. None if the column is kept by
 /// row.
-fn longest_row(forms: &[Vec<ColumnSpec>], column: usize) -> Option<usize> {
-    let bytes = forms.iter().map(|form| form.get(column)?.kind.row_bytes());
+fn longest_row(layouts: &[Vec<ColumnSpec>], column: usize) -> Option<usize> {
+    let bytes = layouts
+        .iter()
+        .map(|layout| layout.get(column)?.kind.row_bytes());
     bytes.collect::<Option<Vec<usize>>>()?.into_iter().max()
 }

@@ -4,7 +4,7 @@ use infeed_raw::host::{HostBytes, OutOfMemory};
 
 use super::array::{Array, ArrayMemory};
 use super::columns::ColumnKind;
-use super::finished::Values;
+use super::finished_batch::Values;
 use crate::sample::DType;
 
 /// Combines the rows of a column that is kept by row.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use infeed_raw::host::OutOfMemory;
 
 use super::array::Array;
-use super::finished::{Batch, Column, Values};
+use super::finished_batch::{Batch, Column, Values};
 use crate::sample::DType;
 
 impl Values {

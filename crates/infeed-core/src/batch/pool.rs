@@ -38,10 +38,10 @@ pub struct SlabPool {
 impl SlabPool {
     /// Creates a pool for slabs of `rows` rows. It keeps at most `keep` free slabs.
     pub fn new(rows: usize, row_bytes: usize, keep: usize) -> Arc<SlabPool> {
-        SlabPool::readied(rows, row_bytes, keep, None)
+        SlabPool::with_prepare(rows, row_bytes, keep, None)
     }
 
-    pub(super) fn readied(
+    pub(super) fn with_prepare(
         rows: usize,
         row_bytes: usize,
         keep: usize,

@@ -4,7 +4,7 @@ use super::array::ArrayMemory;
 use super::*;
 use crate::sample::DType;
 
-fn fixed(name: &str, shape: &[usize]) -> ColumnSpec {
+fn fixed_column(name: &str, shape: &[usize]) -> ColumnSpec {
     let kind = ColumnKind::Fixed {
         dtype: DType::UInt8,
         shape: shape.to_vec(),
@@ -33,7 +33,11 @@ fn fill(rows: Vec<BatchRow>) -> Vec<Option<RowDone>> {
 
 #[test]
 fn rows_filled_in_place_become_the_batch() {
-    let batcher = Batcher::new(vec![fixed("image", &[2]), fixed("label", &[])], 3, 2);
+    let batcher = Batcher::new(
+        vec![fixed_column("image", &[2]), fixed_column("label", &[])],
+        3,
+        2,
+    );
     let (in_flight, rows) = batcher.begin(3).expect("memory");
 
     let batch = batcher.finish(in_flight, fill(rows), 0, 0).expect("memory");
@@ -47,7 +51,7 @@ fn rows_filled_in_place_become_the_batch() {
 
 #[test]
 fn rows_after_a_removed_row_move_up() {
-    let batcher = Batcher::new(vec![fixed("image", &[2])], 4, 2);
+    let batcher = Batcher::new(vec![fixed_column("image", &[2])], 4, 2);
     let (in_flight, rows) = batcher.begin(4).expect("memory");
     let mut rows = fill(rows);
     rows[1] = None;
@@ -63,7 +67,7 @@ fn rows_after_a_removed_row_move_up() {
 
 #[test]
 fn a_slab_is_reused_after_its_last_array_is_dropped() {
-    let batcher = Batcher::new(vec![fixed("image", &[64])], 2, 1);
+    let batcher = Batcher::new(vec![fixed_column("image", &[64])], 2, 1);
     let address = |batch: &Batch| batch.array("image").expect("a column").bytes().as_ptr();
     let make = || {
         let (in_flight, rows) = batcher.begin(2).expect("memory");
@@ -89,7 +93,7 @@ fn a_slab_is_reused_after_its_last_array_is_dropped() {
 
 #[test]
 fn a_dropped_in_flight_batch_recycles_its_slab() {
-    let batcher = Batcher::new(vec![fixed("image", &[64])], 2, 1);
+    let batcher = Batcher::new(vec![fixed_column("image", &[64])], 2, 1);
     let (in_flight, rows) = batcher.begin(2).expect("memory");
 
     drop(rows);
@@ -129,7 +133,7 @@ fn padding_rows_are_zeros_in_a_reused_slab() {
         rank: 2,
     };
     let name = "boxes".to_owned();
-    let columns = vec![fixed("image", &[2]), ColumnSpec { name, kind }];
+    let columns = vec![fixed_column("image", &[2]), ColumnSpec { name, kind }];
     let batcher = Batcher::new(columns, 2, 1);
     let (in_flight, rows) = batcher.begin(2).expect("memory");
     drop(batcher.finish(in_flight, fill(rows), 0, 0).expect("memory"));
@@ -194,15 +198,15 @@ fn items_of_several_numbers_are_counted_as_one() {
 
 #[test]
 fn batch_layouts_share_slabs_of_the_largest_size() {
-    let forms = vec![
-        vec![fixed("image", &[2]), fixed("label", &[])],
-        vec![fixed("image", &[8]), fixed("label", &[])],
+    let layouts = vec![
+        vec![fixed_column("image", &[2]), fixed_column("label", &[])],
+        vec![fixed_column("image", &[8]), fixed_column("label", &[])],
     ];
-    let batcher = Batcher::of_forms(forms, 3, 1, None);
+    let batcher = Batcher::with_layouts(layouts, 3, 1, None);
     assert_eq!(batcher.slab_bytes(), 3 * (8 + 1));
     let address = |batch: &Batch| batch.array("image").expect("a column").bytes().as_ptr();
-    let make = |form| {
-        let (in_flight, rows) = batcher.begin_as(form, 3).expect("memory");
+    let make = |layout| {
+        let (in_flight, rows) = batcher.begin_as(layout, 3).expect("memory");
         batcher.finish(in_flight, fill(rows), 0, 0).expect("memory")
     };
 
@@ -224,10 +228,13 @@ fn batch_layouts_share_slabs_of_the_largest_size() {
 
 #[test]
 fn slabs_shrink_to_the_remaining_layouts() {
-    let forms = vec![vec![fixed("image", &[2])], vec![fixed("image", &[8])]];
-    let batcher = Batcher::of_forms(forms, 3, 4, None);
-    let make = |form| {
-        let (in_flight, rows) = batcher.begin_as(form, 3).expect("memory");
+    let layouts = vec![
+        vec![fixed_column("image", &[2])],
+        vec![fixed_column("image", &[8])],
+    ];
+    let batcher = Batcher::with_layouts(layouts, 3, 4, None);
+    let make = |layout| {
+        let (in_flight, rows) = batcher.begin_as(layout, 3).expect("memory");
         batcher.finish(in_flight, fill(rows), 0, 0).expect("memory")
     };
     let room = |batch: &Batch| match &*batch.array("image").expect("a column").memory {

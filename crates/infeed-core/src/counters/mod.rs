@@ -147,7 +147,7 @@ impl ThreadCounters {
     }
 
     /// Counts time blocked before a stage.
-    pub fn waited(&self, stage: Stage, time: Duration) {
+    pub fn add_wait(&self, stage: Stage, time: Duration) {
         self.stages[stage as usize]
             .wait_ns
             .fetch_add(nanos(time), Ordering::Relaxed);

@@ -272,7 +272,7 @@ impl BudgetState {
 /// Memory reservation of a read, requested once the read knows its size.
 #[derive(Debug)]
 pub struct MemoryReservation<'a> {
-    pub(super) way: ReservationSource<'a>,
+    pub(super) source: ReservationSource<'a>,
 }
 
 #[derive(Debug)]
@@ -291,7 +291,7 @@ impl MemoryReservation<'_> {
     ///
     /// As [`Budget::admit`].
     pub fn admit(mut self, bytes: u64) -> Result<Permit, BudgetError> {
-        match &mut self.way {
+        match &mut self.source {
             ReservationSource::Spare(pool) => pool.take(bytes),
             ReservationSource::InTurn { budget, turn } => {
                 let number = turn.take().expect("a reservation is used once");
@@ -310,7 +310,7 @@ impl Drop for MemoryReservation<'_> {
         if let ReservationSource::InTurn {
             budget,
             turn: Some(turn),
-        } = self.way
+        } = self.source
         {
             budget.pass(turn);
         }

@@ -29,7 +29,7 @@ pub enum BatchChoice {
     /// All, in order, without end.
     All,
     /// The number requested with [`Executor::ask`](super::Executor::ask).
-    Asked,
+    Requested,
     /// Those that no lease took first, see [`BatchLeases`](super::lease::BatchLeases).
     Shared {
         /// Most batches of the local threads at once; can be 0.

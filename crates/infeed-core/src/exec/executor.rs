@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::budget::{Budget, BytePool};
 use super::config::{BatchChoice, Config};
+use super::executor_shared::ExecutorShared;
 use super::job::Job;
-use super::shared::ExecutorShared;
 use super::state::{ExecutorState, InFlightState};
 use super::totals::{WaitTimes, WorkerTotals};
 use super::{cores, lease, readers, workers};
@@ -63,7 +63,7 @@ impl<J: Job> Executor<J> {
     pub fn start(job: J, config: Config, in_flight: u64) -> std::io::Result<Executor<J>> {
         let first = job.first(in_flight);
         let own_most = match config.taking {
-            BatchChoice::All | BatchChoice::Asked => usize::MAX,
+            BatchChoice::All | BatchChoice::Requested => usize::MAX,
             BatchChoice::Shared { own } => own,
         };
         let working = config.working.clamp(1, config.workers.max(1));
@@ -84,7 +84,7 @@ impl<J: Job> Executor<J> {
             work_wanted: Condvar::new(),
             parked: Condvar::new(),
             settled: Condvar::new(),
-            lend_wanted: Condvar::new(),
+            leasable: Condvar::new(),
             job,
             config,
         });
@@ -205,7 +205,7 @@ impl<J: Job> Executor<J> {
     /// Requests this number of additional batches. Only for [`BatchChoice::Asked`].
     pub fn ask(&self, in_flight_batches: u64) {
         let mut state = self.shared.lock();
-        state.asked = state.asked.saturating_add(in_flight_batches);
+        state.requested = state.requested.saturating_add(in_flight_batches);
         self.shared.reads_wanted.notify_all();
     }
 
@@ -317,7 +317,7 @@ impl<J: Job> Executor<J> {
         state.paused = false;
         shared.work_wanted.notify_all();
         shared.reads_wanted.notify_all();
-        shared.lend_wanted.notify_all();
+        shared.leasable.notify_all();
     }
 
     /// Ends all threads and waits for them. A consumer that waits in [`next`](Executor::next) gets
@@ -335,7 +335,7 @@ impl<J: Job> Executor<J> {
             self.shared.work_wanted.notify_all();
             self.shared.parked.notify_all();
             self.shared.reads_wanted.notify_all();
-            self.shared.lend_wanted.notify_all();
+            self.shared.leasable.notify_all();
             self.shared.settled.notify_all();
         }
         // Dropping fetched records frees the bytes that threads may be waiting for.

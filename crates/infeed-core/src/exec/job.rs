@@ -14,13 +14,13 @@ pub trait Job: Send + Sync + Sized + 'static {
     type Read: Send;
     /// Data that a read returns for one sequence number. It owns the permit for its bytes, so
     /// dropping it releases them.
-    type Fetched: Send;
+    type FetchedData: Send;
     /// A batch being filled. Dropping it after its rows must free or recycle its memory.
     type InFlight: Send;
     /// The row of one sequence number in an in-flight batch.
     type Row: Send;
     /// Result of filling a row, in addition to the bytes in the row.
-    type Done: Send;
+    type RowOutput: Send;
     /// A finished batch.
     type Batch: Send;
     /// Scratch of one worker. It may borrow from the job.
@@ -45,24 +45,27 @@ pub trait Job: Send + Sync + Sized + 'static {
     /// Performs a read, on an I/O thread. It must reserve bytes with `gate` before it allocates
     /// them. If the reservation fails because the budget is closed, it may return any result: the
     /// executor discards it.
-    fn read(&self, read: Self::Read, gate: MemoryReservation<'_>)
-    -> Vec<(Sequence, Self::Fetched)>;
+    fn read(
+        &self,
+        read: Self::Read,
+        gate: MemoryReservation<'_>,
+    ) -> Vec<(Sequence, Self::FetchedData)>;
 
     /// Combines the results of several reads for one sequence number. `waiting` arrived earlier and
     /// was incomplete; `arrived` is new. Runs under the executor's lock, so it must not drop either
     /// of them (dropping a permit takes another lock).
     fn join(
         &self,
-        waiting: Option<Self::Fetched>,
-        arrived: Self::Fetched,
-    ) -> JoinedReads<Self::Fetched> {
+        waiting: Option<Self::FetchedData>,
+        arrived: Self::FetchedData,
+    ) -> JoinedReads<Self::FetchedData> {
         drop(waiting);
         JoinedReads::Whole(arrived)
     }
 
     /// Whether a row is expected to take much longer than others. Workers fill such rows first, so
     /// that a batch does not wait for its last row. Runs under the executor's lock.
-    fn is_expensive(&self, _fetched: &Self::Fetched) -> bool {
+    fn is_expensive(&self, _fetched: &Self::FetchedData) -> bool {
         false
     }
 
@@ -80,7 +83,7 @@ pub trait Job: Send + Sync + Sized + 'static {
     fn fill(
         &self,
         sequence: Sequence,
-        fetched: Self::Fetched,
+        fetched: Self::FetchedData,
         row: &mut Self::Row,
         scratch: &mut Self::Scratch<'_>,
     ) -> FillOutcome<Self>;
@@ -94,7 +97,7 @@ pub trait Job: Send + Sync + Sized + 'static {
     fn close(
         &self,
         in_flight: Self::InFlight,
-        rows: Vec<Result<Self::Done, Self::Fault>>,
+        rows: Vec<Result<Self::RowOutput, Self::Fault>>,
     ) -> Result<Self::Batch, Self::Fault>;
 }
 
@@ -130,7 +133,7 @@ pub enum JoinedReads<P> {
 /// Result of filling a row.
 pub enum FillOutcome<J: Job> {
     /// The row is filled.
-    Done(J::Done),
+    Done(J::RowOutput),
     /// The row needs another read. The sequence number is filled again with its result.
     Again(J::Read),
     /// The row failed.

@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::executor_shared::ExecutorShared;
 use super::job::Job;
-use super::shared::ExecutorShared;
 use super::state::{ExecutorState, InFlightState, LeaseState};
 
 /// Number of leases of a batch before only the local threads may take it.
@@ -99,7 +99,7 @@ impl<J: Job> BatchLeases<J> {
             let Some(left) = left.filter(|left| !left.is_zero()) else {
                 return LeaseOutcome::Timeout;
             };
-            let woken = shared.lend_wanted.wait_timeout(state, left);
+            let woken = shared.leasable.wait_timeout(state, left);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -133,12 +133,12 @@ impl<J: Job> BatchLeases<J> {
             }
             Ok(Err(fault)) => fault,
             Err(panic) => {
-                drop(shared.come_back(lease.generation));
+                drop(shared.lock_after_job(lease.generation));
                 shared.report_panic(&*panic);
                 return None;
             }
         };
-        let (mut state, current) = shared.come_back(lease.generation);
+        let (mut state, current) = shared.lock_after_job(lease.generation);
         if current {
             *state.in_flight_mut(lease.in_flight) = InFlightState::Ready(Err(fault));
             shared.settled.notify_all();
@@ -178,14 +178,14 @@ impl<J: Job> std::fmt::Debug for BatchLeases<J> {
 
 impl<J: Job> LeasedRows<'_, J> {
     /// Finishes the batch with the results of its rows.
-    pub fn finish(mut self, rows: Vec<Result<J::Done, J::Fault>>) {
+    pub fn finish(mut self, rows: Vec<Result<J::RowOutput, J::Fault>>) {
         let (lease, shared) = (self.lease, &*self.leases.shared);
         self.rows.clear();
         let Some(in_flight) = self.in_flight.take() else {
             return;
         };
         let closed = catch_unwind(AssertUnwindSafe(|| shared.job.close(in_flight, rows)));
-        let (mut state, current) = shared.come_back(lease.generation);
+        let (mut state, current) = shared.lock_after_job(lease.generation);
         match closed {
             Ok(batch) if current => {
                 *state.in_flight_mut(lease.in_flight) = InFlightState::Ready(batch);
@@ -214,7 +214,7 @@ impl<J: Job> Drop for LeasedRows<'_, J> {
         };
         drop(in_flight);
         let shared = &*self.leases.shared;
-        let (mut state, current) = shared.come_back(self.lease.generation);
+        let (mut state, current) = shared.lock_after_job(self.lease.generation);
         if current {
             give_back(shared, &mut state, self.lease.in_flight, ReturnReason::Lost);
         }
@@ -272,6 +272,6 @@ fn give_back<J: Job>(
     let own = why == ReturnReason::Declined || away.tries >= TRIES;
     let known = state.returned.entry(in_flight).or_insert(own);
     *known |= own;
-    shared.lend_wanted.notify_all();
+    shared.leasable.notify_all();
     shared.reads_wanted.notify_all();
 }

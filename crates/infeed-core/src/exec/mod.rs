@@ -8,10 +8,10 @@ pub mod budget;
 mod config;
 mod cores;
 mod executor;
+mod executor_shared;
 mod job;
 pub mod lease;
 mod readers;
-mod shared;
 mod state;
 #[cfg(test)]
 mod tests;

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use super::budget::{MemoryReservation, ReservationSource};
 use super::config::BatchChoice;
+use super::executor_shared::ExecutorShared;
 use super::job::{Job, JoinedReads, Sequence};
-use super::shared::ExecutorShared;
 use super::state::{ExecutorState, InFlightState};
 use super::totals::nanos;
 
@@ -46,7 +46,7 @@ pub(super) fn run<J: Job>(shared: &ExecutorShared<J>) {
                 drop(state);
                 let run = catch_unwind(AssertUnwindSafe(|| shared.job.plan(from, until)));
                 let current;
-                (state, current) = shared.come_back(generation);
+                (state, current) = shared.lock_after_job(generation);
                 state.planning = false;
                 match run {
                     Ok(Ok(run)) if current => {
@@ -70,11 +70,11 @@ pub(super) fn run<J: Job>(shared: &ExecutorShared<J>) {
             }
             ReaderTask::InTurn(read, turn) => {
                 drop(state);
-                let way = ReservationSource::InTurn {
+                let source = ReservationSource::InTurn {
                     budget: &shared.budget,
                     turn: Some(turn),
                 };
-                match perform(shared, read, way, generation) {
+                match perform(shared, read, source, generation) {
                     Some(back) => state = back,
                     None => return,
                 }
@@ -159,9 +159,9 @@ fn take_in_flight<J: Job>(
                 BatchChoice::Shared { .. } => {
                     in_flight < state.front + shared.config.in_flight_batches as u64
                 }
-                BatchChoice::All | BatchChoice::Asked => job.first(in_flight) < horizon,
+                BatchChoice::All | BatchChoice::Requested => job.first(in_flight) < horizon,
             };
-            if !room || !may_be_open || in_flight >= state.asked.min(end) {
+            if !room || !may_be_open || in_flight >= state.requested.min(end) {
                 return;
             }
             state.untaken += 1;
@@ -177,21 +177,21 @@ fn take_in_flight<J: Job>(
 fn perform<'a, J: Job>(
     shared: &'a ExecutorShared<J>,
     read: J::Read,
-    way: ReservationSource<'_>,
+    source: ReservationSource<'_>,
     generation: u64,
 ) -> Option<std::sync::MutexGuard<'a, ExecutorState<J>>> {
     let fetched_records = catch_unwind(AssertUnwindSafe(|| {
-        shared.job.read(read, MemoryReservation { way })
+        shared.job.read(read, MemoryReservation { source })
     }));
     let fetched_records = match fetched_records {
         Ok(fetched_records) => fetched_records,
         Err(panic) => {
-            drop(shared.come_back(generation));
+            drop(shared.lock_after_job(generation));
             shared.report_panic(&*panic);
             return None;
         }
     };
-    let (mut state, current) = shared.come_back(generation);
+    let (mut state, current) = shared.lock_after_job(generation);
     if !current {
         // Dropping fetched records releases permits, which takes another lock.
         drop(state);

@@ -23,7 +23,7 @@ pub(super) struct ExecutorState<J: Job> {
     /// [`BatchChoice::All`].
     pub(super) untaken: u64,
     /// End of the requested batches.
-    pub(super) asked: u64,
+    pub(super) requested: u64,
     /// Returned leases by batch number. True if only the local threads may take the batch.
     pub(super) returned: BTreeMap<u64, bool>,
     /// Number of unfinished batches of the local threads, and the most allowed.
@@ -40,11 +40,11 @@ pub(super) struct ExecutorState<J: Job> {
     /// Reads in order in progress.
     pub(super) in_turn: usize,
     /// Fetched records that no worker has claimed.
-    pub(super) fetched_records: BTreeMap<Sequence, J::Fetched>,
+    pub(super) fetched_records: BTreeMap<Sequence, J::FetchedData>,
     /// Those whose rows are expensive.
     pub(super) expensive: BTreeSet<Sequence>,
     /// Fetched records that wait for the result of another read.
-    pub(super) parts: HashMap<Sequence, J::Fetched>,
+    pub(super) parts: HashMap<Sequence, J::FetchedData>,
     /// Number of the oldest in-flight batch, `in_flight_batches[0]`.
     pub(super) front: u64,
     pub(super) in_flight_batches: VecDeque<InFlightState<J>>,
@@ -70,7 +70,7 @@ pub(super) struct BatchInWork<J: Job> {
     pub(super) in_flight: J::InFlight,
     /// Rows that no worker has claimed.
     pub(super) rows: Vec<Option<J::Row>>,
-    pub(super) outcomes: Vec<Option<Result<J::Done, J::Fault>>>,
+    pub(super) outcomes: Vec<Option<Result<J::RowOutput, J::Fault>>>,
     pub(super) missing: usize,
 }
 
@@ -89,8 +89,8 @@ impl<J: Job> ExecutorState<J> {
     pub(super) fn take_fetched_records(
         &mut self,
     ) -> (
-        BTreeMap<Sequence, J::Fetched>,
-        HashMap<Sequence, J::Fetched>,
+        BTreeMap<Sequence, J::FetchedData>,
+        HashMap<Sequence, J::FetchedData>,
     ) {
         self.expensive.clear();
         (
@@ -114,7 +114,7 @@ impl<J: Job> ExecutorState<J> {
             planned: first,
             until: first,
             untaken: in_flight,
-            asked: 0,
+            requested: 0,
             returned: BTreeMap::new(),
             own: 0,
             own_most,
@@ -144,11 +144,11 @@ impl<J: Job> ExecutorState<J> {
         self.planned = first;
         self.until = match taking {
             BatchChoice::All => Sequence::MAX,
-            BatchChoice::Asked | BatchChoice::Shared { .. } => first,
+            BatchChoice::Requested | BatchChoice::Shared { .. } => first,
         };
         self.untaken = in_flight;
-        self.asked = match taking {
-            BatchChoice::Asked => in_flight,
+        self.requested = match taking {
+            BatchChoice::Requested => in_flight,
             BatchChoice::All | BatchChoice::Shared { .. } => u64::MAX,
         };
         self.returned.clear();

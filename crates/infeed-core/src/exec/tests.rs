@@ -85,10 +85,10 @@ fn value(sequence: Sequence) -> u64 {
 
 impl Job for Integers {
     type Read = Read;
-    type Fetched = FetchedInteger;
+    type FetchedData = FetchedInteger;
     type InFlight = OpenBatch;
     type Row = ();
-    type Done = u64;
+    type RowOutput = u64;
     type Batch = (u64, Vec<u64>);
     type Scratch<'job> = ();
     type Fault = String;
@@ -221,7 +221,7 @@ fn config(workers: usize) -> Config {
     }
 }
 
-fn expected(in_flight: u64) -> (u64, Vec<u64>) {
+fn expected_batch(in_flight: u64) -> (u64, Vec<u64>) {
     (
         in_flight,
         (in_flight * ROWS..(in_flight + 1) * ROWS)
@@ -248,7 +248,11 @@ fn batches_leave_in_order_with_every_row_in_place_whatever_the_number_of_workers
             let executor = Executor::start(job, config(workers), 0).expect("threads");
 
             for in_flight in 0..200 {
-                assert_eq!(take(&executor), expected(in_flight), "{workers} workers");
+                assert_eq!(
+                    take(&executor),
+                    expected_batch(in_flight),
+                    "{workers} workers"
+                );
             }
         }
     }
@@ -271,13 +275,21 @@ fn rows_with_two_reads_stay_within_the_budget() {
         let executor = Executor::start(job, config, 0).expect("threads");
 
         for in_flight in 0..100 {
-            assert_eq!(take(&executor), expected(in_flight), "reads of {group}");
+            assert_eq!(
+                take(&executor),
+                expected_batch(in_flight),
+                "reads of {group}"
+            );
         }
         // If a reset kept partial rows, their bytes would soon fill the budget.
         for round in 0..50 {
             let in_flight = round * 31 % 97;
             executor.reset(in_flight);
-            assert_eq!(take(&executor), expected(in_flight), "after {round} resets");
+            assert_eq!(
+                take(&executor),
+                expected_batch(in_flight),
+                "after {round} resets"
+            );
         }
         assert!(executor.fetched_bytes().1 <= 100);
     }
@@ -331,7 +343,7 @@ fn fetched_records_stay_within_the_budget_with_large_reads() {
     let executor = Executor::start(job, config(2), 0).expect("threads");
 
     for in_flight in 0..100 {
-        assert_eq!(take(&executor), expected(in_flight));
+        assert_eq!(take(&executor), expected_batch(in_flight));
     }
 
     assert!(executor.fetched_bytes().1 <= 100);
@@ -353,7 +365,11 @@ fn a_row_that_needs_another_read_gets_it_even_while_all_readers_wait_for_the_bud
         let executor = Executor::start(job, config, 0).expect("threads");
 
         for in_flight in 0..50 {
-            assert_eq!(take(&executor), expected(in_flight), "{readers} readers");
+            assert_eq!(
+                take(&executor),
+                expected_batch(in_flight),
+                "{readers} readers"
+            );
         }
         drop(executor);
 
@@ -374,8 +390,8 @@ fn a_fault_replaces_its_batch_until_a_reset() {
     };
     let executor = Executor::start(job, config(2), 0).expect("threads");
 
-    assert_eq!(take(&executor), expected(0));
-    assert_eq!(take(&executor), expected(1));
+    assert_eq!(take(&executor), expected_batch(0));
+    assert_eq!(take(&executor), expected_batch(1));
     for _ in 0..2 {
         let NextBatch::Fault(fault) = executor.next(LONG) else {
             panic!("no fault")
@@ -383,7 +399,7 @@ fn a_fault_replaces_its_batch_until_a_reset() {
         assert_eq!(fault, "sequence 9 failed");
     }
     executor.reset(3);
-    assert_eq!(take(&executor), expected(3));
+    assert_eq!(take(&executor), expected_batch(3));
 }
 
 #[test]
@@ -395,7 +411,7 @@ fn a_failed_plan_is_reported_after_the_batches_before_it() {
     let executor = Executor::start(job, config(2), 0).expect("threads");
 
     for in_flight in 0..3 {
-        assert_eq!(take(&executor), expected(in_flight));
+        assert_eq!(take(&executor), expected_batch(in_flight));
     }
     assert!(matches!(executor.next(LONG), NextBatch::Fault(fault) if fault == "no plan"));
 }
@@ -430,8 +446,8 @@ fn a_reset_continues_at_the_given_batch_and_drops_the_old_work() {
     for round in 0..200 {
         let in_flight = round * 31 % 97;
         executor.reset(in_flight);
-        assert_eq!(take(&executor), expected(in_flight));
-        assert_eq!(take(&executor), expected(in_flight + 1));
+        assert_eq!(take(&executor), expected_batch(in_flight));
+        assert_eq!(take(&executor), expected_batch(in_flight + 1));
     }
     drop(executor);
 
@@ -464,7 +480,7 @@ fn a_consumer_that_does_not_wait_gets_a_timeout() {
         loop {
             match executor.next(Duration::ZERO) {
                 NextBatch::Timeout => timeouts += 1,
-                NextBatch::Batch(batch) => break assert_eq!(batch, expected(in_flight)),
+                NextBatch::Batch(batch) => break assert_eq!(batch, expected_batch(in_flight)),
                 other => panic!("neither: {other:?}"),
             }
             std::thread::yield_now();
@@ -487,7 +503,11 @@ fn changing_the_number_of_workers_loses_no_batch() {
         for in_flight in 0..300 {
             let workers = 1 + (crate::random::mix(in_flight) % 6) as usize;
             executor.set_workers(workers);
-            assert_eq!(take(&executor), expected(in_flight), "{workers} workers");
+            assert_eq!(
+                take(&executor),
+                expected_batch(in_flight),
+                "{workers} workers"
+            );
             assert_eq!(executor.workers(), workers);
             if in_flight % 50 == 49 {
                 executor.reset(in_flight + 1);
@@ -508,7 +528,8 @@ fn only_permitted_workers_fill_rows_and_parked_workers_are_not_idle() {
     let executor = Executor::start(job, one, 0).expect("threads");
     let most_over = |in_flight_batches: std::ops::Range<u64>| {
         most.store(0, Ordering::SeqCst);
-        in_flight_batches.for_each(|in_flight| assert_eq!(take(&executor), expected(in_flight)));
+        in_flight_batches
+            .for_each(|in_flight| assert_eq!(take(&executor), expected_batch(in_flight)));
         most.load(Ordering::SeqCst)
     };
 

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use super::config::BatchChoice;
 use super::cores::CorePermit;
+use super::executor_shared::ExecutorShared;
 use super::job::{FillOutcome, Job, RowLocation, Sequence};
-use super::shared::ExecutorShared;
 use super::state::{BatchInWork, ExecutorState, InFlightState};
 use super::totals::nanos;
 
@@ -24,7 +24,7 @@ const CLAIM_ROWS: u64 = 32;
 struct RowClaim<J: Job> {
     sequence: Sequence,
     location: RowLocation,
-    fetched: J::Fetched,
+    fetched: J::FetchedData,
     row: J::Row,
 }
 
@@ -87,13 +87,13 @@ pub(super) fn run<J: Job>(shared: &ExecutorShared<J>, number: usize) {
         let outcomes = match outcomes {
             Ok(outcomes) => outcomes,
             Err(panic) => {
-                drop(shared.come_back(generation));
+                drop(shared.lock_after_job(generation));
                 return shared.report_panic(&*panic);
             }
         };
 
         let current;
-        (state, current) = shared.come_back_keeping(generation);
+        (state, current) = shared.lock_within_job(generation);
         let full = if current {
             settle(shared, &mut state, outcomes)
         } else {
@@ -110,7 +110,7 @@ pub(super) fn run<J: Job>(shared: &ExecutorShared<J>, number: usize) {
                 Ok(batch) if state.generation == generation => {
                     let at = (in_flight - state.front) as usize;
                     state.in_flight_batches[at] = InFlightState::Ready(batch);
-                    finished(shared, &mut state);
+                    count_finished(shared, &mut state);
                     if at == 0 {
                         shared.settled.notify_all();
                     }
@@ -122,14 +122,14 @@ pub(super) fn run<J: Job>(shared: &ExecutorShared<J>, number: usize) {
                 }
                 Err(panic) => {
                     drop(state);
-                    drop(shared.come_back(generation));
+                    drop(shared.lock_after_job(generation));
                     return shared.report_panic(&*panic);
                 }
             }
         }
         drop(core);
         drop(state);
-        (state, _) = shared.come_back(generation);
+        (state, _) = shared.lock_after_job(generation);
     }
 }
 
@@ -172,7 +172,7 @@ fn claim<J: Job>(
                 state.in_flight_mut(location.in_flight),
                 InFlightState::Ready(_)
             ) {
-                finished(shared, state);
+                count_finished(shared, state);
                 shared.settled.notify_all();
             }
         }
@@ -218,7 +218,7 @@ fn open<J: Job>(shared: &ExecutorShared<J>, number: u64) -> InFlightState<J> {
 }
 
 /// Counts a batch of the local threads as finished, so that they may take another.
-fn finished<J: Job>(shared: &ExecutorShared<J>, state: &mut ExecutorState<J>) {
+fn count_finished<J: Job>(shared: &ExecutorShared<J>, state: &mut ExecutorState<J>) {
     state.own = state.own.saturating_sub(1);
     if shared.config.taking != BatchChoice::All && state.idle_readers > 0 {
         shared.reads_wanted.notify_all();

@@ -94,7 +94,7 @@ impl LengthBatches {
         for &group in &groups {
             counts[group as usize] += passes;
         }
-        let (begins, ends) = divided(&rows, &counts, seed);
+        let (begins, ends) = arrange_batches(&rows, &counts, seed);
         Ok(LengthBatches {
             groups,
             rows,
@@ -161,7 +161,7 @@ impl LengthBatches {
 
 /// Returns the first positions of the full batches of each group, and the ends of all batches in
 /// their order.
-fn divided(rows: &[u64], counts: &[u64], seed: Option<u64>) -> (Vec<Vec<u64>>, Arc<[u64]>) {
+fn arrange_batches(rows: &[u64], counts: &[u64], seed: Option<u64>) -> (Vec<Vec<u64>>, Arc<[u64]>) {
     let mut rest = 0;
     let full: Vec<u64> = rows
         .iter()
@@ -174,7 +174,7 @@ fn divided(rows: &[u64], counts: &[u64], seed: Option<u64>) -> (Vec<Vec<u64>>, A
         .collect();
     let steps: u64 = full.iter().sum();
     let order = match seed {
-        Some(seed) => Permutation::keyed(steps, hash(&[SIZES, seed])),
+        Some(seed) => Permutation::with_key(steps, hash(&[SIZES, seed])),
         None => Permutation::Identity,
     };
     // The batch at each step: batches of a group have consecutive numbers.
@@ -221,7 +221,7 @@ mod tests {
 
     fn order(count: u64, passes: u64, seed: Option<u64>) -> Order {
         let batches = LengthBatches::new(&lengths(count), passes, LIMITS, seed);
-        let order = Order::repeated(Order::new(count, seed), passes).expect("few");
+        let order = Order::repeat(Order::new(count, seed), passes).expect("few");
         Order::by_length(order, batches.expect("short records")).expect("few positions")
     }
 

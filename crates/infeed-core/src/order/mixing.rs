@@ -64,7 +64,7 @@ impl BatchVariety {
         let batches = steps.min(BATCHES).min((RECORDS / batch).max(1));
         let begins: Vec<u64> = (0..batches).map(|n| n * steps / batches * batch).collect();
         let own = order.epoch(0);
-        let shuffle = Permutation::keyed(order.records(), hash(&[COMPARED]));
+        let shuffle = Permutation::with_key(order.records(), hash(&[COMPARED]));
         let variety = |of: &dyn Fn(u64) -> i64, all: u64| {
             let mean = |record: &dyn Fn(u64) -> u64| {
                 let distinct = begins.iter().map(|&begin| {
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn narrow_windows_over_sorted_shards_give_a_warning_with_numbers() {
         let (groups, labels) = sorted_shards();
-        let order = Order::windowed(Arc::clone(&groups), 500, Some(1));
+        let order = Order::from_windows(Arc::clone(&groups), 500, Some(1));
 
         let mixing = BatchVariety::of(&order, 50, Some(&groups), Some(&labels));
 
@@ -160,7 +160,7 @@ mod tests {
             None
         );
 
-        let narrow = Order::windowed(Arc::clone(&groups), 500, Some(1));
+        let narrow = Order::from_windows(Arc::clone(&groups), 500, Some(1));
         let mixed: Vec<i64> = (0..5000).map(|n| n % 50).collect();
         assert_eq!(
             BatchVariety::of(&narrow, 50, Some(&groups), Some(&mixed)).warning(),

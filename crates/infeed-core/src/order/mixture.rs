@@ -82,7 +82,7 @@ impl PartCycle {
             })
             .collect();
         let length = sums.last().copied().unwrap_or(0);
-        let order = Permutation::walked(length, key);
+        let order = Permutation::feistel(length, key);
         let mut cycle = PartCycle {
             each: Vec::with_capacity(length as usize),
             places: vec![Vec::new(); counts.len()],
@@ -161,7 +161,7 @@ mod tests {
             weight,
         };
         let parts = parts.iter().enumerate().map(part).collect();
-        Order::mixed(parts, len, Some(5))
+        Order::from_mixture(parts, len, Some(5))
     }
 
     fn records(order: &Order, epoch: u64) -> Vec<u64> {
@@ -188,13 +188,13 @@ mod tests {
     }
 
     #[test]
-    fn each_part_comes_in_its_own_order() {
+    fn each_part_keeps_its_own_order() {
         let part = |records, weight| MixturePart {
             order: Order::new(records, None),
             weight,
         };
         for len in [9, 10_000, 23_456] {
-            let order = Order::mixed(vec![part(100_000, 0.7), part(40, 0.3)], len, Some(3));
+            let order = Order::from_mixture(vec![part(100_000, 0.7), part(40, 0.3)], len, Some(3));
             let drawn: Vec<u64> = (0..3).flat_map(|epoch| records(&order, epoch)).collect();
             let (first, second): (Vec<u64>, Vec<u64>) =
                 drawn.into_iter().partition(|&record| record < 100_000);

@@ -8,7 +8,7 @@ pub mod permute;
 pub mod similar;
 mod sort;
 mod substitute;
-pub mod weighted;
+pub mod weights;
 pub mod window;
 
 use std::ops::Range;
@@ -20,8 +20,8 @@ use mixture::Mixture;
 use permute::Permutation;
 use similar::BatchGroups;
 use sort::BatchSort;
-use weighted::Weighted;
-use window::{Groups, Windowed};
+use weights::RecordWeights;
+use window::{Groups, WindowOrder};
 
 /// Version of the order function: see [`Order::version`].
 pub const ORDER: &str = "feistel8";
@@ -63,7 +63,7 @@ enum OrderKind {
     Windowed(Arc<Groups>, u64),
     Mixed(Arc<MixedOrder>),
     /// Draws records by weight; with groups, in windows of this many bytes.
-    Weighted(Arc<Weighted>, Option<(Arc<Groups>, u64)>),
+    Weighted(Arc<RecordWeights>, Option<(Arc<Groups>, u64)>),
     /// Repeats another order this many times per epoch.
     Repeated(Arc<Order>, u64),
     /// Sorts another order into batches of similar records.
@@ -96,7 +96,7 @@ pub enum Epoch {
     /// All records in their order in the source, in groups.
     Grouped(Arc<Groups>),
     /// Shuffled groups, and shuffled records within windows of them.
-    Windowed(Windowed),
+    Windowed(WindowOrder),
     /// Several sources mixed by weights. A record may occur twice.
     Mixed {
         /// The sources.
@@ -109,7 +109,7 @@ pub enum Epoch {
     /// Records drawn by weight; a record may occur twice.
     Weighted {
         /// Weight of each record.
-        weighted: Arc<Weighted>,
+        weighted: Arc<RecordWeights>,
         /// Offset of the points of this epoch.
         begin: u64,
         /// Order of the points.
@@ -204,7 +204,7 @@ impl Order {
 
     /// Creates an order of grouped records, shuffled in windows of about `window_bytes`: see
     /// [`window`].
-    pub fn windowed(groups: Arc<Groups>, window_bytes: u64, seed: Option<u64>) -> Order {
+    pub fn from_windows(groups: Arc<Groups>, window_bytes: u64, seed: Option<u64>) -> Order {
         let mut order = Order::new(groups.records(), seed);
         order.how = OrderKind::Windowed(groups, window_bytes);
         order
@@ -212,7 +212,7 @@ impl Order {
 
     /// Creates an order of several sources mixed by weights, with `len` positions per epoch: see
     /// [`mixture`]. Without a seed, each source is unshuffled.
-    pub fn mixed(parts: Vec<MixturePart>, len: u64, seed: Option<u64>) -> Order {
+    pub fn from_mixture(parts: Vec<MixturePart>, len: u64, seed: Option<u64>) -> Order {
         let weights: Vec<f64> = parts.iter().map(|part| part.weight).collect();
         let parts: Vec<Order> = parts.into_iter().map(|part| part.order).collect();
         let firsts = parts.iter().scan(0, |sum, part| {
@@ -231,8 +231,8 @@ impl Order {
 
     /// Creates an order of records by weight: see [`weighted`]. Grouped records are shuffled in
     /// windows of the given bytes.
-    pub fn weighted(
-        weighted: Weighted,
+    pub fn from_weights(
+        weighted: RecordWeights,
         windows: Option<(Arc<Groups>, u64)>,
         seed: Option<u64>,
     ) -> Order {
@@ -243,7 +243,7 @@ impl Order {
 
     /// Creates an order whose epoch is `passes` epochs of another order; None if the number of
     /// positions overflows.
-    pub fn repeated(order: Order, passes: u64) -> Option<Order> {
+    pub fn repeat(order: Order, passes: u64) -> Option<Order> {
         let len = order.len().checked_mul(passes);
         let len = len.filter(|&len| len <= MAX_POSITIONS)?;
         let mut repeated = Order::new(len, order.seed);
@@ -254,16 +254,16 @@ impl Order {
     /// Creates an order of the same positions as another one, sorted into batches of one group; None
     /// if there are more than [`similar::MAX_POSITIONS`]: see [`similar`].
     pub fn similar(order: Order, groups: BatchGroups) -> Option<Order> {
-        Order::sorted(order, BatchSort::Groups(groups))
+        Order::from_batch_sort(order, BatchSort::Groups(groups))
     }
 
     /// Creates an order of the same positions as another one, sorted into batches with a limited
     /// number of tokens; None if there are more than [`similar::MAX_POSITIONS`]: see [`lengths`].
     pub fn by_length(order: Order, lengths: LengthBatches) -> Option<Order> {
-        Order::sorted(order, BatchSort::Lengths(lengths))
+        Order::from_batch_sort(order, BatchSort::Lengths(lengths))
     }
 
-    fn sorted(order: Order, sort: BatchSort) -> Option<Order> {
+    fn from_batch_sort(order: Order, sort: BatchSort) -> Option<Order> {
         if order.len() > similar::MAX_POSITIONS {
             return None;
         }
@@ -367,13 +367,13 @@ impl Order {
             (&self.how, self.seed),
             (OrderKind::Repeated(..), _) | (OrderKind::Alone | OrderKind::Windowed(..), None)
         ) {
-            return Arc::new(self.made(epoch));
+            return Arc::new(self.make_epoch(epoch));
         }
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, known)) = recent.iter().find(|(known, _)| *known == epoch) {
             return Arc::clone(known);
         }
-        let fresh = Arc::new(self.made(epoch));
+        let fresh = Arc::new(self.make_epoch(epoch));
         // Preparation works on at most a few epochs at the same time.
         if recent.len() >= 4 {
             recent.remove(0);
@@ -400,16 +400,16 @@ impl Order {
         self.epoch(epoch).window(position).unwrap_or(0..self.len)
     }
 
-    fn made(&self, epoch: u64) -> Epoch {
+    fn make_epoch(&self, epoch: u64) -> Epoch {
         // Even without a seed, the part at each position and the rounding of weights are drawn.
         let seed = self.seed.unwrap_or(0);
         let key = hash(&[SHUFFLE, seed, epoch]);
         match (&self.how, self.seed) {
             (OrderKind::Alone, None) => Epoch::Alone(Permutation::Identity),
             (OrderKind::Windowed(groups, _), None) => Epoch::Grouped(Arc::clone(groups)),
-            (OrderKind::Alone, Some(_)) => Epoch::Alone(Permutation::keyed(self.len, key)),
+            (OrderKind::Alone, Some(_)) => Epoch::Alone(Permutation::with_key(self.len, key)),
             (OrderKind::Windowed(groups, bytes), Some(_)) => {
-                Epoch::Windowed(Windowed::new(Arc::clone(groups), *bytes, key))
+                Epoch::Windowed(WindowOrder::new(Arc::clone(groups), *bytes, key))
             }
             (OrderKind::Mixed(mixed), _) => Epoch::Mixed {
                 mixed: Arc::clone(mixed),
@@ -419,15 +419,15 @@ impl Order {
             (OrderKind::Weighted(weighted, windows), shuffled) => {
                 let begin = weighted.begin(seed, epoch);
                 let groups = windows.as_ref().map(|(groups, bytes)| {
-                    let points = Arc::new(weighted.grouped(groups, begin));
+                    let points = Arc::new(weighted.point_groups(groups, begin));
                     (points, *bytes)
                 });
                 let points = match (shuffled, groups) {
                     (None, None) => Epoch::Alone(Permutation::Identity),
                     (None, Some((groups, _))) => Epoch::Grouped(groups),
-                    (Some(_), None) => Epoch::Alone(Permutation::keyed(self.len, key)),
+                    (Some(_), None) => Epoch::Alone(Permutation::with_key(self.len, key)),
                     (Some(_), Some((groups, bytes))) => {
-                        Epoch::Windowed(Windowed::new(groups, bytes, key))
+                        Epoch::Windowed(WindowOrder::new(groups, bytes, key))
                     }
                 };
                 Epoch::Weighted {
@@ -485,7 +485,7 @@ mod tests {
             bytes: vec![100, 200, 0, 50],
             whole: true,
         };
-        let order = Order::windowed(Arc::new(groups), 1 << 30, None);
+        let order = Order::from_windows(Arc::new(groups), 1 << 30, None);
         let ends = [0, 9, 10, 29, 30, 34].map(|position| order.epoch(1).window_end(position));
 
         assert_eq!(records(&order, 1), (0..35).collect::<Vec<_>>());
@@ -500,8 +500,8 @@ mod tests {
             whole: false,
         });
         let part = |order| MixturePart { order, weight: 1.0 };
-        let windowed = part(Order::windowed(groups, 150, Some(1)));
-        let mixed = Order::mixed(vec![part(Order::new(9, Some(1))), windowed], 39, Some(1));
+        let windowed = part(Order::from_windows(groups, 150, Some(1)));
+        let mixed = Order::from_mixture(vec![part(Order::new(9, Some(1))), windowed], 39, Some(1));
 
         assert_eq!(mixed.window(), Some(150));
     }
@@ -519,10 +519,10 @@ mod tests {
         };
         let orders = [
             Order::new(80, Some(1)),
-            Order::windowed(Arc::clone(&groups), 300, Some(1)),
-            Order::windowed(Arc::clone(&groups), 300, None),
-            Order::mixed(vec![part(2000), part(50)], 3000, Some(1)),
-            Order::repeated(Order::windowed(groups, 300, None), 3).expect("few"),
+            Order::from_windows(Arc::clone(&groups), 300, Some(1)),
+            Order::from_windows(Arc::clone(&groups), 300, None),
+            Order::from_mixture(vec![part(2000), part(50)], 3000, Some(1)),
+            Order::repeat(Order::from_windows(groups, 300, None), 3).expect("few"),
         ];
         for order in orders {
             for epoch in 0..2 {
@@ -563,15 +563,15 @@ mod tests {
             (Order::new(100, Some(7)), 0x7f47_a505_3930_6500),
             (Order::new(9000, Some(7)), 0x08ed_4110_8b07_e041),
             (
-                Order::windowed(groups, 9000, Some(7)),
+                Order::from_windows(groups, 9000, Some(7)),
                 0xdd75_d609_d20b_6332,
             ),
             (
-                Order::mixed(parts().into(), 12_345, Some(7)),
+                Order::from_mixture(parts().into(), 12_345, Some(7)),
                 0x3480_a719_0fde_cf2f,
             ),
             (
-                Order::mixed(parts().into(), 1000, None),
+                Order::from_mixture(parts().into(), 1000, None),
                 0xea83_978c_840b_2e74,
             ),
         ] {
@@ -596,16 +596,16 @@ mod tests {
             weight,
         };
         let weights: Vec<f64> = (0..132).map(|n| f64::from(n % 4)).collect();
-        let weighted = Weighted::new(&weights, None, None).expect("weights");
+        let weighted = RecordWeights::new(&weights, None, None).expect("weights");
         let kinds: [&dyn Fn() -> Order; 5] = [
             &|| Order::new(50, Some(1)),
             &|| Order::new(5, None),
-            &|| Order::windowed(Arc::clone(&groups), 2, Some(1)),
-            &|| Order::mixed(vec![part(1.0), part(2.0)], 40, Some(1)),
-            &|| Order::weighted(weighted.clone(), Some((Arc::clone(&groups), 2)), Some(1)),
+            &|| Order::from_windows(Arc::clone(&groups), 2, Some(1)),
+            &|| Order::from_mixture(vec![part(1.0), part(2.0)], 40, Some(1)),
+            &|| Order::from_weights(weighted.clone(), Some((Arc::clone(&groups), 2)), Some(1)),
         ];
         for order in kinds {
-            let three = Order::repeated(order(), 3).expect("few");
+            let three = Order::repeat(order(), 3).expect("few");
             let once = order();
             let passes: Vec<u64> = (6..9).flat_map(|epoch| records(&once, epoch)).collect();
 
@@ -618,19 +618,19 @@ mod tests {
                 assert_eq!(epoch.window_end(once.len() + position), once.len() + end);
             }
         }
-        assert!(Order::repeated(Order::new(u64::MAX / 8, None), 16).is_none());
+        assert!(Order::repeat(Order::new(u64::MAX / 8, None), 16).is_none());
     }
 
     #[test]
-    fn weights_over_groups_come_in_windows_of_whole_groups() {
+    fn weights_over_groups_are_drawn_in_windows_of_whole_groups() {
         let groups = Arc::new(Groups {
             ends: (1..=20).map(|n| n * 10).collect(),
             bytes: vec![100; 20],
             whole: true,
         });
         let weights: Vec<f64> = (0..200).map(|n| f64::from(n / 50)).collect();
-        let weighted = Weighted::new(&weights, None, Some(300)).expect("weights");
-        let order = Order::weighted(weighted, Some((Arc::clone(&groups), 400)), Some(1));
+        let weighted = RecordWeights::new(&weights, None, Some(300)).expect("weights");
+        let order = Order::from_weights(weighted, Some((Arc::clone(&groups), 400)), Some(1));
         for epoch in 0..3 {
             let drawn = order.epoch(epoch);
             let mut seen = vec![0; 200];

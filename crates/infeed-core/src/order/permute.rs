@@ -39,16 +39,16 @@ pub struct Feistel {
 
 impl Permutation {
     /// Creates the permutation of `0..n` for a key.
-    pub fn keyed(n: u64, key: u64) -> Permutation {
+    pub fn with_key(n: u64, key: u64) -> Permutation {
         if n < EXPLICIT_BELOW {
             return Permutation::Explicit(shuffle(n as u32, key));
         }
-        Permutation::walked(n, key)
+        Permutation::feistel(n, key)
     }
 
     /// Like [`Permutation::keyed`], but computed for small `n` too: for blocks, of which too many
     /// would have to be stored.
-    pub(super) fn walked(n: u64, key: u64) -> Permutation {
+    pub(super) fn feistel(n: u64, key: u64) -> Permutation {
         // The smallest network has two bits.
         let bits = (64 - n.saturating_sub(1).leading_zeros()).max(2);
         let low_bits = bits / 2;
@@ -114,7 +114,7 @@ mod tests {
         for n in [
             1, 2, 3, 7, 100, 4095, 4096, 4097, 5000, 65_535, 65_536, 65_537,
         ] {
-            let permutation = Permutation::keyed(n, 42);
+            let permutation = Permutation::with_key(n, 42);
             let mut seen = vec![false; n as usize];
 
             for position in 0..n {
@@ -137,7 +137,7 @@ mod tests {
             let mut step = [0_u32; 100];
 
             for key in 0..keys {
-                let permutation = Permutation::keyed(n, hash(&[key]));
+                let permutation = Permutation::with_key(n, hash(&[key]));
                 let (a, b) = (permutation.get(0), permutation.get(1));
                 place[(a * 100 / n) as usize] += 1;
                 step[((b + n - a) % n * 100 / n) as usize] += 1;

@@ -83,7 +83,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::super::Order;
-    use super::super::weighted::Weighted;
+    use super::super::weights::RecordWeights;
     use super::*;
 
     const BATCH: u64 = 4;
@@ -94,7 +94,7 @@ mod tests {
             .collect()
     }
 
-    fn grouped(order: Order, count: u64) -> Order {
+    fn similar_order(order: Order, count: u64) -> Order {
         Order::similar(order, BatchGroups::new(&keys(count), BATCH)).expect("few positions")
     }
 
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn every_record_occurs_once_and_batches_have_one_group_until_the_last_ones() {
-        let order = grouped(Order::new(103, Some(5)), 103);
+        let order = similar_order(Order::new(103, Some(5)), 103);
         for number in 0..3 {
             let records = epoch(&order, number);
 
@@ -130,8 +130,8 @@ mod tests {
 
     #[test]
     fn it_is_a_function_of_seed_groups_and_batch() {
-        let one = grouped(Order::new(103, Some(5)), 103);
-        let same = grouped(Order::new(103, Some(5)), 103);
+        let one = similar_order(Order::new(103, Some(5)), 103);
+        let same = similar_order(Order::new(103, Some(5)), 103);
         let larger = BatchGroups::new(&keys(103), 2 * BATCH);
         let larger = Order::similar(Order::new(103, Some(5)), larger).expect("few positions");
 
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn the_order_within_a_group_is_that_of_the_other_order() {
         let keys = keys(40);
-        let order = grouped(Order::new(40, None), 40);
+        let order = similar_order(Order::new(40, None), 40);
 
         for key in [-7, 2, 900] {
             let of_group = |record: &u64| keys[*record as usize] == key;
@@ -156,11 +156,11 @@ mod tests {
     #[test]
     fn weights_and_passes_keep_their_records() {
         let weights: Vec<f64> = (0..40).map(|record| f64::from(record % 3)).collect();
-        let weighted = || Weighted::new(&weights, None, Some(200)).expect("weights");
-        let order = Order::repeated(Order::weighted(weighted(), None, Some(1)), 2);
+        let weighted = || RecordWeights::new(&weights, None, Some(200)).expect("weights");
+        let order = Order::repeat(Order::from_weights(weighted(), None, Some(1)), 2);
         let plain = order.expect("few positions");
-        let order = Order::repeated(Order::weighted(weighted(), None, Some(1)), 2);
-        let similar = grouped(order.expect("few positions"), 40);
+        let order = Order::repeat(Order::from_weights(weighted(), None, Some(1)), 2);
+        let similar = similar_order(order.expect("few positions"), 40);
 
         let (mut before, mut after) = (epoch(&plain, 3), epoch(&similar, 3));
         assert!(uniform(&after, &keys(40)) >= 100 - 3);

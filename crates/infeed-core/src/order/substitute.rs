@@ -32,7 +32,7 @@ impl Order {
         }
         match how {
             // A record of weight zero must not be used as a substitute.
-            OrderKind::Weighted(weighted, _) => weighted.drawn(hash(&key)),
+            OrderKind::Weighted(weighted, _) => weighted.draw(hash(&key)),
             _ => ((u128::from(hash(&key)) * u128::from(self.records())) >> 64) as u64,
         }
     }

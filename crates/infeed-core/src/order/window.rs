@@ -47,7 +47,7 @@ impl Groups {
 
 /// Order of one epoch, in windows of groups.
 #[derive(Debug)]
-pub struct Windowed {
+pub struct WindowOrder {
     groups: Arc<Groups>,
     /// Groups in the order of this epoch, without empty ones.
     order: Vec<u32>,
@@ -59,12 +59,12 @@ pub struct Windowed {
     recent: Mutex<Vec<(usize, Arc<Permutation>)>>,
 }
 
-impl Windowed {
+impl WindowOrder {
     /// Creates the order for a key. A window has as many groups as fit in `window_bytes`, at least
     /// one.
-    pub fn new(groups: Arc<Groups>, window_bytes: u64, key: u64) -> Windowed {
+    pub fn new(groups: Arc<Groups>, window_bytes: u64, key: u64) -> WindowOrder {
         let count = groups.ends.len() as u64;
-        let permutation = Permutation::keyed(count.max(1), hash(&[GROUPS, key]));
+        let permutation = Permutation::with_key(count.max(1), hash(&[GROUPS, key]));
         let order: Vec<u32> = (0..count)
             .map(|place| permutation.get(place) as usize)
             .filter(|&group| groups.ends[group] > groups.first(group))
@@ -85,7 +85,7 @@ impl Windowed {
             starts.push(position);
         }
         windows.push(position);
-        Windowed {
+        WindowOrder {
             groups,
             order,
             starts,
@@ -126,7 +126,7 @@ impl Windowed {
         }
         let length = self.windows[window + 1] - self.windows[window];
         let key = hash(&[WINDOW, self.key, window as u64]);
-        let fresh = Arc::new(Permutation::keyed(length, key));
+        let fresh = Arc::new(Permutation::with_key(length, key));
         if recent.len() >= KEPT {
             recent.remove(0);
         }
@@ -156,7 +156,7 @@ mod tests {
         let sizes = [5, 0, 100, 7, 30, 5000, 1, 1, 64];
         let groups = groups(&sizes);
         for window in [1, 400, 1200, u64::MAX] {
-            let order = Windowed::new(Arc::clone(&groups), window, 3);
+            let order = WindowOrder::new(Arc::clone(&groups), window, 3);
             let mut seen = vec![false; groups.records() as usize];
             let mut position = 0;
             while position < groups.records() {
@@ -183,7 +183,7 @@ mod tests {
     fn another_epoch_combines_other_groups() {
         let groups = groups(&[10; 40]);
         let first = |key| {
-            let order = Windowed::new(Arc::clone(&groups), 500, key);
+            let order = WindowOrder::new(Arc::clone(&groups), 500, key);
             let mut of: Vec<usize> = (0..order.window_end(0))
                 .map(|position| groups.of(order.get(position)))
                 .collect();

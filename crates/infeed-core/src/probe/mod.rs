@@ -3,8 +3,8 @@
 //!
 //! Rates are bytes per second, times are seconds. This module writes only its own file.
 
-mod kept;
 mod memory;
+mod probe_file;
 mod profiles;
 mod storage;
 
@@ -12,8 +12,8 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-pub use kept::{Probe, VERSION};
 pub use memory::memory_bandwidth;
+pub use probe_file::{Probe, VERSION};
 pub use profiles::{PROFILES, Profile, StorageProfile, profile};
 pub use storage::{READERS, Reads, Sequential, StorageRates, storage};
 

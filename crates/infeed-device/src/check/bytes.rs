@@ -7,7 +7,7 @@ use infeed_core::random;
 use crate::{Device, DeviceError, HostSource};
 
 /// Allocates memory with these bytes, and waits until the copy is done.
-pub(super) fn filled<D: Device>(
+pub(super) fn memory_with_bytes<D: Device>(
     device: &D,
     queue: D::Queue,
     bytes: &[u8],

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::checked_device::CheckedDevice;
 use super::findings::FindingLog;
 use super::plan::{CheckPlan, Effort, Group};
-use super::{decoded, jpeg, kernels, ordering, rates, stress};
+use super::{batch_decoding, jpeg, kernels, ordering, rates, stress};
 use crate::jpeg::{Backend, DecoderSettings};
 
 /// Runs the groups of the plan one after another.
@@ -37,7 +37,7 @@ pub(crate) fn check<D: CheckedDevice>(device: &D, plan: &CheckPlan, log: &mut Fi
                             "JPEGs decoded by {by} after a wait overwrite nothing that is read"
                         ),
                         |figures| {
-                            let mut decoder = jpeg::opened(device, &settings)?;
+                            let mut decoder = jpeg::open_decoder(device, &settings)?;
                             ordering::ordering(device, &mut decoder, &by, figures)
                         },
                     );
@@ -104,7 +104,7 @@ fn jpegs<D: CheckedDevice>(
     effort: Effort,
     log: &mut FindingLog<'_>,
 ) {
-    let open = || jpeg::opened(device, settings);
+    let open = || jpeg::open_decoder(device, settings);
     log.check(
         format!("JPEGs decoded by {by} have the host's pixels, or nearly"),
         |figures| jpeg::pixels(device, &mut open()?, by, figures),
@@ -114,7 +114,7 @@ fn jpegs<D: CheckedDevice>(
     });
     log.check(
         format!("rows decoded by {by} and resized have the host's pixels, or nearly"),
-        |figures| decoded::rows(device, open()?, by, figures),
+        |figures| batch_decoding::rows(device, open()?, by, figures),
     );
     log.check(format!("decoding by {by} is timed"), |figures| {
         jpeg::rates(device, &mut open()?, by, effort, figures)

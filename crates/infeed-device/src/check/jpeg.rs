@@ -7,7 +7,7 @@ use infeed_raw::jpeg::{JpegDecoder, JpegTask};
 use infeed_raw::jpeg_encode::{Subsampling, encode};
 use infeed_raw::slab::Slab;
 
-use super::bytes::{filled, noise};
+use super::bytes::{memory_with_bytes, noise};
 use super::checked_device::CheckedDevice;
 use super::findings::{CheckFailure, Figure, Figures, wrong};
 use super::pace::Pace;
@@ -114,7 +114,7 @@ pub(super) fn distance(one: &[u8], other: &[u8]) -> (u8, f64) {
 }
 
 /// Scans files that are all baseline JPEGs.
-pub(super) fn scanned(files: &[Vec<u8>]) -> Result<Vec<ScannedJpeg>, CheckFailure> {
+pub(super) fn scan_all(files: &[Vec<u8>]) -> Result<Vec<ScannedJpeg>, CheckFailure> {
     let scan = |file: &Vec<u8>| ScannedJpeg::scan(Arc::new(file.clone()));
     Ok(files.iter().map(scan).collect::<Result<_, _>>()?)
 }
@@ -128,7 +128,7 @@ pub(super) fn finish<D: CheckedDevice>(device: &D, queue: D::Queue) -> Result<()
 
 /// Decodes a batch. Returns the memory afterwards, and the files that the scan or the device
 /// rejected.
-fn decoded<D: CheckedDevice>(
+fn decode_batch<D: CheckedDevice>(
     device: &D,
     decoder: &mut D::Decoder,
     files: &[Vec<u8>],
@@ -137,7 +137,7 @@ fn decoded<D: CheckedDevice>(
 ) -> Result<(Slab, Vec<RejectedFile>), CheckFailure> {
     let queue = device.stream()?;
     // Old contents must not match the expected pixels by chance.
-    let to = filled(device, queue, &noise(1 << 41, len))?;
+    let to = memory_with_bytes(device, queue, &noise(1 << 41, len))?;
     finish(device, queue)?;
     let (mut rows, mut jpegs, mut taken) = (Vec::new(), Vec::new(), Vec::new());
     let mut rejected = Vec::new();
@@ -156,7 +156,7 @@ fn decoded<D: CheckedDevice>(
     }
     let decoding = device.decode(queue, decoder, &jpegs, &to, &taken)?;
     let seen = device.fetch(queue, &to, Slab::zeroed(1, len)?)?;
-    let by_device = decoding.rejected().into_iter();
+    let by_device = decoding.rejected_files().into_iter();
     rejected.extend(by_device.map(|RejectedFile { row, why }| RejectedFile {
         row: rows[row],
         why,
@@ -166,7 +166,7 @@ fn decoded<D: CheckedDevice>(
 }
 
 /// Opens a decoder. If the device has none, the check does not run.
-pub(super) fn opened<D: CheckedDevice>(
+pub(super) fn open_decoder<D: CheckedDevice>(
     device: &D,
     settings: &DecoderSettings,
 ) -> Result<D::Decoder, CheckFailure> {
@@ -222,7 +222,7 @@ pub(super) fn pixels<D: CheckedDevice>(
     let expected = expected.map(|(file, position)| on_host(&mut host, file, position));
     let expected = expected.collect::<Result<Vec<_>, _>>()?;
 
-    let (seen, rejected) = decoded(device, decoder, &files, &positions, len)?;
+    let (seen, rejected) = decode_batch(device, decoder, &files, &positions, len)?;
     let undecoded = undecoded_kinds(&rejected)?;
     let mut worst = [(0_u8, 0.0_f64); SAMPLINGS.len()];
     for (n, (position, expected)) in positions.iter().zip(&expected).enumerate() {
@@ -303,7 +303,7 @@ pub(super) fn refusals<D: CheckedDevice>(
     let (positions, len) = positions(files.iter().map(|_| SIZE));
     let whole = on_host(&mut JpegDecoder::new()?, &good, &positions[0])?;
 
-    let (seen, rejected) = decoded(device, decoder, &files, &positions, len)?;
+    let (seen, rejected) = decode_batch(device, decoder, &files, &positions, len)?;
     let at = |row: usize| rejected.iter().find(|rejected| rejected.row == row);
     for (row, words) in expect {
         let text = at(row).map(|rejected| rejected.why.to_string());
@@ -360,18 +360,18 @@ pub(super) fn rates<D: CheckedDevice>(
         value: rate(BATCH, start),
         unit: "images/s",
     });
-    let jpegs = scanned(&files)?;
+    let jpegs = scan_all(&files)?;
     let queue = device.stream()?;
     let memories = [device.memory(len)?, device.memory(len)?];
     let ends = [device.event(false)?, device.event(false)?];
     let mut run = |batches: usize| -> Result<(), DeviceError> {
-        let mut under_way: Vec<Decoding<D::Transfer>> = Vec::new();
+        let mut in_flight: Vec<Decoding<D::Transfer>> = Vec::new();
         for n in 0..batches {
             let (to, end) = (&memories[n % 2], &ends[n % 2]);
             // Decoders write as soon as they are called, so the previous batch in this memory must
             // be done.
             device.synchronize(end)?;
-            under_way.push(device.decode(queue, decoder, &jpegs, to, &positions)?);
+            in_flight.push(device.decode(queue, decoder, &jpegs, to, &positions)?);
             device.record(end, queue)?;
         }
         ends.iter().try_for_each(|end| device.synchronize(end))
@@ -397,7 +397,7 @@ pub(super) fn rates<D: CheckedDevice>(
 mod tests {
     use super::*;
 
-    fn rejected(rows: impl Iterator<Item = usize>) -> Vec<RejectedFile> {
+    fn reject_rows(rows: impl Iterator<Item = usize>) -> Vec<RejectedFile> {
         let why = Rejection::Decoder {
             decoder: "nvJPEG",
             what: "the engine does not support this file".to_owned(),
@@ -412,7 +412,7 @@ mod tests {
     #[test]
     fn a_subsampling_that_the_decoder_rejects_does_not_fail_the_check() {
         let kinds = SAMPLINGS.len();
-        let one = rejected((0..BATCH).filter(|row| row % kinds == 2));
+        let one = reject_rows((0..BATCH).filter(|row| row % kinds == 2));
 
         let found = undecoded_kinds(&one).expect("one kind");
 
@@ -420,7 +420,10 @@ mod tests {
         assert_eq!(is_rejected, [false, false, true, false, false]);
         assert_eq!(undecoded_kinds(&[]).expect("no kind"), [None; 5]);
         assert!(undecoded_kinds(&one[1..]).is_err(), "some of its files");
-        assert!(undecoded_kinds(&rejected(0..BATCH)).is_err(), "all files");
+        assert!(
+            undecoded_kinds(&reject_rows(0..BATCH)).is_err(),
+            "all files"
+        );
         let other_reason = RejectedFile {
             why: Rejection::OtherSize {
                 width: 1,

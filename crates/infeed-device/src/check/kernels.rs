@@ -4,7 +4,7 @@ use infeed_raw::kernel::{Bilinear, Integer, Kernel, ResizeTable, ResizeView, Row
 use infeed_raw::simd::{Dtype, Layout};
 use infeed_raw::slab::Slab;
 
-use super::bytes::{filled, noise};
+use super::bytes::{memory_with_bytes, noise};
 use super::checked_device::CheckedDevice;
 use super::findings::{CheckFailure, wrong};
 
@@ -71,7 +71,7 @@ fn all() -> Vec<Kernel> {
 }
 
 /// Returns a kernel that resizes, and then applies another kernel.
-pub(super) fn resized(of: Kernel) -> Kernel {
+pub(super) fn with_resize(of: Kernel) -> Kernel {
     match of {
         Kernel::Expand {
             height,
@@ -212,7 +212,7 @@ fn same_resizes<D: CheckedDevice>(
             let of = move |dtype| LAYOUTS.map(|layout| (channels, dtype, layout));
             DTYPES.into_iter().flat_map(of)
         }) {
-            let kernel = resized(photograph((height, width), channels, dtype, layout));
+            let kernel = with_resize(photograph((height, width), channels, dtype, layout));
             let (views, len) = images(&sizes, channels);
             let table = ResizeTable::of(height, width, &views, &mut weights)?;
             let input = noise(count as u64, len);
@@ -238,9 +238,9 @@ fn one<D: CheckedDevice>(
     let mut expected = vec![0; len];
     kernel.run(rows, input, table, &mut expected)?;
 
-    let from = filled(device, queue, input)?;
+    let from = memory_with_bytes(device, queue, input)?;
     // Old contents must not match the expected bytes by chance.
-    let to = filled(device, queue, &noise(1 << 40, len))?;
+    let to = memory_with_bytes(device, queue, &noise(1 << 40, len))?;
     let position = table
         .map(|table| device.memory(table.bytes().len()))
         .transpose()?;

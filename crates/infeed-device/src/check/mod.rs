@@ -5,9 +5,9 @@
 //! reported immediately, so that a later check that hangs or crashes loses nothing. Nothing here
 //! panics, and a failed check does not stop the others.
 
+mod batch_decoding;
 mod bytes;
 mod checked_device;
-mod decoded;
 mod findings;
 mod groups;
 mod jpeg;

@@ -8,7 +8,7 @@ use infeed_raw::slab::Slab;
 
 use super::checked_device::CheckedDevice;
 use super::findings::{CheckFailure, Figure, Figures, wrong};
-use super::jpeg::{cut, finish, jpeg, positions, scanned};
+use super::jpeg::{cut, finish, jpeg, positions, scan_all};
 use super::stress::BusyStream;
 use crate::DeviceError;
 use crate::jpeg::{ImagePosition, ScannedJpeg};
@@ -41,7 +41,7 @@ impl<D: CheckedDevice> OverwriteTest<'_, D> {
         let decoding = self
             .device
             .decode(queue, decoder, jpegs, to, &self.positions)?;
-        if let Some(rejected) = decoding.rejected().first() {
+        if let Some(rejected) = decoding.rejected_files().first() {
             return Err(wrong(format!("row {}: {}", rejected.row, rejected.why)));
         }
         Ok(())
@@ -102,7 +102,7 @@ pub(super) fn ordering<D: CheckedDevice>(
     let (positions, len) = positions((0..FILES).map(|_| SIZE));
     let batch = |key: u64| {
         let files = (0..FILES as u64).map(|n| jpeg(key + n, SIZE, Subsampling::Quarter));
-        scanned(&files.collect::<Result<Vec<_>, _>>()?)
+        scan_all(&files.collect::<Result<Vec<_>, _>>()?)
     };
     let (old, new) = (batch(100)?, batch(200)?);
     let reader = device.stream()?;
@@ -114,7 +114,7 @@ pub(super) fn ordering<D: CheckedDevice>(
         busy: BusyStream::new(device, reader)?,
         copy: device.memory(len)?,
         // The bytes between the positions are copied, too.
-        to: zeroed(device, reader, to, len)?,
+        to: fill_zeros(device, reader, to, len)?,
         positions,
         len,
     };
@@ -148,7 +148,7 @@ pub(super) fn ordering<D: CheckedDevice>(
 }
 
 /// Allocates memory filled with zeros.
-fn zeroed<D: CheckedDevice>(
+fn fill_zeros<D: CheckedDevice>(
     device: &D,
     queue: D::Queue,
     memory: Arc<D::Memory>,

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::bytes::filled;
+use super::bytes::memory_with_bytes;
 use super::checked_device::CheckedDevice;
 use super::plan::Effort;
-use crate::timing::timed;
+use crate::timing::time_commands;
 use crate::{Device, DeviceError};
 
 /// Maximum number of runs measured together.
@@ -72,7 +72,7 @@ impl Pace {
     }
 
     /// Returns the time of one run on the device's clock. `enqueue` receives the number of the run.
-    pub(super) fn each_enqueued<D: CheckedDevice>(
+    pub(super) fn time_runs<D: CheckedDevice>(
         self,
         device: &D,
         queue: D::Queue,
@@ -80,7 +80,7 @@ impl Pace {
     ) -> Result<Duration, DeviceError> {
         let mut run = 0;
         self.each(|times| {
-            timed(device, queue, || {
+            time_commands(device, queue, || {
                 for _ in 0..times {
                     enqueue(run)?;
                     run += 1;
@@ -109,7 +109,12 @@ impl<D: CheckedDevice> Rotation<D> {
         output_bytes: usize,
     ) -> Result<Rotation<D>, DeviceError> {
         let count = pace.buffers(input.len() + output_bytes);
-        let pair = |_| Ok((filled(device, queue, input)?, device.memory(output_bytes)?));
+        let pair = |_| {
+            Ok((
+                memory_with_bytes(device, queue, input)?,
+                device.memory(output_bytes)?,
+            ))
+        };
         Ok(Rotation {
             pairs: (0..count).map(pair).collect::<Result<_, DeviceError>>()?,
         })

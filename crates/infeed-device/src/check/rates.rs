@@ -8,13 +8,13 @@ use infeed_raw::kernel::{Bilinear, Integer, Kernel, ResizeTable, Table};
 use infeed_raw::simd::{Dtype, Layout};
 use infeed_raw::slab::Slab;
 
-use super::bytes::{filled, noise};
+use super::bytes::{memory_with_bytes, noise};
 use super::checked_device::CheckedDevice;
 use super::findings::{CheckFailure, Figure, Figures, wrong};
-use super::kernels::{DTYPES, LAYOUTS, images, photograph, resized};
+use super::kernels::{DTYPES, LAYOUTS, images, photograph, with_resize};
 use super::pace::{Pace, Rotation};
 use super::plan::Effort;
-use crate::timing::{batch_times, timed};
+use crate::timing::{batch_times, time_commands};
 use crate::{DeviceError, HostSource, Ring, RingSettings, Route};
 use infeed_core::batch::{Array, Batch, Column, ColumnKind, ColumnSpec, Values};
 use infeed_core::sample::DType;
@@ -36,7 +36,7 @@ fn sizes(effort: Effort) -> &'static [usize] {
 }
 
 /// Most copies in flight; at the limit, the check waits for the oldest.
-const UNDER_WAY: usize = 64;
+const MAX_IN_FLIGHT: usize = 64;
 
 /// Times copies to the device, to the host and on the device, from pinned and from pageable memory.
 pub(super) fn copies<D: CheckedDevice>(
@@ -56,16 +56,16 @@ pub(super) fn copies<D: CheckedDevice>(
                 device.pin(&mut slab)?;
             }
             let slab = Arc::new(slab);
-            let mut under_way = VecDeque::new();
-            let one = pace.each_enqueued(device, queue, |_| {
-                if under_way.len() == UNDER_WAY {
-                    under_way.pop_front();
+            let mut in_flight = VecDeque::new();
+            let one = pace.time_runs(device, queue, |_| {
+                if in_flight.len() == MAX_IN_FLIGHT {
+                    in_flight.pop_front();
                 }
                 let source = Arc::clone(&slab) as HostSource;
-                under_way.push_back(device.copy(queue, source, bytes, &here, 0)?);
+                in_flight.push_back(device.copy(queue, source, bytes, &here, 0)?);
                 Ok(())
             })?;
-            drop(under_way);
+            drop(in_flight);
             figures.push(figure(
                 format!("copy/to=device/memory={kind}/bytes={bytes}"),
                 rate(bytes, one),
@@ -93,7 +93,7 @@ pub(super) fn copies<D: CheckedDevice>(
             }
         }
         let buffers = Rotation::new(device, queue, pace, &vec![1; bytes], bytes)?;
-        let one = pace.each_enqueued(device, queue, |run| {
+        let one = pace.time_runs(device, queue, |run| {
             let (from, to) = buffers.at(run);
             device.copy_within(queue, from, to, bytes)
         })?;
@@ -158,7 +158,7 @@ pub(super) fn kernels<D: CheckedDevice>(
             return Err(wrong(format!("{name}: its size overflows")));
         };
         let buffers = Rotation::new(device, queue, pace, &noise(5, from_bytes), to_bytes)?;
-        let one = pace.each_enqueued(device, queue, |run| {
+        let one = pace.time_runs(device, queue, |run| {
             let (from, to) = buffers.at(run);
             device.launch(queue, kernel, *rows, from, None, to)
         })?;
@@ -211,12 +211,12 @@ fn resizes<D: CheckedDevice>(
     let table = Some((Table::Resize(&table), &position));
     let input = noise(6, from_bytes);
     for (dtype, layout) in variants() {
-        let kernel = resized(photograph((side, side), 3, dtype, layout));
+        let kernel = with_resize(photograph((side, side), 3, dtype, layout));
         let to_bytes = kernel
             .output_bytes(rows)
             .ok_or_else(|| wrong("the size of a batch overflows"))?;
         let buffers = Rotation::new(device, queue, pace, &input, to_bytes)?;
-        let one = pace.each_enqueued(device, queue, |run| {
+        let one = pace.time_runs(device, queue, |run| {
             let (from, to) = buffers.at(run);
             device.launch(queue, &kernel, rows, from, table, to)
         })?;
@@ -249,12 +249,12 @@ fn as_bytes_or_floats<D: CheckedDevice>(
         device.pin(&mut slab)?;
         let source: HostSource = Arc::new(slab);
         let to = if floats { &output } else { &staging };
-        let mut under_way = VecDeque::new();
-        let one = pace.each_enqueued(device, queue, |_| {
-            if under_way.len() == UNDER_WAY {
-                under_way.pop_front();
+        let mut in_flight = VecDeque::new();
+        let one = pace.time_runs(device, queue, |_| {
+            if in_flight.len() == MAX_IN_FLIGHT {
+                in_flight.pop_front();
             }
-            under_way.push_back(device.copy(queue, Arc::clone(&source), bytes, to, 0)?);
+            in_flight.push_back(device.copy(queue, Arc::clone(&source), bytes, to, 0)?);
             if !floats {
                 device.launch(queue, &kernel, rows, &staging, None, &output)?;
             }
@@ -401,7 +401,7 @@ pub(super) fn own_times<D: CheckedDevice>(
         )));
     }
     let us = |time: Duration, times: u64| time.as_secs_f64() * 1e6 / times as f64;
-    let mut said = Vec::new();
+    let mut notes = Vec::new();
     for (what, alone, reported) in [
         (
             "copying",
@@ -425,12 +425,12 @@ pub(super) fn own_times<D: CheckedDevice>(
             reported,
             "us",
         ));
-        said.push(format!("{what} {reported:.1} us, alone {alone:.1} us"));
+        notes.push(format!("{what} {reported:.1} us, alone {alone:.1} us"));
         if reported < 0.8 * alone {
-            return Err(wrong(said.join("; ")));
+            return Err(wrong(notes.join("; ")));
         }
     }
-    Ok(said.join("; "))
+    Ok(notes.join("; "))
 }
 
 /// Injects a delay between a consumer's request and the batch. The measured gap must be at least
@@ -446,20 +446,20 @@ pub(super) fn gap<D: CheckedDevice>(
     ring.send(batch.clone())?.hand_over(None)?.synchronize()?;
 
     let bytes = D::BUSY_BYTES;
-    let from = filled(device, other, &noise(9, bytes))?;
+    let from = memory_with_bytes(device, other, &noise(9, bytes))?;
     let to = device.memory(bytes)?;
     let once = || device.copy_within(other, &from, &to, bytes);
     once()?;
-    let each = timed(device, other, once)?.max(Duration::from_nanos(100));
+    let each = time_commands(device, other, once)?.max(Duration::from_nanos(100));
     let times = (DELAY.as_nanos() / each.as_nanos()).clamp(1, 10_000);
     let begun = Instant::now();
-    let asked = ring.ask(consumer)?;
+    let request = ring.ask(consumer)?;
     // The gap begins before the delay.
     let has_begun = device.event(false)?;
     device.record(&has_begun, consumer)?;
     device.synchronize(&has_begun)?;
-    let delay = timed(device, other, || (0..times).try_for_each(|_| once()))?;
-    let late = ring.send(batch)?.hand_over(Some(asked))?;
+    let delay = time_commands(device, other, || (0..times).try_for_each(|_| once()))?;
+    let late = ring.send(batch)?.hand_over(Some(request))?;
     late.ready_on(consumer)?;
     late.synchronize()?;
     let elapsed = begun.elapsed();

@@ -10,11 +10,11 @@ use infeed_raw::kernel::Kernel;
 use infeed_raw::simd::{Dtype, Layout};
 use infeed_raw::slab::Slab;
 
-use super::bytes::{filled, noise};
+use super::bytes::{memory_with_bytes, noise};
 use super::checked_device::CheckedDevice;
 use super::findings::{CheckFailure, wrong};
 use super::kernels::photograph;
-use crate::timing::timed;
+use crate::timing::time_commands;
 use crate::{DeviceError, Ring, RingSettings, Route};
 use infeed_core::batch::{Array, Batch, Column, ColumnKind, ColumnSpec, Values};
 use infeed_core::random;
@@ -44,13 +44,13 @@ pub(super) struct BusyStream<D: CheckedDevice> {
 impl<D: CheckedDevice> BusyStream<D> {
     pub(super) fn new(device: &D, queue: D::Queue) -> Result<BusyStream<D>, DeviceError> {
         let mut busy = BusyStream {
-            from: filled(device, queue, &noise(0, D::BUSY_BYTES))?,
+            from: memory_with_bytes(device, queue, &noise(0, D::BUSY_BYTES))?,
             to: device.memory(D::BUSY_BYTES)?,
             most: 0,
         };
         busy.on(device, queue, 1)?;
         const TIMES: u64 = 8;
-        let taken = timed(device, queue, || busy.on(device, queue, TIMES))?;
+        let taken = time_commands(device, queue, || busy.on(device, queue, TIMES))?;
         let most = D::LATE.as_secs_f64() / (taken.as_secs_f64() / TIMES as f64).max(1e-7);
         busy.most = most.clamp(2.0, 2000.0) as u64;
         Ok(busy)
@@ -96,7 +96,7 @@ fn image_of(step: u64) -> Vec<u8> {
 }
 
 /// Returns the expected image of a step on the device.
-fn expanded(kernel: &Kernel, step: u64) -> Result<Vec<u8>, CheckFailure> {
+fn expected_image(kernel: &Kernel, step: u64) -> Result<Vec<u8>, CheckFailure> {
     let mut output = vec![0; kernel.output_bytes(ROWS).unwrap_or_default()];
     kernel.run(ROWS, &image_of(step), None, &mut output)?;
     Ok(output)
@@ -110,7 +110,7 @@ fn batch_of(kernel: &Kernel, step: u64) -> Result<(usize, Batch), CheckFailure> 
     let image = match layout {
         0 => array(&image_of(step), vec![ROWS, SIDE, SIDE, 3], DType::UInt8)?,
         _ => {
-            let whole = expanded(kernel, step)?;
+            let whole = expected_image(kernel, step)?;
             array(&whole, vec![ROWS, 3, SIDE, SIDE], DType::BFloat16)?
         }
     };
@@ -163,7 +163,7 @@ fn stress<D: CheckedDevice>(
     // A separate stream, so that a comparison does not wait for the consumer's later commands.
     let reader = device.stream()?;
     let compared = |taken: &ConsumerCopy<D>| -> Result<u64, CheckFailure> {
-        let expected = expanded(&kernel, taken.step)?;
+        let expected = expected_image(&kernel, taken.step)?;
         device.wait(reader, &taken.done)?;
         let image = device.fetch(reader, &taken.image, Slab::zeroed(1, image_bytes)?)?;
         let label = device.fetch(reader, &taken.label, Slab::zeroed(1, label_bytes)?)?;

@@ -9,7 +9,7 @@ use infeed_core::sample::DType;
 
 use super::decoding::UndecodedRows;
 use super::gaps::TimedRequest;
-use super::shared::SlotHandle;
+use super::ring_state::SlotHandle;
 use super::sync::Arc;
 
 /// A batch without its device memory.
@@ -67,8 +67,8 @@ impl<D: Device> SentBatch<D> {
     /// # Errors
     ///
     /// [`Error::Forked`]; [`Error::Device`] if the device failed.
-    pub fn undecoded(&self) -> Result<Vec<u64>, Error> {
-        let shared = self.held.shared();
+    pub fn undecoded_records(&self) -> Result<Vec<u64>, Error> {
+        let shared = self.held.ring_state();
         shared.check()?;
         if !self.undecoded_rows.are_settled() {
             shared.or_fail(shared.device.synchronize(&self.copied))?;
@@ -85,16 +85,16 @@ impl<D: Device> SentBatch<D> {
     /// # Errors
     ///
     /// [`Error::Forked`]; [`Error::Device`] if the device failed.
-    pub fn hand_over(mut self, asked: Option<TimedRequest<D>>) -> Result<DeviceBatch<D>, Error> {
-        let shared = self.held.shared();
+    pub fn hand_over(mut self, request: Option<TimedRequest<D>>) -> Result<DeviceBatch<D>, Error> {
+        let shared = self.held.ring_state();
         shared.check()?;
         shared.settle();
-        let is_asked = asked.is_some();
-        if let Some(asked) = asked {
+        let is_requested = request.is_some();
+        if let Some(request) = request {
             let step = (self.content.epoch, self.content.step);
-            shared.given(asked, &self.held, step)?;
+            shared.measure_request(request, &self.held, step)?;
         }
-        self.held.hand_over(is_asked);
+        self.held.hand_over(is_requested);
         Ok(DeviceBatch {
             held: Arc::new(self.held),
             content: Arc::new(self.content),
@@ -114,7 +114,7 @@ pub struct DeviceBatch<D: Device> {
 impl<D: Device> DeviceBatch<D> {
     /// Returns the device of the batch.
     pub fn device(&self) -> &D {
-        &self.held.shared().device
+        &self.held.ring_state().device
     }
 
     /// Returns the names of the columns, in field order.
@@ -170,7 +170,7 @@ impl<D: Device> DeviceBatch<D> {
     ///
     /// [`Error::Forked`]; [`Error::Device`] if the device failed.
     pub fn array(&self, name: &str) -> Result<Option<DeviceArray<D>>, Error> {
-        self.held.shared().check()?;
+        self.held.ring_state().check()?;
         let Some(ColumnData::Device { at, shape, dtype }) = self.part(name) else {
             return Ok(None);
         };
@@ -226,7 +226,7 @@ impl<D: Device> DeviceBatch<D> {
         queue: D::Queue,
         targets: &[(&str, &StdArc<D::Memory>)],
     ) -> Result<(), Error> {
-        let device = &self.held.shared().device;
+        let device = &self.held.ring_state().device;
         let mut copies = Vec::with_capacity(targets.len());
         for (name, to) in targets {
             let Some(array) = self.array(name)? else {
@@ -248,7 +248,7 @@ impl<D: Device> DeviceBatch<D> {
         self.ready_on(queue)?;
         for (array, to) in &copies {
             let copied = device.copy_within(queue, &array.memory, to, array.bytes());
-            self.held.shared().or_fail(copied)?;
+            self.held.ring_state().or_fail(copied)?;
         }
         Ok(())
     }
@@ -293,7 +293,7 @@ impl<D: Device> Clone for DeviceArray<D> {
 impl<D: Device> DeviceArray<D> {
     /// Returns the device of the array.
     pub fn device(&self) -> &D {
-        &self.held.shared().device
+        &self.held.ring_state().device
     }
 
     /// Returns the memory that holds the array from its first byte on. It may be longer than the

@@ -6,7 +6,7 @@ use crate::Device;
 use infeed_core::error::Error;
 
 use super::device_ring::Ring;
-use super::shared::Slot;
+use super::ring_state::Slot;
 use super::sync::{self, Arc};
 
 impl<D: Device> Ring<D> {

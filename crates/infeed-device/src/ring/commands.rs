@@ -14,8 +14,8 @@ use infeed_core::error::Error;
 
 use super::decoding::{TransferTotals, UndecodedRows};
 use super::device_ring::Ring;
+use super::ring_state::Slot;
 use super::route::{ImageTable, Route};
-use super::shared::Slot;
 use super::sync::{self, Arc};
 use super::times::TimingMarks;
 
@@ -35,14 +35,14 @@ pub(super) struct EnqueuedBatch<D: Device> {
 
 impl<D: Device> Ring<D> {
     /// Pairs each array with its route and its table of images.
-    pub(super) fn loads<'a>(
+    pub(super) fn uploads<'a>(
         &self,
         routes: &'a [Route],
         arrays: &'a [(usize, Array)],
         rows: usize,
     ) -> Result<Vec<ColumnUpload<'a>>, Error> {
         let mut weights = sync::lock(&self.weights);
-        let load = |(route, array): &'a (usize, Array)| {
+        let upload = |(route, array): &'a (usize, Array)| {
             let route = &routes[*route];
             let image_table = route.image_table(array, rows, &mut weights)?;
             if matches!(image_table, ImageTable::Staged(_)) && self.decoders.is_none() {
@@ -55,13 +55,13 @@ impl<D: Device> Ring<D> {
                 image_table,
             })
         };
-        arrays.iter().map(load).collect()
+        arrays.iter().map(upload).collect()
     }
 
     /// Enqueues the copies and kernels of a batch, ordered after all earlier uses of the slot.
     pub(super) fn enqueue(
         &self,
-        loads: &[ColumnUpload<'_>],
+        uploads: &[ColumnUpload<'_>],
         slot: &mut Slot<D>,
         rows: usize,
         is_timed: bool,
@@ -99,12 +99,12 @@ impl<D: Device> Ring<D> {
         };
         // Consumers may still read the outputs that copies write. Kernels wait for consumers in
         // their own stream, so copies do not wait for a long step on their behalf.
-        if loads.iter().any(|load| load.route.is_copied()) {
+        if uploads.iter().any(|upload| upload.route.is_copied()) {
             releases(self.copies)?;
         }
-        let has_files = |load: &ColumnUpload<'_>| matches!(&load.image_table, ImageTable::Staged(s) if !s.files.is_empty());
+        let has_files = |upload: &ColumnUpload<'_>| matches!(&upload.image_table, ImageTable::Staged(s) if !s.files.is_empty());
         if let Some(before) = &slot.ready
-            && loads.iter().any(has_files)
+            && uploads.iter().any(has_files)
             && !self.is_omitted(OmittedWait::Staging)
         {
             // Decoders write as soon as they are called, so only a wait on the host helps.
@@ -112,21 +112,21 @@ impl<D: Device> Ring<D> {
         }
         let begun = begin(self.copies)?;
         let (mut sums, mut undecoded_rows) = (TransferTotals::default(), UndecodedRows::default());
-        for (load, column) in loads.iter().zip(&slot.columns) {
+        for (upload, column) in uploads.iter().zip(&slot.columns) {
             if let (ImageTable::Staged(staged), Some(decoders), Some(to)) =
-                (&load.image_table, &self.decoders, &column.staging)
+                (&upload.image_table, &self.decoders, &column.staging)
             {
-                let (on, from) = ((device, self.copies), (load.array, staged));
+                let (on, from) = ((device, self.copies), (upload.array, staged));
                 let mut decoders = sync::lock(decoders);
                 sums.add(decoders.send(on, from, to, &mut undecoded_rows, transfers)?);
                 continue;
             }
-            let bytes = load.array.bytes().len();
+            let bytes = upload.array.bytes().len();
             let to = match &column.staging {
-                Some(staging) if load.route.has_kernel() => staging,
+                Some(staging) if upload.route.has_kernel() => staging,
                 _ => &column.output,
             };
-            let from: HostSource = std::sync::Arc::new(load.array.clone());
+            let from: HostSource = std::sync::Arc::new(upload.array.clone());
             if bytes > 0 {
                 transfers.push(device.copy(self.copies, from, bytes, to, 0)?);
                 sums.add(TransferTotals::one(bytes));
@@ -137,7 +137,7 @@ impl<D: Device> Ring<D> {
         device.record(&copied, self.copies)?;
         let kernels = self
             .kernels
-            .filter(|_| loads.iter().any(|load| load.route.has_kernel()));
+            .filter(|_| uploads.iter().any(|upload| upload.route.has_kernel()));
         let (ready, expanding) = match kernels {
             // The event after the copies is also the batch's `ready` event.
             None => (Arc::clone(&copied), None),
@@ -148,13 +148,13 @@ impl<D: Device> Ring<D> {
                 }
                 releases(kernels)?;
                 let begun = begin(kernels)?;
-                for (load, column) in loads.iter().zip(&slot.columns) {
+                for (upload, column) in uploads.iter().zip(&slot.columns) {
                     let (Some(kernel), Some(staging), true) =
-                        (load.route.kernel(), &column.staging, rows > 0)
+                        (upload.route.kernel(), &column.staging, rows > 0)
                     else {
                         continue;
                     };
-                    let table = load
+                    let table = upload
                         .image_table
                         .table()
                         .map(Table::from)
@@ -169,7 +169,7 @@ impl<D: Device> Ring<D> {
             }
         };
         if let Some(begun) = begun {
-            sync::lock(&shared.times).sent(TimingMarks {
+            sync::lock(&shared.times).push(TimingMarks {
                 copies: (begun, Arc::clone(&copied)),
                 kernels: expanding,
                 bytes: copied_bytes,

@@ -12,8 +12,8 @@ use infeed_core::error::Error;
 
 use super::decoding::{RingDecoders, TransferTotals};
 use super::gaps::Gap;
+use super::ring_state::RingState;
 use super::route::{self, Route};
-use super::shared::RingState;
 use super::slots::Slots;
 use super::stats::RingStats;
 use super::sync::{self, Arc, Mutex};

@@ -270,7 +270,7 @@ mod tests {
         }
     }
 
-    fn staged(rows: usize, bytes: &[u8]) -> Result<StagingLayout, KernelError> {
+    fn stage(rows: usize, bytes: &[u8]) -> Result<StagingLayout, KernelError> {
         StagingLayout::of(&kernel(3), rows, bytes, &mut Bilinear::new())
     }
 
@@ -321,7 +321,7 @@ mod tests {
             };
             let (bytes, cuts) = batch(key, rows, one_in);
 
-            let staged = staged(rows, &bytes).expect("images");
+            let staged = stage(rows, &bytes).expect("images");
 
             let positions: Vec<ImagePosition> =
                 staged.files.iter().map(|file| file.position).collect();
@@ -388,7 +388,7 @@ mod tests {
         let (whole, cuts) = batch(3, 6, 3);
         let row = cuts.iter().position(Option::is_some).expect("a file");
         let row_bytes = whole.len() / 6;
-        assert!(staged(6, &whole).is_ok());
+        assert!(stage(6, &whole).is_ok());
         // Header words: height, width, flags, bytes; first line and column; height, width,
         // subsampling of the image.
         let wrong: [(usize, &[u32]); 9] = [
@@ -406,12 +406,12 @@ mod tests {
             for value in values {
                 let mut bytes = whole.clone();
                 bytes[row * row_bytes + 4 * word..][..4].copy_from_slice(&value.to_ne_bytes());
-                assert!(staged(6, &bytes).is_err(), "{word}: {value}");
+                assert!(stage(6, &bytes).is_err(), "{word}: {value}");
             }
         }
         let gray = StagingLayout::of(&kernel(1), 6, &whole, &mut Bilinear::new());
         assert!(gray.is_err(), "a device decodes to three channels");
-        assert!(staged(6, &whole[..6 * 20]).is_err());
+        assert!(stage(6, &whole[..6 * 20]).is_err());
     }
 
     #[test]

@@ -62,7 +62,7 @@ struct PendingGap<D: Device> {
     /// None if the batch was ready in time.
     marks: Option<GapMarks<D>>,
     /// Epoch and step, if the consumer requested the batch.
-    asked: Option<(u64, u64)>,
+    request: Option<(u64, u64)>,
 }
 
 #[derive(Debug)]
@@ -85,24 +85,24 @@ impl<D: Device> Gaps<D> {
 
     /// Adds a timed batch. `asked` is its epoch and step if the consumer requested it, and None if
     /// a stream used it without a request.
-    pub(super) fn timed(
+    pub(super) fn add_timed(
         &mut self,
         from: Arc<D::Event>,
         ready: Arc<D::Event>,
-        asked: Option<(u64, u64)>,
+        request: Option<(u64, u64)>,
     ) {
         let marks = Some((from, ready));
-        self.push(PendingGap { marks, asked });
+        self.push(PendingGap { marks, request });
     }
 
     /// Adds a batch that was ready in time.
-    pub(super) fn none(&mut self, asked: Option<(u64, u64)>) {
+    pub(super) fn add_ready(&mut self, request: Option<(u64, u64)>) {
         let marks = None;
-        self.push(PendingGap { marks, asked });
+        self.push(PendingGap { marks, request });
     }
 
     /// Adds a batch without a request that the host waited for.
-    pub(super) fn awaited(&mut self, waited: Duration) {
+    pub(super) fn add_host_wait(&mut self, waited: Duration) {
         self.late.add(waited);
     }
 
@@ -129,9 +129,9 @@ impl<D: Device> Gaps<D> {
                     device.elapsed(from, ready)?
                 }
             };
-            let asked = first.asked;
+            let request = first.request;
             self.pending.pop_front();
-            let Some((epoch, step)) = asked else {
+            let Some((epoch, step)) = request else {
                 self.late.add(waited);
                 continue;
             };

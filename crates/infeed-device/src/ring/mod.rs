@@ -15,7 +15,7 @@ mod sampling;
 
 mod times;
 
-mod shared;
+mod ring_state;
 
 pub mod crops;
 

@@ -133,7 +133,7 @@ impl Route {
         Error::config(format!("device, field `{}`", self.host.name), problem)
     }
 
-    fn fixed<'a>(&self, column: &'a ColumnSpec) -> Result<(DType, &'a [usize]), Error> {
+    fn fixed_shape<'a>(&self, column: &'a ColumnSpec) -> Result<(DType, &'a [usize]), Error> {
         match &column.kind {
             ColumnKind::Fixed { dtype, shape } => Ok((*dtype, shape)),
             _ => Err(self.wrong(
@@ -145,7 +145,7 @@ impl Route {
     /// Returns the device memory for `rows` rows.
     pub(super) fn bytes(&self, rows: usize) -> Result<ColumnBytes, Error> {
         let of = |column: &ColumnSpec| -> Result<usize, Error> {
-            let (dtype, shape) = self.fixed(column)?;
+            let (dtype, shape) = self.fixed_shape(column)?;
             let mut lengths = shape.iter().copied().chain([rows]);
             let product = lengths.try_fold(dtype.bytes(), usize::checked_mul);
             product.ok_or_else(|| self.wrong("the size of a batch overflows"))
@@ -198,7 +198,7 @@ impl Route {
         }
         if let Upload::Resize(kernel) | Upload::Decode(kernel) = &self.upload {
             let rows_are_bytes =
-                matches!(self.fixed(&self.host)?, (DType::UInt8, shape) if shape.len() == 1);
+                matches!(self.fixed_shape(&self.host)?, (DType::UInt8, shape) if shape.len() == 1);
             if !rows_are_bytes || kernel.output_bytes(rows.max(1)) != Some(bytes.output) {
                 let problem = format!("its types and shapes are not those of {kernel:?}");
                 return Err(self.wrong(problem));
@@ -212,7 +212,7 @@ impl Route {
 
     /// Checks that an array is of this column and has `rows` rows.
     fn takes(&self, array: &Array, rows: usize) -> Result<(), Error> {
-        let (dtype, shape) = self.fixed(&self.host)?;
+        let (dtype, shape) = self.fixed_shape(&self.host)?;
         if array.dtype() == dtype && array.shape().split_first() == Some((&rows, shape)) {
             return Ok(());
         }
@@ -243,7 +243,7 @@ impl Route {
 
     /// Returns the type and shape of the consumer's array for `rows` rows.
     fn arrives(&self, at: usize, rows: usize) -> Result<ColumnData, Error> {
-        let (dtype, shape) = self.fixed(&self.device)?;
+        let (dtype, shape) = self.fixed_shape(&self.device)?;
         let shape = std::iter::once(rows).chain(shape.iter().copied()).collect();
         Ok(ColumnData::Device { at, shape, dtype })
     }

@@ -11,8 +11,8 @@ use super::batch::SentBatch;
 use super::commands::{ColumnUpload, EnqueuedBatch};
 use super::device_ring::{ALL, Ring};
 use super::gaps::TimedRequest;
+use super::ring_state::{BatchCopies, LostSlot, Slot, SlotHandle};
 use super::route::{self, ImageTable, Route};
-use super::shared::{BatchCopies, LostSlot, Slot, SlotHandle};
 use super::slots::roomy;
 use super::sync::{self, Arc};
 
@@ -61,19 +61,19 @@ impl<D: Device> Ring<D> {
         };
         let rows = batch.rows();
         let sorted = route::sort_columns(routes, batch)?;
-        let loads = self.loads(routes, &sorted.arrays, rows)?;
+        let uploads = self.uploads(routes, &sorted.arrays, rows)?;
         let _turn = sync::lock(&self.sending);
         let (held, enqueued) = self.shared.device.with_current(|| {
             self.shared.poll()?;
             self.shared.limit_copies(self.settings.slots)?;
-            let needed = self.needed(routes, &loads, rows)?;
+            let needed = self.needed_bytes(routes, &uploads, rows)?;
             // Every step is timed while the loader compares layouts.
             let kept = self.kept.load(Ordering::Relaxed);
             let is_trial = kept == ALL && self.layouts.len() > 1;
             let ahead = self.shared.slots.counts().ahead;
             let is_timed = sync::lock(&self.shared.sampling).send(ahead) || is_trial;
             let slot = self.slot(&needed, kept == layout)?;
-            self.fill(&loads, slot, rows, is_timed)
+            self.fill(&uploads, slot, rows, is_timed)
         })?;
         Ok(SentBatch {
             held,
@@ -87,9 +87,13 @@ impl<D: Device> Ring<D> {
     /// waiting kernels would slow down the consumers' own kernels. With several slots, the
     /// consumers have other batches in the meantime. If the wait times out, the kernels wait on the
     /// device.
-    fn wait_for_consumers(&self, loads: &[ColumnUpload<'_>], slot: &Slot<D>) -> Result<(), Error> {
+    fn wait_for_consumers(
+        &self,
+        uploads: &[ColumnUpload<'_>],
+        slot: &Slot<D>,
+    ) -> Result<(), Error> {
         let shared = &self.shared;
-        let has_kernels = loads.iter().any(|load| load.route.has_kernel());
+        let has_kernels = uploads.iter().any(|upload| upload.route.has_kernel());
         if !has_kernels || self.settings.slots < 2 || !shared.device.is_slowed_by_waits() {
             return Ok(());
         }
@@ -111,18 +115,18 @@ impl<D: Device> Ring<D> {
     /// Enqueues a batch into a slot.
     fn fill(
         &self,
-        loads: &[ColumnUpload<'_>],
+        uploads: &[ColumnUpload<'_>],
         mut slot: Slot<D>,
         rows: usize,
         is_timed: bool,
     ) -> Result<(SlotHandle<D>, EnqueuedBatch<D>), Error> {
         let shared = &self.shared;
         let mut transfers = Vec::new();
-        if let Err(error) = self.wait_for_consumers(loads, &slot) {
+        if let Err(error) = self.wait_for_consumers(uploads, &slot) {
             shared.set_aside(LostSlot { slot, transfers }, true);
             return Err(error);
         }
-        match self.enqueue(loads, &mut slot, rows, is_timed, &mut transfers) {
+        match self.enqueue(uploads, &mut slot, rows, is_timed, &mut transfers) {
             Ok(enqueued) => {
                 let copied = Arc::clone(&enqueued.copied);
                 shared.track_copies(BatchCopies { copied, transfers });
@@ -161,20 +165,20 @@ impl<D: Device> Ring<D> {
     }
 
     /// Returns the bytes that a batch needs in a slot, for each column that goes to the device.
-    fn needed(
+    fn needed_bytes(
         &self,
         routes: &[Route],
-        loads: &[ColumnUpload<'_>],
+        uploads: &[ColumnUpload<'_>],
         rows: usize,
     ) -> Result<Vec<route::ColumnBytes>, Error> {
-        let mut needed = Vec::with_capacity(loads.len());
+        let mut needed = Vec::with_capacity(uploads.len());
         for route in routes {
             let mut bytes = route.bytes(rows.max(self.settings.rows))?;
             if bytes.output == 0 {
                 continue;
             }
             if let Some(ImageTable::Staged(staged)) =
-                loads.get(needed.len()).map(|load| &load.image_table)
+                uploads.get(needed.len()).map(|upload| &upload.image_table)
             {
                 bytes.staging = roomy(staged.bytes);
             }

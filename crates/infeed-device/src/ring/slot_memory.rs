@@ -6,8 +6,8 @@ use crate::{Device, DeviceError};
 use infeed_core::error::Error;
 
 use super::device_ring::Ring;
+use super::ring_state::{Slot, SlotColumn};
 use super::route;
-use super::shared::{Slot, SlotColumn};
 use super::slots::TakenSlot;
 use super::sync;
 
@@ -45,7 +45,7 @@ impl<D: Device> Ring<D> {
                     && let Err(error) = self.give_up(surplus)
                 {
                     shared.free(slot);
-                    shared.slots.gone(true);
+                    shared.slots.remove_slot(true);
                     return Err(error);
                 }
                 slot
@@ -70,13 +70,13 @@ impl<D: Device> Ring<D> {
         if let Err(fault) = shared.check() {
             // The slot was returned while this call waited, but the ring has failed since.
             shared.free(slot);
-            shared.slots.gone(true);
+            shared.slots.remove_slot(true);
             return Err(fault);
         }
         if trims {
             self.trim(&mut slot, needed);
         }
-        self.grown(slot, needed)
+        self.grow_slot(slot, needed)
     }
 
     /// Frees memory that a slot has for batches of another layout, unless a kernel may still read
@@ -108,12 +108,16 @@ impl<D: Device> Ring<D> {
             }
         }
         drop(slot);
-        shared.slots.gone(false);
+        shared.slots.remove_slot(false);
         Ok(())
     }
 
     /// Grows the memory of the slot to at least this size in every column.
-    fn grown(&self, mut slot: Slot<D>, needed: &[route::ColumnBytes]) -> Result<Slot<D>, Error> {
+    fn grow_slot(
+        &self,
+        mut slot: Slot<D>,
+        needed: &[route::ColumnBytes],
+    ) -> Result<Slot<D>, Error> {
         // Memory that is too small is freed, which may have to wait. That is acceptable, because a
         // batch larger than the settings is rare.
         let len = |memory: &StdArc<D::Memory>| self.shared.device.len(memory);
@@ -130,7 +134,7 @@ impl<D: Device> Ring<D> {
                 Ok(()) => self.shared.give_back(slot, true),
                 Err(_) => {
                     drop(slot);
-                    self.shared.slots.gone(true);
+                    self.shared.slots.remove_slot(true);
                 }
             }
             return Err(error);
@@ -139,7 +143,7 @@ impl<D: Device> Ring<D> {
         let Err(source) = made else { return Ok(slot) };
         // The next batch could not use a half-grown slot. No command uses its new memory yet.
         self.shared.free(slot);
-        self.shared.slots.gone(true);
+        self.shared.slots.remove_slot(true);
         let bytes = needed
             .iter()
             .map(|n| (n.staging + n.table + n.output) as u64);

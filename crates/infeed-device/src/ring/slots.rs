@@ -150,7 +150,7 @@ impl<T> Slots<T> {
     }
 
     /// Removes a slot that was freed or could not be made; `ahead` if it was never handed over.
-    pub(super) fn gone(&self, ahead: bool) {
+    pub(super) fn remove_slot(&self, ahead: bool) {
         let mut state = sync::lock(&self.state);
         state.counts.ahead -= usize::from(ahead);
         state.counts.made -= 1;

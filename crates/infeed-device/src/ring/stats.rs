@@ -51,7 +51,7 @@ impl RingStats {
             all.unpinned = all.unpinned.max(other.unpinned);
             all.gaps = longer(all.gaps, other.gaps);
             all.late = longer(all.late, other.late);
-            all.times = all.times.image_table(&other.times);
+            all.times = all.times.combine(&other.times);
         }
         Some(all)
     }

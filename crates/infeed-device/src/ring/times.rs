@@ -29,7 +29,7 @@ pub struct SentTimes {
 impl SentTimes {
     /// Combines the times of two rings that each have a part of every batch: adds the bytes, and
     /// takes the longer times.
-    pub(super) fn image_table(&self, other: &SentTimes) -> SentTimes {
+    pub(super) fn combine(&self, other: &SentTimes) -> SentTimes {
         SentTimes {
             batches: self.batches.min(other.batches),
             bytes: self.bytes + other.bytes,
@@ -66,7 +66,7 @@ impl<D: Device> CopyTimes<D> {
         }
     }
 
-    pub(super) fn sent(&mut self, marks: TimingMarks<D>) {
+    pub(super) fn push(&mut self, marks: TimingMarks<D>) {
         if self.pending.len() == KEPT {
             self.pending.pop_front();
         }

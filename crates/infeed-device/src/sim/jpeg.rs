@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use infeed_raw::jpeg::{JpegDecoder, JpegError, JpegTask};
 use infeed_raw::jpeg_batch::{ImagePosition, RejectedFile, Rejection, ScannedJpeg};
 
-use super::line::{CommandWork, lock};
 use super::memory::{self, SimMemory};
 use super::races::ViolationKind;
 use super::state::Faults;
+use super::stream_thread::{CommandWork, lock};
 use crate::jpeg::LateRejections;
 use infeed_codec::decode::{self, Limits};
 use infeed_core::sample::Size;
@@ -101,7 +101,7 @@ impl JpegBatch {
                     row,
                     position: *position,
                     jpeg: jpeg.clone(),
-                    enqueued_hash: memory::look(jpeg.bytes()),
+                    enqueued_hash: memory::sample_hash(jpeg.bytes()),
                 }),
                 Err(why) => rejected.push(RejectedFile { row, why }),
             }
@@ -110,7 +110,7 @@ impl JpegBatch {
     }
 
     /// Returns the number of bytes that cross the bus.
-    pub(super) fn encoded(&self) -> u64 {
+    pub(super) fn encoded_bytes(&self) -> u64 {
         let encoded = |file: &JpegFile| file.jpeg.bytes().len() as u64;
         self.0.iter().map(encoded).sum()
     }
@@ -135,7 +135,7 @@ impl JpegBatch {
         let (found, later) = (Arc::clone(found), Arc::clone(later));
         Box::new(move || {
             for file in self.0 {
-                if memory::look(file.jpeg.bytes()) != file.enqueued_hash {
+                if memory::sample_hash(file.jpeg.bytes()) != file.enqueued_hash {
                     let wrong = vec![(ViolationKind::HostChanged, None)];
                     found.add(stream, to.number, wrong);
                 }
@@ -222,7 +222,7 @@ mod tests {
         image.data
     }
 
-    fn scanned(files: &[Vec<u8>]) -> Vec<ScannedJpeg> {
+    fn scan_all(files: &[Vec<u8>]) -> Vec<ScannedJpeg> {
         let scan = |file: &Vec<u8>| ScannedJpeg::scan(Arc::new(file.clone()));
         files
             .iter()
@@ -230,7 +230,7 @@ mod tests {
             .collect()
     }
 
-    fn made(text: &str) -> (Sim, SimQueue, SimDecoder) {
+    fn open_sim(text: &str) -> (Sim, SimQueue, SimDecoder) {
         let sim = Sim::parse(text).expect("a device");
         let queue = sim.stream().expect("a stream");
         let decoder = sim.decoder(&Default::default()).expect("a decoder");
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn pixels_on_the_device_are_those_of_the_host() {
-        let (sim, queue, mut decoder) = made("sim:latency=0ns");
+        let (sim, queue, mut decoder) = open_sim("sim:latency=0ns");
         let (height, width) = (19, 37);
         let files: Vec<_> = SAMPLINGS
             .iter()
@@ -257,12 +257,12 @@ mod tests {
         let positions: Vec<_> = (0..files.len()).map(position).collect();
         let to = sim.memory(64 + files.len() * (image + 64)).expect("memory");
 
-        let decoding = sim.decode(queue, &mut decoder, &scanned(&files), &to, &positions);
+        let decoding = sim.decode(queue, &mut decoder, &scan_all(&files), &to, &positions);
         let decoding = decoding.expect("a batch");
         let all = sim.len(&to) - 64;
         let read = sim.read(queue, &to, all, Duration::ZERO);
         drop(read.expect("a read").bytes());
-        assert!(decoding.rejected().is_empty());
+        assert!(decoding.rejected_files().is_empty());
         drop(decoding);
 
         let seen = to.first(sim.len(&to));
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn files_that_cannot_be_decoded_are_named_and_the_others_are_decoded() {
-        let (sim, queue, mut decoder) = made("sim:latency=0ns");
+        let (sim, queue, mut decoder) = open_sim("sim:latency=0ns");
         let good = jpeg(2, 16, 16, Subsampling::Quarter);
         let mut progressive = good.clone();
         let frame = good.windows(2).position(|pair| pair == [0xFF, 0xC0]);
@@ -322,7 +322,7 @@ mod tests {
         sim.record(&done, queue).expect("a record");
         sim.synchronize(&done).expect("no fault");
 
-        let rejected = decoding.rejected();
+        let rejected = decoding.rejected_files();
         let rows: Vec<_> = rejected.iter().map(|rejected| rejected.row).collect();
         assert_eq!(rows, [1, 2, 3]);
         assert!(rejected[0].why.to_string().contains("several scans"));
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn a_file_that_was_scanned_is_not_scanned_again() {
-        let (sim, queue, mut decoder) = made("sim:latency=0ns");
+        let (sim, queue, mut decoder) = open_sim("sim:latency=0ns");
         let mut file = jpeg(6, 16, 16, Subsampling::Half);
         let scan = ScannedJpeg::scan(Arc::new(file.clone())).expect("a plain file");
         let frame = file.windows(2).position(|pair| pair == [0xFF, 0xC0]);
@@ -365,15 +365,19 @@ mod tests {
         sim.record(&done, queue).expect("a record");
         sim.synchronize(&done).expect("no fault");
 
-        assert!(decoding.rejected().is_empty(), "{:?}", decoding.rejected());
+        assert!(
+            decoding.rejected_files().is_empty(),
+            "{:?}",
+            decoding.rejected_files()
+        );
         assert!(to.first(768) == on_host(&file));
     }
 
     #[test]
     fn a_decoder_does_not_wait_for_its_stream() {
-        let (sim, queue, mut decoder) = made("sim:latency=0ns");
+        let (sim, queue, mut decoder) = open_sim("sim:latency=0ns");
         let other = sim.stream().expect("a stream");
-        let files = scanned(&[jpeg(7, 8, 8, Subsampling::Gray)]);
+        let files = scan_all(&[jpeg(7, 8, 8, Subsampling::Gray)]);
         let (to, positions) = (
             sim.memory(192).expect("memory"),
             [ImagePosition::dense(0, 8, 8)],
@@ -422,7 +426,7 @@ mod tests {
             ImagePosition::dense(1000, 16, 16),
         ];
 
-        let files = scanned(&[file.clone(), file]);
+        let files = scan_all(&[file.clone(), file]);
         let decoding = sim.decode(queue, &mut decoder, &files, &to, &positions);
         drop(decoding.expect("a batch"));
 
@@ -433,9 +437,9 @@ mod tests {
 
     #[test]
     fn reading_pixels_before_they_are_decoded_is_reported() {
-        let (sim, queue, mut decoder) = made("sim");
+        let (sim, queue, mut decoder) = open_sim("sim");
         let other = sim.stream().expect("a stream");
-        let files = scanned(&[jpeg(4, 8, 8, Subsampling::Gray)]);
+        let files = scan_all(&[jpeg(4, 8, 8, Subsampling::Gray)]);
         let (to, positions) = (
             sim.memory(192).expect("memory"),
             [ImagePosition::dense(0, 8, 8)],
@@ -452,8 +456,8 @@ mod tests {
 
     #[test]
     fn invalid_calls_are_rejected_and_the_device_stays_usable() {
-        let (sim, queue, mut decoder) = made("sim:latency=0ns");
-        let files = scanned(&[jpeg(5, 8, 8, Subsampling::Gray)]);
+        let (sim, queue, mut decoder) = open_sim("sim:latency=0ns");
+        let files = scan_all(&[jpeg(5, 8, 8, Subsampling::Gray)]);
         let to = sim.memory(192).expect("memory");
         for positions in [
             vec![],
@@ -466,13 +470,13 @@ mod tests {
                 "{positions:?}"
             );
         }
-        let (_, _, mut foreign) = made("sim");
+        let (_, _, mut foreign) = open_sim("sim");
         let positions = [ImagePosition::dense(0, 8, 8)];
         let rejected = sim.decode(queue, &mut foreign, &files, &to, &positions);
         assert!(matches!(rejected, Err(DeviceError::Failed { .. })));
 
         let decoding = sim.decode(queue, &mut decoder, &files, &to, &positions);
-        assert!(decoding.expect("a batch").rejected().is_empty());
+        assert!(decoding.expect("a batch").rejected_files().is_empty());
     }
 
     #[test]

@@ -10,9 +10,9 @@ use infeed_raw::host::HostBytes;
 use crate::HostSource;
 use infeed_core::random;
 
-use super::line::{StreamMark, lock};
 use super::races::{Access, AccessHistory, VectorClock, ViolationKind};
 use super::state::Faults;
+use super::stream_thread::{StreamMark, lock};
 
 /// Clock that times the enqueueing of commands.
 pub(super) enum Clock {
@@ -224,14 +224,14 @@ impl SimRead {
 }
 
 /// Most bytes of the host that are hashed to detect changes. A longer memory is sampled.
-const LOOKED_AT: usize = 4096;
+const MAX_HASHED: usize = 4096;
 
 /// Hashes the sampled bytes of the memory.
-pub(super) fn look(bytes: &[u8]) -> u64 {
-    if bytes.len() <= LOOKED_AT {
+pub(super) fn sample_hash(bytes: &[u8]) -> u64 {
+    if bytes.len() <= MAX_HASHED {
         return random::hash_bytes(bytes);
     }
-    let step = bytes.len().div_ceil(LOOKED_AT);
+    let step = bytes.len().div_ceil(MAX_HASHED);
     let some: Vec<u8> = bytes.iter().step_by(step).copied().collect();
     random::hash_bytes(&some)
 }

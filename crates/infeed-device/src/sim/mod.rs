@@ -16,11 +16,11 @@
 
 mod config;
 mod jpeg;
-mod line;
 mod memory;
-mod named;
+mod named_sim;
 mod races;
 mod state;
+mod stream_thread;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -46,9 +46,9 @@ pub use memory::{SimEvent, SimMemory, SimQueue, SimRead, SimTransfer};
 pub use races::{Violation, ViolationKind};
 
 use jpeg::JpegBatch;
-use line::{StreamMark, StreamTask, lock};
 use memory::{Clock, DeviceStore};
 use state::{Faults, SimState, StartedCommand, StreamUsage};
+use stream_thread::{StreamMark, StreamTask, lock};
 use table::DeviceTable;
 
 /// A simulated device. Clones share it. Dropping the last clone makes its threads run the remaining
@@ -215,7 +215,7 @@ impl Sim {
             match state.failures.get_mut(call) {
                 Some(0) => {
                     let reported = std::io::Error::other("it was made to");
-                    return Err(failed(call, Arc::new(reported)));
+                    return Err(failure(call, Arc::new(reported)));
                 }
                 Some(left) => *left -= 1,
                 None => {}
@@ -233,7 +233,7 @@ impl Sim {
             true => Ok(queue.stream),
             false => {
                 let what = "stream";
-                Err(failed("stream", Arc::new(WrongDevice { what })))
+                Err(failure("stream", Arc::new(WrongDevice { what })))
             }
         }
     }
@@ -340,7 +340,7 @@ struct StreamCaptured;
 #[error("the stream was destroyed; keep a stream until all batches used in it are dropped")]
 struct StreamDestroyed;
 
-fn failed(call: &'static str, source: Cause) -> DeviceError {
+fn failure(call: &'static str, source: Cause) -> DeviceError {
     DeviceError::Failed { call, source }
 }
 
@@ -387,7 +387,7 @@ impl Device for Sim {
             .used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         let none = |used: u64| DeviceError::OutOfMemory {
-            asked_bytes: bytes as u64,
+            requested_bytes: bytes as u64,
             free_bytes: limit.saturating_sub(used),
         };
         let used = taken.map_err(none)?;
@@ -419,7 +419,7 @@ impl Device for Sim {
             Clock::Own(_) => None,
         };
         let stream = state.add_stream(start);
-        let stream = stream.map_err(|error| failed("stream", Arc::new(error)))?;
+        let stream = stream.map_err(|error| failure("stream", Arc::new(error)))?;
         let device = self.inner.number;
         Ok(SimQueue { device, stream })
     }
@@ -442,7 +442,7 @@ impl Device for Sim {
         let stream = self.stream_for("a copy", queue)?;
         bounds("a copy", "the host's memory", bytes, (*from).as_ref().len())?;
         bounds("a copy", "the memory", at.saturating_add(bytes), to.len)?;
-        let looked = memory::look(&(*from).as_ref()[..bytes]);
+        let enqueued_hash = memory::sample_hash(&(*from).as_ref()[..bytes]);
         let mut state = lock(&self.inner.state);
         let begun = state.begin_copy(&self.inner.config, stream, self.now_ns(), bytes as u64);
         self.writes(&state, &begun, to, at..at + bytes);
@@ -450,7 +450,7 @@ impl Device for Sim {
         let (found, stream, end_ns) = (Arc::clone(&self.inner.found), begun.stream, begun.end_ns);
         let work = move || {
             let bytes = (*source).as_ref().get(..bytes).unwrap_or(&[]);
-            if memory::look(bytes) != looked {
+            if memory::sample_hash(bytes) != enqueued_hash {
                 let wrong = vec![(ViolationKind::HostChanged, None)];
                 found.add(stream, to.number, wrong);
             }
@@ -528,10 +528,10 @@ impl Device for Sim {
         }
         kernel
             .check(rows, reads, reported, writes)
-            .map_err(|error| failed("launch", Arc::new(error)))?;
+            .map_err(|error| failure("launch", Arc::new(error)))?;
         let sent = match table {
             Some((table, memory)) => {
-                Some(self.copy(queue, table.shared(), table_bytes, memory, 0)?)
+                Some(self.copy(queue, table.to_arc(), table_bytes, memory, 0)?)
             }
             None => None,
         };
@@ -558,7 +558,7 @@ impl Device for Sim {
                 })
             });
             if let Err(error) = ran {
-                found.fail(failed("launch", Arc::new(error)));
+                found.fail(failure("launch", Arc::new(error)));
             }
             // The copy precedes this command in the stream, so dropping it does not wait.
             drop(sent);
@@ -577,7 +577,7 @@ impl Device for Sim {
         };
         let engine = self.stream()?.stream;
         let made = SimDecoder::new(self.inner.number, engine, pixels_per_s);
-        made.map_err(|error| failed("decoder", Arc::new(error)))
+        made.map_err(|error| failure("decoder", Arc::new(error)))
     }
 
     fn decoder_name(&self, _decoder: &SimDecoder) -> String {
@@ -596,7 +596,7 @@ impl Device for Sim {
         let stream = self.stream_for("decoding JPEGs", queue)?;
         if decoder.device != self.inner.number {
             let what = "decoder";
-            return Err(failed("decode", Arc::new(WrongDevice { what })));
+            return Err(failure("decode", Arc::new(WrongDevice { what })));
         }
         let span = span(jpegs.len(), positions, to.len)?;
         let (files, rejected) = JpegBatch::of(jpegs, positions);
@@ -606,7 +606,7 @@ impl Device for Sim {
         // The engine waits only for the commands that the host has waited for, not for the stream's
         // commands.
         let engine = decoder.engine;
-        let sent = state.begin_copy(config, engine, now_ns, files.encoded());
+        let sent = state.begin_copy(config, engine, now_ns, files.encoded_bytes());
         let (work, end_ns) = (Box::new(|| ()), sent.end_ns);
         state.push(engine, StreamTask::Read { work, end_ns });
         let (pixels, rate) = (files.pixels(), decoder.pixels_per_s);

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_must_come_after_every_stream_that_read() {
+    fn a_write_must_follow_every_stream_that_read() {
         let mut history = AccessHistory::default();
         history.write(access(0, 1, 0..8), &clock(&[1]));
         history.read(access(1, 1, 0..8), &clock(&[1, 1]));

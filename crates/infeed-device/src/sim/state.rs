@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use crate::DeviceError;
 
 use super::config::SimConfig;
-use super::line::{StreamMark, StreamTask, StreamThread, lock};
 use super::races::{Access, VectorClock, Violation, ViolationKind};
+use super::stream_thread::{StreamMark, StreamTask, StreamThread, lock};
 
 /// Maximum number of violations kept.
 const KEPT: usize = 1000;

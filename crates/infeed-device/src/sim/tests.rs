@@ -26,7 +26,7 @@ fn host(bytes: &[u8]) -> HostSource {
     Arc::new(bytes.to_vec())
 }
 
-fn made(sim: &Sim, bytes: usize) -> (SimQueue, Arc<SimMemory>) {
+fn stream_and_memory(sim: &Sim, bytes: usize) -> (SimQueue, Arc<SimMemory>) {
     let memory = sim.memory(bytes).expect("memory");
     (sim.stream().expect("a stream"), memory)
 }
@@ -38,7 +38,7 @@ fn ns(elapsed: Result<Duration, DeviceError>) -> u128 {
 #[test]
 fn times_follow_from_rates_streams_events_and_the_one_bus() {
     let sim = Sim::with_own_clock(config());
-    let ((one, a), (two, b)) = (made(&sim, 1000), made(&sim, 1000));
+    let ((one, a), (two, b)) = (stream_and_memory(&sim, 1000), stream_and_memory(&sim, 1000));
     let events: Vec<_> = (0..4).map(|_| sim.event(true).expect("an event")).collect();
     let at = |n: usize, queue| sim.record(&events[n], queue).expect("recorded");
 
@@ -77,7 +77,7 @@ fn jitter_is_drawn_from_the_seed_and_within_its_bounds() {
             seed,
             ..config()
         });
-        let (queue, memory) = made(&sim, 900);
+        let (queue, memory) = stream_and_memory(&sim, 900);
         for _ in 0..300 {
             drop(sim.copy(queue, host(&[0; 900]), 900, &memory, 0));
         }
@@ -100,7 +100,7 @@ fn jitter_is_drawn_from_the_seed_and_within_its_bounds() {
 #[test]
 fn threads_take_at_least_as_long_as_the_times_say() {
     let sim = Sim::new(SimConfig::default());
-    let (queue, memory) = made(&sim, 64);
+    let (queue, memory) = stream_and_memory(&sim, 64);
     let (from, to) = (sim.event(true), sim.event(true));
     let (from, to) = (from.expect("an event"), to.expect("an event"));
     let start = std::time::Instant::now();
@@ -122,7 +122,7 @@ fn threads_take_at_least_as_long_as_the_times_say() {
 #[test]
 fn violations_name_stream_and_memory() {
     let sim = Sim::with_own_clock(config());
-    let ((one, memory), (two, _)) = (made(&sim, 8), made(&sim, 8));
+    let ((one, memory), (two, _)) = (stream_and_memory(&sim, 8), stream_and_memory(&sim, 8));
 
     drop(sim.read(two, &memory, 8, NONE));
     drop(sim.copy(one, host(&[1; 8]), 8, &memory, 0));
@@ -144,9 +144,9 @@ fn violations_name_stream_and_memory() {
 }
 
 #[test]
-fn an_event_orders_what_comes_after_the_wait_and_what_was_before_its_mark() {
+fn an_event_orders_commands_after_the_wait_behind_those_before_its_mark() {
     let sim = Sim::with_own_clock(config());
-    let ((one, memory), (two, _)) = (made(&sim, 8), made(&sim, 8));
+    let ((one, memory), (two, _)) = (stream_and_memory(&sim, 8), stream_and_memory(&sim, 8));
     let event = sim.event(false).expect("an event");
     drop(sim.copy(one, host(&[1; 8]), 8, &memory, 0));
     sim.record(&event, one).expect("recorded");
@@ -174,11 +174,11 @@ fn an_event_orders_what_comes_after_the_wait_and_what_was_before_its_mark() {
 }
 
 /// Bytes that are different on every thread except their creator's.
-struct Changing {
+struct ChangingBytes {
     first: ThreadId,
 }
 
-impl AsRef<[u8]> for Changing {
+impl AsRef<[u8]> for ChangingBytes {
     fn as_ref(&self) -> &[u8] {
         match thread::current().id() == self.first {
             true => &[0; 16],
@@ -190,10 +190,10 @@ impl AsRef<[u8]> for Changing {
 #[test]
 fn host_bytes_that_change_before_they_are_copied_are_reported() {
     let sim = Sim::new(config());
-    let (queue, memory) = made(&sim, 16);
+    let (queue, memory) = stream_and_memory(&sim, 16);
     let first = thread::current().id();
 
-    drop(sim.copy(queue, Arc::new(Changing { first }), 16, &memory, 0));
+    drop(sim.copy(queue, Arc::new(ChangingBytes { first }), 16, &memory, 0));
 
     let violations = sim.violations();
     assert_eq!(violations.len(), 1);
@@ -206,7 +206,7 @@ fn host_bytes_that_change_before_they_are_copied_are_reported() {
 #[test]
 fn a_transfer_keeps_the_hosts_bytes_and_waits_for_them_when_dropped() {
     let sim = Sim::new(config());
-    let (queue, memory) = made(&sim, 16);
+    let (queue, memory) = stream_and_memory(&sim, 16);
     sim.work(queue, Duration::from_millis(20)).expect("a step");
     let bytes = Arc::new(vec![4; 16]);
     let from: HostSource = bytes.clone();
@@ -235,7 +235,7 @@ fn expand() -> Kernel {
 #[test]
 fn a_kernel_gives_the_hosts_bytes_with_and_without_views() {
     let sim = Sim::with_own_clock(config());
-    let (queue, input) = made(&sim, 64);
+    let (queue, input) = stream_and_memory(&sim, 64);
     let output = sim.memory(200).expect("memory");
     let pixels: Vec<u8> = (0..64).collect();
     let views = [(5, 8, 0), (2, 10, RowView::FLIP_X)].map(|(offset, row_bytes, flags)| RowView {
@@ -283,7 +283,7 @@ fn a_kernel_gives_the_hosts_bytes_with_and_without_views() {
 #[test]
 fn a_resize_reads_only_the_images_in_its_table() {
     let sim = Sim::with_own_clock(config());
-    let (queue, input) = made(&sim, 40);
+    let (queue, input) = stream_and_memory(&sim, 40);
     let output = sim.memory(100).expect("memory");
     let kernel = Kernel::Resize {
         height: 3,
@@ -333,7 +333,7 @@ fn a_resize_reads_only_the_images_in_its_table() {
 #[test]
 fn commands_beyond_a_memory_are_rejected() {
     let sim = Sim::with_own_clock(config());
-    let (queue, memory) = made(&sim, 8);
+    let (queue, memory) = stream_and_memory(&sim, 8);
     let small = sim.memory(7).expect("memory");
     let bounds = |result: Result<(), DeviceError>| {
         assert!(
@@ -391,7 +391,7 @@ fn allocating_beyond_the_memory_is_an_error() {
 #[test]
 fn dropping_the_last_handle_runs_the_remaining_commands_at_once() {
     let sim = Sim::new(config());
-    let (one, memory) = made(&sim, 8);
+    let (one, memory) = stream_and_memory(&sim, 8);
     let two = sim.stream().expect("a stream");
     let event = sim.event(false).expect("an event");
     sim.work(one, Duration::from_secs(3600)).expect("a step");

@@ -34,8 +34,11 @@ impl Case {
             Split::Resize => Placement::Resize,
         };
         // With one placement requested, there is at least one layout.
-        let forms = plan.for_device(placement, false).each;
-        Ok(forms.into_iter().next().map_or(Vec::new(), |form| form.1))
+        let layouts = plan.for_device(placement, false).each;
+        Ok(layouts
+            .into_iter()
+            .next()
+            .map_or(Vec::new(), |layout| layout.1))
     }
 
     /// Returns the bytes of a row as the host leaves it to a device that expands it. None if rows
@@ -64,7 +67,7 @@ impl Case {
     }
 
     /// Returns the origin of the numbers of bus and device.
-    pub(crate) fn known(&self) -> DeviceOrigin {
+    pub(crate) fn device_origin(&self) -> DeviceOrigin {
         match &self.conditions.device {
             Some(device) if device.is_simulated() => DeviceOrigin::Simulated,
             Some(_) => DeviceOrigin::Measured,

@@ -27,7 +27,7 @@ use infeed_device::AnyDevice;
 use infeed_raw::machine::last_level_cache_bytes;
 use infeed_source::Source;
 use infeed_source::store::Cache;
-use infeed_source::throttled::{Throttle, ThrottledSource};
+use infeed_source::throttle::{Throttle, ThrottledSource};
 
 /// Maximum number of records in a trial. A few hundred are enough to tell two means apart within a
 /// few percent, because both variants read the same records.
@@ -190,7 +190,7 @@ impl Case {
         let ranks = conditions.open.world_size;
         let mut case = Case {
             name,
-            pipeline: pipeline.settled(&*source, handles, ranks)?,
+            pipeline: pipeline.resolve_functions(&*source, handles, ranks)?,
             handles: handles.to_vec(),
             conditions,
             own,
@@ -249,7 +249,7 @@ impl Case {
     pub(crate) fn row_bytes(&self, pipeline: &Pipeline) -> Option<f64> {
         let plan = SamplePlan::over(pipeline, &*self.own).ok()?;
         let rows = plan
-            .delivered()
+            .delivered_columns()
             .iter()
             .map(|column| column.kind.row_bytes());
         Some(rows.sum::<Option<usize>>()? as f64)

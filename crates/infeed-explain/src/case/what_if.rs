@@ -7,7 +7,7 @@ use crate::model::units::bytes;
 use infeed_core::error::Error;
 use infeed_core::probe;
 use infeed_raw::machine::usable_cores;
-use infeed_source::throttled::Throttle;
+use infeed_source::throttle::Throttle;
 
 /// Maximum number of cores in a question.
 const MOST_CORES: usize = 4096;

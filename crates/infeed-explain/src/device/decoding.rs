@@ -4,7 +4,7 @@
 use super::placement::left;
 use super::trials::{PlacementTrial, SENDING, SendingCost};
 use crate::case::Case;
-use crate::findings::NotTried;
+use crate::findings::UntriedRemedy;
 use crate::model::decoding::words::describe_decoding;
 use crate::model::decoding::{DecodingCosts, DecodingReport, weigh};
 use crate::model::interval::Interval;
@@ -34,7 +34,7 @@ impl Case {
         tried: &[PlacementTrial],
         placement: &PlacementReport,
         storage: Option<Interval>,
-        not: &mut Vec<NotTried>,
+        not: &mut Vec<UntriedRemedy>,
         timing: &dyn Fn(f64),
     ) -> Result<Option<DecodingReport>, Error> {
         let found = |decodes: bool| {
@@ -42,10 +42,13 @@ impl Case {
             tried.find(|tried| tried.split == Split::Resize && tried.decodes == decodes)
         };
         let best = placement
-            .ways
+            .candidates
             .iter()
-            .find(|way| way.split == placement.chosen);
-        let resized = placement.ways.iter().find(|way| way.split == Split::Resize);
+            .find(|candidate| candidate.split == placement.chosen);
+        let resized = placement
+            .candidates
+            .iter()
+            .find(|candidate| candidate.split == Split::Resize);
         let (Some(device), Some(none), Some(all), Some(best), Some(resized)) = (
             &self.conditions.device,
             found(false),
@@ -56,16 +59,16 @@ impl Case {
             return Ok(None);
         };
         let length = self.turn(SENDING);
-        let sent = |decode| all.sent_by(device, self.rows(), decode, length);
+        let send = |decode| all.send_with(device, self.rows(), decode, length);
         timing(0.0);
-        let ends = sent(DecodeBy::Gpu).and_then(|whole| {
+        let ends = send(DecodeBy::Gpu).and_then(|whole| {
             timing(0.5);
-            Ok((whole, sent(DecodeBy::Mix(8))?))
+            Ok((whole, send(DecodeBy::Mix(8))?))
         });
         let (whole, half) = match ends {
             Ok(ends) => ends,
             Err(error) if !self.decodes() => {
-                not.push(all.not(&error));
+                not.push(all.to_untried(&error));
                 return Ok(None);
             }
             Err(error) => return Err(error),
@@ -95,7 +98,7 @@ impl Case {
             taken: measured.whole.files.min(1.0),
         };
         let now = self.conditions.open.decode.share();
-        let about = (device.name(), self.known());
+        let about = (device.name(), self.device_origin());
         let model = self.placement_model(storage, 1);
         let mut decoding = weigh(about, now, best, &ends, &model);
         describe_decoding(&mut decoding);
@@ -144,7 +147,7 @@ impl DecoderTimes {
 mod tests {
     use super::*;
 
-    fn sent(bytes: f64, copying_s: f64, device_s: f64, files: f64) -> SendingCost {
+    fn sending_cost(bytes: f64, copying_s: f64, device_s: f64, files: f64) -> SendingCost {
         SendingCost {
             bytes,
             copying_s,
@@ -157,8 +160,8 @@ mod tests {
     fn the_cost_without_files_is_on_the_line_through_half_and_all() {
         // Crops of 400 kB and files of 100 kB over 10 GB/s, 200 us of decoding per file.
         let measured = DecoderTimes {
-            whole: sent(100e3, 210e-6, 4e-6, 1.0),
-            half: sent(250e3, 125e-6, 3e-6, 0.5),
+            whole: sending_cost(100e3, 210e-6, 4e-6, 1.0),
+            half: sending_cost(250e3, 125e-6, 3e-6, 0.5),
             bus_bytes_per_s: 10e9,
         };
 
@@ -173,8 +176,8 @@ mod tests {
     #[test]
     fn files_that_the_host_always_decodes_keep_the_line() {
         let measured = DecoderTimes {
-            whole: sent(0.0, 0.6, 0.0, 0.6),
-            half: sent(0.0, 0.15, 0.0, 0.15),
+            whole: sending_cost(0.0, 0.6, 0.0, 0.6),
+            half: sending_cost(0.0, 0.15, 0.0, 0.15),
             bus_bytes_per_s: 1e9,
         };
 
@@ -184,8 +187,8 @@ mod tests {
     #[test]
     fn the_bus_time_is_a_lower_bound_despite_decoder_variation() {
         let measured = DecoderTimes {
-            whole: sent(100e3, 2_000e-6, 0.0, 1.0),
-            half: sent(250e3, 900e-6, 0.0, 0.5),
+            whole: sending_cost(100e3, 2_000e-6, 0.0, 1.0),
+            half: sending_cost(250e3, 900e-6, 0.0, 0.5),
             bus_bytes_per_s: 10e9,
         };
 
@@ -197,8 +200,8 @@ mod tests {
     #[test]
     fn a_mix_with_nearly_all_or_no_files_is_not_extrapolated() {
         let measured = DecoderTimes {
-            whole: sent(100e3, 2e-3, 0.0, 1.0),
-            half: sent(120e3, 1.8e-3, 0.0, 0.9),
+            whole: sending_cost(100e3, 2e-3, 0.0, 1.0),
+            half: sending_cost(120e3, 1.8e-3, 0.0, 0.9),
             bus_bytes_per_s: 10e9,
         };
 

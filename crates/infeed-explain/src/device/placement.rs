@@ -7,7 +7,7 @@ use infeed_raw::kernel::Kernel;
 
 use super::trials::{PlacementTrial, SENDING};
 use crate::case::{Case, PlannedMachine};
-use crate::findings::NotTried;
+use crate::findings::UntriedRemedy;
 use crate::model::interval::Interval;
 use crate::model::limit::Limit;
 use crate::model::placement::words::describe_placement;
@@ -43,7 +43,7 @@ impl Case {
         &self,
         tried: &[PlacementTrial],
         storage: Option<Interval>,
-        not: &mut Vec<NotTried>,
+        not: &mut Vec<UntriedRemedy>,
         timing: &dyn Fn(f64),
     ) -> Result<Option<PlacementReport>, Error> {
         let rates = match (&self.conditions.device, &self.conditions.planned_machine) {
@@ -62,14 +62,14 @@ impl Case {
                 Ok(cost) => costs.push(cost),
                 // The memory for whole crops may exceed what the device has, while other placements
                 // fit.
-                Err(error) if tried.split == Split::Resize => not.push(tried.not(&error)),
+                Err(error) if tried.split == Split::Resize => not.push(tried.to_untried(&error)),
                 Err(error) => return Err(error),
             }
         }
         let (known, devices, name) = match &rates {
-            RateSource::Device(device) => (self.known(), 1, device.name()),
+            RateSource::Device(device) => (self.device_origin(), 1, device.name()),
             RateSource::Profile(machine, _) => {
-                (self.known(), machine.devices, machine.name.clone())
+                (self.device_origin(), machine.devices, machine.name.clone())
             }
         };
         let context = PlacementContext {
@@ -108,7 +108,7 @@ impl Case {
         let (bus_bytes, bus_s, device_s) = match rates {
             // The times depend on the sizes of the images, so real batches are sent.
             RateSource::Device(device) if split == Split::Resize => {
-                let sent = tried.sent(device, self.rows(), self.turn(SENDING))?;
+                let sent = tried.send(device, self.rows(), self.turn(SENDING))?;
                 (sent.bytes, sent.copying_s, sent.device_s)
             }
             RateSource::Device(device) => {
@@ -141,7 +141,7 @@ impl Supply {
     /// Adds the rates of bus and device in the placement that runs on a device. The device's work
     /// counts only if it makes a difference next to the step.
     pub(crate) fn add_device(&mut self, now: &PlacementRate, device: &str) {
-        if let Some(rate) = now.allowed(Limit::Copy) {
+        if let Some(rate) = now.rate_of(Limit::Copy) {
             let text = format!(
                 "{} / {} per sample{} = {:.0} samples/s, copies to {device} timed from pinned memory",
                 per_s(now.bus_bytes / now.bus_s),
@@ -154,7 +154,7 @@ impl Supply {
             );
             self.add(Limit::Copy, rate.widen(TIMED), text);
         }
-        if let Some(rate) = now.allowed(Limit::Decoder) {
+        if let Some(rate) = now.rate_of(Limit::Decoder) {
             let text = format!(
                 "1 / {:.2} µs of decoder and copies per sample = {:.0} samples/s, timed on {device}",
                 1e6 / rate.mid,
@@ -163,9 +163,9 @@ impl Supply {
             self.add(Limit::Decoder, rate.widen(TIMED), text);
         }
         let step = now
-            .allowed(Limit::Step)
+            .rate_of(Limit::Step)
             .map_or(f64::INFINITY, |rate| rate.mid);
-        let device = now.allowed(Limit::Device);
+        let device = now.rate_of(Limit::Device);
         if let Some(rate) = device.filter(|rate| rate.mid * EQUAL < step) {
             let text = format!(
                 "1 / {:.2} µs of kernels per sample{} = {:.0} samples/s",

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::case::Case;
-use crate::findings::NotTried;
+use crate::findings::UntriedRemedy;
 use crate::measure::trial::ratio;
-use crate::measure::variant::{Variant, fixed};
+use crate::measure::variant::{Variant, with_fixed_workers};
 use crate::model::interval::Interval;
 use crate::model::placement::Split;
 use infeed::loader::DecodeBy;
@@ -59,13 +59,13 @@ pub(crate) struct PlacementTrials {
 impl Case {
     /// Returns the possible placements. `base` is the pipeline as it runs. Empty without a device
     /// and without a profile that has one.
-    pub(crate) fn ways(&self, base: &Variant) -> PlacementTrials {
-        let mut ways = PlacementTrials {
+    pub(crate) fn placement_trials(&self, base: &Variant) -> PlacementTrials {
+        let mut trials = PlacementTrials {
             now: None,
             others: Vec::new(),
         };
         if !self.has_sides() {
-            return ways;
+            return trials;
         }
         let now = self.split();
         for split in [Split::Host, Split::Device, Split::Resize] {
@@ -80,17 +80,17 @@ impl Case {
                 Split::Resize => Some(Placement::Resize),
             };
             match split == now && !self.decodes() {
-                true => ways.now = Some((split, base.clone())),
-                false => ways.others.push((split, false, variant)),
+                true => trials.now = Some((split, base.clone())),
+                false => trials.others.push((split, false, variant)),
             }
         }
         if self.can_decode() {
             let mut variant = base.clone();
             variant.options.decode = DecodeBy::Gpu;
             variant.row_placement = Some(Placement::Resize);
-            ways.others.push((Split::Resize, true, variant));
+            trials.others.push((Split::Resize, true, variant));
         }
-        ways
+        trials
     }
 }
 
@@ -103,11 +103,11 @@ impl PlacementTrials {
     /// Returns the placements with the rate of the cores in each. `rates` has the rates of each
     /// variant round by round. `base_rates` and `base` are those of the pipeline as it runs. A
     /// placement that did not run goes to `not`.
-    pub(crate) fn tried(
+    pub(crate) fn with_rates(
         self,
         rates: Vec<Result<Vec<f64>, Error>>,
         (base_rates, base): (&[f64], Interval),
-        not: &mut Vec<NotTried>,
+        not: &mut Vec<UntriedRemedy>,
     ) -> Vec<PlacementTrial> {
         let now = self.now.map(|(split, variant)| PlacementTrial {
             split,
@@ -126,7 +126,7 @@ impl PlacementTrials {
                     host: ratio(&rates, base_rates).map(|ratio| ratio * base.mid),
                     variant,
                 }),
-                Err(error) => not.push(not_tried(split, decodes, &error)),
+                Err(error) => not.push(untried_remedy(split, decodes, &error)),
             }
         }
         all.sort_by_key(|tried| (tried.split, tried.decodes));
@@ -135,12 +135,12 @@ impl PlacementTrials {
 }
 
 /// Returns the entry of a placement that did not run.
-fn not_tried(split: Split, decodes: bool, error: &Error) -> NotTried {
+fn untried_remedy(split: Split, decodes: bool, error: &Error) -> UntriedRemedy {
     let (id, name) = match decodes {
         true => ("decode-gpu", "files decoded on the device".to_owned()),
         false => (split.name(), format!("placement=\"{}\"", split.name())),
     };
-    NotTried {
+    UntriedRemedy {
         id: id.to_owned(),
         name,
         why: error.chain(),
@@ -149,8 +149,8 @@ fn not_tried(split: Split, decodes: bool, error: &Error) -> NotTried {
 
 impl PlacementTrial {
     /// Returns the entry of a placement that could not be sent.
-    pub(crate) fn not(&self, error: &Error) -> NotTried {
-        not_tried(self.split, self.decodes, error)
+    pub(crate) fn to_untried(&self, error: &Error) -> UntriedRemedy {
+        untried_remedy(self.split, self.decodes, error)
     }
 
     /// Sends batches of `rows` rows to the device for at least `length`.
@@ -158,13 +158,13 @@ impl PlacementTrial {
     /// # Errors
     ///
     /// As opening and running the pipeline on the device.
-    pub(crate) fn sent(
+    pub(crate) fn send(
         &self,
         device: &AnyDevice,
         rows: u64,
         length: Duration,
     ) -> Result<SendingCost, Error> {
-        self.sent_by(device, rows, self.variant.options.decode, length)
+        self.send_with(device, rows, self.variant.options.decode, length)
     }
 
     /// As [`sent`](PlacementTrial::sent), with a share of the files left to the device's decoder.
@@ -172,7 +172,7 @@ impl PlacementTrial {
     /// # Errors
     ///
     /// As [`sent`](PlacementTrial::sent).
-    pub(crate) fn sent_by(
+    pub(crate) fn send_with(
         &self,
         device: &AnyDevice,
         rows: u64,
@@ -181,7 +181,7 @@ impl PlacementTrial {
     ) -> Result<SendingCost, Error> {
         let mut pipeline = self.variant.pipeline.plain();
         (pipeline.batch.size, pipeline.batch.per_rank) = (Some(rows), None);
-        let mut options = fixed(&self.variant.options);
+        let mut options = with_fixed_workers(&self.variant.options);
         options.decode = decode;
         let source = Arc::clone(&self.variant.source);
         let loader =
@@ -226,7 +226,7 @@ impl PlacementTrial {
         }
         let bytes = |route: &Route| route.host.kind.row_bytes().unwrap_or(0) as f64;
         let room: f64 = routes.iter().filter(is_cut).map(bytes).sum();
-        let seen = self.variant.watched(SLICE)?.stats;
+        let seen = self.variant.run_slice(SLICE)?.stats;
         let written = seen.stages.iter().find(|(stage, _)| *stage == Stage::Write);
         Ok(written.map_or(room, |(_, write)| {
             // This includes the bytes of a mask.

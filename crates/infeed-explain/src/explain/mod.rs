@@ -5,5 +5,5 @@ pub(crate) mod apply;
 mod capacities;
 pub(crate) mod pipeline;
 pub(crate) mod running_loader;
-mod starved;
+mod starvation;
 mod verdict;

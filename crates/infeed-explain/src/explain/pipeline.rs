@@ -2,7 +2,7 @@
 //! cores, the remedies.
 
 use super::capacities::capacities;
-use super::starved::starved;
+use super::starvation::storage_limit;
 use super::verdict::verdict;
 use crate::case::Case;
 use crate::findings::{Explanation, MeasuredMachine, Run, Subject, VERSION, now_s};
@@ -44,7 +44,7 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
     case.conditions.what_if.check()?;
     let phases = phases(case, progress);
     let others = OtherProcesses::watch();
-    let looked = survey(case)?;
+    let survey = survey(case)?;
     let mut quiet = QuietWait::new(case.longest_wait());
     if others.are_busy() {
         quiet.wait(&|share| phases.report(WAITING, share));
@@ -65,10 +65,10 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
     } = plain;
 
     let storage = match phases.report(READING, 0.0) {
-        true => case.storage(looked.sample.len() as u64)?,
+        true => case.storage(survey.sample.len() as u64)?,
         false => None,
     };
-    let trials = Trials::run(case, &looked, &run, storage.as_ref(), &phases, &mut quiet)?;
+    let trials = Trials::run(case, &survey, &run, storage.as_ref(), &phases, &mut quiet)?;
     notes.extend(trials.note.clone());
     let mut warnings = Vec::new();
     if phases.is_stopped() {
@@ -77,7 +77,7 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
     }
     warnings.extend(trials.unsteady());
     warnings.extend(quiet.warning());
-    let subject = subject(case, &looked);
+    let subject = subject(case, &survey);
     let mut capacities = capacities(
         case,
         &run,
@@ -90,18 +90,22 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
     let timing = |share| _ = phases.report(COPYING, share);
     let placement = match phases.is_stopped() {
         true => None,
-        false => case.place_work(&trials.ways, reading, &mut untried, &timing)?,
+        false => case.place_work(&trials.placements, reading, &mut untried, &timing)?,
     };
     let timing = |share| _ = phases.report(DECODING, share);
     let decoding = match &placement {
-        Some(placement) => {
-            case.decoding(&trials.ways, placement, reading, &mut untried, &timing)?
-        }
+        Some(placement) => case.decoding(
+            &trials.placements,
+            placement,
+            reading,
+            &mut untried,
+            &timing,
+        )?,
         None => None,
     };
     notes.extend(case.no_decoder());
     if case.conditions.device.is_some()
-        && let Some(now) = way_now(placement.as_ref(), decoding.as_ref())
+        && let Some(now) = placement_now(placement.as_ref(), decoding.as_ref())
         && let Some(placement) = &placement
     {
         capacities.add_device(now, &placement.device);
@@ -123,8 +127,8 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
         ));
     }
     let mut lasting = capacities.clone();
-    if let Some(starved) = starved(&run, case.workers(), &capacities) {
-        capacities.add(Limit::Storage, starved.rate, starved.arithmetic);
+    if let Some(storage_limit) = storage_limit(&run, case.workers(), &capacities) {
+        capacities.add(Limit::Storage, storage_limit.rate, storage_limit.arithmetic);
         if subject.fits_in_memory {
             notes.push(
                 "the data was not yet in memory during this run, but will be later; the gains \
@@ -145,15 +149,15 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
         capacities: &lasting,
         remedies: &remedies,
     };
-    let fed = match phases.is_stopped() {
+    let feeder_findings = match phases.is_stopped() {
         true => Default::default(),
         false => feeders::feeding(case, &known, &|phase, share| phases.report(phase, share))?,
     };
-    remedies.extend(fed.remedies);
+    remedies.extend(feeder_findings.remedies);
     let inputs = WhatIfInputs {
         run: &run,
         subject: &subject,
-        looked: &looked,
+        survey: &survey,
         storage: storage.as_ref(),
         own,
         now: &lasting,
@@ -162,9 +166,9 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
     let what_if = what_if::predict(case, &inputs, &predicting)?;
     rank(&mut remedies, case.conditions.lossy);
     not_tried.extend(untried);
-    not_tried.extend(fed.not_tried);
-    notes.extend(fed.notes);
-    warnings.extend(slower_than_predicted(case, &run, &capacities));
+    not_tried.extend(feeder_findings.not_tried);
+    notes.extend(feeder_findings.notes);
+    warnings.extend(slow_run_warning(case, &run, &capacities));
     let waited = run.wait_s / (run.seconds - run.first_batch_s).max(1e-9);
     let stall = capacities.stall(waited.clamp(0.0, 1.0));
     Ok(Explanation {
@@ -184,7 +188,7 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
         placement,
         decoding,
         tried: None,
-        feeding: fed.feeding,
+        feeding: feeder_findings.feeding,
         crossovers: crossovers(&capacities, case.rows()),
         what_if,
         transfers,
@@ -199,7 +203,7 @@ pub fn explain(case: &Case, progress: Progress<'_>) -> Result<Explanation, Error
 
 /// Returns a warning if the plain run was slower than all resources allow. Something else then
 /// limited it, or the trials met a faster machine.
-fn slower_than_predicted(case: &Case, run: &Run, capacities: &Supply) -> Option<String> {
+fn slow_run_warning(case: &Case, run: &Run, capacities: &Supply) -> Option<String> {
     let predicted = capacities.least().mid;
     let slow = run.samples_per_s < AGREES * predicted;
     // Too few batches to compare.
@@ -243,17 +247,23 @@ fn phases<'a>(case: &Case, progress: Progress<'a>) -> Phases<'a> {
 }
 
 /// Returns the placement that ran, with the host's or the device's decoder.
-fn way_now<'a>(
+fn placement_now<'a>(
     placement: Option<&'a PlacementReport>,
     decoding: Option<&'a DecodingReport>,
 ) -> Option<&'a PlacementRate> {
     let placement = placement?;
     // Without files for the decoder, the device only resizes.
     let Some(decoding) = decoding.filter(|_| placement.decodes) else {
-        return placement.ways.iter().find(|way| way.split == placement.now);
+        return placement
+            .candidates
+            .iter()
+            .find(|candidate| candidate.split == placement.now);
     };
-    let now = decoding.ways.iter().find(|way| way.share == decoding.now);
-    now.map(|now| &now.way)
+    let now = decoding
+        .candidates
+        .iter()
+        .find(|candidate| candidate.share == decoding.now);
+    now.map(|now| &now.placement)
 }
 
 fn storage_note(storage: &Storage, case: &Case, subject: &Subject) -> String {
@@ -279,8 +289,8 @@ fn storage_note(storage: &Storage, case: &Case, subject: &Subject) -> String {
     )
 }
 
-fn subject(case: &Case, looked: &Survey) -> Subject {
-    let bytes = looked.record_bytes * case.own.len() as f64;
+fn subject(case: &Case, survey: &Survey) -> Subject {
+    let bytes = survey.record_bytes * case.own.len() as f64;
     let memory = infeed_raw::machine::memory_limit_bytes() as f64;
     Subject {
         name: case.name.clone(),

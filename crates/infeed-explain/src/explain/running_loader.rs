@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use super::verdict::verdict;
 use crate::case::{Case, Conditions};
-use crate::feeders::counted::{counted, made_here};
+use crate::feeders::counters::{feeding_from_counters, made_here};
 use crate::findings::{
-    Explanation, MeasuredMachine, NotTried, QueuePoint, Run, Subject, TunedPlacement, VERSION,
+    Explanation, MeasuredMachine, QueuePoint, Run, Subject, TunedPlacement, UntriedRemedy, VERSION,
     Verdict, now_s,
 };
 use crate::measure::consumer::transfers_of;
 use crate::measure::functions;
-use crate::measure::plain_run::{selected, spans};
+use crate::measure::plain_run::{selection_note, spans};
 use crate::model::crossover::crossovers;
 use crate::model::feeders::Feeding;
 use crate::model::interval::Interval;
@@ -35,7 +35,7 @@ use infeed_device::ring::{GapTotals, Ring, RingStats};
 ///
 /// [`Error::Closed`], and [`Error::Config`] before the first batch.
 pub fn running(name: &str, pipeline: &Pipeline, loader: &Loader) -> Result<Explanation, Error> {
-    explained(name, pipeline, loader, None)
+    explain_loader(name, pipeline, loader, None)
 }
 
 /// Facts about a loader on a device that its counters lack.
@@ -61,13 +61,13 @@ pub fn running_on<D: Device>(
     let sent = loader.rings().iter().map(Ring::stats);
     let device_facts = DeviceFacts {
         transfers,
-        tried: tried(&loader.placed()),
+        tried: tuned_placement(&loader.placement()),
         sent: sent.collect::<Result<_, Error>>()?,
     };
-    explained(name, pipeline, loader.loader(), Some(device_facts))
+    explain_loader(name, pipeline, loader.loader(), Some(device_facts))
 }
 
-fn tried(placed: &PlacementState) -> TunedPlacement {
+fn tuned_placement(placed: &PlacementState) -> TunedPlacement {
     let of = |other: &TriedPlacement| (other.placement.name().to_owned(), other.ratio);
     TunedPlacement {
         choice: placed.choice.name().to_owned(),
@@ -78,7 +78,7 @@ fn tried(placed: &PlacementState) -> TunedPlacement {
     }
 }
 
-fn explained(
+fn explain_loader(
     name: &str,
     pipeline: &Pipeline,
     loader: &Loader,
@@ -113,7 +113,7 @@ fn explained(
         Some(_) => None,
         None => case.small_bytes(),
     };
-    let feeding = counted(&stats, &run, &mut capacities, (rows, small_bytes));
+    let feeding = feeding_from_counters(&stats, &run, &mut capacities, (rows, small_bytes));
     let after_first = (run.seconds - run.first_batch_s).max(1e-9);
     let stall = capacities.stall((run.wait_s / after_first).clamp(0.0, 1.0));
     let found = probe::machine();
@@ -141,7 +141,7 @@ fn explained(
             fits_in_memory: false,
         },
         plan: loader.plan()?,
-        verdict: advised(
+        verdict: with_feeder_advice(
             verdict(&case, &run, &stall, &capacities, &[]),
             feeding.as_ref(),
         ),
@@ -149,7 +149,7 @@ fn explained(
         control: None,
         sample: None,
         remedies: Vec::new(),
-        not_tried: vec![NotTried {
+        not_tried: vec![UntriedRemedy {
             id: "all".to_owned(),
             name: "remedies".to_owned(),
             why: "they are not tried on a running loader; `infeed explain` tries them".to_owned(),
@@ -166,10 +166,10 @@ fn explained(
         ledger: Vec::new(),
         warnings: Vec::new(),
         // `take_notices` is for the consumer, which has not read the notices yet.
-        notes: selected(loader.selection())
+        notes: selection_note(loader.selection())
             .into_iter()
             .chain(stats.tuned.iter().map(|tuned| tuned.text.clone()))
-            .chain(cached(&stats))
+            .chain(cache_note(&stats))
             .collect(),
         run,
         stall,
@@ -177,7 +177,7 @@ fn explained(
 }
 
 /// Describes the use of a cache of decoded records.
-fn cached(stats: &Stats) -> Option<String> {
+fn cache_note(stats: &Stats) -> Option<String> {
     let cache = stats.decoded_cache?;
     let samples = cache.hits + cache.misses;
     let share = percent(cache.hits as f64 / samples.max(1) as f64);
@@ -192,7 +192,7 @@ fn cached(stats: &Stats) -> Option<String> {
 }
 
 /// Adds advice about feeders to a verdict.
-fn advised(mut verdict: Verdict, feeding: Option<&Feeding>) -> Verdict {
+fn with_feeder_advice(mut verdict: Verdict, feeding: Option<&Feeding>) -> Verdict {
     let about = feeding.map(|feeding| feeding.advice(verdict.limit));
     verdict.advice.extend(about.unwrap_or_default());
     verdict
@@ -208,20 +208,20 @@ fn read_bytes(stats: &Stats) -> f64 {
 
 /// Returns the time in seconds, up to `most`, that the loop waited for data after its first batch:
 /// on the host, or for the slowest of its devices.
-pub(crate) fn waited(stats: &Stats, sent: &[RingStats], most: f64) -> f64 {
+pub(crate) fn waiting_s(stats: &Stats, sent: &[RingStats], most: f64) -> f64 {
     // The first batch is counted separately.
     let host = stats.wait.saturating_sub(stats.first_wait).as_secs_f64();
     let later = |gaps: &GapTotals| gaps.waited.saturating_sub(gaps.first).as_secs_f64();
     let waits = sent.iter().map(|ring| {
-        let (asked, late) = (&ring.gaps, &ring.late);
-        if asked.batches <= late.batches {
+        let (gaps, late) = (&ring.gaps, &ring.late);
+        if gaps.batches <= late.batches {
             // The loop waited until the batch was sent, and it may also have waited for the bytes.
             return host + later(late);
         }
         // The device's clock includes the host's waits as far as the device was idle. Gaps that are
         // not known yet count like the others.
-        let known = asked.batches.saturating_sub(1).max(1) as f64;
-        later(asked) * stats.batches.saturating_sub(1) as f64 / known
+        let known = gaps.batches.saturating_sub(1).max(1) as f64;
+        later(gaps) * stats.batches.saturating_sub(1) as f64 / known
     });
     let waited = waits.reduce(f64::max).unwrap_or(host);
     waited.clamp(0.0, most)
@@ -235,7 +235,7 @@ fn run_from(stats: &Stats, sent: &[RingStats]) -> Result<Run, Error> {
     let seconds = stats.elapsed.as_secs_f64();
     let first_batch_s = first.as_secs_f64();
     let after_first = (seconds - first_batch_s).max(1e-9);
-    let wait_s = waited(stats, sent, after_first);
+    let wait_s = waiting_s(stats, sent, after_first);
     Ok(Run {
         samples_per_s: stats.samples as f64 / seconds.max(1e-9),
         samples: stats.samples,

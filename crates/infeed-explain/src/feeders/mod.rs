@@ -1,9 +1,9 @@
 //! Rates of feeders for the arithmetic of [`crate::model::feeders`]. They are planned from this
 //! machine's rates and its loopback, measured with existing feeders, or counted by a running loop.
 
-pub(crate) mod counted;
+pub(crate) mod counters;
 #[cfg(feature = "feed")]
-mod measured;
+mod measurement;
 #[cfg(not(feature = "feed"))]
 mod no_feed;
 #[cfg(feature = "feed")]
@@ -17,7 +17,7 @@ use no_feed as plan;
 pub use plan::applies;
 pub(crate) use plan::feeding;
 
-use crate::findings::{NotTried, Remedy, Run, Subject};
+use crate::findings::{Remedy, Run, Subject, UntriedRemedy};
 use crate::model::feeders::{FeederHost, Feeding};
 use crate::model::interval::Interval;
 use crate::model::supply::Supply;
@@ -39,15 +39,15 @@ pub(crate) struct PlanInputs<'a> {
 pub(crate) struct FeederFindings {
     pub(crate) feeding: Option<Feeding>,
     pub(crate) remedies: Vec<Remedy>,
-    pub(crate) not_tried: Vec<NotTried>,
+    pub(crate) not_tried: Vec<UntriedRemedy>,
     pub(crate) notes: Vec<String>,
 }
 
 impl FeederFindings {
     /// Reports that feeders were not planned, and the reason.
-    fn not_tried(why: String) -> FeederFindings {
+    fn without_plan(why: String) -> FeederFindings {
         FeederFindings {
-            not_tried: vec![NotTried {
+            not_tried: vec![UntriedRemedy {
                 id: "feeders".to_owned(),
                 name: "feeders: other machines that also make batches".to_owned(),
                 why,

@@ -1,7 +1,7 @@
 //! Plans feeders before the user starts one: machines like this one, behind a network whose rate is
 //! configured or bounded by loopback. Also measures the feeders that the user named.
 
-use super::measured::{FeederMeasurements, measure_feeders};
+use super::measurement::{FeederMeasurements, measure_feeders};
 use super::probe::{Loopback, loopback};
 use super::{FeederFindings, PlanInputs};
 use crate::case::Case;
@@ -38,13 +38,13 @@ pub(crate) fn feeding(
 ) -> Result<FeederFindings, Error> {
     let conditions = &case.conditions;
     let named = conditions.feeders.as_ref();
-    let asked =
+    let is_requested =
         named.is_some() || conditions.network.is_some() || conditions.feeder_cores.is_some();
-    if !asked && is_fed(case, known) {
+    if !is_requested && step_is_limit(case, known) {
         return Ok(FeederFindings::default());
     }
-    if let Some(why) = useless(case, known.capacities.limit(), asked) {
-        return Ok(why.map_or_else(FeederFindings::default, FeederFindings::not_tried));
+    if let Some(why) = useless(case, known.capacities.limit(), is_requested) {
+        return Ok(why.map_or_else(FeederFindings::default, FeederFindings::without_plan));
     }
     progress(SENDING, 0.0);
     let bytes = case.wire_bytes(known.run);
@@ -52,10 +52,10 @@ pub(crate) fn feeding(
         Ok(wire) => wire,
         // A planned feeder is one remedy of several, so its failure is not fatal unless the user
         // asked.
-        Err(error) if !asked => return Ok(FeederFindings::not_tried(error.chain())),
+        Err(error) if !is_requested => return Ok(FeederFindings::without_plan(error.chain())),
         Err(error) => return Err(error),
     };
-    let (model, mut feeding) = planned(case, known, &wire, bytes);
+    let (model, mut feeding) = plan_feeders(case, known, &wire, bytes);
     let step = conditions.step;
     let context = FeedingContext {
         step: step.map(|step| case.rows() as f64 / step.as_secs_f64().max(1e-9)),
@@ -83,7 +83,7 @@ pub(crate) fn feeding(
 
 /// Returns whether the step is fed, with or without a remedy. Without a step there is nothing to
 /// feed, and without remedies it is not known.
-fn is_fed(case: &Case, known: &PlanInputs<'_>) -> bool {
+fn step_is_limit(case: &Case, known: &PlanInputs<'_>) -> bool {
     let Some(step) = case
         .conditions
         .step
@@ -99,7 +99,7 @@ fn is_fed(case: &Case, known: &PlanInputs<'_>) -> bool {
 }
 
 /// Returns `Some` if feeders are not planned, with the reason if the user should see one.
-fn useless(case: &Case, limit: Limit, asked: bool) -> Option<Option<String>> {
+fn useless(case: &Case, limit: Limit, is_requested: bool) -> Option<Option<String>> {
     let functions = &case.pipeline.python;
     if let Some(spec) = functions.iter().find(|spec| spec.handle.is_some()) {
         let why = format!(
@@ -127,7 +127,7 @@ fn useless(case: &Case, limit: Limit, asked: bool) -> Option<Option<String>> {
         return Some(Some(why.to_owned()));
     }
     match limit {
-        _ if asked => None,
+        _ if is_requested => None,
         Limit::Decode | Limit::Transform | Limit::Memory => None,
         Limit::Storage => Some(Some(
             "storage is the limit here, and the read rate of other machines is not known; more \
@@ -139,7 +139,7 @@ fn useless(case: &Case, limit: Limit, asked: bool) -> Option<Option<String>> {
 }
 
 /// Plans feeders that are machines like this one.
-fn planned(
+fn plan_feeders(
     case: &Case,
     known: &PlanInputs<'_>,
     wire: &Loopback,
@@ -259,7 +259,7 @@ fn add(
 /// Fills in the numbers and the sentences for a model.
 fn fill(feeding: &mut Feeding, model: &FeedingModel, context: &FeedingContext) {
     feeding.enough = context.step.and_then(|step| model.enough(step));
-    feeding.saturated = model.saturated();
+    feeding.saturated = model.saturation_point();
     let wanted: Vec<u32> = feeding.enough.into_iter().chain([context.there]).collect();
     feeding.counts = model.counts(&wanted);
     describe_feeding(feeding, model, context);
@@ -276,7 +276,7 @@ fn remedies(
     let enough = context.step.and_then(|step| model.enough(step));
     let wanted = match (enough, context.step) {
         (Some(enough), _) => enough,
-        (None, Some(_)) => model.saturated().unwrap_or(1),
+        (None, Some(_)) => model.saturation_point().unwrap_or(1),
         (None, None) => 1,
     };
     let mut counts = vec![wanted, context.there];
@@ -305,7 +305,7 @@ fn remedy(
     Remedy {
         id: candidate.id,
         name: candidate.name,
-        command: candidate.command.replace("PIPELINE", &quoted(name)),
+        command: candidate.command.replace("PIPELINE", &quote(name)),
         rate,
         gain: found.gain,
         step_time: Interval {
@@ -322,7 +322,7 @@ fn remedy(
         arithmetic: format!(
             "{:.0} here + {:.0} of feeders = {:.0} samples/s, limited by {}",
             found.own,
-            found.fed,
+            found.from_feeders,
             rate.mid,
             found.limit.subject()
         ),
@@ -330,7 +330,7 @@ fn remedy(
 }
 
 /// Quotes a name so that a shell reads it as one word.
-fn quoted(name: &str) -> String {
+fn quote(name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:".contains(c);
     match !name.is_empty() && name.chars().all(plain) {
         true => name.to_owned(),
@@ -386,8 +386,8 @@ mod tests {
 
     #[test]
     fn a_name_with_blanks_is_one_word_to_a_shell() {
-        assert_eq!(quoted("train.toml"), "train.toml");
-        assert_eq!(quoted("my photos"), "'my photos'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quote("train.toml"), "train.toml");
+        assert_eq!(quote("my photos"), "'my photos'");
+        assert_eq!(quote("it's"), r"'it'\''s'");
     }
 }

@@ -61,7 +61,7 @@ pub struct Explanation {
     /// feeders are last.
     pub remedies: Vec<Remedy>,
     /// Remedies that were not tried, with the reason.
-    pub not_tried: Vec<NotTried>,
+    pub not_tried: Vec<UntriedRemedy>,
     /// The best placement of the work on host and device. None without a device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<PlacementReport>,
@@ -287,7 +287,7 @@ impl Remedy {
 
 /// A remedy that was not tried.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct NotTried {
+pub struct UntriedRemedy {
     /// Stable name.
     pub id: String,
     /// Its effect in a few words.

@@ -8,7 +8,7 @@ pub(crate) const STAYS: f64 = 0.5;
 
 /// Returns the storage rate if memory keeps a part of the data. None if memory keeps all of it.
 pub(crate) fn with_cache(case: &Case, cold: Interval, bytes: f64) -> Option<Interval> {
-    let missed = 1.0 - answered(kept_bytes(case), bytes, case.pipeline.shuffle.is_some());
+    let missed = 1.0 - hit_share(kept_bytes(case), bytes, case.pipeline.shuffle.is_some());
     (missed > 0.0).then(|| cold.map(|rate| rate / missed))
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn kept_bytes(case: &Case) -> f64 {
 /// If every epoch reads the records in the same order, each record is the one that was read longest
 /// ago when its turn comes. A cache that does not hold all of them has dropped it by then and
 /// answers nothing.
-pub(crate) fn answered(cache_bytes: f64, bytes: f64, is_shuffled: bool) -> f64 {
+pub(crate) fn hit_share(cache_bytes: f64, bytes: f64, is_shuffled: bool) -> f64 {
     match is_shuffled {
         true => shuffled_hits(cache_bytes, bytes),
         false => f64::from(u8::from(cache_bytes >= bytes)),
@@ -57,7 +57,7 @@ mod tests {
 
     /// Simulates epochs of 400 records through a least-recently-used cache. Returns the share of
     /// reads that the cache answers after the first epoch.
-    fn simulated(kept: u64, seed: Option<u64>) -> f64 {
+    fn simulate_hits(kept: u64, seed: Option<u64>) -> f64 {
         let len = 400_u64;
         let order = Order::new(len, seed);
         let mut last = vec![None; len as usize];
@@ -87,7 +87,7 @@ mod tests {
 
         for kept in [40, 100, 200, 300, 360] {
             let predicted = shuffled_hits(kept as f64, 400.0);
-            let share = simulated(kept, Some(7));
+            let share = simulate_hits(kept, Some(7));
             assert!(
                 (share - predicted).abs() < 0.02,
                 "{kept}: {share} {predicted}"
@@ -97,9 +97,9 @@ mod tests {
 
     #[test]
     fn a_cache_answers_no_read_of_a_larger_dataset_in_file_order() {
-        assert_eq!(answered(399.0, 400.0, false), 0.0);
-        assert_eq!(simulated(399, None), 0.0);
-        assert_eq!(answered(400.0, 400.0, false), 1.0);
-        assert_eq!(simulated(400, None), 1.0);
+        assert_eq!(hit_share(399.0, 400.0, false), 0.0);
+        assert_eq!(simulate_hits(399, None), 0.0);
+        assert_eq!(hit_share(400.0, 400.0, false), 1.0);
+        assert_eq!(simulate_hits(400, None), 1.0);
     }
 }

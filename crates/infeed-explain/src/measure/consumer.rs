@@ -96,7 +96,7 @@ pub(crate) fn transfers_of<D: Device>(loader: &DeviceLoader<D>) -> Result<Transf
     let rings = loader.rings().iter();
     let names: Vec<String> = rings.clone().map(|ring| ring.device().name()).collect();
     let simulated = names.iter().all(|name| is_simulated(name));
-    let placed = loader.placed();
+    let placed = loader.placement();
     // While the loader tries several placements, the fields are those of the placement in use now.
     let routes = loader.routes();
     // Every loop waits for its first batch, so the first wait is no evidence.

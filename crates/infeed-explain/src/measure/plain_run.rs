@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::consumer::LoaderConsumer;
 use super::progress::{Phases, RUNNING};
-use super::variant::fixed;
+use super::variant::with_fixed_workers;
 use crate::case::Case;
 use crate::findings::{QueuePoint, Run, Span};
 use crate::model::stages::stages;
@@ -44,7 +44,7 @@ impl PlainRun {
     /// As opening and running the pipeline.
     pub(crate) fn measure(case: &Case, phases: &Phases<'_>) -> Result<PlainRun, Error> {
         let conditions = &case.conditions;
-        let mut options = fixed(&conditions.open);
+        let mut options = with_fixed_workers(&conditions.open);
         options.timeline = Some(TIMELINE);
         let order = case.pipeline.order(&*case.own, &case.handles)?;
         let selection = case.pipeline.selection(&*case.own, &order);
@@ -56,7 +56,7 @@ impl PlainRun {
         let running = |share| phases.report(RUNNING, share);
         let run = plain(&consumer, conditions.step, conditions.seconds, &running)?;
         let mut notes = notices(loader, &run);
-        notes.extend(selected(&selection));
+        notes.extend(selection_note(&selection));
         Ok(PlainRun {
             plan,
             utilisation: watch.and_then(UtilisationMonitor::end),
@@ -86,7 +86,7 @@ fn notices(loader: &Loader, run: &Run) -> Vec<String> {
 }
 
 /// Joins the selection lines of a plan into one note.
-pub(crate) fn selected(selection: &str) -> Option<String> {
+pub(crate) fn selection_note(selection: &str) -> Option<String> {
     let line = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let lines: Vec<String> = selection.lines().map(line).collect();
     (!lines.is_empty()).then(|| lines.join("; "))
@@ -116,9 +116,9 @@ pub(crate) fn plain(
         if done >= 1.0 || !go_on(done) {
             break;
         }
-        let asked = Instant::now();
+        let begun = Instant::now();
         let got = consumer.next_within(POLL_INTERVAL)?;
-        let waited = asked.elapsed();
+        let waited = begun.elapsed();
         if first.is_some() {
             wait += waited;
         }

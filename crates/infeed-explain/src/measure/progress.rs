@@ -92,8 +92,8 @@ mod tests {
 
     #[test]
     fn a_stop_lasts() {
-        let asked = AtomicBool::new(false);
-        let once = |_: &str, _: f64| asked.swap(true, Ordering::Relaxed);
+        let was_called = AtomicBool::new(false);
+        let once = |_: &str, _: f64| was_called.swap(true, Ordering::Relaxed);
         let phases = Phases::new(&once, vec![(RUNNING, 1.0)]);
 
         assert!(!phases.report(RUNNING, 0.1));

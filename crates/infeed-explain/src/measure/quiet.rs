@@ -9,7 +9,7 @@ use infeed_raw::machine::{machine_cpu_time, process_cpu_time, session_cpu_time};
 pub(crate) const QUIET: f64 = 0.15;
 
 /// Time over which the load is measured. Counters of processor time have steps of 10 ms.
-const LOOK: Duration = Duration::from_millis(500);
+const LOAD_WINDOW: Duration = Duration::from_millis(500);
 
 /// Measures the cores that other processes use.
 pub(crate) struct OtherProcesses {
@@ -62,21 +62,25 @@ impl QuietWait {
     /// Waits until other programs use almost no core, or until the time is over. Calls `go_on` with
     /// the share of the time that is over. Returns whether the machine is quiet now.
     pub(crate) fn wait(&mut self, go_on: &dyn Fn(f64) -> bool) -> bool {
-        self.wait_with(go_on, &mut || foreign_cores(LOOK))
+        self.wait_with(go_on, &mut || foreign_cores(LOAD_WINDOW))
     }
 
     /// As [`wait`](QuietWait::wait), with the load from `look`.
-    fn wait_with(&mut self, go_on: &dyn Fn(f64) -> bool, look: &mut dyn FnMut() -> f64) -> bool {
+    fn wait_with(
+        &mut self,
+        go_on: &dyn Fn(f64) -> bool,
+        measure_load: &mut dyn FnMut() -> f64,
+    ) -> bool {
         while !self.left.is_zero() {
             if !go_on(1.0 - self.left.div_duration_f64(self.longest)) {
                 return false;
             }
             let begun = Instant::now();
-            self.busy = look();
+            self.busy = measure_load();
             if self.busy < QUIET {
                 return true;
             }
-            self.left = self.left.saturating_sub(begun.elapsed().max(LOOK));
+            self.left = self.left.saturating_sub(begun.elapsed().max(LOAD_WINDOW));
         }
         false
     }
@@ -128,16 +132,19 @@ mod tests {
     #[test]
     fn the_wait_of_a_busy_machine_is_bounded_and_reported() {
         let mut wait = QuietWait::new(Duration::from_secs(2));
-        let mut looks = 0;
-        let mut look = || {
-            looks += 1;
+        let mut calls = 0;
+        let mut measure_load = || {
+            calls += 1;
             1.25
         };
 
-        assert!(!wait.wait_with(&|_| true, &mut look));
-        assert!(!wait.wait_with(&|_| true, &mut look), "no time is left");
+        assert!(!wait.wait_with(&|_| true, &mut measure_load));
+        assert!(
+            !wait.wait_with(&|_| true, &mut measure_load),
+            "no time is left"
+        );
 
-        assert_eq!(looks, 4);
+        assert_eq!(calls, 4);
         let warning = wait.warning().expect("it waited in vain");
         assert!(warning.contains("2 s") && warning.contains("1.2 cores"));
     }

@@ -16,7 +16,7 @@ use crate::model::interval::Interval;
 use infeed_core::error::Error;
 use infeed_core::sample::Record;
 use infeed_source::Source;
-use infeed_source::throttled::Throttle;
+use infeed_source::throttle::Throttle;
 use infeed_source::walk::WalkBudget;
 
 /// Numbers of readers to try in addition to the user's own.

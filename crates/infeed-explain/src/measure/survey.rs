@@ -11,7 +11,7 @@ use infeed_core::sample::{FieldKind, Pixels};
 use infeed_source::read_one;
 
 /// Number of records to read before the size of the sample is fixed.
-const FIRST_LOOK: usize = 16;
+const FIRST_READS: usize = 16;
 
 /// Channels of a decoded image.
 const RGB: u64 = 3;
@@ -54,11 +54,11 @@ pub(crate) fn survey(case: &Case) -> Result<Survey, Error> {
     let limits = Limits {
         max_pixels: case.decode().max_pixels,
     };
-    let (mut bytes, mut looked, mut pixels) = (0_u64, 0_usize, 0_u64);
+    let (mut bytes, mut checked, mut pixels) = (0_u64, 0_usize, 0_u64);
     let mut first_bad = None;
-    while looked < picked.len() {
-        let number = picked[looked];
-        looked += 1;
+    while checked < picked.len() {
+        let number = picked[checked];
+        checked += 1;
         let record = match read_one(&*case.own, number) {
             Err(error) if error.is_bad_record() => {
                 first_bad.get_or_insert(error);
@@ -87,9 +87,9 @@ pub(crate) fn survey(case: &Case) -> Result<Survey, Error> {
             let pixel = RGB * header.depth.bytes() as u64;
             pixels += pixel * u64::from(header.size.height) * u64::from(header.size.width);
         }
-        if looked == FIRST_LOOK {
+        if checked == FIRST_READS {
             let wanted = case.sample(bytes as f64 / sample.len().max(1) as f64).len();
-            picked.truncate(wanted.max(looked));
+            picked.truncate(wanted.max(checked));
         }
     }
     if let (true, Some(bad)) = (sample.is_empty(), first_bad) {

@@ -15,7 +15,7 @@ use infeed::plan::SamplePlan;
 use infeed_core::counters::Stage;
 use infeed_core::error::Error;
 use infeed_source::Source;
-use infeed_source::repeated::RepeatedRecords;
+use infeed_source::repeated_records::RepeatedRecords;
 
 /// Batches left out at the start of each slice: one for each batch that may be in flight, and two
 /// for the consumer. A new loader touches memory for the first time with them. A loader that stayed
@@ -66,7 +66,7 @@ impl Variant {
             true => self.pipeline.clone(),
             false => self.pipeline.plain(),
         };
-        let options = fixed(&self.options);
+        let options = with_fixed_workers(&self.options);
         let source = Arc::clone(&self.source);
         match self.row_placement {
             Some(placement) => pipeline.open_for_device(source, placement, &options),
@@ -75,7 +75,7 @@ impl Variant {
     }
 
     /// Runs one slice of a new loader and returns its rate and counters.
-    pub(crate) fn watched(&self, length: Duration) -> Result<Slice, Error> {
+    pub(crate) fn run_slice(&self, length: Duration) -> Result<Slice, Error> {
         self.on_its_cores(|| {
             let loader = self.open()?;
             let rate = self.rate(&loader, length)?;
@@ -108,7 +108,7 @@ impl Variant {
                 rows += batch.samples() as u64;
                 end = Instant::now();
             } else if batches >= WARM_UP_BATCHES || begun.elapsed() > length / WARM_UP_SHARE {
-                timed = Some((Instant::now(), self.made(loader)?.unwrap_or(0)));
+                timed = Some((Instant::now(), self.finished_samples(loader)?.unwrap_or(0)));
             }
             drop(batch);
             // A batch that takes longer than the slice is measured. Batches without rows, whose
@@ -125,7 +125,7 @@ impl Variant {
         let Some((start, before)) = timed else {
             return Ok(0.0);
         };
-        let samples = match self.made(loader)? {
+        let samples = match self.finished_samples(loader)? {
             Some(after) if after > before => {
                 end = Instant::now();
                 after - before
@@ -140,7 +140,7 @@ impl Variant {
     ///
     /// Workers fill several batches at once and complete them at almost the same time. A slice of a slow
     /// variant has about five batches, so a count of its batches is wrong by up to a fifth.
-    fn made(&self, loader: &Loader) -> Result<Option<u64>, Error> {
+    fn finished_samples(&self, loader: &Loader) -> Result<Option<u64>, Error> {
         if self.step.is_some() || self.options.remote.is_some() {
             return Ok(None);
         }
@@ -154,7 +154,7 @@ impl Variant {
 }
 
 /// Returns options with a fixed number of workers, because tuning during a trial would disturb it.
-pub(crate) fn fixed(options: &Options) -> Options {
+pub(crate) fn with_fixed_workers(options: &Options) -> Options {
     let mut fixed = options.clone();
     fixed.workers.get_or_insert_with(usable_cores);
     fixed
@@ -206,7 +206,7 @@ impl Case {
                 }
                 let records = chosen.unwrap_or(records).to_vec();
                 let chosen = match source.parallel_reads() {
-                    Some(_) => RepeatedRecords::held(source, records, ENDLESS)?,
+                    Some(_) => RepeatedRecords::in_memory(source, records, ENDLESS)?,
                     None => RepeatedRecords::new(source, records, ENDLESS),
                 };
                 (Arc::new(chosen), None)
@@ -228,9 +228,9 @@ impl Case {
     /// decoder of this case if the device still has files to decode.
     fn decode_of(&self, pipeline: &Pipeline, source: &dyn Source) -> DecodeBy {
         let wanted = self.conditions.open.decode;
-        let forms = SamplePlan::over(pipeline, source)
+        let layouts = SamplePlan::over(pipeline, source)
             .and_then(|mut plan| plan.for_device_by(wanted, Placement::Resize, false));
-        match forms {
+        match layouts {
             Ok(_) => wanted,
             // Opening the pipeline reports any other problem.
             Err(_) => DecodeBy::Auto,

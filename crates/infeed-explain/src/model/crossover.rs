@@ -40,7 +40,7 @@ pub(crate) fn sentences(crossovers: &[Crossover]) -> Vec<String> {
     let Some((first, others)) = crossovers.split_first() else {
         return Vec::new();
     };
-    let mut said = vec![format!(
+    let mut sentences = vec![format!(
         "with a step under {} {} becomes the limit",
         time(first.step_s.mid),
         first.limit.subject()
@@ -54,12 +54,12 @@ pub(crate) fn sentences(crossovers: &[Crossover]) -> Vec<String> {
     };
     if !others.is_empty() {
         let others: Vec<String> = others.iter().map(under).collect();
-        said.push(format!(
+        sentences.push(format!(
             "without that limit, it would be {}",
             others.join(", then ")
         ));
     }
-    said
+    sentences
 }
 
 #[cfg(test)]

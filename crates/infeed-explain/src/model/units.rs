@@ -1,6 +1,6 @@
 //! Formats rates, times, shares and factors for the sentences of an explanation.
 
-use infeed_core::units::unbounded;
+use infeed_core::units::non_finite_word;
 pub(crate) use infeed_core::units::{format_bytes as bytes, format_seconds as time};
 
 /// Formats bytes per second, such as `9.60 GB/s`.
@@ -18,7 +18,7 @@ pub(crate) fn percent(share: f64) -> String {
 
 /// Formats a factor such as `1.92x`, with at most three digits.
 pub(crate) fn factor(f: f64) -> String {
-    match unbounded(f) {
+    match non_finite_word(f) {
         Some(word) => word,
         None if f < 9.995 => format!("{f:.2}x"),
         None if f < 99.95 => format!("{f:.1}x"),

@@ -69,7 +69,7 @@ pub(super) fn reduce(
     tuned: Option<String>,
     with_paths: bool,
 ) {
-    only_counted(explanation);
+    remove_empty_parts(explanation);
     if let Some(feeding) = &mut explanation.feeding {
         feeding.hosts.truncate(MAX_FEEDERS);
     }
@@ -110,7 +110,7 @@ fn selection_words(selection: &str) -> String {
 
 /// Removes the parts that the explanation of a running loader leaves empty, and the timeline, which
 /// is long.
-pub(super) fn only_counted(explanation: &mut Explanation) {
+pub(super) fn remove_empty_parts(explanation: &mut Explanation) {
     explanation.control = None;
     explanation.remedies.clear();
     explanation.placement = None;

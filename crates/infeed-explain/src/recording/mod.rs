@@ -241,7 +241,7 @@ impl Recording {
         let Some(explanation) = &mut self.explanation else {
             return;
         };
-        contents::only_counted(explanation);
+        contents::remove_empty_parts(explanation);
         let point = |part: RecordingPart| QueuePoint {
             at_s: self.age_s + part.to_s,
             ready: part.sum.ready.unwrap_or(0) as usize,

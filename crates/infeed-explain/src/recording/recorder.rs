@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use super::windows::{LoopTotals, RecordingWindows};
 use super::{RecordedWatch, Recording, contents};
-use crate::explain::running_loader::{running, running_on, waited};
+use crate::explain::running_loader::{running, running_on, waiting_s};
 use crate::findings::Explanation;
+use crate::watch::loop_verdict;
 use crate::watch::measurements::WatchedLoop;
-use crate::watch::watched;
 use infeed::Stats;
 use infeed::loader::any::AnyLoader;
 use infeed_core::error::Error;
@@ -229,7 +229,7 @@ impl LoaderRecording {
         if now.held_warned && !before.held_warned {
             events.add(at_s, "warning: the loop holds too many batches", 1);
         }
-        let error = loader.loader().stopped();
+        let error = loader.loader().stop_error();
         now.stopped = error.is_some();
         if let Some(error) = error.filter(|_| !before.stopped) {
             let kind = format!("stopped by an error ({})", contents::kind(&error));
@@ -282,7 +282,7 @@ fn totals(loader: &AnyLoader, stats: &Stats, epochs: u64) -> Result<LoopTotals, 
     Ok(LoopTotals {
         batches: stats.batches,
         samples: stats.samples,
-        waited_s: waited(stats, &sent, stats.elapsed.as_secs_f64()),
+        waited_s: waiting_s(stats, &sent, stats.elapsed.as_secs_f64()),
         epochs,
         bad: stats.bad,
         ready: Some(stats.ready as u64),
@@ -350,7 +350,7 @@ impl WatchRecorder {
             return Ok(());
         }
         if let Some(measured) = measured {
-            let verdict = watched(&measured);
+            let verdict = loop_verdict(&measured);
             self.recording.watch = Some(Box::new(RecordedWatch { verdict, measured }));
         }
         self.recording.seconds = self.began.elapsed().as_secs_f64();

@@ -211,7 +211,7 @@ impl From<RecordingWindows> for WindowColumns {
         fn column<T>(of: &RecordingWindows, value: impl Fn(&RecordedWindow) -> T) -> Vec<T> {
             of.windows.iter().map(value).collect()
         }
-        fn known(of: &RecordingWindows, value: Gauge) -> Vec<Option<u64>> {
+        fn gauge_column(of: &RecordingWindows, value: Gauge) -> Vec<Option<u64>> {
             let values = column(of, value);
             match values.iter().any(Option::is_some) {
                 true => values,
@@ -226,8 +226,8 @@ impl From<RecordingWindows> for WindowColumns {
             waited_s: column(&of, |window| (window.waited_s * 1e4).round() / 1e4),
             epochs: column(&of, |window| window.epochs),
             bad: column(&of, |window| window.bad),
-            ready: known(&of, |window| window.ready),
-            held: known(&of, |window| window.held),
+            ready: gauge_column(&of, |window| window.ready),
+            held: gauge_column(&of, |window| window.held),
         }
     }
 }

@@ -25,9 +25,9 @@ impl WiderIntervals {
     ///
     /// The factor of a load is 1 plus the share of the cores that others used. A gain measured next to
     /// compilers that used 75 % of the cores was 2.3 times the predicted one.
-    pub(super) fn of(case: &Case, looked: &Survey, others: f64) -> Option<WiderIntervals> {
+    pub(super) fn of(case: &Case, survey: &Survey, others: f64) -> Option<WiderIntervals> {
         let cores = infeed_raw::machine::usable_cores() as f64;
-        by_load(others / cores).or_else(|| by_kind(case, looked))
+        by_load(others / cores).or_else(|| by_kind(case, survey))
     }
 
     /// Returns a note for the report.
@@ -47,13 +47,13 @@ fn by_load(share: f64) -> Option<WiderIntervals> {
     })
 }
 
-fn by_kind(case: &Case, looked: &Survey) -> Option<WiderIntervals> {
-    let known = looked.records.jpeg + looked.records.png;
+fn by_kind(case: &Case, survey: &Survey) -> Option<WiderIntervals> {
+    let known = survey.records.jpeg + survey.records.png;
     let reason = if case.conditions.device.is_some() {
         "batches go to a device"
     } else if !case.pipeline.python.is_empty() || case.own.python().is_some() {
         "Python functions run"
-    } else if looked.pixel_bytes > 0.0 && known < looked.sample.len() {
+    } else if survey.pixel_bytes > 0.0 && known < survey.sample.len() {
         "some images are neither JPEG nor PNG"
     } else {
         return None;

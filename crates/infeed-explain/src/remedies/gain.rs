@@ -74,7 +74,7 @@ fn remedy(
         let limited = limited.unwrap_or(Interval::exact(f64::INFINITY));
         limited.map(|rate| rate / (1.0 - cached))
     });
-    let (copy, step) = placed(case, &candidate);
+    let (copy, step) = bus_and_step_rates(case, &candidate);
     let then = now
         .times_cores(gain)
         .with(Limit::Storage, reading)
@@ -144,7 +144,7 @@ fn files_of(case: &Case, candidate: &Candidate, now: f64, bytes: f64) -> f64 {
 /// Returns the rates of the bus and the step with a remedy that changes the bytes on the bus. The
 /// device then does the host's work. That takes the time to read the small row and write the large
 /// one.
-fn placed(case: &Case, candidate: &Candidate) -> (Option<Interval>, Option<Interval>) {
+fn bus_and_step_rates(case: &Case, candidate: &Candidate) -> (Option<Interval>, Option<Interval>) {
     let RemedyChange::Description(pipeline) = &candidate.change else {
         return (None, None);
     };

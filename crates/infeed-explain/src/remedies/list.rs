@@ -3,7 +3,7 @@
 use super::candidate::Candidate;
 use super::{arrange, feeders, open, processes, rewrite};
 use crate::case::Case;
-use crate::findings::NotTried;
+use crate::findings::UntriedRemedy;
 use crate::measure::storage::Storage;
 use crate::measure::survey::Records;
 use infeed_core::error::Error;
@@ -13,7 +13,7 @@ pub(crate) fn candidates(
     case: &Case,
     records: Records,
     storage: Option<&Storage>,
-) -> (Vec<Candidate>, Vec<NotTried>) {
+) -> (Vec<Candidate>, Vec<UntriedRemedy>) {
     let mut found = Vec::new();
     let mut not = Vec::new();
     open::add(case, storage, &mut found);

@@ -11,7 +11,7 @@ use infeed::loader::{CacheLimit, DecodedCache};
 use infeed_core::error::Error;
 use infeed_core::units::format_bytes;
 use infeed_pack as pack;
-use infeed_source::selected::SelectedRecords;
+use infeed_source::selected_records::SelectedRecords;
 use infeed_source::subset::Subset;
 
 /// A remedy that is ready to run.
@@ -87,7 +87,7 @@ impl Case {
     ) -> Result<PreparedRemedy, Error> {
         let mut variant = self.variant(subset)?;
         match &candidate.change {
-            RemedyChange::Cache => return self.cached(subset, go_on),
+            RemedyChange::Cache => return self.fill_cache(subset, go_on),
             RemedyChange::Workers(workers) => variant.options.workers = Some(*workers),
             RemedyChange::Readers(readers) => variant.options.readers = Some(*readers),
             RemedyChange::Feeders => variant = self.whole(self.conditions.feeders.as_ref())?,
@@ -130,7 +130,7 @@ impl Case {
     }
 
     /// Prepares the remedy of a cache: fills it in one epoch.
-    fn cached(
+    fn fill_cache(
         &self,
         subset: &RecordSubset<'_>,
         go_on: &(dyn Fn(u64, u64) -> bool + Sync),
@@ -139,7 +139,7 @@ impl Case {
         if let RecordSubset::Trial { records, .. } = subset {
             // An endless source would need an endless table of records.
             let chosen = Subset::whole(self.own.len())
-                .filtered(|_, record| records.binary_search(&record).is_ok());
+                .filter(|_, record| records.binary_search(&record).is_ok());
             variant.source = Arc::new(SelectedRecords::new(Arc::clone(&self.own), chosen));
         }
         variant.options.cache = Some(CacheLimit::Auto.into());

@@ -8,7 +8,7 @@ use super::candidate::Candidate;
 use super::list::check_id;
 use super::prepare::PreparedRemedy;
 use crate::case::Case;
-use crate::findings::NotTried;
+use crate::findings::UntriedRemedy;
 use crate::measure::variant::RecordSubset;
 use infeed_core::error::Error;
 
@@ -20,7 +20,7 @@ pub(super) type ReadyRemedy = (Candidate, PreparedRemedy, usize);
 /// that it leaves out.
 pub(super) fn prepare_all(
     case: &Case,
-    (mut found, not): (Vec<Candidate>, &mut Vec<NotTried>),
+    (mut found, not): (Vec<Candidate>, &mut Vec<UntriedRemedy>),
     (sample, samples_per_s): (&[u64], f64),
     scratch: &Path,
     progress: &(dyn Fn(f64) -> bool + Sync),
@@ -61,7 +61,7 @@ pub(super) fn prepare_all(
             let all: BTreeSet<u64> = missing.iter().chain(lost).copied().collect();
             if sample.len() - all.len() < least {
                 let why = format!("it leaves out {} of {} records", lost.len(), sample.len());
-                not.push(not_tried(&candidate, why));
+                not.push(untried_remedy(&candidate, why));
                 continue;
             }
             *left_out.entry(candidate.id.clone()).or_default() += lost.len();
@@ -84,12 +84,12 @@ pub(super) fn prepare_all(
 }
 
 /// Returns the entry of a remedy that cannot be tried.
-pub(super) fn reject(candidate: &Candidate, error: &Error) -> NotTried {
-    not_tried(candidate, error.chain())
+pub(super) fn reject(candidate: &Candidate, error: &Error) -> UntriedRemedy {
+    untried_remedy(candidate, error.chain())
 }
 
-fn not_tried(candidate: &Candidate, why: String) -> NotTried {
-    NotTried {
+fn untried_remedy(candidate: &Candidate, why: String) -> UntriedRemedy {
+    UntriedRemedy {
         id: candidate.id.clone(),
         name: candidate.name.clone(),
         why,

@@ -2,20 +2,20 @@
 
 use super::candidate::{Candidate, PixelChange, RemedyChange};
 use crate::case::Case;
-use crate::findings::NotTried;
+use crate::findings::UntriedRemedy;
 use infeed::function::FunctionScope;
 use infeed::pipeline::FunctionSpec;
 
 pub(super) const PROCESSES: &str = "processes-";
 
-pub(super) fn add(case: &Case, found: &mut Vec<Candidate>, not: &mut Vec<NotTried>) {
+pub(super) fn add(case: &Case, found: &mut Vec<Candidate>, not: &mut Vec<UntriedRemedy>) {
     let here = || case.pipeline.python.iter().filter(|spec| is_here(spec));
     if here().next().is_none() {
         return;
     }
     let held = here().find_map(|spec| spec.bound.0.as_ref()?.bound_here());
     match held {
-        Some(why) => not.push(NotTried {
+        Some(why) => not.push(UntriedRemedy {
             id: "processes".to_owned(),
             name: "functions in worker processes".to_owned(),
             why: why.to_owned(),

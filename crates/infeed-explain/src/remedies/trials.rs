@@ -8,7 +8,7 @@ use super::prepare::{FilledCache, RewriteStats};
 use super::prepare_all::{prepare_all, reject};
 use crate::case::Case;
 use crate::device::trials::PlacementTrial;
-use crate::findings::{NotTried, Run, TrialSample};
+use crate::findings::{Run, TrialSample, UntriedRemedy};
 use crate::measure::progress::{Phases, TRYING, WAITING, WRITING};
 use crate::measure::quiet::{OtherProcesses, QuietWait};
 use crate::measure::storage::Storage;
@@ -37,9 +37,9 @@ pub(crate) struct Trials {
     /// The reason for wider intervals.
     pub(crate) note: Option<String>,
     /// The placements on host and device, with the rate of the cores in each.
-    pub(crate) ways: Vec<PlacementTrial>,
+    pub(crate) placements: Vec<PlacementTrial>,
     pub(crate) tried: Vec<TrialResult>,
-    pub(crate) not: Vec<NotTried>,
+    pub(crate) not: Vec<UntriedRemedy>,
 }
 
 pub(crate) struct TrialResult {
@@ -61,14 +61,14 @@ impl Trials {
     /// As opening and running the pipeline. The failure of a remedy is no error.
     pub(crate) fn run(
         case: &Case,
-        looked: &Survey,
+        survey: &Survey,
         run: &Run,
         storage: Option<&Storage>,
         phases: &Phases<'_>,
         quiet: &mut QuietWait,
     ) -> Result<Trials, Error> {
         let (found, mut not) = if case.conditions.try_remedies {
-            candidates(case, looked.records, storage)
+            candidates(case, survey.records, storage)
         } else {
             Default::default()
         };
@@ -78,7 +78,7 @@ impl Trials {
         let (kept, sample) = prepare_all(
             case,
             (found, &mut not),
-            (&looked.sample, run.samples_per_s),
+            (&survey.sample, run.samples_per_s),
             scratch.path(),
             &writing,
         )?;
@@ -89,8 +89,8 @@ impl Trials {
         // The base runs first and last in each round, because every gain is a ratio to it.
         let mut variants: Vec<Variant> = vec![base.clone()];
         variants.extend(kept.iter().map(|(_, prepared, _)| prepared.variant.clone()));
-        let ways = case.ways(&base);
-        variants.extend(ways.variants().cloned());
+        let placements = case.placement_trials(&base);
+        variants.extend(placements.variants().cloned());
         variants.push(base);
         let going = |share| phases.report(TRYING, share);
         let turn = case.turn(TURN);
@@ -110,7 +110,7 @@ impl Trials {
             others = OtherProcesses::watch();
             rates = run_all();
         }
-        let wider = WiderIntervals::of(case, looked, others.cores().unwrap_or(0.0));
+        let wider = WiderIntervals::of(case, survey, others.cores().unwrap_or(0.0));
         let control = control(&rates);
         let last = rates.pop().unwrap_or_else(|| Ok(Vec::new()))?;
         let shared = rates.split_off(1 + kept.len());
@@ -142,7 +142,7 @@ impl Trials {
                 },
             };
             if left_out > 0 {
-                let all = looked.sample.len();
+                let all = survey.sample.len();
                 quality = format!("{quality}; leaves out {left_out} of {all} records tried");
             }
             let gain = ratio(&rates, &base_rates).widen(unsteady).spread(factor);
@@ -173,11 +173,11 @@ impl Trials {
                 .map(|found| found.note()),
             sample: Some(TrialSample {
                 records: sample.len() as u64,
-                encoded_bytes: (sample.len() as f64 * looked.record_bytes) as u64,
+                encoded_bytes: (sample.len() as f64 * survey.record_bytes) as u64,
                 row_bytes: (sample.len() as f64 * row_bytes) as u64,
                 cache_bytes: last_level_cache_bytes(),
             }),
-            ways: ways.tried(shared, (&base_rates, base), &mut not),
+            placements: placements.with_rates(shared, (&base_rates, base), &mut not),
             tried,
             not,
         })
@@ -185,7 +185,7 @@ impl Trials {
 
     /// Returns the result without trials. The rate of the cores follows from the processor time of
     /// the plain run, which a full load of all cores may not reach.
-    fn none(case: &Case, run: &Run, not: Vec<NotTried>) -> Trials {
+    fn none(case: &Case, run: &Run, not: Vec<UntriedRemedy>) -> Trials {
         let cpu_s: f64 = run.stages.iter().map(|stage| stage.cpu_s).sum();
         let rate = case.workers() as f64 * run.samples as f64 / cpu_s.max(1e-9);
         Trials {
@@ -193,7 +193,7 @@ impl Trials {
             control: None,
             sample: None,
             note: None,
-            ways: Vec::new(),
+            placements: Vec::new(),
             tried: Vec::new(),
             not,
         }

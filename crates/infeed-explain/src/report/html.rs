@@ -11,13 +11,13 @@ mod markup;
 mod what_if;
 
 use figures::{SHOWN, colour, figure, plot_of, plot_of_curve, swatch};
-use markup::{TableCell, TableRow, escaped, list, section, table};
+use markup::{TableCell, TableRow, escape, list, section, table};
 
 use super::numbers;
 use super::timeline;
 use super::words::{StallPart, behind, error, stall};
 use crate::findings::ledger::LedgerEntry;
-use crate::findings::{Explanation, MeasuredMachine, NotTried, Remedy, Subject};
+use crate::findings::{Explanation, MeasuredMachine, Remedy, Subject, UntriedRemedy};
 use crate::model::interval::PredictionOutcome;
 use crate::model::limit::Resource;
 
@@ -76,8 +76,8 @@ pub fn html(e: &Explanation) -> String {
 </body>
 </html>
 "#,
-        version = escaped(&e.infeed),
-        title = escaped(&format!("{}: {}", e.subject.name, e.verdict.claim)),
+        version = escape(&e.infeed),
+        title = escape(&format!("{}: {}", e.subject.name, e.verdict.claim)),
         head = head(e),
         sections = sections.concat(),
         data = data::json(e),
@@ -110,13 +110,13 @@ fn head(e: &Explanation) -> String {
             format!("predicted: {}", best.title()),
         ));
     }
-    let warning = |text: &String| format!("<p class=\"warning\">{}</p>\n", escaped(text));
+    let warning = |text: &String| format!("<p class=\"warning\">{}</p>\n", escape(text));
     let warnings: String = e.warnings.iter().map(warning).collect();
     let tile = |(number, what): &(String, String)| {
         format!(
             "<div class=\"tile\"><b>{}</b><span>{}</span></div>\n",
-            escaped(number),
-            escaped(what)
+            escape(number),
+            escape(what)
         )
     };
     let tiles: String = tiles.iter().map(tile).collect();
@@ -124,10 +124,10 @@ fn head(e: &Explanation) -> String {
         "<header>\n<p class=\"about\">infeed explain · {} · {}</p>\n<h1>{}</h1>\n\
          <p class=\"lead\">{}</p>\n{warnings}<div class=\"tiles\">\n\
          {tiles}</div>\n</header>",
-        escaped(&e.subject.name),
+        escape(&e.subject.name),
         numbers::moment(e.made_at_s),
-        escaped(&v.claim),
-        escaped(&lead),
+        escape(&v.claim),
+        escape(&lead),
     )
 }
 
@@ -139,26 +139,26 @@ fn evidence(e: &Explanation) -> String {
         true => v.advice.as_slice(),
         false => &[],
     };
-    let said = [
+    let parts = [
         ("evidence", v.evidence.as_slice()),
         ("capacity", &v.capacity),
         ("try", advice),
     ];
-    let said: String = said
+    let items: String = parts
         .iter()
         .filter(|(_, lines)| lines.iter().any(|line| !line.is_empty()))
         .map(|(label, lines)| format!("<dt>{label}</dt><dd>{}</dd>\n", list(lines)))
         .collect();
     section(
         "Evidence",
-        &format!("<dl class=\"verdict\">\n{said}</dl>\n"),
+        &format!("<dl class=\"verdict\">\n{items}</dl>\n"),
     )
 }
 
 /// The consumer's time by activity.
 fn consumer(e: &Explanation) -> String {
     let row = |part: &StallPart| {
-        let name = format!("{}{}", swatch(part.colour), escaped(part.what));
+        let name = format!("{}{}", swatch(part.colour), escape(part.what));
         TableRow::plain(vec![
             TableCell::markup(name),
             TableCell::text(part.term),
@@ -180,7 +180,7 @@ fn consumer(e: &Explanation) -> String {
         "Time of the training loop",
         &format!(
             "<p>{}</p>\n{}{}",
-            escaped(&first),
+            escape(&first),
             plot_of(shown, "stall", ""),
             table("", &["activity", "term", "share"], &rows)
         ),
@@ -193,7 +193,7 @@ fn stages(e: &Explanation) -> String {
     let rows: Vec<TableRow> = used
         .map(|stage| {
             let n = stage.samples as f64;
-            let name = format!("{}{}", swatch(colour(&stage.name)), escaped(&stage.name));
+            let name = format!("{}{}", swatch(colour(&stage.name)), escape(&stage.name));
             TableRow::plain(vec![
                 TableCell::markup(name),
                 TableCell::number(numbers::short_rate(stage.rate_per_core)),
@@ -265,7 +265,7 @@ fn queue(e: &Explanation) -> String {
     }
     let ready = || e.run.queue.iter().map(|point| point.ready);
     let empty = ready().filter(|&ready| ready == 0).count() as f64 / ready().count() as f64;
-    let said = match ready().max() {
+    let summary = match ready().max() {
         None | Some(0) => "No batch was ready at any sampled moment.".to_owned(),
         Some(most) => format!(
             "At {} of the sampled moments no batch was ready; at most {most} were.",
@@ -275,7 +275,7 @@ fn queue(e: &Explanation) -> String {
     section(
         "Batches ready in the loader",
         &format!(
-            "<p>{said}</p>\n{}{}",
+            "<p>{summary}</p>\n{}{}",
             plot_of_curve(e.run.queue.iter().map(|point| point.ready as f64), "ready"),
             plot_of_curve(e.run.queue.iter().map(|point| point.waiting), "waiting"),
         ),
@@ -288,7 +288,7 @@ fn timeline(e: &Explanation) -> String {
         return String::new();
     }
     let seconds = |us: u64| numbers::seconds(us as f64 / 1e6);
-    let said = match overlap.step_us {
+    let summary = match overlap.step_us {
         0 => format!(
             "No step was computed in the {} shown.",
             seconds(overlap.shown_us)
@@ -301,7 +301,7 @@ fn timeline(e: &Explanation) -> String {
             numbers::percent(overlap.both_us as f64 / step_us as f64),
         ),
     };
-    let drawn = data::drawn(e);
+    let drawn = data::timeline_plot(e);
     let caption = match drawn.cut_us {
         Some(us) => format!("Truncated at {}.", seconds(us)),
         None => String::new(),
@@ -310,7 +310,7 @@ fn timeline(e: &Explanation) -> String {
         format!(
             "<li><i style=\"background:var(--{})\"></i>{}</li>",
             colour(what),
-            escaped(what)
+            escape(what)
         )
     };
     let key: String = drawn.whats.iter().map(key).collect();
@@ -321,7 +321,7 @@ fn timeline(e: &Explanation) -> String {
              <div class=\"controls\"><label>show <select id=\"view-length\"></select></label>\
              <label>from <input id=\"view-start\" type=\"range\" min=\"0\" max=\"1000\" value=\"0\">\
              </label></div>\n{}",
-            escaped(&said),
+            escape(&summary),
             figure("timeline", &caption),
         ),
     )
@@ -352,7 +352,7 @@ fn remedies(e: &Explanation) -> String {
         body += &table("stacked remedies", &heads, &rows);
     }
     if !e.not_tried.is_empty() {
-        let line = |not: &NotTried| format!("{}: {}", not.name, not.why);
+        let line = |not: &UntriedRemedy| format!("{}: {}", not.name, not.why);
         let lines: Vec<String> = e.not_tried.iter().map(line).collect();
         body += &format!(
             "<dl class=\"after\"><dt>not tried</dt><dd>{}</dd></dl>\n",
@@ -364,15 +364,15 @@ fn remedies(e: &Explanation) -> String {
 
 fn remedy_row(at: usize, remedy: &Remedy) -> TableRow {
     let idle = !remedy.gains();
-    let name = format!("{}. {}", at + 1, escaped(&remedy.title()));
-    let mut below = format!("<span class=\"sub\">{}</span>", escaped(&remedy.quality));
+    let name = format!("{}. {}", at + 1, escape(&remedy.title()));
+    let mut below = format!("<span class=\"sub\">{}</span>", escape(&remedy.quality));
     if remedy.is_unclear() {
         below += "<span class=\"sub\">Unclear: the machine is too busy to tell.</span>";
     }
     if !remedy.command.is_empty() && !idle {
         below += &format!(
             "<div class=\"command\"><code>{}</code></div>",
-            escaped(&remedy.command)
+            escape(&remedy.command)
         );
     }
     let gain = format!(
@@ -404,8 +404,8 @@ fn ledger(e: &Explanation) -> String {
     let row = |entry: &LedgerEntry| {
         let name = format!(
             "{}<span class=\"sub\">{}, {}</span>",
-            escaped(&entry.remedy),
-            escaped(&entry.subject),
+            escape(&entry.remedy),
+            escape(&entry.subject),
             numbers::day(entry.made_at_s),
         );
         TableRow::plain(vec![
@@ -451,9 +451,8 @@ fn notes(e: &Explanation) -> String {
 /// The dataset, the machine and the version.
 fn circumstances(e: &Explanation) -> String {
     let facts = |facts: Vec<(&str, String)>| -> String {
-        let fact = |(name, value): &(&str, String)| {
-            format!("<dt>{name}</dt><dd>{}</dd>\n", escaped(value))
-        };
+        let fact =
+            |(name, value): &(&str, String)| format!("<dt>{name}</dt><dd>{}</dd>\n", escape(value));
         let shown = facts.iter().filter(|(_, value)| !value.is_empty());
         format!("<dl>\n{}</dl>\n", shown.map(fact).collect::<String>())
     };
@@ -467,7 +466,7 @@ fn circumstances(e: &Explanation) -> String {
     );
     for (title, text) in [("Plan", &e.plan), ("Pipeline", &e.subject.pipeline)] {
         if !text.trim().is_empty() {
-            out += &section(title, &format!("<pre>{}</pre>\n", escaped(text.trim_end())));
+            out += &section(title, &format!("<pre>{}</pre>\n", escape(text.trim_end())));
         }
     }
     out

@@ -2,17 +2,17 @@
 
 use crate::model::interval::Interval;
 pub(super) use crate::model::units::factor;
-use infeed_core::units::unbounded;
+use infeed_core::units::non_finite_word;
 pub(super) use infeed_core::units::{figures, format_bytes as bytes, format_seconds as seconds};
 
 /// Formats a rate such as `312 samples/s`, or `no limit` if it is infinite.
 pub(super) fn rate(per_s: f64) -> String {
-    unbounded(per_s).unwrap_or_else(|| format!("{} samples/s", figures(per_s)))
+    non_finite_word(per_s).unwrap_or_else(|| format!("{} samples/s", figures(per_s)))
 }
 
 /// Formats a rate such as `312/s`, for columns whose header has the unit.
 pub(super) fn short_rate(per_s: f64) -> String {
-    unbounded(per_s).unwrap_or_else(|| format!("{}/s", figures(per_s)))
+    non_finite_word(per_s).unwrap_or_else(|| format!("{}/s", figures(per_s)))
 }
 
 /// Formats a cost with `write`, or `none` for 0.

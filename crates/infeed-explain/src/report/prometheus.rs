@@ -36,7 +36,7 @@ pub fn prometheus(loaders: &[LoaderMetrics<'_>]) -> String {
     for family in &OF_LOADER {
         family.head(&mut out);
         for one in loaders {
-            let labels = format!("loader=\"{}\"", escaped(one.name));
+            let labels = format!("loader=\"{}\"", escape_label(one.name));
             family.line(&mut out, &labels, one.stats);
         }
     }
@@ -44,7 +44,7 @@ pub fn prometheus(loaders: &[LoaderMetrics<'_>]) -> String {
         family.head(&mut out);
         for one in loaders {
             for (stage, counts) in &one.stats.stages {
-                let loader = escaped(one.name);
+                let loader = escape_label(one.name);
                 let labels = format!("loader=\"{loader}\",stage=\"{}\"", stage.name());
                 family.line(&mut out, &labels, counts);
             }
@@ -54,7 +54,7 @@ pub fn prometheus(loaders: &[LoaderMetrics<'_>]) -> String {
         family.head(&mut out);
         for one in loaders {
             for (at, (name, counts)) in one.devices.iter().enumerate() {
-                let (loader, name) = (escaped(one.name), escaped(name));
+                let (loader, name) = (escape_label(one.name), escape_label(name));
                 let labels = format!("loader=\"{loader}\",device=\"{at}\",name=\"{name}\"");
                 family.line(&mut out, &labels, counts);
             }
@@ -64,7 +64,7 @@ pub fn prometheus(loaders: &[LoaderMetrics<'_>]) -> String {
         family.head(&mut out);
         for one in loaders {
             for (at, counts) in one.stats.remote.iter().enumerate() {
-                let (loader, host) = (escaped(one.name), escaped(&counts.host));
+                let (loader, host) = (escape_label(one.name), escape_label(&counts.host));
                 let labels = format!("loader=\"{loader}\",feeder=\"{at}\",host=\"{host}\"");
                 family.line(&mut out, &labels, counts);
             }
@@ -103,7 +103,7 @@ impl<T> Family<T> {
 }
 
 /// Escapes a label's value. The format escapes three characters.
-fn escaped(value: &str) -> String {
+fn escape_label(value: &str) -> String {
     value
         .replace('\\', "\\\\")
         .replace('"', "\\\"")
@@ -136,7 +136,7 @@ mod tests {
         }
     }
 
-    fn named<'a>(name: &'a str, stats: &'a Stats) -> LoaderMetrics<'a> {
+    fn loader_metrics<'a>(name: &'a str, stats: &'a Stats) -> LoaderMetrics<'a> {
         let devices = &[];
         LoaderMetrics {
             name,
@@ -148,7 +148,10 @@ mod tests {
     #[test]
     fn labels_separate_counters_of_loaders_and_stages() {
         let stats = stats();
-        let output = prometheus(&[named("train", &stats), named("val", &Stats::default())]);
+        let output = prometheus(&[
+            loader_metrics("train", &stats),
+            loader_metrics("val", &Stats::default()),
+        ]);
 
         for line in [
             "infeed_samples_total{loader=\"train\"} 4096",
@@ -170,9 +173,9 @@ mod tests {
         let devices = [("sim".to_owned(), RingStats::default())];
         let train = LoaderMetrics {
             devices: &devices,
-            ..named("train", &stats)
+            ..loader_metrics("train", &stats)
         };
-        let output = prometheus(&[train, named("val", &stats)]);
+        let output = prometheus(&[train, loader_metrics("val", &stats)]);
 
         let mut seen: Vec<&str> = Vec::new();
         let mut current = "";
@@ -222,10 +225,10 @@ mod tests {
         let devices = [("sim".to_owned(), sent(5)), ("sim".to_owned(), sent(6))];
         let train = LoaderMetrics {
             devices: &devices,
-            ..named("train", &stats)
+            ..loader_metrics("train", &stats)
         };
 
-        let output = prometheus(&[train, named("val", &stats)]);
+        let output = prometheus(&[train, loader_metrics("val", &stats)]);
 
         for line in [
             "infeed_feeder_batches_total{loader=\"train\",feeder=\"0\",host=\"a:1\"} 3",
@@ -243,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_name_of_a_loader_cannot_break_its_line() {
-        let output = prometheus(&[named("a\"} 1\n\\", &Stats::default())]);
+        let output = prometheus(&[loader_metrics("a\"} 1\n\\", &Stats::default())]);
 
         assert!(output.contains("infeed_samples_total{loader=\"a\\\"} 1\\n\\\\\"} 0\n"));
     }

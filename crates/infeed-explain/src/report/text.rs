@@ -17,7 +17,7 @@ use super::numbers;
 use super::table::{ALWAYS, TableColumn, set, wrap};
 use super::words::{behind, error, stall, without_gain};
 use crate::findings::ledger::LedgerEntry;
-use crate::findings::{Explanation, NotTried, Remedy, TrialSample, Verdict};
+use crate::findings::{Explanation, Remedy, TrialSample, UntriedRemedy, Verdict};
 use crate::model::stages::StageCost;
 use infeed_core::printable::{BOLD, DIM};
 
@@ -31,20 +31,25 @@ const SHOWN: usize = 5;
 /// the shell, because the user copies it.
 pub fn text(e: &Explanation, width: usize, colour: bool) -> String {
     let mut page = TextPage::new(width, colour);
-    page.labelled("warning", &e.warnings);
-    let measured = match said_stall(e) {
+    page.write_labelled("warning", &e.warnings);
+    let measured = match stall_text(e) {
         split if split.is_empty() => numbers::rate(e.run.samples_per_s),
         split => format!(
             "{}; the consumer: {split}",
             numbers::rate(e.run.samples_per_s)
         ),
     };
-    let mut said = e.verdict.clone();
+    let mut shown_verdict = e.verdict.clone();
     if e.remedies.iter().any(Remedy::gains) {
         // The table of remedies has them.
-        said.advice.clear();
+        shown_verdict.advice.clear();
     }
-    verdict(&mut page, &said, Some(measured), behind(&e.verdict));
+    verdict(
+        &mut page,
+        &shown_verdict,
+        Some(measured),
+        behind(&e.verdict),
+    );
     what_if::crossovers(&mut page, e);
     stages(&mut page, &e.run.stages);
     device::placement(&mut page, e);
@@ -52,12 +57,12 @@ pub fn text(e: &Explanation, width: usize, colour: bool) -> String {
     device::transfers(&mut page, e);
     feeders::feeders(&mut page, e);
     remedies(&mut page, e);
-    page.labelled("trials", e.sample.map(trials).as_slice());
+    page.write_labelled("trials", e.sample.map(trials).as_slice());
     what_if::prediction(&mut page, e);
     ledger(&mut page, &e.ledger);
     if !e.notes.is_empty() {
         page.line("");
-        page.labelled("note", &e.notes);
+        page.write_labelled("note", &e.notes);
     }
     page.out
 }
@@ -80,7 +85,7 @@ fn trials(sample: TrialSample) -> String {
 }
 
 /// Describes the consumer's time, largest share first.
-fn said_stall(e: &Explanation) -> String {
+fn stall_text(e: &Explanation) -> String {
     let mut parts = stall(e);
     parts.sort_by(|a, b| b.share.total_cmp(&a.share));
     let parts = parts.iter().filter(|part| part.share >= 0.005);
@@ -103,14 +108,14 @@ pub fn verdict_text(v: &Verdict, width: usize) -> String {
 /// Writes a verdict, with the measured rate and a description of the next limit if they are given.
 fn verdict(page: &mut TextPage, v: &Verdict, measured: Option<String>, next: Option<String>) {
     for line in wrap(&clean(&v.claim), page.width) {
-        page.styled(BOLD, &line);
+        page.write_styled(BOLD, &line);
     }
-    page.labelled("measured", measured.as_slice());
-    page.labelled("evidence", &v.evidence);
-    page.labelled("capacity", &v.capacity);
-    page.labelled(if v.tie { "tie" } else { "next" }, next.as_slice());
-    page.labelled("try", &v.advice);
-    page.labelled("not worth", &v.not_worth);
+    page.write_labelled("measured", measured.as_slice());
+    page.write_labelled("evidence", &v.evidence);
+    page.write_labelled("capacity", &v.capacity);
+    page.write_labelled(if v.tie { "tie" } else { "next" }, next.as_slice());
+    page.write_labelled("try", &v.advice);
+    page.write_labelled("not worth", &v.not_worth);
 }
 
 fn stages(page: &mut TextPage, stages: &[StageCost]) {
@@ -147,7 +152,7 @@ fn stages(page: &mut TextPage, stages: &[StageCost]) {
     }
     let table = set(&COLUMNS, &rows, page.width);
     page.line("");
-    page.styled(BOLD, &table.head);
+    page.write_styled(BOLD, &table.head);
     table.rows.iter().flatten().for_each(|line| page.line(line));
 }
 
@@ -165,7 +170,7 @@ fn remedies(page: &mut TextPage, e: &Explanation) {
     let (idle, useful): (Vec<_>, Vec<_>) = e.remedies.iter().partition(|r| !r.gains());
     if useful.is_empty() {
         page.line("");
-        page.styled(BOLD, "  remedies");
+        page.write_styled(BOLD, "  remedies");
         page.line(match idle.is_empty() {
             true => "  none was tried",
             false => "  none that was tried gains anything",
@@ -190,17 +195,17 @@ fn remedies(page: &mut TextPage, e: &Explanation) {
         let rows: Vec<Vec<String>> = useful.iter().map(cells).collect();
         let table = set(&COLUMNS, &rows, page.width);
         page.line("");
-        page.styled(BOLD, &table.head);
+        page.write_styled(BOLD, &table.head);
         for (lines, remedy) in table.rows.iter().zip(&useful) {
             lines.iter().for_each(|line| page.line(line));
             page.how(remedy, !table.kept[4]);
         }
     }
     let (idle, unclear) = without_gain(e);
-    page.labelled("unclear", &unclear);
-    page.labelled("no gain", &[idle.join(", ")]);
-    let why = |r: &NotTried| format!("{}: {}", r.name, r.why);
-    page.labelled(
+    page.write_labelled("unclear", &unclear);
+    page.write_labelled("no gain", &[idle.join(", ")]);
+    let why = |r: &UntriedRemedy| format!("{}: {}", r.name, r.why);
+    page.write_labelled(
         "not tried",
         &e.not_tried.iter().map(why).collect::<Vec<_>>(),
     );
@@ -230,9 +235,9 @@ fn ledger(page: &mut TextPage, entries: &[LedgerEntry]) {
     let rows: Vec<Vec<String>> = entries[older..].iter().map(cells).collect();
     let table = set(&COLUMNS, &rows, page.width);
     page.line("");
-    page.styled(BOLD, &table.head);
+    page.write_styled(BOLD, &table.head);
     table.rows.iter().flatten().for_each(|line| page.line(line));
     if older > 0 {
-        page.styled(DIM, &format!("  {older} older: see `infeed ledger`"));
+        page.write_styled(DIM, &format!("  {older} older: see `infeed ledger`"));
     }
 }

@@ -15,10 +15,10 @@ const CONSUMER: u32 = 2;
 /// and the consumer's waits, and a counter of ready batches.
 pub fn trace(e: &Explanation) -> String {
     let mut events = vec![
-        named("process_name", LOADER, 0, "infeed"),
-        named("process_name", CONSUMER, 0, "training loop"),
-        sorted("process_sort_index", LOADER, 0, 0),
-        sorted("process_sort_index", CONSUMER, 0, 1),
+        name_event("process_name", LOADER, 0, "infeed"),
+        name_event("process_name", CONSUMER, 0, "training loop"),
+        sort_event("process_sort_index", LOADER, 0, 0),
+        sort_event("process_sort_index", CONSUMER, 0, 1),
     ];
     let mut end_us = 0;
     for (at, track) in tracks(&e.timeline).iter().enumerate() {
@@ -28,8 +28,8 @@ pub fn trace(e: &Explanation) -> String {
         };
         // Viewers treat thread 0 as a thread without a name.
         let thread = at as u64 + 1;
-        events.push(named("thread_name", process, thread, &track.name));
-        events.push(sorted("thread_sort_index", process, thread, thread));
+        events.push(name_event("thread_name", process, thread, &track.name));
+        events.push(sort_event("thread_sort_index", process, thread, thread));
         for span in &track.spans {
             end_us = end_us.max(span.start_us.saturating_add(span.length_us));
             events.push(json!({
@@ -69,11 +69,11 @@ pub fn trace(e: &Explanation) -> String {
     .to_string()
 }
 
-fn named(what: &str, process: u32, thread: u64, name: &str) -> Value {
+fn name_event(what: &str, process: u32, thread: u64, name: &str) -> Value {
     json!({ "name": what, "ph": "M", "pid": process, "tid": thread, "args": { "name": name } })
 }
 
-fn sorted(what: &str, process: u32, thread: u64, index: u64) -> Value {
+fn sort_event(what: &str, process: u32, thread: u64, index: u64) -> Value {
     json!({
         "name": what,
         "ph": "M",

@@ -108,19 +108,23 @@ fn stall_of_copy(e: &Explanation) -> &'static str {
 }
 
 /// Formats a placement such as `device (best, now)`.
-pub(super) fn way_name(placement: &PlacementReport, way: &PlacementRate) -> String {
-    let is_now = placement.now == way.split && !placement.decodes;
-    marked(way.split.name(), placement.chosen == way.split, is_now)
+pub(super) fn placement_name(placement: &PlacementReport, candidate: &PlacementRate) -> String {
+    let is_now = placement.now == candidate.split && !placement.decodes;
+    with_marks(
+        candidate.split.name(),
+        placement.chosen == candidate.split,
+        is_now,
+    )
 }
 
 /// Formats a decode share such as `5/16 (best, now)`.
-pub(super) fn decoding_name(decoding: &DecodingReport, way: &DecodingRate) -> String {
-    let is_best = decoding.share == way.share;
-    marked(&way.name(), is_best, decoding.now == way.share)
+pub(super) fn decoding_name(decoding: &DecodingReport, candidate: &DecodingRate) -> String {
+    let is_best = decoding.share == candidate.share;
+    with_marks(&candidate.name(), is_best, decoding.now == candidate.share)
 }
 
 /// Adds marks in brackets for the best and the present choice.
-fn marked(name: &str, is_best: bool, is_now: bool) -> String {
+fn with_marks(name: &str, is_best: bool, is_now: bool) -> String {
     let marks: Vec<&str> = [(is_best, "best"), (is_now, "now")]
         .iter()
         .filter_map(|(is, mark)| is.then_some(*mark))
@@ -132,8 +136,10 @@ fn marked(name: &str, is_best: bool, is_now: bool) -> String {
 }
 
 /// Formats the rate that a resource allows in a placement, or `none` if it is no limit.
-pub(super) fn when_limited(way: &PlacementRate, bound: Limit) -> String {
-    let allowed = way.allowed(bound).map(|rate| numbers::figures(rate.mid));
+pub(super) fn allowed_rate(candidate: &PlacementRate, bound: Limit) -> String {
+    let allowed = candidate
+        .rate_of(bound)
+        .map(|rate| numbers::figures(rate.mid));
     allowed.unwrap_or_else(|| "none".to_owned())
 }
 

@@ -132,7 +132,7 @@ fn infeed_predictions(measured: &WatchedLoop) -> Vec<InfeedPrediction> {
         let name = own.name;
         let mut text = format!(
             "infeed.adopt: it calls {name} in Python: {}",
-            predicted(measured, own.rate, "adopt")
+            describe_loop(measured, own.rate, "adopt")
         );
         if let Some(problem) = process_problem(measured) {
             text += &format!("; one call at a time runs, because {problem}");
@@ -152,7 +152,7 @@ fn infeed_predictions(measured: &WatchedLoop) -> Vec<InfeedPrediction> {
     let mut found = Vec::new();
     let mut names = "its function".to_owned();
     if let Some(with) = measured.with_python_steps() {
-        let then = predicted(measured, with.one_at_a_time, "infeed");
+        let then = describe_loop(measured, with.one_at_a_time, "infeed");
         names = with.names;
         found.push(InfeedPrediction {
             rate: with.one_at_a_time,
@@ -193,7 +193,7 @@ fn over_files(
         Some(with) => with.in_processes,
         None => throughput.samples_per_s,
     };
-    let mut text = format!("{subject}: {}", predicted(measured, rate, "infeed"));
+    let mut text = format!("{subject}: {}", describe_loop(measured, rate, "infeed"));
     if let Some(with) = with_steps
         && !is_condition
     {
@@ -215,7 +215,7 @@ fn over_files(
 }
 
 /// Describes the loop over a pipeline of this rate: the slower of step and pipeline.
-fn predicted(measured: &WatchedLoop, rate: f64, pipeline: &str) -> String {
+fn describe_loop(measured: &WatchedLoop, rate: f64, pipeline: &str) -> String {
     let then = measured.step_rate.min(rate);
     format!(
         "min(step {}, {pipeline} {}) = {}, {}, waiting {}",

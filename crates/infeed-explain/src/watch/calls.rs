@@ -12,7 +12,7 @@ const LISTED: usize = 4;
 const MOST_WORKERS: f64 = 64.0;
 
 /// Rate of a pipeline of infeed that also calls the steps which infeed does not have.
-pub(super) struct WithPythonSteps {
+pub(super) struct PythonStepRate {
     /// Samples per second if the threads of the pipeline call them.
     pub(super) in_threads: f64,
     /// Samples per second if processes call them.
@@ -106,7 +106,7 @@ impl DatasetCalls {
     ///
     /// It follows from `loader`, the samples per second that the loader's workers make, because
     /// the same Python runs: other programs and the profiler then slow both alike.
-    pub(super) fn with_own_code(&self, loader: f64, usable: f64) -> Option<WithOwnCode<'_>> {
+    pub(super) fn with_own_code(&self, loader: f64, usable: f64) -> Option<OwnCodeRate<'_>> {
         let adopted = self.adopted.as_ref()?;
         let name = adopted.dataset.as_deref()?;
         let call_s = (self.idle_s + self.processor_s).max(1e-9);
@@ -117,7 +117,7 @@ impl DatasetCalls {
             true => 1.0,
             false => by_calls(1.0) / by_calls(workers),
         };
-        Some(WithOwnCode {
+        Some(OwnCodeRate {
             name,
             rate: share * loader,
             share,
@@ -134,7 +134,7 @@ impl DatasetCalls {
         &self,
         samples_per_s: f64,
         usable: f64,
-    ) -> Option<WithPythonSteps> {
+    ) -> Option<PythonStepRate> {
         let steps = self.python_steps()?;
         if samples_per_s <= 0.0 {
             return None;
@@ -148,7 +148,7 @@ impl DatasetCalls {
         let sleeps = wall_s - processor_s >= IDLE * wall_s;
         let step_s = if sleeps { wall_s } else { processor_s };
         let on_all_cores = usable / (usable / samples_per_s + step_s);
-        Some(WithPythonSteps {
+        Some(PythonStepRate {
             in_threads: on_all_cores.min(1.0 / processor_s.max(1e-9)),
             in_processes: on_all_cores,
             one_at_a_time: on_all_cores.min(1.0 / wall_s.max(1e-9)),
@@ -181,7 +181,7 @@ impl DatasetCalls {
 }
 
 /// Rate of `infeed.adopt` for a dataset whose samples the program's own code makes.
-pub(super) struct WithOwnCode<'a> {
+pub(super) struct OwnCodeRate<'a> {
     /// The code, such as `Pairs.__getitem__`.
     pub(super) name: &'a str,
     /// Samples per second.
@@ -192,7 +192,7 @@ pub(super) struct WithOwnCode<'a> {
     loader: f64,
 }
 
-impl WithOwnCode<'_> {
+impl OwnCodeRate<'_> {
     /// Describes the rate.
     pub(super) fn arithmetic(&self, with_unit: impl Fn(f64) -> String) -> String {
         let calls = match self.share < 1.0 {
@@ -211,7 +211,7 @@ impl WithOwnCode<'_> {
     }
 }
 
-impl WithPythonSteps {
+impl PythonStepRate {
     /// Describes both rates.
     pub(super) fn arithmetic(&self, with_unit: impl Fn(f64) -> String) -> String {
         format!(
@@ -228,7 +228,7 @@ impl WithPythonSteps {
 mod tests {
     use super::*;
     use crate::watch::measurements::{AdoptedCode, CallPart};
-    use crate::watch::tests::measured;
+    use crate::watch::tests::watched_loop;
 
     fn part(name: &str, kind: CallPartKind, wall_s: f64, processor_s: f64) -> CallPart {
         CallPart {
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn a_dataset_that_sleeps_gets_more_workers_than_cores() {
         // Two cores, 100 samples/s of the step, and 30 samples/s of the loop.
-        let loop_ = measured(2.0, 100.0, 30.0, 0.7);
+        let loop_ = watched_loop(2.0, 100.0, 30.0, 0.7);
 
         let (text, then) = sleeping(2).more_workers(&loop_).expect("helps");
 
@@ -287,7 +287,7 @@ mod tests {
     fn cores_limit_the_number_of_workers() {
         // Two cores make 200 samples/s of 10 ms each: 12 workers of 60 ms.
         let (text, then) = sleeping(2)
-            .more_workers(&measured(2.0, 1000.0, 30.0, 0.97))
+            .more_workers(&watched_loop(2.0, 1000.0, 30.0, 0.97))
             .expect("helps");
 
         assert!(text.starts_with("num_workers=12 instead"), "{text}");
@@ -296,12 +296,12 @@ mod tests {
 
     #[test]
     fn the_gain_of_a_faster_step_counts_the_time_in_which_the_loop_waits() {
-        let workers = measured(2.0, 1000.0, 100.0, 0.9);
+        let workers = watched_loop(2.0, 1000.0, 100.0, 0.9);
 
         let (text, then) = computing(2).slow_step(&workers).expect("is slow");
         let (_, alone) = computing(0).slow_step(&workers).expect("is slow");
         let (_, capped) = computing(2)
-            .slow_step(&measured(2.0, 150.0, 100.0, 0.3))
+            .slow_step(&watched_loop(2.0, 150.0, 100.0, 0.3))
             .expect("is slow");
 
         assert!(

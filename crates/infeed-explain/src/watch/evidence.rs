@@ -1,6 +1,6 @@
 //! The measurements of a watched loop in sentences, and the division behind each rate.
 
-use super::calls::{WithOwnCode, WithPythonSteps};
+use super::calls::{OwnCodeRate, PythonStepRate};
 use super::measurements::{
     DurationSummary, LockShares, PipelineThroughput, ProcessorLoad, WatchedLoop,
 };
@@ -160,7 +160,7 @@ impl WatchedLoop {
 
     /// Returns the rate of infeed with the steps of the loader that it lacks. None if there are
     /// none, or if infeed was not measured over the loader's files.
-    pub(super) fn with_python_steps(&self) -> Option<WithPythonSteps> {
+    pub(super) fn with_python_steps(&self) -> Option<PythonStepRate> {
         let throughput = self.throughput.as_ref()?;
         if throughput.notes.is_empty() || !self.counts_samples() {
             return None;
@@ -171,7 +171,7 @@ impl WatchedLoop {
 
     /// Returns the rate of `infeed.adopt` if it calls the dataset's own code. None if it does not,
     /// if a pipeline of the user replaces the loader, or if samples are unknown.
-    pub(super) fn with_own_code(&self) -> Option<WithOwnCode<'_>> {
+    pub(super) fn with_own_code(&self) -> Option<OwnCodeRate<'_>> {
         let is_replaced = |throughput: &PipelineThroughput| throughput.notes.is_empty();
         if self.throughput.as_ref().is_some_and(is_replaced) || !self.counts_samples() {
             return None;

@@ -26,7 +26,7 @@ const OTHERS: f64 = 0.2;
 const PYTHON: f64 = 0.15;
 
 /// Returns the limit of a watched loop and the conclusions.
-pub fn watched(measured: &WatchedLoop) -> Verdict {
+pub fn loop_verdict(measured: &WatchedLoop) -> Verdict {
     if measured.step.count == 0 || measured.wait.count == 0 {
         return Verdict {
             limit: Limit::Step,
@@ -159,7 +159,12 @@ mod tests {
     use super::*;
 
     /// Returns the measurements of a loop over samples with these rates.
-    pub(super) fn measured(usable: f64, step_rate: f64, rate: f64, waiting: f64) -> WatchedLoop {
+    pub(super) fn watched_loop(
+        usable: f64,
+        step_rate: f64,
+        rate: f64,
+        waiting: f64,
+    ) -> WatchedLoop {
         let step = DurationSummary {
             count: 100,
             total_s: 100.0 / step_rate,
@@ -211,7 +216,7 @@ mod tests {
 
     /// Infeed over the files of a loop whose dataset has a slow step in Python.
     fn with_slow_step(rate: f64) -> WatchedLoop {
-        let mut found = measured(2.0, 1000.0, rate, 1.0 - rate / 1000.0);
+        let mut found = watched_loop(2.0, 1000.0, rate, 1.0 - rate / 1000.0);
         found.throughput = Some(PipelineThroughput {
             samples_per_s: 900.0,
             samples: 1800,
@@ -237,8 +242,8 @@ mod tests {
     #[test]
     fn infeed_without_a_gain_is_not_advised() {
         // 2 / (2 / 900 + 9 ms) = 178 samples/s with processes for the step.
-        let slower = watched(&with_slow_step(190.0));
-        let faster = watched(&with_slow_step(100.0));
+        let slower = loop_verdict(&with_slow_step(190.0));
+        let faster = loop_verdict(&with_slow_step(100.0));
 
         assert!(slower.advice[0].starts_with("a faster Slow"), "{slower:?}");
         assert!(!slower.advice.iter().any(|line| line.starts_with("infeed")));
@@ -269,7 +274,7 @@ mod tests {
 
     #[test]
     fn the_rate_over_files_is_conditional_if_adopt_calls_the_dataset() {
-        let verdict = watched(&with_own_dataset(false));
+        let verdict = loop_verdict(&with_own_dataset(false));
 
         // Half of the rate of two workers.
         let adopt = &verdict.not_worth[0];
@@ -301,7 +306,7 @@ mod tests {
         let adopted = calls.adopted.as_mut().expect("own code");
         adopted.problem = Some("Pairs is in the script; move it to a module".to_owned());
 
-        let verdict = watched(&loop_);
+        let verdict = loop_verdict(&loop_);
 
         assert!(verdict.not_worth[0].ends_with(
             "waiting 90 %; one call at a time runs, because Pairs is in the script; move it to a \
@@ -311,7 +316,7 @@ mod tests {
 
     #[test]
     fn own_code_in_processes_is_as_fast_as_the_loader() {
-        let verdict = watched(&with_own_dataset(true));
+        let verdict = loop_verdict(&with_own_dataset(true));
 
         assert!(verdict.not_worth[0].contains("adopt 190) = 190 samples/s, 0.0 % faster"));
     }
@@ -322,7 +327,7 @@ mod tests {
         (loop_.rate, loop_.step_rate, loop_.waiting) = (190.0, 380.0, 0.5);
         loop_.calls.as_mut().expect("calls").workers = 0;
 
-        let verdict = watched(&loop_);
+        let verdict = loop_verdict(&loop_);
 
         let position = |start| {
             verdict
@@ -344,7 +349,7 @@ mod tests {
         let mut loop_ = with_own_dataset(false);
         loop_.throughput.as_mut().expect("measured").notes.clear();
 
-        let verdict = watched(&loop_);
+        let verdict = loop_verdict(&loop_);
 
         assert!(
             verdict
@@ -360,7 +365,7 @@ mod tests {
         let mut loop_ = with_own_dataset(false);
         loop_.throughput = None;
 
-        let verdict = watched(&loop_);
+        let verdict = loop_verdict(&loop_);
 
         assert!(verdict.not_worth[0].starts_with("infeed.adopt: "));
         assert!(!format!("{verdict:?}").contains("infeed, if"));
@@ -376,7 +381,7 @@ mod tests {
             steps: None,
         });
 
-        let verdict = watched(&loop_);
+        let verdict = loop_verdict(&loop_);
 
         // 1 / 9 ms as it is, and 178 samples/s in processes.
         assert!(verdict.not_worth[0].starts_with("infeed: min(step 1000, infeed 111.1)"));
@@ -389,7 +394,7 @@ mod tests {
 
         // The time of a bare function belongs to the dataset.
         loop_.calls.as_mut().expect("calls").parts.clear();
-        let verdict = watched(&loop_);
+        let verdict = loop_verdict(&loop_);
         let line = &verdict.advice[verdict.advice.len() - 2];
         assert!(line.starts_with("infeed, if its function runs in processes ("));
         assert!(!format!("{verdict:?}").contains("infeed: min("));
@@ -401,7 +406,7 @@ mod tests {
         found.samples = None;
         found.unit = "batches/s".to_owned();
 
-        let verdict = watched(&found);
+        let verdict = loop_verdict(&found);
 
         assert!(!verdict.advice.iter().any(|line| line.starts_with("infeed")));
         assert!(verdict.evidence[0].ends_with("watch(..., batch_size=)"));

@@ -9,7 +9,7 @@ use crate::findings::what_if::PredictedChange;
 use crate::measure::functions;
 use crate::measure::trial::{LoaderReuse, TURN, interleave, interval};
 use crate::measure::variant::RecordSubset;
-use crate::measure::variant::{Variant, fixed};
+use crate::measure::variant::{Variant, with_fixed_workers};
 use crate::model::interval::Interval;
 use crate::model::limit::Limit;
 use crate::model::supply::{Supply, costliest};
@@ -135,7 +135,7 @@ fn measure(
     go_on: &dyn Fn(f64) -> bool,
 ) -> Result<Option<BatchCost>, Error> {
     let large = case.variant(&RecordSubset::Trial {
-        records: &inputs.looked.sample,
+        records: &inputs.survey.sample,
         samples_per_s: inputs.run.samples_per_s,
     })?;
     let rows = large.pipeline.batch.size.unwrap_or(1);
@@ -185,7 +185,7 @@ fn describe_cost(
 fn open(case: &Case, rows: u64) -> Result<Stats, Error> {
     let mut pipeline = case.pipeline.plain();
     (pipeline.batch.size, pipeline.batch.per_rank) = (Some(rows), None);
-    let mut options = fixed(&case.conditions.open);
+    let mut options = with_fixed_workers(&case.conditions.open);
     (options.rank, options.world_size) = (0, 1);
     pipeline.open_over(Arc::clone(&case.own), &options)?.stats()
 }

@@ -71,7 +71,7 @@ fn measure(
     go_on: &dyn Fn(f64) -> bool,
 ) -> Result<Option<Scaling>, Error> {
     let base = case.variant(&RecordSubset::Trial {
-        records: &inputs.looked.sample,
+        records: &inputs.survey.sample,
         samples_per_s: inputs.run.samples_per_s,
     })?;
     let mut counts = counts(count, here);
@@ -134,7 +134,7 @@ fn cores(count: usize) -> String {
 }
 
 fn describe(change: &mut PredictedChange, scaling: &Scaling, count: usize, rate: Interval) {
-    let here = scaling.measured();
+    let here = scaling.most_cores();
     change.value("measured_cores", here as f64);
     if count <= here {
         change.says(format!(

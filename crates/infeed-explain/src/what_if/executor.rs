@@ -36,10 +36,10 @@ struct IdleRows {
 
 impl Job for IdleRows {
     type Read = Sequence;
-    type Fetched = Option<Permit>;
+    type FetchedData = Option<Permit>;
     type InFlight = ();
     type Row = ();
-    type Done = ();
+    type RowOutput = ();
     type Batch = u64;
     type Scratch<'job> = ();
     type Fault = ();

@@ -10,7 +10,7 @@ use crate::model::supply::Supply;
 pub(crate) struct WhatIfInputs<'a> {
     pub(crate) run: &'a Run,
     pub(crate) subject: &'a Subject,
-    pub(crate) looked: &'a Survey,
+    pub(crate) survey: &'a Survey,
     pub(crate) storage: Option<&'a Storage>,
     /// Samples per second of the cores, from memory.
     pub(crate) own: Interval,

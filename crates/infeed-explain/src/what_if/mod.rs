@@ -27,29 +27,29 @@ pub(crate) fn predict(
     inputs: &WhatIfInputs<'_>,
     go_on: &dyn Fn(f64) -> bool,
 ) -> Result<Option<WhatIfReport>, Error> {
-    let asked = &case.conditions.what_if;
-    if asked.is_empty() || !go_on(0.0) {
+    let what_if = &case.conditions.what_if;
+    if what_if.is_empty() || !go_on(0.0) {
         return Ok(None);
     }
     let mut then = inputs.now.clone();
     let mut changes = Vec::new();
     // The measured changes share the progress.
-    let measured = [asked.cores.is_some(), asked.batch.is_some()];
+    let measured = [what_if.cores.is_some(), what_if.batch.is_some()];
     let share = 1.0 / measured.iter().filter(|is| **is).count().max(1) as f64;
-    if let Some(count) = asked.cores {
+    if let Some(count) = what_if.cores {
         let part = |done: f64| go_on(share * done);
         changes.push(cores::change(case, inputs, count, &mut then, &part)?);
     }
-    if asked.storage.is_some() || asked.memory_bytes.is_some() {
-        changes.extend(reading::changes(case, inputs, asked, &mut then));
+    if what_if.storage.is_some() || what_if.memory_bytes.is_some() {
+        changes.extend(reading::changes(case, inputs, what_if, &mut then));
     }
-    if let Some(rows) = asked.batch {
+    if let Some(rows) = what_if.batch {
         let part = |done: f64| go_on(1.0 - share * (1.0 - done));
         changes.push(batch::change(case, inputs, rows, &mut then, &part)?);
     }
-    let rows = asked.batch.unwrap_or(inputs.subject.batch_rows);
+    let rows = what_if.batch.unwrap_or(inputs.subject.batch_rows);
     Ok(Some(report(
-        asked.question(),
+        what_if.question(),
         rows,
         inputs.now,
         &then,

@@ -4,7 +4,7 @@ use super::inputs::WhatIfInputs;
 use crate::case::Case;
 use crate::case::what_if::{DescribedStorage, WhatIf};
 use crate::findings::what_if::PredictedChange;
-use crate::measure::cache_hits::{STAYS, answered, kept_bytes};
+use crate::measure::cache_hits::{STAYS, hit_share, kept_bytes};
 use crate::model::interval::Interval;
 use crate::model::limit::Limit;
 use crate::model::supply::Supply;
@@ -28,15 +28,15 @@ struct ColdRate {
 pub(super) fn changes(
     case: &Case,
     inputs: &WhatIfInputs<'_>,
-    asked: &WhatIf,
+    what_if: &WhatIf,
     then: &mut Supply,
 ) -> Vec<PredictedChange> {
     let mut changes = Vec::new();
-    let cold = match &asked.storage {
+    let cold = match &what_if.storage {
         Some(described) => {
             let mut change = PredictedChange::new("storage");
             let cold = described_rate(case, inputs, described, &mut change);
-            if asked.memory_bytes.is_none() {
+            if what_if.memory_bytes.is_none() {
                 change.assumes(
                     "every read reaches the storage, as in the first epoch; --ram SIZE adds the \
                      page cache",
@@ -50,9 +50,9 @@ pub(super) fn changes(
     let data = inputs.subject.bytes as f64;
     let is_shuffled = case.pipeline.shuffle.is_some();
     let mut missed = 1.0;
-    if let Some(memory) = asked.memory_bytes {
+    if let Some(memory) = what_if.memory_bytes {
         let mut change = PredictedChange::new("ram");
-        let described = asked.storage.as_ref();
+        let described = what_if.storage.as_ref();
         let objects = described.map_or(case.is_far(), |storage| storage.objects);
         let cache = STAYS * memory as f64;
         if cold.is_none() {
@@ -68,13 +68,13 @@ pub(super) fn changes(
             } else {
                 0.0
             };
-            missed = 1.0 - answered(kept, data, is_shuffled);
+            missed = 1.0 - hit_share(kept, data, is_shuffled);
         } else {
-            let hit = answered(cache, data, is_shuffled);
+            let hit = hit_share(cache, data, is_shuffled);
             missed = 1.0 - hit;
             page_cache(&mut change, (cache, data, hit), is_shuffled);
         }
-        let decoded = inputs.looked.pixel_bytes * inputs.subject.records as f64;
+        let decoded = inputs.survey.pixel_bytes * inputs.subject.records as f64;
         if decoded > 0.0 {
             decoded_cache(&mut change, cache, decoded);
         }
@@ -103,7 +103,7 @@ fn described_rate(
     let throttle = described.throttle;
     // A source in memory has no files. It counts as one file for each record.
     let files = inputs.storage.map_or(1.0, |storage| storage.record_files);
-    let record = inputs.looked.record_bytes;
+    let record = inputs.survey.record_bytes;
     let readers = match (case.conditions.open.readers, described.objects) {
         (None, true) => store::PARALLEL_READS,
         _ => case.readers(),
@@ -212,7 +212,7 @@ mod tests {
     fn the_lines_of_a_cache_have_its_sizes_and_its_share() {
         let mut change = PredictedChange::new("ram");
 
-        page_cache(&mut change, (32e9, 64e9, answered(32e9, 64e9, true)), true);
+        page_cache(&mut change, (32e9, 64e9, hit_share(32e9, 64e9, true)), true);
         decoded_cache(&mut change, 32e9, 320e9);
 
         assert_eq!(

@@ -29,7 +29,7 @@ impl Scaling {
     }
 
     /// Returns the largest measured number of cores. 0 without points.
-    pub(super) fn measured(&self) -> usize {
+    pub(super) fn most_cores(&self) -> usize {
         self.points.last().map_or(0, |(cores, _)| *cores)
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use infeed::pipeline::{MemoryField, Pipeline, SourceSpec};
 use infeed::sample::DType;
-use infeed::source::throttled::Throttle;
+use infeed::source::throttle::Throttle;
 use infeed::transform::{
     ClassIndex, ColorJitter, Crop, Jitter, Normalize, OneHot, RandomErasing, RandomHorizontalFlip,
     RandomResizedCrop, Resize, ToFloat,
@@ -33,7 +33,7 @@ fn with_remedies() -> Conditions {
     conditions
 }
 
-fn explained(pipeline: &Pipeline, conditions: Conditions) -> Explanation {
+fn explain_pipeline(pipeline: &Pipeline, conditions: Conditions) -> Explanation {
     let case = Case::new("data", pipeline, &[], conditions).expect("a case");
     explain(&case, &|_, _| true).expect("an explanation")
 }
@@ -83,7 +83,7 @@ fn slow_storage_is_named_and_its_rate_is_bytes_over_bytes() {
     let mut conditions = conditions();
     conditions.planned_machine = Some(storage(50_000.0));
 
-    let found = explained(&pipeline, conditions);
+    let found = explain_pipeline(&pipeline, conditions);
 
     assert_eq!(found.verdict.limit, Limit::Storage, "{:?}", found.resources);
     let record = found.subject.bytes as f64 / found.subject.records as f64;
@@ -112,7 +112,7 @@ fn decoding_limits_a_folder_of_photographs() {
     let mut large = Pipeline::new(SourceSpec::folder(root.path())).decode();
     large = large.transform(Resize::new([8, 8])).batch(4);
 
-    let found = explained(&large, conditions());
+    let found = explain_pipeline(&large, conditions());
 
     assert_eq!(found.verdict.limit, Limit::Decode, "{:?}", found.run.stages);
     assert!(
@@ -148,7 +148,7 @@ fn a_slow_transform_is_named_if_nothing_is_decoded() {
     .transform(jitter)
     .batch(4);
 
-    let found = explained(&pipeline, conditions());
+    let found = explain_pipeline(&pipeline, conditions());
 
     assert_eq!(
         found.verdict.limit,
@@ -165,7 +165,7 @@ fn a_step_longer_than_everything_is_the_limit_and_leaves_no_stall() {
     conditions.step = Some(Duration::from_millis(60));
     conditions.seconds = 0.6;
 
-    let found = explained(&photos(root.path()), conditions);
+    let found = explain_pipeline(&photos(root.path()), conditions);
 
     assert_eq!(found.verdict.limit, Limit::Step, "{:?}", found.resources);
     assert!((found.verdict.rate - 4.0 / 0.06).abs() < 1.0);
@@ -178,7 +178,7 @@ fn a_slow_bus_is_named_with_its_arithmetic() {
     let mut conditions = conditions();
     conditions.planned_machine = Some(bus(20_000.0));
 
-    let found = explained(&photos(root.path()), conditions);
+    let found = explain_pipeline(&photos(root.path()), conditions);
 
     // 24 x 24 x 3 bytes per sample.
     assert_eq!(found.verdict.limit, Limit::Copy);
@@ -196,7 +196,7 @@ fn a_limiting_bus_predicts_the_gain_of_smaller_batches() {
     let mut conditions = with_remedies();
     conditions.planned_machine = Some(bus(20_000.0));
 
-    let found = explained(&pipeline, conditions);
+    let found = explain_pipeline(&pipeline, conditions);
 
     // float32 compared with uint8, and a label of 8 bytes in both.
     let uint8 = remedy(&found, "uint8").expect("it was tried");
@@ -214,7 +214,7 @@ fn two_limits_within_five_percent_are_called_a_tie() {
     // 3 % above the bus rate, with 4 samples per step.
     conditions.step = Some(Duration::from_secs_f64(4.0 / (1.03 * per_s)));
 
-    let found = explained(&photos(root.path()), conditions);
+    let found = explain_pipeline(&photos(root.path()), conditions);
 
     assert!(found.verdict.tie, "{:?}", found.verdict);
     assert_eq!(
@@ -241,7 +241,7 @@ fn remedies_are_tried_on_the_users_records_and_masks_are_never_offered_a_lossy_f
     .transform(OneHot::from_palette(palette(root.path())))
     .batch(2);
 
-    let found = explained(&pipeline, with_remedies());
+    let found = explain_pipeline(&pipeline, with_remedies());
 
     let ids: Vec<&str> = found
         .remedies
@@ -304,7 +304,7 @@ fn a_lossy_remedy_reports_its_loss_with_erased_floats() {
     .transform(RandomErasing::new(0.5))
     .batch(2);
 
-    let found = explained(&pipeline, with_remedies());
+    let found = explain_pipeline(&pipeline, with_remedies());
 
     let lossy = found.remedies.iter().find(|remedy| remedy.id == "jpeg-95");
     let quality = &lossy.expect("JPEG is tried").quality;
@@ -325,7 +325,7 @@ fn restart_markers_are_tried_only_for_cropped_jpegs() {
         ..cut.clone()
     };
     for (pipeline, is_tried) in [(cut, true), (whole, false), (pngs, false)] {
-        let found = explained(&pipeline, with_remedies());
+        let found = explain_pipeline(&pipeline, with_remedies());
 
         let tried = found.remedies.iter().find(|r| r.id == "restart-index");
         assert_eq!(tried.is_some(), is_tried, "{:?}", pipeline.transforms);
@@ -391,7 +391,7 @@ fn records_that_cannot_be_packed_are_left_out_of_trials_and_reported() {
 #[test]
 fn an_unknown_remedy_is_an_error_that_lists_the_known_ones() {
     let root = data::photos(12);
-    let found = explained(&photos(root.path()), conditions());
+    let found = explain_pipeline(&photos(root.path()), conditions());
 
     let error = remedy(&found, "magic").expect_err("there is none");
 

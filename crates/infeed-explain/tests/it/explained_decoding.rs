@@ -24,7 +24,7 @@ const LARGE: u32 = 512;
 /// Side of the output in pixels. Rows have room for 49 kB, enough for all files.
 const SIDE: u32 = 64;
 
-fn cropped(root: &Path) -> Pipeline {
+fn crop_pipeline(root: &Path) -> Pipeline {
     Pipeline::new(SourceSpec::folder(root))
         .shuffle(0)
         .decode()
@@ -44,7 +44,7 @@ fn conditions(device: &str, decode: DecodeBy) -> Conditions {
     conditions
 }
 
-fn explained(pipeline: &Pipeline, conditions: Conditions) -> Explanation {
+fn explain_pipeline(pipeline: &Pipeline, conditions: Conditions) -> Explanation {
     let case = Case::new("data", pipeline, &[], conditions).expect("a case");
     explain(&case, &|_, _| true).expect("an explanation")
 }
@@ -54,8 +54,8 @@ fn decoding(found: &Explanation) -> &DecodingReport {
 }
 
 fn of(decoding: &DecodingReport, share: u8) -> &DecodingRate {
-    let mut ways = decoding.ways.iter();
-    let found = ways.find(|way| way.share == share);
+    let mut candidates = decoding.candidates.iter();
+    let found = candidates.find(|candidate| candidate.share == share);
     found.unwrap_or_else(|| panic!("{share} in {decoding:?}"))
 }
 
@@ -75,8 +75,8 @@ fn large(count: u64) -> TempDir {
 fn a_decoder_that_is_slower_than_the_cores_is_not_recommended() {
     let root = data::photos(40);
     // About 4 000 pixels each: 25 files per second.
-    let found = explained(
-        &cropped(root.path()),
+    let found = explain_pipeline(
+        &crop_pipeline(root.path()),
         conditions("sim:jpeg=1e5,latency=1us", DecodeBy::Auto),
     );
 
@@ -85,22 +85,25 @@ fn a_decoder_that_is_slower_than_the_cores_is_not_recommended() {
     assert_eq!(decoding.known, DeviceOrigin::Simulated);
     assert!((decoding.taken - 1.0).abs() < 1e-9, "all are baseline");
     let gpu = of(decoding, 16);
-    assert_eq!(gpu.way.binding, Limit::Decoder);
+    assert_eq!(gpu.placement.binding, Limit::Decoder);
     assert!(
-        15.0 < gpu.way.rate.mid && gpu.way.rate.mid < 40.0,
+        15.0 < gpu.placement.rate.mid && gpu.placement.rate.mid < 40.0,
         "{gpu:?}"
     );
     let placement = found.placement.as_ref().expect("a device");
     assert_eq!(placement.now, Split::Device);
     assert!(!placement.decodes);
     let best = placement
-        .ways
+        .candidates
         .iter()
-        .find(|way| way.split == placement.chosen);
+        .find(|candidate| candidate.split == placement.chosen);
     let cpu = of(decoding, 0);
-    assert_eq!(Some(cpu.way.rate), best.map(|way| way.rate));
-    let said = decoding.said.join("\n");
-    assert!(said.contains("is as fast as any share"), "{said}");
+    assert_eq!(
+        Some(cpu.placement.rate),
+        best.map(|candidate| candidate.rate)
+    );
+    let notes = decoding.notes.join("\n");
+    assert!(notes.contains("is as fast as any share"), "{notes}");
 }
 
 #[test]
@@ -111,27 +114,27 @@ fn a_decode_share_reaches_its_predicted_rate() {
     let mut mix = conditions("sim:jpeg=1e5,latency=1us", DecodeBy::Mix(4));
     mix.seconds = 0.5;
 
-    let found = explained(&cropped(root.path()), mix);
+    let found = explain_pipeline(&crop_pipeline(root.path()), mix);
 
     let decoding = decoding(&found);
     assert_eq!(decoding.now, 4);
     let now = of(decoding, 4);
-    assert_eq!(now.way.binding, Limit::Decoder);
-    let (ran, predicted) = (found.run.samples_per_s, now.way.rate.mid);
+    assert_eq!(now.placement.binding, Limit::Decoder);
+    let (ran, predicted) = (found.run.samples_per_s, now.placement.rate.mid);
     let ratio = ran / predicted;
     assert!((0.5..2.0).contains(&ratio), "{ran} of {predicted}");
     assert_eq!(found.verdict.limit, Limit::Decoder, "{:?}", found.resources);
     let placement = found.placement.as_ref().expect("a device");
     assert!(placement.decodes && placement.now == Split::Resize);
     // The run used none of the placements with the host's pixels; all three are reported.
-    assert_eq!(placement.ways.len(), 3, "{placement:?}");
+    assert_eq!(placement.candidates.len(), 3, "{placement:?}");
     let crossed = found.transfers.as_ref().expect("it ran on a device");
     assert!(crossed.jpegs > 0 && crossed.fields[0].files);
     let seen = crossed.seen.join("\n");
     assert!(seen.contains("on the bus and in the decoder"), "{seen}");
     assert!(seen.contains("were decoded on the device"), "{seen}");
-    let said = decoding.said.join("\n");
-    assert!(said.contains("now it is decode=4/16"), "{said}");
+    let notes = decoding.notes.join("\n");
+    assert!(notes.contains("now it is decode=4/16"), "{notes}");
 }
 
 #[test]
@@ -141,11 +144,14 @@ fn the_recommended_share_is_as_fast_as_any() {
     // whose cores also simulate the decoder.
     let device = "sim:jpeg=2.5e8,latency=1us";
 
-    let found = explained(&cropped(root.path()), conditions(device, DecodeBy::Auto));
+    let found = explain_pipeline(
+        &crop_pipeline(root.path()),
+        conditions(device, DecodeBy::Auto),
+    );
 
     let output = decoding(&found);
     assert!(output.share <= 16, "{output:?}");
-    let rate = |share| of(output, share).way.rate.mid;
+    let rate = |share| of(output, share).placement.rate.mid;
     let most = rate(0).max(rate(16));
     assert!(1.03 * rate(output.share) > 0.999 * most, "{output:?}");
     if let Some(balance) = output.balance {
@@ -163,20 +169,24 @@ fn shares_are_not_tried_without_files_to_decode() {
         .transform(Normalize::new([0.5; 3], [0.5; 3]))
         .batch(4);
 
-    let found = explained(&cut, conditions("sim:latency=1us", DecodeBy::Auto));
+    let found = explain_pipeline(&cut, conditions("sim:latency=1us", DecodeBy::Auto));
 
     assert!(found.decoding.is_none());
     let placement = found.placement.expect("a device");
-    let splits: Vec<Split> = placement.ways.iter().map(|way| way.split).collect();
+    let splits: Vec<Split> = placement
+        .candidates
+        .iter()
+        .map(|candidate| candidate.split)
+        .collect();
     assert_eq!(splits, [Split::Host, Split::Device], "nothing is resized");
 }
 
 #[test]
 fn a_device_without_a_decoder_is_reported() {
     let root = data::photos(12);
-    let pipeline = cropped(root.path());
+    let pipeline = crop_pipeline(root.path());
 
-    let found = explained(&pipeline, conditions("sim:jpeg=none", DecodeBy::Auto));
+    let found = explain_pipeline(&pipeline, conditions("sim:jpeg=none", DecodeBy::Auto));
 
     assert!(found.decoding.is_none());
     let notes = found.notes.join("\n");
@@ -189,7 +199,7 @@ fn files_for_a_decoder_and_feeders_are_not_explained_together() {
     let root = data::photos(12);
     let mut both = conditions("sim", DecodeBy::Gpu);
     both.feeders = Some(infeed_feed::Feeders::new(["127.0.0.1:9"]));
-    let case = Case::new("data", &cropped(root.path()), &[], both).expect("a case");
+    let case = Case::new("data", &crop_pipeline(root.path()), &[], both).expect("a case");
 
     let error = explain(&case, &|_, _| true).expect_err("one of the two");
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use infeed::device::AnyDevice;
 use infeed::loader::device::Placement;
 use infeed::pipeline::SourceSpec;
-use infeed::source::throttled::Throttle;
+use infeed::source::throttle::Throttle;
 use infeed::transform::{Filter, Normalize, RandomResizedCrop};
 use infeed::{Options, Pipeline};
 use infeed_explain::{
@@ -46,7 +46,7 @@ fn conditions(device: Option<&str>) -> Conditions {
     conditions
 }
 
-fn explained(pipeline: &Pipeline, conditions: Conditions) -> Explanation {
+fn explain_pipeline(pipeline: &Pipeline, conditions: Conditions) -> Explanation {
     let case = Case::new("data", pipeline, &[], conditions).expect("a case");
     explain(&case, &|_, _| true).expect("an explanation")
 }
@@ -55,9 +55,9 @@ fn placement(found: &Explanation) -> &PlacementReport {
     found.placement.as_ref().expect("there is a device")
 }
 
-fn way(placement: &PlacementReport, split: Split) -> &PlacementRate {
-    let mut ways = placement.ways.iter();
-    let found = ways.find(|way| way.split == split);
+fn candidate(placement: &PlacementReport, split: Split) -> &PlacementRate {
+    let mut candidates = placement.candidates.iter();
+    let found = candidates.find(|candidate| candidate.split == split);
     found.unwrap_or_else(|| panic!("{split:?} in {placement:?}"))
 }
 
@@ -66,19 +66,22 @@ fn a_slow_bus_moves_the_cast_to_the_device() {
     let root = data::photos(12);
     let device = conditions(Some("sim:bandwidth=3e5,latency=1us"));
 
-    let found = explained(&photos(root.path()), device);
+    let found = explain_pipeline(&photos(root.path()), device);
 
     let placement = placement(&found);
     assert_eq!(placement.chosen, Split::Device, "{placement:?}");
     assert_eq!(placement.runner_up, Some(Split::Host));
-    let (bytes, floats) = (way(placement, Split::Device), way(placement, Split::Host));
+    let (bytes, floats) = (
+        candidate(placement, Split::Device),
+        candidate(placement, Split::Host),
+    );
     assert_eq!((bytes.binding, floats.binding), (Limit::Copy, Limit::Copy));
     assert_eq!((bytes.bus_bytes, floats.bus_bytes), (BYTES, FLOATS));
     let expected = 3e5 / BYTES;
     assert!((bytes.rate.mid / expected - 1.0).abs() < 0.05, "{bytes:?}");
     assert_eq!(placement.known, DeviceOrigin::Simulated);
-    let said = placement.said.join("\n");
-    assert!(said.contains("the device is simulated"), "{said}");
+    let notes = placement.notes.join("\n");
+    assert!(notes.contains("the device is simulated"), "{notes}");
     assert_eq!(found.verdict.limit, Limit::Copy, "{:?}", found.resources);
     assert!(found.stall.copy > 0.5, "{:?}", found.stall);
 }
@@ -88,17 +91,17 @@ fn a_device_with_slow_kernels_leaves_the_cast_to_the_host() {
     let root = data::photos(12);
     let device = conditions(Some("sim:bandwidth=1e9,kernel=2e5,latency=1us"));
 
-    let found = explained(&photos(root.path()), device);
+    let found = explain_pipeline(&photos(root.path()), device);
 
     let placement = placement(&found);
     assert_eq!(placement.chosen, Split::Host, "{placement:?}");
-    assert_eq!(way(placement, Split::Device).binding, Limit::Device);
-    assert_eq!(way(placement, Split::Host).device_s, 0.0);
+    assert_eq!(candidate(placement, Split::Device).binding, Limit::Device);
+    assert_eq!(candidate(placement, Split::Host).device_s, 0.0);
     // The run used the device, which is the limit now.
     assert_eq!(placement.now, Split::Device);
     assert_eq!(found.verdict.limit, Limit::Device, "{:?}", found.resources);
-    let said = placement.said.join("\n");
-    assert!(said.contains("now it is \"device\""), "{said}");
+    let notes = placement.notes.join("\n");
+    assert!(notes.contains("now it is \"device\""), "{notes}");
 }
 
 #[test]
@@ -117,12 +120,12 @@ fn slow_storage_leaves_the_fewest_bytes_on_the_bus() {
         devices: 0,
     });
 
-    let found = explained(&photos(root.path()), slow);
+    let found = explain_pipeline(&photos(root.path()), slow);
 
     let placement = placement(&found);
     assert_eq!(placement.chosen, Split::Device, "{placement:?}");
-    assert_eq!(way(placement, Split::Host).binding, Limit::Storage);
-    assert_eq!(way(placement, Split::Device).binding, Limit::Storage);
+    assert_eq!(candidate(placement, Split::Host).binding, Limit::Storage);
+    assert_eq!(candidate(placement, Split::Device).binding, Limit::Storage);
 }
 
 #[test]
@@ -132,14 +135,14 @@ fn a_long_step_leaves_the_fewest_bytes_on_the_bus() {
     long.step = Some(Duration::from_millis(200));
     long.seconds = 0.5;
 
-    let found = explained(&photos(root.path()), long);
+    let found = explain_pipeline(&photos(root.path()), long);
 
     let placement = placement(&found);
     assert_eq!(placement.chosen, Split::Device, "{placement:?}");
-    let host = way(placement, Split::Host);
+    let host = candidate(placement, Split::Host);
     assert_eq!(host.binding, Limit::Step);
     assert!((host.rate.mid - 20.0).abs() < 1e-6, "4 rows in 200 ms");
-    assert_eq!(way(placement, Split::Device).binding, Limit::Step);
+    assert_eq!(candidate(placement, Split::Device).binding, Limit::Step);
     assert_eq!(found.verdict.limit, Limit::Step, "{:?}", found.resources);
 }
 
@@ -148,13 +151,17 @@ fn cores_are_the_limit_when_bus_and_device_are_fast() {
     let root = data::photos(12);
     let device = conditions(Some("sim:bandwidth=1e11,kernel=1e12,latency=1us"));
 
-    let found = explained(&photos(root.path()), device);
+    let found = explain_pipeline(&photos(root.path()), device);
 
     let placement = placement(&found);
     for split in [Split::Host, Split::Device] {
-        assert_eq!(way(placement, split).binding, Limit::Host, "{placement:?}");
+        assert_eq!(
+            candidate(placement, split).binding,
+            Limit::Host,
+            "{placement:?}"
+        );
     }
-    assert_eq!(placement.ways.len(), 3);
+    assert_eq!(placement.candidates.len(), 3);
 }
 
 #[test]
@@ -163,10 +170,10 @@ fn crops_for_a_device_resize_count_the_bytes_of_their_padded_rows() {
     // Rows of 4 x 24 x 24 pixels and a header take 4.6 ms each over this bus.
     let device = conditions(Some("sim:bandwidth=1.5e6,kernel=2e7,latency=1us"));
 
-    let found = explained(&photos(root.path()), device);
+    let found = explain_pipeline(&photos(root.path()), device);
 
     let placement = placement(&found);
-    let crops = way(placement, Split::Resize);
+    let crops = candidate(placement, Split::Resize);
     let room = 4.0 * (BYTES - 8.0) + 16.0 + 8.0;
     // Plus the resize weights, which are not negligible for such a small image.
     let bytes = crops.bus_bytes;
@@ -193,10 +200,10 @@ fn crops_for_an_absent_device_are_planned_by_their_bytes() {
         devices: 1,
     });
 
-    let found = explained(&photos(root.path()), planned);
+    let found = explain_pipeline(&photos(root.path()), planned);
 
     let placement = placement(&found);
-    let crops = way(placement, Split::Resize);
+    let crops = candidate(placement, Split::Resize);
     let room = 4.0 * (BYTES - 8.0) + 16.0 + 8.0;
     assert_eq!(crops.bus_bytes, room);
     assert!((crops.bus_s - room / 1e12).abs() < 1e-15);
@@ -204,7 +211,7 @@ fn crops_for_an_absent_device_are_planned_by_their_bytes() {
     let floats = 4.0 * (BYTES - 8.0);
     let moved = crops.device_s * 1e12;
     assert!(floats < moved && moved <= floats + room, "{moved}");
-    let cores = crops.allowed(Limit::Host).expect("cores").mid;
+    let cores = crops.rate_of(Limit::Host).expect("cores").mid;
     assert!(cores > 0.0 && cores.is_finite());
     assert!(found.decoding.is_none(), "no rate of a decoder is known");
 }
@@ -214,7 +221,7 @@ fn bytes_sent_to_a_device_are_accounted_for() {
     let root = data::photos(12);
     let device = conditions(Some("sim:latency=1us"));
 
-    let found = explained(&photos(root.path()), device);
+    let found = explain_pipeline(&photos(root.path()), device);
 
     let crossed = found.transfers.expect("it ran on a device");
     assert!(crossed.simulated && crossed.batches > 0);
@@ -244,7 +251,7 @@ fn a_plan_for_a_named_machine_shares_its_host_between_devices() {
         devices: 4,
     });
 
-    let found = explained(&photos(root.path()), planned);
+    let found = explain_pipeline(&photos(root.path()), planned);
 
     let placement = placement(&found);
     assert_eq!(
@@ -255,20 +262,20 @@ fn a_plan_for_a_named_machine_shares_its_host_between_devices() {
         (placement.now, placement.chosen),
         (Split::Host, Split::Device)
     );
-    let bytes = way(placement, Split::Device);
+    let bytes = candidate(placement, Split::Device);
     assert!((bytes.rate.mid - 2e5 / BYTES).abs() < 1e-6, "{bytes:?}");
     // Bytes read and floats written, divided by the memory rate.
     assert!((bytes.device_s - (1728.0 + 6912.0) / 1e12).abs() < 1e-15);
-    let said = placement.said.join("\n");
+    let notes = placement.notes.join("\n");
     assert!(
-        said.contains("planned from data sheets, not measured"),
-        "{said}"
+        notes.contains("planned from data sheets, not measured"),
+        "{notes}"
     );
-    assert!(said.contains("shared by 4 devices"), "{said}");
+    assert!(notes.contains("shared by 4 devices"), "{notes}");
     let cores = found.resources.iter();
     let cores = cores.filter(|r| matches!(r.limit, Limit::Decode | Limit::Transform));
     let cores = cores.map(|r| r.rate.mid).next().expect("cores");
-    let quarter = way(placement, Split::Host).allowed(Limit::Host);
+    let quarter = candidate(placement, Split::Host).rate_of(Limit::Host);
     assert_eq!(quarter.map(|rate| rate.mid), Some(cores / 4.0));
     assert!(found.transfers.is_none(), "nothing crossed anything");
 }
@@ -284,12 +291,12 @@ fn rows_that_a_device_cannot_expand_have_one_placement() {
         .transform(cubic)
         .batch(ROWS);
 
-    let found = explained(&bytes, conditions(Some("sim")));
+    let found = explain_pipeline(&bytes, conditions(Some("sim")));
 
     let placement = placement(&found);
-    assert_eq!((placement.ways.len(), placement.runner_up), (1, None));
+    assert_eq!((placement.candidates.len(), placement.runner_up), (1, None));
     assert_eq!(placement.chosen, Split::Host, "what crosses is finished");
-    let found = explained(&bytes, conditions(None));
+    let found = explain_pipeline(&bytes, conditions(None));
     assert!(found.placement.is_none() && found.transfers.is_none());
 }
 

@@ -53,7 +53,7 @@ fn read(path: &Path) -> Recording {
 }
 
 /// A folder with a class, a bad file and a recording of two epochs over it.
-fn recorded(paths: bool) -> (tempfile::TempDir, String) {
+fn record_run(paths: bool) -> (tempfile::TempDir, String) {
     let root = data::photos(12);
     let class = root.path().join("secret-class");
     fs::create_dir(&class).expect("a folder");
@@ -78,7 +78,7 @@ fn recorded(paths: bool) -> (tempfile::TempDir, String) {
 
 #[test]
 fn a_recording_has_the_loop_and_no_path_or_name_of_the_dataset() {
-    let (root, text) = recorded(false);
+    let (root, text) = record_run(false);
 
     let folder = root.path().file_name().expect("a name").to_string_lossy();
     for name in [
@@ -110,7 +110,7 @@ fn a_recording_has_the_loop_and_no_path_or_name_of_the_dataset() {
 
 #[test]
 fn paths_and_examples_are_recorded_if_the_user_allows_them() {
-    let (root, text) = recorded(true);
+    let (root, text) = record_run(true);
 
     for part in [
         &*root.path().to_string_lossy(),
@@ -199,7 +199,7 @@ fn summary(mean_s: f64) -> DurationSummary {
 }
 
 /// A loop that waits for a third of its time.
-fn measured() -> WatchedLoop {
+fn watched_loop() -> WatchedLoop {
     WatchedLoop {
         batches: 101,
         samples: Some(404.0),
@@ -236,7 +236,7 @@ fn measured() -> WatchedLoop {
     }
 }
 
-fn watched() -> Vec<u8> {
+fn watch_recording() -> Vec<u8> {
     let out = tempfile::tempdir().expect("a temporary folder");
     let path = out.path().join("run.json");
     let mut recorder =
@@ -250,15 +250,15 @@ fn watched() -> Vec<u8> {
         });
     }
     recorder.add_error("RuntimeError");
-    recorder.write(Some(measured()), true).expect("writes");
+    recorder.write(Some(watched_loop()), true).expect("writes");
     fs::read(&path).expect("is there")
 }
 
 #[test]
 fn a_watched_loop_has_the_same_verdict_in_the_file() {
-    let recording = Recording::from_json(&watched()).expect("reads");
+    let recording = Recording::from_json(&watch_recording()).expect("reads");
 
-    let live = infeed_explain::watched(&measured());
+    let live = infeed_explain::loop_verdict(&watched_loop());
     let found = recording.verdict().expect("a verdict");
     assert_eq!((found.limit, &found.claim), (live.limit, &live.claim));
     assert_eq!(
@@ -284,9 +284,9 @@ fn assert_fits(page: &str) {
 
 #[test]
 fn the_answer_fits_one_screen() {
-    let (_root, text) = recorded(false);
+    let (_root, text) = record_run(false);
 
-    for bytes in [text.into_bytes(), watched()] {
+    for bytes in [text.into_bytes(), watch_recording()] {
         let recording = Recording::from_json(&bytes).expect("reads");
         let page = report::recording(&recording, 80, false, false);
         assert!(page.lines().count() <= 24, "{page}");
@@ -309,7 +309,7 @@ fn the_answer_fits_one_screen() {
 fn a_damaged_foreign_or_newer_file_is_an_error_with_a_fix() {
     let out = tempfile::tempdir().expect("a temporary folder");
     let path = out.path().join("run.json");
-    let bytes = watched();
+    let bytes = watch_recording();
     let text = String::from_utf8(bytes.clone()).expect("JSON");
 
     for foreign in ["", "{}", "[1]", "version = 1\n", "{\"format\": \"other\"}"] {
@@ -342,7 +342,7 @@ fn a_damaged_foreign_or_newer_file_is_an_error_with_a_fix() {
 
 #[test]
 fn hostile_files_give_errors_or_pages() {
-    let (_root, text) = recorded(true);
+    let (_root, text) = record_run(true);
     let mut with_device = Recording::from_json(text.as_bytes()).expect("reads");
     with_device.explanation = Some(Box::new(on_device()));
     let with_device = report::recording_json(&with_device).into_bytes();
@@ -357,7 +357,7 @@ fn hostile_files_give_errors_or_pages() {
     ];
     let mut read = 0;
 
-    for bytes in [text.into_bytes(), with_device, watched()] {
+    for bytes in [text.into_bytes(), with_device, watch_recording()] {
         let places: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at] == b':').collect();
         for case in 0..600_u64 {
             let mut hostile = bytes.clone();

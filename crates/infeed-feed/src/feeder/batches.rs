@@ -6,9 +6,9 @@ use std::sync::Arc;
 use crate::facts;
 use crate::wire::WireError;
 use crate::wire::bytes::Put;
+use crate::wire::content_hashes::ContentHash;
 use crate::wire::frame::{self, Checksum, Kind};
 use crate::wire::hello::Fact;
-use crate::wire::looks::Look;
 use crate::wire::note::Note;
 use crate::wire::rows::{ColumnLayout, HEAD_BYTES, KeptRow, RowHead, RowsHead, RowsLayout};
 use infeed::loader::Options;
@@ -32,12 +32,12 @@ impl RowsMaker {
         pipeline: &Pipeline,
         source: Arc<dyn Source>,
         handles: &[Handle],
-        looks: &[Look],
+        hashes: &[ContentHash],
         options: &Options,
         for_device: bool,
     ) -> Result<RowsMaker, Error> {
         let maker = pipeline.open_on_request(source, handles, options, for_device)?;
-        let facts = facts::facts(maker.run(), looks)?;
+        let facts = facts::facts(maker.run(), hashes)?;
         Ok(RowsMaker { maker, facts })
     }
 

@@ -5,8 +5,8 @@
 //! trainer needs no recovery. States, responsibilities and failures: this crate's README.
 
 mod batches;
-mod line;
 mod options;
+mod queue;
 mod session;
 mod shared;
 
@@ -127,13 +127,13 @@ fn start(
     }
     let shared = Arc::new(FeederShared {
         pipeline: pipeline.without_batch_functions(),
-        looks: contents::look(&*source),
+        hashes: contents::hash_records(&*source),
         source,
         handles: handles.to_vec(),
         options: options.clone(),
         key: FeederKey::new().map_err(|error| wrong(error.to_string()))?,
         handshakes: Connections::new(HANDSHAKES, HANDSHAKES_PER_ADDRESS),
-        lines: Mutex::default(),
+        queues: Mutex::default(),
         closing: AtomicBool::new(false),
         sessions: AtomicUsize::new(0),
         next: AtomicU64::new(0),
@@ -145,7 +145,7 @@ fn start(
         problem: Mutex::default(),
     });
     // Report errors of the description now, not to the first trainer.
-    drop(shared.line(1, false)?);
+    drop(shared.queue(1, false)?);
     let cannot = |error: std::io::Error| wrong(format!("cannot listen at {address}: {error}"));
     let listener = TcpListener::bind(address).map_err(cannot)?;
     let address = listener.local_addr().map_err(cannot)?;

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use infeed_raw::machine::thread_cpu_time;
 
-use super::line::{ASKED, Line, Served};
+use super::queue::{FeederQueue, MAX_REQUESTS, ServeOutcome};
 use super::shared::{FeederShared, SESSIONS};
 use crate::wire::WireError;
 use crate::wire::bytes::Take;
 use crate::wire::channel::{Channel, TLS_HANDSHAKE};
 use crate::wire::frame::{self, Kind};
-use crate::wire::hello::{self, Met, Policy, Refusal};
+use crate::wire::hello::{self, Policy, Refusal, VerifiedTrainer};
 use crate::wire::socket::Socket;
 use infeed::loader::OnError;
 use infeed::loader::digest::DigestScope;
@@ -46,35 +46,38 @@ pub(super) fn run(
     trainer: SocketAddr,
     entry: ConnectionEntry<'_>,
 ) -> Result<(), WireError> {
-    let (channel, met) = match meet(shared, stream) {
-        Ok(met) => met,
+    let (channel, peer) = match accept_connection(shared, stream) {
+        Ok(peer) => peer,
         // An idle connection, a port scan or a health check; not a failed trainer.
         Err(WireError::Io(error)) => {
-            refused(shared);
+            count_refusal(shared);
             tracing::debug!(target: "infeed::feed", "{trainer}: the handshake failed: {error}");
             return Ok(());
         }
         Err(error) => {
-            refused(shared);
+            count_refusal(shared);
             return Err(error);
         }
     };
     drop(entry);
-    if !shared.take_place() {
-        refused(shared);
+    if !shared.try_add_session() {
+        count_refusal(shared);
         let full = room(format!(
             "the feeder already serves {SESSIONS} ranks, its limit"
         ));
-        return refuse(shared, &channel, &met, full);
+        return refuse(shared, &channel, &peer, full);
     }
-    let ended = feed(shared, &channel, trainer, &met);
-    shared.leave_place();
+    let ended = serve_trainer(shared, &channel, trainer, &peer);
+    shared.remove_session();
     ended
 }
 
 /// Accepts an encrypted or unencrypted connection, and runs the handshake up to the proof of the
 /// token.
-fn meet(shared: &FeederShared, stream: TcpStream) -> Result<(Channel, Met), WireError> {
+fn accept_connection(
+    shared: &FeederShared,
+    stream: TcpStream,
+) -> Result<(Channel, VerifiedTrainer), WireError> {
     let ends = |_| shared.is_closing();
     let mut channel = Channel::plain(stream);
     let first = {
@@ -88,16 +91,16 @@ fn meet(shared: &FeederShared, stream: TcpStream) -> Result<(Channel, Met), Wire
     let socket = Socket::new(&channel, PROVING, &ends)?;
     socket.set_limit(Some(PROVING));
     let binding = socket.shake()?;
-    let met = hello::meet_trainer(&socket, &shared.options.token, binding)?;
-    Ok((channel, met))
+    let peer = hello::accept_trainer(&socket, &shared.options.token, binding)?;
+    Ok((channel, peer))
 }
 
 /// Answers a trainer that proved the token, and serves its requests.
-fn feed(
+fn serve_trainer(
     shared: &FeederShared,
     channel: &Channel,
     trainer: SocketAddr,
-    met: &Met,
+    peer: &VerifiedTrainer,
 ) -> Result<(), WireError> {
     let must_encrypt = shared.options.encryption.applies_to(trainer.ip());
     let answer = match must_encrypt && !channel.is_encrypted() {
@@ -106,40 +109,40 @@ fn feed(
             trainer: "off".to_owned(),
             feeder: "required".to_owned(),
         }),
-        false => seat(shared, met),
+        false => assign_queue(shared, peer),
     };
-    let (line, partition) = match answer {
+    let (queue, partition) = match answer {
         Ok(found) => found,
         Err(refusal) => {
-            refused(shared);
-            return refuse(shared, channel, met, refusal);
+            count_refusal(shared);
+            return refuse(shared, channel, peer, refusal);
         }
     };
     let stream = channel.stream();
     let ends = |_| shared.is_closing();
     let socket = Socket::new(channel, ANSWERING, &ends)?;
-    hello::welcome(&socket, &shared.options.token, met)?;
+    hello::welcome(&socket, &shared.options.token, peer)?;
     let number = shared.next.fetch_add(1, Ordering::Relaxed);
     tracing::info!(
         target: "infeed::feed",
-        "feeds rank {} of {}", met.hello.rank, met.hello.world_size
+        "feeds rank {} of {}", peer.hello.rank, peer.hello.world_size
     );
-    line.sit(number);
+    queue.add_trainer(number);
     let over = AtomicBool::new(false);
     let ended = std::thread::scope(|scope| {
         scope.spawn(|| {
-            if let Err(error) = send(shared, &line, number, channel, &over) {
+            if let Err(error) = send_batches(shared, &queue, number, channel, &over) {
                 tracing::info!(target: "infeed::feed", "lost the connection to a trainer: {error}");
             }
             over.store(true, Ordering::Release);
             let _ = stream.shutdown(Shutdown::Both);
         });
-        let ended = hear(shared, &line, number, channel, &over, (met, partition));
+        let ended = receive_requests(shared, &queue, number, channel, &over, (peer, partition));
         over.store(true, Ordering::Release);
         let _ = stream.shutdown(Shutdown::Both);
         ended
     });
-    line.leave(number);
+    queue.remove_trainer(number);
     ended
 }
 
@@ -147,16 +150,16 @@ fn feed(
 fn refuse(
     shared: &FeederShared,
     channel: &Channel,
-    met: &Met,
+    peer: &VerifiedTrainer,
     refusal: Refusal,
 ) -> Result<(), WireError> {
     let ends = |_| shared.is_closing();
     let socket = Socket::new(channel, ANSWERING, &ends)?;
-    hello::refuse(&socket, &shared.options.token, met, &refusal)?;
+    hello::refuse(&socket, &shared.options.token, peer, &refusal)?;
     Err(WireError::Refused(refusal))
 }
 
-fn refused(shared: &FeederShared) {
+fn count_refusal(shared: &FeederShared) {
     shared.refused.fetch_add(1, Ordering::Relaxed);
 }
 
@@ -170,45 +173,48 @@ fn room(text: String) -> Refusal {
 }
 
 /// Returns the trainer's feeder job and partition, or the reason for rejecting it.
-fn seat(shared: &FeederShared, met: &Met) -> Result<(std::sync::Arc<Line>, Partition), Refusal> {
-    let hello = &met.hello;
-    let line = shared
-        .line(hello.world_size, hello.for_device)
+fn assign_queue(
+    shared: &FeederShared,
+    peer: &VerifiedTrainer,
+) -> Result<(std::sync::Arc<FeederQueue>, Partition), Refusal> {
+    let hello = &peer.hello;
+    let queue = shared
+        .queue(hello.world_size, hello.for_device)
         .map_err(|error| room(error.chain()))?;
-    if let Some(refusal) = hello::difference(&hello.facts, line.maker().facts()) {
+    if let Some(refusal) = hello::difference(&hello.facts, queue.maker().facts()) {
         return Err(refusal);
     }
-    let partition = line.maker().batches().partition(hello.rank);
+    let partition = queue.maker().batches().partition(hello.rank);
     let partition = partition.map_err(|error| room(error.to_string()))?;
-    Ok((line, partition))
+    Ok((queue, partition))
 }
 
 /// Reads a trainer's requests.
-fn hear(
+fn receive_requests(
     shared: &FeederShared,
-    line: &Line,
+    queue: &FeederQueue,
     number: u64,
     channel: &Channel,
     over: &AtomicBool,
-    (met, partition): (&Met, Partition),
+    (peer, partition): (&VerifiedTrainer, Partition),
 ) -> Result<(), WireError> {
     let ends = |_| shared.is_closing() || over.load(Ordering::Acquire);
     let socket = Socket::new(channel, SILENCE, &ends)?;
     let mut from = BufReader::with_capacity(1 << 10, &socket);
     let rules = BatchRules {
-        on_error: match met.hello.policy {
+        on_error: match peer.hello.policy {
             Policy::Stop => OnError::Stop,
             Policy::Substitute => OnError::Substitute,
             Policy::Skip => OnError::Skip,
         },
-        digested: match met.hello.pixels {
+        digested: match peer.hello.pixels {
             true => DigestScope::Pixels,
             false => DigestScope::Ids,
         },
-        limits: met.hello.limits,
+        limits: peer.hello.limits,
     };
     loop {
-        let (kind, body) = match frame::control(&mut from, &[Kind::Ask, Kind::Here]) {
+        let (kind, body) = match frame::control(&mut from, &[Kind::Request, Kind::KeepAlive]) {
             Ok(frame) => frame,
             Err(WireError::Io(error))
                 if over.load(Ordering::Acquire)
@@ -218,7 +224,7 @@ fn hear(
             }
             Err(error) => return Err(error),
         };
-        if kind == Kind::Here {
+        if kind == Kind::KeepAlive {
             continue;
         }
         let mut take = Take::new(&body, "a request");
@@ -235,17 +241,17 @@ fn hear(
             let what = format!("a request for epoch {epoch}, step {step}, which does not exist");
             return Err(WireError::malformed(what));
         }
-        if !line.ask(request) {
-            let what = format!("more than {ASKED} open requests");
+        if !queue.request(request) {
+            let what = format!("more than {MAX_REQUESTS} open requests");
             return Err(WireError::malformed(what));
         }
     }
 }
 
 /// Sends finished batches.
-fn send(
+fn send_batches(
     shared: &FeederShared,
-    line: &Line,
+    queue: &FeederQueue,
     number: u64,
     channel: &Channel,
     over: &AtomicBool,
@@ -254,18 +260,18 @@ fn send(
     let socket = Socket::new(channel, TAKING, &ends)?;
     let mut to = BufWriter::with_capacity(BUFFER, &socket);
     while !ends(false) {
-        let batch = match line.serve(number, SLICE) {
-            Served::Sheet(batch) => batch,
-            Served::Timeout => continue,
-            Served::Broken(error) => return Err(WireError::malformed(error.chain())),
+        let batch = match queue.next_batch(number, SLICE) {
+            ServeOutcome::Batch(batch) => batch,
+            ServeOutcome::Timeout => continue,
+            ServeOutcome::Broken(error) => return Err(WireError::malformed(error.chain())),
         };
         let before = thread_cpu_time();
-        let sent = line.maker().send(&batch, &mut to);
+        let sent = queue.maker().send(&batch, &mut to);
         let cpu = thread_cpu_time().saturating_sub(before);
         let cpu_ns = u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX);
         shared.cpu_ns.fetch_add(cpu_ns, Ordering::Relaxed);
         drop(batch);
-        line.sent(number);
+        queue.mark_sent(number);
         let (bytes, were_rows) = sent?;
         let count = match were_rows {
             true => &shared.batches,

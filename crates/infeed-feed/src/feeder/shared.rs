@@ -9,27 +9,27 @@ use infeed_core::connections::Connections;
 use infeed_core::error::Error;
 use infeed_source::Source;
 
-use super::line::Line;
 use super::options::FeedOptions;
+use super::queue::FeederQueue;
 use crate::wire::channel::FeederKey;
-use crate::wire::looks::Look;
+use crate::wire::content_hashes::ContentHash;
 
 /// Maximum number of connected trainers' ranks. Only trainers that proved the token count.
 pub(super) const SESSIONS: usize = 256;
 
 /// Feeder jobs by world size and whether a device expands rows.
-type Lines = Vec<((u64, bool), Weak<Line>)>;
+type FeederQueues = Vec<((u64, bool), Weak<FeederQueue>)>;
 
 pub(super) struct FeederShared {
     pub(super) pipeline: Pipeline,
     pub(super) source: Arc<dyn Source>,
     /// Hashes of some records' contents.
-    pub(super) looks: Vec<Look>,
+    pub(super) hashes: Vec<ContentHash>,
     pub(super) handles: Vec<Handle>,
     pub(super) options: FeedOptions,
     pub(super) key: FeederKey,
     /// Feeder jobs by world size and row layout, alive while a session uses them.
-    pub(super) lines: Mutex<Lines>,
+    pub(super) queues: Mutex<FeederQueues>,
     pub(super) closing: AtomicBool,
     /// Connections without a proved token.
     pub(super) handshakes: Connections,
@@ -53,13 +53,13 @@ impl FeederShared {
         self.problem.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lines(&self) -> MutexGuard<'_, Lines> {
+    fn queues(&self) -> MutexGuard<'_, FeederQueues> {
         // The state is consistent after every statement.
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a session of a trainer that proved the token; returns false at the limit.
-    pub(super) fn take_place(&self) -> bool {
+    pub(super) fn try_add_session(&self) -> bool {
         let more = |count| (count < SESSIONS).then_some(count + 1);
         let taken = self
             .sessions
@@ -67,18 +67,22 @@ impl FeederShared {
         taken.is_ok()
     }
 
-    pub(super) fn leave_place(&self) {
+    pub(super) fn remove_session(&self) {
         self.sessions.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Returns the feeder job for ranks of a run of this size; opens it for the first session.
-    pub(super) fn line(&self, world_size: u64, for_device: bool) -> Result<Arc<Line>, Error> {
+    pub(super) fn queue(
+        &self,
+        world_size: u64,
+        for_device: bool,
+    ) -> Result<Arc<FeederQueue>, Error> {
         let key = (world_size, for_device);
-        let mut lines = self.lines();
-        lines.retain(|(_, line)| line.strong_count() > 0);
-        let known = lines.iter().find(|(known, _)| *known == key);
-        if let Some(line) = known.and_then(|(_, line)| line.upgrade()) {
-            return Ok(line);
+        let mut queues = self.queues();
+        queues.retain(|(_, queue)| queue.strong_count() > 0);
+        let known = queues.iter().find(|(known, _)| *known == key);
+        if let Some(queue) = known.and_then(|(_, queue)| queue.upgrade()) {
+            return Ok(queue);
         }
         let mut options = Options::default();
         options.workers = Some(match self.options.workers {
@@ -90,16 +94,16 @@ impl FeederShared {
         options.world_size = world_size;
         // Reserve memory for substitutes; the trainer decides the policy for bad records.
         options.on_error = OnError::Substitute;
-        let line = Arc::new(Line::open(
+        let queue = Arc::new(FeederQueue::open(
             &self.pipeline,
             Arc::clone(&self.source),
             &self.handles,
-            &self.looks,
+            &self.hashes,
             &options,
             for_device,
         )?);
-        lines.push((key, Arc::downgrade(&line)));
-        Ok(line)
+        queues.push((key, Arc::downgrade(&queue)));
+        Ok(queue)
     }
 }
 

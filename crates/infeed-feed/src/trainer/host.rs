@@ -9,8 +9,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::busy::CpuLaps;
-use super::receive::{self, Came};
-use super::shared::{FedShared, Host, add, lock};
+use super::receive::{self, ReceiveOutcome};
+use super::shared::{Host, TrainerShared, add, lock};
 use crate::hosts::FeederAddress;
 use crate::wire::WireError;
 use crate::wire::bytes::{Put, Take};
@@ -36,7 +36,7 @@ const REST: Duration = Duration::from_millis(50);
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
 /// Interval of messages that keep an idle connection open.
-const HERE: Duration = Duration::from_secs(5);
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
 /// Maximum duration of one batch's transfer, in deadlines. Limits a sender that only trickles
 /// bytes.
@@ -49,28 +49,32 @@ const STRIKES: u32 = 3;
 const BUFFER: usize = 16 << 10;
 
 /// Result of the first attempt to reach a feeder.
-pub(super) enum First {
+pub(super) enum ConnectOutcome {
     Connected,
     Refused(Refusal),
     Unreachable,
 }
 
 /// Body of a feeder's thread: keeps a connection while the loader is open.
-pub(super) fn run(shared: &FedShared, number: usize, first: &Sender<(usize, First)>) {
+pub(super) fn run(
+    shared: &TrainerShared,
+    number: usize,
+    outcomes: &Sender<(usize, ConnectOutcome)>,
+) {
     let host = &shared.hosts[number];
     let mut rest = REST;
     let mut is_reported = false;
-    let mut report = |what: First| {
+    let mut report = |what: ConnectOutcome| {
         if !std::mem::replace(&mut is_reported, true) {
             // `open` may have stopped waiting.
-            let _ = first.send((number, what));
+            let _ = outcomes.send((number, what));
         }
     };
-    let hosts = &shared.call.feeders.hosts;
+    let hosts = &shared.terms.feeders.hosts;
     while !shared.is_closed() {
-        let address = host.look(hosts);
+        let address = host.update_address(hosts);
         if address.host.is_empty() {
-            report(First::Unreachable);
+            report(ConnectOutcome::Unreachable);
             std::thread::sleep(REST);
             continue;
         }
@@ -80,8 +84,8 @@ pub(super) fn run(shared: &FedShared, number: usize, first: &Sender<(usize, Firs
                 host.able.store(true, Ordering::Release);
                 shared.share_out();
                 tracing::info!(target: "infeed::feeders", "{}: feeds this run", host.name());
-                report(First::Connected);
-                let ended = converse(shared, host, &channel);
+                report(ConnectOutcome::Connected);
+                let ended = run_connection(shared, host, &channel);
                 host.able.store(false, Ordering::Release);
                 shared.share_out();
                 if !shared.is_over(host) {
@@ -95,14 +99,14 @@ pub(super) fn run(shared: &FedShared, number: usize, first: &Sender<(usize, Firs
                 match &error {
                     WireError::Refused(refusal) => {
                         add(&host.refused, 1);
-                        report(First::Refused(refusal.clone()));
+                        report(ConnectOutcome::Refused(refusal.clone()));
                     }
                     // Any process at that address can send this, so it does not end `open`.
                     WireError::Unproven(_) => {
                         add(&host.refused, 1);
-                        report(First::Unreachable);
+                        report(ConnectOutcome::Unreachable);
                     }
-                    _ => report(First::Unreachable),
+                    _ => report(ConnectOutcome::Unreachable),
                 }
                 error.to_string()
             }
@@ -130,7 +134,11 @@ pub(super) fn run(shared: &FedShared, number: usize, first: &Sender<(usize, Firs
 }
 
 /// Connects. On success, both sides have proved the token.
-fn connect(shared: &FedShared, host: &Host, address: &FeederAddress) -> Result<Channel, WireError> {
+fn connect(
+    shared: &TrainerShared,
+    host: &Host,
+    address: &FeederAddress,
+) -> Result<Channel, WireError> {
     let mut found = Err(io::Error::new(
         io::ErrorKind::NotFound,
         "the host has no address",
@@ -142,7 +150,7 @@ fn connect(shared: &FedShared, host: &Host, address: &FeederAddress) -> Result<C
         }
     }
     let stream = found?;
-    let feeders = &shared.call.feeders;
+    let feeders = &shared.terms.feeders;
     let channel = match feeders.encryption.applies_to(stream.peer_addr()?.ip()) {
         true => Channel::connect(stream)?,
         false => Channel::plain(stream),
@@ -156,13 +164,13 @@ fn connect(shared: &FedShared, host: &Host, address: &FeederAddress) -> Result<C
         socket.set_timeout(ANSWER_TIMEOUT);
         socket.set_limit(Some(ANSWER_TIMEOUT));
     };
-    hello::greet(&socket, token, binding, &shared.call.hello, wait)?;
+    hello::greet(&socket, token, binding, &shared.terms.hello, wait)?;
     Ok(channel)
 }
 
 /// Requests to a feeder.
 #[derive(Debug, Default)]
-struct Asked {
+struct FeederRequests {
     state: Mutex<HostState>,
     changed: Condvar,
 }
@@ -180,7 +188,7 @@ struct HostState {
     usual: Option<Duration>,
 }
 
-impl Asked {
+impl FeederRequests {
     fn lock(&self) -> MutexGuard<'_, HostState> {
         // No code panics while it holds the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -203,13 +211,13 @@ impl HostState {
 
     /// Removes the request of an answer. Returns its lease, and its start time unless it is late.
     /// If a batch was requested twice, takes the later request.
-    fn answered(&mut self, in_flight: u64) -> Option<(Lease, Option<Instant>)> {
+    fn take_request(&mut self, in_flight: u64) -> Option<(Lease, Option<Instant>)> {
         let of_in_flight = |lease: &Lease| lease.in_flight() == in_flight;
         let open = self.open.iter().enumerate();
         let open = open.filter(|(_, (lease, _))| of_in_flight(lease));
         if let Some((at, _)) = open.max_by_key(|(_, (lease, _))| *lease) {
-            let (lease, asked) = self.open.remove(at);
-            return Some((lease, Some(asked)));
+            let (lease, requested_at) = self.open.remove(at);
+            return Some((lease, Some(requested_at)));
         }
         let at = self.late.iter().position(of_in_flight)?;
         Some((self.late.swap_remove(at), None))
@@ -217,24 +225,24 @@ impl HostState {
 }
 
 /// Sends requests and reads answers until the connection ends.
-fn converse(shared: &FedShared, host: &Host, channel: &Channel) -> Result<(), WireError> {
+fn run_connection(shared: &TrainerShared, host: &Host, channel: &Channel) -> Result<(), WireError> {
     let stream = channel.stream();
-    let asked = Asked::default();
+    let requests = FeederRequests::default();
     let ended = std::thread::scope(|scope| {
         scope.spawn(|| {
-            if let Err(error) = ask(shared, host, channel, &asked) {
+            if let Err(error) = request_batches(shared, host, channel, &requests) {
                 tracing::debug!(target: "infeed::feeders", "{}: {error}", host.name());
             }
             // The reader has nothing to wait for.
-            asked.end();
+            requests.end();
             let _ = stream.shutdown(Shutdown::Both);
         });
-        let ended = hear(shared, host, channel, &asked);
-        asked.end();
+        let ended = receive_answers(shared, host, channel, &requests);
+        requests.end();
         let _ = stream.shutdown(Shutdown::Both);
         ended
     });
-    let left = std::mem::take(&mut asked.lock().open);
+    let left = std::mem::take(&mut requests.lock().open);
     add(&host.redone, left.len() as u64);
     for (lease, _) in left {
         shared.batches.give_back(lease, ReturnReason::Lost);
@@ -243,9 +251,14 @@ fn converse(shared: &FedShared, host: &Host, channel: &Channel) -> Result<(), Wi
 }
 
 /// Requests batches, a few ahead.
-fn ask(shared: &FedShared, host: &Host, channel: &Channel, asked: &Asked) -> Result<(), WireError> {
-    let ends = |_| shared.is_over(host) || asked.lock().over;
-    let timeout = shared.call.feeders.deadline.max(CONNECTING);
+fn request_batches(
+    shared: &TrainerShared,
+    host: &Host,
+    channel: &Channel,
+    requests: &FeederRequests,
+) -> Result<(), WireError> {
+    let ends = |_| shared.is_over(host) || requests.lock().over;
+    let timeout = shared.terms.feeders.deadline.max(CONNECTING);
     let socket = Socket::new(channel, timeout, &ends)?;
     let steps = shared.batches.partition().steps();
     let mut last_sent = Instant::now();
@@ -253,27 +266,27 @@ fn ask(shared: &FedShared, host: &Host, channel: &Channel, asked: &Asked) -> Res
         if ends(false) {
             return Ok(());
         }
-        if last_sent.elapsed() > HERE {
-            say(&socket, Kind::Here, &[])?;
+        if last_sent.elapsed() > KEEP_ALIVE {
+            send_frame(&socket, Kind::KeepAlive, &[])?;
             last_sent = Instant::now();
         }
         {
-            let state = asked.lock();
+            let state = requests.lock();
             if state.open.len() + state.late.len() >= DEPTH || state.slow.is_some() {
-                let woken = asked.changed.wait_timeout(state, SLICE * 5);
+                let woken = requests.changed.wait_timeout(state, SLICE * 5);
                 drop(woken.unwrap_or_else(PoisonError::into_inner));
                 continue;
             }
         }
         match shared.batches.take(SLICE * 5) {
             LeaseOutcome::Batch(lease) => {
-                let mut state = asked.lock();
+                let mut state = requests.lock();
                 state.open.push((lease, Instant::now()));
                 drop(state);
                 let mut put = Put::default();
                 put.u64(lease.in_flight() / steps)
                     .u64(lease.in_flight() % steps);
-                say(&socket, Kind::Ask, &put.finish())?;
+                send_frame(&socket, Kind::Request, &put.finish())?;
                 last_sent = Instant::now();
             }
             LeaseOutcome::Timeout => {}
@@ -282,30 +295,30 @@ fn ask(shared: &FedShared, host: &Host, channel: &Channel, asked: &Asked) -> Res
     }
 }
 
-fn say(mut socket: &Socket<'_>, kind: Kind, body: &[u8]) -> Result<(), WireError> {
+fn send_frame(mut socket: &Socket<'_>, kind: Kind, body: &[u8]) -> Result<(), WireError> {
     let mut frame = Vec::new();
     frame::write(&mut frame, kind, body)?;
     Ok(socket.write_all(&frame)?)
 }
 
 /// Reads answers, and returns leases whose answer does not come in time.
-fn hear(
-    shared: &FedShared,
+fn receive_answers(
+    shared: &TrainerShared,
     host: &Host,
     channel: &Channel,
-    asked: &Asked,
+    requests: &FeederRequests,
 ) -> Result<(), WireError> {
-    let least = shared.call.feeders.deadline;
-    let heard = Cell::new(Instant::now());
+    let least = shared.terms.feeders.deadline;
+    let last_answer = Cell::new(Instant::now());
     // Whether a batch is being read: later answers cannot come before its end.
     let reading = Cell::new(false);
     // Whether this thread has rows of an in-flight batch, which a reset waits for.
     let filling = Cell::new(false);
     let ends = |stalled| {
-        let late = !reading.get() && find_late(shared, host, asked, heard.get());
+        let late = !reading.get() && find_late(shared, host, requests, last_answer.get());
         // Between rows, `receive::columns` releases the batch by itself. A stalled read cannot.
         let waited_for = stalled && filling.get() && shared.batches.is_stopping();
-        late || asked.lock().over || shared.is_over(host) || waited_for
+        late || requests.lock().over || shared.is_over(host) || waited_for
     };
     let socket = Socket::new(channel, Duration::MAX, &ends)?;
     let mut from = BufReader::with_capacity(BUFFER, &socket);
@@ -325,7 +338,7 @@ fn hear(
         })?;
         let receiving = shared.receiving.begin(&host.receiving_ns);
         reading.set(true);
-        let deadline = asked.lock().deadline(least);
+        let deadline = requests.lock().deadline(least);
         socket.set_timeout(deadline);
         socket.set_limit(Some(deadline.saturating_mul(FRAME)));
         let body = frame::body(&mut from, head)?;
@@ -340,13 +353,13 @@ fn hear(
         let (epoch, step) = RowsHead::name(&body)?;
         let in_flight = epoch.checked_mul(steps).and_then(|t| t.checked_add(step));
         let in_flight = in_flight.filter(|_| step < steps);
-        let found = in_flight.and_then(|in_flight| asked.lock().answered(in_flight));
-        let (Some(in_flight), Some((lease, asked_at))) = (in_flight, found) else {
+        let found = in_flight.and_then(|in_flight| requests.lock().take_request(in_flight));
+        let (Some(in_flight), Some((lease, requested_at))) = (in_flight, found) else {
             let what = format!("epoch {epoch}, step {step}, which was not requested");
             return Err(WireError::malformed(what));
         };
         // A feeder answers in order, so this answer could not start before the previous one ended.
-        let took = asked_at.map(|at| at.max(heard.get()).elapsed());
+        let took = requested_at.map(|at| at.max(last_answer.get()).elapsed());
         if declined {
             let why = Take::new(&body[16..], "an answer").text(1024)?;
             tracing::debug!(
@@ -355,16 +368,16 @@ fn hear(
             );
             shared.batches.give_back(lease, ReturnReason::Declined);
             add(&host.declined, 1);
-            heard.set(Instant::now());
+            last_answer.set(Instant::now());
             reading.set(false);
-            answered(shared, host, asked, took);
+            record_answer(shared, host, requests, took);
             continue;
         }
-        let came = match RowsHead::decode(&body, &shared.call.layout, rows_at(step)) {
-            Ok(head) => receive::check(&head, job, shared.call.hello.policy).and_then(|()| {
+        let received = match RowsHead::decode(&body, &shared.terms.layout, rows_at(step)) {
+            Ok(head) => receive::check(&head, job, shared.terms.hello.policy).and_then(|()| {
                 let begun = shared.batches.begin(lease);
                 filling.set(begun.is_some());
-                let layout = &shared.call.layout;
+                let layout = &shared.terms.layout;
                 receive::columns(&mut from, head, layout, begun, &shared.batches, in_flight)
             }),
             Err(error) => Err(error),
@@ -372,25 +385,25 @@ fn hear(
         filling.set(false);
         reading.set(false);
         drop(receiving);
-        if came.is_err() {
+        if received.is_err() {
             // This lease is no longer in `open`, so only this code can return it. If its rows were
             // taken, dropping them has returned it already.
             shared.batches.give_back(lease, ReturnReason::Lost);
             add(&host.redone, 1);
         }
-        match came? {
-            Came::Filled(bytes) => {
+        match received? {
+            ReceiveOutcome::Filled(bytes) => {
                 add(&host.batches, 1);
                 add(&host.bytes, bytes);
-                let took = asked_at.map(|at| at.elapsed()).unwrap_or_default();
+                let took = requested_at.map(|at| at.elapsed()).unwrap_or_default();
                 add(
                     &host.wait_ns,
                     u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
                 );
                 strikes = 0;
             }
-            Came::Unwanted => {}
-            Came::Corrupt => {
+            ReceiveOutcome::Unwanted => {}
+            ReceiveOutcome::Corrupt => {
                 add(&host.corrupt, 1);
                 add(&host.redone, 1);
                 strikes += 1;
@@ -403,14 +416,19 @@ fn hear(
                 }
             }
         }
-        heard.set(Instant::now());
-        answered(shared, host, asked, took);
+        last_answer.set(Instant::now());
+        record_answer(shared, host, requests, took);
     }
 }
 
 /// Records that an answer came. `took` is its duration, unless it was late.
-fn answered(shared: &FedShared, host: &Host, asked: &Asked, took: Option<Duration>) {
-    let mut state = asked.lock();
+fn record_answer(
+    shared: &TrainerShared,
+    host: &Host,
+    requests: &FeederRequests,
+    took: Option<Duration>,
+) {
+    let mut state = requests.lock();
     if let Some(took) = took {
         state.usual = Some(match state.usual {
             Some(usual) => (7 * usual + took) / 8,
@@ -419,7 +437,7 @@ fn answered(shared: &FedShared, host: &Host, asked: &Asked, took: Option<Duratio
     }
     let was_slow = state.slow.take().is_some();
     drop(state);
-    asked.changed.notify_all();
+    requests.changed.notify_all();
     if was_slow {
         host.able.store(true, Ordering::Release);
         shared.share_out();
@@ -427,20 +445,26 @@ fn answered(shared: &FedShared, host: &Host, asked: &Asked, took: Option<Duratio
 }
 
 /// Returns the leases whose answers are late. The result is whether to close the connection.
-fn find_late(shared: &FedShared, host: &Host, asked: &Asked, heard: Instant) -> bool {
-    let mut state = asked.lock();
+fn find_late(
+    shared: &TrainerShared,
+    host: &Host,
+    requests: &FeederRequests,
+    last_answer: Instant,
+) -> bool {
+    let mut state = requests.lock();
     if state.over {
         return true;
     }
-    let deadline = state.deadline(shared.call.feeders.deadline);
-    let is_late = |(_, asked): &(Lease, Instant)| heard.max(*asked).elapsed() > deadline;
+    let deadline = state.deadline(shared.terms.feeders.deadline);
+    let is_late =
+        |(_, requested_at): &(Lease, Instant)| last_answer.max(*requested_at).elapsed() > deadline;
     let late: Vec<Lease> = state
         .open
         .extract_if(.., |open| is_late(open))
         .map(|(lease, _)| lease)
         .collect();
     if late.is_empty() {
-        let silent = |since: Instant| since.max(heard).elapsed() > deadline.saturating_mul(4);
+        let silent = |since: Instant| since.max(last_answer).elapsed() > deadline.saturating_mul(4);
         return state.slow.is_some_and(silent);
     }
     state.late.extend(&late);

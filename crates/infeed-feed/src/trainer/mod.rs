@@ -22,21 +22,21 @@ use crate::wire::hello::{Hello, Policy};
 use crate::wire::rows::RowsLayout;
 use crate::{contents, facts};
 use busy::Busy;
-use host::{DEPTH, First};
+use host::{ConnectOutcome, DEPTH};
 use infeed::loader::OnError;
 use infeed::loader::remote::{
     RemoteBatches, RemoteRows, RemoteWorkerStats, RemoteWorkers, RunDescription,
 };
 use infeed_core::error::Error;
-use shared::{FedShared, FeederTerms, Host};
+use shared::{FeederTerms, Host, TrainerShared};
 
 /// Longest wait for feeders when a loader opens.
 const OPENING: Duration = Duration::from_secs(5);
 
 /// Connected feeders. Dropping it closes the connections and joins their threads.
 #[derive(Debug)]
-struct Fed {
-    shared: Arc<FedShared>,
+struct ConnectedFeeders {
+    shared: Arc<TrainerShared>,
     threads: Vec<JoinHandle<()>>,
     process: u32,
 }
@@ -66,9 +66,9 @@ impl FeederTerms {
             return Err(Error::config("feeders", problem));
         }
         let layout = RowsLayout::of(run, run.rules.digested);
-        let looks = contents::look(&*run.source);
+        let hashes = contents::hash_records(&*run.source);
         let hello = Hello {
-            facts: facts::facts(run, &looks)?,
+            facts: facts::facts(run, &hashes)?,
             rank: run.rank,
             world_size: run.world_size,
             for_device: run.for_device,
@@ -96,19 +96,19 @@ impl FeederTerms {
 
     /// Starts the feeders' threads. A feeder that cannot be reached may come later; a feeder that
     /// refuses the run is an error.
-    fn start(self, batches: RemoteBatches) -> Result<Fed, Error> {
+    fn start(self, batches: RemoteBatches) -> Result<ConnectedFeeders, Error> {
         let host = |number| Host {
             number,
             ..Host::default()
         };
-        let shared = Arc::new(FedShared {
+        let shared = Arc::new(TrainerShared {
             batches,
             hosts: (0..self.feeders.hosts.count()).map(host).collect(),
-            call: self,
+            terms: self,
             receiving: Busy::default(),
             closed: AtomicBool::new(false),
         });
-        let mut fed = Fed {
+        let mut connected = ConnectedFeeders {
             shared: Arc::clone(&shared),
             threads: Vec::new(),
             process: std::process::id(),
@@ -122,13 +122,13 @@ impl FeederTerms {
                 .map_err(|source| Error::Thread {
                     source: Arc::new(source),
                 })?;
-            fed.threads.push(thread);
+            connected.threads.push(thread);
         }
         drop(sender);
         let until = Instant::now() + OPENING;
         for _ in 0..shared.hosts.len() {
             match receiver.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok((number, First::Refused(refusal))) => {
+                Ok((number, ConnectOutcome::Refused(refusal))) => {
                     let host = shared.hosts[number].name();
                     let problem = format!("{host} does not feed this run: {refusal}");
                     return Err(Error::config("feeders", problem));
@@ -138,13 +138,13 @@ impl FeederTerms {
             }
         }
         shared.share_out();
-        Ok(fed)
+        Ok(connected)
     }
 }
 
-impl RemoteWorkers for Fed {
+impl RemoteWorkers for ConnectedFeeders {
     fn stats(&self) -> Vec<RemoteWorkerStats> {
-        let hosts = &self.shared.call.feeders.hosts;
+        let hosts = &self.shared.terms.feeders.hosts;
         let each = self.shared.hosts.iter();
         each.map(|host| host.stats(&hosts.address(host.number)))
             .collect()
@@ -155,7 +155,7 @@ impl RemoteWorkers for Fed {
     }
 }
 
-impl Drop for Fed {
+impl Drop for ConnectedFeeders {
     fn drop(&mut self) {
         if self.process != std::process::id() {
             // After a fork, the threads belong to the parent.

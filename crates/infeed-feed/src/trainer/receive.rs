@@ -17,7 +17,7 @@ const DISCARDED: usize = 16 << 10;
 
 /// Result of reading the rows of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Came {
+pub(super) enum ReceiveOutcome {
     /// The batch is filled; number of bytes.
     Filled(u64),
     /// Another thread or feeder made the batch first, or it is no longer needed.
@@ -61,7 +61,7 @@ pub(super) fn columns(
     mut begun: Option<RemoteBatch<'_>>,
     batches: &RemoteBatches,
     in_flight: u64,
-) -> Result<Came, WireError> {
+) -> Result<ReceiveOutcome, WireError> {
     let (mut whole, mut bytes) = (true, 0);
     let mut own = 0;
     for (at, column) in layout.columns.iter().enumerate() {
@@ -80,18 +80,18 @@ pub(super) fn columns(
                 ColumnLayout::Own { .. } => own_cell(&mut from, &kept.own[own], cell, &mut sum)?,
             };
         }
-        whole &= frame::checked(&mut from, &sum)?;
+        whole &= frame::verify_checksum(&mut from, &sum)?;
         own += usize::from(matches!(column, ColumnLayout::Own { .. }));
     }
     let Some(mut begun) = begun else {
-        return Ok(Came::Unwanted);
+        return Ok(ReceiveOutcome::Unwanted);
     };
     if !whole {
-        return Ok(Came::Corrupt);
+        return Ok(ReceiveOutcome::Corrupt);
     }
-    let done = done(head, &mut begun, batches, in_flight)?;
+    let done = filled_rows(head, &mut begun, batches, in_flight)?;
     begun.finish(done);
-    Ok(Came::Filled(bytes))
+    Ok(ReceiveOutcome::Filled(bytes))
 }
 
 /// Reads a row into a slab.
@@ -145,7 +145,7 @@ fn discard(from: &mut impl Read, len: u64, sum: &mut Checksum) -> Result<(), Wir
 }
 
 /// Returns the result of each row, equal to the result of local threads.
-fn done(
+fn filled_rows(
     head: RowsHead,
     begun: &mut RemoteBatch<'_>,
     batches: &RemoteBatches,
@@ -174,7 +174,7 @@ fn done(
             unknown_pixels: received.kept.as_ref().map_or(0, |kept| kept.unknown_pixels),
             digest: match &received.kept {
                 Some(kept) => digest(kept),
-                None => Digest::empty(batches.digested()),
+                None => Digest::empty(batches.digest_scope()),
             },
             row: received.kept.map(|kept| row.finish(kept.record)),
             bad,

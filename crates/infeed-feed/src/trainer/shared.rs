@@ -21,9 +21,9 @@ pub(super) struct FeederTerms {
 
 /// State shared by the threads of all feeders.
 #[derive(Debug)]
-pub(super) struct FedShared {
+pub(super) struct TrainerShared {
     pub(super) batches: RemoteBatches,
-    pub(super) call: FeederTerms,
+    pub(super) terms: FeederTerms,
     pub(super) hosts: Vec<Host>,
     /// Time during which any feeder sends bytes.
     pub(super) receiving: Busy,
@@ -51,20 +51,20 @@ pub(super) struct Host {
     pub(super) problem: Mutex<Option<String>>,
 }
 
-impl FedShared {
+impl TrainerShared {
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
     /// Whether the connection at the feeder's current address must end.
     pub(super) fn is_over(&self, host: &Host) -> bool {
-        self.is_closed() || host.has_moved(&self.call.feeders.hosts)
+        self.is_closed() || host.has_moved(&self.terms.feeders.hosts)
     }
 
     /// Sets whether local threads may take batches, given the connected feeders.
     pub(super) fn share_out(&self) {
         let able = |host: &Host| host.able.load(Ordering::Acquire);
-        let is_allowed = match self.call.feeders.local {
+        let is_allowed = match self.terms.feeders.local {
             Local::Help => true,
             Local::Fallback => !self.hosts.iter().any(able),
         };
@@ -74,7 +74,7 @@ impl FedShared {
 
 impl Host {
     /// Reads and stores the feeder's current address.
-    pub(super) fn look(&self, hosts: &Hosts) -> Arc<FeederAddress> {
+    pub(super) fn update_address(&self, hosts: &Hosts) -> Arc<FeederAddress> {
         let address = hosts.address(self.number);
         *lock(&self.at) = Arc::clone(&address);
         address

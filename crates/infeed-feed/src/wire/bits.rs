@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use twox_hash::XxHash3_64;
 
-use infeed::fields::pixels::prepared::PixelState;
+use infeed::fields::pixels::prepared_record::PixelState;
 use infeed::fields::scratch::Position;
 use infeed::maker::{SampleMaker, SampleRecord};
 use infeed::pipeline::Pipeline;

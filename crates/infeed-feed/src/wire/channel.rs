@@ -102,7 +102,7 @@ impl FeederKey {
         let pair = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new())
             .map_err(|_| io::Error::other("the operating system has no random numbers"))?;
         let private = PrivateKeyDer::Pkcs8(pair.as_ref().to_vec().into());
-        let key = provider::sign::any_supported_type(&private).map_err(failed)?;
+        let key = provider::sign::any_supported_type(&private).map_err(tls_error)?;
         let public = key
             .public_key()
             .ok_or_else(|| io::Error::other("the key pair has no public key"))?;
@@ -110,7 +110,7 @@ impl FeederKey {
         let key = Arc::new(CertifiedKey::new(vec![public], key));
         let mut config = ServerConfig::builder_with_provider(suites())
             .with_protocol_versions(&[&TLS13])
-            .map_err(failed)?
+            .map_err(tls_error)?
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(key)));
         // Sessions are never resumed.
@@ -131,7 +131,7 @@ impl Channel {
     ///
     /// [`WireError::Io`] if TLS cannot be set up.
     pub(crate) fn accept(stream: TcpStream, key: &FeederKey) -> Result<Channel, WireError> {
-        let session = ServerConnection::new(Arc::clone(&key.0)).map_err(failed)?;
+        let session = ServerConnection::new(Arc::clone(&key.0)).map_err(tls_error)?;
         Ok(Channel::over(stream, session.into()))
     }
 
@@ -144,13 +144,13 @@ impl Channel {
         let verifier = Arc::new(AnyKey(suites()));
         let mut config = ClientConfig::builder_with_provider(suites())
             .with_protocol_versions(&[&TLS13])
-            .map_err(failed)?
+            .map_err(tls_error)?
             .dangerous()
             .with_custom_certificate_verifier(verifier)
             .with_no_client_auth();
         config.resumption = rustls::client::Resumption::disabled();
         let name = ServerName::from(stream.peer_addr()?.ip());
-        let session = ClientConnection::new(Arc::new(config), name).map_err(failed)?;
+        let session = ClientConnection::new(Arc::new(config), name).map_err(tls_error)?;
         Ok(Channel::over(stream, session.into()))
     }
 
@@ -203,7 +203,7 @@ impl Channel {
                 let label = b"EXPORTER-Channel-Binding";
                 return session
                     .export_keying_material(UNENCRYPTED, label, Some(&[]))
-                    .map_err(failed);
+                    .map_err(tls_error);
             }
             if incoming.feed(&mut session)? {
                 continue;
@@ -300,7 +300,7 @@ impl Incoming {
         let mut left = &self.bytes[self.start..self.end];
         session.read_tls(&mut left)?;
         self.start = self.end - left.len();
-        session.process_new_packets().map_err(failed)?;
+        session.process_new_packets().map_err(tls_error)?;
         Ok(true)
     }
 }
@@ -360,7 +360,7 @@ fn suites() -> Arc<CryptoProvider> {
     })
 }
 
-fn failed(error: rustls::Error) -> io::Error {
+fn tls_error(error: rustls::Error) -> io::Error {
     io::Error::other(format!("encryption failed: {error}"))
 }
 

@@ -31,9 +31,9 @@ pub enum Kind {
     /// The feeder rejects the trainer.
     Refused,
     /// The trainer requests a batch.
-    Ask,
+    Request,
     /// The trainer is still connected.
-    Here,
+    KeepAlive,
     /// The rows of a batch; columns follow.
     Rows,
     /// The feeder declines to make this batch.
@@ -44,8 +44,8 @@ const KINDS: [(u32, Kind); 7] = [
     (1, Kind::Hello),
     (2, Kind::Welcome),
     (3, Kind::Refused),
-    (4, Kind::Ask),
-    (5, Kind::Here),
+    (4, Kind::Request),
+    (5, Kind::KeepAlive),
     (6, Kind::Rows),
     (7, Kind::Declined),
 ];
@@ -138,7 +138,7 @@ pub fn body(from: &mut impl Read, head: Head) -> Result<Vec<u8>, WireError> {
     sum.add(&number.map_or(0, |(number, _)| *number).to_le_bytes());
     sum.add(&head.len.to_le_bytes());
     sum.add(&body);
-    match checked(from, &sum)? {
+    match verify_checksum(from, &sum)? {
         true => Ok(body),
         false => Err(WireError::Corrupt("a frame")),
     }
@@ -186,7 +186,7 @@ pub fn exactly(from: &mut impl Read, len: u64, into: &mut Vec<u8>) -> Result<(),
 /// # Errors
 ///
 /// The reader's errors.
-pub fn checked(from: &mut impl Read, sum: &Checksum) -> Result<bool, WireError> {
+pub fn verify_checksum(from: &mut impl Read, sum: &Checksum) -> Result<bool, WireError> {
     let mut sent = [0; 4];
     from.read_exact(&mut sent)?;
     Ok(u32::from_le_bytes(sent) == sum.finish())
@@ -204,29 +204,29 @@ mod tests {
 
     #[test]
     fn frames_round_trip_and_every_changed_bit_is_detected() {
-        let bytes = frame(Kind::Ask, b"step 7");
-        let read = control(&mut &bytes[..], &[Kind::Ask, Kind::Here]);
-        assert_eq!(read.expect("whole"), (Kind::Ask, b"step 7".to_vec()));
+        let bytes = frame(Kind::Request, b"step 7");
+        let read = control(&mut &bytes[..], &[Kind::Request, Kind::KeepAlive]);
+        assert_eq!(read.expect("whole"), (Kind::Request, b"step 7".to_vec()));
 
         for bit in 0..bytes.len() * 8 {
             let mut changed = bytes.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
             assert!(
-                control(&mut &changed[..], &[Kind::Ask]).is_err(),
+                control(&mut &changed[..], &[Kind::Request]).is_err(),
                 "bit {bit}"
             );
         }
         for end in 0..bytes.len() {
-            assert!(control(&mut &bytes[..end], &[Kind::Ask]).is_err());
+            assert!(control(&mut &bytes[..end], &[Kind::Request]).is_err());
         }
     }
 
     #[test]
     fn a_length_over_the_limit_is_rejected_before_its_body_is_read() {
-        let mut bytes = frame(Kind::Ask, b"");
+        let mut bytes = frame(Kind::Request, b"");
         bytes[4..8].copy_from_slice(&(CONTROL_BYTES + 1).to_le_bytes());
 
-        let error = control(&mut &bytes[..], &[Kind::Ask]).expect_err("too long");
+        let error = control(&mut &bytes[..], &[Kind::Request]).expect_err("too long");
 
         assert!(
             error.to_string().contains("over the limit of 65536"),

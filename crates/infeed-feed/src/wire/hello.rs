@@ -14,9 +14,9 @@ use std::io::{Read, Write};
 
 use super::bytes::{Put, Take};
 use super::channel::Binding;
+use super::content_hashes;
 use super::error::WireError;
 use super::frame::{self, Kind};
-use super::looks;
 use super::token::{Conversation, MAC_BYTES, NONCE_BYTES, Nonce, Speaker, Token, nonce};
 use infeed::loader::remote::RecordLimits;
 
@@ -82,7 +82,7 @@ pub fn difference(trainer: &[Fact], feeder: &[Fact]) -> Option<Refusal> {
         let theirs = trainer.iter().find(|fact| fact.name == own.name);
         let theirs = theirs.map_or("unknown", |fact| fact.value.as_str());
         let (trainer, feeder) = match own.name.as_str() {
-            CONTENTS => looks::difference(theirs, &own.value)?,
+            CONTENTS => content_hashes::difference(theirs, &own.value)?,
             _ if theirs == own.value => return None,
             _ => (theirs.to_owned(), own.value.clone()),
         };
@@ -115,7 +115,7 @@ where
     let trainer = nonce()?;
     stream.write_all(&preamble(VERSION, &trainer))?;
     stream.flush()?;
-    let feeder = meet(&mut stream, Speaker::Trainer).map_err(unproven)?;
+    let feeder = read_greeting(&mut stream, Speaker::Trainer).map_err(unproven)?;
     let within = Conversation {
         trainer,
         feeder,
@@ -128,7 +128,7 @@ where
     wait();
     let (kind, body) = frame::control(&mut stream, &[Kind::Welcome, Kind::Refused])?;
     let (mac, text) = split(&body);
-    let proven = |said: &[u8]| token.verifies(Speaker::Feeder, &within, said, mac);
+    let proven = |message: &[u8]| token.verifies(Speaker::Feeder, &within, message, mac);
     match kind {
         Kind::Welcome if proven(WELCOME) => Ok(()),
         Kind::Welcome => Err(WireError::Unproven(wrong_token())),
@@ -144,7 +144,7 @@ where
 
 /// A trainer that proved the token and waits for the answer.
 #[derive(Debug)]
-pub struct Met {
+pub struct VerifiedTrainer {
     /// The trainer's message.
     pub hello: Hello,
     within: Conversation,
@@ -155,7 +155,11 @@ pub struct Met {
 /// # Errors
 ///
 /// The reason for rejecting the trainer, which was sent to it; or the connection's errors.
-pub fn meet_trainer<S>(mut stream: S, token: &Token, binding: Binding) -> Result<Met, WireError>
+pub fn accept_trainer<S>(
+    mut stream: S,
+    token: &Token,
+    binding: Binding,
+) -> Result<VerifiedTrainer, WireError>
 where
     S: Read + Write,
 {
@@ -163,7 +167,7 @@ where
     // Sent first, so that a trainer with another version learns the feeder's version.
     stream.write_all(&preamble(VERSION, &feeder))?;
     stream.flush()?;
-    let trainer = meet(&mut stream, Speaker::Feeder)?;
+    let trainer = read_greeting(&mut stream, Speaker::Feeder)?;
     let within = Conversation {
         trainer,
         feeder,
@@ -177,7 +181,7 @@ where
         write_refusal(&mut stream, &[0; MAC_BYTES], &refusal)?;
         return Err(WireError::Refused(refusal));
     }
-    Ok(Met {
+    Ok(VerifiedTrainer {
         hello: Hello::decode(text)?,
         within,
     })
@@ -188,8 +192,12 @@ where
 /// # Errors
 ///
 /// The connection's errors.
-pub fn welcome<S: Write>(mut stream: S, token: &Token, met: &Met) -> Result<(), WireError> {
-    let mac = token.mac(Speaker::Feeder, &met.within, WELCOME);
+pub fn welcome<S: Write>(
+    mut stream: S,
+    token: &Token,
+    peer: &VerifiedTrainer,
+) -> Result<(), WireError> {
+    let mac = token.mac(Speaker::Feeder, &peer.within, WELCOME);
     frame::write(&mut stream, Kind::Welcome, &mac)?;
     Ok(stream.flush()?)
 }
@@ -202,11 +210,11 @@ pub fn welcome<S: Write>(mut stream: S, token: &Token, met: &Met) -> Result<(), 
 pub fn refuse<S: Write>(
     stream: S,
     token: &Token,
-    met: &Met,
+    peer: &VerifiedTrainer,
     refusal: &Refusal,
 ) -> Result<(), WireError> {
     let text = [REFUSED, &refusal.encode()].concat();
-    let mac = token.mac(Speaker::Feeder, &met.within, &text);
+    let mac = token.mac(Speaker::Feeder, &peer.within, &text);
     write_refusal(stream, &mac, refusal)
 }
 
@@ -247,7 +255,7 @@ fn preamble(version: u32, nonce: &Nonce) -> Vec<u8> {
 }
 
 /// Reads the other side's greeting and returns its nonce; `own` is this side.
-fn meet(stream: &mut impl Read, own: Speaker) -> Result<Nonce, WireError> {
+fn read_greeting(stream: &mut impl Read, own: Speaker) -> Result<Nonce, WireError> {
     let mut bytes = [0; MAGIC.len() + 4 + NONCE_BYTES];
     stream.read_exact(&mut bytes)?;
     let mut take = Take::new(&bytes, "a greeting");

@@ -11,10 +11,10 @@
 pub mod bits;
 pub mod bytes;
 pub mod channel;
+pub mod content_hashes;
 mod error;
 pub mod frame;
 pub mod hello;
-pub mod looks;
 pub mod note;
 mod refusal;
 pub mod rows;

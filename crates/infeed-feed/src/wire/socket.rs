@@ -19,7 +19,7 @@ pub struct Socket<'a> {
     /// Deadline of all reads and writes.
     until: Cell<Option<Instant>>,
     /// Time of the last check.
-    looked: Cell<Instant>,
+    last_check: Cell<Instant>,
     /// Condition that ends a read or write with an error. Its argument says whether the connection
     /// is stalled.
     ends: &'a dyn Fn(bool) -> bool,
@@ -44,7 +44,7 @@ impl<'a> Socket<'a> {
             channel,
             timeout: Cell::new(timeout),
             until: Cell::new(None),
-            looked: Cell::new(Instant::now()),
+            last_check: Cell::new(Instant::now()),
             ends,
         })
     }
@@ -94,8 +94,8 @@ impl<'a> Socket<'a> {
                 return Err(ErrorKind::TimedOut.into());
             }
             // Check also while bytes keep arriving.
-            if now.duration_since(self.looked.get()) > SLICE {
-                self.looked.set(now);
+            if now.duration_since(self.last_check.get()) > SLICE {
+                self.last_check.set(now);
                 if (self.ends)(stalled) {
                     return Err(ErrorKind::ConnectionAborted.into());
                 }

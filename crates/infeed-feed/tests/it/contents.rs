@@ -11,8 +11,8 @@ use super::*;
 use crate::data::{photo, photos};
 
 /// Returns the error of opening a pipeline, if there is one.
-fn refused(pipeline: &Pipeline, feeder: &Feeder) -> Option<String> {
-    match pipeline.open(&asking([host(feeder)], Local::Help)) {
+fn open_error(pipeline: &Pipeline, feeder: &Feeder) -> Option<String> {
+    match pipeline.open(&options_for([host(feeder)], Local::Help)) {
         Err(error @ Error::Config { .. }) => Some(error.to_string()),
         Err(error) => panic!("{error}"),
         Ok(_) => None,
@@ -20,7 +20,7 @@ fn refused(pipeline: &Pipeline, feeder: &Feeder) -> Option<String> {
 }
 
 /// Returns another folder with the same files.
-fn copied(root: &Path, count: u64) -> TempDir {
+fn copy_photos(root: &Path, count: u64) -> TempDir {
     let copy = photos(0);
     for n in 0..count {
         fs::copy(photo(root, n), photo(copy.path(), n)).expect("copies");
@@ -32,14 +32,18 @@ fn copied(root: &Path, count: u64) -> TempDir {
 fn a_copy_with_other_pixels_under_the_same_names_is_rejected() {
     let root = photos(60);
     let feeder = feeder(&pipeline(root.path()));
-    let copy = copied(root.path(), 60);
-    assert_eq!(refused(&pipeline(copy.path()), &feeder), None, "it is one");
+    let copy = copy_photos(root.path(), 60);
+    assert_eq!(
+        open_error(&pipeline(copy.path()), &feeder),
+        None,
+        "it is one"
+    );
     // Each file gets the content of the next file in its class.
     for n in 0..58 {
         fs::copy(photo(root.path(), n + 2), photo(copy.path(), n)).expect("copies");
     }
 
-    let text = refused(&pipeline(copy.path()), &feeder).expect("other pixels");
+    let text = open_error(&pipeline(copy.path()), &feeder).expect("other pixels");
 
     assert!(text.contains("`contents` differs: record 0 is "), "{text}");
     assert!(text.contains("byte for byte"), "{text}");
@@ -49,12 +53,12 @@ fn a_copy_with_other_pixels_under_the_same_names_is_rejected() {
 fn four_replaced_files_are_detected() {
     let root = photos(200);
     let feeder = feeder(&pipeline(root.path()));
-    let copy = copied(root.path(), 200);
+    let copy = copy_photos(root.path(), 200);
     for n in [101, 121, 141, 163] {
         fs::copy(photo(root.path(), n - 60), photo(copy.path(), n)).expect("copies");
     }
 
-    let text = refused(&pipeline(copy.path()), &feeder).expect("other pixels");
+    let text = open_error(&pipeline(copy.path()), &feeder).expect("other pixels");
 
     assert!(
         text.contains("`contents` differs: a sample of records "),
@@ -65,7 +69,7 @@ fn four_replaced_files_are_detected() {
 #[test]
 fn a_record_that_differs_is_named_by_its_number_in_the_whole() {
     let root = photos(40);
-    let copy = copied(root.path(), 40);
+    let copy = copy_photos(root.path(), 40);
     let dogs = |root: &Path| {
         let mut made = pipeline(root);
         made.filter = vec![toml::from_str("label = \"dog\"").expect("a filter")];
@@ -75,7 +79,7 @@ fn a_record_that_differs_is_named_by_its_number_in_the_whole() {
     // The first dog comes after twenty cats.
     fs::copy(photo(root.path(), 3), photo(copy.path(), 1)).expect("copies");
 
-    let text = refused(&dogs(copy.path()), &feeder).expect("another dog");
+    let text = open_error(&dogs(copy.path()), &feeder).expect("another dog");
 
     assert!(text.contains("`contents` differs: record 20 is "), "{text}");
 }
@@ -97,10 +101,10 @@ fn a_folder_and_its_copy_in_a_bucket_are_the_same() {
     let feeder = feeder(&there);
     let here = pipeline(root.path());
 
-    assert_eq!(refused(&here, &feeder), None);
+    assert_eq!(open_error(&here, &feeder), None);
 
     server.put("feed-contents/photos/cat/0000.jpg", "no image");
     let changed = super::feeder(&there);
-    let text = refused(&here, &changed).expect("one is no image");
+    let text = open_error(&here, &changed).expect("one is no image");
     assert!(text.contains("`contents` differs: record 0 is"), "{text}");
 }

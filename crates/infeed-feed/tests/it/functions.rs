@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use infeed::batch::{Column, Values};
 use infeed::function::{
     CallCost, DrawKey, Function, FunctionFailure, FunctionIdentity, FunctionScope, RunningFunction,
-    ValueForm, ValueSink,
+    ValueSink, ValueSpec,
 };
 use infeed::pipeline::{BoundFunction, FunctionSpec, Handle};
 use infeed::sample::DType;
@@ -95,17 +95,17 @@ fn put(
     shape: &[usize],
     bytes: &[u8],
 ) -> Result<(), FunctionFailure> {
-    let form = ValueForm::Array {
+    let layout = ValueSpec::Array {
         dtype: DType::UInt8,
         shape,
     };
-    let room = sink.room(name, form).map_err(FunctionFailure::wrong)?;
+    let room = sink.room(name, layout).map_err(FunctionFailure::wrong)?;
     room.copy_from_slice(bytes);
     Ok(())
 }
 
 /// Returns the drawn number and the label.
-fn drawn(
+fn draw_number(
     inputs: &[Column],
     draw: DrawKey,
     sink: &mut dyn ValueSink,
@@ -127,12 +127,12 @@ fn picky(
     };
     match sum % 5 {
         0 => Err(FunctionFailure::wrong("an odd image")),
-        _ => drawn(inputs, draw, sink),
+        _ => draw_number(inputs, draw, sink),
     }
 }
 
 /// Returns the drawn number of each row of a batch.
-fn drawn_by_batch(
+fn draw_by_batch(
     inputs: &[Column],
     draw: DrawKey,
     sink: &mut dyn ValueSink,
@@ -149,7 +149,7 @@ fn drawn_by_batch(
     )
 }
 
-fn refused(pipeline: &Pipeline, options: &Options) -> String {
+fn open_error(pipeline: &Pipeline, options: &Options) -> String {
     let error = pipeline.open(options).expect_err("it is refused");
     assert!(matches!(error, Error::Config { .. }), "{error}");
     error.to_string()
@@ -158,10 +158,14 @@ fn refused(pipeline: &Pipeline, options: &Options) -> String {
 #[test]
 fn a_function_on_samples_draws_the_same_on_a_feeder_and_here() {
     let root = photos(18);
-    let here = with(pipeline(root.path()), FunctionScope::Sample, &own(drawn));
-    let there = own(drawn);
+    let here = with(
+        pipeline(root.path()),
+        FunctionScope::Sample,
+        &own(draw_number),
+    );
+    let there = own(draw_number);
     let feeder = feeder(&with(pipeline(root.path()), FunctionScope::Sample, &there));
-    let options = asking([host(&feeder)], Local::Fallback);
+    let options = options_for([host(&feeder)], Local::Fallback);
     there.calls.store(0, Ordering::Relaxed);
 
     let loader = open(&here, &options);
@@ -175,7 +179,7 @@ fn a_function_on_samples_draws_the_same_on_a_feeder_and_here() {
 #[test]
 fn a_function_on_batches_is_called_here_also_for_rows_of_feeders() {
     let root = photos(18);
-    let function = own(drawn_by_batch);
+    let function = own(draw_by_batch);
     let mut spec = FunctionSpec::new("<lambda>").on_batches();
     spec.handle = Some(0);
     let here = pipeline(root.path()).function(spec);
@@ -183,7 +187,7 @@ fn a_function_on_batches_is_called_here_also_for_rows_of_feeders() {
     // Feeders do not need the function, whether their pipeline file contains it or not.
     for file in [pipeline(root.path()), here.clone()] {
         let feeder = feeder(&file);
-        let mut options = asking([host(&feeder)], Local::Fallback);
+        let mut options = options_for([host(&feeder)], Local::Fallback);
         function.calls.store(0, Ordering::Relaxed);
 
         let loader = here.open_with(&handles, &options).expect("opens");
@@ -202,12 +206,16 @@ fn a_function_on_batches_is_called_here_also_for_rows_of_feeders() {
 fn another_function_of_the_same_name_is_rejected_with_the_difference() {
     let root = photos(16);
     let base = pipeline(root.path());
-    let feeder = feeder(&with(base.clone(), FunctionScope::Sample, &own(drawn)));
-    let options = asking([host(&feeder)], Local::Help);
+    let feeder = feeder(&with(
+        base.clone(),
+        FunctionScope::Sample,
+        &own(draw_number),
+    ));
+    let options = options_for([host(&feeder)], Local::Help);
 
-    let mut other = own(drawn);
+    let mut other = own(draw_number);
     other.code = "steps 81c2";
-    let text = refused(&with(base.clone(), FunctionScope::Sample, &other), &options);
+    let text = open_error(&with(base.clone(), FunctionScope::Sample, &other), &options);
     for part in [
         "`functions` differs: steps:own (steps 81c2) at the trainer",
         "steps:own (steps 5f0e) at the feeder",
@@ -215,14 +223,14 @@ fn another_function_of_the_same_name_is_rejected_with_the_difference() {
     ] {
         assert!(text.contains(part), "{text}");
     }
-    let mut other = own(drawn);
+    let mut other = own(draw_number);
     other.language = "a language 2";
-    let text = refused(&with(base.clone(), FunctionScope::Sample, &other), &options);
+    let text = open_error(&with(base.clone(), FunctionScope::Sample, &other), &options);
     assert!(
         text.contains("`language` differs: a language 2 at the trainer"),
         "{text}"
     );
-    let text = refused(&base, &options);
+    let text = open_error(&base, &options);
     assert!(text.contains("`functions` differs: none at the"), "{text}");
 }
 
@@ -231,7 +239,7 @@ fn a_function_that_cannot_be_sent_is_an_error_with_the_fix() {
     let root = photos(16);
     let base = pipeline(root.path());
     let feeder = feeder(&base);
-    let options = asking([host(&feeder)], Local::Help);
+    let options = options_for([host(&feeder)], Local::Help);
     for (name, fix) in [
         ("steps:<lambda>", "define it with `def` in a module"),
         (
@@ -242,7 +250,7 @@ fn a_function_that_cannot_be_sent_is_an_error_with_the_fix() {
         let mut spec = FunctionSpec::new(name);
         spec.handle = Some(0);
         let held = base.clone().function(spec);
-        let handles = [Handle::Function(Arc::new(own(drawn)))];
+        let handles = [Handle::Function(Arc::new(own(draw_number)))];
         let error = held.open_with(&handles, &options).expect_err("rejected");
         let text = error.to_string();
         assert!(
@@ -250,9 +258,9 @@ fn a_function_that_cannot_be_sent_is_an_error_with_the_fix() {
             "{text}"
         );
     }
-    let mut changed = own(drawn);
+    let mut changed = own(draw_number);
     changed.code = "";
-    let text = refused(
+    let text = open_error(
         &with(base.clone(), FunctionScope::Sample, &changed),
         &options,
     );
@@ -276,7 +284,7 @@ fn a_sample_that_a_function_rejects_is_handled_by_the_trainer() {
         &own(picky),
     ));
     for policy in [OnError::Substitute, OnError::Skip] {
-        let mut options = asking([host(&feeder)], Local::Fallback);
+        let mut options = options_for([host(&feeder)], Local::Fallback);
         options.on_error = policy;
         let (with, without) = (open(&here, &options), {
             options.remote = None;
@@ -298,8 +306,8 @@ fn a_sample_that_a_function_rejects_is_handled_by_the_trainer() {
         assert!(stats(&with)[0].declined > 0);
         assert!(stats(&with)[0].batches > 0);
     }
-    let mut options = asking([host(&feeder)], Local::Fallback);
-    let met = |options: &Options| {
+    let mut options = options_for([host(&feeder)], Local::Fallback);
+    let outcome = |options: &Options| {
         let loader = open(&here, options);
         let mut batches = 0;
         loop {
@@ -309,8 +317,8 @@ fn a_sample_that_a_function_rejects_is_handled_by_the_trainer() {
             }
         }
     };
-    let with = met(&options);
+    let with = outcome(&options);
     options.remote = None;
-    assert_eq!(with, met(&options));
+    assert_eq!(with, outcome(&options));
     assert!(with.1.contains("an odd image"), "{with:?}");
 }

@@ -1,7 +1,7 @@
 //! Tests of feeders over loopback: the trainer delivers the batches of a local run, whatever happens.
 
 mod contents;
-mod explained;
+mod explanations;
 mod functions;
 mod moving;
 mod proxy;
@@ -27,7 +27,7 @@ use crate::data::{bits, epoch};
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A short deadline, for tests that lose batches on purpose.
-const HURRIED: Duration = Duration::from_millis(400);
+const SHORT_DEADLINE: Duration = Duration::from_millis(400);
 
 fn token() -> Token {
     Token::new("a token for these tests").expect("long enough")
@@ -56,14 +56,14 @@ fn host(feeder: &Feeder) -> String {
 }
 
 /// Feeders with the token of these tests.
-fn known<T: Into<String>>(hosts: impl IntoIterator<Item = T>, local: Local) -> Feeders {
+fn feeders_at<T: Into<String>>(hosts: impl IntoIterator<Item = T>, local: Local) -> Feeders {
     let mut feeders = Feeders::new(hosts);
     (feeders.token, feeders.local, feeders.deadline) = (token(), local, DEADLINE);
     feeders
 }
 
 /// Options of a trainer with these feeders.
-fn fed_by(feeders: Feeders) -> Options {
+fn options_with(feeders: Feeders) -> Options {
     let mut options = Options::default();
     (options.workers, options.memory) = (Some(2), Some(256 << 20));
     options.remote = Some(Arc::new(feeders));
@@ -71,15 +71,18 @@ fn fed_by(feeders: Feeders) -> Options {
 }
 
 /// Options of a trainer with feeders at these addresses.
-fn asking<T: Into<String>>(hosts: impl IntoIterator<Item = T>, local: Local) -> Options {
-    fed_by(known(hosts, local))
+fn options_for<T: Into<String>>(hosts: impl IntoIterator<Item = T>, local: Local) -> Options {
+    options_with(feeders_at(hosts, local))
 }
 
 /// The same with a short deadline.
-fn hurried<T: Into<String>>(hosts: impl IntoIterator<Item = T>, local: Local) -> Options {
-    let mut feeders = known(hosts, local);
-    feeders.deadline = HURRIED;
-    fed_by(feeders)
+fn with_short_deadline<T: Into<String>>(
+    hosts: impl IntoIterator<Item = T>,
+    local: Local,
+) -> Options {
+    let mut feeders = feeders_at(hosts, local);
+    feeders.deadline = SHORT_DEADLINE;
+    options_with(feeders)
 }
 
 fn open(pipeline: &Pipeline, options: &Options) -> Loader {

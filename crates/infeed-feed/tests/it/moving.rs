@@ -23,7 +23,7 @@ fn place(feeder: &Feeder, node: &str) -> FeederAddress {
 fn awaiting(hosts: &Hosts, local: Local) -> Options {
     let mut feeders = Feeders::at(hosts.clone());
     (feeders.local, feeders.deadline) = (local, DEADLINE);
-    fed_by(feeders)
+    options_with(feeders)
 }
 
 /// Delivers batches until a condition holds, at most to the end of the run.
@@ -46,7 +46,7 @@ fn hosts_that_join_move_and_leave_change_no_batch() {
     let root = photos(30);
     let pipeline = pipeline(root.path());
     for local in [Local::Help, Local::Fallback] {
-        let hosts = Hosts::awaited(2);
+        let hosts = Hosts::without_addresses(2);
         let begun = Instant::now();
         let loader = open(&pipeline, &awaiting(&hosts, local));
         let mut found = Vec::new();
@@ -98,7 +98,7 @@ fn a_late_feeder_that_rejects_the_run_is_reported_by_node_and_changes_no_batch()
     let root = photos(30);
     let pipeline = pipeline(root.path());
     let other = feeder(&pipeline.clone().shuffle(6));
-    let hosts = Hosts::awaited(1);
+    let hosts = Hosts::without_addresses(1);
     let loader = open(&pipeline, &awaiting(&hosts, Local::Fallback));
     let expected = locally(&pipeline, &Options::default(), 1);
 
@@ -121,7 +121,7 @@ fn a_late_feeder_that_rejects_the_run_is_reported_by_node_and_changes_no_batch()
 
 #[test]
 fn the_pipeline_opens_with_the_awaited_number_of_feeders() {
-    let hosts = Hosts::awaited(2);
+    let hosts = Hosts::without_addresses(2);
     let error = hosts.set(2, FeederAddress::default()).expect_err("0 and 1");
 
     assert!(

@@ -18,7 +18,7 @@ use super::*;
 use crate::data::photos;
 
 /// Returns the error of opening a pipeline with this feeder.
-fn refused(pipeline: &Pipeline, options: &Options) -> String {
+fn open_error(pipeline: &Pipeline, options: &Options) -> String {
     let error = pipeline.open(options).expect_err("it is refused");
     assert!(matches!(error, Error::Config { .. }), "{error}");
     error.to_string()
@@ -29,18 +29,18 @@ fn differences_between_trainer_and_feeder_are_named_when_the_pipeline_opens() {
     let (root, other) = (photos(16), photos(18));
     let base = pipeline(root.path());
     let feeder = feeder(&base);
-    let options = asking([host(&feeder)], Local::Help);
+    let options = options_for([host(&feeder)], Local::Help);
 
-    let text = refused(&pipeline(other.path()), &options);
+    let text = open_error(&pipeline(other.path()), &options);
     assert!(text.contains("`data` differs"), "{text}");
-    let text = refused(&base.clone().shuffle(6), &options);
+    let text = open_error(&base.clone().shuffle(6), &options);
     assert!(
         text.contains("`seed` differs: 6 at the trainer, 5"),
         "{text}"
     );
-    let text = refused(&base.clone().batch(8), &options);
+    let text = open_error(&base.clone().batch(8), &options);
     assert!(text.contains("`batch` differs: 8 rows"), "{text}");
-    let text = refused(
+    let text = open_error(
         &base
             .clone()
             .transform(infeed::transform::RandomErasing::new(0.5)),
@@ -132,7 +132,7 @@ fn a_public_address_needs_a_token_and_without_encryption_logs_a_warning() {
     let feeder = serve(&pipeline, &[], &options).expect("feeds");
     assert!(feeder.notices()[0].contains("encryption is off"));
     let here = format!("127.0.0.1:{}", feeder.address().port());
-    let loader = open(&pipeline, &asking([here], Local::Help));
+    let loader = open(&pipeline, &options_for([here], Local::Help));
     assert_eq!(epochs(&loader, 1).len(), 2);
 }
 
@@ -142,7 +142,7 @@ fn invalid_options_are_rejected_before_any_connection() {
     let base = pipeline(root.path());
     let none: [String; 0] = [];
 
-    let text = refused(&base, &asking(none, Local::Help));
+    let text = open_error(&base, &options_for(none, Local::Help));
     assert!(text.contains("no feeder address"), "{text}");
 
     let mut options = FeedOptions::default();
@@ -173,9 +173,9 @@ fn a_refusal_without_the_token_is_a_failed_attempt_and_not_the_end() {
     let root = photos(16);
     let base = pipeline(root.path());
     let feeder = feeder(&base);
-    let mut wrong = known([host(&feeder)], Local::Fallback);
+    let mut wrong = feeders_at([host(&feeder)], Local::Fallback);
     wrong.token = Token::new("another token than theirs").expect("long enough");
-    runs_alone(&base, &fed_by(wrong), "token differs");
+    runs_alone(&base, &options_with(wrong), "token differs");
 
     // An impostor at the feeder's address, which claims that the data differ.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -196,7 +196,11 @@ fn a_refusal_without_the_token_is_a_failed_attempt_and_not_the_end() {
             let _ = frame::write(&mut &stream, Kind::Refused, &body);
         }
     });
-    runs_alone(&base, &asking([address], Local::Fallback), "`data` differs");
+    runs_alone(
+        &base,
+        &options_for([address], Local::Fallback),
+        "`data` differs",
+    );
 }
 
 #[test]
@@ -208,15 +212,15 @@ fn a_feeder_that_requires_encryption_rejects_unencrypted_trainers() {
     options.encryption = Encryption::Always;
     let feeder = serve(&base, &[], &options).expect("feeds");
 
-    let text = refused(&base, &asking([host(&feeder)], Local::Fallback));
+    let text = open_error(&base, &options_for([host(&feeder)], Local::Fallback));
     assert!(
         text.contains("`encryption` differs: off at the trainer, required at the feeder"),
         "{text}"
     );
 
-    let mut encrypted = known([host(&feeder)], Local::Fallback);
+    let mut encrypted = feeders_at([host(&feeder)], Local::Fallback);
     encrypted.encryption = Encryption::Always;
-    let encrypted = fed_by(encrypted);
+    let encrypted = options_with(encrypted);
     let loader = open(&base, &encrypted);
     assert!(epochs(&loader, 2) == locally(&base, &encrypted, 2));
     let feeder_stats = &stats(&loader)[0];
@@ -242,7 +246,7 @@ fn idle_connections_keep_no_trainer_with_the_token_away() {
         };
     }
 
-    let loader = open(&base, &asking([host(&feeder)], Local::Fallback));
+    let loader = open(&base, &options_for([host(&feeder)], Local::Fallback));
     let found = epochs(&loader, 1);
 
     let feeder_stats = &stats(&loader)[0];
@@ -266,8 +270,8 @@ fn is_closed_after(feeder: &Feeder, bytes: &[u8]) -> bool {
         .expect("a socket");
     // The feeder may have closed the connection before all bytes were sent.
     let _ = stream.write_all(bytes);
-    let mut heard = Vec::new();
-    match stream.read_to_end(&mut heard) {
+    let mut received = Vec::new();
+    match stream.read_to_end(&mut received) {
         Ok(_) => true,
         Err(error) => error.kind() != ErrorKind::WouldBlock && error.kind() != ErrorKind::TimedOut,
     }
@@ -287,21 +291,21 @@ fn a_feeder_survives_invalid_messages() {
     endless[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
     let mut unproven = Vec::new();
     frame::write(&mut unproven, Kind::Hello, &[0; 1000]).expect("memory takes it");
-    let mut asking_first = Vec::new();
-    frame::write(&mut asking_first, Kind::Ask, &[0; 16]).expect("memory takes it");
+    let mut early_request = Vec::new();
+    frame::write(&mut early_request, Kind::Request, &[0; 16]).expect("memory takes it");
 
-    for said in [
+    for message in [
         b"GET / HTTP/1.1\r\nHost: feeder\r\nAccept: */*\r\n\r\n".to_vec(),
         vec![0xff; 10_000],
         behind(&[0xff; 10_000]),
         behind(&endless),
         behind(&unproven),
-        behind(&asking_first),
+        behind(&early_request),
     ] {
-        assert!(is_closed_after(&feeder, &said));
+        assert!(is_closed_after(&feeder, &message));
     }
 
-    let loader = open(&pipeline, &asking([host(&feeder)], Local::Fallback));
+    let loader = open(&pipeline, &options_for([host(&feeder)], Local::Fallback));
     assert!(epochs(&loader, 1) == locally(&pipeline, &Options::default(), 1));
 }
 
@@ -314,7 +318,7 @@ fn a_trainer_survives_a_feeder_that_sends_wrong_data() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("it is bound");
         listener.set_nonblocking(true).expect("a socket");
-        let done = Done(AtomicBool::new(false));
+        let done = StopFlag(AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.0.load(Ordering::SeqCst) {
@@ -325,7 +329,10 @@ fn a_trainer_survives_a_feeder_that_sends_wrong_data() {
                 }
             });
             let ended = Ends(&done);
-            let loader = open(&pipeline, &hurried([address.to_string()], Local::Help));
+            let loader = open(
+                &pipeline,
+                &with_short_deadline([address.to_string()], Local::Help),
+            );
             let found = epochs(&loader, 2);
             drop(loader);
             drop(ended);
@@ -335,10 +342,10 @@ fn a_trainer_survives_a_feeder_that_sends_wrong_data() {
 }
 
 /// Whether a listener has to end.
-struct Done(AtomicBool);
+struct StopFlag(AtomicBool);
 
 /// Ends the listener on drop, also after a panic.
-struct Ends<'a>(&'a Done);
+struct Ends<'a>(&'a StopFlag);
 
 impl Drop for Ends<'_> {
     fn drop(&mut self) {
@@ -351,14 +358,14 @@ fn lie_to(stream: &TcpStream, lie: u8) {
     stream.set_nonblocking(false).expect("a socket");
     let wait = Some(Duration::from_secs(5));
     stream.set_read_timeout(wait).expect("a socket");
-    let Ok(met) = hello::meet_trainer(stream, &token(), UNENCRYPTED) else {
+    let Ok(peer) = hello::accept_trainer(stream, &token(), UNENCRYPTED) else {
         return;
     };
-    if hello::welcome(stream, &token(), &met).is_err() {
+    if hello::welcome(stream, &token(), &peer).is_err() {
         return;
     }
     let mut from = stream;
-    let Ok((_, body)) = frame::control(&mut from, &[Kind::Ask, Kind::Here]) else {
+    let Ok((_, body)) = frame::control(&mut from, &[Kind::Request, Kind::KeepAlive]) else {
         return;
     };
     let mut answer = Vec::new();

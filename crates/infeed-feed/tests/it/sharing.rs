@@ -24,7 +24,7 @@ fn order_and_bits_equal_a_local_run_with_0_to_2_feeders() {
     for local in [Local::Help, Local::Fallback] {
         for count in 1..=2 {
             let hosts = feeders[..count].iter().map(host);
-            let loader = open(&pipeline, &asking(hosts, local));
+            let loader = open(&pipeline, &options_for(hosts, local));
 
             assert!(epochs(&loader, 3) == expected, "{count} feeders, {local:?}");
 
@@ -78,10 +78,14 @@ fn batches_and_their_bad_records_are_counted_as_in_a_local_run() {
             let state = loader.state().to_json();
             (found, bad, loader.digest(), state)
         };
-        let fed = run(asking([host(&feeder)], Local::Fallback));
+        let remote = run(options_for([host(&feeder)], Local::Fallback));
 
-        assert_eq!(fed.1.len(), 3);
-        assert!(fed == run(Options::default()), "{on_error:?}: {:?}", fed.1);
+        assert_eq!(remote.1.len(), 3);
+        assert!(
+            remote == run(Options::default()),
+            "{on_error:?}: {:?}",
+            remote.1
+        );
     }
     assert!(feeder.stats().batches > 0);
 }
@@ -104,10 +108,10 @@ fn a_bad_record_stops_the_run_in_the_trainer() {
         (delivered, error.chain())
     };
 
-    let fed = stopped(&asking([host(&feeder)], Local::Fallback));
+    let remote = stopped(&options_for([host(&feeder)], Local::Fallback));
 
-    assert_eq!(fed, stopped(&Options::default()));
-    assert!(fed.1.contains("0006.jpg"), "{}", fed.1);
+    assert_eq!(remote, stopped(&Options::default()));
+    assert!(remote.1.contains("0006.jpg"), "{}", remote.1);
     assert!(feeder.stats().declined > 0);
 }
 
@@ -174,15 +178,15 @@ fn every_kind_of_column_and_tail_crosses_the_wire() {
             let batches: Vec<Batch> = (0..2).flat_map(|_| epoch(&loader)).collect();
             (batches, loader.stats().expect("open").unknown_pixels)
         };
-        let (fed, fed_unknown) = run(&asking([host(&feeder)], Local::Fallback));
+        let (remote, remote_unknown) = run(&options_for([host(&feeder)], Local::Fallback));
         let (own, own_unknown) = run(&Options::default());
 
-        assert_eq!(fed.len(), own.len());
-        assert_eq!(fed_unknown, own_unknown, "{name}");
+        assert_eq!(remote.len(), own.len());
+        assert_eq!(remote_unknown, own_unknown, "{name}");
         assert_eq!(own_unknown > 0, name == "images and masks", "{name}");
-        for (fed, own) in fed.iter().zip(&own) {
-            assert_eq!(fed.records, own.records, "{name}");
-            assert_eq!(text(fed), text(own), "{name}, step {}", own.step);
+        for (remote, own) in remote.iter().zip(&own) {
+            assert_eq!(remote.records, own.records, "{name}");
+            assert_eq!(text(remote), text(own), "{name}, step {}", own.step);
         }
         assert!(feeder.stats().batches > 0, "{name}");
     }
@@ -211,18 +215,18 @@ fn two_ranks_share_a_feeder_and_each_receives_its_rows() {
     let pipeline = pipeline(root.path());
     let feeder = feeder(&pipeline);
     let rank = |rank: u64, feeders: bool| {
-        let mut options = asking([host(&feeder)], Local::Fallback);
+        let mut options = options_for([host(&feeder)], Local::Fallback);
         (options.rank, options.world_size) = (rank, 2);
         if !feeders {
             options.remote = None;
         }
         open(&pipeline, &options)
     };
-    let fed = [rank(0, true), rank(1, true)];
+    let remote = [rank(0, true), rank(1, true)];
 
     let found: Vec<_> = std::thread::scope(|scope| {
         let run = |loader: &'_ Loader| epochs(loader, 2);
-        let threads: Vec<_> = fed.iter().map(|l| scope.spawn(move || run(l))).collect();
+        let threads: Vec<_> = remote.iter().map(|l| scope.spawn(move || run(l))).collect();
         threads
             .into_iter()
             .map(|thread| thread.join().expect("no panic"))
@@ -232,10 +236,10 @@ fn two_ranks_share_a_feeder_and_each_receives_its_rows() {
     for number in 0..2 {
         let expected = epochs(&rank(number as u64, false), 2);
         assert!(found[number] == expected, "rank {number}");
-        assert!(stats(&fed[number])[0].batches > 0);
+        assert!(stats(&remote[number])[0].batches > 0);
     }
     assert_eq!(feeder.stats().sessions, 2);
-    drop(fed);
+    drop(remote);
 }
 
 #[test]
@@ -243,7 +247,7 @@ fn a_restarted_trainer_resumes_with_the_same_feeder() {
     let root = photos(30);
     let pipeline = pipeline(root.path());
     let feeder = feeder(&pipeline);
-    let options = asking([host(&feeder)], Local::Help);
+    let options = options_for([host(&feeder)], Local::Help);
     let expected = locally(&pipeline, &options, 2);
     let first = open(&pipeline, &options);
     let mut found = Vec::new();
@@ -296,10 +300,10 @@ fn rows_for_a_device_arrive_as_bytes_and_become_the_same_floats() {
         (records, loader.loader().stats().expect("open").remote)
     };
 
-    let (fed, reported) = run(&asking([host(&feeder)], Local::Fallback));
+    let (remote, reported) = run(&options_for([host(&feeder)], Local::Fallback));
     let (own, _) = run(&Options::default());
 
-    assert_eq!(fed, own);
+    assert_eq!(remote, own);
     let bytes = reported[0].bytes;
     assert!(reported[0].batches > 0);
     assert!(

@@ -59,7 +59,7 @@ fn every_network_fault_gives_the_batches_of_a_local_run() {
     for weather in weathers {
         for local in [Local::Help, Local::Fallback] {
             let proxy = Proxy::new(feeder.address(), weather);
-            let loader = open(&pipeline, &hurried([proxy.host()], local));
+            let loader = open(&pipeline, &with_short_deadline([proxy.host()], local));
             assert!(epochs(&loader, 3) == expected, "{weather:?}, {local:?}");
         }
     }
@@ -73,11 +73,11 @@ fn a_slow_network_makes_no_feeder_repeat_a_batch() {
     // A batch is a few parts of 4 kB. So the maximum of three open requests is in transfer for
     // longer than a feeder may be silent.
     let slow = Weather {
-        latency: HURRIED / 4,
+        latency: SHORT_DEADLINE / 4,
         ..Weather::default()
     };
     let proxy = Proxy::new(feeder.address(), slow);
-    let options = hurried([proxy.host()], Local::Fallback);
+    let options = with_short_deadline([proxy.host()], Local::Fallback);
 
     let loader = open(&pipeline, &options);
 
@@ -104,7 +104,7 @@ fn killed_feeders_lose_no_batch_and_repeat_none() {
                 0 => Local::Help,
                 _ => Local::Fallback,
             };
-            let loader = open(&pipeline, &hurried(hosts, local));
+            let loader = open(&pipeline, &with_short_deadline(hosts, local));
             let places: Vec<usize> = (0..killed as u64)
                 .map(|n| (infeed::random::hash(&[seed, n]) % 30) as usize)
                 .collect();
@@ -130,7 +130,10 @@ fn a_silently_cut_link_costs_one_timeout() {
     let feeder = feeder(&pipeline);
     let expected = locally(&pipeline, &Options::default(), 3);
     let proxy = Proxy::new(feeder.address(), Weather::default());
-    let loader = open(&pipeline, &hurried([proxy.host()], Local::Fallback));
+    let loader = open(
+        &pipeline,
+        &with_short_deadline([proxy.host()], Local::Fallback),
+    );
     let mut found = Vec::new();
     while found.len() < expected.len() {
         if found.len() == 6 {
@@ -154,7 +157,10 @@ fn a_feeder_that_returns_is_used_again() {
     let pipeline = pipeline(root.path());
     let feeder = feeder(&pipeline);
     let proxy = Proxy::new(feeder.address(), Weather::default());
-    let loader = open(&pipeline, &hurried([proxy.host()], Local::Fallback));
+    let loader = open(
+        &pipeline,
+        &with_short_deadline([proxy.host()], Local::Fallback),
+    );
     let next = || loader.next_batch().expect("no bad record");
     for _ in 0..4 {
         next();
@@ -188,7 +194,10 @@ fn a_feeder_can_start_after_the_pipeline_is_opened() {
         let feeder = feeder(&pipeline);
         host(&feeder)
     };
-    let loader = open(&pipeline, &hurried([gone.clone()], Local::Fallback));
+    let loader = open(
+        &pipeline,
+        &with_short_deadline([gone.clone()], Local::Fallback),
+    );
     assert!(epochs(&loader, 1) == expected, "own cores");
     assert!(!stats(&loader)[0].connected);
 
@@ -208,11 +217,11 @@ fn a_trainer_that_reads_nothing_does_not_block_others() {
     let pipeline = pipeline(root.path());
     let feeder = feeder(&pipeline);
     let proxy = Proxy::new(feeder.address(), Weather::default());
-    let stuck = open(&pipeline, &hurried([proxy.host()], Local::Help));
+    let stuck = open(&pipeline, &with_short_deadline([proxy.host()], Local::Help));
     stuck.next_batch().expect("no bad record");
     proxy.cut(true);
 
-    let loader = open(&pipeline, &asking([host(&feeder)], Local::Fallback));
+    let loader = open(&pipeline, &options_for([host(&feeder)], Local::Fallback));
 
     assert!(epochs(&loader, 2) == locally(&pipeline, &Options::default(), 2));
     assert!(stats(&loader)[0].batches > 10);
@@ -232,9 +241,9 @@ fn a_feeder_that_sends_too_slowly_is_dropped() {
             ..Weather::default()
         },
     );
-    let mut feeders = known([proxy.host()], Local::Help);
+    let mut feeders = feeders_at([proxy.host()], Local::Help);
     feeders.deadline = Duration::from_millis(100);
-    let loader = open(&pipeline, &fed_by(feeders));
+    let loader = open(&pipeline, &options_with(feeders));
 
     assert!(epochs(&loader, 1) == expected);
 }

@@ -134,7 +134,7 @@ impl ShardWriter for NpzRows {
             let name = format!("{}.npy", column.name);
             entries.push(ZipEntry::write(&mut self.out, name, parts)?);
         }
-        let begin = self.out.written();
+        let begin = self.out.written_bytes();
         for entry in &entries {
             entry.central(&mut self.out)?;
         }
@@ -175,7 +175,7 @@ impl ZipEntry {
             u32::try_from(bytes).map_err(|_| io::Error::other("a batch over 4 GiB in a zip"))
         };
         let entry = ZipEntry {
-            begin: small(out.written())?,
+            begin: small(out.written_bytes())?,
             crc: crc.finalize(),
             compressed: small(bytes.len() as u64)?,
             length: small(length)?,
@@ -221,7 +221,7 @@ impl ZipEntry {
 
 /// Writes the end of a zip whose central directory begins at `begin`.
 fn end(out: &mut CountedFile, entries: u16, begin: u64) -> io::Result<()> {
-    let size = out.written() - begin;
+    let size = out.written_bytes() - begin;
     out.write_all(b"PK\x05\x06\0\0\0\0")?;
     out.write_all(&entries.to_le_bytes())?;
     out.write_all(&entries.to_le_bytes())?;

@@ -220,21 +220,21 @@ impl ShardWriter for RecordFile {
             .map(|feature| (&*feature.name, of(feature)))
             .collect();
         let example = example(&features);
-        let begin = self.out.written();
+        let begin = self.out.written_bytes();
         let length: u64 = example.iter().map(|part| part.len() as u64).sum();
         let length = length.to_le_bytes();
         self.out.write_all(&length)?;
         self.out
-            .write_all(&masked(crc32_iscsi(&length)).to_le_bytes())?;
+            .write_all(&mask_crc(crc32_iscsi(&length)).to_le_bytes())?;
         let mut sum = Digest::new(CrcAlgorithm::Crc32Iscsi);
         for part in &example {
             sum.update(part);
             self.out.write_all(part)?;
         }
         self.out
-            .write_all(&masked(sum.finalize() as u32).to_le_bytes())?;
+            .write_all(&mask_crc(sum.finalize() as u32).to_le_bytes())?;
         // Writing to a String cannot fail.
-        let _ = writeln!(self.index, "{begin} {}", self.out.written() - begin);
+        let _ = writeln!(self.index, "{begin} {}", self.out.written_bytes() - begin);
         Ok(())
     }
 
@@ -248,7 +248,7 @@ impl ShardWriter for RecordFile {
 }
 
 /// Masks a checksum as TFRecord stores it.
-fn masked(crc: u32) -> u32 {
+fn mask_crc(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xA282_EAD8)
 }
 
@@ -274,7 +274,7 @@ impl<'a> Value<'a> {
     }
 
     /// A packed list of numbers in a field of `Feature`.
-    fn packed(field: u8, numbers: &[u8]) -> Value<'static> {
+    fn packed_numbers(field: u8, numbers: &[u8]) -> Value<'static> {
         let mut list = Vec::new();
         tag(&mut list, 1, numbers.len());
         list.extend(numbers);
@@ -294,7 +294,7 @@ fn value<'a>(column: &ShardColumn, bytes: &'a [u8]) -> Value<'a> {
     };
     let elements = bytes.chunks_exact(dtype.bytes());
     match dtype {
-        DType::Float32 => Value::packed(FLOATS, bytes),
+        DType::Float32 => Value::packed_numbers(FLOATS, bytes),
         DType::Float16 => {
             let wide = |pair: &[u8]| {
                 f16::from_le_bytes([pair[0], pair[1]])
@@ -302,7 +302,7 @@ fn value<'a>(column: &ShardColumn, bytes: &'a [u8]) -> Value<'a> {
                     .to_le_bytes()
             };
             let floats: Vec<u8> = elements.flat_map(wide).collect();
-            Value::packed(FLOATS, &floats)
+            Value::packed_numbers(FLOATS, &floats)
         }
         DType::Float64 | DType::BFloat16 => Value::bytes(bytes),
         _ => {
@@ -315,7 +315,7 @@ fn value<'a>(column: &ShardColumn, bytes: &'a [u8]) -> Value<'a> {
                 // Negative numbers are stored in 64-bit two's complement.
                 varint(&mut ints, number.cast_unsigned());
             }
-            Value::packed(INTS, &ints)
+            Value::packed_numbers(INTS, &ints)
         }
     }
 }
@@ -389,7 +389,7 @@ mod tests {
         // crc32c("123456789") is 0xE3069283 (RFC 3720, B.4 uses the same polynomial).
         let crc = crc32_iscsi(b"123456789");
         assert_eq!(crc, 0xE306_9283);
-        assert_eq!(masked(crc), 0xC78A_B0E5);
+        assert_eq!(mask_crc(crc), 0xC78A_B0E5);
     }
 
     fn column(name: &str, kind: FieldKind) -> ShardColumn {
@@ -428,7 +428,7 @@ mod tests {
         // tf.train.Example with {"a": int64_list [1, 300], "b": bytes_list [b"xy"]}, serialized
         // deterministically.
         let features = [
-            ("a", Value::packed(3, &[1, 0xAC, 0x02])),
+            ("a", Value::packed_numbers(3, &[1, 0xAC, 0x02])),
             ("b", Value::bytes(b"xy")),
         ];
 

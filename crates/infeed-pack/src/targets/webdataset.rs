@@ -233,7 +233,7 @@ impl TarFile {
         let ustar_size = size.min(USTAR_BYTES - 1);
         let header = header(&short, ustar_size, tar::EntryType::Regular);
         self.out.write_all(header.as_bytes())?;
-        let begin = self.out.written();
+        let begin = self.out.written_bytes();
         for part in parts {
             self.out.write_all(part)?;
         }

@@ -29,7 +29,7 @@ fn labels(classes: &[Class]) -> RecordFilter {
     }
 }
 
-fn called(pattern: &str) -> RecordFilter {
+fn name_filter(pattern: &str) -> RecordFilter {
     RecordFilter {
         name: vec![pattern.to_owned()],
         ..RecordFilter::default()
@@ -66,7 +66,7 @@ fn by_record(weights: &[f64], handles: &mut Vec<Handle>) -> Weights {
 fn shards(root: &Path, records: usize, gzip: bool) -> SourceSpec {
     let numbers: Vec<usize> = (0..records).collect();
     for (shard, numbers) in numbers.chunks(13).enumerate() {
-        let record = |&n: &usize| write::framed(&write::example(&[n as u8; 9], n as u8));
+        let record = |&n: &usize| write::frame_record(&write::example(&[n as u8; 9], n as u8));
         let mut file: Vec<u8> = numbers.iter().flat_map(record).collect();
         if gzip {
             file = write::gzip(&file);
@@ -83,7 +83,7 @@ fn open(pipeline: &Pipeline, handles: &[Handle], workers: usize) -> Loader {
 }
 
 /// Returns the record numbers in the source, in the order of delivery.
-fn drawn(loader: &Loader) -> Vec<u64> {
+fn delivered_records(loader: &Loader) -> Vec<u64> {
     let source = loader.source().expect("it is open");
     let id = |&record: &u64| source.id(record, None).index;
     let batches = epoch(loader);
@@ -91,12 +91,12 @@ fn drawn(loader: &Loader) -> Vec<u64> {
     records.map(id).collect()
 }
 
-fn sorted(mut records: Vec<u64>) -> Vec<u64> {
+fn sort(mut records: Vec<u64>) -> Vec<u64> {
     records.sort_unstable();
     records
 }
 
-fn refused(pipeline: &Pipeline, handles: &[Handle]) -> String {
+fn open_error(pipeline: &Pipeline, handles: &[Handle]) -> String {
     let error = pipeline.open_with(handles, &Options::default());
     error.expect_err("it cannot be").to_string()
 }
@@ -124,13 +124,20 @@ fn parts_of_a_split_are_disjoint_complete_and_of_exact_size_over_every_kind_of_s
         let mut all = Vec::new();
         for (number, share) in SHARES.iter().enumerate() {
             let loader = part(number, 0);
-            let first = drawn(&loader);
+            let first = delivered_records(&loader);
             assert!((first.len() as f64 - share * records as f64).abs() < 1.0);
-            assert_eq!(sorted(drawn(&loader)), sorted(first.clone()), "each epoch");
+            assert_eq!(
+                sort(delivered_records(&loader)),
+                sort(first.clone()),
+                "each epoch"
+            );
             all.extend(first);
         }
-        assert_eq!(sorted(all), (0..records).collect::<Vec<_>>());
-        assert_ne!(sorted(drawn(&part(0, 0))), sorted(drawn(&part(0, 1))));
+        assert_eq!(sort(all), (0..records).collect::<Vec<_>>());
+        assert_ne!(
+            sort(delivered_records(&part(0, 0))),
+            sort(delivered_records(&part(0, 1)))
+        );
     }
 }
 
@@ -139,7 +146,7 @@ fn a_split_belongs_to_the_records_and_not_to_their_order() {
     let (spec, handles) = memory(60);
     let part = |pipeline: Pipeline| {
         let pipeline = pipeline.split(&[0.25, 0.75], 0, 9).batch(4);
-        sorted(drawn(&open(&pipeline, &handles, 2)))
+        sort(delivered_records(&open(&pipeline, &handles, 2)))
     };
 
     let unshuffled = part(Pipeline::new(spec.clone()));
@@ -167,9 +174,9 @@ fn filters_keep_classes_and_names_and_leave_out_others() {
     assert_eq!(cats.len(), 15);
     assert!(cats.iter().all(|name| name.starts_with("cat/")));
     assert_eq!(names(&folder().filter(labels(&[Class::Number(0)]))), cats);
-    assert_eq!(names(&folder().filter(called("cat/*"))), cats);
-    assert_eq!(names(&folder().filter(called("*/*.jpg"))).len(), 30);
-    assert_eq!(names(&folder().filter(called("*.jpg"))).len(), 30);
+    assert_eq!(names(&folder().filter(name_filter("cat/*"))), cats);
+    assert_eq!(names(&folder().filter(name_filter("*/*.jpg"))).len(), 30);
+    assert_eq!(names(&folder().filter(name_filter("*.jpg"))).len(), 30);
     let not_dog = RecordFilter {
         not_label: vec![name("dog")],
         ..RecordFilter::default()
@@ -190,7 +197,7 @@ fn filters_keep_classes_and_names_and_leave_out_others() {
     let expected: BTreeSet<String> = expected.map(str::to_owned).into();
     assert_eq!(names(&folder().filter(few)), expected);
     let both = folder()
-        .filter(called("000*"))
+        .filter(name_filter("000*"))
         .filter(labels(&[name("cat")]));
     assert_eq!(names(&both).len(), 5);
 }
@@ -205,9 +212,9 @@ fn shards_are_filtered_by_their_names_and_only_those_are_read() {
     };
     let pipeline = Pipeline::new(spec).filter(shard).shuffle(0).batch(5);
 
-    let records = drawn(&open(&pipeline, &[], 2));
+    let records = delivered_records(&open(&pipeline, &[], 2));
 
-    assert_eq!(sorted(records), (13..26).chain(39..52).collect::<Vec<_>>());
+    assert_eq!(sort(records), (13..26).chain(39..52).collect::<Vec<_>>());
 }
 
 #[test]
@@ -221,13 +228,13 @@ fn filter_split_take_weights_and_repeat_compose_in_this_order() {
         .filter(labels(&[Class::Number(1)]))
         .split(&[0.5, 0.5], 1, 4)
         .batch(6);
-    let half = sorted(drawn(&open(&base, &handles, 1)));
+    let half = sort(delivered_records(&open(&base, &handles, 1)));
     assert_eq!(half.len(), 50);
     assert!(half.iter().all(|record| record % 3 == 0));
 
     let pipeline = base.take(20).weights(weights).repeat(2).shuffle(8);
     let loader = open(&pipeline, &handles, 3);
-    let both = drawn(&loader);
+    let both = delivered_records(&loader);
 
     assert_eq!(both.len(), 40);
     let first = &half[..20];
@@ -253,7 +260,7 @@ fn classes_occur_exactly_by_weight_and_equally_when_balanced() {
             .batch(9);
         let loader = open(&pipeline, &handles, 2);
         let counts = (0..epochs).map(|_| {
-            let records = drawn(&loader);
+            let records = delivered_records(&loader);
             let ones = records.iter().filter(|&record| record % 3 == 0).count();
             (ones, records.len() - ones)
         });
@@ -287,7 +294,7 @@ fn weights_over_whole_shards_are_exact_too_and_read_each_shard_once() {
         let loader = open(&pipeline, &handles, workers);
         for _ in 0..2 {
             let mut counts = BTreeMap::new();
-            for record in drawn(&loader) {
+            for record in delivered_records(&loader) {
                 *counts.entry(record).or_insert(0) += 1;
             }
             // The weights are 0 to 3, 90 in total.
@@ -302,14 +309,14 @@ fn an_epoch_of_passes_has_every_record_once_per_pass_in_new_order() {
     let (spec, handles) = memory(30);
     let once = Pipeline::new(spec).shuffle(6).batch(7);
     let epochs = open(&once, &handles, 1);
-    let passes: Vec<u64> = (0..6).flat_map(|_| drawn(&epochs)).collect();
+    let passes: Vec<u64> = (0..6).flat_map(|_| delivered_records(&epochs)).collect();
 
     let loader = open(&once.clone().repeat(3), &handles, 3);
 
-    assert_eq!(drawn(&loader), passes[..90]);
-    assert_eq!(drawn(&loader), passes[90..]);
+    assert_eq!(delivered_records(&loader), passes[..90]);
+    assert_eq!(delivered_records(&loader), passes[90..]);
     for pass in passes.chunks(30) {
-        assert_eq!(sorted(pass.to_vec()), (0..30).collect::<Vec<_>>());
+        assert_eq!(sort(pass.to_vec()), (0..30).collect::<Vec<_>>());
     }
 }
 
@@ -331,7 +338,7 @@ fn curriculum(root: &Path) -> Pipeline {
         .drop_last()
 }
 
-fn opened(pipeline: &Pipeline, workers: usize, rank: u64, world_size: u64) -> Loader {
+fn open_rank(pipeline: &Pipeline, workers: usize, rank: u64, world_size: u64) -> Loader {
     let mut options = Options::default();
     options.on_error = OnError::Substitute;
     options.workers = Some(workers);
@@ -368,7 +375,7 @@ fn any_workers_and_ranks_resume_a_curriculum_with_the_same_batches() {
     }
     let pipeline = curriculum(root.path());
     let ranks = |workers, world_size| -> Vec<Loader> {
-        let rank = |rank| opened(&pipeline, workers, rank, world_size);
+        let rank = |rank| open_rank(&pipeline, workers, rank, world_size);
         (0..world_size).map(rank).collect()
     };
     // 25 records, twice: 12 steps per epoch.
@@ -398,7 +405,7 @@ fn any_workers_and_ranks_resume_a_curriculum_with_the_same_batches() {
 fn a_state_of_another_selection_is_rejected_and_states_stay_small() {
     let root = photos(40);
     let base = curriculum(root.path());
-    let state = opened(&base, 1, 0, 1).state();
+    let state = open_rank(&base, 1, 0, 1).state();
     let without_bad = state.to_json();
     assert!(
         without_bad.len() < 300,
@@ -414,7 +421,7 @@ fn a_state_of_another_selection_is_rejected_and_states_stay_small() {
     let data = "the data's fingerprint (names, counts, filter, split, take)";
     let done = "the description's fingerprint (decode, transforms, fuse, boxes, weights, repeat)";
     for (other, part) in [
-        (base.clone().filter(called("*1.jpg")), data),
+        (base.clone().filter(name_filter("*1.jpg")), data),
         (base.clone().split(&[0.8, 0.2], 0, 2), data),
         (base.clone().take(24), data),
         (
@@ -424,15 +431,17 @@ fn a_state_of_another_selection_is_rejected_and_states_stay_small() {
         (more(|p| p.weights = None), done),
         (base.clone().repeat(3), done),
     ] {
-        let error = opened(&other, 1, 0, 1).restore(&state);
+        let error = open_rank(&other, 1, 0, 1).restore(&state);
         let error = error.expect_err("another selection").to_string();
         assert!(error.contains(part), "{error}");
     }
     let moved = base.clone();
-    opened(&moved, 1, 0, 1).restore(&state).expect("the same");
+    open_rank(&moved, 1, 0, 1)
+        .restore(&state)
+        .expect("the same");
 }
 
-fn mixed(weights: Option<[f64; 2]>, epoch: Option<u64>) -> (Pipeline, Vec<Handle>) {
+fn mix_of_two(weights: Option<[f64; 2]>, epoch: Option<u64>) -> (Pipeline, Vec<Handle>) {
     let ((first, mut handles), (second, more)) = (memory(60), memory(120));
     handles.extend(more);
     let SourceSpec::Memory { mut fields } = second else {
@@ -450,7 +459,7 @@ fn mixed(weights: Option<[f64; 2]>, epoch: Option<u64>) -> (Pipeline, Vec<Handle
 
 #[test]
 fn a_selection_of_a_weighted_mix_applies_to_each_part() {
-    let (mix, handles) = mixed(Some([1.0, 3.0]), None);
+    let (mix, handles) = mix_of_two(Some([1.0, 3.0]), None);
     let pipeline = mix
         .filter(labels(&[Class::Number(1)]))
         .split(&[0.75, 0.25], 0, 0)
@@ -459,7 +468,7 @@ fn a_selection_of_a_weighted_mix_applies_to_each_part() {
     let loader = open(&pipeline, &handles, 2);
 
     // Of 20 and 40 records of class 1, 15 and 30 remain: an epoch has 45.
-    let two: Vec<u64> = (0..2).flat_map(|_| drawn(&loader)).collect();
+    let two: Vec<u64> = (0..2).flat_map(|_| delivered_records(&loader)).collect();
 
     assert_eq!(two.len(), 90);
     assert!(two.iter().all(|record| record % 3 == 0));
@@ -468,7 +477,11 @@ fn a_selection_of_a_weighted_mix_applies_to_each_part() {
     let of_first = two.iter().filter(|&&record| record < 60).count() as f64;
     assert!((of_first - 22.5).abs() <= 1.0, "{of_first}");
     let other = open(&pipeline.clone().split(&[0.75, 0.25], 1, 0), &handles, 1);
-    assert!(drawn(&other).iter().all(|record| !two.contains(record)));
+    assert!(
+        delivered_records(&other)
+            .iter()
+            .all(|record| !two.contains(record))
+    );
 
     for (pipeline, part) in [
         (pipeline.clone().take(5), "set the epoch of the mix"),
@@ -477,14 +490,14 @@ fn a_selection_of_a_weighted_mix_applies_to_each_part() {
             "weighted mix",
         ),
     ] {
-        let error = refused(&pipeline, &handles);
+        let error = open_error(&pipeline, &handles);
         assert!(error.contains(part), "{error}");
     }
 }
 
 #[test]
 fn mixes_by_weights_in_a_mix_keep_their_weights_when_they_are_selected() {
-    let (mix, mut handles) = mixed(Some([1.0, 3.0]), None);
+    let (mix, mut handles) = mix_of_two(Some([1.0, 3.0]), None);
     let (third, more) = memory(60);
     handles.extend(more);
     let SourceSpec::Memory { mut fields } = third else {
@@ -503,7 +516,7 @@ fn mixes_by_weights_in_a_mix_keep_their_weights_when_they_are_selected() {
     let loader = open(&pipeline, &handles, 2);
 
     // 80 records of class 1. Of 3 epochs, 120 positions belong to the inner mix: 2 of its epochs.
-    let all: Vec<u64> = (0..3).flat_map(|_| drawn(&loader)).collect();
+    let all: Vec<u64> = (0..3).flat_map(|_| delivered_records(&loader)).collect();
 
     let of = |range: std::ops::Range<u64>| all.iter().filter(|one| range.contains(one)).count();
     assert_eq!((of(0..60), of(60..180), of(180..240)), (30, 90, 120));
@@ -513,7 +526,7 @@ fn mixes_by_weights_in_a_mix_keep_their_weights_when_they_are_selected() {
 fn a_packed_dataset_would_lose_the_weights_of_a_mix() {
     let root = tempfile::tempdir().expect("a folder");
     for weights in [None, Some([1.0, 3.0])] {
-        let (mix, handles) = mixed(weights, None);
+        let (mix, handles) = mix_of_two(weights, None);
         let out = root.path().join(format!("weights-{}", weights.is_some()));
         let options = PackOptions::new(Target::WebDataset);
         let packed = pack(&mix, &handles, None, &out, &options, &|_| true);
@@ -526,14 +539,18 @@ fn a_packed_dataset_would_lose_the_weights_of_a_mix() {
 
 #[test]
 fn a_mix_without_weights_is_selected_as_one_source() {
-    let (mix, mut handles) = mixed(None, None);
+    let (mix, mut handles) = mix_of_two(None, None);
     let weights: Vec<f64> = (0..180).map(|n| f64::from(u8::from(n >= 60))).collect();
     let weights = by_record(&weights, &mut handles);
     let pipeline = mix.filter(labels(&[Class::Number(0)])).shuffle(3).batch(16);
 
-    let all = sorted(drawn(&open(&pipeline, &handles, 2)));
+    let all = sort(delivered_records(&open(&pipeline, &handles, 2)));
     assert_eq!(all, (0..180).filter(|n| n % 3 > 0).collect::<Vec<_>>());
-    let second = sorted(drawn(&open(&pipeline.weights(weights), &handles, 2)));
+    let second = sort(delivered_records(&open(
+        &pipeline.weights(weights),
+        &handles,
+        2,
+    )));
     assert_eq!(second, (60..180).filter(|n| n % 3 > 0).collect::<Vec<_>>());
 }
 
@@ -556,9 +573,9 @@ fn a_substitute_is_a_selected_record_that_has_a_weight() {
         .decode()
         .transform(RandomResizedCrop::new(8))
         .batch(4);
-    let loader = opened(&pipeline, 2, 0, 1);
+    let loader = open_rank(&pipeline, 2, 0, 1);
 
-    let records = drawn(&loader);
+    let records = delivered_records(&loader);
 
     assert!(!loader.bad_records().is_empty());
     // Cats are records 0 to 19 of the folder. Dogs above 30 start at 35.
@@ -587,7 +604,7 @@ fn an_unknown_class_name_or_shard_is_rejected_with_the_fix() {
             ["filter: the labels", ".weights"],
         ),
         (
-            tfrecord.clone().filter(called("*.jpg")),
+            tfrecord.clone().filter(name_filter("*.jpg")),
             ["have no names", "filter by shard"],
         ),
         (
@@ -611,11 +628,11 @@ fn an_unknown_class_name_or_shard_is_rejected_with_the_fix() {
             ["are not in shards", "name or label"],
         ),
         (
-            folder.clone().filter(called("[a")),
+            folder.clone().filter(name_filter("[a")),
             ["`[a` is not a valid pattern", "filter"],
         ),
         (
-            folder.clone().filter(called("*.png")),
+            folder.clone().filter(name_filter("*.png")),
             ["none of 10 records", "name *.png"],
         ),
         (
@@ -657,7 +674,7 @@ fn an_unknown_class_name_or_shard_is_rejected_with_the_fix() {
             ["no class names", "`cat`"],
         ),
         (
-            memory.clone().filter(called("*")),
+            memory.clone().filter(name_filter("*")),
             ["have no names", ".weights"],
         ),
         (
@@ -671,7 +688,7 @@ fn an_unknown_class_name_or_shard_is_rejected_with_the_fix() {
         (memory.clone().weights(nan), ["NaN", "at least 0"]),
         (memory.weights(zero), ["all weights are zero", "weights"]),
     ] {
-        let error = refused(&pipeline, &with_weights);
+        let error = open_error(&pipeline, &with_weights);
         for part in parts {
             assert!(error.contains(part), "{part}: {error}");
         }
@@ -717,7 +734,7 @@ fn the_plan_lists_the_selected_records_and_their_weights() {
                     seed 1\n  take       the first 25\nepoch: 50 positions\n  weights    dog 3, \
                     others 1\n  repeat     2 passes\nimage: -> uint8 [16, 16, 3]";
     assert!(plan.starts_with(expected), "{plan}");
-    assert_eq!(opened(&pipeline, 1, 0, 1).plan().expect("open"), plan);
+    assert_eq!(open_rank(&pipeline, 1, 0, 1).plan().expect("open"), plan);
 }
 
 #[test]
@@ -733,8 +750,8 @@ fn packing_writes_the_selected_records_and_no_others() {
 
     assert_eq!(packed.records, 25);
     // The order is equal, because the numbers have the same order and the split is done.
-    let own = steps(&[opened(&pipeline, 1, 0, 1)], 12);
-    assert!(own == steps(&[opened(&packed.pipeline, 2, 0, 1)], 12));
+    let own = steps(&[open_rank(&pipeline, 1, 0, 1)], 12);
+    assert!(own == steps(&[open_rank(&packed.pipeline, 2, 0, 1)], 12));
     let again = folder(&out.path().join("folder")).expect("is complete");
     assert_eq!(again.reused, 25);
 

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::data;
 
-fn packed(
+fn pack_lossless(
     pipeline: &Pipeline,
     out: &Path,
     change: impl FnOnce(&mut PackOptions),
@@ -81,7 +81,7 @@ fn random_crops_of_lossless_records_are_those_of_the_originals_bit_for_bit() {
     ] {
         let out = tempfile::tempdir().expect("a temporary folder");
 
-        let done = packed(&pipeline, out.path(), |o| o.to = to).expect("packs");
+        let done = pack_lossless(&pipeline, out.path(), |o| o.to = to).expect("packs");
 
         assert_eq!((done.records, done.unchanged), (11, 1), "{to:?}");
         assert!(done.bytes_out < done.bytes_in, "{to:?}");
@@ -95,14 +95,14 @@ fn the_files_of_lossless_records_are_restored_byte_for_byte() {
     let out = tempfile::tempdir().expect("a temporary folder");
     let (records, files) = (out.path().join("records"), out.path().join("files"));
 
-    packed(&random_crops(root.path()), &records, |_| {}).expect("packs");
+    pack_lossless(&random_crops(root.path()), &records, |_| {}).expect("packs");
     assert!(records.join("03.ifl").is_file());
     assert!(
         records.join("99.jpg").is_file(),
         "a file that is kept keeps its format"
     );
     let restore = |o: &mut PackOptions| o.image = Encoding::Restore;
-    packed(&random_crops(&records), &files, restore).expect("restores");
+    pack_lossless(&random_crops(&records), &files, restore).expect("restores");
 
     for n in 0..10 {
         let original = fs::read(root.path().join(format!("{n:02}.JPEG"))).expect("an original");
@@ -118,7 +118,7 @@ fn records_that_would_change_and_names_that_would_collide_are_rejected() {
     let root = photos();
     let out = tempfile::tempdir().expect("a temporary folder");
 
-    let cropped = packed(
+    let cropped = pack_lossless(
         &random_crops(root.path()),
         &out.path().join("cropped"),
         |o| {
@@ -130,7 +130,7 @@ fn records_that_would_change_and_names_that_would_collide_are_rejected() {
 
     let picture = data::picture(5, 60, 70);
     fs::write(root.path().join("03.png"), png(&picture).expect("encodes")).expect("writes");
-    let twins = packed(
+    let twins = pack_lossless(
         &random_crops(root.path()),
         &out.path().join("twins"),
         |_| {},

@@ -2,12 +2,12 @@
 
 mod curriculum;
 mod lossless;
+mod orientation;
 mod pack;
 mod pack_groups;
 mod pack_parts;
+mod pack_resumed;
 mod pack_shards;
-mod pack_taken_up;
 mod restart;
-mod turned;
 
 use infeed_testkit::data;

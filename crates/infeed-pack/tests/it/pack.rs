@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::data;
 
-pub(crate) fn packed(
+pub(crate) fn pack_with(
     pipeline: &Pipeline,
     out: &Path,
     change: impl FnOnce(&mut PackOptions),
@@ -74,7 +74,7 @@ fn pairs_with_suffixes_pair_after_packing() {
     "_mask".clone_into(mask_suffix);
     let out = tempfile::tempdir().expect("a temporary folder");
 
-    let done = packed(&pipeline, out.path(), |o| o.image = png_up()).expect("packs");
+    let done = pack_with(&pipeline, out.path(), |o| o.image = png_up()).expect("packs");
 
     assert_eq!(epoch(&done.pipeline), epoch(&pipeline));
 }
@@ -95,7 +95,7 @@ fn files(root: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     found
 }
 
-fn decoded(path: &Path, mode: ColorMode) -> Image {
+fn decode_file(path: &Path, mode: ColorMode) -> Image {
     let bytes = fs::read(path).expect("a file");
     let mut decoder = Decoder::new();
     let header = decoder
@@ -115,7 +115,7 @@ fn a_lossless_pack_gives_the_same_batches_in_the_same_order() {
     let before = files(root.path());
     let out = tempfile::tempdir().expect("a temporary folder");
 
-    let done = packed(&pipeline, &out.path().join("p"), |o| o.image = png_up()).expect("packs");
+    let done = pack_with(&pipeline, &out.path().join("p"), |o| o.image = png_up()).expect("packs");
 
     assert_eq!((done.records, done.reused), (10, 0));
     assert_eq!(done.source, SourceSpec::folder(out.path().join("p")));
@@ -139,7 +139,7 @@ fn without_options_the_files_are_copied_byte_for_byte() {
     let (root, pipeline) = photos();
     let out = tempfile::tempdir().expect("a temporary folder");
 
-    packed(&pipeline, out.path(), |_| {}).expect("packs");
+    pack_with(&pipeline, out.path(), |_| {}).expect("packs");
 
     for n in 0..10 {
         let (from, to) = (data::photo(root.path(), n), data::photo(out.path(), n));
@@ -159,11 +159,11 @@ fn a_resize_done_once_is_the_resize_done_each_time() {
     };
     let out = tempfile::tempdir().expect("a temporary folder");
 
-    let one = packed(&pipeline, &out.path().join("one"), |o| {
+    let one = pack_with(&pipeline, &out.path().join("one"), |o| {
         o.transforms = vec![Resize::new(30).into()];
         o.image = png_up();
     });
-    let both = packed(&pipeline, &out.path().join("both"), |o| {
+    let both = pack_with(&pipeline, &out.path().join("both"), |o| {
         o.transforms = pipeline.transforms.clone();
         o.image = png_up();
     });
@@ -188,7 +188,7 @@ fn baked_transforms_that_would_change_pixels_again_are_removed() {
         };
         let out = tempfile::tempdir().expect("a temporary folder");
 
-        let done = packed(&pipeline, out.path(), |o| {
+        let done = pack_with(&pipeline, out.path(), |o| {
             o.transforms = steps;
             o.image = png_up();
         });
@@ -204,7 +204,7 @@ fn arrays_give_the_same_batches_as_their_source_files() {
     let (_root, pipeline) = pairs();
     let out = tempfile::tempdir().expect("a temporary folder");
 
-    let done = packed(&pipeline, out.path(), |o| o.to = Target::Arrays).expect("packs");
+    let done = pack_with(&pipeline, out.path(), |o| o.to = Target::Arrays).expect("packs");
 
     assert_eq!(epoch(&done.pipeline), epoch(&pipeline));
     let array = fs::read(out.path().join("image.npy")).expect("an array");
@@ -222,7 +222,7 @@ fn arrays_of_labelled_photos_contain_the_labels() {
     let (_root, pipeline) = photos();
     let out = tempfile::tempdir().expect("a temporary folder");
 
-    let done = packed(&pipeline, out.path(), |o| {
+    let done = pack_with(&pipeline, out.path(), |o| {
         o.to = Target::Arrays;
         o.transforms = vec![CenterCrop::new([36, 40]).into()];
     });
@@ -239,7 +239,7 @@ fn photos_of_different_sizes_cannot_become_arrays_and_the_fix_is_named() {
     let (root, pipeline) = photos();
     let out = tempfile::tempdir().expect("a temporary folder");
 
-    let error = packed(&pipeline, out.path(), |o| o.to = Target::Arrays).expect_err("sizes");
+    let error = pack_with(&pipeline, out.path(), |o| o.to = Target::Arrays).expect_err("sizes");
 
     let text = error.chain();
     let (first, second) = (data::photo(root.path(), 0), data::photo(root.path(), 2));
@@ -253,7 +253,7 @@ fn photos_of_different_sizes_cannot_become_arrays_and_the_fix_is_named() {
     ] {
         assert!(text.contains(part), "{part} is missing in {text}");
     }
-    packed(&pipeline, out.path(), |_| {}).expect("nothing is left in the way");
+    pack_with(&pipeline, out.path(), |_| {}).expect("nothing is left in the way");
 }
 
 #[test]
@@ -289,12 +289,12 @@ fn masks_keep_their_numbers_their_palette_and_16_bits_through_a_resize() {
     let source = SourceSpec::pairs(root.path().join("image"), root.path().join("mask"));
     let out = root.path().join("out");
 
-    let done = packed(&Pipeline::new(source).decode(), &out, |o| {
+    let done = pack_with(&Pipeline::new(source).decode(), &out, |o| {
         o.transforms = vec![Resize::new(10).into()];
     });
 
     done.expect("packs");
-    let wide = decoded(&out.join("mask/a.png"), ColorMode::Stored16);
+    let wide = decode_file(&out.join("mask/a.png"), ColorMode::Stored16);
     let values: Vec<u16> = wide
         .data
         .chunks_exact(20)
@@ -304,9 +304,9 @@ fn masks_keep_their_numbers_their_palette_and_16_bits_through_a_resize() {
         values,
         [0, 1000, 2000, 3000, 4000, 5000, 6000, 7000, 8000, 9000]
     );
-    let narrow = decoded(&out.join("mask/b.png"), ColorMode::Stored);
+    let narrow = decode_file(&out.join("mask/b.png"), ColorMode::Stored);
     assert_eq!(narrow.data.iter().max(), Some(&3));
-    let colours = decoded(&out.join("mask/b.png"), ColorMode::Rgb);
+    let colours = decode_file(&out.join("mask/b.png"), ColorMode::Rgb);
     assert_eq!(colours.row(9)[..3], [0, 0, 255], "the palette is there");
 }
 
@@ -322,12 +322,12 @@ fn lossy_masks_random_transforms_and_rgba_jpegs_are_rejected_before_writing() {
     rgba.decode = Some(decode);
     let jpeg = Encoding::Jpeg { quality: 90 };
 
-    let mask = packed(&pipeline, &out, |o| o.mask = jpeg).expect_err("lossy");
-    let random = packed(&pipeline, &out, |o| {
+    let mask = pack_with(&pipeline, &out, |o| o.mask = jpeg).expect_err("lossy");
+    let random = pack_with(&pipeline, &out, |o| {
         o.transforms = vec![RandomCrop::new(10).into()];
     });
-    let alpha = packed(&rgba, &out, |o| o.image = jpeg).expect_err("alpha");
-    let array = packed(&pipeline, &out, |o| {
+    let alpha = pack_with(&rgba, &out, |o| o.image = jpeg).expect_err("alpha");
+    let array = pack_with(&pipeline, &out, |o| {
         o.to = Target::Arrays;
         o.image = jpeg;
     });
@@ -361,7 +361,7 @@ fn the_source_is_never_overwritten() {
         (link.clone(), " is the original"),
         (link.join("new/../other"), " is inside the original"),
     ] {
-        let error = packed(&pipeline, &out, |_| {}).expect_err("in the way");
+        let error = pack_with(&pipeline, &out, |_| {}).expect_err("in the way");
         assert!(error.to_string().contains(how), "{error}");
     }
 
@@ -374,11 +374,11 @@ fn a_foreign_folder_or_one_of_other_options_is_rejected_by_name() {
     let other = tempfile::tempdir().expect("a temporary folder");
     fs::write(other.path().join("thesis.txt"), "dear").expect("writes");
     let out = tempfile::tempdir().expect("a temporary folder");
-    packed(&pipeline, out.path(), |_| {}).expect("packs");
+    pack_with(&pipeline, out.path(), |_| {}).expect("packs");
     let before = files(out.path());
 
-    let stranger = packed(&pipeline, other.path(), |_| {}).expect_err("not ours");
-    let differs = packed(&pipeline, out.path(), |o| o.image = png_up()).expect_err("options");
+    let stranger = pack_with(&pipeline, other.path(), |_| {}).expect_err("not ours");
+    let differs = pack_with(&pipeline, out.path(), |o| o.image = png_up()).expect_err("options");
 
     assert!(stranger.to_string().contains("is not empty"), "{stranger}");
     let text = differs.to_string();
@@ -391,7 +391,7 @@ fn a_foreign_folder_or_one_of_other_options_is_rejected_by_name() {
 }
 
 /// Packs with a bad record, repairs the record, and packs again.
-fn repaired(to: Target) -> (Error, PackedDataset, PackedDataset, Pipeline, TempDir) {
+fn pack_after_repair(to: Target) -> (Error, PackedDataset, PackedDataset, Pipeline, TempDir) {
     let (root, pipeline) = photos();
     let bad = data::photo(root.path(), 7);
     let good = fs::read(&bad).expect("a photo");
@@ -406,11 +406,11 @@ fn repaired(to: Target) -> (Error, PackedDataset, PackedDataset, Pipeline, TempD
             _ => Encoding::Keep,
         };
     };
-    let error = packed(&pipeline, &out, options).expect_err("a bad record");
+    let error = pack_with(&pipeline, &out, options).expect_err("a bad record");
     assert!(!out.join(MANIFEST).exists(), "it is not complete");
     fs::write(&bad, &good).expect("writes");
-    let second = packed(&pipeline, &out, options).expect("packs");
-    let third = packed(&pipeline, &out, options).expect("packs");
+    let second = pack_with(&pipeline, &out, options).expect("packs");
+    let third = pack_with(&pipeline, &out, options).expect("packs");
     assert_eq!(epoch(&third.pipeline), epoch(&pipeline));
     let left: Vec<_> = files(&out)
         .into_iter()
@@ -430,7 +430,7 @@ fn repaired(to: Target) -> (Error, PackedDataset, PackedDataset, Pipeline, TempD
 #[test]
 fn a_bad_record_is_named_and_the_next_run_resumes_after_it() {
     for to in [Target::Folder, Target::Arrays] {
-        let (error, second, third, _, root) = repaired(to);
+        let (error, second, third, _, root) = pack_after_repair(to);
 
         assert!(matches!(error, Error::Decode { .. }), "{error:?}");
         // In class order: the cats 0, 2, 4, 6, 8 come first, then the dogs 1, 3, 5 and 7.
@@ -532,7 +532,7 @@ fn stopping_reports_how_to_resume() {
 fn a_file_that_changed_after_it_was_packed_is_packed_again() {
     let (root, pipeline) = photos();
     let out = tempfile::tempdir().expect("a temporary folder");
-    packed(&pipeline, out.path(), |_| {}).expect("packs");
+    pack_with(&pipeline, out.path(), |_| {}).expect("packs");
     let (changed, lost) = (data::photo(root.path(), 0), data::photo(out.path(), 1));
     fs::copy(data::photo(root.path(), 2), &changed).expect("copies");
     let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
@@ -543,7 +543,7 @@ fn a_file_that_changed_after_it_was_packed_is_packed_again() {
     file.set_modified(later).expect("a time");
     fs::remove_file(lost).expect("there was one");
 
-    let again = packed(&pipeline, out.path(), |_| {}).expect("packs");
+    let again = pack_with(&pipeline, out.path(), |_| {}).expect("packs");
 
     assert_eq!(again.reused, 8);
     assert_eq!(epoch(&again.pipeline), epoch(&pipeline));
@@ -592,7 +592,7 @@ fn labels_from_a_csv_keep_their_names() {
         .batch(3);
     let out = tempfile::tempdir().expect("a temporary folder");
 
-    let done = packed(&pipeline, out.path(), |o| o.image = png_up()).expect("packs");
+    let done = pack_with(&pipeline, out.path(), |o| o.image = png_up()).expect("packs");
 
     let written = fs::read_to_string(out.path().join("labels.csv")).expect("a list");
     let expected = "path,label\ndog/0001.png,hound\ncat/0000.png,tom\ndog/0001.png,hound\n";
@@ -618,7 +618,7 @@ fn classes_without_records_or_in_another_order_keep_their_numbers() {
         let pipeline = Pipeline::new(source).decode().batch(1);
         let out = tempfile::tempdir().expect("a temporary folder");
 
-        let done = packed(&pipeline, out.path(), |_| {}).expect("packs");
+        let done = pack_with(&pipeline, out.path(), |_| {}).expect("packs");
 
         assert_eq!(epoch(&done.pipeline), epoch(&pipeline));
         let source = done.pipeline.open_source(&[]).expect("opens");
@@ -635,7 +635,7 @@ fn a_class_whose_records_are_all_bad_keeps_its_number() {
     let pipeline = Pipeline::new(SourceSpec::folder(root.path())).decode();
     let out = tempfile::tempdir().expect("a temporary folder");
 
-    let done = packed(&pipeline, out.path(), |o| o.max_bad = Some(3)).expect("packs");
+    let done = pack_with(&pipeline, out.path(), |o| o.max_bad = Some(3)).expect("packs");
 
     assert_eq!(done.bad, 3);
     let source = done.pipeline.open_source(&[]).expect("opens");
@@ -659,7 +659,7 @@ fn colliding_or_reordered_file_names_are_reported() {
     .expect("copies");
     let out = root.path().with_extension("packed");
 
-    let meet = packed(&pipeline, &out, |o| o.image = png_up()).expect_err("one name");
+    let meet = pack_with(&pipeline, &out, |o| o.image = png_up()).expect_err("one name");
     fs::rename(
         root.path().join("cat/a.jpeg"),
         root.path().join("cat/a.gif"),
@@ -670,7 +670,7 @@ fn colliding_or_reordered_file_names_are_reported() {
         root.path().join("cat/a.h.jpg"),
     )
     .expect("moves");
-    let places = packed(&pipeline, &out, |o| o.image = png_up()).expect_err("places");
+    let places = pack_with(&pipeline, &out, |o| o.image = png_up()).expect_err("places");
 
     let (meet, places) = (meet.to_string(), places.to_string());
     assert!(
@@ -734,8 +734,11 @@ fn a_gray_photo_stays_gray_and_still_reads_as_rgb() {
         .transform(Crop::new(12, 16));
     let out = tempfile::tempdir().expect("a temporary folder");
 
-    let done = packed(&pipeline, out.path(), |o| o.image = png_up()).expect("packs");
+    let done = pack_with(&pipeline, out.path(), |o| o.image = png_up()).expect("packs");
 
-    assert_eq!(decoded(&out.path().join("a.png"), ColorMode::Stored), gray);
+    assert_eq!(
+        decode_file(&out.path().join("a.png"), ColorMode::Stored),
+        gray
+    );
     assert_eq!(epoch(&done.pipeline), epoch(&pipeline));
 }

@@ -18,12 +18,12 @@ use crate::data;
 
 /// Wraps a source and records the number of records of each read, by group.
 #[derive(Debug)]
-struct Watched {
+struct WatchedSource {
     inner: Arc<dyn Source>,
     reads: Mutex<Vec<(usize, usize)>>,
 }
 
-impl Watched {
+impl WatchedSource {
     /// Returns the number of reads of a group with more than one record.
     fn reads_of(&self, group: usize) -> usize {
         let reads = self.reads.lock().expect("no panic");
@@ -40,7 +40,7 @@ impl Watched {
     }
 }
 
-impl Source for Watched {
+impl Source for WatchedSource {
     fn fields(&self) -> &[Field] {
         self.inner.fields()
     }
@@ -76,7 +76,7 @@ impl Source for Watched {
 }
 
 /// Writes photographs in Parquet files, one group each, and returns the wrapped source.
-fn watched(count: u64) -> (TempDir, Arc<Watched>, Pipeline, Pipeline) {
+fn write_groups(count: u64) -> (TempDir, Arc<WatchedSource>, Pipeline, Pipeline) {
     let photos = data::photos(count);
     let root = tempfile::tempdir().expect("a temporary folder");
     let pipeline = Pipeline::new(SourceSpec::folder(photos.path()))
@@ -97,14 +97,14 @@ fn watched(count: u64) -> (TempDir, Arc<Watched>, Pipeline, Pipeline) {
     };
     (
         root,
-        Arc::new(Watched { inner, reads }),
+        Arc::new(WatchedSource { inner, reads }),
         given,
         made.pipeline,
     )
 }
 
-fn packed(
-    (source, pipeline): (&Arc<Watched>, &Pipeline),
+fn pack_source(
+    (source, pipeline): (&Arc<WatchedSource>, &Pipeline),
     out: &Path,
     to: Target,
 ) -> Result<PackedDataset, Error> {
@@ -123,7 +123,7 @@ fn epoch(pipeline: &Pipeline) -> Vec<(Vec<u64>, Vec<u8>)> {
 
 #[test]
 fn every_target_reads_each_group_once() {
-    let (_root, source, given, original) = watched(60);
+    let (_root, source, given, original) = write_groups(60);
     let groups = source.groups().expect("row groups");
     let sizes = (0..groups.ends.len()).map(|group| groups.ends[group] - groups.first(group));
     assert!(
@@ -134,7 +134,7 @@ fn every_target_reads_each_group_once() {
         let out = tempfile::tempdir().expect("a temporary folder");
         source.reads.lock().expect("no panic").clear();
 
-        let done = packed((&source, &given), out.path(), to).expect("packs");
+        let done = pack_source((&source, &given), out.path(), to).expect("packs");
 
         let several = |group: &usize| groups.ends[*group] - groups.first(*group) > 1;
         let several = (0..groups.ends.len()).filter(several);
@@ -152,16 +152,16 @@ fn every_target_reads_each_group_once() {
 
 #[test]
 fn a_resumed_folder_reads_the_labels_of_a_group_once() {
-    let (_root, source, given, _) = watched(60);
+    let (_root, source, given, _) = write_groups(60);
     let out = tempfile::tempdir().expect("a temporary folder");
-    packed((&source, &given), out.path(), Target::Folder).expect("packs");
+    pack_source((&source, &given), out.path(), Target::Folder).expect("packs");
     let labels = || fs::read_to_string(out.path().join("labels.csv")).expect("a list");
     let before = labels();
     fs::remove_file(out.path().join("labels.csv")).expect("there was one");
     fs::remove_file(out.path().join("07.jpg")).expect("there was one");
     source.reads.lock().expect("no panic").clear();
 
-    let done = packed((&source, &given), out.path(), Target::Folder).expect("packs");
+    let done = pack_source((&source, &given), out.path(), Target::Folder).expect("packs");
 
     assert_eq!((done.records, done.reused), (60, 59));
     assert_eq!(labels(), before);

@@ -25,7 +25,7 @@ const SHARDS: [Target; 5] = [
     Target::Npz,
 ];
 
-fn packed(
+fn pack_with(
     pipeline: &Pipeline,
     out: &Path,
     to: Target,
@@ -82,14 +82,14 @@ fn members(root: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn the_number_of_threads_changes_no_byte_and_shards_have_the_size_asked_for() {
+fn the_number_of_threads_changes_no_byte_and_shards_have_the_requested_size() {
     let (_root, pipeline) = photos(30);
     for to in SHARDS {
         let out = tempfile::tempdir().expect("a temporary folder");
         let (one, many) = (out.path().join("one"), out.path().join("many"));
 
-        let first = packed(&pipeline, &one, to, |o| o.workers = Some(1)).expect("packs");
-        packed(&pipeline, &many, to, |o| o.workers = Some(7)).expect("packs");
+        let first = pack_with(&pipeline, &one, to, |o| o.workers = Some(1)).expect("packs");
+        pack_with(&pipeline, &many, to, |o| o.workers = Some(7)).expect("packs");
 
         let (one, many) = (files(&one), files(&many));
         assert!(one == many, "{}", to.name());
@@ -107,7 +107,7 @@ fn members_of_a_tar_are_the_files_with_a_label_and_an_index_that_finds_them() {
     let (root, pipeline) = photos(10);
     let out = tempfile::tempdir().expect("a temporary folder");
 
-    let done = packed(&pipeline, out.path(), Target::WebDataset, |_| {}).expect("packs");
+    let done = pack_with(&pipeline, out.path(), Target::WebDataset, |_| {}).expect("packs");
 
     let members = members(out.path());
     assert_eq!(members.len(), 20);
@@ -150,7 +150,7 @@ fn a_packed_folder_is_a_pipeline_and_can_be_moved() {
     for to in Target::ALL {
         let out = tempfile::tempdir().expect("a temporary folder");
         let (first, second) = (out.path().join("first"), out.path().join("second"));
-        let done = packed(&pipeline, &first, to, |o| {
+        let done = pack_with(&pipeline, &first, to, |o| {
             o.transforms = vec![CenterCrop::new([36, 40]).into()];
             o.image = match to {
                 Target::Arrays | Target::Npz => Encoding::Keep,
@@ -188,7 +188,7 @@ fn every_format_gives_the_batches_of_its_source() {
                 "photos" => CenterCrop::new([36, 40]).into(),
                 _ => Crop::new(24, 32).into(),
             };
-            let done = packed(pipeline, out.path(), to, |o| {
+            let done = pack_with(pipeline, out.path(), to, |o| {
                 o.transforms = match to {
                     Target::Arrays | Target::Npz => vec![cut],
                     _ => Vec::new(),
@@ -210,7 +210,7 @@ fn raw_pixels_in_arrow_give_the_batches_of_the_files() {
     let (_root, pipeline) = photos(11);
     let out = tempfile::tempdir().expect("a temporary folder");
 
-    let done = packed(&pipeline, out.path(), Target::Arrow, |o| {
+    let done = pack_with(&pipeline, out.path(), Target::Arrow, |o| {
         o.transforms = pipeline.transforms.clone();
         o.image = Encoding::Raw;
     });
@@ -230,7 +230,7 @@ fn masks_and_16_bit_images_survive_a_tar_unchanged() {
         .batch(2);
     let out = tempfile::tempdir().expect("a temporary folder");
 
-    let done = packed(&pipeline, out.path(), Target::WebDataset, |_| {}).expect("packs");
+    let done = pack_with(&pipeline, out.path(), Target::WebDataset, |_| {}).expect("packs");
 
     assert_eq!(epoch(&done.pipeline), epoch(&pipeline));
     let mask = fs::read(root.path().join("masks/003.png")).expect("a mask");
@@ -243,7 +243,7 @@ fn a_shuffle_is_the_first_epoch_of_a_shuffled_pipeline() {
     let (_root, pipeline) = photos(20);
     let out = tempfile::tempdir().expect("a temporary folder");
 
-    packed(&pipeline, out.path(), Target::WebDataset, |o| {
+    pack_with(&pipeline, out.path(), Target::WebDataset, |o| {
         o.shuffle = Some(11)
     })
     .expect("packs");
@@ -257,7 +257,7 @@ fn a_shuffle_is_the_first_epoch_of_a_shuffled_pipeline() {
     let names = names.filter(|name| name.ends_with("jpg"));
     let expected: Vec<String> = order.iter().map(|n| format!("{n:09}.jpg")).collect();
     assert_eq!(names.collect::<Vec<_>>(), expected);
-    let error = packed(&pipeline, &out.path().join("a"), Target::Arrays, |o| {
+    let error = pack_with(&pipeline, &out.path().join("a"), Target::Arrays, |o| {
         o.shuffle = Some(11);
     });
     assert!(
@@ -285,7 +285,7 @@ fn every_format_lists_bad_records_and_packs_the_others() {
             }
         };
 
-        let done = packed(&pipeline, out.path(), to, cut).expect("packs");
+        let done = pack_with(&pipeline, out.path(), to, cut).expect("packs");
 
         let name = to.name();
         assert_eq!((done.records, done.bad), (8, 2), "{name}");
@@ -311,10 +311,10 @@ fn every_format_lists_bad_records_and_packs_the_others() {
         let batches = epoch(&done.pipeline);
         let rows: usize = batches.iter().map(|(rows, _)| rows.len()).sum();
         assert_eq!(rows, 8, "{name}");
-        let again = packed(&pipeline, out.path(), to, cut).expect("packs");
+        let again = pack_with(&pipeline, out.path(), to, cut).expect("packs");
         assert_eq!((again.records, again.bad), (8, 2), "{name}");
         let fresh = out.path().join("fresh");
-        let too_many = packed(&pipeline, &fresh, to, |o| {
+        let too_many = pack_with(&pipeline, &fresh, to, |o| {
             cut(o);
             o.max_bad = Some(1);
             o.workers = Some(1);
@@ -331,7 +331,7 @@ fn every_format_lists_bad_records_and_packs_the_others() {
 fn the_image_format_field_is_written_once_and_matches_the_image() {
     let (_root, pipeline) = photos(6);
     let out = tempfile::tempdir().expect("a temporary folder");
-    packed(&pipeline, &out.path().join("a"), Target::TfRecord, |_| {}).expect("packs");
+    pack_with(&pipeline, &out.path().join("a"), Target::TfRecord, |_| {}).expect("packs");
     let undeclared = Pipeline {
         source: SourceSpec::TfRecord {
             shards: vec![out.path().join("a/*.tfrecord").display().to_string()],
@@ -343,7 +343,7 @@ fn the_image_format_field_is_written_once_and_matches_the_image() {
     for (name, encoding, format) in [("b", "keep", "jpeg"), ("c", "png", "png")] {
         let path = out.path().join(name);
 
-        let done = packed(&undeclared, &path, Target::TfRecord, |o| {
+        let done = pack_with(&undeclared, &path, Target::TfRecord, |o| {
             o.image = encoding.parse().expect("an encoding");
         });
 
@@ -390,7 +390,7 @@ fn field_names_that_differ_only_in_case_are_rejected_for_a_tar() {
 fn missing_and_truncated_shards_are_written_again_and_complete_ones_are_kept() {
     let (_root, pipeline) = photos(30);
     let out = tempfile::tempdir().expect("a temporary folder");
-    packed(&pipeline, out.path(), Target::TfRecord, |_| {}).expect("packs");
+    pack_with(&pipeline, out.path(), Target::TfRecord, |_| {}).expect("packs");
     let before = files(out.path());
     let path = out.path().join("shard-000002.tfrecord");
     let length = fs::metadata(&path).expect("a shard").len();
@@ -400,8 +400,8 @@ fn missing_and_truncated_shards_are_written_again_and_complete_ones_are_kept() {
         .expect("a shard");
     file.set_len(length - 1).expect("cuts");
 
-    let mended = packed(&pipeline, out.path(), Target::TfRecord, |_| {}).expect("packs");
-    let all = packed(&pipeline, out.path(), Target::TfRecord, |_| {}).expect("packs");
+    let mended = pack_with(&pipeline, out.path(), Target::TfRecord, |_| {}).expect("packs");
+    let all = pack_with(&pipeline, out.path(), Target::TfRecord, |_| {}).expect("packs");
 
     assert!((1..30).contains(&mended.reused), "{}", mended.reused);
     assert_eq!(all.reused, 30);
@@ -419,8 +419,8 @@ fn verify_finds_damage_that_only_decoding_shows() {
     fs::write(&path, bytes).expect("writes");
     let out = tempfile::tempdir().expect("a temporary folder");
 
-    let copied = packed(&pipeline, &out.path().join("a"), Target::WebDataset, |_| {});
-    let verified = packed(&pipeline, &out.path().join("b"), Target::WebDataset, |o| {
+    let copied = pack_with(&pipeline, &out.path().join("a"), Target::WebDataset, |_| {});
+    let verified = pack_with(&pipeline, &out.path().join("b"), Target::WebDataset, |o| {
         o.verify = true;
     });
 
@@ -435,7 +435,7 @@ fn a_lossy_encoding_reports_the_error_of_the_images() {
     let encoded = |name: &str, encoding: &str| {
         let encoding = encoding.parse().expect("an encoding");
         let to = Target::WebDataset;
-        packed(&pipeline, &out.path().join(name), to, |o| {
+        pack_with(&pipeline, &out.path().join(name), to, |o| {
             o.image = encoding
         })
         .expect("packs")
@@ -563,7 +563,7 @@ fn a_run_that_stops_at_once_can_be_resumed() {
         "{error:?}"
     );
     assert_eq!(
-        packed(&pipeline, out.path(), Target::Parquet, |_| {})
+        pack_with(&pipeline, out.path(), Target::Parquet, |_| {})
             .expect("is free")
             .records,
         10

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::data;
 
-fn packed(
+fn pack_with(
     pipeline: &Pipeline,
     out: &Path,
     change: impl FnOnce(&mut PackOptions),
@@ -76,7 +76,7 @@ fn random_crops_of_files_with_restart_markers_are_those_of_the_originals_bit_for
     for width in [1, TILE, 1000] {
         let out = tempfile::tempdir().expect("a temporary folder");
 
-        let done = packed(&pipeline, out.path(), |o| o.restart = Some(width)).expect("packs");
+        let done = pack_with(&pipeline, out.path(), |o| o.restart = Some(width)).expect("packs");
 
         assert_eq!((done.records, done.unchanged), (16, 0));
         assert!(has_markers(&out.path().join("03.jpg")));
@@ -99,7 +99,7 @@ fn a_jpeg_that_cannot_be_rewritten_without_loss_is_copied_and_counted() {
     fs::write(root.path().join("50.jpg"), &fewer).expect("writes");
     let out = tempfile::tempdir().expect("a temporary folder");
 
-    let done = packed(&random_crops(&root), out.path(), |_| {}).expect("packs");
+    let done = pack_with(&random_crops(&root), out.path(), |_| {}).expect("packs");
 
     assert_eq!((done.records, done.unchanged), (17, 1));
     let copy = fs::read(out.path().join("50.jpg")).expect("a copy");
@@ -114,8 +114,8 @@ fn a_jpeg_that_is_encoded_again_gets_its_markers_in_that_pass() {
     let (with, without) = (out.path().join("with"), out.path().join("without"));
     let quality = |o: &mut PackOptions| o.image = Encoding::Jpeg { quality: 80 };
 
-    let tiles = packed(&pipeline, &with, quality).expect("packs");
-    let plain = packed(&pipeline, &without, |o| {
+    let tiles = pack_with(&pipeline, &with, quality).expect("packs");
+    let plain = pack_with(&pipeline, &without, |o| {
         quality(o);
         o.restart = None;
     })
@@ -124,7 +124,7 @@ fn a_jpeg_that_is_encoded_again_gets_its_markers_in_that_pass() {
     assert!(has_markers(&with.join("99.jpg")));
     assert!(!has_markers(&without.join("99.jpg")));
     assert_eq!(epoch(&tiles.pipeline), epoch(&plain.pipeline));
-    let cut = packed(&pipeline, &out.path().join("cut"), |o| {
+    let cut = pack_with(&pipeline, &out.path().join("cut"), |o| {
         o.transforms = vec![CenterCrop::new([140, 160]).into()];
     });
     cut.expect("packs");
@@ -137,9 +137,9 @@ fn the_tile_width_is_part_of_the_pack_options() {
     let pipeline = random_crops(&root);
     let out = root.path().with_extension("packed");
 
-    packed(&pipeline, &out, |_| {}).expect("packs");
-    let again = packed(&pipeline, &out, |_| {}).expect("is complete");
-    let other = packed(&pipeline, &out, |o| o.restart = None).expect_err("packed differently");
+    pack_with(&pipeline, &out, |_| {}).expect("packs");
+    let again = pack_with(&pipeline, &out, |_| {}).expect("is complete");
+    let other = pack_with(&pipeline, &out, |o| o.restart = None).expect_err("packed differently");
 
     let text = fs::read_to_string(out.join(MANIFEST)).expect("a manifest");
     fs::remove_dir_all(&out).expect("ours");
@@ -165,7 +165,7 @@ fn markers_are_rejected_for_formats_without_jpegs() {
         ),
         (&|o: &mut PackOptions| o.restart = Some(0), "not 0"),
     ] {
-        let error = packed(&pipeline, &out, |o| change(o)).expect_err("no markers");
+        let error = pack_with(&pipeline, &out, |o| change(o)).expect_err("no markers");
 
         assert!(error.chain().contains(part), "{}", error.chain());
     }
@@ -182,7 +182,7 @@ fn a_lossless_webp_gives_the_same_batches_and_no_mask_becomes_one() {
         o.image = Encoding::WebpLossless;
     };
 
-    let done = packed(&pipeline, &out, webp).expect("packs");
+    let done = pack_with(&pipeline, &out, webp).expect("packs");
     let same = epoch(&done.pipeline) == epoch(&pipeline);
     let named = out.join("03.webp").is_file();
     fs::remove_dir_all(&out).expect("ours");
@@ -190,7 +190,7 @@ fn a_lossless_webp_gives_the_same_batches_and_no_mask_becomes_one() {
 
     let pairs = data::pairs(2, 24, 32);
     let source = SourceSpec::pairs(pairs.path().join("images"), pairs.path().join("masks"));
-    let masks = packed(&Pipeline::new(source).decode(), &out, |o| {
+    let masks = pack_with(&Pipeline::new(source).decode(), &out, |o| {
         o.restart = None;
         o.mask = Encoding::WebpLossless;
     });

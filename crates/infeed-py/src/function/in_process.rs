@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use infeed::batch::Column;
-use infeed::function::{CallCost, DrawKey, FunctionFailure, RunningFunction, ValueForm, ValueSink};
+use infeed::function::{CallCost, DrawKey, FunctionFailure, RunningFunction, ValueSink, ValueSpec};
 use infeed_raw::python::BufferView;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::array::object_from;
 use crate::items::values::dtype_of;
-use crate::raised::RaisedException;
+use crate::raised_exception::RaisedException;
 
 /// A function and the object that calls it.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl InProcess {
         InProcess { adapter }
     }
 
-    fn attached(
+    fn call_attached(
         &self,
         py: Python<'_>,
         inputs: &[Column],
@@ -65,20 +65,20 @@ impl InProcess {
                         CallError::InvalidReturn(format!("`{name}` is of {dtype}"))
                     })?;
                     let view = BufferView::new(&flat)?;
-                    let form = ValueForm::Array {
+                    let spec = ValueSpec::Array {
                         dtype,
                         shape: &shape,
                     };
-                    let room = sink.room(&name, form);
+                    let room = sink.room(&name, spec);
                     copy(&name, view.as_ref(), room)
                 }
                 kind => {
                     let bytes = value.cast::<PyBytes>().map_err(PyErr::from)?.as_bytes();
-                    let form = match kind {
-                        "text" => ValueForm::Text(bytes.len()),
-                        _ => ValueForm::Bytes(bytes.len()),
+                    let spec = match kind {
+                        "text" => ValueSpec::Text(bytes.len()),
+                        _ => ValueSpec::Bytes(bytes.len()),
                     };
-                    let room = sink.room(&name, form);
+                    let room = sink.room(&name, spec);
                     copy(&name, bytes, room)
                 }
             };
@@ -109,10 +109,10 @@ impl RunningFunction for InProcess {
         draw: DrawKey,
         sink: &mut dyn ValueSink,
     ) -> Result<CallCost, FunctionFailure> {
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let called = Python::try_attach(|py| {
-            let waited = asked.elapsed();
-            match self.attached(py, inputs, draw, sink) {
+            let waited = requested_at.elapsed();
+            match self.call_attached(py, inputs, draw, sink) {
                 Ok(()) => Ok(CallCost {
                     waited,
                     elsewhere: Duration::ZERO,

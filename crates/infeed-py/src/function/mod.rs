@@ -42,7 +42,7 @@ impl PyFunction {
 }
 
 impl PyFunction {
-    pub(crate) fn shared(&self) -> Arc<dyn infeed::function::Function> {
+    pub(crate) fn function(&self) -> Arc<dyn infeed::function::Function> {
         Arc::clone(&self.inner) as Arc<dyn infeed::function::Function>
     }
 }
@@ -70,13 +70,13 @@ impl infeed::function::Function for UserFunction {
     }
 
     fn bound_here(&self) -> Option<String> {
-        let asked = Python::attach(|py| -> PyResult<Option<String>> {
+        let problem = Python::attach(|py| -> PyResult<Option<String>> {
             self.adapter
                 .bind(py)
                 .call_method0("process_problem")?
                 .extract()
         });
-        asked.unwrap_or_else(|error| Some(text(&error)))
+        problem.unwrap_or_else(|error| Some(text(&error)))
     }
 
     fn identity(&self) -> Result<FunctionIdentity, String> {
@@ -139,7 +139,7 @@ pub(crate) fn import(
         if found.is_none() {
             return Ok(None);
         }
-        Ok(Some(found.cast::<PyFunction>()?.get().shared()))
+        Ok(Some(found.cast::<PyFunction>()?.get().function()))
     });
     found.map_err(|error| Error::config("python", text(&error)))
 }

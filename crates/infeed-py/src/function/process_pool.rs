@@ -97,7 +97,7 @@ impl ProcessPool {
             .map_err(|error| FunctionFailure::Process(Arc::new(error)));
         let started = started.and_then(|mut process| ready(&mut process).map(|()| process));
         if started.is_err() {
-            self.lost();
+            self.note_missing();
         }
         started
     }
@@ -107,7 +107,7 @@ impl ProcessPool {
         self.freed.notify_one();
     }
 
-    fn lost(&self) {
+    fn note_missing(&self) {
         self.lock().missing += 1;
         self.freed.notify_one();
     }
@@ -128,7 +128,7 @@ impl ProcessPool {
         match process.call(inputs, draw, sink) {
             Err(WorkerFailure::Ended(status)) => Err(status),
             Err(WorkerFailure::Failed(FunctionFailure::Closed)) => {
-                self.lost();
+                self.note_missing();
                 Ok(Err(FunctionFailure::Closed))
             }
             Err(WorkerFailure::Failed(failed)) => {
@@ -158,9 +158,9 @@ impl RunningFunction for ProcessPool {
         draw: DrawKey,
         sink: &mut dyn ValueSink,
     ) -> Result<CallCost, FunctionFailure> {
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let process = self.take()?;
-        let waited = asked.elapsed();
+        let waited = requested_at.elapsed();
         let made = match self.attempt(process, inputs, draw, sink) {
             Ok(made) => made,
             Err(first) => {
@@ -171,7 +171,7 @@ impl RunningFunction for ProcessPool {
                 let process = self.another()?;
                 self.attempt(process, inputs, draw, sink)
                     .unwrap_or_else(|second| {
-                        self.lost();
+                        self.note_missing();
                         Err(FunctionFailure::Raised(Arc::new(CrashedTwice(
                             first, second,
                         ))))

@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 
 use infeed::Values;
 use infeed::batch::Column;
-use infeed::function::{DrawKey, FunctionFailure, ValueForm, ValueSink};
+use infeed::function::{DrawKey, FunctionFailure, ValueSink, ValueSpec};
 use infeed::stop::Stop;
 use infeed_raw::anonymous::anonymous_file;
 use serde_json::{Value, json};
 
 use super::worker_failure::{LaunchCommand, WorkerFailure};
 use crate::items::values::dtype_of;
-use crate::raised::RaisedException;
+use crate::raised_exception::RaisedException;
 
 /// Interval at which a thread that waits for an answer checks whether the loader closes.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -122,7 +122,7 @@ impl WorkerProcess {
         }
         let sent = self.send(&json!({ "key": draw.0, "values": descriptions, "end": end }));
         if sent.is_err() {
-            return Err(self.ended());
+            return Err(self.wait_for_exit());
         }
         let answer = self.answer()?;
         for value in answer["values"].as_array().into_iter().flatten() {
@@ -138,18 +138,18 @@ impl WorkerProcess {
         let axes = value["shape"].as_array().into_iter().flatten();
         let shape: Vec<usize> = axes.map(|n| n.as_u64().unwrap_or(0) as usize).collect();
         let len = number("bytes") as usize;
-        let form = match value["kind"].as_str() {
-            Some("bytes") => ValueForm::Bytes(len),
-            Some("text") => ValueForm::Text(len),
+        let spec = match value["kind"].as_str() {
+            Some("bytes") => ValueSpec::Bytes(len),
+            Some("text") => ValueSpec::Text(len),
             _ => {
                 let dtype = value["dtype"].as_str().unwrap_or_default();
-                ValueForm::Array {
+                ValueSpec::Array {
                     dtype: dtype_of(dtype).ok_or_else(|| format!("`{name}` is of {dtype}"))?,
                     shape: &shape,
                 }
             }
         };
-        let room = sink.room(name, form)?;
+        let room = sink.room(name, spec)?;
         if room.len() != len {
             return Err(format!(
                 "`{name}` has {len} bytes for room of {}",
@@ -174,12 +174,12 @@ impl WorkerProcess {
         self.receive(&mut length)?;
         let length = u32::from_le_bytes(length) as usize;
         if length > MAX_MESSAGE_BYTES {
-            return Err(self.ended());
+            return Err(self.wait_for_exit());
         }
         let mut text = vec![0; length];
         self.receive(&mut text)?;
         let Ok(answer) = serde_json::from_slice::<Value>(&text) else {
-            return Err(self.ended());
+            return Err(self.wait_for_exit());
         };
         let Some(line) = answer["raised"].as_str() else {
             return Ok(answer);
@@ -197,7 +197,7 @@ impl WorkerProcess {
         let mut unwanted: Option<Instant> = None;
         while !into.is_empty() {
             match self.stream.read(into) {
-                Ok(0) => return Err(self.ended()),
+                Ok(0) => return Err(self.wait_for_exit()),
                 Ok(read) => into = &mut into[read..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if is_timeout(&error) => {
@@ -211,7 +211,7 @@ impl WorkerProcess {
                         return Err(WorkerFailure::Failed(FunctionFailure::Closed));
                     }
                 }
-                Err(_) => return Err(self.ended()),
+                Err(_) => return Err(self.wait_for_exit()),
             }
         }
         Ok(())
@@ -223,7 +223,7 @@ impl WorkerProcess {
     }
 
     /// Returns the exit status, after the socket was closed.
-    fn ended(&mut self) -> WorkerFailure {
+    fn wait_for_exit(&mut self) -> WorkerFailure {
         // `wait` would block for a process that closed the socket and still runs.
         let _ = self.process.kill();
         WorkerFailure::Ended(self.process.wait().ok())

@@ -20,9 +20,9 @@ use infeed::source::{Admission, PythonTime, Read, ReadError, Sink, Source, draw_
 use pyo3::prelude::*;
 
 use crate::error::{raise, source_error};
-use crate::raised::line;
+use crate::raised_exception::line;
 use turns::Turns;
-use values::{ItemPlan, named};
+use values::{ItemPlan, named_values};
 
 /// Records that are the items of a Python object.
 pub(crate) struct Items {
@@ -84,7 +84,7 @@ impl Items {
         }
         let item_error = || to_error(format!("item 0 of {name}"));
         let item = item_of(object, draw.as_ref(), 0, None).map_err(item_error())?;
-        let first = named(&item, wanted).map_err(item_error())?;
+        let first = named_values(&item, wanted).map_err(item_error())?;
         let plan = ItemPlan::new(&first, wanted);
         let plan = plan.map_err(|problem| infeed::Error::config("source", problem));
         let plan = raise(py, plan)?;
@@ -165,8 +165,8 @@ impl Source for Items {
             let key = read.draws.get(at).copied();
             // Waits without the interpreter lock, which the thread that has the turn needs.
             let turn = self.turns.take();
-            let asked = Instant::now();
-            let mut begun = asked;
+            let requested_at = Instant::now();
+            let mut begun = requested_at;
             // None while the interpreter shuts down. The loader is closed by then.
             let fetched = Python::try_attach(|py| {
                 begun = Instant::now();
@@ -176,7 +176,7 @@ impl Source for Items {
             let add = |to: &AtomicU64, time: Duration| {
                 to.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
             };
-            add(&self.spent.waited, begun - asked);
+            add(&self.spent.waited, begun - requested_at);
             add(&self.spent.inside, begun.elapsed());
             self.spent.items.fetch_add(1, Ordering::Relaxed);
             let Some(fetched) = fetched else {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use infeed::decode::Format;
 use infeed::sample::{DType, Field, FieldKind, Pixels};
-use infeed::source::columns::{ColumnRequest, FieldChoice, array_field, names_masks, widened};
+use infeed::source::columns::{ColumnRequest, FieldChoice, array_field, names_masks, widen};
 use infeed_raw::python::BufferView;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -63,7 +63,7 @@ enum ItemParts<'py> {
 }
 
 /// Returns the values of an item with the names of their fields.
-pub(super) fn named<'py>(
+pub(super) fn named_values<'py>(
     item: &Bound<'py, PyAny>,
     wanted: &[ColumnRequest],
 ) -> PyResult<Vec<(String, FieldKey, Bound<'py, PyAny>)>> {
@@ -174,7 +174,7 @@ impl ItemPlan {
             };
             let taken = take(value, kind, picture);
             let mut taken = taken.map_err(|error| here(error.to_string()))?;
-            if let (ValueKind::List { dtype }, Some(named)) = (&mut taken.form, wanted.dtype)
+            if let (ValueKind::List { dtype }, Some(named)) = (&mut taken.kind, wanted.dtype)
                 && taken.bytes.is_empty()
             {
                 *dtype = named;
@@ -188,7 +188,7 @@ impl ItemPlan {
                     _ => kind,
                 },
                 wide,
-                first: taken.form,
+                first: taken.kind,
             });
             plan.fields.push(Field {
                 name: wanted.name.clone(),
@@ -224,17 +224,17 @@ impl ItemPlan {
                 _ => PixelMeaning::Image,
             };
             let taken = take(&value, own.kind, picture)?;
-            let alike = taken.form == own.first || fits(&taken, &own.first, &field.kind);
+            let alike = taken.kind == own.first || fits(&taken, &own.first, &field.kind);
             if !alike {
                 return Err(PyTypeError::new_err(format!(
                     "`{name}` is {} where item 0 has {}; {}",
-                    taken.form.text(),
+                    taken.kind.text(),
                     own.first.text(),
-                    fix(name, &taken.form, &own.first)
+                    fix(name, &taken.kind, &own.first)
                 )));
             }
             all.push(match own.wide {
-                Some(from) => widened(from, &taken.bytes).unwrap_or(taken.bytes),
+                Some(from) => widen(from, &taken.bytes).unwrap_or(taken.bytes),
                 None => taken.bytes,
             });
         }
@@ -244,7 +244,7 @@ impl ItemPlan {
 
 /// Returns whether a value that differs from item 0's still has the field's kind.
 fn fits(taken: &FieldValue, first: &ValueKind, kind: &FieldKind) -> bool {
-    match (&taken.form, first) {
+    match (&taken.kind, first) {
         // An empty list has no element type.
         (ValueKind::List { .. }, ValueKind::List { .. }) => taken.bytes.is_empty(),
         (ValueKind::Bytes, ValueKind::Encoded) | (ValueKind::Encoded, ValueKind::Bytes) => {
@@ -323,18 +323,18 @@ fn settle(
     taken: &FieldValue,
     wanted: &ColumnRequest,
 ) -> Result<(FieldKind, Option<DType>), String> {
-    let wrong = || format!("it is {}", taken.form.text());
+    let wrong = || format!("it is {}", taken.kind.text());
     let is_mask = names_masks(&wanted.name);
-    Ok(match (&taken.form, wanted.kind) {
+    Ok(match (&taken.kind, wanted.kind) {
         (ValueKind::Numbers { dtype, shape }, _) => {
             return array_field(*dtype, shape.clone(), wanted);
         }
         (ValueKind::List { dtype }, None | Some(FieldChoice::Ragged)) => {
-            if let Some(asked) = wanted.dtype.filter(|asked| asked != dtype) {
+            if let Some(requested) = wanted.dtype.filter(|requested| requested != dtype) {
                 return Err(format!(
                     "it is {}, not of {}; return arrays of that type from the dataset",
-                    taken.form.text(),
-                    asked.name()
+                    taken.kind.text(),
+                    requested.name()
                 ));
             }
             (FieldKind::Ragged { dtype: *dtype }, None)
@@ -358,7 +358,7 @@ fn settle(
 
 /// The kind and bytes of a value.
 struct FieldValue {
-    form: ValueKind,
+    kind: ValueKind,
     bytes: Bytes,
 }
 
@@ -368,7 +368,7 @@ fn take(
     what: PixelMeaning,
 ) -> PyResult<FieldValue> {
     let scalar = |dtype, bytes: &[u8]| FieldValue {
-        form: ValueKind::Numbers {
+        kind: ValueKind::Numbers {
             dtype,
             shape: Vec::new(),
         },
@@ -387,19 +387,19 @@ fn take(
     }
     if let Ok(text) = value.cast::<PyString>() {
         return Ok(FieldValue {
-            form: ValueKind::Text,
+            kind: ValueKind::Text,
             bytes: Bytes::copy_from_slice(text.to_str()?.as_bytes()),
         });
     }
     if let Ok(bytes) = value.cast::<PyBytes>() {
-        return Ok(encoded(Bytes::copy_from_slice(bytes.as_bytes())));
+        return Ok(encoded_value(Bytes::copy_from_slice(bytes.as_bytes())));
     }
     if let Ok(bytes) = value.cast::<PyByteArray>() {
-        return Ok(encoded(bytes.to_vec().into()));
+        return Ok(encoded_value(bytes.to_vec().into()));
     }
     if is_picture(value)? {
         return Ok(FieldValue {
-            form: ValueKind::Encoded,
+            kind: ValueKind::Encoded,
             bytes: picture_file(value, what)?.into(),
         });
     }
@@ -420,12 +420,12 @@ fn take(
     numbers(value, kind)
 }
 
-fn encoded(bytes: Bytes) -> FieldValue {
-    let form = match Format::of(&bytes) {
+fn encoded_value(bytes: Bytes) -> FieldValue {
+    let kind = match Format::of(&bytes) {
         Some(_) => ValueKind::Encoded,
         None => ValueKind::Bytes,
     };
-    FieldValue { form, bytes }
+    FieldValue { kind, bytes }
 }
 
 /// Converts a value through `numpy.asarray`.
@@ -455,13 +455,13 @@ fn numbers(value: &Bound<'_, PyAny>, kind: Option<FieldChoice>) -> PyResult<Fiel
     let flat = flat.call_method1("view", (numpy.getattr("uint8")?,))?;
     let bytes = Bytes::copy_from_slice(BufferView::new(&flat)?.as_ref());
     let ragged = kind == Some(FieldChoice::Ragged) || (kind.is_none() && is_list);
-    let form = match (ragged, shape.len()) {
+    let kind = match (ragged, shape.len()) {
         (true, 1) => ValueKind::List { dtype },
         // Rows of boxes, one after another.
         (true, 2) if kind == Some(FieldChoice::Ragged) => ValueKind::List { dtype },
         _ => ValueKind::Numbers { dtype, shape },
     };
-    Ok(FieldValue { form, bytes })
+    Ok(FieldValue { kind, bytes })
 }
 
 /// Returns the element type with a NumPy name.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use super::driver::Driver;
 use super::entries::Entries;
 use super::error::{CudaError, NoCuda};
-use super::pinned::PinnedMemory;
+use super::pinned_memory::PinnedMemory;
 use super::pool::Pool;
 use super::queue::Queue;
 

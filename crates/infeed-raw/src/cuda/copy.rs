@@ -28,8 +28,8 @@ impl Transfer {
     }
 
     /// The event to record after the copy, before the transfer is dropped.
-    pub(super) fn done(&self) -> &Event {
-        self.reading.done()
+    pub(super) fn done_event(&self) -> &Event {
+        self.reading.done_event()
     }
 
     /// Whether the host's bytes have been read. Does not block.
@@ -79,7 +79,7 @@ impl Context {
         self.same(to)?;
         let writing = to.to_write(queue)?;
         let transfer = self.put(queue, from, bytes, to, at)?;
-        writing.done()?;
+        writing.finish()?;
         Ok(transfer)
     }
 
@@ -118,7 +118,7 @@ impl Context {
             };
             self.driver.check("cuMemcpyHtoDAsync", code)?;
         }
-        if let Err(error) = transfer.reading.done().record(queue) {
+        if let Err(error) = transfer.reading.done_event().record(queue) {
             // The event does not cover this copy, so the transfer must not query it.
             if self.finish(queue).is_err() {
                 std::mem::forget(transfer);
@@ -161,7 +161,7 @@ impl Context {
         let code =
             unsafe { (self.driver.copy_on_device)(to.address(), from.address(), bytes, stream) };
         self.driver.check("cuMemcpyDtoDAsync", code)?;
-        writing.done()?;
+        writing.finish()?;
         from.used_on(queue).and(to.used_on(queue))
     }
 

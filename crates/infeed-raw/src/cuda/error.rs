@@ -86,14 +86,14 @@ pub enum CudaError {
     },
     /// The GPU has not enough free memory.
     #[error(
-        "{gpu} is out of memory: cannot allocate {asked} bytes ({free} of {total} are free); use \
+        "{gpu} is out of memory: cannot allocate {requested} bytes ({free} of {total} are free); use \
          smaller or fewer batches, or a smaller model"
     )]
     OutOfMemory {
         /// Name of the GPU.
         gpu: String,
         /// Bytes requested.
-        asked: usize,
+        requested: usize,
         /// Free bytes.
         free: usize,
         /// Total bytes.

@@ -240,9 +240,9 @@ impl Context {
             )
         };
         // Recorded after the table's copy, even if the launch failed.
-        let marked = table_guard.map_or(Ok(()), MemoryWriteGuard::done);
+        let marked = table_guard.map_or(Ok(()), MemoryWriteGuard::finish);
         self.driver.check("cuLaunchKernel", code)?;
-        writing.done().and(marked)?;
+        writing.finish().and(marked)?;
         // The table's copy is already on the queue, so the table is kept until the copy and the
         // kernel after it are done.
         seen.iter().try_for_each(|memory| memory.used_on(queue))
@@ -257,7 +257,7 @@ impl Context {
     ) -> Result<(), CudaError> {
         let bytes = table.bytes().len();
         let staged = table_memory.stage(table.bytes());
-        let from = staged.unwrap_or_else(|| table.shared());
+        let from = staged.unwrap_or_else(|| table.to_arc());
         let transfer = self.put(queue, from, bytes, table_memory, 0)?;
         // Waiting for the copy would mean waiting for the whole queue.
         table_memory.keep(transfer.within());

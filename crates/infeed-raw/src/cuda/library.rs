@@ -28,7 +28,7 @@ impl Library {
 
     /// Finds a library that the process has already loaded, by its name.
     #[cfg(unix)]
-    pub(super) fn loaded(name: &CStr) -> Option<Library> {
+    pub(super) fn find_loaded(name: &CStr) -> Option<Library> {
         let flags = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NOLOAD;
         // SAFETY: the name is NUL-terminated; with this flag nothing is loaded.
         let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
@@ -51,7 +51,7 @@ impl Library {
         Err("infeed uses CUDA on Linux only".to_owned())
     }
 
-    pub(super) fn loaded(_name: &CStr) -> Option<Library> {
+    pub(super) fn find_loaded(_name: &CStr) -> Option<Library> {
         None
     }
 
@@ -101,7 +101,7 @@ macro_rules! table {
         impl $table {
             /// The table of the fake library that is linked into tests.
             #[cfg(test)]
-            pub(super) fn linked() -> $table {
+            pub(super) fn fake_table() -> $table {
                 unsafe extern "C" {
                     $(#[link_name = $symbol]
                       fn $name($(_: $argument),*) -> std::ffi::c_uint;)*

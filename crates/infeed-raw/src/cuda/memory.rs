@@ -58,7 +58,7 @@ impl MemoryWriteGuard<'_> {
     }
 
     /// Records the end of the commands that were put on the queue under this guard.
-    pub(super) fn done(mut self) -> Result<(), CudaError> {
+    pub(super) fn finish(mut self) -> Result<(), CudaError> {
         if !self.table.holds_table {
             return Ok(());
         }
@@ -124,7 +124,7 @@ impl GpuMemory {
     /// [keeps](GpuMemory::keep); None if the driver cannot pin more. Waits for the copy that was kept
     /// before, which is normally long done.
     pub(super) fn stage(&self, bytes: &[u8]) -> Option<HostSource> {
-        let mut kept = self.kept();
+        let mut kept = self.lock_kept();
         drop(kept.table.take());
         let has_room = match &kept.staging {
             Staging::NotAllocated => false,
@@ -153,7 +153,7 @@ impl GpuMemory {
     /// Keeps a copy into this memory until the next one. By then the copy is normally done, so
     /// nothing waits for it.
     pub(super) fn keep(&self, reading: PendingRead) {
-        self.kept().table = Some(reading);
+        self.lock_kept().table = Some(reading);
     }
 
     /// Wraps another owner's memory, which this type does not free. Waits for all commands that use
@@ -183,7 +183,7 @@ impl GpuMemory {
     /// Whether no command on a queue uses the memory any more, as far as this is known without a
     /// wait.
     pub fn is_idle(&self) -> bool {
-        let kept = self.kept();
+        let kept = self.lock_kept();
         kept.table.is_none()
             && kept
                 .used
@@ -199,7 +199,7 @@ impl GpuMemory {
         }
         let event = self.context.event(false)?;
         event.record(queue)?;
-        let mut kept = self.kept();
+        let mut kept = self.lock_kept();
         kept.used.retain(|used| !matches!(used.is_done(), Ok(true)));
         kept.used.push(event);
         Ok(())
@@ -234,7 +234,7 @@ impl GpuMemory {
             // Earlier writes by other commands must be done first. Needed once for each memory.
             let bound = self.context.bind()?;
             self.context.finish_own(&bound);
-            for used in &self.kept().used {
+            for used in &self.lock_kept().used {
                 used.synchronize()?;
             }
         }
@@ -246,7 +246,7 @@ impl GpuMemory {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn kept(&self) -> MutexGuard<'_, FreeAfter> {
+    fn lock_kept(&self) -> MutexGuard<'_, FreeAfter> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -289,7 +289,7 @@ impl Context {
             let (free, total) = self.memory_info().unwrap_or_default();
             return Err(CudaError::OutOfMemory {
                 gpu: self.gpu().name.clone(),
-                asked: len,
+                requested: len,
                 free,
                 total,
             });
@@ -308,7 +308,7 @@ impl Context {
 
 impl Drop for GpuMemory {
     fn drop(&mut self) {
-        let kept = std::mem::take(&mut *self.kept());
+        let kept = std::mem::take(&mut *self.lock_kept());
         // Waits for a copy into this memory that is in flight.
         drop(kept.table);
         drop(kept.staging);

@@ -35,7 +35,7 @@ mod launch;
 mod library;
 mod memory;
 pub mod nvjpeg;
-mod pinned;
+mod pinned_memory;
 mod pinning;
 mod pool;
 mod queue;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::context::Context;
 use super::error::CudaError;
-use super::pinned::PinnedPages;
+use super::pinned_memory::PinnedPages;
 use crate::host::{HostBytes, MemoryGuard};
 use crate::slab::Slab;
 

@@ -135,18 +135,18 @@ impl Queue {
 mod tests {
     use super::*;
 
-    fn parsed(stream: Option<i64>) -> Result<Consumer, StreamError> {
+    fn parse(stream: Option<i64>) -> Result<Consumer, StreamError> {
         // SAFETY: no command is put on these queues.
         unsafe { Queue::from_dlpack(stream) }
     }
 
     #[test]
     fn the_stream_argument_follows_the_protocol() {
-        assert_eq!(parsed(None), Ok(Consumer::Queue(Queue::LEGACY)));
-        assert_eq!(parsed(Some(1)), Ok(Consumer::Queue(Queue::LEGACY)));
-        assert_eq!(parsed(Some(2)), Ok(Consumer::Queue(Queue::PER_THREAD)));
-        assert_eq!(parsed(Some(-1)), Ok(Consumer::NoSync));
-        let Ok(Consumer::Queue(queue)) = parsed(Some(0x5581_2340)) else {
+        assert_eq!(parse(None), Ok(Consumer::Queue(Queue::LEGACY)));
+        assert_eq!(parse(Some(1)), Ok(Consumer::Queue(Queue::LEGACY)));
+        assert_eq!(parse(Some(2)), Ok(Consumer::Queue(Queue::PER_THREAD)));
+        assert_eq!(parse(Some(-1)), Ok(Consumer::NoSync));
+        let Ok(Consumer::Queue(queue)) = parse(Some(0x5581_2340)) else {
             panic!("a handle is a queue");
         };
         assert_eq!(queue.handle_in(7), Some(0x5581_2340));
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn an_invalid_stream_is_an_error_that_names_a_valid_one() {
         for stream in [0, -2, i64::MIN] {
-            let error = parsed(Some(stream)).unwrap_err();
+            let error = parse(Some(stream)).unwrap_err();
 
             assert_eq!(error, StreamError(stream));
             assert!(error.to_string().contains("pass None or 1"));

@@ -22,7 +22,7 @@ impl PendingRead {
     }
 
     /// The event after the copy.
-    pub(super) fn done(&self) -> &Event {
+    pub(super) fn done_event(&self) -> &Event {
         &self.done
     }
 

@@ -77,7 +77,7 @@ impl Context {
     /// # Errors
     ///
     /// The driver's error.
-    pub fn freed(self: &Arc<Context>) -> Result<Option<Event>, CudaError> {
+    pub fn free_event(self: &Arc<Context>) -> Result<Option<Event>, CudaError> {
         let Some(frees) = self.frees() else {
             return Ok(None);
         };

@@ -10,7 +10,7 @@ use super::driver::Driver;
 use super::{Context, Queue};
 
 /// The functions of the fake driver.
-pub(super) static FAKE: LazyLock<Driver> = LazyLock::new(Driver::linked);
+pub(super) static FAKE: LazyLock<Driver> = LazyLock::new(Driver::fake_table);
 
 unsafe extern "C" {
     fn cuStreamBeginCapture_v2(stream: usize, mode: c_uint) -> c_uint;

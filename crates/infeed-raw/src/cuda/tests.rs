@@ -220,7 +220,7 @@ fn opening_runs_every_kernel_once() {
 }
 
 #[test]
-fn bytes_reach_the_gpu_and_come_back() {
+fn bytes_are_copied_to_the_gpu_and_back() {
     let context = open();
     let queue = context.stream().unwrap();
     let (from, to) = (memory(&context, 6), memory(&context, 6));

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 #[cfg(all(unix, not(miri)))]
-use super::{Allocation, HUGE_PAGE, mapped};
+use super::{Allocation, HUGE_PAGE, map_pages};
 use super::{HostBytes, MemoryGuard, OutOfMemory};
 
 impl HostBytes {
@@ -66,13 +66,13 @@ impl HostBytes {
         #[cfg(all(unix, not(miri)))]
         {
             if let Allocation::Allocator(_) = self.home {
-                let mut moved = mapped(self.len)?;
+                let mut moved = map_pages(self.len)?;
                 moved.copy_from_slice(self);
                 moved.held = self.held.take();
                 *self = moved;
             }
             if let Allocation::Mapping { .. } = self.home {
-                // `mapped` left more than a page after the bytes: it maps one huge page more than
+                // `map_pages` left more than a page after the bytes: it maps one huge page more than
                 // necessary, and the bytes start at most at its last page.
                 let len = self.len.next_multiple_of(page_bytes());
                 return Ok(Some((self.start, len)));

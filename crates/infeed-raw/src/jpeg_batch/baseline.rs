@@ -147,7 +147,7 @@ impl<'a> MarkerReader<'a> {
                 0xEE => self.adobe()?,
                 0xDA => return self.scan(),
                 0xE0..=0xEF | 0xFE => _ = self.segment()?,
-                _ => return Err(rejected(marker)),
+                _ => return Err(marker_error(marker)),
             }
         }
     }
@@ -351,7 +351,7 @@ impl<'a> MarkerReader<'a> {
             }
         }
         let start = self.at;
-        let end = self.entropy_coded(&frame)?;
+        let end = self.read_scan(&frame)?;
         // A block has at least two codes of at least one bit.
         if (end - start) as u64 * 8 < frame.mcus() * frame.blocks() * 2 {
             return Err(Damaged("has too few bytes for its pixels"));
@@ -365,7 +365,7 @@ impl<'a> MarkerReader<'a> {
     }
 
     /// Reads the scan. Returns the position of the marker after it.
-    fn entropy_coded(&mut self, frame: &FrameHeader) -> Result<usize, NotBaseline> {
+    fn read_scan(&mut self, frame: &FrameHeader) -> Result<usize, NotBaseline> {
         let restarts = match self.interval {
             0 => 0,
             interval => (frame.mcus() - 1) / u64::from(interval),
@@ -396,7 +396,7 @@ impl<'a> MarkerReader<'a> {
 }
 
 /// Returns the error for a marker that baseline files do not have.
-fn rejected(marker: u8) -> NotBaseline {
+fn marker_error(marker: u8) -> NotBaseline {
     match marker {
         0xC1 => Other("is extended sequential"),
         0xC2 => Other("is progressive"),

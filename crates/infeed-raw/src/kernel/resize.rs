@@ -199,7 +199,7 @@ impl ResizeTable {
             _ => Err(KernelError::Side { row, length }),
         };
         let mut bytes = vec![0; views.len() * ENTRY];
-        let mut met: HashMap<(u32, u32), AxisEntry> = HashMap::new();
+        let mut seen: HashMap<(u32, u32), AxisEntry> = HashMap::new();
         for (row, view) in views.iter().enumerate() {
             view.check_flags(row)?;
             let mut entry = Vec::with_capacity(ENTRY);
@@ -208,7 +208,7 @@ impl ResizeTable {
             entry.extend(view.flags.to_ne_bytes());
             for (from, to) in [(view.width, width), (view.height, height)] {
                 let (from, to) = (side(row, from as usize)?, side(row, to)?);
-                let axis_entry = match met.get(&(from, to)) {
+                let axis_entry = match seen.get(&(from, to)) {
                     Some(axis_entry) => *axis_entry,
                     None => {
                         let axis = weights.axis(from, to);
@@ -221,7 +221,7 @@ impl ResizeTable {
                             precision: u32::from(axis.precision),
                             from,
                         };
-                        met.insert((from, to), axis_entry);
+                        seen.insert((from, to), axis_entry);
                         axis_entry
                     }
                 };

@@ -27,7 +27,7 @@ impl<'a> Table<'a> {
     }
 
     /// Returns the same bytes, shared, so that they can be kept while they are copied.
-    pub fn shared(&self) -> Arc<Vec<u8>> {
+    pub fn to_arc(&self) -> Arc<Vec<u8>> {
         match self {
             Table::Views(views) => Arc::new(RowView::bytes(views).to_vec()),
             Table::Resize(table) => Arc::clone(table.bytes()),

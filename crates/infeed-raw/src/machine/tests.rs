@@ -41,7 +41,7 @@ fn a_cgroup_has_its_limit_less_used_memory_without_pages_of_files() {
 }
 
 #[test]
-fn different_cores_come_before_second_hardware_threads() {
+fn different_cores_precede_second_hardware_threads() {
     // Threads 0 and 4 share a core, as do 1 and 5.
     assert_eq!(spread(&[0, 1, 4, 5], |core| core % 4), [0, 1, 4, 5]);
     assert_eq!(spread(&[0, 1, 2, 3], |core| core / 2), [0, 2, 1, 3]);

@@ -160,7 +160,7 @@ fn expand_portable(
                 block[to] = if code >= LONG {
                     long_value(code, symbols.long, &mut cursor.long)
                 } else {
-                    signed(code, i16::from(code >> 1))
+                    apply_sign(code, i16::from(code >> 1))
                 };
             }
         }
@@ -168,7 +168,7 @@ fn expand_portable(
 }
 
 #[inline(always)]
-fn signed(code: u8, magnitude: i16) -> i16 {
+fn apply_sign(code: u8, magnitude: i16) -> i16 {
     let sign = -i16::from(code & 1);
     (magnitude ^ sign) - sign
 }
@@ -183,7 +183,7 @@ fn long_value(code: u8, long: &[u8], at: &mut usize) -> i16 {
         return i16::from_le_bytes([byte(), byte()]);
     }
     let range = i16::from((code - LONG) >> 1);
-    signed(
+    apply_sign(
         code,
         i16::from(LONG >> 1) + (range << 8) + i16::from(byte()),
     )

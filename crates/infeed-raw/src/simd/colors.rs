@@ -135,7 +135,7 @@ fn saturate(planes: &mut ColorPlanes, [own, other]: [f32; 2]) {
     let grays = plane_lumas(planes);
     for plane in planes {
         for (v, gray) in plane.iter_mut().zip(grays) {
-            *v = truncated(f32::from(*v) * own + gray as f32 * other);
+            *v = truncate(f32::from(*v) * own + gray as f32 * other);
         }
     }
 }
@@ -148,7 +148,7 @@ fn sum_linearly(planes: &mut ColorPlanes, rows: [[f32; 4]; 3]) {
         let add = add + 0.5;
         for (((v, r), g), b) in plane.iter_mut().zip(r).zip(g).zip(b) {
             let sum = f32::from(r) * of_r + f32::from(g) * of_g + f32::from(b) * of_b;
-            *v = truncated(sum + add);
+            *v = truncate(sum + add);
         }
     }
 }
@@ -176,14 +176,14 @@ fn plane_lumas([r, g, b]: &ColorPlanes) -> [i32; BLOCK] {
 
 #[inline(always)]
 fn luma([r, g, b]: [u8; 3]) -> i32 {
-    i32::from(truncated(
+    i32::from(truncate(
         f32::from(r) * 0.2989 + f32::from(g) * 0.587 + f32::from(b) * 0.114,
     ))
 }
 
 /// Clips to 0 to 255 and truncates, as a cast does, which is not vectorised.
 #[inline(always)]
-fn truncated(value: f32) -> u8 {
+fn truncate(value: f32) -> u8 {
     let value = if value > 0.0 { value } else { 0.0 };
     let value = if value < 255.0 { value } else { 255.0 };
     // SAFETY: the number is between 0 and 255.
@@ -241,7 +241,7 @@ fn sum_channels(pixels: &[u8]) -> [u64; 3] {
 #[inline(always)]
 fn scale_all(scale: f32, bias: f32, samples: &mut [u8]) {
     for v in samples {
-        *v = truncated(f32::from(*v) * scale + bias);
+        *v = truncate(f32::from(*v) * scale + bias);
     }
 }
 
@@ -263,7 +263,7 @@ fn sharpen(rows: [&[u8]; 3], channels: usize, other: f32, out: &mut [u8]) {
         // Thirteenths are never halfway between two integers.
         let mean = f32::from((2 * sum + 13) / 26);
         let value = f32::from(centre);
-        out[at] = truncated(value + (mean - value) * other);
+        out[at] = truncate(value + (mean - value) * other);
     }
 }
 
@@ -308,7 +308,7 @@ fn turn_hues(planes: &mut ColorPlanes, turn: f32) {
     let (mut q, mut t) = ([0; BLOCK], [0; BLOCK]);
     let mut sectors = [0; BLOCK];
     // torchvision's factor from [0, 1] to uint8: every level gets an equal part of the range.
-    let level = |c: f32| truncated(c * (256.0 - 1e-3));
+    let level = |c: f32| truncate(c * (256.0 - 1e-3));
     for at in 0..BLOCK {
         let value = f32::from(most[at]) / 255.0;
         let low = f32::from(behind[at].min(before[at])) / 255.0;
@@ -325,7 +325,7 @@ fn turn_hues(planes: &mut ColorPlanes, turn: f32) {
         let sixths = (far + f32::from(middle[at])) - near;
         let hue = wrap(sixths * (1.0 / 6.0) + 1.0);
         let sixths = wrap(hue + turn) * 6.0;
-        let sector = truncated(sixths);
+        let sector = truncate(sixths);
         let saturation = range / value;
         let within = saturation * (sixths - f32::from(sector));
         let rest = 1.0 - saturation;
@@ -369,7 +369,7 @@ mod tests {
     use super::*;
 
     /// Turns the hue of a pixel as torchvision does.
-    fn turned(pixel: [u8; 3], turn: f32) -> [u8; 3] {
+    fn turn_hue(pixel: [u8; 3], turn: f32) -> [u8; 3] {
         let [r, g, b] = pixel.map(|v| f32::from(v) / 255.0);
         let value = r.max(g).max(b);
         let range = value - r.min(g).min(b);
@@ -428,7 +428,7 @@ mod tests {
             (f32::from(r) * 0.2989 + f32::from(g) * 0.587 + f32::from(b) * 0.114).floor()
         };
         let turns = [-0.5, -0.31, -0.1, 0.0, 0.017, 0.2, 0.4999].map(|turn: f32| {
-            let expected = by_pixel(&|pixel| turned(pixel, turn));
+            let expected = by_pixel(&|pixel| turn_hue(pixel, turn));
             (ColorChange::Hue(turn), expected)
         });
         let saturated =

@@ -162,12 +162,12 @@ fn run<I: Isa>(isa: I, job: ConvertJob<'_>) {
 fn image<I: Isa, E: Element, const FLIP_X: bool>(isa: I, job: ConvertJob<'_>) {
     match (job.how.layout, job.source.channels) {
         // For one channel, both layouts are the same.
-        (_, 1) => interleaved::<I, E, FLIP_X, 1>(isa, job),
-        (Layout::Hwc, 2) => interleaved::<I, E, FLIP_X, 2>(isa, job),
-        (Layout::Hwc, 3) => interleaved::<I, E, FLIP_X, 3>(isa, job),
-        (Layout::Hwc, 4) => interleaved::<I, E, FLIP_X, 4>(isa, job),
+        (_, 1) => convert_interleaved::<I, E, FLIP_X, 1>(isa, job),
+        (Layout::Hwc, 2) => convert_interleaved::<I, E, FLIP_X, 2>(isa, job),
+        (Layout::Hwc, 3) => convert_interleaved::<I, E, FLIP_X, 3>(isa, job),
+        (Layout::Hwc, 4) => convert_interleaved::<I, E, FLIP_X, 4>(isa, job),
         (Layout::Chw, 3) => planar_from_three::<I, E, FLIP_X>(isa, job),
-        _ => gathered::<I, E>(isa, job),
+        _ => convert_any::<I, E>(isa, job),
     }
 }
 
@@ -200,7 +200,7 @@ fn block_at(n: usize, width: usize, flip_x: bool) -> (usize, usize) {
 
 /// Copies a line shorter than a block into a block, on the side that is written first.
 #[inline(always)]
-fn padded(line: &[u8], block: &mut [u8], flip_x: bool) {
+fn copy_padded(line: &[u8], block: &mut [u8], flip_x: bool) {
     let free = block.len() - line.len();
     let at = if flip_x { free } else { 0 };
     block[at..][..line.len()].copy_from_slice(line);
@@ -208,7 +208,7 @@ fn padded(line: &[u8], block: &mut [u8], flip_x: bool) {
 
 /// HWC to HWC for `C` channels, at most 4.
 #[inline(always)]
-fn interleaved<I: Isa, E: Element, const FLIP_X: bool, const C: usize>(
+fn convert_interleaved<I: Isa, E: Element, const FLIP_X: bool, const C: usize>(
     isa: I,
     job: ConvertJob<'_>,
 ) {
@@ -226,7 +226,7 @@ fn interleaved<I: Isa, E: Element, const FLIP_X: bool, const C: usize>(
         let to = &mut out[y * line_bytes..][..line_bytes];
         if width < BLOCK {
             let (mut block, mut spare) = ([0; BLOCK * 4], [0; BLOCK * 4 * 4]);
-            padded(line, &mut block[..BLOCK * C], FLIP_X);
+            copy_padded(line, &mut block[..BLOCK * C], FLIP_X);
             let block = &block[..BLOCK * C];
             interleaved_block::<I, E, FLIP_X, C>(isa, block, &scale, &bias, &mut spare);
             to.copy_from_slice(&spare[..line_bytes]);
@@ -320,7 +320,7 @@ fn planar_from_three<I: Isa, E: Element, const FLIP_X: bool>(isa: I, job: Conver
         let to = [&mut first[at..], &mut second[at..], &mut third[at..]];
         if width < BLOCK {
             let (mut block, mut spare) = ([0; BLOCK * 3], [0; BLOCK * 4]);
-            padded(line, &mut block, FLIP_X);
+            copy_padded(line, &mut block, FLIP_X);
             let vectors = isa.permute(&block, order);
             for c in 0..3 {
                 E::put(isa, vectors[c], &scale[c], &bias[c], &mut spare);
@@ -352,7 +352,7 @@ fn planar_from_three<I: Isa, E: Element, const FLIP_X: bool>(isa: I, job: Conver
 
 /// Handles all other cases: any number of channels, byte by byte.
 #[inline(always)]
-fn gathered<I: Isa, E: Element>(isa: I, job: ConvertJob<'_>) {
+fn convert_any<I: Isa, E: Element>(isa: I, job: ConvertJob<'_>) {
     let ConvertJob { source, how, out } = job;
     let (width, channels) = (source.width, source.channels);
     for c in 0..channels {

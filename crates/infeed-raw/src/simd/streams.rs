@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn symbols_come_from_the_streams_in_turn_and_zeros_follow_their_end() {
+    fn symbols_are_read_from_the_streams_in_turn_and_zeros_follow_their_end() {
         // One code of one bit, and two of two bits.
         let mut table = [0; 1 << MAX_BITS];
         for (i, entry) in table.iter_mut().enumerate() {

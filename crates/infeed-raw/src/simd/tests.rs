@@ -327,7 +327,7 @@ fn data_that_ends_before_the_last_row_panics() {
 }
 
 /// The colour transforms in the other direction, by their definition.
-fn transformed(colors: PlaneColors, pixel: &[u8]) -> Vec<u8> {
+fn transform_colors(colors: PlaneColors, pixel: &[u8]) -> Vec<u8> {
     let mut planes = pixel.to_vec();
     let half = |value: u8| (i16::from(value as i8).div_euclid(2)) as u8;
     if let [r, g, b, ..] = *pixel {
@@ -361,7 +361,7 @@ fn every_level_merges_planes_to_the_pixels_that_were_split() {
                 }
                 let mut planes = vec![Vec::new(); channels];
                 for pixel in pixels.chunks_exact(channels) {
-                    for (plane, sample) in planes.iter_mut().zip(transformed(colors, pixel)) {
+                    for (plane, sample) in planes.iter_mut().zip(transform_colors(colors, pixel)) {
                         plane.push(sample);
                     }
                 }

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::annotations::AnnotationRoom;
 use crate::json;
-use crate::labelled::without_mark;
+use crate::labelled_images::without_mark;
 use crate::paths::Paths;
 use infeed_core::error::Error;
 use infeed_core::printable::excerpt;
@@ -79,8 +79,8 @@ impl ListError {
 
 impl ImageEntry<'_> {
     /// Returns id and name of a valid entry.
-    fn checked(&self, at: usize) -> Result<(i64, String), String> {
-        let file_name = self.file_name.and_then(json::parsed::<String>);
+    fn check(&self, at: usize) -> Result<(i64, String), String> {
+        let file_name = self.file_name.and_then(json::parse::<String>);
         let Some(file_name) = file_name else {
             return Err(format!(
                 "image {} of the list has no file_name that is a text; add it",
@@ -88,7 +88,7 @@ impl ImageEntry<'_> {
             ));
         };
         let subject = || format!("image {}", excerpt(&file_name));
-        Ok((required(self.id, "id", subject)?, file_name))
+        Ok((parse_id(self.id, "id", subject)?, file_name))
     }
 
     /// Returns the stated size, 0x0 if there is none.
@@ -98,7 +98,7 @@ impl ImageEntry<'_> {
 }
 
 /// Returns an id, or the problem of `subject` with it.
-pub(crate) fn required(
+pub(crate) fn parse_id(
     value: Option<&RawValue>,
     key: &str,
     subject: impl Fn() -> String,
@@ -111,7 +111,7 @@ pub(crate) fn required(
             "{} has the {key} {}, and ids must be integers; number the images, categories and \
              annotations",
             subject(),
-            json::shown(value)
+            json::show_value(value)
         )
     })
 }
@@ -129,7 +129,7 @@ pub(crate) fn list(
         return Err(ListError::Problem(problem.to_owned()));
     };
     let checked = |image: ImageEntry<'_>, at| {
-        let (id, name) = image.checked(at)?;
+        let (id, name) = image.check(at)?;
         Ok((id, name, image.size()))
     };
     let found = json::list(images, room, expected, checked);
@@ -153,7 +153,7 @@ pub(crate) fn list(
         names.push(name);
         sizes.push(size);
     }
-    let mut paths = Paths::named(root, &names, follow_links).map_err(ListError::Other)?;
+    let mut paths = Paths::of_names(root, &names, follow_links).map_err(ListError::Other)?;
     paths.shrink();
     Ok(ListedImages { paths, ids, sizes })
 }
@@ -167,10 +167,10 @@ pub(crate) fn categories(
     expected: &str,
 ) -> Result<(BTreeMap<i64, i64>, Option<Vec<String>>), String> {
     let checked = |category: Category<'_>, _| {
-        let name = category.name.and_then(json::parsed::<String>);
+        let name = category.name.and_then(json::parse::<String>);
         let name = name.unwrap_or_default();
         let subject = || format!("the category {}", excerpt(&name));
-        Ok((required(category.id, "id", subject)?, name))
+        Ok((parse_id(category.id, "id", subject)?, name))
     };
     let mut found = match categories {
         Some(categories) => json::list(categories, room, expected, checked)?,
@@ -200,7 +200,7 @@ pub(crate) fn categories(
 /// Returns left, top, width and height of a box, if they are valid. Its sides, and right and bottom
 /// ends, are numbers of float32.
 pub(crate) fn valid_box(value: &RawValue) -> Option<[f64; 4]> {
-    let bbox: [f64; 4] = json::parsed(value)?;
+    let bbox: [f64; 4] = json::parse(value)?;
     let [left, top, width, height] = bbox;
     let ends = [left + width, top + height];
     let is_finite = bbox.iter().chain(&ends).all(|x| (*x as f32).is_finite());

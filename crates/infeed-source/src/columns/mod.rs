@@ -71,18 +71,18 @@ fn number_field(
     );
     let is_label = dims.is_empty() && (has_classes || wanted.name == "label");
     let wide = match wanted.dtype {
-        Some(asked) => asked == DType::Int64,
+        Some(requested) => requested == DType::Int64,
         None => is_label && wanted.kind.is_none_or(|kind| kind == FieldChoice::Tensor),
     };
     if wide && whole && dtype != DType::Int64 && dims.is_empty() {
         return Ok((scalar(DType::Int64), Some(dtype)));
     }
-    if let Some(asked) = wanted.dtype.filter(|&asked| asked != dtype) {
+    if let Some(requested) = wanted.dtype.filter(|&requested| requested != dtype) {
         let problem = "only integer scalars can be converted, and only to int64";
         return Err(format!(
             "it holds {}, not {}; {problem}",
             dtype.name(),
-            asked.name()
+            requested.name()
         ));
     }
     let shape = match wanted.shape.is_empty() {
@@ -103,7 +103,7 @@ fn number_field(
 }
 
 /// Converts a little-endian integer to int64.
-pub fn widened(from: DType, bytes: &[u8]) -> Option<Bytes> {
+pub fn widen(from: DType, bytes: &[u8]) -> Option<Bytes> {
     let wide = integer(from, bytes)?;
     Some(Bytes::copy_from_slice(&wide.to_le_bytes()))
 }

@@ -20,7 +20,7 @@ use crate::left_out::LeftOut;
 use crate::shards::column::{ColumnEncoding, kind_of, value};
 use crate::shards::index::{IndexedShard, PACKED_BYTES, PACKED_RECORDS, ShardIndex, invalid};
 use crate::shards::notes::MemberNotes;
-use crate::shards::values::{FieldRequest, KindHint, cause, first_settled, specified_fields};
+use crate::shards::values::{FieldRequest, KindHint, cause, first_good_fields, specified_fields};
 use crate::shards::{ExtraBytes, ShardFormat, Shards};
 use crate::store::links::check_no_link;
 use crate::store::{self, Blob, unreadable};
@@ -138,7 +138,7 @@ pub static FORMAT: FileFormat = FileFormat {
 /// [`Error::Config`] for columns that cannot be read.
 pub fn open(folder: &str, wanted: &[FieldRequest], follow_links: bool) -> Result<Shards, Error> {
     let folder = store::local_path(folder);
-    let path = joined(folder, INDEX);
+    let path = join_path(folder, INDEX);
     let check_links = |name: &str| match follow_links || store::is_url(folder) {
         true => Ok(()),
         false => check_no_link(Path::new(folder), Path::new(name))
@@ -163,7 +163,9 @@ pub fn open(folder: &str, wanted: &[FieldRequest], follow_links: bool) -> Result
         )));
     }
     let mut format = Mds::new(&listing.shards, wanted)?;
-    format.left_out.extend(unlisted(folder, &listing.shards));
+    format
+        .left_out
+        .extend(find_unlisted(folder, &listing.shards));
     let found = listing.shards.iter().map(|stated| found(folder, stated));
     let found: Vec<(String, &MdsFile)> = found.collect::<Result<_, _>>()?;
     let names: Vec<String> = found.iter().map(|(name, _)| name.clone()).collect();
@@ -200,7 +202,7 @@ fn found<'a>(folder: &str, stated: &'a ListedShard) -> Result<(String, &'a MdsFi
                 "source",
                 format!("index.json names the file `{name}`, which is outside its folder"),
             )),
-            false => Ok(joined(folder, name)),
+            false => Ok(join_path(folder, name)),
         }
     };
     let raw = name(&stated.raw_data)?;
@@ -213,7 +215,7 @@ fn found<'a>(folder: &str, stated: &'a ListedShard) -> Result<(String, &'a MdsFi
 }
 
 /// Returns the shards of a local folder that its index does not list.
-fn unlisted(folder: &str, listed: &[ListedShard]) -> Option<LeftOut> {
+fn find_unlisted(folder: &str, listed: &[ListedShard]) -> Option<LeftOut> {
     let files = listed
         .iter()
         .flat_map(|shard| [Some(&shard.raw_data), shard.zip_data.as_ref()]);
@@ -230,7 +232,7 @@ fn unlisted(folder: &str, listed: &[ListedShard]) -> Option<LeftOut> {
     (unlisted.count > 0).then_some(unlisted)
 }
 
-fn joined(folder: &str, name: &str) -> String {
+fn join_path(folder: &str, name: &str) -> String {
     match folder.contains("://") {
         true => format!("{}/{name}", folder.trim_end_matches('/')),
         false => Path::new(folder).join(name).display().to_string(),
@@ -522,7 +524,7 @@ impl ShardFormat for Mds {
         starts(&content[..head], known)
     }
 
-    fn grown(&self) -> ExtraBytes {
+    fn extra_bytes(&self) -> ExtraBytes {
         // Arrays are slices; a decimal number has a digit and a separator.
         let fields = self.fields.iter().zip(&self.from);
         let written = fields
@@ -538,14 +540,14 @@ impl ShardFormat for Mds {
         if self.is_settled() {
             return Ok(());
         }
-        let fields = first_settled(records, |record| {
+        let fields = first_good_fields(records, |record| {
             let values = self.columns(record)?;
             let all = self.wanted.iter().zip(&self.from);
             let fields = all.map(|(wanted, &at)| {
                 let column = &self.columns[at];
                 let kind = match kind_of(&column.name, &column.coding, column.size, &wanted.hint)? {
                     Some(kind) => kind,
-                    None => column.coding.learned(&values[at], &wanted.hint)?,
+                    None => column.coding.infer_kind(&values[at], &wanted.hint)?,
                 };
                 Ok(wanted.field(kind))
             });

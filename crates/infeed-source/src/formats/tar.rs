@@ -17,7 +17,7 @@ use crate::shards::notes::{MemberClass, MemberNote, MemberNotes};
 use crate::shards::npy;
 use crate::shards::tar_scan::{DOTS, FILES, TarScan, has_further_dot, key_and_extension, split};
 use crate::shards::text_index;
-use crate::shards::values::{FieldRequest, KindHint, array, cause, decimal, listed, plain};
+use crate::shards::values::{FieldRequest, KindHint, array, cause, decimal, list_names, plain};
 use crate::shards::{ExtraBytes, ShardFormat, Shards};
 use crate::store::{self, FilePatterns};
 use infeed_core::error::{Cause, Error, IncompleteRecord};
@@ -46,7 +46,7 @@ pub static FORMAT: FileFormat = FileFormat {
     endings: &[".tar", ".tar.gz", ".tgz"],
     numbered: false,
     index_file: None,
-    known_fields: |fields| Ok(known(&field_requests(fields)?)),
+    known_fields: |fields| Ok(requested_fields(&field_requests(fields)?)),
     open: |files, fields| Ok(Arc::new(open(files, &field_requests(fields)?)?)),
 };
 
@@ -62,7 +62,7 @@ pub fn open(shards: FilePatterns<'_>, wanted: &[FieldRequest]) -> Result<Shards,
 
 /// Returns the fields if they are known before any shard is opened; None if the first records
 /// decide.
-fn known(wanted: &[FieldRequest]) -> Option<Vec<Field>> {
+fn requested_fields(wanted: &[FieldRequest]) -> Option<Vec<Field>> {
     Tar::new(wanted)
         .is_settled()
         .then(|| Tar::new(wanted).fields)
@@ -145,7 +145,7 @@ impl Tar {
                 with.1.key,
                 without.0,
                 without.1.key,
-                listed(there.iter().copied()),
+                list_names(there.iter().copied()),
             ));
         }
         Ok(fields)
@@ -205,7 +205,7 @@ impl Tar {
                     "only some shards have `{}`: {with} has it, {without} has {}; declare the fields \
                      to read with fields=",
                     extension.unwrap_or(&from[0]),
-                    listed(others.extensions().into_iter())
+                    list_names(others.extensions().into_iter())
                 ));
             }
         }
@@ -248,7 +248,7 @@ impl Tar {
     }
 
     /// Determines the field of a file whose kind is not fully specified.
-    fn settled(
+    fn settle_field(
         wanted: &FieldRequest,
         from: &[String],
         files: &RecordFiles,
@@ -395,7 +395,7 @@ impl ShardFormat for Tar {
         Some(shard_index)
     }
 
-    fn grown(&self) -> ExtraBytes {
+    fn extra_bytes(&self) -> ExtraBytes {
         // Arrays are slices; a decimal number has a digit and a separator.
         let array = |from: &&Vec<String>| from.iter().all(|extension| extension.ends_with("npy"));
         let fields = self.fields.iter().zip(&self.from);
@@ -424,7 +424,7 @@ impl ShardFormat for Tar {
                     "field `{}`: no file has the extension `{}`; the extensions are {}{rule}",
                     wanted.name,
                     from.join("` or `"),
-                    listed(there.iter().copied()),
+                    list_names(there.iter().copied()),
                 )));
             }
         }
@@ -446,7 +446,7 @@ impl ShardFormat for Tar {
         }
         for (_, files) in &good {
             let all = self.wanted.iter().zip(&self.from);
-            let fields = all.map(|(wanted, from)| Tar::settled(wanted, from, files));
+            let fields = all.map(|(wanted, from)| Tar::settle_field(wanted, from, files));
             match fields.collect() {
                 Ok(fields) => {
                     self.fields = fields;
@@ -478,12 +478,12 @@ impl ShardFormat for Tar {
                     return Err(invalid(format!(
                         "files whose names have a further dot, such as {}, become one record: \
                          {DOTS}, or declare their extensions with fields=",
-                        named(note)
+                        name_members(note)
                     )));
                 }
                 _ => continue,
             };
-            return Err(invalid(format!("{} {problem}", named(note))));
+            return Err(invalid(format!("{} {problem}", name_members(note))));
         }
         Ok(())
     }
@@ -525,7 +525,7 @@ impl RecordFiles {
         Err(format!(
             "it has no `{}`; it has {}{}",
             from.join("` or `"),
-            listed(there.iter().copied()),
+            list_names(there.iter().copied()),
             rule_of_dots(there.iter().copied())
         ))
     }
@@ -672,7 +672,7 @@ fn value(kind: &FieldKind, extension: &str, content: &Bytes) -> Result<Bytes, St
 }
 
 /// Names the first members of a class, and the number of the others.
-fn named(note: &MemberNote) -> String {
+fn name_members(note: &MemberNote) -> String {
     let names = note.names.join("`, `");
     match note.count.saturating_sub(note.names.len() as u64) {
         0 => format!("`{names}`"),

@@ -22,7 +22,7 @@ use crate::shards::index::{
 };
 use crate::shards::notes::MemberNotes;
 use crate::shards::text_index;
-use crate::shards::values::{FieldRequest, KindHint, LISTED, cause, listed, specified_fields};
+use crate::shards::values::{FieldRequest, KindHint, LISTED, cause, list_names, specified_fields};
 use crate::shards::{ExtraBytes, ShardFormat, Shards};
 use crate::store::{self, Blob, FilePatterns};
 use infeed_codec::decode;
@@ -191,7 +191,7 @@ impl ShardFormat for TfRecord {
         }
     }
 
-    fn grown(&self) -> ExtraBytes {
+    fn extra_bytes(&self) -> ExtraBytes {
         // A varint has at least a byte.
         ExtraBytes::of(self.fields.iter(), 1)
     }
@@ -209,7 +209,7 @@ impl ShardFormat for TfRecord {
         let mut seen: BTreeMap<String, SeenFeature> = BTreeMap::new();
         let (mut problem, mut good) = (None, Vec::new());
         for (number, record) in records.iter().enumerate() {
-            match look(number, record, &mut seen) {
+            match add_features(number, record, &mut seen) {
                 Ok(()) => good.push(number),
                 Err(error) => problem = problem.or(Some(error)),
             }
@@ -221,12 +221,12 @@ impl ShardFormat for TfRecord {
             self.guess(&seen, &good).map_err(cause)?;
         }
         let all = self.wanted.iter().zip(&self.from);
-        let fields = all.map(|(wanted, from)| settled(wanted, from, &seen));
+        let fields = all.map(|(wanted, from)| settle_field(wanted, from, &seen));
         self.fields = fields.collect::<Result<_, _>>().map_err(cause)?;
         match self.fields.is_empty() {
             true => Err(cause(format!(
                 "no feature can be a field by itself; name fields of {}",
-                listed(seen.keys().map(String::as_str))
+                list_names(seen.keys().map(String::as_str))
             ))),
             false => Ok(()),
         }
@@ -241,7 +241,7 @@ impl ShardFormat for TfRecord {
     }
 
     fn parse(&self, bytes: Bytes) -> Result<Vec<Bytes>, Cause> {
-        let example = unframed(&bytes).map_err(cause)?;
+        let example = unframe(&bytes).map_err(cause)?;
         // For each field: the feature, and the rank of its name among the field's names.
         let mut found: Vec<Option<(usize, Feature)>> = vec![None; self.from.len()];
         features(&example, &mut |name, feature| {
@@ -368,7 +368,7 @@ impl TfRecord {
 }
 
 /// Determines the field of a feature from the first records.
-fn settled(
+fn settle_field(
     wanted: &FieldRequest,
     from: &[String],
     seen: &BTreeMap<String, SeenFeature>,
@@ -445,7 +445,7 @@ fn settled(
 
 /// Describes a field whose feature the first records lack.
 fn absent(wanted: &FieldRequest, from: &[String], seen: &BTreeMap<String, SeenFeature>) -> String {
-    let there = listed(seen.keys().map(String::as_str));
+    let there = list_names(seen.keys().map(String::as_str));
     let from = from.join("` or `");
     format!(
         "field `{}`: no feature `{from}`; the records have {there}",
@@ -454,12 +454,12 @@ fn absent(wanted: &FieldRequest, from: &[String], seen: &BTreeMap<String, SeenFe
 }
 
 /// Adds the features of a record.
-fn look(
+fn add_features(
     number: usize,
     record: &Bytes,
     seen: &mut BTreeMap<String, SeenFeature>,
 ) -> Result<(), String> {
-    let example = unframed(record)?;
+    let example = unframe(record)?;
     features(&example, &mut |name, feature| {
         let name = String::from_utf8_lossy(name).into_owned();
         if seen.len() >= FEATURES && !seen.contains_key(&name) {
@@ -489,7 +489,7 @@ fn there(example: &Bytes) -> String {
     });
     match names.is_empty() {
         true => "no features".to_owned(),
-        false => listed(names.iter().map(String::as_str)),
+        false => list_names(names.iter().map(String::as_str)),
     }
 }
 
@@ -504,7 +504,7 @@ fn names(wanted: &FieldRequest) -> Vec<String> {
 }
 
 /// Masked checksum of some bytes.
-fn masked(bytes: &[u8]) -> u32 {
+fn masked_crc(bytes: &[u8]) -> u32 {
     crc32_iscsi(bytes)
         .rotate_right(15)
         .wrapping_add(0xA282_EAD8)
@@ -514,11 +514,11 @@ fn masked(bytes: &[u8]) -> u32 {
 fn length(head: &[u8]) -> Option<u64> {
     let (length, rest) = head.split_first_chunk::<8>()?;
     let sum = rest.first_chunk::<4>()?;
-    (masked(length) == u32::from_le_bytes(*sum)).then(|| u64::from_le_bytes(*length))
+    (masked_crc(length) == u32::from_le_bytes(*sum)).then(|| u64::from_le_bytes(*length))
 }
 
 /// Content of a record without its framing, if both checksums match.
-fn unframed(record: &Bytes) -> Result<Bytes, String> {
+fn unframe(record: &Bytes) -> Result<Bytes, String> {
     let length = length(record).ok_or("the checksum of its length differs")?;
     let fits = length.checked_add(HEAD + FOOT) == Some(record.len() as u64);
     if !fits {
@@ -526,7 +526,7 @@ fn unframed(record: &Bytes) -> Result<Bytes, String> {
     }
     let end = record.len() - FOOT as usize;
     let bytes = record.slice(HEAD as usize..end);
-    match masked(&bytes).to_le_bytes()[..] == record[end..] {
+    match masked_crc(&bytes).to_le_bytes()[..] == record[end..] {
         true => Ok(bytes),
         false => Err("the checksum of its bytes differs".to_owned()),
     }

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 
 use super::npy::NpyArray;
-use super::values::{KindHint, array, decimal, plain, shown};
+use super::values::{KindHint, array, decimal, describe_kind, plain};
 use crate::columns::names_encoded_masks;
 use infeed_core::sample::{DType, Depth, FieldKind, Pixels, Size};
 
@@ -71,7 +71,7 @@ impl ColumnEncoding {
     }
 
     /// Determines the kind of an array or pixels from the first value.
-    pub(crate) fn learned(&self, bytes: &Bytes, hint: &KindHint) -> Result<FieldKind, String> {
+    pub(crate) fn infer_kind(&self, bytes: &Bytes, hint: &KindHint) -> Result<FieldKind, String> {
         let array = self.array(bytes)?;
         if *self == ColumnEncoding::Pixels {
             let [height, width, channels @ 1..=4] = array.shape[..] else {
@@ -147,7 +147,7 @@ impl ColumnEncoding {
             } => {
                 let dtype = match hint {
                     Some(dtype) => *dtype,
-                    None => numbered(take(1)?[0]).ok_or("an array of an unknown type")?,
+                    None => dtype_of_number(take(1)?[0]).ok_or("an array of an unknown type")?,
                 };
                 let shape = match hint_shape {
                     Some(shape) => shape.clone(),
@@ -258,8 +258,8 @@ pub(crate) fn kind_of(
                 true => Ok(Some(kind.clone())),
                 false => Err(format!(
                     "column `{name}` is {}, not {}",
-                    shown(own),
-                    shown(kind)
+                    describe_kind(own),
+                    describe_kind(kind)
                 )),
             }
         }
@@ -357,7 +357,7 @@ fn dtype(name: &str) -> Option<DType> {
 }
 
 /// Element type for a type number before an array.
-fn numbered(number: u8) -> Option<DType> {
+fn dtype_of_number(number: u8) -> Option<DType> {
     Some(match number {
         8 => DType::UInt8,
         9 => DType::Int8,

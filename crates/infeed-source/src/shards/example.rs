@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 
-use super::values::{Numbers, plain, shown};
+use super::values::{Numbers, describe_kind, plain};
 use infeed_core::sample::{DType, FieldKind};
 
 /// Type of the values of a feature.
@@ -226,7 +226,13 @@ impl Feature {
             (ListKind::Nothing, _) => return Err("it is not set, so it has no value".to_owned()),
             _ => {}
         }
-        let wrong = || format!("it is a list of {}, expected {}", self.of, shown(kind));
+        let wrong = || {
+            format!(
+                "it is a list of {}, expected {}",
+                self.of,
+                describe_kind(kind)
+            )
+        };
         let mut numbers = Numbers::of(kind).ok_or_else(wrong)?;
         let mut list = WireReader::of(self.list.clone());
         let float32 = matches!(

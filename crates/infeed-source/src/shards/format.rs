@@ -72,7 +72,7 @@ pub(crate) trait ShardFormat: Send + Sync + Debug {
     }
 
     /// Memory of parsed values that are not slices of the record.
-    fn grown(&self) -> ExtraBytes {
+    fn extra_bytes(&self) -> ExtraBytes {
         ExtraBytes::default()
     }
 

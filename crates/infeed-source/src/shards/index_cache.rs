@@ -70,12 +70,12 @@ impl IndexCacheFile {
         let (length, rest) = rest.split_first_chunk::<4>()?;
         let (notes, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
         let notes = serde_json::from_slice(notes).ok()?;
-        let (&form, starts) = rest.split_first()?;
+        let (&kind, starts) = rest.split_first()?;
         let (starts, []) = starts.as_chunks::<8>() else {
             return None;
         };
         let starts = starts.iter().map(|bytes| u64::from_le_bytes(*bytes));
-        let index = match form {
+        let index = match kind {
             0 => ShardIndex::Plain(starts.collect()),
             1 => ShardIndex::Packed(starts.collect()),
             _ => return None,
@@ -85,7 +85,7 @@ impl IndexCacheFile {
 
     /// Stores an index. A cache that cannot be written is ignored.
     pub(super) fn save(&self, shard: &IndexedShard) {
-        let (form, starts) = match &shard.index {
+        let (kind, starts) = match &shard.index {
             ShardIndex::Plain(starts) => (0, starts),
             ShardIndex::Packed(starts) => (1, starts),
             ShardIndex::Sealed { .. } => return,
@@ -98,7 +98,7 @@ impl IndexCacheFile {
         file.extend(self.owner.as_bytes());
         file.extend((notes.len() as u32).to_le_bytes());
         file.extend(notes);
-        file.push(form);
+        file.push(kind);
         file.extend(starts.iter().flat_map(|start| start.to_le_bytes()));
         file.extend(crc32_iscsi(&file).to_le_bytes());
         if let Err(error) = self.write(&file) {

@@ -25,7 +25,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Admission, Read, ReadError, Sink, Source, admitted, files_fingerprint, handle_bytes};
+use super::{
+    Admission, Read, ReadError, Sink, Source, admit_read, files_fingerprint, handle_bytes,
+};
 use crate::left_out::LeftOut;
 use crate::store::{self, Blob};
 use infeed_core::error::{Cause, Error};
@@ -192,7 +194,7 @@ impl Shards {
             whole: shards.iter().any(|shard| shard.index.is_packed()),
         };
         Ok(Shards {
-            grown: format.grown(),
+            grown: format.extra_bytes(),
             format,
             shards,
             groups: Arc::new(groups),
@@ -208,7 +210,7 @@ impl Shards {
 
     /// Plans reads of neighbouring spans of a shard. With a `spread`, the records of a read are
     /// also close to each other in the run.
-    fn merged(&self, run: &[u64], spread: usize) -> Vec<Read> {
+    fn merge_reads(&self, run: &[u64], spread: usize) -> Vec<Read> {
         let mut spans: Vec<(usize, u64, u64, usize)> = run
             .iter()
             .enumerate()
@@ -407,13 +409,13 @@ impl Source for Shards {
 
     fn plan(&self, run: &[u64], room_bytes: u64) -> Vec<Read> {
         for spread in [usize::MAX, SPREAD] {
-            let reads = self.merged(run, spread);
+            let reads = self.merge_reads(run, spread);
             if peak_bytes(&reads) <= room_bytes {
                 return reads;
             }
         }
         // Large records: one per read, except in shards that can only be read whole.
-        self.merged(run, 1)
+        self.merge_reads(run, 1)
     }
 
     fn read(
@@ -428,7 +430,7 @@ impl Source for Shards {
         let shard = &self.shards[read.key as usize];
         let span = self.span(read);
         let bytes = self.held_bytes(read);
-        admitted(admit, record, bytes)?;
+        admit_read(admit, record, bytes)?;
         let brought = shard.blob.read(span.clone());
         let content = brought.and_then(|stored| match shard.index.is_packed() {
             true => shard.content(&*self.format, stored),

@@ -60,9 +60,9 @@ pub(super) fn records(shards: &Shards) -> Vec<Result<Vec<Bytes>, String>> {
 pub(super) fn admits_what_values_take(shards: &Shards) {
     let run: Vec<u64> = (0..shards.len()).collect();
     for read in shards.plan(&run, u64::MAX) {
-        let (mut asked, mut own) = (Vec::new(), 0);
+        let (mut requests, mut own) = (Vec::new(), 0);
         let mut admit = |bytes| {
-            asked.push(bytes);
+            requests.push(bytes);
             Ok(())
         };
         let sink = &mut |_, found: source::RecordResult| {
@@ -76,23 +76,23 @@ pub(super) fn admits_what_values_take(shards: &Shards) {
             false => span.end - span.start,
         };
         let held = content + own + shards.handles(&read);
-        assert_eq!(asked.len(), 2, "once before, once after");
-        assert_eq!(read.bytes, Some(asked[0]), "as planned");
-        assert!(asked[0] >= held, "{} for {held}", asked[0]);
-        assert_eq!(asked[1], held);
+        assert_eq!(requests.len(), 2, "once before, once after");
+        assert_eq!(read.bytes, Some(requests[0]), "as planned");
+        assert!(requests[0] >= held, "{} for {held}", requests[0]);
+        assert_eq!(requests[1], held);
     }
 }
 
 /// Opens a shard after a cut at each byte and after a flip of each bit: of all bytes, or of one in
 /// `every`. Each result must be an error that names the shard, or records of which each is either an
 /// error or accepted by `right`.
-pub(super) fn damaged<F: ShardFormat + 'static>(
+pub(super) fn check_damaged_shards<F: ShardFormat + 'static>(
     whole: &[u8],
     format: impl Fn() -> F,
     right: impl Fn(usize, &[Bytes]) -> bool,
     every: usize,
 ) {
-    let look = |bytes: Vec<u8>, how: String| match open(format(), bytes) {
+    let check = |bytes: Vec<u8>, how: String| match open(format(), bytes) {
         Err(error) => assert!(error.to_string().contains("shard"), "{how}: {error}"),
         Ok(shards) => {
             for (number, record) in records(&shards).into_iter().enumerate() {
@@ -104,13 +104,13 @@ pub(super) fn damaged<F: ShardFormat + 'static>(
         }
     };
     for cut in (0..whole.len()).step_by(every) {
-        look(whole[..cut].to_vec(), format!("cut at {cut}"));
+        check(whole[..cut].to_vec(), format!("cut at {cut}"));
     }
     for at in (0..whole.len()).step_by(every) {
         for bit in 0..8 {
             let mut flipped = whole.to_vec();
             flipped[at] ^= 1 << bit;
-            look(flipped, format!("bit {bit} of byte {at}"));
+            check(flipped, format!("bit {bit} of byte {at}"));
         }
     }
 }

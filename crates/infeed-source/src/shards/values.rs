@@ -63,7 +63,7 @@ pub fn specified_fields(wanted: &[FieldRequest]) -> Option<Vec<Field>> {
 pub(crate) const LISTED: usize = 20;
 
 /// Lists names for an error.
-pub(crate) fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+pub(crate) fn list_names<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     let count = names.len();
     let shown: Vec<&str> = names.take(LISTED).collect();
     match count {
@@ -83,7 +83,7 @@ pub(crate) fn cause(problem: impl Into<String>) -> Cause {
 /// # Errors
 ///
 /// The problem of the first record, if none is good.
-pub(crate) fn first_settled(
+pub(crate) fn first_good_fields(
     records: &[Bytes],
     mut settle: impl FnMut(&Bytes) -> Result<Vec<Field>, String>,
 ) -> Result<Vec<Field>, Cause> {
@@ -109,7 +109,7 @@ pub(crate) fn plain(kind: &FieldKind, bytes: Bytes) -> Result<Bytes, String> {
     {
         return Err(format!(
             "{length} bytes, but {} has {expected}",
-            shown(kind)
+            describe_kind(kind)
         ));
     }
     match kind {
@@ -157,13 +157,13 @@ pub(crate) fn array(kind: &FieldKind, array: NpyArray) -> Result<Bytes, String> 
             "an array of {} {:?}, but the field is {}",
             array.dtype.name(),
             array.shape,
-            shown(kind)
+            describe_kind(kind)
         )),
     }
 }
 
 /// Describes a kind for an error.
-pub(crate) fn shown(kind: &FieldKind) -> String {
+pub(crate) fn describe_kind(kind: &FieldKind) -> String {
     match kind {
         FieldKind::Image(Pixels::Encoded) => "an encoded image".to_owned(),
         FieldKind::Mask(Pixels::Encoded) => "an encoded mask".to_owned(),
@@ -224,7 +224,7 @@ impl Numbers<'_> {
                 let count = bytes / self.dtype.bytes();
                 Err(format!(
                     "over {count} numbers, but the field is {}",
-                    shown(self.kind)
+                    describe_kind(self.kind)
                 ))
             }
             _ => Ok(()),
@@ -287,7 +287,7 @@ impl Numbers<'_> {
         match self.kind.record_bytes() {
             Some(expected) if expected != self.bytes.len() => Err(format!(
                 "{count} numbers, but the field is {}",
-                shown(self.kind)
+                describe_kind(self.kind)
             )),
             _ => Ok(Bytes::from(self.bytes)),
         }

@@ -50,7 +50,7 @@ pub(super) fn read_at(
 ) -> io::Result<Bytes> {
     let mut used = 0;
     let mut fill = |memory: &mut [u8]| {
-        let read = positioned(file, memory, offset + used)?;
+        let read = read_at_offset(file, memory, offset + used)?;
         used += read as u64;
         Ok(read)
     };
@@ -64,12 +64,12 @@ pub(super) fn read_at(
 }
 
 #[cfg(unix)]
-fn positioned(file: &fs::File, memory: &mut [u8], offset: u64) -> io::Result<usize> {
+fn read_at_offset(file: &fs::File, memory: &mut [u8], offset: u64) -> io::Result<usize> {
     std::os::unix::fs::FileExt::read_at(file, memory, offset)
 }
 
 #[cfg(windows)]
-fn positioned(file: &fs::File, memory: &mut [u8], offset: u64) -> io::Result<usize> {
+fn read_at_offset(file: &fs::File, memory: &mut [u8], offset: u64) -> io::Result<usize> {
     std::os::windows::fs::FileExt::seek_read(file, memory, offset)
 }
 

@@ -28,7 +28,7 @@ use bytes::Bytes;
 
 use super::buffers::{BufferPool, FillingBuffer};
 use super::is_url;
-use files::{PIECES, RemovablePiece, UNDER_WAY};
+use files::{PARTIAL, PIECES, RemovablePiece};
 use infeed_core::error::Error;
 use infeed_core::own_files::is_inside;
 use infeed_core::units::parse_bytes;
@@ -57,7 +57,7 @@ static MISSES: AtomicU64 = AtomicU64::new(0);
 static DAMAGED: AtomicU64 = AtomicU64::new(0);
 
 /// Folder and limit that the program set; they override the environment.
-static GIVEN: Mutex<Option<(PathBuf, u64)>> = Mutex::new(None);
+static PROGRAM_CACHE: Mutex<Option<(PathBuf, u64)>> = Mutex::new(None);
 
 /// Cache that was opened last.
 static CURRENT: Mutex<Option<Arc<Cache>>> = Mutex::new(None);
@@ -86,7 +86,7 @@ pub fn cache_use() -> CacheCounts {
 /// Caches reads from buckets in a folder, up to `bytes`, for datasets that are opened from now on.
 /// None restores `INFEED_CACHE_DIR` and `INFEED_CACHE_BYTES`.
 pub fn set_cache(folder: Option<&Path>, bytes: u64) {
-    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut given = PROGRAM_CACHE.lock().unwrap_or_else(PoisonError::into_inner);
     *given = folder.map(|folder| (folder.to_owned(), bytes));
 }
 
@@ -117,7 +117,10 @@ impl Cache {
     ///
     /// [`Error::Config`] for an invalid size, or as [`Cache::open`].
     pub fn of_process() -> Result<Option<Arc<Cache>>, Error> {
-        let given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let given = PROGRAM_CACHE
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         let (root, limit) = match given {
             Some(given) => given,
             None => {
@@ -167,7 +170,7 @@ impl Cache {
             created => created.and_then(|()| is_usable(&root.join(PIECES))),
         };
         let is_writable = match is_readable {
-            Ok(()) => is_usable(&root.join(UNDER_WAY)),
+            Ok(()) => is_usable(&root.join(PARTIAL)),
             Err(_) => Ok(()),
         };
         let cache = Cache {
@@ -187,7 +190,7 @@ impl Cache {
 
     /// Bytes of memory that a read of `length` bytes of an object of `of` bytes holds at most,
     /// including whole pieces.
-    pub fn widened(length: u64, of: u64) -> u64 {
+    pub fn max_read_bytes(length: u64, of: u64) -> u64 {
         match of <= PIECE {
             true => of,
             false => (length + 2 * PIECE).min(of + PIECE),
@@ -357,17 +360,17 @@ impl Cache {
         // Random for each piece: processes on several machines or in containers share the folder
         // and may have the same process number.
         let drawn = RandomState::new().build_hasher().finish();
-        let under_way = self.root.join(UNDER_WAY).join(format!("{drawn:016x}"));
+        let partial = self.root.join(PARTIAL).join(format!("{drawn:016x}"));
         let head = name.head(bytes);
         let written = (|| {
-            let mut file = File::create_new(&under_way)?;
+            let mut file = File::create_new(&partial)?;
             file.write_all(&head)?;
             file.write_all(bytes)?;
             drop(file);
-            self.enter(&under_way, &path, size, removable)
+            self.enter(&partial, &path, size, removable)
         })();
         if !matches!(written, Ok(AddedPiece::Added)) {
-            let _ = files::remove(&self.root, &under_way);
+            let _ = files::remove(&self.root, &partial);
         }
         written
     }
@@ -410,7 +413,7 @@ impl Cache {
         removable: Option<&dyn Fn(&RemovablePiece) -> bool>,
     ) -> io::Result<u64> {
         let mut pieces = files::list(&self.root)?.pieces;
-        for file in files::under_way(&self.root)? {
+        for file in files::partial_files(&self.root)? {
             let age = file.metadata().and_then(|data| data.modified());
             let age = age.map(|time| time.elapsed().unwrap_or_default());
             if age.is_ok_and(|age| age > ABANDONED) {
@@ -515,7 +518,7 @@ mod tests {
             read
         }
 
-        fn fetched(&self) -> Vec<(u64, u64)> {
+        fn take_fetches(&self) -> Vec<(u64, u64)> {
             self.fetched.take()
         }
     }
@@ -542,24 +545,24 @@ mod tests {
 
         remote.read(&cache, "one", PIECE + 5..2 * PIECE + 9);
         assert_eq!(
-            remote.fetched(),
+            remote.take_fetches(),
             [(PIECE, 3 * PIECE)],
             "whole pieces, in one request"
         );
         remote.read(&cache, "one", PIECE..3 * PIECE);
-        assert_eq!(remote.fetched(), []);
+        assert_eq!(remote.take_fetches(), []);
         remote.read(&cache, "one", 0..5 * PIECE + 77);
         assert_eq!(
-            remote.fetched(),
+            remote.take_fetches(),
             [(0, 5 * PIECE + 77)],
             "one request, across the cached piece in the middle"
         );
         remote.read(&cache, "one", 5 * PIECE + 70..5 * PIECE + 77);
-        assert_eq!(remote.fetched(), []);
+        assert_eq!(remote.take_fetches(), []);
         // A cache of another process.
         let other = Cache::open(root.path(), 1 << 30).expect("it is there");
         remote.read(&other, "one", 17..4 * PIECE);
-        assert_eq!(remote.fetched(), []);
+        assert_eq!(remote.take_fetches(), []);
     }
 
     #[test]
@@ -571,7 +574,7 @@ mod tests {
         old.read(&cache, "url tag-1 1000", 0..1000);
         new.read(&cache, "url tag-2 1000", 0..1000);
 
-        assert_eq!(new.fetched(), [(0, 1000)]);
+        assert_eq!(new.take_fetches(), [(0, 1000)]);
     }
 
     #[test]
@@ -584,14 +587,14 @@ mod tests {
             panic!("one piece");
         };
         let whole = fs::read(path).expect("reads");
-        remote.fetched();
+        remote.take_fetches();
 
         for at in 0..whole.len() {
             let mut flipped = whole.clone();
             flipped[at] ^= 1 << (at % 8);
             fs::write(path, &flipped).expect("writes");
             remote.read(&cache, "one", 0..1000);
-            assert_eq!(remote.fetched(), [(0, 1000)], "byte {at} flipped");
+            assert_eq!(remote.take_fetches(), [(0, 1000)], "byte {at} flipped");
             // A file without the first bytes of a piece may be of another program.
             let left = if at < MAGIC.len() { &flipped } else { &whole };
             assert_eq!(fs::read(path).expect("reads"), *left, "byte {at} flipped");
@@ -599,7 +602,7 @@ mod tests {
         for end in (0..whole.len()).step_by(7) {
             fs::write(path, &whole[..end]).expect("writes");
             remote.read(&cache, "one", 10..20);
-            assert_eq!(remote.fetched(), [(0, 1000)], "cut at {end}");
+            assert_eq!(remote.take_fetches(), [(0, 1000)], "cut at {end}");
         }
     }
 
@@ -634,16 +637,16 @@ mod tests {
                 10_000 - n * 100,
             );
         }
-        remote.fetched();
+        remote.take_fetches();
         // Uses the first piece, which was the oldest.
         remote.read(&cache, "object 0", 0..10);
         (20..23).for_each(|n| drop(remote.read(&cache, &format!("object {n}"), 0..9_000)));
         assert!(bytes(&cache) <= 100_000, "{}", bytes(&cache));
-        remote.fetched();
+        remote.take_fetches();
         remote.read(&cache, "object 0", 0..9_000);
-        assert_eq!(remote.fetched(), []);
+        assert_eq!(remote.take_fetches(), []);
         remote.read(&cache, "object 1", 0..9_000);
-        assert_eq!(remote.fetched(), [(0, 9_000)], "the second went first");
+        assert_eq!(remote.take_fetches(), [(0, 9_000)], "the second went first");
     }
 
     #[test]
@@ -680,7 +683,7 @@ mod tests {
         remote.read(&cache, "one", 0..1000);
         remote.read(&cache, "one", 0..1000);
 
-        assert_eq!(remote.fetched().len(), 2);
+        assert_eq!(remote.take_fetches().len(), 2);
         assert!(cache.full.load(Ordering::Relaxed));
         fs::remove_file(root.path()).expect("removes");
         fs::create_dir(root.path()).expect("tempdir removes it");

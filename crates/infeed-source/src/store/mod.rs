@@ -42,7 +42,7 @@ pub use object::{
     RequestCounts,
 };
 pub use pattern::MAX_NAMES;
-pub use remote::{Bucket, BucketFolder, below, look, read};
+pub use remote::{Bucket, BucketFolder, below, query_objects, read};
 pub use remote::{configure, entries, objects, requests};
 
 /// Opens the one blob of this name; no character in it is a wildcard.
@@ -109,7 +109,7 @@ pub fn find_in(patterns: FilePatterns<'_>) -> Result<Vec<Arc<dyn Blob>>, Error> 
 /// [`Error::Open`] for the first that does not exist.
 pub fn open_all(names: &[String]) -> Result<Vec<Arc<dyn Blob>>, Error> {
     match names.first() {
-        Some(name) if is_url(name) && !name.starts_with(FILE) => remote::named(names),
+        Some(name) if is_url(name) && !name.starts_with(FILE) => remote::open_urls(names),
         _ => names.iter().map(|name| open(name)).collect(),
     }
 }

@@ -102,7 +102,7 @@ pub fn below(folder: &Path) -> Result<(Arc<AbsentBucket>, String, Vec<ListedObje
 /// # Errors
 ///
 /// Always [`Error::Config`].
-pub fn look(
+pub fn query_objects(
     folder: &Path,
     _keys: &[String],
 ) -> Result<(Arc<AbsentBucket>, String, Vec<ListedObject>), Error> {
@@ -145,7 +145,7 @@ pub(super) fn open(url: &str) -> Result<Arc<dyn Blob>, Error> {
     Err(missing("source", url))
 }
 
-pub(super) fn named(urls: &[String]) -> Result<Vec<Arc<dyn Blob>>, Error> {
+pub(super) fn open_urls(urls: &[String]) -> Result<Vec<Arc<dyn Blob>>, Error> {
     matches(urls)
 }
 
@@ -163,7 +163,7 @@ mod tests {
         let folder = Path::new(URL);
         let errors = [
             ("source", below(folder).map(drop)),
-            ("source", look(folder, &[]).map(drop)),
+            ("source", query_objects(folder, &[]).map(drop)),
             ("source", entries(URL).map(drop)),
             ("source", objects(URL).map(drop)),
             ("out", AbsentFolder::of(folder).map(drop)),

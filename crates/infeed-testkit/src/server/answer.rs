@@ -116,7 +116,7 @@ pub(super) fn answer(state: &BucketState, head: &RequestHead) -> Answer {
         }
         None => object.bytes.clone(),
     };
-    if kind == RequestKind::Look {
+    if kind == RequestKind::Head {
         answer.length = Some(whole);
     } else {
         answer.body.bytes = bytes;
@@ -138,8 +138,8 @@ fn bounds(text: &str) -> Option<(u64, u64)> {
 fn list(state: &BucketState, head: &RequestHead) -> Answer {
     let bucket = format!("{}/", head.path.trim_end_matches('/'));
     let (prefix, after) = (
-        head.asked("prefix").unwrap_or_default(),
-        head.asked("continuation-token").unwrap_or_default(),
+        head.query_value("prefix").unwrap_or_default(),
+        head.query_value("continuation-token").unwrap_or_default(),
     );
     let mut shown = 0;
     let mut last = String::new();
@@ -152,7 +152,7 @@ fn list(state: &BucketState, head: &RequestHead) -> Answer {
             continue;
         };
         let folder = head
-            .asked("delimiter")
+            .query_value("delimiter")
             .and_then(|delimiter| rest.find(delimiter))
             .map(|at| &key[..=prefix.len() + at]);
         let name = folder.unwrap_or(key);
@@ -165,7 +165,7 @@ fn list(state: &BucketState, head: &RequestHead) -> Answer {
         }
         shown += 1;
         last = name.to_owned();
-        let written = escaped(name);
+        let written = escape(name);
         match folder {
             Some(_) => {
                 folders += &format!("<CommonPrefixes><Prefix>{written}</Prefix></CommonPrefixes>");
@@ -183,7 +183,7 @@ fn list(state: &BucketState, head: &RequestHead) -> Answer {
     let next = match is_cut {
         true => format!(
             "<NextContinuationToken>{}</NextContinuationToken>",
-            escaped(&last)
+            escape(&last)
         ),
         false => String::new(),
     };
@@ -194,7 +194,7 @@ fn list(state: &BucketState, head: &RequestHead) -> Answer {
     Answer::xml(RequestKind::List, text)
 }
 
-pub(super) fn escaped(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

@@ -55,12 +55,12 @@ pub(super) struct BucketState {
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct ServerShared {
     pub(super) state: Mutex<BucketState>,
     pub(super) closing: AtomicBool,
 }
 
-impl Shared {
+impl ServerShared {
     pub(super) fn lock(&self) -> MutexGuard<'_, BucketState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -19,7 +19,7 @@ pub(super) struct RequestHead {
 
 impl RequestHead {
     /// Returns the value of a query parameter.
-    pub(super) fn asked(&self, name: &str) -> Option<&str> {
+    pub(super) fn query_value(&self, name: &str) -> Option<&str> {
         let mut found = self.query.iter().filter(|(key, _)| key == name);
         found.next().map(|(_, value)| value.as_str())
     }
@@ -37,11 +37,13 @@ pub(super) fn parse(text: &str) -> Option<RequestHead> {
         Some((path, query)) => (path.to_owned(), query.to_owned()),
         None => (text.split(' ').nth(1)?.to_owned(), String::new()),
     };
-    head.path = decoded(path.trim_start_matches('/'));
+    head.path = percent_decode(path.trim_start_matches('/'));
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        head.query
-            .push((decoded(key), decoded(&value.replace('+', " "))));
+        head.query.push((
+            percent_decode(key),
+            percent_decode(&value.replace('+', " ")),
+        ));
     }
     for line in lines {
         let Some((key, value)) = line.split_once(':') else {
@@ -59,7 +61,7 @@ pub(super) fn parse(text: &str) -> Option<RequestHead> {
 }
 
 /// Decodes percent-encoded bytes.
-pub(crate) fn decoded(text: &str) -> String {
+pub(crate) fn percent_decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&byte, more)) = rest.split_first() {
@@ -80,16 +82,16 @@ pub(crate) fn decoded(text: &str) -> String {
 
 /// Returns the kind of a request.
 pub(super) fn kind(head: &RequestHead) -> RequestKind {
-    let of_parts = head.asked("uploadId").is_some();
+    let of_parts = head.query_value("uploadId").is_some();
     match head.method.as_str() {
-        "HEAD" => RequestKind::Look,
+        "HEAD" => RequestKind::Head,
         "PUT" if of_parts => RequestKind::Part,
         "PUT" => RequestKind::Write,
         "DELETE" => RequestKind::Remove,
-        "POST" if head.asked("delete").is_some() => RequestKind::Remove,
+        "POST" if head.query_value("delete").is_some() => RequestKind::Remove,
         "POST" if of_parts => RequestKind::Complete,
         "POST" => RequestKind::Begin,
-        _ if head.asked("list-type").is_some() => RequestKind::List,
+        _ if head.query_value("list-type").is_some() => RequestKind::List,
         _ => RequestKind::Read,
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::answer::{Answer, Body, answer};
-use super::bucket::Shared;
+use super::bucket::ServerShared;
 use super::head::{RequestHead, kind, parse};
 use super::request::{ReceivedRequest, RequestFault};
 use super::write::write;
@@ -24,7 +24,7 @@ const MAX_HEAD_BYTES: usize = 64 << 10;
 const MAX_BODY_BYTES: u64 = 1 << 30;
 
 /// Accepts connections until the server closes.
-pub(super) fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+pub(super) fn accept(listener: &TcpListener, shared: &Arc<ServerShared>) {
     let mut connections = Vec::new();
     for stream in listener.incoming() {
         if shared.closing() {
@@ -40,7 +40,7 @@ pub(super) fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
+fn serve(mut stream: TcpStream, shared: &ServerShared) -> io::Result<()> {
     stream.set_read_timeout(Some(POLL_INTERVAL))?;
     stream.set_nodelay(true)?;
     let mut pending = Vec::new();
@@ -90,7 +90,7 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
 fn next_head(
     stream: &mut TcpStream,
     pending: &mut Vec<u8>,
-    shared: &Shared,
+    shared: &ServerShared,
 ) -> io::Result<Option<RequestHead>> {
     let mut buffer = [0; 4096];
     loop {
@@ -116,7 +116,7 @@ fn body(
     stream: &mut TcpStream,
     pending: &mut Vec<u8>,
     length: u64,
-    shared: &Shared,
+    shared: &ServerShared,
 ) -> io::Result<Option<Bytes>> {
     if length > MAX_BODY_BYTES {
         return Ok(None);
@@ -153,7 +153,7 @@ fn give(
     answer: Answer,
     fault: Option<RequestFault>,
     head: &RequestHead,
-    shared: &Shared,
+    shared: &ServerShared,
 ) -> io::Result<bool> {
     let mut answer = answer;
     let bare = head.method == "HEAD";
@@ -163,7 +163,7 @@ fn give(
         }
         Some(RequestFault::Stall) => {
             while shared.sleep(Duration::from_secs(1)) {
-                if gone(stream) {
+                if is_closed(stream) {
                     break;
                 }
             }
@@ -230,7 +230,7 @@ fn give(
 }
 
 /// Returns whether the client has closed the connection.
-fn gone(stream: &TcpStream) -> bool {
+fn is_closed(stream: &TcpStream) -> bool {
     match stream.peek(&mut [0]) {
         Ok(0) => true,
         Ok(_) => false,

@@ -24,14 +24,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use bucket::{BucketState, FaultRule, Shared, StoredObject};
-pub(crate) use head::decoded;
+use bucket::{BucketState, FaultRule, ServerShared, StoredObject};
+pub(crate) use head::percent_decode;
 pub use request::{ReceivedRequest, RequestFault, RequestKind};
 
 /// A running server. Dropping it ends its threads.
 #[derive(Debug)]
 pub struct Server {
-    shared: Arc<Shared>,
+    shared: Arc<ServerShared>,
     address: SocketAddr,
     thread: Option<JoinHandle<()>>,
 }
@@ -45,7 +45,7 @@ impl Server {
     pub fn start() -> io::Result<Server> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerShared {
             state: Mutex::new(BucketState {
                 page: 1000,
                 ranges: true,

@@ -41,7 +41,7 @@ pub enum RequestKind {
     /// Reads bytes of an object.
     Read,
     /// Reads length and tag of an object.
-    Look,
+    Head,
     /// Reads a page of a list.
     List,
     /// Writes a whole object.
@@ -61,7 +61,7 @@ impl RequestKind {
     pub(super) fn changes(self) -> bool {
         !matches!(
             self,
-            RequestKind::Read | RequestKind::Look | RequestKind::List
+            RequestKind::Read | RequestKind::Head | RequestKind::List
         )
     }
 }

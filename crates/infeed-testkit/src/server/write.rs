@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::answer::{Answer, escaped};
+use super::answer::{Answer, escape};
 use super::bucket::{BucketState, MultipartUpload};
 use super::head::RequestHead;
 use super::request::RequestKind;
@@ -34,7 +34,7 @@ fn put(state: &mut BucketState, head: &RequestHead, body: &Bytes) -> Answer {
     let object = state.object(body.clone());
     let tag = format!("\"{}\"", object.tag);
     state.objects.insert(head.path.clone(), object);
-    tagged(RequestKind::Write, tag)
+    tag_answer(RequestKind::Write, tag)
 }
 
 fn begin(state: &mut BucketState, head: &RequestHead) -> Answer {
@@ -55,20 +55,22 @@ fn begin(state: &mut BucketState, head: &RequestHead) -> Answer {
 
 fn part(state: &mut BucketState, head: &RequestHead, body: &Bytes) -> Answer {
     let object = state.object(body.clone());
-    let number = head.asked("partNumber").and_then(|text| text.parse().ok());
-    let id = head.asked("uploadId").unwrap_or_default();
+    let number = head
+        .query_value("partNumber")
+        .and_then(|text| text.parse().ok());
+    let id = head.query_value("uploadId").unwrap_or_default();
     let upload = state.uploads.get_mut(id).filter(|of| of.key == head.path);
     let (Some(upload), Some(number)) = (upload, number) else {
         return Answer::status(RequestKind::Part, 404);
     };
     let tag = format!("\"{}\"", object.tag);
     upload.parts.insert(number, object);
-    tagged(RequestKind::Part, tag)
+    tag_answer(RequestKind::Part, tag)
 }
 
 /// Joins the named parts in the order of their numbers.
 fn complete(state: &mut BucketState, head: &RequestHead, body: &Bytes) -> Answer {
-    let id = head.asked("uploadId").unwrap_or_default();
+    let id = head.query_value("uploadId").unwrap_or_default();
     let known = state.uploads.get(id).filter(|of| of.key == head.path);
     let Some(upload) = known else {
         return Answer::status(RequestKind::Complete, 404);
@@ -102,7 +104,7 @@ fn complete(state: &mut BucketState, head: &RequestHead, body: &Bytes) -> Answer
 }
 
 fn remove(state: &mut BucketState, head: &RequestHead, body: &Bytes) -> Answer {
-    if let Some(id) = head.asked("uploadId") {
+    if let Some(id) = head.query_value("uploadId") {
         let known = state.uploads.remove(id).is_some();
         return Answer::status(RequestKind::Remove, if known { 204 } else { 404 });
     }
@@ -115,7 +117,7 @@ fn remove(state: &mut BucketState, head: &RequestHead, body: &Bytes) -> Answer {
     let mut done = String::new();
     for key in between(&text, "Key") {
         state.objects.remove(&format!("{bucket}/{key}"));
-        done += &format!("<Deleted><Key>{}</Key></Deleted>", escaped(&key));
+        done += &format!("<Deleted><Key>{}</Key></Deleted>", escape(&key));
     }
     Answer::xml(
         RequestKind::Remove,
@@ -123,7 +125,7 @@ fn remove(state: &mut BucketState, head: &RequestHead, body: &Bytes) -> Answer {
     )
 }
 
-fn tagged(kind: RequestKind, tag: String) -> Answer {
+fn tag_answer(kind: RequestKind, tag: String) -> Answer {
     let mut answer = Answer::status(kind, 200);
     answer.headers.push(("etag", tag));
     answer

@@ -37,7 +37,7 @@ impl<'a> SampleImage<'a> {
     }
 
     /// Sets boxes and masks after the image's own steps.
-    pub(crate) fn pasted(self, objects: &'a PastedObjects) -> SampleImage<'a> {
+    pub(crate) fn with_pasted(self, objects: &'a PastedObjects) -> SampleImage<'a> {
         let pasted = Some(objects);
         SampleImage { pasted, ..self }
     }

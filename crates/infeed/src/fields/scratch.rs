@@ -91,8 +91,8 @@ impl FieldScratch {
     }
 
     /// Leaves the time since the last lap, in which the worker waited, out of a stage.
-    pub(crate) fn waited(&mut self, stage: Stage) {
-        self.counters.waited(stage, self.meter.skip());
+    pub(crate) fn exclude_wait(&mut self, stage: Stage) {
+        self.counters.add_wait(stage, self.meter.skip());
     }
 
     /// Counts the sample in a stage.

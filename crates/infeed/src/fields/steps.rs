@@ -116,7 +116,7 @@ pub(crate) struct FoldedSteps {
 impl FoldedSteps {
     /// Returns a region of the record's pixels outside of which no pixel contributes to the result.
     /// It may be empty.
-    pub(crate) fn needed(&self) -> Region {
+    pub(crate) fn needed_region(&self) -> Region {
         match self.middle.first() {
             Some(Step::Warp(warp)) => {
                 let within = warp.source_region(self.region.size);
@@ -227,9 +227,7 @@ pub(crate) fn fold(planned: &[FieldStep], drawn: &[(usize, Step)], size: Size) -
                 decoded.flips.add(step);
                 match (stage, step, middle.last_mut()) {
                     (StepStage::Row, ..) => row.push(step),
-                    (_, Step::Crop(region), Some(Step::Warp(warp))) => {
-                        *warp = warp.cropped(*region)
-                    }
+                    (_, Step::Crop(region), Some(Step::Warp(warp))) => *warp = warp.crop(*region),
                     _ => middle.push(step.clone()),
                 }
             }
@@ -242,7 +240,7 @@ pub(crate) fn fold(planned: &[FieldStep], drawn: &[(usize, Step)], size: Size) -
     if let Some(Step::Warp(warp)) = middle.last_mut()
         && written.region != size.whole()
     {
-        *warp = warp.cropped(written.region);
+        *warp = warp.crop(written.region);
         written.region = written.region.size.whole();
     }
     FoldedSteps {
@@ -285,7 +283,7 @@ mod tests {
     }
 
     /// Plans and folds steps, each of another transform.
-    fn folded(steps: &[Step], size: Size) -> FoldedSteps {
+    fn fold_steps(steps: &[Step], size: Size) -> FoldedSteps {
         let drawn: Vec<(usize, Step)> = steps.iter().cloned().enumerate().collect();
         let planned = drawn.iter().map(|(transform, step)| FieldStep {
             transform: *transform,
@@ -298,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_leading_crop_becomes_the_decoded_region_and_a_trailing_flip_the_written_order() {
-        let folded = folded(&[crop(2, 3, 10, 20), resize(), Step::FlipX], size(40, 50));
+        let folded = fold_steps(&[crop(2, 3, 10, 20), resize(), Step::FlipX], size(40, 50));
 
         assert_eq!(folded.region, region(2, 3, 10, 20));
         assert_eq!(folded.middle, [resize()]);
@@ -310,18 +308,18 @@ mod tests {
     fn a_crop_after_a_flip_is_cut_from_the_other_side() {
         let steps = [Step::FlipX, crop(0, 1, 4, 3), resize()];
 
-        let alone = folded(&steps[..2], size(4, 10));
+        let alone = fold_steps(&steps[..2], size(4, 10));
         assert_eq!(alone.region, region(0, 6, 4, 3));
         assert!(alone.flips.x && alone.middle.is_empty());
 
-        let resized = folded(&steps, size(4, 10));
+        let resized = fold_steps(&steps, size(4, 10));
         assert_eq!(resized.region, region(0, 6, 4, 3));
         assert_eq!(resized.middle, [Step::FlipX, resize()]);
     }
 
     #[test]
     fn a_flip_does_not_pass_a_resize() {
-        let folded = folded(&[Step::FlipY, resize(), crop(0, 0, 4, 4)], size(40, 50));
+        let folded = fold_steps(&[Step::FlipY, resize(), crop(0, 0, 4, 4)], size(40, 50));
 
         assert_eq!(folded.middle, [Step::FlipY, resize()]);
         assert!(!folded.flips.y);
@@ -347,7 +345,7 @@ mod tests {
             })
         };
 
-        let before_colours = folded(
+        let before_colours = fold_steps(
             &[
                 drawn.clone(),
                 crop(4, 6, 30, 40),
@@ -359,7 +357,7 @@ mod tests {
         assert_eq!(before_colours.middle, [part(5, 8, 8, 9), invert()]);
         assert_eq!(before_colours.view, size(8, 9).whole());
 
-        let in_row = folded(
+        let in_row = fold_steps(
             &[drawn.clone(), Step::FlipX, crop(4, 6, 30, 40)],
             size(40, 50),
         );
@@ -367,13 +365,13 @@ mod tests {
         assert_eq!(in_row.view, size(30, 40).whole());
         assert!(in_row.flips.x);
 
-        let after_colours = folded(&[drawn.clone(), invert(), crop(0, 0, 3, 3)], size(40, 50));
+        let after_colours = fold_steps(&[drawn.clone(), invert(), crop(0, 0, 3, 3)], size(40, 50));
         assert_eq!(after_colours.middle, [drawn, invert()]);
         assert_eq!(after_colours.view, region(0, 0, 3, 3));
     }
 
     /// Returns the planned steps of an image.
-    fn planned(transforms: &[Transform]) -> Vec<FieldStep> {
+    fn plan_steps(transforms: &[Transform]) -> Vec<FieldStep> {
         let mut finished = false;
         let mut steps = Vec::new();
         for (number, transform) in transforms.iter().enumerate() {
@@ -431,7 +429,7 @@ mod tests {
                 continue;
             }
             tried += 1;
-            let planned = planned(&transforms);
+            let planned = plan_steps(&transforms);
 
             let folded = fold(&planned, &drawn, input);
 

@@ -135,8 +135,8 @@ impl AnyLoader {
     }
 
     /// Placement of the work between host and device. None if batches stay on the host.
-    pub fn placed(&self) -> Option<PlacementState> {
-        self.on_device().map(DeviceLoader::placed)
+    pub fn placement(&self) -> Option<PlacementState> {
+        self.on_device().map(DeviceLoader::placement)
     }
 
     /// Name and counters of each device, in the order of the devices.

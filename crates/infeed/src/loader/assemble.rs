@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::batch_functions::Finisher;
 use super::digest::{Digest, DigestScope};
-use super::fetched::{BadRecord, RowAttempts};
+use super::fetched_records::{BadRecord, RowAttempts};
 use super::rules::BatchRules;
 use crate::fields::scratch::Position;
 use crate::plan::SamplePlan;
@@ -18,7 +18,7 @@ use infeed_core::error::Error;
 pub(super) struct BatchAssembler {
     batcher: Batcher,
     /// Index of the layout of batches that begin from now on.
-    form: AtomicUsize,
+    layout: AtomicUsize,
     finisher: Finisher,
     digested: DigestScope,
 }
@@ -26,7 +26,7 @@ pub(super) struct BatchAssembler {
 /// A batch being filled, with its layout, epoch and step.
 pub(crate) struct OpenBatch {
     in_flight: InFlightBatch,
-    form: usize,
+    layout: usize,
     pub(super) epoch: u64,
     pub(super) step: u64,
 }
@@ -39,7 +39,7 @@ impl BatchAssembler {
     ) -> BatchAssembler {
         BatchAssembler {
             batcher,
-            form: AtomicUsize::new(0),
+            layout: AtomicUsize::new(0),
             finisher,
             digested,
         }
@@ -47,9 +47,9 @@ impl BatchAssembler {
 
     /// Sets the layout of batches that begin from now on. It changes no bit that the consumer
     /// receives, so order and state do not contain it.
-    pub(super) fn set_form(&self, form: usize) {
+    pub(super) fn set_layout(&self, layout: usize) {
         // Relaxed: a batch that begins just after the call may still use the previous layout.
-        self.form.store(form, Ordering::Relaxed);
+        self.layout.store(layout, Ordering::Relaxed);
     }
 
     pub(super) fn batcher(&self) -> &Batcher {
@@ -72,14 +72,14 @@ impl BatchAssembler {
         rows: usize,
     ) -> Result<(OpenBatch, Vec<BatchRow>), Error> {
         let bytes = self.batcher.slab_bytes();
-        let form = self.form.load(Ordering::Relaxed);
+        let layout = self.layout.load(Ordering::Relaxed);
         let (in_flight, rows) = self
             .batcher
-            .begin_as(form, rows)
+            .begin_as(layout, rows)
             .map_err(|_| Error::OutOfMemory { bytes })?;
         let open = OpenBatch {
             in_flight,
-            form,
+            layout,
             epoch,
             step,
         };
@@ -96,7 +96,7 @@ impl BatchAssembler {
     ) -> Result<FinishedBatch, Error> {
         let OpenBatch {
             in_flight,
-            form,
+            layout,
             epoch,
             step,
         } = open;
@@ -118,7 +118,7 @@ impl BatchAssembler {
         let batch = batch.map_err(|_| Error::OutOfMemory { bytes })?;
         Ok(FinishedBatch {
             batch: self.finisher.run(plan, batch, position)?,
-            form,
+            layout,
             bad,
             digest,
             unknown_pixels,
@@ -129,8 +129,8 @@ impl BatchAssembler {
 impl OpenBatch {
     /// Returns the slab of each column with `rows` rows; `None` for columns whose rows differ in
     /// size.
-    pub(super) fn sealed(self, rows: usize) -> Vec<Option<Array>> {
-        self.in_flight.sealed(rows)
+    pub(super) fn into_slabs(self, rows: usize) -> Vec<Option<Array>> {
+        self.in_flight.into_arrays(rows)
     }
 }
 
@@ -153,7 +153,7 @@ pub struct FilledRow {
 pub(crate) struct FinishedBatch {
     pub(super) batch: Batch,
     /// Index of its batch layout.
-    pub(super) form: usize,
+    pub(super) layout: usize,
     pub(super) bad: Vec<BadRecord>,
     /// Digest of its rows.
     pub(super) digest: Digest,
@@ -166,7 +166,7 @@ pub(crate) struct FinishedBatch {
 pub(super) struct BatchFacts {
     pub(super) epoch: u64,
     pub(super) step: u64,
-    pub(super) form: usize,
+    pub(super) layout: usize,
     pub(super) rows: usize,
     /// Rows with a record.
     pub(super) samples: usize,
@@ -219,7 +219,7 @@ impl FinishedBatch {
     pub(super) fn split(self) -> (Batch, BatchFacts) {
         let FinishedBatch {
             batch,
-            form,
+            layout,
             bad,
             digest,
             unknown_pixels,
@@ -227,7 +227,7 @@ impl FinishedBatch {
         let facts = BatchFacts {
             epoch: batch.epoch,
             step: batch.step,
-            form,
+            layout,
             rows: batch.rows(),
             samples: batch.samples(),
             bad,

@@ -4,19 +4,19 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use super::fetched::BadRecord;
+use super::fetched_records::BadRecord;
 
 /// Bad records by number, and those that this loader met in order of first occurrence.
 #[derive(Debug, Default)]
 pub(super) struct BadRecords {
     listed: Vec<BadRecord>,
-    met: HashMap<u64, FirstMeeting>,
+    seen: HashMap<u64, FirstOccurrence>,
 }
 
 /// First position of a bad record in the order, also if a seek made the run meet it elsewhere
 /// first.
 #[derive(Debug)]
-struct FirstMeeting {
+struct FirstOccurrence {
     epoch: u64,
     position: u64,
     /// Whether this loader met the record, not only the run from which it was restored.
@@ -28,24 +28,24 @@ impl BadRecords {
     pub(super) fn from_state(saved: &[(u64, u64, u64)]) -> BadRecords {
         let mut bad_records = BadRecords::default();
         for &(epoch, position, record) in saved {
-            bad_records.meet(record, epoch, position, false);
+            bad_records.observe(record, epoch, position, false);
         }
         bad_records
     }
 
     /// Adds a bad record of a delivered batch. Returns whether this loader had not met it before.
     pub(super) fn take(&mut self, bad: &BadRecord) -> bool {
-        let fresh = self.meet(bad.record.index, bad.epoch, bad.position, true);
+        let fresh = self.observe(bad.record.index, bad.epoch, bad.position, true);
         if fresh {
             self.listed.push(bad.clone());
         }
         fresh
     }
 
-    fn meet(&mut self, record: u64, epoch: u64, position: u64, here: bool) -> bool {
-        match self.met.entry(record) {
+    fn observe(&mut self, record: u64, epoch: u64, position: u64, here: bool) -> bool {
+        match self.seen.entry(record) {
             Entry::Vacant(entry) => {
-                entry.insert(FirstMeeting {
+                entry.insert(FirstOccurrence {
                     epoch,
                     position,
                     here,
@@ -53,29 +53,29 @@ impl BadRecords {
                 here
             }
             Entry::Occupied(mut entry) => {
-                let met = entry.get_mut();
+                let seen = entry.get_mut();
                 // After a seek backwards, a run can meet a record at an earlier position.
-                (met.epoch, met.position) = (met.epoch, met.position).min((epoch, position));
-                here && !std::mem::replace(&mut met.here, true)
+                (seen.epoch, seen.position) = (seen.epoch, seen.position).min((epoch, position));
+                here && !std::mem::replace(&mut seen.here, true)
             }
         }
     }
 
     /// Number of distinct bad records, including those of the restored run.
     pub(super) fn count(&self) -> u64 {
-        self.met.len() as u64
+        self.seen.len() as u64
     }
 
     /// Bad records that this loader met.
-    pub(super) fn listed(&self) -> &[BadRecord] {
+    pub(super) fn records(&self) -> &[BadRecord] {
         &self.listed
     }
 
     /// Returns epoch, position and number of bad records before a position, sorted. A run that is
     /// restored there meets the later ones again.
     pub(super) fn before(&self, epoch: u64, position: u64) -> Vec<(u64, u64, u64)> {
-        let all = self.met.iter();
-        let all = all.map(|(&record, met)| (met.epoch, met.position, record));
+        let all = self.seen.iter();
+        let all = all.map(|(&record, seen)| (seen.epoch, seen.position, record));
         let mut before: Vec<_> = all
             .filter(|&(e, p, _)| (e, p) < (epoch, position))
             .collect();
@@ -107,7 +107,7 @@ mod tests {
         let fresh: Vec<bool> = (0..90).map(|n| bad_records.take(&bad(7, n, 3))).collect();
 
         assert_eq!(fresh.iter().filter(|&&fresh| fresh).count(), 1);
-        assert_eq!((bad_records.count(), bad_records.listed().len()), (1, 1));
+        assert_eq!((bad_records.count(), bad_records.records().len()), (1, 1));
         assert_eq!(bad_records.before(90, 0), [(0, 3, 7)]);
     }
 
@@ -125,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn records_of_the_restored_run_are_counted_and_listed_once_met_again() {
+    fn records_of_the_restored_run_are_counted_and_listed_once_seen_again() {
         let mut bad_records = BadRecords::from_state(&[(0, 3, 7), (0, 3, 7), (0, 5, 8)]);
 
-        assert_eq!((bad_records.count(), bad_records.listed().len()), (2, 0));
+        assert_eq!((bad_records.count(), bad_records.records().len()), (2, 0));
         assert!(bad_records.take(&bad(7, 1, 1)));
         assert!(!bad_records.take(&bad(7, 2, 1)));
 
-        assert_eq!((bad_records.count(), bad_records.listed().len()), (2, 1));
+        assert_eq!((bad_records.count(), bad_records.records().len()), (2, 1));
         assert_eq!(bad_records.before(3, 0), [(0, 3, 7), (0, 5, 8)]);
     }
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::fields::scratch::Position;
-use crate::function::{FunctionFailure, ValueForm, ValueSink};
+use crate::function::{FunctionFailure, ValueSink, ValueSpec};
 use crate::plan::SamplePlan;
 use crate::plan::function::{ColumnOrigin, FunctionCall};
-use crate::plan::function_values::{bytes_of, form_bytes, kind_text};
+use crate::plan::function_values::{bytes_of, kind_text, value_bytes};
 use infeed_core::batch::{
     Array, ArrayWriter, Batch, Column, ColumnKind, ColumnSpec, SlabPool, Values,
 };
@@ -222,9 +222,9 @@ impl ColumnCells<'_> {
 }
 
 impl ValueSink for ColumnCells<'_> {
-    fn room(&mut self, name: &str, form: ValueForm<'_>) -> Result<&mut [u8], String> {
+    fn room(&mut self, name: &str, spec: ValueSpec<'_>) -> Result<&mut [u8], String> {
         let at = self.place(name)?;
-        let ValueForm::Array { dtype, shape } = form else {
+        let ValueSpec::Array { dtype, shape } = spec else {
             return Err(self.unlike(at, "a value that is not an array"));
         };
         let fits = match &self.call.columns[at].kind {
@@ -237,12 +237,12 @@ impl ValueSink for ColumnCells<'_> {
             }
             _ => false,
         };
-        let len = match form_bytes(form) {
+        let len = match value_bytes(spec) {
             Some(len) if fits => len,
             _ => return Err(self.unlike(at, &format!("{} {shape:?}", dtype.name()))),
         };
         let making = match &self.pools[at] {
-            Some(pool) => ArrayWriter::pooled(pool, len),
+            Some(pool) => ArrayWriter::from_pool(pool, len),
             None => ArrayWriter::own(len),
         };
         let making = making.map_err(|error| error.to_string())?;

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::record_needs::RecordNeeds;
-use super::reserved::ReservedBytes;
+use super::reservation::ReservedBytes;
 use super::whole_groups::WholeGroups;
 use infeed_core::error::{Error, MemoryAdvice, MemoryPurpose};
 
@@ -136,7 +136,7 @@ impl MemoryDemand {
     }
 
     /// Parts beyond which more memory does not make a loader faster.
-    fn wanted(&self, workers: u64) -> BudgetParts {
+    fn useful_parts(&self, workers: u64) -> BudgetParts {
         let record = self.record.with_margin();
         let parts = self.parts_for(record, self.slabs.in_flight_batches, workers);
         BudgetParts {
@@ -219,7 +219,9 @@ impl Shares {
                 let beyond =
                     (demand.slabs.in_flight_batches - 2).saturating_mul(demand.slabs.bytes);
                 let beyond = beyond.saturating_add(demand.tile_bytes);
-                let wanted = demand.total(demand.wanted(workers)).saturating_add(beyond);
+                let wanted = demand
+                    .total(demand.useful_parts(workers))
+                    .saturating_add(beyond);
                 ReservedBytes::of_what_is_left(processes, |left| {
                     // Half of what is left, so that a validation loader also finds memory.
                     let usual = (left.usual / 2).max(sufficient.min(left.usual));
@@ -298,7 +300,7 @@ impl Shares {
         let mut row_bytes = 0;
         if let Some(rows) = demand.own_rows {
             let others = sufficient.reading.saturating_add(sufficient.scratch);
-            let wanted = demand.wanted(workers);
+            let wanted = demand.useful_parts(workers);
             let share = u128::from(left) * u128::from(wanted.own) / u128::from(wanted.sum().max(1));
             // At most `left`.
             let share = share as u64;
@@ -389,7 +391,7 @@ pub(super) struct MemoryAdvisor {
 impl MemoryAdvisor {
     /// Returns the number of records whose sizes were known when the budget was divided, and of all
     /// records.
-    pub(super) fn sized(&self) -> Option<(u64, u64)> {
+    pub(super) fn known_sizes(&self) -> Option<(u64, u64)> {
         self.demand.record.sized
     }
 
@@ -407,7 +409,7 @@ impl MemoryAdvisor {
             (low, high) = (high, high * 2);
             if high > (1 << 40) {
                 return MemoryAdvice {
-                    sized: self.sized(),
+                    sized: self.known_sizes(),
                     memory_bytes: None,
                 };
             }
@@ -420,7 +422,7 @@ impl MemoryAdvisor {
             }
         }
         MemoryAdvice {
-            sized: self.sized(),
+            sized: self.known_sizes(),
             memory_bytes: Some(high << 20),
         }
     }
@@ -484,8 +486,11 @@ mod tests {
             group_bytes: 100 << 20,
             substitutes: true,
         };
-        let asked = [20, 100, 1 << 10, 8 << 10].map(|total| (total << 20, WholeGroups::default()));
-        let asked = asked.into_iter().chain([(1 << 30, some), (8 << 30, some)]);
+        let budgets =
+            [20, 100, 1 << 10, 8 << 10].map(|total| (total << 20, WholeGroups::default()));
+        let budgets = budgets
+            .into_iter()
+            .chain([(1 << 30, some), (8 << 30, some)]);
         let cases = [
             (1 << 20, 2, None, RecordNeeds::default()),
             (4 << 20, 1, Some(3), RecordNeeds::default()),
@@ -493,7 +498,7 @@ mod tests {
             (1 << 20, 2, Some(64), photo(1 << 20)),
             (1 << 20, 2, None, photo(0)),
         ];
-        for (total, whole) in asked {
+        for (total, whole) in budgets {
             for (slab, workers, rows, record) in cases {
                 let demand = MemoryDemand {
                     own_rows: rows,

@@ -21,10 +21,10 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::register::{ProcessRegister, RegisterEntry};
-use crate::fields::pixels::prepared;
+use crate::fields::pixels::prepared_record;
 use crate::pipeline::SourceSpec;
 use crate::plan::SamplePlan;
-use crate::plan::prepared::NotPreparable;
+use crate::plan::kept_content::NotPreparable;
 use infeed_core::error::Error;
 use infeed_core::random::{hash, hash_bytes};
 use infeed_core::sample::Record;
@@ -237,7 +237,7 @@ impl DecodedCache {
         tracing::info!(
             target: "infeed::loader",
             "cache of decoded records: {} of {records} records, at most {} MiB",
-            arena.published(),
+            arena.published_entries(),
             arena.limit_bytes() >> 20,
         );
         Ok(DecodedCache {
@@ -273,7 +273,7 @@ impl DecodedCache {
 
     /// Returns a record that is in memory.
     pub(super) fn get(&self, record: u64) -> Option<Record> {
-        prepared::read(record, &Bytes::from_owner(self.arena.get(record)?))
+        prepared_record::read(record, &Bytes::from_owner(self.arena.get(record)?))
     }
 
     /// Counts a sample that is made of a cached record or not.
@@ -330,13 +330,13 @@ impl DecodedCache {
         DecodedCacheStats {
             hits: self.hits.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
-            records: self.arena.published(),
+            records: self.arena.published_entries(),
             used_bytes: in_memory(self.arena.used_bytes()),
             limit_bytes: in_memory(self.arena.limit_bytes()),
             is_full: self.is_full.load(Ordering::Relaxed),
             disk: self.disk.as_ref().map(|disk| DiskCacheStats {
                 hits: self.disk_hits.load(Ordering::Relaxed),
-                damaged: disk.damaged(),
+                damaged: disk.damaged_records(),
                 limit_bytes: disk.limit_bytes(),
                 is_full: disk.is_full(),
             }),
@@ -357,7 +357,7 @@ impl RecordOnDisk<'_> {
         if !cache.is_full.load(Ordering::Relaxed) && cache.memory_has_room(bytes.len() as u64) {
             cache.arena.store(self.record, &bytes);
         }
-        let record = prepared::read(self.record, &bytes)?;
+        let record = prepared_record::read(self.record, &bytes)?;
         cache.disk_hits.fetch_add(1, Ordering::Relaxed);
         Some(record)
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::assemble::BatchFacts;
 use super::records::RecordJob;
 use super::running::{Loader, lock};
-use super::stats::held;
+use super::stats::held_batches;
 use infeed_core::batch::Batch;
 use infeed_core::error::Error;
 use infeed_core::exec::{Executor, ExecutorSnapshot, NextBatch};
@@ -56,14 +56,15 @@ impl Loader {
     pub fn next_within(&self, timeout: Duration) -> Result<Step, Error> {
         let executor = self.executor()?;
         while !self.ends_epoch(&executor)? {
-            let asked = self.asked();
+            let requested_at = self.requested_at();
             let next = |timeout| executor.next(timeout);
-            let Some(made) = self.arrived(self.next_and_warn(&executor, asked, timeout, next))?
+            let Some(made) =
+                self.batch_in_time(self.next_and_warn(&executor, requested_at, timeout, next))?
             else {
                 return Ok(Step::Timeout);
             };
             let (batch, facts) = made.split();
-            self.deliver(&executor, asked, facts)?;
+            self.deliver(&executor, requested_at, facts)?;
             if batch.rows() > 0 {
                 return Ok(Step::Batch(batch));
             }
@@ -93,7 +94,7 @@ impl Loader {
     }
 
     /// Returns the batch if it arrived in time. An error stops the run.
-    pub(super) fn arrived<T>(&self, next: NextBatch<T, Error>) -> Result<Option<T>, Error> {
+    pub(super) fn batch_in_time<T>(&self, next: NextBatch<T, Error>) -> Result<Option<T>, Error> {
         match next {
             NextBatch::Batch(made) => Ok(Some(made)),
             NextBatch::Timeout => Ok(None),
@@ -105,15 +106,18 @@ impl Loader {
     }
 
     /// Returns the time of the first request for the batch that is not delivered yet.
-    pub(super) fn asked(&self) -> Instant {
-        *self.progress().asked.get_or_insert_with(Instant::now)
+    pub(super) fn requested_at(&self) -> Instant {
+        *self
+            .progress()
+            .requested_at
+            .get_or_insert_with(Instant::now)
     }
 
     /// Counts a batch as delivered to the consumer.
     pub(super) fn deliver(
         &self,
         executor: &Executor<RecordJob>,
-        asked: Instant,
+        requested_at: Instant,
         facts: BatchFacts,
     ) -> Result<(), Error> {
         if self.first_batch_ns.load(Ordering::Relaxed) == 0 {
@@ -123,15 +127,15 @@ impl Loader {
             self.first_wait_ns.store(waited, Ordering::Relaxed);
         }
         let mut progress = self.progress();
-        progress.asked = None;
+        progress.requested_at = None;
         let batch = progress.epoch * executor.job().partition().steps() + progress.step;
         if let Some(timeline) = executor.job().timeline() {
             let now = Instant::now();
             if let Some(delivered) = progress.delivered.replace(now) {
                 let previous = batch.checked_sub(1);
-                timeline.record_as(CONSUMER, "step", delivered, asked, previous);
+                timeline.record_as(CONSUMER, "step", delivered, requested_at, previous);
             }
-            timeline.record_as(CONSUMER, "wait", asked, now, Some(batch));
+            timeline.record_as(CONSUMER, "wait", requested_at, now, Some(batch));
         }
         executor.job().losses().log(batch);
         for bad in &facts.bad {
@@ -155,7 +159,7 @@ impl Loader {
         let unknown = progress.unknown_pixels.saturating_add(facts.unknown_pixels);
         progress.unknown_pixels = unknown;
         progress.digests.add(&facts);
-        let held = held(executor);
+        let held = held_batches(executor);
         if held > self.shares.in_flight_batches + self.held && !progress.warned_held {
             progress.warned_held = true;
             // Text and encoded images are not in a slab.
@@ -174,7 +178,7 @@ impl Loader {
         if let Some(tuning) = &self.tuning
             && !self.tuning_waits.load(Ordering::Relaxed)
             && let Some(text) =
-                lock(tuning).delivered(executor, self.flight, asked, facts.rows as u64)
+                lock(tuning).record_delivery(executor, self.flight, requested_at, facts.rows as u64)
         {
             tracing::info!(target: TARGET, "{text}");
         }
@@ -185,7 +189,7 @@ impl Loader {
     pub(super) fn next_and_warn<T>(
         &self,
         executor: &Executor<RecordJob>,
-        asked: Instant,
+        requested_at: Instant,
         timeout: Duration,
         next: impl Fn(Duration) -> NextBatch<T, Error>,
     ) -> NextBatch<T, Error> {
@@ -193,11 +197,11 @@ impl Loader {
         let left = self
             .options
             .stall
-            .and_then(|stall| stall.checked_sub(asked.elapsed()))
+            .and_then(|stall| stall.checked_sub(requested_at.elapsed()))
             .filter(|left| *left < timeout);
         let mut arrived = next(left.unwrap_or(timeout));
         if let (Some(left), NextBatch::Timeout) = (left, &arrived) {
-            let text = stall_text(asked.elapsed(), executor.situation());
+            let text = stall_text(requested_at.elapsed(), executor.situation());
             tracing::warn!(target: TARGET, "{text}");
             arrived = next(timeout - left);
         }
@@ -252,10 +256,10 @@ impl Loader {
         let mut progress = self.progress();
         executor.reset(in_flight);
         self.seeks.fetch_add(1, Ordering::Relaxed);
-        progress.asked = None;
+        progress.requested_at = None;
         progress.stopped = None;
         if let Some(tuning) = &self.tuning {
-            lock(tuning).disturbed(self.flight);
+            lock(tuning).discard_window(self.flight);
         }
         (progress.epoch, progress.step) = (epoch, step);
         progress.digests.go_to(epoch, step);

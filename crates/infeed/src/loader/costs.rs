@@ -35,7 +35,7 @@ impl RecordCosts {
     }
 
     /// Notes the time that the sample of a record took.
-    pub(super) fn measured(&self, record: u64, bytes: u64, took: Duration) {
+    pub(super) fn add_time(&self, record: u64, bytes: u64, took: Duration) {
         let ns = (took.as_nanos() as u64).max(2);
         if let Some(last) = self.last.get(record as usize) {
             last.store(ns.ilog2() as u8, Ordering::Relaxed);
@@ -77,20 +77,20 @@ mod tests {
     fn a_record_is_expensive_by_its_bytes_and_then_by_its_last_time() {
         let costs = RecordCosts::new(100);
         assert!(!costs.is_expensive(0, u64::MAX), "nothing is known");
-        (0..50).for_each(|record| costs.measured(record, 1000, MS));
+        (0..50).for_each(|record| costs.add_time(record, 1000, MS));
 
         assert!(!costs.is_expensive(60, 7_000) && costs.is_expensive(60, 8_000));
-        costs.measured(60, 8_000, MS);
+        costs.add_time(60, 8_000, MS);
         assert!(!costs.is_expensive(60, 8_000), "it was not slow");
-        costs.measured(61, 1000, 20 * MS);
+        costs.add_time(61, 1000, 20 * MS);
         assert!(costs.is_expensive(61, 1000), "it was slow");
     }
 
     #[test]
     fn a_large_dataset_is_judged_by_bytes_only() {
         let costs = RecordCosts::new(KEPT + 1);
-        (0..50).for_each(|record| costs.measured(record, 1000, MS));
-        costs.measured(7, 1000, 20 * MS);
+        (0..50).for_each(|record| costs.add_time(record, 1000, MS));
+        costs.add_time(7, 1000, 20 * MS);
 
         assert!(!costs.is_expensive(7, 1000));
         assert!(costs.is_expensive(u64::MAX, 100_000));

@@ -64,7 +64,10 @@ pub(super) fn of<D: Device>(
 }
 
 /// Returns the names of the decoders, for states; `None` without decoders.
-pub(super) fn named<D: Device>(devices: &[D], decoders: &[Option<D::Decoder>]) -> Option<String> {
+pub(super) fn decoder_names<D: Device>(
+    devices: &[D],
+    decoders: &[Option<D::Decoder>],
+) -> Option<String> {
     let mut names: Vec<String> = Vec::new();
     for (device, decoder) in devices.iter().zip(decoders) {
         let name = device.decoder_name(decoder.as_ref()?);
@@ -92,7 +95,7 @@ impl Loader {
         }
         executor.reset(facts.epoch * job.partition().steps() + facts.step);
         if let Some(tuning) = &self.tuning {
-            lock(tuning).disturbed(self.flight);
+            lock(tuning).discard_window(self.flight);
         }
     }
 }

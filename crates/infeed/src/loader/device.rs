@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::assemble::BatchFacts;
-use super::placing::{DeliveredBatch, DeviceTotals, PlacementControl};
+use super::placement::{DeliveredBatch, DeviceTotals, PlacementControl};
 use super::records::RecordJob;
 use super::start::TargetDevice;
 use super::{Loader, LoaderState, Options, decoders, several};
@@ -24,7 +24,7 @@ use infeed_device::ring::{DeviceBatch, Ring, RingSettings, Route, SentBatch, Tim
 use infeed_device::{Device, DeviceError};
 use infeed_raw::near::Node;
 
-pub use super::placing::{PlacementState, TriedPlacement};
+pub use super::placement::{PlacementState, TriedPlacement};
 pub use crate::plan::device::Placement;
 
 /// Longest wait of the sender for a batch or slot before it checks for a pause.
@@ -72,7 +72,7 @@ struct DeviceShared<D: Device> {
     loader: Loader,
     /// One ring per device.
     rings: Vec<Ring<D>>,
-    placing: PlacementControl,
+    placement: PlacementControl,
     /// How long `close` waits for consumers.
     closing: Duration,
     /// Maximum number of batches sent ahead of the consumer.
@@ -177,7 +177,7 @@ impl<D: Device> DevicesWithDecoders<D> {
                 }
             })),
             slots: self.slots,
-            decoder: decoders::named(&self.devices, &self.decoders),
+            decoder: decoders::decoder_names(&self.devices, &self.decoders),
         }
     }
 }
@@ -206,7 +206,7 @@ impl<D: Device> DeviceLoader<D> {
             slots,
             ..RingSettings::new(rows)
         };
-        let placing = PlacementControl::new(&layouts, &loader);
+        let placement = PlacementControl::new(&layouts, &loader);
         let routes: Vec<_> = layouts.each.into_iter().map(|(_, routes)| routes).collect();
         let ring = |((device, unpinned), decoder): ((D, _), Option<D::Decoder>)| {
             let ring = Ring::with_layouts(device, routes.clone(), settings)?;
@@ -221,7 +221,7 @@ impl<D: Device> DeviceLoader<D> {
         let shared = Arc::new(DeviceShared {
             loader,
             rings,
-            placing,
+            placement,
             closing: settings.closing,
             depth: slots - 1,
             ahead: Mutex::new(SendQueue {
@@ -271,14 +271,14 @@ impl<D: Device> DeviceLoader<D> {
     }
 
     /// Returns whether host or device expands rows (cast, one-hot), and why.
-    pub fn placed(&self) -> PlacementState {
-        self.shared.placing.placed()
+    pub fn placement(&self) -> PlacementState {
+        self.shared.placement.state()
     }
 
     /// How the columns of batches that begin now reach the device.
     pub fn routes(&self) -> &[Route] {
         let ring = self.ring();
-        let now = ring.layouts().get(self.shared.placing.now());
+        let now = ring.layouts().get(self.shared.placement.now());
         now.map_or(ring.routes(), Vec::as_slice)
     }
 
@@ -335,7 +335,7 @@ impl<D: Device> DeviceLoader<D> {
             return Err(Error::Forked);
         }
         while !loader.ends_epoch(&executor)? {
-            let asked = loader.asked();
+            let requested_at = loader.requested_at();
             // The first events of a wait count: the streams have had no work since.
             let mut marks = std::mem::take(&mut *self.marks());
             if marks.iter().all(Option::is_none) {
@@ -345,8 +345,8 @@ impl<D: Device> DeviceLoader<D> {
                 marks = self.shared.rings.iter().zip(streams).map(ask).collect();
             }
             let next = |timeout| self.shared.next(timeout);
-            let next = loader.next_and_warn(&executor, asked, timeout, next);
-            let Some((batch, facts)) = loader.arrived(next)? else {
+            let next = loader.next_and_warn(&executor, requested_at, timeout, next);
+            let Some((batch, facts)) = loader.batch_in_time(next)? else {
                 *self.marks() = marks;
                 return Ok(PartsStep::Timeout);
             };
@@ -357,18 +357,18 @@ impl<D: Device> DeviceLoader<D> {
                 parts.push(sent.hand_over(marks.next().flatten())?);
             }
             let delivery = DeliveredBatch {
-                form: facts.form,
-                asked,
+                layout: facts.layout,
+                requested_at,
                 rows: facts.rows as u64,
             };
-            loader.deliver(&executor, asked, facts)?;
+            loader.deliver(&executor, requested_at, facts)?;
             // These figures only choose a placement, which changes no result, so a failed device's
             // figures may be missing.
             let stats = || self.shared.rings.iter().flat_map(Ring::stats);
             let crossed = || DeviceTotals::of(stats());
-            let placing = &self.shared.placing;
-            if placing.delivered(loader, &executor, &delivery, crossed) {
-                self.shared.placement_changed();
+            let placement = &self.shared.placement;
+            if placement.record_delivery(loader, &executor, &delivery, crossed) {
+                self.shared.apply_placement();
             }
             // A batch without rows is not returned; see `Loader::next_batch`.
             if delivery.rows > 0 {
@@ -389,7 +389,7 @@ impl<D: Device> DeviceLoader<D> {
     ///
     /// As [`Loader::end_epoch`].
     pub fn end_epoch(&self) -> Result<(), Error> {
-        self.moved(Loader::end_epoch)
+        self.move_loader(Loader::end_epoch)
     }
 
     /// As [`Loader::seek`].
@@ -398,7 +398,7 @@ impl<D: Device> DeviceLoader<D> {
     ///
     /// As [`Loader::seek`].
     pub fn seek(&self, epoch: u64, step: u64) -> Result<(), Error> {
-        self.moved(|loader| loader.seek(epoch, step))
+        self.move_loader(|loader| loader.seek(epoch, step))
     }
 
     /// As [`Loader::restore`].
@@ -407,7 +407,7 @@ impl<D: Device> DeviceLoader<D> {
     ///
     /// As [`Loader::restore`].
     pub fn restore(&self, state: &LoaderState) -> Result<(), Error> {
-        self.moved(|loader| loader.restore(state))
+        self.move_loader(|loader| loader.restore(state))
     }
 
     /// As [`Loader::restore_anyway`].
@@ -416,12 +416,12 @@ impl<D: Device> DeviceLoader<D> {
     ///
     /// As [`Loader::restore_anyway`].
     pub fn restore_anyway(&self, state: &LoaderState) -> Result<Vec<String>, Error> {
-        self.moved(|loader| loader.restore_anyway(state))
+        self.move_loader(|loader| loader.restore_anyway(state))
     }
 
     /// Moves the loader while the sender is paused. Drops the batches sent ahead if the position
     /// changed.
-    fn moved<T>(&self, to: impl FnOnce(&Loader) -> Result<T, Error>) -> Result<T, Error> {
+    fn move_loader<T>(&self, to: impl FnOnce(&Loader) -> Result<T, Error>) -> Result<T, Error> {
         let shared = &self.shared;
         if shared.loader.executor()?.is_forked() {
             return Err(Error::Forked);
@@ -437,7 +437,7 @@ impl<D: Device> DeviceLoader<D> {
             VecDeque::new()
         } else {
             ahead.failed = None;
-            shared.placing.disturbed(&shared.loader);
+            shared.placement.discard_window(&shared.loader);
             std::mem::take(&mut ahead.sent)
         };
         ahead.paused = false;
@@ -560,9 +560,9 @@ impl<D: Device> DeviceShared<D> {
         let parts = several::cut(batch, self.rings.len()).map_err(SendFailure::Fault)?;
         let mut sent = Vec::with_capacity(parts.len());
         for (ring, part) in self.rings.iter().zip(parts) {
-            match ring.send_as(facts.form, part) {
+            match ring.send_as(facts.layout, part) {
                 Ok(part) => sent.push(part),
-                Err(error) if self.goes_without(&error, &executor, facts.form) => {
+                Err(error) if self.goes_without(&error, &executor, facts.layout) => {
                     drop(sent);
                     self.loader.make_again(&executor, &facts, &[]);
                     return Ok(None);
@@ -572,7 +572,7 @@ impl<D: Device> DeviceShared<D> {
         }
         let mut undecoded = Vec::new();
         for part in &sent {
-            undecoded.extend(part.undecoded().map_err(SendFailure::Fault)?);
+            undecoded.extend(part.undecoded_records().map_err(SendFailure::Fault)?);
         }
         if !undecoded.is_empty() {
             drop(sent);
@@ -585,23 +585,23 @@ impl<D: Device> DeviceShared<D> {
     /// Whether a batch that could not be sent can be made again in another batch layout, because
     /// the device lacks memory for a layout on trial. Batches that begin from now on use the other
     /// layout.
-    fn goes_without(&self, error: &Error, executor: &Executor<RecordJob>, form: usize) -> bool {
+    fn goes_without(&self, error: &Error, executor: &Executor<RecordJob>, layout: usize) -> bool {
         let is_denied = DeviceError::is_out_of_memory(error);
-        if !is_denied || !self.placing.refuse(&self.loader, executor, form) {
+        if !is_denied || !self.placement.refuse(&self.loader, executor, layout) {
             return false;
         }
         tracing::debug!(target: "infeed::device", "{}", error.chain());
-        self.placement_changed();
+        self.apply_placement();
         true
     }
 
     /// Logs the chosen placement, and keeps device memory only for the remaining layouts.
-    fn placement_changed(&self) {
-        let placed = self.placing.placed();
+    fn apply_placement(&self) {
+        let placed = self.placement.state();
         if placed.settled {
             tracing::info!(target: "infeed::loader", "{}", placed.why);
         }
-        let kept = self.placing.kept();
+        let kept = self.placement.settled_layout();
         for ring in &self.rings {
             ring.keep(kept);
         }

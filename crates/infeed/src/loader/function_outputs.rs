@@ -1,16 +1,16 @@
 //! Outputs of user functions, found by one call with the first record before any thread runs.
 
-use super::failed::sample_error;
+use super::failure::sample_error;
 use crate::fields::failure::{SampleError, StageFailure};
-use crate::fields::pixels::prepared::PixelState;
+use crate::fields::pixels::prepared_record::PixelState;
 use crate::fields::scratch::Position;
-use crate::function::{FunctionFailure, FunctionScope, ValueForm, ValueSink};
+use crate::function::{FunctionFailure, FunctionScope, ValueSink, ValueSpec};
 use crate::maker::preview::PreviewStage;
 use crate::maker::{SampleMaker, SampleRecord};
 use crate::pipeline::{FieldSpec, FunctionSpec, Handle, Pipeline};
 use crate::plan::SamplePlan;
 use crate::plan::function::{ColumnOrigin, FunctionCall, takes};
-use crate::plan::function_values::form_bytes;
+use crate::plan::function_values::value_bytes;
 use infeed_core::batch::{Array, Column, ColumnKind, ColumnSpec, Values};
 use infeed_core::error::Error;
 use infeed_core::sample::DType;
@@ -75,7 +75,7 @@ fn resolve_by(
     let stages = SampleMaker::new(&plan).preview(&[of], None);
     let stages = stages.map_err(|failed| sample_error(source, record, failed.failure))?;
     let mut values = stages.into_iter().last().map_or(Vec::new(), columns_of);
-    let mut columns = plan.decoded().to_vec();
+    let mut columns = plan.decoded_columns().to_vec();
     let pad = pipeline.batch.pad;
     let rows = pipeline
         .batch
@@ -88,7 +88,9 @@ fn resolve_by(
         if spec.on == FunctionScope::Batch && !batches {
             batches = true;
             let both = values.iter().zip(&columns);
-            values = both.map(|(one, spec)| repeated(one, spec, rows)).collect();
+            values = both
+                .map(|(one, spec)| repeat_column(one, spec, rows))
+                .collect();
         }
         let known = resolved.python[number..]
             .iter()
@@ -98,7 +100,7 @@ fn resolve_by(
         }
         let spec = &mut resolved.python[number];
         let failed = |error| match spec.on {
-            FunctionScope::Sample => sample_error(source, record, function_failed(spec, error)),
+            FunctionScope::Sample => sample_error(source, record, function_failure(spec, error)),
             FunctionScope::Batch => batch_error(spec, error),
         };
         let mut found = ReturnedValues::default();
@@ -114,7 +116,9 @@ fn resolve_by(
             let before: Vec<&ColumnSpec> = taken.iter().map(|&at| &columns[at]).collect();
             let output = found.output(&before, (spec.on == FunctionScope::Batch).then_some(rows));
             let failed = |error| match spec.on {
-                FunctionScope::Sample => sample_error(source, record, function_failed(spec, error)),
+                FunctionScope::Sample => {
+                    sample_error(source, record, function_failure(spec, error))
+                }
                 FunctionScope::Batch => batch_error(spec, error),
             };
             let output = output.map_err(|problem| failed(FunctionFailure::wrong(problem)))?;
@@ -138,7 +142,7 @@ fn start(spec: &FunctionSpec) -> Result<Box<dyn crate::function::RunningFunction
     }
 }
 
-fn function_failed(spec: &FunctionSpec, error: FunctionFailure) -> StageFailure {
+fn function_failure(spec: &FunctionSpec, error: FunctionFailure) -> StageFailure {
     StageFailure {
         field: 0,
         transform: None,
@@ -169,9 +173,10 @@ pub(super) fn columns_of(stage: PreviewStage) -> Vec<Column> {
 }
 
 /// Repeats the value of one sample as a column of `rows` rows.
-fn repeated(column: &Column, spec: &ColumnSpec, rows: usize) -> Column {
+fn repeat_column(column: &Column, spec: &ColumnSpec, rows: usize) -> Column {
     let lent = |bytes: Vec<u8>, shape: Vec<usize>, dtype: DType| {
-        Array::lent(bytes, shape, dtype).expect("as many bytes as rows of the shape take")
+        Array::from_returnable(bytes, shape, dtype)
+            .expect("as many bytes as rows of the shape take")
     };
     let values = match &column.values {
         Values::Array(array) if matches!(spec.kind, ColumnKind::Ragged { .. }) => {
@@ -215,17 +220,17 @@ enum ReturnedValue {
 }
 
 impl ValueSink for ReturnedValues {
-    fn room(&mut self, name: &str, form: ValueForm<'_>) -> Result<&mut [u8], String> {
-        let len = form_bytes(form).ok_or_else(|| format!("`{name}` is too large"))?;
+    fn room(&mut self, name: &str, spec: ValueSpec<'_>) -> Result<&mut [u8], String> {
+        let len = value_bytes(spec).ok_or_else(|| format!("`{name}` is too large"))?;
         let bytes = vec![0; len];
-        let value = match form {
-            ValueForm::Array { dtype, shape } => ReturnedValue::Array {
+        let value = match spec {
+            ValueSpec::Array { dtype, shape } => ReturnedValue::Array {
                 dtype,
                 shape: shape.to_vec(),
                 bytes,
             },
-            ValueForm::Bytes(_) => ReturnedValue::Bytes(bytes),
-            ValueForm::Text(_) => ReturnedValue::Text(bytes),
+            ValueSpec::Bytes(_) => ReturnedValue::Bytes(bytes),
+            ValueSpec::Text(_) => ReturnedValue::Text(bytes),
         };
         self.0.retain(|(known, _)| known != name);
         self.0.push((name.to_owned(), value));
@@ -339,7 +344,7 @@ impl ReturnedValues {
                             shape,
                             bytes,
                         } => {
-                            let array = Array::lent(bytes, shape, dtype);
+                            let array = Array::from_returnable(bytes, shape, dtype);
                             Values::Array(array.ok_or_else(|| missing(&spec.name))?)
                         }
                         ReturnedValue::Bytes(bytes) => Values::Bytes(vec![bytes]),

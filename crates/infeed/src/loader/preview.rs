@@ -1,9 +1,9 @@
 //! One sample after each stage, made on the calling thread.
 
-use super::failed::sample_error;
+use super::failure::sample_error;
 use super::function_outputs::{ReturnedValues, columns_of};
 use crate::fields::failure::{SampleError, StageFailure};
-use crate::fields::pixels::prepared::PixelState;
+use crate::fields::pixels::prepared_record::PixelState;
 use crate::fields::scratch::Position;
 use crate::function::FunctionFailure;
 use crate::maker::preview::{PreviewStage, StageShapes};
@@ -62,7 +62,8 @@ fn preview_records(
         .collect::<Result<Vec<_>, Error>>()?;
     let others = partners.iter().map(|(record, at)| (record, *at));
     let all = std::iter::once((own, at)).chain(others);
-    let records: Vec<SampleRecord<'_>> = all.map(|(record, at)| stored(record, at)).collect();
+    let records: Vec<SampleRecord<'_>> =
+        all.map(|(record, at)| stored_record(record, at)).collect();
     let made = SampleMaker::new(plan).preview(&records, drawn);
     let mut stages = made.map_err(|failed| {
         let record = records[failed.part].record.index;
@@ -87,7 +88,7 @@ fn preview_records(
 }
 
 /// Returns a record as the source stores it.
-fn stored(record: &Record, at: Position) -> SampleRecord<'_> {
+fn stored_record(record: &Record, at: Position) -> SampleRecord<'_> {
     let state = PixelState::Stored;
     SampleRecord { record, state, at }
 }

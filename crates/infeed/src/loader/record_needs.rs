@@ -183,7 +183,7 @@ impl<'a> SizeReader<'a> {
         let runs = groups
             .as_ref()
             .map_or(source.len(), |groups| groups.ends.len() as u64);
-        let order = Permutation::keyed(runs, SPREAD);
+        let order = Permutation::with_key(runs, SPREAD);
         for run in (0..runs.min(RECORDS)).map(|position| order.get(position)) {
             if numbers.len() as u64 >= most {
                 break;
@@ -340,7 +340,7 @@ mod tests {
     use crate::pipeline::SourceSpec;
     use infeed_codec::transform::CenterCrop;
     use infeed_core::sample::{Depth, Field, Image, RecordId, Size};
-    use infeed_source::repeated::RepeatedRecords;
+    use infeed_source::repeated_records::RepeatedRecords;
     use infeed_source::{Admission, ReadError, Sink};
     use std::sync::Arc;
     use tempfile::TempDir;
@@ -367,7 +367,7 @@ mod tests {
         RecordNeeds::of(pipeline, &plan, source, 4)
     }
 
-    fn opened(pipeline: &Pipeline) -> RecordNeeds {
+    fn open_and_estimate(pipeline: &Pipeline) -> RecordNeeds {
         let source = pipeline.open_source(&[]).expect("opens");
         needs(pipeline, &*source)
     }
@@ -377,8 +377,8 @@ mod tests {
         let root = folder(40);
         let folder = || Pipeline::new(SourceSpec::folder(root.path())).decode();
 
-        let own = opened(&folder().batch(2).pad());
-        let slabs = opened(&folder().transform(CenterCrop::new(30)).batch(2));
+        let own = open_and_estimate(&folder().batch(2).pad());
+        let slabs = open_and_estimate(&folder().transform(CenterCrop::new(30)).batch(2));
 
         assert_eq!(own.sized, Some((40, 40)));
         assert_eq!((own.row_bytes, slabs.row_bytes), (40 * 50 * 3, 0));
@@ -409,8 +409,8 @@ mod tests {
         };
         let pipeline = Pipeline::new(source).decode().batch(1).pad();
 
-        let all = opened(&pipeline);
-        let selected = opened(&pipeline.clone().take(1));
+        let all = open_and_estimate(&pipeline);
+        let selected = open_and_estimate(&pipeline.clone().take(1));
 
         // Four float32 corners and an int64 label for each box.
         let row = |boxes: u64| 10 * 50 * 3 + boxes * (4 * 4 + 8);
@@ -446,18 +446,18 @@ mod tests {
         let write = |name: &str, height: u32| {
             fs::write(root.path().join(name), png(height, 50)).expect("writes");
         };
-        let first = opened(&pipeline);
+        let first = open_and_estimate(&pipeline);
         write("a/003.png", 90);
 
-        let again = opened(&pipeline);
-        let other = opened(&pipeline.clone().batch(3).pad());
+        let again = open_and_estimate(&pipeline);
+        let other = open_and_estimate(&pipeline.clone().batch(3).pad());
         let file = fs::File::options()
             .write(true)
             .open(root.path().join("a/001.png"));
         let later = std::time::SystemTime::now() + Duration::from_secs(9);
         file.and_then(|file| file.set_modified(later))
             .expect("sets a time");
-        let changed = opened(&pipeline);
+        let changed = open_and_estimate(&pipeline);
 
         assert_eq!(first, again);
         assert_eq!(
@@ -505,7 +505,7 @@ mod tests {
         );
         let pipeline = Pipeline::from_toml(&text).expect("a pipeline");
 
-        let found = opened(&pipeline);
+        let found = open_and_estimate(&pipeline);
 
         assert_eq!(found.sized, Some((20, 20)));
         assert_eq!(found.row_bytes, 20 * 10 * 3 + 20 * 4);
@@ -566,7 +566,7 @@ mod tests {
         let root = folder(3);
         fs::write(root.path().join("a/002.png"), vec![7; 9000]).expect("writes");
 
-        let found = opened(&Pipeline::new(SourceSpec::folder(root.path())));
+        let found = open_and_estimate(&Pipeline::new(SourceSpec::folder(root.path())));
 
         assert_eq!((found.sized, found.row_bytes), (Some((3, 3)), 9000));
     }

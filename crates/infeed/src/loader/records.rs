@@ -5,9 +5,9 @@
 //! The partner's sample is made as it would be at its own position and then mixed in. A row of a
 //! mosaic has three partners, that of a paste one.
 
-mod cached;
+mod cached_records;
 mod executor_job;
-mod joined;
+mod joined_rows;
 mod limits;
 mod reads;
 mod record_job;

@@ -105,7 +105,7 @@ impl ProcessRegister {
             .filter(is_entry)
             .map(|entry| entry.path())
             .filter(|path| !is_own(path))
-            .filter_map(|path| held(&path))
+            .filter_map(|path| read_locked(&path))
             .collect()
     }
 
@@ -182,7 +182,7 @@ impl Drop for RegisterEntry {
 }
 
 /// Returns the text of a locked file. Removes an unlocked one.
-fn held(path: &Path) -> Option<String> {
+fn read_locked(path: &Path) -> Option<String> {
     let (file, _) = file::open(path).ok()?;
     // A shared lock, so that two readers do not take each other for the owner.
     match file.try_lock_shared() {

@@ -121,18 +121,18 @@ type MemoryDivision = (Shares, usize, Option<Tuning>);
 /// out, because a trial must not slow the run.
 fn divide_memory(
     plan: &mut SamplePlan,
-    forms: &mut BatchLayouts,
+    layouts: &mut BatchLayouts,
     rows: usize,
     ask: impl Fn(u64) -> Result<MemoryDivision, Error>,
 ) -> Result<MemoryDivision, Error> {
-    let of = |plan: &SamplePlan, forms: usize| {
-        let forms: Vec<_> = plan.forms().into_iter().take(forms).collect();
-        Batcher::of_forms(forms, rows, 0, None).slab_bytes()
+    let of = |plan: &SamplePlan, count: usize| {
+        let forms: Vec<_> = plan.layouts().into_iter().take(count).collect();
+        Batcher::with_layouts(forms, rows, 0, None).slab_bytes()
             + Finisher::new(plan, rows, 0, None).slab_bytes()
     };
-    let count = forms.each.len();
+    let count = layouts.each.len();
     let all = of(plan, count);
-    let smaller = matches!(forms.each.last(), Some((Placement::Resize, _)) if count > 1)
+    let smaller = matches!(layouts.each.last(), Some((Placement::Resize, _)) if count > 1)
         .then(|| of(plan, count - 1))
         .filter(|&smaller| smaller < all);
     let Some(smaller) = smaller else {
@@ -146,7 +146,7 @@ fn divide_memory(
         return ask(all);
     }
     plan.leave_out_resize(
-        forms,
+        layouts,
         "memory does not suffice for its larger rows with the same number of in-flight batches",
     );
     ask(smaller)
@@ -205,9 +205,15 @@ mod tests {
             (options.memory, options.workers) = (Some(memory), workers);
             let mut plan = SamplePlan::over(&pipeline, &*source)?;
             let mut layouts = plan.for_device(placement, false);
-            let (plan_ref, forms) = (&mut plan, &mut layouts);
+            let (plan_ref, layouts_ref) = (&mut plan, &mut layouts);
             let resources = divide(
-                &pipeline, &*source, plan_ref, forms, &partition, &options, 0,
+                &pipeline,
+                &*source,
+                plan_ref,
+                layouts_ref,
+                &partition,
+                &options,
+                0,
             )?;
             Ok::<_, Error>((resources, plan, layouts))
         };
@@ -229,7 +235,7 @@ mod tests {
                 );
                 let is_out = layouts.left_out.is_some();
                 assert_eq!(
-                    (plan.forms().len(), layouts.each.len()),
+                    (plan.layouts().len(), layouts.each.len()),
                     match is_out {
                         true => (2, 2),
                         false => (3, 3),

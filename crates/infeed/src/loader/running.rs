@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::bad_records::BadRecords;
 use super::budget::Shares;
 use super::cache::DecodedCache;
-use super::fetched::BadRecord;
+use super::fetched_records::BadRecord;
 use super::options::Options;
 use super::records::RecordJob;
 use super::remote::RemoteWorkers;
@@ -78,7 +78,7 @@ pub(super) struct ConsumerProgress {
     /// Time of the last delivery, while a timeline is recorded.
     pub(super) delivered: Option<Instant>,
     /// Time of the first request for the batch that is not delivered yet.
-    pub(super) asked: Option<Instant>,
+    pub(super) requested_at: Option<Instant>,
     pub(super) digests: RunDigest,
     /// The error that stopped the run, until a seek.
     pub(super) stopped: Option<Error>,
@@ -103,7 +103,7 @@ impl Loader {
     pub(super) fn let_tuning_wait(&self, waits: bool) {
         self.tuning_waits.store(waits, Ordering::Relaxed);
         if let Some(tuning) = self.tuning.as_ref().filter(|_| !waits) {
-            lock(tuning).disturbed(self.flight);
+            lock(tuning).discard_window(self.flight);
         }
     }
 
@@ -167,7 +167,7 @@ impl Loader {
     /// Returns the bad records in delivered batches that were skipped or substituted, each once, in
     /// the order of their first occurrence.
     pub fn bad_records(&self) -> Vec<BadRecord> {
-        self.progress().bad.listed().to_vec()
+        self.progress().bad.records().to_vec()
     }
 
     /// Returns the notices for the user since the last call. Each notice is returned once.
@@ -176,7 +176,7 @@ impl Loader {
     }
 
     /// Returns the error that stopped the run, until a seek.
-    pub fn stopped(&self) -> Option<Error> {
+    pub fn stop_error(&self) -> Option<Error> {
         self.progress().stopped.clone()
     }
 
@@ -206,13 +206,13 @@ impl Loader {
             batches: progress.batches,
             samples: progress.samples,
             unknown_pixels: progress.unknown_pixels,
-            bad: progress.bad.listed().len() as u64,
+            bad: progress.bad.records().len() as u64,
             held_warned: progress.warned_held,
             first_batch: (!first_batch.is_zero()).then_some(first_batch),
             wait: Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed)),
             first_wait: Duration::from_nanos(self.first_wait_ns.load(Ordering::Relaxed)),
             elapsed: self.opened.elapsed(),
-            tuned: self.tuning.as_ref().map(|tuning| lock(tuning).tuned()),
+            tuned: self.tuning.as_ref().map(|tuning| lock(tuning).state()),
             readers: self.readers,
             remote,
             receiving,

@@ -46,7 +46,7 @@ impl BatchSchedule {
     }
 
     /// Content of digests of batches that nothing else decides.
-    pub(super) fn digested(&self) -> DigestScope {
+    pub(super) fn digest_scope(&self) -> DigestScope {
         self.rules.digested
     }
 

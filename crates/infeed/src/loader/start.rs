@@ -106,7 +106,7 @@ impl PreparedRun {
             None => (None, None),
         };
         let keep = shares.in_flight_batches + held;
-        let batcher = Batcher::of_forms(plan.forms(), rows, keep, ready.as_ref());
+        let batcher = Batcher::with_layouts(plan.layouts(), rows, keep, ready.as_ref());
         // Remote workers' in-flight batches are in addition to those of local threads.
         let remote = options.remote.as_ref();
         let remote_workers = remote.map_or(0, |remote| remote.workers());
@@ -259,7 +259,7 @@ impl Loader {
             tracing::info!(target: "infeed::loader", "{text}");
             notices.push(text);
         }
-        let sized = match shares.advisor.sized() {
+        let sized = match shares.advisor.known_sizes() {
             Some((sized, all)) => format!(" for the sizes of {sized} of {all} records"),
             None => String::new(),
         };

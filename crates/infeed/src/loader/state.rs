@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::digest::Digest;
-use crate::pipeline::{Pipeline, RaggedForm};
+use crate::pipeline::{Pipeline, RaggedLayout};
 use crate::plan::device::DecodeBy;
 use infeed_codec::transform::Transform;
 use infeed_core::error::Error;
@@ -204,7 +204,7 @@ pub(super) fn fingerprint(pipeline: &Pipeline, order: Option<u64>) -> u64 {
     );
     let shapes = (&pipeline.boxes, &pipeline.points, pipeline.batch.ragged);
     let has_shapes = !pipeline.boxes.is_empty() || !pipeline.points.is_empty();
-    let is_ragged = pipeline.batch.ragged != RaggedForm::default();
+    let is_ragged = pipeline.batch.ragged != RaggedLayout::default();
     // A function's process and import path change no bit.
     let functions = pipeline.python.iter();
     let functions: Vec<_> = functions

@@ -167,7 +167,7 @@ pub(super) fn gather(executor: &Executor<RecordJob>, shares: &Shares) -> Stats {
         python: job.source().python(),
         workers: executor.workers(),
         ready: executor.ready(),
-        held: held(executor),
+        held: held_batches(executor),
         warnings: job.warnings(),
         budget_bytes: shares.total_bytes,
         slab_bytes: shares.slab_bytes,
@@ -181,7 +181,7 @@ pub(super) fn gather(executor: &Executor<RecordJob>, shares: &Shares) -> Stats {
 }
 
 /// Number of batches that the consumer holds.
-pub(super) fn held(executor: &Executor<RecordJob>) -> usize {
+pub(super) fn held_batches(executor: &Executor<RecordJob>) -> usize {
     executor
         .job()
         .assembler()

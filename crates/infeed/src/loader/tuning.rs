@@ -28,7 +28,7 @@ use search::WorkerSearch;
 const WARM_UP: u32 = 3;
 
 /// Interval between checks for neighbours.
-const LOOK_AROUND: Duration = Duration::from_secs(5);
+const NEIGHBOUR_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// State of the worker tuning.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub(super) struct Tuning {
     opened: Instant,
     /// Time of the last delivery; `None` if the next step does not count.
     delivered: Option<Instant>,
-    looked_around: Instant,
+    neighbours_checked_at: Instant,
 }
 
 impl Tuning {
@@ -67,7 +67,7 @@ impl Tuning {
             most,
             opened,
             delivered: None,
-            looked_around: opened,
+            neighbours_checked_at: opened,
         }
     }
 
@@ -77,7 +77,7 @@ impl Tuning {
     }
 
     /// Returns the current state.
-    pub(super) fn tuned(&self) -> TuningState {
+    pub(super) fn state(&self) -> TuningState {
         let finding = self.search.finding();
         TuningState {
             cores: self.search.cores(),
@@ -95,7 +95,7 @@ impl Tuning {
     }
 
     /// Discards the current window, because the consumer has moved in the order.
-    pub(super) fn disturbed(&mut self, flight: BatchesInFlight) {
+    pub(super) fn discard_window(&mut self, flight: BatchesInFlight) {
         self.delivered = None;
         self.collector.restart(flight.refilled);
     }
@@ -112,27 +112,27 @@ impl Tuning {
 
     /// Records the delivery of a batch of `rows` rows, requested at `asked`. Returns a line for the
     /// log when the number settles.
-    pub(super) fn delivered(
+    pub(super) fn record_delivery(
         &mut self,
         executor: &Executor<RecordJob>,
         flight: BatchesInFlight,
-        asked: Instant,
+        requested_at: Instant,
         rows: u64,
     ) -> Option<String> {
         let now = Instant::now();
         let last = self.delivered.replace(now)?;
         let step = ConsumerStep {
             at: now.saturating_duration_since(self.opened),
-            own: asked.saturating_duration_since(last),
-            wait: now.saturating_duration_since(asked.max(last)),
+            own: requested_at.saturating_duration_since(last),
+            wait: now.saturating_duration_since(requested_at.max(last)),
             rows,
         };
         let counters = || counters(executor);
         let window = self.collector.step(step, flight.refilled, counters)?;
         let before = (self.search.workers(), self.search.finding().is_some());
         self.search.observe(window);
-        if now.saturating_duration_since(self.looked_around) >= LOOK_AROUND {
-            self.looked_around = now;
+        if now.saturating_duration_since(self.neighbours_checked_at) >= NEIGHBOUR_CHECK_INTERVAL {
+            self.neighbours_checked_at = now;
             self.search.set_cores(self.cores.now());
         }
         let workers = self.search.workers();

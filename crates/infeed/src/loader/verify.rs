@@ -192,7 +192,7 @@ pub(crate) fn replay(
         let problem = format!("it belongs to another run ({})", differences.join("; "));
         return Err(Error::config("against", problem));
     }
-    replay.recorded(verify.steps, &recorded)?;
+    replay.compare_with_file(verify.steps, &recorded)?;
     Ok(replay.result)
 }
 
@@ -229,7 +229,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Compares with the digests of a file.
-    fn recorded(&mut self, most: Option<u64>, recorded: &DigestFile) -> Result<(), Error> {
+    fn compare_with_file(&mut self, most: Option<u64>, recorded: &DigestFile) -> Result<(), Error> {
         let most = most.map_or(usize::MAX, |most| {
             usize::try_from(most).unwrap_or(usize::MAX)
         });

@@ -11,7 +11,7 @@ use infeed_core::order::window::Groups;
 use infeed_source::{Read, Source};
 
 /// Number of groups, the largest, whose read size is requested from the source.
-const ASKED: usize = 4096;
+const MAX_REQUESTED_GROUPS: usize = 4096;
 
 /// Memory for a record that is read alone while groups are held, so that it never waits for bytes
 /// that only its own row can release.
@@ -48,7 +48,7 @@ impl WholeGroups {
     /// As [`WholeGroups::of`], if `records` consecutive records in the source's own order are used
     /// in any order, like those of a mix's part.
     fn within(pipeline: &Pipeline, source: &dyn Source, records: u64) -> WholeGroups {
-        if let Some((parts, weights)) = source.mixed() {
+        if let Some((parts, weights)) = source.weighted_parts() {
             let all: f64 = weights.shares.iter().sum();
             // Each block of positions, and the part's share of it, is shuffled by itself.
             let positions = match records {
@@ -83,7 +83,7 @@ impl WholeGroups {
         {
             // Two groups never fit into a window together.
             Some(bytes) if sizes.two_least > bytes => sizes.largest,
-            Some(bytes) => sizes.held(bytes).max(sizes.largest),
+            Some(bytes) => sizes.held_bytes(bytes).max(sizes.largest),
             None => sizes.largest,
         };
         let run = match records {
@@ -165,9 +165,9 @@ impl GroupSizes {
             let bytes = of.iter().map(|&group| groups.bytes[group]);
             bytes.fold(0_u64, u64::saturating_add)
         };
-        let asked = &order[..order.len().min(ASKED)];
+        let requested = &order[..order.len().min(MAX_REQUESTED_GROUPS)];
         let (mut largest, mut held) = (0, 0_u64);
-        for &group in asked {
+        for &group in requested {
             // Plan the same record several times: only reads of several records must report their
             // bytes. The difference of three and two is the cost of each further record.
             let taken = |times: usize| {
@@ -183,7 +183,7 @@ impl GroupSizes {
         let bytes = total(&order);
         GroupSizes {
             largest,
-            all: scaled(bytes, held, total(asked)),
+            all: scale(bytes, held, total(requested)),
             bytes,
             records: groups.records(),
             two_least: match order[..] {
@@ -195,18 +195,18 @@ impl GroupSizes {
     }
 
     /// Estimates the bytes of groups with `bytes` stored bytes.
-    fn held(&self, bytes: u64) -> u64 {
-        scaled(bytes.min(self.bytes), self.all, self.bytes)
+    fn held_bytes(&self, bytes: u64) -> u64 {
+        scale(bytes.min(self.bytes), self.all, self.bytes)
     }
 
     /// Estimates the mean bytes of the groups of `records` records.
     fn of_records(&self, records: u64) -> u64 {
-        scaled(records.min(self.records), self.all, self.records)
+        scale(records.min(self.records), self.all, self.records)
     }
 }
 
 /// `number * to / from`, rounded up.
-fn scaled(number: u64, to: u64, from: u64) -> u64 {
+fn scale(number: u64, to: u64, from: u64) -> u64 {
     let product = u128::from(number) * u128::from(to);
     u64::try_from(product.div_ceil(u128::from(from.max(1)))).unwrap_or(u64::MAX)
 }

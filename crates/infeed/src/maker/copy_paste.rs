@@ -30,7 +30,7 @@ impl SampleMaker<'_> {
             let canvas = before.first().map(|part| part.drawn.image.size);
             draw_part(plan, own, of, first, canvas)
         };
-        let mut parts = self.draw_parts(records, row.form, draw)?;
+        let mut parts = self.draw_parts(records, row.layout, draw)?;
         // The record that needs most memory, and its bytes.
         let mut most = (0, 0);
         for (number, (of, part)) in records.iter().zip(&mut parts).enumerate() {
@@ -50,7 +50,7 @@ impl SampleMaker<'_> {
         }
         let images = parts.iter().map(|part| &part.drawn.image);
         let after = plan.draw_after(own.number, size, images, records[0].at)?;
-        let work = self.arrange_canvas(records[0], &parts[0], &after, row.form);
+        let work = self.arrange_canvas(records[0], &parts[0], &after, row.layout);
         let both = [image(0), image(1)];
         // Planes of all objects, the pasted pixels and a buffer for them.
         let planes = both.iter().map(|image| {
@@ -84,7 +84,7 @@ impl SampleMaker<'_> {
         }
         let images = both.into_iter().zip(&objects);
         let images: Vec<SampleImage<'_>> = images
-            .map(|(image, objects)| image.pasted(objects))
+            .map(|(image, objects)| image.with_pasted(objects))
             .collect();
         self.write_joined(
             (records[0], &parts[0]),

@@ -1,10 +1,10 @@
 //! User functions on one sample.
 
-use super::kept::{KeptSample, put};
+use super::kept_sample::{KeptSample, put};
 use super::sample_maker::{SampleMaker, SampleRecord};
 use crate::fields::cells::cell_bytes;
 use crate::fields::failure::{PartFailure, SampleError, StageFailure};
-use crate::fields::pixels::prepared::damaged;
+use crate::fields::pixels::prepared_record::invalid_pixels_error;
 use crate::fields::scratch::Position;
 use crate::plan::function::FunctionCall;
 use crate::plan::function_values::{bytes_of, kind_text, own_cells, values_from};
@@ -40,7 +40,8 @@ impl SampleMaker<'_> {
             shape: Vec::new(),
             bytes: Vec::new(),
         };
-        row.cells.resize_with(self.plan.decoded().len(), cell);
+        row.cells
+            .resize_with(self.plan.decoded_columns().len(), cell);
         row
     }
 
@@ -52,10 +53,10 @@ impl SampleMaker<'_> {
         row: &mut BatchRow,
     ) -> Result<(), StageFailure> {
         let plan = self.plan;
-        let values = values_from(plan.decoded(), &mut columns.cells).map_err(|field| {
+        let values = values_from(plan.decoded_columns(), &mut columns.cells).map_err(|field| {
             let error = SampleError::Shape {
                 found: "a byte count that does not fit its shape".to_owned(),
-                expected: kind_text(&plan.decoded()[field].kind),
+                expected: kind_text(&plan.decoded_columns()[field].kind),
                 fix: "every record must have the shape its source declares",
             };
             error.in_field(field)
@@ -97,7 +98,7 @@ impl SampleMaker<'_> {
                 RowCell::Slab(_) => false,
             };
             if !is_put {
-                return Err(damaged().in_field(field));
+                return Err(invalid_pixels_error().in_field(field));
             }
         }
         Ok(())
@@ -126,7 +127,7 @@ impl SampleMaker<'_> {
             };
             let spent = called.as_ref().copied().unwrap_or_default();
             meter.lap_alone(Stage::Python, spent.waited, spent.elsewhere, counters);
-            called.map_err(|error| call.failed(error))?;
+            called.map_err(|error| call.failure(error))?;
             let bytes_in = bytes_of(&values);
             if let Some(columns) = columns.take() {
                 take_back(&mut values, columns);

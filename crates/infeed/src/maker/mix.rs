@@ -26,7 +26,7 @@ impl SampleMaker<'_> {
         let plan = self.plan;
         let mut samples = Vec::with_capacity(records.len());
         for (part, of) in records.iter().enumerate() {
-            let arranged = self.arrange(*of, row.form);
+            let arranged = self.arrange(*of, row.layout);
             samples.push(arranged.map_err(|failure| PartFailure { part, failure })?);
         }
         let [first, second] = &samples[..] else {

@@ -4,16 +4,16 @@
 //! and arranges each of its records before it makes any pixel. The file of a transform that joins
 //! records makes their parts and joins them. User functions follow.
 
-mod computed;
+mod computed_columns;
 mod copy_paste;
 mod functions;
-mod kept;
+mod kept_sample;
 pub(crate) mod memory;
 mod mix;
 mod mosaic;
 pub(crate) mod needs;
 mod parts;
-mod prepared;
+mod prepare;
 pub mod preview;
 mod preview_joined;
 mod sample;

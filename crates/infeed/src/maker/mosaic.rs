@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::parts::{DrawnPart, SamplePart, failed};
+use super::parts::{DrawnPart, SamplePart, transform_failure};
 use super::sample_maker::{SampleMaker, SampleRecord};
 use super::shared_tiles::{SharedTiles, TilePixels};
 use crate::fields::failure::{PartFailure, StageFailure};
@@ -40,12 +40,15 @@ impl SampleMaker<'_> {
         let draw = |(tile, of), first: &VisualField<'_>, _: &[SamplePart<'_>]| {
             draw_tile(plan, (own, drawn), tile, of, first)
         };
-        let mut parts = self.draw_parts(records, row.form, draw)?;
+        let mut parts = self.draw_parts(records, row.layout, draw)?;
         let images = parts.iter().map(|part| &part.drawn.image);
         let size = own.mosaic.size.square();
         let after = plan.draw_after(own.number, size, images, records[0].at)?;
-        let work = self.arrange_canvas(records[0], &parts[0], &after, row.form);
-        let needed = work.pixels.iter().map(|pixels| pixels.folded.needed());
+        let work = self.arrange_canvas(records[0], &parts[0], &after, row.layout);
+        let needed = work
+            .pixels
+            .iter()
+            .map(|pixels| pixels.folded.needed_region());
         let needed: Vec<Region> = needed.collect();
         // The record that needs most memory, and its bytes.
         let mut most = (0, 0);
@@ -79,7 +82,7 @@ impl SampleMaker<'_> {
                 part: tile,
                 failure,
             };
-            let made = self.tile(*of, row.form, part).map_err(failed)?;
+            let made = self.tile(*of, row.layout, part).map_err(failed)?;
             part.paste(&made, &mut canvases).map_err(failed)?;
             self.scratch.lap(Stage::Transform);
         }
@@ -104,7 +107,7 @@ impl SampleMaker<'_> {
         let at = (of.at.epoch, of.at.position);
         let entry = tiles.entry(of.record.index, at, layout);
         let mut kept = entry.lock();
-        self.scratch.waited(Stage::Decode);
+        self.scratch.exclude_wait(Stage::Decode);
         if let Some(tile) = &*kept {
             return Ok(Arc::clone(tile));
         }
@@ -162,7 +165,7 @@ pub(super) fn draw_tile(
     let mut image = plan.undrawn(of.record, first.field, first.frame)?;
     plan.draw_more(0..own.number, of.at, &mut image)?;
     let placed = own.mosaic.tile(image.size, tile, mosaic.center);
-    let placed = placed.map_err(|error| failed(first.field, "Mosaic", error))?;
+    let placed = placed.map_err(|error| transform_failure(first.field, "Mosaic", error))?;
     for step in placed.steps {
         image.add(own.number, step);
     }
@@ -192,5 +195,5 @@ pub(super) fn clear(
     let cleared = own
         .mosaic
         .canvas(visual.plan.is_mask, pixels, region, canvas);
-    cleared.map_err(|error| failed(visual.field, "Mosaic", error))
+    cleared.map_err(|error| transform_failure(visual.field, "Mosaic", error))
 }

@@ -3,7 +3,7 @@
 use crate::fields::kind::DrawnSample;
 use crate::fields::moving::{SampleImage, SampleImages};
 use crate::fields::pixels::header::{ArrangedPixels, VisualField};
-use crate::fields::pixels::prepared::PixelState;
+use crate::fields::pixels::prepared_record::PixelState;
 use crate::fields::scratch::Position;
 use crate::fields::steps::{FoldedSteps, fold};
 use crate::plan::SamplePlan;
@@ -238,7 +238,7 @@ mod tests {
     use tempfile::TempDir;
 
     /// Eight photographs of different sizes with outlines for LabelMe.
-    fn outlined() -> TempDir {
+    fn write_outlined_images() -> TempDir {
         let root = tempfile::tempdir().expect("a temporary folder");
         for n in 0..8_u32 {
             let (height, width) = (40 + 13 * n, 150 - 11 * n);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     /// Scratch and bytes outside slabs of the sample at a position.
-    fn measured(plan: &SamplePlan, source: &dyn Source, at: Position) -> SampleBytes {
+    fn measure(plan: &SamplePlan, source: &dyn Source, at: Position) -> SampleBytes {
         let mut row = plan.spare_row();
         // Every reserved byte comes from the pool, so its peak is the memory of the sample.
         let large = BytePool::new(u64::MAX);
@@ -339,7 +339,7 @@ mod tests {
         for epoch in 0..16 {
             for position in 0..source.len() {
                 let at = Position { epoch, position };
-                let found = measured(&plan, &*source, at);
+                let found = measure(&plan, &*source, at);
                 assert!(
                     found.scratch <= most.scratch && found.row <= most.row,
                     "{found:?} exceeds {most:?}: {:?}",
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn no_sample_needs_more_than_the_bounds_of_its_record() {
-        let root = outlined();
+        let root = write_outlined_images();
         let size = CenterCrop::new(20);
         let transforms: [Vec<Transform>; 7] = [
             Vec::new(),
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn no_mixed_sample_needs_more_than_the_bounds_of_its_records() {
-        let root = outlined();
+        let root = write_outlined_images();
         for class in ["a", "b"] {
             fs::create_dir(root.path().join(class)).expect("creates");
         }
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn the_head_of_a_file_has_the_bounds_of_the_whole_file() {
-        let root = outlined();
+        let root = write_outlined_images();
         let pipeline = pipeline(&root, false, Vec::new());
         let source = pipeline.open_source(&[]).expect("opens");
         let plan = SamplePlan::over(&pipeline, &*source).expect("a plan");

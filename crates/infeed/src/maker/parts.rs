@@ -7,7 +7,7 @@ use super::sample_maker::{SampleMaker, SampleRecord};
 use crate::fields::failure::{PartFailure, SampleError, StageFailure};
 use crate::fields::moving::{SampleImage, SampleImages};
 use crate::fields::pixels::header::{ArrangedPixels, VisualField};
-use crate::fields::pixels::prepared::PixelState;
+use crate::fields::pixels::prepared_record::PixelState;
 use crate::fields::steps::Flips;
 use crate::plan::draws::DrawnImage;
 use infeed_codec::transform::{PixelView, Step, TransformError};
@@ -74,7 +74,7 @@ impl<'a> SamplePart<'a> {
                 size: needed.size,
             };
             let view = PixelView::from(image).crop(needed_in_tile);
-            let view = view.map_err(|error| failed(visual.field, "Mosaic", error))?;
+            let view = view.map_err(|error| transform_failure(visual.field, "Mosaic", error))?;
             paste(view, Flips::default(), needed, canvas);
         }
         Ok(())
@@ -94,7 +94,11 @@ fn common(a: Region, b: Region) -> Option<Region> {
 }
 
 /// Returns a failure of the joining transform.
-pub(super) fn failed(field: usize, transform: &'static str, error: TransformError) -> StageFailure {
+pub(super) fn transform_failure(
+    field: usize,
+    transform: &'static str,
+    error: TransformError,
+) -> StageFailure {
     StageFailure {
         field,
         transform: Some(transform),

@@ -234,7 +234,7 @@ impl SampleMaker<'_> {
     ) -> Result<PreviewStage, StageFailure> {
         let shapes = self.shapes(boxed)?;
         let plan = self.plan;
-        let sample = self.drawn(of, boxed);
+        let sample = self.drawn_sample(of, boxed);
         let mut row = plan.spare_row();
         let scratch = &mut self.scratch;
         for kind in &plan.kinds {

@@ -152,7 +152,7 @@ impl SampleMaker<'_> {
         let after = plan.draw_after(own.number, size, first, records[0].at)?;
         let images = both.into_iter().zip(&objects);
         let images: Vec<SampleImage<'_>> = images
-            .map(|(image, objects)| image.pasted(objects))
+            .map(|(image, objects)| image.with_pasted(objects))
             .collect();
         let shapes = self.shapes((&images, &[]))?;
         stages.push(self.stage("CopyPaste", draw.to_string(), &pixels, shapes)?);

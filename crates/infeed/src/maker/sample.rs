@@ -4,7 +4,7 @@ use super::sample_maker::{SampleMaker, SampleRecord};
 use crate::fields::failure::{PartFailure, StageFailure};
 use crate::fields::moving::SampleImage;
 use crate::fields::pixels::header::{ArrangedPixels, VisualField};
-use crate::fields::pixels::prepared::PixelState;
+use crate::fields::pixels::prepared_record::PixelState;
 use crate::plan::join::{JoinDraw, JoinPlan};
 use crate::plan::measure;
 use infeed_codec::transform::Step;
@@ -78,7 +78,7 @@ impl<'a> SampleMaker<'a> {
                 self.fill_mixed(records, (own, drawn), row)
             }
             _ => {
-                let sample = self.arrange(records[0], row.form)?;
+                let sample = self.arrange(records[0], row.layout)?;
                 let reserved = self.reserve(sample.bytes);
                 reserved.map_err(|error| error.in_field(0))?;
                 Ok(self.write(&sample, row)?)

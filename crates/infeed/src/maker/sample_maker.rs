@@ -9,7 +9,7 @@ use crate::fields::failure::{PartFailure, SampleError, StageFailure};
 use crate::fields::kind::DrawnSample;
 use crate::fields::moving::SampleImages;
 use crate::fields::pixels::header::VisualField;
-use crate::fields::pixels::prepared::PixelState;
+use crate::fields::pixels::prepared_record::PixelState;
 use crate::fields::scratch::{FieldScratch, Position};
 use crate::plan::SamplePlan;
 use infeed_codec::transform::{Step, Transform};
@@ -157,7 +157,7 @@ impl<'a> SampleMaker<'a> {
         if let Some(memory) = &mut self.memory {
             memory.reserve(bytes.saturating_add(self.plan.mixed_row_bytes()))?;
         }
-        self.scratch.waited(Stage::Decode);
+        self.scratch.exclude_wait(Stage::Decode);
         Ok(())
     }
 
@@ -174,7 +174,7 @@ impl<'a> SampleMaker<'a> {
 
     /// Upper bound of the working memory for the fields of a sample that are no images.
     pub(super) fn kind_bytes(&self, of: SampleRecord<'_>, images: SampleImages<'_>) -> u64 {
-        let sample = self.drawn(of, images);
+        let sample = self.drawn_sample(of, images);
         let plans = self.plan.kinds.iter();
         let bytes = plans.map(|plan| plan.scratch_bytes(&sample));
         bytes.fold(0, u64::saturating_add)
@@ -187,7 +187,7 @@ impl<'a> SampleMaker<'a> {
         images: SampleImages<'_>,
         row: &mut BatchRow,
     ) -> Result<(), PartFailure> {
-        let sample = self.drawn(of, images);
+        let sample = self.drawn_sample(of, images);
         let scratch = &mut self.scratch;
         for plan in &self.plan.kinds {
             plan.write(&sample, &mut row.cells, scratch)?;
@@ -197,7 +197,7 @@ impl<'a> SampleMaker<'a> {
     }
 
     /// Returns a sample as the kinds of its fields see it.
-    pub(super) fn drawn<'r>(
+    pub(super) fn drawn_sample<'r>(
         &self,
         of: SampleRecord<'r>,
         images: SampleImages<'r>,

@@ -24,7 +24,7 @@ pub(super) struct TileKey {
     /// Python draws.
     pub(super) at: (u64, u64),
     /// Layout of the batch.
-    pub(super) form: usize,
+    pub(super) layout: usize,
 }
 
 /// A tile that a worker makes, or has made. A worker that makes a tile holds the lock, so that others
@@ -66,12 +66,12 @@ impl SharedTiles {
 
     /// Returns the entry of a record's tile at an epoch and position. A new entry may remove the oldest
     /// one.
-    pub(super) fn entry(&self, record: u64, at: (u64, u64), form: usize) -> Arc<TileEntry> {
+    pub(super) fn entry(&self, record: u64, at: (u64, u64), layout: usize) -> Arc<TileEntry> {
         if self.limit == 0 {
             return Arc::default();
         }
-        let key = TileKey { record, at, form };
-        let mut kept = self.kept();
+        let key = TileKey { record, at, layout };
+        let mut kept = self.lock();
         if let Some(entry) = kept.entries.get(&key) {
             return Arc::clone(entry);
         }
@@ -95,10 +95,10 @@ impl SharedTiles {
 
     /// Returns images for a new tile, which may have the memory of a removed one.
     pub(super) fn buffers(&self) -> Vec<Image> {
-        self.kept().spare.pop().unwrap_or_default()
+        self.lock().spare.pop().unwrap_or_default()
     }
 
-    fn kept(&self) -> MutexGuard<'_, KeptTiles> {
+    fn lock(&self) -> MutexGuard<'_, KeptTiles> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -128,7 +128,7 @@ mod tests {
 
         let is_kept = |position| tiles.entry(7, at(position), 0).lock().is_some();
         assert!(is_kept(1) && is_kept(2));
-        assert_eq!(tiles.kept().entries.len(), 2);
+        assert_eq!(tiles.lock().entries.len(), 2);
         assert!(!is_kept(0), "removed");
         assert!(!is_kept(1), "the new entry removed the oldest one");
         assert_eq!(

@@ -21,8 +21,8 @@ pub struct BatchSpec {
     /// Pad samples of different sizes with zeros to the largest sample of their batch.
     pub pad: bool,
     /// Form of fields whose rows are lists of different lengths, such as boxes.
-    #[serde(skip_serializing_if = "is_default_form")]
-    pub ragged: RaggedForm,
+    #[serde(skip_serializing_if = "is_default_layout")]
+    pub ragged: RaggedLayout,
     /// Handling of an incomplete last batch. Absent: `drop_last` decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tail: Option<Tail>,
@@ -38,7 +38,7 @@ pub struct BatchSpec {
 /// Form of lists of different lengths in a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum RaggedForm {
+pub enum RaggedLayout {
     /// All values one after another, and the offsets of the rows.
     #[default]
     Offsets,
@@ -107,7 +107,7 @@ impl Default for BatchSpec {
             per_rank: None,
             drop_last: false,
             pad: false,
-            ragged: RaggedForm::default(),
+            ragged: RaggedLayout::default(),
             tail: None,
             max_tokens: None,
             multiple_of: None,
@@ -115,6 +115,6 @@ impl Default for BatchSpec {
     }
 }
 
-fn is_default_form(form: &RaggedForm) -> bool {
-    *form == RaggedForm::default()
+fn is_default_layout(layout: &RaggedLayout) -> bool {
+    *layout == RaggedLayout::default()
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::batch::{BatchSpec, RaggedForm};
+use super::batch::{BatchSpec, RaggedLayout};
 use super::boxes::BoxesSpec;
-use super::declared::DeclaredKind;
+use super::declared_kind::DeclaredKind;
 use super::filter::RecordFilter;
 use super::function::FunctionSpec;
 use super::memory_field::{Handle, MemoryField};
@@ -365,8 +365,8 @@ impl Pipeline {
     }
 
     /// Sets the form of lists of different lengths in a batch.
-    pub fn ragged(mut self, form: RaggedForm) -> Pipeline {
-        self.batch.ragged = form;
+    pub fn ragged(mut self, layout: RaggedLayout) -> Pipeline {
+        self.batch.ragged = layout;
         self
     }
 

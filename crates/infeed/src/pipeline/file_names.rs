@@ -68,12 +68,12 @@ where
 {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Given<T> {
+    enum OneOrMore<T> {
         One(T),
         More(Vec<T>),
     }
-    Ok(match Given::deserialize(from)? {
-        Given::One(one) => vec![one],
-        Given::More(more) => more,
+    Ok(match OneOrMore::deserialize(from)? {
+        OneOrMore::One(one) => vec![one],
+        OneOrMore::More(more) => more,
     })
 }

@@ -219,7 +219,7 @@ impl RecordFilter {
         let mut unknown = None;
         // Records of a shard are consecutive, so one cached result is enough.
         let mut last: Option<(String, bool)> = None;
-        let kept = subset.filtered(|_, record| {
+        let kept = subset.filter(|_, record| {
             let by_label = !labels.is_set()
                 || match source.label(record) {
                     Some(label) => labels.keeps(|&wanted| wanted == label),

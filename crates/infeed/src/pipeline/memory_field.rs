@@ -65,7 +65,7 @@ pub struct MemoryField {
 
 impl MemoryField {
     /// Returns the name of the array, if it exists only in this process's memory.
-    pub(super) fn held(&self) -> Option<&str> {
+    pub(super) fn in_memory_name(&self) -> Option<&str> {
         self.handle.map(|_| self.name.as_str())
     }
 

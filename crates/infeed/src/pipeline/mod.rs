@@ -5,14 +5,14 @@
 
 mod batch;
 mod boxes;
-pub mod declared;
+pub mod declared_kind;
 mod description;
 mod file_names;
 mod filter;
 mod function;
 mod memory_field;
 mod order;
-pub mod packed;
+pub mod packed_dataset;
 mod paths;
 mod per_record;
 mod points;
@@ -30,12 +30,12 @@ use std::sync::Arc;
 use infeed_core::error::Error;
 use infeed_core::order::Order;
 use infeed_source::Source;
-use infeed_source::boxed::{self, AnnotatedImage};
+use infeed_source::boxed_images::{self, AnnotatedImage};
 use infeed_source::subset::Subset;
 
-pub use batch::{BatchSpec, RaggedForm};
+pub use batch::{BatchSpec, RaggedLayout};
 pub use boxes::BoxesSpec;
-pub use declared::DeclaredKind;
+pub use declared_kind::DeclaredKind;
 pub use description::{Decode, Layout, MisplacedCall, Pipeline, PixelOutput, VERSION};
 pub use filter::{Class, RecordFilter};
 pub use function::{BoundFunction, FunctionSpec};
@@ -85,7 +85,9 @@ impl Pipeline {
             return AnnotatedImage::Any;
         };
         let declared = self.declared_boxes();
-        let boxes = declared.iter().find(|spec| spec.field == boxed::BOXES);
+        let boxes = declared
+            .iter()
+            .find(|spec| spec.field == boxed_images::BOXES);
         match decode.orient && boxes.is_some_and(BoxesSpec::is_oriented) {
             true => AnnotatedImage::Displayed,
             false => AnnotatedImage::Stored,
@@ -106,7 +108,7 @@ impl Pipeline {
     /// # Errors
     ///
     /// As [`Pipeline::select`].
-    pub fn selected(&self, source: &dyn Source) -> Result<Option<Subset>, Error> {
+    pub fn selected_records(&self, source: &dyn Source) -> Result<Option<Subset>, Error> {
         select::numbers(self, source)
     }
 

@@ -25,13 +25,13 @@ pub(super) fn order(
     let once = match &pipeline.weights {
         Some(weights) => {
             let weighted = weights.resolve(source, handles)?;
-            Order::weighted(weighted, windows(source, window), seed)
+            Order::from_weights(weighted, windows(source, window), seed)
         }
         None => one_pass(source, window, seed),
     };
     let len = once.len();
     let order = match pipeline.repeat {
-        Some(passes) => Order::repeated(once, passes).ok_or_else(|| {
+        Some(passes) => Order::repeat(once, passes).ok_or_else(|| {
             let problem = format!("{passes} passes of {len} positions exceed the limit of 2^64");
             Error::config("repeat", problem)
         })?,
@@ -55,7 +55,7 @@ pub(super) fn order(
 }
 
 fn one_pass(source: &dyn Source, window: Option<ShuffleWindow>, seed: Option<u64>) -> Order {
-    if let Some((sources, weights)) = source.mixed() {
+    if let Some((sources, weights)) = source.weighted_parts() {
         let part = |(at, (source, &weight)): (usize, (&Arc<dyn Source>, &f64))| MixturePart {
             // Two parts of equal length must not have the same order.
             order: one_pass(
@@ -67,10 +67,10 @@ fn one_pass(source: &dyn Source, window: Option<ShuffleWindow>, seed: Option<u64
         };
         let parts = sources.iter().zip(&weights.shares).enumerate().map(part);
         let epoch = weights.epoch.unwrap_or_else(|| source.len());
-        return Order::mixed(parts.collect(), epoch, seed);
+        return Order::from_mixture(parts.collect(), epoch, seed);
     }
     match windows(source, window) {
-        Some((groups, bytes)) => Order::windowed(groups, bytes, seed),
+        Some((groups, bytes)) => Order::from_windows(groups, bytes, seed),
         None => Order::new(source.len(), seed),
     }
 }

@@ -32,7 +32,7 @@ fn map_paths(pipeline: &mut Pipeline, mut change: impl FnMut(&Path) -> PathBuf) 
 /// Resolves the relative paths of a pipeline file in `folder`.
 pub(super) fn resolve(pipeline: &mut Pipeline, folder: &Path) {
     if !folder.as_os_str().is_empty() {
-        map_paths(pipeline, |path| resolved(folder, path));
+        map_paths(pipeline, |path| resolve_path(folder, path));
     }
 }
 
@@ -99,7 +99,7 @@ fn path_between(from: &Path, to: &Path) -> PathBuf {
 
 /// Resolves a path of a pipeline file in `folder`. A path that leads above the folder becomes
 /// relative to the current folder if it is below the current folder.
-fn resolved(folder: &Path, path: &Path) -> PathBuf {
+fn resolve_path(folder: &Path, path: &Path) -> PathBuf {
     let joined = folder.join(path);
     if store::is_url(folder) || !path.starts_with("..") {
         return joined;

@@ -9,7 +9,7 @@ use super::split::RecordSplit;
 use infeed_core::error::Error;
 use infeed_core::order::Order;
 use infeed_source::Source;
-use infeed_source::selected::SelectedRecords;
+use infeed_source::selected_records::SelectedRecords;
 use infeed_source::subset::{MAX_RECORDS, Subset};
 
 /// Adds the index of a mix's part to an error.
@@ -58,7 +58,7 @@ fn select_in(
     pipeline: &Pipeline,
     source: Arc<dyn Source>,
 ) -> Result<(Arc<dyn Source>, Subset), Error> {
-    let Some((parts, weights)) = source.mixed() else {
+    let Some((parts, weights)) = source.weighted_parts() else {
         let subset = subset_of(pipeline, &*source)?;
         let selected = SelectedRecords::new(source, subset.clone());
         return Ok((Arc::new(selected), subset));
@@ -72,13 +72,13 @@ fn select_in(
         .collect::<Result<Vec<_>, Error>>()?
         .into_iter()
         .unzip();
-    let (subset, weights) = (Subset::joined(&subsets), weights.clone());
-    let selected = SelectedRecords::mixed(Arc::clone(&source), subset.clone(), parts, weights);
+    let (subset, weights) = (Subset::concat(&subsets), weights.clone());
+    let selected = SelectedRecords::with_parts(Arc::clone(&source), subset.clone(), parts, weights);
     Ok((Arc::new(selected), subset))
 }
 
 fn numbers_in(pipeline: &Pipeline, source: &dyn Source) -> Result<Subset, Error> {
-    let Some((parts, _)) = source.mixed() else {
+    let Some((parts, _)) = source.weighted_parts() else {
         return subset_of(pipeline, source);
     };
     refuse_take(pipeline)?;
@@ -86,7 +86,7 @@ fn numbers_in(pipeline: &Pipeline, source: &dyn Source) -> Result<Subset, Error>
         let numbers = numbers_in(pipeline, &**part);
         numbers.map_err(|error| of_part(at, error))
     });
-    Ok(Subset::joined(&parts.collect::<Result<Vec<_>, _>>()?))
+    Ok(Subset::concat(&parts.collect::<Result<Vec<_>, _>>()?))
 }
 
 fn refuse_take(pipeline: &Pipeline) -> Result<(), Error> {

@@ -12,7 +12,7 @@ use super::points::PointsSpec;
 use infeed_codec::transform::BoxFormat;
 use infeed_core::error::Error;
 use infeed_core::sample::{Field, FieldKind, Pixels};
-use infeed_source::boxed::{self, AnnotatedImage};
+use infeed_source::boxed_images::{self, AnnotatedImage};
 use infeed_source::class_names::ClassNames;
 use infeed_source::coco::{self, CocoLabels};
 use infeed_source::field_spec::FieldSpec;
@@ -346,7 +346,7 @@ impl SourceSpec {
                 panoptic,
                 ..
             } => {
-                let boxes = BoxesSpec::new(boxed::BOXES, BoxFormat::Xyxy);
+                let boxes = BoxesSpec::new(boxed_images::BOXES, BoxFormat::Xyxy);
                 let boxes = boxes.columns(coco::COLUMNS);
                 let boxes = boxes.columns(keypoints.map(|_| coco::KEYPOINTS));
                 Some(match *masks || panoptic.is_some() {
@@ -355,18 +355,18 @@ impl SourceSpec {
                 })
             }
             SourceSpec::Yolo { corners, .. } => {
-                let mut boxes = BoxesSpec::new(boxed::BOXES, BoxFormat::Cxcywh);
+                let mut boxes = BoxesSpec::new(boxed_images::BOXES, BoxFormat::Cxcywh);
                 boxes.normalized = true;
-                let boxes = boxes.columns([boxed::LABELS]);
+                let boxes = boxes.columns([boxed_images::LABELS]);
                 Some(boxes.columns(corners.then_some(yolo::CORNERS)))
             }
             SourceSpec::Voc { .. } => {
-                let boxes = BoxesSpec::new(boxed::BOXES, BoxFormat::Xyxy);
-                Some(boxes.columns([boxed::LABELS, voc::DIFFICULT]))
+                let boxes = BoxesSpec::new(boxed_images::BOXES, BoxFormat::Xyxy);
+                Some(boxes.columns([boxed_images::LABELS, voc::DIFFICULT]))
             }
             SourceSpec::LabelMe { masks, .. } => {
-                let boxes = BoxesSpec::new(boxed::BOXES, BoxFormat::Xyxy);
-                let boxes = boxes.columns([boxed::LABELS]);
+                let boxes = BoxesSpec::new(boxed_images::BOXES, BoxFormat::Xyxy);
+                let boxes = boxes.columns([boxed_images::LABELS]);
                 Some(match masks {
                     true => boxes.masks(coco::MASKS),
                     false => boxes,
@@ -404,15 +404,16 @@ impl SourceSpec {
     }
 
     /// Names of fields, or of a whole source, that exist only in this process's memory.
-    pub(super) fn held(&self) -> Vec<&str> {
+    pub(super) fn in_memory_names(&self) -> Vec<&str> {
         match self {
             SourceSpec::Memory { fields } => {
                 let held = fields.iter().filter(|field| field.handle.is_some());
                 held.map(|field| field.name.as_str()).collect()
             }
-            SourceSpec::Mix { parts, .. } => {
-                parts.iter().flat_map(|part| part.source.held()).collect()
-            }
+            SourceSpec::Mix { parts, .. } => parts
+                .iter()
+                .flat_map(|part| part.source.in_memory_names())
+                .collect(),
             SourceSpec::Object { name, .. } => vec![name],
             _ => Vec::new(),
         }
@@ -484,7 +485,7 @@ impl SourceSpec {
                     return Err(Error::config("source", problem));
                 }
                 let source = panoptic::open(images, annotations, panoptic, *labels, *follow_links)?;
-                Arc::new(source.annotated(image))
+                Arc::new(source.with_annotated_image(image))
             }
             SourceSpec::Coco {
                 images,
@@ -498,7 +499,7 @@ impl SourceSpec {
                 let (labels, keypoints, follow_links) = (*labels, *keypoints, *follow_links);
                 let source =
                     coco::open(images, annotations, labels, keypoints, *masks, follow_links)?;
-                Arc::new(source.annotated(image))
+                Arc::new(source.with_annotated_image(image))
             }
             SourceSpec::Yolo {
                 images,
@@ -523,7 +524,7 @@ impl SourceSpec {
                 follow_links,
             } => {
                 let source = voc::open(path, image_set, classes.as_deref(), *follow_links)?;
-                Arc::new(source.annotated(image))
+                Arc::new(source.with_annotated_image(image))
             }
             SourceSpec::LabelMe {
                 images,
@@ -534,7 +535,7 @@ impl SourceSpec {
             } => {
                 let (labels, classes) = (labels.as_deref(), classes.as_deref());
                 let source = labelme::open(images, labels, classes, *masks, *follow_links)?;
-                Arc::new(source.annotated(image))
+                Arc::new(source.with_annotated_image(image))
             }
             SourceSpec::Mix { parts, epoch } => {
                 let weighted = parts.iter().any(|part| part.weight.is_some());
@@ -571,7 +572,7 @@ impl SourceSpec {
         }
         let problem = format!(
             "{} exists only in the process that built the pipeline; open the pipeline there",
-            self.held().join(", ")
+            self.in_memory_names().join(", ")
         );
         Err(Error::config("source", problem))
     }

@@ -69,8 +69,8 @@ impl RecordSplit {
             );
             return Err(Error::config("split", problem));
         }
-        let places = Permutation::keyed(subset.len(), hash(&[SPLIT, self.seed]));
-        Ok(subset.filtered(|place, _| own.contains(&places.get(place))))
+        let places = Permutation::with_key(subset.len(), hash(&[SPLIT, self.seed]));
+        Ok(subset.filter(|place, _| own.contains(&places.get(place))))
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::{MemoryField, Pipeline, VERSION, Weights, packed};
+use super::{MemoryField, Pipeline, VERSION, Weights, packed_dataset};
 use infeed_core::error::Error;
 use infeed_core::parse_problem::in_words;
 
@@ -51,11 +51,17 @@ fn known_version(pipeline: Pipeline) -> Result<Pipeline, Error> {
 pub(super) fn to_toml(pipeline: &Pipeline) -> Result<String, Error> {
     let (groups, lengths) = (&pipeline.batch_groups, &pipeline.batch_lengths);
     let held = [
-        ("weights", pipeline.weights.as_ref().and_then(Weights::held)),
-        ("batch_groups", groups.as_ref().and_then(MemoryField::held)),
+        (
+            "weights",
+            pipeline.weights.as_ref().and_then(Weights::in_memory_name),
+        ),
+        (
+            "batch_groups",
+            groups.as_ref().and_then(MemoryField::in_memory_name),
+        ),
         (
             "batch_lengths",
-            lengths.as_ref().and_then(MemoryField::held),
+            lengths.as_ref().and_then(MemoryField::in_memory_name),
         ),
     ];
     for (part, name) in held {
@@ -66,7 +72,7 @@ pub(super) fn to_toml(pipeline: &Pipeline) -> Result<String, Error> {
         );
         return Err(Error::config(part, problem));
     }
-    let names = pipeline.source.held();
+    let names = pipeline.source.in_memory_names();
     if !names.is_empty() {
         let problem = format!(
             "data in memory ({}) cannot be saved; write the data to files and use a source of files",
@@ -89,18 +95,18 @@ pub(super) fn to_toml(pipeline: &Pipeline) -> Result<String, Error> {
 
 /// Reads a TOML file, or the pipeline file in the folder of a packed dataset.
 pub(super) fn load(path: &Path) -> Result<Pipeline, Error> {
-    let file = match packed::is_folder(path) {
-        true => packed::pipeline_of(path)?,
+    let file = match packed_dataset::is_folder(path) {
+        true => packed_dataset::pipeline_of(path)?,
         false => path.to_owned(),
     };
-    let text = packed::text_of(&file)?;
+    let text = packed_dataset::text_of(&file)?;
     let pipeline = from_toml(&text).map_err(|error| match error {
         Error::Config { problem, .. } => Error::config(file.display().to_string(), problem),
         other => other,
     })?;
     let folder = file.parent().unwrap_or(Path::new(""));
-    if packed::belongs(&file) {
-        packed::pipeline_of(folder)?;
+    if packed_dataset::belongs(&file) {
+        packed_dataset::pipeline_of(folder)?;
     }
     Ok(pipeline.from_folder(folder))
 }

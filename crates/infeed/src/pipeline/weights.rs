@@ -7,7 +7,7 @@ use super::per_record::one_per_record;
 use super::{Handle, MemoryField};
 use infeed_core::error::Error;
 use infeed_core::order::MAX_POSITIONS;
-use infeed_core::order::weighted::{Weighted, WeightsError};
+use infeed_core::order::weights::{RecordWeights, WeightsError};
 use infeed_core::sample::DType;
 use infeed_source::Source;
 use infeed_source::subset::MAX_RECORDS;
@@ -88,8 +88,8 @@ impl Weights {
     }
 
     /// Name of the array, if it exists only in this process's memory.
-    pub(super) fn held(&self) -> Option<&str> {
-        self.records.as_ref().and_then(MemoryField::held)
+    pub(super) fn in_memory_name(&self) -> Option<&str> {
+        self.records.as_ref().and_then(MemoryField::in_memory_name)
     }
 
     /// Replaces class names by numbers.
@@ -97,7 +97,7 @@ impl Weights {
     /// # Errors
     ///
     /// [`Error::Config`] for a class that the source does not have.
-    pub fn numbered(&self, source: &dyn Source) -> Result<Weights, Error> {
+    pub fn with_class_numbers(&self, source: &dyn Source) -> Result<Weights, Error> {
         let mut weights = self.clone();
         for class in &mut weights.classes {
             class.label = Class::Number(class.label.number(source, "weights")?);
@@ -110,10 +110,10 @@ impl Weights {
         &self,
         source: &dyn Source,
         handles: &[Handle],
-    ) -> Result<Weighted, Error> {
+    ) -> Result<RecordWeights, Error> {
         let wrong = |problem: String| Error::config("weights", problem);
         self.check()?;
-        if source.mixed().is_some() {
+        if source.weighted_parts().is_some() {
             let problem = "the source is already a weighted mix; remove these weights, or mix \
                            without weights";
             return Err(wrong(problem.to_owned()));
@@ -134,7 +134,7 @@ impl Weights {
             }
             None => self.by_class(source)?,
         };
-        Weighted::new(&weights, listed, self.epoch).map_err(|error| {
+        RecordWeights::new(&weights, listed, self.epoch).map_err(|error| {
             wrong(match error {
                 WeightsError::Number { record, weight } => format!(
                     "{} has the weight {weight}; a weight must be a finite number of at least 0",

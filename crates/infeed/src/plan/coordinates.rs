@@ -243,14 +243,14 @@ mod tests {
         vec![image, field(name, kind)]
     }
 
-    fn resized() -> Pipeline {
+    fn resizing_pipeline() -> Pipeline {
         Pipeline::new(SourceSpec::folder("x"))
             .decode()
             .transform(ColorJitter::default())
             .transform(Resize::new([8, 8]))
     }
 
-    fn checked(pipeline: &Pipeline, fields: &[Field]) -> Result<(), Error> {
+    fn check_fields(pipeline: &Pipeline, fields: &[Field]) -> Result<(), Error> {
         check(pipeline, &pipeline.transforms, fields, true)
     }
 
@@ -319,13 +319,15 @@ mod tests {
     fn the_first_transform_that_moves_pixels_is_named_with_the_field_and_the_fix() {
         let boxes = fields("boxes", tensor(&[7, 4]));
 
-        let error = checked(&resized(), &boxes).expect_err("boxes").to_string();
+        let error = check_fields(&resizing_pipeline(), &boxes)
+            .expect_err("boxes")
+            .to_string();
 
         assert!(error.starts_with("transform 2 (Resize): "), "{error}");
         assert!(error.contains("`boxes` (float32 [7, 4])"), "{error}");
         assert!(error.contains("keep=(\"boxes\",)"), "{error}");
         let jitter = Pipeline::new(SourceSpec::folder("x")).transform(ColorJitter::default());
-        assert!(checked(&jitter, &boxes).is_ok(), "no pixel moves");
+        assert!(check_fields(&jitter, &boxes).is_ok(), "no pixel moves");
     }
 
     #[test]
@@ -340,37 +342,41 @@ mod tests {
             (source().transform(MixUp::new(0.2)), "MixUp"),
             (source().transform(CutMix::new(1.0)), "CutMix"),
         ] {
-            let error = checked(&pipeline, &boxes).expect_err("boxes").to_string();
+            let error = check_fields(&pipeline, &boxes)
+                .expect_err("boxes")
+                .to_string();
 
             let begin = format!("transform 1 ({name}): this transform mixes the pixels of two");
             assert!(error.starts_with(&begin), "{error}");
             assert!(error.contains("keep=(\"boxes\",)"), "{error}");
-            assert!(checked(&pipeline.clone().keep(["boxes"]), &boxes).is_ok());
+            assert!(check_fields(&pipeline.clone().keep(["boxes"]), &boxes).is_ok());
             let pose = warnings(&pipeline, &fields("pose", tensor(&[4])));
             assert!(pose[0].contains("mixes the pixels"), "{pose:?}");
             assert!(warnings(&pipeline, &fields("label", tensor(&[4]))).is_empty());
         }
-        assert!(checked(&source().transform(labels), &boxes).is_ok());
+        assert!(check_fields(&source().transform(labels), &boxes).is_ok());
     }
 
     #[test]
     fn declared_boxes_are_no_error_but_coordinates_in_their_columns_are() {
         let boxes = BoxesSpec::new("boxes", BoxFormat::Xyxy).columns(["keypoints"]);
-        let pipeline = resized().boxes(boxes);
+        let pipeline = resizing_pipeline().boxes(boxes);
         let (boxes, points) = (
             fields("boxes", tensor(&[7, 4])),
             fields("keypoints", tensor(&[7, 2])),
         );
 
-        assert!(checked(&pipeline, &boxes).is_ok());
-        assert!(checked(&pipeline, &points).is_err());
+        assert!(check_fields(&pipeline, &boxes).is_ok());
+        assert!(check_fields(&pipeline, &points).is_err());
         let moved = pipeline.clone().points(PointsSpec::new("keypoints"));
-        assert!(checked(&moved, &points).is_ok());
-        let both = checked(&moved.keep(["keypoints"]), &points).expect_err("a contradiction");
+        assert!(check_fields(&moved, &points).is_ok());
+        let both = check_fields(&moved.keep(["keypoints"]), &points).expect_err("a contradiction");
         assert!(both.to_string().contains("declared as points"), "{both}");
-        let both = checked(&pipeline.keep(["boxes"]), &boxes).expect_err("a contradiction");
+        let both = check_fields(&pipeline.keep(["boxes"]), &boxes).expect_err("a contradiction");
         assert!(both.to_string().contains("declared as boxes"), "{both}");
-        let undeclared = checked(&resized(), &boxes).expect_err("boxes").to_string();
+        let undeclared = check_fields(&resizing_pipeline(), &boxes)
+            .expect_err("boxes")
+            .to_string();
         assert!(
             undeclared.contains(".boxes(\"boxes\", format=\"xyxy\")"),
             "{undeclared}"
@@ -379,18 +385,18 @@ mod tests {
 
     #[test]
     fn a_kept_field_is_neither_an_error_nor_a_warning() {
-        let flip = resized().transform(RandomHorizontalFlip::new(0.0));
+        let flip = resizing_pipeline().transform(RandomHorizontalFlip::new(0.0));
         let (boxes, pose) = (
             fields("boxes", tensor(&[7, 4])),
             fields("pose", tensor(&[4])),
         );
 
-        assert!(checked(&flip.clone().keep(["boxes"]), &boxes).is_ok());
+        assert!(check_fields(&flip.clone().keep(["boxes"]), &boxes).is_ok());
         assert_eq!(warnings(&flip, &pose).len(), 1);
         assert!(warnings(&flip.clone().keep(["pose"]), &pose).is_empty());
-        let unknown = checked(&flip.clone().keep(["box"]), &boxes).expect_err("a typo");
+        let unknown = check_fields(&flip.clone().keep(["box"]), &boxes).expect_err("a typo");
         assert!(unknown.to_string().contains("no field `box`"), "{unknown}");
-        let image = checked(&flip.keep(["image"]), &boxes).expect_err("an image");
+        let image = check_fields(&flip.keep(["image"]), &boxes).expect_err("an image");
         assert!(image.to_string().contains("always move"), "{image}");
     }
 }

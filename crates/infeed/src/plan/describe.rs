@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::added::VALID;
+use super::added_columns::VALID;
 use super::function::{ColumnOrigin, FunctionCall};
 use super::sample_plan::SamplePlan;
 use crate::fields::pixels::plan::PixelPlan;
@@ -31,7 +31,7 @@ impl fmt::Display for SamplePlan {
         }
         // After the source's fields, there may be lengths of lists and a column that marks padding.
         for column in self.columns.iter().skip(self.pixels.len()) {
-            added(f, column)?;
+            describe_added(f, column)?;
         }
         if let Some(join) = &self.join {
             writeln!(f, "{join}")?;
@@ -41,7 +41,7 @@ impl fmt::Display for SamplePlan {
         }
         if let (Some(columns), Some(call)) = (&self.marked, self.sample_calls().last()) {
             for column in columns.iter().skip(call.columns.len()) {
-                added(f, column)?;
+                describe_added(f, column)?;
             }
         }
         Ok(())
@@ -49,7 +49,7 @@ impl fmt::Display for SamplePlan {
 }
 
 /// Describes a column that is no field of the source.
-fn added(f: &mut fmt::Formatter<'_>, column: &ColumnSpec) -> fmt::Result {
+fn describe_added(f: &mut fmt::Formatter<'_>, column: &ColumnSpec) -> fmt::Result {
     let text = match column.name == VALID {
         true => "false where a row is padding",
         false => "length of each list",

@@ -6,7 +6,7 @@
 
 use std::str::FromStr;
 
-use super::added::VALID;
+use super::added_columns::VALID;
 use super::join::JoinPlan;
 use super::sample_plan::SamplePlan;
 use crate::fields::pixels::files::Devices;
@@ -154,10 +154,14 @@ impl SamplePlan {
     ///
     /// Columns that user functions or mixing read stay unchanged, because they need expanded rows.
     pub fn for_device(&mut self, wanted: Placement, by_bytes: bool) -> BatchLayouts {
-        let whole: Vec<Route> = self.delivered().iter().map(unchanged).collect();
+        let whole: Vec<Route> = self
+            .delivered_columns()
+            .iter()
+            .map(unchanged_route)
+            .collect();
         let only = match wanted {
             Placement::Host => Some("as requested"),
-            _ => self.why_finished(by_bytes),
+            _ => self.why_on_host(by_bytes),
         };
         if let Some(only) = only {
             return BatchLayouts::one(Placement::Host, whole, only);
@@ -217,11 +221,11 @@ impl SamplePlan {
     }
 
     /// Removes the layout that the device resizes, if there are several.
-    pub(crate) fn leave_out_resize(&mut self, forms: &mut BatchLayouts, why: &'static str) {
-        let is_last = matches!(forms.each.last(), Some((Placement::Resize, _)));
+    pub(crate) fn leave_out_resize(&mut self, layouts: &mut BatchLayouts, why: &'static str) {
+        let is_last = matches!(layouts.each.last(), Some((Placement::Resize, _)));
         if is_last && self.others.pop().is_some() {
-            forms.each.pop();
-            forms.left_out = Some((Placement::Resize, why));
+            layouts.each.pop();
+            layouts.left_out = Some((Placement::Resize, why));
         }
     }
 
@@ -239,11 +243,11 @@ impl SamplePlan {
         self.devices = decode
             .is_by_device()
             .then(|| Devices::with_share(decode.share()));
-        let forms = self.for_device(wanted, by_bytes);
+        let layouts = self.for_device(wanted, by_bytes);
         let decodes = |route: &Route| matches!(route.upload, Upload::Decode(_));
-        let routes = forms.each.iter().flat_map(|(_, routes)| routes);
+        let routes = layouts.each.iter().flat_map(|(_, routes)| routes);
         if decode.is_by_device() && !routes.into_iter().any(decodes) {
-            let why = match (self.why_finished(by_bytes), forms.each.first()) {
+            let why = match (self.why_on_host(by_bytes), layouts.each.first()) {
                 (Some(why), _) => why,
                 (None, Some((Placement::Resize, _))) => {
                     "because no image is a file that is decoded to \"rgb\""
@@ -256,7 +260,7 @@ impl SamplePlan {
             );
             return Err(Error::config("decode", problem));
         }
-        Ok(forms)
+        Ok(layouts)
     }
 
     /// Whether a device decodes the files of a record.
@@ -273,7 +277,7 @@ impl SamplePlan {
     }
 
     /// Returns the reason why rows must be expanded on the host, if there is one.
-    fn why_finished(&self, by_bytes: bool) -> Option<&'static str> {
+    fn why_on_host(&self, by_bytes: bool) -> Option<&'static str> {
         if !self.calls.is_empty() {
             Some("because functions need expanded rows")
         } else if matches!(self.join, Some(JoinPlan::Mix(_))) {
@@ -319,7 +323,7 @@ impl SamplePlan {
                 column.kind = plan.kind();
                 Route::expand(column.clone(), kernel, device)
             } else {
-                unchanged(column)
+                unchanged_route(column)
             };
             routes.push(route);
         }
@@ -337,7 +341,7 @@ impl SamplePlan {
 }
 
 /// Returns the route of a column that no kernel changes.
-fn unchanged(column: &ColumnSpec) -> Route {
+fn unchanged_route(column: &ColumnSpec) -> Route {
     match column.kind.row_bytes() {
         Some(1..) => Route::copy(column.clone()),
         // Stored per row, or nothing to transfer.
@@ -360,8 +364,8 @@ mod tests {
             .batch(4);
         let fields = pipeline.source.known_fields().expect("fields");
         let mut plan = SamplePlan::new(&pipeline, &fields.expect("known")).expect("a plan");
-        let forms = plan.for_device_by(decode, Placement::Resize, false);
-        forms.expect("images that a device resizes");
+        let layouts = plan.for_device_by(decode, Placement::Resize, false);
+        layouts.expect("images that a device resizes");
         plan
     }
 

@@ -65,7 +65,7 @@ pub(crate) fn calls(
     for (number, spec) in pipeline.python.iter().enumerate() {
         if spec.on == FunctionScope::Batch && !batches {
             batches = true;
-            sized(pipeline, columns)?;
+            check_row_sizes(pipeline, columns)?;
         }
         if spec.output.is_empty() {
             // Only the input names can be checked.
@@ -85,7 +85,7 @@ pub(crate) fn calls(
         )?);
         columns = &calls[number].columns;
     }
-    sized(pipeline, columns)?;
+    check_row_sizes(pipeline, columns)?;
     Ok(calls)
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn refuse_after_mixing(pipeline: &Pipeline) -> Result<(), Error> {
 }
 
 /// Rejects columns whose rows differ in size if the batch has no padding.
-fn sized(pipeline: &Pipeline, columns: &[ColumnSpec]) -> Result<(), Error> {
+fn check_row_sizes(pipeline: &Pipeline, columns: &[ColumnSpec]) -> Result<(), Error> {
     let differs = |column: &&ColumnSpec| matches!(column.kind, ColumnKind::Padded { .. });
     match columns.iter().find(differs) {
         Some(column) if !pipeline.batch.pad && !pipeline.batch.is_of_one() => {
@@ -239,7 +239,7 @@ impl FunctionCall {
     }
 
     /// Returns the error of a call.
-    pub(crate) fn failed(&self, error: FunctionFailure) -> StageFailure {
+    pub(crate) fn failure(&self, error: FunctionFailure) -> StageFailure {
         let function = self.name.clone();
         SampleError::Function { function, error }.in_field(0)
     }
@@ -247,7 +247,7 @@ impl FunctionCall {
     /// Takes the columns after the function out of own cells.
     pub(crate) fn values(&self, cells: &mut [RowCell]) -> Result<Vec<Column>, StageFailure> {
         let unlike = |_| FunctionFailure::wrong("its values have the wrong format");
-        values_from(&self.columns, cells).map_err(|field| self.failed(unlike(field)))
+        values_from(&self.columns, cells).map_err(|field| self.failure(unlike(field)))
     }
 
     /// Selects the function's inputs from the columns before it.

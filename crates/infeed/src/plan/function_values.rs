@@ -1,6 +1,6 @@
 //! Values that functions receive and return, and the cells that hold them.
 
-use crate::function::{ValueForm, ValueSink};
+use crate::function::{ValueSink, ValueSpec};
 use infeed_core::batch::{Array, Column, ColumnKind, ColumnSpec, RowCell, Values};
 use infeed_core::sample::DType;
 
@@ -15,7 +15,7 @@ pub(super) struct OutputCell<'a> {
 }
 
 impl ValueSink for OutputCells<'_> {
-    fn room(&mut self, name: &str, form: ValueForm<'_>) -> Result<&mut [u8], String> {
+    fn room(&mut self, name: &str, spec: ValueSpec<'_>) -> Result<&mut [u8], String> {
         let names = || {
             let names = self.0.iter().map(|room| room.column.name.as_str());
             names.collect::<Vec<_>>()
@@ -27,13 +27,13 @@ impl ValueSink for OutputCells<'_> {
             ));
         };
         let room = &mut self.0[at];
-        let len = fitting(room.column, form)?;
+        let len = fitting(room.column, spec)?;
         room.full = true;
         match &mut room.cell {
             RowCell::Slab(row) => Ok(row.bytes_mut()),
             RowCell::Own { shape, bytes } => {
                 shape.clear();
-                if let ValueForm::Array { shape: found, .. } = form {
+                if let ValueSpec::Array { shape: found, .. } = spec {
                     shape.extend_from_slice(found);
                 }
                 bytes.clear();
@@ -49,20 +49,20 @@ impl ValueSink for OutputCells<'_> {
 }
 
 /// Returns the bytes of a value if it fits its column.
-fn fitting(column: &ColumnSpec, form: ValueForm<'_>) -> Result<usize, String> {
-    let len = form_bytes(form);
-    let fits = match (&column.kind, form) {
-        (ColumnKind::Fixed { dtype, shape }, ValueForm::Array { dtype: d, shape: s }) => {
+fn fitting(column: &ColumnSpec, spec: ValueSpec<'_>) -> Result<usize, String> {
+    let len = value_bytes(spec);
+    let fits = match (&column.kind, spec) {
+        (ColumnKind::Fixed { dtype, shape }, ValueSpec::Array { dtype: d, shape: s }) => {
             *dtype == d && shape == s
         }
-        (ColumnKind::Padded { dtype, rank }, ValueForm::Array { dtype: d, shape: s }) => {
+        (ColumnKind::Padded { dtype, rank }, ValueSpec::Array { dtype: d, shape: s }) => {
             *dtype == d && *rank == s.len()
         }
-        (ColumnKind::Ragged { dtype, item }, ValueForm::Array { dtype: d, shape: s }) => {
+        (ColumnKind::Ragged { dtype, item }, ValueSpec::Array { dtype: d, shape: s }) => {
             // An empty list has no type, and its items have no shape.
             s.first() == Some(&0) || (*dtype == d && s.get(1..) == Some(item.as_slice()))
         }
-        (ColumnKind::Bytes, ValueForm::Bytes(_)) | (ColumnKind::Text, ValueForm::Text(_)) => true,
+        (ColumnKind::Bytes, ValueSpec::Bytes(_)) | (ColumnKind::Text, ValueSpec::Text(_)) => true,
         _ => false,
     };
     match len {
@@ -71,26 +71,26 @@ fn fitting(column: &ColumnSpec, form: ValueForm<'_>) -> Result<usize, String> {
             "it returned `{}` as {}, expected {}; return the same type and shape for all samples, \
              or declare its output",
             column.name,
-            form_text(form),
+            spec_text(spec),
             kind_text(&column.kind),
         )),
     }
 }
 
-pub(crate) fn form_bytes(form: ValueForm<'_>) -> Option<usize> {
-    match form {
-        ValueForm::Bytes(len) | ValueForm::Text(len) => Some(len),
-        ValueForm::Array { dtype, shape } => shape
+pub(crate) fn value_bytes(spec: ValueSpec<'_>) -> Option<usize> {
+    match spec {
+        ValueSpec::Bytes(len) | ValueSpec::Text(len) => Some(len),
+        ValueSpec::Array { dtype, shape } => shape
             .iter()
             .try_fold(dtype.bytes(), |bytes, &n| bytes.checked_mul(n)),
     }
 }
 
-fn form_text(form: ValueForm<'_>) -> String {
-    match form {
-        ValueForm::Array { dtype, shape } => format!("{} {shape:?}", dtype.name()),
-        ValueForm::Bytes(_) => "bytes".to_owned(),
-        ValueForm::Text(_) => "text".to_owned(),
+fn spec_text(spec: ValueSpec<'_>) -> String {
+    match spec {
+        ValueSpec::Array { dtype, shape } => format!("{} {shape:?}", dtype.name()),
+        ValueSpec::Bytes(_) => "bytes".to_owned(),
+        ValueSpec::Text(_) => "text".to_owned(),
     }
 }
 
@@ -157,12 +157,12 @@ pub(crate) fn values_from(
         };
         let (shape, bytes) = (std::mem::take(shape), std::mem::take(bytes));
         let array = |bytes: Vec<u8>, dtype: DType, shape: Vec<usize>| {
-            let whole = form_bytes(ValueForm::Array {
+            let whole = value_bytes(ValueSpec::Array {
                 dtype,
                 shape: &shape,
             });
             let fits = whole == Some(bytes.len());
-            let array = Array::lent(bytes, shape, dtype).filter(|_| fits);
+            let array = Array::from_returnable(bytes, shape, dtype).filter(|_| fits);
             array.map(Values::Array).ok_or(at)
         };
         let values_of = match &column.kind {

@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::mix::{self, MixPlan};
 use crate::fields::failure::part_name;
 use crate::fields::kind::PlanInput;
-use crate::fields::kinds::moved::MovedFields;
+use crate::fields::kinds::moved_fields::MovedFields;
 use crate::fields::kinds::objects::ObjectsPlan;
 use crate::fields::pixels::plan::PixelPlan;
 use infeed_codec::transform::{

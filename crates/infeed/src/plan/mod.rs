@@ -3,7 +3,7 @@
 //! Planning finds all errors in a description before the first record is read, and names the transform
 //! to add. Its result, [`SamplePlan`], is plain data.
 
-mod added;
+mod added_columns;
 mod checks;
 pub mod coordinates;
 mod describe;
@@ -13,14 +13,14 @@ pub(crate) mod function;
 pub(crate) mod function_values;
 pub(crate) mod headers;
 pub mod join;
+pub(crate) mod kept_content;
 pub(crate) mod mix;
-pub(crate) mod prepared;
+mod orientation;
 mod sample_plan;
-mod turned;
 pub(crate) mod warnings;
 
 pub use crate::fields::pixels::modes::color_mode;
-pub use added::VALID;
-pub(crate) use added::measure;
+pub use added_columns::VALID;
+pub(crate) use added_columns::measure;
 pub use sample_plan::SamplePlan;
 pub(crate) use sample_plan::check;

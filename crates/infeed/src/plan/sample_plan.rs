@@ -1,6 +1,6 @@
 //! The plan of a sample: plain data, made once when a pipeline opens.
 
-use super::added::{self, PaddedList};
+use super::added_columns::{self, PaddedList};
 use super::checks::{check_alone, check_order, check_transforms};
 use super::coordinates;
 use super::function::{self, FunctionCall};
@@ -91,7 +91,7 @@ impl SamplePlan {
             source,
             all,
         };
-        let mut kinds = KindPlans::declared(&input)?;
+        let mut kinds = KindPlans::plan_declared(&input)?;
         coordinates::check(pipeline, &pipeline.transforms, fields, all)?;
         let planner = PixelPlanner { pipeline, source };
         let mut pixels = Vec::with_capacity(fields.len());
@@ -116,7 +116,7 @@ impl SamplePlan {
                 Some(ColumnSpec { name, kind: kind? })
             })
             .collect();
-        let adds = added::check(pipeline)?;
+        let adds = added_columns::check(pipeline)?;
         let join = join::plan(&input, &pixels)?;
         // Without a source, fields and function outputs may be unknown.
         let calls = match source {
@@ -127,9 +127,9 @@ impl SamplePlan {
         let mut marked = None;
         if let Some(call) = calls.last().filter(|_| adds) {
             let columns = marked.insert(call.columns.clone());
-            lists = added::add(pipeline, columns, &call.name)?;
+            lists = added_columns::add(pipeline, columns, &call.name)?;
         } else if adds && pipeline.python.is_empty() {
-            lists = added::add(pipeline, &mut columns, "the source")?;
+            lists = added_columns::add(pipeline, &mut columns, "the source")?;
         }
         Ok(SamplePlan {
             join,
@@ -158,7 +158,7 @@ impl SamplePlan {
     }
 
     /// Columns of a batch while its rows are filled, for each of its layouts.
-    pub(crate) fn forms(&self) -> Vec<Vec<ColumnSpec>> {
+    pub(crate) fn layouts(&self) -> Vec<Vec<ColumnSpec>> {
         let others = self.others.iter().map(|(_, columns)| columns.clone());
         std::iter::once(self.columns().to_vec())
             .chain(others)
@@ -172,7 +172,7 @@ impl SamplePlan {
     }
 
     /// Columns of a delivered batch: [`SamplePlan::columns`] after the functions on batches.
-    pub fn delivered(&self) -> &[ColumnSpec] {
+    pub fn delivered_columns(&self) -> &[ColumnSpec] {
         match self.batch_calls().last() {
             Some(call) => &call.columns,
             None => self.columns(),
@@ -180,7 +180,7 @@ impl SamplePlan {
     }
 
     /// Columns of a sample before any function.
-    pub(crate) fn decoded(&self) -> &[ColumnSpec] {
+    pub(crate) fn decoded_columns(&self) -> &[ColumnSpec] {
         &self.columns
     }
 

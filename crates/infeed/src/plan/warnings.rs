@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-use super::{coordinates, turned};
+use super::{coordinates, orientation};
 use crate::fields::failure::part_name;
 use crate::pipeline::Pipeline;
 use infeed_codec::transform::Effect;
@@ -32,7 +32,7 @@ pub(crate) fn log(pipeline: &Pipeline, source: &dyn Source) {
         }
     }
     // Trials open parts of a source many times, and each part has other counts.
-    if let Some(annotations) = turned::Annotations::of(pipeline, source)
+    if let Some(annotations) = orientation::Annotations::of(pipeline, source)
         && is_new(&format!("{:?}", pipeline.source))
         && let Some(text) = annotations.warning(source)
     {

@@ -49,7 +49,7 @@ fn counts(loader: &Loader) -> (u64, u64) {
 }
 
 /// Bytes that the first epoch of a pipeline puts into its cache.
-fn used(pipeline: &Pipeline) -> u64 {
+fn cache_bytes(pipeline: &Pipeline) -> u64 {
     let loader = open(pipeline, 1 << 30);
     epoch(&loader);
     stats(&loader).used_bytes
@@ -109,7 +109,7 @@ fn an_empty_a_half_and_a_full_cache_give_the_bits_of_none() {
     for pipeline in on_photos.chain(on_pairs) {
         let plain = open(&pipeline, 0);
         let expected: Vec<_> = (0..3).map(|_| bits(&epoch(&plain))).collect();
-        let all = used(&pipeline);
+        let all = cache_bytes(&pipeline);
 
         for bytes in [64, all / 2, 1 << 30] {
             let loader = open(&pipeline, bytes);
@@ -308,7 +308,7 @@ fn a_resumed_run_and_ranks_share_the_cache() {
 }
 
 #[test]
-fn a_cache_without_use_is_an_error_that_names_the_way_out() {
+fn a_cache_without_use_is_an_error_that_names_the_fix() {
     let root = photos(4);
     let plain = Pipeline::new(SourceSpec::folder(root.path())).batch(2);
 
@@ -364,7 +364,7 @@ fn a_later_run_decodes_nothing_that_is_in_the_folder() {
         let pipeline = pipeline(SourceSpec::folder(root.path()), &transforms);
         let plain = open(&pipeline, 0);
         let expected: Vec<_> = (0..3).map(|_| bits(&epoch(&plain))).collect();
-        let half = used(&pipeline) / 2;
+        let half = cache_bytes(&pipeline) / 2;
         for memory in [None, Some(half), Some(1 << 30)] {
             let folder = tempfile::tempdir().expect("a temporary folder");
             let run = || {
@@ -437,7 +437,7 @@ fn a_folder_that_is_too_small_keeps_what_it_has() {
     let plain = open(&pipeline, 0);
     let expected: Vec<_> = (0..3).map(|_| bits(&epoch(&plain))).collect();
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let limit = used(&pipeline) / 2;
+    let limit = cache_bytes(&pipeline) / 2;
 
     let mut before = 0;
     for run in 0..3 {

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::data::{epoch, open, pairs, picture};
 
 /// Images with masks of one channel; pixel number `at` stores `value(n, at)`.
-fn stored(count: u64, value: impl Fn(u64, usize) -> u8) -> TempDir {
+fn write_dataset(count: u64, value: impl Fn(u64, usize) -> u8) -> TempDir {
     let root = tempfile::tempdir().expect("a temporary folder");
     for folder in ["images", "masks"] {
         std::fs::create_dir(root.path().join(folder)).expect("a new folder");
@@ -63,7 +63,7 @@ fn binary(_: u64, at: usize) -> u8 {
 
 #[test]
 fn values_outside_the_classes_are_an_error_that_names_file_value_share_and_fix() {
-    let root = stored(2, binary);
+    let root = write_dataset(2, binary);
 
     for transform in [
         Transform::from(OneHot::from_indices(2)),
@@ -87,7 +87,7 @@ fn values_outside_the_classes_are_an_error_that_names_file_value_share_and_fix()
 
 #[test]
 fn the_stored_values_of_the_classes_may_be_any() {
-    let root = stored(2, binary);
+    let root = write_dataset(2, binary);
     let one_hot = OneHot {
         dtype: DType::UInt8,
         ..OneHot::from_values([0, 255])
@@ -103,7 +103,7 @@ fn the_stored_values_of_the_classes_may_be_any() {
 
 #[test]
 fn one_stored_value_may_be_declared_to_have_no_class_and_no_other_is_accepted() {
-    let root = stored(2, |_, at| [0, 1, 255][at % 3]);
+    let root = write_dataset(2, |_, at| [0, 1, 255][at % 3]);
     let ignoring = |index: u16| OneHot {
         ignore_index: Some(index),
         dtype: DType::UInt8,
@@ -176,7 +176,7 @@ fn padding_without_a_class_is_named_in_the_error() {
 
 #[test]
 fn on_error_applies_to_records_with_unknown_values() {
-    let root = stored(6, |n, at| if n == 3 { 9 } else { (at % 2) as u8 });
+    let root = write_dataset(6, |n, at| if n == 3 { 9 } else { (at % 2) as u8 });
     let pipeline = masks(root.path(), OneHot::from_indices(2));
     let mut options = Options::default();
     options.on_error = OnError::Skip;
@@ -195,7 +195,7 @@ fn on_error_applies_to_records_with_unknown_values() {
 
 #[test]
 fn pixels_of_no_class_are_counted_in_delivered_batches_whatever_is_prepared_ahead() {
-    let root = stored(12, |n, at| ((at + n as usize) % 5) as u8);
+    let root = write_dataset(12, |n, at| ((at + n as usize) % 5) as u8);
     let source = SourceSpec::pairs(root.path().join("images"), root.path().join("masks"));
     let mut pipeline = Pipeline::new(source)
         .shuffle(4)

@@ -20,7 +20,7 @@ use infeed::{Error, OnError, Options, Pipeline};
 use tempfile::TempDir;
 
 use crate::data::{bits, epoch, open, pairs, photo, photos};
-use crate::device::{ODD, device_epoch, fetched};
+use crate::device::{ODD, device_epoch, fetch_bits};
 
 /// Side of the images after transforms. Rows have room for most files, but not for all.
 const SIDE: u32 = 33;
@@ -32,7 +32,7 @@ fn by_device(on_error: OnError) -> Options {
     options
 }
 
-fn opened(
+fn open_on_device(
     pipeline: &Pipeline,
     device: &str,
     placement: Placement,
@@ -45,7 +45,7 @@ fn opened(
 
 fn on_device(pipeline: &Pipeline, seed: u64, on_error: OnError) -> (Sim, DeviceLoader<Sim>) {
     let options = by_device(on_error);
-    let opened = opened(pipeline, &format!("{ODD}{seed}"), Placement::Auto, &options);
+    let opened = open_on_device(pipeline, &format!("{ODD}{seed}"), Placement::Auto, &options);
     opened.expect("images that a device resizes")
 }
 
@@ -67,7 +67,7 @@ fn pictures() -> TempDir {
     root
 }
 
-fn cropped(root: &Path) -> Pipeline {
+fn crop_pipeline(root: &Path) -> Pipeline {
     Pipeline::new(SourceSpec::folder(root))
         .shuffle(3)
         .decode()
@@ -79,7 +79,7 @@ fn cropped(root: &Path) -> Pipeline {
 
 /// Returns the number of files that the device decoded and the number of all files, in two epochs
 /// that equal the host's.
-fn decoded(pipeline: &Pipeline, seed: u64) -> (u64, usize) {
+fn count_decoded(pipeline: &Pipeline, seed: u64) -> (u64, usize) {
     let host = open(pipeline, 2);
     let wanted: Vec<_> = (0..2).map(|_| bits(&epoch(&host))).collect();
     let (sim, loader) = on_device(pipeline, seed, OnError::Stop);
@@ -95,7 +95,7 @@ fn decoded(pipeline: &Pipeline, seed: u64) -> (u64, usize) {
     let routes = loader.ring().routes();
     let decodes = |upload: &Upload| matches!(upload, Upload::Decode(_));
     assert!(routes.iter().any(|route| decodes(&route.upload)));
-    assert_eq!(loader.placed().choice, Placement::Resize);
+    assert_eq!(loader.placement().choice, Placement::Resize);
     let stats = loader.ring().stats().expect("a device");
     loader.close();
     assert!(sim.violations().is_empty(), "{:?}", sim.violations());
@@ -111,29 +111,31 @@ fn a_device_and_the_host_decode_every_kind_of_file_to_the_same_pixels() {
             .decode()
     };
     for (seed, layout) in [(1, Layout::Hwc), (2, Layout::Chw)] {
-        let (files, all) = decoded(&cropped(root.path()).layout(layout), seed);
+        let (files, all) = count_decoded(&crop_pipeline(root.path()).layout(layout), seed);
         // Photographs and the plain JPEGs, in two epochs.
         assert!(30 < files && files < all as u64 - 30, "{files} of {all}");
-        let half = cropped(root.path()).layout(layout).dtype(DType::BFloat16);
-        decoded(&half, seed + 2);
+        let half = crop_pipeline(root.path())
+            .layout(layout)
+            .dtype(DType::BFloat16);
+        count_decoded(&half, seed + 2);
     }
     let whole = base()
         .transform(Resize::new([40, 30]))
         .transform(RandomVerticalFlip::new(0.5))
         .batch(7);
-    assert!(decoded(&whole, 5).0 > 30);
+    assert!(count_decoded(&whole, 5).0 > 30);
     // The crop has the final size, so nothing is resized.
     let cut = base()
         .transform(CenterCrop::new(28))
         .transform(Resize::new([28, 28]))
         .batch(3);
-    assert!(decoded(&cut, 6).0 > 30);
+    assert!(count_decoded(&cut, 6).0 > 30);
     // The host decodes at a reduced DCT scale, which changes the pixels.
     let mut scaled = base().transform(Resize::new([16, 16])).batch(5);
     if let Some(decode) = &mut scaled.decode {
         decode.dct_scale = true;
     }
-    let (files, all) = decoded(&scaled, 7);
+    let (files, all) = count_decoded(&scaled, 7);
     assert!(files < all as u64 / 4, "{files} of {all}");
 }
 
@@ -147,12 +149,12 @@ fn files_that_are_larger_than_a_row_are_decoded_on_the_host() {
     let sizes = (0..8).map(|n| photo(root.path(), n).metadata().expect("a file").len());
     assert!(sizes.min() > Some(4 * 12 * 12 * 3 + 16));
 
-    assert_eq!(decoded(&pipeline, 3), (0, 16));
+    assert_eq!(count_decoded(&pipeline, 3), (0, 16));
 }
 
 /// Files without their ends, files that are no images, and files with invalid data between valid
 /// markers.
-fn damaged() -> TempDir {
+fn write_damaged() -> TempDir {
     let root = photos(40);
     let change = |n: u64, change: &dyn Fn(&mut Vec<u8>)| {
         let path = photo(root.path(), n);
@@ -179,8 +181,8 @@ fn damaged() -> TempDir {
 
 #[test]
 fn files_that_only_the_decoder_rejects_are_bad_records_as_on_the_host() {
-    let root = damaged();
-    let pipeline = cropped(root.path());
+    let root = write_damaged();
+    let pipeline = crop_pipeline(root.path());
     for on_error in [OnError::Substitute, OnError::Skip] {
         let mut options = by_device(on_error);
         options.decode = DecodeBy::Cpu;
@@ -213,22 +215,22 @@ fn files_that_only_the_decoder_rejects_are_bad_records_as_on_the_host() {
         }
     };
     let (_, loader) = on_device(&pipeline, 5, OnError::Stop);
-    let mut came = Vec::new();
+    let mut received = Vec::new();
     let found = loop {
         match loader.next_batch() {
-            Ok(batch) => came.extend(batch.map(|batch| fetched(&batch))),
+            Ok(batch) => received.extend(batch.map(|batch| fetch_bits(&batch))),
             Err(error) => break error.to_string(),
         }
     };
-    assert!(came == before);
+    assert!(received == before);
     assert_eq!(found, wanted);
     assert_eq!(loader.next_batch().expect_err("stopped").to_string(), found);
 }
 
 #[test]
 fn a_run_resumes_from_its_state_and_reports_another_decoder() {
-    let root = damaged();
-    let pipeline = cropped(root.path());
+    let root = write_damaged();
+    let pipeline = crop_pipeline(root.path());
     let substitute = OnError::Substitute;
     let (_, loader) = on_device(&pipeline, 1, substitute);
     let whole: Vec<_> = (0..2).flat_map(|_| device_epoch(&loader)).collect();
@@ -274,7 +276,7 @@ fn a_run_resumes_from_its_state_and_reports_another_decoder() {
 #[test]
 fn a_device_decodes_its_share_of_the_records() {
     let root = photos(60);
-    let pipeline = cropped(root.path());
+    let pipeline = crop_pipeline(root.path());
     let host = open(&pipeline, 2);
     let wanted: Vec<_> = (0..3).map(|_| bits(&epoch(&host))).collect();
     // Returns the percentage of records that the device decoded, the plan and the state.
@@ -282,7 +284,7 @@ fn a_device_decodes_its_share_of_the_records() {
         let mut options = by_device(OnError::Stop);
         options.decode = share.parse().expect("a share");
         let device = format!("{ODD}9");
-        let (sim, loader) = opened(&pipeline, &device, Placement::Auto, &options)
+        let (sim, loader) = open_on_device(&pipeline, &device, Placement::Auto, &options)
             .expect("images that a device resizes");
         for wanted in &wanted {
             assert!(device_epoch(&loader) == *wanted, "{share}");
@@ -317,8 +319,8 @@ fn a_device_decodes_its_share_of_the_records() {
 
 #[test]
 fn each_of_several_devices_decodes_the_files_of_its_rows() {
-    let root = damaged();
-    let pipeline = cropped(root.path());
+    let root = write_damaged();
+    let pipeline = crop_pipeline(root.path());
     let mut options = by_device(OnError::Substitute);
     options.decode = DecodeBy::Cpu;
     let host = pipeline.open(&options).expect("opens");
@@ -340,7 +342,7 @@ fn each_of_several_devices_decodes_the_files_of_its_rows() {
             }
         };
         let image = |part| {
-            let (_, bytes): (Vec<u64>, Vec<u8>) = fetched(part);
+            let (_, bytes): (Vec<u64>, Vec<u8>) = fetch_bits(part);
             bytes[..bytes.len() - 2 * 8].to_vec()
         };
         let found: Vec<u8> = parts.iter().flat_map(image).collect();
@@ -358,10 +360,10 @@ fn each_of_several_devices_decodes_the_files_of_its_rows() {
 #[test]
 fn a_pipeline_that_a_device_cannot_decode_for_is_rejected_with_the_reason() {
     let root = photos(6);
-    let pipeline = cropped(root.path());
+    let pipeline = crop_pipeline(root.path());
     let gpu = by_device(OnError::Stop);
     let refused = |pipeline: &Pipeline, device: &str, placement, options: &Options| {
-        let opened = opened(pipeline, device, placement, options);
+        let opened = open_on_device(pipeline, device, placement, options);
         let error = opened.expect_err("it cannot be");
         error.chain()
     };
@@ -392,10 +394,10 @@ fn a_pipeline_that_a_device_cannot_decode_for_is_rejected_with_the_reason() {
     let base = || Pipeline::new(SourceSpec::folder(root.path())).decode();
     let cut = base().transform(CenterCrop::new(20)).batch(2);
     says(auto(&cut), "no uint8 image has a bilinear resize");
-    let mut padded = cropped(root.path());
+    let mut padded = crop_pipeline(root.path());
     padded.batch.tail = Some(Tail::Pad);
     says(auto(&padded), "because tail=\"pad\" adds rows of zeros");
-    let mut mixed = cropped(root.path()).transform(MixUp::new(0.4));
+    let mut mixed = crop_pipeline(root.path()).transform(MixUp::new(0.4));
     mixed.batch.drop_last = true;
     says(auto(&mixed), "because MixUp and CutMix");
     let mut gray = base().transform(Resize::new([20, 20])).batch(2);
@@ -412,13 +414,13 @@ fn a_pipeline_that_a_device_cannot_decode_for_is_rejected_with_the_reason() {
         .decode()
         .transform(Resize::new([20, 20]))
         .batch(2);
-    assert_eq!(decoded(&png, 1), (0, 20));
+    assert_eq!(count_decoded(&png, 1), (0, 20));
 }
 
 #[test]
 fn the_plan_names_the_decoder() {
     let root = photos(6);
-    let (_, loader) = on_device(&cropped(root.path()), 1, OnError::Stop);
+    let (_, loader) = on_device(&crop_pipeline(root.path()), 1, OnError::Stop);
 
     let plan = loader.loader().plan().expect("open");
 

@@ -34,7 +34,7 @@ fn on_device(pipeline: &Pipeline, placement: Placement, seed: u64) -> (Sim, Devi
 }
 
 /// Returns records and bytes, column after column, in the format of [`bits`].
-pub(crate) fn fetched(batch: &DeviceBatch<Sim>) -> (Vec<u64>, Vec<u8>) {
+pub(crate) fn fetch_bits(batch: &DeviceBatch<Sim>) -> (Vec<u64>, Vec<u8>) {
     let names: Vec<&str> = batch.names().collect();
     let bytes = names.into_iter().flat_map(|name| {
         match (batch.host(name), batch.array(name).expect("a device")) {
@@ -48,7 +48,7 @@ pub(crate) fn fetched(batch: &DeviceBatch<Sim>) -> (Vec<u64>, Vec<u8>) {
 
 pub(crate) fn device_epoch(loader: &DeviceLoader<Sim>) -> Vec<(Vec<u64>, Vec<u8>)> {
     let batch = || loader.next_batch().expect("no bad record");
-    std::iter::from_fn(batch).map(|b| fetched(&b)).collect()
+    std::iter::from_fn(batch).map(|b| fetch_bits(&b)).collect()
 }
 
 /// Checks that two epochs equal the host's; returns the number of columns that the device expands.
@@ -312,7 +312,7 @@ fn host_and_device_runs_resume_from_each_others_states() {
         let mut taken = Vec::new();
         while taken.len() < killed {
             match loader.next_batch().expect("no bad record") {
-                Some(batch) => taken.push(fetched(&batch)),
+                Some(batch) => taken.push(fetch_bits(&batch)),
                 None => continue,
             }
         }
@@ -356,8 +356,8 @@ fn a_loop_that_keeps_batches_can_end_early_and_seek() {
     loader.seek(0, 1).expect("a step");
 
     let next = loader.next_batch().expect("open").expect("a batch");
-    assert!(fetched(&next) == wanted[1]);
-    let seen: Vec<_> = kept.iter().map(fetched).collect();
+    assert!(fetch_bits(&next) == wanted[1]);
+    let seen: Vec<_> = kept.iter().map(fetch_bits).collect();
     assert!(seen == wanted[..2]);
     drop((kept, next));
     loader.close();
@@ -378,14 +378,14 @@ fn a_bad_record_stops_a_run_at_its_position_until_the_next_seek() {
         }
     };
     let (_, loader) = on_device(&pipeline, Placement::Device, 5);
-    let mut came = 0;
+    let mut received = 0;
     let found = loop {
         match loader.next_batch() {
-            Ok(_) => came += 1,
+            Ok(_) => received += 1,
             Err(error) => break error.to_string(),
         }
     };
-    assert_eq!((came, &found), (before, &wanted));
+    assert_eq!((received, &found), (before, &wanted));
     assert_eq!(loader.next_batch().expect_err("stopped").to_string(), found);
     loader.end_epoch().expect("open");
     assert!(matches!(loader.next_batch(), Ok(Some(batch)) if batch.epoch() == 1));
@@ -412,7 +412,7 @@ fn a_closed_loader_is_an_error_and_its_batches_stay_valid() {
     loader.close();
 
     assert!(matches!(loader.next_batch(), Err(Error::Closed)));
-    assert!(fetched(&first) == wanted[0]);
+    assert!(fetch_bits(&first) == wanted[0]);
 }
 
 #[test]

@@ -106,7 +106,7 @@ fn a_source_in_memory_carries_every_kind_of_field() {
 }
 
 #[test]
-fn without_decode_encoded_images_come_as_the_bytes_of_their_files() {
+fn without_decode_encoded_images_are_the_bytes_of_their_files() {
     let root = photos(4);
     let loader = open(&Pipeline::new(SourceSpec::folder(root.path())).batch(4), 1);
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use infeed::batch::{Column, ColumnKind};
 use infeed::function::{
-    CallCost, DrawKey, Function, FunctionFailure, FunctionScope, RunningFunction, ValueForm,
-    ValueSink,
+    CallCost, DrawKey, Function, FunctionFailure, FunctionScope, RunningFunction, ValueSink,
+    ValueSpec,
 };
 use infeed::pipeline::{FieldSpec, FunctionSpec, Handle, SourceSpec};
 use infeed::sample::DType;
@@ -16,13 +16,13 @@ use infeed::{Array, Error, Loader, OnError, Options, Pipeline, Values};
 
 use crate::data::{bits, epoch, photos};
 
-mod cached;
+mod cached_results;
 
 type Body = fn(&[Column], DrawKey, &mut dyn ValueSink) -> Result<(), FunctionFailure>;
 
 /// A function in Rust.
 #[derive(Debug)]
-struct Own {
+struct RustFunction {
     name: &'static str,
     body: Body,
     calls: Arc<AtomicUsize>,
@@ -31,12 +31,12 @@ struct Own {
 }
 
 #[derive(Debug)]
-struct Started {
+struct StartedFunction {
     body: Body,
     calls: Arc<AtomicUsize>,
 }
 
-impl Function for Own {
+impl Function for RustFunction {
     fn name(&self) -> &str {
         self.name
     }
@@ -52,11 +52,11 @@ impl Function for Own {
     fn start(&self, processes: usize) -> Result<Box<dyn RunningFunction>, Error> {
         self.started.lock().expect("not poisoned").push(processes);
         let (body, calls) = (self.body, Arc::clone(&self.calls));
-        Ok(Box::new(Started { body, calls }))
+        Ok(Box::new(StartedFunction { body, calls }))
     }
 }
 
-impl RunningFunction for Started {
+impl RunningFunction for StartedFunction {
     fn call(
         &self,
         inputs: &[Column],
@@ -72,8 +72,8 @@ impl RunningFunction for Started {
     }
 }
 
-fn own(name: &'static str, body: Body) -> Arc<Own> {
-    Arc::new(Own {
+fn own(name: &'static str, body: Body) -> Arc<RustFunction> {
+    Arc::new(RustFunction {
         name,
         body,
         calls: Arc::default(),
@@ -82,7 +82,11 @@ fn own(name: &'static str, body: Body) -> Arc<Own> {
 }
 
 /// The pipeline with a function in memory; its handle is 0.
-fn with(pipeline: Pipeline, on: FunctionScope, function: &Arc<Own>) -> (Pipeline, Vec<Handle>) {
+fn with(
+    pipeline: Pipeline,
+    on: FunctionScope,
+    function: &Arc<RustFunction>,
+) -> (Pipeline, Vec<Handle>) {
     let mut spec = FunctionSpec::new(function.name);
     (spec.on, spec.handle) = (on, Some(0));
     let handle = Handle::Function(Arc::clone(function) as Arc<dyn Function>);
@@ -118,7 +122,7 @@ fn put(
     shape: &[usize],
     bytes: &[u8],
 ) -> Result<(), FunctionFailure> {
-    let room = sink.room(name, ValueForm::Array { dtype, shape });
+    let room = sink.room(name, ValueSpec::Array { dtype, shape });
     room.map_err(FunctionFailure::wrong)?.copy_from_slice(bytes);
     Ok(())
 }
@@ -409,7 +413,7 @@ fn a_function_with_declared_output_is_not_called_on_open() {
 }
 
 /// Returns the images upside down instead of the order of rows, and the labels unchanged.
-fn reversed(
+fn reverse_rows(
     inputs: &[Column],
     draw: DrawKey,
     sink: &mut dyn ValueSink,
@@ -428,7 +432,7 @@ fn reversed(
 
 /// Waits until the consumer holds this number of batches; a batch that was just finished counts for
 /// a moment.
-fn held_come_to(loader: &Loader, count: usize) {
+fn wait_until_held(loader: &Loader, count: usize) {
     let begun = std::time::Instant::now();
     while loader.stats().expect("open").held != count {
         assert!(
@@ -451,7 +455,7 @@ fn a_function_gets_batches_in_order_and_their_slabs_are_reused() {
     let made = with(
         photographs(root.path()),
         FunctionScope::Batch,
-        &own("steps:reversed", reversed),
+        &own("steps:reversed", reverse_rows),
     );
 
     let mut seen = Vec::new();
@@ -473,10 +477,10 @@ fn a_function_gets_batches_in_order_and_their_slabs_are_reused() {
             assert_eq!(label(batch), label(before));
         }
         assert_eq!(batches.len(), 5, "the last has two rows");
-        held_come_to(&loader, 5);
+        wait_until_held(&loader, 5);
         seen.push(bits(&batches));
         drop(batches);
-        held_come_to(&loader, 0);
+        wait_until_held(&loader, 0);
     }
     assert_eq!(seen[0], seen[1]);
 }
@@ -542,9 +546,9 @@ fn a_state_of_another_function_or_number_of_ranks_is_rejected_by_name() {
         "{error}"
     );
 
-    let (batch_state, loader) = state("steps:reversed", FunctionScope::Batch, reversed, 2);
+    let (batch_state, loader) = state("steps:reversed", FunctionScope::Batch, reverse_rows, 2);
     loader.restore(&batch_state).expect("its own");
-    let (_, other) = state("steps:reversed", FunctionScope::Batch, reversed, 4);
+    let (_, other) = state("steps:reversed", FunctionScope::Batch, reverse_rows, 4);
     let error = other
         .restore(&batch_state)
         .expect_err("other rows")
@@ -599,7 +603,7 @@ fn no_more_processes_than_workers_are_started() {
 }
 
 #[test]
-fn padding_rows_skip_functions_and_the_valid_mask_comes_last() {
+fn padding_rows_skip_functions_and_the_valid_mask_is_last() {
     let root = photos(10);
     let function = own("steps:corner", corner);
     let plain = with(photographs(root.path()), FunctionScope::Sample, &function);
@@ -679,7 +683,7 @@ fn a_function_that_returns_a_field_named_valid_is_rejected_with_padding() {
 #[test]
 fn a_description_with_a_function_in_the_wrong_position_is_rejected() {
     let root = photos(2);
-    let function = own("steps:reversed", reversed);
+    let function = own("steps:reversed", reverse_rows);
     let (pipeline, handles) = with(photographs(root.path()), FunctionScope::Batch, &function);
     let mut late = FunctionSpec::new("steps:corner");
     late.handle = Some(0);

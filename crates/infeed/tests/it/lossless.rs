@@ -33,7 +33,7 @@ const COLOURS: [[u8; 3]; 5] = [
 
 /// A mask file in which area `n` of a record has value `n`.
 #[derive(Clone, Copy, Debug)]
-enum Stored {
+enum MaskEncoding {
     Colours,
     /// As many colours as no table of a record holds.
     ManyColours,
@@ -42,36 +42,38 @@ enum Stored {
     Gray16,
 }
 
-impl Stored {
-    const ALL: [Stored; 5] = [
-        Stored::Colours,
-        Stored::ManyColours,
-        Stored::Palette,
-        Stored::Gray,
-        Stored::Gray16,
+impl MaskEncoding {
+    const ALL: [MaskEncoding; 5] = [
+        MaskEncoding::Colours,
+        MaskEncoding::ManyColours,
+        MaskEncoding::Palette,
+        MaskEncoding::Gray,
+        MaskEncoding::Gray16,
     ];
 
     fn png(self, record: usize) -> Vec<u8> {
         let (height, width) = (SIZE.height as usize, SIZE.width as usize);
         let value = |at: usize| (at % width / 22 + at / width / 18 + record) % 4;
         let pixel = |at: usize| match self {
-            Stored::ManyColours if value(at) == 3 => vec![(at % 251) as u8, (at / 251) as u8, 200],
-            Stored::Colours | Stored::ManyColours => COLOURS[value(at)].to_vec(),
-            Stored::Palette | Stored::Gray => vec![value(at) as u8],
-            Stored::Gray16 => vec![value(at) as u8 / 2, value(at) as u8],
+            MaskEncoding::ManyColours if value(at) == 3 => {
+                vec![(at % 251) as u8, (at / 251) as u8, 200]
+            }
+            MaskEncoding::Colours | MaskEncoding::ManyColours => COLOURS[value(at)].to_vec(),
+            MaskEncoding::Palette | MaskEncoding::Gray => vec![value(at) as u8],
+            MaskEncoding::Gray16 => vec![value(at) as u8 / 2, value(at) as u8],
         };
         let mut file = Vec::new();
         let mut png = png::Encoder::new(&mut file, SIZE.width, SIZE.height);
         match self {
-            Stored::Colours | Stored::ManyColours => png.set_color(ColorType::Rgb),
-            Stored::Palette => {
+            MaskEncoding::Colours | MaskEncoding::ManyColours => png.set_color(ColorType::Rgb),
+            MaskEncoding::Palette => {
                 png.set_color(ColorType::Indexed);
                 // Two indices have one colour.
                 let colours = [COLOURS[0], COLOURS[1], COLOURS[3], COLOURS[1]];
                 png.set_palette(colours.as_flattened().to_vec());
             }
-            Stored::Gray => {}
-            Stored::Gray16 => png.set_depth(BitDepth::Sixteen),
+            MaskEncoding::Gray => {}
+            MaskEncoding::Gray16 => png.set_depth(BitDepth::Sixteen),
         }
         let data: Vec<u8> = (0..height * width).flat_map(pixel).collect();
         png.write_header()
@@ -82,14 +84,14 @@ impl Stored {
 
     fn mode(self) -> ColorMode {
         match self {
-            Stored::Gray16 => ColorMode::Stored16,
+            MaskEncoding::Gray16 => ColorMode::Stored16,
             _ => ColorMode::Stored,
         }
     }
 }
 
 /// Pairs in `files`, and the same in `records` with their masks as lossless records.
-fn pairs(stored: Stored) -> TempDir {
+fn pairs(stored: MaskEncoding) -> TempDir {
     let root = tempfile::tempdir().expect("a temporary folder");
     for folder in [
         "files/images",
@@ -185,7 +187,7 @@ fn classes_of_records_are_those_of_the_files() {
         ],
     ];
     let (mut samples, mut errors, mut unknowns) = (0, 0, 0);
-    for stored in Stored::ALL {
+    for stored in MaskEncoding::ALL {
         let root = pairs(stored);
         let csv = |name: &str| root.path().join(name).display().to_string();
         let bytes = |one_hot: OneHot| OneHot {
@@ -193,7 +195,7 @@ fn classes_of_records_are_those_of_the_files() {
             ..one_hot
         };
         let ends: Vec<(Option<ColorMode>, Transform)> = match stored {
-            Stored::Colours | Stored::ManyColours | Stored::Palette => vec![
+            MaskEncoding::Colours | MaskEncoding::ManyColours | MaskEncoding::Palette => vec![
                 (None, bytes(OneHot::from_palette(csv("all.csv"))).into()),
                 (None, OneHot::from_palette(csv("some.csv")).into()),
                 (
@@ -216,7 +218,7 @@ fn classes_of_records_are_those_of_the_files() {
                 ),
                 (Some(ColorMode::Gray), ClassIndex::from_indices(200).into()),
             ],
-            Stored::Gray | Stored::Gray16 => vec![
+            MaskEncoding::Gray | MaskEncoding::Gray16 => vec![
                 (Some(stored.mode()), bytes(OneHot::from_indices(4)).into()),
                 (
                     Some(stored.mode()),
@@ -268,7 +270,7 @@ fn classes_of_records_are_those_of_the_files() {
 /// With damage that no checksum shows, because it is not verified.
 #[test]
 fn a_position_outside_the_table_is_the_same_error_with_and_without_colours() {
-    let root = pairs(Stored::Colours);
+    let root = pairs(MaskEncoding::Colours);
     let masks = root.path().join("records/masks");
     for mask in std::fs::read_dir(&masks).expect("masks") {
         let path = mask.expect("a mask").path();

@@ -1,6 +1,7 @@
 //! Tests of the engine, by behaviour.
 
 mod bad_records;
+mod batch_layouts;
 mod cache;
 mod classes;
 mod decoding;
@@ -14,15 +15,14 @@ mod mix;
 mod mixup;
 mod mosaic;
 mod order;
-mod placing;
+mod placement;
 mod remote;
-mod resumed;
+mod resume;
 mod shards;
 mod sources;
 mod state;
 mod tails;
 mod tuning;
 mod verify;
-mod ways;
 
 use infeed_testkit::data;

@@ -36,7 +36,7 @@ fn buffers() -> [Handle; 2] {
     [bytes(0..50), bytes(1000..1100)].map(|bytes| Bytes::from(bytes).into())
 }
 
-fn drawn(pipeline: &Pipeline, workers: usize, epochs: usize) -> Vec<u64> {
+fn draw_numbers(pipeline: &Pipeline, workers: usize, epochs: usize) -> Vec<u64> {
     let mut options = Options::default();
     options.workers = Some(workers);
     let loader = pipeline.open_with(&buffers(), &options).expect("opens");
@@ -53,9 +53,9 @@ fn drawn(pipeline: &Pipeline, workers: usize, epochs: usize) -> Vec<u64> {
 fn weights_hold_in_every_epoch_and_for_every_number_of_workers() {
     let pipeline = mix(Some([3.0, 1.0]), Some(80));
 
-    let numbers = drawn(&pipeline, 1, 2);
+    let numbers = draw_numbers(&pipeline, 1, 2);
 
-    assert_eq!(numbers, drawn(&pipeline, 4, 2));
+    assert_eq!(numbers, draw_numbers(&pipeline, 4, 2));
     for epoch in numbers.chunks(80) {
         assert_eq!(epoch.iter().filter(|&&number| number < 1000).count(), 60);
     }
@@ -67,8 +67,8 @@ fn weights_hold_in_every_epoch_and_for_every_number_of_workers() {
 }
 
 #[test]
-fn without_weights_every_record_comes_once_an_epoch() {
-    let mut numbers = drawn(&mix(None, None), 2, 1);
+fn without_weights_every_record_is_read_once_an_epoch() {
+    let mut numbers = draw_numbers(&mix(None, None), 2, 1);
     assert!(!numbers.is_sorted());
 
     numbers.sort_unstable();

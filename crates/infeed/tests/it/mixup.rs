@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use infeed::batch::RowCell;
-use infeed::fields::pixels::prepared::PixelState;
+use infeed::fields::pixels::prepared_record::PixelState;
 use infeed::fields::scratch::Position;
 use infeed::maker::{SampleMaker, SampleRecord};
 use infeed::order::window::Groups;
@@ -27,7 +27,7 @@ use crate::data::{bits, epoch, open, pairs, photo, photos};
 
 const SIDE: usize = 24;
 
-fn unmixed(root: &Path) -> Pipeline {
+fn unmixed_pipeline(root: &Path) -> Pipeline {
     Pipeline::new(SourceSpec::folder(root))
         .shuffle(5)
         .decode()
@@ -78,7 +78,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 }
 
 /// Returns the mixed row of two unmixed float32 rows.
-fn expected(mixing: &Mixing, own: &[f32], other: &[f32], layout: Layout) -> Vec<f32> {
+fn expected_row(mixing: &Mixing, own: &[f32], other: &[f32], layout: Layout) -> Vec<f32> {
     let pair = |(at, (&a, &b)): (usize, (&f32, &f32))| match mixing.blend {
         Blend::Whole { share } => a * share as f32 + b * (1.0 - share) as f32,
         Blend::Rectangle { share, x, y } => {
@@ -106,7 +106,9 @@ fn rows_and_labels_are_those_of_both_positions_mixed() {
     let root = photos(30);
     let normalize = || Normalize::new([0.5, 0.4, 0.3], [0.2, 0.2, 0.2]);
     for layout in [Layout::Hwc, Layout::Chw] {
-        let plain = unmixed(root.path()).transform(normalize()).layout(layout);
+        let plain = unmixed_pipeline(root.path())
+            .transform(normalize())
+            .layout(layout);
         let mixed = plain.clone().transform(blend(0.5)).transform(cut(0.3));
         let source = mixed.source.open(&[]).expect("opens");
         let (plain, loader) = (open(&plain, 2), open(&mixed, 2));
@@ -127,7 +129,7 @@ fn rows_and_labels_are_those_of_both_positions_mixed() {
                 };
                 let partner = mixing.partner as usize;
                 assert_ne!(partner, row);
-                let whole = expected(mixing, &images[row], &images[partner], layout);
+                let whole = expected_row(mixing, &images[row], &images[partner], layout);
                 assert_eq!(floats(&rows_found[row]), whole, "row {row}: {mixing:?}");
                 let share = match mixing.blend {
                     Blend::Whole { share } => {
@@ -165,7 +167,7 @@ fn bytes_are_rounded_to_the_nearest_and_half_floats_too() {
         let source = mixed.source.open(&[]).expect("opens");
         mixings(mixed, &*source, 0)
     };
-    let plain = unmixed(root.path());
+    let plain = unmixed_pipeline(root.path());
     let mixed = plain.clone().transform(blend(1.0));
     let own = rows(&epoch(&open(&plain, 2)), "image");
     let found = rows(&epoch(&open(&mixed, 2)), "image");
@@ -187,7 +189,7 @@ fn bytes_are_rounded_to_the_nearest_and_half_floats_too() {
         }
     }
 
-    let plain = unmixed(root.path()).transform(ToFloat::default());
+    let plain = unmixed_pipeline(root.path()).transform(ToFloat::default());
     let whole = rows(
         &epoch(&open(&plain.clone().transform(blend(1.0)), 2)),
         "image",
@@ -230,7 +232,7 @@ fn masks_are_mixed_with_their_images() {
     for (row, mixing) in mixings(&mixed, &*source, 0).iter().enumerate() {
         let mixing = mixing.expect("p is 1");
         let partner = floats(&own[mixing.partner as usize]);
-        let whole = expected(&mixing, &floats(&own[row]), &partner, Layout::Hwc);
+        let whole = expected_row(&mixing, &floats(&own[row]), &partner, Layout::Hwc);
         assert_eq!(floats(&found[row]), whole);
     }
 
@@ -261,7 +263,7 @@ fn masks_are_mixed_with_their_images() {
 #[test]
 fn a_preview_shows_the_partner_and_ends_with_the_row() {
     let root = photos(10);
-    let mixed = unmixed(root.path())
+    let mixed = unmixed_pipeline(root.path())
         .transform(blend(0.5))
         .transform(cut(0.5));
     let batches = epoch(&open(&mixed, 2));
@@ -310,7 +312,7 @@ fn damage(root: &Path, numbers: &[u64]) {
 fn workers_ranks_resuming_bad_records_and_bad_partners_change_no_bit() {
     let root = photos(24);
     damage(root.path(), &[2, 9, 17]);
-    let pipeline = unmixed(root.path())
+    let pipeline = unmixed_pipeline(root.path())
         .transform(blend(0.6))
         .transform(cut(0.4));
     let reference: Vec<_> = {
@@ -361,7 +363,7 @@ fn workers_ranks_resuming_bad_records_and_bad_partners_change_no_bit() {
 #[test]
 fn on_error_applies_to_a_bad_partner() {
     let root = photos(16);
-    let pipeline = unmixed(root.path()).transform(blend(1.0));
+    let pipeline = unmixed_pipeline(root.path()).transform(blend(1.0));
     let source = pipeline.source.open(&[]).expect("opens");
     let order = pipeline.order(&*source, &[]).expect("an order").epoch(0);
     let all = mixings(&pipeline, &*source, 0);
@@ -382,7 +384,7 @@ fn on_error_applies_to_a_bad_partner() {
     assert_eq!(error.record().expect("named").index, bad);
 
     // The row's own record takes the place of the partner, with the draws of the partner's position.
-    let plan = SamplePlan::over(&unmixed(root.path()), &*source).expect("a plan");
+    let plan = SamplePlan::over(&unmixed_pipeline(root.path()), &*source).expect("a plan");
     let mut maker = SampleMaker::new(&plan);
     let record = read_one(&*source, order.get(row as u64)).expect("reads");
     let mut sample = |position: u64| {
@@ -424,9 +426,9 @@ fn on_error_applies_to_a_bad_partner() {
     // It counts as one bad record for all rows, at the position of the first row.
     let first = (0..16).find(|position| !needs(position)).expect("two rows");
     for loader in [&replaced, &skipping] {
-        let met = loader.bad_records();
-        let met: Vec<_> = met.iter().map(|m| (m.position, m.record.index)).collect();
-        assert_eq!(met, [(first, bad)]);
+        let found = loader.bad_records();
+        let found: Vec<_> = found.iter().map(|m| (m.position, m.record.index)).collect();
+        assert_eq!(found, [(first, bad)]);
     }
 }
 
@@ -456,7 +458,7 @@ fn fields_that_cannot_be_mixed_are_rejected_with_the_fix() {
         .decode()
         .transform(infeed::transform::Crop::new(16, 16))
     };
-    let after = unmixed(root.path())
+    let after = unmixed_pipeline(root.path())
         .transform(blend(1.0))
         .transform(ToFloat::default());
     let sized = Pipeline::new(SourceSpec::folder(root.path()))
@@ -464,7 +466,7 @@ fn fields_that_cannot_be_mixed_are_rejected_with_the_fix() {
         .transform(blend(1.0))
         .batch(2)
         .pad();
-    let twice = unmixed(root.path())
+    let twice = unmixed_pipeline(root.path())
         .transform(blend(0.7))
         .transform(cut(0.7));
     let named = MixUp {
@@ -475,7 +477,7 @@ fn fields_that_cannot_be_mixed_are_rejected_with_the_fix() {
         classes: Some(1),
         ..MixUp::new(1.0)
     };
-    let unlike = unmixed(root.path())
+    let unlike = unmixed_pipeline(root.path())
         .transform(MixUp {
             p: 0.5,
             ..one_class.clone()
@@ -497,7 +499,7 @@ fn fields_that_cannot_be_mixed_are_rejected_with_the_fix() {
         (twice, "lower p, such as p=0.5"),
         (unlike, "use the same for both"),
         (
-            unmixed(root.path()).transform(named),
+            unmixed_pipeline(root.path()).transform(named),
             "no label field `breed`",
         ),
         (flat, "no label field `label`"),
@@ -507,7 +509,7 @@ fn fields_that_cannot_be_mixed_are_rejected_with_the_fix() {
         assert!(refusal.contains(fix), "{refusal}");
     }
 
-    let error = open(&unmixed(root.path()).transform(one_class), 1)
+    let error = open(&unmixed_pipeline(root.path()).transform(one_class), 1)
         .next_batch()
         .expect_err("dogs are class 1");
     assert!(error.to_string().contains("label 1 in field"), "{error}");
@@ -525,7 +527,7 @@ fn fields_that_cannot_be_mixed_are_rejected_with_the_fix() {
 
 /// Images in groups that can only be read whole.
 #[derive(Debug)]
-struct Shards {
+struct ImageGroups {
     fields: Vec<Field>,
     groups: Arc<Groups>,
     reads: AtomicU64,
@@ -534,8 +536,8 @@ struct Shards {
 const PER_SHARD: u64 = 20;
 const RECORD_BYTES: u64 = 64 + 8;
 
-impl Shards {
-    fn new(shards: u64) -> Shards {
+impl ImageGroups {
+    fn new(shards: u64) -> ImageGroups {
         let field = |name: &str, kind| Field {
             name: name.to_owned(),
             kind,
@@ -552,7 +554,7 @@ impl Shards {
             dtype: DType::Int64,
             shape: Vec::new(),
         };
-        Shards {
+        ImageGroups {
             fields: vec![
                 field("image", FieldKind::Image(image)),
                 field("label", label),
@@ -567,7 +569,7 @@ impl Shards {
     }
 }
 
-impl Source for Shards {
+impl Source for ImageGroups {
     fn fields(&self) -> &[Field] {
         &self.fields
     }
@@ -626,7 +628,7 @@ impl Source for Shards {
 
 #[test]
 fn partners_are_of_the_same_window_so_that_every_shard_is_read_once() {
-    let source = Arc::new(Shards::new(12));
+    let source = Arc::new(ImageGroups::new(12));
     let mut pipeline = Pipeline::new(SourceSpec::Memory { fields: Vec::new() })
         .shuffle(3)
         .transform(MixUp {
@@ -674,7 +676,7 @@ fn partners_are_of_the_same_window_so_that_every_shard_is_read_once() {
 #[test]
 fn the_plan_names_the_mixed_fields_and_labels_become_shares() {
     let root = photos(6);
-    let pipeline = unmixed(root.path())
+    let pipeline = unmixed_pipeline(root.path())
         .transform(blend(0.5))
         .transform(cut(0.5));
     let text = open(&pipeline, 1).plan().expect("open");
@@ -696,10 +698,13 @@ fn the_plan_names_the_mixed_fields_and_labels_become_shares() {
 fn an_epoch_of_one_record_has_no_partner() {
     let root = photos(1);
     std::fs::remove_dir(root.path().join("dog")).expect("it is empty");
-    let source: Arc<dyn Source> = unmixed(root.path()).source.open(&[]).expect("opens");
-    let pipeline = unmixed(root.path()).transform(blend(1.0));
+    let source: Arc<dyn Source> = unmixed_pipeline(root.path())
+        .source
+        .open(&[])
+        .expect("opens");
+    let pipeline = unmixed_pipeline(root.path()).transform(blend(1.0));
 
     assert_eq!(mixings(&pipeline, &*source, 0), [None]);
-    let own = rows(&epoch(&open(&unmixed(root.path()), 1)), "image");
+    let own = rows(&epoch(&open(&unmixed_pipeline(root.path()), 1)), "image");
     assert_eq!(rows(&epoch(&open(&pipeline, 1)), "image"), own);
 }

@@ -204,7 +204,7 @@ fn damage(root: &Path, numbers: &[u64]) {
 }
 
 /// Bytes of the files that a loader has decoded after this many epochs, in multiples of the dataset.
-fn decoded(root: &Path, transforms: Vec<Transform>, epochs: usize, options: &Options) -> f64 {
+fn decoded_share(root: &Path, transforms: Vec<Transform>, epochs: usize, options: &Options) -> f64 {
     let pipeline = pipeline(root, transforms);
     let source = pipeline.source.open(&[]).expect("opens");
     let files = (0..source.len()).flat_map(|record| source.local_files(record));
@@ -226,7 +226,7 @@ fn an_image_is_decoded_once_for_all_mosaics_that_show_it() {
     options.workers = Some(3);
 
     // The loader makes batches of up to four more epochs.
-    let shared = decoded(root.path(), vec![mosaic(1.0).into()], 8, &options);
+    let shared = decoded_share(root.path(), vec![mosaic(1.0).into()], 8, &options);
     assert!((8.0..=12.0).contains(&shared), "{shared}");
 
     // Memory for two tiles.
@@ -236,7 +236,7 @@ fn an_image_is_decoded_once_for_all_mosaics_that_show_it() {
         panic!("a byte suffices");
     };
     options.memory = Some(needed_bytes + 3 * 2 * (20 * 24 * 3));
-    let short = decoded(root.path(), vec![mosaic(1.0).into()], 8, &options);
+    let short = decoded_share(root.path(), vec![mosaic(1.0).into()], 8, &options);
     assert!(short > 20.0, "{short}");
 }
 
@@ -375,12 +375,12 @@ fn on_error_applies_to_every_record_of_a_mosaic() {
     let good: Vec<u64> = (0..16).filter(needs).map(|p| order.get(p)).collect();
     assert_eq!(left, good);
     for loader in [&substituted, &skipping] {
-        let met: Vec<u64> = loader
+        let found: Vec<u64> = loader
             .bad_records()
             .iter()
             .map(|m| m.record.index)
             .collect();
-        assert_eq!(met, [bad]);
+        assert_eq!(found, [bad]);
     }
 }
 

@@ -17,7 +17,7 @@ const PER_SHARD: u64 = 25;
 
 /// Shards of numbers; a shard is one stream that is read from beginning to end.
 #[derive(Debug)]
-struct Shards {
+struct NumberShards {
     fields: Vec<Field>,
     shards: u64,
     record_bytes: u64,
@@ -27,8 +27,8 @@ struct Shards {
     damaged: Option<u64>,
 }
 
-impl Shards {
-    fn new(shards: u64, record_bytes: u64) -> Shards {
+impl NumberShards {
+    fn new(shards: u64, record_bytes: u64) -> NumberShards {
         let kind = FieldKind::Tensor {
             dtype: DType::UInt64,
             shape: Vec::new(),
@@ -37,7 +37,7 @@ impl Shards {
             name: "number".to_owned(),
             kind,
         }];
-        Shards {
+        NumberShards {
             fields,
             shards,
             record_bytes,
@@ -48,21 +48,21 @@ impl Shards {
     }
 
     /// Creates shards that report groups of this size in MiB.
-    fn grouped(shards: u64, mib: u64) -> Shards {
+    fn with_groups(shards: u64, mib: u64) -> NumberShards {
         let bytes = (mib << 20) / PER_SHARD * PER_SHARD;
         let groups = Groups {
             ends: (1..=shards).map(|shard| shard * PER_SHARD).collect(),
             bytes: vec![bytes; shards as usize],
             whole: true,
         };
-        Shards {
+        NumberShards {
             groups: Some(Arc::new(groups)),
-            ..Shards::new(shards, bytes / PER_SHARD)
+            ..NumberShards::new(shards, bytes / PER_SHARD)
         }
     }
 }
 
-impl Source for Shards {
+impl Source for NumberShards {
     fn fields(&self) -> &[Field] {
         &self.fields
     }
@@ -143,7 +143,7 @@ fn pipeline() -> Pipeline {
 
 #[test]
 fn shards_read_front_to_back_give_every_record_once_with_one_read_a_shard_and_epoch() {
-    let source = Arc::new(Shards::new(8, 64));
+    let source = Arc::new(NumberShards::new(8, 64));
     let shared: Arc<dyn Source> = source.clone();
     let loader = pipeline()
         .open_over(shared, &Options::default())
@@ -185,7 +185,7 @@ fn shards_over_the_budget_are_rejected_with_the_bytes_needed() {
     let mut options = Options::default();
     options.workers = Some(1);
     options.memory = Some(20 << 20);
-    let source: Arc<dyn Source> = Arc::new(Shards::new(8, 1 << 20));
+    let source: Arc<dyn Source> = Arc::new(NumberShards::new(8, 1 << 20));
     let loader = pipeline().open_over(source, &options).expect("opens");
 
     let error = loader.next_batch().expect_err("200 MiB of shards");
@@ -196,7 +196,7 @@ fn shards_over_the_budget_are_rejected_with_the_bytes_needed() {
     );
 }
 
-fn with_memory(source: Shards, mib: u64, on_error: OnError) -> Result<Loader, Error> {
+fn with_memory(source: NumberShards, mib: u64, on_error: OnError) -> Result<Loader, Error> {
     let mut options = Options::default();
     (options.workers, options.memory) = (Some(2), Some(mib << 20));
     options.on_error = on_error;
@@ -213,7 +213,7 @@ fn records(loader: &Loader) -> Vec<u64> {
 
 #[test]
 fn groups_larger_than_the_usual_read_ahead_are_read_where_memory_is_given() {
-    let error = with_memory(Shards::grouped(3, 300), 200, OnError::Stop)
+    let error = with_memory(NumberShards::with_groups(3, 300), 200, OnError::Stop)
         .expect_err("a group of 300 MiB")
         .to_string();
     let (_, behind) = error.split_once("raise memory to ").expect("a fix");
@@ -221,7 +221,7 @@ fn groups_larger_than_the_usual_read_ahead_are_read_where_memory_is_given() {
     let needed: u64 = number.parse().expect("a number");
 
     let loader = with_memory(
-        Shards::grouped(3, 300),
+        NumberShards::with_groups(3, 300),
         needed.div_ceil(1 << 20),
         OnError::Stop,
     );
@@ -230,13 +230,14 @@ fn groups_larger_than_the_usual_read_ahead_are_read_where_memory_is_given() {
         records(&loader.expect("the suggested memory")),
         (0..75).collect::<Vec<_>>()
     );
-    let larger = with_memory(Shards::grouped(3, 300), 4 << 10, OnError::Stop).expect("plenty");
+    let larger =
+        with_memory(NumberShards::with_groups(3, 300), 4 << 10, OnError::Stop).expect("plenty");
     assert_eq!(records(&larger), (0..75).collect::<Vec<_>>());
 }
 
 #[test]
 fn a_bad_record_of_a_large_group_has_one_substitute_and_makes_no_other_record_bad() {
-    let mut source = Shards::grouped(4, 150);
+    let mut source = NumberShards::with_groups(4, 150);
     source.damaged = Some(30);
 
     let loader = with_memory(source, 1 << 10, OnError::Substitute).expect("enough");
@@ -255,7 +256,7 @@ fn a_bad_record_of_a_large_group_has_one_substitute_and_makes_no_other_record_ba
 #[test]
 fn a_weighted_mix_of_groups_reports_its_memory_and_runs_with_it() {
     let mix = || -> Arc<dyn Source> {
-        let part = |_| Arc::new(Shards::grouped(9, 50)) as Arc<dyn Source>;
+        let part = |_| Arc::new(NumberShards::with_groups(9, 50)) as Arc<dyn Source>;
         let parts = (0..4).map(part).collect();
         Arc::new(Mix::new(parts, Some(vec![1.0, 2.0, 1.0, 1.0]), None).expect("one form"))
     };

@@ -104,12 +104,12 @@ fn any_workers_and_ranks_resume_with_the_same_global_batches_despite_bad_records
         let first = shared(parsed().next().expect("a rank"));
         assert!(parsed().map(shared).all(|state| state == first));
         // Two ranks may have met the same record if it was also a substitute.
-        let mut met = BTreeMap::new();
+        let mut seen = BTreeMap::new();
         for (epoch, position, record) in parsed().flat_map(|state| state.bad) {
-            let place = met.entry(record).or_insert((epoch, position));
+            let place = seen.entry(record).or_insert((epoch, position));
             *place = (epoch, position).min(*place);
         }
-        assert_eq!(met, alone[kill_at - 1], "killed at {kill_at}");
+        assert_eq!(seen, alone[kill_at - 1], "killed at {kill_at}");
 
         let parts: Vec<Vec<Batch>> = (0..after)
             .map(|rank| {

@@ -69,14 +69,14 @@ fn take(loader: &Loader, count: usize) -> Vec<Batch> {
 
 /// Content of one global batch: records, and the bytes of all columns.
 #[derive(Debug, PartialEq)]
-struct Global {
+struct GlobalBatchContent {
     epoch: u64,
     records: Vec<u64>,
     columns: Vec<(String, Vec<u8>)>,
 }
 
 /// Joins global batches from the ranks' parts.
-fn put_together(parts: &[Vec<Batch>]) -> Vec<Global> {
+fn put_together(parts: &[Vec<Batch>]) -> Vec<GlobalBatchContent> {
     let step = |step: usize| {
         let batches = || parts.iter().map(|part| &part[step]);
         let column = |name: &String| -> Vec<u8> {
@@ -87,7 +87,7 @@ fn put_together(parts: &[Vec<Batch>]) -> Vec<Global> {
             .columns
             .iter()
             .map(|column| column.name.clone());
-        Global {
+        GlobalBatchContent {
             epoch: parts[0][step].epoch,
             records: batches().flat_map(|batch| batch.records.clone()).collect(),
             columns: names.map(|name| (name.clone(), column(&name))).collect(),
@@ -164,7 +164,12 @@ fn kill_and_resume(every: usize) {
 }
 
 /// Checks that every good record has exactly one position; substitutes are additional.
-fn each_record_once(pipeline: &Pipeline, loader: &Loader, batches: &[Global], tail: Tail) {
+fn each_record_once(
+    pipeline: &Pipeline,
+    loader: &Loader,
+    batches: &[GlobalBatchContent],
+    tail: Tail,
+) {
     let source = loader.source().expect("open");
     let order = pipeline.order(&*source, &[]).expect("an order");
     let bad_records = loader.bad_records();

@@ -68,7 +68,7 @@ fn record(pipeline: &Pipeline, file: &Path, steps: u64) -> Digest {
     written.digest
 }
 
-fn recorded(file: &Path) -> VerifyReference {
+fn reference_file(file: &Path) -> VerifyReference {
     VerifyReference::Recorded(file.to_owned())
 }
 
@@ -131,11 +131,11 @@ fn a_replay_agrees_with_the_file_of_an_earlier_one() {
     let file = out.path().join("digests.jsonl");
     let digest = record(&pipeline, &file, 9);
 
-    let all = replay(&pipeline, recorded(&file), |_| {});
+    let all = replay(&pipeline, reference_file(&file), |_| {});
     assert_eq!((all.from, all.steps, all.wanted), ((0, 0), 9, 9));
     assert_eq!((all.difference, all.digest), (None, digest));
 
-    let first = replay(&pipeline, recorded(&file), |verify| {
+    let first = replay(&pipeline, reference_file(&file), |verify| {
         verify.steps = Some(3);
     });
     assert_eq!((first.from, first.steps, first.wanted), ((0, 0), 3, 3));
@@ -159,7 +159,7 @@ fn the_first_different_step_is_named_with_the_kind_of_difference() {
     let other = jpeg(&picture(99, 50, 60), 90, Subsampling::Quarter).expect("encodes");
     let good = fs::read(photo(root.path(), 4)).expect("it is there");
     fs::write(photo(root.path(), 4), other).expect("writes");
-    let found = replay(&pipeline, recorded(&file), |_| {});
+    let found = replay(&pipeline, reference_file(&file), |_| {});
     let difference = found.difference.expect("a pixel is another");
     assert_eq!(found.steps, at as u64);
     assert_eq!(
@@ -179,7 +179,7 @@ fn the_first_different_step_is_named_with_the_kind_of_difference() {
 
     // A truncated file is a bad record, and a substitute takes its place.
     fs::write(photo(root.path(), 4), &good[..good.len() / 2]).expect("writes");
-    let found = replay(&pipeline, recorded(&file), |_| {});
+    let found = replay(&pipeline, reference_file(&file), |_| {});
     let difference = found.difference.expect("another record");
     assert!(difference.other_records && difference.step == at as u64 % 4);
     assert!(
@@ -200,12 +200,12 @@ fn an_epoch_that_starts_again_counts_once_and_a_partial_one_counts_its_steps() {
     let whole = open();
     take(&whole, 6);
 
-    let looked = open();
-    take(&looked, 2);
-    looked.seek(0, 0).expect("back");
-    assert_eq!(looked.digest(), Digest::empty(DigestScope::Pixels));
-    take(&looked, 6);
-    assert_eq!(looked.digest(), whole.digest());
+    let loader = open();
+    take(&loader, 2);
+    loader.seek(0, 0).expect("back");
+    assert_eq!(loader.digest(), Digest::empty(DigestScope::Pixels));
+    take(&loader, 6);
+    assert_eq!(loader.digest(), whole.digest());
 
     let left = open();
     take(&left, 2);
@@ -245,7 +245,7 @@ fn a_file_without_its_last_line_is_read_up_to_there_and_a_later_line_of_a_step_c
     ];
     fs::write(&file, content.join("\n")).expect("writes");
 
-    let found = replay(&pipeline, recorded(&file), |_| {});
+    let found = replay(&pipeline, reference_file(&file), |_| {});
 
     assert_eq!((found.steps, found.difference), (3, None));
 }
@@ -257,7 +257,7 @@ fn files_of_other_runs_and_of_other_kinds_are_errors_that_name_the_file() {
     let file = out.path().join("digests.jsonl");
     record(&pipeline(root.path(), 1), &file, 3);
     let against = |file: &Path| {
-        let found = try_replay(&pipeline(root.path(), 2), recorded(file), |_| {});
+        let found = try_replay(&pipeline(root.path(), 2), reference_file(file), |_| {});
         found.expect_err("it is another").chain()
     };
 

@@ -84,12 +84,12 @@ functions! {
         if gpu.is_captured() {
             return Err(code::STREAM_CAPTURE_UNSUPPORTED);
         }
-        world.not_captured()?;
+        world.check_not_captured()?;
         let mut streams = world.streams.all();
         streams.retain(|stream| stream.gpu == gpu.ordinal);
-        streams.extend(gpu.ordered());
+        streams.extend(gpu.ordered_streams());
         streams.iter().for_each(|stream| stream.tail().wait());
-        gpu.wait_for_destroyed();
+        gpu.wait_for_destroyed_streams();
         gpu.works()
     }
 

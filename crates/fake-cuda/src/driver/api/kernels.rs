@@ -68,7 +68,7 @@ unsafe extern "C" fn cuModuleLoadDataEx(
     values: *mut *mut c_void,
 ) -> c_uint {
     let arguments = &[module.word(), image.word()];
-    let code = world::called(
+    let code = world::run_call(
         "cuModuleLoadDataEx",
         arguments,
         code::NOT_INITIALIZED,

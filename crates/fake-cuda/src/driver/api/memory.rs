@@ -15,13 +15,13 @@ functions! {
     }
 
     fn cuMemAlloc_v2(world, address: *mut u64, bytes: usize) {
-        world.not_captured()?;
+        world.check_not_captured()?;
         let memory = &world.here()?.memory;
         give(address, memory.allocate(bytes)?)
     }
 
     fn cuMemFree_v2(world, address: u64) {
-        world.not_captured()?;
+        world.check_not_captured()?;
         let freed = world.here()?.memory.free(address);
         freed.inspect_err(|_| world.misuse(format!("{address:#x} was freed, but is not allocated")))
     }
@@ -92,13 +92,13 @@ functions! {
     }
 
     fn cuMemHostRegister_v2(world, start: *mut c_void, bytes: usize, _flags: c_uint) {
-        world.not_captured()?;
+        world.check_not_captured()?;
         world.here()?;
         world.pinned.register(start.expose_provenance(), bytes)
     }
 
     fn cuMemHostUnregister(world, start: *mut c_void) {
-        world.not_captured()?;
+        world.check_not_captured()?;
         world.here()?;
         if world.pinned.has(start.addr(), 1) {
             // Unregistering unlocks the pages, so they must still be mapped.
@@ -112,7 +112,7 @@ functions! {
         let (gpu, stream) = world.to_put(stream)?;
         let from = from.expose_provenance();
         if !world.pinned.has(from, bytes) {
-            world.seen.pageable();
+            world.counts.pageable();
         }
         gpu.put(&stream, Box::new(move || {
             let from = std::ptr::with_exposed_provenance(from);

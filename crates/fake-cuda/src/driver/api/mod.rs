@@ -48,7 +48,7 @@ macro_rules! functions {
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $symbol($($argument: $ty),*) -> c_uint {
                 let arguments: &[u64] = &[$($crate::driver::call_log::LoggedArgument::word($argument)),*];
-                $crate::driver::world::called(stringify!($symbol), arguments, $crate::driver::code::NOT_INITIALIZED, |$world| {
+                $crate::driver::world::run_call(stringify!($symbol), arguments, $crate::driver::code::NOT_INITIALIZED, |$world| {
                     // SAFETY: callers of a driver follow its manual: pointers are valid, and
                     // lengths match.
                     #[allow(unused_unsafe, reason = "some take no pointers")]

@@ -31,7 +31,7 @@ functions! {
     }
 
     fn cuStreamSynchronize(world, stream: usize) {
-        world.not_captured()?;
+        world.check_not_captured()?;
         let (gpu, stream) = world.stream(stream)?;
         stream.tail().wait();
         gpu.works()
@@ -108,7 +108,7 @@ functions! {
             return Err(code::INVALID_HANDLE);
         }
         if event.is_timed {
-            world.seen.timed();
+            world.counts.count_timed();
         }
         let mark = Arc::<StreamPosition>::default();
         *lock(&event.mark) = Some(Arc::clone(&mark));
@@ -117,7 +117,7 @@ functions! {
     }
 
     fn cuEventQuery(world, event: usize) {
-        world.not_captured()?;
+        world.check_not_captured()?;
         let event = world.events.get(event)?;
         world.gpus[event.gpu].works()?;
         let mark = lock(&event.mark).clone();
@@ -128,7 +128,7 @@ functions! {
     }
 
     fn cuEventSynchronize(world, event: usize) {
-        world.not_captured()?;
+        world.check_not_captured()?;
         let event = world.events.get(event)?;
         let mark = lock(&event.mark).clone();
         mark.inspect(|mark| mark.wait());

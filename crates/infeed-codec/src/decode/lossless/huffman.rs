@@ -325,7 +325,7 @@ mod tests {
     }
 
     /// Symbols whose frequencies fall by a factor per value.
-    fn skewed(count: usize, shift: u32) -> Vec<u8> {
+    fn skewed_symbols(count: usize, shift: u32) -> Vec<u8> {
         let mut state = 0x9E37_79B9_7F4A_7C15u64;
         (0..count)
             .map(|_| {
@@ -369,7 +369,11 @@ mod tests {
     #[test]
     fn segments_of_any_length_and_skew_round_trip() {
         for count in [0, 1, 2, 7, 8, 9, 39, 40, 41, 79, 1000, 4999] {
-            round_trip(&[skewed(count, 0), skewed(count / 2, 1), vec![7; count]]);
+            round_trip(&[
+                skewed_symbols(count, 0),
+                skewed_symbols(count / 2, 1),
+                vec![7; count],
+            ]);
         }
     }
 

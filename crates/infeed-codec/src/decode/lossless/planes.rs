@@ -128,7 +128,7 @@ impl<'a> PlaneParts<'a> {
     pub(crate) fn restore(&self) -> Result<Vec<u8>, DecodeError> {
         let ihdr = &ihdr_of(self.head)?;
         Limits::default().check(ihdr.size)?;
-        let pixels = self.pixels(ihdr).map_err(DecodeError::damaged)?;
+        let pixels = self.pixels(ihdr).map_err(DecodeError::from_damage)?;
         let mut file = Vec::new();
         let mut png = png::Encoder::new(&mut file, ihdr.size.width, ihdr.size.height);
         png.set_color(ihdr.color);
@@ -136,7 +136,7 @@ impl<'a> PlaneParts<'a> {
         png.set_compression(Compression::Balanced);
         // The encoder requires a palette, but only the chunks of the pixels are used.
         png.set_palette([0; 3].as_slice());
-        let failed = |error: png::EncodingError| DecodeError::damaged(error.to_string());
+        let failed = |error: png::EncodingError| DecodeError::from_damage(error.to_string());
         let mut png = png.write_header().map_err(failed)?;
         png.write_image_data(&pixels).map_err(failed)?;
         png.finish().map_err(failed)?;

@@ -347,7 +347,7 @@ fn pnm_files_of_every_kind_and_maximum_are_decoded_as_pillow_decodes_them() {
 fn hostile_pnm_headers_are_errors_before_anything_is_allocated() {
     let fails = |bytes: &[u8]| {
         let mut decoder = Decoder::new();
-        prepared(&mut decoder, bytes, ColorMode::Rgb, None).unwrap_err()
+        check_and_decode(&mut decoder, bytes, ColorMode::Rgb, None).unwrap_err()
     };
 
     for bytes in [&b"P5\n100000 100000\n255\n"[..], b"P1\n100000 100000\n"] {

@@ -12,7 +12,7 @@ fn a_region_equals_the_same_part_of_the_whole_in_every_file_and_mode() {
             .header(&bytes, case.orient, &Limits::default())
             .unwrap();
         for scale in DctScale::ALL {
-            let size = header.scaled(scale);
+            let size = header.scaled_size(scale);
             let mut request = Request {
                 scale,
                 ..Request::whole(&header, case.mode)
@@ -83,7 +83,7 @@ fn a_region_of_a_progressive_file_without_its_last_scans_equals_the_same_part_of
             let fewer = [&bytes[..end], &[0xFF, 0xD9]].concat();
             let header = decoder.header(&fewer, false, &Limits::default()).unwrap();
             for scale in DctScale::ALL {
-                let size = header.scaled(scale);
+                let size = header.scaled_size(scale);
                 let mut request = Request {
                     scale,
                     ..Request::whole(&header, ColorMode::Rgb)

@@ -68,7 +68,7 @@ fn whole(bytes: &[u8], mode: ColorMode, scale: DctScale) -> Result<Image, Decode
     let header = header(bytes);
     let request = Request {
         scale,
-        region: header.scaled(scale).whole(),
+        region: header.scaled_size(scale).whole(),
         ..Request::whole(&header, mode)
     };
     part(bytes, &request).0
@@ -182,7 +182,7 @@ fn tiles_equal_the_original_for_every_kind_of_file_and_mode() {
             for scale in DctScale::ALL {
                 let mut request = Request {
                     scale,
-                    region: original.scaled(scale).whole(),
+                    region: original.scaled_size(scale).whole(),
                     ..Request::whole(&original, case.mode)
                 };
                 let mut all = Image::default();

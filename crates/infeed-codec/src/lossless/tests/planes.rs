@@ -27,7 +27,7 @@ fn record(file: &[u8]) -> Vec<u8> {
 }
 
 /// Like the engine: header, check and decode, without checksums.
-fn decoded(
+fn decode_unchecked(
     bytes: &[u8],
     mode: ColorMode,
     orient: bool,
@@ -50,9 +50,9 @@ fn decoded(
 fn assert_same(name: &str, file: &[u8], bytes: &[u8]) {
     for orient in [false, true] {
         for mode in MODES {
-            let whole = decoded(file, mode, orient, None);
+            let whole = decode_unchecked(file, mode, orient, None);
             let message = format!("{name} {mode:?} {orient}");
-            match (decoded(bytes, mode, orient, None), &whole) {
+            match (decode_unchecked(bytes, mode, orient, None), &whole) {
                 (Err(found), Err(expected)) => {
                     assert_eq!(found.to_string(), expected.to_string(), "{message}");
                 }
@@ -73,8 +73,8 @@ fn assert_same(name: &str, file: &[u8], bytes: &[u8]) {
                         },
                     };
                     assert!(
-                        decoded(bytes, mode, orient, Some(region))
-                            == decoded(file, mode, orient, Some(region)),
+                        decode_unchecked(bytes, mode, orient, Some(region))
+                            == decode_unchecked(file, mode, orient, Some(region)),
                         "{message} {region:?}"
                     );
                 }
@@ -172,13 +172,13 @@ fn a_record_has_the_pixels_of_its_png_in_every_mode_and_region() {
 }
 
 #[test]
-fn random_images_of_every_kind_come_back() {
+fn random_images_of_every_kind_are_restored() {
     write_and_restore(40);
 }
 
 #[test]
 #[ignore = "long"]
-fn many_random_images_of_every_kind_come_back() {
+fn many_random_images_of_every_kind_are_restored() {
     write_and_restore(400);
 }
 
@@ -265,7 +265,7 @@ fn positions_in_the_table_give_the_pixels_in_every_mode_and_region() {
             request.region.size.width = width.div_ceil(2);
             let mut positions = Image::default();
             let table = decoder.decode_positions(&bytes, &header, &request, &mut positions);
-            let pixels = decoded(&bytes, mode, orient, Some(request.region));
+            let pixels = decode_unchecked(&bytes, mode, orient, Some(request.region));
             match table {
                 Ok(Some(table)) => {
                     let table: Vec<&[u8]> = table.pixels().collect();
@@ -331,13 +331,13 @@ fn a_truncated_record_is_an_error() {
         let bytes = record(&file);
         for end in 0..bytes.len() {
             assert!(
-                decoded(&bytes[..end], ColorMode::Rgb, true, None).is_err(),
+                decode_unchecked(&bytes[..end], ColorMode::Rgb, true, None).is_err(),
                 "{name} {end}"
             );
             assert!(restore(&bytes[..end]).is_err(), "{name} {end}");
         }
         let longer = [&bytes[..], &[0]].concat();
-        assert!(decoded(&longer, ColorMode::Rgb, true, None).is_err());
+        assert!(decode_unchecked(&longer, ColorMode::Rgb, true, None).is_err());
     }
 }
 
@@ -357,7 +357,7 @@ fn damage_that_the_checksum_hides_gives_an_error_or_other_pixels_and_no_panic() 
                 bytes[at] = random.below(256) as u8;
             }
             for mode in MODES {
-                not_panicked(decoded(&bytes, mode, true, None).map(|_| ()));
+                not_panicked(decode_unchecked(&bytes, mode, true, None).map(|_| ()));
             }
             // A checksum that fits reaches the restoring code.
             let mut fixed = record::RecordWriter::new(record::RecordKind::Planes, 0);
@@ -384,13 +384,13 @@ fn crafted_record(color: ColorType, depth: BitDepth, strips: &[u8]) -> Vec<u8> {
     out.finish()
 }
 
-fn crafted(strips: &[u8]) -> Result<Image, DecodeError> {
+fn decode_crafted(strips: &[u8]) -> Result<Image, DecodeError> {
     let bytes = crafted_record(ColorType::Rgb, BitDepth::Eight, strips);
-    decoded(&bytes, ColorMode::Rgb, false, None)
+    decode_unchecked(&bytes, ColorMode::Rgb, false, None)
 }
 
 fn damage(strips: &[u8]) -> String {
-    crafted(strips).unwrap_err().to_string()
+    decode_crafted(strips).unwrap_err().to_string()
 }
 
 #[test]
@@ -403,7 +403,10 @@ fn the_bytes_of_a_plane_must_be_exactly_one_frame_of_its_length() {
     };
     let zeros = zstd::bulk::compress(&[0; 6], 1).unwrap();
     assert!(zeros.len() != 6);
-    assert_eq!(crafted(&strips(&zeros)).unwrap().data, [9, 8, 7].repeat(6));
+    assert_eq!(
+        decode_crafted(&strips(&zeros)).unwrap().data,
+        [9, 8, 7].repeat(6)
+    );
     assert_eq!(
         damage(&strips(&frame(6))),
         "damaged: a pixel's index is not in the palette"
@@ -427,7 +430,7 @@ fn the_bytes_of_a_plane_must_be_exactly_one_frame_of_its_length() {
 #[test]
 fn layouts_that_no_image_has_are_rejected() {
     let planes = |rows: u8| [&[0, rows, 0, 6, 0, 6, 0, 6][..], &[1; 18]].concat();
-    assert_eq!(crafted(&planes(2)).unwrap().data, [1; 18]);
+    assert_eq!(decode_crafted(&planes(2)).unwrap().data, [1; 18]);
     for rows in [0, 3, 127] {
         let expected = "damaged: strips of an invalid number of rows";
         assert_eq!(damage(&planes(rows)), expected);
@@ -514,9 +517,9 @@ fn a_sample_of_more_bits_than_the_image_has_is_an_error() {
     let strips = |last: u8| [0, 2, 0, 6, 0, 1, 2, 3, 0, last];
     let record = |last: u8| crafted_record(ColorType::Grayscale, BitDepth::Two, &strips(last));
 
-    let whole = decoded(&record(3), ColorMode::Gray, false, None).unwrap();
+    let whole = decode_unchecked(&record(3), ColorMode::Gray, false, None).unwrap();
     assert_eq!(whole.data, [0, 85, 170, 255, 0, 255]);
     assert!(restore(&record(3)).is_ok());
-    assert!(decoded(&record(4), ColorMode::Gray, false, None).is_err());
+    assert!(decode_unchecked(&record(4), ColorMode::Gray, false, None).is_err());
     assert!(restore(&record(4)).is_err());
 }

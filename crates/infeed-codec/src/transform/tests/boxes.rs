@@ -10,7 +10,7 @@ const ALL: BoxFilter = BoxFilter {
 };
 
 /// Moves a box through steps. Returns the box and the size of the result.
-fn moved(corners: [f64; 4], mut image: Size, steps: &[Step]) -> (MovingBox, Size) {
+fn move_box(corners: [f64; 4], mut image: Size, steps: &[Step]) -> (MovingBox, Size) {
     let mut moving = MovingBox::new(corners, image);
     for step in steps {
         moving.follow(step, image);
@@ -20,10 +20,10 @@ fn moved(corners: [f64; 4], mut image: Size, steps: &[Step]) -> (MovingBox, Size
 }
 
 fn visible(corners: [f64; 4], image: Size, steps: &[Step]) -> [f64; 4] {
-    moved(corners, image, steps).0.visible()
+    move_box(corners, image, steps).0.visible()
 }
 
-fn resized(height: u32, width: u32) -> Step {
+fn resize_to(height: u32, width: u32) -> Step {
     Step::Resize {
         size: size(height, width),
         filter: Filter::Nearest,
@@ -32,7 +32,7 @@ fn resized(height: u32, width: u32) -> Step {
 }
 
 #[test]
-fn formats_are_three_ways_to_write_the_same_corners() {
+fn three_formats_describe_the_same_corners() {
     let corners = [10.0, 20.0, 50.0, 30.0];
     for (format, values) in [
         (BoxFormat::Xyxy, [10.0, 20.0, 50.0, 30.0]),
@@ -52,7 +52,7 @@ fn each_step_moves_a_box_as_torchvision_does() {
     for (step, expected) in [
         (Step::FlipX, [150.0, 20.0, 190.0, 60.0]),
         (Step::FlipY, [10.0, 40.0, 50.0, 80.0]),
-        (resized(50, 50), [2.5, 10.0, 12.5, 30.0]),
+        (resize_to(50, 50), [2.5, 10.0, 12.5, 30.0]),
         (pad, [13.0, 24.0, 53.0, 64.0]),
         (Step::Crop(region(30, 20, 40, 100)), [0.0, 0.0, 30.0, 30.0]),
         (Step::Crop(region(0, 0, 40, 40)), [10.0, 20.0, 40.0, 40.0]),
@@ -73,7 +73,7 @@ fn a_part_that_a_crop_removed_does_not_return_with_a_pad() {
         Step::zero_pad([20, 0, 0, 0]),
     ];
 
-    let (moving, _) = moved([10.0, 20.0, 50.0, 60.0], size(100, 200), &steps);
+    let (moving, _) = move_box([10.0, 20.0, 50.0, 60.0], size(100, 200), &steps);
 
     assert_eq!(moving.visible(), [20.0, 20.0, 50.0, 60.0]);
     assert_eq!(moving.visibility(), 0.75);
@@ -83,7 +83,7 @@ fn a_part_that_a_crop_removed_does_not_return_with_a_pad() {
 fn small_and_hidden_boxes_are_dropped() {
     let image = size(100, 100);
     let crop = [Step::Crop(region(0, 0, 50, 50))];
-    let keeps = |corners, filter: BoxFilter| filter.keeps(&moved(corners, image, &crop).0);
+    let keeps = |corners, filter: BoxFilter| filter.keeps(&move_box(corners, image, &crop).0);
     let outside = [60.0, 60.0, 90.0, 90.0];
     let quarter = [40.0, 40.0, 60.0, 60.0];
     let none = BoxFilter {
@@ -213,7 +213,7 @@ fn transforms_that_repeat_the_image_cannot_move_points() {
 }
 
 #[test]
-fn a_box_outside_the_image_never_comes_back() {
+fn a_box_outside_the_image_never_returns() {
     let image = size(100, 200);
     let turn = Step::Warp(Warp {
         map: WarpMap::rotation(30.0, None),
@@ -224,7 +224,7 @@ fn a_box_outside_the_image_never_comes_back() {
         part: None,
     });
     let crop = Step::Crop(region(0, 0, 100, 100));
-    let is_left = |corners, steps: &[Step]| moved(corners, image, steps).0.is_left();
+    let is_left = |corners, steps: &[Step]| move_box(corners, image, steps).0.is_left();
     for outside in [
         // Outside, at the edge, and flat boxes outside.
         [120.0, 10.0, 150.0, 90.0],

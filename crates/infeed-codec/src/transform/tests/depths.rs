@@ -1,13 +1,13 @@
 //! Images of 16 bits.
 
-use super::descriptions::shortest_forms;
+use super::descriptions::shortest_descriptions;
 use super::*;
 
 /// Number of draws of each transform.
 const DRAWS: u64 = 12;
 
 /// Returns an image with 16-bit samples that stand for the same colours.
-fn widened(image: &Image) -> Image {
+fn widen(image: &Image) -> Image {
     let mut wide = Image::default();
     wide.reset(image.size, image.channels, Depth::U16);
     for (from, to) in image.data.iter().zip(wide.data.chunks_exact_mut(2)) {
@@ -33,11 +33,11 @@ fn difference(wide: &Image, image: &Image) -> f64 {
 #[test]
 fn every_transform_changes_16_bits_like_8_bits_or_rejects_them() {
     let (mut equal, mut rejected) = (Vec::new(), Vec::new());
-    for (_, transform) in shortest_forms() {
+    for (_, transform) in shortest_descriptions() {
         let name = transform.name();
         for channels in [1, 3] {
-            let image = numbered(size(320, 300), channels, Depth::U8);
-            let wide = widened(&image);
+            let image = numbered_image(size(320, 300), channels, Depth::U8);
+            let wide = widen(&image);
             if let Err(error) = transform.check_pixels(channels, Depth::U16) {
                 assert!(
                     matches!(error, TransformError::Pixels { .. }),

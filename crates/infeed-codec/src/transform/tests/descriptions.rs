@@ -17,7 +17,7 @@ fn error_of(transform: impl Into<Transform>) -> String {
 }
 
 /// Returns the shortest form of each transform, and its meaning.
-pub(super) fn shortest_forms() -> [(&'static str, Transform); 47] {
+pub(super) fn shortest_descriptions() -> [(&'static str, Transform); 47] {
     [
         (
             "kind = 'Crop'\nheight = 5\nwidth = 6",
@@ -145,8 +145,8 @@ pub(super) fn shortest_forms() -> [(&'static str, Transform); 47] {
 }
 
 #[test]
-fn the_shortest_form_of_each_transform_has_the_documented_defaults() {
-    for (toml, transform) in shortest_forms() {
+fn the_shortest_description_of_each_transform_has_the_documented_defaults() {
+    for (toml, transform) in shortest_descriptions() {
         let parsed = parse(toml).unwrap_or_else(|e| panic!("{toml}: {e}"));
         assert_eq!(parsed, transform);
         assert!(toml.starts_with(&format!("kind = '{}'", parsed.name())));
@@ -414,10 +414,10 @@ fn parameters_out_of_range_are_rejected_with_their_value_and_range() {
         .into(),
     ];
     for transform in wrong {
-        let said = error_of(transform.clone());
+        let message = error_of(transform.clone());
         assert!(
-            said.starts_with(&format!("{}: ", transform.name())),
-            "{said}"
+            message.starts_with(&format!("{}: ", transform.name())),
+            "{message}"
         );
     }
 }

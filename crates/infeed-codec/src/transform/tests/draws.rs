@@ -157,7 +157,7 @@ fn every_region_lies_within_the_image_it_is_drawn_for() {
 }
 
 #[test]
-fn every_drawn_step_is_a_part_of_its_transform_and_parts_come_in_order() {
+fn every_drawn_step_is_a_part_of_its_transform_and_parts_are_in_order() {
     let mut drawn = Vec::new();
     for image in IMAGES {
         for (at, transform) in every_size().iter().enumerate() {
@@ -185,7 +185,7 @@ fn every_drawn_step_is_a_part_of_its_transform_and_parts_come_in_order() {
 fn properties_of_the_result_hold_for_every_draw() {
     for image in IMAGES {
         for transform in every_size() {
-            let said = transform.output_size(Some(image)).unwrap();
+            let expected = transform.output_size(Some(image)).unwrap();
             let always = transform.output_size(None).unwrap();
             for position in 0..50 {
                 let steps = transform
@@ -193,8 +193,12 @@ fn properties_of_the_result_hold_for_every_draw() {
                     .unwrap();
                 let got = steps.iter().fold(image, |now, step| step.output_size(now));
 
-                let is_said = said.is_none_or(|said| said == got);
-                assert!(is_said, "{}: {got} instead of {said:?}", transform.name());
+                let is_expected = expected.is_none_or(|expected| expected == got);
+                assert!(
+                    is_expected,
+                    "{}: {got} instead of {expected:?}",
+                    transform.name()
+                );
                 assert!(
                     always.is_none_or(|always| always == got),
                     "{}",
@@ -215,8 +219,8 @@ fn applying_a_step_gives_the_size_it_says_on_images_and_masks() {
 
     for image in IMAGES {
         let (rgb, mask) = (
-            numbered(image, 3, Depth::U8),
-            numbered(image, 1, Depth::U16),
+            numbered_image(image, 3, Depth::U8),
+            numbered_image(image, 1, Depth::U16),
         );
         for transform in every_size() {
             for step in transform
@@ -225,16 +229,19 @@ fn applying_a_step_gives_the_size_it_says_on_images_and_masks() {
                 .iter()
                 .take(1)
             {
-                let said = step.output_size(image);
+                let expected = step.output_size(image);
 
                 step.apply((&rgb).into(), &mut out, false, &mut scratch)
                     .unwrap();
-                assert_eq!(out.size, said, "{step:?}");
+                assert_eq!(out.size, expected, "{step:?}");
                 assert_eq!(out.channels, transform.output_channels(3));
 
                 step.apply((&mask).into(), &mut out, true, &mut scratch)
                     .unwrap();
-                assert_eq!((out.size, out.channels, out.depth), (said, 1, Depth::U16));
+                assert_eq!(
+                    (out.size, out.channels, out.depth),
+                    (expected, 1, Depth::U16)
+                );
                 if !step.applies_to_masks() {
                     assert_eq!(out, mask);
                 }
@@ -244,7 +251,7 @@ fn applying_a_step_gives_the_size_it_says_on_images_and_masks() {
 }
 
 #[test]
-fn flips_come_as_often_as_their_probability() {
+fn flips_are_as_frequent_as_their_probability() {
     const DRAWS: u64 = 20_000;
 
     for p in [0.0, 0.1, 0.5, 0.9, 1.0] {
@@ -318,7 +325,7 @@ fn random_crops_reach_every_offset_equally() {
 }
 
 #[test]
-fn colour_changes_come_in_all_orders_and_within_their_ranges() {
+fn colour_changes_are_drawn_in_all_orders_and_within_their_ranges() {
     let jitter = Transform::from(ColorJitter {
         brightness: Jitter::By(0.4),
         contrast: Jitter::Between([0.2, 0.9]),
@@ -431,9 +438,9 @@ fn a_crop_larger_than_the_image_names_both_sizes_and_the_fix() {
         .draw(size(360, 480), &mut Rng::new(0, 0, 0, 0))
         .unwrap_err();
 
-    let said = "Crop needs 512x512 px, the image is 480x360 px; \
+    let expected = "Crop needs 512x512 px, the image is 480x360 px; \
                 make images larger with Resize, or use CropOrPad";
-    assert_eq!(error.to_string(), said);
+    assert_eq!(error.to_string(), expected);
     assert_eq!(crop.needs_at_least(), size(512, 512));
 }
 

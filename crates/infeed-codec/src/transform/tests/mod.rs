@@ -26,7 +26,7 @@ fn region(top: u32, left: u32, height: u32, width: u32) -> Region {
 }
 
 /// Returns an image whose bytes all differ from their neighbours.
-fn numbered(size: Size, channels: usize, depth: Depth) -> Image {
+fn numbered_image(size: Size, channels: usize, depth: Depth) -> Image {
     let mut image = Image::default();
     image.reset(size, channels, depth);
     for (i, byte) in image.data.iter_mut().enumerate() {

@@ -21,7 +21,7 @@ fn pixel(image: &Image, y: u32, x: u32) -> &[u8] {
 /// Checks that pixel `(y, x)` of the result is pixel `from(y, x)` of the image.
 fn assert_moves(step: &Step, from: impl Fn(u32, u32) -> (u32, u32)) {
     for (channels, depth) in KINDS {
-        let image = numbered(size(11, 9), channels, depth);
+        let image = numbered_image(size(11, 9), channels, depth);
 
         let out = apply(step, &image).unwrap();
 
@@ -57,7 +57,7 @@ fn geometry_moves_whole_pixels_of_every_kind() {
 
 #[test]
 fn masks_are_sampled_nearest_whatever_the_filter() {
-    let mask = numbered(size(13, 17), 1, Depth::U8);
+    let mask = numbered_image(size(13, 17), 1, Depth::U8);
     let step = |filter| Step::Resize {
         size: size(30, 7),
         filter,
@@ -76,7 +76,7 @@ fn masks_are_sampled_nearest_whatever_the_filter() {
 #[test]
 fn without_antialiasing_a_pixel_is_made_of_the_four_next_to_its_centre() {
     // As `tf.image.resize` documents it: half-pixel centres, clipped at the borders.
-    let image = numbered(size(31, 29), 1, Depth::U8);
+    let image = numbered_image(size(31, 29), 1, Depth::U8);
     for to in [size(8, 5), size(31, 7), size(60, 44), size(1, 1)] {
         let step = Step::Resize {
             size: to,
@@ -117,7 +117,7 @@ fn without_antialiasing_a_pixel_is_made_of_the_four_next_to_its_centre() {
 fn a_view_of_a_crop_is_resized_as_a_copy_of_it_would_be() {
     let part = region(4, 3, 20, 23);
     for (channels, depth) in KINDS {
-        let image = numbered(size(31, 29), channels, depth);
+        let image = numbered_image(size(31, 29), channels, depth);
         let cut = apply(&Step::Crop(part), &image).unwrap();
         for filter in [
             Filter::Nearest,
@@ -146,7 +146,7 @@ fn a_view_of_a_crop_is_resized_as_a_copy_of_it_would_be() {
 
 #[test]
 fn rows_that_are_any_number_of_bytes_apart_and_end_early_can_be_read() {
-    let image = numbered(size(12, 10), 3, Depth::U8);
+    let image = numbered_image(size(12, 10), 3, Depth::U8);
     let stride = image.row_bytes() + 5;
     let mut spread = vec![0xaa; 11 * stride + image.row_bytes()];
     for y in 0..12 {
@@ -198,7 +198,7 @@ fn a_view_larger_than_its_bytes_is_rejected() {
 
 #[test]
 fn steps_that_do_not_fit_the_image_are_errors() {
-    let image = numbered(size(6, 6), 3, Depth::U8);
+    let image = numbered_image(size(6, 6), 3, Depth::U8);
     let erase = |region, value: &[f64]| Step::Erase {
         region,
         value: value.to_vec(),
@@ -240,7 +240,7 @@ fn steps_that_do_not_fit_the_image_are_errors() {
 #[test]
 fn colours_of_16_bits_or_with_alpha_are_rejected() {
     for (channels, depth) in [(3, Depth::U16), (4, Depth::U8), (2, Depth::U8)] {
-        let image = numbered(size(2, 2), channels, depth);
+        let image = numbered_image(size(2, 2), channels, depth);
 
         let error = apply(&Step::Color(vec![ColorStep::Hue(0.1)]), &image).unwrap_err();
 
@@ -258,7 +258,7 @@ fn colours_of_16_bits_or_with_alpha_are_rejected() {
 #[test]
 fn erasing_writes_the_region_and_nothing_else() {
     for (channels, depth) in KINDS {
-        let image = numbered(size(6, 7), channels, depth);
+        let image = numbered_image(size(6, 7), channels, depth);
         let value: Vec<f64> = (0..channels).map(|c| 10.0 * c as f64 + 1.0).collect();
         let erased = region(1, 2, 3, 4);
 
@@ -308,8 +308,8 @@ fn images_and_masks_have_separate_fills() {
         .draw(size(1, 1), &mut Rng::new(0, 0, 0, 0))
         .unwrap();
     let (image, mask) = (
-        numbered(size(1, 1), 3, Depth::U8),
-        numbered(size(1, 1), 1, Depth::U8),
+        numbered_image(size(1, 1), 3, Depth::U8),
+        numbered_image(size(1, 1), 1, Depth::U8),
     );
     let mut out = Image::default();
     let mut scratch = TransformScratch::default();

@@ -4,7 +4,7 @@ use super::*;
 use infeed_core::sample::Depth;
 
 /// Draws the steps of a transform for one sample.
-fn drawn(transform: &Transform, image: Size, boxes: &[[f64; 4]], position: u64) -> Vec<Step> {
+fn draw_steps(transform: &Transform, image: Size, boxes: &[[f64; 4]], position: u64) -> Vec<Step> {
     let mut rng = Rng::new(1, 0, position, 0);
     transform
         .draw_around(image, boxes, &mut rng)
@@ -20,14 +20,14 @@ fn half_a_turn_moves_every_kind_of_pixel_without_a_change() {
             (3, Depth::U8),
             (4, Depth::U16),
         ] {
-            let image = numbered(size(7, 10), channels, depth);
+            let image = numbered_image(size(7, 10), channels, depth);
             let turn = Transform::from(RandomRotation {
                 degrees: Jitter::Between([180.0; 2]),
                 interpolation: filter,
                 ..RandomRotation::new(0.0)
             });
 
-            let steps = drawn(&turn, image.size, &[], 0);
+            let steps = draw_steps(&turn, image.size, &[], 0);
 
             let turned = apply(&steps[0], &image).expect("a valid step");
             let [x, y] = [Step::FlipX, Step::FlipY];
@@ -85,19 +85,19 @@ fn a_part_of_a_warp_is_the_crop_of_the_whole_and_reads_only_its_source_region() 
         let mut rng = Rng::new(3, 0, sample, 0);
         let filter = [Filter::Nearest, Filter::Bilinear][sample as usize % 2];
         let transform = &warps(filter)[sample as usize / 2 % 4];
-        let image = numbered(
+        let image = numbered_image(
             size(2 + rng.below(40), 2 + rng.below(40)),
             1 + rng.below(4) as usize,
             [Depth::U8, Depth::U16][rng.below(2) as usize],
         );
-        let steps = drawn(transform, image.size, &[], sample);
+        let steps = draw_steps(transform, image.size, &[], sample);
         let [Step::Warp(warp)] = &steps[..] else {
             continue;
         };
         let whole = apply(&steps[0], &image).expect("a warp");
         let first = any_region(whole.size, &mut rng);
         let second = any_region(first.size, &mut rng);
-        let part = warp.cropped(first).cropped(second);
+        let part = warp.crop(first).crop(second);
         let crops = [Step::Crop(first), Step::Crop(second)];
         let expected = crops
             .iter()
@@ -169,7 +169,7 @@ fn a_warped_rectangle_stays_in_its_box() {
         }
         let mut moving = MovingBox::new([left, top, right, bottom].map(f64::from), image.size);
         let transform = &kinds[sample as usize % kinds.len()];
-        let Some(step) = drawn(transform, image.size, &[], sample).pop() else {
+        let Some(step) = draw_steps(transform, image.size, &[], sample).pop() else {
             continue;
         };
         moving.follow(&step, image.size);
@@ -225,11 +225,15 @@ fn a_warp_that_changes_nothing_draws_no_step() {
         .into(),
     ];
     for transform in still {
-        assert_eq!(drawn(&transform, image, &[], 0), [], "{transform:?}");
+        assert_eq!(draw_steps(&transform, image, &[], 0), [], "{transform:?}");
     }
     let line = size(1, 30);
     let perspective = RandomPerspective::new(1.0).into();
-    assert_eq!(drawn(&perspective, line, &[], 0), [], "corners on a line");
+    assert_eq!(
+        draw_steps(&perspective, line, &[], 0),
+        [],
+        "corners on a line"
+    );
 }
 
 #[test]
@@ -246,7 +250,7 @@ fn a_crop_around_boxes_keeps_the_overlap_and_drops_boxes_by_their_centre() {
     });
     let mut crops = 0;
     for position in 0..300 {
-        let steps = drawn(&crop, image, &boxes, position);
+        let steps = draw_steps(&crop, image, &boxes, position);
         let [keep @ Step::KeepCentres(region), cut @ Step::Crop(cropped)] = &steps[..] else {
             assert_eq!(steps, [], "no region was found");
             continue;
@@ -283,12 +287,12 @@ fn a_crop_around_boxes_keeps_the_overlap_and_drops_boxes_by_their_centre() {
     }
     assert!(crops > 100, "{crops}");
     assert!(crop.needs_boxes());
-    assert_eq!(drawn(&crop, image, &[], 0), [], "no boxes");
+    assert_eq!(draw_steps(&crop, image, &[], 0), [], "no boxes");
     let never = Transform::from(RandomIoUCrop {
         sampler_options: vec![1.0],
         ..RandomIoUCrop::default()
     });
-    assert_eq!(drawn(&never, image, &boxes, 0), []);
+    assert_eq!(draw_steps(&never, image, &boxes, 0), []);
 }
 
 #[test]
@@ -303,7 +307,7 @@ fn a_crop_draws_one_of_several_interpolations_and_keeps_its_region() {
     let one = crop(Filter::Bilinear.into());
     let mut bicubic = 0;
     for seed in 0..200 {
-        let [found, plain] = [&any, &one].map(|crop| drawn(crop, size(90, 120), &[], seed));
+        let [found, plain] = [&any, &one].map(|crop| draw_steps(crop, size(90, 120), &[], seed));
 
         let (Some(Step::Resize { filter, .. }), [region, _]) = (found.last(), &plain[..]) else {
             panic!("{found:?} {plain:?}");
@@ -317,7 +321,7 @@ fn a_crop_draws_one_of_several_interpolations_and_keeps_its_region() {
 #[test]
 fn sizes_for_detection_are_those_of_the_formulas() {
     let image = size(300, 400);
-    let resized = |transform: Transform| match &drawn(&transform, image, &[], 3)[..] {
+    let resized = |transform: Transform| match &draw_steps(&transform, image, &[], 3)[..] {
         [Step::Resize { size, .. }] => *size,
         steps => panic!("{steps:?}"),
     };
@@ -345,7 +349,7 @@ fn sizes_for_detection_are_those_of_the_formulas() {
     };
     assert_eq!(resized(exact.into()), size(60, 80), "120 high at scale 1");
     for position in 0..200 {
-        let steps = drawn(&RandomZoomOut::new(1.0).into(), image, &[], position);
+        let steps = draw_steps(&RandomZoomOut::new(1.0).into(), image, &[], position);
         let [
             Step::Pad {
                 left,
@@ -415,7 +419,7 @@ fn a_blur_needs_more_pixels_than_half_its_filter() {
 }
 
 #[test]
-fn choices_come_as_often_as_their_weights() {
+fn choices_are_as_frequent_as_their_weights() {
     const DRAWS: u64 = 8000;
     let image = size(9, 9);
     let tones: Vec<Transform> = vec![
@@ -426,7 +430,7 @@ fn choices_come_as_often_as_their_weights() {
     let first = |transform: Transform| {
         let mut counts = [0.0; 4];
         for position in 0..DRAWS {
-            let steps = drawn(&transform, image, &[], position);
+            let steps = draw_steps(&transform, image, &[], position);
             let at = match steps.first() {
                 Some(Step::Color(changes)) => match changes[0] {
                     ColorStep::Invert => 0,
@@ -459,7 +463,7 @@ fn choices_come_as_often_as_their_weights() {
     };
     close(first(weighted.into()), [0.25, 0.0, 0.75, 0.0]);
     let order = Transform::from(RandomOrder::new(tones.clone()));
-    assert_eq!(drawn(&order, image, &[], 1).len(), 3);
+    assert_eq!(draw_steps(&order, image, &[], 1).len(), 3);
     close(first(order), [third, third, third, 0.0]);
 }
 
@@ -469,7 +473,7 @@ fn augmentations_draw_each_change_with_both_signs() {
     let mut seen = std::collections::BTreeMap::<String, u32>::new();
     for position in 0..4000 {
         let wide = TrivialAugmentWide::default().into();
-        for step in drawn(&wide, image, &[], position) {
+        for step in draw_steps(&wide, image, &[], position) {
             let text: String = step
                 .to_string()
                 .chars()
@@ -477,7 +481,7 @@ fn augmentations_draw_each_change_with_both_signs() {
                 .collect();
             *seen.entry(text).or_default() += 1;
         }
-        let two = drawn(&RandAugment::default().into(), image, &[], position);
+        let two = draw_steps(&RandAugment::default().into(), image, &[], position);
         assert!(two.len() <= 2);
         for step in two {
             if let Step::Color(changes) = &step {
@@ -507,7 +511,7 @@ fn learned_pairs_are_drawn_with_their_probabilities_and_strengths() {
     let (mut inverted, mut rotated, mut count) = (0, 0, 0);
     const DRAWS: u64 = 10_000;
     for position in 0..DRAWS {
-        let steps = drawn(&auto.clone().into(), image, &[], position);
+        let steps = draw_steps(&auto.clone().into(), image, &[], position);
         assert!(steps.len() <= 2);
         count += steps.len();
         for step in steps {
@@ -539,7 +543,7 @@ fn mixed_copies_have_weights_with_the_sum_one_and_changes_of_their_strengths() {
     let (mut depths, mut total) = ([0; 4], 0.0);
     const DRAWS: u64 = 3_000;
     for position in 0..DRAWS {
-        let steps = drawn(&mix.clone().into(), image, &[], position);
+        let steps = draw_steps(&mix.clone().into(), image, &[], position);
         let [Step::Chains { own, chains }] = &steps[..] else {
             panic!("{steps:?}");
         };
@@ -599,7 +603,7 @@ fn an_elastic_map_needs_more_pixels_than_half_its_filter() {
         mask_fill: vec![0.0],
         part: None,
     });
-    assert!(apply(&warp, &numbered(size(9, 9), 3, Depth::U8)).is_err());
+    assert!(apply(&warp, &numbered_image(size(9, 9), 3, Depth::U8)).is_err());
     assert!(warp.move_point([3.0, 3.0], size(9, 9))[0].is_nan());
 }
 

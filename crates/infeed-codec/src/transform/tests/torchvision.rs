@@ -4,7 +4,7 @@
 
 use super::golden::{Golden, Place, largest_difference};
 use super::*;
-use crate::transform::augment::{Change, Strength, Strengths, spaced};
+use crate::transform::augment::{Change, Strength, Strengths, linspace};
 
 fn golden() -> Golden {
     Golden::of_files("torchvision.json", "torchvision.bin")
@@ -328,7 +328,7 @@ fn strengths_of_augmentations_are_those_of_torchvision() {
     for case in golden().of::<Case>("spaced") {
         let count = case.values.len() as u32;
         for (at, expected) in case.values.iter().enumerate() {
-            let found = spaced(case.start, case.end, count, at as u32);
+            let found = linspace(case.start, case.end, count, at as u32);
             assert!((found - expected).abs() <= 1e-6 * case.end.abs().max(1.0));
             // Shifts are truncated to pixels.
             assert_eq!(found.trunc(), expected.trunc(), "{at} of {count}");

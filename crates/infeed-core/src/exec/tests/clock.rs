@@ -48,10 +48,10 @@ impl TimedRows {
 
 impl Job for TimedRows {
     type Read = Vec<Sequence>;
-    type Fetched = Sequence;
+    type FetchedData = Sequence;
     type InFlight = ();
     type Row = ();
-    type Done = ();
+    type RowOutput = ();
     type Batch = ();
     type Scratch<'job> = ();
     type Fault = String;
@@ -164,7 +164,7 @@ fn run(expected: bool, in_flight_batches: usize, batches: u64, step: u64) -> (u6
     let now = || executor.shared.job.clock().now;
     let mut waited = 0;
     for batch in 0..batches {
-        let asked = now();
+        let requested_at = now();
         loop {
             settle(&executor);
             match executor.next(Duration::ZERO) {
@@ -174,7 +174,7 @@ fn run(expected: bool, in_flight_batches: usize, batches: u64, step: u64) -> (u6
             }
         }
         if batch >= in_flight_batches as u64 {
-            waited += now() - asked;
+            waited += now() - requested_at;
         }
         let end = now() + step;
         while now() < end {

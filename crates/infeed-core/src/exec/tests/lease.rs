@@ -8,7 +8,7 @@ use crate::exec::lease::{BatchLeases, LeaseOutcome, ReturnReason};
 
 const SHORT: Duration = Duration::from_millis(5);
 
-fn shared(own: usize, in_flight_batches: usize) -> Config {
+fn shared_config(own: usize, in_flight_batches: usize) -> Config {
     Config {
         in_flight_batches,
         ahead: in_flight_batches as u64 * ROWS,
@@ -67,7 +67,7 @@ fn order_and_rows_do_not_depend_on_leases() {
             };
             let alive = Arc::clone(&job.alive);
             let executor =
-                Executor::start(job, shared(own, in_flight_batches), 0).expect("threads");
+                Executor::start(job, shared_config(own, in_flight_batches), 0).expect("threads");
             let (stop, filled) = (AtomicBool::new(false), AtomicU64::new(0));
 
             thread::scope(|scope| {
@@ -80,15 +80,19 @@ fn order_and_rows_do_not_depend_on_leases() {
                 for in_flight in 0..150 {
                     assert_eq!(
                         take(&executor),
-                        expected(in_flight),
+                        expected_batch(in_flight),
                         "own {own}, {in_flight_batches} in_flight_batches"
                     );
                 }
                 for round in 0..20 {
                     let in_flight = round * 31 % 97;
                     executor.reset(in_flight);
-                    assert_eq!(take(&executor), expected(in_flight), "after {round} resets");
-                    assert_eq!(take(&executor), expected(in_flight + 1));
+                    assert_eq!(
+                        take(&executor),
+                        expected_batch(in_flight),
+                        "after {round} resets"
+                    );
+                    assert_eq!(take(&executor), expected_batch(in_flight + 1));
                 }
                 stop.store(true, Ordering::Relaxed);
             });
@@ -105,7 +109,7 @@ fn order_and_rows_do_not_depend_on_leases() {
 
 #[test]
 fn local_threads_and_leases_stay_within_their_limits() {
-    let executor = Executor::start(Integers::default(), shared(0, 3), 0).expect("threads");
+    let executor = Executor::start(Integers::default(), shared_config(0, 3), 0).expect("threads");
     let leases = executor.leases();
 
     let taken: Vec<_> = (0..3).map(|_| leases.take(LONG)).collect();
@@ -124,13 +128,13 @@ fn local_threads_and_leases_stay_within_their_limits() {
     }
     leases.set_own(2);
     for in_flight in 0..20 {
-        assert_eq!(take(&executor), expected(in_flight));
+        assert_eq!(take(&executor), expected_batch(in_flight));
     }
 }
 
 #[test]
 fn local_threads_fill_a_declined_batch_even_with_a_limit_of_zero() {
-    let executor = Executor::start(Integers::default(), shared(0, 3), 0).expect("threads");
+    let executor = Executor::start(Integers::default(), shared_config(0, 3), 0).expect("threads");
     let leases = executor.leases();
 
     for in_flight in 0..5 {
@@ -138,7 +142,7 @@ fn local_threads_fill_a_declined_batch_even_with_a_limit_of_zero() {
             panic!("there is one");
         };
         leases.give_back(lease, ReturnReason::Declined);
-        assert_eq!(take(&executor), expected(in_flight));
+        assert_eq!(take(&executor), expected_batch(in_flight));
         assert!(!leases.is_wanted(lease));
     }
 }
@@ -146,7 +150,7 @@ fn local_threads_fill_a_declined_batch_even_with_a_limit_of_zero() {
 #[test]
 fn a_reset_invalidates_leases() {
     // Local threads that may take batches could take all of them before the first lease.
-    let executor = Executor::start(Integers::default(), shared(0, 4), 0).expect("threads");
+    let executor = Executor::start(Integers::default(), shared_config(0, 4), 0).expect("threads");
     let leases = executor.leases();
     let LeaseOutcome::Batch(lease) = leases.take(LONG) else {
         panic!("there is one");
@@ -163,7 +167,7 @@ fn a_reset_invalidates_leases() {
             LeaseOutcome::Timeout => {}
             LeaseOutcome::Ended => panic!("it runs"),
         }
-        assert_eq!(take(&executor), expected(in_flight));
+        assert_eq!(take(&executor), expected_batch(in_flight));
     }
     drop(executor);
     assert_eq!(leases.take(LONG), LeaseOutcome::Ended);
@@ -175,7 +179,7 @@ fn a_failed_plan_does_not_stop_returned_batches_before_it() {
         plan_fails_at: Some(8 * ROWS),
         ..Integers::default()
     };
-    let executor = Executor::start(job, shared(3, 10), 0).expect("threads");
+    let executor = Executor::start(job, shared_config(3, 10), 0).expect("threads");
     let leases = executor.leases();
     let mut taken = Vec::new();
     while let LeaseOutcome::Batch(lease) = leases.take(SHORT) {
@@ -186,7 +190,7 @@ fn a_failed_plan_does_not_stop_returned_batches_before_it() {
     }
 
     for in_flight in 0..8 {
-        assert_eq!(take(&executor), expected(in_flight));
+        assert_eq!(take(&executor), expected_batch(in_flight));
     }
     assert!(matches!(executor.next(LONG), NextBatch::Fault(text) if text == "no plan"));
 }
@@ -198,20 +202,20 @@ fn only_requested_batches_are_filled_and_a_fault_can_be_passed_over() {
         ..Integers::default()
     };
     let config = Config {
-        taking: BatchChoice::Asked,
+        taking: BatchChoice::Requested,
         ..config(2)
     };
     let executor = Executor::start(job, config, 0).expect("threads");
 
     assert!(matches!(executor.next(SHORT), NextBatch::Timeout));
     executor.ask(1);
-    assert_eq!(take(&executor), expected(0));
+    assert_eq!(take(&executor), expected_batch(0));
     assert!(matches!(executor.next(SHORT), NextBatch::Timeout));
     executor.ask(3);
     assert!(matches!(executor.next(LONG), NextBatch::Fault(_)));
     executor.pass_over();
     for in_flight in 2..4 {
-        assert_eq!(take(&executor), expected(in_flight));
+        assert_eq!(take(&executor), expected_batch(in_flight));
     }
     assert!(matches!(executor.next(SHORT), NextBatch::Timeout));
 }

@@ -10,7 +10,7 @@ use infeed_core::error::Error;
 use infeed_core::sample::DType;
 
 use super::super::Route;
-use super::{batch, column, expanded, labels, routes, settings};
+use super::{batch, column, expected_image, labels, routes, settings};
 
 fn ring(slots: usize) -> (Ring<Sim>, SimQueue) {
     let sim = Sim::with_own_clock(SimConfig::default());
@@ -25,7 +25,7 @@ fn next(ring: &Ring<Sim>, step: u64, rows: usize) -> DeviceBatch<Sim> {
 }
 
 /// Returns the bytes of a column as a consumer's stream reads them.
-fn seen(ring: &Ring<Sim>, batch: &DeviceBatch<Sim>, name: &str, queue: SimQueue) -> Vec<u8> {
+fn read_column(ring: &Ring<Sim>, batch: &DeviceBatch<Sim>, name: &str, queue: SimQueue) -> Vec<u8> {
     let array = batch.array(name).expect("no fault").expect("on the device");
     array.ready_on(queue).expect("a wait");
     let read = ring
@@ -48,8 +48,11 @@ fn each_column_arrives_as_its_route_says() {
     let image = batch.array("image").expect("no fault").expect("a column");
     assert_eq!(image.shape(), [2, 3, 4, 4]);
     assert_eq!(image.dtype(), DType::BFloat16);
-    assert_eq!(seen(&ring, &batch, "image", queue), expanded(5, 2));
-    assert_eq!(seen(&ring, &batch, "label", queue), labels(5, 2));
+    assert_eq!(
+        read_column(&ring, &batch, "image", queue),
+        expected_image(5, 2)
+    );
+    assert_eq!(read_column(&ring, &batch, "label", queue), labels(5, 2));
     let Some(Values::Text(names)) = batch.host("name") else {
         panic!("it stays on the host")
     };
@@ -70,7 +73,10 @@ fn a_slot_is_used_again_and_bytes_and_transfers_are_counted() {
 
     for step in 0..10 {
         let batch = next(&ring, step, 2);
-        assert_eq!(seen(&ring, &batch, "image", queue), expanded(step, 2));
+        assert_eq!(
+            read_column(&ring, &batch, "image", queue),
+            expected_image(step, 2)
+        );
     }
 
     let stats = ring.stats().expect("stats");
@@ -116,9 +122,9 @@ fn a_batch_without_a_request_is_timed_from_its_first_use() {
     assert_eq!(late(&ring).batches, 2);
 
     // Requested: the request is timed, not the use.
-    let asked = ring.ask(queue).expect("asked");
+    let request = ring.ask(queue).expect("asked");
     let sent = ring.send(batch(2, 2)).expect("sent");
-    let third = sent.hand_over(Some(asked)).expect("handed over");
+    let third = sent.hand_over(Some(request)).expect("handed over");
     third.ready_on(queue).expect("a wait");
     at(20_000);
     drop(third);
@@ -139,9 +145,9 @@ fn events_are_used_again() {
     sim.fail("event", 12);
 
     for step in 0..300 {
-        let asked = ring.ask(queue).expect("asked");
+        let request = ring.ask(queue).expect("asked");
         let sent = ring.send(batch(step, 2)).expect("sent");
-        let batch = sent.hand_over(Some(asked)).expect("handed over");
+        let batch = sent.hand_over(Some(request)).expect("handed over");
         batch.ready_on(queue).expect("a wait");
         sim.set_now(sim.now() + Duration::from_millis(1));
     }
@@ -161,9 +167,9 @@ fn run_ahead(steps: u64, late: std::ops::Range<u64>) -> super::super::RingStats 
         if !late.contains(&step) {
             sim.set_now(sim.now() + Duration::from_secs(1));
         }
-        let asked = ring.ask(queue).expect("asked");
+        let request = ring.ask(queue).expect("asked");
         let sent = ahead.pop_front().expect("two are ahead");
-        let held = sent.hand_over(Some(asked)).expect("handed over");
+        let held = sent.hand_over(Some(request)).expect("handed over");
         held.ready_on(queue).expect("a wait");
         drop(held);
         ahead.push_back(ring.send(batch(step + 2, 2)).expect("sent"));
@@ -230,12 +236,15 @@ fn an_array_that_outlives_its_batch_keeps_its_bytes() {
     let second = next(&ring, 1, 2);
 
     assert_eq!(ring.stats().expect("stats").overflow, 1);
-    assert_eq!(seen(&ring, &second, "image", queue), expanded(1, 2));
+    assert_eq!(
+        read_column(&ring, &second, "image", queue),
+        expected_image(1, 2)
+    );
     array.ready_on(queue).expect("a wait");
     let read = ring
         .device()
         .read(queue, array.memory(), array.bytes(), Duration::ZERO);
-    assert_eq!(read.expect("a read").bytes(), expanded(0, 2));
+    assert_eq!(read.expect("a read").bytes(), expected_image(0, 2));
     assert_in_order(ring.device());
 }
 
@@ -247,7 +256,10 @@ fn a_consumer_that_keeps_batches_gets_more_slots_and_they_are_given_up_later() {
     let stats = ring.stats().expect("stats");
     assert_eq!((stats.slots, stats.overflow), (9, 7));
     for (step, batch) in kept.iter().enumerate() {
-        assert_eq!(seen(&ring, batch, "image", queue), expanded(step as u64, 2));
+        assert_eq!(
+            read_column(&ring, batch, "image", queue),
+            expected_image(step as u64, 2)
+        );
     }
 
     drop(kept);
@@ -347,8 +359,14 @@ fn larger_batches_grow_their_slot_and_smaller_ones_leave_it() {
 
     for (step, rows) in [(0, 2), (1, 5), (2, 1), (3, 0), (4, 5)] {
         let batch = next(&ring, step, rows);
-        assert_eq!(seen(&ring, &batch, "image", queue), expanded(step, rows));
-        assert_eq!(seen(&ring, &batch, "label", queue), labels(step, rows));
+        assert_eq!(
+            read_column(&ring, &batch, "image", queue),
+            expected_image(step, rows)
+        );
+        assert_eq!(
+            read_column(&ring, &batch, "label", queue),
+            labels(step, rows)
+        );
         used.push(ring.device().used_bytes());
     }
 
@@ -428,7 +446,7 @@ fn columns_are_copied_into_memory_of_the_callers_and_the_slot_is_free_at_once() 
             let read = sim.read(queue, memory, bytes, Duration::ZERO);
             read.expect("a read").bytes()
         };
-        assert_eq!(read(&image, 2 * 96), expanded(step, 2));
+        assert_eq!(read(&image, 2 * 96), expected_image(step, 2));
         assert_eq!(read(&label, 2 * 8), labels(step, 2));
     }
 
@@ -475,7 +493,7 @@ fn a_batch_waited_for_on_the_host_is_ready() {
     let read = ring
         .device()
         .read(fresh, array.memory(), array.bytes(), Duration::ZERO);
-    assert_eq!(read.expect("a read").bytes(), expanded(3, 2));
+    assert_eq!(read.expect("a read").bytes(), expected_image(3, 2));
     assert_in_order(ring.device());
 }
 

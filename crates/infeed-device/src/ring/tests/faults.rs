@@ -44,7 +44,7 @@ fn a_failed_release_is_reported_by_the_next_calls_and_its_slot_is_not_reused() {
 }
 
 /// Reads a batch in a step of this long. Drops the batch after `made` changed its stream.
-fn read_and_dropped(
+fn read_and_drop(
     ring: &Ring<Sim>,
     queue: SimQueue,
     step: u64,
@@ -68,7 +68,7 @@ fn a_slot_given_back_during_a_capture_is_reused_after_its_readers() {
     let (ring, sim, queue) = ring(SimConfig::default());
     let capture = |sim: &Sim| sim.capture(queue, true).expect("a stream");
 
-    read_and_dropped(&ring, queue, 0, Duration::from_secs(3), capture);
+    read_and_drop(&ring, queue, 0, Duration::from_secs(3), capture);
 
     let stats = ring.stats().expect("no fault");
     assert_eq!((stats.slots, stats.free), (1, 0), "it is not known yet");
@@ -84,7 +84,7 @@ fn a_slot_given_back_during_a_capture_is_reused_after_its_readers() {
 fn a_capture_that_never_ends_costs_a_slot_and_is_not_an_error() {
     let (ring, sim, queue) = ring(SimConfig::default());
     let capture = |sim: &Sim| sim.capture(queue, true).expect("a stream");
-    read_and_dropped(&ring, queue, 0, Duration::from_secs(3), capture);
+    read_and_drop(&ring, queue, 0, Duration::from_secs(3), capture);
 
     for step in 1..6 {
         let sent = ring.send(batch(step, 2)).expect("sent");
@@ -120,7 +120,7 @@ fn a_stream_that_is_destroyed_before_its_batch_is_dropped_ends_the_ring() {
     let (ring, sim, queue) = ring(SimConfig::default());
     let destroy = |sim: &Sim| sim.destroy(queue).expect("a stream");
 
-    read_and_dropped(&ring, queue, 0, Duration::from_secs(3), destroy);
+    read_and_drop(&ring, queue, 0, Duration::from_secs(3), destroy);
 
     assert!(sim.now() < Duration::from_secs(3), "a drop does not wait");
     assert_ended(ring, &sim);
@@ -129,7 +129,7 @@ fn a_stream_that_is_destroyed_before_its_batch_is_dropped_ends_the_ring() {
 #[test]
 fn a_stream_that_is_destroyed_before_its_arrays_are_released_ends_the_ring() {
     let (ring, sim, queue) = ring(SimConfig::default());
-    let (held, image) = taken(&ring, queue, 0, Duration::from_secs(3));
+    let (held, image) = take_image(&ring, queue, 0, Duration::from_secs(3));
     sim.destroy(queue).expect("a stream");
 
     drop(image);
@@ -142,7 +142,7 @@ fn a_stream_that_is_destroyed_before_its_arrays_are_released_ends_the_ring() {
 fn a_batch_dropped_during_a_capture_after_the_ring_closed_is_freed_or_kept() {
     for ends in [true, false] {
         let (ring, sim, queue) = ring(SimConfig::default());
-        let (held, image) = taken(&ring, queue, 0, Duration::from_secs(3));
+        let (held, image) = take_image(&ring, queue, 0, Duration::from_secs(3));
         let kept = held.clone();
         ring.close().expect("closed");
         sim.capture(queue, true).expect("a stream");
@@ -158,7 +158,7 @@ fn a_batch_dropped_during_a_capture_after_the_ring_closed_is_freed_or_kept() {
 }
 
 /// Hands over a batch, and takes its image on a stream that reads it for this long.
-fn taken(
+fn take_image(
     ring: &Ring<Sim>,
     queue: SimQueue,
     step: u64,
@@ -179,7 +179,7 @@ fn taken(
 fn a_stream_may_be_destroyed_once_its_arrays_are_released() {
     let (ring, sim, first) = ring(SimConfig::default());
     let second = sim.stream().expect("a stream");
-    let (held, one) = taken(&ring, first, 0, Duration::from_secs(3));
+    let (held, one) = take_image(&ring, first, 0, Duration::from_secs(3));
     let image = held.array("image").expect("no fault").expect("a column");
     let two = image.take_on(first).expect("a wait");
     drop((one, image));
@@ -190,7 +190,7 @@ fn a_stream_may_be_destroyed_once_its_arrays_are_released() {
 
     assert_eq!(ring.stats().expect("no fault").free, 1);
     // The next batch waits on the device, not on the host.
-    let (held, image) = taken(&ring, second, 1, Duration::ZERO);
+    let (held, image) = take_image(&ring, second, 1, Duration::ZERO);
     assert!(sim.now() < Duration::from_secs(3));
     drop((image, held));
     assert_eq!(ring.stats().expect("no fault").slots, 1);
@@ -202,7 +202,7 @@ fn a_stream_may_be_destroyed_once_its_arrays_are_released() {
 #[test]
 fn an_array_released_during_a_capture_keeps_its_slot_until_the_batch_is_dropped() {
     let (ring, sim, queue) = ring(SimConfig::default());
-    let (held, image) = taken(&ring, queue, 0, Duration::from_secs(3));
+    let (held, image) = take_image(&ring, queue, 0, Duration::from_secs(3));
     sim.capture(queue, true).expect("a stream");
     drop(image);
     sim.capture(queue, false).expect("a stream");
@@ -210,7 +210,7 @@ fn an_array_released_during_a_capture_keeps_its_slot_until_the_batch_is_dropped(
     drop(held);
 
     let other = sim.stream().expect("a stream");
-    drop(taken(&ring, other, 1, Duration::ZERO));
+    drop(take_image(&ring, other, 1, Duration::ZERO));
     assert_eq!(ring.stats().expect("no fault").slots, 1);
     assert!(sim.violations().is_empty(), "{:?}", sim.violations());
 }
@@ -251,7 +251,7 @@ fn memory_is_freed_after_its_last_reader() {
     let long = Duration::from_secs(3);
     // The slot grows.
     let (ring, sim, queue) = self::ring(SimConfig::default());
-    read_and_dropped(&ring, queue, 0, long, |_| ());
+    read_and_drop(&ring, queue, 0, long, |_| ());
     drop(ring.send(batch(1, 5)).expect("sent"));
     assert!(sim.now() >= long);
     assert!(sim.violations().is_empty(), "{:?}", sim.violations());
@@ -259,7 +259,7 @@ fn memory_is_freed_after_its_last_reader() {
 
     // The slot is returned to a closed ring.
     let (ring, sim, queue) = self::ring(SimConfig::default());
-    read_and_dropped(&ring, queue, 0, long, |_| {
+    read_and_drop(&ring, queue, 0, long, |_| {
         ring.close().expect("closed");
     });
     assert!(sim.now() >= long);

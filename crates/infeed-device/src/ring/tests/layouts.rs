@@ -17,7 +17,7 @@ use infeed_core::sample::{DType, Size};
 
 use super::super::commands::OmittedWait;
 use super::super::{Route, Upload, crops};
-use super::{PIXELS, SIDE, batch, column, expanded, pixels, routes, settings};
+use super::{PIXELS, SIDE, batch, column, expected_image, pixels, routes, settings};
 
 const ROWS: usize = 2;
 const SIZE: Size = Size {
@@ -62,7 +62,7 @@ fn batch_in(layout: usize, step: u64) -> Batch {
     let image = match layout {
         1 => {
             let shape = vec![ROWS, 3, SIDE, SIDE];
-            Array::own(&expanded(step, ROWS), shape, DType::BFloat16)
+            Array::own(&expected_image(step, ROWS), shape, DType::BFloat16)
         }
         2 => Array::own(&crops_of(step), vec![ROWS, crop_bytes()], DType::UInt8),
         _ => return batch,
@@ -131,7 +131,7 @@ fn run(seed: u64, steps: u64, without: Option<OmittedWait>) -> (usize, Vec<Viola
         let array = batch.array("image").expect("no fault").expect("a column");
         let lasting = Duration::from_micros((drawn >> 16) % 60);
         let read = sim.read(queue, array.memory(), array.bytes(), lasting);
-        reads.push_back((read.expect("a read"), expanded(step, ROWS)));
+        reads.push_back((read.expect("a read"), expected_image(step, ROWS)));
         if (drawn >> 32).is_multiple_of(3) {
             kept.push_back(batch);
         }
@@ -238,7 +238,7 @@ fn a_slot_shrinks_only_after_the_kernel_that_reads_it() {
     assert!(sim.used_bytes() < all);
     batch.synchronize().expect("it has come");
     let array = batch.array("image").expect("no fault").expect("a column");
-    assert_eq!(array.to_host().expect("read"), expanded(0, ROWS));
+    assert_eq!(array.to_host().expect("read"), expected_image(0, ROWS));
     drop((batch, ring));
     assert!(sim.violations().is_empty(), "{}", sim.violations()[0]);
 }
@@ -256,7 +256,7 @@ fn a_slot_that_cannot_grow_still_accepts_smaller_batches() {
                 assert_ne!(layout, 2);
                 let batch = sent.hand_over(None).expect("handed over");
                 let array = batch.array("image").expect("no fault").expect("a column");
-                assert_eq!(array.to_host().expect("read"), expanded(3, ROWS));
+                assert_eq!(array.to_host().expect("read"), expected_image(3, ROWS));
             }
             Err(error) => {
                 assert_eq!(layout, 2);

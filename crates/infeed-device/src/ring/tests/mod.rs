@@ -74,7 +74,7 @@ fn labels(step: u64, rows: usize) -> Vec<u8> {
 }
 
 /// Returns the expected image of a step on the device.
-fn expanded(step: u64, rows: usize) -> Vec<u8> {
+fn expected_image(step: u64, rows: usize) -> Vec<u8> {
     let mut output = vec![0; kernel().output_bytes(rows).expect("small")];
     kernel()
         .run(rows, &pixels(step, rows), None, &mut output)

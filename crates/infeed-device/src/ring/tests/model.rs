@@ -24,14 +24,14 @@ mod events;
 mod files;
 #[path = "../gaps.rs"]
 mod gaps;
+#[path = "../ring_state.rs"]
+mod ring_state;
 #[path = "../route.rs"]
 mod route;
 #[path = "../sampling.rs"]
 mod sampling;
 #[path = "../sending.rs"]
 mod sending;
-#[path = "../shared.rs"]
-mod shared;
 #[path = "../slot_memory.rs"]
 mod slot_memory;
 #[path = "../slots.rs"]
@@ -176,14 +176,14 @@ fn run(without: Option<OmittedWait>) -> usize {
             continue;
         }
         let (step, queue) = (sent.step(), queues[n % 2]);
-        let asked = ring.ask(queue).expect("asked");
-        let batch = sent.hand_over(Some(asked)).expect("handed over");
+        let request = ring.ask(queue).expect("asked");
+        let batch = sent.hand_over(Some(request)).expect("handed over");
         let array = batch.array("image").expect("no fault").expect("a column");
         array.ready_on(queue).expect("a wait");
         let read = sim.read(queue, array.memory(), array.bytes(), Duration::ZERO);
         let read = read.expect("a read").bytes();
         if without.is_none() {
-            assert_eq!(read, super::expanded(step, 1));
+            assert_eq!(read, super::expected_image(step, 1));
         }
         // Two owners: the last one to drop the batch returns the slot.
         garbage.send(batch.clone()).expect("the dropper lives");
@@ -242,7 +242,7 @@ fn no_order_of_threads_loses_or_doubles_a_slot() {
                             TakenSlot::Make(_) => numbers.fetch_add(1, Ordering::Relaxed),
                             TakenSlot::Free(slot, surplus) => {
                                 if surplus.is_some() {
-                                    slots.gone(false);
+                                    slots.remove_slot(false);
                                 }
                                 slot
                             }

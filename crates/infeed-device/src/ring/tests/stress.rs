@@ -11,7 +11,7 @@ use crate::{Device, DeviceBatch, Ring, Sim};
 use infeed_core::random;
 
 use super::super::commands::OmittedWait;
-use super::{batch, expanded, labels, routes, settings};
+use super::{batch, expected_image, labels, routes, settings};
 
 const ROWS: usize = 2;
 
@@ -29,7 +29,7 @@ impl Draws {
 }
 
 /// A read in flight, and the bytes it must see.
-type Expected = (SimRead, Vec<u8>);
+type ExpectedRead = (SimRead, Vec<u8>);
 
 fn read(
     sim: &Sim,
@@ -37,11 +37,11 @@ fn read(
     batch: &DeviceBatch<Sim>,
     name: &str,
     lasting: Duration,
-) -> Expected {
+) -> ExpectedRead {
     let array = batch.array(name).expect("no fault").expect("a column");
     let seen = sim.read(queue, array.memory(), array.bytes(), lasting);
     let expected = match name {
-        "image" => expanded(batch.step(), ROWS),
+        "image" => expected_image(batch.step(), ROWS),
         _ => labels(batch.step(), ROWS),
     };
     (seen.expect("a read"), expected)
@@ -79,15 +79,15 @@ fn run(seed: u64, steps: u64, without: Option<OmittedWait>) -> (usize, Vec<Viola
         });
         scope.spawn(move || dropped.iter().for_each(drop));
         let mut kept: VecDeque<DeviceBatch<Sim>> = VecDeque::new();
-        let mut reads: VecDeque<Expected> = VecDeque::new();
+        let mut reads: VecDeque<ExpectedRead> = VecDeque::new();
         for sent in sent {
             let queue = queues[draws.below(3) as usize];
-            let asked = (draws.below(2) == 0).then(|| ring.ask(queue).expect("asked"));
+            let request = (draws.below(2) == 0).then(|| ring.ask(queue).expect("asked"));
             if draws.below(40) == 0 {
                 drop(sent);
                 continue;
             }
-            let batch = sent.hand_over(asked).expect("handed over");
+            let batch = sent.hand_over(request).expect("handed over");
             let lasting = Duration::from_micros(draws.below(60));
             batch.ready_on(queue).expect("a wait");
             reads.push_back(read(&sim, queue, &batch, "image", lasting));
@@ -115,7 +115,7 @@ fn run(seed: u64, steps: u64, without: Option<OmittedWait>) -> (usize, Vec<Viola
                         .copy_into(queues[0], &[("image", &fixed)])
                         .expect("a copy");
                     let seen = sim.read(queues[0], &fixed, ROWS * 96, lasting);
-                    reads.push_back((seen.expect("a read"), expanded(step, ROWS)));
+                    reads.push_back((seen.expect("a read"), expected_image(step, ROWS)));
                     continue;
                 }
                 3 => kept.push_back(batch.clone()),
@@ -146,7 +146,7 @@ fn run(seed: u64, steps: u64, without: Option<OmittedWait>) -> (usize, Vec<Viola
     (wrong, sim.violations())
 }
 
-fn check((seen, expected): Expected) -> usize {
+fn check((seen, expected): ExpectedRead) -> usize {
     usize::from(seen.bytes() != expected)
 }
 

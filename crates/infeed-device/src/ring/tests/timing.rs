@@ -102,15 +102,15 @@ fn run(regime: &Regime, seed: u64) -> Run {
     let mut training = Training::default();
     while training.ends.len() < STEPS {
         let send_ns = host.next(regime).unwrap_or(f64::INFINITY);
-        let take_ns = match (&training.asked, ahead.front()) {
+        let take_ns = match (&training.request, ahead.front()) {
             (None, _) => training.at_ns,
             (Some(_), Some((sent_ns, _))) => sent_ns.max(training.at_ns),
             (Some(_), None) => f64::INFINITY,
         };
         let now = |ns: f64| sim.set_now(Duration::from_nanos(ns as u64));
-        if take_ns <= send_ns && training.asked.is_none() {
+        if take_ns <= send_ns && training.request.is_none() {
             now(take_ns);
-            training.asked = Some(ring.ask(queue).expect("asked"));
+            training.request = Some(ring.ask(queue).expect("asked"));
         } else if send_ns <= take_ns {
             now(send_ns);
             let sent = ring.send(batch(host.sent)).expect("sent");
@@ -169,7 +169,7 @@ impl Host {
 struct Training {
     /// Time of the loop's next or pending request.
     at_ns: f64,
-    asked: Option<TimedRequest<Sim>>,
+    request: Option<TimedRequest<Sim>>,
     held: Option<DeviceBatch<Sim>>,
     ends: Vec<f64>,
 }
@@ -184,7 +184,7 @@ impl Training {
         queue: SimQueue,
         now_ns: f64,
     ) -> bool {
-        let batch = sent.hand_over(self.asked.take()).expect("handed over");
+        let batch = sent.hand_over(self.request.take()).expect("handed over");
         let before = self.held.replace(batch).is_some();
         let batch = self.held.as_ref().expect("just put there");
         let array = batch.array("image").expect("no fault").expect("a column");

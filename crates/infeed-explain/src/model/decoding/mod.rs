@@ -14,7 +14,9 @@ pub(crate) mod words;
 use serde::{Deserialize, Serialize};
 
 use crate::model::interval::Interval;
-use crate::model::placement::{Cost, DeviceOrigin, EQUAL, PlacementModel, PlacementRate, way};
+use crate::model::placement::{
+    Cost, DeviceOrigin, EQUAL, PlacementModel, PlacementRate, placement_rate,
+};
 
 /// Number of equal parts that shares are given in.
 pub(crate) const PARTS: u8 = 16;
@@ -40,9 +42,9 @@ pub struct DecodingReport {
     pub gain: Interval,
     /// Rates without the decoder, with [`share`](DecodingReport::share), with the share that ran, and
     /// with all files, in ascending order of the share.
-    pub ways: Vec<DecodingRate>,
+    pub candidates: Vec<DecodingRate>,
     /// The findings as sentences.
-    pub said: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// Rate with one share of the records.
@@ -54,17 +56,17 @@ pub struct DecodingRate {
     pub decoder_s: f64,
     /// Rate and placement. With a share of 0, the best placement with the host's pixels.
     #[serde(flatten)]
-    pub way: PlacementRate,
+    pub placement: PlacementRate,
 }
 
 impl DecodingRate {
     /// Value of the `decode=` argument.
     pub fn name(&self) -> String {
-        named(self.share)
+        share_name(self.share)
     }
 }
 
-pub(crate) fn named(share: u8) -> String {
+pub(crate) fn share_name(share: u8) -> String {
     match share {
         0 => "cpu".to_owned(),
         PARTS.. => "gpu".to_owned(),
@@ -104,12 +106,12 @@ impl DecodingCosts {
         }
     }
 
-    fn way(&self, share: u8, model: &PlacementModel) -> DecodingRate {
+    fn rate_at(&self, share: u8, model: &PlacementModel) -> DecodingRate {
         let cost = self.cost(f64::from(share) / f64::from(PARTS));
         DecodingRate {
             share,
             decoder_s: cost.decoder_s,
-            way: way(&cost, model),
+            placement: placement_rate(&cost, model),
         }
     }
 
@@ -131,22 +133,26 @@ pub(crate) fn weigh(
     ends: &DecodingCosts,
     model: &PlacementModel,
 ) -> DecodingReport {
-    let mut ways = vec![DecodingRate {
+    let mut candidates = vec![DecodingRate {
         share: 0,
         decoder_s: 0.0,
-        way: host.clone(),
+        placement: host.clone(),
     }];
-    ways.extend((1..=PARTS).map(|share| ends.way(share, model)));
-    let rate = |way: &DecodingRate| way.way.rate.mid;
-    let most = ways.iter().map(rate).fold(0.0, f64::max);
-    let fewest = ways.iter().find(|way| rate(way) * EQUAL >= most);
-    let (share, with) = fewest.map_or((0, host.rate), |way| (way.share, way.way.rate));
+    candidates.extend((1..=PARTS).map(|share| ends.rate_at(share, model)));
+    let rate = |candidate: &DecodingRate| candidate.placement.rate.mid;
+    let most = candidates.iter().map(rate).fold(0.0, f64::max);
+    let fewest = candidates
+        .iter()
+        .find(|candidate| rate(candidate) * EQUAL >= most);
+    let (share, with) = fewest.map_or((0, host.rate), |candidate| {
+        (candidate.share, candidate.placement.rate)
+    });
     let gain = match share {
         0 => Interval::exact(1.0),
         // The common part of both measurements varies in both, so their spreads do not add.
         _ => with.map(|rate| rate / host.rate.mid.max(1e-9)),
     };
-    ways.retain(|way| [0, share, now, PARTS].contains(&way.share));
+    candidates.retain(|candidate| [0, share, now, PARTS].contains(&candidate.share));
     DecodingReport {
         device,
         known,
@@ -155,7 +161,7 @@ pub(crate) fn weigh(
         share,
         balance: ends.balance(),
         gain,
-        ways,
-        said: Vec::new(),
+        candidates,
+        notes: Vec::new(),
     }
 }

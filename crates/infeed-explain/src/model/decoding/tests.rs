@@ -43,10 +43,10 @@ fn host() -> PlacementRate {
         bus_s: 15e-6,
         ..ends().none
     };
-    way(&cost, &model())
+    placement_rate(&cost, &model())
 }
 
-fn weighed(ends: &DecodingCosts, model: &PlacementModel, now: u8) -> DecodingReport {
+fn decoding_report(ends: &DecodingCosts, model: &PlacementModel, now: u8) -> DecodingReport {
     let about = ("a device".to_owned(), DeviceOrigin::Measured);
     let mut decoding = weigh(about, now, &host(), ends, model);
     describe_decoding(&mut decoding);
@@ -54,14 +54,15 @@ fn weighed(ends: &DecodingCosts, model: &PlacementModel, now: u8) -> DecodingRep
 }
 
 fn best(decoding: &DecodingReport) -> &DecodingRate {
-    let mut ways = decoding.ways.iter();
-    ways.find(|way| way.share == decoding.share)
+    let mut candidates = decoding.candidates.iter();
+    candidates
+        .find(|candidate| candidate.share == decoding.share)
         .expect("it is one of them")
 }
 
 #[test]
 fn the_share_balances_cores_and_decoder() {
-    let decoding = weighed(&ends(), &model(), 0);
+    let decoding = decoding_report(&ends(), &model(), 0);
 
     // Cores take 500 us less 450 per file of the decoder. The decoder with its copies takes 30 us
     // and 230 more per file. Both are equal at 0.691 of the records, 11.06 of 16.
@@ -70,22 +71,29 @@ fn the_share_balances_cores_and_decoder() {
     assert_eq!(decoding.share, 11);
     let best = best(&decoding);
     assert_eq!(
-        (best.name().as_str(), best.way.binding),
+        (best.name().as_str(), best.placement.binding),
         ("11/16", Limit::Host)
     );
     let expected = 1e6 / (500.0 - 450.0 * 11.0 / 16.0);
-    assert!((best.way.rate.mid - expected).abs() < 1e-6, "{best:?}");
-    assert!((decoding.gain.mid - expected / 1_800.0).abs() < 1e-9);
-    let shares: Vec<u8> = decoding.ways.iter().map(|way| way.share).collect();
-    assert_eq!(shares, [0, 11, 16]);
-    let said = decoding.said.join("\n");
     assert!(
-        said.contains(
+        (best.placement.rate.mid - expected).abs() < 1e-6,
+        "{best:?}"
+    );
+    assert!((decoding.gain.mid - expected / 1_800.0).abs() < 1e-9);
+    let shares: Vec<u8> = decoding
+        .candidates
+        .iter()
+        .map(|candidate| candidate.share)
+        .collect();
+    assert_eq!(shares, [0, 11, 16]);
+    let notes = decoding.notes.join("\n");
+    assert!(
+        notes.contains(
             "fastest: decode=11/16, where the device decodes 11 records of 16: 5246 samples/s"
         ),
-        "{said}"
+        "{notes}"
     );
-    assert!(said.contains("with 11.1 records of 16"), "{said}");
+    assert!(notes.contains("with 11.1 records of 16"), "{notes}");
 }
 
 #[test]
@@ -93,10 +101,10 @@ fn no_other_share_is_faster_than_the_chosen_one() {
     for decoder_us in [20.0, 100.0, 300.0, 1_000.0, 5_000.0] {
         let mut ends = ends();
         ends.all.decoder_s = decoder_us * 1e-6;
-        let decoding = weighed(&ends, &model(), 0);
-        let best_rate = best(&decoding).way.rate.mid;
+        let decoding = decoding_report(&ends, &model(), 0);
+        let best_rate = best(&decoding).placement.rate.mid;
         for share in 1..=16 {
-            let rate = ends.way(share, &model()).way.rate.mid;
+            let rate = ends.rate_at(share, &model()).placement.rate.mid;
             assert!(
                 rate <= best_rate * EQUAL,
                 "{decoder_us}: {share} gives {rate}"
@@ -104,7 +112,11 @@ fn no_other_share_is_faster_than_the_chosen_one() {
         }
         // One record of 16 less is slower.
         if decoding.share > 1 {
-            let less = ends.way(decoding.share - 1, &model()).way.rate.mid;
+            let less = ends
+                .rate_at(decoding.share - 1, &model())
+                .placement
+                .rate
+                .mid;
             assert!(less < best_rate, "{decoder_us}: {less} of {best_rate}");
         }
     }
@@ -115,17 +127,17 @@ fn a_decoder_that_is_faster_than_the_cores_gets_all_it_takes() {
     let mut ends = ends();
     ends.all.decoder_s = 10e-6;
 
-    let decoding = weighed(&ends, &model(), 0);
+    let decoding = decoding_report(&ends, &model(), 0);
 
     assert_eq!((decoding.share, decoding.balance), (16, None));
     assert_eq!(best(&decoding).name(), "gpu");
-    assert_eq!(best(&decoding).way.binding, Limit::Host);
-    let said = decoding.said.join("\n");
+    assert_eq!(best(&decoding).placement.binding, Limit::Host);
+    let notes = decoding.notes.join("\n");
     assert!(
-        said.contains("decode=gpu, where the device decodes all"),
-        "{said}"
+        notes.contains("decode=gpu, where the device decodes all"),
+        "{notes}"
     );
-    assert!(said.contains("slower at every share"), "{said}");
+    assert!(notes.contains("slower at every share"), "{notes}");
 }
 
 #[test]
@@ -135,14 +147,18 @@ fn a_decoder_without_gain_gets_no_files() {
     // than 3 %.
     ends.all.decoder_s = 20e-3;
 
-    let decoding = weighed(&ends, &model(), 0);
+    let decoding = decoding_report(&ends, &model(), 0);
 
     assert_eq!((decoding.share, decoding.gain), (0, Interval::exact(1.0)));
-    let shares: Vec<u8> = decoding.ways.iter().map(|way| way.share).collect();
+    let shares: Vec<u8> = decoding
+        .candidates
+        .iter()
+        .map(|candidate| candidate.share)
+        .collect();
     assert_eq!(shares, [0, 16]);
-    assert_eq!(decoding.ways[1].way.binding, Limit::Decoder);
-    let said = decoding.said.join("\n");
-    assert!(said.contains("is as fast as any share"), "{said}");
+    assert_eq!(decoding.candidates[1].placement.binding, Limit::Decoder);
+    let notes = decoding.notes.join("\n");
+    assert!(notes.contains("is as fast as any share"), "{notes}");
 }
 
 #[test]
@@ -152,10 +168,10 @@ fn a_limiting_step_gets_the_smallest_share_that_feeds_it() {
     // with 4.
     model.step_s = Some(400e-6);
 
-    let decoding = weighed(&ends(), &model, 0);
+    let decoding = decoding_report(&ends(), &model, 0);
 
     assert_eq!(decoding.share, 4);
-    assert_eq!(best(&decoding).way.binding, Limit::Step);
+    assert_eq!(best(&decoding).placement.binding, Limit::Step);
 }
 
 #[test]
@@ -176,25 +192,29 @@ fn a_limiting_bus_carries_files_instead_of_crops() {
     let mut ends = ends();
     (ends.none.bus_s, ends.all.bus_s) = (3e-3, 1e-3);
 
-    let decoding = weighed(&ends, &model(), 0);
+    let decoding = decoding_report(&ends, &model(), 0);
 
     // The host sends half as many bytes, so all files is the best mix: 1 / 1.25 ms.
-    let all = decoding.ways.last().expect("all");
-    assert_eq!((all.share, all.way.binding), (16, Limit::Copy));
-    assert!((all.way.rate.mid - 800.0).abs() < 1e-6, "{all:?}");
+    let all = decoding.candidates.last().expect("all");
+    assert_eq!((all.share, all.placement.binding), (16, Limit::Copy));
+    assert!((all.placement.rate.mid - 800.0).abs() < 1e-6, "{all:?}");
     assert_eq!(decoding.balance, None);
 }
 
 #[test]
 fn the_share_that_ran_has_a_row_and_a_sentence() {
-    let decoding = weighed(&ends(), &model(), 4);
+    let decoding = decoding_report(&ends(), &model(), 4);
 
-    let shares: Vec<u8> = decoding.ways.iter().map(|way| way.share).collect();
+    let shares: Vec<u8> = decoding
+        .candidates
+        .iter()
+        .map(|candidate| candidate.share)
+        .collect();
     assert_eq!(shares, [0, 4, 11, 16]);
-    let said = decoding.said.join("\n");
+    let notes = decoding.notes.join("\n");
     assert!(
-        said.contains("now it is decode=4/16, 2581 samples/s"),
-        "{said}"
+        notes.contains("now it is decode=4/16, 2581 samples/s"),
+        "{notes}"
     );
 }
 
@@ -203,15 +223,15 @@ fn sentences_name_the_files_that_the_decoder_does_not_take() {
     let mut ends = ends();
     ends.taken = 0.8;
 
-    let said = weighed(&ends, &model(), 0).said.join("\n");
+    let notes = decoding_report(&ends, &model(), 0).notes.join("\n");
 
-    assert!(said.contains("can decode 80 % of the records"), "{said}");
-    assert!(said.contains("differ slightly from the host's"), "{said}");
+    assert!(notes.contains("can decode 80 % of the records"), "{notes}");
+    assert!(notes.contains("differ slightly from the host's"), "{notes}");
 }
 
 #[test]
-fn a_way_is_read_back_from_json() {
-    let decoding = weighed(&ends(), &model(), 4);
+fn a_report_is_read_back_from_json() {
+    let decoding = decoding_report(&ends(), &model(), 4);
 
     let json = serde_json::to_value(&decoding).expect("JSON");
 
@@ -219,6 +239,6 @@ fn a_way_is_read_back_from_json() {
     assert_eq!(json["ways"][1]["share"], 4);
     assert_eq!(json["ways"][1]["binding"], "host");
     let again: DecodingReport = serde_json::from_value(json).expect("it is read back");
-    assert_eq!(again.ways.len(), 4);
-    assert_eq!(again.ways[3].way.binding, Limit::Decoder);
+    assert_eq!(again.candidates.len(), 4);
+    assert_eq!(again.candidates[3].placement.binding, Limit::Decoder);
 }

@@ -1,44 +1,49 @@
 //! The sentences of a decoding report: the result, its basis and its cost.
 
-use super::{DecodingRate, DecodingReport, PARTS, named};
+use super::{DecodingRate, DecodingReport, PARTS, share_name};
 use crate::model::placement::DeviceOrigin;
 use crate::model::units::factor;
 
 /// Fills in the sentences about the result, its basis and its cost.
 pub(crate) fn describe_decoding(decoding: &mut DecodingReport) {
-    decoding.said = decoding_sentences(decoding);
+    decoding.notes = decoding_sentences(decoding);
 }
 
 fn decoding_sentences(decoding: &DecodingReport) -> Vec<String> {
-    let way = |share: u8| decoding.ways.iter().find(|way| way.share == share);
-    let mut said = Vec::new();
-    if let Some(best) = way(decoding.share) {
-        said.push(fastest(decoding, best));
+    let candidate = |share: u8| {
+        decoding
+            .candidates
+            .iter()
+            .find(|candidate| candidate.share == share)
+    };
+    let mut sentences = Vec::new();
+    if let Some(best) = candidate(decoding.share) {
+        sentences.push(fastest(decoding, best));
     }
-    if let Some(now) = way(decoding.now).filter(|_| decoding.now != decoding.share) {
+    if let Some(now) = candidate(decoding.now).filter(|_| decoding.now != decoding.share) {
         // The rate is that of the best placement, which may not be the one that runs.
         let at_best = if now.share == 0 { "at best " } else { "" };
-        said.push(format!(
+        sentences.push(format!(
             "now it is decode={}, {at_best}{:.0} samples/s, limited by {}",
             now.name(),
-            now.way.rate.mid,
-            now.way.binding.subject_in_placement()
+            now.placement.rate.mid,
+            now.placement.binding.subject_in_placement()
         ));
     }
-    said.push(balance(decoding));
+    sentences.push(balance(decoding));
     if decoding.taken < 0.995 {
-        said.push(format!(
+        sentences.push(format!(
             "the decoder can decode {:.0} % of the records assigned to it; the host decodes the \
              others, at every share",
             100.0 * decoding.taken
         ));
     }
-    said.push(
+    sentences.push(
         "the device's pixels differ slightly from the host's, so no share is chosen automatically; \
          a state contains the share of its run"
             .to_owned(),
     );
-    said.push(
+    sentences.push(
         match decoding.known {
             DeviceOrigin::Simulated => {
                 "the device is simulated: its decoder has the configured rate, not that of a real \
@@ -51,11 +56,14 @@ fn decoding_sentences(decoding: &DecodingReport) -> Vec<String> {
         }
         .to_owned(),
     );
-    said
+    sentences
 }
 
 fn fastest(decoding: &DecodingReport, best: &DecodingRate) -> String {
-    let (rate, limit) = (best.way.rate.mid, best.way.binding.subject_in_placement());
+    let (rate, limit) = (
+        best.placement.rate.mid,
+        best.placement.binding.subject_in_placement(),
+    );
     let by = match best.share {
         0 => {
             return format!(
@@ -69,7 +77,7 @@ fn fastest(decoding: &DecodingReport, best: &DecodingRate) -> String {
     format!(
         "fastest: decode={}, where {by}: {rate:.0} samples/s, limited by {limit}, {} of the best \
          rate with the host's pixels",
-        named(best.share),
+        share_name(best.share),
         factor(decoding.gain.mid),
     )
 }

@@ -51,7 +51,7 @@ pub struct Feeding {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<FeederGain>,
     /// The findings as sentences.
-    pub said: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// Origin of the numbers of a feeder.
@@ -103,7 +103,7 @@ pub struct FeederCount {
     /// Samples per second that this machine makes.
     pub own: f64,
     /// Samples per second that the feeders make.
-    pub fed: f64,
+    pub from_feeders: f64,
     /// Cores of this machine that receive.
     pub receive_cores: f64,
     /// The limiting resource.

@@ -11,7 +11,7 @@ use crate::model::supply::{End, Supply};
 const MAX_FEEDERS: u32 = 1024;
 
 /// Share of the step's rate at which the step counts as fed.
-const FED: f64 = 0.99;
+const ENOUGH_SHARE: f64 = 0.99;
 
 /// Available rates, in samples per second unless the name says otherwise.
 #[derive(Clone, Debug)]
@@ -43,13 +43,13 @@ pub(crate) struct FeedingModel {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct FeedRates {
     own: f64,
-    fed: f64,
+    from_feeders: f64,
     limit: Limit,
 }
 
 impl FeedRates {
     fn rate(self) -> f64 {
-        self.own + self.fed
+        self.own + self.from_feeders
     }
 }
 
@@ -65,33 +65,33 @@ impl FeedingModel {
 
     /// Returns the rates of cores and feeders before bus, device and step bound them. `end` picks
     /// an end of each interval.
-    fn made(&self, feeders: u32, end: End) -> FeedRates {
+    fn unbounded_rates(&self, feeders: u32, end: End) -> FeedRates {
         let one = end(&self.feeder).min(self.connection.unwrap_or(f64::INFINITY));
         let made = f64::from(feeders) * one;
-        let (mut fed, mut limit) = self.arriving().lower(made, Limit::Feeders, end);
+        let (mut from_feeders, mut limit) = self.arriving().lower(made, Limit::Feeders, end);
         if feeders == 0 {
-            (fed, limit) = (0.0, self.own_limit);
+            (from_feeders, limit) = (0.0, self.own_limit);
         } else if !self.helps {
             return FeedRates {
                 own: 0.0,
-                fed,
+                from_feeders,
                 limit,
             };
         }
         // Receiving takes idle cores first, and then those of the workers.
-        let left = (self.cores - fed * self.receive_s) / self.workers.max(1e-9);
+        let left = (self.cores - from_feeders * self.receive_s) / self.workers.max(1e-9);
         let own = self.own * left.clamp(0.0, 1.0);
         let (own, own_limit) = self.here.lower(own, limit, end);
         FeedRates {
             own,
-            fed,
+            from_feeders,
             // With feeders, the limit stays with them, because the user can add feeders.
             limit: if feeders == 0 { own_limit } else { limit },
         }
     }
 
     fn flow(&self, feeders: u32, end: End) -> FeedRates {
-        let made = self.made(feeders, end);
+        let made = self.unbounded_rates(feeders, end);
         let (rate, limit) = self.ceilings.lower(made.rate(), made.limit, end);
         if rate >= made.rate() {
             return made;
@@ -100,7 +100,7 @@ impl FeedingModel {
         let part = rate / made.rate();
         FeedRates {
             own: made.own * part,
-            fed: made.fed * part,
+            from_feeders: made.from_feeders * part,
             limit,
         }
     }
@@ -123,8 +123,8 @@ impl FeedingModel {
                 _ => rate.map(|rate| if now > 0.0 { rate / now } else { f64::INFINITY }),
             },
             own: flow.own,
-            fed: flow.fed,
-            receive_cores: flow.fed * self.receive_s,
+            from_feeders: flow.from_feeders,
+            receive_cores: flow.from_feeders * self.receive_s,
             limit: flow.limit,
             arithmetic: String::new(),
         }
@@ -137,11 +137,11 @@ impl FeedingModel {
 
     /// Returns the smallest number of feeders that feeds a step of `step` samples per second.
     pub(crate) fn enough(&self, step: f64) -> Option<u32> {
-        self.fewest(|count| count.rate.mid >= FED * step)
+        self.fewest(|count| count.rate.mid >= ENOUGH_SHARE * step)
     }
 
     /// Returns the smallest number at which another resource than batch-making cores is the limit.
-    pub(crate) fn saturated(&self) -> Option<u32> {
+    pub(crate) fn saturation_point(&self) -> Option<u32> {
         let within = |limit| self.here.rate_of(limit).is_some();
         self.fewest(|count| match count.feeders {
             0 => count.limit != self.own_limit && !within(count.limit),
@@ -152,7 +152,7 @@ impl FeedingModel {
     /// Returns the rates for 0, 1, 2, 4 and so on feeders until another resource is the limit, and
     /// for the `wanted` numbers.
     pub(crate) fn counts(&self, wanted: &[u32]) -> Vec<FeederCount> {
-        let last = self.saturated().unwrap_or(MAX_FEEDERS);
+        let last = self.saturation_point().unwrap_or(MAX_FEEDERS);
         let mut numbers: Vec<u32> = vec![0];
         let mut next = 1;
         while next < last {

@@ -52,7 +52,10 @@ fn own_cores_limit_without_feeders() {
     let none = model().with(0);
 
     assert_eq!((none.limit, none.feeders), (Limit::Decode, 0));
-    assert_eq!((none.rate.mid, none.own, none.fed), (200.0, 200.0, 0.0));
+    assert_eq!(
+        (none.rate.mid, none.own, none.from_feeders),
+        (200.0, 200.0, 0.0)
+    );
     assert_eq!(none.gain, Interval::exact(1.0));
 }
 
@@ -62,7 +65,10 @@ fn feeders_add_their_rate_minus_the_cost_of_receiving() {
 
     // 800 samples of feeders take 0.8 of 2 cores, so 0.6 of the own rate is left.
     assert_eq!(two.limit, Limit::Feeders);
-    assert!(close(two.fed, 800.0) && close(two.own, 120.0), "{two:?}");
+    assert!(
+        close(two.from_feeders, 800.0) && close(two.own, 120.0),
+        "{two:?}"
+    );
     assert!(
         close(two.gain.mid, 4.6) && close(two.receive_cores, 0.8),
         "{two:?}"
@@ -103,7 +109,7 @@ fn the_wire_limits_feeders_and_own_cores_still_help() {
         found[1].rate.mid, found[2].rate.mid,
         "more feeders give no more"
     );
-    assert_eq!(model.saturated(), Some(2));
+    assert_eq!(model.saturation_point(), Some(2));
 }
 
 #[test]
@@ -154,8 +160,8 @@ fn step_bus_and_device_bound_all_batches() {
         assert_eq!(one.limit, limit, "160 + 400 are more than it takes");
         assert!(close(one.rate.mid, 460.0) && close(two.gain.mid, 2.3));
         // Both rates fall by the same factor.
-        assert!(close(two.fed / two.own, 800.0 / 120.0), "{two:?}");
-        assert_eq!(model.saturated(), Some(1));
+        assert!(close(two.from_feeders / two.own, 800.0 / 120.0), "{two:?}");
+        assert_eq!(model.saturation_point(), Some(1));
     }
 }
 
@@ -200,7 +206,7 @@ fn feeders_that_cost_more_to_receive_than_they_give_gain_nothing() {
 /// Simulates a fed loop in time steps and returns batches per second. Each feeder makes one batch
 /// at a time and keeps three. One wire carries them, cores receive before they make, a consumer
 /// takes.
-fn simulated(model: &FeedingModel, feeders: usize, rows: f64) -> f64 {
+fn simulate(model: &FeedingModel, feeders: usize, rows: f64) -> f64 {
     const TICK: f64 = 5e-5;
     const SECONDS: f64 = 12.0;
     const READY: f64 = 8.0;
@@ -269,8 +275,8 @@ fn a_predicted_gain_equals_a_simulation_in_time_steps() {
     for model in &cases {
         for feeders in [1, 2, 3, 5] {
             let predicted = model.with(feeders);
-            let none = simulated(model, 0, 8.0);
-            let gain = simulated(model, feeders as usize, 8.0) / none;
+            let none = simulate(model, 0, 8.0);
+            let gain = simulate(model, feeders as usize, 8.0) / none;
 
             assert!(
                 (predicted.gain.mid / gain - 1.0).abs() < 0.02,
@@ -294,7 +300,7 @@ fn report(mut model: FeedingModel, network: Network, step: Option<f64>) -> Feedi
         small_bytes: Some(25e3),
         network,
         enough: step.and_then(|step| model.enough(step)),
-        saturated: model.saturated(),
+        saturated: model.saturation_point(),
         ..Feeding::default()
     };
     let wanted: Vec<u32> = feeding.enough.into_iter().collect();
@@ -304,7 +310,7 @@ fn report(mut model: FeedingModel, network: Network, step: Option<f64>) -> Feedi
 }
 
 fn says(feeding: &Feeding, what: &str) -> bool {
-    feeding.said.iter().any(|said| said.contains(what))
+    feeding.notes.iter().any(|note| note.contains(what))
 }
 
 #[test]
@@ -313,13 +319,13 @@ fn sentences_contain_the_numbers_of_the_arithmetic() {
         bytes_per_s,
         known: NetworkOrigin::Given,
     };
-    let fed = report(model(), link(1e9), Some(900.0));
+    let feeding = report(model(), link(1e9), Some(900.0));
     assert!(
-        says(&fed, "2 feeders keep the step fed: 900 samples/s"),
-        "{fed:#?}"
+        says(&feeding, "2 feeders keep the step fed: 900 samples/s"),
+        "{feeding:#?}"
     );
-    assert!(says(&fed, "each must read 40 MB/s"), "{fed:#?}");
-    let parts: Vec<&str> = fed
+    assert!(says(&feeding, "each must read 40 MB/s"), "{feeding:#?}");
+    let parts: Vec<&str> = feeding
         .parts
         .iter()
         .map(|part| part.arithmetic.as_str())
@@ -334,7 +340,7 @@ fn sentences_contain_the_numbers_of_the_arithmetic() {
             "2 cores / 1 ms to receive a sample = 2000 samples/s; making one takes 10 ms",
         ]
     );
-    let one = fed.of(1).expect("it was looked at");
+    let one = feeding.of(1).expect("it was looked at");
     assert_eq!(
         one.arithmetic,
         "160 here + 1 x 400 = 560 samples/s; 40 MB/s arrive over the wire, and receiving takes \

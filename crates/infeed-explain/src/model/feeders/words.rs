@@ -33,8 +33,8 @@ pub(crate) fn describe_feeding(
     for count in &mut feeding.counts {
         count.arithmetic = feeding_arithmetic(count, one, feeding.sample_bytes, model);
     }
-    feeding.said = [
-        step_fed(feeding, context),
+    feeding.notes = [
+        step_demand(feeding, context),
         growth(feeding),
         measured_gain(feeding, context),
         wire_relief(feeding),
@@ -168,13 +168,13 @@ fn feeding_arithmetic(
             count.limit.subject()
         );
     }
-    let fed = match count.limit {
+    let from_feeders = match count.limit {
         Limit::Feeders => format!("{} x {one:.0}", count.feeders),
-        Limit::Wire => format!("{:.0} that the wire carries", count.fed),
-        Limit::Receive => format!("{:.0} that these cores receive", count.fed),
+        Limit::Wire => format!("{:.0} that the wire carries", count.from_feeders),
+        Limit::Receive => format!("{:.0} that these cores receive", count.from_feeders),
         limit => format!(
             "{:.0} of feeders, limited by {}",
-            count.fed,
+            count.from_feeders,
             limit.subject()
         ),
     };
@@ -183,15 +183,15 @@ fn feeding_arithmetic(
         false => String::new(),
     };
     format!(
-        "{own}{fed} = {rate:.0} samples/s; {} arrive over the wire, and receiving takes {:.2} \
+        "{own}{from_feeders} = {rate:.0} samples/s; {} arrive over the wire, and receiving takes {:.2} \
          cores",
-        per_s(count.fed * sample_bytes),
+        per_s(count.from_feeders * sample_bytes),
         count.receive_cores,
     )
 }
 
 /// Describes whether a number of feeders keeps the step fed.
-fn step_fed(feeding: &Feeding, context: &FeedingContext) -> Option<String> {
+fn step_demand(feeding: &Feeding, context: &FeedingContext) -> Option<String> {
     let step = context.step?;
     Some(match feeding.enough {
         Some(0) => format!(

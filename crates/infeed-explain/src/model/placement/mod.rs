@@ -75,7 +75,7 @@ pub struct PlacementReport {
     /// Number of devices that share the host's cores and storage. Rates are those of one device.
     pub devices: u32,
     /// All possible placements, the one with most work on the host first.
-    pub ways: Vec<PlacementRate>,
+    pub candidates: Vec<PlacementRate>,
     /// The placement that ran, or that runs by default.
     pub now: Split,
     /// Whether the run also left files to the device's decoder. Then `ways` does not contain that
@@ -96,7 +96,7 @@ pub struct PlacementReport {
     /// Smallest change of one resource that makes the second best the best.
     pub change: Option<ResourceChange>,
     /// The findings as sentences.
-    pub said: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// One placement with its rates.
@@ -126,7 +126,7 @@ pub struct PlacementRate {
 
 impl PlacementRate {
     /// Returns the rate that a resource allows. None if it is no limit.
-    pub fn allowed(&self, bound: Limit) -> Option<Interval> {
+    pub fn rate_of(&self, bound: Limit) -> Option<Interval> {
         let found = self.allows.iter().find(|allowed| allowed.bound == bound);
         found.map(|allowed| allowed.rate)
     }
@@ -206,15 +206,18 @@ pub(crate) fn place(
 ) -> Option<PlacementReport> {
     let mut costs = costs.to_vec();
     costs.sort_by_key(|cost| cost.split);
-    let ranked = ranked(&costs, model);
+    let ranked = rank(&costs, model);
     let chosen = *ranked.first()?;
     let runner_up = ranked.get(1).copied();
-    let ways = costs.iter().map(|cost| way(cost, model)).collect();
+    let candidates = costs
+        .iter()
+        .map(|cost| placement_rate(cost, model))
+        .collect();
     Some(PlacementReport {
         device: context.device,
         known: context.known,
         devices: model.devices.max(1),
-        ways,
+        candidates,
         now: context.now,
         decodes: context.decodes,
         chosen,
@@ -223,12 +226,12 @@ pub(crate) fn place(
         contention_measured: model.contention_measured,
         turns_at: turns_at(&costs, model, chosen),
         change: runner_up.and_then(|wanted| change(&costs, model, wanted)),
-        said: Vec::new(),
+        notes: Vec::new(),
     })
 }
 
 /// Computes the rate of a placement.
-pub(crate) fn way(cost: &Cost, model: &PlacementModel) -> PlacementRate {
+pub(crate) fn placement_rate(cost: &Cost, model: &PlacementModel) -> PlacementRate {
     let supply = supply(cost, model);
     let allows = Limit::DEVICE_DECODING.into_iter().filter_map(|bound| {
         let rate = supply.rate_of(bound)?;
@@ -329,7 +332,7 @@ fn binding(supply: &Supply) -> Limit {
 }
 
 /// Ranks all placements, best first.
-fn ranked(costs: &[Cost], model: &PlacementModel) -> Vec<Split> {
+fn rank(costs: &[Cost], model: &PlacementModel) -> Vec<Split> {
     let mut left: Vec<(&Cost, f64)> = costs
         .iter()
         .map(|cost| (cost, supply(cost, model).least().mid))
@@ -382,7 +385,7 @@ fn change(costs: &[Cost], model: &PlacementModel, wanted: Split) -> Option<Resou
     let found = Limit::HOST_DECODING.into_iter().flat_map(|bound| {
         let wins = |factor: f64| {
             let (costs, model) = with(costs, model, bound, factor);
-            ranked(&costs, &model).first() == Some(&wanted)
+            rank(&costs, &model).first() == Some(&wanted)
         };
         let turns = |stride: f64| Some((bound, first_turn(stride, wins)?));
         [turns(STRIDE), turns(1.0 / STRIDE)].into_iter().flatten()
@@ -413,7 +416,7 @@ fn turns_at(costs: &[Cost], model: &PlacementModel, chosen: Split) -> Option<f64
     let is_other = |share: f64| {
         let mut model = *model;
         model.contention.mid = share;
-        ranked(costs, &model).first() != Some(&chosen)
+        rank(costs, &model).first() != Some(&chosen)
     };
     let Interval { low, mid, high } = model.contention;
     let end = [low, high].into_iter().find(|&end| is_other(end))?;

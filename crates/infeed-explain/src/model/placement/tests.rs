@@ -31,7 +31,7 @@ fn model() -> PlacementModel {
     }
 }
 
-fn placed(costs: &[Cost], model: &PlacementModel) -> PlacementReport {
+fn placement_report(costs: &[Cost], model: &PlacementModel) -> PlacementReport {
     let context = PlacementContext {
         device: "a device".to_owned(),
         known: DeviceOrigin::Measured,
@@ -43,20 +43,21 @@ fn placed(costs: &[Cost], model: &PlacementModel) -> PlacementReport {
     placement
 }
 
-fn chosen(placement: &PlacementReport) -> &PlacementRate {
-    let mut ways = placement.ways.iter();
-    ways.find(|way| way.split == placement.chosen)
+fn best_rate(placement: &PlacementReport) -> &PlacementRate {
+    let mut candidates = placement.candidates.iter();
+    candidates
+        .find(|candidate| candidate.split == placement.chosen)
         .expect("it is one of them")
 }
 
 #[test]
 fn limiting_cores_leave_work_to_the_device() {
-    let placement = placed(&costs(), &model());
+    let placement = placement_report(&costs(), &model());
 
     assert_eq!(placement.chosen, Split::Device);
     assert_eq!(placement.runner_up, Some(Split::Host));
-    assert_eq!(chosen(&placement).binding, Limit::Host);
-    assert_eq!(chosen(&placement).rate.mid, 12_000.0);
+    assert_eq!(best_rate(&placement).binding, Limit::Host);
+    assert_eq!(best_rate(&placement).rate.mid, 12_000.0);
 }
 
 #[test]
@@ -66,14 +67,14 @@ fn trials_that_vary_more_than_placements_differ_are_reported() {
         cost.host = cost.host.widen(0.3);
     }
 
-    let said = placed(&costs, &model()).said.join("\n");
+    let notes = placement_report(&costs, &model()).notes.join("\n");
 
     assert!(
-        said.contains("the difference is within the variation of the trials"),
-        "{said}"
+        notes.contains("the difference is within the variation of the trials"),
+        "{notes}"
     );
-    let said = placed(&self::costs(), &model()).said.join("\n");
-    assert!(!said.contains("trials vary"), "{said}");
+    let notes = placement_report(&self::costs(), &model()).notes.join("\n");
+    assert!(!notes.contains("trials vary"), "{notes}");
 }
 
 #[test]
@@ -81,11 +82,11 @@ fn limiting_storage_leaves_the_fewest_bytes_on_the_bus() {
     let mut model = model();
     model.storage = Some(Interval::exact(1_000.0));
 
-    let placement = placed(&costs(), &model);
+    let placement = placement_report(&costs(), &model);
 
     assert_eq!(placement.chosen, Split::Device);
-    assert_eq!(chosen(&placement).binding, Limit::Storage);
-    assert_eq!(placement.ways[0].rate, placement.ways[1].rate);
+    assert_eq!(best_rate(&placement).binding, Limit::Storage);
+    assert_eq!(placement.candidates[0].rate, placement.candidates[1].rate);
 }
 
 #[test]
@@ -95,12 +96,12 @@ fn a_limiting_bus_carries_bytes() {
         cost.bus_s *= 10.0;
     }
 
-    let placement = placed(&costs, &model());
+    let placement = placement_report(&costs, &model());
 
     assert_eq!(placement.chosen, Split::Device);
-    assert_eq!(chosen(&placement).binding, Limit::Copy);
-    assert!((chosen(&placement).rate.mid - 8_000.0).abs() < 1e-6);
-    let host = &placement.ways[0];
+    assert_eq!(best_rate(&placement).binding, Limit::Copy);
+    assert!((best_rate(&placement).rate.mid - 8_000.0).abs() < 1e-6);
+    let host = &placement.candidates[0];
     assert_eq!((host.split, host.binding), (Split::Host, Limit::Copy));
     assert!((host.rate.mid - 2_000.0).abs() < 1e-6);
 }
@@ -110,11 +111,11 @@ fn a_busy_device_leaves_rows_to_the_host() {
     let mut costs = costs();
     costs[1].device_s = 200e-6;
 
-    let placement = placed(&costs, &model());
+    let placement = placement_report(&costs, &model());
 
     assert_eq!(placement.chosen, Split::Host);
-    assert_eq!(chosen(&placement).binding, Limit::Host);
-    let device = &placement.ways[1];
+    assert_eq!(best_rate(&placement).binding, Limit::Host);
+    let device = &placement.candidates[1];
     assert_eq!(device.binding, Limit::Device);
     assert!(
         (device.rate.mid - 4_000.0).abs() < 1e-6,
@@ -127,12 +128,12 @@ fn a_limiting_step_leaves_the_fewest_bytes_on_the_bus() {
     let mut model = model();
     model.step_s = Some(1e-3);
 
-    let placement = placed(&costs(), &model);
+    let placement = placement_report(&costs(), &model);
 
     // Kernels of 1 us next to a step of 1 ms are no separate limit.
     assert_eq!(placement.chosen, Split::Device);
-    assert_eq!(chosen(&placement).binding, Limit::Step);
-    assert_eq!(placement.ways[0].binding, Limit::Step);
+    assert_eq!(best_rate(&placement).binding, Limit::Step);
+    assert_eq!(placement.candidates[0].binding, Limit::Step);
 }
 
 #[test]
@@ -140,7 +141,7 @@ fn placements_within_three_percent_prefer_fewer_bytes() {
     let near = |host: f64| {
         let mut costs = costs();
         costs[0].host = Interval::exact(host);
-        placed(&costs, &model()).chosen
+        placement_report(&costs, &model()).chosen
     };
 
     assert_eq!(near(12_000.0 * 1.029), Split::Device);
@@ -154,11 +155,11 @@ fn at_equal_bytes_less_device_work_wins_and_then_less_host_work() {
     let mut model = model();
     model.step_s = Some(1e-3);
 
-    assert_eq!(placed(&costs, &model).chosen, Split::Host);
+    assert_eq!(placement_report(&costs, &model).chosen, Split::Host);
     costs[1].device_s = 0.0;
-    assert_eq!(placed(&costs, &model).chosen, Split::Device);
+    assert_eq!(placement_report(&costs, &model).chosen, Split::Device);
     costs[1].host = Interval::exact(9_000.0);
-    assert_eq!(placed(&costs, &model).chosen, Split::Host);
+    assert_eq!(placement_report(&costs, &model).chosen, Split::Host);
 }
 
 #[test]
@@ -168,9 +169,11 @@ fn unknown_contention_widens_the_rate_and_the_turning_point_is_reported() {
     let mut model = model();
     (model.contention, model.contention_measured) = (UNKNOWN, false);
 
-    let placement = placed(&costs, &model);
+    let placement = placement_report(&costs, &model);
 
-    let device = placement.ways[1].allowed(Limit::Device).expect("kernels");
+    let device = placement.candidates[1]
+        .rate_of(Limit::Device)
+        .expect("kernels");
     // From completely hidden, where kernels alone limit, to one after the other.
     assert!((device.high - 1.0 / 60e-6).abs() < 1e-6, "{device:?}");
     assert!((device.low - 1.0 / 110e-6).abs() < 1e-6, "{device:?}");
@@ -179,10 +182,10 @@ fn unknown_contention_widens_the_rate_and_the_turning_point_is_reported() {
     // 10 000 / 1.03 samples/s are 103 us per sample: 50 of step and 0.8833 of 60.
     let turns = placement.turns_at.expect("bytes win if kernels hide");
     assert!((turns - 0.8833).abs() < 1e-3, "{turns}");
-    let said = placement.said.join("\n");
+    let notes = placement.notes.join("\n");
     assert!(
-        said.contains("at 88 % or less the choice changes"),
-        "{said}"
+        notes.contains("at 88 % or less the choice changes"),
+        "{notes}"
     );
 }
 
@@ -191,11 +194,11 @@ fn a_choice_that_no_contention_changes_says_so() {
     let mut model = model();
     (model.contention, model.contention_measured) = (UNKNOWN, false);
 
-    let placement = placed(&costs(), &model);
+    let placement = placement_report(&costs(), &model);
 
     assert_eq!(placement.turns_at, None);
-    let said = placement.said.join("\n");
-    assert!(said.contains("the choice is the same"), "{said}");
+    let notes = placement.notes.join("\n");
+    assert!(notes.contains("the choice is the same"), "{notes}");
 }
 
 #[test]
@@ -205,18 +208,18 @@ fn the_smallest_change_that_makes_the_runner_up_win_is_reported() {
     // effect.
     let mut costs = costs();
     costs[1].device_s = 5e-6;
-    let placement = placed(&costs, &model());
+    let placement = placement_report(&costs, &model());
 
     let change = placement.change.expect("more cores show the step");
     assert_eq!(change.bound, Limit::Host);
     assert!((change.factor - 1.8727).abs() < 1e-3, "{change:?}");
-    let said = placement.said.join("\n");
+    let notes = placement.notes.join("\n");
     assert!(
-        said.contains(
+        notes.contains(
             "a different choice needs more cores, 1.87x of the present value; then \
             \"host\""
         ),
-        "{said}"
+        "{notes}"
     );
 }
 
@@ -228,16 +231,16 @@ fn a_choice_that_no_resource_changes_says_so() {
     costs[1].bus_s = 1e-2;
     costs[1].device_s = 1e-2;
 
-    let placement = placed(&costs, &model());
+    let placement = placement_report(&costs, &model());
 
     assert_eq!((placement.chosen, placement.change), (Split::Host, None));
     assert!(
         placement
-            .said
+            .notes
             .iter()
             .any(|line| line.starts_with("no single resource")),
         "{:?}",
-        placement.said
+        placement.notes
     );
 }
 
@@ -247,39 +250,45 @@ fn several_devices_share_cores_and_storage_but_no_bus() {
     model.storage = Some(Interval::exact(100_000.0));
     model.devices = 4;
 
-    let placement = placed(&costs(), &model);
+    let placement = placement_report(&costs(), &model);
 
-    let way = &placement.ways[1];
-    assert_eq!(way.allowed(Limit::Host), Some(Interval::exact(3_000.0)));
-    assert_eq!(way.allowed(Limit::Storage), Some(Interval::exact(25_000.0)));
-    assert!((way.allowed(Limit::Copy).expect("a bus").mid - 80_000.0).abs() < 1e-6);
-    let said = placement.said.join("\n");
+    let candidate = &placement.candidates[1];
+    assert_eq!(
+        candidate.rate_of(Limit::Host),
+        Some(Interval::exact(3_000.0))
+    );
+    assert_eq!(
+        candidate.rate_of(Limit::Storage),
+        Some(Interval::exact(25_000.0))
+    );
+    assert!((candidate.rate_of(Limit::Copy).expect("a bus").mid - 80_000.0).abs() < 1e-6);
+    let notes = placement.notes.join("\n");
     assert!(
-        said.contains("shared by 4 devices: each gets a quarter"),
-        "{said}"
+        notes.contains("shared by 4 devices: each gets a quarter"),
+        "{notes}"
     );
 }
 
 #[test]
 fn headroom_is_the_spare_rate_of_each_other_resource() {
-    let placement = placed(&costs(), &model());
+    let placement = placement_report(&costs(), &model());
 
-    let said = placement.said.join("\n");
+    let notes = placement.notes.join("\n");
     // The bus allows 80 000, the device 1 / 51 us, the step 20 000, and the rate is 12 000.
     assert!(
-        said.contains("headroom: bus 6.67x, device 1.63x, step 1.67x"),
-        "{said}"
+        notes.contains("headroom: bus 6.67x, device 1.63x, step 1.67x"),
+        "{notes}"
     );
 }
 
 #[test]
 fn a_single_placement_is_chosen() {
-    let placement = placed(&costs()[..1], &model());
+    let placement = placement_report(&costs()[..1], &model());
 
     assert_eq!((placement.runner_up, placement.change), (None, None));
     assert_eq!(placement.chosen, Split::Host);
-    let said = placement.said.join("\n");
-    assert!(said.contains("no work can move to the device"), "{said}");
+    let notes = placement.notes.join("\n");
+    assert!(notes.contains("no work can move to the device"), "{notes}");
 }
 
 /// The same, with images that the device resizes. The cores only decode, at 20 000 images/s. Whole
@@ -299,9 +308,9 @@ fn three() -> [Cost; 3] {
 
 /// Returns the best of the three placements and its limit.
 fn best_of(costs: &[Cost], model: &PlacementModel) -> (Split, Limit) {
-    let placement = placed(costs, model);
-    assert_eq!(placement.ways.len(), 3);
-    (placement.chosen, chosen(&placement).binding)
+    let placement = placement_report(costs, model);
+    assert_eq!(placement.candidates.len(), 3);
+    (placement.chosen, best_rate(&placement).binding)
 }
 
 fn no_step() -> PlacementModel {
@@ -365,15 +374,15 @@ fn a_device_with_spare_time_also_resizes() {
     let mut model = model();
     model.step_s = Some(55e-6);
 
-    let placement = placed(&three(), &model);
+    let placement = placement_report(&three(), &model);
 
     assert_eq!(placement.chosen, Split::Resize);
-    assert_eq!(chosen(&placement).binding, Limit::Device);
+    assert_eq!(best_rate(&placement).binding, Limit::Device);
     assert_eq!(placement.runner_up, Some(Split::Device));
-    let said = placement.said.join("\n");
+    let notes = placement.notes.join("\n");
     assert!(
-        said.contains("best: placement=\"device-resize\", where crops cross the bus"),
-        "{said}"
+        notes.contains("best: placement=\"device-resize\", where crops cross the bus"),
+        "{notes}"
     );
     let change = placement.change.expect("more cores do the resize");
     assert_eq!(change.bound, Limit::Host);
@@ -393,14 +402,14 @@ fn copies_and_a_decoder_share_a_stream_and_the_longer_is_the_limit() {
     let mut cost = three()[2].clone();
     cost.decoder_s = 200e-6;
 
-    let slow = way(&cost, &no_step());
+    let slow = placement_rate(&cost, &no_step());
 
     assert_eq!(slow.binding, Limit::Decoder);
     assert!((slow.rate.mid - 4_000.0).abs() < 1e-6, "1 / (50 + 200) us");
-    let bus = slow.allowed(Limit::Copy).expect("a bus").mid;
+    let bus = slow.rate_of(Limit::Copy).expect("a bus").mid;
     assert!((bus - 20_000.0).abs() < 1e-6);
     cost.decoder_s = 30e-6;
-    let quick = way(&cost, &no_step());
+    let quick = placement_rate(&cost, &no_step());
     assert_eq!(quick.binding, Limit::Copy);
     assert!((quick.rate.mid - 12_500.0).abs() < 1e-6, "1 / (50 + 30) us");
 }
@@ -412,9 +421,9 @@ fn rates_that_are_no_numbers_do_not_stop_the_arithmetic() {
     costs[1].host = Interval::exact(f64::INFINITY);
     costs[1].bus_s = 0.0;
 
-    let placement = placed(&costs, &model());
+    let placement = placement_report(&costs, &model());
 
-    assert_eq!(placement.ways.len(), 2);
+    assert_eq!(placement.candidates.len(), 2);
     let context = PlacementContext {
         device: String::new(),
         known: DeviceOrigin::Planned,

@@ -17,19 +17,24 @@ impl Split {
 
 /// Fills in the sentences about the choice, its basis, and changes that would alter it.
 pub(crate) fn describe_placement(placement: &mut PlacementReport) {
-    placement.said = placement_sentences(placement);
+    placement.notes = placement_sentences(placement);
 }
 
 fn placement_sentences(placement: &PlacementReport) -> Vec<String> {
-    let way = |split: Split| placement.ways.iter().find(|way| way.split == split);
-    let Some(chosen) = way(placement.chosen) else {
+    let candidate = |split: Split| {
+        placement
+            .candidates
+            .iter()
+            .find(|candidate| candidate.split == split)
+    };
+    let Some(chosen) = candidate(placement.chosen) else {
         return Vec::new();
     };
-    let mut said = vec![best_placement(placement, chosen)];
-    said.extend(headroom(chosen));
-    match placement.runner_up.and_then(way) {
+    let mut sentences = vec![best_placement(placement, chosen)];
+    sentences.extend(headroom(chosen));
+    match placement.runner_up.and_then(candidate) {
         Some(next) => {
-            said.push(format!(
+            sentences.push(format!(
                 "runner-up: \"{}\", where {}: {:.0} samples/s, limited by {}{}",
                 next.split.name(),
                 next.split.what(),
@@ -40,20 +45,20 @@ fn placement_sentences(placement: &PlacementReport) -> Vec<String> {
                     false => "",
                 }
             ));
-            said.push(would_change(placement.change, next.split));
-            said.extend(contention(placement));
+            sentences.push(would_change(placement.change, next.split));
+            sentences.extend(contention(placement));
         }
-        None => said.push("no work can move to the device".to_owned()),
+        None => sentences.push("no work can move to the device".to_owned()),
     }
     if placement.devices > 1 {
-        said.push(format!(
+        sentences.push(format!(
             "the host's cores and its storage are shared by {} devices: each gets {} of them; the \
              rates are those of one device",
             placement.devices,
             fraction(placement.devices),
         ));
     }
-    said.push(
+    sentences.push(
         match placement.known {
             DeviceOrigin::Measured => "bus and device are timed on the device's own clock",
             DeviceOrigin::Simulated => {
@@ -64,13 +69,13 @@ fn placement_sentences(placement: &PlacementReport) -> Vec<String> {
         }
         .to_owned(),
     );
-    said
+    sentences
 }
 
 /// Returns whether the two placements differ only in trials on the host's cores that may vary as
 /// much.
 fn unsure(chosen: &PlacementRate, next: &PlacementRate) -> bool {
-    let cores = [chosen, next].map(|way| way.binding == Limit::Host);
+    let cores = [chosen, next].map(|candidate| candidate.binding == Limit::Host);
     cores == [true; 2] && next.rate.high >= chosen.rate.mid
 }
 
@@ -93,11 +98,20 @@ fn best_placement(placement: &PlacementReport, chosen: &PlacementRate) -> String
         chosen.rate.mid,
         chosen.binding.subject_in_placement(),
     );
-    let faster = |way: &&PlacementRate| way.split != chosen.split && way.rate.mid > chosen.rate.mid;
-    if placement.ways.iter().any(|way| faster(&way)) {
+    let faster = |candidate: &&PlacementRate| {
+        candidate.split != chosen.split && candidate.rate.mid > chosen.rate.mid
+    };
+    if placement
+        .candidates
+        .iter()
+        .any(|candidate| faster(&candidate))
+    {
         text += "; placements that are up to 3 % faster send more bytes over the bus";
     }
-    let now = placement.ways.iter().find(|way| way.split == placement.now);
+    let now = placement
+        .candidates
+        .iter()
+        .find(|candidate| candidate.split == placement.now);
     if let Some(now) = now.filter(|now| now.split != chosen.split && !placement.decodes) {
         text += &format!(
             "; now it is \"{}\", {:.0} samples/s",
@@ -154,7 +168,10 @@ fn would_change(change: Option<ResourceChange>, next: Split) -> String {
 }
 
 fn contention(placement: &PlacementReport) -> Option<String> {
-    let work = placement.ways.iter().any(|way| way.device_s > 0.0);
+    let work = placement
+        .candidates
+        .iter()
+        .any(|candidate| candidate.device_s > 0.0);
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     match (placement.contention_measured, placement.turns_at) {
         _ if !work => None,

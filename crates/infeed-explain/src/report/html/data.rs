@@ -12,7 +12,7 @@ use crate::model::placement::{AllowedRate, PlacementRate, PlacementReport};
 use crate::model::stages::StageCost;
 use crate::report::numbers;
 use crate::report::timeline::{MergedSpan, merge, tracks};
-use crate::report::words::{StallPart, decoding_name, error, stall, way_name};
+use crate::report::words::{StallPart, decoding_name, error, placement_name, stall};
 
 /// Maximum number of spans in the plot. A longer timeline is truncated. Chromium 156 draws 6000
 /// spans in 0.11 s and 20 000 in 0.36 s (median of 3, two shared cores). It draws again whenever
@@ -27,7 +27,7 @@ const POINTS: usize = 1500;
 /// Returns the JSON of all plots for a script element. Without a `<`, no text in it can end the
 /// element or begin a comment.
 pub(super) fn json(e: &Explanation) -> String {
-    let drawn = drawn(e);
+    let drawn = timeline_plot(e);
     let value = json!({
         "rate": e.run.samples_per_s,
         "stall": stall(e).iter().map(part).collect::<Vec<_>>(),
@@ -39,17 +39,17 @@ pub(super) fn json(e: &Explanation) -> String {
             .map(|count| json!({
                 "name": count.feeders.to_string(),
                 "own": count.own,
-                "fed": count.fed,
+                "fed": count.from_feeders,
                 "rate": count.rate.mid,
                 "limit": count.limit.name(),
                 "arithmetic": count.arithmetic,
             }))
             .collect::<Vec<_>>(),
-        "fed_step": fed_step(e),
-        "busy": e.utilisation.iter().flat_map(|found| &found.looks)
-            .map(|look| json!({ "at": look.at_s, "busy": look.busy }))
+        "fed_step": step_rate(e),
+        "busy": e.utilisation.iter().flat_map(|found| &found.samples)
+            .map(|sample| json!({ "at": sample.at_s, "busy": sample.busy }))
             .collect::<Vec<_>>(),
-        "queue": thinned(&e.run.queue),
+        "queue": thin_out(&e.run.queue),
         "tracks": distinct(drawn.tracks),
         "whats": drawn.whats.iter()
             .map(|what| json!({ "name": what, "colour": colour(what) }))
@@ -77,7 +77,7 @@ pub(super) struct TimelinePlot {
 }
 
 /// Merges spans that are too short to see, and truncates a timeline that is too long.
-pub(super) fn drawn(e: &Explanation) -> TimelinePlot {
+pub(super) fn timeline_plot(e: &Explanation) -> TimelinePlot {
     let end_us = e
         .timeline
         .iter()
@@ -145,7 +145,7 @@ fn resource(e: &Explanation, resource: &Resource) -> Value {
 }
 
 /// Samples per second of the step, if the report covers feeders.
-fn fed_step(e: &Explanation) -> Option<f64> {
+fn step_rate(e: &Explanation) -> Option<f64> {
     let step = e.subject.step_s.filter(|step| *step > 0.0)?;
     e.feeding.as_ref()?;
     Some(e.subject.batch_rows as f64 / step)
@@ -153,30 +153,30 @@ fn fed_step(e: &Explanation) -> Option<f64> {
 
 /// The rate that each resource allows in each placement.
 fn placement(placement: &PlacementReport) -> Vec<Value> {
-    let of = |way: &PlacementRate| bars(&way_name(placement, way), way);
-    placement.ways.iter().flat_map(of).collect()
+    let of = |candidate: &PlacementRate| bars(&placement_name(placement, candidate), candidate);
+    placement.candidates.iter().flat_map(of).collect()
 }
 
 /// The rate that each resource allows with each share of the records decoded on the device.
 fn decoding(decoding: &DecodingReport) -> Vec<Value> {
-    let of = |of: &DecodingRate| bars(&decoding_name(decoding, of), &of.way);
-    decoding.ways.iter().flat_map(of).collect()
+    let of = |of: &DecodingRate| bars(&decoding_name(decoding, of), &of.placement);
+    decoding.candidates.iter().flat_map(of).collect()
 }
 
-fn bars(name: &str, way: &PlacementRate) -> Vec<Value> {
+fn bars(name: &str, candidate: &PlacementRate) -> Vec<Value> {
     let bar = |allowed: &AllowedRate| {
         json!({
             "way": name,
             "name": allowed.bound.placement_name(),
             "mid": allowed.rate.mid,
-            "limit": allowed.bound == way.binding,
+            "limit": allowed.bound == candidate.binding,
         })
     };
-    way.allows.iter().map(bar).collect()
+    candidate.allows.iter().map(bar).collect()
 }
 
 /// Thins out the queue of a long run. A merged point has the lowest ready count and the mean wait.
-fn thinned(queue: &[QueuePoint]) -> Vec<Value> {
+fn thin_out(queue: &[QueuePoint]) -> Vec<Value> {
     let together = queue.len().div_ceil(POINTS).max(1);
     let point = |points: &[QueuePoint]| {
         let ready = points.iter().map(|point| point.ready).min();

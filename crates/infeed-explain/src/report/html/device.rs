@@ -1,14 +1,14 @@
 //! Sections of the page about the device: placement, decoding, transfers.
 
 use super::figures::{plot_of, plot_of_curve};
-use super::markup::{TableCell, TableRow, escaped, list, section, table};
+use super::markup::{TableCell, TableRow, escape, list, section, table};
 use crate::findings::Explanation;
 use crate::model::decoding::DecodingRate;
 use crate::model::limit::Limit;
 use crate::model::placement::{DeviceOrigin, PlacementRate, PlacementReport};
 use crate::model::transfers::FieldTransfer;
 use crate::report::numbers;
-use crate::report::words::{busy, decoding_name, way_name, when_limited};
+use crate::report::words::{allowed_rate, busy, decoding_name, placement_name};
 
 /// The placements and the answer.
 pub(super) fn placement(e: &Explanation) -> String {
@@ -26,12 +26,12 @@ pub(super) fn placement(e: &Explanation) -> String {
         "limit",
     ];
     let rows: Vec<TableRow> = placement
-        .ways
+        .candidates
         .iter()
-        .map(|way| row(placement, way))
+        .map(|candidate| row(placement, candidate))
         .collect();
-    let known = known(placement.known);
-    let said = match placement.devices {
+    let known = origin_name(placement.known);
+    let intro = match placement.devices {
         1 => format!("Samples per second on {}, {known}.", placement.device),
         n => format!(
             "Samples per second of one of {n} devices, {}, {known}.",
@@ -43,10 +43,10 @@ pub(super) fn placement(e: &Explanation) -> String {
         "Placement of the work",
         &format!(
             "<p>{}</p>\n{}{}{}",
-            escaped(&said),
+            escape(&intro),
             plot_of(rows.len(), "placement", caption),
             table("stacked", &heads, &rows),
-            list(&placement.said).replacen("<ul>", "<ul class=\"notes\">", 1),
+            list(&placement.notes).replacen("<ul>", "<ul class=\"notes\">", 1),
         ),
     )
 }
@@ -71,17 +71,17 @@ pub(super) fn decoding(e: &Explanation) -> String {
         let name = decoding_name(decoding, of);
         row_of(
             name,
-            &of.way,
+            &of.placement,
             &Limit::DEVICE_DECODING,
             of.share == decoding.share,
         )
     };
-    let rows: Vec<TableRow> = decoding.ways.iter().map(row).collect();
-    let said = format!(
+    let rows: Vec<TableRow> = decoding.candidates.iter().map(row).collect();
+    let intro = format!(
         "Samples per second with JPEGs assigned to the decoder of {}, {}. Its pixels differ \
          slightly from the host's.",
         decoding.device,
-        known(decoding.known)
+        origin_name(decoding.known)
     );
     let caption = "Bars: what each resource allows, by the number of records, out of 16, that the \
                    device decodes. The limit of each is marked.";
@@ -89,15 +89,15 @@ pub(super) fn decoding(e: &Explanation) -> String {
         "JPEG decoding",
         &format!(
             "<p>{}</p>\n{}{}{}",
-            escaped(&said),
+            escape(&intro),
             plot_of(rows.len(), "decoding", caption),
             table("stacked", &heads, &rows),
-            list(&decoding.said).replacen("<ul>", "<ul class=\"notes\">", 1),
+            list(&decoding.notes).replacen("<ul>", "<ul class=\"notes\">", 1),
         ),
     )
 }
 
-fn known(known: DeviceOrigin) -> &'static str {
+fn origin_name(known: DeviceOrigin) -> &'static str {
     match known {
         DeviceOrigin::Measured => "measured",
         DeviceOrigin::Simulated => "simulated",
@@ -105,30 +105,30 @@ fn known(known: DeviceOrigin) -> &'static str {
     }
 }
 
-fn row(placement: &PlacementReport, way: &PlacementRate) -> TableRow {
-    let is_best = way.split == placement.chosen;
+fn row(placement: &PlacementReport, candidate: &PlacementRate) -> TableRow {
+    let is_best = candidate.split == placement.chosen;
     row_of(
-        way_name(placement, way),
-        way,
+        placement_name(placement, candidate),
+        candidate,
         &Limit::HOST_DECODING,
         is_best,
     )
 }
 
-fn row_of(name: String, way: &PlacementRate, bounds: &[Limit], is_best: bool) -> TableRow {
-    let mut cells = vec![TableCell::markup(escaped(&name).to_string())];
-    let allows = bounds.iter().map(|&bound| when_limited(way, bound));
+fn row_of(name: String, candidate: &PlacementRate, bounds: &[Limit], is_best: bool) -> TableRow {
+    let mut cells = vec![TableCell::markup(escape(&name).to_string())];
+    let allows = bounds.iter().map(|&bound| allowed_rate(candidate, bound));
     cells.extend(allows.map(TableCell::number));
     cells.push(TableCell::number(numbers::interval(
-        way.rate,
+        candidate.rate,
         numbers::figures,
     )));
-    cells.push(TableCell::text(way.binding.placement_name()));
-    let about = [&way.left, &way.arithmetic];
+    cells.push(TableCell::text(candidate.binding.placement_name()));
+    let about = [&candidate.left, &candidate.arithmetic];
     let about: Vec<String> = about
         .iter()
         .filter(|text| !text.is_empty())
-        .map(|text| escaped(text).to_string())
+        .map(|text| escape(text).to_string())
         .collect();
     TableRow {
         class: match is_best {
@@ -152,23 +152,23 @@ pub(super) fn transfers(e: &Explanation) -> String {
         "Transfers over the bus",
         &format!(
             "<p>{}.</p>\n{}{}{}",
-            escaped(&capital(&transfers.verdict)),
+            escape(&capital(&transfers.verdict)),
             table("", &heads, &rows),
             list(&transfers.seen).replacen("<ul>", "<ul class=\"notes\">", 1),
-            watched(e),
+            utilisation(e),
         ),
     )
 }
 
 /// The line that readers of `nvidia-smi` know.
-fn watched(e: &Explanation) -> String {
+fn utilisation(e: &Explanation) -> String {
     let Some(utilisation) = &e.utilisation else {
         return String::new();
     };
     format!(
         "<p>{}.</p>\n{}",
-        escaped(&capital(&busy(utilisation))),
-        plot_of_curve(utilisation.looks.iter().map(|point| point.busy), "busy")
+        escape(&capital(&busy(utilisation))),
+        plot_of_curve(utilisation.samples.iter().map(|point| point.busy), "busy")
     )
 }
 
@@ -183,7 +183,7 @@ fn field(field: &FieldTransfer) -> TableRow {
         false => bytes(field.row_bytes),
     };
     TableRow::plain(vec![
-        TableCell::markup(escaped(&field.name).to_string()),
+        TableCell::markup(escape(&field.name).to_string()),
         TableCell::number(over),
         TableCell::number(bytes(field.device_bytes)),
     ])

@@ -1,7 +1,7 @@
 //! Sections of the page about feeders.
 
 use super::figures::plot_of;
-use super::markup::{TableCell, TableRow, escaped, list, section, table};
+use super::markup::{TableCell, TableRow, escape, list, section, table};
 use crate::findings::Explanation;
 use crate::model::feeders::{FeederCount, FeederHost, FeederOrigin, Feeding};
 use crate::report::numbers;
@@ -34,7 +34,7 @@ fn host(host: &FeederHost) -> TableRow {
     TableRow {
         class: "",
         cells: vec![
-            TableCell::markup(escaped(&of_host(host)).to_string()),
+            TableCell::markup(escape(&of_host(host)).to_string()),
             TableCell::number(host.batches.to_string()),
             TableCell::number(numbers::percent(host.share)),
             TableCell::number(alone.unwrap_or_else(|| "unknown".to_owned())),
@@ -47,7 +47,7 @@ fn host(host: &FeederHost) -> TableRow {
         below: host
             .problem
             .as_ref()
-            .map(|problem| format!("<span class=\"sub\">{}</span>", escaped(problem))),
+            .map(|problem| format!("<span class=\"sub\">{}</span>", escape(problem))),
     }
 }
 
@@ -84,12 +84,12 @@ pub(super) fn counts(e: &Explanation) -> String {
         }
     };
     let parts = feeding.parts.iter().map(|part| &part.arithmetic);
-    let said: Vec<String> = feeding.said.iter().chain(parts).cloned().collect();
+    let notes: Vec<String> = feeding.notes.iter().chain(parts).cloned().collect();
     section(
         "Gain from other machines",
         &format!(
             "<p>{known}</p>\n{body}{}",
-            list(&said).replacen("<ul>", "<ul class=\"notes\">", 1)
+            list(&notes).replacen("<ul>", "<ul class=\"notes\">", 1)
         ),
     )
 }
@@ -105,13 +105,13 @@ fn row(feeding: &Feeding, count: &FeederCount) -> TableRow {
             TableCell::number(numbers::factor_interval(count.gain)),
             TableCell::number(numbers::interval(count.rate, numbers::figures)),
             TableCell::number(numbers::figures(count.own)),
-            TableCell::number(numbers::figures(count.fed)),
+            TableCell::number(numbers::figures(count.from_feeders)),
             TableCell::number(format!("{} cores", numbers::figures(count.receive_cores))),
             TableCell::text(count.limit.name()),
         ],
         below: Some(format!(
             "<span class=\"sub\">{}</span>",
-            escaped(&count.arithmetic)
+            escape(&count.arithmetic)
         )),
     }
 }

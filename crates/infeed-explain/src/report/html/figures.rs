@@ -1,6 +1,6 @@
 //! Placeholders for plots, and the colours of activities.
 
-use super::markup::escaped;
+use super::markup::escape;
 
 /// Share of the time from which on a plot shows it.
 pub(super) const SHOWN: f64 = 0.005;
@@ -18,7 +18,7 @@ pub(super) fn plot_of(values: usize, id: &str, caption: &str) -> String {
 pub(super) fn figure(id: &str, caption: &str) -> String {
     let caption = match caption {
         "" => String::new(),
-        caption => format!("<figcaption>{}</figcaption>", escaped(caption)),
+        caption => format!("<figcaption>{}</figcaption>", escape(caption)),
     };
     format!("<figure id=\"{id}\"><div></div>{caption}</figure>\n")
 }

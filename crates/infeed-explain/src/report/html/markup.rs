@@ -3,9 +3,9 @@
 use std::fmt;
 
 /// Escapes text for HTML content and quoted attributes.
-pub(super) fn escaped(text: &str) -> impl fmt::Display + '_ {
-    struct Escaped<'a>(&'a str);
-    impl fmt::Display for Escaped<'_> {
+pub(super) fn escape(text: &str) -> impl fmt::Display + '_ {
+    struct EscapedText<'a>(&'a str);
+    impl fmt::Display for EscapedText<'_> {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             for c in self.0.chars() {
                 match c {
@@ -22,14 +22,14 @@ pub(super) fn escaped(text: &str) -> impl fmt::Display + '_ {
             Ok(())
         }
     }
-    Escaped(text)
+    EscapedText(text)
 }
 
 /// A list of texts, without empty ones.
 pub(super) fn list(texts: &[String]) -> String {
     let items = texts.iter().filter(|text| !text.trim().is_empty());
     let items: String = items
-        .map(|text| format!("<li>{}</li>", escaped(text)))
+        .map(|text| format!("<li>{}</li>", escape(text)))
         .collect();
     format!("<ul>{items}</ul>")
 }
@@ -46,7 +46,7 @@ impl TableCell {
     pub(super) fn text(text: &str) -> TableCell {
         TableCell {
             class: "text",
-            markup: escaped(text).to_string(),
+            markup: escape(text).to_string(),
         }
     }
 
@@ -54,7 +54,7 @@ impl TableCell {
     pub(super) fn number(number: String) -> TableCell {
         TableCell {
             class: "nowrap",
-            markup: escaped(&number).to_string(),
+            markup: escape(&number).to_string(),
         }
     }
 
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn nothing_in_a_text_is_markup() {
         assert_eq!(
-            escaped("<b a=\"1\" c='2'>&\u{1b}\n").to_string(),
+            escape("<b a=\"1\" c='2'>&\u{1b}\n").to_string(),
             "&lt;b a=&quot;1&quot; c=&#39;2&#39;&gt;&amp;\u{fffd}\n"
         );
     }

@@ -1,6 +1,6 @@
 //! Sections of the page about what-if questions and the step times at which the limit changes.
 
-use super::markup::{TableCell, TableRow, escaped, list, section, table};
+use super::markup::{TableCell, TableRow, escape, list, section, table};
 use crate::findings::Explanation;
 use crate::model::limit::Resource;
 use crate::report::numbers;
@@ -8,10 +8,10 @@ use crate::report::words::{predicted_rates, step_times};
 
 /// The step times at which the limit changes.
 pub(super) fn crossovers(e: &Explanation) -> String {
-    let said = step_times(&e.crossovers);
-    match said.is_empty() {
+    let sentences = step_times(&e.crossovers);
+    match sentences.is_empty() {
         true => String::new(),
-        false => section("Step time and limit", &list(&said)),
+        false => section("Step time and limit", &list(&sentences)),
     }
 }
 
@@ -22,7 +22,7 @@ pub(super) fn prediction(e: &Explanation) -> String {
     };
     let fact = |(label, lines): (&str, &[String])| match lines.is_empty() {
         true => String::new(),
-        false => format!("<dt>{}</dt><dd>{}</dd>\n", escaped(label), list(lines)),
+        false => format!("<dt>{}</dt><dd>{}</dd>\n", escape(label), list(lines)),
     };
     let mut facts: String = predicted_rates(report)
         .into_iter()
@@ -46,7 +46,7 @@ pub(super) fn prediction(e: &Explanation) -> String {
         "What if",
         &format!(
             "<p>{}</p>\n<dl class=\"verdict\">\n{facts}</dl>\n{rows}",
-            escaped(&report.question)
+            escape(&report.question)
         ),
     )
 }

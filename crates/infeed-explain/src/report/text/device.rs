@@ -7,7 +7,7 @@ use crate::model::limit::Limit;
 use crate::model::placement::{PlacementRate, PlacementReport};
 use crate::report::numbers;
 use crate::report::table::{ALWAYS, TableColumn, set};
-use crate::report::words::{busy, decoding_name, way_name, when_limited};
+use crate::report::words::{allowed_rate, busy, decoding_name, placement_name};
 use infeed_core::printable::BOLD;
 
 /// Writes the table of placements and the answer in sentences.
@@ -28,20 +28,20 @@ pub(super) fn placement(page: &mut TextPage, e: &Explanation) {
     let rows: Vec<Vec<String>> = rows(placement);
     let table = set(&COLUMNS, &rows, page.width);
     page.line("");
-    page.styled(BOLD, &table.head);
+    page.write_styled(BOLD, &table.head);
     table.rows.iter().flatten().for_each(|line| page.line(line));
-    page.labelled("why", &placement.said);
+    page.write_labelled("why", &placement.notes);
 }
 
 fn rows(placement: &PlacementReport) -> Vec<Vec<String>> {
-    let row = |way: &PlacementRate| {
-        let mut row = vec![clean(&way_name(placement, way))];
-        row.extend(Limit::HOST_DECODING.map(|bound| when_limited(way, bound)));
-        row.push(numbers::figures(way.rate.mid));
-        row.push(way.binding.placement_name().to_owned());
+    let row = |candidate: &PlacementRate| {
+        let mut row = vec![clean(&placement_name(placement, candidate))];
+        row.extend(Limit::HOST_DECODING.map(|bound| allowed_rate(candidate, bound)));
+        row.push(numbers::figures(candidate.rate.mid));
+        row.push(candidate.binding.placement_name().to_owned());
         row
     };
-    placement.ways.iter().map(row).collect()
+    placement.candidates.iter().map(row).collect()
 }
 
 /// Writes the table of decode shares and the answer in sentences.
@@ -60,17 +60,17 @@ pub(super) fn decoding(page: &mut TextPage, e: &Explanation) {
     let Some(decoding) = &e.decoding else { return };
     let row = |of: &DecodingRate| {
         let mut row = vec![decoding_name(decoding, of)];
-        row.extend(Limit::DEVICE_DECODING.map(|bound| when_limited(&of.way, bound)));
-        row.push(numbers::figures(of.way.rate.mid));
-        row.push(of.way.binding.placement_name().to_owned());
+        row.extend(Limit::DEVICE_DECODING.map(|bound| allowed_rate(&of.placement, bound)));
+        row.push(numbers::figures(of.placement.rate.mid));
+        row.push(of.placement.binding.placement_name().to_owned());
         row
     };
-    let rows: Vec<Vec<String>> = decoding.ways.iter().map(row).collect();
+    let rows: Vec<Vec<String>> = decoding.candidates.iter().map(row).collect();
     let table = set(&COLUMNS, &rows, page.width);
     page.line("");
-    page.styled(BOLD, &table.head);
+    page.write_styled(BOLD, &table.head);
     table.rows.iter().flatten().for_each(|line| page.line(line));
-    page.labelled("JPEGs", &decoding.said);
+    page.write_labelled("JPEGs", &decoding.notes);
 }
 
 /// Writes the transfers in a line, and other observations below.
@@ -79,9 +79,9 @@ pub(super) fn transfers(page: &mut TextPage, e: &Explanation) {
         return;
     };
     page.line("");
-    page.labelled("transfers", std::slice::from_ref(&transfers.verdict));
-    page.labelled("", &transfers.seen);
+    page.write_labelled("transfers", std::slice::from_ref(&transfers.verdict));
+    page.write_labelled("", &transfers.seen);
     if let Some(utilisation) = &e.utilisation {
-        page.labelled("", &[busy(utilisation)]);
+        page.write_labelled("", &[busy(utilisation)]);
     }
 }

@@ -14,8 +14,8 @@ pub(super) fn feeders(page: &mut TextPage, e: &Explanation) {
     hosts(page, &feeding.hosts);
     counts(page, feeding);
     let parts: Vec<String> = feeding.parts.iter().map(|p| p.arithmetic.clone()).collect();
-    page.labelled("parts", &parts);
-    page.labelled("why", &feeding.said);
+    page.write_labelled("parts", &parts);
+    page.write_labelled("why", &feeding.notes);
 }
 
 /// Writes the remote stages: the statistics of each feeder.
@@ -50,7 +50,7 @@ fn hosts(page: &mut TextPage, hosts: &[FeederHost]) {
     let rows: Vec<Vec<String>> = hosts.iter().map(row).collect();
     let table = set(&COLUMNS, &rows, page.width);
     page.line("");
-    page.styled(BOLD, &table.head);
+    page.write_styled(BOLD, &table.head);
     table.rows.iter().flatten().for_each(|line| page.line(line));
 }
 
@@ -74,7 +74,7 @@ fn counts(page: &mut TextPage, feeding: &Feeding) {
             numbers::factor_interval(count.gain),
             numbers::figures(count.rate.mid),
             numbers::figures(count.own),
-            numbers::figures(count.fed),
+            numbers::figures(count.from_feeders),
             format!("{} cores", numbers::figures(count.receive_cores)),
             count.limit.name().to_owned(),
         ]
@@ -82,6 +82,6 @@ fn counts(page: &mut TextPage, feeding: &Feeding) {
     let rows: Vec<Vec<String>> = feeding.counts.iter().map(row).collect();
     let table = set(&COLUMNS, &rows, page.width);
     page.line("");
-    page.styled(BOLD, &table.head);
+    page.write_styled(BOLD, &table.head);
     table.rows.iter().flatten().for_each(|line| page.line(line));
 }

@@ -44,7 +44,7 @@ impl TextPage {
         self.out.push('\n');
     }
 
-    pub(super) fn styled(&mut self, style: &str, line: &str) {
+    pub(super) fn write_styled(&mut self, style: &str, line: &str) {
         match self.colour && !line.is_empty() {
             true => self.line(&format!("{style}{line}{RESET}")),
             false => self.line(line),
@@ -52,7 +52,7 @@ impl TextPage {
     }
 
     /// Writes `  evidence   text`: wraps each text next to the label and writes the label once.
-    pub(super) fn labelled(&mut self, label: &str, texts: &[String]) {
+    pub(super) fn write_labelled(&mut self, label: &str, texts: &[String]) {
         let texts = texts.iter().filter(|text| !text.trim().is_empty());
         let room = self.width - LABEL;
         // Continuation lines are indented to separate the texts.
@@ -84,7 +84,7 @@ impl TextPage {
             true => text,
             false => text.chars().take(room - 1).chain(['…']).collect(),
         };
-        self.labelled(label, &[text]);
+        self.write_labelled(label, &[text]);
     }
 
     /// Writes below a remedy's row its effect on the pixels, its cost if no column has it, and the
@@ -116,7 +116,7 @@ impl TextPage {
             _ => lines.extend(command_lines(&command, room)),
         }
         for line in lines {
-            self.styled(DIM, &format!("{SET_IN}{line}"));
+            self.write_styled(DIM, &format!("{SET_IN}{line}"));
         }
     }
 }

@@ -44,7 +44,7 @@ fn answer(page: &mut TextPage, recording: &Recording) {
         without_verdict(page);
     }
     page.line("");
-    page.labelled("run", &[run(recording)]);
+    page.write_labelled("run", &[run(recording)]);
     let parts = recording.windows.parts(recording.seconds, ANSWER_PARTS);
     if let Some(first) = parts.first() {
         let shares = parts.iter().map(|part| numbers::percent(part.waiting()));
@@ -75,27 +75,27 @@ fn complete(page: &mut TextPage, recording: &Recording) {
     }
     over_time(page, recording);
     page.line("");
-    page.labelled("run", &[run(recording)]);
-    page.labelled("events", &events(recording));
+    page.write_labelled("run", &[run(recording)]);
+    page.write_labelled("events", &events(recording));
     let examples = recording.events.kinds().iter();
     let examples: Vec<String> = examples.flat_map(|event| event.examples.clone()).collect();
-    page.labelled("examples", &examples);
+    page.write_labelled("examples", &examples);
     if let Some(e) = &recording.explanation {
-        indented(page, "plan", &e.plan);
-        indented(page, "pipeline", &e.subject.pipeline);
+        write_indented(page, "plan", &e.plan);
+        write_indented(page, "pipeline", &e.subject.pipeline);
         page.line("");
     }
-    page.labelled("machine", &[machine(recording)]);
-    page.labelled("versions", &[versions(recording)]);
+    page.write_labelled("machine", &[machine(recording)]);
+    page.write_labelled("versions", &[versions(recording)]);
 }
 
 /// Writes a text below its name. Its lines keep their indentation, also where they are wrapped.
-fn indented(page: &mut TextPage, name: &str, text: &str) {
+fn write_indented(page: &mut TextPage, name: &str, text: &str) {
     if text.is_empty() {
         return;
     }
     page.line("");
-    page.styled(BOLD, &format!("  {name}"));
+    page.write_styled(BOLD, &format!("  {name}"));
     for line in text.lines() {
         let line = clean(line);
         let words = line.trim_start_matches(' ');
@@ -114,7 +114,7 @@ fn indented(page: &mut TextPage, name: &str, text: &str) {
 }
 
 fn without_verdict(page: &mut TextPage) {
-    page.styled(BOLD, "no verdict: no batch was delivered yet");
+    page.write_styled(BOLD, "no verdict: no batch was delivered yet");
 }
 
 /// Writes the table of the loop over time.
@@ -135,7 +135,7 @@ fn over_time(page: &mut TextPage, recording: &Recording) {
     }
     let table = set(&COLUMNS, &rows, page.width);
     page.line("");
-    page.styled(BOLD, &table.head);
+    page.write_styled(BOLD, &table.head);
     table.rows.iter().flatten().for_each(|line| page.line(line));
 }
 

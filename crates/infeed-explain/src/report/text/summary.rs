@@ -1,7 +1,7 @@
 //! The answer on one screen: the limit, the resources, the best remedies, and what to run next.
 
 use super::page::{SET_IN, TextPage, clean, column};
-use super::{device, feeders, said_stall, what_if};
+use super::{device, feeders, stall_text, what_if};
 use crate::findings::{Explanation, Remedy};
 use crate::model::limit::Limit;
 use crate::report::numbers;
@@ -54,7 +54,7 @@ pub fn summary(e: &Explanation, width: usize, colour: bool, with_feeders: bool) 
     let mut room = LINES.saturating_sub(lines(&head) + lines(&resources) + lines(&tail));
     let mut shown = String::new();
     let steps: Vec<String> = step_times(&e.crossovers).into_iter().take(1).collect();
-    let steps = section(&|page| page.labelled("step time", &steps));
+    let steps = section(&|page| page.write_labelled("step time", &steps));
     if lines(&steps) + remedy_lines <= room {
         room -= lines(&steps);
         shown += &steps;
@@ -79,13 +79,13 @@ pub fn summary(e: &Explanation, width: usize, colour: bool, with_feeders: bool) 
         listed += 1;
     }
     for note in &e.notes {
-        let text = section(&|page| page.labelled("note", std::slice::from_ref(note)));
+        let text = section(&|page| page.write_labelled("note", std::slice::from_ref(note)));
         if lines(&text) <= room {
             room -= lines(&text);
             shown += &text;
         }
     }
-    let asked = section(&|page| {
+    let details = section(&|page| {
         device::placement(page, e);
         device::decoding(page, e);
         device::transfers(page, e);
@@ -94,7 +94,7 @@ pub fn summary(e: &Explanation, width: usize, colour: bool, with_feeders: bool) 
         }
         what_if::prediction(page, e);
     });
-    head + &resources + &shown + &tail_with(useful.len() - listed) + &asked
+    head + &resources + &shown + &tail_with(useful.len() - listed) + &details
 }
 
 /// Returns the remedies that gain, with their numbers for `--apply`. Feeders that do not exist are
@@ -118,11 +118,11 @@ fn first_warnings(e: &Explanation, count: usize) -> Vec<String> {
 /// Writes the limit, reasons to doubt the numbers, and the rate of the run.
 pub(super) fn head(page: &mut TextPage, e: &Explanation, warnings: &[String]) {
     for line in wrap(&clean(&e.verdict.claim), page.width) {
-        page.styled(BOLD, &line);
+        page.write_styled(BOLD, &line);
     }
-    page.labelled("warning", warnings);
+    page.write_labelled("warning", warnings);
     let mut measured = format!("  {}", numbers::rate(e.run.samples_per_s));
-    let stall = said_stall(e);
+    let stall = stall_text(e);
     if !stall.is_empty() {
         measured += &format!("; the consumer: {stall}");
     }
@@ -158,7 +158,7 @@ pub(super) fn resources(page: &mut TextPage, e: &Explanation) {
     }
     let table = set(&COLUMNS, &rows, page.width);
     page.line("");
-    page.styled(BOLD, &table.head);
+    page.write_styled(BOLD, &table.head);
     table.rows.iter().flatten().for_each(|line| page.line(line));
 }
 
@@ -170,8 +170,8 @@ fn one_remedy(page: &mut TextPage, number: usize, remedy: &Remedy, with_command:
     let mut lines = wrap(&format!("{number}  {name}"), room - 2).into_iter();
     let first = lines.next().unwrap_or_default();
     let pad = " ".repeat(room.saturating_sub(2 + length(&first)));
-    page.styled(BOLD, &format!("  {first}{pad}  {gain}"));
-    lines.for_each(|line| page.styled(BOLD, &format!("{SET_IN}{line}")));
+    page.write_styled(BOLD, &format!("  {first}{pad}  {gain}"));
+    lines.for_each(|line| page.write_styled(BOLD, &format!("{SET_IN}{line}")));
     if with_command {
         page.how(remedy, true);
     }
@@ -190,14 +190,14 @@ fn tail(page: &mut TextPage, e: &Explanation, hidden: usize) {
         });
     }
     let (idle, unclear) = without_gain(e);
-    page.labelled("unclear", &unclear);
+    page.write_labelled("unclear", &unclear);
     if !idle.is_empty() {
         page.one_line("no gain", &idle.join(", "));
     }
     // The first sentence is about the step.
     let feeders = e.feeding.as_ref().filter(|_| e.subject.step_s.is_some());
-    if let Some(first) = feeders.and_then(|feeding| feeding.said.first()) {
-        page.labelled("feeders", std::slice::from_ref(first));
+    if let Some(first) = feeders.and_then(|feeding| feeding.notes.first()) {
+        page.write_labelled("feeders", std::slice::from_ref(first));
     }
     let apply = match useful.first() {
         Some((number, _)) => format!("; --apply {number} applies and checks a remedy"),

@@ -10,7 +10,7 @@ use infeed_core::printable::BOLD;
 
 /// Writes the step times at which the limit changes.
 pub(super) fn crossovers(page: &mut TextPage, e: &Explanation) {
-    page.labelled("step time", &step_times(&e.crossovers));
+    page.write_labelled("step time", &step_times(&e.crossovers));
 }
 
 /// Writes the prediction for other cores, memory, storage or batches: rates, resources, arithmetic
@@ -18,21 +18,21 @@ pub(super) fn crossovers(page: &mut TextPage, e: &Explanation) {
 pub(super) fn prediction(page: &mut TextPage, e: &Explanation) {
     let Some(report) = &e.what_if else { return };
     page.line("");
-    page.styled(BOLD, &format!("  what if: {}", clean(&report.question)));
+    page.write_styled(BOLD, &format!("  what if: {}", clean(&report.question)));
     for (label, text) in predicted_rates(report) {
-        page.labelled(label, &[text]);
+        page.write_labelled(label, &[text]);
     }
     resources(page, &report.resources);
     page.line("");
     for change in &report.changes {
-        page.labelled(&clean(&change.option), &change.arithmetic);
+        page.write_labelled(&clean(&change.option), &change.arithmetic);
     }
-    page.labelled("step time", &step_times(&report.crossovers));
+    page.write_labelled("step time", &step_times(&report.crossovers));
     let assumed = report
         .changes
         .iter()
         .flat_map(|change| change.assumptions.iter());
-    page.labelled("assumed", &assumed.cloned().collect::<Vec<_>>());
+    page.write_labelled("assumed", &assumed.cloned().collect::<Vec<_>>());
 }
 
 fn resources(page: &mut TextPage, resources: &[Resource]) {
@@ -62,6 +62,6 @@ fn resources(page: &mut TextPage, resources: &[Resource]) {
     }
     let table = set(&COLUMNS, &rows, page.width);
     page.line("");
-    page.styled(BOLD, &table.head);
+    page.write_styled(BOLD, &table.head);
     table.rows.iter().flatten().for_each(|line| page.line(line));
 }

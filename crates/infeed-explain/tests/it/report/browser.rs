@@ -105,11 +105,11 @@ fn open(chromium: &Path, e: &Explanation, width: u32, dark: bool) -> RenderedPag
         .arg(format!("file://{}", file.display()))
         .output()
         .expect("Chromium runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{log}");
     RenderedPage {
         dom: String::from_utf8(output.stdout).expect("UTF-8"),
-        console: said
+        console: log
             .lines()
             .filter(|line| line.contains("CONSOLE"))
             .map(str::to_owned)
@@ -185,7 +185,7 @@ fn a_single_bar_and_a_flat_zero_are_not_drawn() {
     for point in &mut e.run.queue {
         (point.ready, point.waiting) = (0, 0.0);
     }
-    for point in &mut e.utilisation.as_mut().expect("a device").looks {
+    for point in &mut e.utilisation.as_mut().expect("a device").samples {
         point.busy = 0.0;
     }
 

@@ -17,19 +17,24 @@ pub(crate) fn on_device() -> Explanation {
     e.decoding = Some(decoding());
     e.transfers = Some(transfers());
     e.feeding = Some(feeders::feeding());
-    let looks = (1..=30).map(|n| UtilisationSample {
+    let samples = (1..=30).map(|n| UtilisationSample {
         at_s: 0.2 * f64::from(n),
         busy: f64::from(40 + (n * 37) % 55) / 100.0,
     });
     e.utilisation = Some(Utilisation {
         busy: 0.66,
-        looks: looks.collect(),
+        samples: samples.collect(),
     });
     e
 }
 
-fn way(split: Split, left: &str, bus_bytes: f64, allows: [Option<f64>; 5]) -> PlacementRate {
-    way_of(
+fn placement_rate(
+    split: Split,
+    left: &str,
+    bus_bytes: f64,
+    allows: [Option<f64>; 5],
+) -> PlacementRate {
+    placement_rate_from(
         split,
         left,
         bus_bytes,
@@ -37,7 +42,7 @@ fn way(split: Split, left: &str, bus_bytes: f64, allows: [Option<f64>; 5]) -> Pl
     )
 }
 
-fn way_of(
+fn placement_rate_from(
     split: Split,
     left: &str,
     bus_bytes: f64,
@@ -74,14 +79,14 @@ fn placement() -> PlacementReport {
         device: "cuda:0".to_owned(),
         known: DeviceOrigin::Measured,
         devices: 1,
-        ways: vec![
-            way(
+        candidates: vec![
+            placement_rate(
                 Split::Host,
                 "",
                 48e6,
                 [Some(655.0), Some(264.0), Some(250.0), None, Some(667.0)],
             ),
-            way(
+            placement_rate(
                 Split::Device,
                 "floats and layout of image, one-hot of mask",
                 1.4e6,
@@ -93,7 +98,7 @@ fn placement() -> PlacementReport {
                     Some(667.0),
                 ],
             ),
-            way(
+            placement_rate(
                 Split::Resize,
                 "resize, floats and layout of image, one-hot of mask",
                 4.6e6,
@@ -121,7 +126,7 @@ fn placement() -> PlacementReport {
             bound: Limit::Storage,
             factor: 0.39,
         }),
-        said: vec![
+        notes: vec![
             "best: placement=\"device\", where bytes cross the bus and are expanded on the device: \
              292 samples/s, limited by the host's cores"
                 .to_owned(),
@@ -131,10 +136,10 @@ fn placement() -> PlacementReport {
 }
 
 fn decoding() -> DecodingReport {
-    let way = |share, decoder_s, allows: [Option<f64>; 6]| DecodingRate {
+    let decoding_rate = |share, decoder_s, allows: [Option<f64>; 6]| DecodingRate {
         share,
         decoder_s,
-        way: way_of(
+        placement: placement_rate_from(
             Split::Resize,
             "decoding, resize, floats and layout of image",
             2.2e6,
@@ -150,20 +155,20 @@ fn decoding() -> DecodingReport {
         share: 9,
         balance: Some(0.55),
         gain: Interval::exact(1.98),
-        ways: vec![
-            way(0, 0.0, [storage, Some(292.0), bus, None, device, step]),
-            way(
+        candidates: vec![
+            decoding_rate(0, 0.0, [storage, Some(292.0), bus, None, device, step]),
+            decoding_rate(
                 9,
                 1e-3,
                 [storage, Some(578.0), bus, Some(592.0), device, step],
             ),
-            way(
+            decoding_rate(
                 16,
                 3e-3,
                 [storage, Some(2400.0), bus, Some(333.0), device, step],
             ),
         ],
-        said: vec![
+        notes: vec![
             "fastest: decode=9/16, where the device decodes 9 records of 16: 578 samples/s, \
              limited by the host's cores, 1.98x of the best rate with the host's pixels"
                 .to_owned(),

@@ -9,22 +9,22 @@ use serde_json::Value;
 
 use super::synthetic;
 
-fn count(feeders: u32, own: f64, fed: f64, limit: Limit) -> FeederCount {
-    let rate = own + fed;
+fn count(feeders: u32, own: f64, from_feeders: f64, limit: Limit) -> FeederCount {
+    let rate = own + from_feeders;
     let spread = |share: f64| Interval {
-        low: own + fed * (1.0 - share),
+        low: own + from_feeders * (1.0 - share),
         mid: rate,
-        high: own + fed * (1.0 + share),
+        high: own + from_feeders * (1.0 + share),
     };
     FeederCount {
         feeders,
         rate: spread(0.12),
         gain: spread(0.12).map(|rate| rate / 292.0),
         own,
-        fed,
-        receive_cores: fed * 0.0004,
+        from_feeders,
+        receive_cores: from_feeders * 0.0004,
         limit,
-        arithmetic: format!("{own:.0} here + {fed:.0} of feeders = {rate:.0} samples/s"),
+        arithmetic: format!("{own:.0} here + {from_feeders:.0} of feeders = {rate:.0} samples/s"),
     }
 }
 
@@ -84,13 +84,13 @@ pub(super) fn feeding() -> Feeding {
             limit: Limit::Feeders,
             busy: 0.42,
         }),
-        said: vec![
+        notes: vec![
             "2 feeders keep the step fed: 667 samples/s of the 667 that it takes".to_owned(),
         ],
     }
 }
 
-fn fed() -> Explanation {
+fn with_feeders() -> Explanation {
     let mut e = synthetic::usual();
     e.feeding = Some(feeding());
     e
@@ -105,7 +105,7 @@ fn found(output: &str, begins: &str) -> String {
 
 #[test]
 fn remote_stages_have_their_own_heading_and_feeder_counts_follow() {
-    let output = report::text(&fed(), 100, false);
+    let output = report::text(&with_feeders(), 100, false);
 
     assert_eq!(
         found(&output, "remote"),
@@ -141,7 +141,7 @@ fn remote_stages_have_their_own_heading_and_feeder_counts_follow() {
 #[test]
 fn narrow_terminals_keep_the_most_important_columns() {
     for width in [64, 80, 120] {
-        let output = report::text(&fed(), width, false);
+        let output = report::text(&with_feeders(), width, false);
 
         for line in output.lines() {
             assert!(line.chars().count() <= width, "{width}: {line:?}");
@@ -152,7 +152,7 @@ fn narrow_terminals_keep_the_most_important_columns() {
 
 #[test]
 fn the_page_has_a_feeder_section_only_with_feeders() {
-    let page = report::html(&fed());
+    let page = report::html(&with_feeders());
 
     for text in [
         "Feeders",
@@ -171,7 +171,7 @@ fn the_page_has_a_feeder_section_only_with_feeders() {
 
 #[test]
 fn json_has_feeders_under_their_names_and_is_read_back() {
-    let output: Value = serde_json::from_str(&report::json(&fed())).expect("JSON");
+    let output: Value = serde_json::from_str(&report::json(&with_feeders())).expect("JSON");
 
     let feeding = &output["feeding"];
     assert_eq!(feeding["known"], "measured");
@@ -189,7 +189,7 @@ fn json_has_feeders_under_their_names_and_is_read_back() {
 
 #[test]
 fn network_waits_are_reported_only_when_there_were_any() {
-    let mut e = fed();
+    let mut e = with_feeders();
     (e.stall.prep, e.stall.wire) = (0.2, 0.38);
 
     let output = report::text(&e, 120, false);

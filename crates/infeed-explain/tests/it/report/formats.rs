@@ -29,7 +29,7 @@ fn at(output: &str, text: &str) -> usize {
 }
 
 #[test]
-fn the_verdict_comes_first_with_its_evidence() {
+fn the_verdict_is_first_with_its_evidence() {
     let output = report::text(&synthetic::usual(), 80, false);
 
     assert!(output.starts_with("decode limits this run: prep stall 58 % of the time\n"));
@@ -408,7 +408,7 @@ fn the_step_time_at_which_the_limit_changes_is_in_every_report() {
 
 #[test]
 fn a_what_if_question_has_both_rates_arithmetic_and_assumptions() {
-    let e = synthetic::asked();
+    let e = synthetic::what_if();
     let summary = report::summary(&e, 80, false, false);
 
     let order = [

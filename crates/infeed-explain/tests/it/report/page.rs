@@ -114,7 +114,7 @@ fn every_opened_element_is_closed() {
 }
 
 #[test]
-fn remedies_that_may_gain_nothing_come_last_and_keep_their_numbers() {
+fn remedies_that_may_gain_nothing_are_last_and_keep_their_numbers() {
     let mut e = synthetic::usual();
     e.remedies.rotate_right(2);
     let page = report::html(&e);

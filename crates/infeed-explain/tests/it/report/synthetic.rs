@@ -6,9 +6,9 @@
 
 use infeed::random::hash;
 use infeed_explain::{
-    Crossover, Explanation, Interval, LedgerEntry, Limit, MeasuredMachine, NotTried,
-    PredictedChange, QueuePoint, Remedy, Resource, Run, Span, StageCost, Stall, Subject,
-    TrialSample, VERSION, Verdict, WhatIfReport,
+    Crossover, Explanation, Interval, LedgerEntry, Limit, MeasuredMachine, PredictedChange,
+    QueuePoint, Remedy, Resource, Run, Span, StageCost, Stall, Subject, TrialSample, UntriedRemedy,
+    VERSION, Verdict, WhatIfReport,
 };
 
 const SEED: u64 = 7;
@@ -87,7 +87,7 @@ pub(crate) fn usual() -> Explanation {
             high: 1.04,
         }),
         remedies: remedies(),
-        not_tried: vec![NotTried {
+        not_tried: vec![UntriedRemedy {
             id: "half-float-behind-copy".into(),
             name: "cast to float16 behind the copy".into(),
             why: "batches stay in host memory here; open the pipeline with a device to try it"
@@ -116,7 +116,7 @@ pub(crate) fn usual() -> Explanation {
 }
 
 /// A question about 16 cores and objects in a bucket.
-pub(crate) fn asked() -> Explanation {
+pub(crate) fn what_if() -> Explanation {
     let mut e = usual();
     let rate = Interval {
         low: 180.0,

@@ -48,8 +48,8 @@ fn feed(listener: &TcpListener) -> Result<Channel, WireError> {
     let channel = Channel::accept(plain.into_stream(), &FeederKey::new()?)?;
     let socket = Socket::new(&channel, WAIT, &|_| false)?;
     let binding = socket.shake()?;
-    let met = hello::meet_trainer(&socket, &token(), binding)?;
-    hello::welcome(&socket, &token(), &met)?;
+    let peer = hello::accept_trainer(&socket, &token(), binding)?;
+    hello::welcome(&socket, &token(), &peer)?;
     Ok(channel)
 }
 
@@ -79,9 +79,9 @@ fn bytes_arrive_unchanged_in_both_directions_at_once() {
                 (&socket).write_all(&sent).expect("it is sent");
             });
             let socket = Socket::new(channel, WAIT, &|_| false).expect("a socket");
-            let mut came = vec![0; sent.len()];
-            (&socket).read_exact(&mut came).expect("it comes");
-            assert!(came == sent);
+            let mut received = vec![0; sent.len()];
+            (&socket).read_exact(&mut received).expect("it comes");
+            assert!(received == sent);
         });
     };
     thread::scope(|scope| {
@@ -130,8 +130,8 @@ fn messages_cannot_be_read_on_the_network() {
     for seen in [there.join(), back.join()] {
         let seen = seen.expect("no panic");
         assert!(seen.len() > 100);
-        for said in [&b"infeed\0w"[..], b"only the two sides may read"] {
-            assert!(!seen.windows(said.len()).any(|part| part == said));
+        for secret in [&b"infeed\0w"[..], b"only the two sides may read"] {
+            assert!(!seen.windows(secret.len()).any(|part| part == secret));
         }
     }
 }

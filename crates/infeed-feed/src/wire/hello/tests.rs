@@ -37,8 +37,8 @@ fn shake(
     let address = listener.local_addr().expect("it is bound");
     let trainer = thread::spawn(move || trainer(TcpStream::connect(address).expect("listens")));
     let (stream, _) = listener.accept().expect("it comes");
-    let fed = feeder(stream);
-    (trainer.join().expect("no panic"), fed)
+    let feeder_result = feeder(stream);
+    (trainer.join().expect("no panic"), feeder_result)
 }
 
 #[test]
@@ -46,9 +46,9 @@ fn a_trainer_with_the_token_is_accepted_with_its_message() {
     let (trainer, feeder) = shake(
         |stream| greet(&stream, &token(), UNENCRYPTED, &hello(), || ()),
         |stream| {
-            let met = meet_trainer(&stream, &token(), UNENCRYPTED)?;
-            assert_eq!(met.hello, hello());
-            welcome(&stream, &token(), &met)
+            let peer = accept_trainer(&stream, &token(), UNENCRYPTED)?;
+            assert_eq!(peer.hello, hello());
+            welcome(&stream, &token(), &peer)
         },
     );
 
@@ -63,11 +63,11 @@ fn both_sides_report_a_wrong_token() {
         (Token::default(), token()),
         (token(), Token::default()),
     ] {
-        let (met, fed) = shake(
+        let (trainer_result, feeder_result) = shake(
             move |stream| greet(&stream, &trainer, UNENCRYPTED, &hello(), || ()),
-            |stream| meet_trainer(&stream, &feeder, UNENCRYPTED).map(drop),
+            |stream| accept_trainer(&stream, &feeder, UNENCRYPTED).map(drop),
         );
-        for result in [met, fed] {
+        for result in [trainer_result, feeder_result] {
             let error = result.expect_err("refused").to_string();
             assert!(error.contains("token differs"), "{error}");
         }
@@ -102,12 +102,12 @@ fn a_refusal_counts_only_from_a_feeder_with_the_token() {
     let (trainer, _) = shake(
         |stream| greet(&stream, &token(), UNENCRYPTED, &hello(), || ()),
         |stream| {
-            let met = meet_trainer(&stream, &token(), UNENCRYPTED)?;
-            refuse(&stream, &token(), &met, &refusal())
+            let peer = accept_trainer(&stream, &token(), UNENCRYPTED)?;
+            refuse(&stream, &token(), &peer, &refusal())
         },
     );
     match trainer {
-        Err(WireError::Refused(said)) => assert_eq!(said, refusal()),
+        Err(WireError::Refused(received)) => assert_eq!(received, refusal()),
         other => panic!("{other:?}"),
     }
 
@@ -116,7 +116,7 @@ fn a_refusal_counts_only_from_a_feeder_with_the_token() {
         |stream| greet(&stream, &token(), UNENCRYPTED, &hello(), || ()),
         |mut stream| {
             stream.write_all(&preamble(VERSION, &[7; NONCE_BYTES]))?;
-            meet(&mut stream, Speaker::Feeder)?;
+            read_greeting(&mut stream, Speaker::Feeder)?;
             frame::control(&mut stream, &[Kind::Hello])?;
             write_refusal(&stream, &[9; MAC_BYTES], &refusal())
         },
@@ -140,9 +140,9 @@ fn another_version_is_reported_before_any_other_message() {
     let (trainer, feeder) = shake(
         |mut stream| {
             stream.write_all(&preamble(VERSION + 1, &[7; NONCE_BYTES]))?;
-            meet(&mut stream, Speaker::Trainer).map(drop)
+            read_greeting(&mut stream, Speaker::Trainer).map(drop)
         },
-        |stream| meet_trainer(&stream, &token(), UNENCRYPTED).map(drop),
+        |stream| accept_trainer(&stream, &token(), UNENCRYPTED).map(drop),
     );
 
     assert!(trainer.is_ok(), "it can read which version this is");
@@ -167,7 +167,7 @@ fn another_version_is_reported_before_any_other_message() {
     assert!(error.contains(&versions), "{error}");
     let (_, feeder) = shake(
         |mut stream| Ok(stream.write_all(&[b'G'; 44])?),
-        |stream| meet_trainer(&stream, &token(), UNENCRYPTED).map(drop),
+        |stream| accept_trainer(&stream, &token(), UNENCRYPTED).map(drop),
     );
     let error = feeder.expect_err("refused").to_string();
     assert!(error.contains("not an infeed greeting"), "{error}");

@@ -28,11 +28,11 @@ fn server(site: &Site) -> &Server {
 fn a_run_killed_before_any_request_ends_with_the_same_bytes() {
     let (site, photos, _root) = bucket("parts-refused");
     let options = options(Target::WebDataset);
-    let expected = expected(&photos, &options);
+    let expected = expected_files(&photos, &options);
     let mut writes = 0;
     loop {
         server(&site).refuse_writes_after(Some(writes));
-        let killed = packed(&photos, &site.out(), &options);
+        let killed = pack_into(&photos, &site.out(), &options);
         server(&site).refuse_writes_after(None);
         if killed.is_ok() {
             break;
@@ -45,7 +45,7 @@ fn a_run_killed_before_any_request_ends_with_the_same_bytes() {
             assert!(load.to_string().contains("not finished"), "{load}");
         }
 
-        packed(&photos, &site.out(), &options).expect("goes on");
+        pack_into(&photos, &site.out(), &options).expect("goes on");
 
         assert!(site.files() == expected, "after {writes} writes");
         site.clear();
@@ -59,12 +59,12 @@ fn a_run_killed_before_any_request_ends_with_the_same_bytes() {
 fn failed_requests_and_lost_responses_change_no_byte() {
     let (site, photos, _root) = bucket("parts-chaos");
     let options = options(Target::TfRecord);
-    let expected = expected(&photos, &options);
+    let expected = expected_files(&photos, &options);
     for seed in 0..4 {
         server(&site).chaos_of_writes(seed, 30);
         write(&photos, &site.out(), &options, 3).expect("writes");
 
-        packed(&photos, &site.out(), &options).expect("packs");
+        pack_into(&photos, &site.out(), &options).expect("packs");
 
         assert!(site.files() == expected, "seed {seed}");
         server(&site).chaos_of_writes(0, 0);
@@ -77,7 +77,7 @@ fn a_service_without_conditions_gets_the_same_objects() {
     let (site, photos, _root) = bucket("parts-unconditional");
     server(&site).without_conditions();
     let options = options(Target::Arrow);
-    let expected = expected(&photos, &options);
+    let expected = expected_files(&photos, &options);
     write(&photos, &site.out(), &options, 2).expect("writes");
     for note in [
         "shard-000001.noted",
@@ -87,7 +87,7 @@ fn a_service_without_conditions_gets_the_same_objects() {
         site.remove(note);
     }
 
-    packed(&photos, &site.out(), &options).expect("packs");
+    pack_into(&photos, &site.out(), &options).expect("packs");
 
     assert!(site.files() == expected);
 }
@@ -102,18 +102,18 @@ fn an_object_with_other_bytes_is_reported_and_not_replaced() {
         }
         let options = options(Target::WebDataset);
         drop(Parts::begin(&photos, &site.out(), &options).expect("begins"));
-        let length = expected(&photos, &options)["shard-000001.tar"].len();
+        let length = expected_files(&photos, &options)["shard-000001.tar"].len();
         let other = vec![7; length];
         site.put("shard-000001.tar", &other);
 
-        let error = packed(&photos, &site.out(), &options).expect_err("rejected");
+        let error = pack_into(&photos, &site.out(), &options).expect_err("rejected");
 
         let message = error.chain();
         assert!(message.contains("shard-000001.tar"), "{message}");
         assert!(message.contains("exists with other bytes"), "{message}");
         assert!(site.files()["shard-000001.tar"] == other);
         site.remove("shard-000001.tar");
-        packed(&photos, &site.out(), &options).expect("goes on");
+        pack_into(&photos, &site.out(), &options).expect("goes on");
     }
 }
 
@@ -123,7 +123,7 @@ fn a_foreign_folder_of_a_bucket_is_rejected() {
     let options = options(Target::Parquet);
     site.put("photo.jpg", b"foreign");
 
-    let error = packed(&photos, &site.out(), &options).expect_err("rejected");
+    let error = pack_into(&photos, &site.out(), &options).expect_err("rejected");
 
     assert!(error.to_string().contains("not empty"), "{error}");
     assert_eq!(site.files().len(), 1);
@@ -145,7 +145,8 @@ fn a_foreign_folder_of_a_bucket_is_rejected() {
         ),
         ("ftp://host/x", Target::Arrow, "begin with"),
     ] {
-        let error = packed(&photos, Path::new(out), &PackOptions::new(to)).expect_err("rejected");
+        let error =
+            pack_into(&photos, Path::new(out), &PackOptions::new(to)).expect_err("rejected");
         assert!(error.to_string().contains(part), "{error}");
     }
 }
@@ -162,7 +163,7 @@ fn a_packed_dataset_in_a_bucket_can_be_moved() {
     write(&photos, &site.out(), &options, 1).expect("writes");
     let begun = Pipeline::load(site.out()).expect_err("not complete");
     assert!(begun.to_string().contains("not finished"), "{begun}");
-    let packed = packed(&photos, &site.out(), &options).expect("packs");
+    let packed = pack_into(&photos, &site.out(), &options).expect("packs");
     let moved = tempfile::tempdir().expect("a temporary folder");
     for (name, bytes) in site.files() {
         fs::write(moved.path().join(name), bytes).expect("writes");
@@ -208,7 +209,7 @@ fn a_large_shard_is_uploaded_in_parts_and_appears_complete() {
     let pipeline = Pipeline::new(SourceSpec::Memory { fields }).batch(4);
     let mut options = options(Target::Arrow);
     options.shard_bytes = 24 << 20;
-    let expected = expected(&pipeline, &options);
+    let expected = expected_files(&pipeline, &options);
     let site = Site::bucket("parts-in-parts");
     let faults = [
         vec![],
@@ -236,7 +237,7 @@ fn a_large_shard_is_uploaded_in_parts_and_appears_complete() {
             server.fault(kind, fault, times);
         }
 
-        packed(&pipeline, &site.out(), &options).expect("packs");
+        pack_into(&pipeline, &site.out(), &options).expect("packs");
 
         assert!(site.files() == expected, "{faults:?}");
         let log = server.take_log();
@@ -250,7 +251,7 @@ fn a_large_shard_is_uploaded_in_parts_and_appears_complete() {
 
     server(&site).fault(RequestKind::Complete, RequestFault::Status(403), 2);
     let before = server(&site).uploads();
-    packed(&pipeline, &site.out(), &options).expect_err("rejected");
+    pack_into(&pipeline, &site.out(), &options).expect_err("rejected");
     let shards = site.files();
     assert!(!shards.keys().any(|name| name.ends_with(".arrow")));
     assert_eq!(server(&site).uploads(), before, "given up");

@@ -2,7 +2,7 @@
 //! those that one process writes into a folder.
 
 mod bucket;
-mod killed;
+mod killed_runs;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -42,14 +42,18 @@ fn photos(root: &Path) -> Pipeline {
     Pipeline::new(SourceSpec::folder(root)).decode().batch(4)
 }
 
-fn packed(pipeline: &Pipeline, out: &Path, options: &PackOptions) -> Result<PackedDataset, Error> {
+fn pack_into(
+    pipeline: &Pipeline,
+    out: &Path,
+    options: &PackOptions,
+) -> Result<PackedDataset, Error> {
     pack(pipeline, &[], None, out, options, &|_| true)
 }
 
 /// Returns the files that one process writes into a folder.
-fn expected(pipeline: &Pipeline, options: &PackOptions) -> Files {
+fn expected_files(pipeline: &Pipeline, options: &PackOptions) -> Files {
     let out = tempfile::tempdir().expect("a temporary folder");
-    packed(pipeline, out.path(), options).expect("packs");
+    pack_into(pipeline, out.path(), options).expect("packs");
     files_in(out.path())
 }
 

@@ -12,7 +12,7 @@ fn several_processes_write_the_bytes_of_one() {
     let sites = Site::both("parts-of-many");
     for to in FORMATS {
         let options = options(to);
-        let expected = expected(&photos, &options);
+        let expected = expected_files(&photos, &options);
         for site in &sites {
             let name = format!("{} in {}", to.name(), site.out().display());
             let written = write(&photos, &site.out(), &options, usize::MAX).expect("writes");
@@ -21,7 +21,7 @@ fn several_processes_write_the_bytes_of_one() {
             assert!(noted.contains_key("shard-000001.noted"), "{name}");
             assert!(!noted.contains_key("infeed-pack.json"), "{name}");
 
-            let packed = packed(&photos, &site.out(), &options).expect("finishes");
+            let packed = pack_into(&photos, &site.out(), &options).expect("finishes");
 
             assert_eq!((packed.records, packed.reused), (30, 30), "{name}");
             assert!(site.files() == expected, "{name}");
@@ -95,12 +95,12 @@ fn bad_records_are_listed_in_order_for_any_number_of_processes() {
         std::fs::write(data::photo(root.path(), n), b"no image").expect("writes");
     }
     let options = options(Target::WebDataset);
-    let expected = expected(&photos, &options);
+    let expected = expected_files(&photos, &options);
     assert!(expected.contains_key("infeed-pack-bad.jsonl"));
     for site in Site::both("parts-bad") {
         write(&photos, &site.out(), &options, usize::MAX).expect("writes");
 
-        let packed = packed(&photos, &site.out(), &options).expect("finishes");
+        let packed = pack_into(&photos, &site.out(), &options).expect("finishes");
 
         assert_eq!((packed.records, packed.bad), (26, 4));
         assert!(site.files() == expected);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
 
-use super::error::{NoDecoder, describe, failed};
+use super::error::{NoDecoder, call_error, describe};
 use super::functions::{INTERLEAVED, INTERPOLATED, Nvjpeg, backend_code, chroma, status};
 use super::lane::{AcceptedFile, Arguments, FileBytes, Lane, LaneState, MemoryNeed};
 use crate::cuda::context::Context;
@@ -229,7 +229,7 @@ impl NvjpegDecoder {
         if state.reserved.holds(needed) {
             return;
         }
-        state.reserved = state.reserved.grown(needed);
+        state.reserved = state.reserved.grow_to(needed);
         // A state must be initialised for the reserved sizes.
         state.files = 0;
         let MemoryNeed { files, width, .. } = state.reserved;
@@ -334,7 +334,7 @@ impl NvjpegDecoder {
         // One call decodes the files of one kind.
         taken.sort_by_key(|file| chroma(self.kind(file.header.subsampling)));
         // Created first: if this fails, nothing is in flight.
-        let reading = PendingRead::new(context.event(false)?, FileBytes::shared(jpegs));
+        let reading = PendingRead::new(context.event(false)?, FileBytes::share(jpegs));
         let transfer = Transfer::new(reading, Arc::clone(to));
         let turn = (self.turn + 1) % LANES;
         // From here on, only this batch uses the lane.
@@ -346,8 +346,8 @@ impl NvjpegDecoder {
         let writing = to.to_write(queue)?;
         writing.wait()?;
         let ran = self.run(turn, &taken, queue, stream).and_then(|left| {
-            writing.done()?;
-            transfer.done().record(queue)?;
+            writing.finish()?;
+            transfer.done_event().record(queue)?;
             self.lanes[turn].done.record(queue)?;
             to.used_on(queue)?;
             Ok(left)
@@ -435,12 +435,14 @@ impl NvjpegDecoder {
                 Err(NvjpegFailure { call, code }) if code == status::ALLOCATOR_FAILURE => {
                     return Err(self.no_memory(call));
                 }
-                Err(NvjpegFailure { call, code }) => return Err(failed(call, code, String::new())),
+                Err(NvjpegFailure { call, code }) => {
+                    return Err(call_error(call, code, String::new()));
+                }
             };
             self.reserve(turn, at, &MemoryNeed::of(group));
             let range = begin..begin + group.len();
             begin = range.end;
-            left.extend(self.halved((turn, at), range, queue, stream)?);
+            left.extend(self.decode_range((turn, at), range, queue, stream)?);
         }
         let is_devices = |code| matches!(code, status::EXECUTION_FAILED | status::INTERNAL_ERROR);
         if !left.is_empty() && left.len() == files && left.iter().all(|&(_, code)| is_devices(code))
@@ -448,14 +450,14 @@ impl NvjpegDecoder {
             // The whole batch failed, which no single file explains.
             let (_, code) = left[0];
             let fix = "; decode on the host, and check whether the GPU runs anything else";
-            return Err(failed("nvjpegDecodeBatched", code, fix.to_owned()));
+            return Err(call_error("nvjpegDecodeBatched", code, fix.to_owned()));
         }
         Ok(left)
     }
 
     /// Decodes a range of a lane's arguments with one of its states. Returns the files that cannot
     /// be decoded.
-    fn halved(
+    fn decode_range(
         &mut self,
         (turn, at): (usize, usize),
         range: Range<usize>,
@@ -481,7 +483,7 @@ impl NvjpegDecoder {
                 return Err(self.no_memory(call));
             }
             if !status::OF_A_FILE.contains(&code) {
-                return Err(failed(call, code, String::new()));
+                return Err(call_error(call, code, String::new()));
             }
             match range.len() {
                 1 => left.push((range.start, code)),
@@ -550,7 +552,7 @@ impl NvjpegDecoder {
             ": {free} of {total} bytes of the GPU are free; decode smaller batches, or use a \
              smaller model"
         );
-        failed(call, status::ALLOCATOR_FAILURE, fix)
+        call_error(call, status::ALLOCATOR_FAILURE, fix)
     }
 }
 

@@ -63,7 +63,7 @@ pub(super) fn describe(code: c_uint) -> String {
 }
 
 /// The failure of a function that is not caused by one file.
-pub(super) fn failed(call: &'static str, code: c_uint, fix: String) -> CudaError {
+pub(super) fn call_error(call: &'static str, code: c_uint, fix: String) -> CudaError {
     let what = format!("{}{fix}", describe(code));
     CudaError::Nvjpeg { call, code, what }
 }

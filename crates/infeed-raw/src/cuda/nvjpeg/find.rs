@@ -85,7 +85,7 @@ fn load(candidate: LibraryCandidate) -> Result<&'static Nvjpeg, NoDecoder> {
     };
     let name = CString::new(file.as_str()).map_err(|error| none(error.to_string()))?;
     let library = match is_loaded {
-        true => Library::loaded(&name).ok_or_else(|| none("it is not loaded".to_owned()))?,
+        true => Library::find_loaded(&name).ok_or_else(|| none("it is not loaded".to_owned()))?,
         false => Library::open(&name).map_err(none)?,
     };
     let old = |why: String| NoDecoder::TooOld {

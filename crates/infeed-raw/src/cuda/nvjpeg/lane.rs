@@ -62,7 +62,7 @@ impl MemoryNeed {
 
     /// Returns memory for both, with a quarter more pixels: batches differ, and each growth waits
     /// for the device.
-    pub(super) fn grown(&self, other: &MemoryNeed) -> MemoryNeed {
+    pub(super) fn grow_to(&self, other: &MemoryNeed) -> MemoryNeed {
         let pixels = self.pixels.max(other.pixels);
         MemoryNeed {
             files: self.files.max(other.files),
@@ -128,7 +128,7 @@ pub(super) struct FileBytes {
 
 impl FileBytes {
     /// Shares the bytes with all copies that read them.
-    pub(super) fn shared(files: &[ScannedJpeg]) -> HostSource {
+    pub(super) fn share(files: &[ScannedJpeg]) -> HostSource {
         Arc::new(FileBytes {
             _files: files.iter().map(|file| Arc::clone(&file.source)).collect(),
         })

@@ -15,7 +15,7 @@ use crate::slab::Slab;
 
 /// The fake nvJPEG.
 static FAKE: LazyLock<Nvjpeg> = LazyLock::new(|| Nvjpeg {
-    functions: Functions::linked(),
+    functions: Functions::fake_table(),
     file: String::new(),
 });
 
@@ -25,7 +25,7 @@ static OLD: LazyLock<Nvjpeg> = LazyLock::new(|| Nvjpeg {
         supported: None,
         engines: None,
         reserve: None,
-        ..Functions::linked()
+        ..Functions::fake_table()
     },
     file: String::new(),
 });

@@ -168,7 +168,7 @@ impl Elements {
             .checked_add(length)
             .is_some_and(|end| end <= buffer.len());
         fits.then(|| Elements::Plain {
-            bytes: owned(buffer.slice_with_length(begin, length)),
+            bytes: to_bytes(buffer.slice_with_length(begin, length)),
             width,
         })
     }
@@ -201,14 +201,14 @@ impl Keys {
 }
 
 /// Wraps an Arrow buffer as bytes, without a copy.
-fn owned(buffer: Buffer) -> Bytes {
-    struct Owned(Buffer);
-    impl AsRef<[u8]> for Owned {
+fn to_bytes(buffer: Buffer) -> Bytes {
+    struct OwnedBuffer(Buffer);
+    impl AsRef<[u8]> for OwnedBuffer {
         fn as_ref(&self) -> &[u8] {
             &self.0
         }
     }
-    Bytes::from_owner(Owned(buffer))
+    Bytes::from_owner(OwnedBuffer(buffer))
 }
 
 fn slice(bytes: &Bytes, begin: usize, end: usize) -> Option<Bytes> {
@@ -216,7 +216,7 @@ fn slice(bytes: &Bytes, begin: usize, end: usize) -> Option<Bytes> {
 }
 
 /// Returns a child of structs, and its nulls with those of the structs.
-pub(super) fn nested(
+pub(super) fn struct_child(
     array: &ArrayRef,
     children: &[String],
 ) -> Option<(ArrayRef, Option<NullBuffer>)> {
@@ -248,7 +248,7 @@ fn any_null(nulls: &NullBuffer, begin: usize, end: usize) -> bool {
 
 impl Cells {
     pub(super) fn bytes(array: &ArrayRef) -> Option<Cells> {
-        let buffers = |buffers: &[Buffer]| buffers.iter().cloned().map(owned).collect();
+        let buffers = |buffers: &[Buffer]| buffers.iter().cloned().map(to_bytes).collect();
         Some(match array.data_type() {
             DataType::Binary => {
                 let array = array.as_binary_opt::<i32>()?;
@@ -298,11 +298,11 @@ impl Cells {
     }
 
     fn spans(offsets: Offsets, values: &Buffer) -> Cells {
-        let values = owned(values.clone());
+        let values = to_bytes(values.clone());
         Cells::Spans { offsets, values }
     }
 
-    pub(super) fn fixed(array: &ArrayRef, dtype: DType, length: usize) -> Option<Cells> {
+    pub(super) fn fixed_size(array: &ArrayRef, dtype: DType, length: usize) -> Option<Cells> {
         let mut inner = Arc::clone(array);
         let (mut rows, mut nulls) = (1_usize, Vec::new());
         while let DataType::FixedSizeList(_, size) = inner.data_type() {

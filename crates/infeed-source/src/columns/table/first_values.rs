@@ -4,7 +4,7 @@ use std::io;
 
 use arrow_array::{Array as _, ArrayRef};
 
-use super::cells::{Cells, nested};
+use super::cells::{Cells, struct_child};
 use infeed_codec::decode::Format;
 
 /// Values of the first records, which decide the kinds of columns.
@@ -17,7 +17,7 @@ pub(crate) trait FirstValues {
     /// # Errors
     ///
     /// The storage's error, or the reason why all of the first values are invalid.
-    fn look(&mut self, column: usize, children: &[String], seen: &mut FirstBytes)
+    fn scan(&mut self, column: usize, children: &[String], seen: &mut FirstBytes)
     -> io::Result<()>;
 
     /// Returns the words of a column's dictionary, if all of the data shares one.
@@ -55,8 +55,8 @@ impl FirstBytes {
     }
 
     /// Looks at the values of an array, or of a child of its structs.
-    pub(crate) fn look(&mut self, array: &ArrayRef, children: &[String]) {
-        let found = nested(array, children);
+    pub(crate) fn add_values(&mut self, array: &ArrayRef, children: &[String]) {
+        let found = struct_child(array, children);
         let Some((array, cells)) = found.and_then(|(array, _)| {
             let cells = Cells::bytes(&array)?;
             Some((array, cells))

@@ -29,7 +29,7 @@ use infeed_core::panics::contain;
 use infeed_core::sample::{Field, FieldKind, Pixels};
 use path::ColumnPath;
 use settle::{ColumnError, SettledColumn, settle};
-use value_types::{DEPTH, described, holds_bytes};
+use value_types::{DEPTH, describe, holds_bytes};
 
 pub(crate) use cells::words;
 pub(crate) use column::Conversion;
@@ -101,7 +101,7 @@ impl Columns {
             let problem = "none of its columns can be a field; name them and their kinds in fields";
             return Err(Error::config("source", problem));
         }
-        if let Some(twice) = repeated(&chosen.fields) {
+        if let Some(twice) = find_repeated(&chosen.fields) {
             let problem = format!("two fields have the name `{twice}`");
             return Err(Error::config("source", problem));
         }
@@ -260,8 +260,8 @@ impl Columns {
                 return Err(format!(
                     "column `{}` holds {}, but {} in the first file",
                     column.name,
-                    described(field.data_type()),
-                    described(&column.data_type)
+                    describe(field.data_type()),
+                    describe(&column.data_type)
                 ));
             }
             if let (Some(known), Some(own)) = (&column.classes, hints.classes(&column.name))
@@ -303,7 +303,7 @@ fn differing(known: &[String], own: &[String]) -> String {
     format!("{at} is {} here and {} there", show(own), show(known))
 }
 
-fn repeated(fields: &[Field]) -> Option<&str> {
+fn find_repeated(fields: &[Field]) -> Option<&str> {
     let names = fields.iter().map(|field| field.name.as_str());
     let mut names: Vec<&str> = names.collect();
     names.sort_unstable();
@@ -315,6 +315,6 @@ fn repeated(fields: &[Field]) -> Option<&str> {
 
 /// Runs a library that parses untrusted bytes. A panic of the library becomes an error of the file.
 /// `work` owns its data or only reads it, so nothing incomplete survives the panic.
-pub(crate) fn contained<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+pub(crate) fn contain_panic<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     contain(work).unwrap_or_else(|_| Err("its parts do not fit together".to_owned()))
 }

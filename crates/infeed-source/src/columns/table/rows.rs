@@ -8,9 +8,9 @@ use arrow_buffer::NullBuffer;
 use bytes::Bytes;
 
 use super::Columns;
-use super::cells::{Cells, ValueError, elements, nested};
+use super::cells::{Cells, ValueError, elements, struct_child};
 use super::column::{Conversion, ReadColumn, ValueCheck};
-use super::value_types::described;
+use super::value_types::describe;
 use infeed_core::error::Cause;
 
 /// A batch whose rows can be read.
@@ -40,11 +40,11 @@ impl Rows {
     pub(crate) fn new(batch: &RecordBatch, columns: &Columns) -> Result<Rows, String> {
         let ready = columns.columns().iter().map(|column| {
             let array = batch.column_by_name(&column.path.column);
-            let found = array.and_then(|array| nested(array, &column.path.children));
+            let found = array.and_then(|array| struct_child(array, &column.path.children));
             let (array, nulls) =
                 found.ok_or_else(|| format!("it has no column `{}`", column.name))?;
             RowColumn::new(&array, nulls, column).ok_or_else(|| {
-                let found = described(array.data_type());
+                let found = describe(array.data_type());
                 format!("column `{}` changed its type to {found}", column.name)
             })
         });
@@ -82,7 +82,7 @@ impl RowColumn {
                 child_nulls = child.nulls().cloned();
                 Cells::bytes(child)?
             }
-            Conversion::Fixed { dtype, length } => Cells::fixed(array, *dtype, *length)?,
+            Conversion::Fixed { dtype, length } => Cells::fixed_size(array, *dtype, *length)?,
             Conversion::Wide { from } => Cells::Wide {
                 elements: elements(array, *from)?,
                 from: *from,

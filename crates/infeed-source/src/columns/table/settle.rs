@@ -8,7 +8,7 @@ use arrow_schema::{DataType, Field as ArrowField};
 use super::column::{BYTES, Conversion};
 use super::first_values::{FirstBytes, FirstValues};
 use super::hints::{self, FeatureHint};
-use super::value_types::{DEPTH, described, is_text, number};
+use super::value_types::{DEPTH, describe, is_text, number};
 use crate::columns::{
     ColumnRequest, FieldChoice, guess, names_encoded_masks, number_field, product, scalar,
 };
@@ -68,7 +68,7 @@ pub(super) fn settle(
     wanted: &ColumnRequest,
     first: &mut dyn FirstValues,
 ) -> Result<SettledColumn, ColumnError> {
-    let stored = stored(field)?;
+    let stored = value_layout(field)?;
     let plain = |kind, store| SettledColumn {
         kind,
         store,
@@ -84,7 +84,7 @@ pub(super) fn settle(
                     let is_image = matches!(feature, Some(FeatureHint::Image)) || {
                         let child = child.map(str::to_owned);
                         let children: Vec<_> = children.iter().cloned().chain(child).collect();
-                        first.look(at, &children, &mut seen)?;
+                        first.scan(at, &children, &mut seen)?;
                         seen.has_image()
                     };
                     match (is_image, names_encoded_masks(&wanted.name)) {
@@ -172,8 +172,12 @@ fn lists(
     feature: Option<&FeatureHint>,
     wanted: &ColumnRequest,
 ) -> Result<SettledColumn, String> {
-    if let Some(asked) = wanted.dtype.filter(|&asked| asked != dtype) {
-        return Err(format!("it holds {}, not {}", dtype.name(), asked.name()));
+    if let Some(requested) = wanted.dtype.filter(|&requested| requested != dtype) {
+        return Err(format!(
+            "it holds {}, not {}",
+            dtype.name(),
+            requested.name()
+        ));
     }
     let shape = match feature {
         _ if !wanted.shape.is_empty() => Some(wanted.shape.clone()),
@@ -227,7 +231,7 @@ fn lists(
 }
 
 /// Layout of a column's values according to its type, or the reason why it cannot be a field.
-fn stored(field: &ArrowField) -> Result<ValueLayout, String> {
+fn value_layout(field: &ArrowField) -> Result<ValueLayout, String> {
     if let Some(shape) = hints::tensor_shape(field)? {
         let DataType::FixedSizeList(item, length) = field.data_type() else {
             return Err("it is not a list, as a tensor must be".to_owned());
@@ -301,6 +305,6 @@ fn numeric(data_type: &DataType) -> Option<ValueLayout> {
 }
 
 fn unfit(data_type: &DataType) -> String {
-    let holds = described(data_type);
+    let holds = describe(data_type);
     format!("it holds {holds}, and fields are bytes, text, numbers or lists of numbers")
 }

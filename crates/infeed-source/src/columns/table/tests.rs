@@ -71,7 +71,7 @@ pub(crate) fn table(from: usize, to: usize) -> RecordBatch {
 }
 
 /// Expected fields of a record of [`table`].
-pub(crate) fn expected(record: usize) -> Vec<Bytes> {
+pub(crate) fn expected_fields(record: usize) -> Vec<Bytes> {
     let boxes = (0..record % 4).flat_map(|at| ((record * 10 + at) as i32).to_le_bytes());
     vec![
         picture(record).into(),
@@ -90,11 +90,11 @@ pub(crate) fn expected(record: usize) -> Vec<Bytes> {
 pub(crate) fn read_run(source: &dyn Source, run: &[u64]) -> Vec<Result<Vec<Bytes>, String>> {
     let mut found: Vec<Option<Result<Vec<Bytes>, String>>> = vec![None; run.len()];
     for read in source.plan(run, 1 << 30) {
-        let mut asked = 0;
+        let mut requests = 0;
         let done = source.read(
             &read,
             &mut |bytes| {
-                asked += 1;
+                requests += 1;
                 assert_eq!(Some(bytes), read.bytes, "as planned");
                 Ok(())
             },
@@ -112,7 +112,7 @@ pub(crate) fn read_run(source: &dyn Source, run: &[u64]) -> Vec<Result<Vec<Bytes
                 found[place] = Some(Err(error.to_string()));
             }
         }
-        assert!(asked <= 1, "admission is requested once");
+        assert!(requests <= 1, "admission is requested once");
     }
     found
         .into_iter()
@@ -141,7 +141,7 @@ pub(crate) fn holds_table(source: &dyn Source, count: usize) {
     for (found, record) in read_run(source, &run).into_iter().zip(&run) {
         assert_eq!(
             found.expect("a record"),
-            expected(*record as usize),
+            expected_fields(*record as usize),
             "record {record}"
         );
     }
@@ -193,7 +193,7 @@ fn of(columns: Vec<(&str, ArrayRef)>, wanted: &[ColumnRequest]) -> Result<Batche
     )
 }
 
-fn wanted(column: &str, kind: Option<FieldChoice>) -> ColumnRequest {
+fn request(column: &str, kind: Option<FieldChoice>) -> ColumnRequest {
     ColumnRequest {
         name: column.to_owned(),
         column: column.to_owned(),
@@ -221,7 +221,7 @@ fn a_slice_of_a_table_gives_the_rows_of_the_slice() {
 
     for row in 0..3 {
         let record = read_one(&source, row).expect("a record");
-        assert_eq!(record.fields, expected(5 + row as usize));
+        assert_eq!(record.fields, expected_fields(5 + row as usize));
     }
 }
 
@@ -284,7 +284,7 @@ fn words_of_a_dictionary_are_text_or_the_numbers_of_classes() {
     assert_eq!(text.fields()[0].kind, FieldKind::Text);
     assert_eq!(read_one(&text, 2).expect("a word").fields, ["dog"]);
 
-    let classes = [wanted("breed", Some(FieldChoice::Tensor))];
+    let classes = [request("breed", Some(FieldChoice::Tensor))];
     let numbers = of(vec![("breed", column)], &classes).expect("a table");
     assert_eq!(numbers.classes().expect("words"), ["dog", "cat", "cow"]);
     let third = read_one(&numbers, 3).expect("a number");
@@ -296,14 +296,14 @@ fn a_null_among_the_words_of_a_dictionary_is_no_word_and_no_class() {
     let words = StringArray::from(vec![Some("dog"), None, Some("cat")]);
     let keys = Int8Array::from(vec![0, 1, 2]);
     let column: ArrayRef = Arc::new(DictionaryArray::new(keys, Arc::new(words)));
-    let classes = [wanted("breed", Some(FieldChoice::Tensor))];
+    let classes = [request("breed", Some(FieldChoice::Tensor))];
 
-    for asked in [&[][..], &classes] {
-        let source = of(vec![("breed", Arc::clone(&column))], asked).expect("a table");
+    for requests in [&[][..], &classes] {
+        let source = of(vec![("breed", Arc::clone(&column))], requests).expect("a table");
 
         let error = read_one(&source, 1).expect_err("null").chain();
         assert!(error.contains("`breed` is null"), "{error}");
-        if !asked.is_empty() {
+        if !requests.is_empty() {
             assert_eq!(source.classes().expect("words"), ["dog", "cat"]);
             let third = read_one(&source, 2).expect("a number");
             assert_eq!(third.fields[0], 1_i64.to_le_bytes()[..]);
@@ -319,18 +319,18 @@ fn partial_elements_and_invalid_utf8_are_bad_records() {
     };
     let ragged = ColumnRequest {
         dtype: Some(DType::Float32),
-        ..wanted("tokens", Some(FieldChoice::Ragged))
+        ..request("tokens", Some(FieldChoice::Ragged))
     };
-    let text = wanted("tokens", Some(FieldChoice::Text));
+    let text = request("tokens", Some(FieldChoice::Text));
 
-    for (asked, reason) in [
+    for (request, reason) in [
         (
             ragged,
             "5 bytes, which is not a multiple of the size of float32",
         ),
         (text, "UTF-8"),
     ] {
-        let source = of(vec![("tokens", bytes())], &[asked]).expect("a table");
+        let source = of(vec![("tokens", bytes())], &[request]).expect("a table");
 
         assert_eq!(read_one(&source, 0).expect("good").fields, ["abcd"]);
         assert_eq!(read_one(&source, 2).expect("empty").fields, [""]);
@@ -362,7 +362,7 @@ impl FirstValues for Silent {
         "a.parquet".to_owned()
     }
 
-    fn look(&mut self, _: usize, _: &[String], _: &mut FirstBytes) -> io::Result<()> {
+    fn scan(&mut self, _: usize, _: &[String], _: &mut FirstBytes) -> io::Result<()> {
         Err(io::Error::new(self.0, "why"))
     }
 
@@ -378,8 +378,8 @@ fn a_column_whose_first_values_cannot_be_read_is_an_error() {
         (io::ErrorKind::TimedOut, false),
         (io::ErrorKind::InvalidData, true),
     ] {
-        for asked in [vec![], vec![wanted("scan", None)]] {
-            let error = Columns::choose(&schema, &asked, &mut Silent(kind));
+        for requests in [vec![], vec![request("scan", None)]] {
+            let error = Columns::choose(&schema, &requests, &mut Silent(kind));
             let error = error.expect_err("the kind is unknown").chain();
             assert!(
                 error.contains("a.parquet") && error.contains("`scan`"),
@@ -389,7 +389,7 @@ fn a_column_whose_first_values_cannot_be_read_is_an_error() {
             assert_eq!(error.contains("with their kinds"), has_fix, "{error}");
         }
 
-        let named = [wanted("scan", Some(FieldChoice::Image))];
+        let named = [request("scan", Some(FieldChoice::Image))];
         assert!(Columns::choose(&schema, &named, &mut Silent(kind)).is_ok());
     }
 }
@@ -467,7 +467,7 @@ fn labels_are_widened_to_int64_and_other_integers_keep_their_type() {
     assert_eq!(record.fields[1][..], (-3_i16).to_le_bytes());
 }
 
-fn nested(inner: &[usize]) -> ArrayRef {
+fn nested_lists(inner: &[usize]) -> ArrayRef {
     let total: usize = inner.iter().sum();
     let values = Float32Array::from_iter_values((0..total).map(|at| at as f32));
     let item = Arc::new(ArrowField::new("item", DataType::Float32, true));
@@ -487,22 +487,22 @@ use arrow_array::Array as _;
 
 #[test]
 fn nested_lists_are_tensors_where_a_shape_is_given_and_fits() {
-    let asked = [ColumnRequest {
+    let requests = [ColumnRequest {
         shape: vec![2, 3],
-        ..wanted("grid", Some(FieldChoice::Tensor))
+        ..request("grid", Some(FieldChoice::Tensor))
     }];
-    let source = of(vec![("grid", nested(&[3, 3, 3, 3]))], &asked).expect("a table");
+    let source = of(vec![("grid", nested_lists(&[3, 3, 3, 3]))], &requests).expect("a table");
     let second: Vec<u8> = (6..12).flat_map(|at| (at as f32).to_le_bytes()).collect();
     assert_eq!(read_one(&source, 1).expect("a tensor").fields, [second]);
 
-    let uneven = of(vec![("grid", nested(&[3, 3, 2, 4]))], &asked).expect("a table");
+    let uneven = of(vec![("grid", nested_lists(&[3, 3, 2, 4]))], &requests).expect("a table");
     assert!(read_one(&uneven, 0).is_ok());
     let error = read_one(&uneven, 1).expect_err("uneven").chain();
     assert!(error.contains("list of 2, but its shape has 3"), "{error}");
 
     let error = of(
-        vec![("grid", nested(&[3; 4]))],
-        &[wanted("grid", Some(FieldChoice::Tensor))],
+        vec![("grid", nested_lists(&[3; 4]))],
+        &[request("grid", Some(FieldChoice::Tensor))],
     );
     let error = error.expect_err("no shape").to_string();
     assert!(error.contains("give the shape"), "{error}");
@@ -565,14 +565,17 @@ fn an_impossible_request_names_the_column_and_the_reason() {
     };
 
     refused(
-        wanted("height", None),
+        request("height", None),
         "no column `height`; there are [\"age\"]",
     );
-    refused(wanted("age", Some(FieldChoice::Text)), "its kind is tensor");
-    refused(wanted("age", Some(FieldChoice::Image)), "uint8 or uint16");
+    refused(
+        request("age", Some(FieldChoice::Text)),
+        "its kind is tensor",
+    );
+    refused(request("age", Some(FieldChoice::Image)), "uint8 or uint16");
     let narrow = ColumnRequest {
         dtype: Some(DType::Int8),
-        ..wanted("age", Some(FieldChoice::Tensor))
+        ..request("age", Some(FieldChoice::Tensor))
     };
     refused(narrow, "int64, not int8");
 }

@@ -12,16 +12,16 @@ pub(super) const DEPTH: usize = 8;
 const CHILDREN: usize = 6;
 
 /// Describes the values of a column in words.
-pub(super) fn described(data_type: &DataType) -> String {
-    described_to(data_type, DEPTH)
+pub(super) fn describe(data_type: &DataType) -> String {
+    describe_to(data_type, DEPTH)
 }
 
 /// Describes values up to `depth` lists deep.
-fn described_to(data_type: &DataType, depth: usize) -> String {
+fn describe_to(data_type: &DataType, depth: usize) -> String {
     let Some(deeper) = depth.checked_sub(1) else {
         return "lists".to_owned();
     };
-    let inner = |data_type| described_to(data_type, deeper);
+    let inner = |data_type| describe_to(data_type, deeper);
     match data_type {
         DataType::Struct(children) => {
             let names = children.iter().take(CHILDREN).map(|child| child.name());

@@ -18,7 +18,7 @@ use infeed_raw::map::FileMap;
 
 use super::format::FileFormat;
 use crate::columns::open::each;
-use crate::columns::{ColumnRequest, array_field, widened};
+use crate::columns::{ColumnRequest, array_field, widen};
 use crate::field_spec::column_requests;
 use crate::left_out::LeftOut;
 use crate::memory::{hand_over, resident_reads};
@@ -26,7 +26,7 @@ use crate::npy;
 use crate::shards::index::invalid;
 use crate::store::{self, Blob, find_in, unreadable};
 use crate::{
-    Admission, Read, ReadError, Sink, Source, admitted, files_fingerprint, group_reads,
+    Admission, Read, ReadError, Sink, Source, admit_read, files_fingerprint, group_reads,
     handle_bytes,
 };
 use infeed_core::error::{Cause, Error};
@@ -145,12 +145,12 @@ impl Npz {
         if wanted.is_empty() {
             left_out.extend(extra_arrays(&blobs, &opened));
         }
-        let asked: Vec<ColumnRequest> = match wanted.is_empty() {
+        let requests: Vec<ColumnRequest> = match wanted.is_empty() {
             true => first.iter().map(|array| plain(&array.name)).collect(),
             false => wanted.to_vec(),
         };
         let (mut fields, mut wide) = (Vec::new(), Vec::new());
-        for wanted in &asked {
+        for wanted in &requests {
             let part = format!("source field `{}`", wanted.name);
             let array = first.iter().find(|array| array.name == wanted.column);
             let Some(array) = array else {
@@ -171,7 +171,7 @@ impl Npz {
         }
         let mut files = Vec::with_capacity(blobs.len());
         for (blob, found) in blobs.iter().zip(&opened) {
-            let arrays = arranged(found, &asked, first);
+            let arrays = arrange(found, &requests, first);
             let arrays = arrays.map_err(|problem| Error::open(blob.name(), invalid(problem)))?;
             files.push(NpzFile {
                 blob: Arc::clone(blob),
@@ -243,7 +243,7 @@ impl Npz {
             }
             let own = bytes.slice(begin..end);
             Ok(match wide {
-                Some(from) => widened(*from, &own).unwrap_or(own),
+                Some(from) => widen(*from, &own).unwrap_or(own),
                 None => own,
             })
         });
@@ -278,13 +278,13 @@ fn plain(name: &str) -> ColumnRequest {
 }
 
 /// Arrays of a file in the order of the fields, compared with those of the first file.
-fn arranged(
+fn arrange(
     found: &[ArrayMember],
-    asked: &[ColumnRequest],
+    requests: &[ColumnRequest],
     first: &[ArrayMember],
 ) -> Result<Vec<ArrayMember>, String> {
-    let mut arrays: Vec<ArrayMember> = Vec::with_capacity(asked.len());
-    for wanted in asked {
+    let mut arrays: Vec<ArrayMember> = Vec::with_capacity(requests.len());
+    for wanted in requests {
         let named = |array: &&ArrayMember| array.name == wanted.column;
         let array = found.iter().find(named);
         let array = array.ok_or_else(|| format!("it has no array `{}`", wanted.column))?;
@@ -347,7 +347,7 @@ impl NpzFile {
     }
 
     /// Slices of the arrays in the map.
-    fn mapped(&self) -> Vec<Bytes> {
+    fn slices(&self) -> Vec<Bytes> {
         let map = self.map.clone().unwrap_or_default();
         let array = |array: &ArrayMember| {
             let span = &array.member.span;
@@ -432,13 +432,13 @@ impl Source for Npz {
             hand_over(read, true, sink, |record| {
                 let (at, number) = self.locate(record);
                 let file = &self.files[at];
-                self.record(file, &file.mapped(), number)
+                self.record(file, &file.slices(), number)
             });
             return Ok(());
         }
         let file = &self.files[read.key as usize];
         let bytes = file.held_bytes();
-        admitted(admit, record, bytes)?;
+        admit_read(admit, record, bytes)?;
         let arrays = match file.arrays() {
             Ok(arrays) => Ok(arrays),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {

@@ -65,7 +65,7 @@ pub(super) fn members(archive: &dyn Blob) -> io::Result<Vec<ZipMember>> {
             ))
         };
         let (entry, next) = entry(&directory[at..]).ok_or_else(here)?;
-        let member = located(archive, entry)?;
+        let member = locate(archive, entry)?;
         members.push(member);
         at += next;
     }
@@ -162,7 +162,7 @@ fn entry(bytes: &[u8]) -> Option<(DirectoryEntry, usize)> {
 }
 
 /// Locates the bytes of a member: they follow a local header of variable length.
-fn located(archive: &dyn Blob, entry: DirectoryEntry) -> io::Result<ZipMember> {
+fn locate(archive: &dyn Blob, entry: DirectoryEntry) -> io::Result<ZipMember> {
     let DirectoryEntry {
         mut member,
         header,

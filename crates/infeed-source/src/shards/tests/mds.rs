@@ -82,7 +82,7 @@ fn open(
     mds::open(&root.path().display().to_string(), wanted, true)
 }
 
-fn wanted(name: &str, hint: KindHint) -> FieldRequest {
+fn request(name: &str, hint: KindHint) -> FieldRequest {
     FieldRequest {
         name: name.to_owned(),
         from: None,
@@ -225,32 +225,32 @@ fn specified_kinds_are_compared_with_the_columns() {
     let root = folder(&columns, &samples, false);
     let refused = |wanted: &[FieldRequest]| open(&root, wanted).expect_err("refused").chain();
 
-    let error = refused(&[wanted("z", KindHint::Nothing)]);
+    let error = refused(&[request("z", KindHint::Nothing)]);
     assert!(
         error.contains("`z`") && error.contains("run code"),
         "{error}"
     );
-    let error = refused(&[wanted("w", KindHint::Nothing)]);
+    let error = refused(&[request("w", KindHint::Nothing)]);
     assert!(
         error.contains("no column `w`; there are `x`, `y`, `z`"),
         "{error}"
     );
-    let error = refused(&[wanted("x", KindHint::Kind(FieldKind::Text))]);
+    let error = refused(&[request("x", KindHint::Kind(FieldKind::Text))]);
     assert!(
         error.contains("int64 []") && error.contains("text"),
         "{error}"
     );
-    let error = refused(&[wanted("x", KindHint::Ragged)]);
+    let error = refused(&[request("x", KindHint::Ragged)]);
     assert!(
         error.contains("`x`") && error.contains("read it as a tensor"),
         "{error}"
     );
-    let ragged = open(&root, &[wanted("y", KindHint::Ragged)]).expect("lists");
+    let ragged = open(&root, &[request("y", KindHint::Ragged)]).expect("lists");
     assert_eq!(
         records(&ragged),
         [Ok(vec![vec![1; 4].into()]), Ok(vec![vec![2; 8].into()])]
     );
-    let first = open(&root, &[wanted("y", KindHint::Nothing)]).expect("arrays");
+    let first = open(&root, &[request("y", KindHint::Nothing)]).expect("arrays");
     let second = records(&first).remove(1).expect_err("of another shape");
     assert!(
         second.contains("int32 [2]") && second.contains("record 1 of"),
@@ -280,7 +280,7 @@ fn columns_that_cannot_be_a_field_are_left_out_with_the_reason() {
         left_out[1].contains("1 column is left out: z; its encoding `new`"),
         "{left_out:?}"
     );
-    let requested = open(&root, &[wanted("x", KindHint::Nothing)]).expect("a shard");
+    let requested = open(&root, &[request("x", KindHint::Nothing)]).expect("a shard");
     assert_eq!(requested.left_out(), []);
 }
 
@@ -355,7 +355,7 @@ fn arrays_of_two_axes_are_not_lists() {
         };
         let root = folder(&[("y", encoding, None)], &[vec![value]], false);
 
-        let error = open(&root, &[wanted("y", KindHint::Ragged)]).expect_err("two axes");
+        let error = open(&root, &[request("y", KindHint::Ragged)]).expect_err("two axes");
 
         let error = error.chain();
         assert!(
@@ -507,8 +507,8 @@ fn cuts_are_errors_when_opening_and_flips_never_panic() {
         let path = root.path().join(name);
         let whole = fs::read(&path).expect("it is there");
         let hint = [
-            wanted("x", KindHint::Kind(tensor(DType::UInt8, &[3]))),
-            wanted("y", KindHint::Kind(tensor(DType::Int64, &[]))),
+            request("x", KindHint::Kind(tensor(DType::UInt8, &[3]))),
+            request("y", KindHint::Kind(tensor(DType::Int64, &[]))),
         ];
         for cut in 0..whole.len() {
             fs::write(&path, &whole[..cut]).expect("writes");

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tar::{Builder, EntryType, Header};
 
-use super::{admits_what_values_take, damaged, open, records};
+use super::{admits_what_values_take, check_damaged_shards, open, records};
 use crate::Source as _;
 use crate::formats::tar::Tar;
 use crate::shards::values::{FieldRequest, KindHint};
@@ -44,7 +44,7 @@ fn by_hand(name: &[u8], change: impl Fn(&mut [u8; 512])) -> Vec<u8> {
     bytes
 }
 
-pub(super) fn wanted(name: &str, from: Option<&str>, hint: KindHint) -> FieldRequest {
+pub(super) fn request(name: &str, from: Option<&str>, hint: KindHint) -> FieldRequest {
     FieldRequest {
         name: name.to_owned(),
         from: from.map(str::to_owned),
@@ -122,9 +122,9 @@ fn fields_are_taken_from_the_first_extension_that_a_record_has() {
     };
     let shards = open(
         Tar::new(&[
-            wanted("picture", Some("jpg;png"), KindHint::Nothing),
-            wanted("vector", Some("vec.txt"), KindHint::Kind(vector)),
-            wanted("name", Some("__key__"), KindHint::Nothing),
+            request("picture", Some("jpg;png"), KindHint::Nothing),
+            request("vector", Some("vec.txt"), KindHint::Kind(vector)),
+            request("name", Some("__key__"), KindHint::Nothing),
         ]),
         shard,
     )
@@ -176,7 +176,7 @@ fn arrays_have_the_type_and_shape_of_the_first_or_are_damaged() {
 
 #[test]
 fn a_record_without_a_field_is_damaged_and_lists_its_files() {
-    let fields = ["image", "label"].map(|name| wanted(name, None, KindHint::Nothing));
+    let fields = ["image", "label"].map(|name| request(name, None, KindHint::Nothing));
     let shards = open(
         Tar::new(&fields),
         archive(&[
@@ -205,7 +205,7 @@ fn a_record_without_a_field_is_damaged_and_lists_its_files() {
 }
 
 #[test]
-fn long_names_and_large_numbers_are_read_in_each_of_their_forms() {
+fn long_names_and_large_numbers_are_read_in_each_encoding() {
     let folder = "d".repeat(90);
     let long = format!("{folder}/{folder}/{folder}/0.jpg");
     let gnu = archive(&[(&long, b"gnu")]);
@@ -232,8 +232,8 @@ fn long_names_and_large_numbers_are_read_in_each_of_their_forms() {
         (binary, "some/0.jpg", b"123"),
     ] {
         let fields = [
-            wanted("image", None, KindHint::Nothing),
-            wanted("key", Some("__key__"), KindHint::Nothing),
+            request("image", None, KindHint::Nothing),
+            request("key", Some("__key__"), KindHint::Nothing),
         ];
         let shards = open(Tar::new(&fields), shard).expect("a shard");
         let key = key.trim_end_matches(".jpg").as_bytes();
@@ -311,9 +311,9 @@ fn cuts_and_flips_at_any_byte_are_errors_with_the_shard_or_change_only_content()
 fn cut_and_flip(every: usize) {
     let files: [(&str, &[u8]); 3] = [("0.bin", b"zero"), ("1.bin", b"one"), ("1.cls", b"5")];
     let whole = archive(&files);
-    let fields = [wanted("bin", None, KindHint::Nothing)];
+    let fields = [request("bin", None, KindHint::Nothing)];
     // A tar has checksums for its headers, but not for its content.
-    damaged(
+    check_damaged_shards(
         &whole,
         || Tar::new(&fields),
         |_, fields| fields[0].len() <= 4,
@@ -441,7 +441,7 @@ fn decimal_numbers_that_grow_when_parsed_are_admitted() {
     let kind = FieldKind::Ragged {
         dtype: DType::Int64,
     };
-    let fields = [wanted("tokens", Some("cls"), KindHint::Kind(kind))];
+    let fields = [request("tokens", Some("cls"), KindHint::Kind(kind))];
 
     let shards = open(Tar::new(&fields), archive(&files)).expect("a shard");
 

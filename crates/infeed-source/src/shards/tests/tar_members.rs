@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tar::{Builder, EntryType};
 
 use super::super::Shards;
-use super::tar::{archive, bytes, header, wanted};
+use super::tar::{archive, bytes, header, request};
 use super::{Shard, open, records};
 use crate::Source as _;
 use crate::formats::tar::Tar;
@@ -13,7 +13,7 @@ use crate::shards::values::{FieldRequest, KindHint};
 use crate::store::Blob;
 
 /// Opens an archive of these files, and returns the error.
-fn rejected(fields: &[FieldRequest], files: &[(&str, &[u8])]) -> String {
+fn open_error(fields: &[FieldRequest], files: &[(&str, &[u8])]) -> String {
     let error = open(Tar::new(fields), archive(files)).expect_err("rejected");
     error.chain()
 }
@@ -21,7 +21,7 @@ fn rejected(fields: &[FieldRequest], files: &[(&str, &[u8])]) -> String {
 /// Requests `image` and `label` by their extensions.
 fn image_and_label() -> [FieldRequest; 2] {
     [("image", "png;jpg"), ("label", "cls")]
-        .map(|(name, from)| wanted(name, Some(from), KindHint::Nothing))
+        .map(|(name, from)| request(name, Some(from), KindHint::Nothing))
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn a_file_that_occurs_twice_is_rejected_with_both_bytes() {
         (&[once, ("1.jpg", b"one"), ("0.jpg", b"new")], "0 and 2048"),
         (&[once, ("0.JPG", b"new")], "0 and 1024"),
     ] {
-        let error = rejected(&[], files);
+        let error = open_error(&[], files);
         assert!(error.contains("occurs twice"), "{error}");
         assert!(error.contains(&format!("bytes {bytes}")), "{error}");
         assert!(error.contains("; unpack the archive"), "{error}");
@@ -52,7 +52,7 @@ fn files_of_a_record_that_are_not_next_to_each_other_are_rejected() {
         ("1.cls", b"1"),
     ];
     for fields in [&[][..], &image_and_label()] {
-        let error = rejected(fields, &files);
+        let error = open_error(fields, &files);
 
         let expected = "the files of `0` are not next to each other: `0.png` is at byte 0, and \
                         `0.cls` at byte 2048; pack the files again in the order of their names";
@@ -75,7 +75,7 @@ fn names_with_a_dot_before_the_extension_are_rejected_with_the_rule() {
     ] {
         let files: Vec<(&str, &[u8])> = names.iter().map(|name| (*name, &b"1"[..])).collect();
 
-        let error = rejected(&[], &files);
+        let error = open_error(&[], &files);
 
         assert!(error.contains("become one record: the extension begins at the first dot"));
         assert!(error.contains("; rename the files"), "{error}");
@@ -87,7 +87,7 @@ fn a_requested_extension_after_further_dots_is_rejected_with_the_rule() {
     for names in [["a 2.0 (x).png", "a 2.1 (x).png"], ["v1.0.png", "v1.1.png"]] {
         let files: Vec<(&str, &[u8])> = names.iter().map(|name| (*name, &b"1"[..])).collect();
 
-        let error = rejected(&[wanted("image", None, KindHint::Nothing)], &files);
+        let error = open_error(&[request("image", None, KindHint::Nothing)], &files);
 
         assert!(
             error.contains("field `image`: no file has the extension"),
@@ -102,7 +102,7 @@ fn over_1024_files_of_a_stem_are_rejected_with_the_rule() {
     let names: Vec<String> = (0..1025).map(|n| format!("a.{n}")).collect();
     let files: Vec<(&str, &[u8])> = names.iter().map(|name| (&name[..], &b""[..])).collect();
 
-    let error = rejected(&[], &files);
+    let error = open_error(&[], &files);
 
     assert!(
         error.contains("over 1024 files have the stem `a`: the extension begins"),
@@ -112,7 +112,7 @@ fn over_1024_files_of_a_stem_are_rejected_with_the_rule() {
 
 #[test]
 fn extensions_with_a_number_are_read_if_they_are_declared() {
-    let frames = ["0.jpg", "1.jpg"].map(|from| wanted(from, None, KindHint::Nothing));
+    let frames = ["0.jpg", "1.jpg"].map(|from| request(from, None, KindHint::Nothing));
     let files: [(&str, &[u8]); 3] = [("a.0.jpg", b"x"), ("a.1.jpg", b"y"), ("a.2.jpg", b"z")];
 
     let shards = open(Tar::new(&frames), archive(&files)).expect("a shard");
@@ -141,7 +141,7 @@ fn a_file_with_a_further_dot_next_to_a_requested_one_is_left_out() {
 
 #[test]
 fn a_field_that_only_some_records_have_is_rejected_with_both_records() {
-    let error = rejected(
+    let error = open_error(
         &[],
         &[
             ("a.jpg", b"x"),
@@ -154,11 +154,11 @@ fn a_field_that_only_some_records_have_is_rejected_with_both_records() {
                     declare the fields to read with fields=";
     assert!(error.contains(expected), "{error}");
 
-    let error = rejected(&[], &[("a.jpg", b"x"), ("b.jpg", b"y"), ("b.json", b"{}")]);
+    let error = open_error(&[], &[("a.jpg", b"x"), ("b.jpg", b"y"), ("b.json", b"{}")]);
     let expected = "only some records have `json`: record 1 (`b`) has it, record 0 (`a`) has `jpg`";
     assert!(error.contains(expected), "{error}");
 
-    let error = rejected(&[], &[("a.jpg", b"x"), ("b.jpg", b"y"), ("b.png", b"y")]);
+    let error = open_error(&[], &[("a.jpg", b"x"), ("b.jpg", b"y"), ("b.png", b"y")]);
     assert!(
         error.contains("only some records have `png`: record 1"),
         "{error}"
@@ -205,7 +205,7 @@ fn an_image_may_have_another_format_in_each_record() {
 fn an_extension_that_no_file_has_is_rejected_with_the_others() {
     let files: [(&str, &[u8]); 2] = [("0.image.jpg", b"x"), ("0.text.txt", b"y")];
 
-    let error = rejected(&[wanted("image", Some("jpg"), KindHint::Nothing)], &files);
+    let error = open_error(&[request("image", Some("jpg"), KindHint::Nothing)], &files);
 
     let expected = "field `image`: no file has the extension `jpg`; the extensions are `image.jpg`, \
                     `text.txt`";
@@ -276,7 +276,7 @@ fn an_archive_after_the_end_mark_is_rejected_with_its_offset() {
 
 #[test]
 fn shards_without_records_list_their_members() {
-    let error = rejected(&[], &[("0001", b"x"), ("0002", b"y")]);
+    let error = open_error(&[], &[("0001", b"x"), ("0002", b"y")]);
 
     let expected = "no records; shard: 2 files without an extension are left out: 0001, 0002";
     assert!(error.contains(expected), "{error}");
@@ -323,7 +323,7 @@ fn a_link_as_a_field_is_rejected_with_the_option_of_tar() {
 
 #[test]
 fn a_link_that_is_no_field_is_left_out() {
-    let label = [wanted("label", None, KindHint::Nothing)];
+    let label = [request("label", None, KindHint::Nothing)];
 
     let shards = open(Tar::new(&label), with_link(EntryType::Link)).expect("a shard");
 

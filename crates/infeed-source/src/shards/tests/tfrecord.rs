@@ -7,7 +7,7 @@ use crc_fast::crc32_iscsi;
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 
-use super::{Shard, admits_what_values_take, damaged, open, records};
+use super::{Shard, admits_what_values_take, check_damaged_shards, open, records};
 use crate::Source as _;
 use crate::formats::tfrecord::TfRecord;
 use crate::shards::ShardFormat as _;
@@ -16,14 +16,20 @@ use crate::shards::text_index;
 use crate::shards::values::{FieldRequest, KindHint};
 use infeed_core::sample::{DType, FieldKind, Pixels};
 
-fn masked(bytes: &[u8]) -> [u8; 4] {
+fn masked_crc(bytes: &[u8]) -> [u8; 4] {
     let sum = crc32_iscsi(bytes);
     sum.rotate_right(15).wrapping_add(0xA282_EAD8).to_le_bytes()
 }
 
-fn framed(record: &[u8]) -> Vec<u8> {
+fn frame_record(record: &[u8]) -> Vec<u8> {
     let length = (record.len() as u64).to_le_bytes();
-    [&length[..], &masked(&length), record, &masked(record)].concat()
+    [
+        &length[..],
+        &masked_crc(&length),
+        record,
+        &masked_crc(record),
+    ]
+    .concat()
 }
 
 fn field(number: u8, content: &[u8]) -> Vec<u8> {
@@ -62,10 +68,10 @@ fn of_wholes(name: &str, values: &[u8]) -> Vec<u8> {
 }
 
 fn example(features: &[Vec<u8>]) -> Vec<u8> {
-    framed(&field(1, &features.concat()))
+    frame_record(&field(1, &features.concat()))
 }
 
-fn wanted(name: &str, from: Option<&str>, hint: KindHint) -> FieldRequest {
+fn request(name: &str, from: Option<&str>, hint: KindHint) -> FieldRequest {
     FieldRequest {
         name: name.to_owned(),
         from: from.map(str::to_owned),
@@ -136,7 +142,7 @@ fn features_become_fields_by_what_the_first_records_hold() {
 }
 
 /// Opens these records without requested fields, and returns the error.
-fn rejected(examples: &[Vec<u8>]) -> String {
+fn open_error(examples: &[Vec<u8>]) -> String {
     let error = open(TfRecord::new(&[]), examples.concat()).expect_err("rejected");
     error.chain()
 }
@@ -146,12 +152,12 @@ fn a_feature_that_only_some_records_have_is_rejected_with_both_records() {
     let label = || of_wholes("label", &[7]);
     let extra = || of_wholes("extra", &[5]);
 
-    let error = rejected(&[example(&[label(), extra()]), example(&[label()])]);
+    let error = open_error(&[example(&[label(), extra()]), example(&[label()])]);
     let expected = "only some records have the feature `extra`: record 0 has it, but record 1 has \
                     not; declare the features to read with fields=";
     assert!(error.contains(expected), "{error}");
 
-    let error = rejected(&[example(&[label()]), example(&[label(), extra()])]);
+    let error = open_error(&[example(&[label()]), example(&[label(), extra()])]);
     assert!(
         error.contains("record 1 has it, but record 0 has not"),
         "{error}"
@@ -160,7 +166,7 @@ fn a_feature_that_only_some_records_have_is_rejected_with_both_records() {
 
 #[test]
 fn two_images_in_a_feature_are_rejected_with_its_name() {
-    let error = rejected(&[example(&[of_bytes("frames", &[JPEG, JPEG])])]);
+    let error = open_error(&[example(&[of_bytes("frames", &[JPEG, JPEG])])]);
 
     let expected = "the feature `frames` has 2 images in record 0, but a field has one; declare";
     assert!(error.contains(expected), "{error}");
@@ -173,7 +179,7 @@ fn a_feature_that_is_not_set_is_an_empty_list() {
         example(&[feature("boxes", 4, b"")]),
     ]
     .concat();
-    for fields in [&[][..], &[wanted("boxes", None, KindHint::Ragged)]] {
+    for fields in [&[][..], &[request("boxes", None, KindHint::Ragged)]] {
         let shards = open(TfRecord::new(fields), shard.clone()).expect("a shard");
 
         let dtype = DType::Float32;
@@ -197,11 +203,11 @@ fn a_ragged_feature_that_a_record_lacks_is_an_empty_list() {
         KindHint::Kind(FieldKind::Ragged { dtype }),
     ];
     for hint in declared {
-        let fields = [wanted("boxes", None, hint.clone())];
+        let fields = [request("boxes", None, hint.clone())];
         let shards = open(TfRecord::new(&fields), shard.clone()).expect("a shard");
         assert_eq!(records(&shards)[1], Ok(vec![Bytes::new()]));
 
-        let fields = [wanted("corners", None, hint)];
+        let fields = [request("corners", None, hint)];
         let error = open(TfRecord::new(&fields), shard.clone()).expect_err("no feature");
         let expected = "field `corners`: no feature `corners`; the records have `boxes`, `label`";
         assert!(error.chain().contains(expected), "{}", error.chain());
@@ -223,8 +229,8 @@ fn a_feature_without_a_value_in_the_first_records_is_left_out() {
 fn bytes_that_are_no_image_file_are_rejected_as_an_image() {
     let image = KindHint::Kind(FieldKind::Image(Pixels::Encoded));
     let fields = [
-        wanted("image", None, image),
-        wanted("label", None, KindHint::Nothing),
+        request("image", None, image),
+        request("label", None, KindHint::Nothing),
     ];
     let raw = example(&[of_bytes("image", &[&[7; 192]]), of_wholes("label", &[1])]);
 
@@ -240,14 +246,14 @@ fn bytes_that_are_no_image_file_are_rejected_as_an_image() {
 #[test]
 fn specified_fields_need_no_record_and_are_converted_without_loss() {
     let fields = [
-        wanted("label", None, KindHint::Kind(tensor(DType::UInt8, &[]))),
-        wanted("scale", None, KindHint::Kind(tensor(DType::Float64, &[2]))),
-        wanted(
+        request("label", None, KindHint::Kind(tensor(DType::UInt8, &[]))),
+        request("scale", None, KindHint::Kind(tensor(DType::Float64, &[2]))),
+        request(
             "raw",
             Some("image/encoded"),
             KindHint::Kind(tensor(DType::UInt16, &[2])),
         ),
-        wanted("boxes", None, KindHint::Ragged),
+        request("boxes", None, KindHint::Ragged),
     ];
     let shards = open(TfRecord::new(&fields), shard()).expect("a shard");
 
@@ -262,7 +268,7 @@ fn specified_fields_need_no_record_and_are_converted_without_loss() {
 }
 
 #[test]
-fn numbers_in_their_unpacked_form_are_the_same_numbers() {
+fn unpacked_numbers_are_the_same_numbers() {
     let floats = [vec![1 << 3 | 5], 1.5_f32.to_le_bytes().to_vec()].concat();
     let minus_one = [[0xFF; 9].as_slice(), &[1]].concat();
     let wholes = [vec![1 << 3, 5, 1 << 3], minus_one].concat();
@@ -277,7 +283,7 @@ fn numbers_in_their_unpacked_form_are_the_same_numbers() {
 #[test]
 fn a_record_that_contradicts_its_field_is_damaged_with_the_reason() {
     let bad = |features: &[Vec<u8>]| {
-        let hint = [wanted(
+        let hint = [request(
             "label",
             None,
             KindHint::Kind(tensor(DType::UInt8, &[])),
@@ -318,7 +324,7 @@ fn a_record_that_contradicts_its_field_is_damaged_with_the_reason() {
         assert!(error.contains(reason), "{reason}: {error}");
     }
     let shards = open(
-        TfRecord::new(&[wanted("x", None, KindHint::Nothing)]),
+        TfRecord::new(&[request("x", None, KindHint::Nothing)]),
         shard(),
     );
     let error = shards.expect_err("no such feature").chain();
@@ -326,7 +332,7 @@ fn a_record_that_contradicts_its_field_is_damaged_with_the_reason() {
         error.contains("`x`") && error.contains("`image/class/label`"),
         "{error}"
     );
-    let sequence = framed(&field(2, b""));
+    let sequence = frame_record(&field(2, b""));
     let error = open(TfRecord::new(&[]), sequence)
         .expect_err("refused")
         .chain();
@@ -355,7 +361,7 @@ fn compressed_shards_hold_the_same_records() {
 fn hostile_files_are_rejected_with_the_reason() {
     let sized = |length: u64| {
         let length = length.to_le_bytes();
-        [&length[..], &masked(&length), &[0; 100]].concat()
+        [&length[..], &masked_crc(&length), &[0; 100]].concat()
     };
     let packed = |content: &[u8]| {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
@@ -383,8 +389,8 @@ fn hostile_files_are_rejected_with_the_reason() {
 #[test]
 fn cuts_and_flips_never_change_a_record() {
     let fields = [
-        wanted("label", None, KindHint::Kind(tensor(DType::Int64, &[]))),
-        wanted("name", None, KindHint::Kind(FieldKind::Bytes)),
+        request("label", None, KindHint::Kind(tensor(DType::Int64, &[]))),
+        request("name", None, KindHint::Kind(FieldKind::Bytes)),
     ];
     let record = |label: u8| {
         example(&[
@@ -400,8 +406,8 @@ fn cuts_and_flips_never_change_a_record() {
         fields[0] == [7_i64, 9][number].to_le_bytes()[..] && fields[1] == b"some name"[..]
     };
 
-    damaged(&whole, || TfRecord::new(&fields), right, 1);
-    damaged(&gzip, || TfRecord::new(&fields), right, 1);
+    check_damaged_shards(&whole, || TfRecord::new(&fields), right, 1);
+    check_damaged_shards(&gzip, || TfRecord::new(&fields), right, 1);
 }
 
 #[test]
@@ -461,7 +467,7 @@ fn numbers_that_grow_eightfold_when_parsed_are_admitted() {
     let kind = FieldKind::Ragged {
         dtype: DType::Int64,
     };
-    let tokens = [wanted("tokens", None, KindHint::Kind(kind))];
+    let tokens = [request("tokens", None, KindHint::Kind(kind))];
 
     for bytes in [plain, packed] {
         let shards = open(TfRecord::new(&tokens), bytes).expect("a shard");

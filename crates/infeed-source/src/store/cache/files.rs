@@ -22,7 +22,7 @@ pub(super) const MAGIC: [u8; 8] = *b"INFEEDC1";
 pub(super) const PIECES: &str = "pieces";
 
 /// Folder of the pieces that are being written.
-pub(super) const UNDER_WAY: &str = "under-way";
+pub(super) const PARTIAL: &str = "under-way";
 
 /// File with the total number of bytes.
 const COUNT: &str = "bytes";
@@ -33,7 +33,7 @@ const COUNT_BYTES: u64 = 8;
 /// Hexadecimal digits in the names of folders, pieces and pieces that are being written.
 const FOLDER_DIGITS: usize = 2;
 const PIECE_DIGITS: usize = 32;
-const UNDER_WAY_DIGITS: usize = 16;
+const PARTIAL_DIGITS: usize = 16;
 
 /// Maximum number of other files that are named.
 const NAMED: usize = 10;
@@ -127,7 +127,7 @@ pub(super) fn list_all(root: &Path) -> io::Result<CacheFiles> {
         let entry = entry?;
         let (name, kind) = (entry.file_name(), entry.file_type()?);
         let is_known = match name.to_str() {
-            Some(PIECES | UNDER_WAY) => kind.is_dir(),
+            Some(PIECES | PARTIAL) => kind.is_dir(),
             Some(COUNT) => is_count(&entry.path())?,
             _ => false,
         };
@@ -135,9 +135,9 @@ pub(super) fn list_all(root: &Path) -> io::Result<CacheFiles> {
             found.others.add(root, &entry.path());
         }
     }
-    if let Ok(entries) = folder_entries(&root.join(UNDER_WAY)) {
+    if let Ok(entries) = folder_entries(&root.join(PARTIAL)) {
         for entry in entries.flatten() {
-            let is_named = is_hex(&entry.file_name(), UNDER_WAY_DIGITS);
+            let is_named = is_hex(&entry.file_name(), PARTIAL_DIGITS);
             if !is_named || matches!(open(root, &entry.path()), Ok(None)) {
                 found.others.add(root, &entry.path());
             }
@@ -147,9 +147,9 @@ pub(super) fn list_all(root: &Path) -> io::Result<CacheFiles> {
 }
 
 /// Lists the pieces that are being written, or that a crash left.
-pub(super) fn under_way(root: &Path) -> io::Result<impl Iterator<Item = fs::DirEntry>> {
-    let entries = folder_entries(&root.join(UNDER_WAY))?.flatten();
-    Ok(entries.filter(|entry| is_hex(&entry.file_name(), UNDER_WAY_DIGITS)))
+pub(super) fn partial_files(root: &Path) -> io::Result<impl Iterator<Item = fs::DirEntry>> {
+    let entries = folder_entries(&root.join(PARTIAL))?.flatten();
+    Ok(entries.filter(|entry| is_hex(&entry.file_name(), PARTIAL_DIGITS)))
 }
 
 fn folder_entries(path: &Path) -> io::Result<fs::ReadDir> {

@@ -184,7 +184,7 @@ fn is_valid(
         return Ok(None);
     };
     let opened = OpenPiece::new(file, size);
-    let checked = opened.and_then(|(_, mut piece)| piece.checked(buffers));
+    let checked = opened.and_then(|(_, mut piece)| piece.read_checked(buffers));
     Ok(Some(checked.is_ok()))
 }
 
@@ -239,7 +239,7 @@ mod tests {
     use super::super::{Cache, RecordPieces};
     use super::*;
 
-    fn filled() -> tempfile::TempDir {
+    fn fill_cache() -> tempfile::TempDir {
         let root = tempfile::tempdir().expect("a temporary folder");
         let cache = Cache::open(root.path(), 1 << 30).expect("opens");
         for n in 0..4 {
@@ -264,14 +264,14 @@ mod tests {
             .collect()
     }
 
-    fn counted(root: &Path) -> u64 {
+    fn read_count(root: &Path) -> u64 {
         let bytes = fs::read(root.join("bytes")).expect("reads");
         u64::from_le_bytes(bytes.try_into().expect("8 bytes"))
     }
 
     #[test]
     fn pieces_are_listed_by_dataset_and_bucket() {
-        let root = filled();
+        let root = fill_cache();
 
         let found = groups(root.path());
 
@@ -287,21 +287,21 @@ mod tests {
 
     #[test]
     fn removing_one_dataset_leaves_the_others() {
-        let root = filled();
-        let before = counted(root.path());
+        let root = fill_cache();
+        let before = read_count(root.path());
 
         let chosen = |name: &str| name == "/data/my photos";
         let removed = remove_cached(root.path(), &chosen, &mut |_, _| true).expect("removes");
 
         assert_eq!(removed.pieces, 3);
         assert!(removed.bytes > 3000);
-        assert_eq!(counted(root.path()), before - removed.bytes);
+        assert_eq!(read_count(root.path()), before - removed.bytes);
         assert_eq!(groups(root.path()).len(), 2);
     }
 
     #[test]
     fn verification_removes_damaged_pieces() {
-        let root = filled();
+        let root = fill_cache();
         let pieces = files::list(root.path()).expect("lists").pieces;
         for piece in &pieces[..2] {
             let mut bytes = fs::read(&piece.path).expect("reads");
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!((verified.pieces, verified.damaged), (8, 2));
         let again = verify_cache(root.path(), &mut |_, _| true).expect("reads");
         assert_eq!((again.pieces, again.damaged), (6, 0));
-        assert_eq!(counted(root.path()), again.bytes);
+        assert_eq!(read_count(root.path()), again.bytes);
     }
 
     /// Text of files that infeed did not write.
@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn files_that_infeed_did_not_write_stay() {
         for act in ["verify", "rm", "small limit", "read"] {
-            let (root, victim) = (filled(), tempfile::tempdir().expect("a folder"));
+            let (root, victim) = (fill_cache(), tempfile::tempdir().expect("a folder"));
             let files = with_other_files(root.path(), victim.path());
             let others = match act {
                 "verify" => {
@@ -424,7 +424,7 @@ mod tests {
     #[test]
     fn a_folder_of_a_cache_that_is_a_link_is_not_used() {
         for name in ["pieces", "under-way"] {
-            let (root, victim) = (filled(), tempfile::tempdir().expect("a folder"));
+            let (root, victim) = (fill_cache(), tempfile::tempdir().expect("a folder"));
             let moved = victim.path().join(name);
             fs::rename(root.path().join(name), &moved).expect("moves");
             let other = moved.join("0123456789abcdef");
@@ -451,7 +451,7 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn the_count_of_bytes_is_not_written_to_another_file() {
-        let (root, victim) = (filled(), tempfile::tempdir().expect("a folder"));
+        let (root, victim) = (fill_cache(), tempfile::tempdir().expect("a folder"));
         let file = victim.path().join("file");
         fs::write(&file, TEXT).expect("writes");
         fs::remove_file(root.path().join("bytes")).expect("removes");

@@ -111,7 +111,7 @@ impl OpenPiece {
 
     /// Reads the bytes, checks them, and notes their use.
     pub(super) fn read(mut self, buffers: &Arc<BufferPool>) -> Result<Bytes, String> {
-        let bytes = self.checked(buffers)?;
+        let bytes = self.read_checked(buffers)?;
         let used = self.file.metadata().and_then(|data| data.modified());
         if used.is_ok_and(|time| time.elapsed().unwrap_or_default() > NOTED) {
             // Without the update the piece may be removed sooner; nothing else depends on it.
@@ -121,7 +121,7 @@ impl OpenPiece {
     }
 
     /// Reads the bytes and checks them.
-    pub(super) fn checked(&mut self, buffers: &Arc<BufferPool>) -> Result<Bytes, String> {
+    pub(super) fn read_checked(&mut self, buffers: &Arc<BufferPool>) -> Result<Bytes, String> {
         let bytes = read_at(&self.file, self.offset, self.length, buffers)
             .map_err(|error| error.to_string())?;
         self.sum.update(&bytes);

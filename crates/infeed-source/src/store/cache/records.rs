@@ -139,7 +139,7 @@ impl RecordPieces {
     }
 
     /// Records whose piece was damaged.
-    pub fn damaged(&self) -> u64 {
+    pub fn damaged_records(&self) -> u64 {
         self.damaged.load(Ordering::Relaxed)
     }
 
@@ -216,7 +216,7 @@ mod tests {
                 assert!(read(&pieces, 7).is_none(), "{at}");
                 assert!(!path.exists());
                 count += 1;
-                assert_eq!(pieces.damaged(), count);
+                assert_eq!(pieces.damaged_records(), count);
             }
         }
     }

@@ -23,7 +23,7 @@ use super::pace::RequestTimes;
 use super::process::NetworkThreads;
 use super::profile::AwsProfile;
 use super::settings::{RemoteSettings, RetryPolicy};
-use super::url::{Service, Url, encoded};
+use super::url::{Service, Url, percent_encode};
 use infeed_core::error::Error;
 use infeed_core::random::mix;
 
@@ -194,9 +194,9 @@ impl Bucket {
     }
 
     /// Key of an object as it appears in URLs.
-    pub(super) fn written(&self, meta: &ObjectMeta) -> String {
+    pub(super) fn url_key(&self, meta: &ObjectMeta) -> String {
         match self.service {
-            Service::Http => encoded(meta.location.as_ref()),
+            Service::Http => percent_encode(meta.location.as_ref()),
             _ => meta.location.to_string(),
         }
     }
@@ -213,7 +213,7 @@ impl Bucket {
     }
 }
 
-fn refused(error: object_store::Error) -> io::Error {
+fn invalid_input(error: object_store::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, error)
 }
 
@@ -292,14 +292,14 @@ fn s3(
     }
     if !named && endpoint.is_none() {
         let options = client_options();
-        let asked = resolve_bucket_region(url.host(), &options);
+        let lookup = resolve_bucket_region(url.host(), &options);
         let unknown = |why: String| {
             let problem = format!("its region is unknown ({why}); set AWS_REGION");
             io::Error::new(io::ErrorKind::TimedOut, problem)
         };
         // The client is kept, so the region must be known and not guessed.
         let region = process.wait(async {
-            match tokio::time::timeout(CONNECT, asked).await {
+            match tokio::time::timeout(CONNECT, lookup).await {
                 Ok(Ok(region)) => Ok(region),
                 Ok(Err(error)) => Err(unknown(error.to_string())),
                 Err(_) => Err(unknown(format!("no answer in {} s", CONNECT.as_secs()))),
@@ -314,7 +314,7 @@ fn s3(
         .with_http_connector(LimitedConnector::default())
         .with_retry(once())
         .build()
-        .map_err(refused)?;
+        .map_err(invalid_input)?;
     Ok((all(store), realm))
 }
 
@@ -334,7 +334,7 @@ fn google(url: &Url, settings: &RemoteSettings) -> io::Result<(BucketClient, Str
         .with_http_connector(LimitedConnector::default())
         .with_retry(once())
         .build()
-        .map_err(refused)?;
+        .map_err(invalid_input)?;
     Ok((all(store), base.to_owned()))
 }
 
@@ -355,7 +355,7 @@ fn azure(url: &Url, settings: &RemoteSettings) -> io::Result<(BucketClient, Stri
         .with_http_connector(LimitedConnector::default())
         .with_retry(once())
         .build()
-        .map_err(refused)?;
+        .map_err(invalid_input)?;
     Ok((all(store), account))
 }
 
@@ -373,7 +373,7 @@ fn http(url: &Url, settings: &RemoteSettings) -> io::Result<(BucketClient, Strin
             })
             .with_retry(once())
             .build()
-            .map_err(refused)
+            .map_err(invalid_input)
     };
     let store = match build(client_options()) {
         // Plain HTTP works without the certificates of the system.

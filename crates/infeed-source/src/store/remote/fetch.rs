@@ -130,7 +130,7 @@ impl Bucket {
                 let attempt = self.attempt(&key, wanted, &mut filling, buffers);
                 match tries.limit(attempt).await {
                     Ok(()) => return Ok(filling.finish()),
-                    Err(failure) => tries.failed(failure, name).await?,
+                    Err(failure) => tries.wait_to_retry(failure, name).await?,
                 }
             }
         })
@@ -173,7 +173,7 @@ impl Bucket {
             });
             match answer.await {
                 Ok(answer) => return Ok(answer),
-                Err(failure) => tries.failed(failure, &name).await?,
+                Err(failure) => tries.wait_to_retry(failure, &name).await?,
             }
         }
     }
@@ -188,7 +188,7 @@ impl Bucket {
     ) -> Result<(), RequestFailure> {
         let missing = wanted.range.end - wanted.range.start - filling.len() as u64;
         let begun = Instant::now();
-        self.pace.asked();
+        self.pace.count_request();
         let (won, other) = {
             let mut first = pin!(self.fetch(key, wanted, filling));
             let early = timeout(self.pace.hedge_delay(missing), first.as_mut()).await;
@@ -280,12 +280,12 @@ impl Bucket {
             )));
         }
         let mut body = answer.into_stream();
-        let mut came = 0_u64;
+        let mut received = 0_u64;
         let broke = loop {
             match timeout(idle, body.next()).await {
                 Ok(Some(Ok(piece))) => {
                     BYTES.fetch_add(piece.len() as u64, Ordering::Relaxed);
-                    came += piece.len() as u64;
+                    received += piece.len() as u64;
                     if !filling.push(&piece) {
                         filling.clear();
                         let problem = format!("received more than the {bytes} bytes requested");
@@ -296,7 +296,8 @@ impl Bucket {
                 Ok(None) if filling.is_full() => return Ok(()),
                 Ok(None) => {
                     filling.clear();
-                    let problem = format!("received only {came} of the {bytes} bytes requested");
+                    let problem =
+                        format!("received only {received} of the {bytes} bytes requested");
                     return Err(RequestFailure::Passing(problem));
                 }
                 Err(_) => break self.silent(),
@@ -309,7 +310,7 @@ impl Bucket {
         }
         Err(match broke {
             RequestFailure::Passing(cause) => {
-                RequestFailure::Passing(format!("after {came} of {bytes} bytes, {cause}"))
+                RequestFailure::Passing(format!("after {received} of {bytes} bytes, {cause}"))
             }
             failure => failure,
         })
@@ -421,7 +422,7 @@ impl<'a> Attempts<'a> {
     }
 
     /// Waits before the next attempt, or gives up.
-    async fn failed(
+    async fn wait_to_retry(
         &mut self,
         failure: RequestFailure,
         name: impl Fn() -> String,

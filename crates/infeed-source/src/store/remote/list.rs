@@ -44,7 +44,7 @@ pub fn below(folder: &Path) -> Result<(Arc<Bucket>, String, Vec<ListedObject>), 
         .and_then(|process| process.wait(async { all(&bucket, prefix.clone()).await }));
     let metas = listed.map_err(|error| Error::open(folder, error))?;
     let found = metas.into_iter().filter_map(|meta| {
-        let key = bucket.written(&meta);
+        let key = bucket.url_key(&meta);
         // Some tools create an empty object with the name of the folder.
         let key = key.strip_prefix(&prefix).filter(|key| !key.is_empty())?;
         Some(ListedObject {
@@ -62,20 +62,20 @@ pub fn below(folder: &Path) -> Result<(Arc<Bucket>, String, Vec<ListedObject>), 
 /// # Errors
 ///
 /// Like [`below`]; [`Error::Open`] names the first object that does not exist.
-pub fn look(
+pub fn query_objects(
     folder: &Path,
     keys: &[String],
 ) -> Result<(Arc<Bucket>, String, Vec<ListedObject>), Error> {
     let url = Url::parse(&text(folder)?)?;
     let bucket = Bucket::of(&url)?;
     let prefix = url.prefix();
-    let looks = keys.iter().map(|key| {
+    let queries = keys.iter().map(|key| {
         let (bucket, key) = (Arc::clone(&bucket), format!("{prefix}{key}"));
-        async move { look_once(&bucket, &key).await }
+        async move { query_object(&bucket, &key).await }
     });
     let metas = bucket
         .process()
-        .and_then(|process| process.wait(at_once(looks)))
+        .and_then(|process| process.wait(at_once(queries)))
         .map_err(|error| Error::open(folder, error))?;
     let found = metas.iter().zip(keys).map(|(meta, key)| ListedObject {
         key: key.clone(),
@@ -109,7 +109,7 @@ pub fn entries(folder: &str) -> Result<Vec<FolderEntry>, Error> {
     };
     let files = metas
         .iter()
-        .filter_map(|meta| entry(&bucket.written(meta), false));
+        .filter_map(|meta| entry(&bucket.url_key(meta), false));
     let mut entries: Vec<FolderEntry> = files.collect();
     entries.extend(folders.iter().filter_map(|key| entry(key, true)));
     entries.sort_by(|a, b| a.name.cmp(&b.name));
@@ -141,10 +141,10 @@ pub fn objects(folder: &str) -> Result<Vec<String>, Error> {
 pub(crate) fn open(text: &str) -> Result<Arc<dyn Blob>, Error> {
     let url = Url::parse(text)?;
     let bucket = Bucket::of(&url)?;
-    let look = bucket
+    let answer = bucket
         .process()
-        .and_then(|process| process.wait(look_once(&bucket, &url.key)));
-    let meta = look.map_err(|error| Error::open(text, error))?;
+        .and_then(|process| process.wait(query_object(&bucket, &url.key)));
+    let meta = answer.map_err(|error| Error::open(text, error))?;
     let cache = Cache::of_process()?;
     let object = Object::new(&bucket, meta, cache.as_ref(), &Arc::default());
     Ok(Arc::new(object))
@@ -155,7 +155,7 @@ pub(crate) fn open(text: &str) -> Result<Arc<dyn Blob>, Error> {
 /// # Errors
 ///
 /// [`Error::Config`] for an invalid URL, [`Error::Open`] for an object that does not exist.
-pub(crate) fn named(urls: &[String]) -> Result<Vec<Arc<dyn Blob>>, Error> {
+pub(crate) fn open_urls(urls: &[String]) -> Result<Vec<Arc<dyn Blob>>, Error> {
     let buffers = Arc::default();
     let cache = Cache::of_process()?;
     let mut blobs: Vec<Arc<dyn Blob>> = Vec::new();
@@ -166,7 +166,7 @@ pub(crate) fn named(urls: &[String]) -> Result<Vec<Arc<dyn Blob>>, Error> {
         let url = Url::parse(text)?;
         Ok((Bucket::of(&url)?, url.key))
     });
-    look_at(plain.collect::<Result<_, Error>>()?, &open, &mut blobs)?;
+    query_and_open(plain.collect::<Result<_, Error>>()?, &open, &mut blobs)?;
     Ok(blobs)
 }
 
@@ -195,7 +195,7 @@ pub(crate) fn matches(urls: &[String]) -> Result<Vec<Arc<dyn Blob>>, Error> {
             plain.push((bucket, url.key));
             continue;
         }
-        look_at(std::mem::take(&mut plain), &open, &mut blobs)?;
+        query_and_open(std::mem::take(&mut plain), &open, &mut blobs)?;
         let matching = matching(&bucket, &url, text)?;
         if matching.is_empty() {
             let problem = format!("{text}: no object matches");
@@ -203,7 +203,7 @@ pub(crate) fn matches(urls: &[String]) -> Result<Vec<Arc<dyn Blob>>, Error> {
         }
         blobs.extend(matching.into_iter().map(|meta| open(&bucket, meta)));
     }
-    look_at(plain, &open, &mut blobs)?;
+    query_and_open(plain, &open, &mut blobs)?;
     Ok(blobs)
 }
 
@@ -230,17 +230,17 @@ fn matching(bucket: &Arc<Bucket>, url: &Url, text: &str) -> Result<Vec<ObjectMet
     // An object with exactly this name is the one that the user wants.
     if let Some(at) = metas
         .iter()
-        .position(|meta| bucket.written(meta) == url.key)
+        .position(|meta| bucket.url_key(meta) == url.key)
     {
         return Ok(vec![metas.swap_remove(at)]);
     }
-    metas.retain(|meta| pattern.matches_with(&bucket.written(meta), options));
+    metas.retain(|meta| pattern.matches_with(&bucket.url_key(meta), options));
     metas.sort_by(|a, b| a.location.cmp(&b.location));
     Ok(metas)
 }
 
 /// Queries objects, many at once, and opens them in order.
-fn look_at(
+fn query_and_open(
     plain: Vec<(Arc<Bucket>, String)>,
     open: &impl Fn(&Arc<Bucket>, ObjectMeta) -> Arc<dyn Blob>,
     blobs: &mut Vec<Arc<dyn Blob>>,
@@ -251,12 +251,12 @@ fn look_at(
     let process = first
         .process()
         .map_err(|error| Error::open(&first.base, error))?;
-    let looks = plain.iter().map(|(bucket, key)| {
+    let queries = plain.iter().map(|(bucket, key)| {
         let (bucket, key) = (Arc::clone(bucket), key.clone());
-        async move { Ok(look_once(&bucket, &key).await) }
+        async move { Ok(query_object(&bucket, &key).await) }
     });
     let metas = process
-        .wait(at_once(looks))
+        .wait(at_once(queries))
         .map_err(|error| Error::open(&first.base, error))?;
     for ((bucket, key), meta) in plain.iter().zip(metas) {
         let meta = meta.map_err(|error| Error::open(bucket.url(key), error))?;
@@ -265,7 +265,7 @@ fn look_at(
     Ok(())
 }
 
-pub(super) async fn look_once(bucket: &Bucket, key: &str) -> io::Result<ObjectMeta> {
+pub(super) async fn query_object(bucket: &Bucket, key: &str) -> io::Result<ObjectMeta> {
     let path = bucket.key(key)?;
     let name = || bucket.url(key);
     let request = || async {
@@ -328,7 +328,7 @@ pub(super) async fn level(
     let folder = prefix.rfind('/').map_or("", |at| &prefix[..=at]);
     let (mut metas, mut folders) = (Vec::new(), Vec::new());
     for meta in whole(bucket, folder).await? {
-        let key = bucket.written(&meta);
+        let key = bucket.url_key(&meta);
         match key.get(prefix.len()..).and_then(|rest| rest.find('/')) {
             Some(at) => folders.push(key[..=prefix.len() + at].to_owned()),
             None => metas.push(meta),
@@ -445,7 +445,7 @@ impl Object {
         cache: Option<&Arc<Cache>>,
         buffers: &Arc<BufferPool>,
     ) -> Object {
-        let key = bucket.written(&meta);
+        let key = bucket.url_key(&meta);
         let stamp = match &meta.e_tag {
             Some(tag) => format!("{}-{}", bare(tag), meta.size),
             None => format!("{}-{}", meta.last_modified.timestamp(), meta.size),

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_comes_again_is_an_error_at_once() {
+    fn a_repeated_page_is_an_error_at_once() {
         let token = |n: usize| Some(format!("token {n}"));
         let policy = RetryPolicy::default();
         let (count, error) = pages(&limits(&policy), |n| {

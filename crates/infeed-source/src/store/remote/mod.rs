@@ -34,8 +34,8 @@ use super::cache::Cache;
 use super::{Blob, PARALLEL_READS, RangeRequest};
 pub use bucket::Bucket;
 pub use counts::requests;
-pub use list::{below, entries, look, objects};
-pub(super) use list::{matches, named, open};
+pub use list::{below, entries, objects, query_objects};
+pub(super) use list::{matches, open, open_urls};
 pub use settings::configure;
 pub use write::BucketFolder;
 
@@ -79,7 +79,7 @@ impl Blob for Object {
 
     fn held_bytes(&self, length: u64) -> u64 {
         match &self.cache {
-            Some(_) => held_bytes(Cache::widened(length, self.length)),
+            Some(_) => held_bytes(Cache::max_read_bytes(length, self.length)),
             None => held_bytes(length),
         }
     }

@@ -18,7 +18,7 @@ const UNKNOWN: Duration = Duration::from_secs(2);
 const FACTOR: u32 = 2;
 
 /// Minimum wait: below it, a second request would rarely be faster.
-const FLOOR: Duration = Duration::from_millis(50);
+const MIN_DELAY: Duration = Duration::from_millis(50);
 
 /// One second request per this number of first requests, and a few at the start.
 const SHARE: u64 = 20;
@@ -51,7 +51,7 @@ impl RequestTimes {
             return UNKNOWN;
         }
         times.sort_unstable();
-        (times[times.len() * 95 / 100] * FACTOR).max(FLOOR)
+        (times[times.len() * 95 / 100] * FACTOR).max(MIN_DELAY)
     }
 
     /// Records the time of a request, or a lower bound of it.
@@ -67,7 +67,7 @@ impl RequestTimes {
     }
 
     /// Counts a first request.
-    pub(super) fn asked(&self) {
+    pub(super) fn count_request(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(pace.hedge_delay(1), Duration::from_millis(2 * 970));
         assert_eq!(pace.hedge_delay(8 << 20), UNKNOWN, "another class");
         (0..64).for_each(|_| pace.took(1, Duration::from_millis(1)));
-        assert_eq!(pace.hedge_delay(1), FLOOR);
+        assert_eq!(pace.hedge_delay(1), MIN_DELAY);
     }
 
     #[test]
@@ -115,7 +115,7 @@ mod tests {
             |pace: &RequestTimes| std::iter::from_fn(|| pace.may_hedge().then_some(())).count();
 
         assert_eq!(allowed(&pace), 4);
-        (0..200).for_each(|_| pace.asked());
+        (0..200).for_each(|_| pace.count_request());
         assert_eq!(allowed(&pace), 10);
         assert_eq!(allowed(&pace), 0);
     }

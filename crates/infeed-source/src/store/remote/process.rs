@@ -63,17 +63,17 @@ impl NetworkThreads {
         let work = async {
             tokio::select! {
                 done = work => done,
-                () = requested(stop.as_ref()) => Err(stopped()),
+                () = wait_for_stop(stop.as_ref()) => Err(stop_error()),
             }
         };
         // `Runtime::block_on` would panic on a thread of a runtime of the program.
         let _entered = runtime.enter();
-        parked(work, stop.as_ref().filter(|stop| stop.has_check()))
+        block_on(work, stop.as_ref().filter(|stop| stop.has_check()))
     }
 }
 
 /// Polls a future on this thread, and parks the thread between polls. Checks `stop` meanwhile.
-fn parked<T>(work: impl Future<Output = T>, stop: Option<&Stop>) -> T {
+fn block_on<T>(work: impl Future<Output = T>, stop: Option<&Stop>) -> T {
     struct Sleeper(Thread);
     impl Wake for Sleeper {
         fn wake(self: Arc<Sleeper>) {
@@ -96,14 +96,14 @@ fn parked<T>(work: impl Future<Output = T>, stop: Option<&Stop>) -> T {
     }
 }
 
-async fn requested(stop: Option<&Stop>) {
+async fn wait_for_stop(stop: Option<&Stop>) {
     match stop {
-        Some(stop) => stop.requested().await,
+        Some(stop) => stop.wait_for_request().await,
         None => std::future::pending().await,
     }
 }
 
-fn stopped() -> io::Error {
+fn stop_error() -> io::Error {
     io::Error::new(
         io::ErrorKind::Interrupted,
         "it was interrupted, or its loader was closed",
@@ -135,8 +135,8 @@ mod tests {
 
     #[test]
     fn a_waiting_thread_stops_when_its_check_does() {
-        let asked = std::sync::atomic::AtomicU32::new(0);
-        let stop = Stop::with_check(move || asked.fetch_add(1, Ordering::Relaxed) == 2);
+        let checks = std::sync::atomic::AtomicU32::new(0);
+        let stop = Stop::with_check(move || checks.fetch_add(1, Ordering::Relaxed) == 2);
 
         let waited = stop.during(|| {
             let pending = std::future::pending::<io::Result<()>>();

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_region_come_from_both_files() {
+    fn keys_and_region_are_read_from_both_files() {
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
 
         assert_eq!(

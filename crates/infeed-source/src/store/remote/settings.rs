@@ -9,7 +9,8 @@ use super::url::{Service, Url};
 use infeed_core::error::Error;
 
 /// Settings of the program, by the standard base of URLs (`s3://bucket`) or a scheme (`s3://`).
-static GIVEN: Mutex<BTreeMap<String, Vec<(String, String)>>> = Mutex::new(BTreeMap::new());
+static PROGRAM_SETTINGS: Mutex<BTreeMap<String, Vec<(String, String)>>> =
+    Mutex::new(BTreeMap::new());
 
 /// Settings of infeed; in the environment in capitals after `INFEED_REMOTE_`.
 const OWN: [&str; 6] = [
@@ -48,7 +49,9 @@ pub fn configure(base: &str, options: &[(&str, &str)]) -> Result<(), Error> {
             .set(key, value)
             .map_err(|problem| Error::config(&base, problem))?;
     }
-    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut given = PROGRAM_SETTINGS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     match options.is_empty() {
         true => given.remove(&base),
         false => given.insert(base, options),
@@ -100,7 +103,7 @@ impl RemoteSettings {
             Service::Azure => "AZURE_",
             Service::Hub => "HF_",
             // The client reads the environment itself, such as proxies.
-            Service::Http => return RemoteSettings::default().completed(url),
+            Service::Http => return RemoteSettings::default().complete(url),
         };
         let texts = std::env::vars_os()
             .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
@@ -117,11 +120,11 @@ impl RemoteSettings {
             settings.retry.deadline = HUB_DEADLINE;
             settings.retry.list_objects = HUB_LIST_OBJECTS;
         }
-        settings.completed(url)
+        settings.complete(url)
     }
 
     /// Adds infeed's settings from the environment, and the settings of the program.
-    fn completed(mut self, url: &Url) -> io::Result<RemoteSettings> {
+    fn complete(mut self, url: &Url) -> io::Result<RemoteSettings> {
         for key in OWN {
             let name = format!("INFEED_REMOTE_{}", key.to_ascii_uppercase());
             if let Ok(value) = std::env::var(&name) {
@@ -130,7 +133,9 @@ impl RemoteSettings {
         }
         let base = url.usual_base();
         let scheme = base.find("://").map_or("", |at| &base[..at + 3]);
-        let given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let given = PROGRAM_SETTINGS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         for base in [scheme, base.as_str()] {
             for (key, value) in given.get(base).into_iter().flatten() {
                 if !self.take(key, value)? {

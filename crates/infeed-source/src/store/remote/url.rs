@@ -164,7 +164,7 @@ fn dataset_and_key(rest: &str) -> Result<(&str, &str), &'static str> {
 }
 
 /// Percent-encodes the characters of a key that URLs do not hold.
-pub(super) fn encoded(key: &str) -> String {
+pub(super) fn percent_encode(key: &str) -> String {
     let mut text = String::with_capacity(key.len());
     for byte in key.bytes() {
         match byte {

@@ -21,7 +21,7 @@ use object_store::{Error as StoreError, GetOptions, ObjectMeta, PutMode, PutOpti
 
 use super::bucket::Bucket;
 use super::fetch::{is_unknown, version};
-use super::list::{at_once, level, look_once, text};
+use super::list::{at_once, level, query_object, text};
 use super::url::{Service, Url};
 use crate::store::buffers::{BufferPool, read_at};
 use crate::store::{CreateOutcome, ObjectBody, RangeRequest};
@@ -42,8 +42,8 @@ const COMPARED: u64 = 8 << 20;
 
 /// Number of checks for an object that the service reports as existing and then as missing: another
 /// writer has begun an upload, and may have given up.
-const LOOKS: u32 = 5;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
+const ATTEMPTS: u32 = 5;
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(200);
 
 impl ObjectBody<'_> {
     /// Number of bytes.
@@ -135,7 +135,7 @@ impl BucketFolder {
         let process = self.bucket.process()?;
         let (metas, folders) = process.wait(level(&self.bucket, self.prefix.clone()))?;
         let entry = |meta: ObjectMeta| {
-            let key = self.bucket.written(&meta);
+            let key = self.bucket.url_key(&meta);
             // Some tools create an empty object with the name of the folder.
             let name = key.strip_prefix(&self.prefix).filter(|n| !n.is_empty())?;
             Some((name.to_owned(), meta.size))
@@ -154,7 +154,7 @@ impl BucketFolder {
     pub fn has(&self, name: &str) -> io::Result<bool> {
         let key = self.key(name);
         let process = self.bucket.process()?;
-        Ok(process.wait(look(&self.bucket, &key))?.is_some())
+        Ok(process.wait(find_object(&self.bucket, &key))?.is_some())
     }
 
     /// Reads the bytes of objects, in order; None for an object that is missing or longer than
@@ -178,7 +178,7 @@ impl BucketFolder {
     /// The error of the service or of the file.
     pub fn create(&self, name: &str, body: ObjectBody<'_>) -> io::Result<CreateOutcome> {
         let process = self.bucket.process()?;
-        for _ in 0..LOOKS {
+        for _ in 0..ATTEMPTS {
             if process.wait(self.put_new(name, body))? {
                 return Ok(CreateOutcome::New);
             }
@@ -186,7 +186,7 @@ impl BucketFolder {
                 Some(true) => return Ok(CreateOutcome::Same),
                 Some(false) => return Ok(CreateOutcome::Other),
                 None => process.wait(async {
-                    tokio::time::sleep(BETWEEN_LOOKS).await;
+                    tokio::time::sleep(ATTEMPT_PAUSE).await;
                     Ok(())
                 })?,
             }
@@ -244,7 +244,7 @@ impl BucketFolder {
     fn is_same(&self, name: &str, body: ObjectBody<'_>) -> io::Result<Option<bool>> {
         let key = self.key(name);
         let process = self.bucket.process()?;
-        let Some(meta) = process.wait(look(&self.bucket, &key))? else {
+        let Some(meta) = process.wait(find_object(&self.bucket, &key))? else {
             return Ok(None);
         };
         let length = body.len();
@@ -302,7 +302,7 @@ impl BucketFolder {
                 );
             }
         }
-        if look(&self.bucket, &key).await?.is_some() {
+        if find_object(&self.bucket, &key).await?.is_some() {
             return Ok(false);
         }
         self.put(name, body, true).await
@@ -340,7 +340,7 @@ impl BucketFolder {
         let id = bucket.ask(name, || store.create_multipart(path)).await?;
         let ended = async {
             let parts = self.put_parts(key, path, &id, body).await?;
-            if new && look(bucket, key).await?.is_some() {
+            if new && find_object(bucket, key).await?.is_some() {
                 return Ok(None);
             }
             let complete = || store.complete_multipart(path, &id, parts.clone());
@@ -350,7 +350,7 @@ impl BucketFolder {
             Ok(Some(_)) => return Ok(true),
             Ok(None) => None,
             // If the answer was lost, the second request finds no parts.
-            Err(error) => (look(bucket, key).await?.is_none()).then_some(error),
+            Err(error) => (find_object(bucket, key).await?.is_none()).then_some(error),
         };
         // Abandoned parts cost money until a rule of the bucket removes them.
         let gone = store.abort_multipart(path, &id);
@@ -393,16 +393,16 @@ fn part_bytes(length: u64) -> u64 {
 }
 
 /// Queries an object; None if it does not exist.
-async fn look(bucket: &Bucket, key: &str) -> io::Result<Option<ObjectMeta>> {
-    match look_once(bucket, key).await {
+async fn find_object(bucket: &Bucket, key: &str) -> io::Result<Option<ObjectMeta>> {
+    match query_object(bucket, key).await {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        looked => looked.map(Some),
+        result => result.map(Some),
     }
 }
 
 /// Reads all bytes of an object; None if it is missing or longer than `most`.
 async fn whole(bucket: &Bucket, key: &str, most: u64) -> io::Result<Option<Bytes>> {
-    let Some(meta) = look(bucket, key).await? else {
+    let Some(meta) = find_object(bucket, key).await? else {
         return Ok(None);
     };
     if meta.size > most {

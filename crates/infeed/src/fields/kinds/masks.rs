@@ -40,7 +40,7 @@ pub(crate) const MASKS: &str = "use a text with a JSON list of COCO's segmentati
                                 or uint8 or bool numbers [n, height, width]";
 
 /// Plans a field that can hold masks.
-pub(crate) fn planned(field: usize, of: &Field, is_oriented: bool) -> Option<MasksPlan> {
+pub(crate) fn plan_masks(field: usize, of: &Field, is_oriented: bool) -> Option<MasksPlan> {
     let is_pixel = |dtype: DType| matches!(dtype, DType::UInt8 | DType::Bool);
     let is_dense = match &of.kind {
         FieldKind::Text | FieldKind::Bytes => false,
@@ -144,7 +144,8 @@ impl MasksPlan {
                 }
                 let [current, other] = &mut scratch.masks.planes;
                 current.clone_from(&plane.image);
-                let moved = moved(self.field, (current, other), &steps, &mut scratch.transform);
+                let moved =
+                    move_plane(self.field, (current, other), &steps, &mut scratch.transform);
                 let moved = moved.map_err(failed)?;
                 bits.for_each(|bit| each(bit, moved));
             }
@@ -153,7 +154,7 @@ impl MasksPlan {
     }
 
     /// Paints the masks of the boxes that are left after the steps of their image.
-    pub(crate) fn painted(
+    pub(crate) fn paint_planes(
         &self,
         image: &SampleImage<'_>,
         boxes: &[MovingBox],
@@ -213,7 +214,7 @@ impl MasksPlan {
             let planes = (current, other);
             each(
                 numbers,
-                moved(self.field, planes, &steps, &mut scratch.transform)?,
+                move_plane(self.field, planes, &steps, &mut scratch.transform)?,
             );
         }
         Ok(())
@@ -260,7 +261,7 @@ impl MasksPlan {
 }
 
 /// Moves a plane by steps. Returns the plane, which may be `other`.
-fn moved<'p>(
+fn move_plane<'p>(
     field: usize,
     (mut current, mut other): (&'p mut Image, &'p mut Image),
     steps: &[Step],

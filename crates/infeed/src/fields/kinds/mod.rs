@@ -3,7 +3,7 @@
 mod boxes;
 pub(crate) mod labels;
 mod masks;
-pub(crate) mod moved;
+pub(crate) mod moved_fields;
 pub(crate) mod objects;
 mod points;
 mod values;
@@ -20,7 +20,7 @@ use infeed_core::sample::Size;
 type PlanKind = fn(&PlanInput<'_>, &dyn Fn(usize) -> bool) -> Result<Vec<Box<dyn KindPlan>>, Error>;
 
 /// Kinds whose fields a pipeline declares.
-const DECLARED: [PlanKind; 3] = [moved::plan, labels::plan, waveform::plan];
+const DECLARED: [PlanKind; 3] = [moved_fields::plan, labels::plan, waveform::plan];
 
 /// Plans of all fields that are no images, and the column of each field.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ pub(crate) struct KindPlans {
 
 impl KindPlans {
     /// Plans the fields that a pipeline declares.
-    pub(crate) fn declared(input: &PlanInput<'_>) -> Result<KindPlans, Error> {
+    pub(crate) fn plan_declared(input: &PlanInput<'_>) -> Result<KindPlans, Error> {
         let mut plans = KindPlans {
             plans: Vec::new(),
             columns: vec![None; input.fields.len()],

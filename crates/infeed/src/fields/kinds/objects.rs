@@ -2,7 +2,7 @@
 
 use super::boxes::BoxesPlan;
 use super::masks::MasksPlan;
-use super::moved::MovedFields;
+use super::moved_fields::MovedFields;
 use crate::fields::failure::StageFailure;
 use crate::fields::moving::{PaintedPlane, SampleImage};
 use crate::fields::scratch::FieldScratch;
@@ -47,7 +47,7 @@ impl ObjectsPlan {
 
     /// Returns the boxes of all objects of an image after its own steps.
     pub(crate) fn boxes(&self, image: &SampleImage<'_>) -> Result<Vec<MovingBox>, StageFailure> {
-        Ok(self.boxes.moved(image, &[])?.0)
+        Ok(self.boxes.move_boxes(image, &[])?.0)
     }
 
     /// Paints the masks of the objects that `boxes` keeps.
@@ -57,6 +57,6 @@ impl ObjectsPlan {
         boxes: &[MovingBox],
         scratch: &mut FieldScratch,
     ) -> Result<Vec<PaintedPlane>, StageFailure> {
-        self.masks.painted(image, boxes, scratch)
+        self.masks.paint_planes(image, boxes, scratch)
     }
 }

@@ -59,7 +59,7 @@ pub(crate) fn plans(
             return wrong(format!("`{name}` is declared twice; remove one"));
         }
         let is_column = boxes.iter().any(|boxes| boxes.columns.contains(name));
-        let Some(plan) = planned(spec, field, &fields[field], is_column) else {
+        let Some(plan) = plan_points(spec, field, &fields[field], is_column) else {
             return wrong(format!(
                 "`{name}` cannot hold points; use a list of numbers, {} for each point, or an array \
                  [n, {}], of a type other than bool and float16",
@@ -106,7 +106,7 @@ fn numbers(spec: &PointsSpec) -> usize {
 }
 
 /// Plans a field that can hold points. `is_column` says whether each row belongs to a box.
-fn planned(spec: &PointsSpec, field: usize, of: &Field, is_column: bool) -> Option<PointsPlan> {
+fn plan_points(spec: &PointsSpec, field: usize, of: &Field, is_column: bool) -> Option<PointsPlan> {
     let numbers = numbers(spec);
     let (dtype, shape) = match &of.kind {
         FieldKind::Ragged { dtype } => (*dtype, None),
@@ -147,7 +147,7 @@ impl PointsPlan {
     }
 
     /// Moves the points of a record by the steps of its image. Returns their float32 numbers.
-    pub(crate) fn moved<'s>(
+    pub(crate) fn move_points<'s>(
         &self,
         record: &[Bytes],
         image: ImageFrame,

@@ -8,7 +8,7 @@ use crate::fields::cells::put;
 use crate::fields::failure::{PartFailure, SampleError, StageFailure};
 use crate::fields::kind::{DrawnSample, KindPlan, PlanInput};
 use crate::fields::scratch::FieldScratch;
-use crate::pipeline::declared::{DeclaredKind, WaveformCrop, WaveformSpec};
+use crate::pipeline::declared_kind::{DeclaredKind, WaveformCrop, WaveformSpec};
 use infeed_codec::audio::{self, AudioHeader};
 use infeed_codec::transform::Rng;
 use infeed_core::batch::{ColumnKind, RowCell};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::fields::failure::SampleError;
 use infeed_codec::decode::PixelTable;
 use infeed_codec::transform::{
-    Accepted, ChannelValues, MaskContent, Palette, PixelView, Transform, TransformError,
+    AcceptedPixels, ChannelValues, MaskContent, Palette, PixelView, Transform, TransformError,
 };
 use infeed_core::sample::Depth;
 
@@ -19,7 +19,7 @@ const NO_CLASS: u16 = u16::MAX;
 pub(crate) struct ClassMap {
     stored: StoredClasses,
     count: usize,
-    accepted: Accepted,
+    accepted: AcceptedPixels,
     /// Transform that needs the mapping.
     transform: &'static str,
     /// Fill values that earlier transforms add to masks, with the transforms' names.
@@ -42,7 +42,7 @@ impl ClassMap {
     /// A palette that cannot be read, or a mask that does not contain `content`, as text.
     pub(crate) fn new(
         content: MaskContent<'_>,
-        accepted: Accepted,
+        accepted: AcceptedPixels,
         transform: &Transform,
         before: &[Transform],
         depth: Depth,
@@ -123,10 +123,10 @@ impl ClassMap {
             }
         };
         let strays = match self.accepted {
-            Accepted::Everything => 0,
-            Accepted::Nothing => unknown,
-            Accepted::Value(_) if unknown == 0 => 0,
-            Accepted::Value(accepted) => {
+            AcceptedPixels::Everything => 0,
+            AcceptedPixels::Nothing => unknown,
+            AcceptedPixels::Value(_) if unknown == 0 => 0,
+            AcceptedPixels::Value(accepted) => {
                 let mut found = 0;
                 each_pixel(mask, pixels, |[value, ..]| {
                     found += u64::from(value == accepted)
@@ -157,7 +157,7 @@ impl ClassMap {
     fn no_class(&self, mask: &PixelView<'_>, pixels: Option<&PixelTable>) -> TransformError {
         let mut strays: HashMap<[u16; 3], u64> = HashMap::new();
         each_pixel(mask, pixels, |value| {
-            let is_accepted = self.accepted == Accepted::Value(value[0]);
+            let is_accepted = self.accepted == AcceptedPixels::Value(value[0]);
             if self.class(value) == NO_CLASS && !is_accepted {
                 *strays.entry(value).or_default() += 1;
             }

@@ -1,7 +1,7 @@
 //! An image or mask of one record: its header, and its steps, arranged.
 
 use super::plan::{PixelPlan, RowPass};
-use super::prepared::{self, PixelState};
+use super::prepared_record::{self, PixelState};
 use crate::fields::failure::{SampleError, StageFailure};
 use crate::fields::steps::{FoldedSteps, fold};
 use crate::pipeline::Decode;
@@ -46,8 +46,9 @@ impl<'a> VisualField<'a> {
         let failed = |error: SampleError| error.in_field(field);
         let (header, size, frame) = match (state, &plan.stored) {
             (PixelState::Prepared | PixelState::Computed, _) => {
-                let found = prepared::pixels(bytes, plan.channels * plan.depth.bytes());
-                let (size, frame, pixels) = found.ok_or_else(|| failed(prepared::damaged()))?;
+                let found = prepared_record::pixels(bytes, plan.channels * plan.depth.bytes());
+                let (size, frame, pixels) =
+                    found.ok_or_else(|| failed(prepared_record::invalid_pixels_error()))?;
                 bytes = pixels;
                 (None, size, frame)
             }
@@ -120,7 +121,7 @@ impl<'a> VisualField<'a> {
             }) = folded.middle.first()
             && *filter != Filter::Nearest
         {
-            let scaled = |scale| scaled_region(folded.region, header.scaled(scale), scale);
+            let scaled = |scale| scaled_region(folded.region, header.scaled_size(scale), scale);
             let covers = |&scale: &DctScale| {
                 let region = scaled(scale).size;
                 region.height >= size.height && region.width >= size.width

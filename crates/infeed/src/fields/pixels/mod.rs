@@ -12,5 +12,5 @@ mod make;
 pub(crate) mod modes;
 pub(crate) mod plan;
 pub(crate) mod planner;
-pub mod prepared;
+pub mod prepared_record;
 mod write;

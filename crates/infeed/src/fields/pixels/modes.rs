@@ -12,11 +12,11 @@ const TRIES: u64 = 16;
 
 /// Color mode of a field: the described one, else the one that its classes need.
 pub fn color_mode(pipeline: &Pipeline, field: &str, is_mask: bool) -> ColorMode {
-    let asked = pipeline
+    let requested = pipeline
         .decode
         .as_ref()
         .and_then(|decode| decode.modes.get(field));
-    if let Some(mode) = asked {
+    if let Some(mode) = requested {
         return *mode;
     }
     let by_colour = pipeline

@@ -232,7 +232,7 @@ fn convert(
     if view.depth() == Depth::U16 {
         return convert16(view, dtype, layout, flips, scale, bias, out);
     }
-    let (data, row_bytes) = view.strided();
+    let (data, row_bytes) = view.bytes_and_stride();
     let source = simd::SourcePixels {
         data,
         width: view.width(),

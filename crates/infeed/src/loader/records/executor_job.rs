@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::record_job::{RecordJob, RecordRead, WorkerScratch};
 use crate::loader::assemble::{FilledRow, FinishedBatch, OpenBatch};
-use crate::loader::fetched::FetchedRecords;
+use crate::loader::fetched_records::FetchedRecords;
 use crate::loader::rules::RecordLimits;
 use crate::maker::SampleMaker;
 use crate::maker::memory::SampleMemory;
@@ -17,10 +17,10 @@ use infeed_core::exec::{
 
 impl Job for RecordJob {
     type Read = RecordRead;
-    type Fetched = FetchedRecords;
+    type FetchedData = FetchedRecords;
     type InFlight = OpenBatch;
     type Row = BatchRow;
-    type Done = FilledRow;
+    type RowOutput = FilledRow;
     type Batch = FinishedBatch;
     type Scratch<'job> = WorkerScratch<'job>;
     type Fault = Error;
@@ -48,9 +48,9 @@ impl Job for RecordJob {
     fn join(
         &self,
         waiting: Option<FetchedRecords>,
-        come: FetchedRecords,
+        received: FetchedRecords,
     ) -> JoinedReads<FetchedRecords> {
-        FetchedRecords::join(waiting, come)
+        FetchedRecords::join(waiting, received)
     }
 
     fn is_expensive(&self, fetched: &FetchedRecords) -> bool {

@@ -33,7 +33,7 @@ impl RecordJob {
         if needed_bytes <= limit_bytes {
             return Ok(());
         }
-        Err(self.advised(Error::RecordTooLarge {
+        Err(self.add_advice(Error::RecordTooLarge {
             record: self.source.id(record.index, None),
             purpose: MemoryPurpose::Row,
             needed_bytes,
@@ -43,7 +43,7 @@ impl RecordJob {
     }
 
     /// Adds the fix to the error of a record that needs too much memory.
-    pub(super) fn advised(&self, error: Error) -> Error {
+    pub(super) fn add_advice(&self, error: Error) -> Error {
         error.with_memory_advice(|purpose, bytes| self.advisor.advice(purpose, bytes))
     }
 }

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::cached;
+use super::cached_records;
 use super::record_job::{ReadFrom, RecordJob, RecordRead};
-use crate::fields::pixels::prepared::PixelState;
+use crate::fields::pixels::prepared_record::PixelState;
 use crate::loader::budget::ROOM;
-use crate::loader::fetched::{
+use crate::loader::fetched_records::{
     FetchedContent, FetchedRecords, ReadPurpose, RecordRole, RowAttempts,
 };
 use crate::loader::rules::RecordLimits;
@@ -98,7 +98,7 @@ impl RecordJob {
         if !padding.is_empty() {
             insert(ReadFrom::Nothing(None), padding.into());
         }
-        for run in cached.chunks(cached::RUN) {
+        for run in cached.chunks(cached_records::RUN) {
             let (records, wants): (_, Vec<ReadPurpose>) = run.iter().copied().unzip();
             insert(ReadFrom::Memory(records), wants.into());
         }
@@ -124,7 +124,7 @@ impl RecordJob {
                 Ok(rows) => return rows,
                 Err(lost) => match lost.read {
                     Some(read) => (read, lost.gate, lost.permit.map(Arc::new)),
-                    None => return cached::missing(wants[0]),
+                    None => return cached_records::missing(wants[0]),
                 },
             },
             ReadFrom::Nothing(failed) => {
@@ -200,13 +200,15 @@ impl RecordJob {
                 ..
             }) => return Vec::new(),
             // Only a new read can wait for more memory.
-            Err(ReadError::Refused { .. }) if has_no_gate => return cached::missing(wants[0]),
-            Err(error) => Some(self.advised(error.about(&*self.source))),
+            Err(ReadError::Refused { .. }) if has_no_gate => {
+                return cached_records::missing(wants[0]);
+            }
+            Err(error) => Some(self.add_advice(error.about(&*self.source))),
         };
         let fetched = |&(place, record): &(usize, u64)| {
             let found = match (content.remove(&place), &failed) {
                 (Some(Ok(found)), _) => Ok(found),
-                (Some(Err(cause)), _) => Err(source::damaged(&*self.source, record, cause)),
+                (Some(Err(cause)), _) => Err(source::damage_error(&*self.source, record, cause)),
                 (None, Some(error)) => Err(error.clone()),
                 (None, None) => {
                     let id = self.source.id(record, None);

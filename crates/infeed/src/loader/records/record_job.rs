@@ -8,7 +8,7 @@ use crate::loader::assemble::BatchAssembler;
 use crate::loader::budget::{MemoryAdvisor, Shares};
 use crate::loader::cache::{DecodedCache, DecodedCacheStats};
 use crate::loader::costs::RecordCosts;
-use crate::loader::fetched::{ReadPurpose, RowAttempts};
+use crate::loader::fetched_records::{ReadPurpose, RowAttempts};
 use crate::loader::losses::LossLog;
 use crate::loader::remote::requests::RequestedBatches;
 use crate::loader::rules::{BatchRules, RecordLimits};

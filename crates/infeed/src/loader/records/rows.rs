@@ -2,7 +2,7 @@
 
 use super::record_job::{RecordJob, WorkerScratch, position};
 use crate::loader::assemble::FilledRow;
-use crate::loader::fetched::{FetchedContent, FetchedRecords};
+use crate::loader::fetched_records::{FetchedContent, FetchedRecords};
 use crate::maker::SampleRecord;
 use infeed_core::batch::BatchRow;
 use infeed_core::exec::{FillOutcome, Sequence};
@@ -55,6 +55,6 @@ impl RecordJob {
                 Err(error) => return self.instead(sequence, at, error, tried),
             }
         }
-        FillOutcome::Done(self.finished(tried, at, row, worker, &rules))
+        FillOutcome::Done(self.finish_row(tried, at, row, worker, &rules))
     }
 }

@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering;
 
 use super::record_job::{RecordJob, WorkerScratch};
-use crate::fields::pixels::prepared::PixelState;
+use crate::fields::pixels::prepared_record::PixelState;
 use crate::fields::scratch::Position;
 use crate::loader::assemble::FilledRow;
-use crate::loader::failed::sample_error;
-use crate::loader::fetched::RowAttempts;
+use crate::loader::failure::sample_error;
+use crate::loader::fetched_records::RowAttempts;
 use crate::loader::rules::BatchRules;
 use crate::maker::SampleRecord;
 use infeed_core::batch::{BatchRow, RowCell};
@@ -28,7 +28,7 @@ impl RecordJob {
         let record = of.record;
         let cached = match (&self.cache, of.state) {
             (None, _) => None,
-            (Some(cache), PixelState::Stored) => self.cached(cache, record, worker),
+            (Some(cache), PixelState::Stored) => self.get_or_decode(cache, record, worker),
             (Some(cache), _) => {
                 cache.count(true);
                 None
@@ -48,12 +48,12 @@ impl RecordJob {
             self.keep(record.index, result.is_ok(), bytes, worker);
         }
         self.costs
-            .measured(record.index, record.bytes(), begun.elapsed());
+            .add_time(record.index, record.bytes(), begun.elapsed());
         self.losses.check(&*self.source, worker.at, record);
         self.add_warnings(worker);
         result.map_err(|failed| {
             let error = sample_error(&*self.source, record.index, failed.failure);
-            self.advised(error)
+            self.add_advice(error)
         })
     }
 
@@ -68,7 +68,7 @@ impl RecordJob {
     }
 
     /// Completes a row: sets the mark of a valid row if there is a sample in it.
-    pub(super) fn finished(
+    pub(super) fn finish_row(
         &self,
         tried: RowAttempts,
         at: Position,

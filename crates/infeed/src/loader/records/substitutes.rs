@@ -6,7 +6,7 @@ use super::record_job::{ATTEMPTS, ReadFrom, RecordJob, RecordRead, position};
 use crate::fields::scratch::Position;
 use crate::loader::assemble::FilledRow;
 use crate::loader::budget::ROOM;
-use crate::loader::fetched::{BadRecord, ReadPurpose, RecordRole, RowAttempts};
+use crate::loader::fetched_records::{BadRecord, ReadPurpose, RecordRole, RowAttempts};
 use crate::loader::rules::OnError;
 use crate::plan::join::JoinDraw;
 use infeed_core::error::Error;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::requests::{BatchRequest, RequestedBatches};
 use super::run::RunDescription;
 use crate::loader::assemble::{FilledRow, OpenBatch};
-use crate::loader::fetched::{FetchedRecords, ReadPurpose, RowAttempts};
+use crate::loader::fetched_records::{FetchedRecords, ReadPurpose, RowAttempts};
 use crate::loader::options::Options;
 use crate::loader::records::{ReadFrom, RecordJob, RecordRead, WorkerScratch};
 use crate::loader::start::PreparedRun;
@@ -60,10 +60,10 @@ pub struct UnassembledRows {
 
 impl Job for RowsJob {
     type Read = RecordRead;
-    type Fetched = FetchedRecords;
+    type FetchedData = FetchedRecords;
     type InFlight = OpenBatch;
     type Row = BatchRow;
-    type Done = FilledRow;
+    type RowOutput = FilledRow;
     type Batch = Result<UnassembledRows, Error>;
     type Scratch<'job> = WorkerScratch<'job>;
     type Fault = Error;
@@ -97,9 +97,9 @@ impl Job for RowsJob {
     fn join(
         &self,
         waiting: Option<FetchedRecords>,
-        come: FetchedRecords,
+        received: FetchedRecords,
     ) -> JoinedReads<FetchedRecords> {
-        self.0.join(waiting, come)
+        self.0.join(waiting, received)
     }
 
     fn is_expensive(&self, fetched: &FetchedRecords) -> bool {
@@ -135,7 +135,7 @@ impl Job for RowsJob {
     ) -> Result<Result<UnassembledRows, Error>, Error> {
         let count = rows.len();
         self.0.losses().log(u64::MAX);
-        let slabs = in_flight.sealed(count);
+        let slabs = in_flight.into_slabs(count);
         let rows: Result<Vec<FilledRow>, Error> = rows.into_iter().collect();
         Ok(rows.map(|rows| UnassembledRows { slabs, rows }))
     }
@@ -160,7 +160,7 @@ impl BatchMaker {
         let requests = Arc::new(RequestedBatches::new(run.partition.rows()));
         let job = RowsJob(prepared.job.on_request(Arc::clone(&requests)));
         let config = infeed_core::exec::Config {
-            taking: BatchChoice::Asked,
+            taking: BatchChoice::Requested,
             ..prepared.config
         };
         let executor = Executor::start(job, config, 0).map_err(|source| Error::Thread {

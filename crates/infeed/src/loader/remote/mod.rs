@@ -7,7 +7,7 @@
 //! that no remote worker delivers are made by local threads, from the same records to the same
 //! bits.
 
-mod leased;
+mod leased_batches;
 mod maker;
 pub(super) mod requests;
 mod run;
@@ -19,7 +19,7 @@ use infeed_core::error::Error;
 
 pub use super::assemble::FilledRow;
 pub use super::rules::{BatchRules, RecordLimits};
-pub use leased::{RemoteBatch, RemoteBatches};
+pub use leased_batches::{RemoteBatch, RemoteBatches};
 pub(crate) use maker::IN_TRANSFER;
 pub use maker::{BatchMaker, UnassembledBatch, UnassembledRows};
 pub use requests::BatchRequest;

@@ -71,9 +71,9 @@ impl RequestedBatches {
 
     /// Removes the oldest in-flight batch and returns its request.
     pub(in crate::loader) fn pop(&self) -> Option<BatchRequest> {
-        let mut asked = self.lock();
-        asked.front += 1;
-        asked.batches.pop_front()
+        let mut queue = self.lock();
+        queue.front += 1;
+        queue.batches.pop_front()
     }
 
     fn lock(&self) -> MutexGuard<'_, RequestQueue> {
@@ -83,9 +83,9 @@ impl RequestedBatches {
 
     /// Returns the request of an in-flight batch.
     pub(in crate::loader) fn get(&self, in_flight: u64) -> Option<BatchRequest> {
-        let asked = self.lock();
-        let at = usize::try_from(in_flight.checked_sub(asked.front)?).ok()?;
-        asked.batches.get(at).cloned()
+        let queue = self.lock();
+        let at = usize::try_from(in_flight.checked_sub(queue.front)?).ok()?;
+        queue.batches.get(at).cloned()
     }
 
     /// Returns the request that a sequence number belongs to.

@@ -164,7 +164,7 @@ mod tests {
     }
 
     /// The verdict for alternating step durations of both settings, and the number of turns taken.
-    fn judged(goal: MoveGoal, steps: &[f64]) -> (Option<MoveVerdict>, usize) {
+    fn verdict_of(goal: MoveGoal, steps: &[f64]) -> (Option<MoveVerdict>, usize) {
         let mut turns = SettingTurns::new(goal, window(1.0));
         for (at, &step) in steps.iter().enumerate() {
             if let Some(verdict) = turns.add(window(step)) {
@@ -178,7 +178,10 @@ mod tests {
     fn a_clear_gain_is_kept_after_three_turns_each() {
         let steps = [0.9, 1.0, 0.91, 1.01, 0.9, 1.0];
 
-        assert_eq!(judged(MoveGoal::Gain, &steps), (Some(MoveVerdict::Kept), 6));
+        assert_eq!(
+            verdict_of(MoveGoal::Gain, &steps),
+            (Some(MoveVerdict::Kept), 6)
+        );
     }
 
     #[test]
@@ -187,17 +190,20 @@ mod tests {
             0.9, 1.0, 1.12, 1.1, 0.88, 0.95, 1.1, 1.0, 0.9, 1.0, 0.97, 1.0,
         ];
 
-        assert_eq!(judged(MoveGoal::Gain, &steps).0, Some(MoveVerdict::Even));
+        assert_eq!(
+            verdict_of(MoveGoal::Gain, &steps).0,
+            Some(MoveVerdict::Even)
+        );
     }
 
     #[test]
     fn a_far_slower_setting_ends_at_its_first_turn() {
         assert_eq!(
-            judged(MoveGoal::Gain, &[2.6]),
+            verdict_of(MoveGoal::Gain, &[2.6]),
             (Some(MoveVerdict::Worse), 1)
         );
         assert_eq!(
-            judged(MoveGoal::Save, &[1.5, 1.0]),
+            verdict_of(MoveGoal::Save, &[1.5, 1.0]),
             (Some(MoveVerdict::Worse), 2)
         );
     }
@@ -205,10 +211,13 @@ mod tests {
     #[test]
     fn cores_are_released_if_the_step_stays_equal_and_kept_if_it_waits() {
         let same = [1.0, 1.0, 1.005, 1.0, 0.995, 1.0];
-        assert_eq!(judged(MoveGoal::Save, &same).0, Some(MoveVerdict::Kept));
+        assert_eq!(verdict_of(MoveGoal::Save, &same).0, Some(MoveVerdict::Kept));
 
         let slower = [1.05, 1.0, 1.04, 1.0, 1.05, 1.0];
-        assert_eq!(judged(MoveGoal::Save, &slower).0, Some(MoveVerdict::Worse));
+        assert_eq!(
+            verdict_of(MoveGoal::Save, &slower).0,
+            Some(MoveVerdict::Worse)
+        );
 
         let mut turns = SettingTurns::new(MoveGoal::Save, window(1.0));
         let mut last = None;
@@ -228,7 +237,13 @@ mod tests {
         // Every turn takes one percent longer than the previous one.
         let steps: Vec<f64> = (1..=12).map(|n| 1.01_f64.powi(n)).collect();
 
-        assert_eq!(judged(MoveGoal::Gain, &steps).0, Some(MoveVerdict::Even));
-        assert_eq!(judged(MoveGoal::Save, &steps).0, Some(MoveVerdict::Kept));
+        assert_eq!(
+            verdict_of(MoveGoal::Gain, &steps).0,
+            Some(MoveVerdict::Even)
+        );
+        assert_eq!(
+            verdict_of(MoveGoal::Save, &steps).0,
+            Some(MoveVerdict::Kept)
+        );
     }
 }

@@ -12,7 +12,7 @@ use crate::loader::window::StepWindow;
 use infeed_core::compare::median;
 
 /// Number of windows that determine the limit.
-const LOOK: usize = 2;
+const MEASURE_WINDOWS: usize = 2;
 
 /// Target utilization of workers; rows and steps of unequal length need the rest.
 const FULL: f64 = 0.85;
@@ -117,7 +117,7 @@ pub(super) struct WorkerSearch {
 
 #[derive(Debug)]
 enum SearchPhase {
-    Look {
+    Measure {
         seen: Vec<StepWindow>,
         /// Number before the last move, with its step and bounds.
         before: Option<PreviousSetting>,
@@ -156,7 +156,7 @@ impl WorkerSearch {
             settled_at: None,
             for_the_step: false,
             lasting: LASTING,
-            phase: SearchPhase::look(None),
+            phase: SearchPhase::measure(None),
         }
     }
 
@@ -195,9 +195,9 @@ impl WorkerSearch {
     /// Adds a window of [`WorkerSearch::workers`].
     pub(super) fn observe(&mut self, window: StepWindow) {
         match &mut self.phase {
-            SearchPhase::Look { seen, before } => {
+            SearchPhase::Measure { seen, before } => {
                 seen.push(window);
-                if seen.len() < LOOK {
+                if seen.len() < MEASURE_WINDOWS {
                     return;
                 }
                 let (mean, before) = (mean(seen), *before);
@@ -213,7 +213,7 @@ impl WorkerSearch {
                     return;
                 };
                 let (candidate, goal, present) = (*candidate, turns.goal(), turns.before());
-                self.judged(candidate, goal, verdict, present);
+                self.apply_verdict(candidate, goal, verdict, present);
             }
             SearchPhase::Settled {
                 finding,
@@ -236,7 +236,7 @@ impl WorkerSearch {
         (self.low, self.high) = (1, self.most.min(2 * self.cores));
         self.base = self.base.min(self.high);
         self.trials = 0;
-        self.phase = SearchPhase::look(None);
+        self.phase = SearchPhase::measure(None);
     }
 
     /// Tries the next candidate, or settles.
@@ -319,7 +319,7 @@ impl WorkerSearch {
         (self.low < base && crowded).then_some((fewer, MoveGoal::Gain))
     }
 
-    fn judged(
+    fn apply_verdict(
         &mut self,
         candidate: usize,
         goal: MoveGoal,
@@ -343,7 +343,7 @@ impl WorkerSearch {
                     self.for_the_step = false;
                 }
                 self.base = candidate;
-                self.phase = SearchPhase::look(Some(before));
+                self.phase = SearchPhase::measure(Some(before));
             }
             verdict => {
                 self.refuse(candidate, verdict);
@@ -372,14 +372,14 @@ impl WorkerSearch {
         (self.low, self.high) = (before.low, before.high);
         self.for_the_step = false;
         self.refuse(refused, MoveVerdict::Worse);
-        self.phase = SearchPhase::look(None);
+        self.phase = SearchPhase::measure(None);
     }
 }
 
 impl SearchPhase {
-    fn look(before: Option<PreviousSetting>) -> SearchPhase {
-        SearchPhase::Look {
-            seen: Vec::with_capacity(LOOK),
+    fn measure(before: Option<PreviousSetting>) -> SearchPhase {
+        SearchPhase::Measure {
+            seen: Vec::with_capacity(MEASURE_WINDOWS),
             before,
         }
     }

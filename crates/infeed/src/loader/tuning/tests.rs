@@ -6,7 +6,7 @@ use infeed_core::random::mix;
 
 /// A simulated pipeline and its consumer on a machine.
 #[derive(Clone, Debug)]
-struct Simulated {
+struct SimulatedPipeline {
     cores: usize,
     /// CPU time of workers per batch, and blocked time of workers per batch.
     work_s: f64,
@@ -23,9 +23,9 @@ struct Simulated {
     windows: u64,
 }
 
-impl Simulated {
-    fn on(cores: usize) -> Simulated {
-        Simulated {
+impl SimulatedPipeline {
+    fn on(cores: usize) -> SimulatedPipeline {
+        SimulatedPipeline {
             cores,
             work_s: 0.1,
             blocked_s: 0.0,
@@ -84,7 +84,11 @@ impl Simulated {
 }
 
 /// Runs until the search settles. Returns its result and the number of changes.
-fn settle(search: &mut WorkerSearch, on: &mut Simulated, seed: u64) -> (SearchFinding, usize) {
+fn settle(
+    search: &mut WorkerSearch,
+    on: &mut SimulatedPipeline,
+    seed: u64,
+) -> (SearchFinding, usize) {
     let most = 2 * on.cores;
     let mut moves = 0;
     for _ in 0..200 {
@@ -100,7 +104,7 @@ fn settle(search: &mut WorkerSearch, on: &mut Simulated, seed: u64) -> (SearchFi
     panic!("not settled after 200 windows: {search:?}");
 }
 
-fn found(on: &Simulated) -> (SearchFinding, usize) {
+fn found(on: &SimulatedPipeline) -> (SearchFinding, usize) {
     settle(
         &mut WorkerSearch::new(on.cores, 2 * on.cores),
         &mut on.clone(),
@@ -111,7 +115,7 @@ fn found(on: &Simulated) -> (SearchFinding, usize) {
 #[test]
 fn all_cores_work_if_decoding_limits() {
     for cores in [1, 2, 16] {
-        let (finding, moves) = found(&Simulated::on(cores));
+        let (finding, moves) = found(&SimulatedPipeline::on(cores));
 
         assert_eq!((finding.workers, moves), (cores, 0), "{finding:?}");
         assert_eq!(finding.limit, LoopLimit::Workers);
@@ -121,9 +125,9 @@ fn all_cores_work_if_decoding_limits() {
 #[test]
 fn cores_are_released_if_the_step_limits() {
     for (cores, step_s, workers) in [(2, 0.2, 1), (16, 0.02, 6), (16, 1.0, 1)] {
-        let on = Simulated {
+        let on = SimulatedPipeline {
             step_s,
-            ..Simulated::on(cores)
+            ..SimulatedPipeline::on(cores)
         };
 
         let (finding, _) = found(&on);
@@ -140,9 +144,9 @@ fn cores_are_released_if_the_step_limits() {
 
 #[test]
 fn workers_without_bytes_are_parked_if_reading_limits() {
-    let on = Simulated {
+    let on = SimulatedPipeline {
         read_s: 0.05,
-        ..Simulated::on(8)
+        ..SimulatedPipeline::on(8)
     };
 
     let (finding, _) = found(&on);
@@ -152,12 +156,12 @@ fn workers_without_bytes_are_parked_if_reading_limits() {
 
 #[test]
 fn a_step_that_needs_the_cores_gets_them() {
-    let on = Simulated {
+    let on = SimulatedPipeline {
         work_s: 0.03,
         step_s: 0.1,
         step_threads: 2.0,
         spoils: 0.2,
-        ..Simulated::on(2)
+        ..SimulatedPipeline::on(2)
     };
 
     let (finding, _) = found(&on);
@@ -165,17 +169,17 @@ fn a_step_that_needs_the_cores_gets_them() {
     assert_eq!(finding.workers, 1, "{finding:?}");
 
     // Here one worker is too slow, and two cost less than waiting does.
-    let on = Simulated { work_s: 0.19, ..on };
+    let on = SimulatedPipeline { work_s: 0.19, ..on };
     let (finding, _) = found(&on);
     assert_eq!(finding.workers, 2, "{finding:?}");
 }
 
 #[test]
 fn waiting_workers_may_outnumber_cores() {
-    let on = Simulated {
+    let on = SimulatedPipeline {
         work_s: 0.02,
         blocked_s: 0.1,
-        ..Simulated::on(4)
+        ..SimulatedPipeline::on(4)
     };
 
     let (finding, _) = found(&on);
@@ -186,11 +190,11 @@ fn waiting_workers_may_outnumber_cores() {
 #[test]
 fn noise_causes_no_lasting_move_and_none_once_settled() {
     for seed in 0..40 {
-        let mut on = Simulated {
+        let mut on = SimulatedPipeline {
             noise: 0.08,
             step_s: if seed % 2 == 0 { 0.04 } else { 0.2 },
             step_threads: 2.0,
-            ..Simulated::on(2)
+            ..SimulatedPipeline::on(2)
         };
         let mut search = WorkerSearch::new(2, 4);
         let (finding, _) = settle(&mut search, &mut on, seed);
@@ -208,11 +212,11 @@ fn noise_causes_no_lasting_move_and_none_once_settled() {
 
 #[test]
 fn a_lasting_change_begins_another_search_and_a_short_one_does_not() {
-    let slow = Simulated {
+    let slow = SimulatedPipeline {
         step_s: 0.2,
-        ..Simulated::on(4)
+        ..SimulatedPipeline::on(4)
     };
-    let quick = Simulated {
+    let quick = SimulatedPipeline {
         step_s: 0.03,
         ..slow.clone()
     };
@@ -243,7 +247,7 @@ fn a_lasting_change_begins_another_search_and_a_short_one_does_not() {
 #[test]
 fn searches_become_rare_if_the_load_keeps_changing() {
     let mut search = WorkerSearch::new(2, 4);
-    let mut on = Simulated::on(2);
+    let mut on = SimulatedPipeline::on(2);
     let mut searches = 0;
     for round in 0..3000 {
         // Twelve windows of each load; two workers are right for both.
@@ -259,16 +263,16 @@ fn searches_become_rare_if_the_load_keeps_changing() {
 #[test]
 fn the_number_follows_a_change_of_cores() {
     let mut search = WorkerSearch::new(8, 16);
-    let (finding, _) = settle(&mut search, &mut Simulated::on(8), 1);
+    let (finding, _) = settle(&mut search, &mut SimulatedPipeline::on(8), 1);
     assert_eq!(finding.workers, 8);
 
     search.set_cores(2);
     assert_eq!((search.workers(), search.finding()), (2, None));
-    let (finding, _) = settle(&mut search, &mut Simulated::on(2), 1);
+    let (finding, _) = settle(&mut search, &mut SimulatedPipeline::on(2), 1);
     assert_eq!((finding.workers, finding.cores), (2, 2));
 
     search.set_cores(8);
-    let (finding, _) = settle(&mut search, &mut Simulated::on(8), 1);
+    let (finding, _) = settle(&mut search, &mut SimulatedPipeline::on(8), 1);
     assert_eq!(finding.workers, 8);
 }
 
@@ -277,13 +281,13 @@ fn a_search_ends_soon_and_close_to_the_best_for_any_pipeline() {
     for seed in 0..400_u64 {
         let draw = |n: u64| (mix(seed << 8 | n) >> 11) as f64 / (1_u64 << 53) as f64;
         let cores = 1 + (draw(0) * 24.0) as usize;
-        let on = Simulated {
+        let on = SimulatedPipeline {
             work_s: 0.01 + draw(1),
             blocked_s: if draw(2) < 0.3 { draw(3) } else { 0.0 },
             read_s: if draw(4) < 0.3 { draw(5) / 4.0 } else { 0.0 },
             step_s: if draw(6) < 0.6 { draw(7) / 2.0 } else { 0.0 },
             noise: 0.02 * draw(8),
-            ..Simulated::on(cores)
+            ..SimulatedPipeline::on(cores)
         };
         let mut run = on.clone();
 

@@ -7,7 +7,7 @@ use infeed::random::mix;
 use infeed::store;
 use infeed_testkit::server::{RequestFault, RequestKind, Server};
 
-use super::{as_bucket, checked, noise, open, server};
+use super::{as_bucket, noise, open, read_checked, server};
 
 const LENGTH: u64 = 300_000;
 
@@ -45,7 +45,7 @@ fn a_request_that_fails_twice_succeeds_at_the_third_attempt() {
     for fault in FAULTS {
         for range in [0..LENGTH, 5..200_005, 299_000..LENGTH, 77..78] {
             server.fault(RequestKind::Read, fault, 2);
-            let read = checked(&*blob, range.clone(), &content);
+            let read = read_checked(&*blob, range.clone(), &content);
             read.unwrap_or_else(|error| panic!("{fault:?} {range:?}: {error}"));
         }
     }
@@ -64,14 +64,14 @@ fn a_persistent_failure_names_object_range_attempts_and_cause() {
     ] {
         server.take_log();
         server.fault(RequestKind::Read, fault, 2);
-        let error = checked(&*blob, 10..1010, &content).expect_err("both attempts fail");
+        let error = read_checked(&*blob, 10..1010, &content).expect_err("both attempts fail");
         let text = error.to_string();
         for part in [url.as_str(), "bytes 10..1010", "2 attempts", cause] {
             assert!(text.contains(part), "{fault:?}: `{part}` in {text}");
         }
         assert_eq!(server.take_log().len(), 2, "{fault:?}");
     }
-    checked(&*blob, 10..1010, &content).expect("nothing is wrong any more");
+    read_checked(&*blob, 10..1010, &content).expect("nothing is wrong any more");
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_token_in_a_url_is_sent_and_never_shown() {
 
     for fault in faults.into_iter().chain(more) {
         server.fault(RequestKind::Read, fault, 2);
-        let error = checked(&*blob, 10..1010, &content).expect_err("it stays wrong");
+        let error = read_checked(&*blob, 10..1010, &content).expect_err("it stays wrong");
         assert!(!format!("{error} {error:?}").contains(secret), "{error:?}");
         server.take_faults();
     }
@@ -100,7 +100,7 @@ fn a_token_in_a_url_is_sent_and_never_shown() {
     let text = format!("{error} {cause:?} {error:?}");
     assert!(!text.contains(secret), "{text}");
     drop(server);
-    let error = checked(&*blob, 10..1010, &content).expect_err("no server");
+    let error = read_checked(&*blob, 10..1010, &content).expect_err("no server");
     assert!(!format!("{error} {error:?}").contains(secret), "{error:?}");
 }
 
@@ -117,7 +117,7 @@ fn words_in_object_and_server_names_are_not_parsed_as_causes() {
     for (status, requests) in [(503, 2), (400, 1), (410, 1)] {
         server.take_log();
         server.fault(RequestKind::Read, RequestFault::Status(status), 1);
-        let read = checked(&*blob, 0..1000, &content);
+        let read = read_checked(&*blob, 0..1000, &content);
         assert_eq!(read.is_ok(), status == 503, "{status}: {read:?}");
         assert_eq!(server.take_log().len(), requests, "{status}");
     }
@@ -131,7 +131,7 @@ fn permanent_failures_are_not_retried() {
     for status in [400, 401, 403, 404, 410, 416, 501] {
         server.take_log();
         server.fault(RequestKind::Read, RequestFault::Status(status), 1);
-        checked(&*blob, 0..10, &content).expect_err("rejected");
+        read_checked(&*blob, 0..10, &content).expect_err("rejected");
         assert_eq!(server.take_log().len(), 1, "{status}");
     }
 }
@@ -143,7 +143,7 @@ fn only_the_rest_of_an_interrupted_response_is_requested() {
     server.take_log();
     server.fault(RequestKind::Read, RequestFault::Cut(100_000), 1);
 
-    checked(&*blob, 10..250_010, &content).expect("it is mended");
+    read_checked(&*blob, 10..250_010, &content).expect("it is mended");
 
     let ranges: Vec<_> = server.take_log().iter().map(|one| one.range).collect();
     assert_eq!(ranges, [Some((10, 250_010)), Some((100_010, 250_010))]);
@@ -155,7 +155,7 @@ fn a_changed_object_is_an_error_and_never_mixed() {
     let blob = open(&url);
     server.put("data/shard.tar", noise(LENGTH, 2));
 
-    let error = checked(&*blob, 0..1000, &content).expect_err("another tag");
+    let error = read_checked(&*blob, 0..1000, &content).expect_err("another tag");
     assert!(error.to_string().contains("changed since"), "{error}");
 
     // During a response: its first part is old, the rest would be new.
@@ -177,10 +177,10 @@ fn an_object_that_became_shorter_is_an_error() {
     let blob = open(&url);
     server.put("data/shard.tar", content[..1000].to_vec());
 
-    checked(&*blob, 0..2000, &content).expect_err("changed");
-    checked(&*blob, 5000..6000, &content).expect_err("beyond its end");
+    read_checked(&*blob, 0..2000, &content).expect_err("changed");
+    read_checked(&*blob, 5000..6000, &content).expect_err("beyond its end");
     server.remove("data/shard.tar");
-    let error = checked(&*blob, 0..1000, &content).expect_err("gone");
+    let error = read_checked(&*blob, 0..1000, &content).expect_err("gone");
     assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
 }
 
@@ -190,7 +190,7 @@ fn a_stalled_response_is_requested_a_second_time() {
     let timeouts = [("deadline_s", "3600"), ("idle_s", "3600")];
     let (server, url, content) = with_object(&timeouts);
     let blob = open(&url);
-    (0..40).for_each(|n| checked(&*blob, n..n + 100, &content).expect("reads"));
+    (0..40).for_each(|n| read_checked(&*blob, n..n + 100, &content).expect("reads"));
     let before = store::requests();
 
     for fault in [
@@ -198,7 +198,7 @@ fn a_stalled_response_is_requested_a_second_time() {
         RequestFault::Drip(1, Duration::from_secs(1)),
     ] {
         server.fault(RequestKind::Read, fault, 1);
-        checked(&*blob, 1000..1100, &content).expect("by the second request");
+        read_checked(&*blob, 1000..1100, &content).expect("by the second request");
     }
 
     let after = store::requests();
@@ -211,10 +211,10 @@ fn a_slow_server_does_not_get_twice_the_requests() {
     let (server, url, content) = with_object(&[]);
     let blob = open(&url);
     server.take_log();
-    (0..60).for_each(|n| checked(&*blob, n..n + 100, &content).expect("reads"));
+    (0..60).for_each(|n| read_checked(&*blob, n..n + 100, &content).expect("reads"));
 
     server.set_latency(Duration::from_millis(60));
-    (0..60).for_each(|n| checked(&*blob, n..n + 100, &content).expect("reads"));
+    (0..60).for_each(|n| read_checked(&*blob, n..n + 100, &content).expect("reads"));
 
     let extra = server.take_log().len() - 120;
     assert!(extra <= 4 + 120 / 20, "{extra} more than needed");
@@ -236,7 +236,7 @@ fn a_trickling_or_silent_response_ends_at_the_timeout() {
         let blob = open(&url);
         server.fault(RequestKind::Read, fault, 1000);
 
-        checked(&*blob, 0..10_000, &content).expect_err("the timeout is far shorter");
+        read_checked(&*blob, 0..10_000, &content).expect_err("the timeout is far shorter");
     }
 }
 
@@ -246,7 +246,7 @@ fn a_complete_file_in_response_to_a_range_request_is_requested_again() {
     let blob = open(&url);
     server.fault(RequestKind::Read, RequestFault::WholeFile, 2);
 
-    checked(&*blob, 5..10, &content).expect("the third attempt");
+    read_checked(&*blob, 5..10, &content).expect("the third attempt");
 
     assert_eq!(
         server
@@ -264,10 +264,10 @@ fn a_server_without_ranges_serves_complete_files_and_parts_are_an_error() {
     server.without_ranges();
     let blob = open(&url);
 
-    checked(&*blob, 0..LENGTH, &content).expect("the whole");
+    read_checked(&*blob, 0..LENGTH, &content).expect("the whole");
     server.fault(RequestKind::Read, RequestFault::Cut(1000), 1);
-    checked(&*blob, 0..LENGTH, &content).expect("the whole, from its beginning");
-    let error = checked(&*blob, 5..10, &content).expect_err("a part");
+    read_checked(&*blob, 0..LENGTH, &content).expect("the whole, from its beginning");
+    let error = read_checked(&*blob, 5..10, &content).expect_err("a part");
 
     let text = error.to_string();
     assert!(
@@ -292,7 +292,7 @@ fn random_faults_give_the_right_bytes_or_an_error() {
                             let dice = mix(seed << 32 | thread << 16 | n);
                             let begin = dice % LENGTH;
                             let length = mix(dice) % (LENGTH - begin + 1);
-                            checked(&**blob, begin..begin + length, content).is_ok()
+                            read_checked(&**blob, begin..begin + length, content).is_ok()
                         };
                         (0..15).map(one).collect::<Vec<_>>()
                     })

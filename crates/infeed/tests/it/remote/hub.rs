@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use infeed::store;
 use infeed_testkit::hub::{HubAccess, HubLimit, HubRequest, HubServer};
 
-use super::{checked, noise, open};
+use super::{noise, open, read_checked};
 
 fn hub() -> HubServer {
     HubServer::start().expect("two free ports")
@@ -59,32 +59,32 @@ fn a_dataset_is_listed_page_by_page_and_read_by_kept_links() {
     assert_eq!(listed.len(), 25);
     assert_eq!(listed[7].name(), format!("{url}/data/train-0007.tar"));
     assert_eq!(listed[7].len(), 2007);
-    let asked = paths(&hub.take_log(), false);
-    assert_eq!(asked.len(), 1 + 26_usize.div_ceil(4), "{asked:?}");
+    let requested = paths(&hub.take_log(), false);
+    assert_eq!(requested.len(), 1 + 26_usize.div_ceil(4), "{requested:?}");
 
     for range in [0..2007, 5..10, 1000..2007] {
-        checked(&*listed[7], range, &shards[7].1).expect("reads");
+        read_checked(&*listed[7], range, &shards[7].1).expect("reads");
     }
     let log = hub.take_log();
     assert_eq!(paths(&log, false).len(), 1, "one request for the link");
     assert_eq!(paths(&log, true).len(), 3, "one request per read");
 
-    let looked = store::find(&[format!("{url}/data/train-{{0003..0004}}.tar")]);
-    let looked = looked.expect("they are there");
-    assert_eq!(looked[0].stamp(), listed[3].stamp());
-    checked(&*looked[1], 10..20, &shards[4].1).expect("reads");
+    let found = store::find(&[format!("{url}/data/train-{{0003..0004}}.tar")]);
+    let found = found.expect("they are there");
+    assert_eq!(found[0].stamp(), listed[3].stamp());
+    read_checked(&*found[1], 10..20, &shards[4].1).expect("reads");
     let log = hub.take_log();
-    let asked = paths(&log, false);
+    let requested = paths(&log, false);
     assert!(
-        asked.iter().all(|path| path.starts_with("HEAD")),
-        "{asked:?}"
+        requested.iter().all(|path| path.starts_with("HEAD")),
+        "{requested:?}"
     );
-    assert_eq!((asked.len(), paths(&log, true).len()), (2, 1));
+    assert_eq!((requested.len(), paths(&log, true).len()), (2, 1));
 
     let below = store::find(&[format!("{url}/data/*/*.tar")]).expect("it is there");
-    checked(&*below[0], 100..1500, &noise(1500, 99)).expect("reads");
+    read_checked(&*below[0], 100..1500, &noise(1500, 99)).expect("reads");
     let small = open(&format!("{url}/README.md"));
-    checked(&*small, 1..4, b"small").expect("reads");
+    read_checked(&*small, 1..4, b"small").expect("reads");
     let entries = store::entries(&url).expect("a folder");
     let names: Vec<_> = entries
         .iter()
@@ -110,8 +110,8 @@ fn a_process_reads_one_commit_of_a_revision() {
     let second = hub.publish("tests/pinned", "main", &[("a.tar", new.clone())]);
     hub.publish("tests/pinned", "refs/pr/7", &[("a.tar", new.clone())]);
 
-    checked(&*blob, 0..3000, &old).expect("the old commit");
-    checked(&*open(&format!("{url}/a.tar")), 0..3000, &old).expect("the same process");
+    read_checked(&*blob, 0..3000, &old).expect("the old commit");
+    read_checked(&*open(&format!("{url}/a.tar")), 0..3000, &old).expect("the same process");
     for (revision, content) in [
         (first.as_str(), &old),
         (&second, &new),
@@ -119,7 +119,7 @@ fn a_process_reads_one_commit_of_a_revision() {
         ("refs%2Fpr%2F7", &new),
     ] {
         let blob = open(&format!("{url}@{revision}/a.tar"));
-        checked(&*blob, 0..3000, content).expect(revision);
+        read_checked(&*blob, 0..3000, content).expect(revision);
     }
     hub.take_log();
     open(&format!("{url}@{second}/a.tar"));
@@ -137,7 +137,7 @@ fn an_expired_link_is_requested_again_once() {
     let content = noise(50_000, 3);
     hub.publish("tests/links", "main", &[("a.tar", content.clone())]);
     let blob = open(&format!("{url}/a.tar"));
-    checked(&*blob, 0..9, &content).expect("reads");
+    read_checked(&*blob, 0..9, &content).expect("reads");
     hub.expire_links();
     hub.take_log();
 
@@ -145,7 +145,7 @@ fn an_expired_link_is_requested_again_once() {
         for n in 0..8_u64 {
             let (blob, content) = (&blob, &content);
             scope.spawn(move || {
-                checked(&**blob, n * 5000..n * 5000 + 5000, content).expect("reads")
+                read_checked(&**blob, n * 5000..n * 5000 + 5000, content).expect("reads")
             });
         }
     });
@@ -172,7 +172,7 @@ fn the_token_goes_to_the_hub_alone() {
     at(&hub, "tests/private", &[("hf_token", token.as_str())]);
     hub.take_log();
 
-    checked(&*open(&format!("{url}/a.tar")), 0..5000, &content).expect("reads");
+    read_checked(&*open(&format!("{url}/a.tar")), 0..5000, &content).expect("reads");
 
     let log = hub.take_log();
     assert_eq!(log.len(), 3, "the commit, the link, the bytes: {log:?}");
@@ -208,8 +208,8 @@ fn a_mirror_redirects_to_the_hub_which_redirects_again() {
     let (_, _, listed) = store::below(Path::new(&url)).expect("a folder");
     assert_eq!(listed.len(), 1);
     for blob in [open(&format!("{url}/a.tar")), open(&format!("{url}/*.tar"))] {
-        checked(&*blob, 0..5000, &content).expect("reads");
-        checked(&*blob, 10..20, &content).expect("reads");
+        read_checked(&*blob, 0..5000, &content).expect("reads");
+        read_checked(&*blob, 10..20, &content).expect("reads");
     }
 
     let log = origin.take_log();
@@ -279,7 +279,7 @@ fn all_requests_wait_while_the_hub_limits_them() {
     // Waiting for this limit would exceed the time limit of a test.
     hub.limit(HubLimit::RetryAfter(3600), 1);
     failure(&format!("{url}/a.tar"));
-    checked(&*kept, 0..5000, &content).expect("a known link needs no request to the Hub");
+    read_checked(&*kept, 0..5000, &content).expect("a known link needs no request to the Hub");
 }
 
 #[test]

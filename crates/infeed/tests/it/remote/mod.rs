@@ -43,7 +43,7 @@ fn open(url: &str) -> Arc<dyn Blob> {
 }
 
 /// A read that must be correct if it succeeds.
-fn checked(blob: &dyn Blob, range: Range<u64>, content: &[u8]) -> std::io::Result<()> {
+fn read_checked(blob: &dyn Blob, range: Range<u64>, content: &[u8]) -> std::io::Result<()> {
     let bytes = blob.read(range.clone())?;
     let expected = &content[range.start as usize..range.end as usize];
     assert!(bytes == expected, "wrong bytes in {range:?}");

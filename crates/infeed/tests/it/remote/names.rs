@@ -33,9 +33,9 @@ fn braces_are_requested_by_name_and_stars_are_listed_page_by_page() {
     let braces = names(&[&format!("{bucket}/train-{{0009..0011}}.tar")]);
     let expected = [9, 10, 11].map(|n| format!("{bucket}/train-{n:04}.tar"));
     assert_eq!(braces, expected);
-    let looked = store::find(&[&expected[0]]).expect("it is there");
+    let found = store::find(&[&expected[0]]).expect("it is there");
     assert_eq!(
-        looked[0].stamp(),
+        found[0].stamp(),
         listed[9].stamp(),
         "a list and a look agree"
     );
@@ -98,7 +98,7 @@ fn list_and_head_requests_are_retried_after_transient_failures() {
         RequestFault::Cut(0),
     ] {
         server.fault(RequestKind::List, fault, 2);
-        server.fault(RequestKind::Look, RequestFault::Status(503), 2);
+        server.fault(RequestKind::Head, RequestFault::Status(503), 2);
         assert_eq!(names(&[&format!("{bucket}/*.tar")]).len(), 9, "{fault:?}");
         assert_eq!(names(&[&format!("{bucket}/{{0..8}}.tar")]).len(), 9);
     }

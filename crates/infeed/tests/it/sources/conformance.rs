@@ -12,7 +12,7 @@ use infeed::pipeline::Handle;
 use infeed::pipeline::SourceSpec;
 use infeed::sample::{Field, FieldKind, Pixels, RecordId};
 use infeed::source::Source;
-use infeed::source::selected::SelectedRecords;
+use infeed::source::selected_records::SelectedRecords;
 use infeed::source::subset::Subset;
 use infeed::transform::RandomResizedCrop;
 use infeed::{Error, Loader, OnError, Options, Pipeline, Values};
@@ -26,17 +26,17 @@ pub(crate) const RECORDS: u64 = 61;
 const ROWS: u64 = 7;
 
 /// A written dataset, and how to open it. Its records have an image field `image`.
-pub(crate) struct Made {
+pub(crate) struct TestDataset {
     pub(crate) spec: SourceSpec,
     /// Buffers of a source in memory.
     pub(crate) handles: Vec<Handle>,
 }
 
 /// Writes images below a folder, and then damages the records with these numbers.
-pub(crate) type Make = fn(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made;
+pub(crate) type WriteDataset = fn(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> TestDataset;
 
 /// Checks a kind of source against the whole contract.
-pub(crate) fn holds(make: Make) {
+pub(crate) fn holds(make: WriteDataset) {
     let images = images();
     holds_whole(make, &images);
     holds_damaged(make, &images, &[5, 17, 60]);
@@ -44,7 +44,7 @@ pub(crate) fn holds(make: Make) {
 
 /// Checks a kind of source whose images are pixels of one size, [`SIDE`] in each direction. With
 /// `group`, records are damaged in groups of this size; without it, damage cannot be detected.
-pub(crate) fn holds_arrays(make: Make, group: Option<u64>) {
+pub(crate) fn holds_arrays(make: WriteDataset, group: Option<u64>) {
     let images: Vec<Vec<u8>> = (0..RECORDS).map(pixels).collect();
     holds_whole(make, &images);
     if let Some(group) = group {
@@ -58,7 +58,7 @@ pub(crate) fn holds_arrays(make: Make, group: Option<u64>) {
     }
 }
 
-fn holds_whole(make: Make, images: &[Vec<u8>]) {
+fn holds_whole(make: WriteDataset, images: &[Vec<u8>]) {
     let root = tempfile::tempdir().expect("a temporary folder");
     let made = make(root.path(), images, &[]);
     holds_the_records(&made, images);
@@ -68,7 +68,7 @@ fn holds_whole(make: Make, images: &[Vec<u8>]) {
     closes_in_the_middle(&made);
 }
 
-fn holds_damaged(make: Make, images: &[Vec<u8>], damaged: &[u64]) {
+fn holds_damaged(make: WriteDataset, images: &[Vec<u8>], damaged: &[u64]) {
     let root = tempfile::tempdir().expect("a temporary folder");
     let made = make(root.path(), images, damaged);
     names_damaged_records(&made, damaged);
@@ -85,7 +85,12 @@ fn pixels(n: u64) -> Vec<u8> {
 }
 
 /// Returns the dataset as every other record of a dataset with twice as many.
-pub(crate) fn selected(make: Make, root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
+pub(crate) fn write_selection(
+    make: WriteDataset,
+    root: &Path,
+    images: &[Vec<u8>],
+    damaged: &[u64],
+) -> TestDataset {
     let twice: Vec<Vec<u8>> = images
         .iter()
         .flat_map(|image| [images[0].clone(), image.clone()])
@@ -93,8 +98,8 @@ pub(crate) fn selected(make: Make, root: &Path, images: &[Vec<u8>], damaged: &[u
     let damaged: Vec<u64> = damaged.iter().map(|record| 2 * record + 1).collect();
     let made = make(root, &twice, &damaged);
     let source = made.spec.open(&made.handles).expect("it was just written");
-    let odd = Subset::whole(source.len()).filtered(|_, record| record % 2 == 1);
-    Made {
+    let odd = Subset::whole(source.len()).filter(|_, record| record % 2 == 1);
+    TestDataset {
         spec: SourceSpec::Object {
             handle: 0,
             name: "every other record".to_owned(),
@@ -111,7 +116,7 @@ fn images() -> Vec<Vec<u8>> {
     (0..RECORDS).map(image).collect()
 }
 
-fn open(made: &Made, pipeline: &Pipeline, on_error: OnError, workers: usize) -> Loader {
+fn open(made: &TestDataset, pipeline: &Pipeline, on_error: OnError, workers: usize) -> Loader {
     let source = made.spec.open(&made.handles).expect("it was just written");
     let mut options = Options::default();
     (options.workers, options.on_error) = (Some(workers), on_error);
@@ -121,17 +126,17 @@ fn open(made: &Made, pipeline: &Pipeline, on_error: OnError, workers: usize) -> 
 }
 
 /// A pipeline of the images as bytes, shuffled.
-fn undecoded(made: &Made) -> Pipeline {
+fn bytes_pipeline(made: &TestDataset) -> Pipeline {
     Pipeline::new(made.spec.clone()).shuffle(11).batch(ROWS)
 }
 
 /// A pipeline of the images as pixels, shuffled.
-fn decoded(made: &Made) -> Pipeline {
+fn pixels_pipeline(made: &TestDataset) -> Pipeline {
     let source = made.spec.open(&made.handles).expect("it was just written");
     let encoded = |field: &Field| field.kind == FieldKind::Image(Pixels::Encoded);
     let pipeline = match source.fields().iter().any(encoded) {
-        true => undecoded(made).decode(),
-        false => undecoded(made),
+        true => bytes_pipeline(made).decode(),
+        false => bytes_pipeline(made),
     };
     pipeline.transform(RandomResizedCrop::new(16))
 }
@@ -154,7 +159,7 @@ fn rows(loader: &Loader) -> Vec<(u64, Vec<u8>)> {
     rows
 }
 
-fn holds_the_records(made: &Made, images: &[Vec<u8>]) {
+fn holds_the_records(made: &TestDataset, images: &[Vec<u8>]) {
     let source: Arc<dyn Source> = made.spec.open(&made.handles).expect("it was just written");
     assert_eq!(source.len(), RECORDS);
     let at = source
@@ -179,9 +184,9 @@ fn holds_the_records(made: &Made, images: &[Vec<u8>]) {
 
 /// Checks that each record occurs once per epoch with its own bytes, for every number of threads.
 /// Returns the first two epochs.
-fn holds_the_order(made: &Made) -> Vec<(u64, Vec<u8>)> {
+fn holds_the_order(made: &TestDataset) -> Vec<(u64, Vec<u8>)> {
     let two = |workers| {
-        let loader = open(made, &undecoded(made), OnError::Stop, workers);
+        let loader = open(made, &bytes_pipeline(made), OnError::Stop, workers);
         let first = rows(&loader);
         [first, rows(&loader)].concat()
     };
@@ -198,10 +203,10 @@ fn holds_the_order(made: &Made) -> Vec<(u64, Vec<u8>)> {
     reference
 }
 
-fn resumes_anywhere(made: &Made, reference: &[(u64, Vec<u8>)]) {
+fn resumes_anywhere(made: &TestDataset, reference: &[(u64, Vec<u8>)]) {
     let steps = RECORDS.div_ceil(ROWS);
     for (at, step) in [(0, 3), (1, 0), (1, steps - 1), (0, 1)] {
-        let loader = open(made, &undecoded(made), OnError::Stop, 2);
+        let loader = open(made, &bytes_pipeline(made), OnError::Stop, 2);
         loader.seek(at, step).expect("a step of the epoch");
         let begin = (at * RECORDS + step * ROWS) as usize;
         let end = ((at + 1) * RECORDS) as usize;
@@ -212,8 +217,8 @@ fn resumes_anywhere(made: &Made, reference: &[(u64, Vec<u8>)]) {
     }
 }
 
-fn counts_what_it_reads(made: &Made, images: &[Vec<u8>]) {
-    let loader = open(made, &undecoded(made), OnError::Stop, 2);
+fn counts_what_it_reads(made: &TestDataset, images: &[Vec<u8>]) {
+    let loader = open(made, &bytes_pipeline(made), OnError::Stop, 2);
     assert_eq!(rows(&loader).len() as u64, RECORDS);
 
     let stats = loader.stats().expect("it is open");
@@ -229,9 +234,9 @@ fn counts_what_it_reads(made: &Made, images: &[Vec<u8>]) {
     assert_eq!((stats.samples, stats.bad), (RECORDS, 0));
 }
 
-fn closes_in_the_middle(made: &Made) {
+fn closes_in_the_middle(made: &TestDataset) {
     for steps in [0, 1, 4] {
-        let loader = open(made, &decoded(made), OnError::Stop, 7);
+        let loader = open(made, &pixels_pipeline(made), OnError::Stop, 7);
         for _ in 0..steps {
             assert!(loader.next_batch().expect("a good record").is_some());
         }
@@ -240,7 +245,7 @@ fn closes_in_the_middle(made: &Made) {
     }
 }
 
-fn names_damaged_records(made: &Made, damaged: &[u64]) {
+fn names_damaged_records(made: &TestDataset, damaged: &[u64]) {
     let ids: Vec<RecordId> = {
         let source = made
             .spec
@@ -253,7 +258,7 @@ fn names_damaged_records(made: &Made, damaged: &[u64]) {
     };
 
     let stopped = |workers| {
-        let loader = open(made, &decoded(made), OnError::Stop, workers);
+        let loader = open(made, &pixels_pipeline(made), OnError::Stop, workers);
         let mut good = Vec::new();
         loop {
             match loader.next_batch() {
@@ -275,7 +280,7 @@ fn names_damaged_records(made: &Made, damaged: &[u64]) {
     }
 
     let substituted = |workers| {
-        let loader = open(made, &decoded(made), OnError::Substitute, workers);
+        let loader = open(made, &pixels_pipeline(made), OnError::Substitute, workers);
         let batches = epoch(&loader);
         let bad = loader.bad_records();
         let bad: Vec<(u64, u64)> = bad
@@ -285,8 +290,8 @@ fn names_damaged_records(made: &Made, damaged: &[u64]) {
         (bits(&batches_of_images(batches)), bad)
     };
     let (reference, bad) = substituted(1);
-    let met: BTreeSet<u64> = bad.iter().map(|(_, record)| *record).collect();
-    assert_eq!(met, ids.iter().map(|id| id.index).collect());
+    let found: BTreeSet<u64> = bad.iter().map(|(_, record)| *record).collect();
+    assert_eq!(found, ids.iter().map(|id| id.index).collect());
     let records: Vec<u64> = reference
         .iter()
         .flat_map(|(records, _)| records.clone())
@@ -300,7 +305,7 @@ fn names_damaged_records(made: &Made, damaged: &[u64]) {
         );
     }
 
-    let loader = open(made, &decoded(made), OnError::Skip, 2);
+    let loader = open(made, &pixels_pipeline(made), OnError::Skip, 2);
     let left: Vec<u64> = epoch(&loader)
         .iter()
         .flat_map(|batch| batch.records.clone())

@@ -8,7 +8,7 @@ use infeed::pipeline::{MemoryField, SourceSpec};
 use infeed::sample::{Depth, Image};
 use infeed_sample::png;
 
-use super::conformance::{Made, Make, holds, selected};
+use super::conformance::{TestDataset, WriteDataset, holds, write_selection};
 use super::write;
 
 /// Records per shard.
@@ -28,8 +28,8 @@ fn with_cut(images: &[Vec<u8>], damaged: &[u64]) -> Vec<Vec<u8>> {
     images.iter().enumerate().map(one).collect()
 }
 
-fn made(spec: SourceSpec) -> Made {
-    Made {
+fn dataset(spec: SourceSpec) -> TestDataset {
+    TestDataset {
         spec,
         handles: Vec::new(),
     }
@@ -39,14 +39,14 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-fn folder(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
+fn folder(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> TestDataset {
     for (number, image) in with_cut(images, damaged).iter().enumerate() {
         fs::write(root.join(format!("{number:03}.jpg")), image).expect("writes");
     }
-    made(SourceSpec::folder(root))
+    dataset(SourceSpec::folder(root))
 }
 
-fn pairs(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
+fn pairs(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> TestDataset {
     for name in ["image", "mask"] {
         fs::create_dir(root.join(name)).expect("a new folder");
     }
@@ -63,10 +63,10 @@ fn pairs(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
         let mask = png(&mask).expect("encodes");
         fs::write(root.join(format!("mask/{number:03}.png")), mask).expect("writes");
     }
-    made(SourceSpec::pairs(root.join("image"), root.join("mask")))
+    dataset(SourceSpec::pairs(root.join("image"), root.join("mask")))
 }
 
-fn memory(_: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
+fn memory(_: &Path, images: &[Vec<u8>], damaged: &[u64]) -> TestDataset {
     let images = with_cut(images, damaged);
     let mut offsets = vec![0_u64];
     for image in &images {
@@ -87,7 +87,7 @@ fn memory(_: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
         offset: 0,
         records: None,
     };
-    Made {
+    TestDataset {
         spec: SourceSpec::Memory {
             fields: vec![field],
         },
@@ -99,7 +99,7 @@ fn memory(_: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
 }
 
 /// Tar shards; a damaged record has an invalid label or a truncated image.
-fn tar(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
+fn tar(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> TestDataset {
     for (shard, images) in images.chunks(PER_SHARD).enumerate() {
         let mut files = Vec::new();
         for (at, image) in images.iter().enumerate() {
@@ -119,16 +119,21 @@ fn tar(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
         )
         .expect("writes");
     }
-    made(SourceSpec::webdataset(text(&root.join("train-*.tar"))))
+    dataset(SourceSpec::webdataset(text(&root.join("train-*.tar"))))
 }
 
 /// TFRecord shards; a damaged record has a flipped bit.
-pub(super) fn tfrecord(root: &Path, images: &[Vec<u8>], damaged: &[u64], gzip: bool) -> Made {
+pub(super) fn tfrecord(
+    root: &Path,
+    images: &[Vec<u8>],
+    damaged: &[u64],
+    gzip: bool,
+) -> TestDataset {
     for (shard, images) in images.chunks(PER_SHARD).enumerate() {
         let mut file = Vec::new();
         for (at, image) in images.iter().enumerate() {
             let number = shard * PER_SHARD + at;
-            let mut record = write::framed(&write::example(image, number as u8));
+            let mut record = write::frame_record(&write::example(image, number as u8));
             if damaged.contains(&(number as u64)) {
                 let middle = record.len() / 2;
                 record[middle] ^= 4;
@@ -140,15 +145,15 @@ pub(super) fn tfrecord(root: &Path, images: &[Vec<u8>], damaged: &[u64], gzip: b
         }
         fs::write(root.join(format!("train-{shard:05}-of-00005")), file).expect("writes");
     }
-    made(SourceSpec::tfrecord(text(&root.join("train-*"))))
+    dataset(SourceSpec::tfrecord(text(&root.join("train-*"))))
 }
 
 /// MDS shards; a damaged record has a truncated image.
-fn mds(root: &Path, images: &[Vec<u8>], damaged: &[u64], zstd: bool) -> Made {
+fn mds(root: &Path, images: &[Vec<u8>], damaged: &[u64], zstd: bool) -> TestDataset {
     let records: Vec<(Vec<u8>, i64)> = with_cut(images, damaged).into_iter().zip(0..).collect();
     let shards: Vec<_> = records.chunks(PER_SHARD).map(<[_]>::to_vec).collect();
     write::mds(root, &shards, zstd);
-    made(SourceSpec::mds(text(root)))
+    dataset(SourceSpec::mds(text(root)))
 }
 
 #[test]
@@ -193,23 +198,23 @@ fn mds_shards_in_zstd_meet_the_source_contract() {
 
 #[test]
 fn selections_of_files_memory_and_shards_meet_the_source_contract() {
-    holds(|root, images, damaged| selected(folder, root, images, damaged));
-    holds(|root, images, damaged| selected(memory, root, images, damaged));
-    holds(|root, images, damaged| selected(tar, root, images, damaged));
+    holds(|root, images, damaged| write_selection(folder, root, images, damaged));
+    holds(|root, images, damaged| write_selection(memory, root, images, damaged));
+    holds(|root, images, damaged| write_selection(tar, root, images, damaged));
     holds(|root, images, damaged| {
-        let plain: Make = |root, images, damaged| tfrecord(root, images, damaged, false);
-        selected(plain, root, images, damaged)
+        let plain: WriteDataset = |root, images, damaged| tfrecord(root, images, damaged, false);
+        write_selection(plain, root, images, damaged)
     });
     holds(|root, images, damaged| {
-        let plain: Make = |root, images, damaged| mds(root, images, damaged, false);
-        selected(plain, root, images, damaged)
+        let plain: WriteDataset = |root, images, damaged| mds(root, images, damaged, false);
+        write_selection(plain, root, images, damaged)
     });
 }
 
 #[test]
 fn selections_of_shards_that_are_read_whole_meet_the_source_contract() {
     holds(|root, images, damaged| {
-        let gzip: Make = |root, images, damaged| tfrecord(root, images, damaged, true);
-        selected(gzip, root, images, damaged)
+        let gzip: WriteDataset = |root, images, damaged| tfrecord(root, images, damaged, true);
+        write_selection(gzip, root, images, damaged)
     });
 }

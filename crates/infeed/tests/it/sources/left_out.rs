@@ -110,7 +110,10 @@ fn a_pipe_with_the_name_of_an_image_is_not_opened() {
 
     let source = source.expect("opens");
     assert_eq!(source.len(), 1);
-    assert_eq!(source.left_out()[0].counted(), "1 pipe, socket or device");
+    assert_eq!(
+        source.left_out()[0].count_text(),
+        "1 pipe, socket or device"
+    );
 }
 
 #[test]

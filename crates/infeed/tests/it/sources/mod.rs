@@ -3,8 +3,8 @@
 mod conformance;
 mod formats;
 mod left_out;
-mod nested;
+mod nested_columns;
 mod shards;
 mod tables;
-mod wrapped;
+mod wrapped_sources;
 pub(crate) use infeed_testkit::write;

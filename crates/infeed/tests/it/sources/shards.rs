@@ -250,7 +250,7 @@ fn fields_of_a_tfrecord_follow_the_description() {
     let root = tempfile::tempdir().expect("a temporary folder");
     let path = root.path().join("a.tfrecord");
     let shard: Vec<u8> = (0..3)
-        .flat_map(|label| write::framed(&write::example(b"not looked at", label)))
+        .flat_map(|label| write::frame_record(&write::example(b"not looked at", label)))
         .collect();
     fs::write(&path, shard).expect("writes");
     let spec = SourceSpec::TfRecord {

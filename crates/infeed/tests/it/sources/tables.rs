@@ -13,7 +13,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 
-use super::conformance::{Made, SIDE, holds, holds_arrays, selected};
+use super::conformance::{SIDE, TestDataset, holds, holds_arrays, write_selection};
 use super::write;
 
 /// Records per batch or row group.
@@ -38,14 +38,14 @@ fn batches(images: &[Vec<u8>], damaged: &[u64]) -> Vec<RecordBatch> {
     numbered.chunks(PER_BATCH).map(batch).collect()
 }
 
-fn made(spec: SourceSpec) -> Made {
-    Made {
+fn dataset(spec: SourceSpec) -> TestDataset {
+    TestDataset {
         spec,
         handles: Vec::new(),
     }
 }
 
-fn stream(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
+fn stream(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> TestDataset {
     let path = root.join("table.arrow");
     let batches = batches(images, damaged);
     let file = File::create(&path).expect("creates");
@@ -54,7 +54,7 @@ fn stream(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
         writer.write(batch).expect("writes");
     }
     writer.finish().expect("ends");
-    made(SourceSpec::Arrow {
+    dataset(SourceSpec::Arrow {
         files: vec![path.display().to_string()],
         fields: Vec::new(),
         follow_links: true,
@@ -62,7 +62,7 @@ fn stream(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
 }
 
 /// Two files with compressed batches.
-fn compressed(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
+fn write_compressed(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> TestDataset {
     let batches = batches(images, damaged);
     for (at, batches) in batches.chunks(3).enumerate() {
         let options = IpcWriteOptions::default()
@@ -77,14 +77,14 @@ fn compressed(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
         }
         writer.finish().expect("ends");
     }
-    made(SourceSpec::Arrow {
+    dataset(SourceSpec::Arrow {
         files: vec![root.join("*.arrow").display().to_string()],
         fields: Vec::new(),
         follow_links: true,
     })
 }
 
-fn parquet(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
+fn parquet(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> TestDataset {
     let batches = batches(images, damaged);
     for (at, batches) in batches.chunks(3).enumerate() {
         let properties = WriterProperties::builder()
@@ -99,18 +99,18 @@ fn parquet(root: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
         }
         writer.close().expect("ends");
     }
-    made(SourceSpec::Parquet {
+    dataset(SourceSpec::Parquet {
         files: vec![root.join("*.parquet").display().to_string()],
         fields: Vec::new(),
         follow_links: true,
     })
 }
 
-fn in_memory(_: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
+fn in_memory(_: &Path, images: &[Vec<u8>], damaged: &[u64]) -> TestDataset {
     let batches = batches(images, damaged);
     let schema = batches[0].schema();
     let source = Batches::new("the table", &schema, &batches, &[]).expect("a table");
-    Made {
+    TestDataset {
         spec: SourceSpec::Object {
             handle: 0,
             name: "the table".to_owned(),
@@ -120,7 +120,7 @@ fn in_memory(_: &Path, images: &[Vec<u8>], damaged: &[u64]) -> Made {
 }
 
 /// Archives with one batch each; archives with damaged records have a flipped bit.
-fn npz(root: &Path, images: &[Vec<u8>], damaged: &[u64], deflate: bool) -> Made {
+fn npz(root: &Path, images: &[Vec<u8>], damaged: &[u64], deflate: bool) -> TestDataset {
     for (at, images) in images.chunks(PER_BATCH).enumerate() {
         let first = at * PER_BATCH;
         let own = first as u64..(first + images.len()) as u64;
@@ -128,7 +128,7 @@ fn npz(root: &Path, images: &[Vec<u8>], damaged: &[u64], deflate: bool) -> Made 
         let bytes = write::npz(images, SIDE, first as i64, deflate, is_damaged);
         std::fs::write(root.join(format!("{at}.npz")), bytes).expect("writes");
     }
-    made(SourceSpec::Npz {
+    dataset(SourceSpec::Npz {
         files: vec![root.join("*.npz").display().to_string()],
         fields: Vec::new(),
         follow_links: true,
@@ -155,7 +155,7 @@ fn mapped_arrow_streams_meet_the_source_contract() {
 
 #[test]
 fn compressed_arrow_files_meet_the_source_contract() {
-    holds(compressed);
+    holds(write_compressed);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn tables_in_memory_meet_the_source_contract() {
 
 #[test]
 fn selections_of_tables_meet_the_source_contract() {
-    holds(|root, images, damaged| selected(parquet, root, images, damaged));
-    holds(|root, images, damaged| selected(compressed, root, images, damaged));
-    holds(|root, images, damaged| selected(in_memory, root, images, damaged));
+    holds(|root, images, damaged| write_selection(parquet, root, images, damaged));
+    holds(|root, images, damaged| write_selection(write_compressed, root, images, damaged));
+    holds(|root, images, damaged| write_selection(in_memory, root, images, damaged));
 }

@@ -17,7 +17,7 @@ use arrow_ipc::{Block, Message, MessageHeader, MetadataVersion, RecordBatch, roo
 use arrow_schema::{DataType, Schema, SchemaRef, UnionMode};
 use bytes::Bytes;
 
-use crate::columns::table::contained;
+use crate::columns::table::contain_panic;
 use crate::shards::index::invalid;
 use crate::store::Blob;
 
@@ -237,7 +237,7 @@ impl FileScan {
         if !schema.endianness().equals_to_target_endianness() {
             return Err("its numbers are big-endian".to_owned());
         }
-        let schema = contained(|| try_fb_to_schema(schema).map_err(|error| error.to_string()))?;
+        let schema = contain_panic(|| try_fb_to_schema(schema).map_err(|error| error.to_string()))?;
         let wanted = |name: &String| columns.is_none_or(|columns| columns.contains(name));
         let wanted = schema.fields().iter().map(|field| wanted(field.name()));
         let wanted: Vec<bool> = wanted.collect();
@@ -287,7 +287,7 @@ impl FileScan {
         }
         let mut all = HashMap::clone(&self.dictionaries);
         let (schema, version) = (&self.index.schema, message.version());
-        contained(|| {
+        contain_panic(|| {
             let bytes = Buffer::from(bytes);
             read_dictionary(&bytes, dictionary, schema, &mut all, &version)
                 .map_err(|error| error.to_string())
@@ -550,7 +550,7 @@ pub(super) fn decode(
             return Err("its buffers grew since the file was opened".to_owned());
         }
     }
-    contained(|| {
+    contain_panic(|| {
         let body = Buffer::from(body);
         let version = message.version();
         RecordBatchDecoder::try_new(&body, batch, Arc::clone(schema), dictionaries, &version)

@@ -24,7 +24,9 @@ use crate::left_out::LeftOut;
 use crate::memory::{hand_over, resident_reads};
 use crate::shards::index::invalid;
 use crate::store::{self, Blob, FilePatterns, find_in, unreadable};
-use crate::{Admission, Read, ReadError, Sink, Source, admitted, files_fingerprint, handle_bytes};
+use crate::{
+    Admission, Read, ReadError, Sink, Source, admit_read, files_fingerprint, handle_bytes,
+};
 use infeed_core::error::{Cause, Error};
 use infeed_core::order::window::Groups;
 use infeed_core::sample::{Field, Record, RecordId};
@@ -310,7 +312,7 @@ impl Source for Arrow {
         let batch = &self.batches[read.key as usize];
         let (file, location) = self.parts(batch);
         let bytes = self.groups.bytes[read.key as usize];
-        admitted(admit, record, bytes)?;
+        admit_read(admit, record, bytes)?;
         let begin = location.message.start;
         let stored = file.blob.read(begin..location.body.end);
         let stored = stored.map_err(|error| ReadError::Io {
@@ -345,7 +347,7 @@ const FIRST_BATCHES: usize = 8;
 
 impl FirstFileBatches<'_> {
     /// Reads a column of a batch.
-    fn look(&self, location: &BatchLocation, column: usize) -> io::Result<RecordBatch> {
+    fn read_column(&self, location: &BatchLocation, column: usize) -> io::Result<RecordBatch> {
         if location.bytes > FIRST_BYTES {
             return Err(invalid(format!(
                 "its first batch has {} bytes, over the limit of {FIRST_BYTES}",
@@ -390,7 +392,7 @@ impl FirstFileBatches<'_> {
             .filter(|location| location.rows > 0);
         let mut wrong = None;
         for location in batches.take(FIRST_BATCHES) {
-            match self.look(location, column) {
+            match self.read_column(location, column) {
                 Ok(batch) => {
                     if let Some(found) = batch.columns().first().and_then(&mut of) {
                         return Ok(Some(found));
@@ -412,14 +414,14 @@ impl FirstValues for FirstFileBatches<'_> {
         self.blob.name().to_owned()
     }
 
-    fn look(
+    fn scan(
         &mut self,
         column: usize,
         children: &[String],
         seen: &mut FirstBytes,
     ) -> io::Result<()> {
         let found = self.find(column, |array| {
-            seen.look(array, children);
+            seen.add_values(array, children);
             seen.is_decided().then_some(())
         });
         match found {

@@ -7,18 +7,18 @@ use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
 
 use super::*;
-use crate::columns::table::tests::{expected, holds_table, read_run, table};
+use crate::columns::table::tests::{expected_fields, holds_table, read_run, table};
 use crate::read_one;
 use crate::store::find;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Form {
+enum IpcFormat {
     File,
     Stream,
 }
 
 /// Bytes of a file with batches of `sizes` rows.
-fn written(form: Form, compression: Option<CompressionType>, sizes: &[usize]) -> Vec<u8> {
+fn ipc_bytes(format: IpcFormat, compression: Option<CompressionType>, sizes: &[usize]) -> Vec<u8> {
     let options = IpcWriteOptions::default()
         .try_with_compression(compression)
         .expect("options");
@@ -28,15 +28,15 @@ fn written(form: Form, compression: Option<CompressionType>, sizes: &[usize]) ->
     });
     let schema = table(0, 0).schema();
     let mut bytes = Vec::new();
-    match form {
-        Form::File => {
+    match format {
+        IpcFormat::File => {
             let mut writer =
                 FileWriter::try_new_with_options(&mut bytes, &schema, options).expect("a writer");
             ends.try_for_each(|(from, to)| writer.write(&table(from, to)))
                 .expect("writes");
             writer.finish().expect("ends");
         }
-        Form::Stream => {
+        IpcFormat::Stream => {
             let mut writer =
                 StreamWriter::try_new_with_options(&mut bytes, &schema, options).expect("a writer");
             ends.try_for_each(|(from, to)| writer.write(&table(from, to)))
@@ -60,14 +60,14 @@ fn files_and_streams_plain_and_compressed_give_their_rows() {
         Some(CompressionType::LZ4_FRAME),
         Some(CompressionType::ZSTD),
     ];
-    for form in [Form::File, Form::Stream] {
+    for format in [IpcFormat::File, IpcFormat::Stream] {
         for codec in codecs {
-            fs::write(&path, written(form, codec, &[5, 0, 3, 9])).expect("writes");
+            fs::write(&path, ipc_bytes(format, codec, &[5, 0, 3, 9])).expect("writes");
 
             let source = open(&path).expect("a table");
 
             holds_table(&source, 17);
-            assert_eq!(source.mapped, codec.is_none(), "{form:?} {codec:?}");
+            assert_eq!(source.mapped, codec.is_none(), "{format:?} {codec:?}");
             assert_eq!(source.groups().is_some(), codec.is_some());
         }
     }
@@ -101,7 +101,7 @@ fn several_files_are_one_dataset_and_ids_name_file_batch_and_row() {
 fn records_of_a_mapped_file_are_slices_of_the_map() {
     let root = tempfile::tempdir().expect("a temporary folder");
     let path = root.path().join("table.arrow");
-    fs::write(&path, written(Form::Stream, None, &[5])).expect("writes");
+    fs::write(&path, ipc_bytes(IpcFormat::Stream, None, &[5])).expect("writes");
     let source = open(&path).expect("a table");
     let map = source.files[0].map.clone().expect("mapped");
 
@@ -116,8 +116,8 @@ fn records_of_a_mapped_file_are_slices_of_the_map() {
 fn a_cut_file_is_an_error_or_gives_only_records_that_are_whole() {
     let root = tempfile::tempdir().expect("a temporary folder");
     let path = root.path().join("table.arrow");
-    for form in [Form::File, Form::Stream] {
-        let whole = written(form, None, &[3, 2]);
+    for format in [IpcFormat::File, IpcFormat::Stream] {
+        let whole = ipc_bytes(format, None, &[3, 2]);
         for length in (0..whole.len()).step_by(37) {
             fs::write(&path, &whole[..length]).expect("writes");
             match open(&path) {
@@ -130,10 +130,10 @@ fn a_cut_file_is_an_error_or_gives_only_records_that_are_whole() {
                 }
                 // A stream may end between two batches.
                 Ok(source) => {
-                    assert_eq!(form, Form::Stream);
+                    assert_eq!(format, IpcFormat::Stream);
                     let run: Vec<u64> = (0..source.len()).collect();
                     for (found, record) in read_run(&source, &run).into_iter().zip(run) {
-                        assert_eq!(found.expect("whole"), expected(record as usize));
+                        assert_eq!(found.expect("whole"), expected_fields(record as usize));
                     }
                 }
             }
@@ -145,13 +145,13 @@ fn a_cut_file_is_an_error_or_gives_only_records_that_are_whole() {
 fn a_flipped_bit_never_panics_nor_points_outside() {
     let root = tempfile::tempdir().expect("a temporary folder");
     let path = root.path().join("table.arrow");
-    for (form, codec) in [
-        (Form::File, None),
-        (Form::Stream, None),
-        (Form::Stream, Some(CompressionType::LZ4_FRAME)),
-        (Form::File, Some(CompressionType::ZSTD)),
+    for (format, codec) in [
+        (IpcFormat::File, None),
+        (IpcFormat::Stream, None),
+        (IpcFormat::Stream, Some(CompressionType::LZ4_FRAME)),
+        (IpcFormat::File, Some(CompressionType::ZSTD)),
     ] {
-        let whole = written(form, codec, &[3, 2]);
+        let whole = ipc_bytes(format, codec, &[3, 2]);
         for at in (0..whole.len()).step_by(5) {
             let mut damaged = whole.clone();
             damaged[at] ^= 1 << (at % 8);
@@ -172,7 +172,11 @@ fn a_flipped_bit_never_panics_nor_points_outside() {
 #[test]
 fn a_file_with_other_columns_is_rejected_by_name() {
     let root = tempfile::tempdir().expect("a temporary folder");
-    fs::write(root.path().join("0.arrow"), written(Form::File, None, &[3])).expect("writes");
+    fs::write(
+        root.path().join("0.arrow"),
+        ipc_bytes(IpcFormat::File, None, &[3]),
+    )
+    .expect("writes");
     let other = table(0, 2).project(&[0, 1]).expect("two columns");
     let mut writer = FileWriter::try_new(
         fs::File::create(root.path().join("1.arrow")).expect("creates"),
@@ -196,7 +200,7 @@ fn a_file_with_other_columns_is_rejected_by_name() {
 fn a_batch_that_claims_too_many_bytes_is_rejected_before_allocation() {
     let root = tempfile::tempdir().expect("a temporary folder");
     let path = root.path().join("table.arrow");
-    let whole = written(Form::Stream, Some(CompressionType::ZSTD), &[40]);
+    let whole = ipc_bytes(IpcFormat::Stream, Some(CompressionType::ZSTD), &[40]);
     fs::write(&path, &whole).expect("writes");
     let source = open(&path).expect("a table");
     let place = source.files[0].index.batches[0].clone();
@@ -225,8 +229,8 @@ fn a_batch_that_claims_too_many_bytes_is_rejected_before_allocation() {
 fn a_batch_that_claims_another_number_of_rows_is_an_error() {
     let root = tempfile::tempdir().expect("a temporary folder");
     let path = root.path().join("table.arrow");
-    for form in [Form::Stream, Form::File] {
-        let whole = written(form, None, &[8, 16]);
+    for format in [IpcFormat::Stream, IpcFormat::File] {
+        let whole = ipc_bytes(format, None, &[8, 16]);
         fs::write(&path, &whole).expect("writes");
         let source = open(&path).expect("a table");
         assert_eq!(source.len(), 24);
@@ -243,13 +247,13 @@ fn a_batch_that_claims_another_number_of_rows_is_an_error() {
                 fs::write(&path, &bytes).expect("writes");
                 // A number that is not a row count may cause an error later.
                 if let Ok(source) = open(&path) {
-                    assert_eq!(source.len(), 24, "{form:?}, byte {at}, {rows} rows");
+                    assert_eq!(source.len(), 24, "{format:?}, byte {at}, {rows} rows");
                 } else {
                     found += 1;
                 }
             }
         }
-        assert!(found >= 6, "{form:?}: the batch and its columns: {found}");
+        assert!(found >= 6, "{format:?}: the batch and its columns: {found}");
     }
 }
 
@@ -258,7 +262,7 @@ fn other_batches_or_names_change_the_fingerprint() {
     let root = tempfile::tempdir().expect("a temporary folder");
     let of = |name: &str, sizes: &[usize]| {
         let path = root.path().join(name);
-        fs::write(&path, written(Form::File, None, sizes)).expect("writes");
+        fs::write(&path, ipc_bytes(IpcFormat::File, None, sizes)).expect("writes");
         open(&path).expect("a table").fingerprint()
     };
 

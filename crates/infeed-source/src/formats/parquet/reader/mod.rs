@@ -27,7 +27,7 @@ use crate::left_out::LeftOut;
 use crate::shards::index::invalid;
 use crate::store::{self, Blob, FilePatterns, find_in, unreadable};
 use crate::{
-    Admission, Read, ReadError, Sink, Source, admitted, columns, files_fingerprint, group_reads,
+    Admission, Read, ReadError, Sink, Source, admit_read, columns, files_fingerprint, group_reads,
     handle_bytes,
 };
 use group::{GroupChunks, Projection, chunk_range, chunk_totals};
@@ -122,11 +122,11 @@ fn schema(metadata: &ParquetMetaData) -> Result<Schema, String> {
     let file = metadata.file_metadata();
     let keys = file.key_value_metadata();
     let schema = decoding(|| parquet_to_arrow_schema(file.schema_descr(), keys))?;
-    let fields: Vec<FieldRef> = schema.fields().iter().map(viewed).collect();
+    let fields: Vec<FieldRef> = schema.fields().iter().map(to_view_field).collect();
     Ok(Schema::new_with_metadata(fields, schema.metadata))
 }
 
-fn viewed(field: &FieldRef) -> FieldRef {
+fn to_view_field(field: &FieldRef) -> FieldRef {
     let data_type = match field.data_type() {
         DataType::Binary | DataType::LargeBinary => DataType::BinaryView,
         DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
@@ -135,7 +135,7 @@ fn viewed(field: &FieldRef) -> FieldRef {
             DataType::Binary | DataType::LargeBinary => DataType::BinaryView,
             other => other.clone(),
         },
-        DataType::Struct(fields) => DataType::Struct(fields.iter().map(viewed).collect()),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(to_view_field).collect()),
         _ => return Arc::clone(field),
     };
     let made = ArrowField::new(field.name(), data_type, field.is_nullable());
@@ -187,7 +187,7 @@ impl Parquet {
             let damaged = |problem| Error::open(blob.name(), invalid(problem));
             columns.locate(&schema).map_err(damaged)?;
             columns.compare(blob.name(), &schema);
-            let wanted = file_wanted(&metadata, &schema, &columns).map_err(damaged)?;
+            let wanted = file_projection(&metadata, &schema, &columns).map_err(damaged)?;
             for number in 0..metadata.num_row_groups() {
                 let size = group_size(&metadata, number, &wanted.leaves, blob.len());
                 let (rows, size) =
@@ -253,7 +253,7 @@ impl Parquet {
 }
 
 /// Builds the projection of a file.
-fn file_wanted(
+fn file_projection(
     metadata: &ParquetMetaData,
     schema: &Schema,
     columns: &Columns,
@@ -383,7 +383,7 @@ impl Source for Parquet {
             return Ok(());
         };
         let bytes = self.groups.bytes[read.key as usize];
-        admitted(admit, record, bytes)?;
+        admit_read(admit, record, bytes)?;
         let (file, number, _) = self.locate(record);
         let at = read.key as usize;
         let rows = self.groups.ends[at] - self.groups.first(at);
@@ -437,7 +437,7 @@ struct FirstPages<'a> {
 
 impl FirstPages<'_> {
     /// Looks at the values of a leaf in its first page of a row group.
-    fn look_into(
+    fn scan_page(
         &self,
         group: usize,
         leaf: usize,
@@ -485,7 +485,7 @@ impl FirstPages<'_> {
         let batches = chunks.batches(&wanted, rows, steps, FIRST_BYTES);
         let batches = batches.map_err(invalid)?;
         for column in batches.iter().filter_map(|batch| batch.columns().first()) {
-            seen.look(column, children);
+            seen.add_values(column, children);
         }
         Ok(())
     }
@@ -505,7 +505,7 @@ impl FirstValues for FirstPages<'_> {
         self.blob.name().to_owned()
     }
 
-    fn look(
+    fn scan(
         &mut self,
         column: usize,
         children: &[String],
@@ -518,7 +518,7 @@ impl FirstValues for FirstPages<'_> {
         let groups = groups.filter(|(_, group)| group.num_rows() > 0);
         let mut wrong = None;
         for (group, _) in groups.take(FIRST_GROUPS) {
-            match self.look_into(group, leaf, children, seen) {
+            match self.scan_page(group, leaf, children, seen) {
                 Ok(()) if seen.is_decided() => return Ok(()),
                 Ok(()) => {}
                 // A damaged page is reported when its group is read; another one may have a value.

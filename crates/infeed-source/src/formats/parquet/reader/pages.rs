@@ -3,7 +3,7 @@
 //! Source: the Parquet format, `PageHeader` in the Thrift compact protocol. Sizes and counts in a
 //! header determine the decoder's allocations, so their sum must equal the admitted bytes.
 
-use crate::columns::table::contained;
+use crate::columns::table::contain_panic;
 
 /// Numbers of the encodings in the format.
 pub(super) const DELTA_LENGTH: i64 = 6;
@@ -113,9 +113,9 @@ pub(super) fn first_data_page(start: &[u8]) -> Option<(u64, PageHeader)> {
 /// Number of values of a delta-encoded run: the third number of its header.
 pub(super) fn delta_count(values: &[u8]) -> Option<u64> {
     let mut thrift = ThriftReader::new(values);
-    thrift.unsigned()?;
-    thrift.unsigned()?;
-    thrift.unsigned()
+    thrift.varint()?;
+    thrift.varint()?;
+    thrift.varint()
 }
 
 /// Parses the header of the page at the beginning of `bytes`.
@@ -238,7 +238,7 @@ impl<'a> ThriftReader<'a> {
         Some(())
     }
 
-    fn unsigned(&mut self) -> Option<u64> {
+    fn varint(&mut self) -> Option<u64> {
         let mut number = 0_u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -250,8 +250,8 @@ impl<'a> ThriftReader<'a> {
         None
     }
 
-    fn signed(&mut self) -> Option<i64> {
-        let number = self.unsigned()?;
+    fn zigzag_varint(&mut self) -> Option<i64> {
+        let number = self.varint()?;
         Some((number >> 1) as i64 ^ -((number & 1) as i64))
     }
 
@@ -260,7 +260,7 @@ impl<'a> ThriftReader<'a> {
         let head = self.byte()?;
         let id = match head >> 4 {
             _ if head == 0 => last,
-            0 => i16::try_from(self.signed()?).ok()?,
+            0 => i16::try_from(self.zigzag_varint()?).ok()?,
             delta => last.checked_add(i16::from(delta))?,
         };
         // The decoder ends at any head of type 0.
@@ -271,7 +271,7 @@ impl<'a> ThriftReader<'a> {
     fn list(&mut self) -> Option<(u8, u64)> {
         let head = self.byte()?;
         let count = match head >> 4 {
-            15 => self.unsigned()?,
+            15 => self.varint()?,
             count => u64::from(count),
         };
         Some((head & 0x0F, count))
@@ -319,12 +319,12 @@ impl<'a> ThriftReader<'a> {
         match kind {
             1..=3 => self.skip(1),
             4..=6 => {
-                let number = self.signed()?;
+                let number = self.zigzag_varint()?;
                 take(path, number)
             }
             7 => self.skip(8),
             8 => {
-                let length = self.unsigned()?;
+                let length = self.varint()?;
                 self.skip(length)
             }
             9 | 10 => {
@@ -352,7 +352,7 @@ impl<'a> ThriftReader<'a> {
 pub(super) fn decoding<T>(
     work: impl FnOnce() -> Result<T, parquet::errors::ParquetError>,
 ) -> Result<T, String> {
-    contained(|| work().map_err(|error| error.to_string()))
+    contain_panic(|| work().map_err(|error| error.to_string()))
 }
 
 #[cfg(test)]
@@ -360,7 +360,7 @@ mod tests {
     use super::*;
 
     /// A header as a writer makes it: type, sizes, checksum, a data page of `values` values.
-    fn written(decoded: u8, stored: u8, values: u8) -> Vec<u8> {
+    fn header_bytes(decoded: u8, stored: u8, values: u8) -> Vec<u8> {
         let zigzag = |n: u8| n << 1;
         let mut bytes = vec![0x15, 0, 0x15, zigzag(decoded), 0x15, zigzag(stored)];
         bytes.extend([0x2C, 0x15, zigzag(values), 0x15, 0, 0x15, 6, 0x15, 6, 0]);
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn a_header_gives_sizes_values_and_its_own_length() {
-        let mut bytes = written(40, 20, 5);
+        let mut bytes = header_bytes(40, 20, 5);
         let length = bytes.len();
         bytes.extend([7; 20]);
 
@@ -386,7 +386,7 @@ mod tests {
 
     #[test]
     fn pages_that_exceed_the_footer_are_rejected() {
-        let mut chunk = written(40, 20, 5);
+        let mut chunk = header_bytes(40, 20, 5);
         chunk.extend([7; 20]);
         let totals = |values| ChunkTotals {
             decoded: 100,

@@ -8,7 +8,9 @@ use ::parquet::basic::{Compression, Encoding, ZstdLevel};
 use ::parquet::file::properties::{WriterProperties, WriterPropertiesBuilder, WriterVersion};
 
 use super::*;
-use crate::columns::table::tests::{RemoteBlob, expected, holds_table, picture, read_run, table};
+use crate::columns::table::tests::{
+    RemoteBlob, expected_fields, holds_table, picture, read_run, table,
+};
 use crate::store::find;
 use infeed_core::order::Order;
 
@@ -16,7 +18,7 @@ fn properties() -> WriterPropertiesBuilder {
     WriterProperties::builder().set_max_row_group_row_count(Some(6))
 }
 
-fn written(properties: WriterProperties, rows: usize) -> Vec<u8> {
+fn parquet_bytes(properties: WriterProperties, rows: usize) -> Vec<u8> {
     let batch = table(0, rows);
     let mut bytes = Vec::new();
     let mut writer =
@@ -34,7 +36,7 @@ fn open(path: &Path) -> Result<Parquet, Error> {
 fn every_codec_version_and_encoding_gives_its_rows() {
     let root = tempfile::tempdir().expect("a temporary folder");
     let path = root.path().join("table.parquet");
-    let forms = [
+    let variants = [
         properties(),
         properties().set_compression(Compression::SNAPPY),
         properties().set_compression(Compression::LZ4_RAW),
@@ -52,10 +54,10 @@ fn every_codec_version_and_encoding_gives_its_rows() {
             .set_compression(Compression::SNAPPY),
         properties().set_data_page_row_count_limit(2),
     ];
-    for form in forms {
-        let form = form.build();
-        let text = format!("{form:?}");
-        fs::write(&path, written(form, 17)).expect("writes");
+    for settings in variants {
+        let settings = settings.build();
+        let text = format!("{settings:?}");
+        fs::write(&path, parquet_bytes(settings, 17)).expect("writes");
 
         let source = open(&path).unwrap_or_else(|error| panic!("{}: {text}", error.chain()));
 
@@ -86,11 +88,11 @@ fn a_footer_that_claims_more_than_its_bytes_is_rejected() {
 fn a_row_group_is_one_read_and_shuffled_windows_give_each_record_once() {
     let root = tempfile::tempdir().expect("a temporary folder");
     let path = root.path().join("table.parquet");
-    fs::write(&path, written(properties().build(), 40)).expect("writes");
+    fs::write(&path, parquet_bytes(properties().build(), 40)).expect("writes");
     let source = open(&path).expect("a table");
     let groups = source.groups().expect("row groups");
     let window = groups.bytes[0] + groups.bytes[1] + 10;
-    let epoch = Order::windowed(groups, window, Some(3)).epoch(1);
+    let epoch = Order::from_windows(groups, window, Some(3)).epoch(1);
     let order: Vec<u64> = (0..40).map(|position| epoch.get(position)).collect();
 
     let end = epoch.window_end(0);
@@ -102,7 +104,7 @@ fn a_row_group_is_one_read_and_shuffled_windows_give_each_record_once() {
     seen.sort_unstable();
     assert_eq!(seen, (0..40).collect::<Vec<u64>>());
     for (found, record) in found.into_iter().zip(order) {
-        assert_eq!(found.expect("a record"), expected(record as usize));
+        assert_eq!(found.expect("a record"), expected_fields(record as usize));
     }
 }
 
@@ -110,7 +112,7 @@ fn a_row_group_is_one_read_and_shuffled_windows_give_each_record_once() {
 fn only_the_requested_columns_are_read() {
     let root = tempfile::tempdir().expect("a temporary folder");
     let path = root.path().join("table.parquet");
-    fs::write(&path, written(properties().build(), 6)).expect("writes");
+    fs::write(&path, parquet_bytes(properties().build(), 6)).expect("writes");
     let all = open(&path).expect("a table");
     let wanted = [columns::ColumnRequest {
         name: "class".to_owned(),
@@ -130,7 +132,7 @@ fn only_the_requested_columns_are_read() {
     };
     assert!(values(&source) < values(&all) / 2);
     let found = read_run(&source, &[4]).remove(0).expect("a record");
-    assert_eq!(found, [expected(4)[1].clone()]);
+    assert_eq!(found, [expected_fields(4)[1].clone()]);
     // No field uses the paths next to the bytes of the images.
     let names = all.files[0].wanted.leaves.iter().map(|&leaf| {
         let schema = all.files[0].metadata.file_metadata().schema_descr();
@@ -172,8 +174,8 @@ fn behind_nulls(nulls: usize, rows_a_group: usize) -> Vec<u8> {
     let scans = BinaryArray::from_iter(rows);
     let batch = RecordBatch::try_from_iter([("scan", Arc::new(scans) as _)]).expect("a batch");
     let mut bytes = Vec::new();
-    let form = WriterProperties::builder().set_max_row_group_row_count(Some(rows_a_group));
-    let writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(form.build()));
+    let settings = WriterProperties::builder().set_max_row_group_row_count(Some(rows_a_group));
+    let writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(settings.build()));
     let mut writer = writer.expect("a writer");
     writer.write(&batch).expect("writes");
     writer.close().expect("ends");
@@ -200,9 +202,9 @@ fn a_bucket_that_fails_while_opening_is_an_error() {
     let scans = arrow_array::BinaryArray::from_iter_values((0..4000).map(picture));
     let batch = arrow_array::RecordBatch::try_from_iter([("scan", Arc::new(scans) as _)]);
     let batch = batch.expect("a batch");
-    let form = WriterProperties::builder().set_dictionary_enabled(false);
+    let settings = WriterProperties::builder().set_dictionary_enabled(false);
     let mut bytes = Vec::new();
-    let writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(form.build()));
+    let writer = ArrowWriter::try_new(&mut bytes, batch.schema(), Some(settings.build()));
     let mut writer = writer.expect("a writer");
     writer.write(&batch).expect("writes");
     writer.close().expect("ends");
@@ -254,7 +256,7 @@ fn other_row_groups_or_names_change_the_fingerprint() {
 fn a_page_that_is_damaged_by_a_length_makes_bad_records_of_its_group() {
     let root = tempfile::tempdir().expect("a temporary folder");
     let path = root.path().join("table.parquet");
-    let mut bytes = written(
+    let mut bytes = parquet_bytes(
         properties().set_write_page_header_statistics(false).build(),
         12,
     );
@@ -270,7 +272,10 @@ fn a_page_that_is_damaged_by_a_length_makes_bad_records_of_its_group() {
     let found = read_run(&source, &[0, 5, 6]);
 
     assert!(found[0].is_err() && found[1].is_err());
-    assert_eq!(found[2].as_ref().expect("the other group"), &expected(6));
+    assert_eq!(
+        found[2].as_ref().expect("the other group"),
+        &expected_fields(6)
+    );
     let error = crate::read_one(&source, 0).expect_err("damaged").chain();
     assert!(
         error.contains("row group 0") && error.contains("table.parquet"),
@@ -282,7 +287,7 @@ fn a_page_that_is_damaged_by_a_length_makes_bad_records_of_its_group() {
 fn a_cut_file_is_rejected_by_name() {
     let root = tempfile::tempdir().expect("a temporary folder");
     let path = root.path().join("table.parquet");
-    let whole = written(properties().build(), 12);
+    let whole = parquet_bytes(properties().build(), 12);
     for length in (0..whole.len()).step_by(61) {
         fs::write(&path, &whole[..length]).expect("writes");
         let error = open(&path).expect_err("cut").chain();
@@ -294,7 +299,7 @@ fn a_cut_file_is_rejected_by_name() {
 fn a_flipped_bit_never_panics() {
     let root = tempfile::tempdir().expect("a temporary folder");
     let path = root.path().join("table.parquet");
-    for form in [
+    for settings in [
         properties().build(),
         properties()
             .set_compression(Compression::SNAPPY)
@@ -302,7 +307,7 @@ fn a_flipped_bit_never_panics() {
             .set_writer_version(WriterVersion::PARQUET_2_0)
             .build(),
     ] {
-        let whole = written(form, 8);
+        let whole = parquet_bytes(settings, 8);
         for at in (0..whole.len()).step_by(7) {
             let mut damaged = whole.clone();
             damaged[at] ^= 1 << (at % 8);

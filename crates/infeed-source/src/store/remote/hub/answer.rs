@@ -33,7 +33,7 @@ pub(in super::super) enum HubProblem {
 
 impl HubProblem {
     /// A failed connection. The caller has removed the address from the error.
-    pub(super) fn lost(error: &reqwest::Error) -> HubProblem {
+    pub(super) fn connection(error: &reqwest::Error) -> HubProblem {
         HubProblem::Passing(with_causes(error))
     }
 }
@@ -98,7 +98,7 @@ impl TreeEntry {
 /// Reads a JSON answer of limited length.
 pub(super) async fn json<T: DeserializeOwned>(mut answer: Response) -> object_store::Result<T> {
     let mut bytes = Vec::new();
-    let lost = |error: reqwest::Error| HubProblem::lost(&error.without_url());
+    let lost = |error: reqwest::Error| HubProblem::connection(&error.without_url());
     while let Some(piece) = answer.chunk().await.map_err(lost)? {
         if bytes.len() + piece.len() > MAX_JSON {
             let problem = format!("the Hub's answer is longer than {} MiB", MAX_JSON >> 20);

@@ -30,7 +30,7 @@ use reqwest::{Client, Method, Response, StatusCode, Url as Link};
 use super::client_options::{CONNECT, user_agent};
 use super::counts::count_request;
 use super::settings::RemoteSettings;
-use super::url::{Url, encoded};
+use super::url::{Url, percent_encode};
 pub(super) use answer::HubProblem;
 use answer::{Commit, TreeEntry, content_range, header, json, redirect, size, tag};
 use rate::RateLimit;
@@ -77,7 +77,7 @@ impl fmt::Display for HubStore {
 }
 
 /// Answer of the Hub to a request for a file.
-enum Resolved {
+enum ResolvedFile {
     /// The file is on another host.
     Elsewhere(Link),
     /// The Hub itself answered, at this address.
@@ -194,7 +194,7 @@ impl HubStore {
             request = request.header(AUTHORIZATION, token.clone());
         }
         // A link holds a signature.
-        let failed = |error: reqwest::Error| HubProblem::lost(&error.without_url());
+        let failed = |error: reqwest::Error| HubProblem::connection(&error.without_url());
         let answer = request.send().await.map_err(failed)?;
         if is_here {
             self.limit.note(&answer)?;
@@ -280,7 +280,7 @@ impl HubStore {
         let dataset = &self.dataset;
         self.address(&format!(
             "datasets/{dataset}/resolve/{commit}/{}",
-            encoded(path)
+            percent_encode(path)
         ))
     }
 
@@ -292,7 +292,7 @@ impl HubStore {
         path: &str,
         range: Option<&Range<u64>>,
         mut seen: impl FnMut(&Response),
-    ) -> object_store::Result<Resolved> {
+    ) -> object_store::Result<ResolvedFile> {
         let mut url = self.file(path)?;
         for hop in 0..=HOPS {
             if hop > 0 {
@@ -301,14 +301,14 @@ impl HubStore {
             let answer = self.request(method.clone(), &url, range).await?;
             seen(&answer);
             if !answer.status().is_redirection() {
-                return Ok(Resolved::Here(self.successful(answer, path)?, url));
+                return Ok(ResolvedFile::Here(self.successful(answer, path)?, url));
             }
             let Some(target) = redirect(&answer, &url) else {
                 let problem = "the Hub redirects without a valid address".to_owned();
                 return Err(HubProblem::Passing(problem).into());
             };
             if !self.is_here(&target) {
-                return Ok(Resolved::Elsewhere(target));
+                return Ok(ResolvedFile::Elsewhere(target));
             }
             url = target;
         }
@@ -350,11 +350,11 @@ impl HubStore {
                     *target = None;
                     let resolved = self.resolve(Method::GET, path, range, |_| {}).await?;
                     match resolved {
-                        Resolved::Here(answer, url) => {
+                        ResolvedFile::Here(answer, url) => {
                             *target = Some(url);
                             return Ok(answer);
                         }
-                        Resolved::Elsewhere(url) => target.insert(url).clone(),
+                        ResolvedFile::Elsewhere(url) => target.insert(url).clone(),
                     }
                 }
             }
@@ -385,7 +385,7 @@ impl HubStore {
     }
 
     /// Length and tag of a file.
-    async fn look(&self, location: &Key) -> object_store::Result<ObjectMeta> {
+    async fn file_meta(&self, location: &Key) -> object_store::Result<ObjectMeta> {
         let path = location.as_ref();
         let (mut length, mut e_tag) = (None, None);
         let seen = |answer: &Response| {
@@ -393,7 +393,7 @@ impl HubStore {
             e_tag = tag(answer).or_else(|| e_tag.take());
         };
         let resolved = self.resolve(Method::HEAD, path, None, seen).await?;
-        let (Resolved::Here(_, mut url) | Resolved::Elsewhere(mut url)) = resolved;
+        let (ResolvedFile::Here(_, mut url) | ResolvedFile::Elsewhere(mut url)) = resolved;
         // A mirror may redirect to the Hub, which knows the length.
         for _ in 0..HOPS {
             if length.is_some() {
@@ -429,7 +429,7 @@ impl HubStore {
             "api/datasets/{}/tree/{}{slash}{}",
             self.dataset,
             self.commit()?,
-            encoded(folder)
+            percent_encode(folder)
         ))?;
         match &options.page_token {
             Some(token) => url.set_query(Some(token)),
@@ -474,13 +474,13 @@ impl HubStore {
 
     async fn get(&self, location: &Key, options: GetOptions) -> object_store::Result<GetResult> {
         if options.head {
-            let meta = self.look(location).await?;
+            let meta = self.file_meta(location).await?;
             return Ok(result(meta.clone(), 0..meta.size, stream::empty().boxed()));
         }
         let range = match options.range {
             None => None,
             Some(object_store::GetRange::Bounded(range)) => Some(range),
-            Some(_) => return Err(not_supported("a range without an end")),
+            Some(_) => return Err(unsupported_error("a range without an end")),
         };
         let answer = self.bytes(location.as_ref(), range.as_ref()).await?;
         let (range, length) = match (&range, answer.status()) {
@@ -503,7 +503,7 @@ impl HubStore {
         let pieces = stream::try_unfold(answer, |mut answer| async move {
             match answer.chunk().await {
                 Ok(piece) => Ok(piece.map(|piece| (piece, answer))),
-                Err(error) => Err(HubProblem::lost(&error.without_url()).into()),
+                Err(error) => Err(HubProblem::connection(&error.without_url()).into()),
             }
         });
         // The commit determines the bytes. Other hosts report other tags.
@@ -524,7 +524,7 @@ fn is_commit(text: &str) -> bool {
 
 /// Percent-encodes a text as one part of a path.
 fn part(text: &str) -> String {
-    encoded(text).replace('/', "%2F")
+    percent_encode(text).replace('/', "%2F")
 }
 
 fn meta(location: Key, size: u64, e_tag: Option<String>) -> ObjectMeta {
@@ -551,7 +551,7 @@ fn result(
     }
 }
 
-fn not_supported(what: &str) -> object_store::Error {
+fn unsupported_error(what: &str) -> object_store::Error {
     HubProblem::Final(
         io::ErrorKind::Unsupported,
         format!("{what} is not supported"),
@@ -587,11 +587,11 @@ impl ObjectStore for HubStore {
 
     fn list(&self, _: Option<&Key>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
         // Lists are requested page by page.
-        stream::once(async { Err(not_supported("a list without pages")) }).boxed()
+        stream::once(async { Err(unsupported_error("a list without pages")) }).boxed()
     }
 
     async fn list_with_delimiter(&self, _: Option<&Key>) -> object_store::Result<ListResult> {
-        Err(not_supported("a list in one answer"))
+        Err(unsupported_error("a list in one answer"))
     }
 
     async fn put_opts(

@@ -53,7 +53,7 @@ impl RateLimit {
         let now = Instant::now();
         let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
         match until.filter(|until| *until > now) {
-            Some(until) => Err(self.limited(until)),
+            Some(until) => Err(self.limit_problem(until)),
             None => Ok(()),
         }
     }
@@ -77,7 +77,7 @@ impl RateLimit {
         };
         let until = self.close(wait.min(LONGEST_WAIT));
         match is_rejected {
-            true => Err(self.limited(until)),
+            true => Err(self.limit_problem(until)),
             false => Ok(()),
         }
     }
@@ -102,7 +102,7 @@ impl RateLimit {
         latest
     }
 
-    fn limited(&self, until: Instant) -> HubProblem {
+    fn limit_problem(&self, until: Instant) -> HubProblem {
         let left = until.saturating_duration_since(Instant::now());
         let problem = format!(
             "{} limits the number of requests and accepts the next in {:.0} s; set HF_TOKEN for a \

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 
-use super::kept::KeptBoxes;
+use super::kept_boxes::KeptBoxes;
 use super::plan::{BoxesPlan, SIDES};
 use crate::fields::cells::put;
 use crate::fields::failure::{BoxesError, SampleError, StageFailure};
@@ -39,13 +39,13 @@ impl BoxesPlan {
     }
 
     /// Moves the boxes of a record by the steps of its image. Returns those that stay.
-    pub(crate) fn kept(
+    pub(crate) fn remaining_boxes(
         &self,
         image: &SampleImage<'_>,
         shared: &[(usize, Step)],
     ) -> Result<KeptBoxes, StageFailure> {
         let record = &image.record.fields;
-        let (boxes, size) = self.moved(image, shared)?;
+        let (boxes, size) = self.move_boxes(image, shared)?;
         let mut columns = Vec::with_capacity(self.columns.len());
         for (column, name) in self.columns.iter().zip(&self.spec.columns) {
             let found = record[column.field].len();
@@ -62,7 +62,7 @@ impl BoxesPlan {
             }
             columns.push(match &column.points {
                 Some(points) => {
-                    points.moved(record, image.frame, image.steps.iter().chain(shared))?
+                    points.move_points(record, image.frame, image.steps.iter().chain(shared))?
                 }
                 None => record[column.field].clone(),
             });
@@ -88,7 +88,7 @@ impl BoxesPlan {
 
     /// Moves the boxes of a record by the steps of its image, and those that it shares with others.
     /// Returns them with the size of the result.
-    pub(crate) fn moved(
+    pub(crate) fn move_boxes(
         &self,
         image: &SampleImage<'_>,
         shared: &[(usize, Step)],
@@ -124,7 +124,7 @@ impl BoxesPlan {
         for of in records {
             for &corners in &of.corners {
                 let corners = match self.spec.normalized {
-                    true => scaled(corners, sides(of.size).map(f64::recip)),
+                    true => scale(corners, sides(of.size).map(f64::recip)),
                     false => corners,
                 };
                 for value in self.spec.format.values(corners) {
@@ -185,12 +185,14 @@ impl BoxesPlan {
             for (value, bytes) in values.iter_mut().zip(bytes.chunks_exact(width)) {
                 *value = number_of(self.dtype, bytes);
             }
-            let corners = self.checked(values).map_err(|(problem, fix)| BoxesError {
-                problem: format!("box {number} of `{name}` is {values:?}, {problem}"),
-                fix,
-            })?;
+            let corners = self
+                .valid_corners(values)
+                .map_err(|(problem, fix)| BoxesError {
+                    problem: format!("box {number} of `{name}` is {values:?}, {problem}"),
+                    fix,
+                })?;
             let [left, top, right, bottom] = match self.spec.normalized {
-                true => scaled(corners, sides(frame.stored_size())),
+                true => scale(corners, sides(frame.stored_size())),
                 false => corners,
             };
             let [x1, y1] = frame.shown_point([left, top]);
@@ -202,7 +204,7 @@ impl BoxesPlan {
     }
 
     /// Returns the corners of a valid box, in the unit of the field; else the problem and its fix.
-    fn checked(&self, values: [f64; 4]) -> Result<[f64; 4], (&'static str, &'static str)> {
+    fn valid_corners(&self, values: [f64; 4]) -> Result<[f64; 4], (&'static str, &'static str)> {
         if values.iter().any(|value| !value.is_finite()) {
             return Err(("which are not finite numbers", "correct the record"));
         }
@@ -223,6 +225,6 @@ impl BoxesPlan {
     }
 }
 
-fn scaled([left, top, right, bottom]: [f64; 4], [x, y]: [f64; 2]) -> [f64; 4] {
+fn scale([left, top, right, bottom]: [f64; 4], [x, y]: [f64; 2]) -> [f64; 4] {
     [left * x, top * y, right * x, bottom * y]
 }

@@ -1,10 +1,10 @@
 //! Boxes, with the fields that have one row per box.
 
 mod check;
-mod kept;
+mod kept_boxes;
 mod make;
 mod plan;
 
 pub use check::{BoxCheck, BoxCount};
-pub(crate) use kept::KeptBoxes;
+pub(crate) use kept_boxes::KeptBoxes;
 pub(crate) use plan::{BoxesPlan, plans};

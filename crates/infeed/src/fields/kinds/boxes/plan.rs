@@ -119,7 +119,7 @@ pub(crate) fn plans(
                     None => return wrong(format!("`{name}` cannot hold boxes; {BOXES}")),
                 },
                 Some(plan) if spec.masks.as_ref() == Some(name) => {
-                    plan.masks = masks::planned(at, &fields[at], spec.is_oriented());
+                    plan.masks = masks::plan_masks(at, &fields[at], spec.is_oriented());
                     if plan.masks.is_none() {
                         return wrong(format!("`{name}` cannot hold masks; {}", masks::MASKS));
                     }

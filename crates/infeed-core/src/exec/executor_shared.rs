@@ -1,0 +1,82 @@
+//! Parts that the threads of an executor share.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::budget::{Budget, BytePool};
+use super::config::Config;
+use super::job::Job;
+use super::state::ExecutorState;
+use super::totals::{WaitTimes, WorkerTotals};
+use crate::panics::panic_text;
+use crate::stop::Stop;
+
+pub(super) struct ExecutorShared<J: Job> {
+    pub(super) job: J,
+    pub(super) config: Config,
+    pub(super) budget: Budget,
+    pub(super) spare: BytePool,
+    pub(super) waits: WaitTimes,
+    pub(super) work: WorkerTotals,
+    /// Stops reads that wait for storage when their results are no longer needed.
+    pub(super) stop: Stop,
+    pub(super) state: Mutex<ExecutorState<J>>,
+    pub(super) reads_wanted: Condvar,
+    pub(super) work_wanted: Condvar,
+    /// Workers without permission to work wait here, not at `work_wanted`. Otherwise a wake-up for
+    /// one worker could reach a worker that may not work.
+    pub(super) parked: Condvar,
+    pub(super) settled: Condvar,
+    /// Threads that lease batches wait here.
+    pub(super) leasable: Condvar,
+}
+
+impl<J: Job> ExecutorShared<J> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ExecutorState<J>> {
+        // Job code runs outside the lock and its panics are caught, so the state is consistent.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn wake_all(&self, state: &ExecutorState<J>) {
+        if state.idle_workers > 0 {
+            self.work_wanted.notify_all();
+        }
+        if state.idle_readers > 0 {
+            self.reads_wanted.notify_all();
+        }
+        self.leasable.notify_all();
+    }
+
+    /// Locks the state after job code. The flag is false if a reset came or the executor ended in
+    /// the meantime: the caller must discard its result.
+    pub(super) fn lock_after_job(
+        &self,
+        generation: u64,
+    ) -> (MutexGuard<'_, ExecutorState<J>>, bool) {
+        let mut state = self.lock();
+        state.busy -= 1;
+        let current = state.generation == generation && state.running;
+        if state.paused && state.busy == 0 {
+            self.settled.notify_all();
+        }
+        (state, current)
+    }
+
+    /// Like `come_back`, but still counts as inside job code, because the worker may have to finish
+    /// batches.
+    pub(super) fn lock_within_job(
+        &self,
+        generation: u64,
+    ) -> (MutexGuard<'_, ExecutorState<J>>, bool) {
+        let state = self.lock();
+        let current = state.generation == generation && state.running;
+        (state, current)
+    }
+
+    /// Records that job code panicked and wakes the consumer.
+    pub(super) fn report_panic(&self, panic: &(dyn std::any::Any + Send)) {
+        let text = panic_text(panic);
+        let mut state = self.lock();
+        state.broken = Some(text);
+        self.settled.notify_all();
+    }
+}

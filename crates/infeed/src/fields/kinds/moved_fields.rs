@@ -1,0 +1,186 @@
+//! Boxes, masks of boxes and points of a pipeline, which move with the images of a sample: one, or
+//! those of a mosaic or a paste.
+
+use super::boxes::{self, BoxesPlan, KeptBoxes};
+use super::points::{self, PointsPlan};
+use crate::fields::cells::copy;
+use crate::fields::failure::{PartFailure, StageFailure};
+use crate::fields::kind::{DrawnSample, KindPlan, PlanInput, own_bytes};
+use crate::fields::moving::{SampleImage, SampleImages, StageShapes};
+use crate::fields::scratch::FieldScratch;
+use infeed_codec::decode::ImageFrame;
+use infeed_codec::transform::MovingBox;
+use infeed_core::batch::{ColumnKind, RowCell};
+use infeed_core::error::Error;
+use infeed_core::sample::{Record, Size};
+
+/// The declared boxes and points of a pipeline.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MovedFields {
+    pub(crate) boxes: Vec<BoxesPlan>,
+    /// Points that are not in the columns of boxes.
+    pub(crate) points: Vec<PointsPlan>,
+}
+
+/// Plans the declared boxes and points.
+pub(super) fn plan(
+    input: &PlanInput<'_>,
+    _: &dyn Fn(usize) -> bool,
+) -> Result<Vec<Box<dyn KindPlan>>, Error> {
+    let moved = MovedFields::new(input)?;
+    Ok(match moved.boxes.is_empty() && moved.points.is_empty() {
+        true => Vec::new(),
+        false => vec![Box::new(moved)],
+    })
+}
+
+impl MovedFields {
+    /// Checks the declarations.
+    pub(crate) fn new(input: &PlanInput<'_>) -> Result<MovedFields, Error> {
+        let PlanInput {
+            pipeline,
+            fields,
+            all,
+            ..
+        } = *input;
+        let points = points::plans(pipeline, fields, all)?;
+        let (boxes, points) = boxes::plans(pipeline, fields, points, all)?;
+        Ok(MovedFields { boxes, points })
+    }
+
+    /// Upper bound of the memory for the masks of a sample: their rows, and planes.
+    fn mask_bytes(&self, (images, shared): SampleImages<'_>) -> u64 {
+        let (mut rows, mut largest) = (0_u64, 0);
+        for boxes in self.boxes.iter().filter(|boxes| boxes.masks.is_some()) {
+            for image in images {
+                let mut size = image.frame.size;
+                largest = size.pixels().max(largest);
+                for (_, step) in image.steps.iter().chain(shared) {
+                    size = step.output_size(size);
+                    largest = size.pixels().max(largest);
+                }
+                let row = size
+                    .pixels()
+                    .saturating_mul(boxes.count(&image.record.fields));
+                rows = rows.saturating_add(row);
+            }
+        }
+        // Two planes and an outline.
+        rows.saturating_add(3 * largest)
+    }
+}
+
+impl KindPlan for MovedFields {
+    fn columns(&self) -> Vec<(usize, ColumnKind)> {
+        let boxes = self.boxes.iter().flat_map(BoxesPlan::columns);
+        let points = self.points.iter().map(|plan| (plan.field, plan.kind()));
+        boxes.chain(points).collect()
+    }
+
+    fn describe(&self, field: usize) -> &'static str {
+        let moves = self.boxes.iter().any(|boxes| boxes.moves(field))
+            || self.points.iter().any(|points| points.field == field);
+        match moves {
+            true => "moved with the image",
+            false => "rows of the boxes that stay",
+        }
+    }
+
+    fn set_image_size(&mut self, size: Option<Size>) {
+        let masks = self.boxes.iter_mut().filter_map(|plan| plan.masks.as_mut());
+        masks.for_each(|masks| masks.size = size);
+    }
+
+    fn boxes(&self, record: &Record, frame: ImageFrame) -> Result<Vec<MovingBox>, StageFailure> {
+        let mut all = Vec::new();
+        for boxes in &self.boxes {
+            all.extend(boxes.start(&record.fields, frame)?);
+        }
+        Ok(all)
+    }
+
+    fn needs_contents(&self) -> bool {
+        self.boxes.iter().any(|boxes| boxes.masks.is_some())
+    }
+
+    fn scratch_bytes(&self, sample: &DrawnSample<'_>) -> u64 {
+        let records = sample.images.0.iter().map(|image| &image.record.fields);
+        let boxes = records.flat_map(|record| {
+            let plans = self.boxes.iter();
+            plans.map(move |boxes| boxes.scratch_bytes(record))
+        });
+        boxes.fold(self.mask_bytes(sample.images), u64::saturating_add)
+    }
+
+    fn row_bytes(&self, sample: &DrawnSample<'_>) -> u64 {
+        let stored = own_bytes(sample.record, &self.columns());
+        stored.saturating_add(self.mask_bytes(sample.images))
+    }
+
+    fn write(
+        &self,
+        sample: &DrawnSample<'_>,
+        cells: &mut [RowCell],
+        scratch: &mut FieldScratch,
+    ) -> Result<(), PartFailure> {
+        let images = sample.images;
+        for boxes in &self.boxes {
+            let kept = remaining_boxes_per_image(boxes, images)?;
+            boxes.write(&kept, cells);
+            if let Some(masks) = &boxes.masks {
+                masks.write(images, &kept, cells, scratch)?;
+            }
+        }
+        let (images, shared) = images;
+        for points in &self.points {
+            let mut moved = Vec::new();
+            for (part, image) in images.iter().enumerate() {
+                let steps = image.steps.iter().chain(shared);
+                let of = points.move_points(&image.record.fields, image.frame, steps);
+                moved.extend_from_slice(&of.map_err(|failure| PartFailure { part, failure })?);
+            }
+            copy(points.field, &moved, &mut cells[points.field])?;
+        }
+        Ok(())
+    }
+
+    fn add_shapes(
+        &self,
+        images: SampleImages<'_>,
+        scratch: &mut FieldScratch,
+        shapes: &mut StageShapes,
+    ) -> Result<(), StageFailure> {
+        for boxes in &self.boxes {
+            let kept = remaining_boxes_per_image(boxes, images)?;
+            for (image, kept) in images.0.iter().zip(&kept) {
+                shapes.boxes.extend(kept.corners());
+                for points in boxes.points() {
+                    shapes
+                        .points
+                        .extend(points.visible(image, images.1, Some(kept.numbers()))?);
+                }
+            }
+            if let Some(masks) = &boxes.masks {
+                shapes.objects = masks.objects(images, &kept, scratch)?;
+            }
+        }
+        for points in &self.points {
+            for image in images.0 {
+                shapes.points.extend(points.visible(image, images.1, None)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the boxes that stay of each image.
+fn remaining_boxes_per_image(
+    boxes: &BoxesPlan,
+    (images, shared): SampleImages<'_>,
+) -> Result<Vec<KeptBoxes>, PartFailure> {
+    let one = |(part, image): (usize, &SampleImage<'_>)| {
+        let kept = boxes.remaining_boxes(image, shared);
+        kept.map_err(|failure| PartFailure { part, failure })
+    };
+    images.iter().enumerate().map(one).collect()
+}
