@@ -134,9 +134,9 @@ def test_close_with_a_timeout_leaves_a_function_behind_and_names_it(wait):
 
     assert printed.splitlines() == ["True True", "the end"]
     assert process.returncode == 1
-    warned = "the loader is closed, but stuck() still runs at <string>:"
+    warned = "the loader is closed, but block() still runs at <string>:"
     assert log.count(warned) == 2
-    assert "the process ends while stuck() still runs at <string>:" in log
+    assert "the process ends while block() still runs at <string>:" in log
 
 
 def test_close_waits_for_a_function_that_returns_in_time():

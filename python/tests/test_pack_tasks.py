@@ -66,12 +66,12 @@ def pack_options(pipeline, **options) -> dict:
 
 def apart(pipeline, out, jobs=3, lives=None, seed=0, reported=None, **options):
     """Packs as `infeed.ray.pack` does; returns the workers and the result."""
-    options = pack_options(pipeline, **options)
-    parts = _core.PackParts(pipeline._json(), str(out), json.dumps(options), True)
-    workers = Workers(out, pipeline, options, seed)
+    settings = pack_options(pipeline, **options)
+    parts = _core.PackParts(pipeline._json(), str(out), json.dumps(settings), True)
+    workers = Workers(out, pipeline, settings, seed)
     workers.lives = 10**9 if lives is None else lives
     reported = reported or (lambda totals: True)
-    totals = distribute(parts, workers, jobs, options["max_bad"], reported)
+    totals = distribute(parts, workers, jobs, settings["max_bad"], reported)
     return workers, totals, infeed.pack(pipeline, out, **options)
 
 
