@@ -3,7 +3,7 @@
 #![no_main]
 
 use infeed::decode::{DctScale, Format};
-use infeed_fuzz::{LIMITS, prepared, region_equals_whole, same_pixels};
+use infeed_fuzz::{LIMITS, prepare, region_equals_whole, same_pixels};
 use infeed_pack::with_restarts;
 use infeed_raw::jpeg_batch::Baseline;
 use libfuzzer_sys::fuzz_target;
@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let baseline = Baseline::read(bytes, LIMITS.max_pixels);
     every_scale(bytes);
-    let Some((_, header)) = prepared(bytes, true) else {
+    let Some((_, header)) = prepare(bytes, true) else {
         return;
     };
     if let Ok(device) = baseline {
@@ -43,7 +43,7 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn every_scale(bytes: &[u8]) {
-    if let Some((mut decoder, header)) = prepared(bytes, true) {
+    if let Some((mut decoder, header)) = prepare(bytes, true) {
         for scale in DctScale::ALL {
             region_equals_whole(&mut decoder, bytes, &header, scale);
         }

@@ -4,13 +4,13 @@
 
 use infeed::decode::Format;
 use infeed::lossless;
-use infeed_fuzz::{one_format, prepared, same_pixels};
+use infeed_fuzz::{one_format, prepare, same_pixels};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     one_format(bytes, Format::Planes);
     if Format::of(bytes) == Some(Format::Planes)
-        && prepared(bytes, true).is_some()
+        && prepare(bytes, true).is_some()
         && let Ok(restored) = lossless::restore(bytes)
     {
         same_pixels(&restored.bytes, bytes);

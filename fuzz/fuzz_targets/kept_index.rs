@@ -10,7 +10,7 @@ use infeed_fuzz::shards::{crc32c, file, read_all, tar};
 use libfuzzer_sys::fuzz_target;
 
 /// A shard, the file that keeps its index, and the part of it that names the shard.
-fn kept() -> &'static (SourceSpec, PathBuf, Vec<u8>) {
+fn kept_index() -> &'static (SourceSpec, PathBuf, Vec<u8>) {
     static KEPT: OnceLock<(SourceSpec, PathBuf, Vec<u8>)> = OnceLock::new();
     KEPT.get_or_init(|| {
         let large = vec![7; 1 << 20];
@@ -33,7 +33,7 @@ fn kept() -> &'static (SourceSpec, PathBuf, Vec<u8>) {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let (spec, path, head) = kept();
+    let (spec, path, head) = kept_index();
     let mut index = [head, bytes].concat();
     index.extend(crc32c(&index).to_le_bytes());
     std::fs::write(path, index).expect("a temporary file");

@@ -18,7 +18,7 @@ const JOURNAL: &str = "infeed-pack.journal";
 type Files = BTreeMap<String, Vec<u8>>;
 
 /// Packs eight numbers into shards of a few bytes.
-fn packed(out: &Path) -> bool {
+fn pack_numbers(out: &Path) -> bool {
     let mut field = MemoryField::array("number", "tensor", DType::UInt8, vec![], 0);
     field.handle = None;
     field.path = Some(file("numbers", &[0, 1, 2, 3, 4, 5, 6, 7]));
@@ -42,11 +42,11 @@ fn files(folder: &Path) -> Files {
 }
 
 /// The files of an undisturbed run, and of one that was ended before its manifest was written.
-fn known() -> &'static (Files, Files) {
+fn expected_files() -> &'static (Files, Files) {
     static KNOWN: OnceLock<(Files, Files)> = OnceLock::new();
     KNOWN.get_or_init(|| {
         let out = file("numbers", b"").with_file_name("whole");
-        assert!(packed(&out), "an undisturbed run");
+        assert!(pack_numbers(&out), "an undisturbed run");
         let whole = files(&out);
         let mut begun = whole.clone();
         let manifest = begun.remove("infeed-pack.json").expect("a manifest");
@@ -56,7 +56,7 @@ fn known() -> &'static (Files, Files) {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let (whole, begun) = known();
+    let (whole, begun) = expected_files();
     let out = file("numbers", b"").with_file_name("out");
     let _ = fs::remove_dir_all(&out);
     fs::create_dir(&out).expect("a temporary folder");
@@ -70,7 +70,7 @@ fuzz_target!(|bytes: &[u8]| {
         whole
     });
     fs::write(out.join(JOURNAL), lines.collect::<Vec<_>>()).expect("a temporary file");
-    if packed(&out) {
+    if pack_numbers(&out) {
         for (name, content) in files(&out) {
             if name.ends_with(".tar") {
                 assert_eq!(whole.get(&name), Some(&content), "{name} differs");

@@ -83,15 +83,15 @@ pub fn run(name: &str, bytes: &[u8]) {
 }
 
 fn class_names(bytes: &[u8]) {
-    named(&file("class_names/classes.txt", bytes));
+    check_names(&file("class_names/classes.txt", bytes));
 }
 
 fn data_yaml(bytes: &[u8]) {
-    named(&file("data_yaml/data.yaml", bytes));
+    check_names(&file("data_yaml/data.yaml", bytes));
 }
 
 /// Checks that accepted names of classes are distinct texts.
-fn named(path: &Path) {
+fn check_names(path: &Path) {
     if let Ok(names) = ClassNames::Path(path.to_owned()).read() {
         let mut sorted: Vec<&String> = names.iter().collect();
         sorted.sort();
@@ -294,7 +294,7 @@ fn masks_of_record(source: &dyn Source, field: usize, count: usize) {
     assert_eq!(masks.len(), count);
     for mask in masks {
         mask.check().expect("a valid mask");
-        painted(&mask);
+        paint(&mask);
     }
 }
 
@@ -306,7 +306,7 @@ fn mask_json(bytes: &[u8]) {
 }
 
 /// Paints a mask into an image of its size, or of 9 x 7 pixels.
-fn painted(mask: &CocoMask) {
+fn paint(mask: &CocoMask) {
     let (mut plane, mut scratch) = (Image::default(), Vec::new());
     let size = mask.size().filter(|size| size.pixels() <= MAX_PAINTED);
     let (height, width) = (9, 7);

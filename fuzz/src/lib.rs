@@ -34,7 +34,7 @@ pub const LIMITS: Limits = Limits {
 };
 
 /// Returns a decoder and the header, of records that pass the checks and are small.
-pub fn prepared(bytes: &[u8], orient: bool) -> Option<(Decoder, Header)> {
+pub fn prepare(bytes: &[u8], orient: bool) -> Option<(Decoder, Header)> {
     let mut decoder = Decoder::new();
     let header = not_panicked(decoder.header(bytes, orient, &LIMITS)).ok()?;
     not_panicked(decoder.check(bytes, &header, false)).ok()?;
@@ -50,7 +50,7 @@ pub fn one_format(bytes: &[u8], format: Format) {
     if Format::of(bytes) != Some(format) {
         return;
     }
-    if let Some((mut decoder, header)) = prepared(bytes, true) {
+    if let Some((mut decoder, header)) = prepare(bytes, true) {
         region_equals_whole(&mut decoder, bytes, &header, DctScale::Full);
         every_mode(&mut decoder, bytes, &header);
     }
@@ -79,7 +79,7 @@ pub fn every_mode(decoder: &mut Decoder, bytes: &[u8], header: &Header) {
 /// If they differ, or only the second errs.
 pub fn same_pixels(one: &[u8], other: &[u8]) {
     let decoded = |bytes: &[u8]| {
-        let (mut decoder, header) = prepared(bytes, true)?;
+        let (mut decoder, header) = prepare(bytes, true)?;
         let mut image = Image::default();
         let request = Request::whole(&header, ColorMode::Rgb);
         decoder.decode(bytes, &header, &request, &mut image).ok()?;

@@ -1,9 +1,11 @@
 """Structure and wording of the repository: imports, file lengths, names, words."""
 
 import ast
+import io
 import re
 import subprocess
 import sys
+import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -176,3 +178,79 @@ def test_class_names_are_unique_in_the_package():
 
     twice = {name for name, count in counted.items() if count > 1}
     assert twice <= {"Loader", "Feeders"}
+
+
+# Words for which the field has a standard term, as parts of names in code.
+NAME_WORDS = frozenset(
+    """way ways form forms said asked met look looks looked came fed heard placing told tells
+    patience ticket tickets parcel parcels""".split()
+)
+
+# Past participles that do not end in "ed".
+IRREGULAR = frozenset(
+    """begun born bought bound broken brought built caught chosen done drawn driven felt found
+    given gone grown held hidden kept known laid led left lent lost made meant met paid said
+    seen sent shaken shown sold spent stuck taken taught thrown told torn understood won worn
+    woven written""".split()
+)
+
+# Names that end in "ed" and are no participles, and standard terms: `std` has `elapsed` and
+# `zeroed`, `tracing` has `enabled`, files have `closed`.
+STANDARD_NAMES = frozenset(
+    """balanced cloned closed copied elapsed embed enabled feed malformed need ragged seed
+    speed zeroed""".split()
+)
+
+# Strings, characters and comments of Rust.
+RUST_TEXT = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|\bb?r(#*)".*?"\1|\bb?"(?:\\.|[^"\\])*"|"(?:\\.|[^"\\])*\""""
+    r"""|'(?:\\[^']+|[^\\'])'""",
+    re.DOTALL,
+)
+
+DECLARED = re.compile(r"\b(?:fn|def|struct|enum|trait|type|mod|class)\s+(\w+)")
+
+
+def code() -> Iterator[tuple[str, str]]:
+    """Yields path and code of each file in Rust or Python, without strings and comments."""
+    for name, text in texts():
+        if name.endswith(".rs"):
+            yield name, RUST_TEXT.sub(" ", text)
+        elif name.endswith((".py", ".pyi")):
+            tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+            kinds = (tokenize.NAME, tokenize.OP)
+            yield name, " ".join(token.string for token in tokens if token.type in kinds)
+
+
+def parts(name: str) -> set[str]:
+    """Returns the words of a name in snake case or camel case, in lower case."""
+    return {part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
+
+
+def is_participle(name: str) -> bool:
+    word = name.strip("_").lower()
+    is_one_word = word.isalpha() and len(parts(name)) == 1
+    ends = word.endswith("ed") and not word.endswith("eed")
+    return is_one_word and (ends or word in IRREGULAR) and word not in STANDARD_NAMES
+
+
+def test_names_use_the_standard_terms():
+    found = {
+        f"{name}: {word}"
+        for name, text in code()
+        for word in set(re.findall(r"\w+", text))
+        if parts(word) & NAME_WORDS
+    }
+
+    assert sorted(found) == []
+
+
+def test_functions_and_types_are_no_bare_participles():
+    found = {
+        f"{name}: {declared}"
+        for name, text in code()
+        for declared in DECLARED.findall(text)
+        if is_participle(declared)
+    }
+
+    assert sorted(found) == []

@@ -83,7 +83,7 @@ def packed_rows(samples, bits):
     ]
 
 
-def filtered(rows, distance, first_filter):
+def filter_rows(rows, distance, first_filter):
     """Each row with the filter type after that of the row before: all five in turn."""
     out = bytearray()
     previous = bytes(len(rows[0]))
@@ -122,7 +122,7 @@ def png(samples, color, bits, interlaced, palette=None, trns=None, extra=(), ida
     for number, (y0, x0, dy, dx) in enumerate(passes):
         part = samples[y0::dy, x0::dx]
         if part.size:
-            data += filtered(packed_rows(part, bits), distance, number + 1)
+            data += filter_rows(packed_rows(part, bits), distance, number + 1)
     stream = zlib.compress(bytes(data), 6)
     out = b"\x89PNG\r\n\x1a\n"
     out += chunk(
@@ -273,7 +273,7 @@ def all_jpeg(cjpeg):
     base = picture(45, 67, 3, 255).astype(np.uint8)
     color = Image.fromarray(base)
 
-    def saved(image, **options):
+    def save(image, **options):
         out = io.BytesIO()
         image.save(out, "JPEG", **options)
         return out.getvalue()
@@ -281,22 +281,22 @@ def all_jpeg(cjpeg):
     for number, sampling in enumerate(("4:4:4", "4:2:2", "4:2:0")):
         name = sampling.replace(":", "")
         quality = (95, 75, 40)[number]
-        jpeg_expect(f"s{name}.jpg", saved(color, quality=quality, subsampling=sampling))
+        jpeg_expect(f"s{name}.jpg", save(color, quality=quality, subsampling=sampling))
         jpeg_expect(
             f"s{name}p.jpg",
-            saved(color, quality=quality, subsampling=sampling, progressive=True),
+            save(color, quality=quality, subsampling=sampling, progressive=True),
         )
-    jpeg_expect("s420r.jpg", saved(color, quality=85, restart_marker_blocks=3))
+    jpeg_expect("s420r.jpg", save(color, quality=85, restart_marker_blocks=3))
     jpeg_expect(
-        "s420o.jpg", saved(color, quality=100, optimize=True, subsampling="4:2:0")
+        "s420o.jpg", save(color, quality=100, optimize=True, subsampling="4:2:0")
     )
-    jpeg_expect("gray.jpg", saved(color.convert("L"), quality=90))
-    jpeg_expect("grayp.jpg", saved(color.convert("L"), quality=60, progressive=True))
-    jpeg_expect("rgb.jpg", saved(color, quality=90, keep_rgb=True))
-    jpeg_expect("cmyk.jpg", saved(color.convert("CMYK"), quality=90))
+    jpeg_expect("gray.jpg", save(color.convert("L"), quality=90))
+    jpeg_expect("grayp.jpg", save(color.convert("L"), quality=60, progressive=True))
+    jpeg_expect("rgb.jpg", save(color, quality=90, keep_rgb=True))
+    jpeg_expect("cmyk.jpg", save(color.convert("CMYK"), quality=90))
     inks = np.concatenate([255 - base, picture(45, 67, 1, 200).astype(np.uint8)], -1)
     jpeg_expect(
-        "cmykp.jpg", saved(Image.fromarray(inks, "CMYK"), quality=80, progressive=True)
+        "cmykp.jpg", save(Image.fromarray(inks, "CMYK"), quality=80, progressive=True)
     )
 
     ppm = io.BytesIO()
@@ -325,7 +325,7 @@ def all_jpeg(cjpeg):
     for value in range(1, 9):
         exif = Image.Exif()
         exif[0x0112] = value
-        data = saved(color.crop((0, 0, 23, 19)), quality=90, exif=exif)
+        data = save(color.crop((0, 0, 23, 19)), quality=90, exif=exif)
         jpeg_expect(f"orientation{value}.jpg", data)
         jpeg_expect(f"orientation{value}.jpg", data, orient=True)
 

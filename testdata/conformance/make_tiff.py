@@ -49,7 +49,7 @@ def expect(file, mode, pixels):
     blob.extend(pixels.astype(pixels.dtype.newbyteorder("<")).tobytes())
 
 
-def packed(samples, bits, order):
+def pack(samples, bits, order):
     """Bytes of samples [h, w, channels]; each row begins at a byte."""
     flat = samples.reshape(samples.shape[0], -1)
     if bits == 16:
@@ -83,7 +83,7 @@ def tiff(
             plane = np.pad(plane, ((0, down), (0, across), (0, 0)), mode="edge")
         high, wide = tile or (strip, width)
         chunks += [
-            packed(plane[y : y + high, x : x + wide], bits, order)
+            pack(plane[y : y + high, x : x + wide], bits, order)
             for y in range(0, plane.shape[0], high)
             for x in range(0, plane.shape[1], wide)
         ]
@@ -110,7 +110,7 @@ def tiff(
     entries |= {offsets: (long, [0] * len(chunks))}
     entries |= {lengths: (long, [len(chunk) for chunk in chunks])}
 
-    def built(base):
+    def build(base):
         """The file, if its chunks begin at byte `base`."""
         places = base + np.cumsum([0] + [len(chunk) for chunk in chunks[:-1]])
         entries[offsets] = (long, [int(place) for place in places])
@@ -134,8 +134,8 @@ def tiff(
         whole = mark + head + table + b"\0" * size + values
         return whole, b"".join(chunks)
 
-    length = len(built(0)[0])
-    return b"".join(built(length))
+    length = len(build(0)[0])
+    return b"".join(build(length))
 
 
 def add(name, data, stored=None, stored16=None, same=None):
@@ -161,7 +161,7 @@ def noise(bits, channels=1):
     return RNG.integers(0, 1 << bits, (HEIGHT, WIDTH, channels), np.int64)
 
 
-def saved(image, **options):
+def save(image, **options):
     out = io.BytesIO()
     image.save(out, format="TIFF", **options)
     return out.getvalue()
@@ -204,13 +204,13 @@ for order, letter in (("<", "l"), (">", "b")):
     data = tiff(wide, 16, RGB, order, planar=True, tile=(16, 16))
     add(f"tiff_rgb16_planar_{letter}.tif", data, stored16=wide)
 palette = Image.fromarray(color.astype(np.uint8)).quantize(50)
-data = saved(palette, compression="tiff_lzw")
+data = save(palette, compression="tiff_lzw")
 add("tiff_p8_lzw.tif", data, np.asarray(palette))
 bilevel = Image.fromarray((noise(1)[..., 0] * 255).astype(np.uint8)).convert("1")
-add("tiff_g1_fax4.tif", saved(bilevel, compression="group4"))
+add("tiff_g1_fax4.tif", save(bilevel, compression="group4"))
 
 # JPEG decoders differ by rounding, so there are no expected pixels.
-data = saved(Image.fromarray(color.astype(np.uint8)), compression="jpeg")
+data = save(Image.fromarray(color.astype(np.uint8)), compression="jpeg")
 (HERE / "tiff_jpeg.tif").write_bytes(data)
 
 # Valid kinds that are rejected.
@@ -219,7 +219,7 @@ gray = Image.fromarray(noise(8)[..., 0].astype(np.uint8))
 for name, data in {
     "float": tiff(floats, 32, GRAY),
     "lab": tiff(color, 8, LAB),
-    "lzma": saved(gray, compression="lzma"),
+    "lzma": save(gray, compression="lzma"),
     "ycbcr": tiff(color, 8, YCBCR),
     "reversed": tiff(noise(1), 1, GRAY, tags=[(266, 2)]),
 }.items():

@@ -57,7 +57,7 @@ def photo(rng, height, width, channels):
     return np.stack(planes, -1).clip(0, 255).round().astype(np.uint8)
 
 
-def checkered(rng, height, width, channels):
+def checker(rng, height, width, channels):
     """Black or white at random: where filters overshoot and clip the most."""
     return (rng.integers(0, 2, (height, width, channels)) * 255).astype(np.uint8)
 
@@ -223,7 +223,7 @@ def main():
 
     cases["resize"] = []
     inputs = [photo(rng, 40, 33, c) for c in (1, 3, 4)]
-    inputs += [checkered(rng, 31, 37, c) for c in (1, 3, 4)]
+    inputs += [checker(rng, 31, 37, c) for c in (1, 3, 4)]
     # Away from both ends, where filters would overshoot.
     deep = photo(rng, 29, 30, 3).astype(np.uint16) * 128 + 16384
     deep ^= rng.integers(0, 128, deep.shape).astype(np.uint16)

@@ -235,14 +235,14 @@ def colors(golden, images):
         for quality in (1, 40, 90, 100):
             out = array(functional.jpeg(tensor(image), quality))
             golden.add("colors", name="jpeg", draw=[quality], image=image, out=out)
-        mixed(golden, image)
+        write_mix(golden, image)
     rgb = next(image for image in images if image.shape[2] == 3)
     for order in ([1, 2, 0], [2, 1, 0]):
         out = array(functional.permute_channels(tensor(rgb), order))
         golden.add("colors", name="permute", draw=order, image=rgb, out=out)
 
 
-def mixed(golden, image):
+def write_mix(golden, image):
     """Adds a sum of an image and changed copies, computed as `AugMix` does."""
     changed = [
         functional.posterize(tensor(image), 3),

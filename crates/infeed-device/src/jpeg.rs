@@ -55,7 +55,7 @@ impl<T> Decoding<T> {
     /// [`Device::decode`](super::Device::decode).
     pub fn rejected_files(&self) -> Vec<RejectedFile> {
         let mut all = self.rejected.clone();
-        all.extend(self.later.iter().flat_map(found));
+        all.extend(self.later.iter().flat_map(rejected_files));
         all.sort_by_key(|rejected| rejected.row);
         all
     }
@@ -68,7 +68,7 @@ impl<T> Decoding<T> {
 }
 
 /// Returns the files found broken so far.
-pub(super) fn found(later: &LateRejections) -> Vec<RejectedFile> {
+pub(super) fn rejected_files(later: &LateRejections) -> Vec<RejectedFile> {
     later.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 

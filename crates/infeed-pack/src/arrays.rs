@@ -308,7 +308,7 @@ fn write_at(file: &File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
 }
 
 impl Writer for NpyWriter<'_> {
-    fn found(&self, position: usize, record: u64) -> Option<RecordBytes> {
+    fn complete_record(&self, position: usize, record: u64) -> Option<RecordBytes> {
         let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         if done[position / 8] & 1 << (position % 8) == 0 {
             return None;

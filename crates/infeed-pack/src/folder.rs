@@ -232,7 +232,7 @@ fn length(path: &Path, original: Option<&PathBuf>) -> Option<u64> {
 }
 
 impl Writer for FolderWriter<'_> {
-    fn found(&self, _place: usize, record: u64) -> Option<RecordBytes> {
+    fn complete_record(&self, _place: usize, record: u64) -> Option<RecordBytes> {
         let mut moved = RecordBytes {
             bytes_in: inline_bytes(self.fields),
             bytes_out: 0,

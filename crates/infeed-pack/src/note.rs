@@ -147,7 +147,7 @@ mod tests {
     }
 
     /// Returns the consecutive shards from a number and a position on.
-    fn found(
+    fn read_following(
         location: &OutputLocation,
         extension: &str,
         number: usize,
@@ -162,15 +162,15 @@ mod tests {
     fn notes_count_up_to_the_first_incomplete_shard() {
         let (folder, location) = folder();
         let path = folder.path();
-        assert_eq!(found(&location, "tar", 0, 0), [0, 1, 2, 3].map(note));
-        assert_eq!(found(&location, "tar", 2, 20), [2, 3].map(note));
-        assert!(found(&location, "tar", 2, 10).is_empty(), "there is a gap");
-        assert!(found(&location, "arrow", 0, 0).is_empty(), "another format");
+        assert_eq!(read_following(&location, "tar", 0, 0), [0, 1, 2, 3].map(note));
+        assert_eq!(read_following(&location, "tar", 2, 20), [2, 3].map(note));
+        assert!(read_following(&location, "tar", 2, 10).is_empty(), "there is a gap");
+        assert!(read_following(&location, "arrow", 0, 0).is_empty(), "another format");
 
         fs::write(path.join(shard_name(2, "tar")), "ab").expect("cut");
-        assert_eq!(found(&location, "tar", 0, 0).len(), 2);
+        assert_eq!(read_following(&location, "tar", 0, 0).len(), 2);
         fs::remove_file(path.join(shard_name(1, EXTENSION))).expect("removes");
-        assert_eq!(found(&location, "tar", 0, 0).len(), 1);
+        assert_eq!(read_following(&location, "tar", 0, 0).len(), 1);
 
         let notes = names(&location.files().expect("readable"));
         assert_eq!(notes, [0, 2, 3].map(|n| shard_name(n, EXTENSION)));

@@ -34,7 +34,7 @@ pub(super) struct RecordBytes {
 /// Destination of finished records. Called by all threads.
 pub(super) trait Writer: Sync {
     /// Returns the bytes of a record if it is already complete.
-    fn found(&self, position: usize, record: u64) -> Option<RecordBytes>;
+    fn complete_record(&self, position: usize, record: u64) -> Option<RecordBytes>;
 
     /// Removes the earlier output of a record that is now bad.
     fn leave_out(&self, position: usize, record: u64) -> Result<(), Error>;
@@ -239,7 +239,7 @@ impl SharedRun<'_> {
         let mut missing = Vec::new();
         for position in places {
             let record = self.chosen.at(position);
-            match self.writer.found(position, record) {
+            match self.writer.complete_record(position, record) {
                 Some(moved) => self.count(moved, true),
                 None => missing.push((position, record)),
             }

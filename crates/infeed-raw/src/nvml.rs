@@ -159,7 +159,7 @@ mod tests {
         SUCCESS
     }
 
-    extern "C" fn rejected() -> c_uint {
+    extern "C" fn return_error() -> c_uint {
         999
     }
 
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn a_library_that_fails_to_initialise_is_ignored() {
         let table = NvmlFunctions {
-            init: rejected,
+            init: return_error,
             by_bus,
             rates,
         };

@@ -75,7 +75,7 @@ pub(super) fn inspect_records(
                     progress.inc(claim.len() as u64);
                 }
                 let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-                results.push(outcome.map(|()| walker.found()));
+                results.push(outcome.map(|()| walker.into_check()));
             });
         }
     });
@@ -313,7 +313,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    fn found(self) -> RecordsCheck {
+    fn into_check(self) -> RecordsCheck {
         RecordsCheck {
             images: self.images.found,
             masks: self.masks.found,

@@ -81,7 +81,7 @@ impl UndecodedRows {
     pub(super) fn rows(&self) -> Vec<usize> {
         let mut rows = self.broken.clone();
         for (later, files) in &self.later {
-            let rejected = crate::jpeg::found(later);
+            let rejected = crate::jpeg::rejected_files(later);
             rows.extend(rejected.iter().filter_map(|file| files.get(file.row)));
         }
         rows.sort_unstable();

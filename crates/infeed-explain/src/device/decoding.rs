@@ -1,7 +1,7 @@
 //! Measures the work that the records give a device's JPEG decoder, if the pipeline leaves files to
 //! it.
 
-use super::placement::left;
+use super::placement::describe_device_work;
 use super::trials::{PlacementTrial, SENDING, SendingCost};
 use crate::case::Case;
 use crate::findings::UntriedRemedy;
@@ -84,7 +84,7 @@ impl Case {
         let cost = |host: Interval, sent: &SendingCost, decoder_s: f64| -> Result<Cost, Error> {
             Ok(Cost {
                 split: Split::Resize,
-                left: format!("decoding, {}", left(&self.routes(Split::Resize)?)),
+                left: format!("decoding, {}", describe_device_work(&self.routes(Split::Resize)?)),
                 host,
                 bus_bytes: sent.bytes,
                 bus_s: sent.copying_s - decoder_s,

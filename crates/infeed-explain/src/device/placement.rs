@@ -104,7 +104,7 @@ impl Case {
         let PlacementTrial { split, host, .. } = *tried;
         let routes = self.routes(split)?;
         let rows = self.rows() as f64;
-        let left = left(&routes);
+        let left = describe_device_work(&routes);
         let (bus_bytes, bus_s, device_s) = match rates {
             // The times depend on the sizes of the images, so real batches are sent.
             RateSource::Device(device) if split == Split::Resize => {
@@ -182,7 +182,7 @@ impl Supply {
 }
 
 /// Describes the device's work in a few words.
-pub(super) fn left(routes: &[Route]) -> String {
+pub(super) fn describe_device_work(routes: &[Route]) -> String {
     let left: Vec<String> = routes.iter().filter_map(left_of).collect();
     left.join(", ")
 }

@@ -244,7 +244,7 @@ pub(super) fn not_worth(measured: &WatchedLoop, limit: Limit) -> Vec<String> {
         if measured.alone.is_some() {
             lines.push(format!(
                 "removing the loader's effect on the step: {} longer with the loader",
-                percent(measured.slowed)
+                percent(measured.slowdown)
             ));
         }
         return lines;

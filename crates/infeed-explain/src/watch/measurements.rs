@@ -50,7 +50,7 @@ pub struct WatchedLoop {
     /// Rate of the step if it never waited for batches.
     pub step_rate: f64,
     /// Relative slowdown of the step by the loader: 0.2 is 20 %. 0 if unclear.
-    pub slowed: f64,
+    pub slowdown: f64,
     /// Share of the loop's time that is due to this slowdown, 0 to 1.
     pub interference: f64,
 }

@@ -64,7 +64,7 @@ pub fn loop_verdict(measured: &WatchedLoop) -> Verdict {
 
 /// Returns the limit, and the limit after it.
 fn limits(measured: &WatchedLoop) -> (Limit, Option<Limit>) {
-    let slows = measured.slowed >= SLOWED && measured.interference >= SLOWED;
+    let slows = measured.slowdown >= SLOWED && measured.interference >= SLOWED;
     if waits_most(measured) && measured.waiting >= WAITING {
         let limit = match holds_lock(measured) {
             true => Limit::Python,
@@ -127,7 +127,7 @@ fn rate_without(measured: &WatchedLoop, limit: Limit) -> f64 {
         }
         Limit::Interference | Limit::Python => measured
             .step_rate
-            .min(measured.rate * (1.0 + measured.slowed)),
+            .min(measured.rate * (1.0 + measured.slowdown)),
         _ if measured.waiting < 1.0 => measured.rate / (1.0 - measured.waiting),
         _ => 0.0,
     }
@@ -209,7 +209,7 @@ mod tests {
             rate,
             step_s: 1.0 / step_rate,
             step_rate,
-            slowed: 0.0,
+            slowdown: 0.0,
             interference: 0.0,
         }
     }

@@ -231,7 +231,7 @@ fn watched_loop() -> WatchedLoop {
         rate: 266.7,
         step_s: 0.010,
         step_rate: 400.0,
-        slowed: 0.0,
+        slowdown: 0.0,
         interference: 0.0,
     }
 }

@@ -8,7 +8,7 @@ mod batches;
 mod options;
 mod queue;
 mod session;
-mod shared;
+mod feeder_shared;
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ use infeed_core::error::Error;
 use infeed_source::Source;
 
 pub use options::FeedOptions;
-use shared::FeederShared;
+use feeder_shared::FeederShared;
 
 /// Maximum number of connections without a proved token, in total and per address.
 const HANDSHAKES: usize = 256;

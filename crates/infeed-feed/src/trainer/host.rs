@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::busy::CpuLaps;
 use super::receive::{self, ReceiveOutcome};
-use super::shared::{Host, TrainerShared, add, lock};
+use super::trainer_shared::{Host, TrainerShared, add, lock};
 use crate::hosts::FeederAddress;
 use crate::wire::WireError;
 use crate::wire::bytes::{Put, Take};

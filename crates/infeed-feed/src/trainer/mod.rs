@@ -9,7 +9,7 @@
 mod busy;
 mod host;
 mod receive;
-mod shared;
+mod trainer_shared;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ use infeed::loader::remote::{
     RemoteBatches, RemoteRows, RemoteWorkerStats, RemoteWorkers, RunDescription,
 };
 use infeed_core::error::Error;
-use shared::{FeederTerms, Host, TrainerShared};
+use trainer_shared::{FeederTerms, Host, TrainerShared};
 
 /// Longest wait for feeders when a loader opens.
 const OPENING: Duration = Duration::from_secs(5);

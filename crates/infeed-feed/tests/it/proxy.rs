@@ -30,11 +30,11 @@ const HANDSHAKE: u64 = 100;
 /// A running proxy. It ends when it is dropped.
 pub(super) struct Proxy {
     pub(super) address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyShared>,
     listening: Option<JoinHandle<()>>,
 }
 
-struct Shared {
+struct ProxyShared {
     to: SocketAddr,
     weather: Mutex<Weather>,
     /// Whether the link is cut silently.
@@ -48,7 +48,7 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("it is bound");
         listener.set_nonblocking(true).expect("a socket");
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyShared {
             to,
             weather: Mutex::new(weather),
             cut: AtomicBool::new(false),
@@ -93,8 +93,8 @@ impl Drop for Proxy {
     }
 }
 
-impl Shared {
-    fn listen(self: &Arc<Shared>, listener: &TcpListener) {
+impl ProxyShared {
+    fn listen(self: &Arc<ProxyShared>, listener: &TcpListener) {
         let mut threads = Vec::new();
         while !self.closing.load(Ordering::SeqCst) {
             let Ok((trainer, _)) = listener.accept() else {

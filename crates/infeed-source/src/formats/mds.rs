@@ -166,7 +166,7 @@ pub fn open(folder: &str, wanted: &[FieldRequest], follow_links: bool) -> Result
     format
         .left_out
         .extend(find_unlisted(folder, &listing.shards));
-    let found = listing.shards.iter().map(|stated| found(folder, stated));
+    let found = listing.shards.iter().map(|stated| find_shard(folder, stated));
     let found: Vec<(String, &MdsFile)> = found.collect::<Result<_, _>>()?;
     let names: Vec<String> = found.iter().map(|(name, _)| name.clone()).collect();
     for name in &names {
@@ -191,7 +191,7 @@ pub fn open(folder: &str, wanted: &[FieldRequest], follow_links: bool) -> Result
 }
 
 /// Name and file of a shard: uncompressed, or compressed if only that exists.
-fn found<'a>(folder: &str, stated: &'a ListedShard) -> Result<(String, &'a MdsFile), Error> {
+fn find_shard<'a>(folder: &str, stated: &'a ListedShard) -> Result<(String, &'a MdsFile), Error> {
     let name = |file: &MdsFile| -> Result<String, Error> {
         let name = &file.basename;
         let leaves = name.starts_with(['/', '\\'])

@@ -340,8 +340,8 @@ impl PlacementControl {
 
     /// Index of a placement's layout.
     fn layout_of(&self, placement: Placement) -> usize {
-        let mut forms = self.placements.iter();
-        forms.position(|other| *other == placement).unwrap_or(0)
+        let mut placements = self.placements.iter();
+        placements.position(|other| *other == placement).unwrap_or(0)
     }
 }
 

@@ -126,8 +126,8 @@ fn divide_memory(
     ask: impl Fn(u64) -> Result<MemoryDivision, Error>,
 ) -> Result<MemoryDivision, Error> {
     let of = |plan: &SamplePlan, count: usize| {
-        let forms: Vec<_> = plan.layouts().into_iter().take(count).collect();
-        Batcher::with_layouts(forms, rows, 0, None).slab_bytes()
+        let layouts: Vec<_> = plan.layouts().into_iter().take(count).collect();
+        Batcher::with_layouts(layouts, rows, 0, None).slab_bytes()
             + Finisher::new(plan, rows, 0, None).slab_bytes()
     };
     let count = layouts.each.len();

@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    fn found(pipeline: &Pipeline) -> Option<String> {
+    fn warning_for(pipeline: &Pipeline) -> Option<String> {
         let source = pipeline.open_source(&[]).expect("opens");
         warning(pipeline, &*source)
     }
@@ -276,7 +276,7 @@ mod tests {
         ];
         for (source, count) in sources {
             let pipeline = Pipeline::new(source).decode();
-            let text = found(&pipeline).expect("a warning");
+            let text = warning_for(&pipeline).expect("a warning");
             assert!(text.starts_with(count), "{text}");
             for part in [
                 "a.",
@@ -292,12 +292,12 @@ mod tests {
                 }),
                 ..pipeline.clone()
             };
-            assert_eq!(found(&turned), None);
+            assert_eq!(warning_for(&turned), None);
             let encoded = Pipeline {
                 decode: None,
                 ..pipeline
             };
-            assert_eq!(found(&encoded), None);
+            assert_eq!(warning_for(&encoded), None);
         }
     }
 
@@ -311,7 +311,7 @@ mod tests {
         };
         let found = |oriented| {
             let pipeline = Pipeline::new(yolo(root.path())).decode();
-            found(&pipeline.boxes(boxes(oriented))).expect("a warning")
+            warning_for(&pipeline.boxes(boxes(oriented))).expect("a warning")
         };
 
         let (stored, as_source) = (found(Some(false)), found(None));
@@ -326,10 +326,10 @@ mod tests {
     #[test]
     fn images_without_orientation_or_annotations_have_no_warning() {
         let root = folder(&[("images/a.png", &upright(9, 9)), ("labels/a.txt", BOX)]);
-        assert_eq!(found(&Pipeline::new(yolo(root.path())).decode()), None);
+        assert_eq!(warning_for(&Pipeline::new(yolo(root.path())).decode()), None);
         let root = folder(&[("a/a.png", &photo())]);
         let images = SourceSpec::folder(root.path());
-        assert_eq!(found(&Pipeline::new(images).decode()), None);
+        assert_eq!(warning_for(&Pipeline::new(images).decode()), None);
     }
 
     #[test]
@@ -346,7 +346,7 @@ mod tests {
             let root = folder(&[("images/a.png", image), ("masks/a.png", &mask)]);
             let path = |name: &str| -> PathBuf { root.path().join(name) };
             let pipeline = Pipeline::new(SourceSpec::pairs(path("images"), path("masks"))).decode();
-            let text = found(&pipeline);
+            let text = warning_for(&pipeline);
             assert_eq!(text.is_some(), warns, "{text:?}");
             assert!(text.is_none_or(|text| text.contains("masks in `mask`")));
         }
@@ -378,7 +378,7 @@ mod tests {
             ("labels/b.txt", BOX),
         ]);
 
-        let text = found(&Pipeline::new(yolo(root.path())).decode()).expect("a warning");
+        let text = warning_for(&Pipeline::new(yolo(root.path())).decode()).expect("a warning");
 
         assert!(text.starts_with("2 of 2"), "{text}");
     }
@@ -412,7 +412,7 @@ mod tests {
         let boxes = BoxesSpec::new("boxes", BoxFormat::Xyxy);
         let pipeline = pipeline.expect("a pipeline").boxes(boxes);
 
-        let text = found(&pipeline).expect("a warning");
+        let text = warning_for(&pipeline).expect("a warning");
 
         assert!(text.starts_with("1 of 1 sampled images has"), "{text}");
     }

@@ -113,7 +113,7 @@ mod tests {
     use crate::pipeline::SourceSpec;
     use infeed_codec::transform::{Normalize, ToFloat, Transform};
 
-    fn found(transforms: impl IntoIterator<Item = Transform>) -> Vec<String> {
+    fn warnings_for(transforms: impl IntoIterator<Item = Transform>) -> Vec<String> {
         let mut pipeline = Pipeline::new(SourceSpec::folder("x")).decode();
         pipeline.transforms = transforms.into_iter().collect();
         let fields = pipeline
@@ -147,7 +147,7 @@ mod tests {
                 ],
             ),
         ] {
-            let found = found(transforms);
+            let found = warnings_for(transforms);
 
             assert_eq!(found.len(), 1, "{found:?}");
             assert!(
@@ -159,12 +159,12 @@ mod tests {
 
     #[test]
     fn a_second_normalization_is_probably_wrong_and_the_first_is_not() {
-        let twice = found([normalize(0.5, 0.5), normalize(0.4, 0.2)]);
+        let twice = warnings_for([normalize(0.5, 0.5), normalize(0.4, 0.2)]);
 
         assert_eq!(twice.len(), 1, "{twice:?}");
         let text =
             "transform 2 (Normalize): `image` is normalized already by transform 1 (Normalize)";
         assert!(twice[0].starts_with(text), "{twice:?}");
-        assert!(found([ToFloat::default().into(), normalize(0.485, 0.229)]).is_empty());
+        assert!(warnings_for([ToFloat::default().into(), normalize(0.485, 0.229)]).is_empty());
     }
 }

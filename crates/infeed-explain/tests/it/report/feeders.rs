@@ -96,7 +96,7 @@ fn with_feeders() -> Explanation {
     e
 }
 
-fn found(output: &str, begins: &str) -> String {
+fn line_with(output: &str, begins: &str) -> String {
     let mut lines = output.lines().map(str::trim_start);
     let line = lines.find(|line| line.starts_with(begins));
     let line = line.unwrap_or_else(|| panic!("{begins} in\n{output}"));
@@ -108,26 +108,26 @@ fn remote_stages_have_their_own_heading_and_feeder_counts_follow() {
     let output = report::text(&with_feeders(), 100, false);
 
     assert_eq!(
-        found(&output, "remote"),
+        line_with(&output, "remote"),
         "remote batches share alone wait wire busy redone"
     );
     assert_eq!(
-        found(&output, "10.0.0.7:7077"),
+        line_with(&output, "10.0.0.7:7077"),
         "10.0.0.7:7077 120 48 % 270/s 41 ms 640 MB/s 42 % 0"
     );
     assert!(
-        found(&output, "10.0.0.8:7077").contains("(not connected) 0 0 %"),
+        line_with(&output, "10.0.0.8:7077").contains("(not connected) 0 0 %"),
         "{output}"
     );
     assert_eq!(
-        found(&output, "feeders "),
+        line_with(&output, "feeders "),
         "feeders gain samples/s here theirs receiving limit"
     );
     assert_eq!(
-        found(&output, "1 (there)"),
+        line_with(&output, "1 (there)"),
         "1 (there) 1.88x (1.77-1.99) 550 280 270 0.11 cores feeders"
     );
-    assert!(found(&output, "2 (enough)").ends_with("step"), "{output}");
+    assert!(line_with(&output, "2 (enough)").ends_with("step"), "{output}");
     assert!(
         output.contains("  parts      1.18 GB/s / 1.40 MB"),
         "{output}"
@@ -146,7 +146,7 @@ fn narrow_terminals_keep_the_most_important_columns() {
         for line in output.lines() {
             assert!(line.chars().count() <= width, "{width}: {line:?}");
         }
-        assert!(found(&output, "feeders ").ends_with("limit"));
+        assert!(line_with(&output, "feeders ").ends_with("limit"));
     }
 }
 

@@ -110,7 +110,7 @@ impl ListLimits {
             None
         };
         if let Some(problem) = problem {
-            let found = self.found().objects;
+            let found = self.objects().objects;
             let problem = format!(
                 "{} does not end: {problem}, after {found} objects",
                 self.name()
@@ -135,7 +135,7 @@ impl ListLimits {
         let folders = listed.common_prefixes.iter();
         let folders = folders.map(|folder| 2 * folder.as_ref().len());
         let texts: usize = texts.chain(folders).sum();
-        let mut found = self.found();
+        let mut found = self.objects();
         found.objects += objects as u64;
         found.bytes += objects as u64 * OBJECT_BYTES + texts as u64 + PAGE_BYTES;
         let (objects, elapsed) = (found.objects, self.begun.elapsed());
@@ -173,7 +173,7 @@ impl ListLimits {
         Err(io::Error::other(format!("{} {problem}", self.name())))
     }
 
-    fn found(&self) -> std::sync::MutexGuard<'_, FoundObjects> {
+    fn objects(&self) -> std::sync::MutexGuard<'_, FoundObjects> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -260,7 +260,7 @@ mod tests {
         limits
             .add(&page(&keys(0), None), &mut SeenPages::default())
             .expect("within all limits");
-        assert!(limits.found().note >= 2 * long);
+        assert!(limits.objects().note >= 2 * long);
     }
 
     #[test]

@@ -104,7 +104,7 @@ fn settle(
     panic!("not settled after 200 windows: {search:?}");
 }
 
-fn found(on: &SimulatedPipeline) -> (SearchFinding, usize) {
+fn settle_search(on: &SimulatedPipeline) -> (SearchFinding, usize) {
     settle(
         &mut WorkerSearch::new(on.cores, 2 * on.cores),
         &mut on.clone(),
@@ -115,7 +115,7 @@ fn found(on: &SimulatedPipeline) -> (SearchFinding, usize) {
 #[test]
 fn all_cores_work_if_decoding_limits() {
     for cores in [1, 2, 16] {
-        let (finding, moves) = found(&SimulatedPipeline::on(cores));
+        let (finding, moves) = settle_search(&SimulatedPipeline::on(cores));
 
         assert_eq!((finding.workers, moves), (cores, 0), "{finding:?}");
         assert_eq!(finding.limit, LoopLimit::Workers);
@@ -130,7 +130,7 @@ fn cores_are_released_if_the_step_limits() {
             ..SimulatedPipeline::on(cores)
         };
 
-        let (finding, _) = found(&on);
+        let (finding, _) = settle_search(&on);
 
         assert_eq!(finding.workers, workers, "{finding:?}");
         assert_eq!(finding.limit, LoopLimit::Step);
@@ -149,7 +149,7 @@ fn workers_without_bytes_are_parked_if_reading_limits() {
         ..SimulatedPipeline::on(8)
     };
 
-    let (finding, _) = found(&on);
+    let (finding, _) = settle_search(&on);
 
     assert_eq!((finding.workers, finding.limit), (3, LoopLimit::Reading));
 }
@@ -164,13 +164,13 @@ fn a_step_that_needs_the_cores_gets_them() {
         ..SimulatedPipeline::on(2)
     };
 
-    let (finding, _) = found(&on);
+    let (finding, _) = settle_search(&on);
 
     assert_eq!(finding.workers, 1, "{finding:?}");
 
     // Here one worker is too slow, and two cost less than waiting does.
     let on = SimulatedPipeline { work_s: 0.19, ..on };
-    let (finding, _) = found(&on);
+    let (finding, _) = settle_search(&on);
     assert_eq!(finding.workers, 2, "{finding:?}");
 }
 
@@ -182,7 +182,7 @@ fn waiting_workers_may_outnumber_cores() {
         ..SimulatedPipeline::on(4)
     };
 
-    let (finding, _) = found(&on);
+    let (finding, _) = settle_search(&on);
 
     assert!(finding.workers > 6, "{finding:?}");
 }

@@ -45,7 +45,7 @@ fn nested_mixes_meet_the_source_contract() {
 }
 
 /// Returns the source's result for each record of a run.
-fn found(source: &dyn Source, run: &[u64]) -> Vec<Option<RecordResult>> {
+fn read_run(source: &dyn Source, run: &[u64]) -> Vec<Option<RecordResult>> {
     let mut all: Vec<Option<RecordResult>> = run.iter().map(|_| None).collect();
     for read in source.plan(run, u64::MAX) {
         let sink = &mut |place: usize, found| {
@@ -68,7 +68,7 @@ fn a_damaged_record_of_a_selection_in_memory_keeps_its_number() {
     let chosen =
         RepeatedRecords::in_memory(source, vec![35, 30, 2], 6).expect("the storage is good");
 
-    for (at, found) in found(&chosen, &[0, 1, 2, 4, 5]).into_iter().enumerate() {
+    for (at, found) in read_run(&chosen, &[0, 1, 2, 4, 5]).into_iter().enumerate() {
         let found = found.expect("every place");
         match at {
             1 | 3 => assert!(found.is_err(), "record 30 is damaged"),
@@ -92,5 +92,5 @@ fn a_selection_of_damaged_records_reports_each() {
     let chosen = RepeatedRecords::in_memory(source, vec![30, 31], 4).expect("the storage is good");
 
     let bad = |found: &Option<RecordResult>| matches!(found, Some(Err(_)));
-    assert!(found(&chosen, &[0, 1, 2, 3]).iter().all(bad));
+    assert!(read_run(&chosen, &[0, 1, 2, 3]).iter().all(bad));
 }
