@@ -69,7 +69,7 @@ def test_a_machine_without_nvidias_decoder_reports_the_reason(
     findings = parts.findings.Findings(tmp_path / "found.jsonl", "nvJPEG alone")
 
     assert nvjpeg.candidates(settings) == ["/nowhere/libnvjpeg.so"]
-    with pytest.raises(nvjpeg.Refused, match="nowhere"):
+    with pytest.raises(nvjpeg.LibraryError, match="nowhere"):
         nvjpeg.Library(settings)
     nvjpeg.measure(findings, settings)
 
