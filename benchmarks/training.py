@@ -73,7 +73,7 @@ def main() -> int:
             torch.manual_seed(seed)
             if name == "infeed":
                 loader: Any = infeed.torch.Loader(
-                    adopted.pipeline.shuffle(seed=seed), adopted.form
+                    adopted.pipeline.shuffle(seed=seed), adopted.batch_type
                 )
             else:
                 loader = RECIPES[options.recipe](options).loader

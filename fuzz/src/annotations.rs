@@ -301,7 +301,7 @@ fn masks_of_record(source: &dyn Source, field: usize, count: usize) {
 /// Reads masks of any text. Accepted ones can be painted, and no others.
 fn mask_json(bytes: &[u8]) {
     if let Ok(found) = serde_json::from_slice::<Vec<CocoMask>>(bytes) {
-        found.iter().for_each(painted);
+        found.iter().for_each(paint);
     }
 }
 

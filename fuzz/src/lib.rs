@@ -96,7 +96,7 @@ pub fn same_pixels(one: &[u8], other: &[u8]) {
 ///
 /// If they differ, or only the region errs.
 pub fn region_equals_whole(decoder: &mut Decoder, bytes: &[u8], header: &Header, scale: DctScale) {
-    let size = header.scaled(scale);
+    let size = header.scaled_size(scale);
     let mut request = Request {
         scale,
         ..Request::whole(header, ColorMode::Rgb)

@@ -3,9 +3,9 @@
 from infeed import sources, stats, transforms
 from infeed._core import __version__
 from infeed._options import Cache
-from infeed.adopting import Adopted, Equivalence, adopt, compare_samples
+from infeed.adopting import Adoption, Equivalence, adopt, compare_samples
 from infeed.batch import Batch
-from infeed.certifying import Certified, RunDifference, certify, compare_runs
+from infeed.certifying import CertifiedLoop, RunDifference, certify, compare_runs
 from infeed.errors import (
     BudgetError,
     ClosedError,
@@ -39,17 +39,17 @@ from infeed.pipeline import Column, Pipeline
 from infeed.prefetching import Overlap, Prefetch, overlap, prefetch
 from infeed.preview import Preview
 from infeed.remote import cache
-from infeed.seeding import seeded
+from infeed.seeding import seed_draws
 from infeed.watching import Watch, WatchReport, measure_throughput, watch
 
 __all__ = [
-    "Adopted",
+    "Adoption",
     "BadRecord",
     "Batch",
     "BatchInfo",
     "BudgetError",
     "Cache",
-    "Certified",
+    "CertifiedLoop",
     "ClosedError",
     "Column",
     "ConfigError",
@@ -97,7 +97,7 @@ __all__ = [
     "overlap",
     "pack",
     "prefetch",
-    "seeded",
+    "seed_draws",
     "sources",
     "stats",
     "transforms",

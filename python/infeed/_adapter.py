@@ -217,7 +217,7 @@ class BatchType:
     """Type of a batch: a dict of its fields, a tuple, or a named tuple."""
 
     def __init__(self, owner: object, kind: str):
-        self.kind = _check.choice(owner, "form", kind, ("dict", "tuple", "named"))
+        self.kind = _check.choice(owner, "batch_type", kind, ("dict", "tuple", "named"))
         self._named: Any = None
 
     def __call__(self, fields: dict[str, Any]) -> Any:
@@ -234,7 +234,9 @@ class BatchType:
             try:
                 self._named = namedtuple("Batch", tuple(fields))  # type: ignore[misc]
             except ValueError as error:
-                raise ConfigError(f'form="named": {error}; use form="dict"') from None
+                raise ConfigError(
+                    f'batch_type="named": {error}; use batch_type="dict"'
+                ) from None
         return self._named(**fields)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from infeed import _check
 from infeed.errors import ConfigError
 
-__all__ = ["Certified", "RunDifference", "certify", "compare_runs"]
+__all__ = ["CertifiedLoop", "RunDifference", "certify", "compare_runs"]
 
 _T = TypeVar("_T")
 _Ids = str | int | Callable[[Any], Iterable[object]]
@@ -38,7 +38,7 @@ _BLOCK = 64 << 10
 _KEPT = 6
 
 
-class Certified(Generic[_T]):
+class CertifiedLoop(Generic[_T]):
     """An iterable whose steps are recorded. Other attributes are the loader's."""
 
     def __init__(
@@ -115,7 +115,7 @@ def certify(
     *,
     ids: _Ids | None = None,
     start: int = 0,
-) -> Certified[_T]:
+) -> CertifiedLoop[_T]:
     """Wraps a loader, and records what it delivers.
 
         for batch in infeed.certify(loader, "run.jsonl"):
@@ -143,7 +143,7 @@ def certify(
     if ids is not None and not isinstance(ids, (str, int)) and not callable(ids):
         raise _check.error("certify", "ids", "a key, an index or a function", ids)
     start = _check.integer("certify", "start", start)
-    return Certified(loader, Path(_check.path("certify", "file", file)), ids, start)
+    return CertifiedLoop(loader, Path(_check.path("certify", "file", file)), ids, start)
 
 
 @dataclass(frozen=True)

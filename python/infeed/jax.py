@@ -51,10 +51,10 @@ class Loader(AdapterLoader):
             JAX copies the batches; or a device name as in `infeed.Pipeline.open`, to
             which infeed copies them. With ``devices``, the sharding over these. None:
             JAX's default device.
-        form: Type of a batch: ``"dict"`` of arrays by field name; ``"tuple"`` in field
-            order; ``"named"``, a named tuple. Ragged fields are (values, offsets), on a
-            single device only. Bytes and text are lists, with the rows that this
-            process reads.
+        batch_type: Type of a batch: ``"dict"`` of arrays by field name; ``"tuple"`` in
+            field order; ``"named"``, a named tuple. Ragged fields are (values,
+            offsets), on a single device only. Bytes and text are lists, with the rows
+            that this process reads.
         rank: Index of the share of a batch that this process reads. None: that of its
             devices in the sharding, or ``jax.process_index()`` with a single device.
         world_size: Number of shares, as for ``rank``.
@@ -70,7 +70,7 @@ class Loader(AdapterLoader):
         self,
         pipeline: Pipeline,
         device: Any = None,
-        form: Literal["dict", "tuple", "named"] = "dict",
+        batch_type: Literal["dict", "tuple", "named"] = "dict",
         *,
         rank: int | None = None,
         world_size: int | None = None,
@@ -85,7 +85,7 @@ class Loader(AdapterLoader):
                 f"Loader: devices and device={device!r} are both set; use a sharding "
                 "over the devices, or leave device out"
             )
-        self._batch_type = BatchType(self, form)
+        self._batch_type = BatchType(self, batch_type)
         self._device = device
         rank_within(self, rank, world_size, (0, 1))
         self._rank, self._world_size = rank, world_size

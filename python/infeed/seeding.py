@@ -1,7 +1,7 @@
 """Random draws of Python code that has no parameter for a generator.
 
 Such code draws from generators that its process shares, or from generators that its
-objects hold. `seeded` seeds all of them before each call.
+objects hold. `seed_draws` seeds all of them before each call.
 """
 
 import copy
@@ -55,7 +55,7 @@ class SeededFunction:
         return SeededFunction, (self.function,)
 
     def __repr__(self) -> str:
-        return f"infeed.seeded({self.__qualname__})"
+        return f"infeed.seed_draws({self.__qualname__})"
 
 
 class SeededSamples:
@@ -83,7 +83,7 @@ class SeededSamples:
         return SeededSamples, (self.dataset,)
 
 
-def seeded(called: Any) -> Any:
+def seed_draws(called: Any) -> Any:
     """Returns a function or a dataset that draws random numbers by position.
 
     For code without a parameter ``rng``, such as a dataset or a transform of another

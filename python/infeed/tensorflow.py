@@ -41,8 +41,9 @@ class Loader(AdapterLoader):
 
     Args:
         pipeline: The pipeline.
-        form: Type of a batch: ``"dict"`` of tensors by field name; ``"tuple"`` in field
-            order, as ``fit`` expects inputs and targets; ``"named"``, a named tuple.
+        batch_type: Type of a batch: ``"dict"`` of tensors by field name; ``"tuple"`` in
+            field order, as ``fit`` expects inputs and targets; ``"named"``, a named
+            tuple.
         **options: As in `infeed.Pipeline.open`.
 
     Raises:
@@ -54,11 +55,11 @@ class Loader(AdapterLoader):
     def __init__(
         self,
         pipeline: Pipeline,
-        form: Literal["dict", "tuple", "named"] = "dict",
+        batch_type: Literal["dict", "tuple", "named"] = "dict",
         **options: Any,
     ):
         super().__init__(pipeline, options)
-        self._batch_type = BatchType(self, form)
+        self._batch_type = BatchType(self, batch_type)
 
     def __iter__(self) -> Iterator[Any]:
         """Begins the next epoch, or the rest of a resumed one."""

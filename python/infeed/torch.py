@@ -59,9 +59,9 @@ class Loader(AdapterLoader, torch.utils.data.IterableDataset):
 
     Args:
         pipeline: The pipeline.
-        form: Type of a batch: ``"dict"`` of tensors by field name; ``"tuple"`` in field
-            order; ``"named"``, a named tuple. Ragged fields are (values, offsets);
-            bytes and text are lists.
+        batch_type: Type of a batch: ``"dict"`` of tensors by field name; ``"tuple"`` in
+            field order; ``"named"``, a named tuple. Ragged fields are (values,
+            offsets); bytes and text are lists.
         own: Whether tensors are copies in memory of PyTorch. False: they share the
             memory of the batch; where another stream than the current one reads them,
             ``wait_stream`` is needed before they are dropped. None: copies on a GPU.
@@ -78,7 +78,7 @@ class Loader(AdapterLoader, torch.utils.data.IterableDataset):
     def __init__(
         self,
         pipeline: Pipeline,
-        form: Literal["dict", "tuple", "named"] = "dict",
+        batch_type: Literal["dict", "tuple", "named"] = "dict",
         *,
         own: bool | None = None,
         rank: int | None = None,
@@ -86,7 +86,7 @@ class Loader(AdapterLoader, torch.utils.data.IterableDataset):
         **options: Any,
     ):
         super().__init__(pipeline, options)
-        self._batch_type = BatchType(self, form)
+        self._batch_type = BatchType(self, batch_type)
         self._own = own if own is None else _check.flag("Loader", "own", own)
         rank_within(self, rank, world_size, (0, 1))
         self._rank, self._world_size = rank, world_size

@@ -81,12 +81,12 @@ class _Tensor(ctypes.Structure):
     ]
 
 
-class _Managed(ctypes.Structure):
+class _ManagedTensor(ctypes.Structure):
     """`DLManagedTensor`."""
 
 
-_DELETER = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Managed))
-_Managed._fields_ = [
+_DELETER = ctypes.CFUNCTYPE(None, ctypes.POINTER(_ManagedTensor))
+_ManagedTensor._fields_ = [
     ("tensor", _Tensor),
     ("context", ctypes.c_void_p),
     ("deleter", _DELETER),
@@ -112,7 +112,7 @@ class TakenBatch:
         capsule = array.__dlpack__(stream=stream)
         address = _pointer(capsule, b"dltensor")
         assert _rename(capsule, _TAKEN_NAME) == 0
-        self._managed = ctypes.cast(address, ctypes.POINTER(_Managed))
+        self._managed = ctypes.cast(address, ctypes.POINTER(_ManagedTensor))
         tensor = self._managed.contents.tensor
         self.shape = tuple(tensor.shape[: tensor.ndim])
         if tensor.strides:

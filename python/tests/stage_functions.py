@@ -112,7 +112,7 @@ def brighten(batch):
     return batch
 
 
-class Added:
+class Adder:
     """A callable with settings."""
 
     def __init__(self, number):

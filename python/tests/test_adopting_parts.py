@@ -28,9 +28,9 @@ def test_the_rate_without_samples_is_zero():
     assert adopted._rate([object()], 1.0) == 0
 
 
-def adopted_with(gain: adopted.Gain | None, limit: str | None) -> adopted.Adopted:
+def adopted_with(gain: adopted.Gain | None, limit: str | None) -> adopted.Adoption:
     pipeline = infeed.Pipeline(sources.Memory(x=np.arange(8))).batch(4)
-    return adopted.Adopted(pipeline, (), None, gain, limit)
+    return adopted.Adoption(pipeline, (), None, gain, limit)
 
 
 def test_a_gain_is_left_out_if_samples_cannot_be_counted():

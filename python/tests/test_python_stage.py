@@ -223,7 +223,7 @@ def test_fields_that_a_function_does_not_receive_stay(classification):
 def test_functions_run_in_order_and_may_declare_their_output():
     pipeline = (
         numbers(9)
-        .python(steps.Added(5), output={"x": "int64"})
+        .python(steps.Adder(5), output={"x": "int64"})
         .python(lambda sample: {"x": np.stack([sample["x"], -sample["x"]])})
         .batch(9)
     )
@@ -235,7 +235,7 @@ def test_functions_run_in_order_and_may_declare_their_output():
 
 
 def test_a_result_must_match_the_declared_or_found_output():
-    reported = numbers().python(steps.Added(1), output={"x": ("float32", (2,))})
+    reported = numbers().python(steps.Adder(1), output={"x": ("float32", (2,))})
     with pytest.raises(
         infeed.FunctionError, match=r"int64 \[\], expected float32 \[2\]"
     ):
@@ -350,7 +350,7 @@ def test_a_function_that_can_be_imported_is_saved_by_name_and_others_raise(
     assert repr(again) == repr(pipeline)
     assert ".python(noisy, processes=1)" in repr(again)
     assert again._python[0].function is steps.noisy
-    for held in (lambda sample: sample, functools.partial(steps.noisy), steps.Added(1)):
+    for held in (lambda sample: sample, functools.partial(steps.noisy), steps.Adder(1)):
         with pytest.raises(infeed.ConfigError, match="module"):
             pipeline.python(held).save(path)
     path.write_text(path.read_text().replace(":noisy", ":nosy"))
@@ -429,15 +429,15 @@ def rows(function, processes):
 if __name__ == "__main__":
     SCALE, k = 3, 7
     for function in (
-        infeed.seeded(Step()),
-        infeed.seeded(functools.partial(Step.__call__, Step())),
+        infeed.seed_draws(Step()),
+        infeed.seed_draws(functools.partial(Step.__call__, Step())),
         lambda sample: {"x": sample["x"] + k},
     ):
         np.testing.assert_array_equal(rows(function, 0), rows(function, 2))
     assert rows(Step(), 1)[0, 4] == 3
     sys.modules["cloudpickle"] = None
     try:
-        rows(infeed.seeded(RemainingSteps([Step()])), 1)
+        rows(infeed.seed_draws(RemainingSteps([Step()])), 1)
     except infeed.ConfigError as error:
         print(error)
 """
@@ -626,7 +626,7 @@ def test_nothing_is_left_after_close_or_an_exception_or_when_it_is_dropped(capfd
     gc.collect()
     before = left_behind()
 
-    run(steps.Added(1)).close()
+    run(steps.Adder(1)).close()
     assert left_behind() <= before
 
     loader = run(steps.picky, on_error="substitute")
@@ -640,7 +640,7 @@ def test_nothing_is_left_after_close_or_an_exception_or_when_it_is_dropped(capfd
     assert left_behind() <= before
 
     with pytest.raises(infeed.FunctionError):
-        numbers().python(steps.Added("text"), processes=2).open()
+        numbers().python(steps.Adder("text"), processes=2).open()
     assert left_behind() <= before
     assert "a line of the function" in capfd.readouterr().err
 
@@ -698,7 +698,7 @@ def test_ctrl_c_works_while_a_function_runs_here():
 def test_a_pipeline_with_a_function_is_pickled_with_it():
     import pickle
 
-    pipeline = numbers(4).python(steps.Added(3)).batch(4)
+    pipeline = numbers(4).python(steps.Adder(3)).batch(4)
 
     (batch,) = pickle.loads(pickle.dumps(pipeline))
 

@@ -189,8 +189,8 @@ def test_the_code_and_errors_name_the_function_and_the_dataset():
     function = numbers().python(seeded(steps.draw))
     dataset = infeed.Pipeline(sources.Items(seeded(Drawing())))
 
-    assert ".python(infeed.seeded(draw))" in repr(function)
-    assert "sources.Items(infeed.seeded(<Drawing>))" in repr(dataset)
+    assert ".python(infeed.seed_draws(draw))" in repr(function)
+    assert "sources.Items(infeed.seed_draws(<Drawing>))" in repr(dataset)
     pipeline = numbers().python(seeded(steps.picky)).batch(4)
     with pytest.raises(infeed.FunctionError, match="stage_functions:picky"):
         next(iter(pipeline))

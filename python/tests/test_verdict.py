@@ -150,7 +150,7 @@ def test_a_lock_that_the_step_itself_holds_is_not_blamed():
 def test_a_difference_within_the_noise_is_no_interference():
     found = figures(0.0001, 0.011, alone=alone(0.010, error_s=0.0005))
 
-    assert found.slowed == 0
+    assert found.slowdown == 0
     assert verdict(found).limit == "step"
 
 

@@ -124,7 +124,7 @@ def test_a_step_that_takes_less_time_alone_is_slowed_by_the_loader(clock):
 
     report = watch.report()
     assert report.verdict.limit == "interference"
-    assert report.figures.slowed == pytest.approx(0.5)
+    assert report.figures.slowdown == pytest.approx(0.5)
     assert "alone" in report.verdict.claim
 
 

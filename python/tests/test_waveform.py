@@ -137,7 +137,7 @@ def test_a_file_that_differs_is_a_bad_record_that_names_the_fix():
     with pytest.raises(infeed.InfeedError, match=wrong_number):
         only_batch(mono)
 
-    class Damaged(Clips):
+    class DamagedClips(Clips):
         def __getitem__(self, index):
             item = super().__getitem__(index)
             if index == 4:
@@ -145,8 +145,8 @@ def test_a_file_that_differs_is_a_bad_record_that_names_the_fix():
             return item
 
     with pytest.raises(infeed.DecodeError, match="4"):
-        only_batch(pipeline_of(Damaged()).batch(6))
-    kept = only_batch(pipeline_of(Damaged(), samples=4).batch(6), on_error="skip")
+        only_batch(pipeline_of(DamagedClips()).batch(6))
+    kept = only_batch(pipeline_of(DamagedClips(), samples=4).batch(6), on_error="skip")
     assert list(kept["label"]) == [0, 1, 2, 3, 5]
 
 

@@ -13,7 +13,7 @@ use infeed_raw::host::HostBytes;
 use infeed_raw::jpeg::{JpegDecoder, JpegTask, PixelFormat, Window};
 use infeed_raw::simd::{Convert, Dtype, Layout, Level, SourcePixels, convert};
 
-use crate::decoded::normalize;
+use crate::decoded_rows::normalize;
 use crate::records::{Random, Turn, files, read};
 use crate::{Job, Step};
 

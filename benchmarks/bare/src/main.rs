@@ -5,7 +5,7 @@
 //! the cost of the engine. Prints one line of JSON, as `measure.py` does.
 
 mod classification;
-mod decoded;
+mod decoded_rows;
 mod records;
 mod segmentation;
 
@@ -66,8 +66,8 @@ fn main() -> Result<()> {
         Workload::ClassificationLossless => classification::records(&args.data, true)?,
         Workload::ClassificationUint8 => classification::jpegs(&args.data, false)?,
         Workload::ClassificationUint8Lossless => classification::records(&args.data, false)?,
-        Workload::Decoded => decoded::job(&args.data, true)?,
-        Workload::DecodedUint8 => decoded::job(&args.data, false)?,
+        Workload::Decoded => decoded_rows::job(&args.data, true)?,
+        Workload::DecodedUint8 => decoded_rows::job(&args.data, false)?,
     };
     let figures = measure(&args, &job)?;
     println!("{figures}");

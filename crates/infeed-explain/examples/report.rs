@@ -19,7 +19,7 @@ fn main() -> io::Result<()> {
         ("tie", synthetic::tie()),
         ("no-remedies", synthetic::no_remedies()),
         ("step-bound", synthetic::step_bound()),
-        ("what-if", synthetic::what_if()),
+        ("what-if", synthetic::with_what_if()),
     ];
     for (name, e) in &explanations {
         fs::write(folder.join(format!("{name}.html")), report::html(e))?;

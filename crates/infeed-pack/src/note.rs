@@ -162,10 +162,19 @@ mod tests {
     fn notes_count_up_to_the_first_incomplete_shard() {
         let (folder, location) = folder();
         let path = folder.path();
-        assert_eq!(read_following(&location, "tar", 0, 0), [0, 1, 2, 3].map(note));
+        assert_eq!(
+            read_following(&location, "tar", 0, 0),
+            [0, 1, 2, 3].map(note)
+        );
         assert_eq!(read_following(&location, "tar", 2, 20), [2, 3].map(note));
-        assert!(read_following(&location, "tar", 2, 10).is_empty(), "there is a gap");
-        assert!(read_following(&location, "arrow", 0, 0).is_empty(), "another format");
+        assert!(
+            read_following(&location, "tar", 2, 10).is_empty(),
+            "there is a gap"
+        );
+        assert!(
+            read_following(&location, "arrow", 0, 0).is_empty(),
+            "another format"
+        );
 
         fs::write(path.join(shard_name(2, "tar")), "ab").expect("cut");
         assert_eq!(read_following(&location, "tar", 0, 0).len(), 2);

@@ -6,7 +6,7 @@ formats it. The code of adopted pipelines uses `RemainingSteps`, `NamedSamples`,
 `NumberedSamples`, `NormalizedSamples` and `BatchNormalize`.
 """
 
-from infeed.adopting.adopted import Adopted, adopt
+from infeed.adopting.adopted import Adoption, adopt
 from infeed.adopting.equivalence import Equivalence, compare_samples
 from infeed.adopting.numbered import NumberedSamples
 from infeed.adopting.prefetched import BatchNormalize, NormalizedSamples
@@ -14,7 +14,7 @@ from infeed.adopting.remaining import RemainingSteps
 from infeed.adopting.samples import NamedSamples
 
 __all__ = [
-    "Adopted",
+    "Adoption",
     "BatchNormalize",
     "Equivalence",
     "NamedSamples",

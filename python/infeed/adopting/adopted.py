@@ -68,7 +68,7 @@ class Gain:
 
 
 @dataclass(frozen=True)
-class Adopted:
+class Adoption:
     """A pipeline that replaces a loader.
 
     Attributes:
@@ -79,7 +79,7 @@ class Adopted:
             samples of the loader's batches cannot be counted.
         limit: What limits the pipeline, as `Loader.explain` says it; None if the gain
             was not asked for.
-        form: Form of a batch of `loader`: ``"dict"`` if samples are dictionaries.
+        batch_type: Type of a batch of `loader`: ``"dict"`` if samples are dictionaries.
         weights: Weight of each record, for a subset or a sampler; None without.
         names: Variables that `code` uses, by the text that they replace: the variable,
             and its meaning.
@@ -95,7 +95,7 @@ class Adopted:
     equivalence: Equivalence | None
     gain: Gain | None
     limit: str | None
-    form: Literal["tuple", "dict"] = "tuple"
+    batch_type: Literal["tuple", "dict"] = "tuple"
     weights: Array | None = None
     names: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     variables: Mapping[str, Any] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class Adopted:
             text, code = self._weights_code()
             pipeline = pipeline.replace(text, "weights")
             notes += code
-        batch_type = f', "{self.form}"' if self.form != "dict" else ""
+        batch_type = f', "{self.batch_type}"' if self.batch_type != "dict" else ""
         lines += ["", *notes, f"pipeline = {pipeline}"]
         lines.append(f"loader = infeed.{self.adapter}.Loader(pipeline{batch_type})")
         if self.adapter == "tensorflow":
@@ -200,13 +200,13 @@ class Adopted:
             **options: As in that class, such as ``device="cuda"`` or ``memory="8GiB"``.
         """
         adapter = importlib.import_module(f"infeed.{self.adapter}")
-        return adapter.Loader(self.pipeline, self.form, **options)
+        return adapter.Loader(self.pipeline, self.batch_type, **options)
 
     def __str__(self) -> str:
         return self.report
 
 
-def adopt(loader: Any, *, samples: int = 64, seconds: float | None = 5.0) -> Adopted:
+def adopt(loader: Any, *, samples: int = 64, seconds: float | None = 5.0) -> Adoption:
     """Returns the pipeline that replaces a DataLoader, with proof and gain.
 
         adopted = infeed.adopt(loader)
@@ -253,7 +253,7 @@ def adopt(loader: Any, *, samples: int = 64, seconds: float | None = 5.0) -> Ado
         # Batches of unknown types have no known number of samples.
         gain = Gain(tuple(theirs), tuple(ours)) if min(theirs) > 0 else None
         limit = _limit(found.pipeline)
-    return Adopted(
+    return Adoption(
         found.pipeline,
         found.findings,
         equivalence,

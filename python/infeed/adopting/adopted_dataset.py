@@ -11,7 +11,7 @@ from infeed.adopting.remaining import RemainingSteps
 from infeed.adopting.samples import Array
 from infeed.adopting.steps import Finding, Steps
 from infeed.pipeline import Pipeline
-from infeed.seeding import seeded
+from infeed.seeding import seed_draws
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,12 @@ def native_dataset(
     if steps.rest:
         moved = steps.moved if steps.is_joint else frozenset[str]()
         rest = RemainingSteps(steps.rest, steps.is_tensor, moved)
-        called = seeded(rest)
+        called = seed_draws(rest)
         records = records.python(called)
         code, values = rest.code()
         variables |= values
         meaning = f"{', '.join(values)}: steps of the adopted loader"
-        names[repr(called)] = (f"infeed.seeded({code})", meaning)
+        names[repr(called)] = (f"infeed.seed_draws({code})", meaning)
     findings = (finding, *steps.findings)
     return AdoptedDataset(
         dataset, records, findings, batch_type, None, order, names, variables

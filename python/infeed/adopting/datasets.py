@@ -22,7 +22,7 @@ from infeed.adopting.torchvision_datasets import (
     read_vision,
 )
 from infeed.pipeline import Pipeline
-from infeed.seeding import seeded
+from infeed.seeding import seed_draws
 
 # Each returns a dataset, the reason why it is called in Python, or an empty text.
 _READERS = (read_image_folder, read_coco, read_vision, read_timm, read_ultralytics)
@@ -80,7 +80,7 @@ def _items(dataset: Any, reason: str, workers: int) -> AdoptedDataset:
         samples = NamedSamples(dataset)
         fields = read_fields(samples)
     problem = None
-    function = seeded(NumberedSamples(samples, tuple(fields.output)))
+    function = seed_draws(NumberedSamples(samples, tuple(fields.output)))
     if fields.is_complete and workers:
         problem = process_problem(function)
     if fields.is_complete and (fields.pads or (workers and problem is None)):
@@ -93,7 +93,7 @@ def _items(dataset: Any, reason: str, workers: int) -> AdoptedDataset:
             records = records.batch(1, pad=True)
         names = {
             repr(source): ("sources.Memory(number=np.arange(len(dataset)))", ""),
-            repr(function): (f"infeed.seeded({code})", meaning),
+            repr(function): (f"infeed.seed_draws({code})", meaning),
         }
     else:
         is_flat = is_flat or (batch_type == "dict" and bool(fields.lists))
@@ -178,11 +178,13 @@ def _item_source(
         lists: Fields that are lists, if the entries of targets become fields.
     """
     if lists is None:
-        return sources.Items(seeded(dataset)), f"sources.Items(infeed.seeded({shown}))"
+        return sources.Items(
+            seed_draws(dataset)
+        ), f"sources.Items(infeed.seed_draws({shown}))"
     flat = NamedSamples(dataset)
-    code = f"infeed.seeded(NamedSamples({shown}))"
+    code = f"infeed.seed_draws(NamedSamples({shown}))"
     if not lists:
-        return sources.Items(seeded(flat)), f"sources.Items({code})"
+        return sources.Items(seed_draws(flat)), f"sources.Items({code})"
     ragged = sources.Field(kind="ragged")
     fields = {name: ragged if name in lists else name for name in flat[0]}
     entries = ", ".join(
@@ -190,7 +192,7 @@ def _item_source(
         for name, of in fields.items()
     )
     text = f"sources.Items({code}, fields={{{entries}}})"
-    return sources.Items(seeded(flat), fields=fields), text
+    return sources.Items(seed_draws(flat), fields=fields), text
 
 
 def _decode_images(source: sources.Source, first: Any) -> Pipeline:

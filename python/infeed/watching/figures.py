@@ -192,7 +192,7 @@ class Figures:
         return self.per_batch / self.step_s if self.step_s else 0.0
 
     @property
-    def slowed(self) -> float:
+    def slowdown(self) -> float:
         """Relative slowdown of the step by the loader: 0.2 is 20 %; 0 if unclear."""
         if self.alone is None or not self.alone.step.middle_s:
             return 0.0
@@ -207,4 +207,4 @@ class Figures:
         """Share of the loop's time that is due to this slowdown."""
         if not self.loop_s:
             return 0.0
-        return self.slowed / (1 + self.slowed) * self.step.total_s / self.loop_s
+        return self.slowdown / (1 + self.slowdown) * self.step.total_s / self.loop_s

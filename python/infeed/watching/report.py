@@ -29,7 +29,7 @@ COMPUTED = (
     "rate",
     "step_s",
     "step_rate",
-    "slowed",
+    "slowdown",
     "interference",
 )
 

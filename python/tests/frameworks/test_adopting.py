@@ -359,7 +359,7 @@ def test_labels_are_numbers(photos):
     assert np.all((labels.numpy() >= 0) & (labels.numpy() < 4))
 
 
-def records_of(adopted: infeed.Adopted, epochs: int = 1) -> list[int]:
+def records_of(adopted: infeed.Adoption, epochs: int = 1) -> list[int]:
     """Returns the numbers of the records of some epochs, in order."""
     with adopted.pipeline.open(workers=1) as loader:
         return [
@@ -422,7 +422,7 @@ def test_weights_of_many_records_are_read_from_a_file(photos, tmp_path, monkeypa
 def test_samplers_become_weights(photos):
     dataset = datasets.ImageFolder(photos, v1.Compose(EVALUATION))
 
-    def adopt_order(sampler, data=dataset) -> infeed.Adopted:
+    def adopt_order(sampler, data=dataset) -> infeed.Adoption:
         loader = DataLoader(data, batch_size=8, sampler=sampler)
         return infeed.adopt(loader, seconds=None, samples=4)
 

@@ -148,7 +148,7 @@ third = [again[n][0].tolist() for n in range(3)]
 fresh = Dataset(numbers)
 fresh.set_epoch(2)
 
-class Broken:
+class BrokenItems:
     def __len__(self):
         return 6
 
@@ -158,9 +158,8 @@ class Broken:
         return {"x": index, "y": index}
 
 # As Keras does: reads the first batch, and then the epoch.
-broken = Dataset(
-    infeed.Pipeline(sources.Items(Broken())).batch(2), on_error="substitute", max_bad=1
-)
+items = infeed.Pipeline(sources.Items(BrokenItems()))
+broken = Dataset(items.batch(2), on_error="substitute", max_bad=1)
 broken[0]
 broken.num_batches
 for n in range(3):

@@ -101,11 +101,11 @@ def test_a_device_delivers_every_field_as_the_host_does(framework, batch_type):
     )
     pipeline = infeed.Pipeline(source).transform(T.ToFloat("image")).batch(ROWS)
 
-    with framework.device(pipeline, form=batch_type) as loader:
+    with framework.device(pipeline, batch_type=batch_type) as loader:
         found = list(loader)
         sent = loader.loader.stats()["device"]
 
-    expected = list(framework.host(pipeline, form=batch_type))
+    expected = list(framework.host(pipeline, batch_type=batch_type))
     assert len(found) == STEPS
     for one, other in zip(found, expected, strict=True):
         if batch_type == "dict":

@@ -57,7 +57,7 @@ def photos(tmp_path_factory):
     return root
 
 
-def adopt(loader) -> infeed.Adopted:
+def adopt(loader) -> infeed.Adoption:
     """Adopts a loader without measuring it.
 
     Its samples must be equivalent, and its code must run.
@@ -68,7 +68,7 @@ def adopt(loader) -> infeed.Adopted:
     return adopted
 
 
-def in_python(adopted: infeed.Adopted) -> list[str]:
+def in_python(adopted: infeed.Adoption) -> list[str]:
     return [found.part for found in adopted.findings if found.became is None]
 
 
@@ -385,7 +385,7 @@ def test_a_loader_of_ultralytics_classification(photos, trains, ultralytics):
     adopted = adopt(build_dataloader(dataset, 8, 0, shuffle=trains))
 
     assert in_python(adopted) == []
-    assert adopted.form == "dict"
+    assert adopted.batch_type == "dict"
 
 
 @pytest.mark.parametrize("trains", [False, True])
@@ -536,7 +536,7 @@ def test_arrays_of_tf_data_are_called_as_a_graph(keras):
     adopted = adopt(dataset.batch(10, drop_remainder=True))
 
     assert in_python(adopted) == ["tf.data"]
-    assert adopted.form == "dict"
+    assert adopted.batch_type == "dict"
     assert "drop_last=True" in adopted.code
     batch = next(iter(adopted.loader()))
     expected = 2 * images[batch["target"].numpy()]
@@ -776,7 +776,7 @@ def test_a_recipe_with_another_normalization_is_found_and_shown(photos, tmp_path
     assert changed != adopted.code
     assert "values differ by up to" in str(found)
     values = {**vars(adopted), "equivalence": found}
-    infeed.Adopted(**values).save_html(tmp_path / "page.html")
+    infeed.Adoption(**values).save_html(tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     assert text.count("data:image/png") == 12
     assert "samples differ" in text

@@ -93,14 +93,14 @@ def test_a_batch_is_a_dict_a_tuple_or_named(pipeline):
     assert kinds["named"]._fields == ("x",)
     assert kinds["named"].x.tolist() == kinds["tuple"][0].tolist()
     with pytest.raises(infeed.ConfigError, match='"dict", "tuple", "named"'):
-        adapter.Loader(pipeline, form="list")
+        adapter.Loader(pipeline, batch_type="list")
 
 
 def test_a_field_that_is_not_a_python_name_needs_another_batch_type():
     pipeline = infeed.Pipeline(sources.Memory(**{"a b": [1, 2]})).batch(2)
 
-    with pytest.raises(infeed.ConfigError, match='use form="dict"'):
-        next(iter(adapter.Loader(pipeline, form="named")))
+    with pytest.raises(infeed.ConfigError, match='use batch_type="dict"'):
+        next(iter(adapter.Loader(pipeline, batch_type="named")))
 
 
 def test_tensors_outlive_the_loader(pipeline):
@@ -209,7 +209,7 @@ def test_set_epoch_after_reading_a_batch_restarts_that_epoch(pipeline, held):
             next(first_pass)
 
 
-class Broken:
+class BrokenItems:
     """Numbers, one of which is bad."""
 
     def __len__(self):
@@ -223,7 +223,7 @@ class Broken:
 
 @pytest.fixture
 def broken_loader():
-    pipeline = infeed.Pipeline(sources.Items(Broken())).batch(4)
+    pipeline = infeed.Pipeline(sources.Items(BrokenItems())).batch(4)
     return adapter.Loader(pipeline, on_error="substitute", max_bad=1)
 
 
@@ -367,7 +367,7 @@ def test_workers_of_a_data_loader_raise(pipeline):
 
 
 def test_a_loader_is_pickled_with_its_settings(pipeline):
-    loader = adapter.Loader(pipeline, form="named")
+    loader = adapter.Loader(pipeline, batch_type="named")
     next(iter(loader))
 
     again = pickle.loads(pickle.dumps(loader))

@@ -508,7 +508,7 @@ fn decode_needs_a_device_and_a_share_in_sixteenths() {
 }
 
 /// Runs the analysis without remedies and with what-if options. Returns the part about them.
-fn what_if_text(dir: &Path, path: &str, more: &[&str]) -> String {
+fn explain_what_if(dir: &Path, path: &str, more: &[&str]) -> String {
     let mut args = vec!["--no-remedies"];
     args.extend(more);
     let output = explain(dir, path, &args);
@@ -525,7 +525,7 @@ fn a_storage_of_three_numbers_is_computed_from_the_records() {
     let photos = small_photos(dir.path(), 12);
     let more = ["--storage", "1,1000000,0", "--io-threads", "4"];
 
-    let text = what_if_text(dir.path(), &photos, &more);
+    let text = explain_what_if(dir.path(), &photos, &more);
     let mut args = vec!["--no-remedies", "--json"];
     args.extend(more);
     let found = json(&explain(dir.path(), &photos, &args));
@@ -562,7 +562,7 @@ fn several_questions_are_answered_together_with_their_assumptions() {
         "2",
     ];
 
-    let text = what_if_text(dir.path(), &photos, &questions);
+    let text = explain_what_if(dir.path(), &photos, &questions);
 
     for part in [
         "what if: 4096 cores, 1.07 GB of memory, storage s3, batches of 2",
@@ -584,8 +584,8 @@ fn memory_that_holds_the_data_answers_all_reads() {
     let dir = tempfile::tempdir().unwrap();
     let photos = small_photos(dir.path(), 12);
 
-    let all = what_if_text(dir.path(), &photos, &["--ram", "1T", "--storage", "hdd"]);
-    let few = what_if_text(dir.path(), &photos, &["--ram", "100", "--storage", "hdd"]);
+    let all = explain_what_if(dir.path(), &photos, &["--ram", "1T", "--storage", "hdd"]);
+    let few = explain_what_if(dir.path(), &photos, &["--ram", "100", "--storage", "hdd"]);
 
     assert!(all.contains("it answers 100 % of the reads"), "{all}");
     assert!(!all.contains("limited by storage"), "{all}");

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_follow_the_distributions_with_a_closed_form() {
+    fn draws_follow_the_distributions_with_a_formula() {
         fits(0.5, |x| x.sqrt().asin() * std::f64::consts::FRAC_2_PI);
         fits(1.0, |x| x);
         fits(2.0, |x| x * x * (3.0 - 2.0 * x));

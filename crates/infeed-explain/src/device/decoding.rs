@@ -84,7 +84,10 @@ impl Case {
         let cost = |host: Interval, sent: &SendingCost, decoder_s: f64| -> Result<Cost, Error> {
             Ok(Cost {
                 split: Split::Resize,
-                left: format!("decoding, {}", describe_device_work(&self.routes(Split::Resize)?)),
+                left: format!(
+                    "decoding, {}",
+                    describe_device_work(&self.routes(Split::Resize)?)
+                ),
                 host,
                 bus_bytes: sent.bytes,
                 bus_s: sent.copying_s - decoder_s,

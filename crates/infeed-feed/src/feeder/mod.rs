@@ -5,10 +5,10 @@
 //! trainer needs no recovery. States, responsibilities and failures: this crate's README.
 
 mod batches;
+mod feeder_shared;
 mod options;
 mod queue;
 mod session;
-mod feeder_shared;
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -23,8 +23,8 @@ use infeed_core::connections::Connections;
 use infeed_core::error::Error;
 use infeed_source::Source;
 
-pub use options::FeedOptions;
 use feeder_shared::FeederShared;
+pub use options::FeedOptions;
 
 /// Maximum number of connections without a proved token, in total and per address.
 const HANDSHAKES: usize = 256;

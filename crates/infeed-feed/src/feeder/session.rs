@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use infeed_raw::machine::thread_cpu_time;
 
-use super::queue::{FeederQueue, MAX_REQUESTS, ServeOutcome};
 use super::feeder_shared::{FeederShared, SESSIONS};
+use super::queue::{FeederQueue, MAX_REQUESTS, ServeOutcome};
 use crate::wire::WireError;
 use crate::wire::bytes::Take;
 use crate::wire::channel::{Channel, TLS_HANDSHAKE};

@@ -166,7 +166,10 @@ pub fn open(folder: &str, wanted: &[FieldRequest], follow_links: bool) -> Result
     format
         .left_out
         .extend(find_unlisted(folder, &listing.shards));
-    let found = listing.shards.iter().map(|stated| find_shard(folder, stated));
+    let found = listing
+        .shards
+        .iter()
+        .map(|stated| find_shard(folder, stated));
     let found: Vec<(String, &MdsFile)> = found.collect::<Result<_, _>>()?;
     let names: Vec<String> = found.iter().map(|(name, _)| name.clone()).collect();
     for name in &names {

@@ -341,7 +341,9 @@ impl PlacementControl {
     /// Index of a placement's layout.
     fn layout_of(&self, placement: Placement) -> usize {
         let mut placements = self.placements.iter();
-        placements.position(|other| *other == placement).unwrap_or(0)
+        placements
+            .position(|other| *other == placement)
+            .unwrap_or(0)
     }
 }
 

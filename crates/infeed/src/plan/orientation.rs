@@ -326,7 +326,10 @@ mod tests {
     #[test]
     fn images_without_orientation_or_annotations_have_no_warning() {
         let root = folder(&[("images/a.png", &upright(9, 9)), ("labels/a.txt", BOX)]);
-        assert_eq!(warning_for(&Pipeline::new(yolo(root.path())).decode()), None);
+        assert_eq!(
+            warning_for(&Pipeline::new(yolo(root.path())).decode()),
+            None
+        );
         let root = folder(&[("a/a.png", &photo())]);
         let images = SourceSpec::folder(root.path());
         assert_eq!(warning_for(&Pipeline::new(images).decode()), None);

@@ -127,7 +127,10 @@ fn remote_stages_have_their_own_heading_and_feeder_counts_follow() {
         line_with(&output, "1 (there)"),
         "1 (there) 1.88x (1.77-1.99) 550 280 270 0.11 cores feeders"
     );
-    assert!(line_with(&output, "2 (enough)").ends_with("step"), "{output}");
+    assert!(
+        line_with(&output, "2 (enough)").ends_with("step"),
+        "{output}"
+    );
     assert!(
         output.contains("  parts      1.18 GB/s / 1.40 MB"),
         "{output}"

@@ -408,7 +408,7 @@ fn the_step_time_at_which_the_limit_changes_is_in_every_report() {
 
 #[test]
 fn a_what_if_question_has_both_rates_arithmetic_and_assumptions() {
-    let e = synthetic::what_if();
+    let e = synthetic::with_what_if();
     let summary = report::summary(&e, 80, false, false);
 
     let order = [

@@ -41,7 +41,7 @@ fn hostile() -> Explanation {
         }
     }
     let mut e = device::on_device();
-    e.what_if = synthetic::what_if().what_if;
+    e.what_if = synthetic::with_what_if().what_if;
     let mut e = serde_json::to_value(e).expect("plain data");
     spoil(&mut e, "");
     serde_json::from_value(e).expect("the same shape")

@@ -116,7 +116,7 @@ pub(crate) fn usual() -> Explanation {
 }
 
 /// A question about 16 cores and objects in a bucket.
-pub(crate) fn what_if() -> Explanation {
+pub(crate) fn with_what_if() -> Explanation {
     let mut e = usual();
     let rate = Interval {
         low: 180.0,
