@@ -118,8 +118,8 @@ def test_the_command_line_reports_the_gain_of_a_decoder(classification, tmp_path
 
     found = json.loads(reported.stdout)
     assert found["decoding"]["now"] == 1
-    assert [row["share"] for row in found["decoding"]["ways"]][-1] == 16
-    assert found["decoding"]["ways"][-1]["binding"] == "decoder"
+    assert [row["share"] for row in found["decoding"]["candidates"]][-1] == 16
+    assert found["decoding"]["candidates"][-1]["binding"] == "decoder"
     assert "JPEG decoding" in page.read_text()
 
 

@@ -457,7 +457,7 @@ def test_explain_on_a_gpu_reports_the_best_placement(driver, description):
 
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout)
-    splits = {row["split"] for row in found["placement"]["ways"]}
+    splits = {row["split"] for row in found["placement"]["candidates"]}
     assert {"host", "device", "device-resize"} <= splits
     assert ran.seen["misuse"] == []
     assert set(ran.seen["live"].values()) == {0}

@@ -116,7 +116,7 @@ fn sentence(stats: &FeedStats) -> String {
         n => format!("{n} trainers are"),
     };
     format!(
-        "{trainers} fed; {batches} batches, {} sent so far",
+        "{trainers} served; {batches} batches, {} sent so far",
         human_bytes(*bytes)
     )
 }

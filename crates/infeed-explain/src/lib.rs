@@ -8,7 +8,7 @@
 //! the device ([`PlacementReport`]) and which share of the JPEGs its decoder should take
 //! ([`DecodingReport`]). [`Transfers`] reports the bytes and copies that went to the device.
 //!
-//! [`watched`] concludes what limits a loop over another loader, from measured times alone.
+//! [`loop_verdict`] concludes what limits a loop over another loader, from measured times alone.
 //!
 //! A [`Recording`] keeps the explanation of a loop, with its counters over time, in a small file.
 //!

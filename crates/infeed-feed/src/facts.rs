@@ -12,7 +12,7 @@ use infeed_core::random::hash_bytes;
 /// Maximum length in bytes of a columns or functions text; a longer text is replaced by its hash.
 const TEXT_BYTES: usize = 1000;
 
-/// Returns all facts. The facts that best explain a difference come first. `looks` are hashes of
+/// Returns all facts. The facts that best explain a difference come first. `hashes` are those of
 /// some records.
 ///
 /// # Errors

@@ -161,7 +161,7 @@ fn report(variants: &[TileVariant], left_out: usize) {
         "{} regions; {left_out} images cannot be rewritten",
         original.regions
     );
-    println!("{:<14} {:>10} {:>8} {:>8}", "way", "ms", "x", "size");
+    println!("{:<14} {:>10} {:>8} {:>8}", "variant", "ms", "x", "size");
     for variant in variants {
         let ms = variant.cpu.as_secs_f64() * 1e3 / f64::from(variant.regions.max(1));
         println!(

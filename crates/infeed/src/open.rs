@@ -227,7 +227,7 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// As [`SamplePlan::new`], [`Pipeline::settled`], or the source's own errors.
+    /// As [`SamplePlan::new`], [`Pipeline::resolve_functions`], or the source's own errors.
     pub fn describe(&self, handles: &[Handle]) -> Result<Vec<ColumnSpec>, Error> {
         let (plan, _) = self.plan_samples(handles)?;
         Ok(plan.delivered_columns().to_vec())

@@ -21,7 +21,7 @@ pub(crate) struct FakeSettings {
     pub(crate) delay: Duration,
     /// `FAKE_CUDA_VERSION`: CUDA version, as `cuDriverGetVersion` counts; 12080 by default.
     pub(crate) version: i32,
-    /// `FAKE_CUDA_FAIL`: calls that fail, as [`Failing::parse`] reads them.
+    /// `FAKE_CUDA_FAIL`: calls that fail, as [`FailingCall::parse`] reads them.
     pub(crate) failing: Vec<FailingCall>,
     /// `FAKE_CUDA_REPORT`: path of the [`report`](super::report) that is written when the process
     /// ends.

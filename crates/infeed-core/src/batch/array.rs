@@ -87,7 +87,7 @@ impl Array {
         (needed <= bytes.len()).then(|| Array::over(ArrayMemory::Returnable(bytes), shape, dtype))
     }
 
-    /// Returns the bytes given to [`Array::lent`]. None if the array has other memory, or another
+    /// Returns the bytes given to [`Array::from_returnable`]. None if the array has other memory, or another
     /// clone of it exists.
     pub fn give_back(self) -> Option<Vec<u8>> {
         match Arc::try_unwrap(self.memory) {

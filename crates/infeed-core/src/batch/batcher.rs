@@ -178,7 +178,7 @@ impl Batcher {
         self.begin_as(0, rows)
     }
 
-    /// Like [`Batcher::begin`], in the layout of index `form`.
+    /// Like [`Batcher::begin`], in the layout of index `layout`.
     pub fn begin_as(
         &self,
         layout: usize,

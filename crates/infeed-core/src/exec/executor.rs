@@ -202,7 +202,7 @@ impl<J: Job> Executor<J> {
         }
     }
 
-    /// Requests this number of additional batches. Only for [`BatchChoice::Asked`].
+    /// Requests this number of additional batches. Only for [`BatchChoice::Requested`].
     pub fn ask(&self, in_flight_batches: u64) {
         let mut state = self.shared.lock();
         state.requested = state.requested.saturating_add(in_flight_batches);

@@ -61,7 +61,7 @@ impl<J: Job> ExecutorShared<J> {
         (state, current)
     }
 
-    /// Like `come_back`, but still counts as inside job code, because the worker may have to finish
+    /// Like `lock_after_job`, but still counts as inside job code, because the worker may have to finish
     /// batches.
     pub(super) fn lock_within_job(
         &self,

@@ -229,7 +229,7 @@ impl Order {
         order
     }
 
-    /// Creates an order of records by weight: see [`weighted`]. Grouped records are shuffled in
+    /// Creates an order of records by weight: see [`weights`]. Grouped records are shuffled in
     /// windows of the given bytes.
     pub fn from_weights(
         weighted: RecordWeights,

@@ -46,7 +46,7 @@ impl Permutation {
         Permutation::feistel(n, key)
     }
 
-    /// Like [`Permutation::keyed`], but computed for small `n` too: for blocks, of which too many
+    /// Like [`Permutation::with_key`], but computed for small `n` too: for blocks, of which too many
     /// would have to be stored.
     pub(super) fn feistel(n: u64, key: u64) -> Permutation {
         // The smallest network has two bits.

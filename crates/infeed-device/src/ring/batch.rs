@@ -78,7 +78,7 @@ impl<D: Device> SentBatch<D> {
         Ok(records.collect())
     }
 
-    /// Hands the batch to the consumer immediately, even if its copies are still running. `asked`
+    /// Hands the batch to the consumer immediately, even if its copies are still running. `request`
     /// is the consumer's request ([`ask`](super::Ring::ask)). If it is given, the ring measures the
     /// gap of this step.
     ///

@@ -83,7 +83,7 @@ impl<D: Device> Gaps<D> {
         }
     }
 
-    /// Adds a timed batch. `asked` is its epoch and step if the consumer requested it, and None if
+    /// Adds a timed batch. `request` is its epoch and step if the consumer requested it, and None if
     /// a stream used it without a request.
     pub(super) fn add_timed(
         &mut self,

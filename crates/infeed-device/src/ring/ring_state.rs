@@ -514,7 +514,7 @@ impl<D: Device> SlotHandle<D> {
         Some(&self.slot.as_ref()?.columns.get(at)?.output)
     }
 
-    /// Hands the slot to the consumer. `is_asked` if the consumer requested it in a stream.
+    /// Hands the slot to the consumer. `is_requested` if the consumer requested it in a stream.
     pub(super) fn hand_over(&mut self, is_requested: bool) {
         if std::mem::take(&mut self.ahead) {
             *sync::lock(&self.untimed) = !is_requested;

@@ -95,7 +95,7 @@ impl Case {
 }
 
 impl PlacementTrials {
-    /// Returns the variants to run. Their rates must be passed to `tried` in the same order.
+    /// Returns the variants to run. Their rates must be passed to `with_rates` in the same order.
     pub(crate) fn variants(&self) -> impl Iterator<Item = &Variant> {
         self.others.iter().map(|(_, _, variant)| variant)
     }
@@ -167,11 +167,11 @@ impl PlacementTrial {
         self.send_with(device, rows, self.variant.options.decode, length)
     }
 
-    /// As [`sent`](PlacementTrial::sent), with a share of the files left to the device's decoder.
+    /// As [`send`](PlacementTrial::send), with a share of the files left to the device's decoder.
     ///
     /// # Errors
     ///
-    /// As [`sent`](PlacementTrial::sent).
+    /// As [`send`](PlacementTrial::send).
     pub(crate) fn send_with(
         &self,
         device: &AnyDevice,

@@ -146,7 +146,7 @@ pub(super) fn measure_feeders(
     Ok(sum_turns(case.rows() as f64, hosts.count(), &runs))
 }
 
-/// Sums up all turns. The order of `ways` is: own cores alone, own cores with all feeders, all
+/// Sums up all turns. The order of `runs` is: own cores alone, own cores with all feeders, all
 /// feeders alone, each feeder alone.
 fn sum_turns(rows: f64, count: usize, runs: &[FeederRun]) -> FeederMeasurements {
     let (none, help, all) = (&runs[0], &runs[1], &runs[2]);

@@ -65,7 +65,7 @@ impl QuietWait {
         self.wait_with(go_on, &mut || foreign_cores(LOAD_WINDOW))
     }
 
-    /// As [`wait`](QuietWait::wait), with the load from `look`.
+    /// As [`wait`](QuietWait::wait), with the load from `measure_load`.
     fn wait_with(
         &mut self,
         go_on: &dyn Fn(f64) -> bool,

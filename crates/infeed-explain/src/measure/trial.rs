@@ -40,7 +40,7 @@ const SPARE: usize = 2;
 /// Share of a core below which the threads of open loaders rest.
 const RESTING: f64 = 0.1;
 
-/// Time between two looks at the threads of open loaders.
+/// Time between two samples of the threads of open loaders.
 const REST_CHECK: Duration = Duration::from_millis(10);
 
 /// Maximum wait for the threads of open loaders, in slice lengths.

@@ -333,7 +333,7 @@ fn a_running_loader_on_a_device_is_explained_from_its_own_numbers() {
         assert!(found.placement.is_none(), "nothing was timed by itself");
         let tried = found.tried.expect("it is on a device");
         assert_eq!((tried.choice.as_str(), tried.settled), ("device", true));
-        assert!(tried.others.is_empty(), "one way alone: {tried:?}");
+        assert!(tried.others.is_empty(), "one candidate: {tried:?}");
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) struct RowsMaker {
 }
 
 impl RowsMaker {
-    /// Opens a pipeline, as [`Pipeline::open_on_request`]. `looks` are hashes of some records of the source.
+    /// Opens a pipeline, as [`Pipeline::open_on_request`]. `hashes` are those of some records of the source.
     pub(super) fn open(
         pipeline: &Pipeline,
         source: Arc<dyn Source>,

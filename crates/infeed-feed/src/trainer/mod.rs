@@ -117,7 +117,7 @@ impl FeederTerms {
         for number in 0..shared.hosts.len() {
             let (shared, sender) = (Arc::clone(&shared), sender.clone());
             let thread = std::thread::Builder::new()
-                .name(format!("infeed-fed-{number}"))
+                .name(format!("infeed-recv-{number}"))
                 .spawn(move || host::run(&shared, number, &sender))
                 .map_err(|source| Error::Thread {
                     source: Arc::new(source),

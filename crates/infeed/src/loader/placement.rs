@@ -288,7 +288,7 @@ impl PlacementControl {
         true
     }
 
-    /// Applies `look` to the judge and carries out its decision. Returns whether the choice
+    /// Applies `change` to the judge and carries out its decision. Returns whether the choice
     /// settled, or a new trial began.
     fn update_judge(
         &self,

@@ -110,7 +110,7 @@ impl Tuning {
         self.cores.leave();
     }
 
-    /// Records the delivery of a batch of `rows` rows, requested at `asked`. Returns a line for the
+    /// Records the delivery of a batch of `rows` rows, requested at `requested_at`. Returns a line for the
     /// log when the number settles.
     pub(super) fn record_delivery(
         &mut self,

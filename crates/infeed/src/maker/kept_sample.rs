@@ -1,6 +1,6 @@
 //! Bytes of a sample after user functions, which the cache of decoded records keeps.
 //!
-//! They are as of a prepared record ([`prepared`](crate::fields::pixels::prepared)), with a field per
+//! They are as of a prepared record ([`prepared_record`](crate::fields::pixels::prepared_record)), with a field per
 //! column: the number of axes (u32) and their lengths (u64), then the bytes. The last field is the number
 //! of pixels of unknown class (u64).
 

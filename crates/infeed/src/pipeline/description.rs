@@ -364,7 +364,7 @@ impl Pipeline {
         self
     }
 
-    /// Sets the form of lists of different lengths in a batch.
+    /// Sets the layout of lists of different lengths in a batch.
     pub fn ragged(mut self, layout: RaggedLayout) -> Pipeline {
         self.batch.ragged = layout;
         self

@@ -186,7 +186,7 @@ fn another_dataset_or_description_is_rejected_by_name_unless_forced() {
     ] {
         assert!(error.contains(part), "{error}");
     }
-    let notes = larger.restore_anyway(&state).expect("asked for");
+    let notes = larger.restore_anyway(&state).expect("requested");
     assert!(
         notes.iter().any(|note| note.contains("step 2 of epoch 0")),
         "{notes:?}"

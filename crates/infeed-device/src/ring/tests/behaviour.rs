@@ -122,7 +122,7 @@ fn a_batch_without_a_request_is_timed_from_its_first_use() {
     assert_eq!(late(&ring).batches, 2);
 
     // Requested: the request is timed, not the use.
-    let request = ring.ask(queue).expect("asked");
+    let request = ring.ask(queue).expect("a request");
     let sent = ring.send(batch(2, 2)).expect("sent");
     let third = sent.hand_over(Some(request)).expect("handed over");
     third.ready_on(queue).expect("a wait");
@@ -145,7 +145,7 @@ fn events_are_used_again() {
     sim.fail("event", 12);
 
     for step in 0..300 {
-        let request = ring.ask(queue).expect("asked");
+        let request = ring.ask(queue).expect("a request");
         let sent = ring.send(batch(step, 2)).expect("sent");
         let batch = sent.hand_over(Some(request)).expect("handed over");
         batch.ready_on(queue).expect("a wait");
@@ -167,7 +167,7 @@ fn run_ahead(steps: u64, late: std::ops::Range<u64>) -> super::super::RingStats 
         if !late.contains(&step) {
             sim.set_now(sim.now() + Duration::from_secs(1));
         }
-        let request = ring.ask(queue).expect("asked");
+        let request = ring.ask(queue).expect("a request");
         let sent = ahead.pop_front().expect("two are ahead");
         let held = sent.hand_over(Some(request)).expect("handed over");
         held.ready_on(queue).expect("a wait");

@@ -176,7 +176,7 @@ fn run(without: Option<OmittedWait>) -> usize {
             continue;
         }
         let (step, queue) = (sent.step(), queues[n % 2]);
-        let request = ring.ask(queue).expect("asked");
+        let request = ring.ask(queue).expect("a request");
         let batch = sent.hand_over(Some(request)).expect("handed over");
         let array = batch.array("image").expect("no fault").expect("a column");
         array.ready_on(queue).expect("a wait");

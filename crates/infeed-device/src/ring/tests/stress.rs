@@ -82,7 +82,7 @@ fn run(seed: u64, steps: u64, without: Option<OmittedWait>) -> (usize, Vec<Viola
         let mut reads: VecDeque<ExpectedRead> = VecDeque::new();
         for sent in sent {
             let queue = queues[draws.below(3) as usize];
-            let request = (draws.below(2) == 0).then(|| ring.ask(queue).expect("asked"));
+            let request = (draws.below(2) == 0).then(|| ring.ask(queue).expect("a request"));
             if draws.below(40) == 0 {
                 drop(sent);
                 continue;

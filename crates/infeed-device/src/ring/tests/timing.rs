@@ -110,7 +110,7 @@ fn run(regime: &Regime, seed: u64) -> Run {
         let now = |ns: f64| sim.set_now(Duration::from_nanos(ns as u64));
         if take_ns <= send_ns && training.request.is_none() {
             now(take_ns);
-            training.request = Some(ring.ask(queue).expect("asked"));
+            training.request = Some(ring.ask(queue).expect("a request"));
         } else if send_ns <= take_ns {
             now(send_ns);
             let sent = ring.send(batch(host.sent)).expect("sent");

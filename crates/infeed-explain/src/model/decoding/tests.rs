@@ -236,8 +236,8 @@ fn a_report_is_read_back_from_json() {
     let json = serde_json::to_value(&decoding).expect("JSON");
 
     assert_eq!(json["share"], 11);
-    assert_eq!(json["ways"][1]["share"], 4);
-    assert_eq!(json["ways"][1]["binding"], "host");
+    assert_eq!(json["candidates"][1]["share"], 4);
+    assert_eq!(json["candidates"][1]["binding"], "host");
     let again: DecodingReport = serde_json::from_value(json).expect("it is read back");
     assert_eq!(again.candidates.len(), 4);
     assert_eq!(again.candidates[3].placement.binding, Limit::Decoder);

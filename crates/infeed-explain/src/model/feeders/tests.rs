@@ -411,3 +411,21 @@ fn measured_rates_appear_next_to_the_prediction() {
         "{feeding:#?}"
     );
 }
+
+#[test]
+fn recordings_with_the_older_keys_are_read() {
+    let network = Network {
+        bytes_per_s: 1e9,
+        known: NetworkOrigin::Reached,
+    };
+    let feeding = report(model(), network, Some(900.0));
+    let json = serde_json::to_string(&feeding).expect("serializes");
+    assert!(json.contains("\"notes\":[") && json.contains("\"from_feeders\":"));
+
+    let older = json
+        .replace("\"notes\":", "\"said\":")
+        .replace("\"from_feeders\":", "\"fed\":");
+
+    let found: Feeding = serde_json::from_str(&older).expect("the older keys");
+    assert_eq!(serde_json::to_string(&found).expect("serializes"), json);
+}

@@ -78,8 +78,8 @@ pub struct PlacementReport {
     pub candidates: Vec<PlacementRate>,
     /// The placement that ran, or that runs by default.
     pub now: Split,
-    /// Whether the run also left files to the device's decoder. Then `ways` does not contain that
-    /// run, because `ways` decodes on the host.
+    /// Whether the run also left files to the device's decoder. Then `candidates` does not contain that
+    /// run, because `candidates` decodes on the host.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub decodes: bool,
     /// The best placement.

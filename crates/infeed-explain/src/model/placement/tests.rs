@@ -38,7 +38,7 @@ fn placement_report(costs: &[Cost], model: &PlacementModel) -> PlacementReport {
         now: Split::Device,
         decodes: false,
     };
-    let mut placement = place(context, costs, model).expect("there are ways");
+    let mut placement = place(context, costs, model).expect("there are candidates");
     describe_placement(&mut placement);
     placement
 }

@@ -39,13 +39,13 @@ pub(super) fn json(e: &Explanation) -> String {
             .map(|count| json!({
                 "name": count.feeders.to_string(),
                 "own": count.own,
-                "fed": count.from_feeders,
+                "from_feeders": count.from_feeders,
                 "rate": count.rate.mid,
                 "limit": count.limit.name(),
                 "arithmetic": count.arithmetic,
             }))
             .collect::<Vec<_>>(),
-        "fed_step": step_rate(e),
+        "step_rate": step_rate(e),
         "busy": e.utilisation.iter().flat_map(|found| &found.samples)
             .map(|sample| json!({ "at": sample.at_s, "busy": sample.busy }))
             .collect::<Vec<_>>(),
@@ -166,7 +166,7 @@ fn decoding(decoding: &DecodingReport) -> Vec<Value> {
 fn bars(name: &str, candidate: &PlacementRate) -> Vec<Value> {
     let bar = |allowed: &AllowedRate| {
         json!({
-            "way": name,
+            "candidate": name,
             "name": allowed.bound.placement_name(),
             "mid": allowed.rate.mid,
             "limit": allowed.bound == candidate.binding,

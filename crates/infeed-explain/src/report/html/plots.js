@@ -165,25 +165,25 @@
 
   const sides = (rows) => (width) => {
     const known = rows.filter((d) => d.mid !== null);
-    const ways = [...new Set(known.map((d) => d.way))];
+    const candidates = [...new Set(known.map((d) => d.candidate))];
     // The order in which data flows, even if the first placement lacks a resource.
     const order = ["storage", "host", "bus", "decoder", "device", "step"];
     const names = order.filter((name) => known.some((d) => d.name === name));
     const marginLeft = margin(names, width);
     return plot(width, {
-      height: 60 + ways.length * (34 + 26 * names.length),
+      height: 60 + candidates.length * (34 + 26 * names.length),
       marginLeft,
       marginRight: 92,
       x: { label: "samples/s", zero: true, grid: true, ticks: Math.max(2, width / 110) },
       y: { domain: names, label: null, tickSize: 0, padding: 0.3, tickFormat: (name) => wrap(name, marginLeft) },
-      fy: { domain: ways, axis: null, padding: 0.2 },
+      fy: { domain: candidates, axis: null, padding: 0.2 },
       marks: [
-        Plot.text(ways, { fy: (d) => d, frameAnchor: "top-left", dx: 4 - marginLeft, dy: -14, text: (d) => d, fontWeight: 600, fill: "currentColor" }),
-        Plot.barX(known, { x: "mid", y: "name", fy: "way", fill: (d) => colour(d.limit ? "wait" : "step"), fillOpacity: (d) => (d.limit ? 0.9 : 0.55) }),
+        Plot.text(candidates, { fy: (d) => d, frameAnchor: "top-left", dx: 4 - marginLeft, dy: -14, text: (d) => d, fontWeight: 600, fill: "currentColor" }),
+        Plot.barX(known, { x: "mid", y: "name", fy: "candidate", fill: (d) => colour(d.limit ? "wait" : "step"), fillOpacity: (d) => (d.limit ? 0.9 : 0.55) }),
         Plot.text(known, {
           x: "mid",
           y: "name",
-          fy: "way",
+          fy: "candidate",
           text: (d) => figures(d.mid) + (d.limit ? ", the limit" : ""),
           fontWeight: (d) => (d.limit ? 600 : 400),
           textAnchor: "start",
@@ -201,7 +201,7 @@
     const known = data.feeders.filter((d) => d.rate !== null);
     const names = known.map((d) => d.name);
     const marginLeft = 48;
-    const step = data.fed_step === null ? [] : [data.fed_step];
+    const step = data.step_rate === null ? [] : [data.step_rate];
     return plot(width, {
       height: 74 + 30 * names.length,
       marginLeft,
@@ -211,7 +211,7 @@
       y: { domain: names, label: null, tickSize: 0, padding: 0.35 },
       marks: [
         Plot.barX(known, { x1: 0, x2: "own", y: "name", fill: colour("decode") }),
-        Plot.barX(known, { x1: "own", x2: (d) => d.own + d.fed, y: "name", fill: colour("decode"), fillOpacity: 0.45 }),
+        Plot.barX(known, { x1: "own", x2: (d) => d.own + d.from_feeders, y: "name", fill: colour("decode"), fillOpacity: 0.45 }),
         Plot.text(known, { x: "rate", y: "name", text: (d) => `${figures(d.rate)}, ${d.limit}`, textAnchor: "start", dx: 6, fill: "currentColor" }),
         Plot.ruleX(step, { stroke: "currentColor", strokeDasharray: "4 3" }),
         Plot.text(step, { x: (d) => d, frameAnchor: "top", dy: -16, text: (d) => `step ${figures(d)}`, fill: "currentColor" }),

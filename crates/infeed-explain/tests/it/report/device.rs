@@ -365,12 +365,15 @@ fn json_has_both_sections_only_with_a_device() {
 
     assert_eq!(output["placement"]["chosen"], "device");
     assert_eq!(output["placement"]["known"], "measured");
-    assert_eq!(output["placement"]["ways"][0]["binding"], "bus");
+    assert_eq!(output["placement"]["candidates"][0]["binding"], "bus");
     assert_eq!(output["placement"]["change"]["bound"], "storage");
-    assert_eq!(output["placement"]["ways"][2]["split"], "device-resize");
+    assert_eq!(
+        output["placement"]["candidates"][2]["split"],
+        "device-resize"
+    );
     assert_eq!(output["decoding"]["share"], 9);
-    assert_eq!(output["decoding"]["ways"][1]["binding"], "host");
-    assert_eq!(output["decoding"]["ways"][2]["share"], 16);
+    assert_eq!(output["decoding"]["candidates"][1]["binding"], "host");
+    assert_eq!(output["decoding"]["candidates"][2]["share"], 16);
     assert_eq!(output["transfers"]["copies"], 402);
     assert_eq!(output["transfers"]["fields"][1]["name"], "mask");
     let again: Explanation = serde_json::from_value(output).expect("it is read back");

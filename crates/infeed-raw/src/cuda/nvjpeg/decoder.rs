@@ -616,7 +616,7 @@ impl Drop for NvjpegDecoder {
 impl fmt::Debug for NvjpegDecoder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Decoder")
-            .field("way", &self.backend)
+            .field("backend", &self.backend)
             .field("file", &self.library.file)
             .finish_non_exhaustive()
     }

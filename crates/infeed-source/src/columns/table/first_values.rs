@@ -24,7 +24,7 @@ pub(crate) trait FirstValues {
     ///
     /// # Errors
     ///
-    /// As [`FirstValues::look`].
+    /// As [`FirstValues::scan`].
     fn words(&mut self, column: usize) -> io::Result<Option<Vec<String>>>;
 }
 

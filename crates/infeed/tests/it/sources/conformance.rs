@@ -1,6 +1,6 @@
 //! The contract of all sources, as one suite: [`holds`].
 //!
-//! A new kind of source needs a [`Make`]: a function that writes the given images, one per record,
+//! A new kind of source needs a [`WriteDataset`]: a function that writes the given images, one per record,
 //! and damages the records with the given numbers. It returns how to open them.
 
 use std::collections::BTreeSet;
