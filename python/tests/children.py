@@ -6,17 +6,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
-
-class StoppedScript(NamedTuple):
-    """Output of a script after it was interrupted, and the time until then."""
-
-    reported: list[str]
-    answered_s: float
-    ended_s: float
+from conftest import wait_until
 
 
 def result_in_fork(function: Callable[[], object]) -> str:
@@ -60,20 +52,17 @@ def start_script(
             process.kill()
 
 
-def interrupt_script(script: str, *arguments: str, after_s: float = 0) -> StoppedScript:
-    """Runs a script that prints ``ready``, and interrupts it some time after that."""
+def interrupt_script(
+    script: str, *arguments: str, holds: Callable[[], bool] = lambda: True
+) -> list[str]:
+    """Interrupts a script that prints ``ready``, once a condition holds.
+
+    Returns the words that it prints. Without an end in a minute, the test fails.
+    """
     with start_script(script, *arguments) as process:
-        if after_s:
-            try:
-                process.wait(timeout=after_s)
-            except subprocess.TimeoutExpired:
-                pass
-            else:
-                raise AssertionError("the script ended before it was interrupted")
-        sent_at = time.monotonic()
+        assert wait_until(lambda: holds() or process.poll() is not None)
+        assert process.poll() is None, "the script ended before it was interrupted"
         process.send_signal(signal.SIGINT)
-        reported = process.stdout.readline()
-        answered_s = time.monotonic() - sent_at
-        reported += process.stdout.read()
+        reported = process.stdout.read()
         assert process.wait(timeout=30) == 0
-        return StoppedScript(reported.split(), answered_s, time.monotonic() - sent_at)
+        return reported.split()

@@ -7,6 +7,7 @@ import re
 import signal
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,14 +31,20 @@ PALETTE = {
 }
 
 
+def wait_until(holds: Callable[[], bool], timeout_s: float = 60.0) -> bool:
+    """Waits until a condition holds. Returns whether it does within that time."""
+    end = time.monotonic() + timeout_s
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.005)
+    return True
+
+
 def held_batches(loader, expected: int) -> int:
     """Waits until a number of batches is held; a batch counts while it is finished."""
-    for _ in range(100):
-        held = loader.loader.stats()["held"]
-        if held == expected:
-            break
-        time.sleep(0.02)
-    return held
+    wait_until(lambda: loader.loader.stats()["held"] == expected)
+    return loader.loader.stats()["held"]
 
 
 def photograph(seed: int, height: int, width: int) -> np.ndarray:

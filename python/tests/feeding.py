@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from conftest import wait_until
+
 import infeed
 
 COMMAND = [sys.executable, "-c", "import infeed._cli as c, sys; sys.exit(c.main())"]
@@ -45,3 +47,8 @@ def feeding(
         feeder.kill()
         feeder.wait()
         feeder.stdout.close()
+
+
+def wait_for_feeders(loader: infeed.Loader) -> None:
+    """Waits until all feeders are connected, which `open` does for some seconds only."""
+    assert wait_until(lambda: all(f["connected"] for f in loader.stats()["feeders"]))

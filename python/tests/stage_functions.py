@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -74,8 +75,13 @@ def exits(sample):
     return {"x": sample["x"] * 2}
 
 
+BLOCKED = "INFEED_TEST_BLOCKED"
+
+
 def block(sample):
-    """Never returns, except for the first sample."""
+    """Never returns, except for the first sample. Creates a file before it blocks."""
+    if sample["x"] > 0:
+        Path(os.environ[BLOCKED]).touch()
     while sample["x"] > 0:
         time.sleep(0.05)
     return {"x": sample["x"]}

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from feeding import TOKEN, feeding
+from feeding import TOKEN, feeding, wait_for_feeders
 
 import infeed
 from infeed import sources
@@ -192,6 +192,7 @@ def test_feeders_make_the_same_batches(tmp_path, world_size):
     with feeding(pipeline, tmp_path) as (host, _):
         feeders = infeed.Feeders([host], token=TOKEN, local="fallback", deadline=30)
         with pipeline.open(workers=feeders, **shared) as loader:
+            wait_for_feeders(loader)
             found = [np.array(batch["number"]) for batch in loader]
             (reported,) = loader.stats()["feeders"]
 

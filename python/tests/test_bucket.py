@@ -2,13 +2,13 @@
 
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from buckets import Bucket, bucket
 from children import interrupt_script
+from conftest import wait_until
 from feeding import COMMAND
 from test_pack_tasks import KilledError, apart, files
 
@@ -155,17 +155,18 @@ except KeyboardInterrupt:
 def test_ctrl_c_ends_a_list_without_an_end(there, tmp_path, call):
     there.endless = lambda page: (names_of(page), str(page))
 
-    stopped = interrupt_script(LIST, call, str(tmp_path / "out"), after_s=2)
+    out = str(tmp_path / "out")
 
-    assert stopped.reported == ["interrupted"]
+    printed = interrupt_script(LIST, call, out, holds=lambda: len(there.requests) > 2)
+
+    assert printed == ["interrupted"]
 
 
 def test_ctrl_c_ends_a_command_that_lists(there):
     there.endless = lambda page: (names_of(page), str(page))
     command = [*COMMAND, "inspect", "s3://many/d"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        while len(there.requests) < 3:
-            time.sleep(0.01)
+        assert wait_until(lambda: len(there.requests) > 2)
         process.send_signal(signal.SIGINT)
         reported = process.stderr.read()
 

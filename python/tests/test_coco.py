@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from feeding import TOKEN, feeding
+from feeding import TOKEN, feeding, wait_for_feeders
 from PIL import Image
 
 import infeed
@@ -237,6 +237,7 @@ def test_feeders_deliver_equal_boxes(coco, tmp_path, ragged):
     with feeding(pipeline, tmp_path) as (host, _):
         feeders = infeed.Feeders([host], token=TOKEN, local="fallback", deadline=60)
         with pipeline.open(workers=feeders) as loader:
+            wait_for_feeders(loader)
             assert column_bytes(loader) == expected
             (feeder,) = loader.stats()["feeders"]
             assert feeder["batches"] > 0

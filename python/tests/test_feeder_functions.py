@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import stage_functions as steps
-from feeding import TOKEN, arguments, feeding
+from feeding import TOKEN, arguments, feeding, wait_for_feeders
 
 import infeed
 from infeed import sources
@@ -55,6 +55,7 @@ def test_a_feeder_makes_the_batches_of_this_process(
         feeding(pipeline, tmp_path, HERE) as (host, _),
         pipeline.open(workers=start_feeders(host)) as loader,
     ):
+        wait_for_feeders(loader)
         assert batch_contents(loader) == expected
         assert feeder_stats(loader)["batches"] > 0
         assert feeder_stats(loader)["declined"] == 0
@@ -80,6 +81,7 @@ def test_functions_on_batches_run_in_the_trainer_and_need_no_module(
         feeding(rows, tmp_path) as (host, _),
         pipeline.open(workers=start_feeders(host)) as loader,
     ):
+        wait_for_feeders(loader)
         assert batch_contents(loader) == expected
         assert feeder_stats(loader)["batches"] > 0
     assert last["seen"] >= len(expected)

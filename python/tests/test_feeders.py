@@ -1,10 +1,10 @@
 """Feeders, which make batches on other machines; here in other processes."""
 
-import time
 import urllib.request
 
 import pytest
-from feeding import TOKEN, feeding
+from conftest import wait_until
+from feeding import TOKEN, feeding, wait_for_feeders
 from test_examples import classification_pipeline
 
 import infeed
@@ -28,12 +28,8 @@ def wait_for_loss(loader):
 
     It may have received all batches of the epoch before.
     """
-    for _ in range(500):
-        (reported,) = loader.stats()["feeders"]
-        if not reported["connected"]:
-            break
-        time.sleep(0.02)
-    return reported
+    wait_until(lambda: not loader.stats()["feeders"][0]["connected"])
+    return loader.stats()["feeders"][0]
 
 
 @pytest.mark.parametrize("local", ["help", "fallback"])
@@ -44,6 +40,7 @@ def test_batches_are_those_of_a_run_without_feeders(feeder_process, local):
     feeders = infeed.Feeders([host], token=TOKEN, local=local, workers=1, deadline=30)
 
     with pipeline.open(workers=feeders) as loader:
+        wait_for_feeders(loader)
         assert contents(loader, 2) == expected
         (reported,) = loader.stats()["feeders"]
         address = loader.serve_metrics()
@@ -132,6 +129,7 @@ def test_encrypted_batches_are_those_of_a_run_without_feeders(feeder_process):
     )
 
     with pipeline.open(workers=feeders) as loader:
+        wait_for_feeders(loader)
         assert contents(loader, 2) == expected
         (reported,) = loader.stats()["feeders"]
 

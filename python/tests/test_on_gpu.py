@@ -103,11 +103,8 @@ def test_gpu_check_passes_on_the_fake_driver(driver, tmp_path):
     lines = page.with_suffix(".jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
     checks = [one for one in found if one["kind"] == "check"]
-    # Thread times depend on other programs on the same cores.
-    timed = ["the measured gap is as long as an injected delay"]
-    failed = [one for one in checks if one["outcome"] == "failed"]
-    assert [one for one in failed if one["name"] not in timed] == []
-    assert ran.returncode == int(bool(failed)), ran.stdout + ran.stderr
+    assert [one for one in checks if one["outcome"] == "failed"] == []
+    assert ran.returncode == 0, ran.stdout + ran.stderr
     cases = [one["name"] for one in checks if one["step"] == "loop cases"]
     assert "test_a_capture_of_another_thread_stays_valid" in cases
     steps = [one for one in found if one["kind"] == "step"]

@@ -4,13 +4,12 @@ import gc
 import signal
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from children import interrupt_script, result_in_fork
+from conftest import wait_until
 
 import infeed
 from infeed import sources
@@ -75,10 +74,8 @@ def threads_left(before: set[tuple[str, str]]) -> set[tuple[str, str]]:
 
     Linux lists a thread for a moment after another thread has joined it.
     """
-    end = time.monotonic() + 5
-    while (left := threads() - before) and time.monotonic() < end:
-        threading.Event().wait(0.01)
-    return left
+    wait_until(lambda: not threads() - before)
+    return threads() - before
 
 
 @pytest.fixture
@@ -126,10 +123,8 @@ def test_no_thread_is_left_when_the_pipeline_is_dropped_in_mid_epoch(pipeline):
 
 
 def test_ctrl_c_works_at_once():
-    stopped = interrupt_script(SLOW, after_s=1)
-
-    assert stopped.reported == ["interrupted"]
-    assert stopped.answered_s < 5
+    # The batch takes minutes, so the time limit of a script ends it before.
+    assert interrupt_script(SLOW) == ["interrupted"]
 
 
 def test_tests_interrupt_their_scripts_also_where_sigint_is_ignored():

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import stage_functions as steps
 from children import start_script
+from conftest import wait_until
 
 import infeed
 from infeed import sources
@@ -35,8 +36,8 @@ output = {"x": "int64"}
 pipeline = pipeline.python(stage_functions.block, processes=2, output=output)
 loader = pipeline.open(workers=2)
 batches = iter(loader)
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     next(batches)
 except KeyboardInterrupt:
     loader.close()
@@ -71,14 +72,22 @@ def epochs(pipeline: infeed.Pipeline, count: int = 2, **settings) -> list[bytes]
         ]
 
 
-def children() -> set[int]:
-    """Returns the child processes."""
+def children(pid: int | str = "self") -> set[int]:
+    """Returns the child processes of a process."""
     found = set()
-    for task in Path("/proc/self/task").iterdir():
+    for task in Path(f"/proc/{pid}/task").iterdir():
         # A thread of an earlier test may end meanwhile.
         with contextlib.suppress(OSError):
             found |= {int(pid) for pid in (task / "children").read_text().split()}
     return found
+
+
+@pytest.fixture
+def blocked(tmp_path, monkeypatch) -> Path:
+    """The file that `stage_functions.block` creates before it blocks."""
+    path = tmp_path / "blocked"
+    monkeypatch.setenv(steps.BLOCKED, str(path))
+    return path
 
 
 def left_behind() -> set[object]:
@@ -96,20 +105,13 @@ def left_behind() -> set[object]:
     return children() | files | set(os.listdir("/dev/shm"))
 
 
-def has_ended(pid: int, timeout_s: float = 10) -> bool:
-    """Whether a process ends within that time."""
-    end = time.monotonic() + timeout_s
-    while time.monotonic() < end:
-        try:
-            if (
-                Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-                == "Z"
-            ):
-                return True
-        except OSError:
-            return True
-        threading.Event().wait(0.02)
-    return False
+def has_ended(pid: int) -> bool:
+    """Whether a process has ended; its parent may not have noticed."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[0] == "Z"
 
 
 def test_a_process_computes_on_one_thread(monkeypatch):
@@ -607,7 +609,7 @@ def test_a_process_killed_while_idle_is_replaced():
             full = ready
             for child in children():
                 os.kill(child, signal.SIGKILL)
-                assert has_ended(child)
+                assert wait_until(lambda child=child: has_ended(child))
 
     assert os.getpid() not in processes
     assert len(processes) > 1
@@ -646,35 +648,33 @@ def test_nothing_is_left_after_close_or_an_exception_or_when_it_is_dropped(capfd
 
 
 @linux
-def test_a_loader_closes_although_its_processes_are_stuck():
+def test_a_loader_closes_although_its_processes_are_stuck(blocked):
     output = {"x": "int64"}
     pipeline = numbers().batch(4).python(steps.block, processes=2, output=output)
     before = children()
     loader = pipeline.open(workers=2)
     started = children() - before
-    threading.Event().wait(0.3)
+    assert wait_until(blocked.exists)
 
-    begun = time.monotonic()
     loader.close()
 
-    assert time.monotonic() - begun < 10
     assert len(started) == 2
     assert not started & children()
 
 
 @linux
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_processes_end_with_a_parent_that_is_killed_or_interrupted(how):
-    with start_script(WAITING, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
-        tasks = Path(f"/proc/{process.pid}/task").iterdir()
-        children = {int(c) for t in tasks for c in (t / "children").read_text().split()}
-        assert len(children) == 2
-        threading.Event().wait(0.5)
+def test_processes_end_with_a_parent_that_is_killed_or_interrupted(how, blocked):
+    environment = ENVIRONMENT | {steps.BLOCKED: str(blocked)}
+    with start_script(WAITING, stderr=subprocess.PIPE, env=environment) as process:
+        started = children(process.pid)
+        assert len(started) == 2
+        assert wait_until(blocked.exists)
         process.send_signal(how)
         printed = process.stdout.read()
         assert "Traceback" not in process.stderr.read()
         process.wait(timeout=30)
-        assert all(has_ended(child) for child in children)
+        assert wait_until(lambda: all(has_ended(child) for child in started))
         assert printed == ("interrupted\n" if how == signal.SIGINT else "")
 
 
@@ -689,7 +689,6 @@ def test_ctrl_c_works_while_a_function_runs_here():
         )
     )
     with start_script(code, env=ENVIRONMENT) as process:
-        threading.Event().wait(0.2)
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "interrupted\n"
         assert process.wait(timeout=30) == 0

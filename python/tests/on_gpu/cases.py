@@ -445,9 +445,6 @@ def pipeline_without(folder, name, made):
 
 def test_the_selftest_passes():
     found = json.loads(infeed._core.device_selftest("cuda:0", 2.0))
-    failed = [check for check in found["checks"] if check["outcome"] != "passed"]
-    # Thread times depend on other programs on the same cores.
-    timed = ["the measured gap is as long as an injected delay"]
-    assert [check for check in failed if check["name"] not in timed] == []
+    assert [check for check in found["checks"] if check["outcome"] != "passed"] == []
     # Eight checks of the device, and five of each of its two decoders.
     assert len(found["checks"]) == 18
