@@ -50,5 +50,5 @@ def feeding(
 
 
 def wait_for_feeders(loader: infeed.Loader) -> None:
-    """Waits until all feeders are connected, which `open` does for some seconds only."""
+    """Waits until all feeders are connected; `open` waits some seconds only."""
     assert wait_until(lambda: all(f["connected"] for f in loader.stats()["feeders"]))
