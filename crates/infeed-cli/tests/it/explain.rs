@@ -478,7 +478,7 @@ fn decoders_are_compared_for_a_device_that_has_one() {
     assert_fits(&text);
     let found = json(&with("auto", &["--json"]));
     assert_eq!(found["decoding"]["now"], 0);
-    assert_eq!(found["decoding"]["ways"][0]["share"], 0);
+    assert_eq!(found["decoding"]["candidates"][0]["share"], 0);
     assert_eq!(found["placement"]["now"], "device");
     let found = json(&with("gpu", &["--json"]));
     assert_eq!(found["decoding"]["now"], 16);
