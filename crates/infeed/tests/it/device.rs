@@ -346,9 +346,8 @@ fn a_loop_that_keeps_batches_can_end_early_and_seek() {
     let kept: Vec<_> = (0..2)
         .map(|_| loader.next_batch().expect("open").expect("a batch"))
         .collect();
-    // The third slot has the batch sent ahead, and the sender has taken the next one, for which it
-    // waits for a slot.
-    while loader.loader().stats().expect("open").batches < 4 {
+    // The third slot has the batch sent ahead. The sender waits for a fourth slot, or soon will.
+    while loader.ring().stats().expect("a device").ahead == 0 {
         std::thread::yield_now();
     }
 
