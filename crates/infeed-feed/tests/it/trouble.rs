@@ -1,9 +1,12 @@
 //! Faults of networks and machines: latency, resets, cut links, changed bytes, killed feeders. The
 //! trainer delivers the same batches in the same order, each once.
 
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use infeed_feed::Local;
+use infeed_feed::wire::channel::UNENCRYPTED;
+use infeed_feed::wire::hello;
 
 use super::proxy::{Proxy, Weather};
 use super::*;
@@ -148,6 +151,29 @@ fn a_silently_cut_link_costs_one_timeout() {
     // Those of the open requests, and the one that was being received.
     let lost = 1..=OPEN_REQUESTS + 1;
     assert!(lost.contains(&reported.redone), "{reported:?}");
+}
+
+#[test]
+fn a_trainer_waits_for_a_feeder_that_opens_its_pipeline_slowly() {
+    let root = photos(30);
+    let pipeline = pipeline(root.path());
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("it is bound").to_string();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (stream, _) = listener.accept().expect("a trainer");
+            let peer = hello::accept_trainer(&stream, &token(), UNENCRYPTED).expect("a trainer");
+            // Longer than a connection may take.
+            std::thread::sleep(Duration::from_secs(4));
+            hello::welcome(&stream, &token(), &peer).expect("it waits");
+        });
+        let loader = open(&pipeline, &options_for([address.clone()], Local::Help));
+
+        // A connection is lost only after it was accepted.
+        until("the feeder is connected and leaves", || {
+            stats(&loader)[0].lost > 0
+        });
+    });
 }
 
 #[test]
