@@ -83,7 +83,7 @@ def children(pid: int | str = "self") -> set[int]:
 
 
 @pytest.fixture
-def blocked(tmp_path, monkeypatch) -> Path:
+def blocked_file(tmp_path, monkeypatch) -> Path:
     """The file that `stage_functions.block` creates before it blocks."""
     path = tmp_path / "blocked"
     monkeypatch.setenv(steps.BLOCKED, str(path))
@@ -648,13 +648,13 @@ def test_nothing_is_left_after_close_or_an_exception_or_when_it_is_dropped(capfd
 
 
 @linux
-def test_a_loader_closes_although_its_processes_are_stuck(blocked):
+def test_a_loader_closes_although_its_processes_are_stuck(blocked_file):
     output = {"x": "int64"}
     pipeline = numbers().batch(4).python(steps.block, processes=2, output=output)
     before = children()
     loader = pipeline.open(workers=2)
+    assert wait_until(blocked_file.exists)
     started = children() - before
-    assert wait_until(blocked.exists)
 
     loader.close()
 
@@ -664,12 +664,12 @@ def test_a_loader_closes_although_its_processes_are_stuck(blocked):
 
 @linux
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_processes_end_with_a_parent_that_is_killed_or_interrupted(how, blocked):
-    environment = ENVIRONMENT | {steps.BLOCKED: str(blocked)}
+def test_processes_end_with_a_parent_that_is_killed_or_interrupted(how, blocked_file):
+    environment = ENVIRONMENT | {steps.BLOCKED: str(blocked_file)}
     with start_script(WAITING, stderr=subprocess.PIPE, env=environment) as process:
         started = children(process.pid)
         assert len(started) == 2
-        assert wait_until(blocked.exists)
+        assert wait_until(blocked_file.exists)
         process.send_signal(how)
         printed = process.stdout.read()
         assert "Traceback" not in process.stderr.read()

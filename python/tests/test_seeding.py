@@ -10,7 +10,7 @@ import stage_functions as steps
 import infeed
 from infeed import sources
 from infeed import transforms as T
-from infeed.seeding import generators_of, seeded
+from infeed.seeding import generators_of, seed_draws
 
 SHARED = np.random.default_rng()
 
@@ -60,9 +60,9 @@ def numbers() -> infeed.Pipeline:
 PIPELINES = {
     "a parameter": lambda: infeed.Pipeline(sources.Items(KeyedNoise())),
     "a keyword": lambda: infeed.Pipeline(sources.Items(KeyedByName())),
-    "a seeded dataset": lambda: infeed.Pipeline(sources.Items(seeded(Drawing()))),
-    "a seeded function": lambda: numbers().python(seeded(steps.draw)),
-    "in processes": lambda: numbers().python(seeded(steps.draw), processes=2),
+    "a seeded dataset": lambda: infeed.Pipeline(sources.Items(seed_draws(Drawing()))),
+    "a seeded function": lambda: numbers().python(seed_draws(steps.draw)),
+    "in processes": lambda: numbers().python(seed_draws(steps.draw), processes=2),
 }
 
 
@@ -109,7 +109,7 @@ def test_a_generator_that_the_first_call_makes_is_seeded(processes):
     found = []
     for _ in range(2):
         pipeline = numbers().python(
-            seeded(steps.LateGenerator()),
+            seed_draws(steps.LateGenerator()),
             processes=processes,
             output={"x": "float64", "number": "int64"},
         )
@@ -121,12 +121,12 @@ def test_a_generator_that_the_first_call_makes_is_seeded(processes):
 
 
 def test_seeded_code_may_call_seeded_code():
-    inner = seeded(Drawing())
+    inner = seed_draws(Drawing())
 
     def outer(sample):
         return {"x": inner[int(sample["x"])]["x"]}
 
-    with numbers().python(seeded(outer)).batch(8).open(workers=2) as loader:
+    with numbers().python(seed_draws(outer)).batch(8).open(workers=2) as loader:
         assert len(rows(loader)) == 40
 
 
@@ -136,7 +136,7 @@ def test_generators_continue_where_they_were():
     assert [type(one).__name__ for one in held].count("Generator") == 2
     before = random.getstate(), np.random.get_state()[1].tolist()
     states = [one.bit_generator.state for one in (SHARED, dataset.parts["held"][0])]
-    with infeed.Pipeline(sources.Items(seeded(dataset))).batch(8).open() as loader:
+    with infeed.Pipeline(sources.Items(seed_draws(dataset))).batch(8).open() as loader:
         rows(loader)
 
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
@@ -153,7 +153,7 @@ def test_generators_continue_after_an_exception():
             return item
 
     state = random.getstate()
-    pipeline = infeed.Pipeline(sources.Items(seeded(Failing()))).batch(8)
+    pipeline = infeed.Pipeline(sources.Items(seed_draws(Failing()))).batch(8)
     with pipeline.open(on_error="skip") as loader:
         assert len(rows(loader)) == 39
 
@@ -170,7 +170,7 @@ def test_one_call_at_a_time_draws_in_this_process():
         inside.pop()
         return sample
 
-    with numbers().python(seeded(count_callers)).batch(8).open(workers=4) as loader:
+    with numbers().python(seed_draws(count_callers)).batch(8).open(workers=4) as loader:
         rows(loader)
 
     assert max(most) == 1
@@ -186,23 +186,23 @@ def test_long_lists_and_cycles_are_passed_over():
 
 
 def test_the_code_and_errors_name_the_function_and_the_dataset():
-    function = numbers().python(seeded(steps.draw))
-    dataset = infeed.Pipeline(sources.Items(seeded(Drawing())))
+    function = numbers().python(seed_draws(steps.draw))
+    dataset = infeed.Pipeline(sources.Items(seed_draws(Drawing())))
 
     assert ".python(infeed.seed_draws(draw))" in repr(function)
     assert "sources.Items(infeed.seed_draws(<Drawing>))" in repr(dataset)
-    pipeline = numbers().python(seeded(steps.picky)).batch(4)
+    pipeline = numbers().python(seed_draws(steps.picky)).batch(4)
     with pytest.raises(infeed.FunctionError, match="stage_functions:picky"):
         next(iter(pipeline))
 
 
 def test_wrong_arguments_are_errors_with_the_fix():
     with pytest.raises(infeed.ConfigError, match="expected a function, or a dataset"):
-        seeded(3)
+        seed_draws(3)
     with pytest.raises(infeed.ConfigError, match="remove its parameter rng"):
         sources.Items(KeyedNoise(), deterministic=True, version=1)
     with pytest.raises(infeed.ConfigError, match="draws random numbers"):
-        numbers().python(seeded(steps.draw), deterministic=True, version=1)
+        numbers().python(seed_draws(steps.draw), deterministic=True, version=1)
 
 
 class Pictures:
