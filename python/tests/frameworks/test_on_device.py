@@ -172,7 +172,7 @@ def test_tensorflow_copies_every_type_by_an_operation_with_a_gpu_kernel(
     kind = tf.as_dtype(kind if kind == "bfloat16" else np.dtype(kind))
     tensor = tf.cast(tf.constant([0, 1, 2, 3]), kind)
 
-    copied = framework.adapter._copied(tensor)
+    copied = framework.adapter._copy_tensor(tensor)
 
     assert copied.dtype == kind
     assert seen[0] in ON_GPU
@@ -186,9 +186,9 @@ def test_a_copy_that_tensorflow_makes_on_another_device_is_an_error(monkeypatch)
     monkeypatch.setattr(tf.raw_ops, "Snapshot", lambda input: elsewhere)
 
     with pytest.raises(infeed.DeviceError, match=r"uint8 tensor from .*GPU:1"):
-        framework.adapter._copied(tf.constant([1, 2], tf.uint8))
+        framework.adapter._copy_tensor(tf.constant([1, 2], tf.uint8))
     with pytest.raises(infeed.DeviceError, match="no GPU kernel for this type"):
-        framework.adapter._copied(tf.constant(["text"]))
+        framework.adapter._copy_tensor(tf.constant(["text"]))
 
 
 def test_slots_are_released_while_batches_are_kept(framework, pipeline):
