@@ -233,7 +233,7 @@ def test_fit_sees_each_epoch_of_the_pipeline_once_and_in_its_order(backend, devi
     assert found["predicted"] == pytest.approx([weight * n for n in range(6)], rel=1e-4)
     errors = [(weight * n - 2 * n) ** 2 for n in range(6)]
     assert found["score"] == pytest.approx(sum(errors) / 6, rel=1e-3)
-    assert fields_report["val"][-1] == pytest.approx(fields_report["score"], rel=1e-3)
+    assert found["val"][-1] == pytest.approx(found["score"], rel=1e-3)
 
 
 @pytest.fixture(scope="module")
