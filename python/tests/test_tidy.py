@@ -186,7 +186,7 @@ NAME_WORDS = re.compile(
     "|patience|tickets?|parcels?"
 )
 
-# The verb, and an option of a library.
+# The verb `look_up`, and an option of rustls.
 ALLOWED_NAMES = {"look_up", "look_up_row", "send_tls13_tickets"}
 
 # Past participles. Words that end in "eed" are none.
@@ -211,6 +211,8 @@ RUST_TEXT = re.compile(
     re.DOTALL,
 )
 
+PYTHON_SCRIPT = re.compile(r"#!.*\bpython")
+
 DECLARED = re.compile(r"\b(?:fn|def|struct|enum|trait|type|mod|class)\s+(\w+)")
 
 
@@ -219,7 +221,7 @@ def code() -> Iterator[tuple[str, str]]:
     for name, text in texts():
         if name.endswith(".rs"):
             yield name, RUST_TEXT.sub(" ", text)
-        elif name.endswith((".py", ".pyi")):
+        elif name.endswith((".py", ".pyi")) or PYTHON_SCRIPT.match(text):
             tokens = tokenize.generate_tokens(io.StringIO(text).readline)
             kinds = (tokenize.NAME, tokenize.OP)
             yield (

@@ -400,10 +400,10 @@ fn missing_and_truncated_shards_are_written_again_and_complete_ones_are_kept() {
         .expect("a shard");
     file.set_len(length - 1).expect("cuts");
 
-    let mended = pack_with(&pipeline, out.path(), Target::TfRecord, |_| {}).expect("packs");
+    let repaired = pack_with(&pipeline, out.path(), Target::TfRecord, |_| {}).expect("packs");
     let all = pack_with(&pipeline, out.path(), Target::TfRecord, |_| {}).expect("packs");
 
-    assert!((1..30).contains(&mended.reused), "{}", mended.reused);
+    assert!((1..30).contains(&repaired.reused), "{}", repaired.reused);
     assert_eq!(all.reused, 30);
     assert!(files(out.path()) == before);
 }

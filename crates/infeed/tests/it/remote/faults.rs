@@ -143,7 +143,7 @@ fn only_the_rest_of_an_interrupted_response_is_requested() {
     server.take_log();
     server.fault(RequestKind::Read, RequestFault::Cut(100_000), 1);
 
-    read_checked(&*blob, 10..250_010, &content).expect("it is mended");
+    read_checked(&*blob, 10..250_010, &content).expect("the rest is requested");
 
     let ranges: Vec<_> = server.take_log().iter().map(|one| one.range).collect();
     assert_eq!(ranges, [Some((10, 250_010)), Some((100_010, 250_010))]);
