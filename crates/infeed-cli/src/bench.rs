@@ -1,5 +1,6 @@
 //! `infeed bench`: runs a pipeline as a training loop would and prints its rate and costs.
 
+pub(crate) mod json;
 mod report;
 
 use std::path::PathBuf;
@@ -19,9 +20,10 @@ use infeed_raw::machine::{peak_rss_bytes, usable_cores};
 use crate::cache::CacheArgs;
 use crate::error::{CliError, CommandResult};
 use crate::feeders::FeederArgs;
+use crate::json::put_json;
 use crate::on_error::OnBadRecord;
 use crate::target::{FunctionArgs, Target, path_help};
-use crate::terminal::{human_bytes, put_json, spinner};
+use crate::terminal::{human_bytes, spinner};
 use crate::{args, interrupt};
 use report::BenchResult;
 
@@ -165,7 +167,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 
     let (measured, failure) = measure(&feed, args, start)?;
     if args.json {
-        put_json(&measured.json())?;
+        put_json(&measured.to_json())?;
     } else if measured.stats.batches > 0 {
         put!("{}", measured.table(args.step_ms))?;
     }

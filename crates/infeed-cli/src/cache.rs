@@ -8,10 +8,12 @@ use clap::{Parser, Subcommand};
 use infeed::loader::{CacheLimit, CacheOptions, DiskCacheOptions};
 use infeed::store::{CacheGroup, OtherFiles, list_cache, remove_cached, verify_cache};
 use infeed::units::parse_bytes;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::error::{CliError, CommandResult};
-use crate::terminal::{ago, bar, human_bytes, put_json};
+use crate::json::put_json;
+use crate::terminal::{ago, bar, human_bytes};
 use crate::{args, interrupt};
 
 /// Default limit of a folder, as in `infeed.Cache`.
@@ -146,18 +148,9 @@ fn with_progress<T>(
 fn list(folder: &Path, as_json: bool) -> CommandResult {
     let groups = with_progress(folder, |proceed| list_cache(folder, proceed))?;
     if as_json {
-        let used = |group: &CacheGroup| group.used.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let groups = groups.iter().map(|group| {
-            json!({
-                "name": group.name,
-                "kind": kind(group),
-                "pieces": group.pieces,
-                "bytes": group.bytes,
-                "used_at_s": used(group).as_secs(),
-            })
+        return put_json(&CacheListJson {
+            groups: groups.iter().map(CacheGroupJson::new).collect(),
         });
-        let groups = groups.collect::<Vec<_>>();
-        return put_json(&json!({ "groups": groups }));
     }
     if groups.is_empty() {
         return putln!("{} is empty", folder.display());
@@ -181,6 +174,41 @@ fn list(folder: &Path, as_json: bool) -> CommandResult {
     }
     let bytes = groups.iter().map(|group| group.bytes).sum();
     putln!("{} in {}", human_bytes(bytes), folder.display())
+}
+
+/// Result of `infeed cache ls`.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct CacheListJson {
+    /// Datasets and buckets with pieces in the folder.
+    groups: Vec<CacheGroupJson>,
+}
+
+/// The pieces of one dataset or bucket.
+#[derive(JsonSchema, Serialize)]
+struct CacheGroupJson {
+    /// Path of the dataset, or URL of the bucket or web server.
+    name: String,
+    /// `decoded` for decoded records, `remote` for files from buckets and web servers.
+    kind: &'static str,
+    /// Number of pieces.
+    pieces: u64,
+    /// Bytes of the pieces.
+    bytes: u64,
+    /// Time of the last use, in seconds since 1970, UTC.
+    used_at_s: u64,
+}
+
+impl CacheGroupJson {
+    fn new(group: &CacheGroup) -> CacheGroupJson {
+        let used_at = group.used.duration_since(UNIX_EPOCH).unwrap_or_default();
+        CacheGroupJson {
+            name: group.name.clone(),
+            kind: kind(group),
+            pieces: group.pieces,
+            bytes: group.bytes,
+            used_at_s: used_at.as_secs(),
+        }
+    }
 }
 
 fn kind(group: &CacheGroup) -> &'static str {

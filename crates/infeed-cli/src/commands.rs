@@ -12,7 +12,8 @@ use crate::feed;
 #[cfg(not(feature = "feed"))]
 use crate::no_feed;
 use crate::{
-    bench, cache, demo, explain, inspect, interrupt, ledger, log, pack, probe, sample, verify,
+    bench, cache, demo, explain, inspect, interrupt, ledger, log, pack, probe, sample, schema,
+    verify,
 };
 
 /// Prepare training data on all cores, and find what limits the speed
@@ -60,6 +61,8 @@ enum Command {
     Probe(probe::Args),
     /// Write a realistic dataset for experiments
     Sample(sample::Args),
+    /// Print the JSON schemas of the results that commands print with --json
+    Schema(schema::Args),
     /// Replay a pipeline and compare its steps with recorded digests
     Verify(verify::Args),
 }
@@ -128,6 +131,7 @@ impl Command {
             Command::Unpack(args) => pack::unpack(&args),
             Command::Probe(args) => probe::run(&args),
             Command::Sample(args) => sample::run(&args),
+            Command::Schema(args) => schema::run(&args),
             Command::Verify(args) => verify::run(&args),
         }
     }

@@ -22,7 +22,7 @@ use crate::error::{CliError, CommandResult};
 use crate::interrupt;
 use crate::ledger::default_path;
 use crate::target::Target;
-use crate::terminal::{put_json, put_page, spinner, width};
+use crate::terminal::{put_json_text, put_page, spinner, width};
 pub(crate) use options::Args;
 use output::{say, write_report};
 
@@ -164,7 +164,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         }
     }
     if args.json {
-        put_json(&report::json(&explanation))?;
+        put_json_text(&report::json(&explanation))?;
     }
     write_report(args.html.as_deref(), &explanation, report::html)?;
     write_report(args.trace.as_deref(), &explanation, report::trace)?;

@@ -2,6 +2,7 @@
 
 mod check;
 mod glyphs;
+pub(crate) mod json;
 mod records;
 mod report;
 mod sheet;
@@ -18,10 +19,12 @@ use infeed::transform::{Palette, Transform};
 
 use crate::error::{CliError, CommandResult};
 use crate::files::images_below;
+use crate::json::put_json;
 use crate::target::{FunctionArgs, Target, path_help};
-use crate::terminal::{put_json, width};
+use crate::terminal::width;
 use crate::{args, interrupt};
 use check::{FolderCheck, MaskContents, check_files};
+use json::InspectJson;
 use report::Report;
 
 #[derive(Parser)]
@@ -60,7 +63,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let target = Target::with_functions(&args.path, &args.functions)?;
     let report = inspect_target(&target, args.limit.unwrap_or(usize::MAX))?;
     if args.json {
-        put_json(&report.json())?;
+        put_json(&InspectJson::new(&report))?;
     } else {
         put!("{}", report.text(width()))?;
     }

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use clap::Parser;
 use infeed_explain::ledger::{self, Accuracy};
 use infeed_explain::{Interval, LedgerEntry, PredictionOutcome};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::error::{CliError, CommandResult};
-use crate::terminal::put_json;
+use crate::json::put_json;
 
 /// Width of the columns of names.
 const DATA: usize = 20;
@@ -24,6 +25,15 @@ pub(crate) struct Args {
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
+}
+
+/// Result of `infeed ledger`.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct LedgerJson {
+    /// Checked predictions, oldest first.
+    entries: Vec<LedgerEntry>,
+    /// Accuracy of all entries. Null without an entry.
+    accuracy: Option<Accuracy>,
 }
 
 /// Returns the default path of the ledger.
@@ -53,8 +63,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         .map_err(|error| CliError::Failed(format!("{}: {error}", path.display())))?;
     let accuracy = ledger::accuracy(&entries);
     if args.json {
-        put_json(&as_json(&entries, accuracy))?;
-        return Ok(());
+        return put_json(&LedgerJson { entries, accuracy });
     }
     if entries.is_empty() {
         putln!(
@@ -115,20 +124,6 @@ fn tail(text: &str, length: usize) -> String {
     }
     let end: String = text.chars().skip(count - length + 1).collect();
     format!("…{end}")
-}
-
-fn as_json(entries: &[LedgerEntry], accuracy: Option<Accuracy>) -> String {
-    let accuracy = accuracy.map(|a| {
-        json!({
-            "checked": a.checked,
-            "median_error": a.median_error,
-            "worst_error": a.worst_error,
-            "held": a.held,
-            "too_wide": a.too_wide,
-            "half_width": a.half_width,
-        })
-    });
-    json!({ "entries": entries, "accuracy": accuracy }).to_string()
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ mod feeders;
 mod files;
 mod inspect;
 mod interrupt;
+mod json;
 mod ledger;
 mod log;
 #[cfg(not(feature = "feed"))]
@@ -33,6 +34,7 @@ mod on_error;
 mod pack;
 mod probe;
 mod sample;
+mod schema;
 mod target;
 mod verify;
 

@@ -6,18 +6,20 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use indicatif::ProgressBar;
-use infeed::pipeline::Pipeline;
 use infeed::pipeline::packed_dataset::PIPELINE;
+use infeed::pipeline::{Pipeline, SourceSpec};
 use infeed::sample::Size;
 use infeed::transform::{CenterCrop, Crop, Resize, Transform};
 use infeed_pack::{
     BAD_LIST, Encoding, Fidelity, PackOptions, PackProgress, PackedDataset, Target as To,
 };
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::error::{CliError, CommandResult};
+use crate::json::put_json;
 use crate::target::{FunctionArgs, Target, path_help};
-use crate::terminal::{bar, human_bytes, human_seconds, put_json};
+use crate::terminal::{bar, human_bytes, human_seconds};
 use crate::{args, interrupt};
 
 const EXAMPLES: &str = "Examples:
@@ -263,7 +265,7 @@ fn write(
         _ => CliError::Failed(error.chain()),
     })?;
     let printed = match json {
-        true => put_json(&report(out, options, &packed)),
+        true => put_json(&PackJson::new(out, options, &packed)),
         false => put!("{}", text(out, options, &packed)),
     };
     if packed.bad == 0 || allow_bad {
@@ -390,32 +392,86 @@ fn text(out: &Path, options: &PackOptions, packed: &PackedDataset) -> String {
     )
 }
 
-fn report(out: &Path, options: &PackOptions, packed: &PackedDataset) -> serde_json::Value {
-    // JSON has no infinite numbers, and equal images have no finite PSNR.
-    let finite = |value: f64| value.is_finite().then_some(value);
-    let fidelity = |found: &Fidelity| {
-        json!({
-            "images": found.images,
-            "psnr_db": finite(found.psnr_db),
-            "least_psnr_db": finite(found.least_psnr_db),
-            "ssim": found.ssim,
-            "least_ssim": found.least_ssim,
-        })
-    };
-    json!({
-        "out": out.display().to_string(),
-        "to": options.to.name(),
-        "source": packed.source,
-        "pipeline": out.join(PIPELINE).display().to_string(),
-        "records": packed.records,
-        "reused": packed.reused,
-        "unchanged": packed.unchanged,
-        "bad": packed.bad,
-        "bytes_in": packed.bytes_in,
-        "bytes_out": packed.bytes_out,
-        "seconds": packed.seconds,
-        "records_per_s": rate(packed),
-        "fidelity": packed.fidelity.as_ref().map(fidelity),
-        "next": next(out),
-    })
+/// Result of `infeed pack` and `infeed unpack`.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct PackJson {
+    /// Output folder or URL.
+    out: String,
+    /// Output format.
+    to: &'static str,
+    /// Source of the packed dataset, as in a pipeline file.
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
+    source: SourceSpec,
+    /// Path of the pipeline file over the packed dataset.
+    pipeline: String,
+    /// Records in the dataset.
+    records: u64,
+    /// Records that were complete before this run.
+    reused: u64,
+    /// Files that were copied: JPEGs that cannot have restart markers without loss, or files without
+    /// a smaller lossless record.
+    unchanged: u64,
+    /// Bad records, which were left out.
+    bad: u64,
+    /// Bytes of the original records.
+    bytes_in: u64,
+    /// Bytes of the new files.
+    bytes_out: u64,
+    /// Duration of this run in seconds.
+    seconds: f64,
+    /// Records per second that this run wrote.
+    records_per_s: f64,
+    /// Similarity of the images to the original. Null without a lossy encoding.
+    fidelity: Option<FidelityJson>,
+    /// Command to run next.
+    next: String,
+}
+
+/// Similarity of images before and after a lossy encoding.
+#[derive(JsonSchema, Serialize)]
+struct FidelityJson {
+    /// Number of compared images.
+    images: u64,
+    /// Mean PSNR in decibels. Null if all images are equal, because JSON has no infinity.
+    psnr_db: Option<f64>,
+    /// Lowest PSNR in decibels. Null if all images are equal.
+    least_psnr_db: Option<f64>,
+    /// Mean SSIM. 1 means equal.
+    ssim: f64,
+    /// Lowest SSIM.
+    least_ssim: f64,
+}
+
+impl PackJson {
+    fn new(out: &Path, options: &PackOptions, packed: &PackedDataset) -> PackJson {
+        PackJson {
+            out: out.display().to_string(),
+            to: options.to.name(),
+            source: packed.source.clone(),
+            pipeline: out.join(PIPELINE).display().to_string(),
+            records: packed.records,
+            reused: packed.reused,
+            unchanged: packed.unchanged,
+            bad: packed.bad,
+            bytes_in: packed.bytes_in,
+            bytes_out: packed.bytes_out,
+            seconds: packed.seconds,
+            records_per_s: rate(packed),
+            fidelity: packed.fidelity.as_ref().map(FidelityJson::new),
+            next: next(out),
+        }
+    }
+}
+
+impl FidelityJson {
+    fn new(found: &Fidelity) -> FidelityJson {
+        let finite = |value: f64| value.is_finite().then_some(value);
+        FidelityJson {
+            images: found.images,
+            psnr_db: finite(found.psnr_db),
+            least_psnr_db: finite(found.least_psnr_db),
+            ssim: found.ssim,
+            least_ssim: found.least_ssim,
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! `infeed probe`: measures this machine, or shows the numbers of another one.
 
+pub(crate) mod json;
 mod report;
 
 use std::io;
@@ -7,11 +8,12 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use infeed::probe::{PROFILES, Probe, Profile, profile, storage};
-use serde_json::json;
 
 use crate::error::{CliError, CommandResult};
 use crate::interrupt;
-use crate::terminal::{put_json, spinner};
+use crate::json::put_json;
+use crate::terminal::spinner;
+use json::{MemoryJson, ProbeJson, ProfilesJson};
 
 #[derive(Parser)]
 #[command(after_help = "Examples:
@@ -53,7 +55,7 @@ fn parse_profile(name: &str) -> Result<&'static Profile, String> {
 pub(crate) fn run(args: &Args) -> CommandResult {
     if args.list {
         return match args.json {
-            true => put_json(&json!({ "profiles": PROFILES })),
+            true => put_json(&ProfilesJson { profiles: PROFILES }),
             false => put!("{}", report::profiles()),
         };
     }
@@ -64,21 +66,17 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let (probe, kept) = measured?;
     let found = args.path.as_ref().and_then(|path| probe.storage_of(path));
     if args.json {
-        let mut json = json!({
-            "machine": probe.machine,
-            "memory": {
-                "one_core_bytes_per_s": probe.memory_one_core_bytes_per_s,
-                "all_cores_bytes_per_s": probe.memory_all_cores_bytes_per_s,
+        put_json(&ProbeJson {
+            machine: &probe.machine,
+            memory: MemoryJson {
+                one_core_bytes_per_s: probe.memory_one_core_bytes_per_s,
+                all_cores_bytes_per_s: probe.memory_all_cores_bytes_per_s,
             },
-            "storage": found,
-            "device": null,
-            "made_at_s": probe.made_at_s,
-            "kept": kept.map(|path| path.display().to_string()),
-        });
-        if let Some(profile) = args.on {
-            json["profile"] = json!(profile);
-        }
-        put_json(&json)?;
+            storage: found,
+            made_at_s: probe.made_at_s,
+            kept: kept.map(|path| path.display().to_string()),
+            profile: args.on,
+        })?;
     } else {
         put!("{}", report::table(&probe, found, args.on, kept.as_deref()))?;
     }

@@ -1,7 +1,7 @@
 //! Progress lines and number formats for people. Progress goes to the standard error if it is a
 //! terminal. Results go to the standard output.
 
-use std::fmt::{Arguments, Display, Write};
+use std::fmt::{Arguments, Write};
 use std::io::{self, Write as _};
 use std::time::{Duration, SystemTime};
 
@@ -51,7 +51,7 @@ pub(crate) fn put_page(text: &str) -> Result<(), CliError> {
 /// # Errors
 ///
 /// As [`put`].
-pub(crate) fn put_json(json: &impl Display) -> Result<(), CliError> {
+pub(crate) fn put_json_text(json: &str) -> Result<(), CliError> {
     write_out(&printable_json(&format!("{json}\n")))
 }
 

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::error::{CliError, CommandResult};
 use crate::on_error::OnBadRecord;
 use crate::target::{FunctionArgs, Target, path_help};
-use crate::terminal::{bar, put_json};
+use crate::terminal::{bar, put_json_text};
 use crate::{args, interrupt};
 
 #[derive(Parser)]
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     progress.finish_and_clear();
     let verified = verified.map_err(|error| CliError::from_error(&error))?;
     if args.json {
-        put_json(&as_json(&verified))?;
+        put_json_text(&as_json(&verified).to_string())?;
     }
     if let Some(difference) = &verified.difference {
         return Err(CliError::Failed(difference.to_string()));

@@ -18,6 +18,7 @@ const KEPT: usize = 2048;
 
 /// Utilisation of a GPU over time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Utilisation {
     /// Average share of the time in which a kernel ran, 0 to 1.
     pub busy: f64,
@@ -27,6 +28,7 @@ pub struct Utilisation {
 
 /// One sample of a GPU's utilisation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UtilisationSample {
     /// Seconds since the monitor started.
     pub at_s: f64,

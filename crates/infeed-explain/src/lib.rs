@@ -83,7 +83,7 @@ pub use model::limit::{Limit, Resource};
 pub use model::placement::{
     AllowedRate, DeviceOrigin, PlacementRate, PlacementReport, ResourceChange, Split,
 };
-pub use model::stages::{StageCost, Stall};
+pub use model::stages::{StageCost, Stall, stage_costs};
 pub use model::transfers::{FieldTransfer, Transfers};
 pub use recording::{
     LoopTotals, RecordedEvent, RecordedEvents, RecordedMachine, RecordedSource, RecordedWatch,

@@ -1,6 +1,5 @@
-//! The result of a run, as a table and as JSON.
+//! The result of a run, as a table.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -9,7 +8,6 @@ use infeed::device::RingStats;
 use infeed::device::busy::Utilisation;
 use infeed::loader::BadRecord;
 use infeed::loader::device::PlacementState;
-use serde_json::json;
 
 use crate::terminal::{human_bytes, human_seconds};
 
@@ -41,100 +39,6 @@ pub(super) struct BenchResult {
 }
 
 impl BenchResult {
-    /// Returns one JSON object. Times are in seconds, sizes in bytes.
-    pub(super) fn json(&self) -> String {
-        let stages = self.stats.stages.iter().map(|(stage, s)| {
-            json!({
-                "name": stage.name(),
-                "samples": s.samples,
-                "wall_s": s.wall.as_secs_f64(),
-                "cpu_s": s.cpu.as_secs_f64(),
-                "wait_s": s.wait.as_secs_f64(),
-                "bytes_in": s.bytes_in,
-                "bytes_out": s.bytes_out,
-            })
-        });
-        let bad = self.bad.iter().map(|bad| {
-            json!({
-                "record": bad.record.name,
-                "index": bad.record.index,
-                "epoch": bad.epoch,
-                "position": bad.position,
-                "reason": bad.reason.chain(),
-            })
-        });
-        let feeders = self.stats.remote.iter().map(|feeder| {
-            json!({
-                "host": feeder.host,
-                "connected": feeder.connected,
-                "batches": feeder.batches,
-                "bytes": feeder.bytes,
-                "wait_s": feeder.wait.as_secs_f64(),
-                "redone": feeder.redone,
-                "declined": feeder.declined,
-                "corrupt": feeder.corrupt,
-                "lost": feeder.lost,
-                "refused": feeder.refused,
-                "problem": feeder.problem,
-            })
-        });
-        json!({
-            "samples_per_s": self.samples_per_s,
-            "samples": self.stats.samples,
-            "batches": self.stats.batches,
-            "epochs": self.epochs,
-            "first_batch_s": self.first_batch.map(|time| time.as_secs_f64()),
-            "elapsed_s": self.elapsed.as_secs_f64(),
-            "wait_s": self.wait.as_secs_f64(),
-            "peak_rss_bytes": self.peak_rss_bytes,
-            "budget_bytes": self.stats.budget_bytes,
-            "cache": self.stats.decoded_cache.map(|cache| json!({
-                "hits": cache.hits,
-                "misses": cache.misses,
-                "records": cache.records,
-                "used_bytes": cache.used_bytes,
-                "limit_bytes": cache.limit_bytes,
-                "disk": cache.disk.map(|disk| json!({
-                    "hits": disk.hits,
-                    "damaged": disk.damaged,
-                    "limit_bytes": disk.limit_bytes,
-                })),
-            })),
-            "workers": self.stats.workers,
-            "tuned": self.stats.tuned.as_ref().map(|tuned| &tuned.text),
-            "io_threads": self.stats.readers,
-            "interrupted": self.interrupted,
-            "unknown_pixels": self.stats.unknown_pixels,
-            "decoder_warnings": self.stats.warnings,
-            "device": self.sent.as_ref().map(|(name, sent)| json!({
-                "name": name,
-                "batches": sent.batches,
-                "transfers": sent.transfers,
-                "bytes": sent.bytes,
-                "jpegs": sent.jpegs,
-                "slots": sent.slots,
-                "copying_s": sent.times.copying.as_secs_f64(),
-                "expanding_s": sent.times.expanding.as_secs_f64(),
-                "timed_batches": sent.times.batches,
-                "expanded_batches": sent.times.expanded,
-                "utilisation": self.utilisation.as_ref().map(|found| found.busy),
-                "placement": self.placed.as_ref().map(|placed| json!({
-                    "name": placed.choice.name(),
-                    "settled": placed.settled,
-                    "text": placed.why,
-                    "step_s": placed.step.map(|step| step.as_secs_f64()),
-                    "others": placed.others.iter()
-                        .map(|tried| (tried.placement.name(), tried.ratio))
-                        .collect::<BTreeMap<_, _>>(),
-                })),
-            })),
-            "bad": bad.collect::<Vec<_>>(),
-            "stages": stages.collect::<Vec<_>>(),
-            "feeders": feeders.collect::<Vec<_>>(),
-        })
-        .to_string()
-    }
-
     pub(super) fn table(&self, step_ms: Option<f64>) -> String {
         let mut out = String::new();
         let mut line = |text: String| {

@@ -8,7 +8,7 @@ use infeed_explain::{Recording, report};
 use super::options::Args;
 use super::output::write_report;
 use crate::error::{CliError, CommandResult};
-use crate::terminal::{put_json, put_page, width};
+use crate::terminal::{put_json_text, put_page, width};
 
 /// Prints the recording at the path of `args`. None if the path is no recording.
 pub(super) fn run(args: &Args) -> Option<CommandResult> {
@@ -30,7 +30,7 @@ fn show(args: &Args, recording: &Recording) -> CommandResult {
         )));
     }
     match (args.json, args.full) {
-        (true, _) => put_json(&report::recording_json(recording))?,
+        (true, _) => put_json_text(&report::recording_json(recording))?,
         (false, full) => {
             let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
             put_page(&report::recording(recording, width(), colour, full))?;

@@ -1,14 +1,13 @@
-//! The contents of a dataset, as text and as JSON.
+//! The contents of a dataset, as text.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use infeed::order::mixing::{BatchVariety, Variety};
+use infeed::order::mixing::BatchVariety;
 use infeed::pipeline::MemoryField;
 use infeed::printable::printable;
 use infeed::sample::Size;
 use infeed::source::left_out::LeftOut;
-use serde_json::{Value, json};
 
 use super::check::{FolderCheck, TurnedFile};
 use crate::terminal::human_bytes;
@@ -69,39 +68,6 @@ impl Report {
             arrays,
             ..Report::default()
         }
-    }
-
-    pub(super) fn json(&self) -> String {
-        let classes = self
-            .classes
-            .iter()
-            .map(|(name, count)| json!({"name": name, "count": count}));
-        let shares = self
-            .mask_classes
-            .iter()
-            .map(|(name, share)| json!({"name": name, "share": share}));
-        let arrays = self.arrays.iter().map(|field| {
-            json!({
-                "name": field.name,
-                "kind": field.kind,
-                "dtype": field.dtype.map(infeed::sample::DType::name),
-                "shape": field.shape,
-                "records": field.records,
-            })
-        });
-        json!({
-            "images": self.images.as_ref().map(folder_json),
-            "masks": self.masks.as_ref().map(folder_json),
-            "classes": classes.collect::<Vec<_>>(),
-            "mask_classes": shares.collect::<Vec<_>>(),
-            "left_out": self.left_out.iter().map(left_out_json).collect::<Vec<_>>(),
-            "images_without_mask": self.without_mask,
-            "masks_without_image": self.without_image,
-            "size_mismatches": self.mismatched,
-            "arrays": arrays.collect::<Vec<_>>(),
-            "records": self.records.as_ref().map(records_json),
-        })
-        .to_string()
     }
 
     /// Returns the contents in lines of at most `width` characters, except for long names.
@@ -286,49 +252,6 @@ fn records_text(records: &RecordSummary, lines: &mut Vec<String>) {
     }
 }
 
-fn records_json(records: &RecordSummary) -> Value {
-    let named = |all: &[(String, String)], what: &str| -> Vec<Value> {
-        let entry = |(name, text): &(String, String)| json!({"name": name, what: text});
-        all.iter().map(entry).collect()
-    };
-    let outside = records.outside.iter();
-    let outside = outside.map(|(name, boxes)| json!({"name": name, "boxes": boxes}));
-    let variety = |variety: &Variety| {
-        json!({
-            "all": variety.all,
-            "in_a_batch": variety.found,
-            "if_all_shuffled": variety.shuffled,
-        })
-    };
-    json!({
-        "count": records.count,
-        "of": records.of,
-        "checked": records.checked,
-        "shards": records.groups.map(|(groups, _)| groups),
-        "bytes": records.groups.map(|(_, bytes)| bytes),
-        "fields": named(&records.fields, "kind"),
-        "damaged": named(&records.damaged, "reason"),
-        "boxes": records.boxes,
-        "boxes_outside": outside.collect::<Vec<_>>(),
-        "mixing": records.mixing.as_ref().map(|mixing| json!({
-            "batch": mixing.batch,
-            "labels": mixing.labels.as_ref().map(variety),
-            "shards": mixing.groups.as_ref().map(variety),
-            "warning": mixing.warning(),
-        })),
-    })
-}
-
-fn left_out_json(parts: &LeftOut) -> Value {
-    json!({
-        "location": parts.location,
-        "kind": parts.kind,
-        "count": parts.count,
-        "names": parts.names,
-        "note": parts.note,
-    })
-}
-
 fn folder_text(name: &str, folder: &FolderCheck, is_oriented: bool, lines: &mut Vec<String>) {
     let place = match folder.root.as_os_str().is_empty() {
         true => String::new(),
@@ -424,37 +347,8 @@ fn bad_line(name: &str, reason: &str, root: &Path) -> String {
     )
 }
 
-fn folder_json(folder: &FolderCheck) -> Value {
-    let spread = |side: fn(&Size) -> u32| {
-        let [min, median, max] = spread_of(folder, side);
-        json!({"min": min, "median": median, "max": max})
-    };
-    let bad = folder
-        .bad
-        .iter()
-        .map(|(name, reason)| json!({"path": name, "reason": reason}));
-    json!({
-        "path": folder.root.display().to_string(),
-        "files": folder.files,
-        "checked": folder.checked,
-        "bytes": folder.bytes,
-        "pixels": folder.pixels,
-        "bytes_per_pixel": bytes_per_pixel(folder),
-        "formats": folder.formats,
-        "height": spread(|size| size.height),
-        "width": spread(|size| size.width),
-        "turned": folder.turned.iter().map(|file| json!({
-            "path": file.name,
-            "stored": [file.stored.height, file.stored.width],
-            "displayed": [file.displayed.height, file.displayed.width],
-        })).collect::<Vec<_>>(),
-        "warned": folder.warned,
-        "bad": bad.collect::<Vec<_>>(),
-    })
-}
-
 /// Returns the smallest, median and largest length of a side, or zeros without a good file.
-fn spread_of(folder: &FolderCheck, side: fn(&Size) -> u32) -> [u32; 3] {
+pub(super) fn spread_of(folder: &FolderCheck, side: fn(&Size) -> u32) -> [u32; 3] {
     let mut sides: Vec<u32> = folder.sizes.iter().map(|(_, size)| side(size)).collect();
     sides.sort_unstable();
     match sides[..] {
@@ -464,6 +358,6 @@ fn spread_of(folder: &FolderCheck, side: fn(&Size) -> u32) -> [u32; 3] {
     }
 }
 
-fn bytes_per_pixel(folder: &FolderCheck) -> f64 {
+pub(super) fn bytes_per_pixel(folder: &FolderCheck) -> f64 {
     folder.bytes as f64 / folder.pixels.max(1) as f64
 }

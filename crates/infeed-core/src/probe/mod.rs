@@ -19,6 +19,7 @@ pub use storage::{READERS, Reads, Sequential, StorageRates, storage};
 
 /// The machine as this process sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Machine {
     /// Processor model.
     pub cpu: String,

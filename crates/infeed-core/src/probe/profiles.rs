@@ -6,6 +6,7 @@ use serde::Serialize;
 
 /// A storage or a machine for planning. Missing values are taken from the current machine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Profile {
     /// Name on the command line.
     pub name: &'static str,
@@ -30,6 +31,7 @@ pub struct Profile {
 
 /// Rates of a storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StorageProfile {
     /// Bytes per second of long reads.
     pub bytes_per_s: f64,

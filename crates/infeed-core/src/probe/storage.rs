@@ -44,6 +44,7 @@ const SEQUENTIAL: (u64, usize) = (512 << 20, 4 << 20);
 
 /// Measured rates of the storage below a path.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StorageRates {
     /// The folder or file.
     #[serde(serialize_with = "as_text")]
@@ -68,6 +69,7 @@ fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error>
 
 /// Rates of reading whole files with a number of threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reads {
     /// Number of threads.
     pub readers: usize,
@@ -85,6 +87,7 @@ pub struct Reads {
 
 /// Rate of reading one large file from its beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sequential {
     /// Bytes read.
     pub bytes: u64,

@@ -16,7 +16,7 @@ use crate::model::crossover::crossovers;
 use crate::model::feeders::Feeding;
 use crate::model::interval::Interval;
 use crate::model::limit::Limit;
-use crate::model::stages::stages;
+use crate::model::stages::stage_costs;
 use crate::model::supply::{COUNTED, Supply, costliest, in_python};
 use crate::model::transfers::Transfers;
 use crate::model::units::{bytes, per_s, percent};
@@ -244,7 +244,7 @@ fn run_from(stats: &Stats, sent: &[RingStats]) -> Result<Run, Error> {
         first_batch_s,
         wait_s,
         step_s: (after_first - wait_s).max(0.0),
-        stages: stages(stats),
+        stages: stage_costs(stats),
         queue: vec![QueuePoint {
             at_s: seconds,
             ready: stats.ready,

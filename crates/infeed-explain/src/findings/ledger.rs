@@ -5,6 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::model::interval::{Interval, PredictionOutcome};
@@ -13,7 +14,7 @@ use infeed_core::compare::median;
 use infeed_raw::file;
 
 /// A prediction and its measured result.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct LedgerEntry {
     /// Seconds since 1970, UTC.
     pub made_at_s: u64,
@@ -90,7 +91,7 @@ pub fn read(path: &Path) -> io::Result<Vec<LedgerEntry>> {
 }
 
 /// Accuracy of the predictions.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize)]
 pub struct Accuracy {
     /// Number of checked predictions.
     pub checked: usize,

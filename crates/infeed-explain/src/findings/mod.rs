@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ledger::LedgerEntry;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use what_if::WhatIfReport;
 
@@ -27,7 +28,7 @@ use infeed_device::busy::Utilisation;
 pub const VERSION: u32 = 1;
 
 /// All results of `infeed explain`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Explanation {
     /// Equal to [`VERSION`].
     pub version: u32,
@@ -99,7 +100,7 @@ pub struct Explanation {
 }
 
 /// The machine that ran the measurements.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize, Deserialize)]
 pub struct MeasuredMachine {
     /// Processor model.
     pub cpu: String,
@@ -117,7 +118,7 @@ pub struct MeasuredMachine {
 }
 
 /// The dataset and pipeline.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize, Deserialize)]
 pub struct Subject {
     /// The folder or file that the user named.
     pub name: String,
@@ -140,7 +141,7 @@ pub struct Subject {
 }
 
 /// The records that all trials repeat.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct TrialSample {
     /// Number of records.
     pub records: u64,
@@ -154,7 +155,7 @@ pub struct TrialSample {
 }
 
 /// The plain run: the pipeline as it is.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize, Deserialize)]
 pub struct Run {
     /// Samples per second after the first batch.
     pub samples_per_s: f64,
@@ -177,7 +178,7 @@ pub struct Run {
 }
 
 /// Placement of the expansion (cast, one-hot), among those that a running loader tried.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct TunedPlacement {
     /// Value of `placement=` for the placement in use.
     pub choice: String,
@@ -193,7 +194,7 @@ pub struct TunedPlacement {
 }
 
 /// Fill level of the loader at one moment.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, JsonSchema, Serialize, Deserialize)]
 pub struct QueuePoint {
     /// Time since the start of the run, in seconds.
     pub at_s: f64,
@@ -204,7 +205,7 @@ pub struct QueuePoint {
 }
 
 /// The limit with its evidence: of a run of infeed, or of a watched loop.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Verdict {
     /// The limiting resource.
     pub limit: Limit,
@@ -230,7 +231,7 @@ pub struct Verdict {
 }
 
 /// A remedy and its predicted gain.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Remedy {
     /// Stable name, such as `resize` or `jpeg-90`.
     pub id: String,
@@ -286,7 +287,7 @@ impl Remedy {
 }
 
 /// A remedy that was not tried.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct UntriedRemedy {
     /// Stable name.
     pub id: String,
@@ -297,7 +298,7 @@ pub struct UntriedRemedy {
 }
 
 /// An activity of a thread, or a wait or step of the consumer.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Span {
     /// Name of the thread, such as `infeed-work-0`, or `consumer` for the training loop.
     pub thread: String,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::model::crossover::Crossover;
@@ -9,7 +10,7 @@ use crate::model::interval::Interval;
 use crate::model::limit::{Limit, Resource};
 
 /// The prediction for a [`WhatIf`](crate::WhatIf). Rates are in samples per second.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize, Deserialize)]
 pub struct WhatIfReport {
     /// The changes in a few words, such as `16 cores, storage s3`.
     pub question: String,
@@ -36,7 +37,7 @@ pub struct WhatIfReport {
 }
 
 /// One change of a [`WhatIf`](crate::WhatIf) with its arithmetic.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct PredictedChange {
     /// The option: `cores`, `ram`, `storage` or `batch`.
     pub option: String,

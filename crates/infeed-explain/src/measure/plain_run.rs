@@ -8,7 +8,7 @@ use super::progress::{Phases, RUNNING};
 use super::variant::with_fixed_workers;
 use crate::case::Case;
 use crate::findings::{QueuePoint, Run, Span};
-use crate::model::stages::stages;
+use crate::model::stages::stage_costs;
 use crate::model::transfers::Transfers;
 use infeed::loader::Loader;
 use infeed_core::counters::TimelineSpan;
@@ -161,7 +161,7 @@ pub(crate) fn plain(
         first_batch_s: stats.first_batch.unwrap_or_default().as_secs_f64(),
         wait_s: wait.as_secs_f64(),
         step_s: stepped.as_secs_f64(),
-        stages: stages(&stats),
+        stages: stage_costs(&stats),
         queue,
     })
 }

@@ -1,6 +1,7 @@
 //! The step times at which the limit changes. A step of `T` seconds takes `rows / T` samples per
 //! second, so a resource is slower than the step while `T` is below `rows / rate`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::interval::Interval;
@@ -9,7 +10,7 @@ use super::supply::Supply;
 use super::units::time;
 
 /// The step time below which a resource is slower than the step.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Crossover {
     /// The resource.
     pub limit: Limit,

@@ -1,9 +1,10 @@
 //! A number with a lower and an upper bound.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A measured or predicted number with its bounds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Interval {
     /// Lower end.
     pub low: f64,

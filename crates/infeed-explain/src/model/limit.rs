@@ -1,11 +1,12 @@
 //! The resources that can limit a pipeline or a watched loop, and the rate that each allows.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::interval::Interval;
 
 /// A resource that can be the limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Limit {
     /// Reads of encoded bytes.
@@ -136,7 +137,7 @@ impl Limit {
 }
 
 /// The rate that one resource allows.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Resource {
     /// The resource.
     pub limit: Limit,

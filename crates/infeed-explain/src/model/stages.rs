@@ -1,12 +1,13 @@
 //! Costs of the stages of a run, and the consumer's time by activity.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use infeed::loader::Stats;
 use infeed_core::counters::{Stage, StageStats};
 
 /// Cost of one stage.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize, Deserialize)]
 pub struct StageCost {
     /// One of `read`, `decode`, `transform`, `write` and `python`.
     pub name: String,
@@ -31,7 +32,7 @@ pub struct StageCost {
 }
 
 /// Computes the cost of each stage from a loader's counters.
-pub(crate) fn stages(stats: &Stats) -> Vec<StageCost> {
+pub fn stage_costs(stats: &Stats) -> Vec<StageCost> {
     let all: f64 = stats.stages.iter().map(|(_, s)| s.cpu.as_secs_f64()).sum();
     let cost = |(stage, s): &(Stage, StageStats)| {
         let cpu_s = s.cpu.as_secs_f64();
@@ -56,7 +57,7 @@ pub(crate) fn stages(stats: &Stats) -> Vec<StageCost> {
 }
 
 /// The consumer's time after the first batch, as shares that sum to 1.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, JsonSchema, Serialize, Deserialize)]
 pub struct Stall {
     /// Share of waiting for storage.
     pub fetch: f64,

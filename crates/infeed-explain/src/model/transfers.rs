@@ -1,5 +1,6 @@
 //! The transfers between host and device: bytes and copies per step, and waits.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::units::{bytes, per_s, time};
@@ -12,7 +13,7 @@ fn is_none(count: &u64) -> bool {
 }
 
 /// Transfers of a loader to a device. A loader copies nothing back.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize, Deserialize)]
 pub struct Transfers {
     /// Name of the device.
     pub device: String,
@@ -75,7 +76,7 @@ pub struct Transfers {
 }
 
 /// A field and its route.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize, Deserialize)]
 pub struct FieldTransfer {
     /// Name of the field.
     pub name: String,

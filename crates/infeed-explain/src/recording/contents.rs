@@ -1,6 +1,7 @@
 //! The contents of a recording: facts without paths, record names or class names, unless the user
 //! allowed them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -18,7 +19,7 @@ const PLAN_CHARS: usize = 16_384;
 const MAX_FEEDERS: usize = 64;
 
 /// A source of the data.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct RecordedSource {
     /// Kind of the source, such as `folder`.
     pub kind: String,

@@ -1,5 +1,6 @@
 //! The events of a loop, counted by kind.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of kinds of events.
@@ -10,7 +11,7 @@ const EXAMPLES: usize = 3;
 const EXAMPLE_CHARS: usize = 300;
 
 /// Events of one kind.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct RecordedEvent {
     /// The kind, such as `bad records (decode)`.
     pub kind: String,
@@ -27,7 +28,7 @@ pub struct RecordedEvent {
 }
 
 /// Events by kind, in the order of their first occurrence.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RecordedEvents(Vec<RecordedEvent>);
 

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read as _};
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::findings::{Explanation, QueuePoint, Verdict, now_s};
@@ -39,7 +40,7 @@ const RECORDING_VERSION: u32 = 1;
 const MAX_BYTES: usize = 256 * 1024;
 
 /// A recorded loop.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Recording {
     /// Always `infeed recording`.
     pub format: String,
@@ -81,7 +82,7 @@ pub struct Recording {
 }
 
 /// The machine of a recording. Without names of hosts and users.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct RecordedMachine {
     /// Processor, cores, memory and operating system.
     #[serde(flatten)]
@@ -91,7 +92,7 @@ pub struct RecordedMachine {
 }
 
 /// Verdict and measurements of a watched loop.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct RecordedWatch {
     /// The verdict.
     pub verdict: Verdict,

@@ -1,5 +1,6 @@
 //! The counters of a loop over time, in a bounded number of windows of equal width.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of windows.
@@ -68,7 +69,7 @@ impl RecordedWindow {
 
 /// Up to 256 windows of equal width from the beginning of the recording. When all are used, the
 /// width doubles and each pair becomes one window.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(into = "WindowColumns", try_from = "WindowColumns")]
 pub struct RecordingWindows {
     width_s: f64,
@@ -192,7 +193,7 @@ impl RecordingWindows {
 }
 
 /// The windows as the file stores them: a list for each counter.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 struct WindowColumns {
     width_s: f64,
     batches: Vec<u64>,

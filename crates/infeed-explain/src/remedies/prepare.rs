@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::candidate::{Candidate, RemedyChange};
 use crate::case::Case;
 use crate::measure::variant::{RecordSubset, Variant};
-use crate::model::stages::{StageCost, stages};
+use crate::model::stages::{StageCost, stage_costs};
 use infeed::loader::{CacheLimit, DecodedCache};
 use infeed_core::error::Error;
 use infeed_core::units::format_bytes;
@@ -161,7 +161,7 @@ impl Case {
         if stats.records == 0 {
             return Err(problem("no record fits into half of the free memory"));
         }
-        let fill_cpu_s = record_cpu_s(&stages(&loader.stats()?));
+        let fill_cpu_s = record_cpu_s(&stage_costs(&loader.stats()?));
         let each = stats.used_bytes as f64 / stats.records as f64;
         Ok(PreparedRemedy {
             variant,

@@ -1,21 +1,26 @@
 //! The JSON report.
 
+use schemars::{JsonSchema, Schema, schema_for};
 use serde::Serialize;
 
 use crate::findings::{Explanation, Verdict};
 use crate::model::stages::StageCost;
 use crate::recording::Recording;
 
+/// Result of `infeed explain`. Rates are in samples per second, times in seconds, sizes in bytes.
+/// Unknown and infinite numbers are null.
+#[derive(JsonSchema, Serialize)]
+struct JsonReport<'a> {
+    #[serde(flatten)]
+    e: &'a Explanation,
+    /// As in `run`, for scripts that also read `infeed bench --json`.
+    stages: &'a [StageCost],
+}
+
 /// Returns one JSON object on one line. Keys are the fields of [`Explanation`], rates are in
 /// samples per second, times in seconds, sizes in bytes. `stages` is also at the top level, as in
 /// `infeed bench --json`. Infinite and unknown numbers are `null`.
 pub fn json(e: &Explanation) -> String {
-    #[derive(Serialize)]
-    struct JsonReport<'a> {
-        #[serde(flatten)]
-        e: &'a Explanation,
-        stages: &'a [StageCost],
-    }
     let report = JsonReport {
         e,
         stages: &e.run.stages,
@@ -23,6 +28,16 @@ pub fn json(e: &Explanation) -> String {
     // serde_json writes numbers that JSON lacks as null. Nothing else can fail, because all keys
     // are strings.
     serde_json::to_string(&report).expect("plain data with string keys")
+}
+
+/// Returns the JSON schema of [`json`].
+pub fn json_schema() -> Schema {
+    schema_for!(JsonReport<'_>)
+}
+
+/// Returns the JSON schema of [`recording_json`].
+pub fn recording_json_schema() -> Schema {
+    schema_for!(Recording)
 }
 
 /// Returns a verdict as one JSON object, with the fields of [`Verdict`] as keys.

@@ -1,12 +1,13 @@
 //! The measurements of a watched loop, with the shares and rates computed from them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Share of the usable cores above which they count as fully used.
 pub(super) const SATURATED: f64 = 0.9;
 
 /// Measurements of a watch, with the shares and rates computed from them.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 pub struct WatchedLoop {
     /// Number of batches, without repetitions for the ceiling.
     pub batches: u64,
@@ -56,7 +57,7 @@ pub struct WatchedLoop {
 }
 
 /// Durations of one kind, in seconds.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
 pub struct DurationSummary {
     /// Number of durations.
     pub count: u64,
@@ -73,7 +74,7 @@ pub struct DurationSummary {
 }
 
 /// The step on a batch in memory, with the loader at rest.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
 pub struct Ceiling {
     /// Durations of the step.
     pub step: DurationSummary,
@@ -82,7 +83,7 @@ pub struct Ceiling {
 }
 
 /// Share of requests that found the interpreter's lock held, 0 to 1. None means too few requests.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
 pub struct LockShares {
     /// Share while the loop waited for data.
     pub waiting: Option<f64>,
@@ -93,7 +94,7 @@ pub struct LockShares {
 }
 
 /// Mean number of busy cores after the first batch.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
 pub struct ProcessorLoad {
     /// Cores that this process may use, including quotas.
     pub usable: f64,
@@ -129,7 +130,7 @@ impl ProcessorLoad {
 }
 
 /// Throughput of an infeed pipeline that runs alone on this machine.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 pub struct PipelineThroughput {
     /// Samples per second after the first batch.
     pub samples_per_s: f64,
@@ -142,7 +143,7 @@ pub struct PipelineThroughput {
 }
 
 /// Calls of a dataset, measured in one worker process.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 pub struct DatasetCalls {
     /// Worker processes of the loader.
     pub workers: u32,
@@ -161,7 +162,7 @@ pub struct DatasetCalls {
 }
 
 /// Python code that `infeed.adopt` calls for each sample.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 pub struct AdoptedCode {
     /// Code that makes the samples, such as `Pairs.__getitem__`. None if infeed reads the files and
     /// calls only steps.
@@ -178,7 +179,7 @@ pub struct AdoptedCode {
 
 /// Steps that one function of an adopted pipeline calls for each sample. Some may be the loader's,
 /// outside of the calls of its dataset.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 pub struct AdoptedSteps {
     /// Names of their classes, with `, ` between them.
     pub names: String,
@@ -191,7 +192,7 @@ pub struct AdoptedSteps {
 }
 
 /// Time of one class, or one function, in the calls of a dataset.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 pub struct CallPart {
     /// Name of the class or function.
     pub name: String,
@@ -204,7 +205,7 @@ pub struct CallPart {
 }
 
 /// Whose code a part of a dataset's call is.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, JsonSchema, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CallPartKind {
     /// The dataset reads and decodes.

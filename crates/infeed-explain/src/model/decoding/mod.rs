@@ -11,6 +11,7 @@
 mod tests;
 pub(crate) mod words;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::model::interval::Interval;
@@ -22,7 +23,7 @@ use crate::model::placement::{
 pub(crate) const PARTS: u8 = 16;
 
 /// The gain of each share of JPEGs that the device might decode.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct DecodingReport {
     /// Name of the device.
     pub device: String,
@@ -48,7 +49,7 @@ pub struct DecodingReport {
 }
 
 /// Rate with one share of the records.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct DecodingRate {
     /// Records of 16 that the device decodes.
     pub share: u8,

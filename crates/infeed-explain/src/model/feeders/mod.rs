@@ -8,13 +8,14 @@ pub(crate) mod rate;
 mod tests;
 pub(crate) mod words;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::model::interval::Interval;
 use crate::model::limit::{Limit, Resource};
 
 /// The gain from feeders, existing and additional.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize, Deserialize)]
 pub struct Feeding {
     /// Origin of the numbers of a feeder.
     pub known: FeederOrigin,
@@ -56,7 +57,7 @@ pub struct Feeding {
 }
 
 /// Origin of the numbers of a feeder.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum FeederOrigin {
@@ -70,7 +71,7 @@ pub enum FeederOrigin {
 }
 
 /// Rate of the network between feeders and this machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct Network {
     /// Bytes of batches per second.
     pub bytes_per_s: f64,
@@ -79,7 +80,7 @@ pub struct Network {
 }
 
 /// Origin of a network's rate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum NetworkOrigin {
@@ -93,7 +94,7 @@ pub enum NetworkOrigin {
 }
 
 /// The rate with a number of feeders.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct FeederCount {
     /// Number of feeders.
     pub feeders: u32,
@@ -115,7 +116,7 @@ pub struct FeederCount {
 }
 
 /// An existing feeder.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, JsonSchema, Serialize, Deserialize)]
 pub struct FeederHost {
     /// Address as `host:port`, as the user gave it.
     pub host: String,
@@ -144,7 +145,7 @@ pub struct FeederHost {
 }
 
 /// Rates with existing feeders and without, measured in turn.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct FeederGain {
     /// Samples per second without feeders.
     pub without: f64,

@@ -10,6 +10,7 @@
 mod tests;
 pub(crate) mod words;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::model::interval::Interval;
@@ -28,7 +29,9 @@ pub(crate) const FAR: f64 = 32.0;
 const STRIDE: f64 = 1.01;
 
 /// The operation up to which the host works on a row. A later variant leaves more to the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema, Serialize, Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Split {
@@ -54,7 +57,7 @@ impl Split {
 }
 
 /// Origin of the numbers of bus and device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceOrigin {
     /// Timed on the device's own clock.
@@ -66,7 +69,7 @@ pub enum DeviceOrigin {
 }
 
 /// The best placement and its reasons.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct PlacementReport {
     /// Name of the device or of the profile.
     pub device: String,
@@ -100,7 +103,7 @@ pub struct PlacementReport {
 }
 
 /// One placement with its rates.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct PlacementRate {
     /// The point at which the row moves to the device.
     pub split: Split,
@@ -133,7 +136,7 @@ impl PlacementRate {
 }
 
 /// The rate that a resource allows in one placement.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct AllowedRate {
     /// The resource.
     #[serde(serialize_with = "Limit::serialize_in_placement")]
@@ -143,7 +146,7 @@ pub struct AllowedRate {
 }
 
 /// A change of one resource.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct ResourceChange {
     /// The resource.
     #[serde(serialize_with = "Limit::serialize_in_placement")]

@@ -1,0 +1,55 @@
+//! `infeed schema`: prints the JSON schemas of the results that other commands print with `--json`.
+
+use clap::Parser;
+use schemars::Schema;
+use serde_json::{Map, Value};
+
+use crate::error::{CliError, CommandResult};
+use crate::json::SCHEMAS;
+use crate::terminal::put_json_text;
+
+#[derive(Parser)]
+#[command(after_help = "Examples:
+  infeed schema                   all schemas, by the command that prints the result
+  infeed schema bench             the result of `infeed bench --json`
+  infeed schema cache ls          the result of `infeed cache ls --json`
+  infeed schema explain RECORDING the result for a recording
+
+The schemas follow JSON Schema 2020-12. Each result has a key `version`, which changes if another key
+is removed or gets another meaning. New keys do not change it.")]
+pub(crate) struct Args {
+    /// Command whose result is described [default: all]
+    #[arg(allow_hyphen_values = true)]
+    command: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args) -> CommandResult {
+    let wanted = args.command.join(" ");
+    let all = SCHEMAS.iter().map(|(name, schema)| (*name, schema()));
+    let schema = match wanted.as_str() {
+        "" => Value::Object(
+            all.map(|(name, schema)| (name.to_owned(), schema.to_value()))
+                .collect::<Map<String, Value>>(),
+        ),
+        _ => find(&wanted, all)?.to_value(),
+    };
+    put_json_text(&format!("{schema:#}"))
+}
+
+/// Returns the schema of a command's result.
+///
+/// # Errors
+///
+/// Lists the commands if none has this name.
+fn find(
+    wanted: &str,
+    mut all: impl Iterator<Item = (&'static str, Schema)>,
+) -> Result<Schema, CliError> {
+    let found = all.find_map(|(name, schema)| (name == wanted).then_some(schema));
+    found.ok_or_else(|| {
+        let names = SCHEMAS.map(|(name, _)| name).join(", ");
+        CliError::Usage(format!(
+            "{wanted}: no such result; the commands with --json are {names}"
+        ))
+    })
+}
