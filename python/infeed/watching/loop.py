@@ -1,7 +1,7 @@
 """`watch` itself: an iterator between a loader and its loop that measures times.
 
 Its cost per step was measured on two cores of an EPYC (Zen 4) with Python 3.11; see
-`docs/guides/watch.md`.
+`docs/reference/watch.md`.
 """
 
 import atexit
