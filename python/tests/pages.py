@@ -71,6 +71,12 @@ def blocks(language: str) -> Iterator[tuple[str, str]]:
                 yield page.relative_to(ROOT).as_posix(), match["code"]
 
 
+def count_words(text: str) -> int:
+    """Returns the number of words of a page outside its code blocks."""
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return sum(re.search(r"\w", word) is not None for word in prose.split())
+
+
 def _read(text: str) -> tuple[dict[str, str], list[tuple[str, str]]]:
     """Returns the files of a page, and the code of each section under its heading."""
     files: dict[str, str] = {}

@@ -18,6 +18,7 @@ from infeed import transforms
 
 PROGRAMS = [program for program in pages.programs() if not program.frameworks]
 PIPELINES = [(name, text) for name, text in pages.blocks("toml") if "[source]" in text]
+GUIDES = sorted(pages.ROOT.glob("docs/guides/*.md"))
 
 
 @pytest.fixture
@@ -130,6 +131,14 @@ def test_console_blocks_use_options_that_exist():
                 assert used_options <= options[command], f"{name}: infeed {command}"
                 used += len(used_options)
     assert used > 30
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
+def test_a_guide_has_fewer_than_900_words(guide):
+    """A guide teaches one thing; tables and limits belong in `docs/reference`."""
+    words = pages.count_words(guide.read_text())
+
+    assert words < 900
 
 
 def generator() -> ModuleType:
