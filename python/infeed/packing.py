@@ -5,7 +5,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -14,6 +14,7 @@ from infeed import transforms as T
 from infeed.pipeline import Pipeline
 
 __all__ = [
+    "OPTIONS",
     "Fidelity",
     "PackFormat",
     "PackProgress",
@@ -180,22 +181,8 @@ def pack(
         TooManyBadRecordsError: More than ``max_bad`` records are bad.
         WriteError: A file cannot be written; complete files stay.
     """
-    options = options_from(
-        pipeline,
-        to=to,
-        bake=bake,
-        resize_short=resize_short,
-        fit=fit,
-        encode=encode,
-        mask=mask,
-        restart_index=restart_index,
-        shuffle=shuffle,
-        shard_size=shard_size,
-        rows=rows,
-        max_bad=max_bad,
-        verify=verify,
-        jobs=jobs,
-    )
+    arguments = locals()
+    options = options_from(pipeline, arguments)
     path = os.fspath(out)
     report = print_progress if progress is True else progress or None
     begun = time.monotonic()
@@ -222,59 +209,53 @@ def pack(
     return _pack_result(path, found, pipeline)
 
 
-def options_from(
-    pipeline: Pipeline,
-    *,
-    to: PackFormat = "webdataset",
-    bake: int = 0,
-    resize_short: int | None = None,
-    fit: int | tuple[int, int] | None = None,
-    encode: str | None = None,
-    mask: str | None = None,
-    restart_index: bool | int = False,
-    shuffle: int | None = None,
-    shard_size: int | str = "256MB",
-    rows: int | None = None,
-    max_bad: int | None = None,
-    verify: bool = False,
-    jobs: int | None = None,
-) -> dict[str, Any]:
-    """Returns the arguments of `pack` for the engine.
+# Options of `pack` with their defaults.
+OPTIONS: Mapping[str, Any] = pack.__kwdefaults__ or {}
+
+
+def options_from(pipeline: Pipeline, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of `pack` for the engine. Missing ones have their default.
 
     Raises:
         ConfigError: An argument is invalid.
     """
+    given = {**OPTIONS, **arguments}
+    to = given["to"]
     _check.choice("pack", "to", to, _FORMATS)
     default = "keep"
     if to == "fast":
         to, default = "webdataset", "lossless"
-    bake = _check.integer("pack", "bake", bake)
+    bake = _check.integer("pack", "bake", given["bake"])
     if bake > len(pipeline._transforms):
         most = f"at most {len(pipeline._transforms)}, the transforms of the pipeline"
         raise _check.error("pack", "bake", most, bake)
     steps: list[T.Transform] = list(pipeline._transforms[:bake])
-    if resize_short is not None:
-        short = _check.integer("pack", "resize_short", resize_short, low=1)
+    if given["resize_short"] is not None:
+        short = _check.integer("pack", "resize_short", given["resize_short"], low=1)
         steps.append(T.Resize(short))
-    if fit is not None:
+    if given["fit"] is not None:
         kind = int | tuple[int, int]
         sides = _check.convert(
-            "pack", "fit", fit, kind, 1, "an integer or (height, width)"
+            "pack", "fit", given["fit"], kind, 1, "an integer or (height, width)"
         )
         height, width = (sides, sides) if isinstance(sides, int) else sides
         steps += [T.Resize(max(height, width)), T.CenterCrop((height, width))]
+
+    def count(name: str, low: int = 0) -> int | None:
+        return _check_count(name, given[name], low)
+
     return {
         "to": to,
         "transforms": [step._to_dict() for step in steps],
-        "image": default if encode is None else encode,
-        "mask": default if mask is None else mask,
-        "restart": _tile(restart_index),
-        "workers": _check_count("jobs", jobs, low=1),
-        "shuffle": _check_count("shuffle", shuffle),
-        "shard_bytes": _check.size_bytes(shard_size, "pack", "shard_size"),
-        "rows": _check_count("rows", rows, low=1),
-        "max_bad": _check_count("max_bad", max_bad),
-        "verify": _check.flag("pack", "verify", verify),
+        "image": default if given["encode"] is None else given["encode"],
+        "mask": default if given["mask"] is None else given["mask"],
+        "restart": _tile(given["restart_index"]),
+        "workers": count("jobs", low=1),
+        "shuffle": count("shuffle"),
+        "shard_bytes": _check.size_bytes(given["shard_size"], "pack", "shard_size"),
+        "rows": count("rows", low=1),
+        "max_bad": count("max_bad"),
+        "verify": _check.flag("pack", "verify", given["verify"]),
     }
 
 

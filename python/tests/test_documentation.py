@@ -92,7 +92,7 @@ def test_generated_pages_are_current():
     script = generator()
     found = script.pages()
 
-    assert {path.stem for path in found} == {"cli", "errors", "metrics", "toml"}
+    assert {path.stem for path in found} == {"cli", "errors", "json", "metrics", "toml"}
     old = [path.name for path, text in found.items() if path.read_text() != text]
     assert old == [], "run scripts/docs-reference"
 

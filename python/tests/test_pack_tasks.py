@@ -61,7 +61,7 @@ class Workers:
 
 
 def pack_options(pipeline, **options) -> dict:
-    return packing.options_from(pipeline, jobs=1, **options)
+    return packing.options_from(pipeline, {"jobs": 1, **options})
 
 
 def apart(pipeline, out, jobs=3, lives=None, seed=0, reported=None, **options):

@@ -1,7 +1,7 @@
 //! The results that commands print with `--json`.
 
 use infeed_explain::report;
-use schemars::{JsonSchema, Schema, schema_for};
+use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 
 use crate::bench::json::BenchJson;
@@ -58,8 +58,8 @@ pub(crate) const SCHEMAS: [(&str, fn() -> Schema); 10] = [
 ];
 
 fn schema<T: JsonSchema>() -> Schema {
-    let mut schema = schema_for!(VersionedJson<T>);
-    if let Some(description) = schema_for!(T).get("description") {
+    let mut schema = report::schema_of::<VersionedJson<T>>();
+    if let Some(description) = report::schema_of::<T>().get("description") {
         schema.insert("description".to_owned(), description.clone());
     }
     schema

@@ -25,7 +25,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> CommandResult {
     let wanted = args.command.join(" ");
-    let all = SCHEMAS.iter().map(|(name, schema)| (*name, schema()));
+    let all = SCHEMAS
+        .iter()
+        .map(|(name, schema)| (*name, titled(name, schema())));
     let schema = match wanted.as_str() {
         "" => Value::Object(
             all.map(|(name, schema)| (name.to_owned(), schema.to_value()))
@@ -34,6 +36,15 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         _ => find(&wanted, all)?.to_value(),
     };
     put_json_text(&format!("{schema:#}"))
+}
+
+/// Replaces the name of the Rust type by the command.
+fn titled(command: &str, mut schema: Schema) -> Schema {
+    schema.insert(
+        "title".to_owned(),
+        format!("infeed {command} --json").into(),
+    );
+    schema
 }
 
 /// Returns the schema of a command's result.

@@ -80,7 +80,11 @@ def pack(
             "pack: the source or a function is in the memory of this process, which "
             "other machines cannot read; use infeed.pack, or files"
         )
-    requested = packing.options_from(pipeline, jobs=max(1, int(cpus)), **options)
+    unknown = options.keys() - packing.OPTIONS.keys()
+    if unknown:
+        raise TypeError(f"pack() has no arguments {', '.join(sorted(unknown))}")
+    options["jobs"] = max(1, int(cpus))
+    requested = packing.options_from(pipeline, options)
     path = os.path.abspath(os.fspath(out)) if "://" not in str(out) else str(out)
     begun = time.monotonic()
     parts = _core.PackParts(pipeline._json(), path, json.dumps(requested), True)

@@ -14,6 +14,11 @@ class DurationSummary:
     """Durations of one kind, in seconds.
 
     Attributes:
+        count: Number of durations.
+        total_s: Their sum.
+        mean_s: Their mean.
+        p50_s: Their median.
+        p99_s: The duration that 1 % of them exceed.
         middle_s: Mean without the longest and shortest 5 %.
         error_s: Standard error of `middle_s`; 0 with too few durations.
     """

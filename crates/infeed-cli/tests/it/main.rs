@@ -11,6 +11,7 @@ mod golden;
 mod inspect;
 #[cfg(target_os = "linux")]
 mod interrupt;
+mod json_schemas;
 mod pack;
 mod pipe;
 mod probe;
@@ -19,19 +20,27 @@ mod remote;
 mod sample;
 mod verify;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::{Command, Output};
 
 /// Length of the plain run of an explanation, which also shortens its trials.
 const SECONDS: &str = "0.05";
 
-/// Runs `infeed` with arguments, without a terminal.
+/// Runs `infeed` with arguments, without a terminal. Checks a result in JSON with its schema.
 fn infeed<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_infeed"))
-        .args(args)
+    let args: Vec<OsString> = args
+        .into_iter()
+        .map(|arg| arg.as_ref().to_owned())
+        .collect();
+    let output = Command::new(env!("CARGO_BIN_EXE_infeed"))
+        .args(&args)
         .output()
-        .unwrap()
+        .unwrap();
+    if args.iter().any(|arg| arg == "--json") && !output.stdout.is_empty() {
+        json_schemas::check(&args, &output.stdout);
+    }
+    output
 }
 
 fn stdout(output: &Output) -> String {

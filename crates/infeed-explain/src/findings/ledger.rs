@@ -20,7 +20,7 @@ pub struct LedgerEntry {
     pub made_at_s: u64,
     /// Name of the dataset or pipeline.
     pub subject: String,
-    /// [`Remedy::id`](crate::Remedy::id).
+    /// Id of the remedy, such as `resize`.
     pub remedy: String,
     /// Version of infeed.
     pub infeed: String,

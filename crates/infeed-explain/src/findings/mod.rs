@@ -30,7 +30,8 @@ pub const VERSION: u32 = 1;
 /// All results of `infeed explain`.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct Explanation {
-    /// Equal to [`VERSION`].
+    /// Version of the format: another number if a key was removed or has another meaning. A new key
+    /// does not change it.
     pub version: u32,
     /// Version of infeed.
     pub infeed: String,

@@ -1,7 +1,7 @@
 //! The resources that can limit a pipeline or a watched loop, and the rate that each allows.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::interval::Interval;
 
@@ -29,7 +29,7 @@ pub enum Limit {
     Wire,
     /// This machine's cores, which receive the batches of feeders.
     Receive,
-    /// The bus to the device.
+    /// The bus to the device. Older recordings name it `bus` in placements.
     #[serde(alias = "bus")]
     Copy,
     /// The device's JPEG decoder, which shares the stream of the copies.
@@ -94,14 +94,6 @@ impl Limit {
             Limit::Copy => "bus",
             other => other.name(),
         }
-    }
-
-    /// Serializes the name in a table of placements.
-    pub(crate) fn serialize_in_placement<S: Serializer>(
-        limit: &Limit,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(limit.placement_name())
     }
 
     /// Returns the name for a sentence about a placement.

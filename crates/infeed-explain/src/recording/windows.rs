@@ -195,14 +195,22 @@ impl RecordingWindows {
 /// The windows as the file stores them: a list for each counter.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 struct WindowColumns {
+    /// Width of a window in seconds.
     width_s: f64,
+    /// Batches delivered, by window.
     batches: Vec<u64>,
+    /// Samples delivered, by window. 0 if they are not counted.
     samples: Vec<u64>,
+    /// Time that the loop waited for data in seconds, by window.
     waited_s: Vec<f64>,
+    /// Epochs that ended, by window.
     epochs: Vec<u64>,
+    /// Bad records found, by window.
     bad: Vec<u64>,
+    /// Lowest number of batches that waited for the loop, by window. Absent if not counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     ready: Vec<Option<u64>>,
+    /// Highest number of batches that the loop held, by window. Absent if not counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     held: Vec<Option<u64>>,
 }

@@ -1,6 +1,7 @@
 //! The JSON report.
 
-use schemars::{JsonSchema, Schema, schema_for};
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 
 use crate::findings::{Explanation, Verdict};
@@ -32,12 +33,18 @@ pub fn json(e: &Explanation) -> String {
 
 /// Returns the JSON schema of [`json`].
 pub fn json_schema() -> Schema {
-    schema_for!(JsonReport<'_>)
+    schema_of::<JsonReport<'_>>()
 }
 
 /// Returns the JSON schema of [`recording_json`].
 pub fn recording_json_schema() -> Schema {
-    schema_for!(Recording)
+    schema_of::<Recording>()
+}
+
+/// Returns the JSON schema of a type as it is written: keys that are always there are required.
+pub fn schema_of<T: JsonSchema>() -> Schema {
+    let settings = SchemaSettings::draft2020_12().for_serialize();
+    settings.into_generator().into_root_schema_for::<T>()
 }
 
 /// Returns a verdict as one JSON object, with the fields of [`Verdict`] as keys.

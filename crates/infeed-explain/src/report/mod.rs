@@ -13,7 +13,7 @@ mod trace;
 mod words;
 
 pub use html::html;
-pub use json::{json, json_schema, recording_json, recording_json_schema, verdict_json};
+pub use json::{json, json_schema, recording_json, recording_json_schema, schema_of, verdict_json};
 pub use prometheus::{LoaderMetrics, PROMETHEUS_TYPE, prometheus};
 pub use serve::{MetricsServer, serve_metrics};
 pub use text::{recording, summary, text, verdict_text};

@@ -243,6 +243,7 @@ mod tests {
     fn sleeping(workers: u32) -> DatasetCalls {
         DatasetCalls {
             workers,
+            samples: 24,
             wall_s: 0.060,
             processor_s: 0.010,
             idle_s: 0.050,
@@ -258,6 +259,7 @@ mod tests {
     fn computing(workers: u32) -> DatasetCalls {
         DatasetCalls {
             workers,
+            samples: 24,
             wall_s: 0.010,
             processor_s: 0.010,
             idle_s: 0.0,

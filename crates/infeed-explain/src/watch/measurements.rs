@@ -71,6 +71,9 @@ pub struct DurationSummary {
     pub p99_s: f64,
     /// Mean without the longest and shortest 5 %.
     pub middle_s: f64,
+    /// Standard error of `middle_s`. 0 with too few durations.
+    #[serde(default)]
+    pub error_s: f64,
 }
 
 /// The step on a batch in memory, with the loader at rest.
@@ -78,11 +81,15 @@ pub struct DurationSummary {
 pub struct Ceiling {
     /// Durations of the step.
     pub step: DurationSummary,
+    /// Time given to the loader to come to rest, in seconds.
+    #[serde(default)]
+    pub settle_s: f64,
     /// Whether the loader came to rest. If not, the step may be even faster.
     pub at_rest: bool,
 }
 
-/// Share of requests that found the interpreter's lock held, 0 to 1. None means too few requests.
+/// Share of requests that found the interpreter's lock held, 0 to 1. Unknown after too few
+/// requests.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
 pub struct LockShares {
     /// Share while the loop waited for data.
@@ -91,6 +98,9 @@ pub struct LockShares {
     pub stepping: Option<f64>,
     /// Share during steps with the loader at rest.
     pub alone: Option<f64>,
+    /// Mean waiting time of a request during steps, in seconds.
+    #[serde(default)]
+    pub wait_s: f64,
 }
 
 /// Mean number of busy cores after the first batch.
@@ -147,6 +157,9 @@ pub struct PipelineThroughput {
 pub struct DatasetCalls {
     /// Worker processes of the loader.
     pub workers: u32,
+    /// Number of samples read.
+    #[serde(default)]
+    pub samples: u64,
     /// Elapsed time per sample, in seconds.
     pub wall_s: f64,
     /// Processor time per sample, in seconds.

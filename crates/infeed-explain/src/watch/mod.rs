@@ -172,6 +172,7 @@ mod tests {
             p50_s: 1.0 / step_rate,
             p99_s: 1.0 / step_rate,
             middle_s: 1.0 / step_rate,
+            error_s: 0.0,
         };
         let wait_s = 1.0 / rate - 1.0 / step_rate;
         WatchedLoop {
@@ -225,6 +226,7 @@ mod tests {
         });
         found.calls = Some(DatasetCalls {
             workers: 2,
+            samples: 24,
             wall_s: 0.010,
             processor_s: 0.010,
             idle_s: 0.0,

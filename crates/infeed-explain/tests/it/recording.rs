@@ -195,6 +195,7 @@ fn summary(mean_s: f64) -> DurationSummary {
         p50_s: mean_s,
         p99_s: mean_s,
         middle_s: mean_s,
+        error_s: 0.0,
     }
 }
 

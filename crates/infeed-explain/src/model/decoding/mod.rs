@@ -39,9 +39,9 @@ pub struct DecodingReport {
     /// Share of the records, 0 to 1, at which neither cores nor decoder wait for the other. None if
     /// one of them is the limit in every mix.
     pub balance: Option<f64>,
-    /// Rate with [`share`](DecodingReport::share), divided by the best rate with the host's pixels.
+    /// Rate with `share`, divided by the best rate with the host's pixels.
     pub gain: Interval,
-    /// Rates without the decoder, with [`share`](DecodingReport::share), with the share that ran, and
+    /// Rates without the decoder, with `share`, with the share that ran, and
     /// with all files, in ascending order of the share.
     pub candidates: Vec<DecodingRate>,
     /// The findings as sentences.

@@ -118,7 +118,6 @@ pub struct PlacementRate {
     /// Samples per second: the lowest of `allows`.
     pub rate: Interval,
     /// The resource with the lowest rate.
-    #[serde(serialize_with = "Limit::serialize_in_placement")]
     pub binding: Limit,
     /// The rate that each resource allows, in the order data flows. Resources without a limit are
     /// left out.
@@ -139,7 +138,6 @@ impl PlacementRate {
 #[derive(Clone, Copy, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct AllowedRate {
     /// The resource.
-    #[serde(serialize_with = "Limit::serialize_in_placement")]
     pub bound: Limit,
     /// Samples per second.
     pub rate: Interval,
@@ -149,7 +147,6 @@ pub struct AllowedRate {
 #[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct ResourceChange {
     /// The resource.
-    #[serde(serialize_with = "Limit::serialize_in_placement")]
     pub bound: Limit,
     /// Factor of the change: 2 for twice as fast, 0.5 for half as fast.
     pub factor: f64,

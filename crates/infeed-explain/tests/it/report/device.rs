@@ -365,7 +365,7 @@ fn json_has_both_sections_only_with_a_device() {
 
     assert_eq!(output["placement"]["chosen"], "device");
     assert_eq!(output["placement"]["known"], "measured");
-    assert_eq!(output["placement"]["candidates"][0]["binding"], "bus");
+    assert_eq!(output["placement"]["candidates"][0]["binding"], "copy");
     assert_eq!(output["placement"]["change"]["bound"], "storage");
     assert_eq!(
         output["placement"]["candidates"][2]["split"],
