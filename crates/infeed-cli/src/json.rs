@@ -4,13 +4,7 @@ use infeed_explain::report;
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 
-use crate::bench::json::BenchJson;
-use crate::cache::CacheListJson;
 use crate::error::CliError;
-use crate::inspect::json::InspectJson;
-use crate::ledger::LedgerJson;
-use crate::pack::PackJson;
-use crate::probe::json::{ProbeJson, ProfilesJson};
 use crate::terminal::put_json_text;
 
 /// Version of all results. It changes if a key is removed or gets another meaning, and stays if a key
@@ -43,21 +37,8 @@ pub(crate) fn put_json(result: &impl Serialize) -> Result<(), CliError> {
     put_json_text(&text)
 }
 
-/// Results by the command that prints them, with their JSON schemas.
-pub(crate) const SCHEMAS: [(&str, fn() -> Schema); 10] = [
-    ("bench", schema::<BenchJson>),
-    ("cache ls", schema::<CacheListJson>),
-    ("explain", report::json_schema),
-    ("explain RECORDING", report::recording_json_schema),
-    ("inspect", schema::<InspectJson>),
-    ("ledger", schema::<LedgerJson>),
-    ("pack", schema::<PackJson>),
-    ("probe", schema::<ProbeJson<'_>>),
-    ("probe --list", schema::<ProfilesJson>),
-    ("unpack", schema::<PackJson>),
-];
-
-fn schema<T: JsonSchema>() -> Schema {
+/// Returns the JSON schema of a result with its version.
+pub(crate) fn schema_of<T: JsonSchema>() -> Schema {
     let mut schema = report::schema_of::<VersionedJson<T>>();
     if let Some(description) = report::schema_of::<T>().get("description") {
         schema.insert("description".to_owned(), description.clone());

@@ -1,12 +1,33 @@
 //! `infeed schema`: prints the JSON schemas of the results that other commands print with `--json`.
 
 use clap::Parser;
+use infeed_explain::report;
 use schemars::Schema;
 use serde_json::{Map, Value};
 
+use crate::bench::json::BenchJson;
+use crate::cache::CacheListJson;
 use crate::error::{CliError, CommandResult};
-use crate::json::SCHEMAS;
+use crate::inspect::json::InspectJson;
+use crate::json::schema_of;
+use crate::ledger::LedgerJson;
+use crate::pack::PackJson;
+use crate::probe::json::{ProbeJson, ProfilesJson};
 use crate::terminal::put_json_text;
+
+/// Results by the command that prints them, with their JSON schemas.
+const SCHEMAS: [(&str, fn() -> Schema); 10] = [
+    ("bench", schema_of::<BenchJson>),
+    ("cache ls", schema_of::<CacheListJson>),
+    ("explain", report::json_schema),
+    ("explain RECORDING", report::recording_json_schema),
+    ("inspect", schema_of::<InspectJson>),
+    ("ledger", schema_of::<LedgerJson>),
+    ("pack", schema_of::<PackJson>),
+    ("probe", schema_of::<ProbeJson<'_>>),
+    ("probe --list", schema_of::<ProfilesJson>),
+    ("unpack", schema_of::<PackJson>),
+];
 
 #[derive(Parser)]
 #[command(after_help = "Examples:
