@@ -39,6 +39,7 @@ pub struct MetricsServer {
 /// State shared by the server's threads and its owner.
 #[derive(Debug)]
 struct ServerState {
+    timeout: Duration,
     closing: Mutex<bool>,
     closed: Condvar,
     connections: Connections,
@@ -58,9 +59,19 @@ pub fn serve_metrics(
     addr: impl ToSocketAddrs,
     source: impl Fn() -> String + Send + Sync + 'static,
 ) -> io::Result<MetricsServer> {
+    serve_within(TIMEOUT, addr, source)
+}
+
+/// As [`serve_metrics`], with a maximum time to receive a request, and again to send the answer.
+fn serve_within(
+    timeout: Duration,
+    addr: impl ToSocketAddrs,
+    source: impl Fn() -> String + Send + Sync + 'static,
+) -> io::Result<MetricsServer> {
     let listener = TcpListener::bind(addr)?;
     let address = listener.local_addr()?;
     let shared = Arc::new(ServerState {
+        timeout,
         closing: Mutex::new(false),
         closed: Condvar::new(),
         connections: Connections::new(CONNECTIONS, CONNECTIONS_PER_ADDRESS),
@@ -134,7 +145,7 @@ fn run(listener: &TcpListener, shared: &ServerState, source: &(dyn Fn() -> Strin
                 let entry = shared.connections.enter(&stream, client)?;
                 let thread = thread::Builder::new().name("infeed-metrics".to_owned());
                 let answer = move || {
-                    if let Err(error) = answer(stream, source) {
+                    if let Err(error) = answer(stream, shared.timeout, source) {
                         // The client left, was too slow, or was the oldest at the limit.
                         tracing::debug!(%client, %error, "a request for metrics was not answered");
                     }
@@ -155,9 +166,9 @@ fn run(listener: &TcpListener, shared: &ServerState, source: &(dyn Fn() -> Strin
 }
 
 /// Reads one request and answers it.
-fn answer(mut stream: TcpStream, source: &dyn Fn() -> String) -> io::Result<()> {
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    let head = read_head(&mut stream)?;
+fn answer(mut stream: TcpStream, timeout: Duration, source: &dyn Fn() -> String) -> io::Result<()> {
+    stream.set_write_timeout(Some(timeout))?;
+    let head = read_head(&mut stream, timeout)?;
     let (status, kind, body) = match &head {
         None => (
             "431 Request Header Fields Too Large",
@@ -193,8 +204,8 @@ fn answer(mut stream: TcpStream, source: &dyn Fn() -> String) -> io::Result<()> 
 }
 
 /// Reads up to the empty line that ends the head of a request. None if the head is too long.
-fn read_head(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
-    let until = Instant::now() + TIMEOUT;
+fn read_head(stream: &mut TcpStream, timeout: Duration) -> io::Result<Option<Vec<u8>>> {
+    let until = Instant::now() + timeout;
     let mut head = Vec::new();
     let mut part = [0; 1024];
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -246,8 +257,12 @@ fn route(head: &[u8]) -> RequestTarget {
 mod tests {
     use super::*;
 
+    /// A test that waits for this timeout of a connection exceeds the time limit of tests.
+    const HOUR: Duration = Duration::from_secs(3600);
+
     fn server() -> MetricsServer {
-        serve_metrics("127.0.0.1:0", || "infeed_samples_total 7\n".to_owned()).expect("a free port")
+        let metrics = || "infeed_samples_total 7\n".to_owned();
+        serve_within(HOUR, "127.0.0.1:0", metrics).expect("a free port")
     }
 
     fn ask(server: &MetricsServer, request: &str) -> String {
@@ -303,30 +318,23 @@ mod tests {
     fn idle_connections_do_not_block_a_collector() {
         let server = server();
         let connect = |_| TcpStream::connect(server.address()).expect("it listens");
-        let idle: Vec<TcpStream> = (0..500).map(connect).collect();
-        let begun = Instant::now();
+        let _idle: Vec<TcpStream> = (0..500).map(connect).collect();
 
         let answer = ask(&server, "GET /metrics HTTP/1.1\r\n\r\n");
 
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-        // Waiting for the timeouts of all, as many at once as one address may have, takes longer.
-        let rounds = idle.len() / CONNECTIONS_PER_ADDRESS;
-        let limit = TIMEOUT * u32::try_from(rounds).expect("a few");
-        assert!(begun.elapsed() < limit, "{:?}", begun.elapsed());
     }
 
     #[test]
     fn dropping_the_server_frees_the_port_and_waits_for_no_client() {
         let server = server();
         let address = server.address();
-        let begun = Instant::now();
         // A client that sends nothing, and another one behind it in the queue.
         let _silent = TcpStream::connect(address).expect("it listens");
         let _queued = TcpStream::connect(address).expect("it listens");
 
         drop(server);
 
-        assert!(begun.elapsed() < TIMEOUT, "{:?}", begun.elapsed());
         assert!(TcpStream::connect(address).is_err(), "the port is closed");
         serve_metrics(address, String::new).expect("the port is free");
     }
