@@ -281,7 +281,9 @@ def close_loaders(made):
     trainer, second = Trainer(made, feeders), Trainer(made, feeders)
     trainer.until(all_feed)
     second.finish()
-    time.sleep(1)
+    before = {feeder["host"]: feeder["batches"] for feeder in trainer.feeders()}
+    # New batches from all of them show that they still run.
+    trainer.until(lambda each: all(f["batches"] > before[f["host"]] for f in each))
     kept = open_hosts(trainer.feeders())
     trainer.finish()
     after = open_hosts(trainer.last, wait=True)
