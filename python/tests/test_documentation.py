@@ -111,6 +111,22 @@ def test_troubleshooting_quotes_messages_that_exist():
     assert [message for message in quoted if message not in code] == []
 
 
+def test_a_page_names_each_remedy():
+    command = "from infeed._cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", command, "explain", "photos", "--apply", "none"],
+        env=os.environ | {"PYTHONPATH": str(Path(infeed.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    (ids,) = re.findall(r"or one of (.*)", done.stderr)
+    text = "\n".join(page.read_text() for page in pages.PAGES)
+
+    assert len(ids.split(", ")) > 15
+    assert [name for name in ids.split(", ") if f"`{name}`" not in text] == []
+
+
 def test_console_blocks_use_options_that_exist():
     page = (pages.ROOT / "docs" / "reference" / "cli.md").read_text()
     options = {

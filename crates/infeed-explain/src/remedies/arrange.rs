@@ -1,51 +1,51 @@
 //! Remedies that change the description of the pipeline and keep the data.
 
-use super::candidate::{Candidate, PixelChange, RemedyChange};
+use super::candidate::{Candidate, KnownRemedy, PixelChange, RemedyChange};
 use crate::case::Case;
+use crate::measure::survey::Records;
 use infeed::pipeline::Pipeline;
 use infeed_codec::transform::{Effect, Transform};
 use infeed_core::sample::DType;
 
-pub(super) fn add(case: &Case, found: &mut Vec<Candidate>) {
-    let pipeline = &case.pipeline;
-    // With a device, the loader already does that, and the table of placements has the gain.
-    if !case.expands() {
-        found.extend(class_index(pipeline));
-        found.extend(uint8(pipeline));
-    }
-    let Some(decode) = &pipeline.decode else {
-        return;
-    };
-    if decode.verify {
-        let mut other = pipeline.clone();
-        other.decode.get_or_insert_default().verify = false;
-        found.push(Candidate {
-            id: "unverified".to_owned(),
-            name: "leave checksums unverified".to_owned(),
-            command: ".decode(verify=False)".to_owned(),
-            change: RemedyChange::Description(Box::new(other)),
-            pixels: PixelChange::Identical("identical; a damaged PNG may go undetected"),
-        });
-    }
-    let resizes = pipeline
-        .transforms
-        .iter()
-        .any(|transform| transform.effect() == Effect::Resize);
-    if !decode.dct_scale && resizes {
-        let mut other = pipeline.clone();
-        other.decode.get_or_insert_default().dct_scale = true;
-        found.push(Candidate {
-            id: "dct-scale".to_owned(),
-            name: "decode JPEGs at a reduced scale before a large downscale".to_owned(),
-            command: ".decode(dct_scale=True)".to_owned(),
-            change: RemedyChange::Description(Box::new(other)),
-            pixels: PixelChange::Compared("JPEGs decoded at a reduced scale"),
-        });
-    }
-}
+pub(super) const REMEDIES: &[KnownRemedy] = &[
+    KnownRemedy::Single {
+        id: "class-index",
+        make: class_index,
+    },
+    KnownRemedy::Single {
+        id: "uint8",
+        make: uint8,
+    },
+    KnownRemedy::Single {
+        id: "unverified",
+        make: skip_checksums,
+    },
+    KnownRemedy::Single {
+        id: "dct-scale",
+        make: dct_scale,
+    },
+];
 
 /// Class indices instead of one channel per class.
-fn class_index(pipeline: &Pipeline) -> Option<Candidate> {
+fn class_index(id: String, case: &Case, _: Records) -> Option<Candidate> {
+    // With a device, the loader already does that, and the table of placements has the gain.
+    if case.expands() {
+        return None;
+    }
+    let (other, palette) = with_class_index(&case.pipeline)?;
+    Some(Candidate {
+        id,
+        name: "class indices instead of one-hot masks".to_owned(),
+        command: format!("T.ClassIndex({palette:?}) in place of T.OneHot; one-hot on the device"),
+        change: RemedyChange::Description(Box::new(other)),
+        pixels: PixelChange::Identical(
+            "identical; one byte per pixel instead of one number per class",
+        ),
+    })
+}
+
+/// Returns the pipeline with class indices, and the palette of the classes.
+fn with_class_index(pipeline: &Pipeline) -> Option<(Pipeline, String)> {
     let mut other = pipeline.clone();
     // MixUp averages masks, and class numbers have no mean.
     let mut mixing = other.transforms.iter().filter_map(Transform::mixing);
@@ -59,15 +59,21 @@ fn class_index(pipeline: &Pipeline) -> Option<Candidate> {
             *transform = index;
         }
     }
-    let palette = palette?;
+    Some((other, palette?))
+}
+
+fn uint8(id: String, case: &Case, _: Records) -> Option<Candidate> {
+    // With a device, the loader already does that, and the table of placements has the gain.
+    if case.expands() {
+        return None;
+    }
+    let other = without_floats(&case.pipeline)?;
     Some(Candidate {
-        id: "class-index".to_owned(),
-        name: "class indices instead of one-hot masks".to_owned(),
-        command: format!("T.ClassIndex({palette:?}) in place of T.OneHot; one-hot on the device"),
+        id,
+        name: "uint8 batches; cast and normalize behind the copy".to_owned(),
+        command: "leave out T.ToFloat and T.Normalize, and do them on the device".to_owned(),
         change: RemedyChange::Description(Box::new(other)),
-        pixels: PixelChange::Identical(
-            "identical; one byte per pixel instead of one number per class",
-        ),
+        pixels: PixelChange::Identical("identical once the device has cast and normalized"),
     })
 }
 
@@ -95,14 +101,33 @@ fn without_floats(pipeline: &Pipeline) -> Option<Pipeline> {
     Some(other)
 }
 
-fn uint8(pipeline: &Pipeline) -> Option<Candidate> {
-    let other = without_floats(pipeline)?;
+fn skip_checksums(id: String, case: &Case, _: Records) -> Option<Candidate> {
+    let mut other = case.pipeline.clone();
+    let decode = other.decode.as_mut().filter(|decode| decode.verify)?;
+    decode.verify = false;
     Some(Candidate {
-        id: "uint8".to_owned(),
-        name: "uint8 batches; cast and normalize behind the copy".to_owned(),
-        command: "leave out T.ToFloat and T.Normalize, and do them on the device".to_owned(),
+        id,
+        name: "leave checksums unverified".to_owned(),
+        command: ".decode(verify=False)".to_owned(),
         change: RemedyChange::Description(Box::new(other)),
-        pixels: PixelChange::Identical("identical once the device has cast and normalized"),
+        pixels: PixelChange::Identical("identical; a damaged PNG may go undetected"),
+    })
+}
+
+fn dct_scale(id: String, case: &Case, _: Records) -> Option<Candidate> {
+    let mut other = case.pipeline.clone();
+    let mut transforms = other.transforms.iter();
+    if !transforms.any(|transform| transform.effect() == Effect::Resize) {
+        return None;
+    }
+    let decode = other.decode.as_mut().filter(|decode| !decode.dct_scale)?;
+    decode.dct_scale = true;
+    Some(Candidate {
+        id,
+        name: "decode JPEGs at a reduced scale before a large downscale".to_owned(),
+        command: ".decode(dct_scale=True)".to_owned(),
+        change: RemedyChange::Description(Box::new(other)),
+        pixels: PixelChange::Compared("JPEGs decoded at a reduced scale"),
     })
 }
 
@@ -132,11 +157,9 @@ mod tests {
             .transform(ToFloat::of("image"))
             .transform(OneHot::from_palette("classes.csv"));
 
-        let candidate = class_index(&pipeline).expect("it has one-hot masks");
+        let (other, palette) = with_class_index(&pipeline).expect("it has one-hot masks");
 
-        let RemedyChange::Description(other) = candidate.change else {
-            panic!("it changes the description");
-        };
+        assert_eq!(palette, "classes.csv");
         assert_eq!(
             other.transforms[1],
             Transform::from(ClassIndex::new("classes.csv"))

@@ -3,54 +3,36 @@
 
 use infeed_raw::machine::usable_cores;
 
-use super::candidate::{Candidate, PixelChange, RemedyChange};
+use super::candidate::{Candidate, KnownRemedy, PixelChange, RemedyChange};
 use crate::case::Case;
 use crate::measure::storage::Storage;
+use crate::measure::survey::Records;
 
-pub(super) const CACHE: &str = "cache-decoded";
-pub(super) const WORKERS: &str = "workers-";
-pub(super) const READERS: &str = "io-threads-";
+pub(super) const REMEDIES: &[KnownRemedy] = &[
+    KnownRemedy::Counted {
+        prefix: "workers-",
+        counts: |case, _| worker_counts(case.workers(), usable_cores()),
+        make: workers,
+    },
+    KnownRemedy::Single {
+        id: "cache-decoded",
+        make: cache,
+    },
+    KnownRemedy::Counted {
+        prefix: "io-threads-",
+        counts: reader_counts,
+        make: readers,
+    },
+];
 
-pub(super) fn add(case: &Case, storage: Option<&Storage>, found: &mut Vec<Candidate>) {
-    let counts = worker_counts(case.workers(), usable_cores());
-    found.extend(counts.into_iter().map(|count| workers(case, count)));
-    let pipeline = &case.pipeline;
-    let has_versions = pipeline.python.iter().any(|spec| spec.version.is_some());
-    let is_kept = pipeline.decode.is_some() || has_versions;
-    if case.conditions.open.cache.is_none() && is_kept {
-        found.push(cache());
-    }
-    let best = storage.and_then(Storage::best_readers);
-    if let Some((count, _)) = best.filter(|(count, _)| *count > case.readers()) {
-        found.push(readers(case, count));
-    }
-}
-
-fn cache() -> Candidate {
-    Candidate {
-        id: CACHE.to_owned(),
-        name: "decoded records stay in memory".to_owned(),
-        command: "open(cache=\"auto\")".to_owned(),
-        change: RemedyChange::Cache,
-        pixels: PixelChange::Identical("identical, from the second epoch on"),
-    }
-}
-
-/// Returns the remedy with this id. Its number may be one that is not tried now.
-pub(super) fn by_id(case: &Case, id: &str) -> Option<Candidate> {
-    let number = |prefix| id.strip_prefix(prefix)?.parse().ok();
-    let by_workers = number(WORKERS).map(|count| workers(case, count));
-    by_workers.or_else(|| number(READERS).map(|count| readers(case, count)))
-}
-
-fn workers(case: &Case, count: usize) -> Candidate {
+fn workers(id: String, case: &Case, count: usize) -> Candidate {
     let word = if count > case.workers() {
         "more"
     } else {
         "fewer"
     };
     Candidate {
-        id: format!("{WORKERS}{count}"),
+        id,
         name: format!("{word} workers: {count} instead of {}", case.workers()),
         command: format!("open(workers={count})"),
         change: RemedyChange::Workers(count),
@@ -58,14 +40,38 @@ fn workers(case: &Case, count: usize) -> Candidate {
     }
 }
 
-fn readers(case: &Case, count: usize) -> Candidate {
+fn cache(id: String, case: &Case, _: Records) -> Option<Candidate> {
+    let pipeline = &case.pipeline;
+    let has_versions = pipeline.python.iter().any(|spec| spec.version.is_some());
+    let is_kept = pipeline.decode.is_some() || has_versions;
+    let is_useful = case.conditions.open.cache.is_none() && is_kept;
+    is_useful.then(|| Candidate {
+        id,
+        name: "decoded records stay in memory".to_owned(),
+        command: "open(cache=\"auto\")".to_owned(),
+        change: RemedyChange::Cache,
+        pixels: PixelChange::Identical("identical, from the second epoch on"),
+    })
+}
+
+fn readers(id: String, case: &Case, count: usize) -> Candidate {
     Candidate {
-        id: format!("{READERS}{count}"),
+        id,
         name: format!("more I/O threads: {count} instead of {}", case.readers()),
         command: format!("open(io_threads={count})"),
         change: RemedyChange::Readers(count),
         pixels: PixelChange::Identical("identical"),
     }
+}
+
+/// Returns the number of I/O threads with the highest measured rate, if it is larger than now.
+fn reader_counts(case: &Case, storage: Option<&Storage>) -> Vec<usize> {
+    let best = storage.and_then(Storage::best_readers);
+    let count = best.map(|(count, _)| count);
+    count
+        .filter(|count| *count > case.readers())
+        .into_iter()
+        .collect()
 }
 
 /// Returns numbers of workers worth a trial: up to 1.5 times the cores.

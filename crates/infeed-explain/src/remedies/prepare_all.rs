@@ -5,7 +5,6 @@ use std::fs;
 use std::path::Path;
 
 use super::candidate::Candidate;
-use super::list::check_id;
 use super::prepare::PreparedRemedy;
 use crate::case::Case;
 use crate::findings::UntriedRemedy;
@@ -39,11 +38,6 @@ pub(super) fn prepare_all(
         let mut missing = BTreeSet::new();
         let count = found.len().max(1) as f64;
         for (at, candidate) in found.into_iter().enumerate() {
-            debug_assert!(
-                check_id(&candidate.id).is_ok(),
-                "{} is not listed",
-                candidate.id
-            );
             let share = at as f64 / count;
             let going = |_, _| progress(share);
             let out = folder.join(&candidate.id);

@@ -1,13 +1,63 @@
 //! Remedies that rewrite the data once, next to the original.
 
-use super::candidate::{Candidate, PixelChange, RemedyChange};
+use super::candidate::{Candidate, KnownRemedy, PixelChange, RemedyChange};
 use crate::case::Case;
 use crate::measure::survey::Records;
-use infeed::pipeline::Pipeline;
 use infeed::plan::SamplePlan;
 use infeed_codec::transform::{CenterCrop, Effect, Resize, Transform};
 use infeed_core::sample::Size;
 use infeed_pack::{Encoding, PackOptions, PngFilter, PngLevel, TILE, Target};
+
+pub(super) const REMEDIES: &[KnownRemedy] = &[
+    KnownRemedy::Single {
+        id: "shards",
+        make: shards,
+    },
+    KnownRemedy::Single {
+        id: "lossless",
+        make: lossless,
+    },
+    KnownRemedy::Single {
+        id: "png-up",
+        make: |id, case, records| reencode(id, case, records, &PNG_UP),
+    },
+    KnownRemedy::Single {
+        id: "png-stored",
+        make: |id, case, records| reencode(id, case, records, &PNG_STORED),
+    },
+    KnownRemedy::Single {
+        id: "jpeg-95",
+        make: |id, case, records| reencode(id, case, records, &JPEG_95),
+    },
+    KnownRemedy::Single {
+        id: "jpeg-90",
+        make: |id, case, records| reencode(id, case, records, &JPEG_90),
+    },
+    KnownRemedy::Single {
+        id: "restart-index",
+        make: restart_index,
+    },
+    KnownRemedy::Single {
+        id: "crop",
+        make: reshape,
+    },
+    KnownRemedy::Single {
+        id: "resize",
+        make: reshape,
+    },
+    KnownRemedy::Single {
+        id: "crop-jpeg-95",
+        make: reshape_as_jpeg,
+    },
+    KnownRemedy::Single {
+        id: "resize-jpeg-95",
+        make: reshape_as_jpeg,
+    },
+    KnownRemedy::Single {
+        id: "decoded",
+        make: arrays,
+    },
+];
 
 /// Ratio of the stored shorter side to a random crop's output: 256 for 224, the usual evaluation
 /// size since 2012.
@@ -18,6 +68,7 @@ const SMALLER: f64 = 0.8;
 
 /// Geometry that can be applied once instead of in each epoch.
 struct GeometryChange {
+    /// Beginning of the ids of its remedies.
     id: &'static str,
     name: String,
     flags: String,
@@ -27,32 +78,13 @@ struct GeometryChange {
     pixels: PixelChange,
 }
 
-pub(super) fn add(case: &Case, records: Records, found: &mut Vec<Candidate>) {
-    if case.own.files(0).is_empty() || case.pipeline.decode.is_none() {
-        return;
-    }
-    found.push(shards(case));
-    found.extend(lossless(case, records));
-    let bake = bake(&case.pipeline, records.short_side);
-    for encoding in encodings(records) {
-        found.push(rewrite(case, None, &encoding));
-    }
-    found.extend(restart_index(case, records));
-    if let Some(bake) = &bake {
-        found.push(rewrite(case, Some(bake), &KEPT));
-        if records.png > records.jpeg {
-            let jpeg = encodings(records)
-                .into_iter()
-                .find(|format| format.id == "jpeg-95");
-            found.extend(jpeg.map(|format| rewrite(case, Some(bake), &format)));
-        }
-    }
-    found.push(arrays(case, bake.as_ref()));
+/// Whether there are files to rewrite, with images that the pipeline decodes.
+fn can_rewrite(case: &Case) -> bool {
+    case.pipeline.decode.is_some() && !case.own.files(0).is_empty()
 }
 
 /// An image format to write.
 struct ImageFormat {
-    id: &'static str,
     name: &'static str,
     flag: &'static str,
     image: Encoding,
@@ -62,7 +94,6 @@ struct ImageFormat {
 
 /// Keeps the format of the images.
 const KEPT: ImageFormat = ImageFormat {
-    id: "",
     name: "in their format",
     flag: "keep",
     image: Encoding::Keep,
@@ -70,56 +101,71 @@ const KEPT: ImageFormat = ImageFormat {
     pixels: PixelChange::Identical("identical"),
 };
 
-/// Returns formats worth a trial. Masks keep their format or become a faster PNG, and never a lossy
-/// format.
-fn encodings(records: Records) -> Vec<ImageFormat> {
-    if records.png <= records.jpeg {
-        return Vec::new();
-    }
-    let up = Encoding::Png {
-        filter: PngFilter::Up,
-        level: PngLevel::Fast,
-    };
-    let stored = Encoding::Png {
+/// The faster PNG. Masks keep their format or get this one, and never a lossy one.
+const UP: Encoding = Encoding::Png {
+    filter: PngFilter::Up,
+    level: PngLevel::Fast,
+};
+
+const PNG_UP: ImageFormat = ImageFormat {
+    name: "PNG that is cheaper to read (filter Up, fast compression)",
+    flag: "png:up:fast",
+    image: UP,
+    mask: UP,
+    pixels: PixelChange::Identical("identical"),
+};
+
+const PNG_STORED: ImageFormat = ImageFormat {
+    name: "PNG without compression",
+    flag: "png:none:stored",
+    image: Encoding::Png {
         filter: PngFilter::None,
         level: PngLevel::Stored,
-    };
-    let jpeg = |id, name, flag, quality| ImageFormat {
-        id,
-        name,
-        flag,
-        image: Encoding::Jpeg { quality },
-        mask: up,
-        pixels: PixelChange::Compared("images as JPEG"),
-    };
-    vec![
-        ImageFormat {
-            id: "png-up",
-            name: "PNG that is cheaper to read (filter Up, fast compression)",
-            flag: "png:up:fast",
-            image: up,
-            mask: up,
-            pixels: PixelChange::Identical("identical"),
-        },
-        ImageFormat {
-            id: "png-stored",
-            name: "PNG without compression",
-            flag: "png:none:stored",
-            image: stored,
-            mask: up,
-            pixels: PixelChange::Identical("identical"),
-        },
-        jpeg("jpeg-95", "images as JPEG, quality 95", "jpeg:95", 95),
-        jpeg("jpeg-90", "images as JPEG, quality 90", "jpeg:90", 90),
-    ]
+    },
+    mask: UP,
+    pixels: PixelChange::Identical("identical"),
+};
+
+const JPEG_95: ImageFormat = ImageFormat {
+    name: "images as JPEG, quality 95",
+    flag: "jpeg:95",
+    image: Encoding::Jpeg { quality: 95 },
+    mask: UP,
+    pixels: PixelChange::Compared("images as JPEG"),
+};
+
+const JPEG_90: ImageFormat = ImageFormat {
+    name: "images as JPEG, quality 90",
+    flag: "jpeg:90",
+    image: Encoding::Jpeg { quality: 90 },
+    mask: UP,
+    pixels: PixelChange::Compared("images as JPEG"),
+};
+
+/// Returns the remedy of another image format, if most images are PNGs.
+fn reencode(id: String, case: &Case, records: Records, format: &ImageFormat) -> Option<Candidate> {
+    let is_useful = can_rewrite(case) && records.png > records.jpeg;
+    is_useful.then(|| rewrite(id, case, None, format))
 }
 
-fn rewrite(case: &Case, bake: Option<&GeometryChange>, format: &ImageFormat) -> Candidate {
-    let parts: Vec<&str> = [bake.map_or("", |bake| bake.id), format.id]
-        .into_iter()
-        .filter(|part| !part.is_empty())
-        .collect();
-    let id = parts.join("-");
+/// Returns the remedy that applies a part of the geometry once, if its id begins with that part's.
+fn reshape(id: String, case: &Case, records: Records) -> Option<Candidate> {
+    let bake = bake(case, records).filter(|bake| id.starts_with(bake.id))?;
+    Some(rewrite(id, case, Some(&bake), &KEPT))
+}
+
+/// Returns the same remedy with images as JPEG, if most are PNGs.
+fn reshape_as_jpeg(id: String, case: &Case, records: Records) -> Option<Candidate> {
+    let bake = bake(case, records).filter(|bake| id.starts_with(bake.id))?;
+    (records.png > records.jpeg).then(|| rewrite(id, case, Some(&bake), &JPEG_95))
+}
+
+fn rewrite(
+    id: String,
+    case: &Case,
+    bake: Option<&GeometryChange>,
+    format: &ImageFormat,
+) -> Candidate {
     let name = match bake {
         None => format.name.to_owned(),
         Some(bake) => format!("{}, {}", bake.name, format.name),
@@ -132,6 +178,8 @@ fn rewrite(case: &Case, bake: Option<&GeometryChange>, format: &ImageFormat) -> 
         flags += " --mask png:up:fast";
     }
     Candidate {
+        id,
+        name,
         command: format!("infeed pack {} OUT --to folder{flags}", case.name),
         change: RemedyChange::Pack {
             options: PackOptions {
@@ -142,14 +190,15 @@ fn rewrite(case: &Case, bake: Option<&GeometryChange>, format: &ImageFormat) -> 
             },
         },
         pixels: bake.map_or(format.pixels, |bake| bake.pixels),
-        id,
-        name,
     }
 }
 
 /// Returns the remedy of restart markers, if most images are JPEGs that the pipeline decodes in
 /// part.
-fn restart_index(case: &Case, records: Records) -> Option<Candidate> {
+fn restart_index(id: String, case: &Case, records: Records) -> Option<Candidate> {
+    if !can_rewrite(case) {
+        return None;
+    }
     let plan = SamplePlan::over(&case.pipeline, &*case.own).ok()?;
     if !plan.decodes_regions() || records.jpeg <= records.png {
         return None;
@@ -157,7 +206,7 @@ fn restart_index(case: &Case, records: Records) -> Option<Candidate> {
     let mut options = PackOptions::new(Target::Folder);
     options.restart = Some(TILE);
     Some(Candidate {
-        id: "restart-index".to_owned(),
+        id,
         name: "JPEGs with restart markers: a crop decodes only its tiles".to_owned(),
         command: format!("infeed pack {} OUT --to folder --restart-index", case.name),
         change: RemedyChange::Pack { options },
@@ -166,15 +215,15 @@ fn restart_index(case: &Case, records: Records) -> Option<Candidate> {
 }
 
 /// Returns the remedy of lossless records, if there are images that can become one.
-fn lossless(case: &Case, records: Records) -> Option<Candidate> {
-    if records.jpeg + records.png == 0 {
+fn lossless(id: String, case: &Case, records: Records) -> Option<Candidate> {
+    if !can_rewrite(case) || records.jpeg + records.png == 0 {
         return None;
     }
     let mut options = PackOptions::new(Target::Folder);
     options.image = Encoding::Lossless;
     options.mask = Encoding::Lossless;
     Some(Candidate {
-        id: "lossless".to_owned(),
+        id,
         name: "lossless records: smaller, and faster to decode".to_owned(),
         command: format!("infeed pack {} OUT --to folder --image lossless", case.name),
         change: RemedyChange::Pack { options },
@@ -183,10 +232,10 @@ fn lossless(case: &Case, records: Records) -> Option<Candidate> {
 }
 
 /// Returns the remedy that packs the records unchanged into large files.
-fn shards(case: &Case) -> Candidate {
+fn shards(id: String, case: &Case, _: Records) -> Option<Candidate> {
     let to = Target::COMMON_SHARDS;
-    Candidate {
-        id: "shards".to_owned(),
+    can_rewrite(case).then(|| Candidate {
+        id,
         name: "the same files in tar shards".to_owned(),
         command: format!("infeed pack {} OUT --to {}", case.name, to.name()),
         change: RemedyChange::Pack {
@@ -196,18 +245,21 @@ fn shards(case: &Case) -> Candidate {
             Some(_) => "identical; shuffled within windows of shards",
             None => "identical",
         }),
-    }
+    })
 }
 
 /// Returns the part of the geometry that is not random, or the image size that the random crop
 /// needs.
-fn bake(pipeline: &Pipeline, short_side: u32) -> Option<GeometryChange> {
-    let first = pipeline.transforms.first()?;
+fn bake(case: &Case, records: Records) -> Option<GeometryChange> {
+    if !can_rewrite(case) {
+        return None;
+    }
+    let first = case.pipeline.transforms.first()?;
     let fixed = first.output_size(None).ok().flatten();
     if (first.effect(), first.is_random()) == (Effect::Resize, true) {
         let size = fixed?;
         let side = size.height.max(size.width) * ROOM.0 / ROOM.1;
-        if f64::from(side) > SMALLER * f64::from(short_side) {
+        if f64::from(side) > SMALLER * f64::from(records.short_side) {
             return None;
         }
         return Some(GeometryChange {
@@ -244,12 +296,18 @@ fn bake(pipeline: &Pipeline, short_side: u32) -> Option<GeometryChange> {
 }
 
 /// Returns the remedy of decoded pixels, one array per field. All images must have one size.
-fn arrays(case: &Case, bake: Option<&GeometryChange>) -> Candidate {
-    let mut transforms = bake.map_or(Vec::new(), |bake| bake.transforms.clone());
-    let mut flags = bake.map_or(String::new(), |bake| format!(" {}", bake.flags));
+fn arrays(id: String, case: &Case, records: Records) -> Option<Candidate> {
+    if !can_rewrite(case) {
+        return None;
+    }
+    let bake = bake(case, records);
+    let mut transforms = Vec::new();
+    let mut flags = String::new();
     let mut name = "decoded pixels on disk".to_owned();
     let mut pixels = PixelChange::Identical("identical");
     if let Some(bake) = bake {
+        transforms = bake.transforms;
+        flags = format!(" {}", bake.flags);
         name = format!("decoded pixels on disk, {}", bake.name);
         pixels = bake.pixels;
         if let Some(side) = bake.short_side {
@@ -260,8 +318,8 @@ fn arrays(case: &Case, bake: Option<&GeometryChange>) -> Candidate {
             );
         }
     }
-    Candidate {
-        id: "decoded".to_owned(),
+    Some(Candidate {
+        id,
         name,
         command: format!("infeed pack {} OUT --to arrays{flags}", case.name),
         change: RemedyChange::Pack {
@@ -271,5 +329,5 @@ fn arrays(case: &Case, bake: Option<&GeometryChange>) -> Candidate {
             },
         },
         pixels,
-    }
+    })
 }
