@@ -1,10 +1,14 @@
 """Transforms as settings: valid values, printing, comparison."""
 
+import dataclasses
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import infeed
-from infeed import ConfigError, sources
+from infeed import ConfigError, _core, sources
 from infeed import transforms as T
 
 EXAMPLES = [
@@ -65,6 +69,55 @@ EXAMPLES = [
     T.MixUp(0.2, classes=1000),
     T.CutMix(p=0.5, field="breed"),
 ]
+
+
+KINDS = [
+    kind
+    for kind in map(vars(T).get, T.__all__)
+    if dataclasses.is_dataclass(kind) and kind is not T.Transform
+]
+
+# Values of the parameters without a default, by name.
+REQUIRED = {
+    "bits": 3,
+    "classes": 3,
+    "degrees": 5,
+    "height": 5,
+    "kernel_size": 3,
+    "max_size": 9,
+    "mean": (0.5,),
+    "min_size": (8, 9),
+    "padding": 4,
+    "quality": 40,
+    "sharpness_factor": 2,
+    "size": 7,
+    "std": (1,),
+    "target_size": (9, 8),
+    "threshold": 9,
+    "transforms": (T.RandomEqualize(),),
+    "width": 6,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_keys_that_a_file_omits_have_the_defaults_of_python(kind, tmp_path):
+    fields = dataclasses.fields(kind)
+    needed = [f.name for f in fields if f.default is dataclasses.MISSING]
+    if kind in (T.OneHot, T.ClassIndex):
+        # They need one of several parameters.
+        needed = ["classes"]
+    transform = kind(**{name: REQUIRED[name] for name in needed})
+    described = transform._to_dict()
+    full = {"source": {"kind": "folder", "path": "photos"}, "transforms": [described]}
+    short = {**full, "transforms": [{k: described[k] for k in ("kind", *needed)}]}
+
+    assert reread(short, tmp_path) == reread(full, tmp_path)
+
+
+def reread(description: dict, folder: Path) -> dict:
+    """Returns a description after the engine has written and read it."""
+    _core.save(json.dumps(description), str(folder / "pipeline.toml"))
+    return json.loads(_core.load(str(folder / "pipeline.toml")))
 
 
 @pytest.mark.parametrize("transform", EXAMPLES, ids=repr)

@@ -121,6 +121,10 @@ macro_rules! transforms {
         }
 
         impl Transform {
+            /// Names of all transforms in descriptions.
+            #[cfg(test)]
+            const NAMES: &'static [&'static str] = &[$(stringify!($kind)),*];
+
             /// Returns the name in descriptions.
             pub fn name(&self) -> &'static str {
                 match self {
