@@ -104,8 +104,10 @@ const MAX_LINES: usize = 800;
 
 /// Things of one sort that the code names, such as file formats. A newcomer adds one with few files.
 struct Additions {
-    /// The words of each.
-    words: &'static [&'static [&'static str]],
+    /// Table of all, and the line before its entries.
+    table: (&'static str, &'static str),
+    /// Words that mean something else, too.
+    ambiguous: &'static [&'static str],
     /// Folders in which each has a file or folder, next to the tables of all.
     folders: &'static [&'static str],
     /// Other files that name one, with the reason. None of them changes for a new one.
@@ -114,17 +116,14 @@ struct Additions {
     max_files: usize,
 }
 
-/// File formats: a reader, a writer and two tables. The module `arrow` of other libraries is no
-/// format.
+/// File formats: a reader, a writer and two tables.
 const FILE_FORMATS: Additions = Additions {
-    words: &[
-        &["webdataset", "WebDataset"],
-        &["tfrecord", "TfRecord"],
-        &["mds", "Mds", "MDS"],
-        &["parquet", "Parquet"],
-        &["Arrow"],
-        &["npz", "Npz"],
-    ],
+    table: (
+        "infeed-source/src/formats/mod.rs",
+        "macro_rules! file_formats {",
+    ),
+    // The crate.
+    ambiguous: &["arrow"],
     folders: &["infeed-source/src/formats/", "infeed-pack/src/targets/"],
     allowed: &[
         // Public paths of the readers of tables.
@@ -143,7 +142,8 @@ const FILE_FORMATS: Additions = Additions {
 
 /// Kinds of devices: an implementation, its module in `lib.rs`, and the table.
 const DEVICE_KINDS: Additions = Additions {
-    words: &[&["cuda", "Cuda"], &["sim", "Sim"]],
+    table: ("infeed-device/src/any.rs", "\nkinds! {"),
+    ambiguous: &[],
     folders: &["infeed-device/src/"],
     allowed: &[
         // Consumers that use CUDA streams. All other devices are read on the host.
@@ -164,10 +164,28 @@ const DEVICE_KINDS: Additions = Additions {
 /// Kinds of data in fields of bytes: the kind's own file or folder, the registry of kinds, and the
 /// description.
 const FIELD_KINDS: Additions = Additions {
-    words: &[&["waveform", "Waveform", "WaveformSpec"]],
+    table: (
+        "infeed/src/pipeline/declared_kind.rs",
+        "pub enum DeclaredKind {",
+    ),
+    ambiguous: &[],
     folders: &["infeed/src/fields/kinds/", "infeed/src/pipeline/"],
     allowed: &[],
     max_files: 3,
+};
+
+/// Sources of images with boxes: a reader, its module in `lib.rs`, the description, and its paths.
+/// Python has a class for each.
+const ANNOTATION_SOURCES: Additions = Additions {
+    table: ("../python/infeed/sources/boxed.py", "\nclass "),
+    ambiguous: &[],
+    folders: &["infeed-source/src/", "infeed/src/pipeline/"],
+    allowed: &[
+        // Code that they share: segments of COCO, masks of objects.
+        "infeed-source/src/panoptic.rs",
+        "infeed-source/src/labelme.rs",
+    ],
+    max_files: 4,
 };
 
 /// Type names that two crates declare: `Layout`, the order of an image's axes in descriptions and
@@ -395,6 +413,28 @@ fn has_word(line: &str, words: &[&str]) -> bool {
         .any(|word| words.contains(&word))
 }
 
+/// Names of the entries of a table: the first word of each of its lines, or the classes of a file in
+/// Python.
+fn entries((file, start): (&str, &str)) -> Vec<String> {
+    let text = fs::read_to_string(crates().join(file)).expect("the table");
+    let mut parts = text.split(start).skip(1);
+    let lines: Vec<&str> = if file.ends_with(".py") {
+        parts.collect()
+    } else {
+        let table = parts.next().and_then(|rest| rest.split("\n}\n").next());
+        code(table.unwrap_or_default())
+            .map(str::trim_start)
+            .collect()
+    };
+    let first_words = lines
+        .iter()
+        .filter_map(|line| line.split(|c: char| !c.is_alphanumeric()).next());
+    let is_type = |word: &&str| word.starts_with(|c: char| c.is_ascii_uppercase());
+    let found: Vec<String> = first_words.filter(is_type).map(str::to_owned).collect();
+    assert!(!found.is_empty(), "the test finds the table of {file}");
+    found
+}
+
 /// Checks that other code asks for properties, and that few files name each of the additions.
 fn assert_few_files_name(additions: &Additions) {
     // The crates of the CUDA interface name CUDA. They know neither devices nor formats.
@@ -418,7 +458,11 @@ fn assert_few_files_name(additions: &Additions) {
         Some(path[..end + name.len()].to_owned())
     };
     let mut used = vec![false; additions.allowed.len()];
-    for words in additions.words {
+    for name in entries(additions.table) {
+        let own = [name.to_lowercase(), format!("{name}Spec"), name];
+        let mut words: Vec<&str> = own.iter().map(String::as_str).collect();
+        words.retain(|word| !additions.ambiguous.contains(word));
+        let words = &words[..];
         let mut naming = BTreeSet::new();
         for (path, text) in &files {
             if !code(text).any(|line| has_word(line, words)) {
@@ -448,20 +492,37 @@ fn assert_few_files_name(additions: &Additions) {
 
 #[test]
 fn a_file_format_is_named_by_its_reader_its_writer_and_two_tables() {
-    let table = crates().join("infeed-source/src/formats/mod.rs");
-    let table = fs::read_to_string(table).expect("the table of formats");
-    let entries = table.lines().filter(|line| line.ends_with("::FORMAT;"));
-    // Variant, then the name in descriptions.
-    let names: Vec<&str> = entries
-        .filter_map(|line| line.split_whitespace().nth(1))
-        .collect();
-    assert_eq!(names.len(), FILE_FORMATS.words.len(), "{names:?}");
-    for name in names {
-        let mut words = FILE_FORMATS.words.concat().into_iter();
-        let is_listed = words.any(|word| word.eq_ignore_ascii_case(name));
-        assert!(is_listed, "{name} is not in the list of the test");
-    }
     assert_few_files_name(&FILE_FORMATS);
+}
+
+#[test]
+fn an_annotation_source_is_named_by_its_reader_its_module_and_the_description() {
+    assert_few_files_name(&ANNOTATION_SOURCES);
+}
+
+#[test]
+fn a_remedy_is_named_by_one_file() {
+    let src = crates().join("infeed-explain/src");
+    let files = rust_files(&src);
+    let ids = files.iter().flat_map(|(path, text)| {
+        let is_remedy = path.components().any(|part| part.as_os_str() == "remedies");
+        let lines = code(text).filter(move |_| is_remedy).map(str::trim);
+        lines.filter_map(|line| {
+            let id = line
+                .strip_prefix("id: \"")
+                .or_else(|| line.strip_prefix("prefix: \""))?;
+            Some(format!("\"{}\"", id.split('"').next()?))
+        })
+    });
+    let ids: BTreeSet<String> = ids.collect();
+    assert!(ids.len() > 15, "the test finds the remedies: {ids:?}");
+    for id in ids {
+        let naming = files
+            .iter()
+            .filter(|(_, text)| code(text).any(|line| line.contains(&id)));
+        let naming: Vec<&PathBuf> = naming.map(|(path, _)| path).collect();
+        assert_eq!(naming.len(), 1, "{id} is in {naming:?}");
+    }
 }
 
 #[test]
@@ -471,27 +532,16 @@ fn a_kind_of_device_is_named_by_its_implementation_and_one_table() {
 
 #[test]
 fn a_kind_of_data_is_named_by_its_file_the_registry_and_the_description() {
-    let description = crates().join("infeed/src/pipeline/declared_kind.rs");
-    let description = fs::read_to_string(description).expect("the declared kinds");
-    let kinds = description
-        .split("pub enum DeclaredKind {")
-        .nth(1)
-        .and_then(|rest| rest.split("\n}").next())
-        .expect("the list of kinds");
-    let names = code(kinds).filter_map(|line| line.trim().split_once('('));
-    let names: Vec<&str> = names.map(|(name, _)| name).collect();
-    let listed = FIELD_KINDS.words.iter().map(|words| words[1]);
-    assert_eq!(names, listed.collect::<Vec<&str>>());
     assert_few_files_name(&FIELD_KINDS);
 
     // In Python, a kind is one class; in the reference, one page describes it.
     let root = crates().parent().expect("the repository").to_owned();
-    for name in names {
+    for name in entries(FIELD_KINDS.table) {
         for (folder, file) in [
             ("python/infeed", "kinds.py"),
             ("docs/reference", "pipeline.md"),
         ] {
-            let naming = files_with(&root.join(folder), name);
+            let naming = files_with(&root.join(folder), &name);
             assert_eq!(naming, [file], "{name} in {folder}");
         }
     }

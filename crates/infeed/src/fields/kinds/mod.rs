@@ -20,7 +20,7 @@ use infeed_core::sample::Size;
 type PlanKind = fn(&PlanInput<'_>, &dyn Fn(usize) -> bool) -> Result<Vec<Box<dyn KindPlan>>, Error>;
 
 /// Kinds whose fields a pipeline declares.
-const DECLARED: [PlanKind; 3] = [moved_fields::plan, labels::plan, waveform::plan];
+const DECLARED: &[PlanKind] = &[moved_fields::plan, labels::plan, waveform::plan];
 
 /// Plans of all fields that are no images, and the column of each field.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl KindPlans {
             columns: vec![None; input.fields.len()],
         };
         for plan in DECLARED {
-            plans.add(input, plan)?;
+            plans.add(input, *plan)?;
         }
         Ok(plans)
     }
