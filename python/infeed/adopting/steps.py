@@ -88,24 +88,15 @@ _ATTRIBUTES = {"sampler_options": "options"}
 # Default of `RandomIoUCrop`.
 _OVERLAPS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 _LIBRARIES = ("torchvision", "albumentations", "timm")
-# Transforms that move no pixel.
+# Transforms that move no pixel: those of colours, and three others.
 _VALUES = (
-    transforms.JPEG,
+    *(
+        kind
+        for kind in transforms.Transform.__subclasses__()
+        if kind.__module__ == "infeed.transforms.colors"
+    ),
     transforms.AugMix,
-    transforms.ColorJitter,
-    transforms.GaussianBlur,
-    transforms.GaussianNoise,
-    transforms.Grayscale,
     transforms.Normalize,
-    transforms.RandomAdjustSharpness,
-    transforms.RandomAutocontrast,
-    transforms.RandomEqualize,
-    transforms.RandomErasing,
-    transforms.RandomGrayscale,
-    transforms.RandomInvert,
-    transforms.RandomPhotometricDistort,
-    transforms.RandomPosterize,
-    transforms.RandomSolarize,
     transforms.ToFloat,
 )
 
