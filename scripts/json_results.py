@@ -154,7 +154,7 @@ def tables(results: Mapping[str, Schema]) -> str:
     for name, schema in results.items():
         headings.setdefault(str(schema | {"title": ""}), []).append(name)
     parts = [
-        page.section("##", " and ".join(names), results[names[0]])
+        page.section("##", " and ".join(map(heading, names)), results[names[0]])
         for names in headings.values()
     ]
     parts.append(f"## {SHARED}\n")
@@ -209,11 +209,7 @@ class Page:
         else:
             rows = ["| key | type | meaning |", "|---|---|---|", *self.rows("", schema)]
         meaning = text(schema.get("description", ""))
-        return (
-            f"{level} {name.removesuffix('Json')}\n\n{meaning}\n\n"
-            + "\n".join(rows)
-            + "\n"
-        )
+        return f"{level} {heading(name)}\n\n{meaning}\n\n" + "\n".join(rows) + "\n"
 
     def rows(self, prefix: str, schema: Schema) -> Iterator[str]:
         """Yields a row for each key, and for the keys of objects below it."""
@@ -268,11 +264,15 @@ class Page:
         return f"list of {kind}", inner, f"[]{suffix}"
 
 
-def link(heading: str) -> str:
-    """Returns a link to a heading of the page."""
-    heading = heading.removesuffix("Json")
-    anchor = re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
-    return f"[{heading}](#{anchor})"
+def heading(name: str) -> str:
+    """Returns the heading for a result or a type."""
+    return name.removesuffix(" --json").removesuffix("Json")
+
+
+def link(name: str) -> str:
+    """Returns a link to the section about a result or a type."""
+    title = heading(name)
+    return f"[{title}](#{title.lower().replace(' ', '-')})"
 
 
 def text(description: str) -> str:

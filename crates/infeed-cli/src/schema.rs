@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let wanted = args.command.join(" ");
     let all = SCHEMAS
         .iter()
-        .map(|(name, schema)| (*name, titled(name, schema())));
+        .map(|(name, schema)| (*name, with_title(name, schema())));
     let schema = match wanted.as_str() {
         "" => Value::Object(
             all.map(|(name, schema)| (name.to_owned(), schema.to_value()))
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 }
 
 /// Replaces the name of the Rust type by the command.
-fn titled(command: &str, mut schema: Schema) -> Schema {
+fn with_title(command: &str, mut schema: Schema) -> Schema {
     schema.insert(
         "title".to_owned(),
         format!("infeed {command} --json").into(),

@@ -10,12 +10,12 @@ use crate::{infeed, json, stderr};
 
 /// The schemas by command. Their objects have no other keys than those in the schema.
 static SCHEMAS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
-    let mut all = printed(&[]);
+    let mut all = print_schema(&[]);
     close_objects(&mut all);
     all.as_object().unwrap().clone()
 });
 
-fn printed(command: &[&str]) -> Value {
+fn print_schema(command: &[&str]) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_infeed"))
         .arg("schema")
         .args(command)
@@ -109,8 +109,14 @@ fn every_command_with_json_has_a_schema() {
 
 #[test]
 fn the_schema_of_one_command_is_printed() {
-    assert_eq!(printed(&["cache", "ls"])["title"], "infeed cache ls --json");
-    assert_eq!(printed(&["probe", "--list"]), printed(&[])["probe --list"]);
+    assert_eq!(
+        print_schema(&["cache", "ls"])["title"],
+        "infeed cache ls --json"
+    );
+    assert_eq!(
+        print_schema(&["probe", "--list"]),
+        print_schema(&[])["probe --list"]
+    );
 
     let unknown = infeed(["schema", "sample"]);
 
