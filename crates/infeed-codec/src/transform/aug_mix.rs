@@ -44,51 +44,34 @@ const CHANGES: [Change; 13] = [
 /// Blends an image with copies of it, each after a series of random changes of geometry and colours,
 /// with random weights. Leaves masks and boxes unchanged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct AugMix {
     /// Number of strengths that are drawn, from the weakest on, of 10.
-    #[serde(default = "three")]
     pub severity: u32,
     /// Number of copies.
-    #[serde(default = "three")]
     pub mixture_width: u32,
     /// Number of changes of a copy; absent for 1 to 3, drawn for each copy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub chain_depth: Option<u32>,
     /// Parameter of the distributions of the weights: all are alike if it is large.
-    #[serde(default = "one")]
     pub alpha: f64,
     /// Whether brightness, colour, contrast and sharpness are changed too.
-    #[serde(default = "yes")]
     pub all_ops: bool,
     /// Interpolation of changes of geometry: `nearest` or `bilinear`.
-    #[serde(default)]
     pub interpolation: Filter,
     /// Fill of changes of geometry; absent for 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub fill: Option<ChannelValues>,
-}
-
-fn three() -> u32 {
-    3
-}
-
-fn one() -> f64 {
-    1.0
-}
-
-fn yes() -> bool {
-    true
 }
 
 impl Default for AugMix {
     fn default() -> AugMix {
         AugMix {
-            severity: three(),
-            mixture_width: three(),
+            severity: 3,
+            mixture_width: 3,
             chain_depth: None,
-            alpha: one(),
-            all_ops: yes(),
+            alpha: 1.0,
+            all_ops: true,
             interpolation: Filter::default(),
             fill: None,
         }

@@ -21,19 +21,15 @@ use infeed_raw::simd::{self, ColorChange, Level};
 /// Changes brightness, contrast, saturation and hue by random factors, in random order. Leaves
 /// masks unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct ColorJitter {
     /// Factor from 1 - b to 1 + b, at least 0; or the range itself.
-    #[serde(default)]
     pub brightness: Jitter,
     /// Factor from 1 - c to 1 + c, at least 0; or the range itself.
-    #[serde(default)]
     pub contrast: Jitter,
     /// Factor from 1 - s to 1 + s, at least 0; or the range itself.
-    #[serde(default)]
     pub saturation: Jitter,
     /// Turn from -h to h, at most half a circle (0.5); or the range itself.
-    #[serde(default)]
     pub hue: Jitter,
 }
 

@@ -21,32 +21,21 @@ const BLENDING: usize = 2;
 /// Pastes objects of the image at another position of the epoch on the image: a random choice of the
 /// boxes with masks that are left of it. That image is resized to the size of this one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct CopyPaste {
     /// Probability of pasting.
-    #[serde(default = "one")]
     pub p: f64,
     /// Whether pixels up to two pixels around the objects are pasted too.
-    #[serde(default = "yes")]
     pub blending: bool,
     /// Interpolation of the other image; masks use `Nearest`.
-    #[serde(default)]
     pub interpolation: Filter,
-}
-
-fn one() -> f64 {
-    1.0
-}
-
-fn yes() -> bool {
-    true
 }
 
 impl Default for CopyPaste {
     fn default() -> CopyPaste {
         CopyPaste {
-            p: one(),
-            blending: yes(),
+            p: 1.0,
+            blending: true,
             interpolation: Filter::default(),
         }
     }

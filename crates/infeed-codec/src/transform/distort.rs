@@ -16,49 +16,28 @@ use infeed_core::sample::{Depth, Size};
 /// Changes brightness, contrast, saturation and hue and swaps channels, each with probability `p`.
 /// Contrast comes before or after saturation and hue. Leaves masks unchanged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct RandomPhotometricDistort {
     /// Range of the factor.
-    #[serde(default = "default_brightness")]
     pub brightness: [f64; 2],
     /// Range of the factor.
-    #[serde(default = "default_contrast")]
     pub contrast: [f64; 2],
     /// Range of the factor.
-    #[serde(default = "default_contrast")]
     pub saturation: [f64; 2],
     /// Range of the turn, in shares of the circle.
-    #[serde(default = "default_hue")]
     pub hue: [f64; 2],
     /// Probability of each change.
-    #[serde(default = "one_half")]
     pub p: f64,
-}
-
-fn default_brightness() -> [f64; 2] {
-    [0.875, 1.125]
-}
-
-fn default_contrast() -> [f64; 2] {
-    [0.5, 1.5]
-}
-
-fn default_hue() -> [f64; 2] {
-    [-0.05, 0.05]
-}
-
-fn one_half() -> f64 {
-    0.5
 }
 
 impl Default for RandomPhotometricDistort {
     fn default() -> RandomPhotometricDistort {
         RandomPhotometricDistort {
-            brightness: default_brightness(),
-            contrast: default_contrast(),
-            saturation: default_contrast(),
-            hue: default_hue(),
-            p: one_half(),
+            brightness: [0.875, 1.125],
+            contrast: [0.5, 1.5],
+            saturation: [0.5, 1.5],
+            hue: [-0.05, 0.05],
+            p: 0.5,
         }
     }
 }

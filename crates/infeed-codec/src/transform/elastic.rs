@@ -18,39 +18,26 @@ use infeed_core::sample::{Depth, Size};
 
 /// Moves each pixel by a random shift that changes smoothly over the image. Keeps the size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct ElasticTransform {
     /// Twice the shift in pixels that noise of 1 everywhere would give: one number, or those along x
     /// and y.
-    #[serde(default = "fifty")]
     pub alpha: ValuePair<f64>,
     /// Standard deviation of the filter in pixels: one number, or those along x and y.
-    #[serde(default = "five")]
     pub sigma: ValuePair<f64>,
     /// Interpolation of images: `nearest` or `bilinear`.
-    #[serde(default)]
     pub interpolation: Filter,
     /// Fill for images.
-    #[serde(default)]
     pub fill: ChannelValues,
     /// Fill for masks.
-    #[serde(default)]
     pub mask_fill: ChannelValues,
-}
-
-fn fifty() -> ValuePair<f64> {
-    ValuePair::Both(50.0)
-}
-
-fn five() -> ValuePair<f64> {
-    ValuePair::Both(5.0)
 }
 
 impl Default for ElasticTransform {
     fn default() -> ElasticTransform {
         ElasticTransform {
-            alpha: fifty(),
-            sigma: five(),
+            alpha: ValuePair::Both(50.0),
+            sigma: ValuePair::Both(5.0),
             interpolation: Filter::default(),
             fill: ChannelValues::default(),
             mask_fill: ChannelValues::default(),

@@ -18,32 +18,27 @@ use infeed_core::sample::{Image, Region, Size};
 /// Before `ToFloat` or `Normalize`, the value is in units of the stored samples. After these
 /// transforms, it is in units of their result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct RandomErasing {
     /// Probability that a rectangle is overwritten.
-    #[serde(default = "one_half")]
     pub p: f64,
     /// Minimum and maximum share of the image's area.
-    #[serde(default = "default_scale")]
     pub scale: [f64; 2],
     /// Minimum and maximum ratio of height to width of the rectangle; its logarithm is uniform.
-    #[serde(default = "default_ratio")]
     pub ratio: [f64; 2],
     /// Value to write.
-    #[serde(default)]
     pub value: ChannelValues,
 }
 
-fn one_half() -> f64 {
-    0.5
-}
-
-fn default_scale() -> [f64; 2] {
-    [0.02, 0.33]
-}
-
-fn default_ratio() -> [f64; 2] {
-    [0.3, 3.3]
+impl Default for RandomErasing {
+    fn default() -> RandomErasing {
+        RandomErasing {
+            p: 0.5,
+            scale: [0.02, 0.33],
+            ratio: [0.3, 3.3],
+            value: ChannelValues::default(),
+        }
+    }
 }
 
 impl RandomErasing {
@@ -51,9 +46,7 @@ impl RandomErasing {
     pub fn new(p: f64) -> RandomErasing {
         RandomErasing {
             p,
-            scale: default_scale(),
-            ratio: default_ratio(),
-            value: ChannelValues::default(),
+            ..RandomErasing::default()
         }
     }
 }

@@ -14,51 +14,21 @@ use infeed_core::sample::{Region, Size};
 /// Crops a random region that a box overlaps by a random minimum, and drops the boxes whose centre
 /// is outside. Leaves images without boxes, and some others, as they are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct RandomIoUCrop {
     /// Minimum share of the image's sides.
-    #[serde(default = "default_min_scale")]
     pub min_scale: f64,
     /// Maximum share of the image's sides.
-    #[serde(default = "default_max_scale")]
     pub max_scale: f64,
     /// Minimum ratio of width to height.
-    #[serde(default = "default_min_aspect_ratio")]
     pub min_aspect_ratio: f64,
     /// Maximum ratio of width to height.
-    #[serde(default = "default_max_aspect_ratio")]
     pub max_aspect_ratio: f64,
     /// Minimum overlaps (intersection over union), of which one is drawn. From 1 on, the image
     /// stays as it is.
-    #[serde(default = "default_sampler_options")]
     pub sampler_options: Vec<f64>,
     /// Number of regions that are tried before another minimum is drawn.
-    #[serde(default = "default_trials")]
     pub trials: u32,
-}
-
-fn default_min_scale() -> f64 {
-    0.3
-}
-
-fn default_max_scale() -> f64 {
-    1.0
-}
-
-fn default_min_aspect_ratio() -> f64 {
-    0.5
-}
-
-fn default_max_aspect_ratio() -> f64 {
-    2.0
-}
-
-fn default_sampler_options() -> Vec<f64> {
-    vec![0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0]
-}
-
-fn default_trials() -> u32 {
-    40
 }
 
 /// Number of minimum overlaps that are drawn before the image stays as it is. torchvision has no
@@ -68,12 +38,12 @@ const ROUNDS: u32 = 100;
 impl Default for RandomIoUCrop {
     fn default() -> RandomIoUCrop {
         RandomIoUCrop {
-            min_scale: default_min_scale(),
-            max_scale: default_max_scale(),
-            min_aspect_ratio: default_min_aspect_ratio(),
-            max_aspect_ratio: default_max_aspect_ratio(),
-            sampler_options: default_sampler_options(),
-            trials: default_trials(),
+            min_scale: 0.3,
+            max_scale: 1.0,
+            min_aspect_ratio: 0.5,
+            max_aspect_ratio: 2.0,
+            sampler_options: vec![0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0],
+            trials: 40,
         }
     }
 }

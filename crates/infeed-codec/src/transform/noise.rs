@@ -16,33 +16,22 @@ use infeed_core::sample::{Depth, Image, Size};
 
 /// Adds Gaussian noise to each value of an image. Leaves masks unchanged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct GaussianNoise {
     /// Mean, in units of 0 to 1.
-    #[serde(default)]
     pub mean: f64,
     /// Standard deviation, in units of 0 to 1.
-    #[serde(default = "one_tenth")]
     pub sigma: f64,
     /// Whether sums are clipped to 0 to 255. Otherwise they wrap around.
-    #[serde(default = "yes")]
     pub clip: bool,
-}
-
-fn one_tenth() -> f64 {
-    0.1
-}
-
-fn yes() -> bool {
-    true
 }
 
 impl Default for GaussianNoise {
     fn default() -> GaussianNoise {
         GaussianNoise {
             mean: 0.0,
-            sigma: one_tenth(),
-            clip: yes(),
+            sigma: 0.1,
+            clip: true,
         }
     }
 }

@@ -15,38 +15,38 @@ use infeed_core::sample::{Depth, Size};
 /// Moves each corner inwards by a random number of pixels, with a given probability. Keeps the
 /// size. Leaves an image as it is if its side is one pixel, or if the corners end up on a line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct RandomPerspective {
     /// Maximum shift of a corner, as a share of half the width and half the height.
-    #[serde(default = "one_half")]
     pub distortion_scale: f64,
     /// Probability of a change.
-    #[serde(default = "one_half")]
     pub p: f64,
     /// Interpolation of images: `nearest` or `bilinear`.
-    #[serde(default)]
     pub interpolation: Filter,
     /// Fill for images.
-    #[serde(default)]
     pub fill: ChannelValues,
     /// Fill for masks.
-    #[serde(default)]
     pub mask_fill: ChannelValues,
 }
 
-fn one_half() -> f64 {
-    0.5
+impl Default for RandomPerspective {
+    fn default() -> RandomPerspective {
+        RandomPerspective {
+            distortion_scale: 0.5,
+            p: 0.5,
+            interpolation: Filter::default(),
+            fill: ChannelValues::default(),
+            mask_fill: ChannelValues::default(),
+        }
+    }
 }
 
 impl RandomPerspective {
     /// Moves corners by up to half the way to the centre, with probability `p`.
     pub fn new(p: f64) -> RandomPerspective {
         RandomPerspective {
-            distortion_scale: one_half(),
             p,
-            interpolation: Filter::default(),
-            fill: ChannelValues::default(),
-            mask_fill: ChannelValues::default(),
+            ..RandomPerspective::default()
         }
     }
 
