@@ -9,9 +9,8 @@ use super::augment::Change::{
     self, Autocontrast, Brightness, Color, Contrast, Equalize, Posterize, Rotate, Sharpness,
     ShearX, ShearY, Solarize, TranslateX, TranslateY,
 };
-use super::augment::{Strength, Strengths, check_fills};
+use super::augment::{Strength, Strengths, check_colors, check_fills};
 use super::beta::{symmetric_beta, symmetric_dirichlet};
-use super::color_step::check_color;
 use super::effect::Effect;
 use super::operation::Operation;
 use super::params::Check;
@@ -113,11 +112,7 @@ impl Operation for AugMix {
     }
 
     fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
-        check_color("AugMix", channels, depth)?;
-        match &self.fill {
-            Some(fill) => super::pad::check_fill("AugMix", fill, channels, depth),
-            None => Ok(()),
-        }
+        check_colors("AugMix", &self.fill, channels, depth)
     }
 
     fn validate(&self) -> Result<(), TransformError> {

@@ -10,6 +10,7 @@ use super::affine::check_filter;
 use super::color_step::{ColorStep, check_color};
 use super::effect::Effect;
 use super::operation::Operation;
+use super::pad::check_fill;
 use super::params::Check;
 use super::warp::{Warp, WarpMap};
 use super::{ChannelValues, Filter, Rng, Step, TransformError};
@@ -102,7 +103,7 @@ impl Strengths {
     }
 }
 
-/// Settings that the transforms share.
+/// A strength of changes, and the settings of their warps.
 pub(super) struct Strength<'a> {
     pub(super) strongest: Strengths,
     /// Number of strengths, and the index of the drawn one.
@@ -216,106 +217,101 @@ impl Strength<'_> {
     }
 }
 
-pub(super) fn nearest() -> Filter {
-    Filter::Nearest
-}
-
-fn thirty_one() -> u32 {
-    31
-}
-
-/// Applies some of 14 changes of geometry and colours, all with one strength. Masks and boxes move
-/// with the image.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RandAugment {
-    /// Number of changes.
-    #[serde(default = "two")]
-    pub num_ops: u32,
-    /// Index of the strength, from 0.
-    #[serde(default = "nine")]
-    pub magnitude: u32,
-    /// Number of strengths.
-    #[serde(default = "thirty_one")]
-    pub num_magnitude_bins: u32,
-    /// Interpolation of images: `nearest` or `bilinear`.
-    #[serde(default = "nearest")]
-    pub interpolation: Filter,
-    /// Fill for images; absent for 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fill: Option<ChannelValues>,
-    /// Fill for masks.
-    #[serde(default)]
-    pub mask_fill: ChannelValues,
-}
-
-fn two() -> u32 {
-    2
-}
-
-fn nine() -> u32 {
-    9
-}
-
-impl Default for RandAugment {
-    fn default() -> RandAugment {
-        RandAugment {
-            num_ops: two(),
-            magnitude: nine(),
-            num_magnitude_bins: thirty_one(),
-            interpolation: nearest(),
-            fill: None,
-            mask_fill: ChannelValues::default(),
+/// Defines a transform that applies changes: the struct with its own fields and those that all
+/// have, and its properties. `up to` is the largest number of changes. Its methods `check_own`, for
+/// its own fields, and `draw_changes` are written by hand.
+macro_rules! augment {
+    (
+        $(#[$doc:meta])*
+        $augment:ident {
+            $($(#[$field_doc:meta])* $field:ident: $type:ty = $default:expr,)*
         }
-    }
-}
-
-/// Applies one of 14 changes of geometry and colours with a random strength. Masks and boxes move
-/// with the image.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TrivialAugmentWide {
-    /// Number of strengths.
-    #[serde(default = "thirty_one")]
-    pub num_magnitude_bins: u32,
-    /// Interpolation of images: `nearest` or `bilinear`.
-    #[serde(default = "nearest")]
-    pub interpolation: Filter,
-    /// Fill for images; absent for 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fill: Option<ChannelValues>,
-    /// Fill for masks.
-    #[serde(default)]
-    pub mask_fill: ChannelValues,
-}
-
-impl Default for TrivialAugmentWide {
-    fn default() -> TrivialAugmentWide {
-        TrivialAugmentWide {
-            num_magnitude_bins: thirty_one(),
-            interpolation: nearest(),
-            fill: None,
-            mask_fill: ChannelValues::default(),
+        up to |$own:ident| $count:expr
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $augment {
+            $($(#[$field_doc])* pub $field: $type,)*
+            /// Interpolation of images: `nearest` or `bilinear`.
+            pub interpolation: Filter,
+            /// Fill for images; absent for 0.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub fill: Option<ChannelValues>,
+            /// Fill for masks.
+            pub mask_fill: ChannelValues,
         }
-    }
+
+        impl Default for $augment {
+            fn default() -> $augment {
+                $augment {
+                    $($field: $default,)*
+                    interpolation: Filter::Nearest,
+                    fill: None,
+                    mask_fill: ChannelValues::default(),
+                }
+            }
+        }
+
+        impl $augment {
+            fn strength(&self, strongest: Strengths, bins: u32, bin: u32) -> Strength<'_> {
+                Strength {
+                    strongest,
+                    bins,
+                    bin,
+                    filter: self.interpolation,
+                    fill: &self.fill,
+                    mask_fill: &self.mask_fill,
+                }
+            }
+        }
+
+        impl Operation for $augment {
+            fn effect(&self) -> Effect {
+                Effect::Warp
+            }
+
+            fn is_random(&self) -> bool {
+                true
+            }
+
+            fn parts(&self) -> Vec<Effect> {
+                let $own = self;
+                [Effect::Color, Effect::Warp].repeat($count)
+            }
+
+            fn filter(&self) -> Option<Filter> {
+                Some(self.interpolation)
+            }
+
+            fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+                check_colors(stringify!($augment), &self.fill, channels, depth)
+            }
+
+            fn mask_fill(&self) -> Option<ChannelValues> {
+                Some(self.mask_fill.clone())
+            }
+
+            fn validate(&self) -> Result<(), TransformError> {
+                let check = Check(stringify!($augment));
+                self.check_own(&check)?;
+                check_fills(&check, self.interpolation, &self.fill, &self.mask_fill)
+            }
+
+            fn draw(
+                &self,
+                image: Size,
+                rng: &mut Rng,
+                steps: &mut Vec<Step>,
+            ) -> Result<(), TransformError> {
+                self.draw_changes(image, rng, steps);
+                Ok(())
+            }
+        }
+    };
 }
 
-/// Checks a number of strengths, and the other shared parameters.
-fn check_shared(
-    check: &Check,
-    bins: u32,
-    filter: Filter,
-    fill: &Option<ChannelValues>,
-    mask_fill: &ChannelValues,
-) -> Result<(), TransformError> {
-    check.holds(
-        (2..=1000).contains(&bins),
-        "num_magnitude_bins",
-        bins,
-        "from 2 to 1000",
-    )?;
-    check_fills(check, filter, fill, mask_fill)
-}
+pub(super) use augment;
 
 /// Checks the parameters of warps.
 pub(super) fn check_fills(
@@ -331,48 +327,55 @@ pub(super) fn check_fills(
     check.fill("mask_fill", mask_fill)
 }
 
-/// Adds what the transforms have in common.
-macro_rules! augments {
-    ($($augment:ident: $count:expr;)*) => {$(
-        fn effect(&self) -> Effect {
-            Effect::Warp
-        }
-
-        fn is_random(&self) -> bool {
-            true
-        }
-
-        fn parts(&self) -> Vec<Effect> {
-            [Effect::Color, Effect::Warp].repeat($count(self))
-        }
-
-        fn filter(&self) -> Option<Filter> {
-            Some(self.interpolation)
-        }
-
-        fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
-            check_color(stringify!($augment), channels, depth)?;
-            match &self.fill {
-                Some(fill) => super::pad::check_fill(stringify!($augment), fill, channels, depth),
-                None => Ok(()),
-            }
-        }
-
-        fn mask_fill(&self) -> Option<ChannelValues> {
-            Some(self.mask_fill.clone())
-        }
-    )*};
+/// Checks that changes are defined for images with these channels and this depth.
+pub(super) fn check_colors(
+    transform: &'static str,
+    fill: &Option<ChannelValues>,
+    channels: usize,
+    depth: Depth,
+) -> Result<(), TransformError> {
+    check_color(transform, channels, depth)?;
+    match fill {
+        Some(fill) => check_fill(transform, fill, channels, depth),
+        None => Ok(()),
+    }
 }
 
-pub(super) use augments;
+fn check_bins(check: &Check, bins: u32) -> Result<(), TransformError> {
+    check.holds(
+        (2..=1000).contains(&bins),
+        "num_magnitude_bins",
+        bins,
+        "from 2 to 1000",
+    )
+}
 
-impl Operation for RandAugment {
-    augments! {
-        RandAugment: |own: &RandAugment| own.num_ops as usize;
+augment! {
+    /// Applies some of 14 changes of geometry and colours, all with one strength. Masks and boxes
+    /// move with the image.
+    RandAugment {
+        /// Number of changes.
+        num_ops: u32 = 2,
+        /// Index of the strength, from 0.
+        magnitude: u32 = 9,
+        /// Number of strengths.
+        num_magnitude_bins: u32 = 31,
     }
+    up to |own| own.num_ops as usize
+}
 
-    fn validate(&self) -> Result<(), TransformError> {
-        let check = Check("RandAugment");
+augment! {
+    /// Applies one of 14 changes of geometry and colours with a random strength. Masks and boxes
+    /// move with the image.
+    TrivialAugmentWide {
+        /// Number of strengths.
+        num_magnitude_bins: u32 = 31,
+    }
+    up to |_own| 1
+}
+
+impl RandAugment {
+    fn check_own(&self, check: &Check) -> Result<(), TransformError> {
         check.holds(self.num_ops <= 16, "num_ops", self.num_ops, "up to 16")?;
         check.holds(
             self.magnitude < self.num_magnitude_bins,
@@ -380,67 +383,24 @@ impl Operation for RandAugment {
             self.magnitude,
             "less than num_magnitude_bins",
         )?;
-        let bins = self.num_magnitude_bins;
-        check_shared(
-            &check,
-            bins,
-            self.interpolation,
-            &self.fill,
-            &self.mask_fill,
-        )
+        check_bins(check, self.num_magnitude_bins)
     }
 
-    fn draw(
-        &self,
-        image: Size,
-        rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
-        let strength = Strength {
-            strongest: Strengths::of_series(image),
-            bins: self.num_magnitude_bins,
-            bin: self.magnitude,
-            filter: self.interpolation,
-            fill: &self.fill,
-            mask_fill: &self.mask_fill,
-        };
+    fn draw_changes(&self, image: Size, rng: &mut Rng, steps: &mut Vec<Step>) {
+        let strongest = Strengths::of_series(image);
+        let strength = self.strength(strongest, self.num_magnitude_bins, self.magnitude);
         steps.extend((0..self.num_ops).filter_map(|_| strength.draw(image, rng)));
-        Ok(())
     }
 }
 
-impl Operation for TrivialAugmentWide {
-    augments! {
-        TrivialAugmentWide: |_: &TrivialAugmentWide| 1;
+impl TrivialAugmentWide {
+    fn check_own(&self, check: &Check) -> Result<(), TransformError> {
+        check_bins(check, self.num_magnitude_bins)
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
-        let check = Check("TrivialAugmentWide");
+    fn draw_changes(&self, image: Size, rng: &mut Rng, steps: &mut Vec<Step>) {
         let bins = self.num_magnitude_bins;
-        check_shared(
-            &check,
-            bins,
-            self.interpolation,
-            &self.fill,
-            &self.mask_fill,
-        )
-    }
-
-    fn draw(
-        &self,
-        image: Size,
-        rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
-        let strength = Strength {
-            strongest: Strengths::wide(),
-            bins: self.num_magnitude_bins,
-            bin: rng.below(self.num_magnitude_bins),
-            filter: self.interpolation,
-            fill: &self.fill,
-            mask_fill: &self.mask_fill,
-        };
+        let strength = self.strength(Strengths::wide(), bins, rng.below(bins));
         steps.extend(strength.draw(image, rng));
-        Ok(())
     }
 }

@@ -9,8 +9,7 @@ use super::augment::Change::{
     self, Autocontrast, Brightness, Color, Contrast, Equalize, Invert, Posterize, Rotate,
     Sharpness, ShearX, ShearY, Solarize, TranslateX, TranslateY,
 };
-use super::augment::{Strength, Strengths, augments, check_fills, nearest};
-use super::color_step::check_color;
+use super::augment::{Strength, Strengths, augment, check_colors, check_fills};
 use super::effect::Effect;
 use super::operation::Operation;
 use super::params::Check;
@@ -133,67 +132,28 @@ impl AugmentPolicy {
     }
 }
 
-/// Applies one of 25 pairs of changes of geometry and colours, each with its learned probability
-/// and strength. Masks and boxes move with the image.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AutoAugment {
-    /// The dataset for which the pairs were learned: `imagenet`, `cifar10` or `svhn`.
-    #[serde(default)]
-    pub policy: AugmentPolicy,
-    /// Interpolation of images: `nearest` or `bilinear`.
-    #[serde(default = "nearest")]
-    pub interpolation: Filter,
-    /// Fill for images; absent for 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fill: Option<ChannelValues>,
-    /// Fill for masks.
-    #[serde(default)]
-    pub mask_fill: ChannelValues,
+augment! {
+    /// Applies one of 25 pairs of changes of geometry and colours, each with its learned probability
+    /// and strength. Masks and boxes move with the image.
+    AutoAugment {
+        /// The dataset for which the pairs were learned: `imagenet`, `cifar10` or `svhn`.
+        policy: AugmentPolicy = AugmentPolicy::default(),
+    }
+    up to |_own| 2
 }
 
-impl Default for AutoAugment {
-    fn default() -> AutoAugment {
-        AutoAugment {
-            policy: AugmentPolicy::default(),
-            interpolation: nearest(),
-            fill: None,
-            mask_fill: ChannelValues::default(),
-        }
-    }
-}
-
-impl Operation for AutoAugment {
-    augments! {
-        AutoAugment: |_: &AutoAugment| 2;
+impl AutoAugment {
+    fn check_own(&self, _check: &Check) -> Result<(), TransformError> {
+        Ok(())
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
-        let check = Check("AutoAugment");
-        check_fills(&check, self.interpolation, &self.fill, &self.mask_fill)
-    }
-
-    fn draw(
-        &self,
-        image: Size,
-        rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw_changes(&self, image: Size, rng: &mut Rng, steps: &mut Vec<Step>) {
         let pairs = self.policy.pairs();
         for (change, probability, bin) in pairs[rng.below(pairs.len() as u32) as usize] {
-            if !rng.chance(probability) {
-                continue;
+            if rng.chance(probability) {
+                let strength = self.strength(Strengths::of_series(image), BINS, bin);
+                steps.extend(strength.step(change, image, rng));
             }
-            let strength = Strength {
-                strongest: Strengths::of_series(image),
-                bins: BINS,
-                bin,
-                filter: self.interpolation,
-                fill: &self.fill,
-                mask_fill: &self.mask_fill,
-            };
-            steps.extend(strength.step(change, image, rng));
         }
-        Ok(())
     }
 }
