@@ -150,7 +150,7 @@ def test_a_transform_survives_its_description(transform):
         (lambda: T.RandomHorizontalFlip(p=1.5), "p is 1.5, it must be between 0 and 1"),
         (lambda: T.RandomHorizontalFlip(p=float("nan")), "p must be"),
         (lambda: T.ColorJitter(hue=0.6), "hue is"),
-        (lambda: T.RandomAffine(-1), r"degrees is By\(-1.0\), it must be"),
+        (lambda: T.RandomAffine(-1), r"degrees is -1.0, it must be"),
         (lambda: T.RandomAffine(5, scale=(0, 1)), "scale is"),
         (lambda: T.RandomAffine(5, shear=90), "shear is"),
         (lambda: T.RandomAffine(5, translate=(0.1, 2)), "translate is"),

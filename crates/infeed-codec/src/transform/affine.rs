@@ -111,12 +111,9 @@ impl RandomAffine {
 /// Checks the degrees of a rotation.
 fn check_degrees(check: &Check, degrees: Jitter) -> Result<(), TransformError> {
     let [low, high] = degrees.range(0.0, f64::NEG_INFINITY);
-    check.holds(
-        low <= high && low.is_finite() && high.is_finite(),
-        "degrees",
-        degrees,
-        "a number not below 0, or [low, high] with low <= high",
-    )
+    let is_valid = low <= high && low.is_finite() && high.is_finite();
+    let allowed = ["a number not below 0", "[low, high] with low <= high"];
+    check.jitter(is_valid, "degrees", degrees, allowed)
 }
 
 /// Checks that a warp can use this interpolation.

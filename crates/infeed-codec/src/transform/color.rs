@@ -47,26 +47,8 @@ impl Operation for ColorJitter {
     }
 
     fn validate(&self) -> Result<(), TransformError> {
-        let check = Check("ColorJitter");
-        let factors = [
-            ("brightness", self.brightness),
-            ("contrast", self.contrast),
-            ("saturation", self.saturation),
-        ];
-        for (parameter, jitter) in factors {
-            check.holds(
-                is_factor(jitter.range(1.0, 0.0)),
-                parameter,
-                jitter,
-                "a number not below 0, or [low, high] with 0 <= low <= high",
-            )?;
-        }
-        check.holds(
-            is_turn(self.hue.range(0.0, f64::NEG_INFINITY)),
-            "hue",
-            self.hue,
-            "a number from 0 to 0.5, or [low, high] with -0.5 <= low <= high <= 0.5",
-        )
+        let factors = [self.brightness, self.contrast, self.saturation];
+        check_ranges(&Check("ColorJitter"), factors, self.hue)
     }
 
     fn draw(
@@ -100,14 +82,29 @@ impl Operation for ColorJitter {
     }
 }
 
-/// Whether factors of colours can be in this range.
-pub(super) fn is_factor([low, high]: [f64; 2]) -> bool {
-    (0.0..=high).contains(&low) && high.is_finite()
-}
-
-/// Whether turns of the hue can be in this range.
-pub(super) fn is_turn([low, high]: [f64; 2]) -> bool {
-    -0.5 <= low && low <= high && high <= 0.5
+/// Checks the ranges of the factors of brightness, contrast and saturation, and of turns of the
+/// hue.
+pub(super) fn check_ranges(
+    check: &Check,
+    factors: [Jitter; 3],
+    hue: Jitter,
+) -> Result<(), TransformError> {
+    for (parameter, factor) in ["brightness", "contrast", "saturation"]
+        .into_iter()
+        .zip(factors)
+    {
+        let [low, high] = factor.range(1.0, 0.0);
+        let allowed = ["a number not below 0", "[low, high] with 0 <= low <= high"];
+        let is_valid = 0.0 <= low && low <= high && high.is_finite();
+        check.jitter(is_valid, parameter, factor, allowed)?;
+    }
+    let [low, high] = hue.range(0.0, f64::NEG_INFINITY);
+    let allowed = [
+        "a number from 0 to 0.5",
+        "[low, high] with -0.5 <= low <= high <= 0.5",
+    ];
+    let is_valid = -0.5 <= low && low <= high && high <= 0.5;
+    check.jitter(is_valid, "hue", hue, allowed)
 }
 
 /// Replaces colours by their luma, 0.2989 R + 0.587 G + 0.114 B. Leaves masks unchanged.

@@ -5,11 +5,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::color::{is_factor, is_turn};
+use super::color::check_ranges;
 use super::color_step::{ColorStep, check_color};
 use super::effect::Effect;
 use super::operation::Operation;
-use super::params::Check;
+use super::params::{Check, Jitter};
 use super::{Rng, Step, TransformError};
 use infeed_core::sample::{Depth, Size};
 
@@ -57,25 +57,9 @@ impl Operation for RandomPhotometricDistort {
 
     fn validate(&self) -> Result<(), TransformError> {
         let check = Check("RandomPhotometricDistort");
-        let factors = [
-            ("brightness", self.brightness),
-            ("contrast", self.contrast),
-            ("saturation", self.saturation),
-        ];
-        for (parameter, range) in factors {
-            check.holds(
-                is_factor(range),
-                parameter,
-                range,
-                "[low, high] with 0 <= low <= high",
-            )?;
-        }
-        check.holds(
-            is_turn(self.hue),
-            "hue",
-            self.hue,
-            "[low, high] with -0.5 <= low <= high <= 0.5",
-        )?;
+        let factors = [self.brightness, self.contrast, self.saturation];
+        let hue = Jitter::Between(self.hue);
+        check_ranges(&check, factors.map(Jitter::Between), hue)?;
         check.probability(self.p)
     }
 

@@ -235,6 +235,20 @@ impl Check {
         }
     }
 
+    /// Checks a range. `allowed` is that of a number, and that of two.
+    pub(super) fn jitter(
+        &self,
+        condition: bool,
+        parameter: &'static str,
+        found: Jitter,
+        allowed: [&'static str; 2],
+    ) -> Result<(), TransformError> {
+        match found {
+            Jitter::By(by) => self.holds(condition, parameter, by, allowed[0]),
+            Jitter::Between(range) => self.holds(condition, parameter, range, allowed[1]),
+        }
+    }
+
     /// Returns the error for an invalid value.
     pub(super) fn error(
         &self,

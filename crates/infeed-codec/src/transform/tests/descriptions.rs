@@ -339,6 +339,14 @@ fn parameters_out_of_range_are_rejected_with_their_value_and_range() {
             "{message}"
         );
     }
+    let message = error_of(ColorJitter {
+        brightness: Jitter::By(-0.1),
+        ..ColorJitter::default()
+    });
+    assert_eq!(
+        message,
+        "ColorJitter: brightness is -0.1, it must be a number not below 0"
+    );
 }
 
 #[test]
