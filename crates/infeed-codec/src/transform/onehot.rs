@@ -33,79 +33,6 @@ impl Unknown {
     }
 }
 
-/// Converts a mask to one channel per class: 1 in pixels of that class, 0 elsewhere.
-///
-/// Exactly one of `palette`, `classes` and `values` describes the stored values. A pixel without a
-/// class makes its record bad, unless `unknown` or `ignore_index` accepts it. An accepted pixel is
-/// 0 in all channels, and is counted.
-///
-/// # Shape
-///
-/// `[H, W]` or `[H, W, 3]` to `[H, W, classes]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct OneHot {
-    /// Name of the mask.
-    #[serde(default = "mask")]
-    pub field: String,
-    /// Path of a CSV file `name,r,g,b`: the mask's colours, in the order of the channels.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub palette: Option<String>,
-    /// Number of classes of a mask that stores their indices.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub classes: Option<u32>,
-    /// Stored value of each class, in the order of the channels: `[0, 255]` for a binary mask.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub values: Option<Vec<u16>>,
-    /// Whether pixels without a class are accepted.
-    #[serde(default, skip_serializing_if = "Unknown::is_error")]
-    pub unknown: Unknown,
-    /// Stored value of accepted pixels without a class. Other values without a class make the
-    /// record bad.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ignore_index: Option<u16>,
-    /// Element type of the result: uint8, float16, bfloat16 or float32.
-    #[serde(default = "float32")]
-    pub dtype: DType,
-}
-
-/// Converts a mask of colours or of stored values to the class index of each pixel.
-///
-/// Exactly one of `palette`, `classes` and `values` describes the stored values. A pixel without a
-/// class makes its record bad, unless `unknown` or `ignore_index` accepts it. An accepted pixel
-/// gets the index `ignore_index`, and is counted.
-///
-/// # Shape
-///
-/// `[H, W]` or `[H, W, 3]` to `[H, W]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ClassIndex {
-    /// Name of the mask.
-    #[serde(default = "mask")]
-    pub field: String,
-    /// Path of a CSV file `name,r,g,b`: the mask's colours, in the order of the indices.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub palette: Option<String>,
-    /// Number of classes of a mask that stores their indices.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub classes: Option<u32>,
-    /// Stored value of each class, in the order of the indices: `[0, 255]` for a binary mask.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub values: Option<Vec<u16>>,
-    /// Whether pixels without a class are accepted.
-    #[serde(default, skip_serializing_if = "Unknown::is_error")]
-    pub unknown: Unknown,
-    /// Index of accepted pixels without a class; [`DEFAULT_IGNORE_INDEX`] if None. If set, pixels
-    /// with this stored value are accepted too. A mask of colours stores no index: there, it
-    /// accepts every colour outside the palette.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ignore_index: Option<i64>,
-    /// Element type of the result: uint8 or int64.
-    #[serde(default = "uint8")]
-    pub dtype: DType,
-}
-
 /// Stored values of a mask.
 #[derive(Clone, Copy, Debug)]
 pub enum MaskContent<'a> {
@@ -139,32 +66,6 @@ pub struct MaskClasses<'a> {
     pub dtype: DType,
     /// Transform to indices, one per pixel. None: the result has one channel per class.
     pub index: Option<&'a ClassIndex>,
-}
-
-fn mask() -> String {
-    "mask".to_owned()
-}
-
-fn float32() -> DType {
-    DType::Float32
-}
-
-fn uint8() -> DType {
-    DType::UInt8
-}
-
-/// Returns the stored values, if exactly one parameter describes them.
-fn content<'a>(
-    palette: Option<&'a String>,
-    classes: Option<u32>,
-    values: Option<&'a Vec<u16>>,
-) -> Option<MaskContent<'a>> {
-    match (palette, classes, values) {
-        (Some(path), None, None) => Some(MaskContent::Palette(path)),
-        (None, Some(count), None) => Some(MaskContent::Classes(count)),
-        (None, None, Some(values)) => Some(MaskContent::Values(values)),
-        _ => None,
-    }
 }
 
 impl MaskContent<'_> {
@@ -206,41 +107,76 @@ impl MaskContent<'_> {
 const ONE_CONTENT: &str = "exactly one of: palette for colours, classes for indices, values for \
                            other stored values";
 
-/// Implements the parts that the transforms of masks share: constructors by the stored values, and
-/// the description of these values.
+/// Defines a transform of masks: the struct, its constructors by the stored values, and its
+/// properties. Its methods `check_ignore_index` and `index` are written by hand.
 macro_rules! mask_transform {
-    ($transform:ident, $from_palette:ident, $dtype:expr) => {
+    (
+        $(#[$doc:meta])*
+        $transform:ident from $from_palette:ident {
+            $(#[$ignore_index_doc:meta])*
+            ignore_index: $index:ty,
+            $(#[$dtype_doc:meta])*
+            dtype = $default:ident of $dtypes:expr, $allowed_dtypes:expr;
+        }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $transform {
+            /// Name of the mask.
+            pub field: String,
+            /// Path of a CSV file `name,r,g,b`: the mask's colours, in the order of the classes.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub palette: Option<String>,
+            /// Number of classes of a mask that stores their indices.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub classes: Option<u32>,
+            /// Stored value of each class, in their order: `[0, 255]` for a binary mask.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub values: Option<Vec<u16>>,
+            /// Whether pixels without a class are accepted.
+            #[serde(skip_serializing_if = "Unknown::is_error")]
+            pub unknown: Unknown,
+            $(#[$ignore_index_doc])*
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub ignore_index: Option<$index>,
+            $(#[$dtype_doc])*
+            pub dtype: DType,
+        }
+
+        /// For the field `mask`, without a description of its stored values.
+        impl Default for $transform {
+            fn default() -> $transform {
+                $transform {
+                    field: "mask".to_owned(),
+                    palette: None,
+                    classes: None,
+                    values: None,
+                    unknown: Unknown::Error,
+                    ignore_index: None,
+                    dtype: DType::$default,
+                }
+            }
+        }
+
         impl $transform {
             /// Creates the transform for a mask that stores the colours of a palette.
             pub fn $from_palette(path: impl Into<String>) -> $transform {
-                $transform {
-                    palette: Some(path.into()),
-                    classes: None,
-                    ..$transform::from_indices(1)
-                }
+                let palette = Some(path.into());
+                $transform { palette, ..$transform::default() }
             }
 
             /// Creates the transform for a mask that stores the indices of its classes. Stored
             /// indices from `classes` on have no class.
             pub fn from_indices(classes: u32) -> $transform {
-                $transform {
-                    field: mask(),
-                    palette: None,
-                    classes: Some(classes),
-                    values: None,
-                    unknown: Unknown::Error,
-                    ignore_index: None,
-                    dtype: $dtype,
-                }
+                let classes = Some(classes);
+                $transform { classes, ..$transform::default() }
             }
 
             /// Creates the transform for a mask that stores these values, one per class.
             pub fn from_values(values: impl Into<Vec<u16>>) -> $transform {
-                $transform {
-                    classes: None,
-                    values: Some(values.into()),
-                    ..$transform::from_indices(1)
-                }
+                let values = Some(values.into());
+                $transform { values, ..$transform::default() }
             }
 
             /// Accepts all pixels without a class.
@@ -251,45 +187,112 @@ macro_rules! mask_transform {
 
             /// Returns the description of the mask's stored values.
             pub fn content(&self) -> Option<MaskContent<'_>> {
-                content(self.palette.as_ref(), self.classes, self.values.as_ref())
+                match (&self.palette, self.classes, &self.values) {
+                    (Some(path), None, None) => Some(MaskContent::Palette(path)),
+                    (None, Some(count), None) => Some(MaskContent::Classes(count)),
+                    (None, None, Some(values)) => Some(MaskContent::Values(values)),
+                    _ => None,
+                }
             }
 
-            /// Returns the valid description of the mask's stored values.
-            fn valid_content(&self, check: &Check) -> Result<MaskContent<'_>, TransformError> {
+            /// Returns the pixels without a class that are accepted.
+            pub fn accepted_pixels(&self) -> AcceptedPixels {
+                match (self.unknown, self.ignore_index) {
+                    (Unknown::Ignore, _) => AcceptedPixels::Everything,
+                    (Unknown::Error, None) => AcceptedPixels::Nothing,
+                    (Unknown::Error, Some(_)) if self.palette.is_some() => {
+                        AcceptedPixels::Everything
+                    }
+                    // An index that no mask can store accepts nothing.
+                    (Unknown::Error, Some(index)) => {
+                        u16::try_from(index).map_or(AcceptedPixels::Nothing, AcceptedPixels::Value)
+                    }
+                }
+            }
+
+            /// Returns the replacement of the mask.
+            pub(super) fn mask_classes(&self) -> MaskClasses<'_> {
+                MaskClasses {
+                    content: self.content(),
+                    accepted: self.accepted_pixels(),
+                    dtype: self.dtype,
+                    index: self.index(),
+                }
+            }
+        }
+
+        impl Operation for $transform {
+            fn effect(&self) -> Effect {
+                Effect::Classes
+            }
+
+            fn palette(&self) -> Option<&str> {
+                self.palette.as_deref()
+            }
+
+            fn field(&self) -> Option<&str> {
+                Some(&self.field)
+            }
+
+            fn validate(&self) -> Result<(), TransformError> {
+                let check = Check(stringify!($transform));
                 let given = (&self.palette, &self.classes, &self.values);
                 let content = self.content().ok_or_else(|| {
                     check.error("palette, classes and values", given, ONE_CONTENT)
                 })?;
-                content.validate(check)?;
-                Ok(content)
+                content.validate(&check)?;
+                let is_allowed = $dtypes.contains(&self.dtype);
+                check.holds(is_allowed, "dtype", self.dtype, $allowed_dtypes)?;
+                match self.ignore_index {
+                    Some(value) => self.check_ignore_index(&check, content, value),
+                    None => Ok(()),
+                }
             }
         }
     };
 }
 
-mask_transform!(OneHot, from_palette, float32());
-mask_transform!(ClassIndex, new, uint8());
+mask_transform! {
+    /// Converts a mask to one channel per class: 1 in pixels of that class, 0 elsewhere.
+    ///
+    /// Exactly one of `palette`, `classes` and `values` describes the stored values. A pixel
+    /// without a class makes its record bad, unless `unknown` or `ignore_index` accepts it. An
+    /// accepted pixel is 0 in all channels, and is counted.
+    ///
+    /// # Shape
+    ///
+    /// `[H, W]` or `[H, W, 3]` to `[H, W, classes]`.
+    OneHot from from_palette {
+        /// Stored value of accepted pixels without a class. Other values without a class make the
+        /// record bad.
+        ignore_index: u16,
+        /// Element type of the result: uint8, float16, bfloat16 or float32.
+        dtype = Float32 of [DType::UInt8, DType::Float16, DType::BFloat16, DType::Float32],
+            "uint8, float16, bfloat16 or float32";
+    }
+}
+
+mask_transform! {
+    /// Converts a mask of colours or of stored values to the class index of each pixel.
+    ///
+    /// Exactly one of `palette`, `classes` and `values` describes the stored values. A pixel
+    /// without a class makes its record bad, unless `unknown` or `ignore_index` accepts it. An
+    /// accepted pixel gets the index `ignore_index`, and is counted.
+    ///
+    /// # Shape
+    ///
+    /// `[H, W]` or `[H, W, 3]` to `[H, W]`.
+    ClassIndex from new {
+        /// Index of accepted pixels without a class; [`DEFAULT_IGNORE_INDEX`] if None. If set,
+        /// pixels with this stored value are accepted too. A mask of colours stores no index:
+        /// there, it accepts every colour outside the palette.
+        ignore_index: i64,
+        /// Element type of the result: uint8 or int64.
+        dtype = UInt8 of [DType::UInt8, DType::Int64], "uint8 or int64";
+    }
+}
 
 impl OneHot {
-    /// Returns the pixels without a class that are accepted.
-    pub fn accepted_pixels(&self) -> AcceptedPixels {
-        match (self.unknown, self.ignore_index) {
-            (Unknown::Ignore, _) => AcceptedPixels::Everything,
-            (Unknown::Error, Some(value)) => AcceptedPixels::Value(value),
-            (Unknown::Error, None) => AcceptedPixels::Nothing,
-        }
-    }
-
-    /// Returns the replacement of the mask.
-    pub(super) fn mask_classes(&self) -> MaskClasses<'_> {
-        MaskClasses {
-            content: self.content(),
-            accepted: self.accepted_pixels(),
-            dtype: self.dtype,
-            index: None,
-        }
-    }
-
     /// Returns the transform to one index per pixel by the same palette. None without a palette.
     pub(super) fn class_index(&self) -> Option<ClassIndex> {
         Some(ClassIndex {
@@ -298,73 +301,33 @@ impl OneHot {
             ..ClassIndex::new(self.palette.clone()?)
         })
     }
-}
 
-impl Operation for OneHot {
-    fn effect(&self) -> Effect {
-        Effect::Classes
+    fn index(&self) -> Option<&ClassIndex> {
+        None
     }
 
-    fn palette(&self) -> Option<&str> {
-        self.palette.as_deref()
-    }
-
-    fn field(&self) -> Option<&str> {
-        Some(&self.field)
-    }
-
-    fn validate(&self) -> Result<(), TransformError> {
-        let check = Check("OneHot");
-        let content = self.valid_content(&check)?;
-        if let Some(value) = self.ignore_index {
-            check.holds(
-                !matches!(content, MaskContent::Palette(_)),
-                "ignore_index",
-                value,
-                "absent for a mask of colours, which stores no index; use unknown=\"ignore\"",
-            )?;
-            check.holds(
-                !content.has(value.into()),
-                "ignore_index",
-                value,
-                "a stored value that is not a class",
-            )?;
-        }
-        let dtypes = [
-            DType::UInt8,
-            DType::Float16,
-            DType::BFloat16,
-            DType::Float32,
-        ];
-        let allowed = "uint8, float16, bfloat16 or float32";
-        check.holds(dtypes.contains(&self.dtype), "dtype", self.dtype, allowed)
+    fn check_ignore_index(
+        &self,
+        check: &Check,
+        content: MaskContent<'_>,
+        value: u16,
+    ) -> Result<(), TransformError> {
+        check.holds(
+            !matches!(content, MaskContent::Palette(_)),
+            "ignore_index",
+            value,
+            "absent for a mask of colours, which stores no index; use unknown=\"ignore\"",
+        )?;
+        check.holds(
+            !content.has(value.into()),
+            "ignore_index",
+            value,
+            "a stored value that is not a class",
+        )
     }
 }
 
 impl ClassIndex {
-    /// Returns the pixels without a class that are accepted.
-    pub fn accepted_pixels(&self) -> AcceptedPixels {
-        match (self.unknown, self.ignore_index) {
-            (Unknown::Ignore, _) => AcceptedPixels::Everything,
-            (Unknown::Error, None) => AcceptedPixels::Nothing,
-            (Unknown::Error, Some(_)) if self.palette.is_some() => AcceptedPixels::Everything,
-            // An index that no mask can store accepts nothing.
-            (Unknown::Error, Some(index)) => {
-                u16::try_from(index).map_or(AcceptedPixels::Nothing, AcceptedPixels::Value)
-            }
-        }
-    }
-
-    /// Returns the replacement of the mask.
-    pub(super) fn mask_classes(&self) -> MaskClasses<'_> {
-        MaskClasses {
-            content: self.content(),
-            accepted: self.accepted_pixels(),
-            dtype: self.dtype,
-            index: Some(self),
-        }
-    }
-
     /// Returns the index of pixels without a class in the result.
     pub fn index_of_none(&self) -> i64 {
         self.ignore_index.unwrap_or(DEFAULT_IGNORE_INDEX)
@@ -393,45 +356,28 @@ impl ClassIndex {
             "set for more than 255 classes, such as ignore_index=-1 with dtype=\"int64\"",
         )
     }
-}
 
-impl Operation for ClassIndex {
-    fn effect(&self) -> Effect {
-        Effect::Classes
+    fn index(&self) -> Option<&ClassIndex> {
+        Some(self)
     }
 
-    fn palette(&self) -> Option<&str> {
-        self.palette.as_deref()
-    }
-
-    fn field(&self) -> Option<&str> {
-        Some(&self.field)
-    }
-
-    fn validate(&self) -> Result<(), TransformError> {
-        let check = Check("ClassIndex");
-        let content = self.valid_content(&check)?;
-        let dtypes = [DType::UInt8, DType::Int64];
+    fn check_ignore_index(
+        &self,
+        check: &Check,
+        content: MaskContent<'_>,
+        index: i64,
+    ) -> Result<(), TransformError> {
         check.holds(
-            dtypes.contains(&self.dtype),
-            "dtype",
-            self.dtype,
-            "uint8 or int64",
+            self.dtype != DType::UInt8 || (0..=255).contains(&index),
+            "ignore_index",
+            index,
+            "from 0 to 255 where the dtype is uint8",
         )?;
-        if let Some(index) = self.ignore_index {
-            check.holds(
-                self.dtype != DType::UInt8 || (0..=255).contains(&index),
-                "ignore_index",
-                index,
-                "from 0 to 255 where the dtype is uint8",
-            )?;
-            check.holds(
-                self.unknown == Unknown::Ignore || !content.has(index),
-                "ignore_index",
-                index,
-                "a stored value that is not a class, or unknown=\"ignore\" set too",
-            )?;
-        }
-        Ok(())
+        check.holds(
+            self.unknown == Unknown::Ignore || !content.has(index),
+            "ignore_index",
+            index,
+            "a stored value that is not a class, or unknown=\"ignore\" set too",
+        )
     }
 }
