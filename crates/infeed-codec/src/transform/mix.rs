@@ -17,52 +17,33 @@ use super::params::Check;
 use super::{Rng, TransformError};
 use infeed_core::sample::{Region, Size};
 
-/// Blends a sample with the one at another position of the epoch: `share * own + (1 - share) *
-/// partner`, where the share is from Beta(alpha, alpha). Labels become shares of classes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MixUp {
-    /// Both parameters of the beta distribution. A smaller value moves the share closer to 0 or 1.
-    #[serde(default = "one")]
-    pub alpha: f64,
-    /// Probability that a sample is blended.
-    #[serde(default = "one")]
-    pub p: f64,
-    /// Field of the labels: class numbers, or float32. None: `label`, if the source has this field.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub field: Option<String>,
-    /// Number of classes. None: the number of class names of the source.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub classes: Option<u32>,
-}
-
-/// Replaces a rectangle of a sample by the same rectangle of the sample at another position of the
-/// epoch. The sides of the rectangle are `sqrt(1 - share)` of the image's, where the share is from
-/// Beta(alpha, alpha). Its centre is uniform over the image. Labels become shares of classes, by
-/// the area of the rectangle inside the image.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CutMix {
-    /// Both parameters of the beta distribution. 1 gives uniform shares.
-    #[serde(default = "one")]
-    pub alpha: f64,
-    /// Probability that a rectangle is replaced.
-    #[serde(default = "one")]
-    pub p: f64,
-    /// Field of the labels: class numbers, or float32. None: `label`, if the source has this field.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub field: Option<String>,
-    /// Number of classes. None: the number of class names of the source.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub classes: Option<u32>,
-}
-
-fn one() -> f64 {
-    1.0
-}
-
+/// Defines a transform that mixes two samples, and whether it cuts rectangles.
 macro_rules! mixing_transform {
-    ($kind:ident, $cuts:literal) => {
+    ($(#[$doc:meta])* $kind:ident, cuts: $cuts:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $kind {
+            /// Both parameters of the beta distribution. 1 gives uniform shares. A smaller value
+            /// moves the share closer to 0 or 1.
+            pub alpha: f64,
+            /// Probability that a sample is mixed.
+            pub p: f64,
+            /// Field of the labels: class numbers, or float32. None: `label`, if the source has
+            /// this field.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub field: Option<String>,
+            /// Number of classes. None: the number of class names of the source.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub classes: Option<u32>,
+        }
+
+        impl Default for $kind {
+            fn default() -> $kind {
+                $kind::new(1.0)
+            }
+        }
+
         impl $kind {
             /// Mixes every sample, with the classes of the source.
             pub fn new(alpha: f64) -> $kind {
@@ -118,8 +99,19 @@ macro_rules! mixing_transform {
     };
 }
 
-mixing_transform!(MixUp, false);
-mixing_transform!(CutMix, true);
+mixing_transform! {
+    /// Blends a sample with the one at another position of the epoch: `share * own + (1 - share) *
+    /// partner`, where the share is from Beta(alpha, alpha). Labels become shares of classes.
+    MixUp, cuts: false
+}
+
+mixing_transform! {
+    /// Replaces a rectangle of a sample by the same rectangle of the sample at another position of
+    /// the epoch. The sides of the rectangle are `sqrt(1 - share)` of the image's, where the share
+    /// is from Beta(alpha, alpha). Its centre is uniform over the image. Labels become shares of
+    /// classes, by the area of the rectangle inside the image.
+    CutMix, cuts: true
+}
 
 /// Operation that mixes two samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
