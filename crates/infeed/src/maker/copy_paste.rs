@@ -5,17 +5,16 @@
 
 use super::parts::{DrawnPart, SamplePart};
 use super::sample_maker::{SampleMaker, SampleRecord};
-use crate::fields::failure::{PartFailure, StageFailure};
+use crate::fields::failure::PartFailure;
 use crate::fields::moving::{PastedObjects, SampleImage};
-use crate::fields::pixels::header::VisualField;
 use crate::fields::steps::Flips;
-use crate::plan::SamplePlan;
+use crate::plan::draws::DrawnImage;
 use crate::plan::join::CopyPastePlan;
 use infeed_codec::instances::{self, OBJECTS_PER_PLANE};
 use infeed_codec::transform::{CopyPasteDraw, MovingBox, PixelView, Step};
 use infeed_core::batch::BatchRow;
 use infeed_core::counters::Stage;
-use infeed_core::sample::{Image, Region, Size};
+use infeed_core::sample::{Image, Size};
 
 impl SampleMaker<'_> {
     /// Makes the sample up to the user functions.
@@ -25,23 +24,12 @@ impl SampleMaker<'_> {
         (own, drawn): (&CopyPastePlan, &CopyPasteDraw),
         row: &mut BatchRow,
     ) -> Result<(), PartFailure> {
-        let plan = self.plan;
-        let draw = |(_, of), first: &VisualField<'_>, before: &[SamplePart<'_>]| {
-            let canvas = before.first().map(|part| part.drawn.image.size);
-            draw_part(plan, own, of, first, canvas)
-        };
-        let mut parts = self.draw_parts(records, row.layout, draw)?;
-        // The record that needs most memory, and its bytes.
-        let mut most = (0, 0);
-        for (number, (of, part)) in records.iter().zip(&mut parts).enumerate() {
-            // Every pixel may be needed.
-            let needed: Vec<Region> = vec![part.drawn.region; part.visuals.len()];
-            let bytes = self.arrange_part(part, of.state, &needed);
-            if bytes > most.1 {
-                most = (number, bytes);
-            }
-        }
+        let place = |_, image, before: &[_]| Ok(resize_to_canvas(own, image, before));
+        let mut parts = self.draw_parts(records, (row.layout, own.number), place)?;
         let size = parts[0].drawn.image.size;
+        // Every pixel may be needed.
+        let needed = vec![size.whole(); parts[0].visuals.len()];
+        let (largest, most) = self.arrange_parts(records, &mut parts, &needed);
         let image = |number: usize| parts[number].image(records[number]);
         let in_other = |failure| PartFailure { part: 1, failure };
         let mut pasted = own.objects.boxes(&image(1)).map_err(in_other)?;
@@ -49,7 +37,9 @@ impl SampleMaker<'_> {
             return self.fill(&records[..1], None, row);
         }
         let images = parts.iter().map(|part| &part.drawn.image);
-        let after = plan.draw_after(own.number, size, images, records[0].at)?;
+        let after = self
+            .plan
+            .draw_after(own.number, size, images, records[0].at)?;
         let work = self.arrange_canvas(records[0], &parts[0], &after, row.layout);
         let both = [image(0), image(1)];
         // Planes of all objects, the pasted pixels and a buffer for them.
@@ -59,12 +49,8 @@ impl SampleMaker<'_> {
         });
         let plane_bytes = size.pixels().saturating_mul(planes.sum::<u64>() + 2);
         let boxes = self.kind_bytes(records[0], (&both, &after));
-        let bytes = work.bytes + boxes + most.1.max(work.step_bytes);
-        let reserved = self.reserve(plane_bytes.saturating_add(bytes));
-        reserved.map_err(|error| PartFailure {
-            part: most.0,
-            failure: error.in_field(0),
-        })?;
+        let bytes = work.bytes + boxes + most.max(work.step_bytes);
+        self.reserve(largest, plane_bytes.saturating_add(bytes))?;
         let (objects, alpha) = self.paste_objects(own, &both, pasted, size)?;
         self.scratch.lap(Stage::Transform);
         self.scratch.counted = 1;
@@ -88,12 +74,10 @@ impl SampleMaker<'_> {
             .collect();
         self.write_joined(
             (records[0], &parts[0]),
-            (&canvases, &work),
+            (canvases, &work),
             (&images, &after),
             row,
-        )?;
-        self.canvases = canvases;
-        Ok(())
+        )
     }
 
     /// Paints the masks of the sample's own image and of the pasted objects, and removes pasted
@@ -147,16 +131,13 @@ impl SampleMaker<'_> {
     }
 }
 
-/// Draws the steps of a record up to the paste, and a resize to the size of the canvas.
-pub(super) fn draw_part(
-    plan: &SamplePlan,
+/// Resizes the image of the second record to the size of the first.
+pub(super) fn resize_to_canvas(
     own: &CopyPastePlan,
-    of: SampleRecord<'_>,
-    first: &VisualField<'_>,
-    canvas: Option<Size>,
-) -> Result<DrawnPart, StageFailure> {
-    let mut image = plan.undrawn(of.record, first.field, first.frame)?;
-    plan.draw_more(0..own.number, of.at, &mut image)?;
+    mut image: DrawnImage,
+    before: &[SamplePart<'_>],
+) -> DrawnPart {
+    let canvas = before.first().map(|first| first.drawn.image.size);
     if let Some(size) = canvas.filter(|size| *size != image.size) {
         let filter = own.copy_paste.interpolation;
         image.add(
@@ -169,13 +150,13 @@ pub(super) fn draw_part(
         );
     }
     let whole = image.steps.len();
-    Ok(DrawnPart {
+    DrawnPart {
         whole,
         visible: whole,
         from: image.size.whole(),
         region: image.size.whole(),
         image,
-    })
+    }
 }
 
 /// Drops the boxes that are not chosen. Returns whether any is.

@@ -33,11 +33,8 @@ impl SampleMaker<'_> {
             unreachable!("two samples are mixed");
         };
         // The rows are made one after the other.
-        let reserved = self.reserve(first.bytes.max(second.bytes));
-        reserved.map_err(|error| PartFailure {
-            part: usize::from(second.bytes > first.bytes),
-            failure: error.in_field(0),
-        })?;
+        let largest = usize::from(second.bytes > first.bytes);
+        self.reserve(largest, first.bytes.max(second.bytes))?;
         self.write(first, row)?;
         let mut partner = self.take_row();
         self.scratch.counted = 0;

@@ -16,6 +16,7 @@ use crate::fields::moving::SampleImage;
 use crate::fields::pixels::header::VisualField;
 use crate::fields::scratch::FieldScratch;
 use crate::plan::SamplePlan;
+use crate::plan::draws::DrawnImage;
 use crate::plan::join::{JoinPlan, MosaicPlan};
 use infeed_codec::transform::{MosaicDraw, Step};
 use infeed_core::batch::BatchRow;
@@ -37,12 +38,10 @@ impl SampleMaker<'_> {
         row: &mut BatchRow,
     ) -> Result<(), PartFailure> {
         let plan = self.plan;
-        let draw = |(tile, of), first: &VisualField<'_>, _: &[SamplePart<'_>]| {
-            draw_tile(plan, (own, drawn), tile, of, first)
-        };
-        let mut parts = self.draw_parts(records, row.layout, draw)?;
-        let images = parts.iter().map(|part| &part.drawn.image);
+        let place = |tile, image, _: &[_]| place_tile((own, drawn), tile, image);
+        let mut parts = self.draw_parts(records, (row.layout, own.number), place)?;
         let size = own.mosaic.size.square();
+        let images = parts.iter().map(|part| &part.drawn.image);
         let after = plan.draw_after(own.number, size, images, records[0].at)?;
         let work = self.arrange_canvas(records[0], &parts[0], &after, row.layout);
         let needed = work
@@ -50,23 +49,13 @@ impl SampleMaker<'_> {
             .iter()
             .map(|pixels| pixels.folded.needed_region());
         let needed: Vec<Region> = needed.collect();
-        // The record that needs most memory, and its bytes.
-        let mut most = (0, 0);
-        for (tile, (of, part)) in records.iter().zip(&mut parts).enumerate() {
-            let bytes = self.arrange_part(part, of.state, &needed);
-            if bytes > most.1 {
-                most = (tile, bytes);
-            }
-        }
+        let (largest, most) = self.arrange_parts(records, &mut parts, &needed);
         let images = records.iter().zip(&parts);
         let images: Vec<SampleImage<'_>> = images.map(|(of, part)| part.image(*of)).collect();
         let boxes = self.kind_bytes(records[0], (&images, &after));
         // The oldest tile may leave the shared memory while its pixels are copied.
-        let bytes = work.bytes + plan.tile_bytes() + boxes + most.1.max(work.step_bytes);
-        self.reserve(bytes).map_err(|error| PartFailure {
-            part: most.0,
-            failure: error.in_field(0),
-        })?;
+        let bytes = work.bytes + plan.tile_bytes() + boxes + most.max(work.step_bytes);
+        self.reserve(largest, bytes)?;
         let mut canvases = std::mem::take(&mut self.canvases);
         canvases.resize_with(parts[0].visuals.len(), Image::default);
         let cleared = parts[0].visuals.iter().zip(&mut canvases).zip(&needed);
@@ -88,12 +77,10 @@ impl SampleMaker<'_> {
         }
         self.write_joined(
             (records[0], &parts[0]),
-            (&canvases, &work),
+            (canvases, &work),
             (&images, &after),
             row,
-        )?;
-        self.canvases = canvases;
-        Ok(())
+        )
     }
 
     /// Returns the pixels of a record's tile: those that another mosaic left, or new ones.
@@ -154,18 +141,14 @@ impl SamplePlan {
     }
 }
 
-/// Draws the steps of a record up to its location in the canvas.
-pub(super) fn draw_tile(
-    plan: &SamplePlan,
+/// Moves the image of a record to its location in the canvas.
+pub(super) fn place_tile(
     (own, mosaic): (&MosaicPlan, &MosaicDraw),
     tile: usize,
-    of: SampleRecord<'_>,
-    first: &VisualField<'_>,
+    mut image: DrawnImage,
 ) -> Result<DrawnPart, StageFailure> {
-    let mut image = plan.undrawn(of.record, first.field, first.frame)?;
-    plan.draw_more(0..own.number, of.at, &mut image)?;
     let placed = own.mosaic.tile(image.size, tile, mosaic.center);
-    let placed = placed.map_err(|error| transform_failure(first.field, "Mosaic", error))?;
+    let placed = placed.map_err(|error| transform_failure(image.field, "Mosaic", error))?;
     for step in placed.steps {
         image.add(own.number, step);
     }

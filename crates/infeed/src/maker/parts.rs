@@ -7,7 +7,6 @@ use super::sample_maker::{SampleMaker, SampleRecord};
 use crate::fields::failure::{PartFailure, SampleError, StageFailure};
 use crate::fields::moving::{SampleImage, SampleImages};
 use crate::fields::pixels::header::{ArrangedPixels, VisualField};
-use crate::fields::pixels::prepared_record::PixelState;
 use crate::fields::steps::Flips;
 use crate::plan::draws::DrawnImage;
 use infeed_codec::transform::{PixelView, Step, TransformError};
@@ -117,16 +116,14 @@ pub(super) struct CanvasWork {
 }
 
 impl<'a> SampleMaker<'a> {
-    /// Reads the headers of all records of a sample, and draws their steps with `draw`.
+    /// Reads the headers of all records of a sample, and draws their steps up to the joining
+    /// transform with this number. `place` adds the steps to the location in the canvas, given the
+    /// number of the record and the parts before it.
     pub(super) fn draw_parts<'r>(
         &mut self,
         records: &[SampleRecord<'r>],
-        layout: usize,
-        mut draw: impl FnMut(
-            (usize, SampleRecord<'r>),
-            &VisualField<'r>,
-            &[SamplePart<'r>],
-        ) -> Result<DrawnPart, StageFailure>,
+        (layout, number): (usize, usize),
+        place: impl Fn(usize, DrawnImage, &[SamplePart<'r>]) -> Result<DrawnPart, StageFailure>,
     ) -> Result<Vec<SamplePart<'r>>, PartFailure>
     where
         'a: 'r,
@@ -136,32 +133,44 @@ impl<'a> SampleMaker<'a> {
             let failed = |failure| PartFailure { part, failure };
             let visuals = self.headers(*of, layout).map_err(failed)?;
             let first = visuals.first().expect("a joining transform has an image");
-            let drawn = draw((part, *of), first, &parts).map_err(failed)?;
+            let undrawn = self.plan.undrawn(of.record, first.field, first.frame);
+            let mut image = undrawn.map_err(failed)?;
+            let drawn = self.plan.draw_more(0..number, of.at, &mut image);
+            drawn.map_err(failed)?;
+            let drawn = place(part, image, &parts).map_err(failed)?;
             parts.push(SamplePart::new(visuals, drawn));
         }
         Ok(parts)
     }
 
-    /// Arranges the steps of a record's pixels, of which the canvas of each field needs those of a
-    /// region. Returns the bytes of working memory.
-    pub(super) fn arrange_part(
+    /// Arranges the steps of the pixels of all records. The canvas of each field needs those of a
+    /// region. Returns the number of the record that needs most working memory, and its bytes.
+    pub(super) fn arrange_parts(
         &self,
-        part: &mut SamplePart<'_>,
-        state: PixelState,
+        records: &[SampleRecord<'_>],
+        parts: &mut [SamplePart<'_>],
         needed: &[Region],
-    ) -> u64 {
-        let drawn = &part.drawn;
-        let steps = self.plan.missing(&drawn.image.steps[..drawn.whole], state);
-        let mut bytes = 0;
-        for (visual, needed) in part.visuals.iter().zip(needed) {
-            let pixels = visual.arrange(steps, &self.plan.decode);
-            bytes += visual.scratch_bytes(&pixels, &self.scratch.decoder);
-            part.arranged.push(ArrangedPart {
-                pixels,
-                region: common(drawn.region, *needed),
-            });
+    ) -> (usize, u64) {
+        let mut most = (0, 0);
+        for (number, (of, part)) in records.iter().zip(parts).enumerate() {
+            let drawn = &part.drawn;
+            let steps = self
+                .plan
+                .missing(&drawn.image.steps[..drawn.whole], of.state);
+            let mut bytes = 0;
+            for (visual, needed) in part.visuals.iter().zip(needed) {
+                let pixels = visual.arrange(steps, &self.plan.decode);
+                bytes += visual.scratch_bytes(&pixels, &self.scratch.decoder);
+                part.arranged.push(ArrangedPart {
+                    pixels,
+                    region: common(drawn.region, *needed),
+                });
+            }
+            if bytes > most.1 {
+                most = (number, bytes);
+            }
         }
-        bytes
+        most
     }
 
     /// Arranges the steps after the joining transform. `part` is that of the sample's own record.
@@ -213,21 +222,22 @@ impl<'a> SampleMaker<'a> {
         Ok(())
     }
 
-    /// Writes the row of a joined sample from its canvases.
+    /// Writes the row of a joined sample from its canvases, and keeps their memory.
     pub(super) fn write_joined(
         &mut self,
         (own, part): (SampleRecord<'_>, &SamplePart<'_>),
-        (canvases, work): (&[Image], &CanvasWork),
+        (canvases, work): (Vec<Image>, &CanvasWork),
         images: SampleImages<'_>,
         row: &mut BatchRow,
     ) -> Result<(), PartFailure> {
         let scratch = &mut self.scratch;
         scratch.counted = 0;
-        for ((visual, canvas), pixels) in part.visuals.iter().zip(canvases).zip(&work.pixels) {
+        for ((visual, canvas), pixels) in part.visuals.iter().zip(&canvases).zip(&work.pixels) {
             let visual = visual.on_canvas(&canvas.data, part.drawn.image.size);
             visual.make(pixels, &mut row.cells[visual.field], scratch)?;
         }
         scratch.counted = 1;
+        self.canvases = canvases;
         self.write_others(own, images, row)
     }
 }

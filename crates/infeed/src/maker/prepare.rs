@@ -63,8 +63,7 @@ impl SampleMaker<'_> {
         else {
             return Ok(None);
         };
-        let reserved = self.reserve(needed + total as u64);
-        reserved.map_err(|error| error.in_field(0))?;
+        self.reserve(0, needed + total as u64)?;
         let mut bytes = std::mem::take(&mut self.prepared);
         bytes.resize(total, 0);
         bytes[..4].copy_from_slice(&(lengths.len() as u32).to_le_bytes());

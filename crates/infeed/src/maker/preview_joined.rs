@@ -1,14 +1,13 @@
 //! Samples of several records, stage by stage.
 
-use super::copy_paste::{choose, draw_part, paste_where};
+use super::copy_paste::{choose, paste_where, resize_to_canvas};
 use super::mix::mix;
-use super::mosaic::{clear, draw_tile};
-use super::parts::{SamplePart, paste};
+use super::mosaic::{clear, place_tile};
+use super::parts::paste;
 use super::preview::{PreviewStage, StageShapes, no_memory};
 use super::sample_maker::{SampleMaker, SampleRecord};
 use crate::fields::failure::PartFailure;
 use crate::fields::moving::SampleImage;
-use crate::fields::pixels::header::VisualField;
 use crate::fields::steps::Flips;
 use crate::plan::join::{CopyPastePlan, MosaicPlan};
 use crate::plan::mix::MixPlan;
@@ -65,10 +64,8 @@ impl SampleMaker<'_> {
         (own, draw): (&MosaicPlan, &MosaicDraw),
     ) -> Result<Vec<PreviewStage>, PartFailure> {
         let plan = self.plan;
-        let draw_one = |(tile, of), first: &VisualField<'_>, _: &[SamplePart<'_>]| {
-            draw_tile(plan, (own, draw), tile, of, first)
-        };
-        let parts = self.draw_parts(records, 0, draw_one)?;
+        let place = |tile, image, _: &[_]| place_tile((own, draw), tile, image);
+        let parts = self.draw_parts(records, (0, own.number), place)?;
         let (mut stages, mut canvases) = (Vec::new(), Vec::new());
         for (tile, (of, part)) in records.iter().zip(&parts).enumerate() {
             let failed = |failure| PartFailure {
@@ -122,11 +119,8 @@ impl SampleMaker<'_> {
         (own, draw): (&CopyPastePlan, &CopyPasteDraw),
     ) -> Result<Vec<PreviewStage>, PartFailure> {
         let plan = self.plan;
-        let draw_one = |(_, of), first: &VisualField<'_>, before: &[SamplePart<'_>]| {
-            let canvas = before.first().map(|part| part.drawn.image.size);
-            draw_part(plan, own, of, first, canvas)
-        };
-        let parts = self.draw_parts(records, 0, draw_one)?;
+        let place = |_, image, before: &[_]| Ok(resize_to_canvas(own, image, before));
+        let parts = self.draw_parts(records, (0, own.number), place)?;
         let size = parts[0].drawn.image.size;
         let image = |number: usize| parts[number].image(records[number]);
         let visuals = &parts[0].visuals;

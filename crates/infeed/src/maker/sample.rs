@@ -79,8 +79,7 @@ impl<'a> SampleMaker<'a> {
             }
             _ => {
                 let sample = self.arrange(records[0], row.layout)?;
-                let reserved = self.reserve(sample.bytes);
-                reserved.map_err(|error| error.in_field(0))?;
+                self.reserve(0, sample.bytes)?;
                 Ok(self.write(&sample, row)?)
             }
         }

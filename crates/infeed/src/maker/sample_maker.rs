@@ -151,11 +151,16 @@ impl<'a> SampleMaker<'a> {
         Ok(drawn.steps)
     }
 
-    /// Reserves working memory before it is allocated.
-    pub(super) fn reserve(&mut self, bytes: u64) -> Result<(), SampleError> {
+    /// Reserves working memory before it is allocated. `part` is the number of the record that needs
+    /// most of it.
+    pub(super) fn reserve(&mut self, part: usize, bytes: u64) -> Result<(), PartFailure> {
         self.scratch.lap(Stage::Decode);
         if let Some(memory) = &mut self.memory {
-            memory.reserve(bytes.saturating_add(self.plan.mixed_row_bytes()))?;
+            let reserved = memory.reserve(bytes.saturating_add(self.plan.mixed_row_bytes()));
+            reserved.map_err(|error| PartFailure {
+                part,
+                failure: error.in_field(0),
+            })?;
         }
         self.scratch.exclude_wait(Stage::Decode);
         Ok(())
