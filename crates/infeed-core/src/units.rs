@@ -54,6 +54,11 @@ pub fn format_bytes(count: f64) -> String {
     }
 }
 
+/// Formats bytes per second such as `9.6 GB/s`.
+pub fn format_bytes_per_s(count: f64) -> String {
+    format!("{}/s", format_bytes(count))
+}
+
 /// Formats a time such as `6.4 ms`, `42 s` or `3.4 h`.
 pub fn format_seconds(s: f64) -> String {
     if let Some(word) = non_finite_word(s) {
@@ -69,6 +74,25 @@ pub fn format_seconds(s: f64) -> String {
         _ => (s / 3600.0, "h"),
     };
     format!("{} {unit}", figures(value))
+}
+
+/// Formats a share such as `38 %`. Below 1 % it has one more digit, to separate small from 0.
+pub fn format_percent(share: f64) -> String {
+    match share * 100.0 {
+        p if !p.is_finite() => "unknown".to_owned(),
+        p if p != 0.0 && p.abs() < 0.95 => format!("{p:.1} %"),
+        p => format!("{p:.0} %"),
+    }
+}
+
+/// Formats a factor such as `1.92x`, with at most three digits.
+pub fn format_factor(f: f64) -> String {
+    match non_finite_word(f) {
+        Some(word) => word,
+        None if f < 9.995 => format!("{f:.2}x"),
+        None if f < 99.95 => format!("{f:.1}x"),
+        None => format!("{f:.0}x"),
+    }
 }
 
 /// Formats a number with at most three digits, without trailing zeros: `6.4`, `42`, `312`, `12400`.
@@ -99,7 +123,7 @@ pub fn non_finite_word(value: f64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{figures, format_bytes, format_seconds, parse_bytes};
+    use super::*;
 
     #[test]
     fn numbers_have_three_figures_and_the_unit_that_fits() {
@@ -114,6 +138,15 @@ mod tests {
         assert_eq!(format_bytes(999_600.0), "1 MB");
         assert_eq!(format_bytes(17.0), "17 B");
         assert_eq!(format_bytes(f64::INFINITY), "no limit");
+        assert_eq!(format_bytes_per_s(9.6e9), "9.6 GB/s");
+        assert_eq!(format_factor(1.0), "1.00x");
+        assert_eq!(format_factor(f64::INFINITY), "no limit");
+    }
+
+    #[test]
+    fn small_shares_differ_from_zero() {
+        let shares = [0.0, 0.004, 0.375, f64::NAN].map(format_percent);
+        assert_eq!(shares, ["0 %", "0.4 %", "38 %", "unknown"]);
     }
 
     #[test]

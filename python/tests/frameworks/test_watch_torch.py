@@ -66,7 +66,7 @@ def test_slow_worker_processes_limit_the_loop():
     assert report.verdict.not_worth[0].startswith("infeed.adopt: it calls Numbers.")
     # In as many processes it is as fast as in the workers of the loader.
     assert report.figures.calls.adopted.in_processes
-    assert ", 0.0 % faster, " in report.verdict.not_worth[0]
+    assert ", 0 % faster, " in report.verdict.not_worth[0]
 
 
 def test_a_slow_step_limits_while_workers_are_ahead(monkeypatch):

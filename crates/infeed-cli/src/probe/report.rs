@@ -5,23 +5,9 @@ use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 use infeed::probe::{PROFILES, Probe, Profile, Reads, StorageProfile, StorageRates};
+use infeed::units::format_bytes_per_s;
 
 use crate::terminal::{ago, human_bytes, human_seconds};
-
-/// Formats a rate such as `1.25 GB/s`, in powers of ten like vendors.
-fn rate(bytes_per_s: f64) -> String {
-    let (value, unit) = match bytes_per_s {
-        r if r >= 1e12 => (r / 1e12, "TB/s"),
-        r if r >= 1e9 => (r / 1e9, "GB/s"),
-        r if r >= 1e6 => (r / 1e6, "MB/s"),
-        r => (r / 1e3, "kB/s"),
-    };
-    match value {
-        v if v < 10.0 => format!("{v:.2} {unit}"),
-        v if v < 100.0 => format!("{v:.1} {unit}"),
-        v => format!("{v:.0} {unit}"),
-    }
-}
 
 /// Formats the measured machine, one of its storages, and a profile, which replaces the measured
 /// numbers.
@@ -45,8 +31,8 @@ pub(super) fn table(
     let _ = writeln!(
         out,
         "memory    one core copies {}, all cores {} (read plus written)",
-        rate(probe.memory_one_core_bytes_per_s),
-        rate(probe.memory_all_cores_bytes_per_s),
+        format_bytes_per_s(probe.memory_one_core_bytes_per_s),
+        format_bytes_per_s(probe.memory_all_cores_bytes_per_s),
     );
     if profile.is_none_or(|profile| profile.devices == 0) {
         out.push_str(
@@ -93,7 +79,7 @@ fn figures(profile: &Profile) -> Vec<String> {
     {
         lines.push(format!(
             "storage {}, {requests_per_s:.0} requests/s, {} per request",
-            rate(bytes_per_s),
+            format_bytes_per_s(bytes_per_s),
             human_seconds(latency_s)
         ));
     }
@@ -102,10 +88,10 @@ fn figures(profile: &Profile) -> Vec<String> {
             1 => "one device".to_owned(),
             devices => format!("each of {devices} devices"),
         };
-        lines.push(format!("bus     {} to {devices}", rate(bus)));
+        lines.push(format!("bus     {} to {devices}", format_bytes_per_s(bus)));
     }
     if let Some(memory) = profile.device_bytes_per_s {
-        lines.push(format!("device  {} of memory", rate(memory)));
+        lines.push(format!("device  {} of memory", format_bytes_per_s(memory)));
     }
     lines
 }
@@ -143,7 +129,7 @@ fn reads(out: &mut String, storage: &StorageRates) {
                 "          {:<6} {:>8} {:>12} {:>10.0} {:>10} {:>10}",
                 if nth == 0 { name } else { "" },
                 row.readers,
-                rate(row.bytes_per_s),
+                format_bytes_per_s(row.bytes_per_s),
                 row.requests_per_s,
                 human_seconds(row.mean_s),
                 human_seconds(row.p99_s),
@@ -160,7 +146,7 @@ fn reads(out: &mut String, storage: &StorageRates) {
             let _ = writeln!(
                 out,
                 "          one large file, cold: {} over {}",
-                rate(found.bytes_per_s),
+                format_bytes_per_s(found.bytes_per_s),
                 human_bytes(found.bytes)
             );
         }
@@ -186,15 +172,6 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rates_have_three_figures_and_powers_of_ten() {
-        assert_eq!(rate(1.25e9), "1.25 GB/s");
-        assert_eq!(rate(560e6), "560 MB/s");
-        assert_eq!(rate(63.015e9), "63.0 GB/s");
-        assert_eq!(rate(3.35e12), "3.35 TB/s");
-        assert_eq!(rate(900.0), "0.90 kB/s");
-    }
 
     #[test]
     fn a_long_source_is_broken_between_words() {

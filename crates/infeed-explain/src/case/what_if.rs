@@ -3,9 +3,9 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::model::units::bytes;
 use infeed_core::error::Error;
 use infeed_core::probe;
+use infeed_core::units::format_bytes;
 use infeed_raw::machine::usable_cores;
 use infeed_source::throttle::Throttle;
 
@@ -82,7 +82,7 @@ impl WhatIf {
             cores => format!("{cores} cores"),
         });
         let memory = self.memory_bytes;
-        let memory = memory.map(|memory| format!("{} of memory", bytes(memory as f64)));
+        let memory = memory.map(|memory| format!("{} of memory", format_bytes(memory as f64)));
         let storage = self.storage.as_ref();
         let storage = storage.map(|storage| format!("storage {}", storage.name));
         let batch = self.batch.map(|rows| format!("batches of {rows}"));

@@ -16,8 +16,8 @@ use crate::model::placement::{
     place,
 };
 use crate::model::supply::Supply;
-use crate::model::units::{bytes, per_s};
 use infeed_core::error::Error;
+use infeed_core::units::{format_bytes, format_bytes_per_s, format_seconds};
 use infeed_device::ring::{Route, Upload};
 use infeed_device::timing::batch_times;
 use infeed_device::{AnyDevice, Device};
@@ -144,8 +144,8 @@ impl Supply {
         if let Some(rate) = now.rate_of(Limit::Copy) {
             let text = format!(
                 "{} / {} per sample{} = {:.0} samples/s, copies to {device} timed from pinned memory",
-                per_s(now.bus_bytes / now.bus_s),
-                bytes(now.bus_bytes),
+                format_bytes_per_s(now.bus_bytes / now.bus_s),
+                format_bytes(now.bus_bytes),
                 match rate.mid * now.bus_s < 0.999 {
                     true => ", in turn with the decoder",
                     false => "",
@@ -156,8 +156,8 @@ impl Supply {
         }
         if let Some(rate) = now.rate_of(Limit::Decoder) {
             let text = format!(
-                "1 / {:.2} µs of decoder and copies per sample = {:.0} samples/s, timed on {device}",
-                1e6 / rate.mid,
+                "1 / {} of decoder and copies per sample = {:.0} samples/s, timed on {device}",
+                format_seconds(1.0 / rate.mid),
                 rate.mid,
             );
             self.add(Limit::Decoder, rate.widen(TIMED), text);
@@ -168,8 +168,8 @@ impl Supply {
         let device = now.rate_of(Limit::Device);
         if let Some(rate) = device.filter(|rate| rate.mid * EQUAL < step) {
             let text = format!(
-                "1 / {:.2} µs of kernels per sample{} = {:.0} samples/s",
-                1e6 * now.device_s,
+                "1 / {} of kernels per sample{} = {:.0} samples/s",
+                format_seconds(now.device_s),
                 match step.is_finite() {
                     true => ", next to the step",
                     false => "",

@@ -9,6 +9,7 @@ use crate::model::interval::Interval;
 use crate::model::limit::Limit;
 use crate::model::supply::{GIVEN, Supply, costliest, in_python};
 use infeed_core::probe;
+use infeed_core::units::{format_bytes, format_bytes_per_s, format_percent, format_seconds};
 
 /// Returns the rate that each resource allows now. `own` is the rate of the cores from memory, and
 /// `bytes` the size of the data.
@@ -23,9 +24,9 @@ pub(super) fn capacities(
     let workers = case.workers();
     let cores = own;
     let measured = format!(
-        "{workers} workers / {:.2} ms per sample = {:.0} samples/s, measured with the data in \
+        "{workers} workers / {} per sample = {:.0} samples/s, measured with the data in \
          memory",
-        1e3 * workers as f64 / cores.mid.max(1e-9),
+        format_seconds(workers as f64 / cores.mid.max(1e-9)),
         cores.mid,
     );
     let cores = (costliest(&run.stages), cores, measured);
@@ -38,7 +39,7 @@ pub(super) fn capacities(
     if let Some((storage, cold, rate)) = reading {
         let kept = 1.0 - cold.mid / rate.mid;
         let kept = if kept > 0.005 {
-            format!(", with {:.0} % of the reads from memory", 100.0 * kept)
+            format!(", with {} of the reads from memory", format_percent(kept))
         } else {
             String::new()
         };
@@ -46,10 +47,10 @@ pub(super) fn capacities(
             Limit::Storage,
             rate,
             format!(
-                "{:.1} MB/s / {:.1} kB per sample = {:.0} samples/s with {} I/O threads, \
+                "{} / {} per sample = {:.0} samples/s with {} I/O threads, \
                  cold{kept}",
-                cold.mid * storage.record_bytes / 1e6,
-                storage.record_bytes / 1e3,
+                format_bytes_per_s(cold.mid * storage.record_bytes),
+                format_bytes(storage.record_bytes),
                 rate.mid,
                 case.readers(),
             ),
@@ -67,9 +68,9 @@ pub(super) fn capacities(
             Limit::Copy,
             Interval::exact(rate).widen(GIVEN),
             format!(
-                "{:.1} GB/s / {:.1} kB per sample = {rate:.0} samples/s",
-                bus / 1e9,
-                sample_bytes / 1e3
+                "{} / {} per sample = {rate:.0} samples/s",
+                format_bytes_per_s(bus),
+                format_bytes(sample_bytes)
             ),
         );
     }
@@ -79,9 +80,9 @@ pub(super) fn capacities(
             Limit::Step,
             Interval::exact(rate).widen(GIVEN),
             format!(
-                "{} samples / {:.1} ms per step = {rate:.0} samples/s",
+                "{} samples / {} per step = {rate:.0} samples/s",
                 case.rows(),
-                1e3 * step.as_secs_f64()
+                format_seconds(step.as_secs_f64())
             ),
         );
     }
@@ -102,9 +103,9 @@ fn memory(case: &Case, run: &Run) -> Option<(Interval, String)> {
     let moved = (write.bytes_in + write.bytes_out) as f64 / write.samples as f64;
     let rate = bandwidth / moved.max(1.0);
     let text = format!(
-        "{:.1} GB/s / {:.0} kB read and written per sample = {rate:.0} samples/s",
-        bandwidth / 1e9,
-        moved / 1e3
+        "{} / {} read and written per sample = {rate:.0} samples/s",
+        format_bytes_per_s(bandwidth),
+        format_bytes(moved)
     );
     Some((Interval::exact(rate).widen(0.1), text))
 }

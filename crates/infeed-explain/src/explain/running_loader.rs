@@ -19,12 +19,12 @@ use crate::model::limit::Limit;
 use crate::model::stages::stage_costs;
 use crate::model::supply::{COUNTED, Supply, costliest, in_python};
 use crate::model::transfers::Transfers;
-use crate::model::units::{bytes, per_s, percent};
 use infeed::loader::device::{DeviceLoader, PlacementState, TriedPlacement};
 use infeed::loader::{Loader, Stats};
 use infeed::pipeline::Pipeline;
 use infeed_core::error::Error;
 use infeed_core::probe;
+use infeed_core::units::{format_bytes, format_bytes_per_s, format_percent, format_seconds};
 use infeed_device::Device;
 use infeed_device::ring::{GapTotals, Ring, RingStats};
 
@@ -180,7 +180,7 @@ fn explain_loader(
 fn cache_note(stats: &Stats) -> Option<String> {
     let cache = stats.decoded_cache?;
     let samples = cache.hits + cache.misses;
-    let share = percent(cache.hits as f64 / samples.max(1) as f64);
+    let share = format_percent(cache.hits as f64 / samples.max(1) as f64);
     // Counters of the first epoch begin with its first batch.
     let of = match stats.first_batch {
         Some(first) if first.is_zero() => "of the last and the current epoch",
@@ -262,8 +262,8 @@ impl Supply {
             let rate = rate(transfers.timed, transfers.copying_s);
             let text = format!(
                 "{} / {} per sample = {rate:.0} samples/s, copies to {} timed as they were made",
-                per_s(transfers.timed_bytes as f64 / transfers.copying_s),
-                bytes(transfers.batch_bytes() / rows as f64),
+                format_bytes_per_s(transfers.timed_bytes as f64 / transfers.copying_s),
+                format_bytes(transfers.batch_bytes() / rows as f64),
                 transfers.device,
             );
             self.add(Limit::Copy, Interval::exact(rate).widen(COUNTED), text);
@@ -271,9 +271,9 @@ impl Supply {
         if transfers.expanding_s > 0.0 {
             let rate = rate(transfers.expanded, transfers.expanding_s);
             let text = format!(
-                "1 / {:.2} µs of kernels per sample = {rate:.0} samples/s, timed next to other \
+                "1 / {} of kernels per sample = {rate:.0} samples/s, timed next to other \
                  work of {}",
-                1e6 / rate,
+                format_seconds(1.0 / rate),
                 transfers.device,
             );
             self.add(Limit::Device, Interval::exact(rate).widen(COUNTED), text);
@@ -291,8 +291,8 @@ fn capacities(stats: &Stats, run: &Run, pipeline: &Pipeline, rows: u64) -> Suppl
     let from_counters = |limit, threads: usize, what: &str, time: f64| {
         let rate = threads as f64 * samples / time;
         let text = format!(
-            "{threads} {what} / {:.2} ms per sample = {rate:.0} samples/s, from the counters",
-            1e3 * time / samples
+            "{threads} {what} / {} per sample = {rate:.0} samples/s, from the counters",
+            format_seconds(time / samples)
         );
         (time > 0.0).then(|| (limit, Interval::exact(rate).widen(COUNTED), text))
     };
@@ -310,8 +310,8 @@ fn capacities(stats: &Stats, run: &Run, pipeline: &Pipeline, rows: u64) -> Suppl
         let step = run.step_s / stats.batches.max(1) as f64;
         let rate = rows as f64 / step;
         let text = format!(
-            "{rows} samples / {:.1} ms per step = {rate:.0} samples/s",
-            1e3 * step
+            "{rows} samples / {} per step = {rate:.0} samples/s",
+            format_seconds(step)
         );
         all.add(Limit::Step, Interval::exact(rate).widen(COUNTED), text);
     }

@@ -4,6 +4,7 @@ use crate::findings::Run;
 use crate::model::interval::Interval;
 use crate::model::limit::{Limit, Resource};
 use crate::model::supply::Supply;
+use infeed_core::units::format_percent;
 
 /// Bounds of a starved run: the minimum share of time that workers wait for bytes, and the maximum
 /// share of the predicted rate that the run reaches. A busy loader is far from both.
@@ -20,8 +21,8 @@ pub(super) fn storage_limit(run: &Run, workers: usize, capacities: &Supply) -> O
         limit: Limit::Storage,
         rate: Interval::exact(run.samples_per_s).widen(0.1),
         arithmetic: format!(
-            "workers waited for bytes {:.0} % of the run; {:.0} samples/s is the read rate",
-            100.0 * share.min(1.0),
+            "workers waited for bytes {} of the run; {:.0} samples/s is the read rate",
+            format_percent(share.min(1.0)),
             run.samples_per_s,
         ),
     })

@@ -7,6 +7,7 @@ use crate::model::interval::Interval;
 use crate::model::limit::Limit;
 use crate::model::stages::Stall;
 use crate::model::supply::Supply;
+use infeed_core::units::{format_factor, format_percent, format_seconds};
 
 /// Maximum number of remedies in the advice.
 const ADVICE: usize = 3;
@@ -56,14 +57,14 @@ fn claim(limit: Limit, tied: Option<Limit>, case: &Case, waited: f64) -> String 
     }
     match (limit, case.conditions.step) {
         (Limit::Step, _) => format!(
-            "the step limits this run{place}: the loader keeps up, and the consumer waited {:.1} % \
-             of the time",
-            100.0 * waited
+            "the step limits this run{place}: the loader keeps up, and the consumer waited {} of \
+             the time",
+            format_percent(waited)
         ),
         (_, Some(_)) => format!(
-            "{} limits this run{place}: the consumer waited {:.0} % of the time",
+            "{} limits this run{place}: the consumer waited {} of the time",
             limit.subject(),
-            100.0 * waited
+            format_percent(waited)
         ),
         (_, None) => format!("{} limits how fast this runs{place}", limit.subject()),
     }
@@ -74,7 +75,7 @@ fn evidence(case: &Case, run: &Run, predicted: f64) -> Vec<String> {
     let stage = |name: &str| run.stages.iter().find(|stage| stage.name == name);
     let wall = |name: &str| stage(name).map_or(0.0, |stage| stage.wall_s);
     let waits = |name: &str| stage(name).map_or(0.0, |stage| stage.wait_s);
-    let share = |time: f64| 100.0 * (time / (workers * run.seconds).max(1e-9)).min(1.0);
+    let share = |time: f64| format_percent((time / (workers * run.seconds).max(1e-9)).min(1.0));
     let busy = share(wall("decode") + wall("transform") + wall("write") + wall("python"));
     let empty = run.queue.iter().filter(|point| point.ready == 0).count();
     let mut lines = vec![
@@ -83,11 +84,11 @@ fn evidence(case: &Case, run: &Run, predicted: f64) -> Vec<String> {
             run.batches, run.seconds
         ),
         format!(
-            "{workers} workers busy {busy:.0} % of the run, waiting for bytes {:.0} %, for room \
-             {:.0} %; no batch was ready at {:.0} % of requests",
+            "{workers} workers busy {busy} of the run, waiting for bytes {}, for room {}; no batch \
+             was ready at {} of requests",
             share(waits("decode")),
             share(waits("write")),
-            100.0 * empty as f64 / run.queue.len().max(1) as f64,
+            format_percent(empty as f64 / run.queue.len().max(1) as f64),
         ),
     ];
     let costly = run
@@ -97,10 +98,10 @@ fn evidence(case: &Case, run: &Run, predicted: f64) -> Vec<String> {
         .filter(|stage| stage.samples > 0);
     if let Some(stage) = costly {
         lines.push(format!(
-            "{} takes {:.2} ms of a core per sample, {:.0} % of all processor time",
+            "{} takes {} of a core per sample, {} of all processor time",
             stage.name,
-            1e3 * stage.cpu_s / stage.samples as f64,
-            100.0 * stage.cpu_share,
+            format_seconds(stage.cpu_s / stage.samples as f64),
+            format_percent(stage.cpu_share),
         ));
     }
     lines
@@ -112,8 +113,10 @@ fn advice(case: &Case, run: &Run, limit: Limit, remedies: &[Remedy]) -> Vec<Stri
         .take(ADVICE)
         .map(|remedy| {
             format!(
-                "{}: {:.2}x ({})",
-                remedy.name, remedy.gain.mid, remedy.quality
+                "{}: {} ({})",
+                remedy.name,
+                format_factor(remedy.gain.mid),
+                remedy.quality
             )
         })
         .collect();

@@ -8,9 +8,9 @@ use crate::model::feeders::{FeederOrigin, Feeding, Network, NetworkOrigin};
 use crate::model::interval::Interval;
 use crate::model::limit::Limit;
 use crate::model::supply::{COUNTED, Supply};
-use crate::model::units::{bytes, per_s, time};
 use infeed::loader::Stats;
 use infeed::loader::remote::RemoteWorkerStats;
+use infeed_core::units::{format_bytes, format_bytes_per_s, format_percent, format_seconds};
 
 /// Share of all batches below which own cores only replace batches that feeders failed to deliver.
 const HELPS: f64 = 0.05;
@@ -139,10 +139,10 @@ fn resources(all: &mut Supply, feeding: &Feeding, model: &FeedingModel, (there, 
     if let Some(wire) = model.wire {
         let rate = own + wire.mid;
         let text = format!(
-            "{here}{} / {} per sample = {rate:.0} samples/s; bytes arrived {:.0} % of the time",
-            per_s(feeding.network.bytes_per_s),
-            bytes(feeding.sample_bytes),
-            100.0 * busy.min(1.0),
+            "{here}{} / {} per sample = {rate:.0} samples/s; bytes arrived {} of the time",
+            format_bytes_per_s(feeding.network.bytes_per_s),
+            format_bytes(feeding.sample_bytes),
+            format_percent(busy.min(1.0)),
         );
         all.add(Limit::Wire, exact(rate), text);
     }
@@ -151,7 +151,7 @@ fn resources(all: &mut Supply, feeding: &Feeding, model: &FeedingModel, (there, 
         let text = format!(
             "{:.0} cores / {} to receive a sample = {rate:.0} samples/s",
             model.cores,
-            time(model.receive_s)
+            format_seconds(model.receive_s)
         );
         all.add(Limit::Receive, exact(rate), text);
     }

@@ -7,6 +7,7 @@ use crate::model::limit::Limit;
 use crate::model::supply::COUNTED;
 use infeed::function::FunctionScope;
 use infeed::pipeline::Pipeline;
+use infeed_core::units::{format_percent, format_seconds};
 
 /// A limit, the rate it allows, and the arithmetic.
 pub(crate) type NamedRate = (Limit, Interval, String);
@@ -48,11 +49,11 @@ fn lock(run: &Run, pipeline: &Pipeline) -> Option<(Interval, String)> {
     }
     let rate = samples / python.cpu_s;
     let text = format!(
-        "1 call at a time / {:.2} ms of processor time in {} = {rate:.0} samples/s, if all of it \
-         holds the interpreter's lock; threads waited {:.2} ms per sample for the lock",
-        1e3 * python.cpu_s / samples,
+        "1 call at a time / {} of processor time in {} = {rate:.0} samples/s, if all of it \
+         holds the interpreter's lock; threads waited {} per sample for the lock",
+        format_seconds(python.cpu_s / samples),
         functions.join(" and "),
-        1e3 * python.wait_s / samples,
+        format_seconds(python.wait_s / samples),
     );
     Some((Interval::exact(rate).widen(COUNTED), text))
 }
@@ -71,11 +72,12 @@ pub(crate) fn advice(run: &Run, pipeline: &Pipeline) -> Option<String> {
     if here.is_empty() || python.samples == 0 {
         return None;
     }
-    let share = 100.0 * python.wait_s / (python.wait_s + python.wall_s).max(1e-9);
+    let share = python.wait_s / (python.wait_s + python.wall_s).max(1e-9);
     Some(format!(
         ".python({}, processes=N): worker processes do not share this interpreter's lock; calls \
-         waited {share:.0} % of their time for it",
-        here.join("), .python(")
+         waited {} of their time for it",
+        here.join("), .python("),
+        format_percent(share)
     ))
 }
 

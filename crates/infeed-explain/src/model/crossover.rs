@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::interval::Interval;
 use super::limit::Limit;
 use super::supply::Supply;
-use super::units::time;
+use infeed_core::units::format_seconds;
 
 /// The step time below which a resource is slower than the step.
 #[derive(Clone, Copy, Debug, PartialEq, JsonSchema, Serialize, Deserialize)]
@@ -43,14 +43,14 @@ pub(crate) fn sentences(crossovers: &[Crossover]) -> Vec<String> {
     };
     let mut sentences = vec![format!(
         "with a step under {} {} becomes the limit",
-        time(first.step_s.mid),
+        format_seconds(first.step_s.mid),
         first.limit.subject()
     )];
     let under = |other: &Crossover| {
         format!(
             "{} with a step under {}",
             other.limit.subject(),
-            time(other.step_s.mid)
+            format_seconds(other.step_s.mid)
         )
     };
     if !others.is_empty() {

@@ -14,4 +14,3 @@ pub(crate) mod placement;
 pub(crate) mod stages;
 pub(crate) mod supply;
 pub(crate) mod transfers;
-pub(crate) mod units;

@@ -4,6 +4,7 @@
 use super::interval::Interval;
 use super::limit::{Limit, Resource};
 use super::stages::{StageCost, Stall};
+use infeed_core::units::format_seconds;
 use infeed_source::PythonTime;
 
 /// Relative error of a capacity that is computed from counters instead of measured alone. Threads
@@ -207,10 +208,10 @@ pub(crate) fn in_python(python: PythonTime) -> Option<(Interval, String)> {
     let items = python.items as f64;
     let rate = items / inside;
     let text = format!(
-        "1 item at a time / {:.2} ms in Python = {rate:.0} samples/s; threads waited {:.2} ms per \
-         item for the interpreter's lock",
-        1e3 * inside / items,
-        1e3 * python.waited.as_secs_f64() / items,
+        "1 item at a time / {} in Python = {rate:.0} samples/s; threads waited {} per item for the \
+         interpreter's lock",
+        format_seconds(inside / items),
+        format_seconds(python.waited.as_secs_f64() / items),
     );
     Some((Interval::exact(rate).widen(COUNTED), text))
 }

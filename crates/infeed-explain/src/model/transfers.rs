@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::units::{bytes, per_s, time};
 use infeed::loader::device::{Placement, PlacementState};
 use infeed_core::batch::ColumnSpec;
+use infeed_core::units::{format_bytes, format_bytes_per_s, format_percent, format_seconds};
 use infeed_device::ring::{RingStats, Route, Upload};
 
 fn is_none(count: &u64) -> bool {
@@ -190,9 +190,8 @@ impl Transfers {
         }
         if let Some(share) = self.contention {
             self.seen.push(format!(
-                "of the device's time for rows, {:.0} % lengthened the step, measured over trial \
-                 steps",
-                100.0 * share
+                "of the device's time for rows, {} lengthened the step, measured over trial steps",
+                format_percent(share)
             ));
         }
     }
@@ -228,7 +227,7 @@ impl Transfers {
         format!(
             "one batch per step to {}{simulated} ({what}: {copies}, {}){}",
             self.device,
-            bytes(self.batch_bytes()),
+            format_bytes(self.batch_bytes()),
             match nothing_else {
                 true => ", nothing else and nothing back",
                 false => ", nothing back, and the lines below",
@@ -238,7 +237,7 @@ impl Transfers {
 
     /// Returns lines with times and waits.
     fn numbers(&self) -> Vec<String> {
-        let each = |sum: f64, count: u64| time(sum / count.max(1) as f64);
+        let each = |sum: f64, count: u64| format_seconds(sum / count.max(1) as f64);
         let mut lines = Vec::new();
         if self.timed > 0 && self.copying_s > 0.0 {
             let mut line = format!(
@@ -248,7 +247,7 @@ impl Transfers {
                     0 => "",
                     _ => " and in the decoder",
                 },
-                per_s(self.timed_bytes as f64 / self.copying_s),
+                format_bytes_per_s(self.timed_bytes as f64 / self.copying_s),
             );
             if self.expanding_s > 0.0 {
                 line += &format!(
@@ -268,7 +267,7 @@ impl Transfers {
             lines.push(format!(
                 "the device waited {} per step for data by its own clock, at most {}",
                 each(self.gap_s, self.gap_batches),
-                time(self.longest_gap_s)
+                format_seconds(self.longest_gap_s)
             ));
         } else if self.late_batches == 0 {
             lines.push(
@@ -312,7 +311,7 @@ impl Transfers {
             lines.push(format!(
                 "the driver could not pin {} of host memory for batches, so copies from it are \
                  slower; allow the process to lock more memory",
-                bytes(self.unpinned as f64)
+                format_bytes(self.unpinned as f64)
             ));
         }
         let dropped = self.batches.saturating_sub(self.delivered + ahead);

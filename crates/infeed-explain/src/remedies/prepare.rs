@@ -9,7 +9,7 @@ use crate::measure::variant::{RecordSubset, Variant};
 use crate::model::stages::{StageCost, stage_costs};
 use infeed::loader::{CacheLimit, DecodedCache};
 use infeed_core::error::Error;
-use infeed_core::units::format_bytes;
+use infeed_core::units::{format_bytes, format_factor, format_percent};
 use infeed_pack as pack;
 use infeed_source::selected_records::SelectedRecords;
 use infeed_source::subset::Subset;
@@ -44,11 +44,11 @@ impl FilledCache {
     /// relative to that of these stages, which have no cache.
     pub(crate) fn description(&self, now: &[StageCost]) -> String {
         format!(
-            "{:.0} % of the records, which all take {}; the first epoch takes {:.2}x the \
+            "{} of the records, which all take {}; the first epoch takes {} the \
              processor time of an epoch without the cache",
-            100.0 * self.share(),
+            format_percent(self.share()),
             format_bytes(self.all_bytes),
-            self.fill_cpu_s / record_cpu_s(now).max(1e-9),
+            format_factor(self.fill_cpu_s / record_cpu_s(now).max(1e-9)),
         )
     }
 }

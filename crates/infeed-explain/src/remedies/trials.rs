@@ -17,6 +17,7 @@ use crate::measure::trial::{LoaderReuse, Rates, TURN, interleave, interval, rati
 use crate::measure::variant::{RecordSubset, Variant};
 use crate::model::interval::Interval;
 use infeed_core::error::Error;
+use infeed_core::units::format_percent;
 use infeed_raw::machine::last_level_cache_bytes;
 
 /// Difference of the unchanged pipeline from itself above which the report has a note.
@@ -204,9 +205,9 @@ impl Trials {
         let distance = distance(self.control?);
         (distance > UNSTEADY).then(|| {
             format!(
-                "two runs of the unchanged pipeline in the same turns differed by {:.0} %: this \
+                "two runs of the unchanged pipeline in the same turns differed by {}: this \
                  machine is too busy now for narrow intervals; close other programs and repeat",
-                100.0 * distance
+                format_percent(distance)
             )
         })
     }

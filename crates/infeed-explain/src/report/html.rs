@@ -20,6 +20,7 @@ use crate::findings::ledger::LedgerEntry;
 use crate::findings::{Explanation, MeasuredMachine, Remedy, Subject, UntriedRemedy};
 use crate::model::interval::PredictionOutcome;
 use crate::model::limit::Resource;
+use infeed_core::units::{figures, format_bytes, format_factor, format_percent, format_seconds};
 
 /// Start of the head: the encoding and the content policy. The page may load only its own parts.
 const HEAD: &str = include_str!("html/head.html");
@@ -100,13 +101,13 @@ fn head(e: &Explanation) -> String {
             format!("allowed by {}", v.limit.name()),
         ),
         (
-            numbers::percent(waited),
+            format_percent(waited),
             "of the time spent waiting for data".to_owned(),
         ),
     ];
     if let Some(best) = e.remedies.iter().find(|remedy| remedy.gains()) {
         tiles.push((
-            numbers::factor(best.gain.mid),
+            format_factor(best.gain.mid),
             format!("predicted: {}", best.title()),
         ));
     }
@@ -162,7 +163,7 @@ fn consumer(e: &Explanation) -> String {
         TableRow::plain(vec![
             TableCell::markup(name),
             TableCell::text(part.term),
-            TableCell::number(numbers::percent(part.share)),
+            TableCell::number(format_percent(part.share)),
         ])
     };
     let parts = stall(e);
@@ -171,10 +172,10 @@ fn consumer(e: &Explanation) -> String {
     let first = format!(
         "The run took {}, {} of them up to the first batch; of the rest the consumer waited {} and \
          computed {}.",
-        numbers::seconds(e.run.seconds),
-        numbers::seconds(e.run.first_batch_s),
-        numbers::seconds(e.run.wait_s),
-        numbers::seconds(e.run.step_s),
+        format_seconds(e.run.seconds),
+        format_seconds(e.run.first_batch_s),
+        format_seconds(e.run.wait_s),
+        format_seconds(e.run.step_s),
     );
     section(
         "Time of the training loop",
@@ -197,12 +198,12 @@ fn stages(e: &Explanation) -> String {
             TableRow::plain(vec![
                 TableCell::markup(name),
                 TableCell::number(numbers::short_rate(stage.rate_per_core)),
-                TableCell::number(numbers::seconds(stage.cpu_s / n)),
-                TableCell::number(numbers::seconds(stage.wall_s / n)),
-                TableCell::number(numbers::seconds(stage.p99_s)),
-                TableCell::number(numbers::bytes(stage.bytes_in as f64 / n)),
-                TableCell::number(numbers::bytes(stage.bytes_out as f64 / n)),
-                TableCell::number(numbers::percent(stage.cpu_share)),
+                TableCell::number(format_seconds(stage.cpu_s / n)),
+                TableCell::number(format_seconds(stage.wall_s / n)),
+                TableCell::number(format_seconds(stage.p99_s)),
+                TableCell::number(format_bytes(stage.bytes_in as f64 / n)),
+                TableCell::number(format_bytes(stage.bytes_out as f64 / n)),
+                TableCell::number(format_percent(stage.cpu_share)),
             ])
         })
         .collect();
@@ -269,7 +270,7 @@ fn queue(e: &Explanation) -> String {
         None | Some(0) => "No batch was ready at any sampled moment.".to_owned(),
         Some(most) => format!(
             "At {} of the sampled moments no batch was ready; at most {most} were.",
-            numbers::percent(empty)
+            format_percent(empty)
         ),
     };
     section(
@@ -287,7 +288,7 @@ fn timeline(e: &Explanation) -> String {
     if overlap.shown_us == 0 {
         return String::new();
     }
-    let seconds = |us: u64| numbers::seconds(us as f64 / 1e6);
+    let seconds = |us: u64| format_seconds(us as f64 / 1e6);
     let summary = match overlap.step_us {
         0 => format!(
             "No step was computed in the {} shown.",
@@ -298,7 +299,7 @@ fn timeline(e: &Explanation) -> String {
              loop are shaded.",
             seconds(overlap.shown_us),
             seconds(step_us),
-            numbers::percent(overlap.both_us as f64 / step_us as f64),
+            format_percent(overlap.both_us as f64 / step_us as f64),
         ),
     };
     let drawn = data::timeline_plot(e);
@@ -378,9 +379,9 @@ fn remedy_row(at: usize, remedy: &Remedy) -> TableRow {
     let gain = format!(
         "<span><span class=\"nowrap{}\">{}</span><span class=\"sub nowrap\">{} to {}</span></span>",
         if idle { "" } else { " gain" },
-        numbers::factor(remedy.gain.mid),
-        numbers::factor(remedy.gain.low),
-        numbers::factor(remedy.gain.high),
+        format_factor(remedy.gain.mid),
+        format_factor(remedy.gain.low),
+        format_factor(remedy.gain.high),
     );
     TableRow {
         class: if idle { "idle" } else { "" },
@@ -388,10 +389,10 @@ fn remedy_row(at: usize, remedy: &Remedy) -> TableRow {
         cells: vec![
             TableCell::markup(name),
             TableCell::markup(gain),
-            TableCell::number(numbers::figures(remedy.rate.mid)),
-            TableCell::number(numbers::seconds(remedy.step_time.mid)),
-            TableCell::number(numbers::cost(remedy.disk_bytes as f64, numbers::bytes)),
-            TableCell::number(numbers::cost(remedy.convert_s, numbers::seconds)),
+            TableCell::number(figures(remedy.rate.mid)),
+            TableCell::number(format_seconds(remedy.step_time.mid)),
+            TableCell::number(numbers::cost(remedy.disk_bytes as f64, format_bytes)),
+            TableCell::number(numbers::cost(remedy.convert_s, format_seconds)),
             TableCell::text(remedy.limit.name()),
         ],
     }
@@ -411,7 +412,7 @@ fn ledger(e: &Explanation) -> String {
         TableRow::plain(vec![
             TableCell::markup(name),
             TableCell::number(numbers::factor_interval(entry.predicted)),
-            TableCell::number(numbers::factor(entry.measured)),
+            TableCell::number(format_factor(entry.measured)),
             TableCell::number(error(entry)),
         ])
     };
@@ -473,7 +474,7 @@ fn circumstances(e: &Explanation) -> String {
 }
 
 fn of_machine<'a>(m: &MeasuredMachine, infeed: &str) -> Vec<(&'a str, String)> {
-    let bytes = |bytes: f64| numbers::bytes(bytes);
+    let bytes = |bytes: f64| format_bytes(bytes);
     vec![
         ("infeed", infeed.to_owned()),
         ("processor", m.cpu.clone()),
@@ -494,14 +495,14 @@ fn of_subject<'a>(s: &Subject) -> Vec<(&'a str, String)> {
         ("dataset", s.name.clone()),
         (
             "records",
-            format!("{}, about {}", s.records, numbers::bytes(s.bytes as f64)),
+            format!("{}, about {}", s.records, format_bytes(s.bytes as f64)),
         ),
         ("batch", format!("{} rows", s.batch_rows)),
         (
             "threads",
             format!("{} workers, {} I/O", s.workers, s.readers),
         ),
-        ("step", s.step_s.map_or_else(String::new, numbers::seconds)),
+        ("step", s.step_s.map_or_else(String::new, format_seconds)),
         (
             "between epochs",
             match s.fits_in_memory {

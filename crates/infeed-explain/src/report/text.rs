@@ -20,6 +20,7 @@ use crate::findings::ledger::LedgerEntry;
 use crate::findings::{Explanation, Remedy, TrialSample, UntriedRemedy, Verdict};
 use crate::model::stages::StageCost;
 use infeed_core::printable::{BOLD, DIM};
+use infeed_core::units::{figures, format_bytes, format_factor, format_percent, format_seconds};
 
 /// Maximum number of ledger entries to show. The others are counted.
 const SHOWN: usize = 5;
@@ -69,7 +70,7 @@ pub fn text(e: &Explanation, width: usize, colour: bool) -> String {
 
 /// Describes the records of the trials.
 fn trials(sample: TrialSample) -> String {
-    let size = |bytes: u64| numbers::bytes(bytes as f64);
+    let size = |bytes: u64| format_bytes(bytes as f64);
     let mut text = format!(
         "{} records: {} encoded",
         sample.records,
@@ -90,7 +91,7 @@ fn stall_text(e: &Explanation) -> String {
     parts.sort_by(|a, b| b.share.total_cmp(&a.share));
     let parts = parts.iter().filter(|part| part.share >= 0.005);
     let parts: Vec<String> = parts
-        .map(|part| format!("{} {}", numbers::percent(part.share), part.what))
+        .map(|part| format!("{} {}", format_percent(part.share), part.what))
         .collect();
     parts.join(", ")
 }
@@ -138,12 +139,12 @@ fn stages(page: &mut TextPage, stages: &[StageCost]) {
             vec![
                 clean(&stage.name),
                 numbers::short_rate(stage.rate_per_core),
-                numbers::seconds(stage.cpu_s / samples),
-                numbers::seconds(stage.wall_s / samples),
-                numbers::seconds(stage.p99_s),
-                numbers::bytes(stage.bytes_in as f64 / samples),
-                numbers::bytes(stage.bytes_out as f64 / samples),
-                numbers::percent(stage.cpu_share),
+                format_seconds(stage.cpu_s / samples),
+                format_seconds(stage.wall_s / samples),
+                format_seconds(stage.p99_s),
+                format_bytes(stage.bytes_in as f64 / samples),
+                format_bytes(stage.bytes_out as f64 / samples),
+                format_percent(stage.cpu_share),
             ]
         })
         .collect();
@@ -186,10 +187,10 @@ fn remedies(page: &mut TextPage, e: &Explanation) {
             vec![
                 format!("{:>2} {}", number(remedy), clean(&remedy.title())),
                 numbers::factor_interval(remedy.gain),
-                numbers::figures(remedy.rate.mid),
-                numbers::seconds(remedy.step_time.mid),
-                numbers::cost(remedy.disk_bytes as f64, numbers::bytes),
-                numbers::cost(remedy.convert_s, numbers::seconds),
+                figures(remedy.rate.mid),
+                format_seconds(remedy.step_time.mid),
+                numbers::cost(remedy.disk_bytes as f64, format_bytes),
+                numbers::cost(remedy.convert_s, format_seconds),
             ]
         };
         let rows: Vec<Vec<String>> = useful.iter().map(cells).collect();
@@ -226,7 +227,7 @@ fn ledger(page: &mut TextPage, entries: &[LedgerEntry]) {
         vec![
             clean(&entry.remedy),
             numbers::factor_interval(entry.predicted),
-            numbers::factor(entry.measured),
+            format_factor(entry.measured),
             error(entry),
             numbers::day(entry.made_at_s),
         ]

@@ -11,6 +11,7 @@ use crate::model::feeders::{FeederCount, FeederHost, Feeding};
 use crate::model::interval::Interval;
 use crate::model::limit::{Limit, Resource};
 use crate::model::placement::{PlacementRate, PlacementReport};
+use infeed_core::units::{figures, format_factor, format_percent, format_seconds};
 use infeed_device::busy::Utilisation;
 
 /// A share of the consumer's time.
@@ -137,9 +138,7 @@ fn with_marks(name: &str, is_best: bool, is_now: bool) -> String {
 
 /// Formats the rate that a resource allows in a placement, or `none` if it is no limit.
 pub(super) fn allowed_rate(candidate: &PlacementRate, bound: Limit) -> String {
-    let allowed = candidate
-        .rate_of(bound)
-        .map(|rate| numbers::figures(rate.mid));
+    let allowed = candidate.rate_of(bound).map(|rate| figures(rate.mid));
     allowed.unwrap_or_else(|| "none".to_owned())
 }
 
@@ -148,7 +147,7 @@ pub(super) fn busy(utilisation: &Utilisation) -> String {
     format!(
         "nvidia-smi would report {} GPU utilisation: the share of time in which any kernel ran, \
          however small",
-        numbers::percent(utilisation.busy)
+        format_percent(utilisation.busy)
     )
 }
 
@@ -162,7 +161,7 @@ pub(super) fn behind(verdict: &Verdict) -> Option<String> {
              gains little",
             verdict.limit.name()
         ),
-        false => format!("{allows}, {} as much", numbers::factor(rate / verdict.rate)),
+        false => format!("{allows}, {} as much", format_factor(rate / verdict.rate)),
     })
 }
 
@@ -185,8 +184,8 @@ fn rate_interval(rate: Interval) -> String {
         true => format!(
             "{} ({} to {})",
             numbers::rate(rate.mid),
-            numbers::figures(rate.low),
-            numbers::figures(rate.high),
+            figures(rate.low),
+            figures(rate.high),
         ),
         false => numbers::rate(rate.mid),
     }
@@ -209,7 +208,7 @@ pub(super) fn predicted_rates(report: &WhatIfReport) -> [(&'static str, String);
         limited(report.limit),
         numbers::factor_interval(report.gain),
         report.batch_rows,
-        numbers::seconds(report.step_time.mid),
+        format_seconds(report.step_time.mid),
     );
     [("now", now), ("then", then)]
 }

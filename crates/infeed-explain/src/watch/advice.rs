@@ -2,7 +2,7 @@
 
 use super::measurements::{SATURATED, WatchedLoop};
 use crate::model::limit::Limit;
-use crate::model::units::{milliseconds, percent, significant};
+use infeed_core::units::{figures, format_factor, format_percent, format_seconds};
 
 /// Cores of the loader's threads and processes below which it works on the loop's thread, if that
 /// thread is busy for more than this share of its waiting time.
@@ -73,7 +73,7 @@ pub(super) fn advice(measured: &WatchedLoop, limit: Limit, next_rate: f64) -> Ve
 /// Describes the change that makes the loader faster.
 fn for_loader(measured: &WatchedLoop, gain: &str) -> String {
     let load = &measured.processor;
-    let (usable, used) = (significant(load.usable, 3), load.threads + load.children);
+    let (usable, used) = (figures(load.usable), load.threads + load.children);
     if !load.sampled {
         format!("more workers if cores are idle, less work per sample if none is; at most {gain}")
     } else if used < NO_WORKERS && load.loop_waiting > BUSY_WAITING {
@@ -82,8 +82,8 @@ fn for_loader(measured: &WatchedLoop, gain: &str) -> String {
         format!(
             "prepare batches during the step instead of between steps: at best {} -> {} per step, \
              {}",
-            milliseconds(both),
-            milliseconds(overlapped),
+            format_seconds(both),
+            format_seconds(overlapped),
             self::gain(both, overlapped)
         )
     } else if load.uses_all() {
@@ -219,17 +219,17 @@ fn describe_loop(measured: &WatchedLoop, rate: f64, pipeline: &str) -> String {
     let then = measured.step_rate.min(rate);
     format!(
         "min(step {}, {pipeline} {}) = {}, {}, waiting {}",
-        significant(measured.step_rate, 4),
-        significant(rate, 4),
+        figures(measured.step_rate),
+        figures(rate),
         measured.with_unit(then),
         gain(then, measured.rate),
-        percent((1.0 - rate / measured.step_rate).max(0.0))
+        format_percent((1.0 - rate / measured.step_rate).max(0.0))
     )
 }
 
 /// Describes changes without a gain, with the reason.
 pub(super) fn not_worth(measured: &WatchedLoop, limit: Limit) -> Vec<String> {
-    let waiting = percent(measured.waiting);
+    let waiting = format_percent(measured.waiting);
     let load = &measured.processor;
     let mut lines = Vec::new();
     if limit == Limit::Step {
@@ -244,7 +244,7 @@ pub(super) fn not_worth(measured: &WatchedLoop, limit: Limit) -> Vec<String> {
         if measured.alone.is_some() {
             lines.push(format!(
                 "removing the loader's effect on the step: {} longer with the loader",
-                percent(measured.slowdown)
+                format_percent(measured.slowdown)
             ));
         }
         return lines;
@@ -263,7 +263,7 @@ pub(super) fn not_worth(measured: &WatchedLoop, limit: Limit) -> Vec<String> {
         lines.push(format!(
             "more workers: {:.1} of {} usable cores are busy",
             load.busy(),
-            significant(load.usable, 3)
+            figures(load.usable)
         ));
     }
     if limit == Limit::Loader {
@@ -278,7 +278,9 @@ fn gain(after: f64, before: f64) -> String {
         return "unknown".to_owned();
     }
     match after / before {
-        factor if (1.0..1.1).contains(&factor) => format!("{:.1} % faster", 100.0 * (factor - 1.0)),
-        factor => format!("{}x", significant(factor, 2)),
+        factor if (1.0..1.1).contains(&factor) => {
+            format!("{} faster", format_percent(factor - 1.0))
+        }
+        factor => format_factor(factor),
     }
 }

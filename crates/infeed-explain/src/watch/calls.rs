@@ -1,7 +1,7 @@
 //! The calls of a loader's dataset in sentences, and the rates that follow from their times.
 
 use super::measurements::{AdoptedSteps, CallPartKind, DatasetCalls, WatchedLoop};
-use crate::model::units::{milliseconds, percent, significant};
+use infeed_core::units::{figures, format_percent, format_seconds};
 
 /// Share of a call's time without use of a core, above which more workers than cores help.
 const IDLE: f64 = 0.5;
@@ -30,15 +30,18 @@ impl DatasetCalls {
     pub(super) fn evidence(&self) -> String {
         let parts = self.parts.iter().take(LISTED);
         let parts: Vec<String> = parts
-            .map(|part| format!("{} {}", part.name, milliseconds(part.wall_s)))
+            .map(|part| format!("{} {}", part.name, format_seconds(part.wall_s)))
             .collect();
         let idle = match self.is_idle() {
-            true => format!(", {} of it without using a core", milliseconds(self.idle_s)),
+            true => format!(
+                ", {} of it without using a core",
+                format_seconds(self.idle_s)
+            ),
             false => String::new(),
         };
         format!(
             "a sample of the dataset takes {} in one process{idle}: {}",
-            milliseconds(self.wall_s),
+            format_seconds(self.wall_s),
             parts.join(", ")
         )
     }
@@ -69,9 +72,9 @@ impl DatasetCalls {
             "num_workers={workers:.0} instead of {}, because a sample takes {} and uses a core for \
              {} of it: {workers:.0} / {} = {}",
             self.workers,
-            milliseconds(call_s),
-            milliseconds(self.processor_s),
-            milliseconds(call_s),
+            format_seconds(call_s),
+            format_seconds(self.processor_s),
+            format_seconds(call_s),
             measured.with_unit(rate),
         );
         (then > measured.rate).then_some((text, then))
@@ -94,9 +97,9 @@ impl DatasetCalls {
         let text = format!(
             "a faster {}: it takes {} of {} per sample, {}",
             slow.name,
-            milliseconds(slow.wall_s),
-            milliseconds(self.wall_s),
-            percent(share),
+            format_seconds(slow.wall_s),
+            format_seconds(self.wall_s),
+            format_percent(share),
         );
         Some((text, then))
     }
@@ -198,8 +201,8 @@ impl OwnCodeRate<'_> {
         let calls = match self.share < 1.0 {
             true => format!(
                 "one call at a time: {} x {}",
-                significant(self.share, 2),
-                significant(self.loader, 4)
+                figures(self.share),
+                figures(self.loader)
             ),
             false => "as many calls at a time as the loader".to_owned(),
         };
@@ -217,8 +220,8 @@ impl PythonStepRate {
         format!(
             "infeed with {} in Python, {} of a core per sample: {} in threads, {} in processes",
             self.names,
-            milliseconds(self.processor_s),
-            significant(self.in_threads, 3),
+            format_seconds(self.processor_s),
+            figures(self.in_threads),
             with_unit(self.in_processes),
         )
     }

@@ -4,7 +4,7 @@ use super::calls::{OwnCodeRate, PythonStepRate};
 use super::measurements::{
     DurationSummary, LockShares, PipelineThroughput, ProcessorLoad, WatchedLoop,
 };
-use crate::model::units::{duration, milliseconds, percent, significant};
+use infeed_core::units::{figures, format_percent, format_seconds};
 
 /// Cores of worker processes and of other programs below which they are not listed.
 const LISTED_CHILDREN: f64 = 0.05;
@@ -20,8 +20,8 @@ pub(super) fn evidence(measured: &WatchedLoop) -> Vec<String> {
         };
         lines.push(format!(
             "between epochs the loop waited {} in all, {} of its time",
-            duration(measured.seam_s),
-            percent(share)
+            format_seconds(measured.seam_s),
+            format_percent(share)
         ));
     }
     for (what, durations) in [("wait", &measured.wait), ("step", &measured.step)] {
@@ -59,7 +59,7 @@ pub(super) fn evidence(measured: &WatchedLoop) -> Vec<String> {
 
 fn batches(measured: &WatchedLoop) -> String {
     let size = match measured.counts_samples() {
-        true => format!(" of {}", significant(measured.per_batch, 4)),
+        true => format!(" of {}", figures(measured.per_batch)),
         false => String::new(),
     };
     let mut line = format!(
@@ -70,7 +70,7 @@ fn batches(measured: &WatchedLoop) -> String {
         line.push_str(&format!(", {} epochs", measured.epochs));
     }
     if let Some(first_s) = measured.first_batch_s {
-        line.push_str(&format!(", which took {}", duration(first_s)));
+        line.push_str(&format!(", which took {}", format_seconds(first_s)));
     }
     if !measured.counts_samples() && measured.batches > 0 {
         line.push_str(
@@ -96,7 +96,7 @@ fn processor(load: &ProcessorLoad) -> String {
     format!(
         "processor: {:.1} of {} usable cores busy: {}",
         load.busy(),
-        significant(load.usable, 3),
+        figures(load.usable),
         parts.join(", ")
     )
 }
@@ -109,14 +109,14 @@ fn lock(lock: &LockShares) -> Option<String> {
     ];
     let parts: Vec<String> = shares
         .into_iter()
-        .filter_map(|(share, when)| Some(format!("{} of requests {when}", percent(share?))))
+        .filter_map(|(share, when)| Some(format!("{} of requests {when}", format_percent(share?))))
         .collect();
     (!parts.is_empty()).then(|| format!("Python's lock was held at {}", parts.join(", ")))
 }
 
 /// Describes the rates, each with its division.
 pub(super) fn capacity(measured: &WatchedLoop) -> Vec<String> {
-    let count = significant(measured.per_batch, 4);
+    let count = figures(measured.per_batch);
     let each_s = measured.loop_s / measured.step.count as f64;
     let kind = match measured.alone {
         Some(_) => "on a batch from memory",
@@ -125,13 +125,13 @@ pub(super) fn capacity(measured: &WatchedLoop) -> Vec<String> {
     let mut lines = vec![
         format!(
             "the loop: {count} / ({} wait + {} step) = {}",
-            milliseconds(each_s - measured.step.mean_s),
-            milliseconds(measured.step.mean_s),
+            format_seconds(each_s - measured.step.mean_s),
+            format_seconds(measured.step.mean_s),
             measured.with_unit(measured.rate)
         ),
         format!(
             "the step {kind}: {count} / {} = {}",
-            milliseconds(measured.step_s),
+            format_seconds(measured.step_s),
             measured.with_unit(measured.step_rate)
         ),
     ];
@@ -140,7 +140,7 @@ pub(super) fn capacity(measured: &WatchedLoop) -> Vec<String> {
             "infeed over the same files, alone: {} / {:.1} s = {} samples/s",
             throughput.samples,
             throughput.seconds,
-            significant(throughput.samples_per_s, 4)
+            figures(throughput.samples_per_s)
         ));
     }
     if let Some(with) = measured.with_python_steps() {
@@ -187,18 +187,15 @@ impl WatchedLoop {
 
     /// Formats a rate with its unit.
     pub(super) fn with_unit(&self, rate: f64) -> String {
-        match rate < 1000.0 {
-            true => format!("{} {}", significant(rate, 4), self.unit),
-            false => format!("{rate:.0} {}", self.unit),
-        }
+        format!("{} {}", figures(rate), self.unit)
     }
 }
 
 fn spread(durations: &DurationSummary) -> String {
     format!(
         "mean {}, p50 {}, p99 {}",
-        milliseconds(durations.mean_s),
-        milliseconds(durations.p50_s),
-        milliseconds(durations.p99_s)
+        format_seconds(durations.mean_s),
+        format_seconds(durations.p50_s),
+        format_seconds(durations.p99_s)
     )
 }

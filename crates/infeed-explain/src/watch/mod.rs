@@ -11,7 +11,7 @@ use measurements::WatchedLoop;
 
 use crate::findings::Verdict;
 use crate::model::limit::Limit;
-use crate::model::units::{milliseconds, percent};
+use infeed_core::units::{format_percent, format_seconds};
 
 /// Share of waiting time below which it is not the limit: without it the loop would be faster by no
 /// more than that.
@@ -134,11 +134,14 @@ fn rate_without(measured: &WatchedLoop, limit: Limit) -> f64 {
 }
 
 fn claim(measured: &WatchedLoop, limit: Limit) -> String {
-    let waited = format!("the loop waited {} of its time", percent(measured.waiting));
+    let waited = format!(
+        "the loop waited {} of its time",
+        format_percent(measured.waiting)
+    );
     let longer = format!(
         "{} with the loader, {} alone",
-        milliseconds(measured.step.middle_s),
-        milliseconds(measured.step_s)
+        format_seconds(measured.step.middle_s),
+        format_seconds(measured.step_s)
     );
     match limit {
         Limit::Python if waits_most(measured) => {
@@ -249,12 +252,12 @@ mod tests {
 
         assert!(slower.advice[0].starts_with("a faster Slow"), "{slower:?}");
         assert!(!slower.advice.iter().any(|line| line.starts_with("infeed")));
-        assert!(slower.not_worth[0].contains("= 178.2 samples/s, 0.94x"));
+        assert!(slower.not_worth[0].contains("= 178 samples/s, 0.94x"));
         let infeed = faster.advice.iter().find(|line| line.starts_with("infeed"));
         let infeed = infeed.expect("a gain");
-        assert!(infeed.contains("1.8x"), "{infeed}");
+        assert!(infeed.contains("1.78x"), "{infeed}");
         assert!(
-            infeed.ends_with("processes= for Slow; 1.1x without"),
+            infeed.ends_with("processes= for Slow; 1.11x without"),
             "{infeed}"
         );
     }
@@ -283,10 +286,10 @@ mod tests {
         assert_eq!(
             adopt,
             "infeed.adopt: it calls Pairs.__getitem__ in Python: min(step 1000, adopt 95) = 95 \
-             samples/s, 0.5x, waiting 90 %"
+             samples/s, 0.50x, waiting 90 %"
         );
         let files = "infeed, if a pipeline reads the files itself instead of Pairs.__getitem__: \
-                     min(step 1000, infeed 900) = 900 samples/s, 4.7x, waiting 10.0 %";
+                     min(step 1000, infeed 900) = 900 samples/s, 4.74x, waiting 10 %";
         let at = verdict.advice.iter().position(|line| line == files);
         // After the advice that holds as it is, and before the note on the pipeline.
         assert_eq!(at, Some(verdict.advice.len() - 2), "{verdict:?}");
@@ -320,7 +323,7 @@ mod tests {
     fn own_code_in_processes_is_as_fast_as_the_loader() {
         let verdict = loop_verdict(&with_own_dataset(true));
 
-        assert!(verdict.not_worth[0].contains("adopt 190) = 190 samples/s, 0.0 % faster"));
+        assert!(verdict.not_worth[0].contains("adopt 190) = 190 samples/s, 0 % faster"));
     }
 
     #[test]
@@ -339,7 +342,7 @@ mod tests {
         };
         let adopt = position("infeed.adopt: ").expect("a gain");
         assert!(
-            verdict.advice[adopt].contains("adopt 380) = 380 samples/s, 2x"),
+            verdict.advice[adopt].contains("adopt 380) = 380 samples/s, 2.00x"),
             "{verdict:?}"
         );
         // The files are read no faster than the step.
@@ -386,10 +389,10 @@ mod tests {
         let verdict = loop_verdict(&loop_);
 
         // 1 / 9 ms as it is, and 178 samples/s in processes.
-        assert!(verdict.not_worth[0].starts_with("infeed: min(step 1000, infeed 111.1)"));
+        assert!(verdict.not_worth[0].starts_with("infeed: min(step 1000, infeed 111)"));
         assert!(verdict.not_worth[0].ends_with("because one call of Slow at a time runs"));
         let fix = "infeed, if Slow runs in processes (move Slow to a module): min(step 1000, \
-                   infeed 178.2)";
+                   infeed 178)";
         let line = &verdict.advice[verdict.advice.len() - 2];
         assert!(line.starts_with(fix), "{verdict:?}");
         assert!(!line.contains("processes="), "{line}");

@@ -13,9 +13,9 @@ use crate::measure::variant::{Variant, with_fixed_workers};
 use crate::model::interval::Interval;
 use crate::model::limit::Limit;
 use crate::model::supply::{Supply, costliest};
-use crate::model::units::{bytes, time};
 use infeed::loader::Stats;
 use infeed_core::error::Error;
+use infeed_core::units::{format_bytes, format_seconds};
 
 /// Ratio of the two batch sizes that are measured.
 const SMALLER: u64 = 8;
@@ -61,8 +61,8 @@ pub(super) fn change(
     if made.mid.is_finite() && made.mid > 0.0 {
         change.says(format!(
             "a batch is ready every {}; now every {}",
-            time(rows as f64 / made.mid),
-            time(now as f64 / inputs.now.only(&MAKING).least().mid),
+            format_seconds(rows as f64 / made.mid),
+            format_seconds(now as f64 / inputs.now.only(&MAKING).least().mid),
         ));
     }
     if case.conditions.step.is_some() {
@@ -168,15 +168,18 @@ fn describe_cost(
     change.value("sample_s", cost.sample_s);
     change.value("gain", gain.mid);
     let batch = match cost.batch_s.mid > 0.0 {
-        true => format!("takes {} beyond its samples", time(cost.batch_s.mid)),
+        true => format!(
+            "takes {} beyond its samples",
+            format_seconds(cost.batch_s.mid)
+        ),
         false => format!(
             "takes at most {} beyond its samples",
-            time(cost.batch_s.high)
+            format_seconds(cost.batch_s.high)
         ),
     };
     change.says(format!(
         "a batch {batch} ({} each): {:.3}x samples/s with {rows} instead of {now}",
-        time(cost.sample_s),
+        format_seconds(cost.sample_s),
         gain.mid,
     ));
 }
@@ -197,10 +200,10 @@ fn describe_memory(change: &mut PredictedChange, rows: u64, stats: &Stats) {
     change.value("budget_bytes", stats.budget_bytes as f64);
     change.says(format!(
         "memory: {rows} samples have {}; {} batches in flight take {} of the budget of {}",
-        bytes(stats.slab_bytes as f64),
+        format_bytes(stats.slab_bytes as f64),
         stats.in_flight_batches,
-        bytes(slabs as f64),
-        bytes(stats.budget_bytes as f64),
+        format_bytes(slabs as f64),
+        format_bytes(stats.budget_bytes as f64),
     ));
 }
 

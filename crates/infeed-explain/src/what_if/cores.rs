@@ -16,9 +16,9 @@ use crate::measure::variant::Variant;
 use crate::model::interval::Interval;
 use crate::model::limit::Limit;
 use crate::model::supply::{COUNTED, Supply, costliest};
-use crate::model::units::{bytes, per_s, time};
 use infeed_core::error::Error;
 use infeed_core::probe;
+use infeed_core::units::{format_bytes, format_bytes_per_s, format_seconds};
 
 /// Predicts `count` cores and replaces the rates of cores, memory and lock in `then`.
 ///
@@ -192,10 +192,10 @@ fn ceilings(
         change.value("moved_bytes", moved);
         let text = format!(
             "memory: {} ({} measured on {}) / {} read and written per sample = {:.0} samples/s",
-            per_s(rate.mid),
-            per_s(rate.low),
+            format_bytes_per_s(rate.mid),
+            format_bytes_per_s(rate.low),
             cores(here),
-            bytes(moved),
+            format_bytes(moved),
             rate.mid / moved,
         );
         change.says(text.clone());
@@ -214,7 +214,7 @@ fn ceilings(
         let text = format!(
             "executor: 1 / {} per sample in the executor itself = {rate:.0} samples/s, if all \
              of it holds the lock",
-            time(own_s)
+            format_seconds(own_s)
         );
         change.says(text.clone());
         then.add(Limit::Executor, Interval::exact(rate).widen(COUNTED), text);

@@ -8,7 +8,7 @@ use crate::measure::cache_hits::{STAYS, hit_share, kept_bytes};
 use crate::model::interval::Interval;
 use crate::model::limit::Limit;
 use crate::model::supply::Supply;
-use crate::model::units::{bytes, per_s, percent, time};
+use infeed_core::units::{format_bytes, format_bytes_per_s, format_percent, format_seconds};
 use infeed_source::store;
 
 /// Ends of the interval around typical numbers, as shares of the middle. Assumed: vendors publish
@@ -84,7 +84,7 @@ pub(super) fn changes(
         then.take(Limit::Storage);
         if missed > 0.0 {
             let text = match missed < 1.0 {
-                true => format!("{arithmetic}, with {} of the reads", percent(missed)),
+                true => format!("{arithmetic}, with {} of the reads", format_percent(missed)),
                 false => arithmetic,
             };
             then.add(Limit::Storage, rate.map(|rate| rate / missed), text);
@@ -129,8 +129,8 @@ fn described_rate(
     }
     change.says(format!(
         "bandwidth: {} / {} per sample = {by_bytes:.0} samples/s",
-        per_s(throttle.bytes_per_s),
-        bytes(record),
+        format_bytes_per_s(throttle.bytes_per_s),
+        format_bytes(record),
     ));
     change.says(format!(
         "requests: {:.0}/s / {files:.2} per sample = {by_requests:.0} samples/s",
@@ -139,7 +139,7 @@ fn described_rate(
     if by_latency.is_finite() {
         change.says(format!(
             "latency: {readers} reads in flight / ({files:.2} x {}) = {by_latency:.0} samples/s",
-            time(latency),
+            format_seconds(latency),
         ));
     }
     change.says(format!(
@@ -184,9 +184,9 @@ fn page_cache(change: &mut PredictedChange, (cache, data, hit): (f64, f64, f64),
     };
     change.says(format!(
         "page cache: {} for {} of data, {order}: it answers {} of the reads",
-        bytes(cache),
-        bytes(data),
-        percent(hit),
+        format_bytes(cache),
+        format_bytes(data),
+        format_percent(hit),
     ));
     change.assumes("half of the memory keeps pages, and pages leave in the order of their use");
 }
@@ -199,8 +199,8 @@ fn decoded_cache(change: &mut PredictedChange, cache: f64, decoded: f64) {
     change.says(format!(
         "as decoded pixels, the images have {}: open(cache=...) with the same memory would answer \
          {} of the reads",
-        bytes(decoded),
-        percent(hit),
+        format_bytes(decoded),
+        format_percent(hit),
     ));
 }
 

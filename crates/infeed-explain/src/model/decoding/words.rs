@@ -2,7 +2,7 @@
 
 use super::{DecodingRate, DecodingReport, PARTS, share_name};
 use crate::model::placement::DeviceOrigin;
-use crate::model::units::factor;
+use infeed_core::units::{format_factor, format_percent};
 
 /// Fills in the sentences about the result, its basis and its cost.
 pub(crate) fn describe_decoding(decoding: &mut DecodingReport) {
@@ -33,9 +33,9 @@ fn decoding_sentences(decoding: &DecodingReport) -> Vec<String> {
     sentences.push(balance(decoding));
     if decoding.taken < 0.995 {
         sentences.push(format!(
-            "the decoder can decode {:.0} % of the records assigned to it; the host decodes the \
+            "the decoder can decode {} of the records assigned to it; the host decodes the \
              others, at every share",
-            100.0 * decoding.taken
+            format_percent(decoding.taken)
         ));
     }
     sentences.push(
@@ -78,7 +78,7 @@ fn fastest(decoding: &DecodingReport, best: &DecodingRate) -> String {
         "fastest: decode={}, where {by}: {rate:.0} samples/s, limited by {limit}, {} of the best \
          rate with the host's pixels",
         share_name(best.share),
-        factor(decoding.gain.mid),
+        format_factor(decoding.gain.mid),
     )
 }
 

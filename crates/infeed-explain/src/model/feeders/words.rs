@@ -4,7 +4,7 @@ use super::rate::FeedingModel;
 use super::{FeederCount, FeederOrigin, Feeding, NetworkOrigin};
 use crate::model::interval::{Interval, PredictionOutcome};
 use crate::model::limit::{Limit, Resource};
-use crate::model::units::{bytes, per_s, time};
+use infeed_core::units::{format_bytes, format_bytes_per_s, format_factor, format_seconds};
 
 /// Ratio of two rates below which the report mentions the difference.
 const NOTABLE: f64 = 0.9;
@@ -76,8 +76,9 @@ fn more_feeders(feeding: &Feeding) -> Option<String> {
     let gain = then.rate.mid / now.rate.mid;
     (then.feeders > there).then(|| {
         format!(
-            "{} instead of {there}: {gain:.2}x, then limited by {}",
+            "{} instead of {there}: {}, then limited by {}",
             feeder_count(then.feeders),
+            format_factor(gain),
             then.limit.subject()
         )
     })
@@ -105,7 +106,7 @@ fn feeding_parts(feeding: &Feeding, model: &FeedingModel) -> Vec<Resource> {
         let text = format!(
             "{:.0} workers / {} per sample = {:.0} samples/s here, with nothing to receive",
             model.workers,
-            time(model.workers / model.own),
+            format_seconds(model.workers / model.own),
             model.own,
         );
         add(model.own_limit, Interval::exact(model.own), text);
@@ -115,8 +116,8 @@ fn feeding_parts(feeding: &Feeding, model: &FeedingModel) -> Vec<Resource> {
         (FeederOrigin::Planned, Some(cores)) => format!(
             "{cores} cores / ({} to make + {} to send) per sample = {one:.0} samples/s of one \
              feeder, if its cores are like those here",
-            time(feeding.make_s),
-            time(feeding.send_s),
+            format_seconds(feeding.make_s),
+            format_seconds(feeding.send_s),
         ),
         (FeederOrigin::Measured, _) => {
             format!("{one:.0} samples/s of one feeder, the mean of the feeders measured alone")
@@ -127,8 +128,8 @@ fn feeding_parts(feeding: &Feeding, model: &FeedingModel) -> Vec<Resource> {
     if let Some(wire) = model.wire {
         let text = format!(
             "{} / {} per sample = {:.0} samples/s, {}",
-            per_s(feeding.network.bytes_per_s),
-            bytes(feeding.sample_bytes),
+            format_bytes_per_s(feeding.network.bytes_per_s),
+            format_bytes(feeding.sample_bytes),
             wire.mid,
             network(feeding.network.known),
         );
@@ -139,8 +140,8 @@ fn feeding_parts(feeding: &Feeding, model: &FeedingModel) -> Vec<Resource> {
         let text = format!(
             "{:.0} cores / {} to receive a sample = {rate:.0} samples/s; making one takes {}",
             model.cores,
-            time(feeding.receive_s),
-            time(feeding.make_s),
+            format_seconds(feeding.receive_s),
+            format_seconds(feeding.make_s),
         );
         add(Limit::Receive, Interval::exact(rate), text);
     }
@@ -185,7 +186,7 @@ fn feeding_arithmetic(
     format!(
         "{own}{from_feeders} = {rate:.0} samples/s; {} arrive over the wire, and receiving takes {:.2} \
          cores",
-        per_s(count.from_feeders * sample_bytes),
+        format_bytes_per_s(count.from_feeders * sample_bytes),
         count.receive_cores,
     )
 }
@@ -228,12 +229,12 @@ fn growth(feeding: &Feeding) -> Option<String> {
         .filter(|last| last.feeders > 0)?;
     let first = feeding.of(1).filter(|first| first.feeders < last.feeders);
     let first = first.map_or(String::new(), |one| {
-        format!("one reaches {:.2}x, ", one.gain.mid)
+        format!("one reaches {}, ", format_factor(one.gain.mid))
     });
     Some(format!(
-        "{first}{} reach {:.2}x, and more feeders add nothing: limited by {}",
+        "{first}{} reach {}, and more feeders add nothing: limited by {}",
         feeder_count(last.feeders),
-        last.gain.mid,
+        format_factor(last.gain.mid),
         last.limit.subject(),
     ))
 }
@@ -262,9 +263,9 @@ fn measured_gain(feeding: &Feeding, context: &FeedingContext) -> Option<String> 
 
 /// Describes a remedy if bytes are the limit, on the wire or where they are received.
 fn wire_relief(feeding: &Feeding) -> Option<String> {
-    let bytes = |limit| matches!(limit, Limit::Wire | Limit::Receive);
-    let limits = feeding.counts.iter().any(|count| bytes(count.limit));
-    let measured = feeding.measured.is_some_and(|found| bytes(found.limit));
+    let by_bytes = |limit| matches!(limit, Limit::Wire | Limit::Receive);
+    let limits = feeding.counts.iter().any(|count| by_bytes(count.limit));
+    let measured = feeding.measured.is_some_and(|found| by_bytes(found.limit));
     (limits || measured).then(|| format!("where the wire or receiving limits: {}", relief(feeding)))
 }
 
@@ -276,14 +277,14 @@ fn relief(feeding: &Feeding) -> String {
         Some(small) => format!(
             "a sample has {} on the wire; as encoded bytes for a device (device=), or as uint8 \
              batches, it would have {}, and the wire would carry {:.1} times as many samples",
-            bytes(large),
-            bytes(small),
+            format_bytes(large),
+            format_bytes(small),
             large / small
         ),
         None => format!(
             "a sample has {} on the wire; smaller images, such as from a crop or a resize, have \
              fewer bytes",
-            bytes(large)
+            format_bytes(large)
         ),
     };
     format!("{smaller}; otherwise use a faster link, or this machine's cores (local=\"help\")")
@@ -295,8 +296,8 @@ fn costly_receiving(feeding: &Feeding) -> Option<String> {
         format!(
             "receiving a sample takes {} of a core and making one {}: feeders save little of this \
              machine's cores",
-            time(feeding.receive_s),
-            time(feeding.make_s)
+            format_seconds(feeding.receive_s),
+            format_seconds(feeding.make_s)
         )
     })
 }
@@ -307,7 +308,7 @@ fn loopback_bound(feeding: &Feeding) -> Option<String> {
         format!(
             "the network was not measured: {} is the loopback rate, an upper bound for any \
              network; --network 10Gbit plans with a given rate",
-            per_s(feeding.network.bytes_per_s)
+            format_bytes_per_s(feeding.network.bytes_per_s)
         )
     })
 }
@@ -321,7 +322,7 @@ fn feeder_storage(
     (feeding.known == FeederOrigin::Planned && context.record_bytes > 0.0).then(|| {
         format!(
             "the storage rate of feeders is not known: each must read {}",
-            per_s(feeder_rate(model) * context.record_bytes)
+            format_bytes_per_s(feeder_rate(model) * context.record_bytes)
         )
     })
 }

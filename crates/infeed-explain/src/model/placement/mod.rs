@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::interval::Interval;
 use crate::model::limit::Limit;
 use crate::model::supply::Supply;
-use crate::model::units::{bytes, per_s};
+use infeed_core::units::{format_bytes, format_bytes_per_s, format_seconds};
 
 /// Ratio below which two rates count as equal. Then fewer bytes on the bus win, as for
 /// `placement="auto"`, then less device work, then less work of the host's cores.
@@ -256,30 +256,29 @@ fn arithmetic(cost: &Cost, model: &PlacementModel) -> String {
     if cost.bus_s > 0.0 {
         parts.push(format!(
             "bus {} / {} per sample",
-            per_s(cost.bus_bytes / cost.bus_s),
-            bytes(cost.bus_bytes)
+            format_bytes_per_s(cost.bus_bytes / cost.bus_s),
+            format_bytes(cost.bus_bytes)
         ));
     }
-    let us = |time: f64| format!("{:.2} µs", 1e6 * time);
     if cost.decoder_s > 0.0 {
         parts.push(format!(
             "decoder {} per sample in the copies' stream",
-            us(cost.decoder_s)
+            format_seconds(cost.decoder_s)
         ));
     }
     let step = model.step_s.filter(|&step| step > 0.0);
     match (cost.device_s > 0.0, step) {
         (true, Some(step)) => parts.push(format!(
             "device 1 / ({} of step + {:.2} x {} of kernels per sample)",
-            us(step),
+            format_seconds(step),
             model.contention.mid,
-            us(cost.device_s)
+            format_seconds(cost.device_s)
         )),
         (true, None) => parts.push(format!(
             "device 1 / {} of kernels per sample",
-            us(cost.device_s)
+            format_seconds(cost.device_s)
         )),
-        (false, Some(step)) => parts.push(format!("step 1 / {} per sample", us(step))),
+        (false, Some(step)) => parts.push(format!("step 1 / {} per sample", format_seconds(step))),
         (false, None) => {}
     }
     parts.join("; ")

@@ -2,7 +2,7 @@
 
 use super::{DeviceOrigin, FAR, PlacementRate, PlacementReport, ResourceChange, Split};
 use crate::model::limit::Limit;
-use crate::model::units::factor;
+use infeed_core::units::{format_factor, format_percent};
 
 impl Split {
     /// Describes the data that crosses the bus.
@@ -132,7 +132,7 @@ fn headroom(chosen: &PlacementRate) -> Option<String> {
     let factors: Vec<String> = others
         .map(|other| {
             let times = other.rate.mid / chosen.rate.mid.max(1e-9);
-            format!("{} {}", other.bound.placement_name(), factor(times))
+            format!("{} {}", other.bound.placement_name(), format_factor(times))
         })
         .collect();
     (!factors.is_empty()).then(|| format!("headroom: {}", factors.join(", ")))
@@ -163,7 +163,7 @@ fn would_change(change: Option<ResourceChange>, next: Split) -> String {
     };
     format!(
         "a different choice needs {what}, {} of the present value; then \"{next}\" is the best",
-        factor(by)
+        format_factor(by)
     )
 }
 
@@ -172,20 +172,19 @@ fn contention(placement: &PlacementReport) -> Option<String> {
         .candidates
         .iter()
         .any(|candidate| candidate.device_s > 0.0);
-    let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     match (placement.contention_measured, placement.turns_at) {
         _ if !work => None,
         (true, None) => Some(format!(
             "of the device's time for rows, {} lengthens the step, as measured",
-            percent(placement.contention.mid)
+            format_percent(placement.contention.mid)
         )),
         (true, Some(at)) => Some(format!(
             "of the device's time for rows, {} lengthens the step, as measured ({} to {}); at {} \
              the choice changes",
-            percent(placement.contention.mid),
-            percent(placement.contention.low),
-            percent(placement.contention.high),
-            percent(at),
+            format_percent(placement.contention.mid),
+            format_percent(placement.contention.low),
+            format_percent(placement.contention.high),
+            format_percent(at),
         )),
         (false, None) => Some(
             "the share of row work that lengthens the step was not measured; the choice is the \
@@ -195,7 +194,7 @@ fn contention(placement: &PlacementReport) -> Option<String> {
         (false, Some(at)) => Some(format!(
             "the share of row work that lengthens the step was not measured; 100 % is assumed, and \
              at {} or less the choice changes",
-            percent(at)
+            format_percent(at)
         )),
     }
 }

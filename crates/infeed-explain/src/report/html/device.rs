@@ -9,6 +9,7 @@ use crate::model::placement::{DeviceOrigin, PlacementRate, PlacementReport};
 use crate::model::transfers::FieldTransfer;
 use crate::report::numbers;
 use crate::report::words::{allowed_rate, busy, decoding_name, placement_name};
+use infeed_core::units::{figures, format_bytes};
 
 /// The placements and the answer.
 pub(super) fn placement(e: &Explanation) -> String {
@@ -121,7 +122,7 @@ fn row_of(name: String, candidate: &PlacementRate, bounds: &[Limit], is_best: bo
     cells.extend(allows.map(TableCell::number));
     cells.push(TableCell::number(numbers::interval(
         candidate.rate,
-        numbers::figures,
+        figures,
     )));
     cells.push(TableCell::text(candidate.binding.placement_name()));
     let about = [&candidate.left, &candidate.arithmetic];
@@ -175,7 +176,7 @@ fn utilisation(e: &Explanation) -> String {
 fn field(field: &FieldTransfer) -> TableRow {
     let bytes = |count: u64| match count {
         0 => "stays on the host".to_owned(),
-        count => numbers::bytes(count as f64),
+        count => format_bytes(count as f64),
     };
     let over = match field.files {
         // The row has room for more bytes than its file or crop.

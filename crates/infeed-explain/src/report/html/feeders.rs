@@ -6,6 +6,7 @@ use crate::findings::Explanation;
 use crate::model::feeders::{FeederCount, FeederHost, FeederOrigin, Feeding};
 use crate::report::numbers;
 use crate::report::words::{count_name, of_host};
+use infeed_core::units::{figures, format_bytes, format_percent, format_seconds};
 
 /// Remote stages: the statistics of each feeder.
 pub(super) fn hosts(e: &Explanation) -> String {
@@ -36,12 +37,12 @@ fn host(host: &FeederHost) -> TableRow {
         cells: vec![
             TableCell::markup(escape(&of_host(host)).to_string()),
             TableCell::number(host.batches.to_string()),
-            TableCell::number(numbers::percent(host.share)),
+            TableCell::number(format_percent(host.share)),
             TableCell::number(alone.unwrap_or_else(|| "unknown".to_owned())),
-            TableCell::number(numbers::seconds(host.wait_s)),
-            TableCell::number(numbers::bytes(host.bytes as f64)),
-            TableCell::number(format!("{}/s", numbers::bytes(host.bytes_per_s))),
-            TableCell::number(numbers::percent(host.busy)),
+            TableCell::number(format_seconds(host.wait_s)),
+            TableCell::number(format_bytes(host.bytes as f64)),
+            TableCell::number(format!("{}/s", format_bytes(host.bytes_per_s))),
+            TableCell::number(format_percent(host.busy)),
             TableCell::number(host.redone.to_string()),
         ],
         below: host
@@ -103,10 +104,10 @@ fn row(feeding: &Feeding, count: &FeederCount) -> TableRow {
         cells: vec![
             TableCell::markup(count_name(feeding, count)),
             TableCell::number(numbers::factor_interval(count.gain)),
-            TableCell::number(numbers::interval(count.rate, numbers::figures)),
-            TableCell::number(numbers::figures(count.own)),
-            TableCell::number(numbers::figures(count.from_feeders)),
-            TableCell::number(format!("{} cores", numbers::figures(count.receive_cores))),
+            TableCell::number(numbers::interval(count.rate, figures)),
+            TableCell::number(figures(count.own)),
+            TableCell::number(figures(count.from_feeders)),
+            TableCell::number(format!("{} cores", figures(count.receive_cores))),
             TableCell::text(count.limit.name()),
         ],
         below: Some(format!(

@@ -5,10 +5,10 @@ use crate::findings::Explanation;
 use crate::model::decoding::DecodingRate;
 use crate::model::limit::Limit;
 use crate::model::placement::{PlacementRate, PlacementReport};
-use crate::report::numbers;
 use crate::report::table::{ALWAYS, TableColumn, set};
 use crate::report::words::{allowed_rate, busy, decoding_name, placement_name};
 use infeed_core::printable::BOLD;
+use infeed_core::units::figures;
 
 /// Writes the table of placements and the answer in sentences.
 pub(super) fn placement(page: &mut TextPage, e: &Explanation) {
@@ -37,7 +37,7 @@ fn rows(placement: &PlacementReport) -> Vec<Vec<String>> {
     let row = |candidate: &PlacementRate| {
         let mut row = vec![clean(&placement_name(placement, candidate))];
         row.extend(Limit::HOST_DECODING.map(|bound| allowed_rate(candidate, bound)));
-        row.push(numbers::figures(candidate.rate.mid));
+        row.push(figures(candidate.rate.mid));
         row.push(candidate.binding.placement_name().to_owned());
         row
     };
@@ -61,7 +61,7 @@ pub(super) fn decoding(page: &mut TextPage, e: &Explanation) {
     let row = |of: &DecodingRate| {
         let mut row = vec![decoding_name(decoding, of)];
         row.extend(Limit::DEVICE_DECODING.map(|bound| allowed_rate(&of.placement, bound)));
-        row.push(numbers::figures(of.placement.rate.mid));
+        row.push(figures(of.placement.rate.mid));
         row.push(of.placement.binding.placement_name().to_owned());
         row
     };

@@ -7,6 +7,7 @@ use crate::report::numbers;
 use crate::report::table::{ALWAYS, TableColumn, set};
 use crate::report::words::{count_name, of_host};
 use infeed_core::printable::BOLD;
+use infeed_core::units::{figures, format_bytes, format_percent, format_seconds};
 
 /// Writes the existing feeders, the rates of several numbers of feeders, and the reasons.
 pub(super) fn feeders(page: &mut TextPage, e: &Explanation) {
@@ -36,14 +37,14 @@ fn hosts(page: &mut TextPage, hosts: &[FeederHost]) {
     let row = |host: &FeederHost| {
         let mut cells = vec![clean(&of_host(host))];
         cells.push(host.batches.to_string());
-        cells.push(numbers::percent(host.share));
+        cells.push(format_percent(host.share));
         cells.push(
             host.alone
                 .map_or("unknown".to_owned(), |rate| numbers::short_rate(rate.mid)),
         );
-        cells.push(numbers::seconds(host.wait_s));
-        cells.push(format!("{}/s", numbers::bytes(host.bytes_per_s)));
-        cells.push(numbers::percent(host.busy));
+        cells.push(format_seconds(host.wait_s));
+        cells.push(format!("{}/s", format_bytes(host.bytes_per_s)));
+        cells.push(format_percent(host.busy));
         cells.push(host.redone.to_string());
         cells
     };
@@ -72,10 +73,10 @@ fn counts(page: &mut TextPage, feeding: &Feeding) {
         vec![
             count_name(feeding, count),
             numbers::factor_interval(count.gain),
-            numbers::figures(count.rate.mid),
-            numbers::figures(count.own),
-            numbers::figures(count.from_feeders),
-            format!("{} cores", numbers::figures(count.receive_cores)),
+            figures(count.rate.mid),
+            figures(count.own),
+            figures(count.from_feeders),
+            format!("{} cores", figures(count.receive_cores)),
             count.limit.name().to_owned(),
         ]
     };

@@ -1,9 +1,9 @@
 //! A page for a terminal: lines of limited width, with labels and emphasis.
 
 use crate::findings::Remedy;
-use crate::report::numbers;
 use crate::report::table::{TableColumn, length, wrap};
 use infeed_core::printable::{DIM, RESET, printable};
+use infeed_core::units::{format_bytes, format_seconds};
 
 /// Width of the labels of the verdict's lines, with the blanks around them.
 const LABEL: usize = 13;
@@ -95,11 +95,11 @@ impl TextPage {
         if with_costs && remedy.disk_bytes > 0 {
             about.push(format!(
                 "{} on disk",
-                numbers::bytes(remedy.disk_bytes as f64)
+                format_bytes(remedy.disk_bytes as f64)
             ));
         }
         if with_costs && remedy.convert_s > 0.0 {
-            about.push(format!("{} to convert", numbers::seconds(remedy.convert_s)));
+            about.push(format!("{} to convert", format_seconds(remedy.convert_s)));
         }
         about.retain(|part| !part.is_empty());
         let about = about.join(", ");

@@ -6,6 +6,7 @@ use crate::recording::{RecordedEvent, Recording, RecordingPart};
 use crate::report::numbers;
 use crate::report::table::{ALWAYS, TableColumn, length, set, wrap};
 use infeed_core::printable::BOLD;
+use infeed_core::units::{figures, format_bytes, format_percent, format_seconds};
 
 /// Number of parts of the loop in the answer, and in the full report.
 const ANSWER_PARTS: usize = 8;
@@ -47,9 +48,9 @@ fn answer(page: &mut TextPage, recording: &Recording) {
     page.write_labelled("run", &[run(recording)]);
     let parts = recording.windows.parts(recording.seconds, ANSWER_PARTS);
     if let Some(first) = parts.first() {
-        let shares = parts.iter().map(|part| numbers::percent(part.waiting()));
+        let shares = parts.iter().map(|part| format_percent(part.waiting()));
         let shares: Vec<String> = shares.collect();
-        let each = numbers::seconds(first.to_s - first.from_s);
+        let each = format_seconds(first.to_s - first.from_s);
         page.one_line("waiting", &format!("{}, {each} each", shares.join(" ")));
     }
     let events = events(recording);
@@ -142,17 +143,14 @@ fn over_time(page: &mut TextPage, recording: &Recording) {
 fn row(part: &RecordingPart) -> Vec<String> {
     let seconds = (part.to_s - part.from_s).max(1e-9);
     let rate = match part.sum.samples {
-        0 => format!(
-            "{} batches/s",
-            numbers::figures(part.sum.batches as f64 / seconds)
-        ),
+        0 => format!("{} batches/s", figures(part.sum.batches as f64 / seconds)),
         samples => numbers::rate(samples as f64 / seconds),
     };
     let known = |count: Option<u64>| count.map_or(String::new(), |count| count.to_string());
     vec![
-        numbers::seconds(part.from_s),
+        format_seconds(part.from_s),
         rate,
-        numbers::percent(part.waiting()),
+        format_percent(part.waiting()),
         known(part.sum.ready),
         known(part.sum.held),
         part.sum.epochs.to_string(),
@@ -181,7 +179,7 @@ fn run(recording: &Recording) -> String {
     };
     format!(
         "{batches} batches in {}, {end}; {}{over}; {}",
-        numbers::seconds(recording.seconds),
+        format_seconds(recording.seconds),
         recording.loader,
         numbers::moment(
             recording
@@ -195,10 +193,7 @@ fn run(recording: &Recording) -> String {
 fn events(recording: &Recording) -> Vec<String> {
     let events = recording.events.kinds().iter();
     let line = |event: &RecordedEvent| {
-        let (first, last) = (
-            numbers::seconds(event.first_s),
-            numbers::seconds(event.last_s),
-        );
+        let (first, last) = (format_seconds(event.first_s), format_seconds(event.last_s));
         let when = match first == last {
             true => format!("at {first}"),
             false => format!("from {first} to {last}"),
@@ -214,7 +209,7 @@ fn machine(recording: &Recording) -> String {
         "{}, {} cores, {}, {}, {}",
         machine.cpu,
         machine.cores,
-        numbers::bytes(machine.memory_bytes as f64),
+        format_bytes(machine.memory_bytes as f64),
         machine.system,
         recording.machine.simd
     )

@@ -8,6 +8,7 @@ use crate::report::numbers;
 use crate::report::table::{ALWAYS, TableColumn, length, set, wrap};
 use crate::report::words::{step_times, without_gain};
 use infeed_core::printable::BOLD;
+use infeed_core::units::{format_factor, format_percent};
 
 /// Maximum number of lines of a summary that is at least 80 columns wide.
 const LINES: usize = 24;
@@ -148,8 +149,8 @@ pub(super) fn resources(page: &mut TextPage, e: &Explanation) {
             vec![
                 resource.limit.name().to_owned(),
                 numbers::rate(resource.rate.mid),
-                numbers::percent(used.min(1.0)),
-                numbers::factor((1.0 / used.max(1e-9)).max(1.0)),
+                format_percent(used.min(1.0)),
+                format_factor((1.0 / used.max(1e-9)).max(1.0)),
             ]
         })
         .collect();

@@ -7,6 +7,7 @@ use crate::report::numbers;
 use crate::report::table::{ALWAYS, TableColumn, set};
 use crate::report::words::{predicted_rates, step_times};
 use infeed_core::printable::BOLD;
+use infeed_core::units::figures;
 
 /// Writes the step times at which the limit changes.
 pub(super) fn crossovers(page: &mut TextPage, e: &Explanation) {
@@ -51,8 +52,8 @@ fn resources(page: &mut TextPage, resources: &[Resource]) {
                 numbers::rate(resource.rate.mid),
                 format!(
                     "{} to {}",
-                    numbers::figures(resource.rate.low),
-                    numbers::figures(resource.rate.high)
+                    figures(resource.rate.low),
+                    figures(resource.rate.high)
                 ),
             ]
         })
