@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::effect::Effect;
+use super::error::Result;
 use super::operation::Operation;
 use super::params::{Check, MAX_PIXELS};
 use super::warp::{Warp, WarpMap};
@@ -109,7 +110,7 @@ impl RandomAffine {
 }
 
 /// Checks the degrees of a rotation.
-fn check_degrees(check: &Check, degrees: Jitter) -> Result<(), TransformError> {
+fn check_degrees(check: &Check, degrees: Jitter) -> Result<()> {
     let [low, high] = degrees.range(0.0, f64::NEG_INFINITY);
     let is_valid = low <= high && low.is_finite() && high.is_finite();
     let allowed = ["a number not below 0", "[low, high] with low <= high"];
@@ -117,7 +118,7 @@ fn check_degrees(check: &Check, degrees: Jitter) -> Result<(), TransformError> {
 }
 
 /// Checks that a warp can use this interpolation.
-pub(super) fn check_filter(check: &Check, filter: Filter) -> Result<(), TransformError> {
+pub(super) fn check_filter(check: &Check, filter: Filter) -> Result<()> {
     check.holds(
         matches!(filter, Filter::Nearest | Filter::Bilinear),
         "interpolation",
@@ -158,7 +159,7 @@ macro_rules! warp_properties {
             Some(self.interpolation)
         }
 
-        fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+        fn check_pixels(&self, channels: usize, depth: Depth) -> Result<()> {
             super::pad::check_fill(stringify!($kind), &self.fill, channels, depth)
         }
 
@@ -187,7 +188,7 @@ pub(super) use {drawn_warp, warp_properties};
 impl Operation for RandomAffine {
     warp_properties!(RandomAffine);
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         let check = Check("RandomAffine");
         check_degrees(&check, self.degrees)?;
         let shares = self.translate.unwrap_or_default();
@@ -217,12 +218,7 @@ impl Operation for RandomAffine {
         check.fills(&self.fill, &self.mask_fill)
     }
 
-    fn draw(
-        &self,
-        image: Size,
-        rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, image: Size, rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         push(drawn_warp!(self, self.map(image, rng), image), steps);
         Ok(())
     }
@@ -273,7 +269,7 @@ impl Operation for RandomRotation {
         self.expand
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         let check = Check("RandomRotation");
         check_degrees(&check, self.degrees)?;
         check_filter(&check, self.interpolation)?;
@@ -287,12 +283,7 @@ impl Operation for RandomRotation {
         check.fills(&self.fill, &self.mask_fill)
     }
 
-    fn draw(
-        &self,
-        image: Size,
-        rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, image: Size, rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         let [low, high] = self.degrees.range(0.0, f64::NEG_INFINITY);
         let map = WarpMap::rotation(rng.uniform(low, high), self.center);
         let size = match self.expand {

@@ -12,9 +12,10 @@ use super::augment::Change::{
 use super::augment::{Strength, Strengths, check_colors, check_fills};
 use super::beta::{symmetric_beta, symmetric_dirichlet};
 use super::effect::Effect;
+use super::error::Result;
 use super::operation::Operation;
 use super::params::Check;
-use super::{ChannelValues, Filter, Rng, Step, TransformError};
+use super::{ChannelValues, Filter, Rng, Step};
 use infeed_core::sample::{Depth, Size};
 
 /// Number of strengths.
@@ -111,11 +112,11 @@ impl Operation for AugMix {
         true
     }
 
-    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<()> {
         check_colors("AugMix", &self.fill, channels, depth)
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         let check = Check("AugMix");
         let is_count = |count: u32| (1..=MAX_COUNT).contains(&count);
         check.holds(
@@ -150,12 +151,7 @@ impl Operation for AugMix {
         )
     }
 
-    fn draw(
-        &self,
-        image: Size,
-        rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, image: Size, rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         let own = symmetric_beta(self.alpha, rng);
         let shares = symmetric_dirichlet(self.alpha, self.mixture_width as usize, rng);
         let chain = |share: f64| (share * (1.0 - own), self.chain(image, rng));

@@ -9,11 +9,12 @@ use serde::{Deserialize, Serialize};
 use super::affine::check_filter;
 use super::color_step::{ColorStep, check_color};
 use super::effect::Effect;
+use super::error::Result;
 use super::operation::Operation;
 use super::pad::check_fill;
 use super::params::Check;
 use super::warp::{Warp, WarpMap};
-use super::{ChannelValues, Filter, Rng, Step, TransformError};
+use super::{ChannelValues, Filter, Rng, Step};
 use infeed_core::sample::{Depth, Size};
 
 /// A change of geometry or colours.
@@ -284,7 +285,7 @@ macro_rules! augment {
                 Some(self.interpolation)
             }
 
-            fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+            fn check_pixels(&self, channels: usize, depth: Depth) -> Result<()> {
                 check_colors(stringify!($augment), &self.fill, channels, depth)
             }
 
@@ -292,18 +293,13 @@ macro_rules! augment {
                 Some(self.mask_fill.clone())
             }
 
-            fn validate(&self) -> Result<(), TransformError> {
+            fn validate(&self) -> Result<()> {
                 let check = Check(stringify!($augment));
                 self.check_own(&check)?;
                 check_fills(&check, self.interpolation, &self.fill, &self.mask_fill)
             }
 
-            fn draw(
-                &self,
-                image: Size,
-                rng: &mut Rng,
-                steps: &mut Vec<Step>,
-            ) -> Result<(), TransformError> {
+            fn draw(&self, image: Size, rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
                 self.draw_changes(image, rng, steps);
                 Ok(())
             }
@@ -319,7 +315,7 @@ pub(super) fn check_fills(
     filter: Filter,
     fill: &Option<ChannelValues>,
     mask_fill: &ChannelValues,
-) -> Result<(), TransformError> {
+) -> Result<()> {
     check_filter(check, filter)?;
     if let Some(fill) = fill {
         check.fill("fill", fill)?;
@@ -333,7 +329,7 @@ pub(super) fn check_colors(
     fill: &Option<ChannelValues>,
     channels: usize,
     depth: Depth,
-) -> Result<(), TransformError> {
+) -> Result<()> {
     check_color(transform, channels, depth)?;
     match fill {
         Some(fill) => check_fill(transform, fill, channels, depth),
@@ -341,7 +337,7 @@ pub(super) fn check_colors(
     }
 }
 
-fn check_bins(check: &Check, bins: u32) -> Result<(), TransformError> {
+fn check_bins(check: &Check, bins: u32) -> Result<()> {
     check.holds(
         (2..=1000).contains(&bins),
         "num_magnitude_bins",
@@ -375,7 +371,7 @@ augment! {
 }
 
 impl RandAugment {
-    fn check_own(&self, check: &Check) -> Result<(), TransformError> {
+    fn check_own(&self, check: &Check) -> Result<()> {
         check.holds(self.num_ops <= 16, "num_ops", self.num_ops, "up to 16")?;
         check.holds(
             self.magnitude < self.num_magnitude_bins,
@@ -394,7 +390,7 @@ impl RandAugment {
 }
 
 impl TrivialAugmentWide {
-    fn check_own(&self, check: &Check) -> Result<(), TransformError> {
+    fn check_own(&self, check: &Check) -> Result<()> {
         check_bins(check, self.num_magnitude_bins)
     }
 

@@ -11,9 +11,10 @@ use super::augment::Change::{
 };
 use super::augment::{Strength, Strengths, augment, check_colors, check_fills};
 use super::effect::Effect;
+use super::error::Result;
 use super::operation::Operation;
 use super::params::Check;
-use super::{ChannelValues, Filter, Rng, Step, TransformError};
+use super::{ChannelValues, Filter, Rng, Step};
 use infeed_core::sample::{Depth, Size};
 
 /// Number of strengths.
@@ -143,7 +144,7 @@ augment! {
 }
 
 impl AutoAugment {
-    fn check_own(&self, _check: &Check) -> Result<(), TransformError> {
+    fn check_own(&self, _check: &Check) -> Result<()> {
         Ok(())
     }
 

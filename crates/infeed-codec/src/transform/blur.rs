@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::color_step::{ColorStep, check_bytes};
 use super::effect::Effect;
+use super::error::Result;
 use super::gaussian::{MAX_KERNEL, RowBlur, mirror_index, weights};
 use super::operation::Operation;
 use super::params::Check;
@@ -65,11 +66,11 @@ impl Operation for GaussianBlur {
         }
     }
 
-    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<()> {
         check_bytes("GaussianBlur", channels, depth)
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         let check = Check("GaussianBlur");
         let is_valid = |side: &u32| side % 2 == 1 && *side <= MAX_KERNEL;
         check.holds(
@@ -87,12 +88,7 @@ impl Operation for GaussianBlur {
         )
     }
 
-    fn draw(
-        &self,
-        image: Size,
-        rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, image: Size, rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         let needed = self.needs_at_least();
         if image.height < needed.height || image.width < needed.width {
             return Err(TransformError::TooSmall {

@@ -6,9 +6,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::effect::Effect;
+use super::error::Result;
 use super::operation::Operation;
 use super::params::Check;
-use super::{ChannelValues, Filter, Rng, Step, Transform, TransformError};
+use super::{ChannelValues, Filter, Rng, Step, Transform};
 use infeed_core::sample::{Depth, Size};
 
 /// Largest number of transforms in a list.
@@ -25,7 +26,7 @@ fn draw_one(
     image: Size,
     rng: &mut Rng,
     steps: &mut Vec<Step>,
-) -> Result<Size, TransformError> {
+) -> Result<Size> {
     let before = steps.len();
     transform.operation().draw(image, rng, steps)?;
     let drawn = steps[before..].iter();
@@ -33,7 +34,7 @@ fn draw_one(
 }
 
 /// Checks the transforms of a list.
-fn check_list(check: &Check, list: &[Transform]) -> Result<(), TransformError> {
+fn check_list(check: &Check, list: &[Transform]) -> Result<()> {
     let names: Vec<&str> = list.iter().map(Transform::name).collect();
     let is_allowed = |transform: &Transform| {
         matches!(
@@ -91,7 +92,7 @@ macro_rules! choices {
                 })
             }
 
-            fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+            fn check_pixels(&self, channels: usize, depth: Depth) -> Result<()> {
                 let mut list = self.transforms.iter();
                 list.try_for_each(|transform| transform.check_pixels(channels, depth))
             }
@@ -100,18 +101,13 @@ macro_rules! choices {
                 self.transforms.iter().find_map(Transform::mask_fill)
             }
 
-            fn validate(&self) -> Result<(), TransformError> {
+            fn validate(&self) -> Result<()> {
                 let check = Check(stringify!($choice));
                 check_list(&check, &self.transforms)?;
                 $check(&check, self)
             }
 
-            fn draw(
-                &self,
-                image: Size,
-                rng: &mut Rng,
-                steps: &mut Vec<Step>,
-            ) -> Result<(), TransformError> {
+            fn draw(&self, image: Size, rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
                 let chosen = self.choose(rng);
                 let mut size = image;
                 for number in chosen {
@@ -207,11 +203,11 @@ impl RandomOrder {
     }
 }
 
-fn check_apply(check: &Check, own: &RandomApply) -> Result<(), TransformError> {
+fn check_apply(check: &Check, own: &RandomApply) -> Result<()> {
     check.probability(own.p)
 }
 
-fn check_choice(check: &Check, own: &RandomChoice) -> Result<(), TransformError> {
+fn check_choice(check: &Check, own: &RandomChoice) -> Result<()> {
     let Some(weights) = &own.p else {
         return Ok(());
     };

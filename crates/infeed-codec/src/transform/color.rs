@@ -9,6 +9,7 @@ use super::blur::blur;
 use super::color_step::{ColorStep, check_color};
 use super::compress::compress;
 use super::effect::Effect;
+use super::error::Result;
 use super::linear::change_linearly;
 use super::noise::add_noise;
 use super::operation::Operation;
@@ -42,21 +43,16 @@ impl Operation for ColorJitter {
         true
     }
 
-    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<()> {
         check_color("ColorJitter", channels, depth)
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         let factors = [self.brightness, self.contrast, self.saturation];
         check_ranges(&Check("ColorJitter"), factors, self.hue)
     }
 
-    fn draw(
-        &self,
-        _image: Size,
-        rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, _image: Size, rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         let mut order = [0, 1, 2, 3];
         rng.shuffle(&mut order);
         let drawn = [
@@ -142,23 +138,18 @@ impl Operation for Grayscale {
         self.num_output_channels as usize
     }
 
-    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<()> {
         check_color("Grayscale", channels, depth)
     }
 
-    fn draw(
-        &self,
-        _image: Size,
-        _rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, _image: Size, _rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         steps.push(Step::Gray {
             channels: self.num_output_channels,
         });
         Ok(())
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         let channels = self.num_output_channels;
         Check("Grayscale").holds(
             channels == 1 || channels == 3,
@@ -170,7 +161,7 @@ impl Operation for Grayscale {
 }
 
 /// Changes the colours of an image for whose pixels the steps are defined.
-pub(super) fn change_colors(image: &mut Image, steps: &[ColorStep]) -> Result<(), TransformError> {
+pub(super) fn change_colors(image: &mut Image, steps: &[ColorStep]) -> Result<()> {
     let level = Level::detect();
     for step in steps {
         match *step {

@@ -1,6 +1,6 @@
 //! Changes of colours with drawn parameters, and the pixels for which they are defined.
 
-use super::error::TransformError;
+use super::error::{Result, TransformError};
 use infeed_core::sample::Depth;
 
 /// A change of the colours of an image, with its factor.
@@ -92,7 +92,7 @@ impl ColorStep {
     }
 
     /// Checks that the change is defined for these pixels.
-    pub(super) fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+    pub(super) fn check_pixels(&self, channels: usize, depth: Depth) -> Result<()> {
         match self {
             ColorStep::Blur { .. } | ColorStep::Noise { .. } => {
                 check_bytes(self.name(), channels, depth)
@@ -103,11 +103,7 @@ impl ColorStep {
 }
 
 /// Checks that the image has colours: gray or RGB of 8 bits.
-pub(super) fn check_color(
-    transform: &'static str,
-    channels: usize,
-    depth: Depth,
-) -> Result<(), TransformError> {
+pub(super) fn check_color(transform: &'static str, channels: usize, depth: Depth) -> Result<()> {
     if depth == Depth::U8 && (channels == 1 || channels == 3) {
         return Ok(());
     }
@@ -121,11 +117,7 @@ pub(super) fn check_color(
 }
 
 /// Checks that samples have 8 bits.
-pub(super) fn check_bytes(
-    transform: &'static str,
-    channels: usize,
-    depth: Depth,
-) -> Result<(), TransformError> {
+pub(super) fn check_bytes(transform: &'static str, channels: usize, depth: Depth) -> Result<()> {
     match depth {
         Depth::U8 => Ok(()),
         Depth::U16 => Err(TransformError::Pixels {

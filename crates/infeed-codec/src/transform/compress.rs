@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::color_step::{ColorStep, check_color};
 use super::effect::Effect;
+use super::error::Result;
 use super::operation::Operation;
 use super::params::Check;
 use super::{Rng, Step, TransformError, ValuePair};
@@ -41,11 +42,11 @@ impl Operation for JPEG {
         low != high
     }
 
-    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<()> {
         check_color("JPEG", channels, depth)
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         let [low, high] = self.quality.values();
         Check("JPEG").holds(
             1 <= low && low <= high && high <= 100,
@@ -55,12 +56,7 @@ impl Operation for JPEG {
         )
     }
 
-    fn draw(
-        &self,
-        image: Size,
-        rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, image: Size, rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         if image.height.max(image.width) > MAX_SIDE {
             return Err(TransformError::Codec {
                 transform: "JPEG",
@@ -75,7 +71,7 @@ impl Operation for JPEG {
 }
 
 /// Compresses an image of 1 or 3 channels of 8 bits and decodes it again.
-pub(super) fn compress(image: &mut Image, quality: u8) -> Result<(), TransformError> {
+pub(super) fn compress(image: &mut Image, quality: u8) -> Result<()> {
     let failed = |error: &dyn std::fmt::Display| TransformError::Codec {
         transform: "JPEG",
         what: error.to_string(),

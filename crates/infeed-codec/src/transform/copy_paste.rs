@@ -9,10 +9,11 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use super::effect::Effect;
+use super::error::Result;
 use super::mix::other_position;
 use super::operation::Operation;
 use super::params::Check;
-use super::{Filter, Rng, TransformError};
+use super::{Filter, Rng};
 use infeed_core::sample::Image;
 
 /// Pixels by which `blending` extends pasted objects on each side: half of a kernel of 5.
@@ -118,7 +119,7 @@ impl Operation for CopyPaste {
         Some(self.interpolation)
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         Check("CopyPaste").probability(self.p)
     }
 }

@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::effect::Effect;
+use super::error::Result;
 use super::operation::Operation;
 use super::pad::{check_fill, push_pad};
 use super::params::Check;
@@ -105,16 +106,11 @@ impl Operation for Crop {
         self.needs()
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         Check("Crop").size("height and width", self.size())
     }
 
-    fn draw(
-        &self,
-        image: Size,
-        _rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, image: Size, _rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         let size = self.size();
         let hint = "make images larger with Resize, or use CropOrPad";
         need("Crop", image, self.needs(), hint)?;
@@ -165,16 +161,11 @@ impl Operation for CenterCrop {
         Some(ChannelValues::default())
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         Check("CenterCrop").size("size", self.size.square())
     }
 
-    fn draw(
-        &self,
-        image: Size,
-        _rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, image: Size, _rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         let size = self.size.square();
         let missing_rows = size.height.saturating_sub(image.height);
         let missing_columns = size.width.saturating_sub(image.width);
@@ -281,7 +272,7 @@ impl Operation for RandomCrop {
         self.padding_mode == PadMode::Constant || self.mask_fill().is_none()
     }
 
-    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<()> {
         check_fill("RandomCrop", &self.fill, channels, depth)
     }
 
@@ -290,18 +281,13 @@ impl Operation for RandomCrop {
         pads.then(|| self.mask_fill.clone())
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         let check = Check("RandomCrop");
         check.size("size", self.size.square())?;
         check.fills(&self.fill, &self.mask_fill)
     }
 
-    fn draw(
-        &self,
-        image: Size,
-        rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, image: Size, rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         let size = self.size.square();
         let hint = "set pad_if_needed, or make images larger with Resize";
         need("RandomCrop", image, self.needs(), hint)?;
@@ -382,7 +368,7 @@ impl Operation for CropOrPad {
         Some(self.size())
     }
 
-    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<()> {
         check_fill("CropOrPad", &self.fill, channels, depth)
     }
 
@@ -390,18 +376,13 @@ impl Operation for CropOrPad {
         Some(self.mask_fill.clone())
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         let check = Check("CropOrPad");
         check.size("height and width", self.size())?;
         check.fills(&self.fill, &self.mask_fill)
     }
 
-    fn draw(
-        &self,
-        image: Size,
-        _rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, image: Size, _rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         let size = self.size();
         // TensorFlow halves with floor division of the negative difference. An odd surplus
         // therefore removes one more row at the bottom than at the top. An odd shortage adds one
@@ -432,12 +413,7 @@ fn half_to_even(n: u32) -> u32 {
     half + (n & half & 1)
 }
 
-fn need(
-    transform: &'static str,
-    found: Size,
-    needed: Size,
-    hint: &'static str,
-) -> Result<(), TransformError> {
+fn need(transform: &'static str, found: Size, needed: Size, hint: &'static str) -> Result<()> {
     if needed.height <= found.height && needed.width <= found.width {
         return Ok(());
     }

@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::color::check_ranges;
 use super::color_step::{ColorStep, check_color};
 use super::effect::Effect;
+use super::error::Result;
 use super::operation::Operation;
 use super::params::{Check, Jitter};
-use super::{Rng, Step, TransformError};
+use super::{Rng, Step};
 use infeed_core::sample::{Depth, Size};
 
 /// Changes brightness, contrast, saturation and hue and swaps channels, each with probability `p`.
@@ -51,11 +52,11 @@ impl Operation for RandomPhotometricDistort {
         true
     }
 
-    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<()> {
         check_color("RandomPhotometricDistort", channels, depth)
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         let check = Check("RandomPhotometricDistort");
         let factors = [self.brightness, self.contrast, self.saturation];
         let hue = Jitter::Between(self.hue);
@@ -63,12 +64,7 @@ impl Operation for RandomPhotometricDistort {
         check.probability(self.p)
     }
 
-    fn draw(
-        &self,
-        _image: Size,
-        rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, _image: Size, rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         let mut factor = |[low, high]: [f64; 2]| {
             let happens = rng.chance(self.p);
             happens.then(|| rng.uniform(low, high))

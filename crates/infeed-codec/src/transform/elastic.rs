@@ -9,11 +9,12 @@ use serde::{Deserialize, Serialize};
 use super::affine::{check_filter, drawn_warp, warp_properties};
 use super::effect::Effect;
 use super::elastic_field::{ElasticField, kernel, min_size};
+use super::error::Result;
 use super::gaussian::MAX_KERNEL;
 use super::operation::Operation;
 use super::params::Check;
 use super::warp::{Warp, WarpMap};
-use super::{ChannelValues, Filter, Rng, Step, TransformError, ValuePair};
+use super::{ChannelValues, Filter, Rng, Step, ValuePair};
 use infeed_core::sample::{Depth, Size};
 
 /// Moves each pixel by a random shift that changes smoothly over the image. Keeps the size.
@@ -52,7 +53,7 @@ impl Operation for ElasticTransform {
         min_size(self.sigma.values())
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         let check = Check("ElasticTransform");
         let alpha = self.alpha.values();
         check.holds(
@@ -73,12 +74,7 @@ impl Operation for ElasticTransform {
         check.fills(&self.fill, &self.mask_fill)
     }
 
-    fn draw(
-        &self,
-        image: Size,
-        rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, image: Size, rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         let field = ElasticField {
             alpha: self.alpha.values(),
             sigma: self.sigma.values(),

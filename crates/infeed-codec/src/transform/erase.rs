@@ -6,11 +6,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::effect::Effect;
+use super::error::Result;
 use super::operation::Operation;
 use super::pad::fill_row;
 use super::params::Check;
 use super::resized_crop::round;
-use super::{ChannelValues, Rng, Step, TransformError};
+use super::{ChannelValues, Rng, Step};
 use infeed_core::sample::{Image, Region, Size};
 
 /// Overwrites a rectangle of random area and aspect. Leaves masks unchanged.
@@ -60,7 +61,7 @@ impl Operation for RandomErasing {
         true
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         let check = Check("RandomErasing");
         check.probability(self.p)?;
         check.scale(self.scale, 1.0)?;
@@ -74,12 +75,7 @@ impl Operation for RandomErasing {
         )
     }
 
-    fn draw(
-        &self,
-        image: Size,
-        rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, image: Size, rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         if !rng.chance(self.p) {
             return Ok(());
         }

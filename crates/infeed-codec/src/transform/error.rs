@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use infeed_core::sample::{Depth, Size};
 
+/// Result of a check or a draw.
+pub(super) type Result<T, E = TransformError> = std::result::Result<T, E>;
+
 /// Reason why a transform is invalid, or cannot be applied to an image.
 ///
 /// The error does not name the record; the caller adds the name.

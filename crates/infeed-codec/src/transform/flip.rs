@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::effect::Effect;
+use super::error::Result;
 use super::operation::Operation;
 use super::params::Check;
-use super::{PixelView, Rng, Step, TransformError};
+use super::{PixelView, Rng, Step};
 use infeed_core::sample::{Image, Size};
 
 fn one_half() -> f64 {
@@ -40,17 +41,12 @@ macro_rules! flips {
                 true
             }
 
-            fn draw(
-                &self,
-                _image: Size,
-                rng: &mut Rng,
-                steps: &mut Vec<Step>,
-            ) -> Result<(), TransformError> {
+            fn draw(&self, _image: Size, rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
                 steps.extend(rng.chance(self.p).then_some($step));
                 Ok(())
             }
 
-            fn validate(&self) -> Result<(), TransformError> {
+            fn validate(&self) -> Result<()> {
                 Check(stringify!($flip)).probability(self.p)
             }
         }

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::effect::Effect;
+use super::error::Result;
 use super::operation::Operation;
 use super::params::Check;
 use super::{Rng, Step, TransformError};
@@ -104,7 +105,7 @@ impl Operation for RandomIoUCrop {
         true
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         let check = Check("RandomIoUCrop");
         let (low, high) = (self.min_scale, self.max_scale);
         check.holds(

@@ -9,12 +9,13 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::Rng;
 use super::beta::symmetric_beta;
 use super::effect::Effect;
+use super::error::Result;
 use super::onehot::MAX_CLASSES;
 use super::operation::Operation;
 use super::params::Check;
-use super::{Rng, TransformError};
 use infeed_core::sample::{Region, Size};
 
 /// Defines a transform that mixes two samples, and whether it cuts rectangles.
@@ -78,7 +79,7 @@ macro_rules! mixing_transform {
                 true
             }
 
-            fn validate(&self) -> Result<(), TransformError> {
+            fn validate(&self) -> Result<()> {
                 let check = Check(stringify!($kind));
                 check.holds(
                     (0.001..=1000.0).contains(&self.alpha),

@@ -9,6 +9,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use super::effect::Effect;
+use super::error::Result;
 use super::mix::other_position;
 use super::operation::Operation;
 use super::pad::{check_fill, fill_row, pixel_from_values};
@@ -224,7 +225,7 @@ impl Mosaic {
     }
 
     /// Appends the resize that makes an image fit half of the result. Returns its size.
-    fn resize(&self, image: Size, steps: &mut Vec<Step>) -> Result<Size, TransformError> {
+    fn resize(&self, image: Size, steps: &mut Vec<Step>) -> Result<Size> {
         let whole = self.size.square();
         let ratio = |result: u32, image: u32| f64::from(result) / 2.0 / f64::from(image);
         let factor = ratio(whole.width, image.width).min(ratio(whole.height, image.height));
@@ -255,7 +256,7 @@ impl Operation for Mosaic {
         Some(self.interpolation)
     }
 
-    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<()> {
         if depth == Depth::U16 && self.fill == default_fill() {
             // The default is a gray of 8 bits, which is nearly black in 16 bits.
             return Err(TransformError::Pixels {
@@ -272,7 +273,7 @@ impl Operation for Mosaic {
         Some(self.mask_fill.clone())
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         let check = Check("Mosaic");
         let size = self.size.square();
         check.size("size", size)?;
@@ -295,12 +296,7 @@ impl Operation for Mosaic {
     }
 
     /// Draws the steps of an image that is alone.
-    fn draw(
-        &self,
-        image: Size,
-        _rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, image: Size, _rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         let whole = self.size.square();
         let size = self.resize(image, steps)?;
         let before = |side: u32, own: u32| side.saturating_sub(own) / 2;

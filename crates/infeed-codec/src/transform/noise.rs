@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::color_step::{ColorStep, check_bytes};
 use super::effect::Effect;
+use super::error::Result;
 use super::operation::Operation;
 use super::params::Check;
-use super::{Rng, Step, TransformError};
+use super::{Rng, Step};
 use infeed_core::random::mix;
 use infeed_core::sample::{Depth, Image, Size};
 
@@ -45,11 +46,11 @@ impl Operation for GaussianNoise {
         true
     }
 
-    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<()> {
         check_bytes("GaussianNoise", channels, depth)
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         let check = Check("GaussianNoise");
         let is_valid = (-1.0..=1.0).contains(&self.mean);
         check.holds(is_valid, "mean", self.mean, "between -1 and 1")?;
@@ -57,12 +58,7 @@ impl Operation for GaussianNoise {
         check.holds(is_valid, "sigma", self.sigma, "between 0 and 10")
     }
 
-    fn draw(
-        &self,
-        _image: Size,
-        rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, _image: Size, rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         steps.push(Step::Color(vec![ColorStep::Noise {
             mean: self.mean,
             sigma: self.sigma,

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::TransformError;
 use super::effect::Effect;
+use super::error::Result;
 use super::operation::Operation;
 use super::params::Check;
 use infeed_core::sample::Depth;
@@ -71,7 +72,7 @@ impl Operation for Normalize {
         Some((&self.mean, &self.std))
     }
 
-    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<()> {
         Affine::identity(channels, depth).normalize(self)
     }
 
@@ -79,7 +80,7 @@ impl Operation for Normalize {
         self.field.as_deref()
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         let check = Check("Normalize");
         check.holds(
             (1..=4).contains(&self.mean.len()) && self.mean.iter().all(|m| m.is_finite()),

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::TransformError;
 use super::effect::Effect;
+use super::error::Result;
 use super::operation::Operation;
 use super::params::Check;
 use infeed_core::sample::DType;
@@ -70,7 +71,7 @@ pub struct MaskClasses<'a> {
 
 impl MaskContent<'_> {
     /// Checks the number of classes, and that the stored values differ.
-    fn validate(self, check: &Check) -> Result<(), TransformError> {
+    fn validate(self, check: &Check) -> Result<()> {
         let counts = 1..=MAX_CLASSES;
         match self {
             MaskContent::Palette(_) => Ok(()),
@@ -234,7 +235,7 @@ macro_rules! mask_transform {
                 Some(&self.field)
             }
 
-            fn validate(&self) -> Result<(), TransformError> {
+            fn validate(&self) -> Result<()> {
                 let check = Check(stringify!($transform));
                 let given = (&self.palette, &self.classes, &self.values);
                 let content = self.content().ok_or_else(|| {
@@ -311,7 +312,7 @@ impl OneHot {
         check: &Check,
         content: MaskContent<'_>,
         value: u16,
-    ) -> Result<(), TransformError> {
+    ) -> Result<()> {
         check.holds(
             !matches!(content, MaskContent::Palette(_)),
             "ignore_index",
@@ -366,7 +367,7 @@ impl ClassIndex {
         check: &Check,
         content: MaskContent<'_>,
         index: i64,
-    ) -> Result<(), TransformError> {
+    ) -> Result<()> {
         check.holds(
             self.dtype != DType::UInt8 || (0..=255).contains(&index),
             "ignore_index",

@@ -1,7 +1,7 @@
 //! The properties that every transform declares.
 
 use super::effect::Effect;
-use super::error::TransformError;
+use super::error::{Result, TransformError};
 use super::params::{ChannelValues, Filter};
 use super::rng::Rng;
 use super::step::Step;
@@ -15,17 +15,12 @@ pub(super) trait Operation {
     fn effect(&self) -> Effect;
 
     /// Checks the parameters, as far as possible without an image.
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         Ok(())
     }
 
     /// Appends the steps for one sample whose image and masks have this size, which is not empty.
-    fn draw(
-        &self,
-        _image: Size,
-        _rng: &mut Rng,
-        _steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, _image: Size, _rng: &mut Rng, _steps: &mut Vec<Step>) -> Result<()> {
         Ok(())
     }
 
@@ -106,7 +101,7 @@ pub(super) trait Operation {
     }
 
     /// Checks that the transform supports images with these channels and this depth.
-    fn check_pixels(&self, _channels: usize, _depth: Depth) -> Result<(), TransformError> {
+    fn check_pixels(&self, _channels: usize, _depth: Depth) -> Result<()> {
         Ok(())
     }
 

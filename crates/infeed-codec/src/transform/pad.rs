@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::effect::Effect;
+use super::error::Result;
 use super::operation::Operation;
 use super::params::{Check, MAX_PIXELS};
 use super::{ChannelValues, PadMode, Padding, PixelView, Rng, Step, TransformError};
@@ -48,7 +49,7 @@ impl Operation for Pad {
         self.padding_mode == PadMode::Constant
     }
 
-    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<()> {
         check_fill("Pad", &self.fill, channels, depth)
     }
 
@@ -56,16 +57,11 @@ impl Operation for Pad {
         Some(self.mask_fill.clone())
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         Check("Pad").fills(&self.fill, &self.mask_fill)
     }
 
-    fn draw(
-        &self,
-        image: Size,
-        _rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, image: Size, _rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         let sides = self.padding.sides();
         let step = Step::pad(sides, &self.fill, &self.mask_fill, self.padding_mode);
         push_pad("Pad", image, sides, step, steps).map(|_| ())
@@ -108,7 +104,7 @@ pub(super) fn check_fill(
     fill: &ChannelValues,
     channels: usize,
     depth: Depth,
-) -> Result<(), TransformError> {
+) -> Result<()> {
     pixel_from_values(transform, "fill", fill.as_slice(), channels, depth).map(|_| ())
 }
 
@@ -125,7 +121,7 @@ pub(super) fn pixel_from_values(
     values: &[f64],
     channels: usize,
     depth: Depth,
-) -> Result<Vec<u8>, TransformError> {
+) -> Result<Vec<u8>> {
     if values.len() != 1 && values.len() != channels {
         return Err(TransformError::Values {
             transform,

@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::affine::{check_filter, drawn_warp, warp_properties};
 use super::effect::Effect;
+use super::error::Result;
 use super::operation::Operation;
 use super::params::Check;
 use super::warp::{Warp, WarpMap};
-use super::{ChannelValues, Filter, Rng, Step, TransformError};
+use super::{ChannelValues, Filter, Rng, Step};
 use infeed_core::sample::{Depth, Size};
 
 /// Moves each corner inwards by a random number of pixels, with a given probability. Keeps the
@@ -68,7 +69,7 @@ impl RandomPerspective {
 impl Operation for RandomPerspective {
     warp_properties!(RandomPerspective);
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         let check = Check("RandomPerspective");
         check.holds(
             (0.0..=1.0).contains(&self.distortion_scale),
@@ -81,12 +82,7 @@ impl Operation for RandomPerspective {
         check.fills(&self.fill, &self.mask_fill)
     }
 
-    fn draw(
-        &self,
-        image: Size,
-        rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, image: Size, rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         if !rng.chance(self.p) {
             return Ok(());
         }

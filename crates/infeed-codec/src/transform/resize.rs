@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::crop::copy;
 use super::effect::Effect;
+use super::error::Result;
 use super::operation::Operation;
 use super::params::{Check, MAX_PIXELS};
 use super::view::Strides;
@@ -51,7 +52,7 @@ impl Resize {
     }
 
     /// Returns the size of the result. Unlike torchvision's, each side has at least one pixel.
-    pub(super) fn output_size(&self, image: Size) -> Result<Size, TransformError> {
+    pub(super) fn output_size(&self, image: Size) -> Result<Size> {
         let Sides::One(wanted) = self.size else {
             return Ok(self.size.square());
         };
@@ -106,7 +107,7 @@ impl Operation for Resize {
         self.antialias
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         let check = Check("Resize");
         check.size("size", self.size.square())?;
         let Some(max_size) = self.max_size else {
@@ -121,12 +122,7 @@ impl Operation for Resize {
         check.holds(fits, "max_size", max_size, allowed)
     }
 
-    fn draw(
-        &self,
-        image: Size,
-        _rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, image: Size, _rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         let size = self.output_size(image)?;
         if size != image {
             steps.push(Step::Resize {
@@ -159,7 +155,7 @@ pub(super) fn resize(
     (filter, antialias): (Filter, bool),
     out: &mut Image,
     scratch: &mut ResizeScratch,
-) -> Result<(), TransformError> {
+) -> Result<()> {
     let weights = match filter {
         _ if size == input.size() => {
             copy(input, out);

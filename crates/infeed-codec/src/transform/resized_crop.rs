@@ -6,9 +6,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::effect::Effect;
+use super::error::Result;
 use super::operation::Operation;
 use super::params::Check;
-use super::{Filter, FilterChoice, Rng, Sides, Step, TransformError};
+use super::{Filter, FilterChoice, Rng, Sides, Step};
 use infeed_core::sample::{Region, Size};
 
 /// Crops a region of random area and aspect at a random position, then resizes it. Pixels outside
@@ -107,7 +108,7 @@ impl Operation for RandomResizedCrop {
         }
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         let check = Check("RandomResizedCrop");
         check.size("size", self.size.square())?;
         check.scale(self.scale, 1.0)?;
@@ -121,12 +122,7 @@ impl Operation for RandomResizedCrop {
         }
     }
 
-    fn draw(
-        &self,
-        image: Size,
-        rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, image: Size, rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         let region = self.region(image, rng);
         if region != image.whole() {
             steps.push(Step::Crop(region));

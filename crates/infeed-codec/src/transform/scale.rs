@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::effect::Effect;
+use super::error::Result;
 use super::operation::Operation;
 use super::params::{Check, MAX_PIXELS};
 use super::{Filter, Rng, Step, TransformError};
@@ -20,7 +21,7 @@ pub(super) fn push_scaled(
     round: fn(f64) -> f64,
     filter: Filter,
     steps: &mut Vec<Step>,
-) -> Result<(), TransformError> {
+) -> Result<()> {
     // The cast saturates.
     let side = |side: u32| (round(f64::from(side) * factor) as u32).max(1);
     let size = Size {
@@ -74,17 +75,12 @@ impl Operation for LongestMaxSize {
         Some(self.interpolation)
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         let (height, width) = (self.max_size, self.max_size);
         Check("LongestMaxSize").size("max_size", Size { height, width })
     }
 
-    fn draw(
-        &self,
-        image: Size,
-        _rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, image: Size, _rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         let factor = f64::from(self.max_size) / f64::from(image.height.max(image.width));
         let (name, filter) = ("LongestMaxSize", self.interpolation);
         push_scaled(name, image, factor, f64::round_ties_even, filter, steps)
@@ -152,7 +148,7 @@ impl Operation for RandomShortestSize {
         Some(self.interpolation)
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         let check = Check("RandomShortestSize");
         let sides = self.min_size.as_slice();
         check.holds(
@@ -169,12 +165,7 @@ impl Operation for RandomShortestSize {
         )
     }
 
-    fn draw(
-        &self,
-        image: Size,
-        rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, image: Size, rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         let sides = self.min_size.as_slice();
         let side = sides.get(rng.below(sides.len() as u32) as usize).copied();
         let short = f64::from(image.height.min(image.width));
@@ -234,7 +225,7 @@ impl Operation for ScaleJitter {
         Some(self.interpolation)
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         let check = Check("ScaleJitter");
         let [width, height] = self.target_size;
         check.size("target_size", Size { height, width })?;
@@ -247,12 +238,7 @@ impl Operation for ScaleJitter {
         )
     }
 
-    fn draw(
-        &self,
-        image: Size,
-        rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, image: Size, rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         let [low, high] = self.scale_range;
         let [width, height] = self.target_size.map(f64::from);
         let fit = (height / f64::from(image.height)).min(width / f64::from(image.width));

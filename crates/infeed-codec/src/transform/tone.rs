@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::color_step::{ColorStep, check_color};
 use super::effect::Effect;
+use super::error::Result;
 use super::operation::Operation;
 use super::params::Check;
-use super::{Rng, Step, TransformError};
+use super::{Rng, Step};
 use infeed_core::sample::{Depth, Image, Size};
 use infeed_raw::simd::{self, Level};
 
@@ -57,22 +58,17 @@ macro_rules! tones {
                 true
             }
 
-            fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+            fn check_pixels(&self, channels: usize, depth: Depth) -> Result<()> {
                 check_color(stringify!($tone), channels, depth)
             }
 
-            fn validate(&self) -> Result<(), TransformError> {
+            fn validate(&self) -> Result<()> {
                 let check = Check(stringify!($tone));
                 $($valid(&check, self)?;)?
                 check.probability(self.p)
             }
 
-            fn draw(
-                &self,
-                _image: Size,
-                rng: &mut Rng,
-                steps: &mut Vec<Step>,
-            ) -> Result<(), TransformError> {
+            fn draw(&self, _image: Size, rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
                 let $self = self;
                 if rng.chance(self.p) {
                     steps.push(Step::Color(vec![$step]));
@@ -118,17 +114,17 @@ tones! {
     } => |own| ColorStep::Sharpness(own.sharpness_factor);
 }
 
-fn check_bits(check: &Check, own: &RandomPosterize) -> Result<(), TransformError> {
+fn check_bits(check: &Check, own: &RandomPosterize) -> Result<()> {
     check.holds(own.bits <= 8, "bits", own.bits, "from 0 to 8")
 }
 
-fn check_threshold(check: &Check, own: &RandomSolarize) -> Result<(), TransformError> {
+fn check_threshold(check: &Check, own: &RandomSolarize) -> Result<()> {
     let threshold = own.threshold;
     let is_valid = threshold.is_finite() && threshold <= 255.0;
     check.holds(is_valid, "threshold", threshold, "a number up to 255")
 }
 
-fn check_factor(check: &Check, own: &RandomAdjustSharpness) -> Result<(), TransformError> {
+fn check_factor(check: &Check, own: &RandomAdjustSharpness) -> Result<()> {
     let factor = own.sharpness_factor;
     let is_valid = factor.is_finite() && factor >= 0.0;
     check.holds(is_valid, "sharpness_factor", factor, "a number not below 0")

@@ -6,10 +6,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::effect::Effect;
+use super::error::Result;
 use super::operation::Operation;
 use super::pad::{check_fill, push_pad};
 use super::params::Check;
-use super::{ChannelValues, PadMode, Rng, Step, TransformError};
+use super::{ChannelValues, PadMode, Rng, Step};
 use infeed_core::sample::{Depth, Size};
 
 /// Places an image at a random position of a canvas of random size, with a given probability.
@@ -63,7 +64,7 @@ impl Operation for RandomZoomOut {
         true
     }
 
-    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<(), TransformError> {
+    fn check_pixels(&self, channels: usize, depth: Depth) -> Result<()> {
         check_fill("RandomZoomOut", &self.fill, channels, depth)
     }
 
@@ -71,7 +72,7 @@ impl Operation for RandomZoomOut {
         Some(self.mask_fill.clone())
     }
 
-    fn validate(&self) -> Result<(), TransformError> {
+    fn validate(&self) -> Result<()> {
         let check = Check("RandomZoomOut");
         let [low, high] = self.side_range;
         check.holds(
@@ -84,12 +85,7 @@ impl Operation for RandomZoomOut {
         check.fills(&self.fill, &self.mask_fill)
     }
 
-    fn draw(
-        &self,
-        image: Size,
-        rng: &mut Rng,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), TransformError> {
+    fn draw(&self, image: Size, rng: &mut Rng, steps: &mut Vec<Step>) -> Result<()> {
         if !rng.chance(self.p) {
             return Ok(());
         }
