@@ -15,8 +15,10 @@ use crate::pack::PackJson;
 use crate::probe::json::{ProbeJson, ProfilesJson};
 use crate::terminal::put_json_text;
 
+type SchemaFn = fn() -> Schema;
+
 /// Results by the command that prints them, with their JSON schemas.
-const SCHEMAS: [(&str, fn() -> Schema); 10] = [
+const SCHEMAS: [(&str, SchemaFn); 10] = [
     ("bench", schema_of::<BenchJson>),
     ("cache ls", schema_of::<CacheListJson>),
     ("explain", report::json_schema),
