@@ -59,6 +59,14 @@ impl Array {
         &whole[self.begin..self.begin + len]
     }
 
+    /// Returns the bytes of the items from `begin` to `end` on the first axis; `None` if there are
+    /// fewer items.
+    pub fn items(&self, begin: usize, end: usize) -> Option<&[u8]> {
+        let item = self.shape.iter().skip(1).product::<usize>() * self.dtype.bytes();
+        self.bytes()
+            .get(begin.checked_mul(item)?..end.checked_mul(item)?)
+    }
+
     /// Copies `bytes` to an array in new memory.
     ///
     /// # Errors

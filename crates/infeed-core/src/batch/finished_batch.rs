@@ -74,3 +74,21 @@ pub enum Values {
     /// One entry per row.
     Text(Vec<String>),
 }
+
+impl Values {
+    /// Returns the bytes of a row; `None` behind the last row.
+    pub fn row_bytes(&self, row: usize) -> Option<&[u8]> {
+        match self {
+            Values::Array(array) => array.items(row, row + 1),
+            Values::Ragged { values, offsets } => {
+                let offset = |at: usize| {
+                    let bytes = offsets.items(at, at + 1)?;
+                    usize::try_from(i64::from_ne_bytes(bytes.try_into().ok()?)).ok()
+                };
+                values.items(offset(row)?, offset(row + 1)?)
+            }
+            Values::Bytes(rows) => rows.get(row).map(Vec::as_slice),
+            Values::Text(rows) => rows.get(row).map(String::as_bytes),
+        }
+    }
+}
