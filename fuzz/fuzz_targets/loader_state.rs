@@ -1,11 +1,11 @@
-//! A loader's state, a file of digests, a file of measurements and a ledger, of any text. A state
+//! A loader's state, a run record, a file of measurements and a ledger, of any text. A state
 //! that is accepted leads to batches.
 #![no_main]
 
 use std::cell::RefCell;
 
 use infeed::loader::LoaderState;
-use infeed::loader::digest_file::DigestFile;
+use infeed::loader::run_record::RunRecord;
 use infeed::pipeline::{MemoryField, SourceSpec};
 use infeed::probe::Probe;
 use infeed::sample::DType;
@@ -36,7 +36,7 @@ fn open() -> Loader {
 
 fuzz_target!(|bytes: &[u8]| {
     let path = file("text", bytes);
-    let _ = DigestFile::read(&path);
+    let _ = RunRecord::read(&path);
     let _ = Probe::load(&path);
     let _ = ledger::read(&path);
     let Ok(text) = std::str::from_utf8(bytes) else {

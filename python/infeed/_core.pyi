@@ -25,6 +25,9 @@ __all__ = [
     "Loader",
     "PackParts",
     "PythonSource",
+    "RowKeys",
+    "RunRecord",
+    "RunWriter",
     "Verdict",
     "WatchRecorder",
     "__version__",
@@ -603,6 +606,98 @@ class PythonSource:
     @property
     def fields(self) -> list[str]:
         """Names of the fields."""
+
+@final
+class RowKeys:
+    """The keys of a step's rows, by which runs are compared."""
+
+    @staticmethod
+    def of_ids(ids: list[str]) -> RowKeys:
+        """Returns the ids of samples."""
+
+    @staticmethod
+    def of_fields(
+        fields: list[tuple[str, int, np.ndarray] | tuple[str, list[bytes]]],
+    ) -> RowKeys:
+        """Returns hashes of the contents of fields.
+
+        A field is its name, its number of rows and its bytes as a uint8 array; or its
+        name and the bytes of each row.
+
+        Raises:
+            ConfigError: There is no field, or fields have different numbers of rows.
+        """
+
+    @staticmethod
+    def of_batch(batch: Batch) -> RowKeys | None:
+        """Returns hashes of the contents of a batch; None if it is on a device."""
+
+@final
+class RunWriter:
+    """A run record that is being written.
+
+    With ``continues``, steps are added to a record that exists, without an unfinished
+    last line.
+
+    Raises:
+        ConfigError: The file is not a run record.
+        OSError: The file cannot be read or written.
+    """
+
+    def __new__(cls, path: str | PathLike[str], continues: bool) -> RunWriter: ...
+    def write(self, step: int, keys: RowKeys) -> None:
+        """Adds a step.
+
+        Raises:
+            WriteError: The file cannot be written.
+        """
+
+@final
+class RunRecord:
+    """A recorded run in memory; an empty one, or one from a file."""
+
+    def __new__(cls) -> RunRecord: ...
+    @staticmethod
+    def read(path: str | PathLike[str]) -> RunRecord:
+        """Reads a file.
+
+        Raises:
+            ConfigError: The file is not a run record.
+            OpenError: The file cannot be read.
+        """
+
+    @property
+    def last_step(self) -> int | None:
+        """Number of the last step; None if there is none."""
+
+    def add(self, step: int, keys: RowKeys) -> None:
+        """Adds a step. One that is not after the last one replaces all from it on.
+
+        Raises:
+            ConfigError: The keys are of another kind than those before.
+        """
+
+    def compare(
+        self, found: RunRecord, common: bool, goes_on: bool
+    ) -> (
+        tuple[
+            int,
+            int | None,
+            tuple[str | None, str | None],
+            tuple[int, int, int],
+            str,
+        ]
+        | None
+    ):
+        """Returns the first difference, or None.
+
+        It is step, row, expected and found sample, the numbers of lost, doubled and
+        moved samples, and the text. With ``common``, only steps of both runs are
+        compared. With ``goes_on``, the found run may have more steps at its end.
+
+        Raises:
+            ConfigError: The runs have no step in common, or keys of different kinds.
+        """
 
 def table(
     object: object, name: str, fields: str, rows: object | None = None

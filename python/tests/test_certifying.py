@@ -1,7 +1,7 @@
 """Records of what loaders deliver, and their comparison."""
 
-import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import infeed
-from infeed import certifying, sources
+from infeed import sources
 from infeed import transforms as T
 
 ROWS = 4
@@ -185,7 +185,7 @@ def test_a_line_is_short_and_attributes_are_those_of_the_loader(tmp_path):
         pass
 
     line = (tmp_path / "record").read_text().splitlines()[-1]
-    assert len(line) < 60 + 8 * ROWS
+    assert len(line) < 30 + 12 * ROWS
 
 
 @pytest.mark.parametrize(
@@ -204,21 +204,30 @@ def test_records_that_cannot_be_compared_raise_an_error(tmp_path):
     one = record(tmp_path / "one", order())
     two = record(tmp_path / "two", order(), ids="id")
     late = record(tmp_path / "late", order(), start=50)
-    with pytest.raises(infeed.ConfigError, match="one run has ids"):
+    with pytest.raises(infeed.ConfigError, match="one run has hashes of contents and"):
         infeed.compare_runs(one, two)
     with pytest.raises(infeed.ConfigError, match="no step is in both runs"):
         infeed.compare_runs(one, late)
     with pytest.raises(infeed.ConfigError, match="a batch has no 'name'"):
         record(tmp_path / "three", order(), ids="name")
-    for content in (b"", b"\n", b"{}\n", b"\x00\xff\n", b"[1]\n"):
+    for content, problem in [
+        (b"", "other: the file is empty"),
+        (b"\n", "not a run record"),
+        (b"{}\n", "not a run record"),
+        (b"\x00\xff\n", "not a run record"),
+        (b"[1]\n", "not a run record"),
+        (b'{"infeed_certificate":1}\n', "record the run again with infeed.certify"),
+        (b'{"infeed_digests":1}\n', "write it again with infeed verify --write"),
+    ]:
         (tmp_path / "other").write_bytes(content)
-        with pytest.raises(infeed.ConfigError, match="not a"):
+        with pytest.raises(infeed.ConfigError, match=problem):
             infeed.compare_runs(one, tmp_path / "other")
     text = one.read_bytes()
     for bad in (
         b'{"step":1}\n',
-        b'{"step":"x","rows":""}\n',
-        b'{"step":1,"rows":"?"}\n',
+        b'{"step":"x","hashes":""}\n',
+        b'{"step":1,"hashes":"?"}\n',
+        b'{"step":1,"ids":["a"]}\n',
     ):
         (tmp_path / "other").write_bytes(text + bad)
         with pytest.raises(infeed.ConfigError, match="line 14"):
@@ -234,19 +243,29 @@ def test_a_run_continues_a_record_with_a_torn_last_line(tmp_path):
     assert torn.read_bytes() == whole.read_bytes()
 
     header = tmp_path / "header"
-    header.write_bytes(b'{"infeed_cert')
+    header.write_bytes(b'{"infeed_run_re')
     record(header, list(range(8, 16)), start=2)
     assert infeed.compare_runs(whole, header, common=True) is None
 
 
-def test_a_file_that_accepts_parts_receives_whole_lines():
-    class Short(io.BytesIO):
-        def write(self, data):
-            return super().write(bytes(data[:7]))
+def test_a_run_continues_no_file_of_another_kind(tmp_path):
+    other = tmp_path / "precious"
+    other.write_bytes(b"no line end")
 
-    file = Short()
-    certifying._write(file, {"step": 1, "hash": "0123456789abcdef"})
-    assert json.loads(file.getvalue()) == {"step": 1, "hash": "0123456789abcdef"}
+    with pytest.raises(infeed.ConfigError, match="precious"):
+        record(other, order(), start=2)
+
+    assert other.read_bytes() == b"no line end"
+
+
+def test_files_that_cannot_be_used_raise_an_error_of_the_system(tmp_path):
+    with pytest.raises(OSError, match="gone"):
+        infeed.compare_runs(tmp_path / "gone", tmp_path / "gone")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="named pipe"):
+        infeed.compare_runs(tmp_path / "pipe", tmp_path / "pipe")
+    with pytest.raises(OSError, match="no-folder"):
+        record(tmp_path / "no-folder" / "file", order())
 
 
 @pytest.mark.parametrize("kind", [lambda row: row, lambda row: {"tokens": row}])
@@ -301,3 +320,66 @@ def test_lines_before_a_crash_do_not_hide_that_the_resumed_run_ends(tmp_path):
     difference = infeed.compare_runs(one, two)
 
     assert (difference.step, difference.lost) == (3, 3 * ROWS)
+
+
+@pytest.mark.parametrize("contents", [False, True])
+def test_records_of_certify_and_of_the_command_are_compared(
+    classification, tmp_path, contents
+):
+    folder = sources.Folder(str(classification.path))
+    pipeline = infeed.Pipeline(folder).shuffle(seed=1).decode()
+    pipeline = pipeline.transform(T.RandomResizedCrop(16)).batch(4, tail="pad")
+    pipeline.save(tmp_path / "pipeline.toml")
+    other = pipeline.shuffle(seed=2)
+    ids = None if contents else lambda batch: [number for number, _ in batch.records]
+    for name, described in [("loop", pipeline), ("other", other)]:
+        with described.open() as loader:
+            certified = infeed.certify(loader, tmp_path / name, ids=ids)
+            for _ in range(2):
+                for _ in certified:
+                    pass
+            steps = certified.step
+    pixels = ["--pixels"] if contents else []
+    written = verify(tmp_path, "--write", "command", "--steps", str(steps), *pixels)
+    assert written.returncode == 0, written.stderr
+
+    assert infeed.compare_runs(tmp_path / "loop", tmp_path / "command") is None
+    same = verify(tmp_path, "--against", "loop")
+    assert same.returncode == 0, same.stderr
+    assert f"equal to the record: {steps} steps" in same.stdout
+
+    difference = infeed.compare_runs(tmp_path / "command", tmp_path / "other")
+    assert (difference.step, difference.row) == (0, 0)
+    differs = verify(tmp_path, "--against", "other")
+    assert differs.returncode == 1
+    assert "step 0 of epoch 0 (positions 0 to 3) differs: position 0 has" in (
+        differs.stderr
+    )
+
+
+def verify(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
+    program = "import sys; from infeed._core import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "infeed", "verify", "pipeline.toml"]
+    return subprocess.run(
+        [*command, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_fields_of_any_kind_of_infeed_are_recorded(tmp_path):
+    lists = [[1, 2], [], [3]]
+    items = [{"text": f"n{n}", "list": lists[n], "x": n} for n in range(3)]
+    pipeline = infeed.Pipeline(
+        sources.Items(items, fields={"list": sources.Field(kind="ragged")})
+    ).batch(3)
+    with pipeline.open() as loader:
+        for _ in infeed.certify(loader, tmp_path / "one"):
+            pass
+    lists[2] = items[2]["list"] = [4]
+    with pipeline.open() as loader:
+        difference = infeed.compare_runs(tmp_path / "one", loader)
+
+    assert (difference.step, difference.row) == (0, 2)

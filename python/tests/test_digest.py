@@ -123,13 +123,13 @@ def test_verify_compares_with_a_written_file(tmp_path):
         source = sources.Memory(x=np.load(tmp_path / "x.npy", mmap_mode="r"))
         pipeline = infeed.Pipeline(source).shuffle(seed=seed).batch(4)
         pipeline.save(tmp_path / f"{seed}.toml")
-    file = tmp_path / "digests.jsonl"
+    file = tmp_path / "run.jsonl"
 
     written = verify(tmp_path / "1.toml", "--write", file, path=tmp_path)
     same = verify(tmp_path / "1.toml", "--against", file, path=tmp_path)
     other = verify(tmp_path / "2.toml", "--against", file, path=tmp_path)
 
     assert written.returncode == 0, written.stderr
-    assert "equal to the file: 5 steps" in same.stdout
+    assert "equal to the record: 5 steps" in same.stdout
     assert other.returncode == 1
     assert "seed is 2, was 1" in other.stderr

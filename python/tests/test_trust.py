@@ -74,7 +74,7 @@ def test_loading_a_file_imports_nothing_that_is_not_listed(folder, function):
     [
         ["bench", "--seconds", "0.2"],
         ["explain", "--seconds", "0.2"],
-        ["verify", "--steps", "1", "--write", "digests"],
+        ["verify", "--steps", "1", "--write", "run"],
         ["feed", "--listen", "127.0.0.1:0"],
         ["pack", "OUT", "--to", "webdataset"],
     ],

@@ -14,11 +14,12 @@ use crate::ledger::LedgerJson;
 use crate::pack::PackJson;
 use crate::probe::json::{ProbeJson, ProfilesJson};
 use crate::terminal::put_json_text;
+use crate::verify::VerifyJson;
 
 type SchemaFn = fn() -> Schema;
 
 /// Results by the command that prints them, with their JSON schemas.
-const SCHEMAS: [(&str, SchemaFn); 10] = [
+const SCHEMAS: [(&str, SchemaFn); 11] = [
     ("bench", schema_of::<BenchJson>),
     ("cache ls", schema_of::<CacheListJson>),
     ("explain", report::json_schema),
@@ -29,6 +30,7 @@ const SCHEMAS: [(&str, SchemaFn); 10] = [
     ("probe", schema_of::<ProbeJson<'_>>),
     ("probe --list", schema_of::<ProfilesJson>),
     ("unpack", schema_of::<PackJson>),
+    ("verify", schema_of::<VerifyJson>),
 ];
 
 #[derive(Parser)]

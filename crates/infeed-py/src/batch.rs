@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use infeed::Batch;
 use infeed::batch::PADDING;
 use infeed::source::Source;
 use pyo3::exceptions::PyKeyError;
@@ -22,6 +23,14 @@ pub(crate) struct PyBatch {
 impl PyBatch {
     pub(crate) fn new(inner: HostOrDeviceBatch, source: Arc<dyn Source>) -> PyBatch {
         PyBatch { inner, source }
+    }
+
+    /// Returns the batch if it is in host memory.
+    pub(crate) fn on_host(&self) -> Option<&Batch> {
+        match &self.inner {
+            HostOrDeviceBatch::Host(batch) => Some(batch),
+            HostOrDeviceBatch::Device(_) => None,
+        }
     }
 }
 

@@ -26,6 +26,7 @@ mod python_source;
 mod raised_exception;
 mod record;
 mod remote;
+mod run_record;
 mod stats;
 mod waiting;
 
@@ -85,6 +86,8 @@ mod _core {
     use super::record::PyWatchRecorder;
     #[pymodule_export]
     use super::remote::set_cache;
+    #[pymodule_export]
+    use super::run_record::{PyRowKeys, PyRunRecord, PyRunWriter};
     #[pymodule_export]
     use super::{main, parse_bytes};
 

@@ -179,7 +179,7 @@ fn handles() -> Vec<Handle> {
     vec![Handle::Function(Arc::new(Invert))]
 }
 
-/// The files of a recorded rank: digests, and the state after [`SAVED_AT`] steps.
+/// The files of a recorded rank: the run record, and the state after [`SAVED_AT`] steps.
 fn files_of(run: &Path, (rank, ranks): (u64, u64)) -> (PathBuf, PathBuf) {
     let file = |what: &str| run.join(format!("rank{rank}-of-{ranks}.{what}"));
     (file("jsonl"), file("state.json"))

@@ -6,11 +6,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::digest::{Digest, DigestScope};
-use super::digest_file::{DigestFile, DigestHeader, DigestWriter};
+use super::run_record::{
+    KeyKind, RecordedRun, RecordedStep, RowExplanation, RowHashes, RowKey, RunNames, RunRecord,
+    RunWriter, is_same_digest,
+};
 use super::{Loader, OnError, Options, Step};
-use infeed_core::batch::{Array, Batch, PADDING, Values};
+use infeed_core::batch::{Batch, PADDING, Values};
 use infeed_core::error::Error;
 use infeed_core::sample::RecordId;
+use infeed_source::Source;
 
 /// Longest wait between two calls of `go_on`.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -18,16 +22,20 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Number of records of a differing step that the message names.
 const NAMED: usize = 8;
 
+/// Id of a padding row, as in the `records` of a batch in Python.
+const PADDING_ID: &str = "-1";
+
 /// Reference of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum VerifyReference {
     /// A second replay with one worker. Checks that the pipeline is a function of its seed.
     #[default]
     Itself,
-    /// File written by [`VerifyOptions::write`]. It determines the digest's content, the rank and
-    /// the policy for bad records.
+    /// Run record, such as one written by [`VerifyOptions::write`]. It determines whether ids or
+    /// contents are compared. One of infeed's own loader also determines the digest's content, the
+    /// rank and the policy for bad records.
     Recorded(PathBuf),
-    /// No reference: the replay only writes a file.
+    /// No reference: the replay only writes a record.
     Nothing,
 }
 
@@ -37,9 +45,10 @@ pub enum VerifyReference {
 pub struct VerifyOptions {
     /// Reference of the replay.
     pub against: VerifyReference,
-    /// Maximum number of steps. None: all steps of the file, or one epoch.
+    /// Maximum number of steps. None: all steps of the record, or one epoch.
     pub steps: Option<u64>,
-    /// File to write the digest of each step to.
+    /// File to write a run record to: with the hashes of rows if the digest covers pixels, else with
+    /// the record numbers.
     pub write: Option<PathBuf>,
     /// Options of the loader.
     pub options: Options,
@@ -69,27 +78,35 @@ pub struct StepDifference {
     pub step: u64,
     /// Positions of its rows in the epoch.
     pub positions: Range<u64>,
-    /// Whether the records differ. If not, only their bytes differ.
-    pub other_records: bool,
-    /// Digest of the reference.
-    pub expected: Digest,
+    /// Whether the records differ. If not, only their bytes differ. `None` if the reference has
+    /// neither record numbers nor digests.
+    pub other_records: Option<bool>,
+    /// Digest of the reference; `None` if it has none.
+    pub expected: Option<Digest>,
     /// Digest of the replay.
     pub found: Digest,
-    /// The first row that differs; `None` if the reference is a file.
+    /// The first row that differs; `None` if only digests do: bytes differ between the hashed pieces
+    /// of a row.
     pub row: Option<DifferentRow>,
     /// The first few records of the step in this replay.
     pub records: Vec<RecordId>,
 }
 
-/// The first row that differs between two replays.
+/// The first row that differs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DifferentRow {
     /// Position of the row in the epoch; `None` if rows were skipped before it.
     pub position: Option<u64>,
-    /// Records of both replays; `None` for padding.
+    /// Records of this replay and of the reference; `None` for padding, and for a record that the
+    /// reference does not name.
     pub records: [Option<RecordId>; 2],
-    /// Field whose bytes differ, if the records are equal.
+    /// Field whose bytes differ, if the records are equal and the reference is a replay.
     pub field: Option<String>,
+    /// Keys of this replay and of the reference if it is a run record; `None` where one of them has
+    /// fewer rows.
+    pub keys: [Option<String>; 2],
+    /// The difference as a sentence or several, without a full stop at the end.
+    pub text: String,
 }
 
 impl fmt::Display for StepDifference {
@@ -101,34 +118,14 @@ impl fmt::Display for StepDifference {
             "step {step} of epoch {epoch} (positions {start} to {}) differs: ",
             end.saturating_sub(1)
         )?;
-        let name = |record: &Option<RecordId>| match record {
-            Some(record) => record.to_string(),
-            None => "padding".to_owned(),
-        };
-        match (&self.row, self.other_records) {
-            (Some(row), true) => {
-                let [one, other] = &row.records;
-                place(f, row.position)?;
-                write!(
-                    f,
-                    "{} in one replay, {} in the other",
-                    name(one),
-                    name(other)
-                )
-            }
-            (Some(row), false) => {
-                place(f, row.position)?;
-                let field = row.field.as_deref().unwrap_or("a field");
-                write!(
-                    f,
-                    "different bytes in `{field}` of {}",
-                    name(&row.records[0])
-                )
-            }
-            (None, true) => f.write_str("different records"),
-            (None, false) => f.write_str("the same records with different bytes"),
-        }?;
-        if self.row.is_none() && !self.records.is_empty() {
+        if let Some(row) = &self.row {
+            return f.write_str(&row.text);
+        }
+        f.write_str(match self.other_records {
+            Some(true) => "different records",
+            _ => "the same records with different bytes",
+        })?;
+        if !self.records.is_empty() {
             let names: Vec<String> = self.records.iter().map(RecordId::to_string).collect();
             let rows = end - start;
             let more = match rows > names.len() as u64 {
@@ -138,13 +135,6 @@ impl fmt::Display for StepDifference {
             write!(f, "; in this run, it contains {}{more}", names.join(", "))?;
         }
         Ok(())
-    }
-}
-
-fn place(f: &mut fmt::Formatter<'_>, position: Option<u64>) -> fmt::Result {
-    match position {
-        Some(position) => write!(f, "position {position} has "),
-        None => Ok(()),
     }
 }
 
@@ -161,20 +151,20 @@ pub(crate) fn replay(
 ) -> Result<VerifyReport, Error> {
     let mut options = verify.options.clone();
     let recorded = match &verify.against {
-        VerifyReference::Recorded(path) => Some(DigestFile::read(path)?),
+        VerifyReference::Recorded(path) => Some(RunRecord::read(path)?),
         VerifyReference::Itself | VerifyReference::Nothing => None,
     };
-    if let Some(DigestFile { header, .. }) = &recorded {
-        options.digest = header.of;
-        options.on_error = header.on_error;
-        (options.rank, options.world_size) = (header.rank, header.world_size);
+    if let Some(run) = recorded.as_ref().and_then(|recorded| recorded.run.as_ref()) {
+        options.digest = run.digest;
+        options.on_error = run.on_error;
+        (options.rank, options.world_size) = (run.rank, run.world_size);
     } else if verify.against == VerifyReference::Itself {
         options.digest = DigestScope::Pixels;
     }
     let loader = open(&options)?;
-    let header = DigestHeader::new(&options, &loader.begin);
+    let run = RecordedRun::new(&options, &loader.begin);
     let writer = verify.write.as_deref();
-    let writer = writer.map(|path| DigestWriter::create(path, &header));
+    let writer = writer.map(|path| RunWriter::create(path, Some(run)));
     let mut replay = Replay::new(&loader, writer.transpose()?, go_on)?;
     let Some(recorded) = recorded else {
         let second = match verify.against {
@@ -187,12 +177,14 @@ pub(crate) fn replay(
         replay.compare_replays(verify.steps, second.as_ref())?;
         return Ok(replay.result);
     };
-    let differences = loader.begin.differences(&recorded.header.run);
-    if !differences.is_empty() {
-        let problem = format!("it belongs to another run ({})", differences.join("; "));
-        return Err(Error::config("against", problem));
+    if let Some(run) = &recorded.run {
+        let differences = loader.begin.differences(&run.begin);
+        if !differences.is_empty() {
+            let problem = format!("it belongs to another run ({})", differences.join("; "));
+            return Err(Error::config("against", problem));
+        }
     }
-    replay.compare_with_file(verify.steps, &recorded)?;
+    replay.compare_with_record(verify.steps, &recorded)?;
     Ok(replay.result)
 }
 
@@ -200,7 +192,9 @@ pub(crate) fn replay(
 struct Replay<'a> {
     loader: &'a Loader,
     steps: u64,
-    writer: Option<DigestWriter>,
+    writer: Option<RunWriter>,
+    /// Kind of the keys that are compared and written.
+    kind: KeyKind,
     go_on: &'a mut dyn FnMut(u64, u64) -> bool,
     result: VerifyReport,
 }
@@ -208,7 +202,7 @@ struct Replay<'a> {
 impl<'a> Replay<'a> {
     fn new(
         loader: &'a Loader,
-        writer: Option<DigestWriter>,
+        writer: Option<RunWriter>,
         go_on: &'a mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<Replay<'a>, Error> {
         let steps = loader.steps()?;
@@ -223,37 +217,83 @@ impl<'a> Replay<'a> {
             loader,
             steps,
             writer,
+            kind: match loader.options.digest {
+                DigestScope::Ids => KeyKind::Ids,
+                DigestScope::Pixels => KeyKind::Hashes,
+            },
             go_on,
             result,
         })
     }
 
-    /// Compares with the digests of a file.
-    fn compare_with_file(&mut self, most: Option<u64>, recorded: &DigestFile) -> Result<(), Error> {
+    /// Compares with a run record.
+    fn compare_with_record(
+        &mut self,
+        most: Option<u64>,
+        recorded: &RunRecord,
+    ) -> Result<(), Error> {
         let most = most.map_or(usize::MAX, |most| {
             usize::try_from(most).unwrap_or(usize::MAX)
         });
-        self.result.wanted = recorded.steps.len().min(most) as u64;
-        let Some((&first, _)) = recorded.steps.first_key_value() else {
+        self.result.wanted = recorded.steps().len().min(most) as u64;
+        let (Some(first), Some(kind)) = (recorded.steps().first(), recorded.kind()) else {
             return Err(Error::config("against", "the file has no steps"));
         };
-        self.result.from = first;
-        for (&at, &expected) in recorded.steps.iter().take(most) {
+        self.kind = kind;
+        self.check_ids(recorded)?;
+        self.result.from = self.place_of_step(first.step);
+        let mut run = RunRecord::default();
+        for expected in recorded.steps().iter().take(most) {
             // The file may lack the rest of an epoch.
+            let at = self.place_of_step(expected.step);
             if place_of(self.loader, self.steps) != at {
                 self.loader.seek(at.0, at.1)?;
             }
             let Some(batch) = self.next(self.loader)? else {
                 return Ok(());
             };
-            let found = self.loader.step_digest();
-            if found != expected {
-                self.result.difference = Some(self.difference(&batch, expected, found)?);
+            let found = self.recorded_step(&batch)?;
+            let digest = self.loader.step_digest();
+            let has_same_rows = (found.step, &found.rows) == (expected.step, &expected.rows);
+            let is_same = has_same_rows && is_same_digest(expected.digest, Some(digest));
+            if is_same {
+                self.same(&found, digest)?;
+            }
+            run.push(found)?;
+            if !is_same {
+                let mut difference = self.difference(&batch, expected.digest, digest)?;
+                if kind == KeyKind::Ids && !has_same_rows {
+                    difference.other_records = Some(true);
+                }
+                let found = RowExplanation::new(recorded, &run, expected.step);
+                difference.row = self.recorded_row(&batch, &difference, &found)?;
+                self.result.difference = Some(difference);
                 return Ok(());
             }
-            self.same(at, found)?;
         }
         Ok(())
+    }
+
+    /// Checks that ids in a record of another loader are record numbers.
+    fn check_ids(&self, recorded: &RunRecord) -> Result<(), Error> {
+        let records = self.loader.source()?.len();
+        if recorded.run.is_some() || self.kind == KeyKind::Hashes {
+            return Ok(());
+        }
+        let mut keys = recorded.steps().iter().flat_map(|step| &step.rows);
+        let is_number = |key: &RowKey| {
+            number_of(key, records).is_some() || *key == RowKey::Id(PADDING_ID.into())
+        };
+        match keys.find(|key| !is_number(key)) {
+            Some(key) => {
+                let problem = format!(
+                    "its id {key} is not the number of one of the {records} records; record with \
+                     ids=lambda batch: [number for number, _ in batch.records], or without ids"
+                );
+                Err(Error::config("against", problem))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Compares with a second replay, if there is one.
@@ -270,13 +310,14 @@ impl<'a> Replay<'a> {
                 };
                 let expected = second.step_digest();
                 if found != expected {
-                    let mut difference = self.difference(&batch, expected, found)?;
-                    difference.row = self.row(&batch, &other, &difference.positions)?;
+                    let mut difference = self.difference(&batch, Some(expected), found)?;
+                    difference.row = self.different_row(&batch, &other, &difference.positions)?;
                     self.result.difference = Some(difference);
                     return Ok(());
                 }
             }
-            self.same((batch.epoch, batch.step), found)?;
+            let step = self.recorded_step(&batch)?;
+            self.same(&step, found)?;
         }
         Ok(())
     }
@@ -294,9 +335,9 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn same(&mut self, (epoch, step): (u64, u64), digest: Digest) -> Result<(), Error> {
+    fn same(&mut self, step: &RecordedStep, digest: Digest) -> Result<(), Error> {
         if let Some(writer) = &mut self.writer {
-            writer.step(epoch, step, digest)?;
+            writer.write(step)?;
         }
         self.result.steps += 1;
         self.result.digest = self.result.digest.plus(digest);
@@ -305,10 +346,32 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
+    /// Returns the keys and the digest of the batch that was just taken.
+    fn recorded_step(&self, batch: &Batch) -> Result<RecordedStep, Error> {
+        let id = |&record: &u64| match record {
+            PADDING => RowKey::Id(PADDING_ID.into()),
+            record => RowKey::Id(record.to_string().into()),
+        };
+        Ok(RecordedStep {
+            step: batch.epoch * self.steps + batch.step,
+            rows: match self.kind {
+                KeyKind::Ids => batch.records.iter().map(id).collect(),
+                KeyKind::Hashes => RowHashes::of_batch(batch)?,
+            },
+            digest: Some(self.loader.step_digest()),
+        })
+    }
+
+    /// Returns epoch and step in the epoch of a step in the run.
+    fn place_of_step(&self, step: u64) -> (u64, u64) {
+        let steps = self.steps.max(1);
+        (step / steps, step % steps)
+    }
+
     fn difference(
         &self,
         batch: &Batch,
-        expected: Digest,
+        expected: Option<Digest>,
         found: Digest,
     ) -> Result<StepDifference, Error> {
         let source = self.loader.source()?;
@@ -317,7 +380,7 @@ impl<'a> Replay<'a> {
             epoch: batch.epoch,
             step: batch.step,
             positions: self.loader.positions(batch.epoch, batch.step)?,
-            other_records: expected.ids != found.ids,
+            other_records: expected.map(|expected| expected.ids != found.ids),
             expected,
             found,
             row: None,
@@ -329,7 +392,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Returns the first row in which two batches of one step differ.
-    fn row(
+    fn different_row(
         &self,
         batch: &Batch,
         other: &Batch,
@@ -337,17 +400,11 @@ impl<'a> Replay<'a> {
     ) -> Result<Option<DifferentRow>, Error> {
         let source = self.loader.source()?;
         let rows = batch.rows().max(other.rows());
-        let skips = self.loader.options.on_error == OnError::Skip;
         let of = |batch: &Batch, row: usize| batch.records.get(row).copied();
         let field = |row| {
             let mut both = batch.columns.iter().zip(&other.columns);
-            both.find(|(one, other)| !same_row(&one.values, &other.values, row, rows))
+            both.find(|(one, other)| !is_same_row(&one.values, &other.values, row))
                 .map(|(column, _)| column.name.clone())
-        };
-        let id = |record: Option<u64>| {
-            record
-                .filter(|&record| record != PADDING)
-                .map(|record| source.id(record, None))
         };
         Ok((0..rows).find_map(|row| {
             let records = [of(batch, row), of(other, row)];
@@ -355,12 +412,82 @@ impl<'a> Replay<'a> {
                 true => Some(field(row)?),
                 false => None,
             };
+            let records = records.map(|record| id_of(&*source, record));
+            let position = self.position(positions, row);
+            let [one, second] = records.each_ref().map(name_of);
+            let text = match &field {
+                Some(field) => format!("different bytes in `{field}` of {one}"),
+                None => format!("{one} in one replay, {second} in the other"),
+            };
             Some(DifferentRow {
-                position: (!skips).then(|| positions.start + row as u64),
-                records: records.map(id),
+                text: at_position(position, &text),
+                position,
+                records,
                 field,
+                keys: [None, None],
             })
         }))
+    }
+
+    /// Describes the first row in which a batch differs from a run record.
+    fn recorded_row(
+        &self,
+        batch: &Batch,
+        difference: &StepDifference,
+        found: &RowExplanation<'_>,
+    ) -> Result<Option<DifferentRow>, Error> {
+        let Some(row) = found.row else {
+            return Ok(None);
+        };
+        let source = self.loader.source()?;
+        let record = batch.records.get(row).copied();
+        let expected = match difference.other_records {
+            Some(false) => record,
+            _ => found.expected.and_then(|key| number_of(key, source.len())),
+        };
+        let position = self.position(&difference.positions, row);
+        let records = [record, expected].map(|record| id_of(&*source, record));
+        let text = match difference.other_records {
+            Some(false) => format!("different bytes in {}", name_of(&records[0])),
+            other_records => {
+                let sample = |key: &RowKey| match number_of(key, source.len()) {
+                    Some(record) => source.id(record, None).to_string(),
+                    None => key.to_string(),
+                };
+                let step = |step: u64| {
+                    let (epoch, step) = self.place_of_step(step);
+                    format!("step {step} of epoch {epoch}")
+                };
+                let names = RunNames {
+                    sample: &sample,
+                    step: &step,
+                };
+                let mut kind = match other_records {
+                    Some(_) => "another record".to_owned(),
+                    None => "other contents".to_owned(),
+                };
+                if self.kind == KeyKind::Hashes {
+                    // Sentences about hashes name no record.
+                    kind += &format!(", {}", name_of(&records[0]));
+                }
+                // The replay ends here, and the rest of the run could contain the sample.
+                let sentences = found.sentences(false, &names).join(" ");
+                format!("{kind}. {}", sentences.trim_end_matches('.'))
+            }
+        };
+        Ok(Some(DifferentRow {
+            text: at_position(position, &text),
+            position,
+            records,
+            field: None,
+            keys: [found.found, found.expected].map(|key| key.map(RowKey::text)),
+        }))
+    }
+
+    /// Returns the position of a row; `None` if rows may have been skipped before it.
+    fn position(&self, positions: &Range<u64>, row: usize) -> Option<u64> {
+        let skips = self.loader.options.on_error == OnError::Skip;
+        (!skips).then(|| positions.start + row as u64)
     }
 }
 
@@ -372,40 +499,39 @@ fn place_of(loader: &Loader, steps: u64) -> (u64, u64) {
     }
 }
 
-/// Whether a row of a column is equal in two batches.
-fn same_row(one: &Values, other: &Values, row: usize, rows: usize) -> bool {
-    let of = |array: &Array| {
-        let bytes = array.bytes();
-        let length = bytes.len() / rows.max(1);
-        bytes
-            .get(row * length..(row + 1) * length)
-            .map(<[u8]>::to_vec)
-    };
-    match (one, other) {
-        (Values::Array(one), Values::Array(other)) => {
-            one.shape() == other.shape() && of(one) == of(other)
-        }
-        (Values::Bytes(one), Values::Bytes(other)) => one.get(row) == other.get(row),
-        (Values::Text(one), Values::Text(other)) => one.get(row) == other.get(row),
-        (
-            Values::Ragged { values, offsets },
-            Values::Ragged {
-                values: other_values,
-                offsets: other_offsets,
-            },
-        ) => list(values, offsets, row) == list(other_values, other_offsets, row),
-        _ => false,
+/// Returns the record whose number is the id of a row; `None` for other keys and for padding.
+fn number_of(key: &RowKey, records: u64) -> Option<u64> {
+    match key {
+        RowKey::Id(id) => id.parse().ok().filter(|&record| record < records),
+        RowKey::Hash(_) => None,
     }
 }
 
-/// Returns the bytes of one list of a ragged column.
-fn list<'a>(values: &'a Array, offsets: &Array, row: usize) -> Option<&'a [u8]> {
-    let offset = |at: usize| {
-        let bytes = offsets.bytes().get(at * 8..at * 8 + 8)?;
-        let number = i64::from_ne_bytes(bytes.try_into().ok()?);
-        usize::try_from(number)
-            .ok()?
-            .checked_mul(values.dtype().bytes())
+fn id_of(source: &dyn Source, record: Option<u64>) -> Option<RecordId> {
+    record
+        .filter(|&record| record != PADDING)
+        .map(|record| source.id(record, None))
+}
+
+fn name_of(record: &Option<RecordId>) -> String {
+    match record {
+        Some(record) => record.to_string(),
+        None => "padding".to_owned(),
+    }
+}
+
+fn at_position(position: Option<u64>, text: &str) -> String {
+    match position {
+        Some(position) => format!("position {position} has {text}"),
+        None => text.to_owned(),
+    }
+}
+
+/// Whether a row of a column is equal in two batches.
+fn is_same_row(one: &Values, other: &Values, row: usize) -> bool {
+    let is_same_shape = match (one, other) {
+        (Values::Array(one), Values::Array(other)) => one.shape() == other.shape(),
+        _ => true,
     };
-    values.bytes().get(offset(row)?..offset(row + 1)?)
+    is_same_shape && one.row_bytes(row) == other.row_bytes(row)
 }

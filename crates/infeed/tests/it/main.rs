@@ -18,6 +18,7 @@ mod order;
 mod placement;
 mod remote;
 mod resume;
+mod run_record;
 mod shards;
 mod sources;
 mod state;
