@@ -40,10 +40,10 @@ pub struct RunDifference {
 }
 
 /// Step and row.
-type RowLocation = (u64, usize);
+type StepRow = (u64, usize);
 
 /// Locations of each sample, in order.
-type SampleLocations<'a> = HashMap<&'a RowKey, Vec<RowLocation>>;
+type SampleLocations<'a> = HashMap<&'a RowKey, Vec<StepRow>>;
 
 /// Compares two runs.
 ///
@@ -259,13 +259,7 @@ impl<'a> RowExplanation<'a> {
     }
 
     /// Says what the found run did with the sample that is expected in a location.
-    fn fate(
-        &self,
-        at: RowLocation,
-        key: &RowKey,
-        is_complete: bool,
-        names: &RunNames<'_>,
-    ) -> String {
+    fn fate(&self, at: StepRow, key: &RowKey, is_complete: bool, names: &RunNames<'_>) -> String {
         let [expected, found] = &self.locations;
         let name = (names.sample)(key);
         let number = expected[key].iter().position(|&one| one == at);
@@ -280,7 +274,7 @@ impl<'a> RowExplanation<'a> {
     }
 
     /// Says where the sample that is found in a location was expected.
-    fn origin(&self, at: RowLocation, key: &RowKey, names: &RunNames<'_>) -> String {
+    fn origin(&self, at: StepRow, key: &RowKey, names: &RunNames<'_>) -> String {
         let [expected, found] = &self.locations;
         let name = (names.sample)(key);
         let number = found[key].iter().position(|&one| one == at).unwrap_or(0);
@@ -311,18 +305,18 @@ fn locations(run: &RunRecord) -> SampleLocations<'_> {
 /// Counts the lost, doubled and moved samples in compared steps.
 fn count([expected, found]: &[SampleLocations<'_>; 2], compared: &[u64]) -> (u64, u64, u64) {
     let compared: HashSet<u64> = compared.iter().copied().collect();
-    let number = |locations: &[RowLocation]| {
+    let number = |locations: &[StepRow]| {
         let counts = locations.iter().filter(|(step, _)| compared.contains(step));
         counts.count() as u64
     };
     let (mut lost, mut doubled, mut moved) = (0, 0, 0);
-    let mut add = |ours: &[RowLocation], theirs: &[RowLocation]| {
+    let mut add = |ours: &[StepRow], theirs: &[StepRow]| {
         let common = ours.len().min(theirs.len());
         lost += number(&ours[common..]);
         doubled += number(&theirs[common..]);
         let pairs = ours[..common].iter().zip(theirs);
         let changed = pairs.filter(|(one, other)| one != other);
-        let changed: Vec<RowLocation> = changed.map(|(one, _)| *one).collect();
+        let changed: Vec<StepRow> = changed.map(|(one, _)| *one).collect();
         moved += number(&changed);
     };
     for (key, ours) in expected {

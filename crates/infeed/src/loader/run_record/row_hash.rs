@@ -160,11 +160,7 @@ mod tests {
     #[test]
     fn fields_count_in_their_order_and_rows_separately() {
         assert_ne!(keys(&[(1, b"a"), (1, b"b")]), keys(&[(1, b"b"), (1, b"a")]));
-        let [one, two] = &keys(&[(2, b"ab")])[..] else {
-            panic!("two rows")
-        };
-        assert_eq!([[one.clone()], [two.clone()]].concat(), keys(&[(2, b"ab")]));
-        assert_eq!(keys(&[(1, b"b")]), [two.clone()]);
+        assert_eq!(keys(&[(2, b"ab")])[1..], keys(&[(1, b"b")]));
         assert_eq!(keys(&[(3, b"")]).len(), 3);
     }
 
