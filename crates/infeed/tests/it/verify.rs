@@ -283,6 +283,10 @@ fn files_of_other_runs_and_of_other_kinds_are_errors_that_name_the_file() {
             "record of an earlier version; record the run again with infeed.certify",
         ),
         ("{\"infeed_run_record\":1}\n", "the file has no steps"),
+        (
+            "{\"infeed_run_record\":1}\n{\"step\":18446744073709551615,\"hashes\":\"0123456789ab\"}\n",
+            " has no step ",
+        ),
     ] {
         fs::write(&other, content).expect("writes");
         let error = against(&other);
