@@ -98,8 +98,8 @@ class RunDifference:
 
     Attributes:
         step: Step of the first difference.
-        row: Row in that step; None if only the digests of the step differ, which records
-            of ``infeed verify`` have.
+        row: Row in that step; None if only the digests of the step differ. Records of
+            ``infeed verify`` have them.
         expected: Sample in that place in the expected run: its id, or its hash; None if
             the found run has more rows.
         found: Sample in that place in the other run; None if that run has fewer rows.
