@@ -157,7 +157,7 @@ def feeders(
                     feeder.pause()
                     tally.add("feeders stopped for a while")
 
-        workers = infeed.Feeders(
+        workers = infeed.feeders.Feeders(
             [feeder.address for feeder in group],
             token=campaign.TOKEN,
             local=chance.choice(["help", "fallback"]),
@@ -179,7 +179,7 @@ def storage(
         expected = digests(local, 2, lambda: None)
         cache = work / "cache"
         if chance.random() < 0.6:
-            infeed.cache(cache, limit=chance.choice(["3MiB", "1GiB"]))
+            infeed.remote.cache(cache, limit=chance.choice(["3MiB", "1GiB"]))
             stack.callback(infeed.cache, None)
 
         def disturb() -> None:

@@ -114,7 +114,7 @@ def once(
             stack.enter_context(start_feeder(number, work, args.delay_ms))
             for number in range(1, args.feeders + 1)
         ]
-        feeders = infeed.Feeders(
+        feeders = infeed.feeders.Feeders(
             [m.host for m in machines], token=TOKEN, local="fallback", workers=1
         )
         # Faults happen after all feeders work, and before the run ends.
@@ -145,7 +145,7 @@ def run(
     pipeline: infeed.Pipeline,
     steps: int,
     events: dict[int, Callable[[], None]],
-    workers: infeed.Feeders | int,
+    workers: infeed.feeders.Feeders | int,
     counters: list[dict[str, Any]] | None = None,
 ) -> Iterator[tuple[str, float]]:
     """Returns the digest of each batch with its records, and the wait for it."""

@@ -136,7 +136,7 @@ class Group:
         pipeline: infeed.Pipeline,
         ranks: int,
         on_error: Any,
-        workers: int | Callable[[], infeed.Feeders],
+        workers: int | Callable[[], infeed.feeders.Feeders],
         states: list[dict[str, Any]] | None,
         cache: infeed.Cache | None = None,
     ) -> None:
@@ -259,7 +259,7 @@ def once(
                 "INFEED_CACHE_DIR": str(work / "cache"),
                 "INFEED_CACHE_BYTES": limit,
             }
-            infeed.cache(work / "cache", limit=limit)
+            infeed.remote.cache(work / "cache", limit=limit)
             stack.callback(infeed.cache, None)
         feeders = []
         if case.feeders:
@@ -292,7 +292,7 @@ def run_disturbed(
         workers: Any = threads
         if feeders:
             local = chance.choice(["help", "fallback"])
-            workers = lambda local=local, threads=threads: infeed.Feeders(  # noqa: E731
+            workers = lambda local=local, threads=threads: infeed.feeders.Feeders(  # noqa: E731
                 [feeder.address for feeder in feeders],
                 token=campaign.TOKEN,
                 local=local,

@@ -1,105 +1,61 @@
-"""Keeps accelerators fed: reads, decodes, transforms and batches training data."""
+"""Keeps accelerators fed: reads, decodes, transforms and batches training data.
 
-from infeed import sources, stats, transforms
+The names here are those of every program. What belongs to one job is in its module:
+`errors`, `explain`, `feeders`, `packing`, `prefetching`, `runs`, `watching` and others.
+"""
+
+from infeed import (
+    adopting,
+    errors,
+    explain,
+    feeders,
+    kinds,
+    packing,
+    prefetching,
+    preview,
+    remote,
+    runs,
+    seeding,
+    sources,
+    stats,
+    transforms,
+    watching,
+)
 from infeed._core import __version__
 from infeed._options import Cache
-from infeed.adopting import Adoption, Equivalence, adopt, compare_samples
+from infeed.adopting import adopt
 from infeed.batch import Batch
-from infeed.certifying import CertifiedLoop, RunDifference, certify, compare_runs
-from infeed.errors import (
-    BudgetError,
-    ClosedError,
-    ConfigError,
-    DamagedError,
-    DecodeError,
-    DeviceError,
-    ForkedError,
-    FunctionError,
-    InfeedError,
-    InterruptedPackError,
-    IteratorError,
-    LoaderError,
-    OpenError,
-    OutOfMemoryError,
-    PanickedError,
-    ProcessError,
-    ReadError,
-    RecordTooLargeError,
-    ShapeError,
-    ThreadError,
-    TooManyBadRecordsError,
-    TransformError,
-    WriteError,
-)
-from infeed.explanation import Explanation
-from infeed.feeders import Feeders
-from infeed.loader import BadRecord, BatchInfo, Loader
-from infeed.packing import Fidelity, PackProgress, PackResult, pack
-from infeed.pipeline import Column, Pipeline
-from infeed.prefetching import Overlap, Prefetch, overlap, prefetch
-from infeed.preview import Preview
-from infeed.remote import cache
-from infeed.seeding import seed_draws
-from infeed.watching import Watch, WatchReport, measure_throughput, watch
+from infeed.errors import InfeedError
+from infeed.loader import Loader
+from infeed.packing import pack
+from infeed.pipeline import Pipeline
+from infeed.prefetching import prefetch
+from infeed.watching import watch
 
 __all__ = [
-    "Adoption",
-    "BadRecord",
     "Batch",
-    "BatchInfo",
-    "BudgetError",
     "Cache",
-    "CertifiedLoop",
-    "ClosedError",
-    "Column",
-    "ConfigError",
-    "DamagedError",
-    "DecodeError",
-    "DeviceError",
-    "Equivalence",
-    "Explanation",
-    "Feeders",
-    "Fidelity",
-    "ForkedError",
-    "FunctionError",
     "InfeedError",
-    "InterruptedPackError",
-    "IteratorError",
     "Loader",
-    "LoaderError",
-    "OpenError",
-    "OutOfMemoryError",
-    "Overlap",
-    "PackProgress",
-    "PackResult",
-    "PanickedError",
     "Pipeline",
-    "Prefetch",
-    "Preview",
-    "ProcessError",
-    "ReadError",
-    "RecordTooLargeError",
-    "RunDifference",
-    "ShapeError",
-    "ThreadError",
-    "TooManyBadRecordsError",
-    "TransformError",
-    "Watch",
-    "WatchReport",
-    "WriteError",
     "__version__",
     "adopt",
-    "cache",
-    "certify",
-    "compare_runs",
-    "compare_samples",
-    "measure_throughput",
-    "overlap",
+    "adopting",
+    "errors",
+    "explain",
+    "feeders",
+    "kinds",
     "pack",
+    "packing",
     "prefetch",
-    "seed_draws",
+    "prefetching",
+    "preview",
+    "remote",
+    "runs",
+    "seeding",
     "sources",
     "stats",
     "transforms",
     "watch",
+    "watching",
 ]

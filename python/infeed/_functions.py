@@ -196,7 +196,7 @@ class FunctionStep:
         """Formats the method call that adds the function as source code."""
         path = self.name.partition(":")[2] or self.name
         settings = [
-            f"infeed.seed_draws({path})"
+            f"infeed.seeding.seed_draws({path})"
             if isinstance(self.function, SeededFunction)
             else path
         ]

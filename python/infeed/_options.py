@@ -58,8 +58,8 @@ class Cache:
         memory: Most memory: bytes, a text such as ``"64GiB"``, or ``"auto"`` for half
             of the free memory. None: records are kept on the disk only.
         disk: Local folder that keeps decoded records for later runs, created if
-            missing. Datasets and processes may share it, also with `infeed.cache`.
-            None: no folder.
+            missing. Datasets and processes may share it, also with
+            `infeed.remote.cache`. None: no folder.
         limit: Most bytes of everything in the folder.
 
     Raises:

@@ -77,7 +77,7 @@ class Feeders(FeederGroup):
         On the other machines, with the pipeline file of this run, start ``infeed feed
         pipeline.toml --listen 10.0.0.7:7077 --token-file token``; here:
 
-            feeders = infeed.Feeders(["10.0.0.7:7077"], token=token)
+            feeders = infeed.feeders.Feeders(["10.0.0.7:7077"], token=token)
             loader = pipeline.open(workers=feeders)
 
     Args:

@@ -20,7 +20,7 @@ from infeed._closing import ClosedAtExit
 from infeed._versions import versions
 from infeed.batch import Batch
 from infeed.errors import ClosedError, ConfigError, ForkedError, IteratorError
-from infeed.explanation import Explanation
+from infeed.explain import Explanation
 from infeed.stats import LoaderStats
 
 __all__ = ["BadRecord", "BatchInfo", "Loader"]

@@ -13,16 +13,7 @@ from infeed import _check, _core
 from infeed import transforms as T
 from infeed.pipeline import Pipeline
 
-__all__ = [
-    "OPTIONS",
-    "Fidelity",
-    "PackFormat",
-    "PackProgress",
-    "PackResult",
-    "options_from",
-    "pack",
-    "print_progress",
-]
+__all__ = ["Fidelity", "PackFormat", "PackProgress", "PackResult", "pack"]
 
 PackFormat = Literal[
     "webdataset", "tfrecord", "arrow", "parquet", "npz", "folder", "arrays", "fast"

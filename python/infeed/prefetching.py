@@ -65,7 +65,7 @@ def overlap(
 ) -> "Overlap":
     """Loads the next item in a thread while the step uses the current one.
 
-        for loss in infeed.overlap(paths, load, train_step):
+        for loss in infeed.prefetching.overlap(paths, load, train_step):
             ...
 
     It yields ``step(load(item))`` for each item, in order. ``step`` runs in the thread

@@ -12,7 +12,7 @@ def cache(folder: str | os.PathLike[str] | None, limit: int | str = "32GiB") -> 
 
     It applies to datasets that are opened afterwards:
 
-        infeed.cache("/scratch/infeed", limit="500GB")
+        infeed.remote.cache("/scratch/infeed", limit="500GB")
 
     Later epochs, later runs and other processes read from the cache. Each piece belongs
     to one version of an object, and its checksum is verified on every read. At the

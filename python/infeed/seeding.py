@@ -17,6 +17,8 @@ import numpy as np
 
 from infeed.errors import ConfigError
 
+__all__ = ["seed_draws"]
+
 # One call at a time draws from the generators of this process.
 _LOCK = threading.RLock()
 # Limits of the search for generators: objects, and entries of one container. Lists of
@@ -55,7 +57,7 @@ class SeededFunction:
         return SeededFunction, (self.function,)
 
     def __repr__(self) -> str:
-        return f"infeed.seed_draws({self.__qualname__})"
+        return f"infeed.seeding.seed_draws({self.__qualname__})"
 
 
 class SeededSamples:

@@ -125,7 +125,7 @@ def test_colours_are_those_of_the_page_of_explain():
 def test_an_adopted_loader_writes_its_page(tmp_path):
     records = infeed.Pipeline(infeed.sources.Items(Photos(swapped=False)))
     gain = Gain((1.0,), (2.0,))
-    adopted = infeed.Adoption(
+    adopted = infeed.adopting.Adoption(
         records.batch(2), FINDINGS, compare_photos(swapped=True), gain, "limit"
     )
 

@@ -119,7 +119,7 @@ def test_boxes_follow_their_pixels_through_the_recipe_of_ssd():
 def test_a_crop_around_boxes_needs_boxes():
     pipeline = infeed.Pipeline(sources.Memory(image=np.zeros((2, 9, 9, 3), np.uint8)))
 
-    with pytest.raises(infeed.ConfigError, match=r"declare them with \.boxes"):
+    with pytest.raises(infeed.errors.ConfigError, match=r"declare them with \.boxes"):
         pipeline.transform(T.RandomIoUCrop()).open()
 
 
@@ -266,9 +266,11 @@ def test_yolo_boxes_are_those_of_the_text_files_and_move(tmp_path):
             seen += 1
     assert seen == sum(len(boxes) for _, boxes, _ in scenes.made)
     (labels / "001.txt").write_text("0 0.5 0.5 0.1 0.1\n9 0.5 0.5 0.1 0.1\n")
-    with pytest.raises(infeed.ConfigError, match=r"001\.txt, line 2: class 9 is not"):
+    with pytest.raises(
+        infeed.errors.ConfigError, match=r"001\.txt, line 2: class 9 is not"
+    ):
         pipeline.open()
-    with pytest.raises(infeed.ConfigError, match="set labels="):
+    with pytest.raises(infeed.errors.ConfigError, match="set labels="):
         infeed.Pipeline(sources.Yolo(str(tmp_path / "labels"))).open()
 
 
@@ -310,5 +312,5 @@ def test_voc_boxes_are_those_of_the_annotations(tmp_path):
     person = [labels == 14 for labels in rows(batch, "labels")]
     expected = [labels == 1 for _, _, labels in scenes.made]
     np.testing.assert_array_equal(np.concatenate(person), np.concatenate(expected))
-    with pytest.raises(infeed.OpenError, match=r"train\.txt"):
+    with pytest.raises(infeed.errors.OpenError, match=r"train\.txt"):
         infeed.Pipeline(sources.Voc(str(tmp_path))).open()

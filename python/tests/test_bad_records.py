@@ -37,7 +37,7 @@ def records(batches) -> list[list[int]]:
 
 def test_stop_raises_at_the_bad_record_with_file_and_reason(damaged_images):
     with damaged_images.open() as loader:
-        with pytest.raises(infeed.DecodeError, match=r"003\.png") as caught:
+        with pytest.raises(infeed.errors.DecodeError, match=r"003\.png") as caught:
             next(iter(loader))
 
         assert isinstance(caught.value, ValueError)
@@ -51,7 +51,7 @@ def test_batches_before_a_bad_record_are_delivered(damaged_images):
     with damaged_images.batch(3).open() as loader:
         batches = iter(loader)
         assert records([next(batches)]) == [[0, 1, 2]]
-        with pytest.raises(infeed.DecodeError):
+        with pytest.raises(infeed.errors.DecodeError):
             next(batches)
 
 
@@ -91,7 +91,7 @@ def test_substitute_keeps_batches_full_and_is_the_same_on_every_run(damaged_imag
 def test_max_bad_stops_a_run_with_mostly_bad_records(damaged_images):
     with (
         damaged_images.open(on_error="skip", max_bad=1) as loader,
-        pytest.raises(infeed.TooManyBadRecordsError, match="max_bad=1"),
+        pytest.raises(infeed.errors.TooManyBadRecordsError, match="max_bad=1"),
     ):
         records(loader)
 
@@ -132,14 +132,14 @@ def test_a_missing_partner_is_named(segmentation, tmp_path):
         sources.Pairs(image=segmentation.image, mask=tmp_path / "mask")
     )
 
-    with pytest.raises(infeed.ConfigError, match=r"004\.png"):
+    with pytest.raises(infeed.errors.ConfigError, match=r"004\.png"):
         pipeline.decode().transform(T.CenterCrop(8)).batch(2).open()
 
 
 def test_a_missing_folder_is_an_os_error(tmp_path):
     pipeline = infeed.Pipeline(sources.Folder(tmp_path / "nothing"))
 
-    with pytest.raises(infeed.OpenError, match="nothing") as caught:
+    with pytest.raises(infeed.errors.OpenError, match="nothing") as caught:
         pipeline.decode().transform(T.CenterCrop(8)).batch(2).open()
     assert isinstance(caught.value, OSError)
 
@@ -186,7 +186,9 @@ def test_an_incomplete_record_of_a_shard_is_not_called_damaged(tmp_path):
 
     with (
         pipeline.open() as loader,
-        pytest.raises(infeed.DamagedError, match="cannot use record 33") as caught,
+        pytest.raises(
+            infeed.errors.DamagedError, match="cannot use record 33"
+        ) as caught,
     ):
         next(iter(loader))
 
@@ -204,7 +206,7 @@ def test_a_record_over_the_budget_advises_the_budget_and_no_substitute(tmp_path)
 
     with (
         pipeline.open(workers=1, memory="10MiB") as loader,
-        pytest.raises(infeed.RecordTooLargeError) as caught,
+        pytest.raises(infeed.errors.RecordTooLargeError) as caught,
     ):
         next(iter(loader))
 

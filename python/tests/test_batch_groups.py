@@ -51,7 +51,7 @@ def test_a_state_of_other_groups_is_rejected():
 
     with (
         numbered_records(np.arange(RECORDS) % 2).open() as loader,
-        pytest.raises(infeed.ConfigError, match="belongs to another run"),
+        pytest.raises(infeed.errors.ConfigError, match="belongs to another run"),
     ):
         loader.load_state_dict(state)
 
@@ -82,7 +82,7 @@ def test_groups_of_a_file_are_saved_and_those_in_memory_are_not(tmp_path):
         np.concatenate(epoch(loaded)), np.concatenate(epoch(numbered_records()))
     )
     assert ".batch_groups(" in repr(loaded)
-    with pytest.raises(infeed.ConfigError, match=r"np\.save"):
+    with pytest.raises(infeed.errors.ConfigError, match=r"np\.save"):
         pipeline.batch_groups(GROUPS).save(tmp_path / "other.toml")
 
 
@@ -97,11 +97,11 @@ def test_selected_records_keep_their_groups():
 
 def test_wrong_groups_name_the_fix(tmp_path):
     pipeline = infeed.Pipeline(sources.Memory(number=np.arange(RECORDS))).shuffle(0)
-    with pytest.raises(infeed.ConfigError, match="one integer per record"):
+    with pytest.raises(infeed.errors.ConfigError, match="one integer per record"):
         pipeline.batch_groups([0.5] * RECORDS)
-    with pytest.raises(infeed.ConfigError, match="7 numbers for 103 records"):
+    with pytest.raises(infeed.errors.ConfigError, match="7 numbers for 103 records"):
         pipeline.batch_groups([1] * 7).batch(8).open()
-    with pytest.raises(infeed.ConfigError, match=r"\.batch\(n\)"):
+    with pytest.raises(infeed.errors.ConfigError, match=r"\.batch\(n\)"):
         pipeline.batch_groups(GROUPS).batch(per_rank=4).open()
 
 
@@ -111,7 +111,7 @@ def test_shards_need_a_shuffle_of_all_records(tmp_path):
     packed = infeed.Pipeline.load(tmp_path / "tar" / "pipeline.toml")
     grouped = packed.batch_groups(GROUPS).batch(BATCH)
 
-    with pytest.raises(infeed.ConfigError, match='window="all"'):
+    with pytest.raises(infeed.errors.ConfigError, match='window="all"'):
         grouped.shuffle(seed=0).open()
 
     batches = epoch(grouped.shuffle(seed=0, window="all"))

@@ -86,7 +86,7 @@ def test_a_state_of_another_limit_is_rejected():
 
     with (
         texts(max_tokens=70).open() as loader,
-        pytest.raises(infeed.ConfigError, match="belongs to another run"),
+        pytest.raises(infeed.errors.ConfigError, match="belongs to another run"),
     ):
         loader.load_state_dict(state)
     with texts(max_tokens=70).open() as loader:
@@ -106,7 +106,7 @@ def test_ranks_share_each_batch(tail):
 
 
 def test_ranks_need_batches_that_they_divide():
-    with pytest.raises(infeed.ConfigError, match="multiple_of=2"):
+    with pytest.raises(infeed.errors.ConfigError, match="multiple_of=2"):
         texts(tail="wrap").open(rank=0, world_size=2)
 
 
@@ -133,7 +133,7 @@ def test_the_size_limits_rows_and_a_substitute_is_not_longer(tmp_path):
 
 def test_devices_share_each_batch():
     pipeline = texts(ragged="offsets", tail="drop")
-    with pytest.raises(infeed.ConfigError, match="use multiple_of=2 and tail="):
+    with pytest.raises(infeed.errors.ConfigError, match="use multiple_of=2 and tail="):
         pipeline.open(devices=["sim", "sim"])
 
     even = texts(ragged="offsets", tail="drop", multiple_of=2)
@@ -172,7 +172,7 @@ def test_lengths_of_a_file_are_saved_and_those_in_memory_are_not(tmp_path):
         repr(loaded).split()
     )
     assert loaded.batch(8) == pipeline.batch(8)
-    with pytest.raises(infeed.ConfigError, match=r"np\.save"):
+    with pytest.raises(infeed.errors.ConfigError, match=r"np\.save"):
         pipeline.batch(max_tokens=TOKENS, lengths=LENGTHS).save(tmp_path / "o.toml")
 
 
@@ -190,7 +190,9 @@ def test_feeders_make_the_same_batches(tmp_path, world_size):
     expected = epoch(pipeline, **shared)
 
     with feeding(pipeline, tmp_path) as (host, _):
-        feeders = infeed.Feeders([host], token=TOKEN, local="fallback", deadline=30)
+        feeders = infeed.feeders.Feeders(
+            [host], token=TOKEN, local="fallback", deadline=30
+        )
         with pipeline.open(workers=feeders, **shared) as loader:
             wait_for_feeders(loader)
             found = [np.array(batch["number"]) for batch in loader]
@@ -203,29 +205,29 @@ def test_feeders_make_the_same_batches(tmp_path, world_size):
 
 def test_wrong_options_name_the_fix():
     pipeline = infeed.Pipeline(sources.Memory(number=np.arange(RECORDS))).shuffle(0)
-    with pytest.raises(infeed.ConfigError, match="one integer per record"):
+    with pytest.raises(infeed.errors.ConfigError, match="one integer per record"):
         pipeline.batch(max_tokens=9, lengths=[0.5] * RECORDS)
-    with pytest.raises(infeed.ConfigError, match="pass lengths"):
+    with pytest.raises(infeed.errors.ConfigError, match="pass lengths"):
         pipeline.batch(max_tokens=9).open()
-    with pytest.raises(infeed.ConfigError, match="7 numbers for 103 records"):
+    with pytest.raises(infeed.errors.ConfigError, match="7 numbers for 103 records"):
         pipeline.batch(max_tokens=9, lengths=[1] * 7).open()
-    with pytest.raises(infeed.ConfigError, match=r"length 22.*allows 20"):
+    with pytest.raises(infeed.errors.ConfigError, match=r"length 22.*allows 20"):
         texts(max_tokens=20).open()
     with pytest.raises(
-        infeed.ConfigError, match=r"max_tokens=64 allows 16 in .* 4 rows"
+        infeed.errors.ConfigError, match=r"max_tokens=64 allows 16 in .* 4 rows"
     ):
         texts(multiple_of=4).open()
-    with pytest.raises(infeed.ConfigError, match="multiple_of is 8"):
+    with pytest.raises(infeed.errors.ConfigError, match="multiple_of is 8"):
         texts(size=4, multiple_of=8).open()
-    with pytest.raises(infeed.ConfigError, match="left out without max_tokens"):
+    with pytest.raises(infeed.errors.ConfigError, match="left out without max_tokens"):
         pipeline.batch(8, multiple_of=2)
-    with pytest.raises(infeed.ConfigError, match="size over all ranks"):
+    with pytest.raises(infeed.errors.ConfigError, match="size over all ranks"):
         texts(per_rank=4).open()
-    with pytest.raises(infeed.ConfigError, match="leave out weights"):
+    with pytest.raises(infeed.errors.ConfigError, match="leave out weights"):
         texts().weights(np.arange(RECORDS)).open()
-    with pytest.raises(infeed.ConfigError, match="use one of them"):
+    with pytest.raises(infeed.errors.ConfigError, match="use one of them"):
         texts().batch_groups(LENGTHS).open()
-    with pytest.raises(infeed.ConfigError, match="the length -1"):
+    with pytest.raises(infeed.errors.ConfigError, match="the length -1"):
         pipeline.batch(max_tokens=9, lengths=[-1] * RECORDS).open()
 
 
@@ -235,11 +237,11 @@ def test_shards_need_a_shuffle_of_all_records(tmp_path):
     packed = infeed.Pipeline.load(tmp_path / "tar" / "pipeline.toml")
     limited = packed.batch(max_tokens=TOKENS, lengths=LENGTHS)
 
-    with pytest.raises(infeed.ConfigError, match='window="all"'):
+    with pytest.raises(infeed.errors.ConfigError, match='window="all"'):
         limited.shuffle(seed=0).open()
     batches = epoch(limited.shuffle(seed=0, window="all"))
     assert all(len(batch) * LENGTHS[batch].max() <= TOKENS for batch in batches)
-    with pytest.raises(infeed.ConfigError, match="pack without max_tokens"):
+    with pytest.raises(infeed.errors.ConfigError, match="pack without max_tokens"):
         infeed.pack(
             pipeline.batch(max_tokens=TOKENS, lengths=LENGTHS), tmp_path / "other"
         )

@@ -66,7 +66,7 @@ def test_a_killed_call_is_continued(photos, there, tmp_path, lives):
     infeed.pack(photos, tmp_path / "one", **options)
     with pytest.raises(KilledError):
         apart(photos, URL, lives=lives, **options)
-    with pytest.raises(infeed.ConfigError, match="not finished"):
+    with pytest.raises(infeed.errors.ConfigError, match="not finished"):
         infeed.Pipeline.load(URL)
     begun = below(there)
     assert "infeed-pack.begun" in begun
@@ -88,7 +88,7 @@ def test_packing_into_an_unsuitable_or_foreign_bucket_raises(photos, there):
         (URL, "arrow", "not empty"),
         ("https://host/x", "arrow", "cannot write to a web server"),
     ]:
-        with pytest.raises(infeed.ConfigError, match=part):
+        with pytest.raises(infeed.errors.ConfigError, match=part):
             infeed.pack(photos, url, to=to)
 
     assert list(below(there)) == ["readme"]
@@ -129,7 +129,7 @@ def test_a_list_without_an_end_raises(there, monkeypatch, pages, variables, mess
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
 
-    with pytest.raises(infeed.OpenError, match=message):
+    with pytest.raises(infeed.errors.OpenError, match=message):
         infeed.Pipeline(sources.Folder("s3://many/d", labels="none")).batch(1).open()
 
 
@@ -180,5 +180,5 @@ def test_an_answer_that_is_longer_than_a_page_is_not_kept(there, monkeypatch):
     there.endless = lambda page: (["x" * (65 << 20)], "next")
     monkeypatch.setenv("INFEED_REMOTE_ATTEMPTS", "1")
 
-    with pytest.raises(infeed.OpenError, match="length limit exceeded"):
+    with pytest.raises(infeed.errors.OpenError, match="length limit exceeded"):
         infeed.Pipeline(sources.Folder("s3://many/d", labels="none")).batch(1).open()

@@ -537,10 +537,12 @@ def test_options_of_a_cache_that_cannot_work_raise_an_error(arguments, message):
 
 
 def test_the_cache_of_remote_data_is_a_local_folder(monkeypatch):
-    with pytest.raises(infeed.ConfigError, match="folder must be a local folder"):
-        infeed.cache("s3://bucket/cache")
+    with pytest.raises(
+        infeed.errors.ConfigError, match="folder must be a local folder"
+    ):
+        infeed.remote.cache("s3://bucket/cache")
     monkeypatch.setenv("INFEED_CACHE_DIR", "s3://bucket/cache")
-    with pytest.raises(infeed.ConfigError, match="is a URL; use a local folder"):
+    with pytest.raises(infeed.errors.ConfigError, match="is a URL; use a local folder"):
         infeed.Pipeline(sources.WebDataset("http://127.0.0.1:1/x.tar")).batch(1).open()
 
 

@@ -5,7 +5,8 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from infeed import ConfigError, _check
+from infeed import _check
+from infeed.errors import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def first(pipeline):
 
 
 def test_a_foreground_of_255_is_an_error_that_names_file_value_and_share(binary):
-    with pytest.raises(infeed.TransformError) as caught:
+    with pytest.raises(infeed.errors.TransformError) as caught:
         first(masks(binary, T.OneHot("mask", classes=2)))
 
     message = str(caught.value)
@@ -64,7 +64,7 @@ def test_a_foreign_palette_is_an_error_unless_it_is_ignored(segmentation):
             size=(48, 64),
         )
 
-    with pytest.raises(infeed.TransformError, match="colour 1,2,3"):
+    with pytest.raises(infeed.errors.TransformError, match="colour 1,2,3"):
         first(step())
     no_class = np.stack(segmentation.classes[:3]) == 4
     np.testing.assert_array_equal(first(step(unknown="ignore")) == 255, no_class)

@@ -8,7 +8,8 @@ from feeding import TOKEN, feeding, wait_for_feeders
 from PIL import Image
 
 import infeed
-from infeed import DamagedError, sources
+from infeed import sources
+from infeed.errors import DamagedError
 from scenes import STEPS, Scenes, convert_boxes, extent, png, rows
 
 
@@ -192,7 +193,7 @@ def test_wrong_coco_files_name_the_entry_and_the_fix(coco):
 
     def message(text):
         file.write_text(text)
-        with pytest.raises(infeed.ConfigError) as caught:
+        with pytest.raises(infeed.errors.ConfigError) as caught:
             infeed.Pipeline(source_of(folder)).open()
         return str(caught.value)
 
@@ -207,7 +208,7 @@ def test_wrong_coco_files_name_the_entry_and_the_fix(coco):
     assert "is not JSON" in message(change_annotation(bbox=[1, float("nan"), 3, 4]))
     assert "annotation 1 of image 101" in message(change_annotation(bbox=[1, 2, -3, 4]))
     file.unlink()
-    with pytest.raises(infeed.OpenError, match=r"instances\.json"):
+    with pytest.raises(infeed.errors.OpenError, match=r"instances\.json"):
         infeed.Pipeline(source_of(folder)).open()
 
 
@@ -235,7 +236,9 @@ def test_feeders_deliver_equal_boxes(coco, tmp_path, ragged):
     with pipeline.open(workers=1) as loader:
         expected = column_bytes(loader)
     with feeding(pipeline, tmp_path) as (host, _):
-        feeders = infeed.Feeders([host], token=TOKEN, local="fallback", deadline=60)
+        feeders = infeed.feeders.Feeders(
+            [host], token=TOKEN, local="fallback", deadline=60
+        )
         with pipeline.open(workers=feeders) as loader:
             wait_for_feeders(loader)
             assert column_bytes(loader) == expected

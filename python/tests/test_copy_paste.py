@@ -213,7 +213,7 @@ def test_combinations_that_cannot_work_name_the_fix():
     scenes = LabelledScenes(4)
 
     def message(pipeline):
-        with pytest.raises(infeed.ConfigError) as caught:
+        with pytest.raises(infeed.errors.ConfigError) as caught:
             pipeline.batch(2).open()
         return str(caught.value)
 
@@ -235,7 +235,7 @@ def test_combinations_that_cannot_work_name_the_fix():
     assert "belong to no object" in message(
         unmasked.points("eyes").transform(T.CopyPaste())
     )
-    with pytest.raises(infeed.ConfigError, match="p is 2"):
+    with pytest.raises(infeed.errors.ConfigError, match="p is 2"):
         pipeline.transform(T.CopyPaste(p=2))
 
 

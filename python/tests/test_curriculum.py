@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import infeed
-from infeed import ConfigError, sources
+from infeed import sources
 from infeed import transforms as T
+from infeed.errors import ConfigError
 
 NAMES = {"infeed": infeed, "sources": sources, "T": T}
 

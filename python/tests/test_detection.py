@@ -421,7 +421,7 @@ def test_a_function_on_batches_receives_offsets():
     with pipeline.python_batch(count_boxes).batch(12).open(workers=1) as loader:
         (batch,) = loader
         assert batch["n"].tolist() == [len(row) for row in rows(batch, "boxes")]
-    with pytest.raises(infeed.ConfigError, match='use ragged="offsets"'):
+    with pytest.raises(infeed.errors.ConfigError, match='use ragged="offsets"'):
         pipeline.python_batch(count_boxes).batch(12, ragged="pad").open()
 
 
@@ -495,7 +495,7 @@ def test_wrong_boxes_are_a_bad_record(wrong, message, steps):
 
     with (
         pipeline.open(workers=1) as loader,
-        pytest.raises(infeed.DecodeError, match=message) as caught,
+        pytest.raises(infeed.errors.DecodeError, match=message) as caught,
     ):
         list(loader)
     assert "record 7" in str(caught.value)
@@ -508,7 +508,7 @@ def test_wrong_boxes_are_a_bad_record(wrong, message, steps):
 
 
 def test_pixels_that_are_declared_as_shares_are_a_bad_record():
-    with pytest.raises(infeed.DecodeError, match="set normalized=False"):
+    with pytest.raises(infeed.errors.DecodeError, match="set normalized=False"):
         move_boxes([BOX], normalized=True)
 
 
@@ -521,7 +521,7 @@ def test_wrong_declarations_name_the_fix():
     pipeline = infeed.Pipeline(source)
 
     def message(declared):
-        with pytest.raises(infeed.ConfigError) as caught:
+        with pytest.raises(infeed.errors.ConfigError) as caught:
             declared.open()
         return str(caught.value)
 
@@ -540,15 +540,15 @@ def test_wrong_declarations_name_the_fix():
     alone = sources.Memory(boxes=boxes)
     assert "no image" in message(infeed.Pipeline(alone).boxes())
     counted = sources.Memory(image=images, boxes=boxes, boxes_count=np.arange(2))
-    with pytest.raises(infeed.ConfigError, match="adds a field `boxes_count`"):
+    with pytest.raises(infeed.errors.ConfigError, match="adds a field `boxes_count`"):
         infeed.Pipeline(counted).boxes().batch(2, ragged="pad")
     undeclared = pipeline.transform(T.Resize((8, 8)))
     assert '.boxes("boxes", format="xyxy")' in message(undeclared)
-    with pytest.raises(infeed.ConfigError, match="format must be one of"):
+    with pytest.raises(infeed.errors.ConfigError, match="format must be one of"):
         pipeline.boxes(format="yxyx")
-    with pytest.raises(infeed.ConfigError, match="columns must be a list"):
+    with pytest.raises(infeed.errors.ConfigError, match="columns must be a list"):
         pipeline.boxes(columns="labels")
-    with pytest.raises(infeed.ConfigError, match="ragged must be"):
+    with pytest.raises(infeed.errors.ConfigError, match="ragged must be"):
         pipeline.batch(2, ragged="lists")
 
 
@@ -600,5 +600,7 @@ def test_a_preview_shows_the_moved_boxes(steps):
 def test_packing_does_not_move_boxes(tmp_path):
     pipeline = infeed.Pipeline(one_image([BOX])).boxes()
 
-    with pytest.raises(infeed.ConfigError, match="leave the transform to the pipeline"):
+    with pytest.raises(
+        infeed.errors.ConfigError, match="leave the transform to the pipeline"
+    ):
         infeed.pack(pipeline, tmp_path / "packed", to="arrays", fit=8)

@@ -282,14 +282,16 @@ def test_batches_that_devices_cannot_divide_raise_with_valid_sizes(photos, even)
         (even, {"devices": []}, "a list of names"),
         (even, {"devices": ["sim", "gpu"]}, "is not a device"),
     ]:
-        with pytest.raises(infeed.ConfigError, match=text):
+        with pytest.raises(infeed.errors.ConfigError, match=text):
             pipeline.open(**options)
     # The last batch of 30 records in batches of 9 has three, which three devices
     # divide.
     with photos.batch(9).open(devices=["sim"] * 3) as loader:
         assert [part.rows for part in list(loader)[-1]] == [1, 1, 1]
     uneven = photos.batch(8)
-    with pytest.raises(infeed.ConfigError, match=r"last batch .* has 6 rows.*drop"):
+    with pytest.raises(
+        infeed.errors.ConfigError, match=r"last batch .* has 6 rows.*drop"
+    ):
         uneven.open(devices=["sim"] * 4)
 
 
@@ -330,18 +332,19 @@ def test_a_wrong_tensor_for_one_of_several_devices_raises_with_its_index(even):
             ([good[0], elsewhere(good[1])], "is on cuda:1, and this part .* is on cpu"),
             ([{"images": good[0]["image"]}, {}], "`images`.* has image, label"),
         ]:
-            with pytest.raises(infeed.ConfigError, match=text):
+            with pytest.raises(infeed.errors.ConfigError, match=text):
                 loader.next_into(tensors)
         with pytest.raises(TypeError, match="no streams"):
             loader.next_into(good, stream=[7, 7])
         with pytest.raises(
-            infeed.ConfigError, match="a stream for each of the 2 devices, got int"
+            infeed.errors.ConfigError,
+            match="a stream for each of the 2 devices, got int",
         ):
             loader.next_into(good, stream=7)
         assert loader.next_into(good).step == 0, "no batch was lost"
         steps = iter(loader)
         next(steps)
-        with pytest.raises(infeed.IteratorError, match="end that loop"):
+        with pytest.raises(infeed.errors.IteratorError, match="end that loop"):
             loader.next_into(good)
 
 
@@ -471,23 +474,25 @@ def test_a_tensor_of_a_wrong_shape_raises_with_the_right_call(even):
     ]:
         with (
             even.open(device="sim") as loader,
-            pytest.raises(infeed.ConfigError, match=f"(?i)field `image`: .*{part}"),
+            pytest.raises(
+                infeed.errors.ConfigError, match=f"(?i)field `image`: .*{part}"
+            ),
         ):
             loader.next_into({"image": image})
     with even.open(device="sim") as loader:
         for _ in range(3):
             with pytest.raises(
-                infeed.ConfigError, match=r"`images`.* has image, label"
+                infeed.errors.ConfigError, match=r"`images`.* has image, label"
             ):
                 loader.next_into(good | {"images": good["image"]})
         assert loader.next_into(good).step == 0, "no batch was lost"
-        with pytest.raises(infeed.ConfigError, match="from fields to tensors"):
+        with pytest.raises(infeed.errors.ConfigError, match="from fields to tensors"):
             loader.next_into([good["image"]])
         with pytest.raises(TypeError, match="no streams"):
             loader.next_into(good, stream=7)
         steps = iter(loader)
         next(steps)
-        with pytest.raises(infeed.IteratorError, match="end that loop"):
+        with pytest.raises(infeed.errors.IteratorError, match="end that loop"):
             loader.next_into(good)
 
 
@@ -500,7 +505,7 @@ def test_batches_of_different_sizes_cannot_fill_tensors(photos, even):
     ]:
         with (
             pipeline.open(**options) as loader,
-            pytest.raises(infeed.ConfigError, match=text),
+            pytest.raises(infeed.errors.ConfigError, match=text),
         ):
             loader.next_into(places())
 
@@ -522,7 +527,7 @@ def test_tensors_of_torch_are_filled_in_place(even):
         for one in wanted:
             loader.next_into(static)
             assert equal([{n: t.numpy() for n, t in static.items()}], [one])
-        with pytest.raises(infeed.ConfigError, match=r"`image`.*[Gg]rad"):
+        with pytest.raises(infeed.errors.ConfigError, match=r"`image`.*[Gg]rad"):
             loader.next_into({"image": torch.zeros(1, requires_grad=True)})
     assert image.data_ptr() == address
 
@@ -553,7 +558,7 @@ def test_a_loader_on_a_device_needs_no_prefetch(photos):
     pytest.importorskip("torch")
     from infeed.torch import Loader
 
-    with pytest.raises(infeed.ConfigError, match="without prefetch"):
+    with pytest.raises(infeed.errors.ConfigError, match="without prefetch"):
         infeed.prefetch(Loader(photos, device="sim"))
 
 
@@ -563,11 +568,11 @@ def test_an_unknown_device_raises_and_names_valid_ones(photos):
         ("cuda:first", "cuda:0"),
         ("sim:bandwith=1e9", "bandwith"),
     ]:
-        with pytest.raises(infeed.ConfigError, match=part):
+        with pytest.raises(infeed.errors.ConfigError, match=part):
             photos.open(device=name)
-    with pytest.raises(infeed.ConfigError, match="slots"):
+    with pytest.raises(infeed.errors.ConfigError, match="slots"):
         photos.open(device="sim", slots=1)
-    with pytest.raises(infeed.ConfigError, match="placement"):
+    with pytest.raises(infeed.errors.ConfigError, match="placement"):
         photos.open(device="sim", placement="gpu")
 
 
@@ -594,7 +599,7 @@ def test_a_loop_with_an_unknown_stream_does_not_count_the_bus_as_its_step(photos
 def test_a_machine_without_a_gpu_raises_with_the_reason(photos):
     try:
         photos.open(device="cuda").close()
-    except infeed.DeviceError as error:
+    except infeed.errors.DeviceError as error:
         text = str(error)
         assert "cuda:0" in text
         assert "driver" in text or "GPU" in text
@@ -635,21 +640,23 @@ def test_a_state_of_another_decoder_raises(photos, caplog):
     with photos.open(device="sim", decode="gpu") as loader:
         loader.load_state_dict(state)
     with photos.open(device="sim") as loader:
-        with pytest.raises(infeed.ConfigError, match="decode is cpu, was gpu"):
+        with pytest.raises(infeed.errors.ConfigError, match="decode is cpu, was gpu"):
             loader.load_state_dict(state)
         loader.load_state_dict(state, strict=False)
     assert "decode is cpu, was gpu" in caplog.text
 
 
 def test_a_device_without_decoder_raises_with_reason_and_fix(photos):
-    with pytest.raises(infeed.DeviceError, match="remove `jpeg=none`"):
+    with pytest.raises(infeed.errors.DeviceError, match="remove `jpeg=none`"):
         photos.open(device="sim:jpeg=none", decode="gpu")
-    with pytest.raises(infeed.ConfigError, match='device="cuda"'):
+    with pytest.raises(infeed.errors.ConfigError, match='device="cuda"'):
         photos.open(decode="gpu")
-    with pytest.raises(infeed.ConfigError, match='placement="device-resize"'):
+    with pytest.raises(infeed.errors.ConfigError, match='placement="device-resize"'):
         photos.open(device="sim", placement="host", decode="gpu")
-    with pytest.raises(infeed.ConfigError, match='digest="ids"'):
+    with pytest.raises(infeed.errors.ConfigError, match='digest="ids"'):
         photos.open(device="sim", decode="gpu", digest="pixels")
     for decode in ("nvjpeg", 1.5, 0.0, True):
-        with pytest.raises(infeed.ConfigError, match='decode must be "auto", "cpu"'):
+        with pytest.raises(
+            infeed.errors.ConfigError, match='decode must be "auto", "cpu"'
+        ):
             photos.open(device="sim", decode=decode)

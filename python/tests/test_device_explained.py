@@ -137,11 +137,11 @@ def test_the_plan_shows_the_work_of_the_device(classification):
     assert "RandomResizedCrop" in device[0]
     assert "baseline JPEGs on the device" in pipeline.explain(decode="gpu")
     assert "of 5 in 16 records on the device" in pipeline.explain(decode=5 / 16)
-    with pytest.raises(infeed.ConfigError, match="device-resize"):
+    with pytest.raises(infeed.errors.ConfigError, match="device-resize"):
         pipeline.explain(placement="host", decode="gpu")
-    with pytest.raises(infeed.ConfigError, match="placement"):
+    with pytest.raises(infeed.errors.ConfigError, match="placement"):
         pipeline.explain(placement="moon")
-    with pytest.raises(infeed.ConfigError, match='decode must be "auto"'):
+    with pytest.raises(infeed.errors.ConfigError, match='decode must be "auto"'):
         pipeline.explain(decode="moon")
 
 

@@ -165,7 +165,7 @@ def test_close_rejects_an_invalid_timeout(timeout):
     loader = infeed.Pipeline(sources.Items([{"number": 1}])).batch(1).open()
 
     with pytest.raises(
-        infeed.ConfigError, match="timeout must be a number of at least 0"
+        infeed.errors.ConfigError, match="timeout must be a number of at least 0"
     ):
         loader.close(timeout)
     loader.close()

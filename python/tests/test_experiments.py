@@ -300,9 +300,9 @@ def test_a_damaged_record_is_an_error_with_its_position(tmp_path, place):
     data = bytearray(path.read_bytes())
     data[place] ^= 1
 
-    with pytest.raises(infeed.DecodeError, match="byte 0"):
+    with pytest.raises(infeed.errors.DecodeError, match="byte 0"):
         list(tfrecord.read(bytes(data), verify=True))
-    with pytest.raises(infeed.DecodeError, match="cut short"):
+    with pytest.raises(infeed.errors.DecodeError, match="cut short"):
         list(tfrecord.read(path.read_bytes()[:-1], verify=True))
 
 

@@ -24,8 +24,10 @@ def photographs(data) -> infeed.Pipeline:
     return made.transform(T.RandomResizedCrop(16)).batch(5)
 
 
-def start_feeders(host: str, local="fallback") -> infeed.Feeders:
-    return infeed.Feeders([host], token=TOKEN, local=local, workers=1, deadline=60)
+def start_feeders(host: str, local="fallback") -> infeed.feeders.Feeders:
+    return infeed.feeders.Feeders(
+        [host], token=TOKEN, local=local, workers=1, deadline=60
+    )
 
 
 def batch_contents(loader: infeed.Loader, epochs: int = 2) -> list[tuple]:
@@ -120,7 +122,7 @@ def test_a_function_whose_file_differs_raises_with_both_hashes(
 
     with feeding(pipeline, tmp_path, other) as (host, _):
         refused = f"`functions` differs: {found} at the trainer, {found} at the feeder"
-        with pytest.raises(infeed.ConfigError, match=refused):
+        with pytest.raises(infeed.errors.ConfigError, match=refused):
             pipeline.open(workers=start_feeders(host))
 
 
@@ -145,11 +147,11 @@ def test_a_feeder_that_cannot_import_a_function_ends_with_the_reason(
 
 def test_functions_that_feeders_cannot_import_raise_with_a_fix(classification):
     rows = photographs(classification)
-    feeders = infeed.Feeders(["127.0.0.1:1"], token=TOKEN)
+    feeders = infeed.feeders.Feeders(["127.0.0.1:1"], token=TOKEN)
 
     for function in (lambda sample: sample, functools.partial(steps.halve)):
         with pytest.raises(
-            infeed.ConfigError, match="define it with `def` in a module"
+            infeed.errors.ConfigError, match="define it with `def` in a module"
         ):
             rows.python(function).open(workers=feeders)
 
@@ -160,8 +162,8 @@ def test_a_function_of_the_script_that_runs_raises_with_a_fix(classification):
         "from infeed import sources\n"
         "def same(sample): return sample\n"
         "made = infeed.Pipeline(sources.Folder(sys.argv[1])).decode().python(same)\n"
-        "try: made.open(workers=infeed.Feeders(['127.0.0.1:1']))\n"
-        "except infeed.ConfigError as error: print(error)\n"
+        "try: made.open(workers=infeed.feeders.Feeders(['127.0.0.1:1']))\n"
+        "except infeed.errors.ConfigError as error: print(error)\n"
     )
 
     ended = subprocess.run(

@@ -37,7 +37,9 @@ def test_batches_are_those_of_a_run_without_feeders(feeder_process, local):
     pipeline, host, _ = feeder_process
     with pipeline.open(workers=1) as loader:
         expected = contents(loader, 2)
-    feeders = infeed.Feeders([host], token=TOKEN, local=local, workers=1, deadline=30)
+    feeders = infeed.feeders.Feeders(
+        [host], token=TOKEN, local=local, workers=1, deadline=30
+    )
 
     with pipeline.open(workers=feeders) as loader:
         wait_for_feeders(loader)
@@ -66,7 +68,7 @@ def test_batches_are_those_of_a_run_without_feeders(feeder_process, local):
 
 def test_a_running_loop_reports_its_feeders_and_the_wire(feeder_process):
     pipeline, host, _ = feeder_process
-    feeders = infeed.Feeders([host], token=TOKEN, local="fallback", workers=1)
+    feeders = infeed.feeders.Feeders([host], token=TOKEN, local="fallback", workers=1)
 
     with pipeline.open(workers=feeders) as loader:
         contents(loader, 2)
@@ -86,7 +88,7 @@ def test_a_killed_feeder_loses_no_batch(feeder_process):
     pipeline, host, feeder = feeder_process
     with pipeline.open(workers=1) as loader:
         expected = contents(loader, 2)
-    feeders = infeed.Feeders([host], token=TOKEN, local="fallback", workers=1)
+    feeders = infeed.feeders.Feeders([host], token=TOKEN, local="fallback", workers=1)
 
     with pipeline.open(workers=feeders) as loader:
         found = contents(loader, 1)
@@ -103,8 +105,10 @@ def test_a_rejection_by_a_feeder_is_an_error_with_the_difference(feeder_process)
     pipeline, host, _ = feeder_process
 
     other = pipeline.shuffle(seed=9)
-    with pytest.raises(infeed.ConfigError, match="`seed` differs: 9 at the trainer"):
-        other.open(workers=infeed.Feeders([host], token=TOKEN))
+    with pytest.raises(
+        infeed.errors.ConfigError, match="`seed` differs: 9 at the trainer"
+    ):
+        other.open(workers=infeed.feeders.Feeders([host], token=TOKEN))
 
 
 def test_a_wrong_token_is_a_warning_and_the_run_goes_on(feeder_process, caplog):
@@ -112,7 +116,9 @@ def test_a_wrong_token_is_a_warning_and_the_run_goes_on(feeder_process, caplog):
     with pipeline.open(workers=1) as loader:
         expected = contents(loader, 1)
 
-    with pipeline.open(workers=infeed.Feeders([host], token=TOKEN[::-1])) as loader:
+    with pipeline.open(
+        workers=infeed.feeders.Feeders([host], token=TOKEN[::-1])
+    ) as loader:
         assert contents(loader, 1) == expected
         (reported,) = loader.stats()["feeders"]
 
@@ -124,7 +130,7 @@ def test_encrypted_batches_are_those_of_a_run_without_feeders(feeder_process):
     pipeline, host, _ = feeder_process
     with pipeline.open(workers=1) as loader:
         expected = contents(loader, 2)
-    feeders = infeed.Feeders(
+    feeders = infeed.feeders.Feeders(
         [host], token=TOKEN, local="fallback", deadline=30, encrypt=True
     )
 
@@ -152,12 +158,12 @@ def test_encrypted_batches_are_those_of_a_run_without_feeders(feeder_process):
     ],
 )
 def test_invalid_arguments_raise(wrong, message):
-    with pytest.raises(infeed.ConfigError, match=message):
-        infeed.Feeders(**wrong)
+    with pytest.raises(infeed.errors.ConfigError, match=message):
+        infeed.feeders.Feeders(**wrong)
 
 
 def test_a_token_is_in_no_representation():
-    feeders = infeed.Feeders(["a:1"], token=TOKEN)
+    feeders = infeed.feeders.Feeders(["a:1"], token=TOKEN)
 
     assert TOKEN not in repr(feeders)
     assert "a:1" in repr(feeders)

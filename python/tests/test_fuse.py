@@ -122,13 +122,16 @@ def test_the_state_and_the_description_record_it(tmp_path):
         next(iter(loader))
         state = loader.state_dict()
 
-    with single.open() as loader, pytest.raises(infeed.ConfigError, match="fuse"):
+    with (
+        single.open() as loader,
+        pytest.raises(infeed.errors.ConfigError, match="fuse"),
+    ):
         loader.load_state_dict(state)
     assert "fuse=True" in repr(fused)
     assert "fuse" not in repr(single)
     assert fused.transform(T.ToFloat())._to_dict()["fuse"] is True
     assert "fuse" not in fused.transform(fuse=False)._to_dict()
-    with pytest.raises(infeed.ConfigError, match="fuse"):
+    with pytest.raises(infeed.errors.ConfigError, match="fuse"):
         fused.transform(fuse="yes")
 
 

@@ -43,7 +43,7 @@ MOVES = [
 def test_boxes_next_to_a_transform_that_moves_pixels_are_an_error(source, step):
     pipeline = infeed.Pipeline(source(boxes=BOXES)).transform(step)
 
-    with pytest.raises(infeed.ConfigError) as caught:
+    with pytest.raises(infeed.errors.ConfigError) as caught:
         pipeline.open()
 
     message = str(caught.value)
@@ -78,7 +78,7 @@ def test_keep_is_part_of_the_description(tmp_path):
 
     assert 'keep=("boxes",)' in repr(pipeline)
     assert loaded.shapes["boxes"].shape == (1, 7, 4)
-    with pytest.raises(infeed.ConfigError, match="boxes"):
+    with pytest.raises(infeed.errors.ConfigError, match="boxes"):
         infeed.Pipeline(source).transform(T.Resize((8, 8))).shapes  # noqa: B018
 
 
@@ -91,7 +91,7 @@ def test_colours_may_change_next_to_boxes():
 def test_lists_of_numbers_are_coordinates_by_their_name():
     ragged = {"polygon": [[1.0, 2.0], [1.0, 2.0, 3.0, 4.0], [], [5.0, 6.0]]}
 
-    with pytest.raises(infeed.ConfigError, match="`polygon`"):
+    with pytest.raises(infeed.errors.ConfigError, match="`polygon`"):
         infeed.Pipeline(memory(**ragged)).transform(T.Resize((8, 8))).open()
 
 
@@ -112,16 +112,16 @@ def test_coordinates_recognised_by_shape_alone_are_one_warning(caplog):
 
 
 def test_an_unknown_field_to_keep_raises_with_its_name():
-    with pytest.raises(infeed.ConfigError, match=r"no field `box`.*boxes"):
+    with pytest.raises(infeed.errors.ConfigError, match=r"no field `box`.*boxes"):
         infeed.Pipeline(memory(boxes=BOXES)).transform(keep=["box"]).open()
-    with pytest.raises(infeed.ConfigError, match="keep must be a list"):
+    with pytest.raises(infeed.errors.ConfigError, match="keep must be a list"):
         infeed.Pipeline(memory(boxes=BOXES)).transform(keep="boxes")
 
 
 def test_packing_moves_no_boxes_either(tmp_path):
     pipeline = infeed.Pipeline(memory(boxes=BOXES))
 
-    with pytest.raises(infeed.ConfigError, match="`boxes`"):
+    with pytest.raises(infeed.errors.ConfigError, match="`boxes`"):
         infeed.pack(pipeline, tmp_path / "a", to="arrays", fit=8)
 
     kept = pipeline.transform(keep=["boxes"])

@@ -66,7 +66,7 @@ def test_a_dataset_of_the_hub_gives_the_batches_of_its_files(there):
 def test_packing_into_the_hub_raises_with_the_fix(there, classification):
     photos = pipeline(sources.Folder(classification.path))
 
-    with pytest.raises(infeed.ConfigError, match=r"read-only.*hf upload"):
+    with pytest.raises(infeed.errors.ConfigError, match=r"read-only.*hf upload"):
         infeed.pack(photos, f"{URL}/packed", to="webdataset")
 
 
@@ -75,7 +75,9 @@ def test_a_list_without_an_end_raises(there, monkeypatch):
     server.is_endless = True
     monkeypatch.setenv("INFEED_REMOTE_LIST_OBJECTS", "4500")
 
-    with pytest.raises(infeed.OpenError, match=r"photos.* more than 4500 objects"):
+    with pytest.raises(
+        infeed.errors.OpenError, match=r"photos.* more than 4500 objects"
+    ):
         batches(sources.Folder(f"{URL}/folder", labels="none"))
 
     listed = [request for request in server.requests if "/tree/" in request]

@@ -110,7 +110,9 @@ def test_a_file_that_was_changed_after_it_was_imported_raises(module):
 
     # The state of a process that has imported the module before.
     sys.modules["own_steps"] = steps
-    with pytest.raises(infeed.ConfigError, match="changed after it was imported"):
+    with pytest.raises(
+        infeed.errors.ConfigError, match="changed after it was imported"
+    ):
         code("own_steps:f", steps.f)
 
 
@@ -131,5 +133,7 @@ def test_a_part_defined_in_the_script_raises(module):
     outer = functools.wraps(steps.f)(lambda sample: sample)
     outer.__module__ = "__main__"
 
-    with pytest.raises(infeed.ConfigError, match="defined in the running script"):
+    with pytest.raises(
+        infeed.errors.ConfigError, match="defined in the running script"
+    ):
         code("own_steps:f", outer)

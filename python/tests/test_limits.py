@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 
 import infeed
-from infeed import ConfigError, OpenError, _core, sources
+from infeed import _core, sources
+from infeed.errors import ConfigError, OpenError
 
 SPARSE_BYTES = 200 * 10**9
 
@@ -413,7 +414,8 @@ def test_folders_that_links_multiply_are_an_error_with_two_of_the_paths(tmp_path
 PIPES = """
 import sys
 from pathlib import Path
-from infeed import OpenError, _core
+from infeed import _core
+from infeed.errors import OpenError
 from infeed.experiments import images, peers
 
 root = Path(sys.argv[1])

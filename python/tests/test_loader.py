@@ -70,7 +70,7 @@ def test_a_second_iterator_at_the_same_time_is_an_error(numbers, of):
     first = iter(over)
     next(first)
 
-    with pytest.raises(infeed.IteratorError, match="another loop"):
+    with pytest.raises(infeed.errors.IteratorError, match="another loop"):
         iter(over)
 
     assert drain(first) == WHOLE[1:]
@@ -148,7 +148,7 @@ def test_a_closed_loader_raises(numbers):
 
     assert loader.closed
     loader.close()
-    with pytest.raises(infeed.ClosedError, match="closed"):
+    with pytest.raises(infeed.errors.ClosedError, match="closed"):
         iter(loader)
 
 
@@ -159,7 +159,7 @@ def test_closing_in_the_middle_of_an_epoch_ends_its_iterator(numbers):
 
     loader.close()
 
-    with pytest.raises(infeed.ClosedError):
+    with pytest.raises(infeed.errors.ClosedError):
         next(batches)
 
 
@@ -264,11 +264,11 @@ def test_a_pipeline_continues_from_a_state(numbers):
 def test_a_state_of_another_run_raises_with_what_differs(numbers):
     state = numbers.open().state_dict()
 
-    with pytest.raises(infeed.ConfigError, match=r"global batch is 3, was 4"):
+    with pytest.raises(infeed.errors.ConfigError, match=r"global batch is 3, was 4"):
         numbers.batch(3).open().load_state_dict(state)
-    with pytest.raises(infeed.ConfigError, match="seed is 1, was none"):
+    with pytest.raises(infeed.errors.ConfigError, match="seed is 1, was none"):
         numbers.shuffle(seed=1).open().load_state_dict(state)
-    with pytest.raises(infeed.ConfigError, match="not a loader state"):
+    with pytest.raises(infeed.errors.ConfigError, match="not a loader state"):
         numbers.open().load_state_dict({"epoch": 3})
 
 
@@ -298,7 +298,7 @@ def test_seek_ends_the_running_loop_and_continues_at_a_step(numbers):
             ((2**64, 0), "epoch must be below"),
             ((0, -1), "step must be an integer of at least 0"),
         ]:
-            with pytest.raises(infeed.ConfigError, match=part):
+            with pytest.raises(infeed.errors.ConfigError, match=part):
                 loader.seek(*place)
 
 
@@ -329,7 +329,7 @@ def test_a_stall_is_logged_with_the_stages_that_wait(classification, caplog):
 
 def test_a_running_loader_is_explained(numbers, tmp_path):
     with numbers.open(timeline=1.0) as loader:
-        with pytest.raises(infeed.ConfigError, match="not delivered a batch"):
+        with pytest.raises(infeed.errors.ConfigError, match="not delivered a batch"):
             loader.explain()
         for _ in loader:
             time.sleep(0.02)

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from infeed import ConfigError, Pipeline, codecs, pack, sources
+from infeed import Pipeline, codecs, pack, sources
 from infeed import transforms as T
+from infeed.errors import ConfigError
 
 CONFORMANCE = Path(__file__).parents[2] / "testdata/conformance"
 LOW = (np.arange(64 * 32) % 4096).astype(np.uint16).reshape(32, 64)

@@ -462,13 +462,14 @@ def test_a_png_with_other_segments_is_a_bad_record(panoptic):
 
     pipeline = panoptic(other).transform(SAME_SIZE).batch(6)
     with pytest.raises(
-        infeed.DamagedError, match=r"segments/2\.png has pixels of segment 1000, which"
+        infeed.errors.DamagedError,
+        match=r"segments/2\.png has pixels of segment 1000, which",
     ):
         next(iter(pipeline))
     with pipeline.open(on_error="skip") as loader:
         assert len(next(iter(loader))["image_id"]) == 5
     source = sources.Coco("a", "b", keypoints=3, panoptic="c")
-    with pytest.raises(infeed.ConfigError, match="leave out one of them"):
+    with pytest.raises(infeed.errors.ConfigError, match="leave out one of them"):
         infeed.Pipeline(source).open()
 
 
@@ -494,7 +495,7 @@ def test_the_outlines_of_labelme_are_masks(tmp_path):
         assert rectangle[8:30, 10:20].all()
         assert rectangle.sum() == 22 * 10
         assert rows(batch, "boxes")[1][1].tolist() == [10, HEIGHT - 30, 20, HEIGHT - 8]
-    with pytest.raises(infeed.ConfigError, match="set classes="):
+    with pytest.raises(infeed.errors.ConfigError, match="set classes="):
         infeed.Pipeline(sources.LabelMe(tmp_path, classes=("a",))).open()
 
 
@@ -513,7 +514,7 @@ def test_coco_fills_polygons_as_pycocotools(coco):
 
 def test_wrong_masks_name_the_annotation_or_the_record_and_the_fix(coco):
     def wrong(change):
-        with pytest.raises(infeed.ConfigError) as caught:
+        with pytest.raises(infeed.errors.ConfigError) as caught:
             coco(change).decode().batch(9, pad=True).open()
         return str(caught.value)
 
@@ -529,7 +530,7 @@ def test_wrong_masks_name_the_annotation_or_the_record_and_the_fix(coco):
     assert "has 4 numbers in polygon 0" in wrong(cut)
     assert "has no segmentation; add it" in wrong(missing)
     with pytest.raises(
-        infeed.DecodeError, match=r"is for an image of 6x4 px"
+        infeed.errors.DecodeError, match=r"is for an image of 6x4 px"
     ) as caught:
         list(coco(other_size).decode().batch(9, pad=True))
     assert ".png" in str(caught.value)
@@ -560,13 +561,13 @@ def test_masks_that_are_declared_twice_or_do_not_exist_are_errors():
             image=np.zeros((1, 8, 8, 3), np.uint8), boxes=np.ones((1, 1, 4))
         )
         pipeline = infeed.Pipeline(source).boxes(**options)
-        with pytest.raises(infeed.ConfigError) as caught:
+        with pytest.raises(infeed.errors.ConfigError) as caught:
             pipeline.batch(1).open()
         return str(caught.value)
 
     assert "no field `masks`; use one of" in message(masks="masks")
     assert "declared twice" in message(masks="boxes")
-    with pytest.raises(infeed.ConfigError, match="masks"):
+    with pytest.raises(infeed.errors.ConfigError, match="masks"):
         infeed.Pipeline(sources.Folder("x")).boxes(masks=3)
 
 

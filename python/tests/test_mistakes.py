@@ -44,7 +44,7 @@ def resize(sample):
     ],
 )
 def test_a_wrong_transform_raises_with_the_right_call(steps, fix):
-    with pytest.raises(infeed.ConfigError, match=fix):
+    with pytest.raises(infeed.errors.ConfigError, match=fix):
         infeed.Pipeline(memory()).transform(*steps)
 
 
@@ -61,16 +61,20 @@ def test_a_wrong_transform_raises_with_the_right_call(steps, fix):
     ],
 )
 def test_an_option_of_another_loader_raises_with_its_replacement(option, fix):
-    with pytest.raises(infeed.ConfigError, match=f"^Loader: .*{fix}"):
+    with pytest.raises(infeed.errors.ConfigError, match=f"^Loader: .*{fix}"):
         Loader(infeed.Pipeline(memory()), option)
 
 
 def test_open_names_the_option_in_place_of_one_of_a_dataloader():
     pipeline = infeed.Pipeline(memory())
 
-    with pytest.raises(infeed.ConfigError, match=r"^open: num_workers=4 .*workers=n"):
+    with pytest.raises(
+        infeed.errors.ConfigError, match=r"^open: num_workers=4 .*workers=n"
+    ):
         pipeline.open(num_workers=4)
-    with pytest.raises(infeed.ConfigError, match=r"no option 'worker'; .*workers"):
+    with pytest.raises(
+        infeed.errors.ConfigError, match=r"no option 'worker'; .*workers"
+    ):
         pipeline.open(worker=4)
 
 
@@ -84,20 +88,22 @@ def test_open_names_the_option_in_place_of_one_of_a_dataloader():
     ],
 )
 def test_a_wrong_source_raises_with_the_right_call(source, fix):
-    with pytest.raises(infeed.ConfigError, match=fix):
+    with pytest.raises(infeed.errors.ConfigError, match=fix):
         infeed.Pipeline(source)
 
 
 def test_transforms_after_a_function_are_rejected_with_the_order_that_works():
     pipeline = infeed.Pipeline(memory()).python(resize)
 
-    with pytest.raises(infeed.ConfigError) as caught:
+    with pytest.raises(infeed.errors.ConfigError) as caught:
         pipeline.transform(T.Resize((8, 8)))
-    with pytest.raises(infeed.ConfigError, match="layout and dtype cannot run after"):
+    with pytest.raises(
+        infeed.errors.ConfigError, match="layout and dtype cannot run after"
+    ):
         pipeline.transform(layout="CHW")
-    with pytest.raises(infeed.ConfigError, match=r"write \.decode\(\) before"):
+    with pytest.raises(infeed.errors.ConfigError, match=r"write \.decode\(\) before"):
         pipeline.decode()
-    with pytest.raises(infeed.ConfigError, match=r"comes before \.transform"):
+    with pytest.raises(infeed.errors.ConfigError, match=r"comes before \.transform"):
         infeed.Pipeline(memory()).transform(T.CenterCrop(8)).decode()
 
     assert "Resize cannot run after .python(resize)" in str(caught.value)
@@ -131,7 +137,9 @@ def test_batches_without_a_device_are_on_the_cpu():
 def test_a_dictionary_as_a_field_raises_with_the_valid_types():
     data = [{"image": np.zeros((4, 4, 3), np.uint8), "target": {"boxes": [1]}}]
 
-    with pytest.raises(infeed.ConfigError, match=r"a dictionary with the keys .*boxes"):
+    with pytest.raises(
+        infeed.errors.ConfigError, match=r"a dictionary with the keys .*boxes"
+    ):
         infeed.Pipeline(sources.Items(data)).open()
 
 
@@ -143,7 +151,7 @@ def test_without_batch_images_may_differ_in_size(classification):
 
     assert all(min(shape[1:3]) == 64 and shape[0] == 1 for shape in shapes)
     assert len({shape[1:3] for shape in shapes}) > 1
-    with pytest.raises(infeed.ConfigError, match=r"\.batch\(n, pad=True\)"):
+    with pytest.raises(infeed.errors.ConfigError, match=r"\.batch\(n, pad=True\)"):
         pipeline.transform(T.Resize(64)).batch(2)
 
 

@@ -148,9 +148,9 @@ def test_float_labels_are_mixed_directly_and_a_file_keeps_the_settings(data, tmp
 
 
 def test_fields_that_cannot_be_mixed_raise_with_a_fix(data):
-    with pytest.raises(infeed.ConfigError, match="set it, as in classes=10"):
+    with pytest.raises(infeed.errors.ConfigError, match="set it, as in classes=10"):
         pipeline(data, T.MixUp()).open()
-    with pytest.raises(infeed.ConfigError, match="CutMix add up to 2"):
+    with pytest.raises(infeed.errors.ConfigError, match="CutMix add up to 2"):
         pipeline(data, T.MixUp(classes=9), T.CutMix(classes=9)).open()
-    with pytest.raises(infeed.ConfigError, match="put it before MixUp"):
+    with pytest.raises(infeed.errors.ConfigError, match="put it before MixUp"):
         pipeline(data, T.MixUp(classes=9), T.RandomVerticalFlip())

@@ -145,7 +145,7 @@ def test_a_run_killed_anywhere_and_repeated_ends_with_the_same_bytes(many, tmp_p
         out = tmp_path / f"out-{lives}"
         with pytest.raises(KilledError):
             apart(many, out, lives=lives, seed=lives, **options)
-        with pytest.raises(infeed.ConfigError, match="not finished"):
+        with pytest.raises(infeed.errors.ConfigError, match="not finished"):
             infeed.Pipeline.load(out)
         # A killed writer leaves such a file.
         (out / ".shard-000001.tfrecord.0123456789abcdef.part").write_bytes(b"half")
@@ -211,7 +211,10 @@ def test_only_a_damaged_shard_is_written_again(many, tmp_path):
 
 
 def test_too_many_bad_records_raise_as_in_one_process(many, tmp_path):
-    for limit, kind in [(0, infeed.DecodeError), (3, infeed.TooManyBadRecordsError)]:
+    for limit, kind in [
+        (0, infeed.errors.DecodeError),
+        (3, infeed.errors.TooManyBadRecordsError),
+    ]:
         options = {"to": "webdataset", "shard_size": 20_000, "max_bad": limit}
         reported = []
         for pack, out in [(infeed.pack, "one"), (apart, "out")]:
@@ -225,7 +228,7 @@ def test_the_first_record_is_reported_if_all_are_bad(many, tmp_path):
     for path in (tmp_path / "many").rglob("*.png"):
         path.write_bytes(b"no image at all")
 
-    with pytest.raises(infeed.DecodeError, match="0000"):
+    with pytest.raises(infeed.errors.DecodeError, match="0000"):
         apart(many, tmp_path / "out", to="webdataset")
 
 
@@ -237,23 +240,23 @@ def test_a_source_that_changes_during_packing_raises(many, tmp_path):
     assert ends == sorted(set(ends))
     assert len(ends) > 5
 
-    with pytest.raises(infeed.ConfigError, match="has changed since"):
+    with pytest.raises(infeed.errors.ConfigError, match="has changed since"):
         parts.shard(0, 0, ends[1])
     assert list((tmp_path / "out").glob("*shard*")) == []
-    with pytest.raises(infeed.ConfigError, match="places"):
+    with pytest.raises(infeed.errors.ConfigError, match="places"):
         parts.weigh(600, 701)
 
 
 def test_formats_without_shards_and_folders_that_were_not_begun_raise(photos, tmp_path):
     options = json.dumps(pack_options(photos, to="folder"))
-    with pytest.raises(infeed.ConfigError, match="pack to shards"):
+    with pytest.raises(infeed.errors.ConfigError, match="pack to shards"):
         _core.PackParts(photos._json(), str(tmp_path / "out"), options, True)
     options = pack_options(photos, to="webdataset")
     begun = (photos._json(), str(tmp_path / "out"), json.dumps(options))
-    with pytest.raises(infeed.ConfigError, match="no process is packing into"):
+    with pytest.raises(infeed.errors.ConfigError, match="no process is packing into"):
         _core.PackParts(*begun, False)
     _core.PackParts(*begun, True)
     other = json.dumps(options | {"shard_bytes": 1000})
-    with pytest.raises(infeed.ConfigError, match="shard_bytes"):
+    with pytest.raises(infeed.errors.ConfigError, match="shard_bytes"):
         _core.PackParts(begun[0], begun[1], other, False)
     shutil.rmtree(tmp_path / "out")

@@ -56,9 +56,11 @@ def test_fast_shards_have_lossless_records(
 def test_progress_is_reported_and_can_stop_packing(
     photos: infeed.Pipeline, tmp_path: Path
 ) -> None:
-    seen: list[infeed.PackProgress] = []
+    seen: list[infeed.packing.PackProgress] = []
 
-    with pytest.raises(infeed.InterruptedPackError, match="run the same command again"):
+    with pytest.raises(
+        infeed.errors.InterruptedPackError, match="run the same command again"
+    ):
         infeed.pack(photos, tmp_path / "out", to="folder", progress=lambda at: False)
     infeed.pack(photos, tmp_path / "out", to="folder", progress=seen.append)
 
@@ -70,7 +72,7 @@ def test_progress_is_reported_and_can_stop_packing(
 def test_an_exception_in_progress_reaches_the_caller(
     photos: infeed.Pipeline, tmp_path: Path
 ) -> None:
-    def fails(at: infeed.PackProgress) -> None:
+    def fails(at: infeed.packing.PackProgress) -> None:
         raise KeyError(at.total)
 
     with pytest.raises(KeyError):
@@ -96,7 +98,7 @@ def test_wrong_options_raise_with_the_valid_ones(
         ({"resize_short": (3, 4)}, "pack: resize_short must be an integer"),
         ({"fit": "wide"}, "pack: fit must be an integer or"),
     ]:
-        with pytest.raises(infeed.ConfigError, match=part):
+        with pytest.raises(infeed.errors.ConfigError, match=part):
             infeed.pack(photos, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 
@@ -134,7 +136,7 @@ def test_opening_a_truncated_shard_reports_the_file_and_a_fix(
     shard = max(out.iterdir(), key=lambda path: path.stat().st_size)
     shard.write_bytes(shard.read_bytes()[:-700])
 
-    with pytest.raises(infeed.OpenError) as caught:
+    with pytest.raises(infeed.errors.OpenError) as caught:
         pipeline.open()
 
     assert shard.name in str(caught.value)

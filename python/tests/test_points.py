@@ -164,7 +164,7 @@ def test_wrong_points_are_a_bad_record():
 
         with (
             pipeline.open(workers=1) as loader,
-            pytest.raises(infeed.DecodeError, match=message) as caught,
+            pytest.raises(infeed.errors.DecodeError, match=message) as caught,
         ):
             list(loader)
         assert "record 7" in str(caught.value)
@@ -181,7 +181,7 @@ def test_wrong_declarations_name_the_fix():
     pipeline = infeed.Pipeline(source)
 
     def message(declared):
-        with pytest.raises(infeed.ConfigError) as caught:
+        with pytest.raises(infeed.errors.ConfigError) as caught:
             declared.open()
         return str(caught.value)
 
@@ -198,7 +198,7 @@ def test_wrong_declarations_name_the_fix():
     assert "Mosaic adds those of three others" in message(mosaic)
     undeclared = pipeline.transform(T.Resize((8, 8)))
     assert '.points("keypoints")' in message(undeclared)
-    with pytest.raises(infeed.ConfigError, match="pairs must be"):
+    with pytest.raises(infeed.errors.ConfigError, match="pairs must be"):
         pipeline.points(pairs=[(1, 2, 3)])
 
 
@@ -224,7 +224,9 @@ def test_packing_does_not_move_points(tmp_path):
     source = sources.Memory(image=image, at=np.float32([[[10, 8, 1]]]))
     pipeline = infeed.Pipeline(source).points("at")
 
-    with pytest.raises(infeed.ConfigError, match="does not move the points in `at`"):
+    with pytest.raises(
+        infeed.errors.ConfigError, match="does not move the points in `at`"
+    ):
         infeed.pack(pipeline, tmp_path / "packed", to="arrays", fit=8)
 
 
@@ -274,7 +276,7 @@ def test_coco_keypoints_move_with_their_objects(coco):
         expected[..., 0] = WIDTH - 1 - expected[..., 0]
         expected[labels == 1] = 0
         np.testing.assert_array_equal(found, expected)
-    with pytest.raises(infeed.ConfigError, match="numbers of keypoints"):
+    with pytest.raises(infeed.errors.ConfigError, match="numbers of keypoints"):
         infeed.Pipeline(sources.Coco(*names, keypoints=17)).open()
-    with pytest.raises(infeed.ConfigError, match="keypoints"):
+    with pytest.raises(infeed.errors.ConfigError, match="keypoints"):
         sources.Coco(*names, keypoints=0)

@@ -199,7 +199,7 @@ def test_close_ends_a_running_loop():
         next(items)
     assert not threads()
 
-    with pytest.raises(infeed.ClosedError, match="iterate again"):
+    with pytest.raises(infeed.errors.ClosedError, match="iterate again"):
         next(items)
 
 
@@ -248,7 +248,7 @@ def test_a_forked_child_raises_and_can_iterate_again():
     next(items)
 
     def begins_again() -> str:
-        with pytest.raises(infeed.ForkedError, match="fork"):
+        with pytest.raises(infeed.errors.ForkedError, match="fork"):
             next(items)
         return f"all of them: {list(ahead) == list(range(50))}"
 
@@ -388,7 +388,7 @@ def test_loading_a_state_ends_the_running_loop():
 
     ahead.load_state_dict({"at": 7})
 
-    with pytest.raises(infeed.ClosedError):
+    with pytest.raises(infeed.errors.ClosedError):
         next(items)
     assert list(ahead) == [7, 8, 9]
 
@@ -425,16 +425,18 @@ def test_leaving_and_restarting_a_loop_loses_no_batch_of_a_pipeline():
 
 
 def test_arguments_are_checked():
-    with pytest.raises(infeed.ConfigError, match="batches must be an integer of at"):
+    with pytest.raises(
+        infeed.errors.ConfigError, match="batches must be an integer of at"
+    ):
         infeed.prefetch([], batches=0)
-    with pytest.raises(infeed.ConfigError, match="step must be a function"):
-        infeed.overlap([], len, None)
+    with pytest.raises(infeed.errors.ConfigError, match="step must be a function"):
+        infeed.prefetching.overlap([], len, None)
 
 
 def test_a_device_needs_pytorch(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch", raising=False)
 
-    with pytest.raises(infeed.ConfigError, match="PyTorch is not imported"):
+    with pytest.raises(infeed.errors.ConfigError, match="PyTorch is not imported"):
         infeed.prefetch([], device="cuda")
 
 
@@ -518,7 +520,7 @@ def test_overlap_yields_results_in_order_and_loads_during_the_step():
         steps.append(len(loaded) - len(steps))
         return value + 1
 
-    results = infeed.overlap([0, 1, 2, 3], load, step)
+    results = infeed.prefetching.overlap([0, 1, 2, 3], load, step)
 
     assert list(results) == [1, 11, 21, 31]
     assert max(steps) <= 2
@@ -537,7 +539,7 @@ def test_errors_of_load_and_step_are_raised_at_their_item():
             raise ValueError("step")
         return item
 
-    results = iter(infeed.overlap(range(4), load, step))
+    results = iter(infeed.prefetching.overlap(range(4), load, step))
 
     assert next(results) == 0
     with pytest.raises(OSError, match="load"):
@@ -553,7 +555,7 @@ def test_a_stop_iteration_of_load_or_step_does_not_end_the_loop_silently():
 
     for functions in ((ends, str), (str, ends)):
         with pytest.raises(RuntimeError, match="raised StopIteration"):
-            list(infeed.overlap([1], *functions))
+            list(infeed.prefetching.overlap([1], *functions))
 
 
 def test_an_interrupted_loop_ends_when_another_one_begins(ctrl_c):
@@ -581,5 +583,5 @@ def test_an_interrupted_loop_ends_when_another_one_begins(ctrl_c):
     may_work.set()
     # A notebook holds the iterator by the traceback.
     assert list(ahead) == [1, 1]
-    with pytest.raises(infeed.ClosedError):
+    with pytest.raises(infeed.errors.ClosedError):
         next(items)

@@ -70,7 +70,7 @@ def test_fields_of_every_kind_are_shown():
 
 
 def test_a_position_beyond_the_end_raises(segmentation):
-    with pytest.raises(infeed.ConfigError, match="position"):
+    with pytest.raises(infeed.errors.ConfigError, match="position"):
         segmentation_pipeline(segmentation).preview(10)
 
 

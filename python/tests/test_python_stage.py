@@ -230,7 +230,7 @@ def test_functions_run_in_order_and_may_declare_their_output():
         .batch(9)
     )
 
-    assert pipeline.shapes["x"] == infeed.Column("array", "int64", (9, 2))
+    assert pipeline.shapes["x"] == infeed.pipeline.Column("array", "int64", (9, 2))
     (batch,) = pipeline
     np.testing.assert_array_equal(batch["x"][:, 0], np.arange(9) + 5)
     np.testing.assert_array_equal(batch["x"][:, 1], -np.arange(9) - 5)
@@ -239,18 +239,20 @@ def test_functions_run_in_order_and_may_declare_their_output():
 def test_a_result_must_match_the_declared_or_found_output():
     reported = numbers().python(steps.Adder(1), output={"x": ("float32", (2,))})
     with pytest.raises(
-        infeed.FunctionError, match=r"int64 \[\], expected float32 \[2\]"
+        infeed.errors.FunctionError, match=r"int64 \[\], expected float32 \[2\]"
     ):
         next(iter(reported))
 
-    with pytest.raises(infeed.FunctionError, match="a dictionary of arrays by field"):
+    with pytest.raises(
+        infeed.errors.FunctionError, match="a dictionary of arrays by field"
+    ):
         numbers().python(lambda sample: sample["x"]).open()
 
-    with pytest.raises(infeed.FunctionError, match="arrays of numbers"):
+    with pytest.raises(infeed.errors.FunctionError, match="arrays of numbers"):
         numbers().python(lambda sample: {"x": object()}).open()
 
     less = numbers().python(lambda s: {"x": s["x"]} | ({} if s["x"] else {"y": 1}))
-    with pytest.raises(infeed.FunctionError, match="did not return `y`"):
+    with pytest.raises(infeed.errors.FunctionError, match="did not return `y`"):
         list(less)
 
 
@@ -259,7 +261,7 @@ def test_an_exception_names_record_function_and_line_and_brings_its_traceback():
 
     for processes in (0, 2):
         loader = pipeline.python(steps.picky, processes=processes).open(workers=2)
-        with pytest.raises(infeed.FunctionError) as caught:
+        with pytest.raises(infeed.errors.FunctionError) as caught:
             list(loader)
         text = str(caught.value)
         assert "record 1" in text
@@ -294,7 +296,9 @@ def test_a_batch_function_gets_the_batch_and_a_generator_of_its_step(classificat
     plain = photographs(classification).batch(6, drop_last=True)
     pipeline = plain.python_batch(steps.mix)
 
-    assert pipeline.shapes["label"] == infeed.Column("array", "float32", (6, 3))
+    assert pipeline.shapes["label"] == infeed.pipeline.Column(
+        "array", "float32", (6, 3)
+    )
     assert epochs(pipeline, workers=1) == epochs(pipeline, workers=4)
     pairs = zip(plain.open(), pipeline.open(), strict=True)
     for before, after in pairs:
@@ -329,11 +333,11 @@ def test_an_error_or_wrong_result_of_a_batch_function_stops_the_run():
     loader = numbers().batch(4).python_batch(late).open(on_error="substitute")
     batches = iter(loader)
     assert [next(batches)["x"][0] for _ in range(2)] == [0, 4]
-    with pytest.raises(infeed.FunctionError, match=r"epoch 0, step 2.*'eight'"):
+    with pytest.raises(infeed.errors.FunctionError, match=r"epoch 0, step 2.*'eight'"):
         next(batches)
 
     short = numbers().batch(4).python_batch(lambda batch: {"x": batch["x"][:2]})
-    with pytest.raises(infeed.FunctionError, match="must be the 4 rows"):
+    with pytest.raises(infeed.errors.FunctionError, match="must be the 4 rows"):
         short.open()
 
 
@@ -353,10 +357,10 @@ def test_a_function_that_can_be_imported_is_saved_by_name_and_others_raise(
     assert ".python(noisy, processes=1)" in repr(again)
     assert again._python[0].function is steps.noisy
     for held in (lambda sample: sample, functools.partial(steps.noisy), steps.Adder(1)):
-        with pytest.raises(infeed.ConfigError, match="module"):
+        with pytest.raises(infeed.errors.ConfigError, match="module"):
             pipeline.python(held).save(path)
     path.write_text(path.read_text().replace(":noisy", ":nosy"))
-    with pytest.raises(infeed.ConfigError, match="stage_functions:nosy"):
+    with pytest.raises(infeed.errors.ConfigError, match="stage_functions:nosy"):
         infeed.Pipeline.load(path, allow_functions=["stage_functions:*"])
 
 
@@ -379,13 +383,13 @@ def test_a_state_of_another_function_raises_by_name(classification):
 
     with plain.python(steps.noisy).open() as loader:
         expected = "python is stage_functions:noisy, was stage_functions:halve"
-        with pytest.raises(infeed.ConfigError, match=expected):
+        with pytest.raises(infeed.errors.ConfigError, match=expected):
             loader.load_state_dict(state)
 
 
 def test_functions_that_take_other_arguments_raise_where_they_are_added():
     for wrong in (lambda: {}, lambda a, b, c: {}, lambda a, *, b: {}, 3):
-        with pytest.raises(infeed.ConfigError, match="python: fn must be"):
+        with pytest.raises(infeed.errors.ConfigError, match="python: fn must be"):
             numbers().python(wrong)
     fine = [lambda s, size=3: s, lambda *args: args[0], lambda s, rng=None: s]
     for function in fine:
@@ -431,16 +435,16 @@ def rows(function, processes):
 if __name__ == "__main__":
     SCALE, k = 3, 7
     for function in (
-        infeed.seed_draws(Step()),
-        infeed.seed_draws(functools.partial(Step.__call__, Step())),
+        infeed.seeding.seed_draws(Step()),
+        infeed.seeding.seed_draws(functools.partial(Step.__call__, Step())),
         lambda sample: {"x": sample["x"] + k},
     ):
         np.testing.assert_array_equal(rows(function, 0), rows(function, 2))
     assert rows(Step(), 1)[0, 4] == 3
     sys.modules["cloudpickle"] = None
     try:
-        rows(infeed.seed_draws(RemainingSteps([Step()])), 1)
-    except infeed.ConfigError as error:
+        rows(infeed.seeding.seed_draws(RemainingSteps([Step()])), 1)
+    except infeed.errors.ConfigError as error:
         print(error)
 """
 
@@ -470,11 +474,15 @@ class LockedCall:
 
 
 def test_functions_that_processes_cannot_load_raise_with_a_fix(monkeypatch):
-    with pytest.raises(infeed.ConfigError, match="create the object in the call"):
+    with pytest.raises(
+        infeed.errors.ConfigError, match="create the object in the call"
+    ):
         numbers().python(LockedCall(), processes=2)
 
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
-    with pytest.raises(infeed.ConfigError, match="to a module, or install cloudpickle"):
+    with pytest.raises(
+        infeed.errors.ConfigError, match="to a module, or install cloudpickle"
+    ):
         numbers().python(lambda sample: sample, processes=2)
 
     # A function that no other process can import is detected at open.
@@ -485,7 +493,9 @@ def test_functions_that_processes_cannot_load_raise_with_a_fix(monkeypatch):
     sys.modules["nowhere"] = module
     try:
         pipeline = numbers().python(module.lost, processes=1)
-        with pytest.raises(infeed.ConfigError, match="No module named 'nowhere'"):
+        with pytest.raises(
+            infeed.errors.ConfigError, match="No module named 'nowhere'"
+        ):
             pipeline.open()
     finally:
         del sys.modules["nowhere"]
@@ -576,7 +586,7 @@ def test_a_sample_that_ends_two_processes_is_a_bad_record_with_the_reason():
     pipeline = numbers().python(steps.exits, processes=2).batch(5)
 
     with pipeline.open(workers=2) as loader:
-        with pytest.raises(infeed.FunctionError) as caught:
+        with pytest.raises(infeed.errors.FunctionError) as caught:
             list(loader)
         assert "record 7" in str(caught.value)
         assert "exit status: 3" in str(caught.value)
@@ -636,12 +646,12 @@ def test_nothing_is_left_after_close_or_an_exception_or_when_it_is_dropped(capfd
     assert left_behind() <= before
 
     pipeline = numbers().python(steps.exits, processes=2).batch(4)
-    with pytest.raises(infeed.FunctionError), pipeline.open(workers=2) as loader:
+    with pytest.raises(infeed.errors.FunctionError), pipeline.open(workers=2) as loader:
         list(loader)
     del loader
     assert left_behind() <= before
 
-    with pytest.raises(infeed.FunctionError):
+    with pytest.raises(infeed.errors.FunctionError):
         numbers().python(steps.Adder("text"), processes=2).open()
     assert left_behind() <= before
     assert "a line of the function" in capfd.readouterr().err
@@ -766,5 +776,5 @@ def test_a_function_returns_lists_that_its_output_declares(processes):
     ],
 )
 def test_a_field_in_an_output_declares_lists_of_a_type(field):
-    with pytest.raises(infeed.ConfigError, match="output of boxes"):
+    with pytest.raises(infeed.errors.ConfigError, match="output of boxes"):
         numbers().python(steps.make_boxes, output={"boxes": field})

@@ -103,7 +103,7 @@ def test_a_second_read_is_served_from_the_cache(
         return count
 
     try:
-        infeed.cache(kept, limit="1 GB")
+        infeed.remote.cache(kept, limit="1 GB")
         count_image_requests()
         first = batches(url)
         # Images read ahead for later epochs may be requested before they are cached.
@@ -111,7 +111,7 @@ def test_a_second_read_is_served_from_the_cache(
         second = batches(url)
         assert count_image_requests() == 0
     finally:
-        infeed.cache(None)
+        infeed.remote.cache(None)
     batches(url)
 
     assert count_image_requests() >= 12
@@ -129,15 +129,15 @@ def test_an_invalid_cache_raises(
         (("kept", 0), "cache: limit must be an integer of at least 1"),
         (("kept", 2**64), "cache: limit must be below"),
     ]:
-        with pytest.raises(infeed.ConfigError, match=part):
-            infeed.cache(*arguments)
+        with pytest.raises(infeed.errors.ConfigError, match=part):
+            infeed.remote.cache(*arguments)
     (tmp_path / "file").write_text("")
     try:
-        infeed.cache(tmp_path / "file" / "below")
-        with pytest.raises(infeed.OpenError, match="below"):
+        infeed.remote.cache(tmp_path / "file" / "below")
+        with pytest.raises(infeed.errors.OpenError, match="below"):
             batches(image_server[0])
     finally:
-        infeed.cache(None)
+        infeed.remote.cache(None)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

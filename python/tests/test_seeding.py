@@ -189,19 +189,21 @@ def test_the_code_and_errors_name_the_function_and_the_dataset():
     function = numbers().python(seed_draws(steps.draw))
     dataset = infeed.Pipeline(sources.Items(seed_draws(Drawing())))
 
-    assert ".python(infeed.seed_draws(draw))" in repr(function)
-    assert "sources.Items(infeed.seed_draws(<Drawing>))" in repr(dataset)
+    assert ".python(infeed.seeding.seed_draws(draw))" in repr(function)
+    assert "sources.Items(infeed.seeding.seed_draws(<Drawing>))" in repr(dataset)
     pipeline = numbers().python(seed_draws(steps.picky)).batch(4)
-    with pytest.raises(infeed.FunctionError, match="stage_functions:picky"):
+    with pytest.raises(infeed.errors.FunctionError, match="stage_functions:picky"):
         next(iter(pipeline))
 
 
 def test_wrong_arguments_are_errors_with_the_fix():
-    with pytest.raises(infeed.ConfigError, match="expected a function, or a dataset"):
+    with pytest.raises(
+        infeed.errors.ConfigError, match="expected a function, or a dataset"
+    ):
         seed_draws(3)
-    with pytest.raises(infeed.ConfigError, match="remove its parameter rng"):
+    with pytest.raises(infeed.errors.ConfigError, match="remove its parameter rng"):
         sources.Items(KeyedNoise(), deterministic=True, version=1)
-    with pytest.raises(infeed.ConfigError, match="draws random numbers"):
+    with pytest.raises(infeed.errors.ConfigError, match="draws random numbers"):
         numbers().python(seed_draws(steps.draw), deterministic=True, version=1)
 
 

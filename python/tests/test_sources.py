@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 
 import infeed
-from infeed import ConfigError, sources
+from infeed import sources
+from infeed.errors import ConfigError
 from infeed.experiments import tfrecord
 
 
@@ -231,7 +232,7 @@ def test_a_truncated_shard_raises_with_its_byte(tmp_path):
         tar.addfile(member, io.BytesIO(b"0123456789"))
     path.write_bytes(path.read_bytes()[:600])
 
-    with pytest.raises(infeed.OpenError, match=r"a\.tar.*byte 0.*truncated"):
+    with pytest.raises(infeed.errors.OpenError, match=r"a\.tar.*byte 0.*truncated"):
         infeed.Pipeline(sources.WebDataset(path)).open()
 
 
@@ -273,7 +274,7 @@ def test_a_mix_holds_each_source_by_its_weight_and_is_saved(tmp_path):
     "parts", [(), ("photos",), ((sources.Folder("a"), 1.0), sources.Folder("b"))]
 )
 def test_an_invalid_mix_raises(parts):
-    with pytest.raises(infeed.ConfigError, match="Mix"):
+    with pytest.raises(infeed.errors.ConfigError, match="Mix"):
         sources.Mix(*parts)
 
 

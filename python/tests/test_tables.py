@@ -13,8 +13,9 @@ import pytest
 from PIL import Image
 
 import infeed
-from infeed import ConfigError, sources
+from infeed import sources
 from infeed import transforms as T
+from infeed.errors import ConfigError
 
 
 def drain(pipeline: infeed.Pipeline, **options) -> list[infeed.Batch]:
@@ -68,7 +69,7 @@ def test_a_list_of_tuples_has_images_and_labels():
 def test_an_exception_in_an_item_is_a_bad_record_with_its_line():
     pipeline = infeed.Pipeline(sources.Items(Squares(6, broken=4))).batch(2)
 
-    with pytest.raises(infeed.DamagedError) as caught:
+    with pytest.raises(infeed.errors.DamagedError) as caught:
         drain(pipeline)
     message = str(caught.value)
     assert "item 4 of the Squares" in message
@@ -84,7 +85,9 @@ def test_an_exception_in_an_item_is_a_bad_record_with_its_line():
 def test_an_item_unlike_the_first_is_a_bad_record_with_the_difference():
     items = [{"x": np.zeros(3)}, {"x": np.zeros(4)}]
 
-    with pytest.raises(infeed.DamagedError, match=r"float64 \[4\] where item 0 has"):
+    with pytest.raises(
+        infeed.errors.DamagedError, match=r"float64 \[4\] where item 0 has"
+    ):
         drain(infeed.Pipeline(sources.Items(items)).batch(2))
 
 

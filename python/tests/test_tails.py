@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import infeed
-from infeed import ConfigError, sources
+from infeed import sources
+from infeed.errors import ConfigError
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def test_a_mask_in_every_batch_marks_padding(numbers):
         batches = list(loader)
 
     assert pipeline.fields == ("x", "name", "valid")
-    assert pipeline.shapes["valid"] == infeed.Column("array", "bool", (4,))
+    assert pipeline.shapes["valid"] == infeed.pipeline.Column("array", "bool", (4,))
     assert [b["valid"].dtype for b in batches] == [np.dtype(bool)] * 3
     assert [b["valid"].tolist() for b in batches[:2]] == [[True] * 4] * 2
     assert batches[2]["valid"].tolist() == [True, True, False, False]

@@ -28,14 +28,14 @@ SHARED = {"_jax_copies": {"jax"}, "_torch_tensors": {"torch"}}
 # Lowest rung first. Modules on one rung do not import each other.
 LADDER = [
     {"_core", "errors", "_closing", "_code", "_versions", "stats"},
-    {"_check", "_columns", "_identity", "batch", "codecs", "explanation", "seeding"},
+    {"_check", "_columns", "_identity", "batch", "codecs", "explain", "seeding"},
     {"_fields", "_select", "kinds"},
     {"_options"},
     {"_functions"},
     {"transforms", "_process", "sources", "loader", "preview", "feeders"},
     {"_other_libraries"},
     {"pipeline"},
-    {"certifying", "packing", "remote", "_pack_tasks"},
+    {"runs", "packing", "remote", "_pack_tasks"},
     {"watching", "_tensor_mover"},
     {"adopting"},
     {"_prefetch_thread", "_device_copies"},

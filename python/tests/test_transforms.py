@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import infeed
-from infeed import ConfigError, _core, sources
+from infeed import _core, sources
 from infeed import transforms as T
+from infeed.errors import ConfigError
 
 EXAMPLES = [
     T.Crop(512, 256, at="top_left"),
@@ -228,7 +229,7 @@ def test_normalization_to_numbers_that_are_not_finite_raises(classification):
         (1e39, 0.5, "mean"),
         (10**400, 0.5, "mean"),
     ]:
-        with pytest.raises(infeed.ConfigError, match=f"Normalize: {name} "):
+        with pytest.raises(infeed.errors.ConfigError, match=f"Normalize: {name} "):
             T.Normalize(mean=(mean,), std=(std,))
 
     def open_transforms(*transforms: T.Transform, **output: str) -> infeed.Loader:
@@ -239,9 +240,11 @@ def test_normalization_to_numbers_that_are_not_finite_raises(classification):
     small = T.Normalize(mean=(0.5,), std=(1e-30,))
     with open_transforms(small) as loader:
         assert all(np.isfinite(batch["image"]).all() for batch in loader)
-    with pytest.raises(infeed.ConfigError, match="Normalize"):
+    with pytest.raises(infeed.errors.ConfigError, match="Normalize"):
         open_transforms(small, small)
-    with pytest.raises(infeed.ConfigError, match=r"float16.*holds numbers up to 65504"):
+    with pytest.raises(
+        infeed.errors.ConfigError, match=r"float16.*holds numbers up to 65504"
+    ):
         open_transforms(T.Normalize(mean=(0.5,), std=(1e-6,)), dtype="float16")
     with open_transforms(
         T.Normalize(mean=(0.5,), std=(1e-4,)), dtype="float16"

@@ -61,9 +61,11 @@ def run(folder: Path, *arguments: object) -> subprocess.CompletedProcess:
 def test_loading_a_file_imports_nothing_that_is_not_listed(folder, function):
     file = pipeline_file(folder, function)
 
-    with pytest.raises(infeed.ConfigError, match=rf'allow_functions=\["{function}"\]'):
+    with pytest.raises(
+        infeed.errors.ConfigError, match=rf'allow_functions=\["{function}"\]'
+    ):
         infeed.Pipeline.load(file)
-    with pytest.raises(infeed.ConfigError, match=function):
+    with pytest.raises(infeed.errors.ConfigError, match=function):
         infeed.Pipeline.load(file, allow_functions=["hostile.more:*", "other:same"])
 
     assert not (folder / "imported").exists()
@@ -121,10 +123,12 @@ def test_a_pattern_allows_definitions_of_a_module_and_not_its_imports(folder):
     assert load("hostile:same", "host*:*")
     assert load("hostile:Shift.by_one", "hostile:Shift.*")
     for function in ("hostile:basename", "hostile:pathlib"):
-        with pytest.raises(infeed.ConfigError, match=r"defined in|not a function"):
+        with pytest.raises(
+            infeed.errors.ConfigError, match=r"defined in|not a function"
+        ):
             load(function, "hostile:*")
     for function in ("hostile:pathlib.os.system", "hostile:Shift.by_one"):
-        with pytest.raises(infeed.ConfigError, match="which is not allowed"):
+        with pytest.raises(infeed.errors.ConfigError, match="which is not allowed"):
             load(function, "hostile:*")
     assert load("hostile:basename", "hostile:basename")
 
@@ -133,9 +137,9 @@ def test_invalid_patterns_are_rejected(folder):
     file = pipeline_file(folder, "hostile:same")
 
     for patterns in ("hostile:*", ["hostile"], [1]):
-        with pytest.raises(infeed.ConfigError, match="allow_functions"):
+        with pytest.raises(infeed.errors.ConfigError, match="allow_functions"):
             infeed.Pipeline.load(file, allow_functions=patterns)
-    with pytest.raises(infeed.ConfigError, match="functions"):
+    with pytest.raises(infeed.errors.ConfigError, match="functions"):
         infeed.Pipeline.load(file, functions={"hostile:same": 1})
 
 
@@ -176,9 +180,9 @@ def test_a_deep_state_raises_an_error_of_infeed(depth):
     with numbers().open(workers=1) as loader:
         state = loader.state_dict()
         for changed in (state | {"z": nest(depth)}, state | {"bad": nest(depth)}):
-            with pytest.raises(infeed.ConfigError):
+            with pytest.raises(infeed.errors.ConfigError):
                 loader.load_state_dict(changed)
-        with pytest.raises(infeed.ConfigError):
+        with pytest.raises(infeed.errors.ConfigError):
             loader.seek(nest(depth))
 
 

@@ -300,7 +300,7 @@ def test_other_attributes_are_those_of_the_loader():
 
 
 def test_the_ceiling_needs_a_batch_first():
-    with pytest.raises(infeed.LoaderError, match="iterate first"):
+    with pytest.raises(infeed.errors.LoaderError, match="iterate first"):
         infeed.watch(batches()).ceiling(print)
 
 
@@ -444,7 +444,7 @@ def test_files_without_images_in_the_batches_need_a_pipeline(classification):
     watch = infeed.watch([np.zeros((4, 2))] * 3, files=classification.path)
     list(iter(watch))
 
-    with pytest.raises(infeed.ConfigError, match="pipeline="):
+    with pytest.raises(infeed.errors.ConfigError, match="pipeline="):
         watch.report()
 
 
@@ -461,7 +461,7 @@ def test_files_without_images_in_the_batches_need_a_pipeline(classification):
 )
 def test_invalid_settings_raise_with_their_name(settings):
     (name,) = settings
-    with pytest.raises(infeed.ConfigError, match=name):
+    with pytest.raises(infeed.errors.ConfigError, match=name):
         infeed.watch([1], **settings)
 
 

@@ -144,7 +144,7 @@ def test_a_file_that_differs_is_a_bad_record_that_names_the_fix():
                 item["wav"] = item["wav"][:-7]
             return item
 
-    with pytest.raises(infeed.DecodeError, match="4"):
+    with pytest.raises(infeed.errors.DecodeError, match="4"):
         only_batch(pipeline_of(DamagedClips()).batch(6))
     kept = only_batch(pipeline_of(DamagedClips(), samples=4).batch(6), on_error="skip")
     assert list(kept["label"]) == [0, 1, 2, 3, 5]
@@ -160,11 +160,11 @@ def test_wrong_declarations_name_the_fix():
         ({"wav": Waveform(RATE, channels=0)}, "channels is 0"),
         ({"wav": Waveform(RATE, samples=0)}, "samples is 0"),
     ]:
-        with pytest.raises(infeed.ConfigError, match=message):
+        with pytest.raises(infeed.errors.ConfigError, match=message):
             infeed.Pipeline(source).declare(**declared).batch(2).open()
-    with pytest.raises(infeed.ConfigError, match=r"one of infeed\.kinds"):
+    with pytest.raises(infeed.errors.ConfigError, match=r"one of infeed\.kinds"):
         infeed.Pipeline(source).declare(wav="waveform")
-    with pytest.raises(infeed.ConfigError, match="crop"):
+    with pytest.raises(infeed.errors.ConfigError, match="crop"):
         Waveform(RATE, crop="end")
 
 
@@ -196,7 +196,9 @@ def test_a_saved_pipeline_and_its_code_keep_the_declaration(tmp_path):
     other = pipeline.declare(wav=Waveform(RATE, samples=13, crop="center"))
     with pipeline.open() as one:
         state = one.state_dict()
-    different = pytest.raises(infeed.ConfigError, match="description's fingerprint")
+    different = pytest.raises(
+        infeed.errors.ConfigError, match="description's fingerprint"
+    )
     with other.open() as two, different:
         two.load_state_dict(state)
     assert pipeline.preview(1).stages

@@ -25,7 +25,7 @@ def selftest(
         _core.device_selftest(
             settings.device, seconds, folders, [group], findings.add_text
         )
-    except infeed.ConfigError as error:
+    except infeed.errors.ConfigError as error:
         if "no group of checks" not in str(error):
             raise
         findings.not_run(f"checks of the group {group}", error)

@@ -142,7 +142,7 @@ def jpegs(findings: Findings, settings: Settings) -> None:
         with ExitStack() as closing:
             try:
                 loader = loop.loader(closing, pipeline, **options)
-            except infeed.DeviceError as error:
+            except infeed.errors.DeviceError as error:
                 findings.note(f"feed/of=jpegs/by={name}", error)
                 continue
             rate = loop.rate(data.forever(loader))

@@ -142,7 +142,7 @@ def feeds(torch, here, settings: Settings, size: dict) -> dict[str, Callable]:
                 # Opening raises an exception if the device has no decoder.
                 try:
                     crops.open(device=settings.device, decode="gpu").close()
-                except infeed.DeviceError as error:
+                except infeed.errors.DeviceError as error:
                     raise NotRun(str(error)) from error
             return ours(crops, closing, **options)
 

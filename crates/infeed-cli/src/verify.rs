@@ -25,8 +25,8 @@ use crate::{args, interrupt};
 Without --against and --write, verify runs the pipeline twice, with all workers and with one, and
 compares the steps. --write writes a run record: a line for each step with its digest and the
 numbers of its records. --against replays the steps of a run record and compares them. The record
-may be one of infeed.certify in Python. If a step differs, verify prints the first row and record
-that differ, and the exit status is 1.")]
+may be one of infeed.runs.certify in Python. If a step differs, verify prints the first row and
+record that differ, and the exit status is 1.")]
 pub(crate) struct Args {
     #[arg(help = path_help())]
     path: PathBuf,

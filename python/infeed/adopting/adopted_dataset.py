@@ -87,7 +87,7 @@ def native_dataset(
         code, values = rest.code()
         variables |= values
         meaning = f"{', '.join(values)}: steps of the adopted loader"
-        names[repr(called)] = (f"infeed.seed_draws({code})", meaning)
+        names[repr(called)] = (f"infeed.seeding.seed_draws({code})", meaning)
     findings = (finding, *steps.findings)
     return AdoptedDataset(
         dataset, records, findings, batch_type, None, order, names, variables

@@ -93,7 +93,7 @@ def _items(dataset: Any, reason: str, workers: int) -> AdoptedDataset:
             records = records.batch(1, pad=True)
         names = {
             repr(source): ("sources.Memory(number=np.arange(len(dataset)))", ""),
-            repr(function): (f"infeed.seed_draws({code})", meaning),
+            repr(function): (f"infeed.seeding.seed_draws({code})", meaning),
         }
     else:
         is_flat = is_flat or (batch_type == "dict" and bool(fields.lists))
@@ -180,9 +180,9 @@ def _item_source(
     if lists is None:
         return sources.Items(
             seed_draws(dataset)
-        ), f"sources.Items(infeed.seed_draws({shown}))"
+        ), f"sources.Items(infeed.seeding.seed_draws({shown}))"
     flat = NamedSamples(dataset)
-    code = f"infeed.seed_draws(NamedSamples({shown}))"
+    code = f"infeed.seeding.seed_draws(NamedSamples({shown}))"
     if not lists:
         return sources.Items(seed_draws(flat)), f"sources.Items({code})"
     ragged = sources.Field(kind="ragged")

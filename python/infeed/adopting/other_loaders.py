@@ -14,8 +14,8 @@ def loader_error(loader: Any) -> ConfigError:
             f"adopt: {name}.__getitem__ makes whole batches, so its samples are "
             "unknown; write the code for one sample in a class with __len__ and "
             "__getitem__, use infeed.Pipeline(sources.Items(samples)).batch(n), and "
-            "compare its samples with infeed.compare_samples; or name the files as a "
-            "source, or watch this loader with infeed.watch"
+            "compare its samples with infeed.adopting.compare_samples; or name the "
+            "files as a source, or watch this loader with infeed.watch"
         )
     return ConfigError(
         "adopt: a torch.utils.data.DataLoader or a dataset of tf.data is expected, got "

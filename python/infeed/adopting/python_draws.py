@@ -94,7 +94,11 @@ def read_draws(records: Pipeline, pipeline: Pipeline) -> list[Finding]:
             )
             return [Finding(_PART, "not the same after a resume", reason)]
         if not all(map(same_samples, first, others)):
-            return [Finding(_PART, "infeed.seed_draws(...)", _reason(is_source, steps))]
+            return [
+                Finding(
+                    _PART, "infeed.seeding.seed_draws(...)", _reason(is_source, steps)
+                )
+            ]
     return []
 
 

@@ -34,7 +34,7 @@ _HINTS = {
 }
 _HIDDEN = (
     "this version of TensorFlow hides the steps of a dataset; write the pipeline, and "
-    "compare its samples with infeed.compare_samples"
+    "compare its samples with infeed.adopting.compare_samples"
 )
 
 

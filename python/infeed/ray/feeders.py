@@ -43,10 +43,10 @@ _PLACEMENT_TIMEOUT_S = 15.0
 class Feeders(ClosedAtExit, FeederGroup):
     """CPU nodes of a Ray cluster that make batches, for ``Pipeline.open(workers=...)``.
 
-    As with `infeed.Feeders`, batches do not depend on the machine that makes them, and
-    no batch is lost with a node. Ray places the feeders on its nodes, starts them, and
-    restarts feeders whose node or process was lost. The training loop never waits for
-    Ray: the cores of this machine make batches that no feeder made in time.
+    As with `infeed.feeders.Feeders`, batches do not depend on the machine that makes
+    them, and no batch is lost with a node. Ray places the feeders on its nodes, starts
+    them, and restarts feeders whose node or process was lost. The training loop never
+    waits for Ray: the cores of this machine make batches that no feeder made in time.
 
         feeders = infeed.ray.Feeders(num=8, cpus=4, local="help")
         with pipeline.open(workers=feeders) as loader:
@@ -76,9 +76,9 @@ class Feeders(ClosedAtExit, FeederGroup):
         cpus: CPUs that each feeder requests from Ray, and its number of threads, at
             least one.
         name: Name of feeders that outlive the process that started them.
-        local: As in `infeed.Feeders`.
-        workers: As in `infeed.Feeders`.
-        deadline: As in `infeed.Feeders`.
+        local: As in `infeed.feeders.Feeders`.
+        workers: As in `infeed.feeders.Feeders`.
+        deadline: As in `infeed.feeders.Feeders`.
         memory: Memory budget of each feeder in bytes, or text such as ``"2GiB"``, which
             is requested from Ray too. None: the need of its batches.
         resources: Further resources that each feeder requests from Ray, such as

@@ -156,7 +156,7 @@ class Items(_Object):
 
     A parameter ``rng`` of ``__getitem__`` after the number receives a NumPy generator
     that depends on the seed, the epoch and the position, as that of `Pipeline.python`.
-    `infeed.seed_draws` does the same for a dataset without such a parameter.
+    `infeed.seeding.seed_draws` does the same for a dataset without such a parameter.
 
     Args:
         dataset: Object with ``__len__`` and ``__getitem__``.
@@ -232,7 +232,9 @@ class Items(_Object):
     def __repr__(self) -> str:
         name = f"<{self._class_name()}>"
         is_seeded = isinstance(self.dataset, SeededSamples)
-        return f"sources.Items({f'infeed.seed_draws({name})' if is_seeded else name})"
+        if is_seeded:
+            name = f"infeed.seeding.seed_draws({name})"
+        return f"sources.Items({name})"
 
     def _make(self) -> _core.PythonSource:
         fields = _fields_json(self.fields)

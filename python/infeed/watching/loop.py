@@ -291,7 +291,9 @@ class Watch:
             self._complete_recording()
 
     def __repr__(self) -> str:
-        return f"<infeed.Watch of {_name(self._loader)}, {self._batches} batches>"
+        return (
+            f"<infeed.watching.Watch of {_name(self._loader)}, {self._batches} batches>"
+        )
 
     def _end(self) -> None:
         running = None if self._running_epoch is None else self._running_epoch()

@@ -80,7 +80,7 @@ class WatchReport:
         return WatchReport, (self.figures,)
 
     def __repr__(self) -> str:
-        return f"<infeed.WatchReport: {self.verdict.claim}>"
+        return f"<infeed.watching.WatchReport: {self.verdict.claim}>"
 
 
 def _can_adopt(loader: str) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 import infeed
 
 
-def run_code(adopted: infeed.Adoption) -> dict:
+def run_code(adopted: infeed.adopting.Adoption) -> dict:
     """Runs the code with its variables; returns its names."""
     check_imports(adopted.code)
     names = dict(adopted.variables)

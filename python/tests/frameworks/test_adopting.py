@@ -262,7 +262,7 @@ def test_another_normalization_is_found(photos, wrong, message):
     records = infeed.Pipeline(infeed.sources.Folder(str(photos))).decode()
     records = records.transform(T.Resize(72), T.CenterCrop(64), wrong, layout="CHW")
 
-    found = infeed.compare_samples(dataset, records)
+    found = infeed.adopting.compare_samples(dataset, records)
 
     assert not found.is_equivalent
     assert message in str(found)
@@ -279,8 +279,10 @@ def test_swapped_channels_and_another_distribution_are_found(photos):
     records = infeed.Pipeline(infeed.sources.Folder(str(photos))).decode()
     records = records.transform(T.RandomResizedCrop(64), T.ToFloat(), layout="CHW")
 
-    same = infeed.compare_samples(datasets.ImageFolder(photos, random), records)
-    swapped = infeed.compare_samples(SwappedImages(photos, random), records)
+    same = infeed.adopting.compare_samples(
+        datasets.ImageFolder(photos, random), records
+    )
+    swapped = infeed.adopting.compare_samples(SwappedImages(photos, random), records)
 
     assert same.is_equivalent, str(same)
     assert "the mean of channel 0 of single samples differs" in str(swapped)
@@ -294,11 +296,11 @@ def test_other_labels_and_another_number_of_samples_are_found(photos):
     records = records.transform(T.Resize((32, 32)), layout="CHW")
 
     assert "sample 0 has label 0 instead of 3" in str(
-        infeed.compare_samples(dataset, records)
+        infeed.adopting.compare_samples(dataset, records)
     )
     dataset.samples.pop()
     assert "39 samples, the pipeline 40" in str(
-        infeed.compare_samples(dataset, records)
+        infeed.adopting.compare_samples(dataset, records)
     )
 
 
@@ -321,7 +323,7 @@ def test_the_gain_is_measured_and_the_limit_named(photos):
     ],
 )
 def test_a_loader_that_cannot_be_adopted_raises_an_error(loader, message):
-    with pytest.raises(infeed.ConfigError, match=message):
+    with pytest.raises(infeed.errors.ConfigError, match=message):
         infeed.adopt(loader)
 
 
@@ -359,7 +361,7 @@ def test_labels_are_numbers(photos):
     assert np.all((labels.numpy() >= 0) & (labels.numpy() < 4))
 
 
-def records_of(adopted: infeed.Adoption, epochs: int = 1) -> list[int]:
+def records_of(adopted: infeed.adopting.Adoption, epochs: int = 1) -> list[int]:
     """Returns the numbers of the records of some epochs, in order."""
     with adopted.pipeline.open(workers=1) as loader:
         return [
@@ -422,7 +424,7 @@ def test_weights_of_many_records_are_read_from_a_file(photos, tmp_path, monkeypa
 def test_samplers_become_weights(photos):
     dataset = datasets.ImageFolder(photos, v1.Compose(EVALUATION))
 
-    def adopt_order(sampler, data=dataset) -> infeed.Adoption:
+    def adopt_order(sampler, data=dataset) -> infeed.adopting.Adoption:
         loader = DataLoader(data, batch_size=8, sampler=sampler)
         return infeed.adopt(loader, seconds=None, samples=4)
 
@@ -517,7 +519,7 @@ def test_fields_that_are_missing_are_named(photos):
             image, label = inner[number]
             return {"image": image, "label": label, "depth": 3.0}
 
-    found = infeed.compare_samples(Three(), records, samples=4)
+    found = infeed.adopting.compare_samples(Three(), records, samples=4)
 
     assert found.problems == ("the pipeline has no field depth",)
 

@@ -160,7 +160,7 @@ def test_the_report_names_the_draws_and_the_code_repeats_them(photos, kind):
     adopted = infeed.adopt(loader, samples=4, seconds=None)
 
     (found,) = (f for f in adopted.findings if f.part == "random draws in Python")
-    assert found.became == "infeed.seed_draws(...)"
+    assert found.became == "infeed.seeding.seed_draws(...)"
     names = run_code(adopted)
     expected, again = next(iter(adopted.loader())), next(iter(names["loader"]))
     pairs = zip(expected, again, strict=True)
@@ -502,7 +502,7 @@ def test_a_dataset_that_no_process_can_have_stays_in_this_one(kind, reason):
     loader = DataLoader(kind(), batch_size=6, num_workers=2)
     adopted = infeed.adopt(loader, samples=4, seconds=None)
 
-    assert "sources.Items(infeed.seed_draws(dataset))" in adopted.code
+    assert "sources.Items(infeed.seeding.seed_draws(dataset))" in adopted.code
     assert "one call at a time, because" in adopted.report
     assert reason in adopted.report
 

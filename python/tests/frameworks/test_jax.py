@@ -171,7 +171,7 @@ over = NamedSharding(jax.make_mesh((4,), ("data",)), P("data"))
 def error_of(pipeline):
     try:
         list(infeed.jax.Loader(pipeline, over))
-    except infeed.ConfigError as error:
+    except infeed.errors.ConfigError as error:
         return str(error)
 ragged = sources.Memory(boxes=[[1.0] * n for n in range(8)])
 found["refused"] = [
@@ -273,7 +273,7 @@ for layout, spec in ((devices, P(("a", "b"))), (devices, P("a")), (devices.T, P(
 apart = NamedSharding(Mesh(devices.T.reshape(4), ("a",)), P("a"))
 try:
     infeed.jax.Loader(pipeline, apart)._find_rank()
-except infeed.ConfigError as error:
+except infeed.errors.ConfigError as error:
     found.append(str(error))
 assert infeed.jax.Loader(pipeline, apart, rank=1, world_size=2)._find_rank() == (1, 2)
 print(json.dumps(found))
@@ -448,9 +448,9 @@ def test_gpus_of_several_devices_are_those_of_jax(adapter, monkeypatch):
     of_jax = SimpleNamespace(addressable_devices=set(gpus))
 
     assert copies.DeviceArrays(["cuda:3", "cuda"], of_jax).names == ["cuda:3", "cuda:0"]
-    with pytest.raises(infeed.ConfigError, match="name exactly those"):
+    with pytest.raises(infeed.errors.ConfigError, match="name exactly those"):
         copies.DeviceArrays(["cuda:3"], of_jax)
-    with pytest.raises(infeed.ConfigError, match="name each once"):
+    with pytest.raises(infeed.errors.ConfigError, match="name each once"):
         copies.DeviceArrays(["cuda:3", "cuda:3"], of_jax)
-    with pytest.raises(infeed.ConfigError, match="cannot form one array"):
+    with pytest.raises(infeed.errors.ConfigError, match="cannot form one array"):
         copies.DeviceArrays(["sim", "cuda:3"], None)

@@ -108,7 +108,7 @@ score = model.evaluate(data, verbose=0, return_dict=True)
 model.fit(data, epochs=1, verbose=0)
 try:
     infeed.keras.Dataset(pipeline)
-except infeed.ConfigError as error:
+except infeed.errors.ConfigError as error:
     print(json.dumps([score, str(error)]))
 """
 
@@ -133,7 +133,7 @@ def to_lists(part):
 def error_of(*arguments, **settings):
     try:
         Dataset(*arguments, **settings)
-    except infeed.ConfigError as error:
+    except infeed.errors.ConfigError as error:
         return str(error)
 
 whole = Dataset(pipeline, ["image", "depth"], "label", sample_weight="weight")

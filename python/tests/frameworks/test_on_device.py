@@ -185,9 +185,9 @@ def test_a_copy_that_tensorflow_makes_on_another_device_is_an_error(monkeypatch)
     elsewhere = SimpleNamespace(device="/device:GPU:1")
     monkeypatch.setattr(tf.raw_ops, "Snapshot", lambda input: elsewhere)
 
-    with pytest.raises(infeed.DeviceError, match=r"uint8 tensor from .*GPU:1"):
+    with pytest.raises(infeed.errors.DeviceError, match=r"uint8 tensor from .*GPU:1"):
         framework.adapter._copy_tensor(tf.constant([1, 2], tf.uint8))
-    with pytest.raises(infeed.DeviceError, match="no GPU kernel for this type"):
+    with pytest.raises(infeed.errors.DeviceError, match="no GPU kernel for this type"):
         framework.adapter._copy_tensor(tf.constant(["text"]))
 
 
@@ -250,19 +250,21 @@ def test_a_moved_loop_raises_and_the_next_one_continues(framework, pipeline):
     steps = iter(loader)
     next(steps)
     loader.set_epoch(6)
-    with pytest.raises(infeed.IteratorError, match="make one loader for each loop"):
+    with pytest.raises(
+        infeed.errors.IteratorError, match="make one loader for each loop"
+    ):
         next(steps)
     assert epoch(loader) == expected[6]
 
     steps = iter(loader)
     next(steps)
     state = loader.state_dict()
-    with pytest.raises(infeed.ConfigError, match="batch"):
+    with pytest.raises(infeed.errors.ConfigError, match="batch"):
         loader.load_state_dict(state | {"batch": 3})
     # The rejected call moved nothing.
     assert np.asarray(next(steps)["x"]).tolist() == expected[7][1]
     loader.load_state_dict(state)
-    with pytest.raises(infeed.IteratorError):
+    with pytest.raises(infeed.errors.IteratorError):
         next(steps)
     assert epoch(loader) == expected[7][1:]
 
@@ -271,7 +273,7 @@ def test_a_moved_loop_raises_and_the_next_one_continues(framework, pipeline):
     assert loader.epoch == 8
     other = iter(loader)
     next(other)
-    with pytest.raises(infeed.IteratorError):
+    with pytest.raises(infeed.errors.IteratorError):
         next(steps)
     assert loader.epoch == 9
 
@@ -291,7 +293,7 @@ def test_a_bad_record_stops_the_run_at_its_position(
         try:
             for batch in steps:
                 taken.append(np.asarray(batch["label"]).tolist())
-        except infeed.DecodeError as error:
+        except infeed.errors.DecodeError as error:
             return taken, str(error), list(steps), loader.state_dict()
         raise AssertionError("it ended without an error")
 
@@ -334,7 +336,7 @@ def test_a_closed_loader_has_no_thread_and_raises(framework, pipeline):
 
     assert copiers() == []
     assert threading.active_count() <= before
-    with pytest.raises(infeed.ClosedError, match="make another one"):
+    with pytest.raises(infeed.errors.ClosedError, match="make another one"):
         next(steps)
     assert np.asarray(held["x"]).shape == (ROWS,)
 
@@ -421,7 +423,7 @@ def test_arrays_of_jax_are_committed_to_their_device():
 def test_a_dataset_of_tensorflow_works_on_the_host(pipeline):
     loader = Framework("tensorflow").device(pipeline)
 
-    with pytest.raises(infeed.ConfigError, match="leave out device"):
+    with pytest.raises(infeed.errors.ConfigError, match="leave out device"):
         loader.dataset()
 
 
@@ -463,7 +465,7 @@ first, second = next(iter(named))
 assert first.x.shape == second.n.shape == (2,)
 try:
     loader.dataset()
-except infeed.ConfigError as error:
+except infeed.errors.ConfigError as error:
     print(error)
 """
 
@@ -484,7 +486,7 @@ def test_keras_on_tensorflow_takes_its_data_on_the_host(pipeline):
         "made = infeed.Pipeline(sources.Memory(x=[1, 2])).batch(2)\n"
         "for on in (dict(device='sim'), dict(devices=['sim', 'sim'])):\n"
         "    try: infeed.keras.Dataset(made, **on)\n"
-        "    except infeed.ConfigError as error: print(error)\n"
+        "    except infeed.errors.ConfigError as error: print(error)\n"
     )
     reported = run(script, KERAS_BACKEND="tensorflow").splitlines()
     assert len(reported) == 2
@@ -504,7 +506,7 @@ def test_a_framework_that_sees_no_gpu_raises_with_the_package_to_install(
 
     for device in ("cuda", "cuda:0"):
         loader = framework.device(pipeline, device=device)
-        with pytest.raises(infeed.DeviceError, match=device) as error:
+        with pytest.raises(infeed.errors.DeviceError, match=device) as error:
             next(iter(loader))
         text = str(error.value).lower()
         assert f"install {framework.name}" in text
@@ -525,7 +527,7 @@ def test_a_gpu_that_tensorflow_knows_by_another_number_raises(pipeline, monkeypa
     second = [SimpleNamespace(name="/physical_device:GPU:1")]
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: second)
 
-    with pytest.raises(infeed.DeviceError, match="CUDA_VISIBLE_DEVICES"):
+    with pytest.raises(infeed.errors.DeviceError, match="CUDA_VISIBLE_DEVICES"):
         len(tensorflow.device(pipeline, device="cuda"))
 
 
@@ -543,5 +545,7 @@ def test_cuda_means_the_default_gpu_of_jax(pipeline, monkeypatch):
     monkeypatch.setattr(
         infeed._core, "gpus", lambda: json.dumps({"gpus": [GPU], "reason": None})
     )
-    with pytest.raises(infeed.DeviceError, match="cuda:0: JAX does not see this GPU"):
+    with pytest.raises(
+        infeed.errors.DeviceError, match="cuda:0: JAX does not see this GPU"
+    ):
         copies.device_name("cuda:0")

@@ -54,7 +54,7 @@ def pack(how, out):
             made, out, to="webdataset", resize_short=64, shard_size=20_000,
             progress=report_progress,
         )
-    except infeed.InterruptedPackError as error:
+    except infeed.errors.InterruptedPackError as error:
         return dict(stopped=str(error))
     loaded = [batch["label"].tolist() for batch in infeed.Pipeline.load(out)]
     return dict(
@@ -152,7 +152,7 @@ def test_data_in_memory_raises_before_ray_starts(tmp_path):
         "made = infeed.Pipeline(sources.Memory(x=[1, 2]))\n"
         "for wrong in (dict(), dict(cpus=0), dict(jobs=0), dict(to='folder')):\n"
         "    try: infeed.ray.pack(made, sys.argv[1], **wrong)\n"
-        "    except infeed.ConfigError as error: print(error)\n"
+        "    except infeed.errors.ConfigError as error: print(error)\n"
         "print(ray.is_initialized())\n"
     )
 

@@ -224,14 +224,14 @@ def test_opening_does_not_wait_for_ray(on_cluster):
 def test_invalid_arguments_raise(wrong, message):
     import infeed.ray
 
-    with pytest.raises(infeed.ConfigError, match=message):
+    with pytest.raises(infeed.errors.ConfigError, match=message):
         infeed.ray.Feeders(**wrong)
 
 
 def test_feeders_that_are_not_started_cannot_be_sent_to_processes():
     import infeed.ray
 
-    with pytest.raises(infeed.ConfigError, match="only started feeders"):
+    with pytest.raises(infeed.errors.ConfigError, match="only started feeders"):
         pickle.dumps(infeed.ray.Feeders(2))
     named = pickle.loads(pickle.dumps(infeed.ray.Feeders(2, cpus=3, name="some")))
     assert repr(named) == "Feeders(2, cpus=3, name='some', local='help')"
@@ -246,7 +246,7 @@ def test_pipelines_that_feeders_cannot_run_raise_before_ray_starts(classificatio
         "photos = infeed.Pipeline(sources.Folder(sys.argv[1])).decode()\n"
         "for wrong in (held, photos.python(lambda sample: sample)):\n"
         "    try: wrong.open(workers=feeders)\n"
-        "    except infeed.ConfigError as error: print(error)\n"
+        "    except infeed.errors.ConfigError as error: print(error)\n"
         "print(ray.is_initialized())\n"
     )
 

@@ -1,7 +1,7 @@
 """Loaders as the documentation of libraries shows them, adopted and compared.
 
 Sizes are smaller than those of the recipes. Every test compares labels, boxes or masks
-and pixels of the samples: see `infeed.compare_samples`.
+and pixels of the samples: see `infeed.adopting.compare_samples`.
 """
 
 import csv
@@ -57,7 +57,7 @@ def photos(tmp_path_factory):
     return root
 
 
-def adopt(loader) -> infeed.Adoption:
+def adopt(loader) -> infeed.adopting.Adoption:
     """Adopts a loader without measuring it.
 
     Its samples must be equivalent, and its code must run.
@@ -68,7 +68,7 @@ def adopt(loader) -> infeed.Adoption:
     return adopted
 
 
-def in_python(adopted: infeed.Adoption) -> list[str]:
+def in_python(adopted: infeed.adopting.Adoption) -> list[str]:
     return [found.part for found in adopted.findings if found.became is None]
 
 
@@ -567,7 +567,9 @@ def test_loaders_that_hide_their_samples_name_an_alternative(photos, keras):
         def __getitem__(self, number):
             return np.zeros((4, 8, 8, 3)), np.arange(4)
 
-    with pytest.raises(infeed.ConfigError, match=r"whole batches.*sources\.Items"):
+    with pytest.raises(
+        infeed.errors.ConfigError, match=r"whole batches.*sources\.Items"
+    ):
         infeed.adopt(Batches())
     dataset = folder_of_keras(keras, photos)
     for other, expected in [
@@ -576,7 +578,7 @@ def test_loaders_that_hide_their_samples_name_an_alternative(photos, keras):
         (folder_of_keras(keras, photos, batch_size=None), r"dataset\.batch\(n\)"),
         (dataset.map(lambda x, y: (x, {"y": y})), "nested elements"),
     ]:
-        with pytest.raises(infeed.ConfigError, match=expected):
+        with pytest.raises(infeed.errors.ConfigError, match=expected):
             infeed.adopt(other)
 
 
@@ -652,7 +654,9 @@ def test_image_classification_of_hugging_face(photos):
     # The hint of the report is a pipeline with equal samples.
     native = infeed.Pipeline(sources.Items(rows.with_format(None))).decode()
     native = native.transform(T.Resize((48, 48)), T.Normalize(MEAN, STD), layout="CHW")
-    found = infeed.compare_samples(rows.with_transform(transform_rows), native, SAMPLES)
+    found = infeed.adopting.compare_samples(
+        rows.with_transform(transform_rows), native, SAMPLES
+    )
     assert found.is_equivalent, str(found)
 
 
@@ -771,12 +775,12 @@ def test_a_recipe_with_another_normalization_is_found_and_shown(photos, tmp_path
     names: dict = {}
     exec(changed.replace(".batch(6)", ""), names)
 
-    found = infeed.compare_samples(dataset, names["pipeline"], SAMPLES)
+    found = infeed.adopting.compare_samples(dataset, names["pipeline"], SAMPLES)
 
     assert changed != adopted.code
     assert "values differ by up to" in str(found)
     values = {**vars(adopted), "equivalence": found}
-    infeed.Adoption(**values).save_html(tmp_path / "page.html")
+    infeed.adopting.Adoption(**values).save_html(tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     assert text.count("data:image/png") == 12
     assert "samples differ" in text

@@ -171,7 +171,9 @@ def test_a_failing_duckdb_query_raises_with_its_name():
         "select case when i = 1 then error('row one') else i end from range(3) t(i)"
     )
 
-    with pytest.raises(infeed.ConfigError, match=r"DuckDBPyRelation is not a table.*"):
+    with pytest.raises(
+        infeed.errors.ConfigError, match=r"DuckDBPyRelation is not a table.*"
+    ):
         infeed.Pipeline(sources.Arrow(relation)).open()
 
 
@@ -247,9 +249,11 @@ def test_a_stream_and_splits_of_hugging_face_raise_with_what_works():
     splits = datasets.DatasetDict({"train": hugging_face(6), "test": hugging_face(6)})
 
     for make, name in [(sources.Items, "dataset"), (sources.Arrow, "data")]:
-        with pytest.raises(infeed.ConfigError, match=r"from_generator.*Iterable"):
+        with pytest.raises(
+            infeed.errors.ConfigError, match=r"from_generator.*Iterable"
+        ):
             make(stream)
-        with pytest.raises(infeed.ConfigError, match=rf"{name}\['train'\]"):
+        with pytest.raises(infeed.errors.ConfigError, match=rf"{name}\['train'\]"):
             make(splits)
     stored = datasets.Dataset.from_generator(lambda: (yield from stream))
     with infeed.Pipeline(sources.Arrow(stored)).batch(1).open() as loader:
@@ -265,7 +269,7 @@ def test_removed_columns_of_a_hugging_face_dataset_are_not_read():
     with pipeline.open() as loader:
         (batch,) = list(loader)
     assert batch["label"].tolist() == [n % 3 for n in range(20)]
-    with pytest.raises(infeed.ConfigError, match=r"try sources\.Items"):
+    with pytest.raises(infeed.errors.ConfigError, match=r"try sources\.Items"):
         sources.Arrow(dataset)
     everything = hugging_face(20).with_format(None, columns=dataset.column_names)
     check(sources.Arrow(everything))

@@ -211,7 +211,7 @@ def test_an_error_of_the_data_reaches_the_loop():
     source = sources.Memory(image=[b"no image"] * 4)
     pipeline = infeed.Pipeline(source).decode().transform(T.Resize((8, 8))).batch(2)
 
-    with pytest.raises(infeed.DecodeError):
+    with pytest.raises(infeed.errors.DecodeError):
         next(iter(adapter.Loader(pipeline)))
     with pytest.raises(tf.errors.OpError, match="DecodeError"):
         next(iter(adapter.Loader(pipeline).dataset()))

@@ -92,14 +92,14 @@ def test_a_batch_is_a_dict_a_tuple_or_named(pipeline):
     assert type(kinds["tuple"]) is tuple
     assert kinds["named"]._fields == ("x",)
     assert kinds["named"].x.tolist() == kinds["tuple"][0].tolist()
-    with pytest.raises(infeed.ConfigError, match='"dict", "tuple", "named"'):
+    with pytest.raises(infeed.errors.ConfigError, match='"dict", "tuple", "named"'):
         adapter.Loader(pipeline, batch_type="list")
 
 
 def test_a_field_that_is_not_a_python_name_needs_another_batch_type():
     pipeline = infeed.Pipeline(sources.Memory(**{"a b": [1, 2]})).batch(2)
 
-    with pytest.raises(infeed.ConfigError, match='use batch_type="dict"'):
+    with pytest.raises(infeed.errors.ConfigError, match='use batch_type="dict"'):
         next(iter(adapter.Loader(pipeline, batch_type="named")))
 
 
@@ -163,7 +163,7 @@ def test_host_memory_is_shared_and_a_gpu_is_copied_by_default(pipeline, monkeypa
 
     assert adapter.tensor_of(kept["x"]) == "a copy"
     assert isinstance(adapter.tensor_of(kept["x"], own=False), GpuTensor)
-    with pytest.raises(infeed.ConfigError, match="True or False"):
+    with pytest.raises(infeed.errors.ConfigError, match="True or False"):
         adapter.Loader(pipeline, own="yes")
 
 
@@ -205,7 +205,7 @@ def test_set_epoch_after_reading_a_batch_restarts_that_epoch(pipeline, held):
 
     assert seen == expected
     if held:
-        with pytest.raises(infeed.IteratorError, match="another loop"):
+        with pytest.raises(infeed.errors.IteratorError, match="another loop"):
             next(first_pass)
 
 
@@ -295,7 +295,7 @@ def test_a_second_loop_ends_the_epoch_of_the_first_which_raises(pipeline):
 
     assert epoch(loader) == expected[1]
 
-    with pytest.raises(infeed.IteratorError, match="another loop"):
+    with pytest.raises(infeed.errors.IteratorError, match="another loop"):
         next(first)
 
 
@@ -328,7 +328,7 @@ def test_a_state_may_be_loaded_after_iter(pipeline):
 def test_a_state_of_another_run_raises(pipeline):
     state = adapter.Loader(pipeline).state_dict()
 
-    with pytest.raises(infeed.ConfigError, match="seed is 4, was 3"):
+    with pytest.raises(infeed.errors.ConfigError, match="seed is 4, was 3"):
         adapter.Loader(pipeline.shuffle(seed=4)).load_state_dict(state)
 
 
@@ -341,7 +341,7 @@ def test_a_state_of_another_run_is_accepted_on_request_and_ends_the_loop(pipelin
 
     loader.load_state_dict(state, strict=False)
 
-    with pytest.raises(infeed.IteratorError, match="a state was loaded"):
+    with pytest.raises(infeed.errors.IteratorError, match="a state was loaded"):
         next(batches)
     assert epoch(loader) == epoch(other)[1:]
     infeed.prefetch(loader).load_state_dict(state, strict=False)
@@ -362,7 +362,7 @@ def test_workers_of_a_data_loader_raise(pipeline):
         adapter.Loader(pipeline), batch_size=None, num_workers=1
     )
 
-    with pytest.raises(infeed.LoaderError, match="num_workers=0"):
+    with pytest.raises(infeed.errors.LoaderError, match="num_workers=0"):
         next(iter(loader))
 
 
@@ -377,9 +377,11 @@ def test_a_loader_is_pickled_with_its_settings(pipeline):
 
 
 def test_another_object_than_a_pipeline_raises(pipeline):
-    with pytest.raises(infeed.ConfigError, match=r"Loader: pipeline must be an infeed"):
+    with pytest.raises(
+        infeed.errors.ConfigError, match=r"Loader: pipeline must be an infeed"
+    ):
         adapter.Loader(pipeline.open())
-    with pytest.raises(infeed.ConfigError, match="rank and world_size together"):
+    with pytest.raises(infeed.errors.ConfigError, match="rank and world_size together"):
         adapter.Loader(pipeline, rank=1)
 
 
@@ -388,7 +390,7 @@ def test_a_closed_loader_raises(pipeline):
     with loader:
         next(iter(loader))
 
-    with pytest.raises(infeed.ClosedError, match="make another one"):
+    with pytest.raises(infeed.errors.ClosedError, match="make another one"):
         next(iter(loader))
 
 
@@ -399,7 +401,7 @@ def test_a_fork_of_an_open_loader_raises_in_the_child(pipeline):
 
     def all_refused() -> bool:
         for use in (lambda: iter(loader), loader.state_dict, lambda: next(batches)):
-            with pytest.raises(infeed.ForkedError):
+            with pytest.raises(infeed.errors.ForkedError):
                 use()
         return True
 
@@ -415,7 +417,7 @@ def test_rank_and_world_size_are_those_of_torchrun(pipeline, monkeypatch):
     assert epoch(adapter.Loader(pipeline)) == [rows[2:] for rows in whole]
     assert epoch(adapter.Loader(pipeline, rank=0, world_size=1)) == whole
     monkeypatch.setenv("RANK", "first")
-    with pytest.raises(infeed.ConfigError, match="RANK='first'"):
+    with pytest.raises(infeed.errors.ConfigError, match="RANK='first'"):
         len(adapter.Loader(pipeline))
 
 
@@ -469,14 +471,16 @@ def test_a_prefetch_has_the_state_of_the_items_that_its_loop_took(pipeline):
 
 
 def test_prefetch_to_a_device_rejects_items_without_tensors():
-    with pytest.raises(infeed.ConfigError, match="of type dict has no tensor"):
+    with pytest.raises(infeed.errors.ConfigError, match="of type dict has no tensor"):
         list(infeed.prefetch([{"x": 1}], device="cpu"))
-    with pytest.raises(infeed.ConfigError, match="prefetch: device='gpu'"):
+    with pytest.raises(infeed.errors.ConfigError, match="prefetch: device='gpu'"):
         infeed.prefetch([], device="gpu")
 
 
 def test_arguments_of_a_data_loader_raise_with_their_replacement(pipeline):
-    with pytest.raises(infeed.ConfigError, match=r"num_workers=4 .* use workers=n"):
+    with pytest.raises(
+        infeed.errors.ConfigError, match=r"num_workers=4 .* use workers=n"
+    ):
         adapter.Loader(pipeline, num_workers=4)
     with pytest.raises(TypeError, match=r"use infeed\.torch\.Loader\(pipeline\)"):
         list(torch.utils.data.DataLoader(pipeline))

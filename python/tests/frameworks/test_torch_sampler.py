@@ -101,19 +101,19 @@ def test_a_wrapped_tail_equals_that_of_the_pipeline(count, world):
 def test_an_unknown_tail_and_padding_raise():
     assert list(adapter.Sampler(7, 4, tail="drop")) == [0, 1, 2, 3]
     assert list(adapter.Sampler(7, 4, tail="keep")) == list(range(7))
-    with pytest.raises(infeed.ConfigError, match="yields records only"):
+    with pytest.raises(infeed.errors.ConfigError, match="yields records only"):
         adapter.Sampler(7, 4, tail="pad")
-    with pytest.raises(infeed.ConfigError, match="set one of them"):
+    with pytest.raises(infeed.errors.ConfigError, match="set one of them"):
         adapter.Sampler(7, 4, tail="wrap", drop_last=True)
     state = adapter.Sampler(7, 4, tail="wrap").state_dict()
-    with pytest.raises(infeed.ConfigError, match="tail is None, was 'wrap'"):
+    with pytest.raises(infeed.errors.ConfigError, match="tail is None, was 'wrap'"):
         adapter.Sampler(7, 4).load_state_dict(state)
 
 
 def test_a_batch_that_ranks_cannot_share_evenly_raises():
-    with pytest.raises(infeed.ConfigError, match="use drop_last=True"):
+    with pytest.raises(infeed.errors.ConfigError, match="use drop_last=True"):
         list(adapter.Sampler(13, 4, rank=0, world_size=2))
-    with pytest.raises(infeed.ConfigError, match="is not divisible by 3 ranks"):
+    with pytest.raises(infeed.errors.ConfigError, match="is not divisible by 3 ranks"):
         list(adapter.Sampler(12, 4, rank=0, world_size=3))
 
 
@@ -209,20 +209,22 @@ def test_leaving_a_loop_ends_its_epoch():
 
     assert list(sampler) == list(chain(*epochs[1]))
 
-    with pytest.raises(infeed.IteratorError, match="another loop"):
+    with pytest.raises(infeed.errors.IteratorError, match="another loop"):
         next(first)
 
 
 def test_a_state_of_another_order_raises():
     state = adapter.Sampler(14, 4, seed=2).state_dict()
 
-    with pytest.raises(infeed.ConfigError, match="records is 15, was 14"):
+    with pytest.raises(infeed.errors.ConfigError, match="records is 15, was 14"):
         adapter.Sampler(15, 4, seed=2).load_state_dict(state)
     with pytest.raises(
-        infeed.ConfigError, match="position must be the start of a batch"
+        infeed.errors.ConfigError, match="position must be the start of a batch"
     ):
         adapter.Sampler(14, 4, seed=2).load_state_dict(state | {"position": 3})
-    with pytest.raises(infeed.ConfigError, match="must be the result of Sampler"):
+    with pytest.raises(
+        infeed.errors.ConfigError, match="must be the result of Sampler"
+    ):
         adapter.Sampler(14, 4, seed=2).load_state_dict({"epoch": 1})
-    with pytest.raises(infeed.ConfigError, match="batch must be an integer"):
+    with pytest.raises(infeed.errors.ConfigError, match="batch must be an integer"):
         adapter.Sampler(14, 0)

@@ -117,16 +117,16 @@ def test_settings_that_would_lose_records_raise(trained_run, tmp_path):
     checkpoint = trained_run[0] / "checkpoint-4"
     other = adapter.Loader(pipeline(seed=5))
 
-    with pytest.raises(infeed.ConfigError, match="ignore_data_skip=True"):
+    with pytest.raises(infeed.errors.ConfigError, match="ignore_data_skip=True"):
         trainer(tmp_path, ignore_data_skip=False).train(str(checkpoint))
-    with pytest.raises(infeed.ConfigError, match="seed is 5, was 4"):
+    with pytest.raises(infeed.errors.ConfigError, match="seed is 5, was 4"):
         trainer(tmp_path, other).train(str(checkpoint))
-    with pytest.raises(infeed.ConfigError, match="list, which has no state"):
+    with pytest.raises(infeed.errors.ConfigError, match="list, which has no state"):
         trainer(tmp_path, [{"x": torch.ones(4)}]).train()
 
 
 def test_a_checkpoint_without_the_callback_raises(tmp_path):
     trainer(tmp_path, callbacks=[]).train()
 
-    with pytest.raises(infeed.ConfigError, match="saved without this callback"):
+    with pytest.raises(infeed.errors.ConfigError, match="saved without this callback"):
         trainer(tmp_path).train(str(tmp_path / "checkpoint-4"))

@@ -261,7 +261,9 @@ def test_a_tensor_on_another_gpu_raises_with_the_right_call(two, gpu, photos):
     pipeline = photos.batch(ROWS, tail="drop")
     other = Gpu(1)
     tensor = other.tensor((ROWS, 3, 24, 24), "float32")
-    reported = pytest.raises(infeed.ConfigError, match=r"cuda:1.*cuda:0.*torch.empty")
+    reported = pytest.raises(
+        infeed.errors.ConfigError, match=r"cuda:1.*cuda:0.*torch.empty"
+    )
     with pipeline.open(device="cuda:0") as loader, reported:
         loader.next_into({"image": tensor})
     tensor.free()
@@ -374,7 +376,7 @@ def decoder(plain):
     """Skips a test if the GPU has no JPEG decoder; the fake driver has one."""
     try:
         plain.open(device="cuda:0", decode="gpu").close()
-    except infeed.DeviceError as error:
+    except infeed.errors.DeviceError as error:
         if is_fake():
             raise
         pytest.skip(str(error))

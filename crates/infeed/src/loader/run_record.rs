@@ -2,8 +2,8 @@
 //! two of them.
 //!
 //! Each row of a step has a key: the id of its sample, or a short hash of its contents. Records of
-//! loaders of any library have the same format. Python's `infeed.certify` and the command `infeed
-//! verify` write them; `infeed.compare_runs` and `infeed verify --against` compare them.
+//! loaders of any library have the same format. Python's `infeed.runs.certify` and the command
+//! `infeed verify` write them; `infeed.runs.compare_runs` and `infeed verify --against` compare them.
 
 mod compare;
 mod file;

@@ -280,7 +280,7 @@ fn files_of_other_runs_and_of_other_kinds_are_errors_that_name_the_file() {
         ),
         (
             "{\"infeed_certificate\":1}\n",
-            "record of an earlier version; record the run again with infeed.certify",
+            "record of an earlier version; record the run again with infeed.runs.certify",
         ),
         ("{\"infeed_run_record\":1}\n", "the file has no steps"),
         (

@@ -243,7 +243,8 @@ fn read_header(line: &[u8]) -> Result<Option<RecordedRun>, String> {
             Ok(EarlierHeader {
                 infeed_certificate: Some(_),
                 ..
-            }) => "it is a record of an earlier version; record the run again with infeed.certify"
+            }) => "it is a record of an earlier version; record the run again with \
+                   infeed.runs.certify"
                 .to_owned(),
             _ => format!("it is not a run record: {problem}"),
         }),

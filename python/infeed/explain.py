@@ -67,4 +67,4 @@ class Explanation:
         return self._core.text(max(60, shutil.get_terminal_size((100, 24)).columns))
 
     def __repr__(self) -> str:
-        return f"<infeed.Explanation, limit {self.limit}>"
+        return f"<infeed.explain.Explanation, limit {self.limit}>"

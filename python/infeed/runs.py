@@ -63,7 +63,7 @@ def certify(
 ) -> CertifiedLoop[_T]:
     """Wraps a loader, and records what it delivers.
 
-        for batch in infeed.certify(loader, "run.jsonl"):
+        for batch in infeed.runs.certify(loader, "run.jsonl"):
             train(batch)
 
     Works with any iterable of batches: arrays, tensors, tuples, lists and dictionaries
@@ -131,7 +131,7 @@ def compare_runs(
 ) -> RunDifference | None:
     """Compares a run record with another one, or with a loader.
 
-        difference = infeed.compare_runs("whole.jsonl", "resumed.jsonl")
+        difference = infeed.runs.compare_runs("whole.jsonl", "resumed.jsonl")
         print(difference or "the runs are equal")
 
     A step that only one of the runs has is a difference. A sample that is delivered
