@@ -55,10 +55,10 @@ struct EarlierHeader {
 #[serde(deny_unknown_fields)]
 struct StepLine {
     step: u64,
-    /// Ids of the rows, or
+    /// Ids of the rows. A step has either ids or hashes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ids: Option<Vec<Box<str>>>,
-    /// hashes of their contents, one after another.
+    /// Hashes of the contents of the rows, one after another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hashes: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
