@@ -35,13 +35,13 @@ const SCHEMAS: [(&str, SchemaFn); 11] = [
 
 #[derive(Parser)]
 #[command(after_help = "Examples:
-  infeed schema                   all schemas, by the command that prints the result
-  infeed schema bench             the result of `infeed bench --json`
-  infeed schema cache ls          the result of `infeed cache ls --json`
-  infeed schema explain RECORDING the result for a recording
+  infeed schema                    all schemas, by the command that prints the result
+  infeed schema bench              the result of `infeed bench --json`
+  infeed schema cache ls           the result of `infeed cache ls --json`
+  infeed schema explain RECORDING  the result of `infeed explain --json` for a recording
 
-The schemas follow JSON Schema 2020-12. Each result has a key `version`, which changes if another key
-is removed or gets another meaning. New keys do not change it.")]
+The schemas follow JSON Schema 2020-12. Each result has a key `version`. It changes if another key
+is removed or gets another meaning, and stays if a key is added.")]
 pub(crate) struct Args {
     /// Command whose result is described [default: all]
     #[arg(allow_hyphen_values = true)]
