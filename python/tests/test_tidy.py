@@ -186,8 +186,8 @@ NAME_WORDS = re.compile(
     "|patience|tickets?|parcels?"
 )
 
-# The verb `look_up`, and an option of rustls.
-ALLOWED_NAMES = {"look_up", "look_up_row", "send_tls13_tickets"}
+# The verb `look_up`, an option of rustls, and the name of a request in Arrow Flight.
+ALLOWED_NAMES = {"Ticket", "look_up", "look_up_row", "send_tls13_tickets", "ticket"}
 
 # Past participles. Words that end in "eed" are none.
 PARTICIPLE = re.compile(
