@@ -215,7 +215,7 @@ def test_records_that_cannot_be_compared_raise_an_error(tmp_path):
     with pytest.raises(infeed.errors.ConfigError, match="a batch has no 'name'"):
         record(tmp_path / "three", order(), ids="name")
     for content, problem in [
-        (b"", "other: the file is empty"),
+        (b"", "other: it has no complete first line"),
         (b"\n", "not a run record"),
         (b"{}\n", "not a run record"),
         (b"\x00\xff\n", "not a run record"),

@@ -29,7 +29,8 @@ pub enum Limit {
     Wire,
     /// This machine's cores, which receive the batches of feeders.
     Receive,
-    /// The bus to the device. Older recordings name it `bus` in placements.
+    /// The bus to the device.
+    // Older recordings name it `bus` in placements.
     #[serde(alias = "bus")]
     Copy,
     /// The device's JPEG decoder, which shares the stream of the copies.

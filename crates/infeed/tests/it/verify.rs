@@ -269,8 +269,8 @@ fn files_of_other_runs_and_of_other_kinds_are_errors_that_name_the_file() {
 
     let other = out.path().join("other.jsonl");
     for (content, problem) in [
-        ("", "the file is empty"),
-        ("{\"infeed_run_record\":1", "the file is empty"),
+        ("", "no complete first line"),
+        ("{\"infeed_run_record\":1", "no complete first line"),
         ("no JSON\n", "not a run record"),
         ("\u{0}\u{0}\n", "not a run record"),
         ("{\"infeed_run_record\":9}\n", "version 9 is unknown"),

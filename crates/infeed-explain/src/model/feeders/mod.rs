@@ -51,7 +51,8 @@ pub struct Feeding {
     /// Measured rates with the existing feeders and without, in turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<FeederGain>,
-    /// The findings as sentences. Older recordings name them `said`.
+    /// The findings as sentences.
+    // Older recordings name them `said`.
     #[serde(alias = "said")]
     pub notes: Vec<String>,
 }
@@ -104,7 +105,8 @@ pub struct FeederCount {
     pub gain: Interval,
     /// Samples per second that this machine makes.
     pub own: f64,
-    /// Samples per second that the feeders make. Older recordings name it `fed`.
+    /// Samples per second that the feeders make.
+    // Older recordings name it `fed`.
     #[serde(alias = "fed")]
     pub from_feeders: f64,
     /// Cores of this machine that receive.

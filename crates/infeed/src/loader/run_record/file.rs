@@ -188,7 +188,8 @@ impl RunRecord {
         let failed = |error: io::Error| Error::open(path, error);
         let mut lines = BufReader::new(file);
         let Some(first) = next_line(&mut lines).map_err(failed)? else {
-            return Err(wrong("the file is empty; record the run again".to_owned()));
+            let problem = "it has no complete first line; record the run again";
+            return Err(wrong(problem.to_owned()));
         };
         let mut record = RunRecord::default();
         record.run = read_header(&first).map_err(wrong)?;
