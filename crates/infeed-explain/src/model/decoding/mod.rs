@@ -89,7 +89,13 @@ impl DecodingCosts {
     /// Interpolates the cost of a share of the records.
     fn cost(&self, share: f64) -> Cost {
         let (none, all) = (&self.none, &self.all);
-        let between = |none: f64, all: f64| none + (all - none) * share;
+        // The ends stay as they are: the time at a rate of 0, the lower end of a noisy measurement, is
+        // infinite, and no part of it can be subtracted.
+        let between = |none: f64, all: f64| match share {
+            0.0 => none,
+            1.0 => all,
+            _ => none * (1.0 - share) + all * share,
+        };
         // Times add up, rates do not.
         let rate = |none: f64, all: f64| 1.0 / between(1.0 / none, 1.0 / all);
         Cost {

@@ -61,6 +61,31 @@ fn best(decoding: &DecodingReport) -> &DecodingRate {
 }
 
 #[test]
+fn a_lower_end_of_zero_gives_numbers_for_every_share() {
+    let noisy = |rate: f64| Interval {
+        low: 0.0,
+        mid: rate,
+        high: 2.0 * rate,
+    };
+    let mut ends = ends();
+    ends.none.host = noisy(2_000.0);
+
+    for all in [Interval::exact(20_000.0), noisy(20_000.0)] {
+        ends.all.host = all;
+        for share in 0..=PARTS {
+            let host = ends.cost(f64::from(share) / f64::from(PARTS)).host;
+
+            let low = if share == PARTS { all.low } else { 0.0 };
+            assert!((host.low - low).abs() < 1e-6, "{share}: {host:?}");
+            assert!(
+                host.low <= host.mid && host.mid <= host.high,
+                "{share}: {host:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn the_share_balances_cores_and_decoder() {
     let decoding = decoding_report(&ends(), &model(), 0);
 
